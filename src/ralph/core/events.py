@@ -1,0 +1,271 @@
+"""What can happen in a run? One frozen struct per kind of event, and their JSON names in one table."""
+
+from collections.abc import Callable
+
+from msgspec import Struct
+
+from ralph.core.model import Iteration, Turn
+
+
+class RunStarted(Struct, frozen=True, omit_defaults=True):
+    """The first event of a run, and of each time it is resumed."""
+
+    goal: str
+    preset: str
+    agent: str
+    workspace: str
+    max_iterations: int | None
+    checks: tuple[str, ...] = ()
+    claims: tuple[str, ...] = ()
+    gates: tuple[str, ...] = ()
+    pid: int = 0
+    version: str = ""
+    base_tree: str | None = None
+    worktree: str = ""
+    branch: str = ""
+    resumed: bool = False
+
+
+class IterationStarted(Struct, frozen=True):
+    iteration: int
+    max_iterations: int | None
+    goal: str
+
+
+class AgentStarted(Struct, frozen=True, omit_defaults=True):
+    agent: str
+    argv: tuple[str, ...] = ()
+    pid: int = 0
+    purpose: str = "work"
+
+
+class AgentText(Struct, frozen=True):
+    """What the agent says. Not necessarily its final answer."""
+
+    text: str
+
+
+class ToolStarted(Struct, frozen=True):
+    """`input` is a short human summary of the arguments, such as the path or the command."""
+
+    id: str
+    name: str
+    input: str = ""
+
+
+class ToolFinished(Struct, frozen=True):
+    """`output` is the beginning of the tool's output; `lines` and `chars` measure all of it."""
+
+    id: str
+    name: str
+    ok: bool
+    output: str = ""
+    lines: int = 0
+    chars: int = 0
+
+
+class TodoItem(Struct, frozen=True):
+    text: str
+    status: str = "pending"  # pending, active, done
+
+
+class TodoUpdated(Struct, frozen=True):
+    items: tuple[TodoItem, ...]
+
+
+class AgentProgress(Struct, frozen=True):
+    """Status that is neither text nor tool: session started, retrying, context compacted."""
+
+    text: str
+
+
+class AgentResult(Struct, frozen=True, omit_defaults=True):
+    """What the turn cost, as the agent reports it."""
+
+    cost_usd: float | None = None
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cache_read_tokens: int = 0
+    cache_write_tokens: int = 0
+    estimated: bool = False
+
+
+class AgentUnknown(Struct, frozen=True):
+    """A well-formed line of a kind that the agent's module does not know. Counted, not shown."""
+
+    kind: str = ""
+
+
+class AgentFinished(Struct, frozen=True, omit_defaults=True):
+    """The end of a turn. `skipped_lines`: lines of its stream that could not be read."""
+
+    exit_code: int | None
+    duration_s: float
+    tool_calls: int | None = None
+    tool_errors: int = 0
+    failure: str = ""
+    reason: str = ""
+    ended_by: str = ""
+    skipped_lines: int = 0
+    leftovers: int = 0
+
+
+class CheckStarted(Struct, frozen=True):
+    name: str
+
+
+class CheckFinished(Struct, frozen=True, omit_defaults=True):
+    name: str
+    passed: bool
+    exit_code: int | None = 0
+    duration_s: float = 0.0
+    log: str = ""
+    output: str = ""
+    action: str = ""
+    timeout: float | None = None
+
+
+class ClaimRejected(Struct, frozen=True):
+    claim: str
+    gate: str
+    reason: str
+
+
+class Waiting(Struct, frozen=True, omit_defaults=True):
+    """`until` is the moment (epoch seconds) at which the wait ends, so that a resumed run goes on waiting."""
+
+    seconds: float
+    reason: str
+    until: float = 0.0
+
+
+class ReviewStarted(Struct, frozen=True):
+    name: str
+
+
+class ReviewFinished(Struct, frozen=True):
+    name: str
+    passed: bool
+
+
+class ScmFinished(Struct, frozen=True, omit_defaults=True):
+    """A commit, push or other SCM task after green checks."""
+
+    iteration: int
+    task: str
+    ok: bool
+    detail: str = ""
+
+
+class Notice(Struct, frozen=True, omit_defaults=True):
+    """Something a person should know that changes nothing by itself."""
+
+    text: str
+    level: str = "warning"  # warning, info, debug
+
+
+class TurnRetried(Struct, frozen=True, omit_defaults=True):
+    """A turn that failed through a limit or a passing fault, and is not counted as an iteration."""
+
+    turn: Turn
+
+
+class IterationFinished(Struct, frozen=True, omit_defaults=True):
+    """All of an iteration that later decisions need: a run is read back from these."""
+
+    iteration: int
+    record: Iteration
+    elapsed_s: float = 0.0
+
+
+class Converged(Struct, frozen=True):
+    iteration: int
+    signal: str
+
+
+class Stalled(Struct, frozen=True):
+    iteration: int
+    reason: str
+
+
+class Exhausted(Struct, frozen=True):
+    iteration: int
+    cap: int
+
+
+class RunFinished(Struct, frozen=True, omit_defaults=False):
+    """The last event of a run, whatever ended it."""
+
+    outcome: str
+    reason: str
+    iterations: int
+    cost_usd: float | None
+    duration_s: float
+    exit_code: int
+    verified: bool = True
+    worktree: str = ""
+    branch: str = ""
+
+
+AgentEvent = AgentText | ToolStarted | ToolFinished | TodoUpdated | AgentProgress | AgentResult | AgentUnknown
+
+NAMES: dict[type, str] = {
+    RunStarted: "run_started",
+    IterationStarted: "ralph_iteration_started",
+    AgentStarted: "agent_started",
+    AgentText: "agent_text",
+    ToolStarted: "tool_started",
+    ToolFinished: "tool_finished",
+    TodoUpdated: "todo_updated",
+    AgentProgress: "agent_progress",
+    AgentResult: "agent_result",
+    AgentFinished: "agent_finished",
+    TurnRetried: "turn_retried",
+    CheckStarted: "check_started",
+    CheckFinished: "check_finished",
+    ReviewStarted: "review_started",
+    ReviewFinished: "review_finished",
+    ClaimRejected: "claim_rejected",
+    Waiting: "waiting",
+    ScmFinished: "scm_finished",
+    Notice: "notice",
+    IterationFinished: "iteration_finished",
+    Converged: "ralph_converged",
+    Stalled: "ralph_stalled",
+    Exhausted: "ralph_exhausted",
+    RunFinished: "run_finished",
+}
+
+Event = (
+    RunStarted
+    | IterationStarted
+    | AgentStarted
+    | AgentEvent
+    | AgentFinished
+    | TurnRetried
+    | CheckStarted
+    | CheckFinished
+    | ReviewStarted
+    | ReviewFinished
+    | ClaimRejected
+    | Waiting
+    | ScmFinished
+    | Notice
+    | IterationFinished
+    | Converged
+    | Stalled
+    | Exhausted
+    | RunFinished
+)
+
+Tell = Callable[[Event], None]
+
+
+class Told(Struct, frozen=True):
+    """An event as it stands in the journal and in `--json`: one line each."""
+
+    type: str
+    timestamp: str
+    run: str
+    seq: int
+    data: Event

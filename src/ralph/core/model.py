@@ -1,0 +1,261 @@
+"""What is a run? The history that every decision is made from: plain frozen facts, no behaviour that acts."""
+
+from collections.abc import Callable, Iterable
+from enum import Enum
+from typing import Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+
+class Outcome(Enum):
+    """How a run ended."""
+
+    DONE = "done"
+    STOPPED = "stopped"
+    EXHAUSTED = "exhausted"
+    STALLED = "stalled"
+    BUDGET = "budget"
+    TIMEOUT = "timeout"
+    FAILED = "failed"
+    FATAL = "fatal"
+    INTERRUPTED = "interrupted"
+
+    @property
+    def exit_code(self) -> int:
+        return _EXIT_CODES.get(self, 1)
+
+
+_EXIT_CODES = {Outcome.DONE: 0, Outcome.STOPPED: 0, Outcome.FATAL: 2, Outcome.INTERRUPTED: 130}
+
+
+class Usage(Struct, frozen=True, omit_defaults=True):
+    """What a turn cost. `cost_usd` is None where nobody knows; `estimated` where it comes from a price table."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cache_read_tokens: int = 0
+    cache_write_tokens: int = 0
+    cost_usd: float | None = None
+    estimated: bool = False
+
+    @property
+    def tokens(self) -> int:
+        return self.input_tokens + self.output_tokens + self.cache_read_tokens + self.cache_write_tokens
+
+    def plus(self, other: "Usage") -> "Usage":
+        costs = [cost for cost in (self.cost_usd, other.cost_usd) if cost is not None]
+        return Usage(
+            self.input_tokens + other.input_tokens,
+            self.output_tokens + other.output_tokens,
+            self.cache_read_tokens + other.cache_read_tokens,
+            self.cache_write_tokens + other.cache_write_tokens,
+            sum(costs) if costs else None,
+            self.estimated or other.estimated,
+        )
+
+
+FailureKind = Literal["fatal", "limit", "transient", "ordinary"]
+
+
+class Failure(Struct, frozen=True, omit_defaults=True):
+    """Why a turn did not do its job. `resets_at` (epoch seconds): when a stated usage limit ends."""
+
+    kind: FailureKind
+    reason: str
+    resets_at: float | None = None
+
+
+class Exit(Struct, frozen=True, omit_defaults=True):
+    """How a process ended. `ended_by` says why ralph ended it ("" when it ended by itself)."""
+
+    code: int | None
+    at: float
+    duration: float
+    stderr: str = ""
+    ended_by: str = ""
+    leftovers: int = 0
+
+
+class Turn(Struct, frozen=True, omit_defaults=True):
+    """One invocation of the agent. `text` is its own final answer; `tool_calls` is None where it reports none."""
+
+    text: str
+    exit_code: int | None = 0
+    tool_calls: int | None = None
+    usage: Usage = Usage()
+    failure: Failure | None = None
+    session: str | None = None
+    steps: int | None = None
+    ended_at: float = 0.0
+    duration: float = 0.0
+    ended_by: str = ""
+    agent: str = ""
+
+
+FailAction = Literal["APPEND", "PREPEND", "REPLACE"]
+
+
+class Check(Struct, frozen=True, omit_defaults=True):
+    """The result of one command that verifies the work. `head` and `tail` are the ends of its output;
+    `cut` says that `head` is not all of it."""
+
+    name: str
+    passed: bool
+    exit_code: int | None = 0
+    head: str = ""
+    tail: str = ""
+    cut: bool = False
+    hint: str = ""
+    action: FailAction = "APPEND"
+    log: str = ""
+    duration: float = 0.0
+    timeout: float | None = None
+
+
+class Review(Struct, frozen=True, omit_defaults=True):
+    """One review prompt of a review cycle, with the turns it took and whether the checks ended green."""
+
+    name: str
+    passed: bool
+    turns: tuple[Turn, ...] = ()
+
+
+class Task(Struct, frozen=True, omit_defaults=True):
+    """One entry of a tasks file."""
+
+    text: str
+    done: bool
+    failed: bool = False
+
+
+class Snapshot(Struct, frozen=True, omit_defaults=True):
+    """The world as the rules may know it: what was true at the moment `at`. `elapsed` ignores clock jumps."""
+
+    at: float = 0.0
+    elapsed: float = 0.0
+    interrupted: str = ""
+    trouble: str = ""
+    wait_requested: str = ""
+    done_file: bool = False
+    tasks: tuple[Task, ...] | None = None
+    children: tuple[str, ...] = ()
+    told: tuple[str, ...] = ()
+    paused: bool = False
+
+
+class Iteration(Struct, frozen=True, omit_defaults=True):
+    """One agent turn, its checks, and the look at the workspace after it. Numbered from 1."""
+
+    number: int
+    turn: Turn
+    checks: tuple[Check, ...] = ()
+    reviews: tuple[Review, ...] = ()
+    tree: str | None = None
+    touched: tuple[str, ...] = ()
+    duration: float = 0.0
+
+    @property
+    def is_green(self) -> bool:
+        return all(check.passed for check in self.checks)
+
+    @property
+    def usage(self) -> Usage:
+        total = self.turn.usage
+        for review in self.reviews:
+            for turn in review.turns:
+                total = total.plus(turn.usage)
+        return total
+
+
+class Run(Struct, frozen=True, omit_defaults=True):
+    """The history so far. `retries` are the turns since the last iteration that do not count as one;
+    `spent` is what all turns that count nowhere else have cost."""
+
+    id: str
+    goal: str = ""
+    base_tree: str | None = None
+    iterations: tuple[Iteration, ...] = ()
+    retries: tuple[Turn, ...] = ()
+    spent: Usage = Usage()
+    seen: Snapshot = Snapshot()
+
+    @property
+    def last(self) -> Iteration | None:
+        return self.iterations[-1] if self.iterations else None
+
+    @property
+    def number(self) -> int:
+        """The number of the iteration that comes next."""
+        return len(self.iterations) + 1
+
+    @property
+    def usage(self) -> Usage:
+        total = self.spent
+        for iteration in self.iterations:
+            total = total.plus(iteration.usage)
+        return total
+
+    @property
+    def session(self) -> str | None:
+        """The agent's own session, where one can be continued."""
+        for turn in (*reversed(self.retries), *(i.turn for i in reversed(self.iterations))):
+            if turn.session:
+                return turn.session
+        return None
+
+    def seeing(self, snapshot: Snapshot) -> "Run":
+        return replace(self, seen=snapshot)
+
+    def plus(self, iteration: Iteration) -> "Run":
+        return replace(self, iterations=(*self.iterations, iteration), retries=())
+
+    def retrying(self, turn: Turn) -> "Run":
+        """A turn that failed through no fault of the work: it is paid for, but it is not an iteration."""
+        return replace(self, retries=(*self.retries, turn), spent=self.spent.plus(turn.usage))
+
+
+class Stop(Struct, frozen=True, omit_defaults=True):
+    """The opinion that the run ends here."""
+
+    outcome: Outcome
+    reason: str
+    claim: str = ""
+
+
+class Note(Struct, frozen=True, omit_defaults=True):
+    """The opinion that the next prompt must say this. `about` names the rule that speaks (and the gate, if it is one)."""
+
+    text: str
+    about: str
+    action: FailAction = "APPEND"
+
+
+class Wait(Struct, frozen=True, omit_defaults=True):
+    """The opinion that the next turn must not start for so many seconds."""
+
+    seconds: float
+    reason: str
+
+
+class Refusal(Struct, frozen=True, omit_defaults=True):
+    """A claim that a gate did not believe."""
+
+    claim: str
+    gate: str
+    reason: str
+
+
+Opinion = Stop | Note | Wait | Refusal
+Rule = Callable[[Run], Iterable[Opinion]]
+
+
+class Continue(Struct, frozen=True, omit_defaults=True):
+    """The verdict that the agent gets one more turn, after `wait`, and is told `notes`."""
+
+    notes: tuple[Note, ...] = ()
+    wait: Wait | None = None
+    refusals: tuple[Refusal, ...] = ()
+
+
+Verdict = Stop | Continue

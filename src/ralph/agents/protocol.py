@@ -1,0 +1,70 @@
+"""What must an agent's module offer? Its argv for a turn, and a parser that turns its stream into events and one Turn."""
+
+from collections.abc import Iterable, Mapping
+from typing import Literal, Protocol
+
+from msgspec import Struct
+
+from ralph.core.events import AgentEvent
+from ralph.core.model import Exit, Turn
+
+
+class Request(Struct, frozen=True):
+    """What one turn asks of an agent.
+
+    `command` is the program as the user named it (`("claude",)`, `("/opt/bin/claude",)`, or a whole command line);
+    `flags` are the user's own extra words; `understands` are the options that the installed version lists in its help
+    (None: not asked); `scratch` is a private folder for files the agent writes for us.
+    """
+
+    prompt: str
+    prompt_file: str
+    command: tuple[str, ...]
+    flags: tuple[str, ...] = ()
+    model: str = ""
+    yolo: bool = False
+    stream: bool = True
+    session: str | None = None
+    max_turns: int | None = None
+    root: bool = False
+    understands: frozenset[str] | None = None
+    scratch: str = ""
+
+
+class Invocation(Struct, frozen=True):
+    """How to start the agent. `stdin`: the prompt (exact bytes, then end of file) or nothing.
+    `answer_file`: where the agent itself writes its final answer, if anywhere."""
+
+    argv: tuple[str, ...]
+    stdin: Literal["prompt", "empty"] = "prompt"
+    env: Mapping[str, str] = {}
+    answer_file: str = ""
+
+
+class Parser(Protocol):
+    """Reads one turn's stdout. Never raises on bad input: a line it cannot read is counted in `skipped`."""
+
+    skipped: int
+    tool_errors: int
+
+    def feed(self, line: bytes) -> Iterable[AgentEvent]:
+        """The events in one line of stdout (without its newline)."""
+        ...
+
+    def turn(self, ended: Exit) -> Turn:
+        """The whole turn, once the process has ended: final answer, tool calls, usage, session, failure."""
+        ...
+
+
+class AgentModule(Protocol):
+    """One coding-agent CLI. A module of `ralph.agents` is one of these."""
+
+    NAME: str
+    INSTALL: str  # what to type to install it
+    KEYS: tuple[str, ...]  # environment variables that hold its own credentials
+    RESUMES: bool  # whether a session can be continued headless
+    HELP: tuple[str, ...]  # arguments that print the options of its headless mode
+
+    def invocation(self, request: Request) -> Invocation: ...
+
+    def parser(self, request: Request) -> Parser: ...

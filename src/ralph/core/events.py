@@ -164,8 +164,8 @@ class Notice(Struct, frozen=True, omit_defaults=True):
     level: str = "warning"  # warning, info, debug
 
 
-class TurnRetried(Struct, frozen=True, omit_defaults=True):
-    """A turn that failed through a limit or a passing fault, and is not counted as an iteration."""
+class TurnNotCounted(Struct, frozen=True, omit_defaults=True):
+    """A turn that a limit, a passing fault or an interruption ended: it is paid for, but it is not an iteration."""
 
     turn: Turn
 
@@ -220,7 +220,7 @@ NAMES: dict[type, str] = {
     AgentProgress: "agent_progress",
     AgentResult: "agent_result",
     AgentFinished: "agent_finished",
-    TurnRetried: "turn_retried",
+    TurnNotCounted: "turn_not_counted",
     CheckStarted: "check_started",
     CheckFinished: "check_finished",
     ReviewStarted: "review_started",
@@ -242,7 +242,7 @@ Event = (
     | AgentStarted
     | AgentEvent
     | AgentFinished
-    | TurnRetried
+    | TurnNotCounted
     | CheckStarted
     | CheckFinished
     | ReviewStarted

@@ -154,10 +154,12 @@ class Iteration(Struct, frozen=True, omit_defaults=True):
     tree: str | None = None
     touched: tuple[str, ...] = ()
     duration: float = 0.0
+    checked: bool = True
 
     @property
     def is_green(self) -> bool:
-        return all(check.passed for check in self.checks)
+        """Whether the checks were run and none of them failed."""
+        return self.checked and all(check.passed for check in self.checks)
 
     @property
     def usage(self) -> Usage:

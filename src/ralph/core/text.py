@@ -1,16 +1,38 @@
 """How is text from outside made safe to show and to quote? Control characters go, cuts never split a character."""
 
-CONTROLS = {code: None for code in (*range(0x20), *range(0x7F, 0xA0)) if chr(code) not in "\n\t"}
-CONTROLS |= dict.fromkeys((*range(0x202A, 0x202F), *range(0x2066, 0x206A), 0x200E, 0x200F))
+_LINE_ENDS = {0x2028: "\n", 0x2029: "\n"}
+_REMOVED = (
+    *(code for code in range(0x20) if chr(code) not in "\n\t"),
+    *range(0x7F, 0xA0),  # delete, and the eight-bit control characters
+    0x061C,
+    *range(0x200E, 0x2010),
+    *range(0x202A, 0x202F),  # these four rows reorder what is read
+    *range(0x2066, 0x2070),
+    *range(0xFFF9, 0xFFFC),
+    *range(0xE0000, 0xE0080),  # tags: text that no person sees
+)
+CONTROLS: dict[int, str | None] = dict.fromkeys(_REMOVED) | _LINE_ENDS
 
 
 def clean(text: str) -> str:
-    """`text` without escape sequences and other control characters; line ends become plain newlines."""
+    """`text` without escape sequences and other control characters, with plain newlines, in valid Unicode."""
+    if text.replace("\n", "").replace("\t", "").isprintable():
+        return text
     if "\r" in text:
         text = text.replace("\r\n", "\n").replace("\r", "\n")
     if "\x1b" in text or "\x9b" in text or "\x9d" in text:
         text = _without_escapes(text)
-    return text if text.isprintable() else text.translate(CONTROLS)
+    text = text.translate(CONTROLS)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return _without_surrogates(text)
+    return text
+
+
+def _without_surrogates(text: str) -> str:
+    """Halves of a character that belong together become one again; a lone half becomes U+FFFD."""
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 def _without_escapes(text: str) -> str:
@@ -26,7 +48,7 @@ def _without_escapes(text: str) -> str:
 
 def head(text: str, limit: int, mark: str = "") -> str:
     """The first `limit` characters, then `mark` if anything was cut."""
-    return text if len(text) <= limit else text[:limit] + mark
+    return text if len(text) <= limit else text[: max(limit, 0)] + mark
 
 
 def tail(text: str, limit: int, mark: str = "") -> str:

@@ -1,0 +1,147 @@
+"""How are commands explained? click makes the help, the errors and the shell completion from the table of options."""
+
+import importlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import click
+
+from ralph import __version__
+from ralph.cli import options
+from ralph.cli.main import COMMANDS
+
+EXAMPLES = {
+    "run": (
+        'ralph run "Make the tests pass" --check "pytest -q"',
+        "ralph run -f PROMPT.md -m 5 -c DONE -V",
+        'ralph run --print "Tidy the docs" --ralph 5 --json',
+    ),
+    "loop": (
+        'ralph loop "implement JWT login" --check "pytest tests/test_auth.py"',
+        'ralph loop "see the spec" --spec spec.md --check "pytest -x" --max-cost 3 --worktree',
+    ),
+}
+
+
+class Grouped(click.Command):
+    """A command whose help shows options in groups, then examples."""
+
+    groups: dict[str, str]
+    examples: Sequence[str] = ()
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        rows: dict[str, list[tuple[str, str]]] = {}
+        for param in self.get_params(ctx):
+            record = param.get_help_record(ctx)
+            if record:
+                rows.setdefault(self.groups.get(param.name or "", "Other"), []).append(record)
+        for title, records in rows.items():
+            with formatter.section(title):
+                formatter.write_dl(records)
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        if self.examples:
+            with formatter.section("Examples"):
+                for example in self.examples:
+                    formatter.write_text(example)
+
+
+class Lazy(click.Group):
+    """The commands, each loaded when it is called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        if name in options.COMMANDS:
+            return looping_command(name)
+        if name in COMMANDS:
+            command = importlib.import_module(f"ralph.cli.{name}").command()
+            assert isinstance(command, click.Command)
+            return command
+        return None
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0] if args else ""
+        if name and not name.startswith("-") and name not in COMMANDS:
+            import difflib
+
+            near = difflib.get_close_matches(name, COMMANDS, 1)
+            raise click.UsageError(f"no command {name!r}." + (f" Did you mean {near[0]!r}?" if near else ""), ctx)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+def looping_command(name: str) -> click.Command:
+    """`run` and its kin, from the table."""
+    rows = options.COMMANDS[name]
+    params: list[click.Parameter] = [click_option(row) for row in rows]
+    params.append(click.Argument(["words"], nargs=-1, metavar="[GOAL] [PATH]" if name == "run" else "TASK [PATH]"))
+
+    def callback(words: tuple[str, ...], **given: Any) -> int:
+        from ralph.cli.run import run_command
+
+        values = {key: list(v) if isinstance(v, tuple) else v for key, v in given.items() if v not in (None, (), False)}
+        return run_command(name, values, list(words))
+
+    command = Grouped(name, params=params, callback=callback, help=HELP[name], context_settings=CONTEXT)
+    command.groups = {row.name: row.group for row in rows}
+    command.examples = EXAMPLES.get(name, ())
+    return command
+
+
+HELP = {
+    "run": "Loop an agent on a goal until it is verifiably done.\n\nExactly one goal: GOAL, -p, -f, or --spec. "
+    "Done means: the agent claims it, and every gate (checks, tasks, work, protected files) holds.",
+    "loop": "Give the agent a fresh context each time until every --check passes and it says COMPLETE.",
+}
+CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+
+
+def click_option(row: options.Option) -> click.Option:
+    if row.kind == "flag":
+        return click.Option([*row.names, row.name], is_flag=True, help=row.help)
+    kind: Any = {"int": click.INT, "float": click.FLOAT}.get(row.kind, click.STRING)
+    if row.choices:
+        kind = click.Choice(row.choices)
+    metavar = None if row.choices else row.metavar
+    return click.Option([*row.names, row.name], type=kind, multiple=row.kind == "list", metavar=metavar, help=row.help)
+
+
+@click.group(cls=Lazy, context_settings=CONTEXT)
+@click.version_option(__version__, "-v", "--version", message="ralph %(version)s")
+def cli() -> None:
+    """Runs a coding agent in a loop until the work is verifiably done.
+
+    Start with `ralph demo`. Then, in your repository:
+
+        ralph run "Make the tests pass" --check "pytest -q"
+    """
+
+
+def click_main(argv: list[str]) -> int:
+    """Runs a command through click; bad usage is one line, a hint, and exit code 2."""
+    from ralph.cli.main import complain
+
+    if not argv:
+        click.echo(cli.get_help(click.Context(cli, info_name="ralph")))
+        return 0
+    try:
+        result = cli.main(argv, prog_name="ralph", standalone_mode=False)
+    except click.UsageError as error:
+        name = error.ctx.command_path if error.ctx else "ralph"
+        complain(error.format_message(), f"see `{name} --help`")
+        return 2
+    except click.exceptions.Exit as error:
+        return error.exit_code
+    except click.Abort:
+        return 130
+    return result if isinstance(result, int) else 0
+
+
+def simple(name: str, callback: Callable[..., int], *params: click.Parameter, help: str) -> click.Command:  # noqa: A002
+    """A command of its own file."""
+    return click.Command(name, params=list(params), callback=callback, help=help, context_settings=CONTEXT)

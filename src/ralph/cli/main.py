@@ -1,0 +1,71 @@
+"""What did the person ask for? One command, one file; one place where errors become an exit code."""
+
+import os
+import sys
+from collections.abc import Callable
+
+from ralph.errors import UserError
+
+COMMANDS = {
+    "run": "loop an agent on a goal",
+    "loop": "fresh context until every check passes",
+    "init": "write the project's settings, by questions",
+    "demo": "watch a run on a small example, with a scripted agent",
+    "schema": "print the JSON Schema of events or settings",
+    "completion": "print the completion script for your shell",
+}
+
+
+def run_cli(argv: list[str]) -> int:
+    """The exit code of one call: the outcome's, 2 for bad input, 130 for Ctrl-C, 3 for a bug of ours."""
+    return guarded(lambda: _dispatch(argv))
+
+
+def guarded(command: Callable[[], int]) -> int:
+    try:
+        return command()
+    except UserError as error:
+        complain(error.message, error.hint)
+        return 2
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return 141
+    except Exception as error:  # noqa: BLE001 - the one boundary: a bug of ours must not look like a result
+        return _report_bug(error)
+
+
+def complain(message: str, hint: str = "") -> None:
+    print(f"ralph: {message}", file=sys.stderr)
+    if hint:
+        print(f"hint: {hint}", file=sys.stderr)
+
+
+def _report_bug(error: Exception) -> int:
+    import tempfile
+    import traceback
+
+    with tempfile.NamedTemporaryFile("w", prefix="ralph-bug-", suffix=".txt", delete=False) as file:
+        traceback.print_exception(error, file=file)
+    complain(f"internal error: {type(error).__name__}: {error}", f"this is a bug in ralph; the traceback is in {file.name}")
+    return 3
+
+
+def _dispatch(argv: list[str]) -> int:
+    if argv and argv[0] in ("run", "loop"):
+        from ralph.cli import options, quick
+
+        parsed = quick.parse(options.COMMANDS[argv[0]], _print_takes_a_value(argv[1:]))
+        if parsed is not None:
+            from ralph.cli.run import run_command
+
+            return run_command(argv[0], *parsed)
+    from ralph.cli.commands import click_main
+
+    return click_main(_print_takes_a_value(argv))
+
+
+def _print_takes_a_value(argv: list[str]) -> list[str]:
+    """`--print=GOAL` is `--print GOAL`: the goal is a positional word either way."""
+    return [part for word in argv for part in (word.split("=", 1) if word.startswith("--print=") else (word,))]

@@ -1,0 +1,98 @@
+"""How long must the next turn wait after a usage limit or a passing fault, and when is waiting hopeless?"""
+
+from collections.abc import Iterable
+from typing import Literal
+
+from ralph.core.model import Failure, Opinion, Outcome, Rule, Run, Stop, Turn, Wait
+from ralph.core.text import one_line
+
+OnLimit = Literal["wait", "stop", "switch"]
+
+FIRST_LIMIT_WAIT, LONGEST_LIMIT_WAIT = 60.0, 3600.0
+FIRST_RETRY_WAIT, LONGEST_RETRY_WAIT = 2.0, 300.0
+AFTER_RESET = 5.0  # agents state the reset to the minute; a turn that comes a moment early is wasted
+MOST_RETRIES = 10
+MOST_IDENTICAL = 6
+
+
+def limited(on_limit: OnLimit = "wait", agents: tuple[str, ...] = (), seconds: float | None = None) -> Rule:
+    """A usage limit is waited out until the moment the agent states; with `switch` another agent goes on meanwhile."""
+
+    def rule(run: Run) -> Iterable[Opinion]:
+        failure = run.retries[-1].failure if run.retries else None
+        if failure is None or failure.kind != "limit":
+            return
+        if on_limit == "stop":
+            yield Stop(Outcome.FAILED, f"usage limit: {one_line(failure.reason)}")
+            return
+        if on_limit == "switch" and available(run, agents) is not None:
+            return
+        left = _limit_ends(run) - run.seen.at
+        if seconds is not None and run.seen.elapsed + left >= seconds:
+            yield Stop(Outcome.FAILED, f"the usage limit outlasts the time that is left: {one_line(failure.reason)}")
+        elif left > 0:
+            yield Wait(left, f"usage limit: {one_line(failure.reason)}")
+
+    return rule
+
+
+def available(run: Run, agents: tuple[str, ...]) -> str | None:
+    """The first of `agents` that is not known to be limited right now."""
+    limits: dict[str, float] = {}
+    for turn in run.retries:
+        if turn.failure and turn.failure.kind == "limit":
+            limits[turn.agent] = turn.failure.resets_at or turn.ended_at + FIRST_LIMIT_WAIT
+    return next((agent for agent in agents if limits.get(agent, 0.0) <= run.seen.at), None)
+
+
+def _limit_ends(run: Run) -> float:
+    """The earliest moment at which one of the agents that ran into a limit may go on."""
+    latest: dict[str, float] = {}
+    for count, turn in enumerate(_failed(run, "limit"), 1):
+        failure = turn.failure
+        assert failure is not None
+        stated = failure.resets_at and failure.resets_at > turn.ended_at
+        waited = _doubling(FIRST_LIMIT_WAIT, LONGEST_LIMIT_WAIT, count)
+        latest[turn.agent] = failure.resets_at + AFTER_RESET if stated and failure.resets_at else turn.ended_at + waited
+    return min(latest.values())
+
+
+def faltering(run: Run) -> Iterable[Opinion]:
+    """A passing fault is retried after a pause that doubles; the same fault again and again is not passing."""
+    failed = _failed(run, "transient")
+    if not failed or run.retries[-1] is not failed[-1]:
+        return
+    failure = failed[-1].failure
+    assert failure is not None
+    same = _identical(failed, failure)
+    if len(failed) >= MOST_RETRIES or same >= MOST_IDENTICAL:
+        yield Stop(Outcome.FAILED, f"the agent failed {len(failed)} times in a row: {one_line(failure.reason)}")
+    pause = _doubling(FIRST_RETRY_WAIT, LONGEST_RETRY_WAIT, len(failed)) * _jitter(run.id, len(failed))
+    left = failed[-1].ended_at + pause - run.seen.at
+    if left > 0:
+        yield Wait(left, f"retrying: {one_line(failure.reason)}")
+
+
+def _failed(run: Run, kind: str) -> list[Turn]:
+    return [turn for turn in run.retries if turn.failure and turn.failure.kind == kind]
+
+
+def _identical(turns: list[Turn], failure: Failure) -> int:
+    count = 0
+    for turn in reversed(turns):
+        if turn.failure is None or turn.failure.reason != failure.reason:
+            break
+        count += 1
+    return count
+
+
+def _doubling(first: float, longest: float, count: int) -> float:
+    return float(min(longest, first * 2 ** min(count - 1, 20)))
+
+
+def _jitter(seed: str, count: int) -> float:
+    """Between 0.5 and 1: many runs that met the same fault do not all come back at the same moment."""
+    mixed = 0
+    for char in f"{seed}/{count}":
+        mixed = (mixed * 131 + ord(char)) & 0xFFFFFFFF
+    return 0.5 + (mixed % 1000) / 2000

@@ -1,0 +1,203 @@
+"""Shall the agent get one more turn? Each rule reads the run and gives opinions; their order is their precedence.
+
+A rule that only ever objects (checks, tasks, work, protected files) is also a gate: a claim is believed when no gate
+has anything to say against it.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from ralph.core.claims import Claim, Reading, claimed
+from ralph.core.model import Iteration, Note, Opinion, Outcome, Refusal, Rule, Run, Stop, Turn, Wait
+from ralph.core.prompts import check_message
+from ralph.core.text import one_line
+
+
+def interrupted(run: Run) -> Iterable[Opinion]:
+    if run.seen.interrupted:
+        yield Stop(Outcome.INTERRUPTED, run.seen.interrupted)
+
+
+def hopeless(run: Run) -> Iterable[Opinion]:
+    """Trouble that another turn cannot mend."""
+    if run.seen.trouble:
+        yield Stop(Outcome.FATAL, run.seen.trouble)
+    failure = run.retries[-1].failure if run.retries else None
+    if failure and failure.kind == "fatal":
+        yield Stop(Outcome.FATAL, failure.reason)
+
+
+def wait_requested(run: Run) -> Iterable[Opinion]:
+    if run.seen.wait_requested:
+        yield Stop(Outcome.STOPPED, run.seen.wait_requested)
+
+
+def completed(claims: Sequence[Claim], gates: Sequence[Rule], reading: Reading = Reading()) -> Rule:
+    """Done is a claim and every gate. A gate's objection goes into the next prompt; a gate may also ask for time."""
+
+    def rule(run: Run) -> Iterable[Opinion]:
+        claim = next((claim for claim in claims if claimed(claim, run, reading)), None)
+        if claim is None:
+            return
+        objections = [opinion for gate in gates for opinion in gate(run)]
+        for opinion in objections:
+            yield opinion
+            if isinstance(opinion, Note):
+                yield Refusal(claim.marker, opinion.about, one_line(opinion.text))
+        if not objections:
+            yield Stop(Outcome.DONE, _why_done(claim, run), claim=claim.text or claim.kind)
+
+    return rule
+
+
+def _why_done(claim: Claim, run: Run) -> str:
+    said = {
+        "file": f"the file {claim.text} is there",
+        "checks": "every check passes",
+        "turn": "the agent finished its turn",
+    }.get(claim.kind, f"the agent said {claim.marker}")
+    count = len(run.last.checks) if run.last and claim.kind != "checks" else 0
+    checks = f" and {count} check{'s' if count > 1 else ''} passed" if count else ""
+    return said + checks
+
+
+def failing_checks(truncate: int = 5000) -> Rule:
+    """Every red check of the last iteration, as the message that the agent gets."""
+
+    def rule(run: Run) -> Iterable[Opinion]:
+        last = run.last
+        if last is None:
+            return
+        for check in last.checks:
+            if not check.passed:
+                yield Note(check_message(check, truncate), about="checks", action=check.action)
+        if not last.checked:
+            yield Note("The checks were not run after the last turn.", about="checks")
+
+    return rule
+
+
+def open_tasks(run: Run) -> Iterable[Opinion]:
+    """The tasks file has entries that are not done; the next one is named."""
+    tasks = run.seen.tasks or ()
+    left = [task for task in tasks if not task.done]
+    if left:
+        upcoming = next((task for task in left if not task.failed), left[0])
+        count = f"{len(left)} of {len(tasks)} tasks are not done."
+        stuck = f" Failed or blocked: {sum(task.failed for task in left)}." if any(t.failed for t in left) else ""
+        yield Note(f"{count}{stuck} The next one: {upcoming.text}", about="tasks")
+
+
+def no_work(at_least: int) -> Rule:
+    """A claim without work: fewer tool calls than asked for or, for an agent that reports none, an unchanged workspace."""
+
+    def rule(run: Run) -> Iterable[Opinion]:
+        counts = [turn.tool_calls for turn in turns(run)]
+        if any(count is not None for count in counts):
+            lazy = sum(count or 0 for count in counts) < at_least
+        else:
+            lazy = run.last is None or run.last.tree is None or run.last.tree == run.base_tree
+        if lazy:
+            yield Note(NO_WORK, about="work")
+
+    return rule
+
+
+NO_WORK = (
+    "Promise detected, but no tool calls/work were performed; "
+    "you must actually complete the task before emitting the promise."
+)
+
+
+def touched(run: Run) -> Iterable[Opinion]:
+    """Protected files that the agent changed in the last iteration. They were put back before the checks ran."""
+    if run.last and run.last.touched:
+        names = ", ".join(run.last.touched[:20])
+        yield Note(f"Protected files must not be changed; these were restored: {names}", about="protect")
+
+
+def failing(times: int) -> Rule:
+    """The agent itself failed, again and again."""
+
+    def rule(run: Run) -> Iterable[Opinion]:
+        recent = run.iterations[-times:]
+        if times > 0 and len(recent) == times and all(i.turn.failure for i in recent):
+            yield Stop(Outcome.FAILED, f"the agent failed {times} times in a row: {_reason(recent[-1].turn)}")
+
+    return rule
+
+
+def last_failure(run: Run) -> Iterable[Opinion]:
+    """The error of a failed turn goes into the next prompt."""
+    if run.last and run.last.turn.failure:
+        yield Note(f"The previous turn failed: {_reason(run.last.turn)}", about="failure")
+
+
+def stalled(repeats: int = 1) -> Rule:
+    """The last iterations cannot be told apart: the same answer, and the workspace in the same state."""
+
+    def rule(run: Run) -> Iterable[Opinion]:
+        recent = run.iterations[-(repeats + 1) :]
+        if repeats < 1 or len(recent) <= repeats:
+            return
+        if all(_alike(one, other) for one, other in zip(recent, recent[1:], strict=False)):
+            unchanged = "and the workspace did not change" if recent[-1].tree else "(no git: answers alone were compared)"
+            yield Stop(Outcome.STALLED, f"iteration {recent[-1].number} gave the same answer as the one before {unchanged}")
+
+    return rule
+
+
+def _alike(one: Iteration, other: Iteration) -> bool:
+    return (
+        one.turn.text == other.turn.text
+        and one.tree == other.tree
+        and not one.turn.failure
+        and not other.turn.failure
+        and [c.passed for c in one.checks] == [c.passed for c in other.checks]
+    )
+
+
+def at_most(
+    *, iterations: int | None = None, cost: float | None = None, tokens: int | None = None, seconds: float | None = None
+) -> Rule:
+    """The limits that end a run unfinished, in the order budget, time, iterations."""
+
+    def rule(run: Run) -> Iterable[Opinion]:
+        usage = run.usage
+        if cost is not None and (usage.cost_usd or 0.0) >= cost:
+            yield Stop(Outcome.BUDGET, f"${usage.cost_usd or 0.0:.2f} of ${cost:.2f} spent")
+        if tokens is not None and usage.tokens >= tokens:
+            yield Stop(Outcome.BUDGET, f"{usage.tokens} of {tokens} tokens used")
+        if seconds is not None and run.seen.elapsed >= seconds:
+            yield Stop(Outcome.TIMEOUT, f"{run.seen.elapsed:.0f} of {seconds:g} seconds are over")
+        if iterations is not None and len(run.iterations) >= iterations:
+            yield Stop(Outcome.EXHAUSTED, f"{iterations} iterations without an accepted claim")
+
+    return rule
+
+
+def spaced(seconds: float) -> Rule:
+    """A pause between turns."""
+
+    def rule(run: Run) -> Iterable[Opinion]:
+        if run.last and seconds > 0:
+            left = run.last.turn.ended_at + seconds - run.seen.at
+            if left > 0:
+                yield Wait(min(left, seconds), "pause between turns")
+
+    return rule
+
+
+def told(run: Run) -> Iterable[Opinion]:
+    """What a person says to the run from outside."""
+    for text in run.seen.told:
+        yield Note(f"A note from the person who started this run:\n{text}", about="person")
+
+
+def turns(run: Run) -> list[Turn]:
+    """Every turn of the run that worked on the goal, reviews included."""
+    reviewing = [turn for i in run.iterations for review in i.reviews for turn in review.turns]
+    return [*(i.turn for i in run.iterations), *reviewing]
+
+
+def _reason(turn: Turn) -> str:
+    return one_line(turn.failure.reason, 500) if turn.failure else ""

@@ -1,0 +1,70 @@
+"""An agent that follows a script, so that a newcomer can watch a run without a model: wrong fix, empty claim, right fix.
+
+It is a real child process that reads its prompt on stdin, edits files and streams what it does, as a coding agent would.
+"""
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+PAUSE = float(os.environ.get("RALPH_DEMO_PAUSE", "0"))
+FILE = Path("cart.py")
+
+
+def main() -> int:
+    sys.stdin.read()
+    iteration = int(os.environ.get("RALPH_ITERATION", "1"))
+    say({"type": "system", "subtype": "init", "session_id": f"demo-{iteration}"})
+    {1: wrong_fix, 2: empty_claim}.get(iteration, right_fix)()
+    return 0
+
+
+def wrong_fix() -> None:
+    tell("The total is off when a coupon is used. I will read the code.")
+    use("Read", {"file_path": "cart.py"}, FILE.read_text())
+    edit("price - coupon", "max(price - coupon, 0)")
+    finish("I changed how the coupon is subtracted. That should do it.", 0.012)
+
+
+def empty_claim() -> None:
+    finish("I am confident that all tests pass now.\n\nCOMPLETE", 0.004)
+
+
+def right_fix() -> None:
+    tell("The check says that a coupon is a percentage, not an amount. So that is the bug.")
+    edit("max(price - coupon, 0)", "price * (100 - coupon) / 100")
+    finish("The coupon is taken as a percentage now.\n\nCOMPLETE", 0.015)
+
+
+def edit(old: str, new: str) -> None:
+    FILE.write_text(FILE.read_text().replace(old, new))
+    use("Edit", {"file_path": "cart.py", "old_string": old, "new_string": new}, f"{old}  →  {new}")
+
+
+def use(tool: str, arguments: dict[str, Any], output: str) -> None:
+    call = {"type": "tool_use", "id": f"demo-{tool}", "name": tool, "input": arguments}
+    say({"type": "assistant", "message": {"content": [call]}})
+    result = {"type": "tool_result", "tool_use_id": f"demo-{tool}", "content": output}
+    say({"type": "user", "message": {"content": [result]}})
+
+
+def tell(text: str) -> None:
+    say({"type": "assistant", "message": {"content": [{"type": "text", "text": text}]}})
+
+
+def finish(text: str, cost: float) -> None:
+    tell(text)
+    usage = {"input_tokens": 900, "output_tokens": 120}
+    say({"type": "result", "subtype": "success", "is_error": False, "result": text, "total_cost_usd": cost, "usage": usage})
+
+
+def say(event: dict[str, Any]) -> None:
+    time.sleep(PAUSE)
+    print(json.dumps(event), flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

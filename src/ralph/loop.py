@@ -1,0 +1,111 @@
+"""How does a run go? Read this first: ask the rules; if none says stop, give the agent one more turn, run the checks,
+look at the workspace, and ask again. Everything that happens is told to listeners."""
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from ralph.core import events
+from ralph.core.model import Check, Continue, Iteration, Note, Refusal, Rule, Run, Snapshot, Stop, Turn, Verdict, Wait
+
+NOT_COUNTED = ("fatal", "limit", "transient")
+
+
+class Agent(Protocol):
+    def take_turn(self, prompt: str, run: Run, purpose: str = "work") -> Turn: ...
+
+
+class Workspace(Protocol):
+    def look(self, run: Run) -> Snapshot:
+        """What is true right now: time, markers, requests of people. Cheap; asked before every decision."""
+        ...
+
+    def guard(self) -> tuple[str, ...]:
+        """Puts protected files back; names those that were touched."""
+        ...
+
+    def check(self, number: int) -> tuple[Check, ...] | None:
+        """Runs every check; None if they could not be finished."""
+        ...
+
+    def tree(self, number: int) -> str | None:
+        """A fingerprint of the workspace after iteration `number`."""
+        ...
+
+
+class Parts(Struct):
+    """All that a run is made of. Bring your own agent, rules or workspace."""
+
+    agent: Agent
+    workspace: Workspace
+    rules: Sequence[Rule]
+    compose: Callable[[Run, tuple[Note, ...]], str]
+    tell: events.Tell = lambda event: None
+    wait: Callable[[Wait, Run], None] = lambda wait, run: None
+    review: "Callable[[Run, Iteration, Parts], Iteration]" = lambda run, iteration, parts: iteration
+    followups: Sequence[Callable[[Run, Iteration], None]] = ()
+    cap: int | None = None
+
+
+def run_loop(parts: Parts, run: Run) -> tuple[Run, Stop]:
+    """Turns until a rule says stop."""
+    while True:
+        run = run.seeing(parts.workspace.look(run))
+        verdict = judge(run, parts.rules)
+        if isinstance(verdict, Stop):
+            return run, verdict
+        if verdict.wait:
+            parts.wait(verdict.wait, run)
+            continue
+        for refusal in verdict.refusals:
+            parts.tell(events.ClaimRejected(refusal.claim, refusal.gate, refusal.reason))
+        run = iterate(run, verdict.notes, parts)
+
+
+def judge(run: Run, rules: Sequence[Rule]) -> Verdict:
+    """Asks every rule in order: the first Stop wins; else all notes, and the longest wait."""
+    notes: list[Note] = []
+    waits: list[Wait] = []
+    refusals: list[Refusal] = []
+    for rule in rules:
+        for opinion in rule(run):
+            match opinion:
+                case Stop():
+                    return opinion
+                case Note() if opinion not in notes:
+                    notes.append(opinion)
+                case Wait():
+                    waits.append(opinion)
+                case Refusal():
+                    refusals.append(opinion)
+    return Continue(tuple(notes), max(waits, key=lambda wait: wait.seconds, default=None), tuple(refusals))
+
+
+def iterate(run: Run, notes: tuple[Note, ...], parts: Parts) -> Run:
+    """One agent turn, its checks, and the look at the workspace after it."""
+    if not run.retries:
+        parts.tell(events.IterationStarted(run.number, parts.cap, run.goal))
+    turn = parts.agent.take_turn(parts.compose(run, notes), run)
+    if turn.ended_by == "interrupt" or (turn.failure and turn.failure.kind in NOT_COUNTED):
+        parts.tell(events.TurnNotCounted(turn))
+        return run.retrying(turn)
+    touched = parts.workspace.guard()
+    checks = parts.workspace.check(run.number) if turn.ended_by != "max-time" else ()
+    if checks is None:
+        parts.tell(events.TurnNotCounted(turn))
+        return run.retrying(turn)
+    seen = Iteration(run.number, turn, checks, touched=touched, checked=turn.ended_by != "max-time")
+    iteration = parts.review(run, seen, parts)
+    return record(run, iteration, parts)
+
+
+def record(run: Run, iteration: Iteration, parts: Parts) -> Run:
+    """From here on the iteration has happened: it is told, and what follows from it is done once."""
+    iteration = replace(iteration, tree=parts.workspace.tree(iteration.number))
+    parts.tell(events.IterationFinished(iteration.number, iteration))
+    run = run.plus(iteration)
+    for followup in parts.followups:
+        followup(run, iteration)
+    return run

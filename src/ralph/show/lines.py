@@ -1,0 +1,209 @@
+"""Which lines does an event become? Depends on events alone, so that a live run and its journal read the same."""
+
+from collections.abc import Callable
+from typing import Any
+
+from ralph.core import events as e
+from ralph.core.text import clean, tail
+from ralph.show.amounts import duration
+from ralph.show.style import Style
+from ralph.show.talk import VERBOSE, Limits, Talk, exit_words, short
+
+Teller = Callable[[Any], list[str]]
+
+
+class Lines:
+    """Renders events one after the other.
+
+    `agent_output` False hides what the agent says and does; `announces` tells of checks when they start, which a
+    live status line makes needless; `columns` is the room on a line (0: no limit), and may change at any time.
+    """
+
+    def __init__(
+        self,
+        style: Style,
+        *,
+        verbose: bool = False,
+        agent_output: bool = True,
+        announces: bool = True,
+        columns: int = 0,
+    ) -> None:
+        self.style, self.verbose, self.announces = style, verbose, announces
+        self.limits = VERBOSE if verbose else Limits()
+        self.talk = Talk(style, self.limits, columns)
+        self._block = ""
+        talk = self.talk
+        self._tellers: dict[type, tuple[str, Teller]] = {
+            e.RunStarted: ("run", self._run_started),
+            e.IterationStarted: ("iteration", self._iteration_started),
+            e.AgentStarted: ("agent", self._agent_started),
+            e.AgentFinished: ("turn", talk.finished),
+            e.TurnNotCounted: ("turn", self._turn_not_counted),
+            e.CheckStarted: ("check", self._check_started),
+            e.CheckFinished: ("check", self._check_finished),
+            e.ReviewStarted: ("review", self._review_started),
+            e.ReviewFinished: ("review", self._review_finished),
+            e.ClaimRejected: ("claim", self._claim_rejected),
+            e.Waiting: ("waiting", self._waiting),
+            e.ScmFinished: ("scm", self._scm_finished),
+            e.Notice: ("notice", self._notice),
+            e.AgentResult: ("", talk.result),
+        }
+        if agent_output:
+            self._tellers |= {
+                e.AgentText: ("text", talk.text),
+                e.ToolStarted: ("tool", talk.tool_started),
+                e.ToolFinished: ("tool", talk.tool_finished),
+                e.TodoUpdated: ("todo", talk.todo),
+                e.AgentProgress: ("text", talk.progress),
+            }
+
+    @property
+    def columns(self) -> int:
+        return self.talk.columns
+
+    @columns.setter
+    def columns(self, columns: int) -> None:
+        self.talk.columns = columns
+
+    def __call__(self, event: e.Event) -> list[str]:
+        """The lines for `event`, without newlines; an empty one in front where another kind of thing begins."""
+        found = self._tellers.get(type(event))
+        if found is None:
+            return []
+        block, teller = found
+        lines = teller(event)
+        if lines and block != self._block:
+            if self._block:
+                lines.insert(0, "")
+            self._block = block
+        return lines
+
+    def skipped(self, lines: int) -> str:
+        return self.style.paint("dim", f"{self.style.marks.more} {lines} lines skipped: the reader is slow")
+
+    def _run_started(self, event: e.RunStarted) -> list[str]:
+        paint = self.style.paint
+        dot = f" {self.style.marks.dot} "
+        facts = [event.agent, event.preset, event.workspace]
+        title = dot.join(short(fact, 200) for fact in facts if fact)
+        lines = [f"{paint('title', 'ralph')}{dot}{'resumed' + dot if event.resumed else ''}{title}"]
+        gates = [gate for gate in event.gates if gate != "checks"]
+        unguarded = event.claims and not event.gates and not event.checks and event.claims != ("turn",)
+        rows = {
+            "goal": short(event.goal, 200),
+            "until": " or ".join(short(claim, 80) for claim in event.claims),
+            "checks": dot.join(short(check, 80) for check in event.checks),
+            "gates": dot.join(gates) or ("none: the agent's word alone ends this run" if unguarded else ""),
+            "branch": short(event.branch, 200),
+        }
+        return lines + [f"  {paint('dim', f'{name:<7}')} {self._cut(text, 10)}" for name, text in rows.items() if text]
+
+    def _iteration_started(self, event: e.IterationStarted) -> list[str]:
+        of = f"/{event.max_iterations}" if event.max_iterations is not None else ""
+        rule = self.style.marks.rule
+        title = f"{rule * 2} iteration {event.iteration}{of} "
+        line = title + rule * max(min(self.columns or 80, 100) - len(title), 2)
+        verbose = self._debug(f"Iteration {event.iteration}{of} starting") if self.verbose else []
+        return [self.style.paint("title", line), *verbose]
+
+    def _agent_started(self, event: e.AgentStarted) -> list[str]:
+        self.talk.begin()
+        lines = []
+        if event.purpose != "work":
+            purpose = f"{short(event.agent, 80)}: {short(event.purpose, 200)}"
+            lines = [self.style.paint("dim", f"{self.style.marks.check} {purpose}")]
+        if self.verbose and event.argv:
+            import shlex
+
+            lines += self._debug("Agent command: " + short(shlex.join(event.argv), 1000))
+        return lines
+
+    def _turn_not_counted(self, event: e.TurnNotCounted) -> list[str]:
+        kind = event.turn.failure.kind if event.turn.failure else event.turn.ended_by
+        why = f" ({short(kind, 200)})" if kind else ""
+        return [self.style.paint("yellow", f"{self.style.marks.retry} this turn does not count as an iteration{why}")]
+
+    def _check_started(self, event: e.CheckStarted) -> list[str]:
+        name = short(event.name, 200)
+        lines = [self.style.paint("dim", f"{self.style.marks.check} {name}")] if self.announces else []
+        return lines + (self._debug(f"Running guardrail: {name}") if self.verbose else [])
+
+    def _check_finished(self, event: e.CheckFinished) -> list[str]:
+        marks, paint = self.style.marks, self.style.paint
+        name, took = self._cut(short(event.name, 200), 40), duration(event.duration_s)
+        verbose: list[str] = []
+        if self.verbose:
+            code = "no code" if event.exit_code is None else f"code {event.exit_code}"
+            verbose = self._debug(f"Guardrail exited with {code} ({took})")
+        if event.passed:
+            return [f"{paint('green', marks.passed)} {name} {paint('dim', took)}", *verbose]
+        if event.exit_code is None and event.timeout is not None:
+            how = f"timed out after {duration(event.timeout)}"
+        else:
+            how = f"{exit_words(event.exit_code)}, {took}"
+        then = ", ".join(short(part, 300) for part in (event.action, event.log) if part)
+        then = paint("dim", f" {marks.to} {then}") if then else ""
+        title = f"{paint('alarm', marks.failed)} {paint('bold', name)} {paint('red', how)}{then}"
+        return [title, *self._last_lines(event.output), *verbose]
+
+    def _last_lines(self, output: str) -> list[str]:
+        """The end of a failing check's output: there, tools sum up what went wrong."""
+        limit = self.limits.check_lines
+        lines = [line.rstrip() for line in clean(tail(output, 200 * limit)).expandtabs(4).split("\n")]
+        lines = [line for line in lines if line][-limit:]
+        quote = self.style.paint("red", self.style.marks.quote)
+        return [f"  {quote} {self._cut(line[:500], 4)}" for line in lines]
+
+    def _review_started(self, event: e.ReviewStarted) -> list[str]:
+        return [f"{self.style.marks.review} review: {short(event.name, 200)}"]
+
+    def _review_finished(self, event: e.ReviewFinished) -> list[str]:
+        result = "the checks pass" if event.passed else "the checks do not pass"
+        return [self._result(event.passed, f"review {short(event.name, 200)}: {result}")]
+
+    def _claim_rejected(self, event: e.ClaimRejected) -> list[str]:
+        text = f"claim refused: {short(event.reason, 500)} (gate: {short(event.gate, 80)}, claim: {short(event.claim, 80)})"
+        return self._loud("alarm", self.style.marks.refused, text)
+
+    def _waiting(self, event: e.Waiting) -> list[str]:
+        until = f" until {moment(event.until, event.seconds)}" if event.until else ""
+        text = f"waiting {duration(event.seconds)}{until}: {short(event.reason, 300)}"
+        return self._loud("yellow", self.style.marks.waiting, text)
+
+    def _scm_finished(self, event: e.ScmFinished) -> list[str]:
+        detail = f": {short(event.detail, 300)}" if event.detail else ""
+        return [self._result(event.ok, f"{short(event.task, 80)}{'' if event.ok else ' failed'}{detail}")]
+
+    def _notice(self, event: e.Notice) -> list[str]:
+        if event.level == "debug":
+            return self._debug(event.text) if self.verbose else []
+        if event.level == "info":
+            return self._loud("dim", self.style.marks.info, clean(event.text[:4000]))
+        return self._loud("warn", self.style.marks.warning, clean(event.text[:4000]))
+
+    def _result(self, ok: bool, text: str) -> str:
+        marks, paint = self.style.marks, self.style.paint
+        return f"{paint('green', marks.ok)} {text}" if ok else f"{paint('red', marks.error)} {paint('red', text)}"
+
+    def _loud(self, color: str, mark: str, text: str) -> list[str]:
+        """Text that must be read whole: broken into rows, never cut."""
+        rows = [row for line in text.strip().expandtabs(4).split("\n") for row in self.talk.rows(line, len(mark) + 2)]
+        margin = " " * (len(mark) + 1)
+        return [self.style.paint(color, f"{margin if at else mark + ' '}{row}") for at, row in enumerate(rows)]
+
+    def _debug(self, text: str) -> list[str]:
+        return [self.style.paint("dim", f"[ralph] {line}") for line in clean(text[:20_000]).split("\n")]
+
+    def _cut(self, text: str, used: int) -> str:
+        return self.talk.cut(text, used)
+
+
+def moment(at: float, seconds: float) -> str:
+    """The time of day `at` (epoch seconds); with its weekday where it is more than half a day away."""
+    import time
+
+    try:
+        return time.strftime("%H:%M" if seconds < 43_200 else "%a %H:%M", time.localtime(at))
+    except (OverflowError, ValueError, OSError):
+        return "an unknown time"

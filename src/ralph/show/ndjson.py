@@ -1,0 +1,17 @@
+"""How does another program follow a run? Every line of the journal, on stdout, as it is written."""
+
+import os
+
+
+class Ndjson:
+    """A sink that goes silent when its reader has gone away: a closed pipe must not end the run."""
+
+    def __init__(self, fd: int = 1) -> None:
+        self._fd: int | None = fd
+
+    def __call__(self, line: bytes) -> None:
+        while line and self._fd is not None:
+            try:
+                line = line[os.write(self._fd, line) :]
+            except BrokenPipeError:
+                self._fd = None

@@ -1,0 +1,66 @@
+"""Where does a run keep its things? `.ralph/` in the workspace: settings, logs of checks, and one private folder per run."""
+
+import os
+from pathlib import Path
+
+from ralph.errors import UserError
+
+IGNORE = "# Data of ralph's runs stays out of git; the project's settings do not.\n*\n!.gitignore\n!settings.json\n"
+
+
+def prepare(workspace: Path) -> Path:
+    """The workspace's `.ralph/`, made if it is missing, and kept out of git."""
+    folder = workspace / ".ralph"
+    try:
+        folder.mkdir(exist_ok=True)
+        ignore = folder / ".gitignore"
+        if not ignore.exists():
+            ignore.write_text(IGNORE)
+    except OSError as error:
+        raise cannot_write(folder, error) from None
+    return folder
+
+
+def cannot_write(path: Path, error: OSError) -> UserError:
+    return UserError(
+        f"cannot write {path}: {error.strerror or error}",
+        "make the workspace writable, free some space, or name another workspace with -C DIR",
+    )
+
+
+class RunFolder:
+    """`.ralph/runs/<run-id>/`: the journal, and what each iteration read and wrote. For the user's eyes only."""
+
+    def __init__(self, ralph: Path, run_id: str) -> None:
+        self.id = run_id
+        self.path = ralph / "runs" / run_id
+
+    def make(self) -> None:
+        try:
+            self.path.parent.mkdir(exist_ok=True, mode=0o700)
+            self.path.mkdir(exist_ok=True, mode=0o700)
+        except OSError as error:
+            raise cannot_write(self.path, error) from None
+
+    @property
+    def journal(self) -> Path:
+        return self.path / "journal.ndjson"
+
+    def turn(self, number: int, purpose: str = "work") -> Path:
+        """The folder of one iteration, or of a review or another turn inside it."""
+        name = f"{number:03d}" if purpose == "work" else f"{number:03d}-{purpose}"
+        folder = self.path / "iterations" / name
+        try:
+            os.makedirs(folder, mode=0o700, exist_ok=True)
+        except OSError as error:
+            raise cannot_write(folder, error) from None
+        return folder
+
+
+def new_run_id(now: float) -> str:
+    """Sortable by time, and short enough to say aloud."""
+    from datetime import UTC, datetime
+
+    letters = "abcdefghijkmnpqrstuvwxyz23456789"
+    random = "".join(letters[byte % len(letters)] for byte in os.urandom(4))
+    return f"{datetime.fromtimestamp(now, UTC):%Y%m%d-%H%M%S}-{random}"

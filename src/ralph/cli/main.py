@@ -48,7 +48,9 @@ def _report_bug(error: Exception) -> int:
 
     with tempfile.NamedTemporaryFile("w", prefix="ralph-bug-", suffix=".txt", delete=False) as file:
         traceback.print_exception(error, file=file)
-    complain(f"internal error: {type(error).__name__}: {error}", f"this is a bug in ralph; the traceback is in {file.name}")
+    complain(
+        f"internal error: {type(error).__name__}: {error}", f"this is a bug in ralph; the traceback is in {file.name}"
+    )
     return 3
 
 

@@ -30,59 +30,165 @@ PRESETS = ("guardrails", "goal", "checks", "promise", "supervise")
 
 GOAL = (
     Option(("-p", "--prompt"), "The goal, as text.", "Goal"),
-    Option(("-f", "--prompt-file"), "A file with the goal; read again before every turn. `-`: standard input.", "Goal", metavar="FILE"),
+    Option(
+        ("-f", "--prompt-file"),
+        "A file with the goal; read again before every turn. `-`: standard input.",
+        "Goal",
+        metavar="FILE",
+    ),
     Option(("--print",), "Take the goal from the command line and print what happens.", "Goal", kind="flag"),
     Option(("--spec",), "A specification file whose text replaces the goal's.", "Goal", metavar="FILE"),
     Option(("-C", "--directory"), "The workspace (default: the current folder).", "Goal", metavar="DIR"),
 )
 
 DONE = (
-    Option(("--until",), "What counts as a claim of being done, as KIND:TEXT; repeatable. Kinds: word, response, suffix, promise, tag, file, checks.", "When is it done", "until", "list", "KIND:TEXT"),
-    Option(("--check",), "A command that must exit 0 before a claim is believed; repeatable.", "When is it done", "guardrails", "list", "CMD"),
+    Option(
+        ("--until",),
+        "What counts as a claim of being done, as KIND:TEXT; repeatable. Kinds: word, response, suffix, promise, tag, file, checks.",
+        "When is it done",
+        "until",
+        "list",
+        "KIND:TEXT",
+    ),
+    Option(
+        ("--check",),
+        "A command that must exit 0 before a claim is believed; repeatable.",
+        "When is it done",
+        "guardrails",
+        "list",
+        "CMD",
+    ),
     Option(("--check-timeout",), "How long one check may take.", "When is it done", "checkTimeout", metavar="TIME"),
-    Option(("--tasks",), "A tasks file (Markdown checkboxes, or prd.json) that must be all done.", "When is it done", "tasks", metavar="FILE"),
-    Option(("--protect",), "Files that the agent must not change; put back before the checks run; repeatable.", "When is it done", "protect", "list", "GLOB"),
-    Option(("--min-tool-calls",), "How many tool calls a believable claim needs.", "When is it done", "minToolCalls", "int", "N"),
-    Option(("--on-promise-no-work",), "What happens to a claim without work.", "When is it done", "onPromiseNoWork", choices=("reject", "warn", "accept")),
-    Option(("-c", "--completion-response"), "Done when the agent answers <response>TEXT</response>.", "When is it done"),
+    Option(
+        ("--tasks",),
+        "A tasks file (Markdown checkboxes, or prd.json) that must be all done.",
+        "When is it done",
+        "tasks",
+        metavar="FILE",
+    ),
+    Option(
+        ("--protect",),
+        "Files that the agent must not change; put back before the checks run; repeatable.",
+        "When is it done",
+        "protect",
+        "list",
+        "GLOB",
+    ),
+    Option(
+        ("--min-tool-calls",),
+        "How many tool calls a believable claim needs.",
+        "When is it done",
+        "minToolCalls",
+        "int",
+        "N",
+    ),
+    Option(
+        ("--on-promise-no-work",),
+        "What happens to a claim without work.",
+        "When is it done",
+        "onPromiseNoWork",
+        choices=("reject", "warn", "accept"),
+    ),
+    Option(
+        ("-c", "--completion-response"), "Done when the agent answers <response>TEXT</response>.", "When is it done"
+    ),
     Option(("--completion-promise",), "Done when the agent answers <promise>TEXT</promise>.", "When is it done"),
     Option(("--completion-tag",), "Done when the agent answers TEXT as a whole word.", "When is it done"),
     Option(("--done-file",), "Done when this file exists.", "When is it done", metavar="FILE"),
     Option(("--strict-signal",), "A word counts only on a line by itself.", "When is it done", "strictSignal", "flag"),
-    Option(("--claim-anywhere",), "Read claims literally, also in a sentence that denies or conditions them.", "When is it done", "claimAnywhere", "flag"),
+    Option(
+        ("--claim-anywhere",),
+        "Read claims literally, also in a sentence that denies or conditions them.",
+        "When is it done",
+        "claimAnywhere",
+        "flag",
+    ),
 )
 
 AGENT = (
-    Option(("--agent",), "A known agent, a path to one, or any command line.", "Agent", "agent.command", metavar="NAME|COMMAND"),
+    Option(
+        ("--agent",),
+        "A known agent, a path to one, or any command line.",
+        "Agent",
+        "agent.command",
+        metavar="NAME|COMMAND",
+    ),
     Option(("--model",), "The model that the agent uses.", "Agent", "agent.model"),
     Option(("--agent-arg",), "One more argument for the agent; repeatable.", "Agent", "", "list", "ARG"),
     Option(("--yolo",), "Let the agent do everything without asking.", "Agent", "yolo", "flag"),
-    Option(("--session",), "A fresh session every turn, or one that is continued.", "Agent", "session", choices=("fresh", "continue")),
-    Option(("--fallback-agent",), "An agent to go on with when this one hits its limit (--on-limit switch); repeatable.", "Agent", "fallbackAgents", "list", "NAME"),
+    Option(
+        ("--session",),
+        "A fresh session every turn, or one that is continued.",
+        "Agent",
+        "session",
+        choices=("fresh", "continue"),
+    ),
+    Option(
+        ("--fallback-agent",),
+        "An agent to go on with when this one hits its limit (--on-limit switch); repeatable.",
+        "Agent",
+        "fallbackAgents",
+        "list",
+        "NAME",
+    ),
     Option(("--ultrawork",), "Put `ultrawork` in front of every continuation.", "Agent", "ultrawork", "flag"),
 )
 
 LIMITS = (
-    Option(("-m", "--max-iterations", "--maximum-iterations"), "End after N iterations (with --ralph: the agent's own turns inside one).", "Limits", "maximumIterations", "int", "N"),
-    Option(("--ralph",), "Preset `goal` with a cap of N iterations; 0: one shot; negative: up to 200.", "Limits", "", "int", "N"),
+    Option(
+        ("-m", "--max-iterations", "--maximum-iterations"),
+        "End after N iterations (with --ralph: the agent's own turns inside one).",
+        "Limits",
+        "maximumIterations",
+        "int",
+        "N",
+    ),
+    Option(
+        ("--ralph",),
+        "Preset `goal` with a cap of N iterations; 0: one shot; negative: up to 200.",
+        "Limits",
+        "",
+        "int",
+        "N",
+    ),
     Option(("--max-cost",), "End when this much is spent.", "Limits", "maxCost", "float", "USD"),
     Option(("--max-tokens",), "End when this many tokens are used.", "Limits", "maxTokens", "int", "N"),
-    Option(("--max-time",), "End after this long (90, 90s, 5m, 1h30m), also in the middle of a turn.", "Limits", "maxTime", metavar="TIME"),
+    Option(
+        ("--max-time",),
+        "End after this long (90, 90s, 5m, 1h30m), also in the middle of a turn.",
+        "Limits",
+        "maxTime",
+        metavar="TIME",
+    ),
     Option(("--turn-timeout",), "End a turn that takes longer.", "Limits", "turnTimeout", metavar="TIME"),
     Option(("--idle-timeout",), "End a turn that is silent for longer.", "Limits", "idleTimeout", metavar="TIME"),
     Option(("--stall",), "End after N iterations that changed nothing.", "Limits", "stall", "int", "N"),
     Option(("--no-stall",), "Do not look for stalls.", "Limits", "stall", "flag", sets=0),
     Option(("--max-failures",), "End after N failed turns in a row.", "Limits", "maxFailures", "int", "N"),
     Option(("--restart-delay",), "Pause between turns.", "Limits", "restartDelay", metavar="TIME"),
-    Option(("--on-limit",), "At a usage limit: wait for the reset, stop, or switch agents.", "Limits", "onLimit", choices=("wait", "stop", "switch")),
-    Option(("--grace",), "How long the current operation may go on after the first Ctrl-C.", "Limits", "grace", metavar="TIME"),
+    Option(
+        ("--on-limit",),
+        "At a usage limit: wait for the reset, stop, or switch agents.",
+        "Limits",
+        "onLimit",
+        choices=("wait", "stop", "switch"),
+    ),
+    Option(
+        ("--grace",),
+        "How long the current operation may go on after the first Ctrl-C.",
+        "Limits",
+        "grace",
+        metavar="TIME",
+    ),
 )
 
 PLACE = (
     Option(("--worktree",), "Work in a linked git worktree on a branch of its own.", "Workspace", "worktree", "flag"),
     Option(("--commit",), "Commit after green checks; the agent writes the message.", "Workspace", "", "flag"),
     Option(("--push",), "Push after the commit.", "Workspace", "", "flag"),
-    Option(("--keep-children",), "Do not end processes that a turn leaves behind.", "Workspace", "keepChildren", "flag"),
+    Option(
+        ("--keep-children",), "Do not end processes that a turn leaves behind.", "Workspace", "keepChildren", "flag"
+    ),
     Option(("--max-log",), "Cap each log on disk (head and tail are kept).", "Workspace", "maxLog", metavar="SIZE"),
 )
 
@@ -90,13 +196,23 @@ OUTPUT = (
     Option(("--json",), "Events as NDJSON on stdout.", "Output", "", "flag"),
     Option(("--quiet",), "The final result only.", "Output", "", "flag"),
     Option(("-V", "--verbose"), "Say more about what happens.", "Output", "", "flag"),
-    Option(("--stream-agent-output",), "Show what the agent does as it does it (the default).", "Output", "streamAgentOutput", "flag"),
+    Option(
+        ("--stream-agent-output",),
+        "Show what the agent does as it does it (the default).",
+        "Output",
+        "streamAgentOutput",
+        "flag",
+    ),
     Option(("--no-stream-agent-output",), "Do not show it.", "Output", "streamAgentOutput", "flag", sets=False),
     Option(("--no-color",), "No colours.", "Output", "color", "flag", sets=False),
     Option(("--dry-run",), "Show what would be run, and the first prompt; run nothing.", "Output", "", "flag"),
 )
 
-PRESET = (Option(("--preset",), "The way to loop: a set of defaults for everything below.", "Goal", "preset", choices=PRESETS),)
+PRESET = (
+    Option(
+        ("--preset",), "The way to loop: a set of defaults for everything below.", "Goal", "preset", choices=PRESETS
+    ),
+)
 CONFIG = (Option(("-c", "--config"), "A YAML file with a `ralph_loop` section.", "Goal", metavar="FILE"),)
 
 RUN = (*PRESET, *GOAL, *AGENT, *DONE, *LIMITS, *PLACE, *OUTPUT)

@@ -88,7 +88,7 @@ def checks(brief: Brief) -> str:
         ("Progress", _fenced(brief.progress, "progress", brief)),
         ("Notes", "\n\n".join(notes)),
     )
-    return "\n\n".join(f"# {title}\n\n{body}" for title, body in sections if body.strip())
+    return "\n\n".join(f"# {title}\n\n{body}" for title, body in sections if body)
 
 
 def _instructions(brief: Brief) -> str:

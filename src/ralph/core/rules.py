@@ -140,8 +140,12 @@ def stalled(repeats: int = 1) -> Rule:
         if repeats < 1 or len(recent) <= repeats:
             return
         if all(_alike(one, other) for one, other in zip(recent, recent[1:], strict=False)):
-            unchanged = "and the workspace did not change" if recent[-1].tree else "(no git: answers alone were compared)"
-            yield Stop(Outcome.STALLED, f"iteration {recent[-1].number} gave the same answer as the one before {unchanged}")
+            unchanged = (
+                "and the workspace did not change" if recent[-1].tree else "(no git: answers alone were compared)"
+            )
+            yield Stop(
+                Outcome.STALLED, f"iteration {recent[-1].number} gave the same answer as the one before {unchanged}"
+            )
 
     return rule
 

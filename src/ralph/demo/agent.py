@@ -58,7 +58,16 @@ def tell(text: str) -> None:
 def finish(text: str, cost: float) -> None:
     tell(text)
     usage = {"input_tokens": 900, "output_tokens": 120}
-    say({"type": "result", "subtype": "success", "is_error": False, "result": text, "total_cost_usd": cost, "usage": usage})
+    say(
+        {
+            "type": "result",
+            "subtype": "success",
+            "is_error": False,
+            "result": text,
+            "total_cost_usd": cost,
+            "usage": usage,
+        }
+    )
 
 
 def say(event: dict[str, Any]) -> None:

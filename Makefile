@@ -1,0 +1,42 @@
+# Each target makes its own virtual environment from a bare checkout: python3, pip, git and make are enough.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: demo test check test-agents chaos bench docs clean
+
+demo: $(VENV)/installed
+	@$(BIN)/ralph demo
+
+test: $(VENV)/developed
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/pytest -n 2
+
+test-agents: $(VENV)/developed
+	$(BIN)/pytest tests/agents_real
+
+chaos: $(VENV)/developed
+	$(BIN)/pytest tests/chaos -s
+
+bench: $(VENV)/developed
+	$(BIN)/python -m bench
+
+docs: $(VENV)/developed
+	$(BIN)/python docs/generate.py
+
+$(VENV)/made:
+	$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+$(VENV)/installed: $(VENV)/made pyproject.toml bin/ralph
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable .
+	@touch $@
+
+$(VENV)/developed: $(VENV)/made pyproject.toml bin/ralph
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@ $(VENV)/installed
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .hypothesis

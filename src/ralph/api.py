@@ -1,0 +1,181 @@
+"""How is a loop run from Python? A configuration, a factory that makes a fresh agent per iteration, and a result.
+
+The loop is the same as the command's: the same rules, checks, worktree and progress file.
+"""
+
+import inspect
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ralph.core.claims import Claim, stated
+from ralph.core.model import Failure, Iteration, Outcome, Run, Stop, Turn, Usage
+
+
+@dataclass
+class RalphConfig:
+    """What to achieve, how it is verified, and what it may cost."""
+
+    task: str
+    checks: list[str]
+    spec_file: str | None = None
+    completion_tag: str = "COMPLETE"
+    max_iterations: int = 25
+    max_cost: float | None = None
+    max_time: int | None = None
+    agent: str = "build"
+    model: str | None = None
+    use_worktree: bool = False
+
+
+@dataclass
+class LoopIteration:
+    """One iteration as the caller sees it."""
+
+    iteration: int
+    steps_taken: int
+    cost: float
+    duration: float
+    check_results: list[dict[str, Any]]
+    all_checks_passed: bool
+    completion_tag_found: bool
+    error: str | None = None
+
+
+@dataclass
+class RalphLoopResult:
+    """How the loop ended. `stop_reason` is `all_checks_passed`, `max_iterations`, `budget_exhausted`, `timeout`, or the
+    name of another outcome."""
+
+    iterations: list[LoopIteration] = field(default_factory=list)
+    total_cost: float = 0.0
+    total_duration: float = 0.0
+    success: bool = False
+    stop_reason: str = ""
+    worktree_path: str = ""
+
+    @property
+    def total_iterations(self) -> int:
+        return len(self.iterations)
+
+
+STOP_REASONS = {
+    Outcome.DONE: "all_checks_passed",
+    Outcome.EXHAUSTED: "max_iterations",
+    Outcome.BUDGET: "budget_exhausted",
+}
+
+
+class RalphLoop:
+    """Runs `agent_factory(...).run(prompt)` in a loop until every check passes and the agent says the tag."""
+
+    def __init__(
+        self, config: RalphConfig, agent_factory: Callable[..., Any], workspace_root: str | None = None
+    ) -> None:
+        self.config = config
+        self.agent_factory = agent_factory
+        self.workspace_root = Path(workspace_root or ".").resolve()
+        self._session: Any = None
+
+    def run(self) -> RalphLoopResult:
+        from ralph.session import Session, settings_for
+
+        config = self.config
+        settings = settings_for(
+            self.workspace_root,
+            {
+                "preset": "checks",
+                "guardrails": [{"command": command} for command in config.checks],
+                "until": [f"tag:{config.completion_tag}"],
+                "maximumIterations": config.max_iterations,
+                "maxCost": config.max_cost,
+                "maxTime": config.max_time,
+                "worktree": config.use_worktree,
+            },
+        )
+        self._session = Session(settings, self.workspace_root, self._goal, agent=self._agent)
+        run, stop = self._session.play()
+        return self._result(run, stop)
+
+    def _goal(self) -> str:
+        if self.config.spec_file is None:
+            return self.config.task
+        return (self.workspace_root / self.config.spec_file).read_text()
+
+    def _agent(self, workspace: Path) -> "FactoryAgent":
+        return FactoryAgent(self.agent_factory, {"agent": self.config.agent, "model": self.config.model}, workspace)
+
+    def _result(self, run: Run, stop: Stop) -> RalphLoopResult:
+        tag = Claim("tag", self.config.completion_tag)
+        return RalphLoopResult(
+            [_seen_by_caller(iteration, tag) for iteration in run.iterations],
+            run.usage.cost_usd or 0.0,
+            run.seen.elapsed,
+            stop.outcome is Outcome.DONE,
+            STOP_REASONS.get(stop.outcome, stop.outcome.value),
+            str(self._session.worktree.path) if self._session.worktree else "",
+        )
+
+    def cleanup_worktree(self) -> bool:
+        """Removes the worktree; False if there is none, or if it holds work that is nowhere else."""
+        return self._session is not None and bool(self._session.remove_worktree())
+
+    def cleanup_progress(self) -> None:
+        (self.workspace_root / ".ralph" / "progress.md").unlink(missing_ok=True)
+
+
+def _seen_by_caller(iteration: Iteration, tag: Claim) -> LoopIteration:
+    return LoopIteration(
+        iteration.number,
+        iteration.turn.steps or 0,
+        iteration.usage.cost_usd or 0.0,
+        iteration.duration,
+        [{"name": check.name, "passed": check.passed, "output": check.tail[-2000:]} for check in iteration.checks],
+        iteration.is_green,
+        stated(tag, iteration.turn.text),
+        iteration.turn.failure.reason if iteration.turn.failure else None,
+    )
+
+
+class FactoryAgent:
+    """An agent that is a Python object: made anew for each turn, so that no context is carried over."""
+
+    def __init__(self, factory: Callable[..., Any], offered: dict[str, Any], workspace: Path) -> None:
+        self._make = lambda: factory(**_accepted(factory, {**offered, "workspace_root": str(workspace)}))
+
+    def take_turn(self, prompt: str, run: Run, purpose: str = "work") -> Turn:
+        began = time.monotonic()
+        try:
+            answer = self._make().run(prompt)
+        except Exception as error:  # noqa: BLE001 - the caller's agent may fail in any way: that is a failed turn
+            failure = Failure("ordinary", f"{type(error).__name__}: {error}")
+            return Turn("", exit_code=None, failure=failure, ended_at=time.time(), duration=time.monotonic() - began)
+        text = answer if isinstance(answer, str) else str(getattr(answer, "final_output", "") or "")
+        cost = getattr(answer, "cost", None)
+        return Turn(
+            text,
+            steps=_count(getattr(answer, "steps", None)),
+            usage=Usage(cost_usd=float(cost) if isinstance(cost, int | float) else None),
+            ended_at=time.time(),
+            duration=time.monotonic() - began,
+        )
+
+
+def _accepted(factory: Callable[..., Any], offered: dict[str, Any]) -> dict[str, Any]:
+    """Those of the offered arguments that the factory takes by name."""
+    try:
+        parameters = inspect.signature(factory).parameters.values()
+    except (TypeError, ValueError):
+        return {}
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
+        return offered
+    named = {parameter.name for parameter in parameters if parameter.kind is not parameter.POSITIONAL_ONLY}
+    return {name: value for name, value in offered.items() if name in named}
+
+
+def _count(steps: Any) -> int | None:
+    if isinstance(steps, int):
+        return steps
+    return len(steps) if hasattr(steps, "__len__") else None

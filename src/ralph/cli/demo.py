@@ -1,0 +1,86 @@
+"""What is ralph for? Shows it: a small repository with a failing test, and a scripted agent that first gets it wrong."""
+
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+import click
+
+from ralph.cli.commands import simple
+
+CART = '''"""Totals of a shopping cart."""
+
+
+def total(price: float, coupon: float = 0) -> float:
+    """The price, less a coupon of so many percent."""
+    return price - coupon
+'''
+
+TEST = '''import unittest
+
+from cart import total
+
+
+class TestTotal(unittest.TestCase):
+    def test_a_coupon_is_a_percentage(self):
+        self.assertEqual(total(80, coupon=25), 60)
+
+    def test_without_a_coupon_the_price_stays(self):
+        self.assertEqual(total(80), 80)
+'''
+
+INTRODUCTION = """\
+This is a demonstration. The agent is a script, not a model: nothing is sent anywhere, and nothing is spent.
+It works on a small repository with a failing test, in {folder}
+Watch what happens when it claims to be done in iteration 2.
+"""
+
+NEXT = """\
+In iteration 2 the agent said it was done. ralph ran the check itself, and did not believe it.
+Look around:  cd {folder}  ·  cat .ralph/progress.md  ·  ls .ralph/runs/*
+Then, in a repository of your own, with an agent that you have installed (claude, codex, amp, …):
+
+    ralph run "Make the tests pass" --check "YOUR TEST COMMAND"
+"""
+
+
+def command() -> click.Command:
+    return simple("demo", demo, help="Watch a run on a small example, with a scripted agent. Takes a few seconds.")
+
+
+def demo() -> int:
+    from ralph.cli.run import run_command
+
+    folder = Path(tempfile.mkdtemp(prefix="ralph-demo-"))
+    _make_repository(folder)
+    print(INTRODUCTION.format(folder=folder), file=sys.stderr, flush=True)
+    os.environ.setdefault("RALPH_DEMO_PAUSE", "0.4" if sys.stderr.isatty() else "0")
+    words = {
+        "agent": f"{_quoted(sys.executable)} -m ralph.demo.agent",
+        "check": [f"{_quoted(sys.executable)} -m unittest -q"],
+        "directory": str(folder),
+        "max_iterations": 5,
+    }
+    code = run_command("loop", words, ["Make the tests pass."])
+    print("\n" + NEXT.format(folder=folder), file=sys.stderr)
+    return code
+
+
+def _make_repository(folder: Path) -> None:
+    import shutil
+    import subprocess
+
+    (folder / "cart.py").write_text(CART)
+    (folder / "test_cart.py").write_text(TEST)
+    (folder / ".gitignore").write_text("__pycache__/\n")
+    if shutil.which("git"):
+        git = ("git", "-C", str(folder), "-c", "user.name=ralph", "-c", "user.email=ralph@localhost")
+        for words in (("init", "-q"), ("add", "-A"), ("commit", "-q", "--no-gpg-sign", "-m", "A cart with a bug")):
+            subprocess.run((*git, *words), check=True)
+
+
+def _quoted(word: str) -> str:
+    import shlex
+
+    return shlex.quote(word)

@@ -1,0 +1,149 @@
+"""What exactly is asked for? Turns the words of a command line into a goal, a workspace and settings."""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+
+from ralph.cli.options import COMMANDS
+from ralph.errors import UserError
+
+CEILING = 200  # what "unlimited" means: a stuck agent cannot run for ever
+
+
+class Request(Struct, frozen=True):
+    """A command line, understood. `goal` is asked before every turn; `overrides` are in the words of settings.json."""
+
+    goal: Callable[[], str]
+    workspace: Path
+    overrides: dict[str, Any]
+    config: Path | None = None
+    agent_args: tuple[str, ...] = ()
+    one_shot: bool = False
+    unlimited: bool = False
+    json: bool = False
+    quiet: bool = False
+    verbose: bool = False
+    dry_run: bool = False
+
+
+def understood(command: str, values: dict[str, Any], words: list[str]) -> Request:
+    """The request behind a command's options and positional words."""
+    words = list(words)
+    goal = _goal(values, words)
+    workspace = _workspace(values, words)
+    cap = values.get("ralph")
+    return Request(
+        _relative(goal, workspace),
+        workspace,
+        _overrides(command, values),
+        Path(values["config"]) if "config" in values else None,
+        tuple(values.get("agent_arg", ())),
+        one_shot=cap == 0,
+        unlimited=cap is not None and cap < 0,
+        **{name: bool(values.get(name)) for name in ("json", "quiet", "verbose", "dry_run")},
+    )
+
+
+def _goal(values: dict[str, Any], words: list[str]) -> tuple[str, str]:
+    """Where the goal comes from: ("text", GOAL) or ("file", PATH). Takes a positional goal out of `words`."""
+    given = [(kind, values[name]) for kind, name in (("text", "prompt"), ("file", "prompt_file")) if name in values]
+    if len(given) > 1:
+        raise UserError("two goals: --prompt and --prompt-file", "give exactly one")
+    spec = values.get("spec")
+    if not given and words and not (spec and len(words) == 1 and Path(words[0]).is_dir()):
+        given = [("text", words.pop(0))]
+    if spec is not None:
+        return "file", spec
+    if not given:
+        raise UserError("no goal", 'say what to achieve: ralph run "GOAL", or -p TEXT, -f FILE, --spec FILE')
+    kind, text = given[0]
+    if kind == "text" and not text.strip():
+        raise UserError("the goal is empty", "say what to achieve")
+    return kind, text
+
+
+def _workspace(values: dict[str, Any], words: list[str]) -> Path:
+    named = [*words, *([values["directory"]] if "directory" in values else [])]
+    if len(words) > 1 or len(named) > 1:
+        extra = words[0] if "directory" in values else words[1]
+        raise UserError(f"too many words: {extra!r}", "one goal and one workspace; quote a goal of several words")
+    folder = Path(named[0]) if named else Path()
+    if not folder.is_dir():
+        goal_given = any(name in values for name in ("prompt", "prompt_file", "spec"))
+        hint = "with --prompt, --prompt-file or --spec, a positional word is the workspace" if goal_given else "name a folder"
+        raise UserError(f"no such folder: {named[0]}" if not folder.exists() else f"not a folder: {named[0]}", hint)
+    return folder.resolve()
+
+
+def _relative(goal: tuple[str, str], workspace: Path) -> Callable[[], str]:
+    """Asks for the goal anew each time, so that a file may be edited while the run goes on."""
+    kind, text = goal
+    if kind == "text":
+        return lambda: text
+    if text == "-":
+        read = sys.stdin.buffer.read().decode("utf-8", "replace")
+        if not read.strip():
+            raise UserError("the goal is empty", "standard input holds no text")
+        return lambda: read
+    path = Path(text).absolute()
+
+    def from_file() -> str:
+        try:
+            content = path.read_bytes().decode("utf-8", "replace")
+        except OSError as error:
+            raise UserError(f"cannot read {text}: {error.strerror}", "name a file that holds the goal") from None
+        if not content.strip():
+            raise UserError(f"the goal is empty: {text}", "write what to achieve into it")
+        return content
+
+    return from_file
+
+
+CLAIMS = {
+    "completion_response": "response",
+    "completion_promise": "promise",
+    "completion_tag": "tag",
+    "done_file": "file",
+}
+
+
+def _overrides(command: str, values: dict[str, Any]) -> dict[str, Any]:
+    """The options as a layer of settings."""
+    said: dict[str, Any] = {}
+    for option in COMMANDS[command]:
+        if option.key and option.name in values:
+            value = option.sets if option.kind == "flag" else values[option.name]
+            _put(said, option.key, value)
+    if "guardrails" in said:
+        said["guardrails"] = [{"command": command} for command in said["guardrails"]]
+    claims = [f"{kind}:{values[name]}" for name, kind in CLAIMS.items() if name in values]
+    if claims:
+        said["until"] = [*said.get("until", []), *claims]
+    if values.get("commit") or values.get("push"):
+        said["scm"] = {"command": "git", "tasks": ["commit", *(["push"] if values.get("push") else [])]}
+    _apply_ralph(said, values.get("ralph"))
+    if command == "loop":
+        said.setdefault("preset", "checks")
+        if said.get("agent", {}).get("command") == "build":
+            del said["agent"]["command"]
+    return said
+
+
+def _apply_ralph(said: dict[str, Any], cap: int | None) -> None:
+    """`--ralph N`: the goal preset with that cap; `--max-iterations` then bounds the agent's own turns."""
+    if cap is None:
+        return
+    said.setdefault("preset", "goal")
+    if "maximumIterations" in said:
+        _put(said, "agent.maxTurns", said.pop("maximumIterations"))
+    said["maximumIterations"] = CEILING if cap < 0 else max(cap, 1)
+
+
+def _put(said: dict[str, Any], key: str, value: Any) -> None:
+    *path, last = key.split(".")
+    for step in path:
+        said = said.setdefault(step, {})
+    said[last] = value

@@ -1,0 +1,144 @@
+"""What counts as a claim, and what is only talk about one."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ralph.core.claims import Claim, Reading, claimed, stated
+from ralph.core.model import Failure, Iteration, Snapshot, Turn
+from ralph.testing import a_run
+
+CLAIMS = [
+    ("word", "STOP", "STOP"),
+    ("word", "STOP", "All tests pass.\nSTOP"),
+    ("word", "STOP", "The charm is ready to merge.\n\nSTOP\n"),
+    ("word", "STOP", "All tests pass. STOP"),
+    ("word", "STOP", "  STOP  "),
+    ("response", "DONE", "<response>DONE</response>"),
+    ("response", "DONE", "ok <RESPONSE>\n done </Response>"),
+    ("response", "DONE", "I've implemented everything and the tests pass. <response>DONE</response>"),
+    ("response", "DONE", "I will not say <response>DONE</response> yet.\nNow I do.\n<response>DONE</response>"),
+    ("suffix", "DONE", "Task completed successfully. DONE"),
+    ("suffix", "DONE", "DONE\n"),
+    ("promise", "DONE", "<promise>DONE</promise>"),
+    ("promise", "DONE", "All work is finished: <promise>DONE</promise>"),
+    ("promise", "DONE", "The task is complete. <promise>DONE</promise>"),
+    ("promise", "DONE", "```\n<promise>DONE</promise>\n```"),
+    ("promise", "DONE", "`<promise>DONE</promise>`"),
+    ("promise", "DONE", "<promise>DONE</promise> — everything passes"),
+    ("promise", "DONE", "I could not run lint, but everything else is finished: <promise>DONE</promise>"),
+    ("promise", "DONE", "Everything passes, so <promise>DONE</promise>."),
+    ("promise", "DONE", "There are no errors left, <promise>DONE</promise>"),
+    ("promise", "DONE", "The tests that did not pass before pass. <promise>DONE</promise>"),
+    ("promise", "TASK COMPLETE", "Finished. <promise>TASK COMPLETE</promise>"),
+    ("promise", 'a*b "c"', 'x <promise>a*b "c"</promise>'),
+    ("tag", "COMPLETE", "COMPLETE"),
+    ("tag", "COMPLETE", "Status: COMPLETE"),
+    ("tag", "COMPLETE", "The task is COMPLETE."),
+    ("tag", "COMPLETE", "The implementation is now COMPLETE."),
+    ("tag", "COMPLETE", "**COMPLETE**"),
+    ("tag", "COMPLETE", "<COMPLETE>"),
+]
+
+TALK = [
+    ("word", "STOP", "Tests STOPPED early due to a panic — investigating."),
+    ("word", "STOP", "STOP."),
+    ("word", "STOP", "**STOP**"),
+    ("word", "STOP", "stop"),
+    ("word", "STOP", "please do not STOP yet"),
+    ("word", "STOP", "output STOP only when it works"),
+    ("word", "STOP", "I'll say STOP when it works"),
+    ("word", "STOP", "don't STOP"),
+    ("response", "DONE", "I will not output <response>DONE</response> yet"),
+    ("response", "DONE", "<response>WIP</response><response>DONE</response>"),
+    ("response", "DONE", "<response>DONE.</response>"),
+    ("suffix", "DONE", "NOT DONE"),
+    ("suffix", "DONE", "UNDONE"),
+    ("suffix", "DONE", "DONE\nand more"),
+    ("promise", "DONE", "I will not output <promise>DONE</promise> yet"),
+    ("promise", "DONE", "I will NOT say <promise>DONE</promise>"),
+    ("promise", "DONE", "I won’t output <promise>DONE</promise>."),
+    ("promise", "DONE", "I will not output\n`<promise>DONE</promise>` yet"),
+    ("promise", "DONE", "Output <promise>DONE</promise> only when finished"),
+    ("promise", "DONE", "Once the tests pass I'll output <promise>DONE</promise>."),
+    ("promise", "DONE", "Should I output <promise>DONE</promise>?"),
+    ("promise", "DONE", "<promise>DONE</promise> will be printed when all tests pass"),
+    ("promise", "DONE", "If all goes well: <promise>DONE</promise>"),
+    ("promise", "DONE", "I was asked to output <promise>DONE</promise>"),
+    ("promise", "DONE", "The task is not finished, so no <promise>DONE</promise> from me."),
+    ("promise", "DONE", "I cannot honestly say <promise>DONE</promise> yet"),
+    ("promise", "DONE", "<promise>done</promise>"),
+    ("promise", "DONE", "<promise> DONE </promise>"),
+    ("tag", "COMPLETE", "INCOMPLETE"),
+    ("tag", "COMPLETE", "COMPLETELY"),
+    ("tag", "COMPLETE", "NON-COMPLETE"),
+    ("tag", "COMPLETE", "The work is not COMPLETE"),
+    ("tag", "COMPLETE", "This isn't COMPLETE"),
+    ("tag", "COMPLETE", "The task will be COMPLETE after the tests pass"),
+    ("tag", "COMPLETE", "COMPLETE is what I will say when finished"),
+]
+
+
+@pytest.mark.parametrize(("kind", "text", "answer"), CLAIMS)
+def test_a_plain_statement_is_a_claim(kind: str, text: str, answer: str) -> None:
+    assert stated(Claim(kind, text), answer)
+
+
+@pytest.mark.parametrize(("kind", "text", "answer"), TALK)
+def test_talk_about_a_claim_is_not_one(kind: str, text: str, answer: str) -> None:
+    assert not stated(Claim(kind, text), answer)
+
+
+@pytest.mark.parametrize("kind", ["word", "response", "suffix", "promise", "tag"])
+def test_an_empty_claim_never_matches(kind: str) -> None:
+    for answer in ("", " ", "<response></response>", "<promise></promise>", "anything"):
+        assert not stated(Claim(kind, ""), answer)
+        assert not stated(Claim(kind, "  "), answer)
+
+
+def test_a_strict_word_counts_only_on_a_line_by_itself() -> None:
+    strict = Reading(strict=True)
+    assert stated(Claim("word", "STOP"), "Fine.\n  STOP \n", strict)
+    assert not stated(Claim("word", "STOP"), "All tests pass. STOP", strict)
+
+
+def test_claim_anywhere_leaves_the_literal_rule() -> None:
+    anywhere = Reading(anywhere=True)
+    assert stated(Claim("promise", "DONE"), "I will not output <promise>DONE</promise> yet", anywhere)
+    assert not stated(Claim("tag", "COMPLETE"), "INCOMPLETE", anywhere)
+
+
+def test_what_a_failed_turn_says_is_not_believed() -> None:
+    crashed = Turn("STOP", exit_code=1, failure=Failure("ordinary", "exit code 1"))
+    assert not claimed(Claim("word", "STOP"), a_run(crashed))
+
+
+def test_only_the_last_turn_can_claim() -> None:
+    assert not claimed(Claim("word", "STOP"), a_run("STOP", "still working"))
+    assert not claimed(Claim("word", "STOP"), a_run("STOP").retrying(Turn("")))
+
+
+def test_a_done_file_is_a_claim_before_the_first_turn_and_after_a_crash() -> None:
+    crashed = Turn("", exit_code=1, failure=Failure("ordinary", "exit code 1"))
+    assert claimed(Claim("file", "DONE"), a_run(seen=Snapshot(done_file=True)))
+    assert claimed(Claim("file", "DONE"), a_run(crashed, seen=Snapshot(done_file=True)))
+
+
+def test_green_checks_claim_only_if_there_are_any() -> None:
+    assert not claimed(Claim("checks"), a_run("fine"))
+    assert not claimed(Claim("checks"), a_run(Iteration(1, Turn("fine"), checked=False)))
+
+
+@given(st.sampled_from(["word", "response", "suffix", "promise", "tag"]), st.text(), st.text())
+def test_no_text_breaks_the_reader(kind: str, wanted: str, answer: str) -> None:
+    stated(Claim(kind, wanted), answer)
+
+
+@given(st.text())
+def test_a_promise_needs_its_exact_marker(answer: str) -> None:
+    if stated(Claim("promise", "DONE"), answer):
+        assert "<promise>DONE</promise>" in answer
+
+
+def test_a_huge_answer_is_read_in_a_moment() -> None:
+    assert not stated(Claim("promise", "DONE"), "I will not say <promise>DONE</promise> yet. " * 5_000)

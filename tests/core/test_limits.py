@@ -1,0 +1,87 @@
+"""How long a run waits after a limit or a fault."""
+
+import pytest
+
+from ralph.core import limits
+from ralph.core.model import Failure, Outcome, Run, Snapshot, Stop, Turn, Wait
+from ralph.loop import judge
+from ralph.testing import a_run
+
+
+def limited(resets_at: float | None = None, at: float = 1000.0, agent: str = "claude") -> Turn:
+    return Turn("", failure=Failure("limit", "You've hit your limit", resets_at), ended_at=at, agent=agent)
+
+
+def faulty(at: float = 1000.0, reason: str = "529 Overloaded") -> Turn:
+    return Turn("", failure=Failure("transient", reason), ended_at=at)
+
+
+def run_with(*turns: Turn, at: float = 1000.0, elapsed: float = 0.0) -> Run:
+    run = a_run()
+    for turn in turns:
+        run = run.retrying(turn)
+    return run.seeing(Snapshot(at=at, elapsed=elapsed))
+
+
+def wait_of(run: Run, rule: limits.Rule) -> float | None:
+    waits = [opinion.seconds for opinion in rule(run) if isinstance(opinion, Wait)]
+    return waits[0] if waits else None
+
+
+def test_a_stated_reset_is_waited_for_by_the_wall_clock() -> None:
+    run = run_with(limited(resets_at=4600.0), at=1600.0)
+    assert wait_of(run, limits.limited()) == 3000.0 + limits.AFTER_RESET
+    assert wait_of(run.seeing(Snapshot(at=9999.0)), limits.limited()) is None, "the machine slept through it"
+
+
+def test_an_unstated_reset_is_backed_off_from() -> None:
+    assert wait_of(run_with(limited()), limits.limited()) == 60.0
+    assert wait_of(run_with(limited(), limited(), limited()), limits.limited()) == 240.0
+
+
+def test_a_reset_in_the_past_does_not_make_a_busy_loop() -> None:
+    assert wait_of(run_with(limited(resets_at=10.0)), limits.limited()) == 60.0
+
+
+def test_on_limit_stop_ends_the_run() -> None:
+    verdict = judge(run_with(limited()), [limits.limited("stop")])
+    assert isinstance(verdict, Stop)
+    assert verdict.outcome is Outcome.FAILED
+
+
+def test_a_limit_that_outlasts_the_time_left_is_not_waited_for() -> None:
+    verdict = judge(run_with(limited(resets_at=9000.0)), [limits.limited(seconds=600)])
+    assert isinstance(verdict, Stop)
+    assert verdict.outcome is Outcome.FAILED
+
+
+def test_on_limit_switch_goes_on_with_another_agent_until_all_are_limited() -> None:
+    agents = ("claude", "codex")
+    one = run_with(limited(resets_at=5000.0))
+    assert limits.available(one, agents) == "codex"
+    assert wait_of(one, limits.limited("switch", agents)) is None
+    both = run_with(limited(resets_at=5000.0), limited(resets_at=3000.0, agent="codex"))
+    assert limits.available(both, agents) is None
+    assert wait_of(both, limits.limited("switch", agents)) == 2000.0 + limits.AFTER_RESET
+
+
+def test_passing_faults_are_retried_with_growing_pauses() -> None:
+    pauses = [
+        wait_of(run_with(*[faulty(reason=str(n)) for n in range(count)]), limits.faltering) for count in range(1, 8)
+    ]
+    assert all(pause is not None for pause in pauses)
+    for count, pause in enumerate(pauses):
+        assert pause is not None
+        assert 0.5 * 2 * 2**count <= pause <= 2 * 2**count
+
+
+@pytest.mark.parametrize("reasons", [["same"] * limits.MOST_IDENTICAL, [str(n) for n in range(limits.MOST_RETRIES)]])
+def test_a_fault_that_does_not_pass_ends_the_run_with_its_reason(reasons: list[str]) -> None:
+    verdict = judge(run_with(*[faulty(reason=reason) for reason in reasons]), [limits.faltering])
+    assert isinstance(verdict, Stop)
+    assert verdict.outcome is Outcome.FAILED
+    assert reasons[-1] in verdict.reason
+
+
+def test_the_pause_is_over_when_the_clock_says_so() -> None:
+    assert wait_of(run_with(faulty(at=1000.0), at=1010.0), limits.faltering) is None

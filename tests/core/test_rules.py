@@ -1,0 +1,199 @@
+"""Which facts end a run, which go into the next prompt, and in which order they are asked."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from ralph.core import rules
+from ralph.core.claims import Claim
+from ralph.core.model import (
+    Check,
+    Continue,
+    Failure,
+    Iteration,
+    Note,
+    Opinion,
+    Outcome,
+    Refusal,
+    Rule,
+    Run,
+    Snapshot,
+    Stop,
+    Task,
+    Turn,
+    Usage,
+    Wait,
+)
+from ralph.loop import judge
+from ralph.testing import a_run, iterations
+
+RED = Check("make test", False, exit_code=2, head="boom", tail="boom")
+GREEN = Check("make test", True)
+CRASH = Turn("", exit_code=1, failure=Failure("ordinary", "exit code 1"))
+
+
+def opinions(rule: Rule, run: Run) -> list[Opinion]:
+    return list(rule(run))
+
+
+def outcome(run: Run, asked: Sequence[Rule]) -> Outcome | None:
+    verdict = judge(run, asked)
+    return verdict.outcome if isinstance(verdict, Stop) else None
+
+
+@pytest.mark.parametrize(
+    ("trees", "stalls"),
+    [
+        (("a",), False),
+        (("a", "a"), True),
+        (("a", "b"), False),
+        (("b", "a", "a"), True),
+        (("a", "a", "b"), False),
+        ((None, None), True),
+    ],
+)
+def test_the_same_answer_on_the_same_tree_is_a_stall(trees: tuple[str | None, ...], stalls: bool) -> None:
+    assert bool(opinions(rules.stalled(), a_run(*iterations(*trees)))) is stalls
+
+
+def test_another_answer_is_not_a_stall() -> None:
+    assert not opinions(rules.stalled(), a_run("one", "two"))
+
+
+def test_two_failed_turns_are_failures_not_a_stall() -> None:
+    assert not opinions(rules.stalled(), a_run(CRASH, CRASH))
+
+
+def test_a_check_that_turned_green_is_not_a_stall() -> None:
+    run = a_run(Iteration(1, Turn("x"), (RED,), tree="a"), Iteration(2, Turn("x"), (GREEN,), tree="a"))
+    assert not opinions(rules.stalled(), run)
+
+
+def test_a_stall_may_need_several_repeats() -> None:
+    assert not opinions(rules.stalled(2), a_run(*iterations("a", "a")))
+    assert opinions(rules.stalled(2), a_run(*iterations("a", "a", "a")))
+
+
+def done_when(*gates: Rule) -> Rule:
+    return rules.completed([Claim("word", "STOP")], gates)
+
+
+def test_a_claim_that_no_gate_objects_to_is_done() -> None:
+    assert outcome(a_run("STOP"), [done_when(rules.failing_checks())]) is Outcome.DONE
+
+
+def test_a_claim_with_a_red_check_is_refused_and_the_agent_is_told() -> None:
+    run = a_run(Iteration(1, Turn("STOP"), (RED,)))
+    verdict = judge(run, [rules.failing_checks(), done_when(rules.failing_checks())])
+    assert isinstance(verdict, Continue)
+    assert [note.about for note in verdict.notes] == ["checks"], "told once, though the rule is also the gate"
+    assert verdict.refusals[0] == Refusal("STOP", "checks", verdict.refusals[0].reason)
+    assert "make test" in verdict.refusals[0].reason
+
+
+def test_checks_that_were_not_run_do_not_count_as_green() -> None:
+    run = a_run(Iteration(1, Turn("STOP"), checked=False))
+    assert outcome(run, [done_when(rules.failing_checks())]) is None
+
+
+def test_a_claim_on_the_last_allowed_iteration_counts() -> None:
+    limits = rules.at_most(iterations=1, cost=0.01, seconds=1)
+    turn = Turn("STOP", usage=Usage(cost_usd=5.0))
+    assert outcome(a_run(turn, seen=Snapshot(elapsed=99)), [done_when(), limits]) is Outcome.DONE
+
+
+def test_an_interruption_comes_before_everything() -> None:
+    run = a_run("STOP", seen=Snapshot(interrupted="SIGINT", trouble="DONE is a directory"))
+    assert outcome(run, [rules.interrupted, rules.hopeless, done_when()]) is Outcome.INTERRUPTED
+
+
+@pytest.mark.parametrize(
+    ("limits", "expected"),
+    [
+        ({"iterations": 2}, Outcome.EXHAUSTED),
+        ({"iterations": 3}, None),
+        ({"cost": 0.5}, Outcome.BUDGET),
+        ({"cost": 0.51}, None),
+        ({"tokens": 30}, Outcome.BUDGET),
+        ({"tokens": 31}, None),
+        ({"seconds": 60}, Outcome.TIMEOUT),
+        ({"seconds": 61}, None),
+        ({"iterations": 2, "seconds": 60, "cost": 0.5}, Outcome.BUDGET),
+        ({"iterations": 2, "seconds": 60}, Outcome.TIMEOUT),
+        ({"iterations": 0}, Outcome.EXHAUSTED),
+    ],
+)
+def test_limits_end_a_run_when_they_are_reached(limits: dict[str, float], expected: Outcome | None) -> None:
+    turn = Turn("x", usage=Usage(input_tokens=10, output_tokens=5, cost_usd=0.25))
+    run = a_run(turn, turn, seen=Snapshot(elapsed=60))
+    assert outcome(run, [rules.at_most(**limits)]) is expected  # type: ignore[arg-type]
+
+
+def test_turns_that_do_not_count_are_still_paid_for() -> None:
+    run = a_run("x").retrying(Turn("", usage=Usage(cost_usd=1.0)))
+    assert outcome(run, [rules.at_most(cost=1.0)]) is Outcome.BUDGET
+
+
+def test_a_fatal_failure_stops_at_once() -> None:
+    run = a_run().retrying(Turn("", failure=Failure("fatal", "not logged in")))
+    assert judge(run, [rules.hopeless]) == Stop(Outcome.FATAL, "not logged in")
+
+
+def test_failures_in_a_row_end_the_run_and_a_success_between_resets_the_count() -> None:
+    assert outcome(a_run(CRASH, CRASH, CRASH), [rules.failing(3)]) is Outcome.FAILED
+    assert outcome(a_run(CRASH, "fine", CRASH, CRASH), [rules.failing(3)]) is None
+    assert outcome(a_run(CRASH, CRASH), [rules.failing(0)]) is None
+
+
+def test_the_error_of_a_failed_turn_goes_into_the_next_prompt() -> None:
+    (note,) = opinions(rules.last_failure, a_run(CRASH))
+    assert isinstance(note, Note)
+    assert "exit code 1" in note.text
+
+
+def test_the_next_open_task_is_named() -> None:
+    tasks = (Task("first", True), Task("stuck", False, failed=True), Task("second", False))
+    (note,) = opinions(rules.open_tasks, a_run(seen=Snapshot(tasks=tasks)))
+    assert isinstance(note, Note)
+    assert note.text == "2 of 3 tasks are not done. Failed or blocked: 1. The next one: second"
+    assert not opinions(rules.open_tasks, a_run(seen=Snapshot(tasks=(Task("first", True),))))
+
+
+@pytest.mark.parametrize(
+    ("turn", "trees", "accepted"),
+    [
+        (Turn("x", tool_calls=0), ("a", "b"), False),
+        (Turn("x", tool_calls=1), ("a", "a"), True),
+        (Turn("x", tool_calls=None), ("a", "a"), False),
+        (Turn("x", tool_calls=None), ("a", "b"), True),
+        (Turn("x", tool_calls=None), ("a", None), False),
+    ],
+)
+def test_a_claim_needs_work(turn: Turn, trees: tuple[str | None, str | None], accepted: bool) -> None:
+    run = a_run(Iteration(1, turn, tree=trees[1]), base_tree=trees[0])
+    assert (not opinions(rules.no_work(1), run)) is accepted
+
+
+def test_tool_calls_are_counted_over_the_whole_run() -> None:
+    run = a_run(Turn("x", tool_calls=1), Turn("x", tool_calls=0))
+    assert not opinions(rules.no_work(1), run)
+    assert opinions(rules.no_work(2), run)
+
+
+def test_protected_files_that_were_touched_refuse_a_claim() -> None:
+    run = a_run(Iteration(1, Turn("STOP"), touched=("tests/test_a.py",)))
+    assert outcome(run, [done_when(rules.touched)]) is None
+
+
+def test_a_pause_between_turns_is_measured_from_the_end_of_the_last() -> None:
+    run = a_run(Turn("x", ended_at=100.0), seen=Snapshot(at=100.25))
+    assert opinions(rules.spaced(1.0), run) == [Wait(0.75, "pause between turns")]
+    assert not opinions(rules.spaced(1.0), run.seeing(Snapshot(at=101.0)))
+
+
+def test_a_rule_that_raises_ends_the_run_instead_of_being_skipped() -> None:
+    def broken(run: Run) -> list[Opinion]:
+        raise RuntimeError("broken guard")
+
+    with pytest.raises(RuntimeError, match="broken guard"):
+        judge(a_run("STOP"), [broken, done_when()])

@@ -1,0 +1,116 @@
+"""How the parts of a run play together, with fakes for the world."""
+
+from ralph.core import events, rules
+from ralph.core.claims import Claim
+from ralph.core.model import Check, Failure, Note, Outcome, Run, Snapshot, Turn, Wait
+from ralph.loop import Parts, run_loop
+from ralph.reviews import Plan, reviewing
+from ralph.testing import Ear, FakeWorkspace, ScriptedAgent
+
+RED, GREEN = Check("test", False, exit_code=1, head="boom"), Check("test", True)
+LIMIT = Turn("", failure=Failure("limit", "limit reached"))
+
+
+def parts(agent: ScriptedAgent, workspace: FakeWorkspace | None = None, **more: object) -> Parts:
+    check = rules.failing_checks()
+    asked = [
+        rules.interrupted,
+        rules.hopeless,
+        check,
+        rules.completed([Claim("word", "STOP")], [check]),
+        rules.at_most(iterations=5),
+    ]
+    given: dict[str, object] = {"rules": asked, "compose": _compose, **more}
+    return Parts(agent=agent, workspace=workspace or FakeWorkspace(), **given)  # type: ignore[arg-type]
+
+
+def _compose(run: Run, notes: tuple[Note, ...]) -> str:
+    return " | ".join([run.goal, *(note.text for note in notes)])
+
+
+def test_a_run_goes_on_until_the_claim_and_every_check_agree() -> None:
+    agent, ear = ScriptedAgent("working", "STOP", "STOP"), Ear()
+    run, stop = run_loop(parts(agent, FakeWorkspace([(RED,), (RED,), (GREEN,)]), tell=ear), Run("r", "g"))
+    assert stop.outcome is Outcome.DONE
+    assert len(run.iterations) == 3
+    assert "boom" in agent.prompts[1]
+    assert ear.kinds() == ["IterationStarted", "IterationFinished"] * 2 + [
+        "ClaimRejected",
+        "IterationStarted",
+        "IterationFinished",
+    ]
+
+
+def test_a_turn_that_hits_a_limit_is_not_an_iteration() -> None:
+    agent, ear = ScriptedAgent(LIMIT, "STOP"), Ear()
+    run, stop = run_loop(parts(agent, tell=ear), Run("r", "g"))
+    assert (stop.outcome, len(run.iterations)) == (Outcome.DONE, 1)
+    assert ear.kinds() == ["IterationStarted", "TurnNotCounted", "IterationFinished"]
+
+
+def test_a_wait_is_slept_and_then_the_rules_are_asked_again() -> None:
+    slept: list[float] = []
+    looks = [Snapshot(at=0.0), Snapshot(at=1.0)]
+
+    def until_one(run: Run) -> list[Wait]:
+        return [Wait(1.0, "early")] if run.seen.at < 1.0 else []
+
+    made = parts(ScriptedAgent("STOP"), FakeWorkspace(looks=looks), wait=lambda wait, run: slept.append(wait.seconds))
+    made.rules = [*made.rules, until_one]
+    _, stop = run_loop(made, Run("r"))
+    assert (stop.outcome, slept) == (Outcome.DONE, [1.0])
+
+
+def test_an_interrupted_turn_is_not_recorded_as_an_iteration() -> None:
+    looks = [Snapshot(), Snapshot(interrupted="SIGINT")]
+    run, stop = run_loop(parts(ScriptedAgent(Turn("STOP", ended_by="interrupt")), FakeWorkspace(looks=looks)), Run("r"))
+    assert (stop.outcome, len(run.iterations)) == (Outcome.INTERRUPTED, 0)
+
+
+def test_checks_cut_short_by_an_interruption_never_count_as_green() -> None:
+    looks = [Snapshot(), Snapshot(interrupted="SIGINT")]
+    run, stop = run_loop(parts(ScriptedAgent("STOP"), FakeWorkspace([None], looks=looks)), Run("r"))
+    assert (stop.outcome, len(run.iterations)) == (Outcome.INTERRUPTED, 0)
+
+
+def test_followups_see_each_iteration_once() -> None:
+    seen: list[int] = []
+    made = parts(ScriptedAgent("a", "b", "STOP"), followups=[lambda run, iteration: seen.append(iteration.number)])
+    run_loop(made, Run("r"))
+    assert seen == [1, 2, 3]
+
+
+def test_a_review_runs_after_enough_green_iterations_and_is_not_counted() -> None:
+    agent, ear = ScriptedAgent("one", "two", "fine", "STOP"), Ear()
+    plan = Plan(every=2, prompts=(("security", "Look for holes."),))
+    run, stop = run_loop(parts(agent, tell=ear, review=reviewing(plan)), Run("r"))
+    assert (stop.outcome, len(run.iterations)) == (Outcome.DONE, 3)
+    assert agent.prompts[2] == "Look for holes."
+    assert [review.name for review in run.iterations[1].reviews] == ["security"]
+
+
+def test_a_review_that_ends_red_is_not_done_however_green_the_work_was() -> None:
+    agent = ScriptedAgent("STOP", "reviewed", "reviewed again", "STOP")
+    workspace = FakeWorkspace([(GREEN,), (RED,), (RED,), (GREEN,)])
+    plan = Plan(every=1, prompts=(("security", "Look for holes."),), retries=1)
+    followed: list[bool] = []
+    made = parts(
+        agent, workspace, review=reviewing(plan), followups=[lambda run, iteration: followed.append(iteration.is_green)]
+    )
+    run, _ = run_loop(made, Run("r"))
+    assert followed[0] is False
+    assert len(run.iterations) > 1
+    assert "boom" in agent.prompts[2], "the review is told what it broke"
+
+
+def test_no_review_while_the_checks_are_red() -> None:
+    agent = ScriptedAgent("x")
+    plan = Plan(every=1, prompts=(("security", "Look for holes."),))
+    run_loop(parts(agent, FakeWorkspace([(RED,)]), review=reviewing(plan)), Run("r"))
+    assert "Look for holes." not in agent.prompts
+
+
+def test_events_have_a_name_each() -> None:
+    told = [kind for kind in vars(events).values() if isinstance(kind, type) and kind.__module__ == events.__name__]
+    unnamed = {kind.__name__ for kind in told} - {kind.__name__ for kind in events.NAMES}
+    assert unnamed == {"TodoItem", "AgentUnknown", "Told"}

@@ -1,0 +1,140 @@
+import io
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ralph.cli.bus import follow, post, read
+from ralph.errors import UserError
+from ralph.world import bus
+
+
+@pytest.fixture(autouse=True)
+def outside_any_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("MESSAGE_BUS", "JRUN_MESSAGE_BUS", "JRUN_PROJECT_ID", "JRUN_TASK_ID", "JRUN_ID"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    return str(tmp_path / "bus.md")
+
+
+def objects(out: str) -> list[dict[str, str]]:
+    return [json.loads(line) for line in out.splitlines()]
+
+
+def test_post_prints_the_id_and_read_gives_an_object_a_line(path: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert post(path, "FACT", "it\nworks", parent="MSG-0") == 0
+    msg_id = capsys.readouterr().out.strip()
+    assert read(path, json=True) == 0
+    (message,) = objects(capsys.readouterr().out)
+    assert message.pop("ts").endswith("Z")
+    assert message == {
+        "msg_id": msg_id,
+        "type": "FACT",
+        "body": "it\nworks",
+        "project_id": "",
+        "task_id": "",
+        "run_id": "",
+        "parent": "MSG-0",
+    }
+
+
+def test_in_a_task_the_bus_and_the_ids_come_from_the_environment(
+    path: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, value in {"MESSAGE_BUS": path, "PROJECT_ID": "p", "TASK_ID": "t", "ID": "r"}.items():
+        monkeypatch.setenv(f"JRUN_{name}", value)
+    post(None, "INFO", "x")
+    (message,) = bus.read(path)
+    assert (message.project, message.task, message.run) == ("p", "t", "r")
+    monkeypatch.setenv("MESSAGE_BUS", path + ".other")
+    post(None, "INFO", "x")
+    assert os.path.exists(path + ".other")
+
+
+def test_a_body_on_stdin_is_kept_to_the_last_byte(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"---\r\n\x00\xff\n")))
+    post(path, "INFO", None)
+    (message,) = bus.read(path)
+    assert message.body == "---\r\n\x00\udcff\n"
+
+
+def test_json_of_a_body_that_is_not_text_is_still_json(path: str, capsys: pytest.CaptureFixture[str]) -> None:
+    bus.post(path, "INFO", "\udcff é")
+    read(path, json=True)
+    assert objects(capsys.readouterr().out)[0]["body"] == "\ufffd é"
+
+
+def test_people_do_not_get_control_characters(path: str, capsys: pytest.CaptureFixture[str]) -> None:
+    msg_id = bus.post(path, "INFO", "\x1b[2Jred\udcff", run="r1")
+    read(path)
+    head, body = capsys.readouterr().out.splitlines()[:2]
+    assert head.endswith(f"INFO {msg_id} run=r1")
+    assert body == "red\ufffd"
+
+
+def test_read_chooses_by_id_type_and_thread(path: str, capsys: pytest.CaptureFixture[str]) -> None:
+    question = bus.post(path, "QUESTION", "which?")
+    bus.post(path, "INFO", "noise")
+    bus.post(path, "ANSWER", "this", parent=question)
+
+    def chosen(**how: object) -> list[str]:
+        read(path, json=True, **how)  # type: ignore[arg-type]
+        return [message["body"] for message in objects(capsys.readouterr().out)]
+
+    assert chosen(since=question) == ["noise", "this"]
+    assert chosen(types=["info", "ANSWER"]) == ["noise", "this"]
+    assert chosen(root=question) == ["which?", "this"]
+
+
+def test_what_is_missing_is_said(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UserError, match="no message bus is named"):
+        read(None)
+    with pytest.raises(UserError, match="there is no message bus"):
+        read(path)
+    with pytest.raises(UserError, match="needs a type"):
+        post(path, "", "x")
+    controller, terminal = os.openpty()
+    with open(controller), open(terminal) as screen:
+        monkeypatch.setattr(sys, "stdin", screen)
+        with pytest.raises(UserError, match="has no body"):
+            post(path, "INFO", None)
+
+
+def test_a_reader_that_stops_listening_is_no_error(path: str) -> None:
+    for _ in range(2000):
+        bus.post(path, "INFO", "x" * 100)
+    script = "import sys; from ralph.cli.bus import read; sys.exit(read(sys.argv[1]))"
+    process = subprocess.Popen([sys.executable, "-c", script, path], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdout.readline()
+    process.stdout.close()
+    assert process.stderr.read() == b""
+    process.stderr.close()
+    assert process.wait() == 0
+
+
+def test_follow_shows_a_message_when_it_arrives(path: str) -> None:
+    script = "import sys; from ralph.cli.bus import follow; follow(sys.argv[1], json=True)"
+    process = subprocess.Popen([sys.executable, "-c", script, path], stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    try:
+        for body in ("one", "two"):
+            bus.post(path, "INFO", body)
+            assert json.loads(process.stdout.readline())["body"] == body
+    finally:
+        process.kill()
+        process.stdout.close()
+        process.wait()
+
+
+def test_follow_of_an_unknown_message_is_an_error(path: str) -> None:
+    bus.post(path, "INFO", "x")
+    with pytest.raises(UserError, match="no message MSG-9"):
+        follow(path, since="MSG-9")

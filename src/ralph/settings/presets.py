@@ -10,6 +10,5 @@ PRESETS: dict[str, dict[str, Any]] = {
     "supervise": {"until": ["file:DONE"], "maximumIterations": 100, "maxFailures": 0, "restartDelay": 1},
 }
 
-# `goal` counts as its seed does: 0 is one turn without a loop, -1 is no cap. A cap of 0 continuations or attempts
-# is a wish that can be granted; a loop of 0 iterations is a mistake.
-FEWEST_ITERATIONS = {"guardrails": 1, "goal": -1, "checks": 1, "promise": 0, "supervise": 0}
+# Zero continuations or attempts are a wish that can be granted; a loop of zero iterations is a mistake.
+FEWEST_ITERATIONS = {"guardrails": 1, "goal": 1, "checks": 1, "promise": 0, "supervise": 0}

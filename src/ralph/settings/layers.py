@@ -1,0 +1,154 @@
+"""Which settings hold for a run? What each source says, laid over one another: preset, user, project, local, flags."""
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, get_args
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from ralph.core.model import FailAction
+from ralph.errors import UserError
+from ralph.settings.faults import Fault, Path, faults
+from ralph.settings.json_file import json_source
+from ralph.settings.presets import FEWEST_ITERATIONS, PRESETS
+from ralph.settings.shape import Settings
+from ralph.settings.source import Said, Source, refuse
+from ralph.settings.units import parse_duration, parse_size
+
+if TYPE_CHECKING:
+    import pathlib
+
+READERS: dict[str, Callable[[str], float]] = {
+    "checkTimeout": parse_duration,
+    "maxTime": parse_duration,
+    "turnTimeout": parse_duration,
+    "idleTimeout": parse_duration,
+    "restartDelay": parse_duration,
+    "grace": parse_duration,
+    "maxLog": parse_size,
+}
+
+
+class Loaded(Struct, frozen=True):
+    """The settings of a run, and the files they came from."""
+
+    settings: Settings
+    sources: tuple["pathlib.Path", ...]
+
+
+def load(
+    workspace: "pathlib.Path",
+    overrides: Mapping[str, Any],
+    *,
+    env: Mapping[str, str],
+    config: "pathlib.Path | None" = None,
+) -> Loaded:
+    """The settings for a workspace. `overrides` is what the command line says, in the names of settings.json;
+    `config` is a YAML file that stands just below it."""
+    paths = [path for path in settings_files(workspace, env) if os.path.lexists(path)]
+    layers = [json_source(path) for path in paths]
+    if config is not None:
+        from ralph.settings.yaml_file import yaml_source
+
+        paths.append(config)
+        layers.append(yaml_source(config))
+    layers.append(Source("command line", dict(overrides)))
+    layers = [replace(layer, said=_spelled(layer.said)) for layer in layers]
+    refuse((layer, fault) for layer in layers for fault in _faults_of(layer))
+    settings = settled([layer.said for layer in layers])
+    refuse((_to_blame(layers, fault.path), fault) for fault in _conflicts(settings))
+    return Loaded(settings, tuple(paths))
+
+
+def settings_files(workspace: "pathlib.Path", env: Mapping[str, str]) -> "list[pathlib.Path]":
+    """Where settings may be, lowest layer first: the user's own, the project's, and the local ones."""
+    files = [workspace / ".ralph" / "settings.json", workspace / ".ralph" / "settings.local.json"]
+    config = env.get("XDG_CONFIG_HOME", "")
+    if not os.path.isabs(config):
+        config = os.path.join(env.get("HOME", ""), ".config")
+    if os.path.isabs(config):
+        files.insert(0, workspace / config / "ralph" / "settings.json")
+    return files
+
+
+def settled(said: list[Said]) -> Settings:
+    """The settings that follow from what each layer says, lowest first, over the preset that they choose."""
+    preset = merged(*said).get("preset", "guardrails")
+    if preset == "guardrails":
+        said = [_claiming(one) for one in said]
+    return msgspec.convert(merged(PRESETS[preset], merged(*said)), Settings)
+
+
+def merged(*documents: Said) -> Said:
+    """The documents laid over one another: objects merge, everything else replaces, null takes back what was said."""
+    result: Said = {}
+    for document in documents:
+        for key, value in document.items():
+            if value is None:
+                result.pop(key, None)
+            elif isinstance(value, dict):
+                below = result.get(key)
+                result[key] = merged(below if isinstance(below, dict) else {}, value)
+            else:
+                result[key] = value
+    return result
+
+
+def _faults_of(layer: Source) -> Iterator[Fault]:
+    yield from layer.faults
+    try:
+        msgspec.convert(merged(layer.said), Settings)
+    except msgspec.ValidationError:
+        yield from faults(layer.said, Settings)
+
+
+def _spelled(said: Said) -> Said:
+    """The same with what people may write in several ways written in one. What cannot be read stays, to be refused."""
+    spelled = dict(said)
+    for name, read in READERS.items():
+        if isinstance(said.get(name), str):
+            with suppress(UserError):
+                spelled[name] = read(said[name])
+    if isinstance(said.get("guardrails"), list):
+        spelled["guardrails"] = [_in_capitals(one) if isinstance(one, dict) else one for one in said["guardrails"]]
+    return spelled
+
+
+def _in_capitals(guardrail: Said) -> Said:
+    action = str(guardrail.get("failAction")).upper()
+    return {**guardrail, "failAction": action} if action in get_args(FailAction) else guardrail
+
+
+def _claiming(said: Said) -> Said:
+    """The completion response as the claim it stands for, where nothing more explicit stands beside it."""
+    if "completionResponse" not in said or "until" in said:
+        return said
+    text = said["completionResponse"]
+    return {**said, "until": None if text is None else [f"response:{text}"]}
+
+
+def _conflicts(settings: Settings) -> Iterator[Fault]:
+    """What no single layer can know to be wrong."""
+    fewest = FEWEST_ITERATIONS[settings.preset]
+    if settings.maximum_iterations < fewest:
+        text = f'expected {fewest} or more with the "{settings.preset}" preset, got {settings.maximum_iterations}'
+        yield Fault(("maximumIterations",), text)
+    if settings.on_limit == "switch" and not settings.fallback_agents:
+        yield Fault(("onLimit",), '"switch" needs agents to switch to in fallbackAgents')
+    for name, agent in settings.agents.items():
+        if not agent.argv:
+            yield Fault(("agents", name), '"argv" is missing')
+
+
+def _to_blame(layers: list[Source], path: Path) -> Source:
+    """The highest layer that says something about `path`."""
+    for layer in reversed(layers):
+        value: Any = layer.said
+        for step in path:
+            value = value.get(step) if isinstance(value, dict) else None
+        if value is not None:
+            return layer
+    return layers[-1]

@@ -1,0 +1,54 @@
+"""The real agents, installed before the first test, and a room to run each one in."""
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+import install
+import lab
+from modelserver import ModelServer
+
+NETWORK = pytest.StashKey[str]()
+MISSING = pytest.StashKey[dict[str, str]]()
+Rooms = Callable[..., AbstractContextManager[lab.Room]]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Installing needs the registry, and nothing after it does: so it comes first, and then the network goes."""
+    found = install.bring(install.NAMES)
+    missing = {name: str(error) for name, error in found.items() if isinstance(error, install.InstallError)}
+    config.stash[MISSING] = missing
+    config.stash[NETWORK] = lab.leave_the_network()
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    return f"agents: {install.cache()}; network: {config.stash[NETWORK]}"
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[ModelServer]:
+    with ModelServer() as running:
+        yield running
+
+
+@pytest.fixture(params=lab.DRIVEN)
+def agent(request: pytest.FixtureRequest) -> str:
+    """Each agent that can be driven, in turn. One that could not be installed is a failure."""
+    name: str = request.param
+    if name in (missing := request.config.stash[MISSING]):
+        pytest.fail(missing[name])
+    return name
+
+
+@pytest.fixture
+def room(agent: str, server: ModelServer, tmp_path_factory: pytest.TempPathFactory) -> Rooms:
+    """`with room(step, …) as place`: this test's agent, alone with a script."""
+    folder = tmp_path_factory.mktemp(agent)
+    folder.rmdir()
+    return partial(lab.room, agent, folder, server)

@@ -1,0 +1,189 @@
+"""Where do the real agents run? Each scenario in a room of its own: a home, a workspace, an environment, a script."""
+
+import ctypes
+import fcntl
+import json
+import os
+import shlex
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import install
+from furniture import ALONE, FURNISH
+from modelserver import ModelServer, Stage
+from script import Step
+
+DRIVEN = tuple(FURNISH)  # amp is not: its loop runs on its own server, not against a model
+RALPH = Path(sys.executable).with_name("ralph")
+MARK = "RALPH_LAB_ROOM"
+LIMIT = 55.0  # seconds for one command: less than the limit on a test, so that the test can say what it saw
+
+
+class Ran(NamedTuple):
+    """How a command ended and what it said."""
+
+    code: int
+    stdout: str
+    stderr: str
+    seconds: float
+
+    @property
+    def events(self) -> list[dict[str, Any]]:
+        """The lines of `ralph run --json`."""
+        return [json.loads(line) for line in self.stdout.split("\n") if line]
+
+    def of(self, kind: str) -> list[dict[str, Any]]:
+        return [event["data"] for event in self.events if event["type"] == kind]
+
+    @property
+    def outcome(self) -> str:
+        return str(self.of("run_finished")[-1]["outcome"])
+
+    def __str__(self) -> str:
+        return f"exit {self.code} after {self.seconds:.1f} s\n{self.stdout[-3000:]}\n{self.stderr[-3000:]}"
+
+
+class Room:
+    """One agent, alone with a script."""
+
+    def __init__(self, agent: str, folder: Path, stage: Stage, program: Path) -> None:
+        self.agent, self.stage = agent, stage
+        self.home, self.workspace = folder / "home", folder / "workspace"
+        scratch = folder / "tmp"
+        for place in (self.home, self.workspace, scratch):
+            place.mkdir(parents=True)
+        self.env = {
+            "PATH": f"{RALPH.parent}:{program.parent}:{install.path()}",
+            "HOME": str(self.home),
+            "TMPDIR": str(scratch),
+            "LANG": "C.UTF-8",
+            "TERM": "xterm-256color",
+            "COLORTERM": "truecolor",
+            "GIT_CONFIG_NOSYSTEM": "1",
+            MARK: str(folder),
+            **FURNISH[agent](self.home, stage.url),
+        }
+        self.git("init", "--quiet", "--initial-branch=main")
+        self.git("config", "user.name", "lab")
+        self.git("config", "user.email", "lab@localhost")
+        (self.workspace / "README").write_text("a workspace\n")
+        self.git("add", "README")
+        self.git("commit", "--quiet", "--message=start")
+
+    def git(self, *words: str) -> str:
+        argv = ["git", *words]
+        done = subprocess.run(argv, cwd=self.workspace, env=self.env, check=True, capture_output=True, text=True)
+        return done.stdout
+
+    def alone(self, prompt: str) -> Ran:
+        """One headless turn of the agent, without ralph."""
+        words = shlex.split(ALONE[self.agent])
+        argv = [prompt if word == "{prompt}" else word for word in words]
+        with self.start(*argv) as process:
+            return self.finish(process, "" if prompt in argv else prompt)
+
+    def ralph(self, *words: str) -> Ran:
+        """`ralph run --json` with this agent, to its end."""
+        with self.start(*self.ralph_argv(*words)) as process:
+            return self.finish(process)
+
+    def ralph_argv(self, *words: str) -> list[str]:
+        return [str(RALPH), "run", "--json", "--agent", self.agent, "--yolo", *words]
+
+    def start(self, *argv: str) -> "subprocess.Popen[str]":
+        pipe = subprocess.PIPE
+        return subprocess.Popen(
+            argv,
+            cwd=self.workspace,
+            env=self.env,
+            stdin=pipe,
+            stdout=pipe,
+            stderr=pipe,
+            encoding="utf-8",
+            errors="replace",
+            start_new_session=True,
+        )
+
+    def finish(self, process: "subprocess.Popen[str]", stdin: str = "", limit: float = LIMIT) -> Ran:
+        began = time.monotonic()
+        try:
+            out, err = process.communicate(stdin, timeout=limit)
+        except subprocess.TimeoutExpired:
+            self.clear()
+            out, err = process.communicate()
+            err += f"\nstill running after {limit} s: ended by the lab"
+        return Ran(process.returncode, out, err, time.monotonic() - began)
+
+    def living(self) -> dict[int, str]:
+        """The processes that were started in this room and are still there, with their command lines."""
+        found = {}
+        for folder in Path("/proc").iterdir():
+            if folder.name.isdigit() and int(folder.name) != os.getpid() and self._is_ours(folder):
+                command = _read(folder / "cmdline").replace(b"\0", b" ").decode(errors="replace").strip()
+                if command:  # a zombie has none
+                    found[int(folder.name)] = command
+        return found
+
+    def _is_ours(self, process: Path) -> bool:
+        """By the mark in its environment, or, should it have cleaned that, by the folder it works in."""
+        if f"{MARK}={self.env[MARK]}".encode() in _read(process / "environ").split(b"\0"):
+            return True
+        try:
+            return os.readlink(process / "cwd").startswith(self.env[MARK])
+        except OSError:
+            return False
+
+    def clear(self) -> None:
+        for pid in self.living():
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+
+
+@contextmanager
+def room(agent: str, folder: Path, server: ModelServer, *steps: Step) -> Iterator[Room]:
+    program = install.agent(agent).program
+    with server.stage(*steps) as stage:
+        made = Room(agent, folder, stage, program)
+        if agent == "copilot":
+            _share_unpacked(made.home, folder.parent)
+        try:
+            yield made
+        finally:
+            made.clear()
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _share_unpacked(home: Path, beside: Path) -> None:
+    """Copilot unpacks 235 MB into an empty home; once is enough."""
+    unpacked = beside / "copilot-unpacked"
+    unpacked.mkdir(exist_ok=True)
+    (home / ".cache").mkdir()
+    (home / ".cache/copilot").symlink_to(unpacked)
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""
+
+
+def leave_the_network() -> str:
+    """From here on this thread and all that it starts have only a loopback device, where that is allowed."""
+    new_network, set_flags, up = 0x40000000, 0x8914, 0x1 | 0x40
+    if sys.platform != "linux" or ctypes.CDLL(None, use_errno=True).unshare(new_network) != 0:
+        return "open: no right to make a network namespace"
+    with socket.socket() as any_socket:
+        fcntl.ioctl(any_socket, set_flags, struct.pack("16sh22x", b"lo", up))
+    return "loopback only, in a namespace of its own"

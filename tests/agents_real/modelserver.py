@@ -1,0 +1,191 @@
+"""Who plays the model? A server on loopback that answers the agents' requests with the steps of a script.
+
+Every scenario gets its own address, so that a late request of an earlier agent cannot take a step of another script.
+"""
+
+import json
+import socket
+import struct
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from uuid import uuid4
+
+from dialects import Dialect, Reply, dialect
+from script import Asked, Call, Cut, Fail, Forever, Hang, Say, Step, Tokens, offers, use
+
+ASIDE = Reply("A short title", (), Tokens(5, 2))
+
+
+class Stage:
+    """One scenario: its steps, its address, and what was asked there."""
+
+    def __init__(self, url: str, steps: Sequence[Step]) -> None:
+        self.url = url
+        self.steps = list(steps)
+        self.asked: list[Asked] = []  # requests of the agent's own loop, one step each
+        self.asides: list[Asked] = []  # titles, summaries, memory: answered, but not part of the script
+        self.surplus = 0  # requests that came after the last step
+        self.problems: list[str] = []
+        self.over = threading.Event()
+        self._lock = threading.Lock()
+
+    def next(self, asked: Asked) -> Step:
+        with self._lock:
+            self.asked.append(asked)
+            if not self.steps:
+                self.surplus += 1
+                return Say("The script is over.")
+            step = self.steps[0]
+            if isinstance(step, Forever):
+                return step.step
+            return self.steps.pop(0)
+
+    def is_aside(self, asked: Asked) -> bool:
+        """A request that offers no way to act is not a step of the work."""
+        return not offers(asked, "shell") or any(mark in asked.system for mark in ASIDES)
+
+
+# Beginnings of system prompts of helpers that agents run beside the work, with tools of their own.
+ASIDES = ("You are now acting as the managed memory extraction subagent",)
+
+
+class ModelServer:
+    """The server. `stage(steps)` opens an address that plays them."""
+
+    def __init__(self) -> None:
+        self.stages: dict[str, Stage] = {}
+        self._http = _Http(self)
+        self._thread = threading.Thread(target=self._http.serve_forever, args=(0.05,), daemon=True)
+
+    def __enter__(self) -> "ModelServer":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for stage in self.stages.values():
+            stage.over.set()
+        self._http.shutdown()
+        self._http.server_close()
+
+    @contextmanager
+    def stage(self, *steps: Step) -> Iterator[Stage]:
+        token = uuid4().hex[:12]
+        stage = Stage(f"http://127.0.0.1:{self._http.server_port}/{token}", steps)
+        self.stages[token] = stage
+        try:
+            yield stage
+        finally:
+            stage.over.set()
+            del self.stages[token]
+
+
+class _Http(ThreadingHTTPServer):
+    daemon_threads = True
+    block_on_close = False
+
+    def __init__(self, model: ModelServer) -> None:
+        super().__init__(("127.0.0.1", 0), _Exchange)
+        self.model = model
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """An agent that is killed while it is answered is no error of the server; anything else is."""
+        error = sys.exception()
+        if not isinstance(error, OSError):
+            super().handle_error(request, client_address)
+
+
+class _Exchange(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: _Http
+
+    def log_message(self, *_: object) -> None:
+        """The requests are kept in the stage; nothing is printed."""
+
+    def do_GET(self) -> None:
+        self._whole(404, {"error": {"message": "nothing here"}})
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers.get("content-length") or 0))
+        token, _, path = self.path.lstrip("/").partition("/")
+        path = path.partition("?")[0]
+        stage, spoken = self.server.model.stages.get(token), dialect(path)
+        if stage is None:
+            self._whole(404, {"error": {"message": "this scenario is over"}})
+        elif spoken is None:
+            known = path.endswith(("count_tokens", "countTokens"))
+            self._whole(200 if known else 404, {"input_tokens": 100, "totalTokens": 100})
+        else:
+            self._model(stage, spoken, spoken.asked(path, json.loads(body)))
+
+    def _model(self, stage: Stage, spoken: Dialect, asked: Asked) -> None:
+        if stage.is_aside(asked):
+            stage.asides.append(asked)
+            self._answer(spoken, ASIDE, asked)
+            return
+        match stage.next(asked):
+            case Say(text, tokens):
+                self._answer(spoken, Reply(text, (), tokens), asked)
+            case Call() as call:
+                self._call(stage, spoken, call, asked)
+            case Fail(status=status, headers=headers) as fail:
+                self._whole(status, spoken.error(fail), dict(headers))
+            case Cut(text):
+                if text:
+                    self._begin(spoken, text, asked)
+                self._reset()
+            case Hang(text):
+                self._begin(spoken, text, asked)
+                stage.over.wait()
+                self._reset()
+
+    def _call(self, stage: Stage, spoken: Dialect, call: Call, asked: Asked) -> None:
+        try:
+            reply = Reply(call.text, (use(call, asked),), call.tokens)
+        except LookupError as error:
+            stage.problems.append(str(error))
+            self._whole(400, spoken.error(Fail(400, str(error))))
+        else:
+            self._answer(spoken, reply, asked)
+
+    def _answer(self, spoken: Dialect, reply: Reply, asked: Asked) -> None:
+        if asked.streaming:
+            self._head()
+            for event in spoken.stream(reply, asked):
+                self._chunk(event)
+            self._chunk(b"")
+        else:
+            self._whole(200, spoken.whole(reply, asked))
+
+    def _begin(self, spoken: Dialect, text: str, asked: Asked) -> None:
+        """All events of a reply but those that say that it is whole."""
+        self._head()
+        for event in list(spoken.stream(Reply(text, (), Tokens()), asked))[: -spoken.ending]:
+            self._chunk(event)
+
+    def _head(self) -> None:
+        self.send_response(200)
+        self.send_header("content-type", "text/event-stream")
+        self.send_header("transfer-encoding", "chunked")
+        self.end_headers()
+
+    def _chunk(self, data: bytes) -> None:
+        self.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
+
+    def _whole(self, status: int, body: object, headers: dict[str, str] | None = None) -> None:
+        data = json.dumps(body).encode()
+        self.send_response(status)
+        for name, value in {"content-type": "application/json", **(headers or {})}.items():
+            self.send_header(name, value)
+        self.send_header("content-length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def _reset(self) -> None:
+        """End the connection as a lost line does: with a reset, not in good order."""
+        self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.connection.close()
+        self.close_connection = True

@@ -1,0 +1,170 @@
+"""What does the scripted model do? A scenario is a list of these steps, the same for every agent and protocol."""
+
+from collections.abc import Callable, Mapping
+from typing import Literal, NamedTuple
+
+Kind = Literal["write", "shell", "read"]
+
+
+class Tokens(NamedTuple):
+    """The usage that a reply states."""
+
+    input: int = 100
+    output: int = 20
+
+
+class Say(NamedTuple):
+    """Answer with text, which ends the agent's turn."""
+
+    text: str
+    tokens: Tokens = Tokens()
+
+
+class Call(NamedTuple):
+    """Ask for one use of a tool. `what` is the path (write, read) or the command (shell)."""
+
+    kind: Kind
+    what: str
+    content: str = ""
+    text: str = ""
+    tokens: Tokens = Tokens()
+
+
+class Fail(NamedTuple):
+    """Refuse with an HTTP error, in the protocol's own form. `kind` is the error's type in that form."""
+
+    status: int
+    message: str = "refused by the script"
+    kind: str = ""
+    headers: Mapping[str, str] = {}
+    fields: Mapping[str, object] = {}
+
+
+class Cut(NamedTuple):
+    """Begin to answer, then lose the connection. With no text it is lost before the first byte."""
+
+    text: str = ""
+
+
+class Hang(NamedTuple):
+    """Begin to answer, then say nothing more until the test is over."""
+
+    text: str = ""
+
+
+class Forever(NamedTuple):
+    """From here on, always this."""
+
+    step: "Step"
+
+
+Step = Say | Call | Fail | Cut | Hang | Forever
+
+
+def write(path: object, content: str, text: str = "") -> Call:
+    return Call("write", str(path), content, text)
+
+
+def shell(command: str, text: str = "") -> Call:
+    return Call("shell", command, text=text)
+
+
+class Asked(NamedTuple):
+    """One request as the model sees it, whatever the protocol."""
+
+    protocol: str
+    path: str
+    system: str
+    messages: tuple[tuple[str, str], ...]  # (role, text); a tool's result has the role "tool"
+    tools: Mapping[str, Mapping[str, object]]  # name -> JSON Schema of its arguments
+    streaming: bool
+    model: str = ""
+
+    @property
+    def prompt(self) -> str:
+        """The last thing the user said."""
+        return next((text for role, text in reversed(self.messages) if role == "user"), "")
+
+    @property
+    def prompts(self) -> list[str]:
+        return [text for role, text in self.messages if role == "user"]
+
+    @property
+    def results(self) -> list[str]:
+        """What the tools gave back so far."""
+        return [text for role, text in self.messages if role == "tool"]
+
+
+class Use(NamedTuple):
+    """A tool call in the agent's own terms."""
+
+    name: str
+    arguments: dict[str, object]
+
+
+# Names that the agents give to the same tool; the first one offered is taken.
+NAMES: dict[Kind, tuple[str, ...]] = {
+    "write": ("Write", "write", "write_file", "create", "write_to_file", "editor"),
+    "shell": (
+        "Bash",
+        "bash",
+        "run_shell_command",
+        "exec_command",
+        "shell_command",
+        "shell",
+        "execute_command",
+        "run_commands",
+    ),
+    "read": ("Read", "read", "read_file", "view", "read_files"),
+}
+PATHS = ("file_path", "filePath", "path", "absolute_path", "target_file")
+CONTENTS = ("content", "file_text", "contents", "new_text")
+COMMANDS = ("command", "cmd", "commands")
+
+
+def offers(asked: Asked, kind: Kind) -> str:
+    """The agent's name for this tool, or "" if it does not offer it."""
+    return next((name for name in NAMES[kind] if name in asked.tools), "")
+
+
+def use(call: Call, asked: Asked) -> Use:
+    """The call as this agent understands it. An agent without the tool does it through its shell."""
+    name = offers(asked, call.kind)
+    if not name:
+        if call.kind == "shell" or not offers(asked, "shell"):
+            raise LookupError(f"no tool to {call.kind} among {sorted(asked.tools)}")
+        return use(Call("shell", _in_shell(call)), asked)
+    values: dict[str, object] = dict.fromkeys(COMMANDS, call.what) if call.kind == "shell" else {}
+    if call.kind != "shell":
+        values |= dict.fromkeys(PATHS, call.what) | dict.fromkeys(CONTENTS, call.content)
+    return Use(name, _arguments(asked.tools[name], values))
+
+
+def _in_shell(call: Call) -> str:
+    if call.kind == "read":
+        return f"cat '{call.what}'"
+    return f"cat > '{call.what}' <<'END_OF_FILE'\n{call.content}\nEND_OF_FILE"
+
+
+def _arguments(schema: Mapping[str, object], values: Mapping[str, object]) -> dict[str, object]:
+    properties = schema.get("properties")
+    required = schema.get("required")
+    assert isinstance(properties, dict)
+    wanted = set(required) if isinstance(required, list) else set()
+    given: dict[str, object] = {}
+    for name, about in properties.items():
+        if name in values:
+            value = values[name]
+            given[name] = [value] if about.get("type") == "array" else value
+        elif name in wanted:
+            given[name] = _something(about)
+    return given
+
+
+def _something(about: Mapping[str, object]) -> object:
+    """A value for an argument that must be there, but means nothing to the script."""
+    options = about.get("enum")
+    if isinstance(options, list):
+        return options[0]
+    kinds: dict[object, Callable[[], object]] = {"boolean": bool, "integer": int, "number": int, "array": list}
+    return kinds.get(about.get("type"), lambda: "as the script says")()

@@ -12,6 +12,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import install
 import lab
+import table
 from modelserver import ModelServer
 
 NETWORK = pytest.StashKey[str]()
@@ -21,6 +22,8 @@ Rooms = Callable[..., AbstractContextManager[lab.Room]]
 
 def pytest_configure(config: pytest.Config) -> None:
     """Installing needs the registry, and nothing after it does: so it comes first, and then the network goes."""
+    config.addinivalue_line("markers", "scenario(title): a row of the table of agents and scenarios")
+    config.pluginmanager.register(table.Results(config))
     found = install.bring(install.NAMES)
     missing = {name: str(error) for name, error in found.items() if isinstance(error, install.InstallError)}
     config.stash[MISSING] = missing
@@ -52,3 +55,18 @@ def room(agent: str, server: ModelServer, tmp_path_factory: pytest.TempPathFacto
     folder = tmp_path_factory.mktemp(agent)
     folder.rmdir()
     return partial(lab.room, agent, folder, server)
+
+
+@pytest.fixture
+def note(record_property: Callable[[str, object], None]) -> Callable[[str], None]:
+    """`note(text)`: something that the table says beside the result."""
+    return partial(record_property, "note")
+
+
+@pytest.fixture(autouse=True)
+def _stand_in_the_table(request: pytest.FixtureRequest, record_property: Callable[[str, object], None]) -> None:
+    mark = request.node.get_closest_marker("scenario")
+    if mark:
+        record_property("scenario", mark.args[0])
+        record_property("line", request.function.__code__.co_firstlineno)
+        record_property("agent", request.node.callspec.params["agent"])

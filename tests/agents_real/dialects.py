@@ -181,7 +181,7 @@ class Responses:
         yield event("response.created", response={**whole, "status": "in_progress", "output": [], "usage": None})
         for index, item in enumerate(whole["output"]):
             begun = {**item, "status": "in_progress"}
-            begun |= {"content": []} if "content" in item else {"arguments": ""}
+            begun["content" if "content" in item else "arguments"] = [] if "content" in item else ""
             yield event("response.output_item.added", output_index=index, item=begun)
             if item["type"] == "message":
                 for delta in pieces(reply.text):

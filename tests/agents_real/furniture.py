@@ -1,7 +1,8 @@
 """What must stand in an agent's home, so that it takes our server for its model and leaves everyone else alone?
 
 Each function writes the agent's own settings below `home` and gives the environment that goes with them. Nothing is
-said on the command line: ralph starts the agents, and it does not know of this server.
+said on the command line: ralph starts the agents, and it does not know of this server. Where an agent lets us, it is
+told to give up soon: its own patience is of minutes.
 """
 
 import json
@@ -24,7 +25,6 @@ def claude(home: Path, url: str) -> Env:
         "ANTHROPIC_BASE_URL": url,
         "ANTHROPIC_API_KEY": KEY,
         "CLAUDE_CODE_MAX_RETRIES": "1",
-        "IS_SANDBOX": "1",
     }
 
 
@@ -125,7 +125,7 @@ FURNISH: dict[str, Callable[[Path, str], Env]] = {
 
 # How each one is started headless when ralph does not do it. The prompt goes to stdin, or where {prompt} stands.
 ALONE: dict[str, str] = {
-    "claude": "claude -p --output-format stream-json --verbose --dangerously-skip-permissions",
+    "claude": "env IS_SANDBOX=1 claude -p --output-format stream-json --verbose --dangerously-skip-permissions",
     "codex": "codex exec --json --dangerously-bypass-approvals-and-sandbox -",
     "opencode": "opencode run --format json --auto",
     "gemini": "gemini -o stream-json -y",

@@ -11,11 +11,12 @@ import socket
 import struct
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import install
 from furniture import ALONE, FURNISH
@@ -23,9 +24,10 @@ from modelserver import ModelServer, Stage
 from script import Step
 
 DRIVEN = tuple(FURNISH)  # amp is not: its loop runs on its own server, not against a model
-RALPH = Path(sys.executable).with_name("ralph")
+RALPH = (sys.executable, "-m", "ralph")
 MARK = "RALPH_LAB_ROOM"
-LIMIT = 55.0  # seconds for one command: less than the limit on a test, so that the test can say what it saw
+Event = dict[str, Any]
+LIMIT = 50.0  # seconds for one command: less than the limit on a test, so that the test can say what it saw
 
 
 class Ran(NamedTuple):
@@ -35,13 +37,14 @@ class Ran(NamedTuple):
     stdout: str
     stderr: str
     seconds: float
+    left: dict[int, str]  # processes of the room that were alive when it had ended
 
     @property
-    def events(self) -> list[dict[str, Any]]:
+    def events(self) -> list[Event]:
         """The lines of `ralph run --json`."""
         return [json.loads(line) for line in self.stdout.split("\n") if line]
 
-    def of(self, kind: str) -> list[dict[str, Any]]:
+    def of(self, kind: str) -> list[Event]:
         return [event["data"] for event in self.events if event["type"] == kind]
 
     @property
@@ -62,7 +65,7 @@ class Room:
         for place in (self.home, self.workspace, scratch):
             place.mkdir(parents=True)
         self.env = {
-            "PATH": f"{RALPH.parent}:{program.parent}:{install.path()}",
+            "PATH": f"{program.parent}:{install.path()}",
             "HOME": str(self.home),
             "TMPDIR": str(scratch),
             "LANG": "C.UTF-8",
@@ -84,44 +87,59 @@ class Room:
         done = subprocess.run(argv, cwd=self.workspace, env=self.env, check=True, capture_output=True, text=True)
         return done.stdout
 
+    def play(self, *steps: Step) -> None:
+        """What the model does from here on."""
+        self.stage.steps[:] = steps
+
     def alone(self, prompt: str) -> Ran:
         """One headless turn of the agent, without ralph."""
         words = shlex.split(ALONE[self.agent])
         argv = [prompt if word == "{prompt}" else word for word in words]
-        with self.start(*argv) as process:
-            return self.finish(process, "" if prompt in argv else prompt)
+        return self.finish(self.start(*argv), "" if prompt in argv else prompt)
 
-    def ralph(self, *words: str) -> Ran:
-        """`ralph run --json` with this agent, to its end."""
-        with self.start(*self.ralph_argv(*words)) as process:
-            return self.finish(process)
+    def ralph(self, *words: str, on: Callable[[Event], None] | None = None) -> Ran:
+        """`ralph run --json` with this agent, to its end; `on` hears each event at once."""
+        return self.finish(self.start_ralph(*words), on=on)
 
-    def ralph_argv(self, *words: str) -> list[str]:
-        return [str(RALPH), "run", "--json", "--agent", self.agent, "--yolo", *words]
+    def start_ralph(self, *words: str) -> "subprocess.Popen[bytes]":
+        return self.start(*RALPH, "run", "--json", "--agent", self.agent, "--yolo", *words)
 
-    def start(self, *argv: str) -> "subprocess.Popen[str]":
-        pipe = subprocess.PIPE
+    def start(self, *argv: str) -> "subprocess.Popen[bytes]":
         return subprocess.Popen(
             argv,
             cwd=self.workspace,
             env=self.env,
-            stdin=pipe,
-            stdout=pipe,
-            stderr=pipe,
-            encoding="utf-8",
-            errors="replace",
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             start_new_session=True,
         )
 
-    def finish(self, process: "subprocess.Popen[str]", stdin: str = "", limit: float = LIMIT) -> Ran:
+    def finish(
+        self,
+        process: "subprocess.Popen[bytes]",
+        stdin: str = "",
+        on: Callable[[Event], None] | None = None,
+    ) -> Ran:
+        assert process.stdin
+        assert process.stdout
+        assert process.stderr
         began = time.monotonic()
+        out, err = _Listener(process.stdout, on), _Listener(process.stderr)
+        with suppress(BrokenPipeError), process.stdin:
+            process.stdin.write(stdin.encode())
+        late = ""
         try:
-            out, err = process.communicate(stdin, timeout=limit)
+            process.wait(LIMIT)
         except subprocess.TimeoutExpired:
+            late = f"\nstill running after {LIMIT} s: ended by the lab"
             self.clear()
-            out, err = process.communicate()
-            err += f"\nstill running after {limit} s: ended by the lab"
-        return Ran(process.returncode, out, err, time.monotonic() - began)
+            process.wait()
+        seconds = time.monotonic() - began
+        left = self.living()
+        if left:  # whoever holds the pipes is ended, but not forgotten
+            self.clear()
+        return Ran(process.returncode, out.text(), err.text() + late, seconds, left)
 
     def living(self) -> dict[int, str]:
         """The processes that were started in this room and are still there, with their command lines."""
@@ -143,11 +161,31 @@ class Room:
             return False
 
     def clear(self) -> None:
-        for pid in self.living():
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                continue
+        while left := self.living():
+            for pid in left:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+
+
+class _Listener:
+    """Reads one stream to its end, line by line, while the process runs."""
+
+    def __init__(self, stream: IO[bytes], on: Callable[[Event], None] | None = None) -> None:
+        self.lines: list[bytes] = []
+        self.stream, self.on = stream, on
+        self.thread = threading.Thread(target=self._listen, daemon=True)
+        self.thread.start()
+
+    def _listen(self) -> None:
+        with self.stream:
+            for line in self.stream:
+                self.lines.append(line)
+                if self.on:
+                    self.on(json.loads(line))
+
+    def text(self) -> str:
+        self.thread.join()
+        return b"".join(self.lines).decode(errors="replace")
 
 
 @contextmanager

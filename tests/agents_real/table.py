@@ -1,0 +1,94 @@
+"""Which agent does what? The results of a run of the scenarios, kept as JSON and shown as a page of the docs.
+
+python tests/agents_real/table.py [--check] PAGE    write the page from the last run, or say whether it is up to date
+"""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import install
+
+AMP = (
+    "Its loop runs on its own server, not against a model, so that it cannot be driven offline: "
+    "the tests run it up to the login, and its stream is tested on recorded and documented shapes."
+)
+INTRODUCTION = """\
+# Agents
+
+<!-- Written by `make test-agents`: do not edit. -->
+
+Every agent that ralph knows, as it behaves under `ralph run`. Each cell is a test with the real program, in the version
+above it, against a scripted model on loopback; nothing else was reachable.
+"""
+
+
+class Results:
+    """A pytest plugin that keeps the outcome of every scenario."""
+
+    def __init__(self, config: Any) -> None:
+        self.is_worker = hasattr(config, "workerinput")
+        self.rows: dict[str, dict[str, Any]] = {}
+
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        """In a parallel run all reports come together in the first process."""
+        told = dict(report.user_properties)
+        if "scenario" not in told or not (report.when == "call" or report.failed):
+            return
+        row = self.rows.setdefault(told["scenario"], {"line": told["line"], "agents": {}})
+        notes = [value for name, value in report.user_properties if name == "note"]
+        seconds = round(report.duration, 1)
+        row["agents"][told["agent"]] = {"passed": report.passed, "notes": notes, "seconds": seconds}
+
+    def pytest_sessionfinish(self) -> None:
+        if self.rows and not self.is_worker:
+            ordered = dict(sorted(self.rows.items(), key=lambda row: row[1]["line"]))
+            kept().write_text(json.dumps(ordered, indent=1, ensure_ascii=False) + "\n")
+
+
+def kept() -> Path:
+    return install.cache() / "results.json"
+
+
+def page(rows: dict[str, dict[str, Any]]) -> str:
+    agents = [name for name in install.NAMES if name != "amp"]
+    versions = [f"{name}<br>{install.PINNED['agents'][name]['version']}" for name in agents]
+    lines = [f"| | {' | '.join(versions)} |", "|---|" + ":-:|" * len(agents)]
+    notes: list[str] = []
+    for title, row in rows.items():
+        cells = [_cell(row["agents"].get(name), notes) for name in agents]
+        lines.append(f"| {title} | {' | '.join(cells)} |")
+    table, legend = "\n".join(lines), "\n".join(f"{at}. {note}" for at, note in enumerate(notes, 1))
+    amp = f"**amp** {install.PINNED['agents']['amp']['version']}: {AMP}"
+    return f"{INTRODUCTION}\n{table}\n\n{legend}\n\n{amp}\n"
+
+
+def _cell(result: dict[str, Any] | None, notes: list[str]) -> str:
+    if result is None:
+        return "not run"
+    for note in result["notes"]:
+        if note not in notes:
+            notes.append(note)
+    marks = "".join(f"<sup>{notes.index(note) + 1}</sup>" for note in result["notes"])
+    return ("✓" if result["passed"] else "**fails**") + marks
+
+
+def main(words: list[str]) -> int:
+    check = "--check" in words
+    [place] = [Path(word) for word in words if word != "--check"]
+    if not kept().exists():
+        print(f"no results at {kept()}: run `make test-agents`", file=sys.stderr)
+        return 2
+    made = page(json.loads(kept().read_text()))
+    if check and (not place.exists() or place.read_text() != made):
+        print(f"{place} does not show the last run: python {sys.argv[0]} {place}", file=sys.stderr)
+        return 1
+    if not check:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(made)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

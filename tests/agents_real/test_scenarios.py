@@ -1,0 +1,245 @@
+"""What happens when `ralph run` drives the real agents? Every scenario with every agent: the table in the docs."""
+
+import os
+import signal
+import time
+
+import pytest
+from script import Call, Cut, Forever, Hang, Say, Tokens, shell, write
+from troubles import limited, no_login, overloaded
+
+GOAL = "make the file made.txt please"
+DONE = "It is made.\n<response>DONE</response>"
+CHECK = "grep -q fixed made.txt"
+
+
+def scenario(title: str) -> pytest.MarkDecorator:
+    return pytest.mark.scenario(title)
+
+
+def turns(ran) -> list[dict]:
+    return [event["record"]["turn"] for event in ran.of("iteration_finished")]
+
+
+@scenario("tool use, a file written, then done")
+def test_an_agent_works_and_is_believed(room, agent):
+    with room() as place:
+        made = place.workspace / "made.txt"
+        place.play(
+            Call("write", str(made), "fixed\n", tokens=Tokens(1000, 50)),
+            Call("shell", "echo ran-it", tokens=Tokens(1100, 40)),
+            Say(DONE, tokens=Tokens(1200, 30)),
+        )
+        ran = place.ralph("--check", CHECK, GOAL)
+        assert (ran.code, ran.outcome) == (0, "done"), ran
+        assert made.read_text() == "fixed\n"
+        [turn] = turns(ran)
+        assert turn["text"] == DONE
+        assert turn["tool_calls"] == 2
+        assert (turn["usage"]["input_tokens"], turn["usage"]["output_tokens"]) == (3300, 120)
+        assert [tool["ok"] for tool in ran.of("tool_finished")] == [True, True]
+        assert place.stage.asked[0].prompt.strip().endswith(GOAL)
+        assert ran.left == {}
+
+
+@scenario("failing check, then fixed")
+def test_a_failing_check_sends_the_agent_back(room):
+    with room() as place:
+        place.play(Say(DONE), write(place.workspace / "made.txt", "fixed\n"), Say(DONE))
+        ran = place.ralph("--check", CHECK, GOAL)
+        assert (ran.code, ran.outcome) == (0, "done"), ran
+        assert len(turns(ran)) == 2
+        assert [check["passed"] for check in ran.of("check_finished")] == [False, True]
+        assert ran.of("claim_rejected")
+        assert f'Guardrail "{CHECK}" failed with exit code' in place.stage.asked[1].prompt
+
+
+@scenario("tool error")
+def test_a_failed_tool_is_not_a_failed_turn(room):
+    with room() as place:
+        place.play(Call("read", str(place.workspace / "not-there.txt")), Say(DONE))
+        ran = place.ralph(GOAL)
+        assert (ran.code, ran.outcome) == (0, "done"), ran
+        assert [tool["ok"] for tool in ran.of("tool_finished")] == [False]
+        assert ran.of("agent_finished")[0]["tool_errors"] == 1
+
+
+@scenario("bad login (401)")
+def test_a_refused_login_ends_the_run_at_once(room):
+    with room(Forever(no_login())) as place:
+        ran = place.ralph(GOAL)
+        assert (ran.code, ran.outcome) == (2, "fatal"), ran
+        assert turns(ran) == []
+
+
+@scenario("usage limit (429)")
+def test_a_usage_limit_is_known_as_one(room, agent, note):
+    until = time.time() + 3600
+    with room(Forever(limited(agent, until))) as place:
+        on_subscription(place)
+        ran = place.ralph("--on-limit", "stop", GOAL)
+        assert (ran.code, ran.outcome) == (1, "failed"), ran
+        assert "limit" in ran.of("run_finished")[0]["reason"]
+        [turn] = (event["turn"] for event in ran.of("turn_retried"))
+        assert turn["failure"]["kind"] == "limit"
+        if agent in ("claude", "codex", "gemini", "qwen"):
+            assert abs(turn["failure"]["resets_at"] - until) <= 90, turn
+            note("reset time known")
+
+
+@pytest.mark.parametrize("agent", ["claude"], indirect=True)
+def test_a_usage_limit_is_waited_out(room, agent):
+    with room(limited(agent, time.time() + 3)) as place:
+        on_subscription(place)
+        place.stage.steps += [write(place.workspace / "made.txt", "fixed\n"), Say(DONE)]
+        ran = place.ralph("--check", CHECK, GOAL)
+        assert (ran.code, ran.outcome) == (0, "done"), ran
+        assert len(turns(ran)) == 1
+        assert 0 < ran.of("waiting")[0]["seconds"] < 20
+
+
+def on_subscription(place) -> None:
+    """Claude Code knows of limits that reset when it runs on a subscription, not on a key."""
+    if place.agent == "claude":
+        place.env["CLAUDE_CODE_OAUTH_TOKEN"] = "sk-ant-oat01-made-up-for-the-tests"
+        del place.env["ANTHROPIC_API_KEY"]
+
+
+@scenario("overloaded (529), then fine")
+def test_an_overloaded_model_is_asked_again(room, agent):
+    with room(Forever(overloaded(agent))) as place:
+
+        def recover(event) -> None:
+            if event["type"] == "turn_retried":
+                place.play(write(place.workspace / "made.txt", "fixed\n"), Say(DONE))
+
+        ran = place.ralph("--check", CHECK, GOAL, on=recover)
+        assert (ran.code, ran.outcome) == (0, "done"), ran
+        assert [event["turn"]["failure"]["kind"] for event in ran.of("turn_retried")] == ["transient"]
+        assert len(turns(ran)) == 1
+        assert "retrying" in ran.of("waiting")[0]["reason"]
+
+
+@scenario("connection lost")
+def test_half_an_answer_is_no_claim(room, agent, note):
+    # Qwen asks the model to go on after the half that it has, so that what was said counts there.
+    half = "Half a sentence" if agent == "qwen" else f"Half a sentence\n{DONE}\n"
+    with room(Cut(half)) as place:
+        place.stage.steps += [Cut(), write(place.workspace / "made.txt", "fixed\n"), Say("More to do."), Say(DONE)]
+        ran = place.ralph(GOAL)
+        assert (ran.code, ran.outcome) == (0, "done"), ran
+        assert (place.stage.steps, place.stage.surplus) == ([], 0)
+        assert len(turns(ran)) == 2
+        assert turns(ran)[-1]["text"] == DONE
+        note("ralph retries the turn" if ran.of("turn_retried") else "the agent retries")
+
+
+@scenario("a silent model")
+def test_a_silent_turn_is_ended(room):
+    with room(Hang("Let me think")) as place:
+        ran = place.ralph("--idle-timeout", "4s", "--max-iterations", "1", GOAL)
+        assert (ran.code, ran.outcome) == (1, "exhausted"), ran
+        [turn] = turns(ran)
+        assert turn["ended_by"]
+        assert ran.left == {}
+
+
+@scenario("max turns")
+def test_an_endless_turn_is_bounded(room, agent, note):
+    own = agent in ("claude", "qwen")
+    with room(Forever(shell("echo once more"))) as place:
+        bound = ("--ralph", "1", "--max-iterations", "3") if own else ("--turn-timeout", "6s", "--max-iterations", "1")
+        ran = place.ralph(*bound, GOAL)
+        assert (ran.code, ran.outcome) == (1, "exhausted"), ran
+        [turn] = turns(ran)
+        assert turn["failure"]["kind"] == "ordinary"
+        assert ran.left == {}
+        if own:
+            assert len(place.stage.asked) <= 4
+            note("its own limit")
+        else:
+            note("--turn-timeout")
+
+
+@scenario("Ctrl-C during a tool")
+def test_nothing_survives_an_interrupt(room):
+    with room() as place:
+        process = start_a_stubborn_tool(place, "--grace", "1s")
+        os.kill(process.pid, signal.SIGINT)
+        ran = place.finish(process)
+        assert (ran.code, ran.outcome) == (130, "interrupted"), ran
+        assert ran.left == {}
+
+
+@scenario("kill -9 during a tool")
+def test_nothing_survives_the_death_of_ralph(room):
+    with room() as place:
+        process = start_a_stubborn_tool(place)
+        process.kill()
+        process.wait()
+        deadline = time.monotonic() + 10
+        while left := place.living():
+            assert time.monotonic() < deadline, left
+
+
+def start_a_stubborn_tool(place, *words):
+    """ralph in the middle of a tool call that never ends, and that has put a process out of everyone's sight."""
+    up = place.workspace.parent / "up"
+    os.mkfifo(up)
+    place.play(shell(f"setsid sleep 3401 & echo up > {up}; sleep 3402"), Say(DONE))
+    process = place.start_ralph(*words, GOAL)
+    assert up.read_text() == "up\n"
+    return process
+
+
+@scenario("300 KB line")
+def test_a_very_long_line_goes_through(room):
+    answer = "y" * 300_000 + "\n" + DONE
+    with room(shell("head -c 300000 /dev/zero | tr '\\0' x"), Say(answer)) as place:
+        ran = place.ralph(GOAL)
+        assert (ran.code, ran.outcome) == (0, "done"), ran
+        [output] = place.workspace.glob(".ralph/runs/*/iterations/001/output.md")
+        assert output.read_text().strip() == answer
+
+
+@scenario("unicode and special characters")
+def test_every_character_survives(room):
+    goal = "- make «straße» 日本語 🎉 \u2028 $(touch oops) `id` \"double\" 'single' {{x}} $& %s \\n ---\nsecond line é"
+    answer = f"Naïve 日本語 👩‍👩‍👧 \u2028 \\u0000 'q' \"Q\"\n{DONE}"
+    with room() as place:
+        made = place.workspace / "straße 日本.txt"
+        place.play(write(made, "fixed ✓ 🎉\n"), Say(answer))
+        ran = place.ralph("--prompt", goal)
+        assert (ran.code, ran.outcome) == (0, "done"), ran
+        assert goal in place.stage.asked[0].prompt
+        assert made.read_text() == "fixed ✓ 🎉\n"
+        assert turns(ran)[0]["text"] == answer
+        assert not (place.workspace / "oops").exists()
+
+
+@scenario("a prompt of 200 KB")
+def test_a_long_prompt_arrives_whole(room):
+    goal = "begin " + "abcdefgh " * 25_000 + "end"
+    with room(Say(DONE)) as place:
+        (place.workspace / "goal.md").write_text(goal)
+        ran = place.ralph("--prompt-file", "goal.md")
+        assert (ran.code, ran.outcome) == (0, "done"), ran
+        assert goal in place.stage.asked[0].prompt
+
+
+@scenario("resume (--session continue)")
+def test_a_session_is_continued(room, agent, note):
+    with room() as place:
+        place.play(Say("I have begun."), write(place.workspace / "made.txt", "fixed\n"), Say(DONE))
+        ran = place.ralph("--session", "continue", "--check", CHECK, GOAL)
+        if agent == "cline":
+            assert ran.code == 2, ran
+            assert "continue" in ran.stderr
+            note("refused: it cannot")
+            return
+        assert (ran.code, ran.outcome) == (0, "done"), ran
+        first, second = turns(ran)
+        assert first["session"] == second["session"]
+        assert ("assistant", "I have begun.") in place.stage.asked[1].messages
+        used = [(turn["usage"]["input_tokens"], turn["usage"]["output_tokens"]) for turn in (first, second)]
+        assert used == [(100, 20), (200, 40)]

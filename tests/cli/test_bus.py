@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ralph.cli.bus import follow, post, read
+from ralph.cli.bus import command, follow, post, read
 from ralph.errors import UserError
 from ralph.world import bus
 
@@ -106,10 +106,15 @@ def test_what_is_missing_is_said(path: str, monkeypatch: pytest.MonkeyPatch) -> 
             post(path, "INFO", None)
 
 
-def test_a_reader_that_stops_listening_is_no_error(path: str) -> None:
+def test_a_reader_that_stops_listening_causes_no_complaint(path: str) -> None:
     for _ in range(2000):
         bus.post(path, "INFO", "x" * 100)
-    script = "import sys; from ralph.cli.bus import read; sys.exit(read(sys.argv[1]))"
+    script = """
+import sys
+from ralph.cli.bus import read
+from ralph.cli.main import guarded
+sys.exit(guarded(lambda: read(sys.argv[1])))
+"""
     process = subprocess.Popen([sys.executable, "-c", script, path], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert process.stdout is not None
     assert process.stderr is not None
@@ -117,7 +122,7 @@ def test_a_reader_that_stops_listening_is_no_error(path: str) -> None:
     process.stdout.close()
     assert process.stderr.read() == b""
     process.stderr.close()
-    assert process.wait() == 0
+    assert process.wait() == 141
 
 
 def test_follow_shows_a_message_when_it_arrives(path: str) -> None:
@@ -138,3 +143,21 @@ def test_follow_of_an_unknown_message_is_an_error(path: str) -> None:
     bus.post(path, "INFO", "x")
     with pytest.raises(UserError, match="no message MSG-9"):
         follow(path, since="MSG-9")
+
+
+def run(*words: str) -> object:
+    return command().main(list(words), prog_name="ralph bus", standalone_mode=False)
+
+
+def test_the_commands_take_their_options(path: str, capsys: pytest.CaptureFixture[str]) -> None:
+    run("post", "--bus", path, "--type", "QUESTION", "--body", "--which?")
+    question = capsys.readouterr().out.strip()
+    assert run("post", f"--bus={path}", "--body", "", "--parent", question) == 0
+    capsys.readouterr()
+    assert run("read", "--bus", path, "--json") == 0
+    assert [(m["type"], m["body"]) for m in objects(capsys.readouterr().out)] == [
+        ("QUESTION", "--which?"),
+        ("INFO", ""),
+    ]
+    run("read", "--bus", path, "--since", question, "--type", "fact", "--type", "info", "--thread", question, "--json")
+    assert [message["parent"] for message in objects(capsys.readouterr().out)] == [question]

@@ -4,12 +4,30 @@ import os
 import sys
 from collections.abc import Iterable, Sequence
 
+import click
 import msgspec
 
+from ralph.cli.commands import CONTEXT, simple
 from ralph.core.message import Message, decoded, encoded, thread
 from ralph.core.text import clean
 from ralph.errors import UserError
 from ralph.world import bus
+
+
+def command() -> click.Command:
+    where = click.Option(["--bus", "path"], metavar="FILE", help="The bus; by default $MESSAGE_BUS.")
+    kind = click.Option(["--type", "kind"], default="INFO", metavar="TYPE", help="INFO (default), FACT, QUESTION, ...")
+    body = click.Option(["--body"], metavar="TEXT", help="The text; without it, stdin is read.")
+    parent = click.Option(["--parent"], default="", metavar="ID", help="The message that this one answers.")
+    since = click.Option(["--since"], metavar="ID", help="Only what comes after this message.")
+    types = click.Option(["--type", "types"], multiple=True, metavar="TYPE", help="Only this type; may be repeated.")
+    root = click.Option(["--thread", "root"], metavar="ID", help="Only this message and its answers.")
+    json = click.Option(["--json"], is_flag=True, help="One JSON object a line.")
+    group = click.Group("bus", help="The message bus of a task or project.", context_settings=CONTEXT)
+    group.add_command(simple("post", post, where, kind, body, parent, help="Append a message and print its id."))
+    group.add_command(simple("read", read, where, since, types, root, json, help="Print the messages."))
+    group.add_command(simple("follow", follow, where, since, types, json, help="Print the messages as they arrive."))
+    return group
 
 
 def post(path: str | None, kind: str, body: str | None, parent: str = "") -> int:
@@ -56,15 +74,11 @@ def _existing(path: str) -> str:
 def _show(messages: Iterable[Message], json: bool, at_once: bool = False) -> int:
     out = sys.stdout.buffer
     line = _json_line if json else _paragraph
-    try:
-        for message in messages:
-            out.write(line(message))
-            if at_once:
-                out.flush()
-        out.flush()
-    except BrokenPipeError:
-        # The reader has seen enough. Python would flush once more at exit, and complain.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    for message in messages:
+        out.write(line(message))
+        if at_once:
+            out.flush()
+    out.flush()
     return 0
 
 

@@ -115,7 +115,7 @@ class RalphLoop:
             run.seen.elapsed,
             stop.outcome is Outcome.DONE,
             STOP_REASONS.get(stop.outcome, stop.outcome.value),
-            str(self._session.worktree.path) if self._session.worktree else "",
+            self._session.worktree.path if self._session.worktree else "",
         )
 
     def cleanup_worktree(self) -> bool:
@@ -143,12 +143,13 @@ class FactoryAgent:
     """An agent that is a Python object: made anew for each turn, so that no context is carried over."""
 
     def __init__(self, factory: Callable[..., Any], offered: dict[str, Any], workspace: Path) -> None:
-        self._make = lambda: factory(**_accepted(factory, {**offered, "workspace_root": str(workspace)}))
+        self._factory = factory
+        self._arguments = _accepted(factory, {**offered, "workspace_root": str(workspace)})
 
     def take_turn(self, prompt: str, run: Run, purpose: str = "work") -> Turn:
         began = time.monotonic()
         try:
-            answer = self._make().run(prompt)
+            answer = self._factory(**self._arguments).run(prompt)
         except Exception as error:  # noqa: BLE001 - the caller's agent may fail in any way: that is a failed turn
             failure = Failure("ordinary", f"{type(error).__name__}: {error}")
             return Turn("", exit_code=None, failure=failure, ended_at=time.time(), duration=time.monotonic() - began)

@@ -8,3 +8,8 @@ class UserError(Exception):
         super().__init__(message)
         self.message = message
         self.hint = hint
+
+    @property
+    def advice(self) -> str:
+        """Message and hint in one sentence."""
+        return f"{self.message} ({self.hint})" if self.hint else self.message

@@ -8,7 +8,22 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ralph.core import events
-from ralph.core.model import Check, Continue, Iteration, Note, Refusal, Rule, Run, Snapshot, Stop, Turn, Verdict, Wait
+from ralph.core.model import (
+    Check,
+    Continue,
+    Iteration,
+    Note,
+    Outcome,
+    Refusal,
+    Rule,
+    Run,
+    Snapshot,
+    Stop,
+    Turn,
+    Verdict,
+    Wait,
+)
+from ralph.errors import UserError
 
 NOT_COUNTED = ("fatal", "limit", "transient")
 
@@ -50,18 +65,21 @@ class Parts(Struct):
 
 
 def run_loop(parts: Parts, run: Run) -> tuple[Run, Stop]:
-    """Turns until a rule says stop."""
+    """Turns until a rule says stop, or something a person must mend gets in the way."""
     while True:
-        run = run.seeing(parts.workspace.look(run))
-        verdict = judge(run, parts.rules)
-        if isinstance(verdict, Stop):
-            return run, verdict
-        if verdict.wait:
-            parts.wait(verdict.wait, run)
-            continue
-        for refusal in verdict.refusals:
-            parts.tell(events.ClaimRejected(refusal.claim, refusal.gate, refusal.reason))
-        run = iterate(run, verdict.notes, parts)
+        try:
+            run = run.seeing(parts.workspace.look(run))
+            verdict = judge(run, parts.rules)
+            if isinstance(verdict, Stop):
+                return run, verdict
+            if verdict.wait:
+                parts.wait(verdict.wait, run)
+                continue
+            for refusal in verdict.refusals:
+                parts.tell(events.ClaimRejected(refusal.claim, refusal.gate, refusal.reason))
+            run = iterate(run, verdict.notes, parts)
+        except UserError as error:
+            return run, Stop(Outcome.FATAL, error.advice)
 
 
 def judge(run: Run, rules: Sequence[Rule]) -> Verdict:

@@ -1,17 +1,26 @@
 """How do settings become a run? The only module that knows all the others."""
 
 import os
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from ralph.core import limits, prompts, rules
+from ralph.core import events, limits, prompts, rules
 from ralph.core.claims import Claim, Reading
-from ralph.core.model import Note, Rule, Run
+from ralph.core.model import Iteration, Note, Rule, Run, Task, Wait
 from ralph.core.progress import progress
 from ralph.errors import UserError
+from ralph.loop import Agent, Parts
 from ralph.settings import Settings
+
+if TYPE_CHECKING:
+    from ralph.world.history import History
+    from ralph.world.site import Site
+    from ralph.world.turns import Choice, CliAgent
+    from ralph.world.worktree import Worktree
+
+LONG_WAIT = 1.5  # seconds: shorter pauses are not worth telling
 
 
 class Policy(Struct, frozen=True):
@@ -45,9 +54,7 @@ def policy(settings: Settings, agents: tuple[str, ...] = (), one_shot: bool = Fa
         rules.stalled(settings.stall),
         limits.limited(settings.on_limit, agents, settings.max_time),
         limits.faltering,
-        rules.at_most(
-            iterations=cap, cost=settings.max_cost, tokens=settings.max_tokens, seconds=settings.max_time
-        ),
+        rules.at_most(iterations=cap, cost=settings.max_cost, tokens=settings.max_tokens, seconds=settings.max_time),
         rules.spaced(settings.restart_delay),
     )
     return Policy(claims, gates, asked, cap)
@@ -107,3 +114,157 @@ def composer(
         )
 
     return composed
+
+
+def choices(settings: Settings, extra: Sequence[str], env: Mapping[str, str]) -> tuple["Choice", ...]:
+    """The agent of the settings, or the first that is installed, and those to fall back on."""
+    command = settings.agent.command or _first_installed(env)
+    flags = tuple(word for flag in settings.agent.flags for word in _split(flag))
+    first = _choice(command, settings, (*flags, *extra))
+    return (first, *(_choice(other, settings, ()) for other in settings.fallback_agents))
+
+
+def _choice(command: str, settings: Settings, flags: tuple[str, ...]) -> "Choice":
+    from ralph import agents
+    from ralph.world.turns import Choice
+
+    if command in settings.agents:
+        from ralph.agents.custom import described
+
+        return Choice(command, described(command, settings.agents[command]), (), flags, frozenset({"CLAUDECODE"}))
+    module = agents.find(command)
+    words, own = agents.words(command)
+    return Choice(
+        module.NAME if module.NAME != "command" else command, module, words, (*own, *flags), agents.foreign_keys(module)
+    )
+
+
+def _first_installed(env: Mapping[str, str]) -> str:
+    from shutil import which
+
+    from ralph.agents import known
+
+    for name in known():
+        if which(name, path=env.get("PATH")):
+            return name
+    raise UserError(
+        "no coding agent is installed",
+        "install one (for example `npm install -g @anthropic-ai/claude-code`), name one with --agent, or try `ralph demo`",
+    )
+
+
+def _split(flag: str) -> list[str]:
+    import shlex
+
+    try:
+        return shlex.split(flag)
+    except ValueError as error:
+        raise UserError(f"agent.flags: {flag!r} cannot be read: {error}", "check its quotes") from None
+
+
+def cli_agent(chosen: Sequence["Choice"], settings: Settings, site: "Site") -> "CliAgent":
+    from ralph.world.turns import CliAgent, Manner
+
+    # What an agent costs and does is known from its structured stream alone.
+    measured = settings.max_cost or settings.max_tokens or settings.min_tool_calls or settings.session == "continue"
+    manner = Manner(
+        settings.agent.model,
+        settings.yolo,
+        settings.stream_agent_output or bool(measured),
+        settings.session == "continue",
+        settings.agent.max_turns,
+        settings.turn_timeout,
+        settings.idle_timeout,
+    )
+    return CliAgent(chosen, manner, site)
+
+
+def parts(
+    settings: Settings, plan: Policy, site: "Site", agent: Agent, history: "History", goal: Callable[[], str]
+) -> Parts:
+    """Everything that the loop needs."""
+    from ralph.world.checks import Checks, Guard
+    from ralph.world.followups import followups
+    from ralph.world.workspace import LocalWorkspace
+
+    guards = [Guard(one.command, one.hint, one.fail_action) for one in settings.guardrails]
+    workspace = LocalWorkspace(
+        site,
+        Checks(site, guards, settings.check_timeout, settings.output_truncate_chars),
+        done_files=tuple(claim.text for claim in plan.claims if claim.kind == "file"),
+        tasks=_tasks(settings, site),
+        tree=history.tree,
+        guard=_guard(settings, site),
+    )
+    made = Parts(
+        agent=agent,
+        workspace=workspace,
+        rules=plan.rules,
+        compose=composer(settings, plan, goal, history.diff),
+        tell=site.tell,
+        wait=_waiter(site),
+        followups=followups(settings.scm, agent, site, history),
+    )
+    if settings.reviews is not None:
+        made.review = _reviewing(settings)
+    return made
+
+
+def _waiter(site: "Site") -> Callable[[Wait, Run], None]:
+    def wait(asked: Wait, run: Run) -> None:
+        if asked.seconds >= LONG_WAIT:
+            site.tell(events.Waiting(asked.seconds, asked.reason, run.seen.at + asked.seconds))
+        tick = site.tick
+        site.interrupt.wait(asked.seconds, (lambda _: tick()) if tick else None)
+
+    return wait
+
+
+def _tasks(settings: Settings, site: "Site") -> Callable[[], tuple[Task, ...]] | None:
+    if not settings.tasks:
+        return None
+    from ralph.world.tasks import read_tasks
+
+    path = site.root / settings.tasks
+    read_tasks(path)  # a file that cannot be read is said before anything is spent
+    return lambda: read_tasks(path)
+
+
+def _guard(settings: Settings, site: "Site") -> Callable[[], tuple[str, ...]] | None:
+    if not settings.protect:
+        return None
+    from ralph.world.protect import Protected
+
+    protected = Protected(site.root, settings.protect, site.folder.path / "protected")
+
+    def guard() -> tuple[str, ...]:
+        return protected.restore()
+
+    return guard
+
+
+def _reviewing(settings: Settings) -> Callable[[Run, Iteration, Parts], Iteration]:
+    from ralph.reviews import Plan, reviewing
+
+    chosen = settings.reviews
+    assert chosen is not None
+    prompts = tuple((prompt.name, prompt.prompt) for prompt in chosen.prompts)
+    return reviewing(Plan(chosen.review_after, prompts, chosen.guardrail_retry_limit, settings.output_truncate_chars))
+
+
+def place(settings: Settings, site: "Site") -> "Worktree | None":
+    """Moves the work into a worktree where that is asked for. What cannot be isolated is refused."""
+    if not settings.worktree:
+        return None
+    from pathlib import Path
+
+    from ralph.world.folder import prepare
+    from ralph.world.git import repository
+    from ralph.world.worktree import create
+
+    made, notice = create(repository(site.root), site.folder.id)
+    if notice:
+        site.tell(events.Notice(notice))
+    site.root = Path(made.workspace)
+    prepare(site.root)
+    return made

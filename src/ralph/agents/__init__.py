@@ -1,0 +1,77 @@
+"""Which coding agents are known? A literal table; the module of an agent is imported when that agent is asked for."""
+
+from importlib import import_module
+from os.path import isfile
+from typing import TYPE_CHECKING, cast
+
+if TYPE_CHECKING:
+    from ralph.agents.protocol import AgentModule
+
+_ANTHROPIC = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN")
+_GOOGLE = ("GEMINI_API_KEY", "GOOGLE_API_KEY")
+_MANY = ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", *_GOOGLE, "GOOGLE_GENERATIVE_AI_API_KEY", "OPENROUTER_API_KEY")
+
+# name: the environment variables that hold its credentials. What stands in no row is hidden from nobody.
+_AGENTS: dict[str, tuple[str, ...]] = {
+    "claude": (*_ANTHROPIC, "CLAUDE_CODE_OAUTH_TOKEN"),
+    "codex": ("OPENAI_API_KEY", "CODEX_API_KEY"),
+    "amp": ("AMP_API_KEY",),
+    "gemini": _GOOGLE,
+    "opencode": (*_MANY, "OPENCODE_API_KEY"),
+    "qwen": (*_MANY, "DASHSCOPE_API_KEY"),
+    "copilot": ("COPILOT_GITHUB_TOKEN", "COPILOT_PROVIDER_API_KEY", "COPILOT_PROVIDER_BEARER_TOKEN"),
+    "pi": _MANY,
+    "cline": (*_MANY, "CLINE_API_KEY"),
+}
+
+
+def known() -> tuple[str, ...]:
+    return tuple(_AGENTS)
+
+
+def keys(name: str) -> tuple[str, ...]:
+    """The environment variables that hold the credentials of the agent called `name`."""
+    return _AGENTS.get(name, ())
+
+
+def module(name: str) -> "AgentModule":
+    """The module of a known agent, or of `command`: any other program."""
+    return cast("AgentModule", import_module(f"ralph.agents.{name}"))
+
+
+def find(command: str) -> "AgentModule":
+    """The module for what the user calls the agent: a known name, a path to one, or a whole command line."""
+    (program, *_), _flags = words(command)
+    return module(_name_of(program) or "command")
+
+
+def words(command: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The program and the extra words in `command`, as a Request wants them. A command line that is not simply a known
+    agent and its flags stays whole, for the module `command` to read."""
+    command = command.strip()
+    if _name_of(command):
+        return (command,), ()
+    first, _, rest = command.partition(" ")
+    if not _name_of(first) or "{prompt" in rest:
+        return (command,), ()
+    from ralph.agents.shell import needs_shell, split
+
+    return ((command,), ()) if needs_shell(rest) else ((first,), split(rest))
+
+
+def foreign_keys(module: "AgentModule") -> frozenset[str]:
+    """The environment variables that an agent must not see. A command of the user's own sees all of his."""
+    hidden = {"CLAUDECODE"}  # it tells Claude Code that it runs inside itself
+    if module.NAME in _AGENTS:
+        hidden.update(key for agent in _AGENTS.values() for key in agent)
+    return frozenset(hidden - set(module.KEYS))
+
+
+def _name_of(program: str) -> str | None:
+    """The known agent that a program is, by its name or the last part of its path."""
+    name = program.replace("\\", "/").rpartition("/")[2].lower()
+    for ending in (".exe", ".cmd", ".bat", ".ps1"):
+        name = name.removesuffix(ending)
+    if name not in _AGENTS or (" " in program and not isfile(program)):
+        return None
+    return name

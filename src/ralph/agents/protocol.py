@@ -1,4 +1,4 @@
-"""What must an agent's module offer? Its argv for a turn, and a parser that turns its stream into events and one Turn."""
+"""What must an agent's module offer? Its argv for a turn, and a parser that makes events and one Turn of its stream."""
 
 from collections.abc import Iterable, Mapping
 from typing import Literal, Protocol
@@ -6,7 +6,7 @@ from typing import Literal, Protocol
 from msgspec import Struct
 
 from ralph.core.events import AgentEvent
-from ralph.core.model import Exit, Turn
+from ralph.core.model import Exit, Turn, Usage
 
 
 class Request(Struct, frozen=True):
@@ -14,7 +14,8 @@ class Request(Struct, frozen=True):
 
     `command` is the program as the user named it (`("claude",)`, `("/opt/bin/claude",)`, or a whole command line);
     `flags` are the user's own extra words; `understands` are the options that the installed version lists in its help
-    (None: not asked); `scratch` is a private folder for files the agent writes for us.
+    (None: not asked); `scratch` is a private folder for files the agent writes for us; `usage_before` is what the
+    earlier turns of `session` cost together, for agents that report the session's total.
     """
 
     prompt: str
@@ -29,6 +30,7 @@ class Request(Struct, frozen=True):
     root: bool = False
     understands: frozenset[str] | None = None
     scratch: str = ""
+    usage_before: Usage = Usage()
 
 
 class Invocation(Struct, frozen=True):

@@ -17,7 +17,7 @@ def total(price: float, coupon: float = 0) -> float:
     return price - coupon
 '''
 
-TEST = '''import unittest
+TEST = """import unittest
 
 from cart import total
 
@@ -28,7 +28,7 @@ class TestTotal(unittest.TestCase):
 
     def test_without_a_coupon_the_price_stays(self):
         self.assertEqual(total(80), 80)
-'''
+"""
 
 INTRODUCTION = """\
 This is a demonstration. The agent is a script, not a model: nothing is sent anywhere, and nothing is spent.
@@ -55,12 +55,13 @@ def demo() -> int:
     folder = Path(tempfile.mkdtemp(prefix="ralph-demo-"))
     _make_repository(folder)
     print(INTRODUCTION.format(folder=folder), file=sys.stderr, flush=True)
+    os.environ["PATH"] = os.pathsep.join((os.path.dirname(sys.executable), os.environ.get("PATH", os.defpath)))
     os.environ.setdefault("RALPH_DEMO_PAUSE", "0.4" if sys.stderr.isatty() else "0")
     words = {
         "agent": f"{_quoted(sys.executable)} -m ralph.demo.agent",
-        "check": [f"{_quoted(sys.executable)} -m unittest -q"],
+        "check": ["python3 -m unittest -q"],
         "directory": str(folder),
-        "max_iterations": 5,
+        "maximum_iterations": 5,
     }
     code = run_command("loop", words, ["Make the tests pass."])
     print("\n" + NEXT.format(folder=folder), file=sys.stderr)

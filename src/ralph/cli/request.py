@@ -73,7 +73,11 @@ def _workspace(values: dict[str, Any], words: list[str]) -> Path:
     folder = Path(named[0]) if named else Path()
     if not folder.is_dir():
         goal_given = any(name in values for name in ("prompt", "prompt_file", "spec"))
-        hint = "with --prompt, --prompt-file or --spec, a positional word is the workspace" if goal_given else "name a folder"
+        hint = (
+            "with --prompt, --prompt-file or --spec, a positional word is the workspace"
+            if goal_given
+            else "name a folder"
+        )
         raise UserError(f"no such folder: {named[0]}" if not folder.exists() else f"not a folder: {named[0]}", hint)
     return folder.resolve()
 

@@ -153,8 +153,13 @@ class Iteration(Struct, frozen=True, omit_defaults=True):
     reviews: tuple[Review, ...] = ()
     tree: str | None = None
     touched: tuple[str, ...] = ()
-    duration: float = 0.0
     checked: bool = True
+
+    @property
+    def duration(self) -> float:
+        """Seconds of agent and checks."""
+        reviewing = sum(turn.duration for review in self.reviews for turn in review.turns)
+        return self.turn.duration + reviewing + sum(check.duration for check in self.checks)
 
     @property
     def is_green(self) -> bool:

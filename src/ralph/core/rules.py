@@ -42,7 +42,7 @@ def completed(claims: Sequence[Claim], gates: Sequence[Rule], reading: Reading =
         for opinion in objections:
             yield opinion
             if isinstance(opinion, Note):
-                yield Refusal(claim.marker, opinion.about, one_line(opinion.text))
+                yield Refusal(claim.marker, opinion.about, one_line(opinion.text.partition("\n")[0]))
         if not objections:
             yield Stop(Outcome.DONE, _why_done(claim, run), claim=claim.text or claim.kind)
 

@@ -21,9 +21,9 @@ _HINTS = (
     rb"J(?<=eyJ)[A-Za-z0-9_-]{8}",
 )
 
-# A word may begin after anything but a letter or digit, and after an escape of JSON or of a terminal (`\nsk-…`, `[0msk-…`).
+# A key begins after anything but a letter or digit, or after an escape of JSON (`\nsk-…`) or of a terminal (`[0msk-…`).
 _START = rb"(?:(?<![A-Za-z0-9_])|(?<=\\[bfnrt])|(?<=[0-9]m))"
-# What tells `sk-` of a key from `sk-` of a style sheet: a long stretch without a dash, with digits in it or longer than words are.
+# What tells the `sk-` of a key from that of a style sheet: a stretch without a dash, with digits or longer than words.
 _RANDOM = rb"(?=[A-Za-z0-9]{24}|(?=[A-Za-z]*[0-9])[A-Za-z0-9]{16})"
 _KEYS = (
     rb"sk-(?:ant|proj|svcacct|admin|or-v1|lf)-[A-Za-z0-9_-]{10,}",

@@ -136,6 +136,8 @@ def _conflicts(settings: Settings) -> Iterator[Fault]:
     if settings.maximum_iterations < fewest:
         text = f'expected {fewest} or more with the "{settings.preset}" preset, got {settings.maximum_iterations}'
         yield Fault(("maximumIterations",), text)
+    if not settings.until:
+        yield Fault(("until",), "expected at least one claim: without one no run can be done")
     if settings.on_limit == "switch" and not settings.fallback_agents:
         yield Fault(("onLimit",), '"switch" needs agents to switch to in fallbackAgents')
     for name, agent in settings.agents.items():

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
+from ralph.core.text import clean, one_line
 from ralph.errors import UserError
 from ralph.settings.faults import Fault, Path
 
@@ -36,7 +37,7 @@ class Source(Struct, frozen=True):
 
     def position(self, fault: Fault) -> str:
         place = self.places().get(fault.path)
-        name = place.name if place else dotted(fault.path)
+        name = one_line(clean(place.name if place else dotted(fault.path)), 100)
         line, column = (place.key if fault.at_key else place.value) if place else (0, 0)
         return self.name + (f":{line}:{column}" if line else "") + (f": {name}" if name else "")
 

@@ -6,7 +6,7 @@ def duration(seconds: float) -> str:
     if seconds < 0.095:
         return f"{max(seconds, 0.0):.2f}s" if seconds >= 0.005 else "0s"
     if seconds < 9.95:
-        return f"{seconds:.1f}s"
+        return f"{seconds:.1f}s".replace(".0", "")
     whole = round(seconds)
     for size, big, small in ((86400, "d", "h"), (3600, "h", "m"), (60, "m", "s")):
         if whole >= size:
@@ -38,3 +38,13 @@ def count(number: int) -> str:
 def plural(number: int, noun: str) -> str:
     """`1 line`, `45 lines`."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def moment(at: float, seconds: float) -> str:
+    """The time of day `at` (epoch seconds); with its weekday where it is more than half a day away."""
+    import time
+
+    try:
+        return time.strftime("%H:%M" if seconds < 43_200 else "%a %H:%M", time.localtime(at))
+    except (OverflowError, ValueError, OSError):
+        return "an unknown time"

@@ -5,7 +5,7 @@ from typing import Any
 
 from ralph.core import events as e
 from ralph.core.text import clean, tail
-from ralph.show.amounts import duration
+from ralph.show.amounts import duration, moment
 from ralph.show.style import Style
 from ralph.show.talk import VERBOSE, Limits, Talk, exit_words, short
 
@@ -110,7 +110,7 @@ class Lines:
     def _agent_started(self, event: e.AgentStarted) -> list[str]:
         self.talk.begin()
         lines = []
-        if event.purpose != "work":
+        if event.purpose not in ("work", "review"):  # of a review, its own line has told
             purpose = f"{short(event.agent, 80)}: {short(event.purpose, 200)}"
             lines = [self.style.paint("dim", f"{self.style.marks.check} {purpose}")]
         if self.verbose and event.argv:
@@ -126,8 +126,9 @@ class Lines:
 
     def _check_started(self, event: e.CheckStarted) -> list[str]:
         name = short(event.name, 200)
-        lines = [self.style.paint("dim", f"{self.style.marks.check} {name}")] if self.announces else []
-        return lines + (self._debug(f"Running guardrail: {name}") if self.verbose else [])
+        if self.verbose:
+            return self._debug(f"Running guardrail: {name}")
+        return [self.style.paint("dim", f"{self.style.marks.check} {name}")] if self.announces else []
 
     def _check_finished(self, event: e.CheckFinished) -> list[str]:
         marks, paint = self.style.marks, self.style.paint
@@ -163,7 +164,8 @@ class Lines:
         return [self._result(event.passed, f"review {short(event.name, 200)}: {result}")]
 
     def _claim_rejected(self, event: e.ClaimRejected) -> list[str]:
-        text = f"claim refused: {short(event.reason, 500)} (gate: {short(event.gate, 80)}, claim: {short(event.claim, 80)})"
+        origin = f"gate: {short(event.gate, 80)}, claim: {short(event.claim, 80)}"
+        text = f"claim refused: {short(event.reason, 500)} ({origin})"
         return self._loud("alarm", self.style.marks.refused, text)
 
     def _waiting(self, event: e.Waiting) -> list[str]:
@@ -197,13 +199,3 @@ class Lines:
 
     def _cut(self, text: str, used: int) -> str:
         return self.talk.cut(text, used)
-
-
-def moment(at: float, seconds: float) -> str:
-    """The time of day `at` (epoch seconds); with its weekday where it is more than half a day away."""
-    import time
-
-    try:
-        return time.strftime("%H:%M" if seconds < 43_200 else "%a %H:%M", time.localtime(at))
-    except (OverflowError, ValueError, OSError):
-        return "an unknown time"

@@ -69,6 +69,7 @@ ASCII = replace(
 )
 
 _CODES = {
+    "plain": "",
     "bold": "\x1b[1m",
     "dim": "\x1b[2m",
     "red": "\x1b[31m",
@@ -90,7 +91,7 @@ class Style(Struct, frozen=True):
     color: bool = False
 
     def paint(self, name: str, text: str) -> str:
-        return f"{_CODES[name]}{text}{RESET}" if self.color and text else text
+        return f"{_CODES[name]}{text}{RESET}" if self.color else text
 
 
 def is_smart(env: Mapping[str, str]) -> bool:

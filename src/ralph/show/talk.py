@@ -1,4 +1,4 @@
-"""What does the agent say and do, as a person reads it? Its words are indented: only ralph speaks at the left margin."""
+"""What does the agent say and do, for a person to read? It is indented: only ralph speaks at the left margin."""
 
 from msgspec import Struct
 

@@ -15,7 +15,6 @@ import msgspec
 from ralph.core import events
 from ralph.core.model import Run
 from ralph.core.secrets import redact
-from ralph.errors import UserError
 from ralph.world.folder import cannot_write
 
 Sink = Callable[[bytes], None]
@@ -68,15 +67,18 @@ class Journal:
             os.write(self._fd, b"\n")
 
     def __call__(self, line: bytes) -> None:
+        """Writes the line, or raises once: without its journal a run must end, and it must be able to say so."""
         try:
-            written = os.write(self._fd, line)
+            while line and self._fd >= 0:
+                line = line[os.write(self._fd, line) :]
         except OSError as error:
+            self.close()
             raise cannot_write(self._path, error) from None
-        if written < len(line):
-            raise UserError(f"cannot write {self._path}: no space left on device", "free some space, then `ralph resume`")
 
     def close(self) -> None:
-        os.close(self._fd)
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
 
 
 class Entry(msgspec.Struct, frozen=True):

@@ -1,0 +1,45 @@
+"""How is Amp run without a person, and what does its stream say?"""
+
+from ralph.agents import keys, wire
+from ralph.agents.blocks import BlockReader, error_in
+from ralph.agents.protocol import Invocation, Parser, Request
+from ralph.agents.reader import Trouble
+from ralph.agents.wire import Table
+from ralph.core.model import Exit
+
+NAME = "amp"
+INSTALL = "npm install -g @sourcegraph/amp"
+KEYS = keys(NAME)
+RESUMES = True
+HELP = ("--help",)
+
+
+def invocation(request: Request) -> Invocation:
+    argv = [*request.command]
+    if request.session:
+        argv += ["threads", "continue", request.session]
+    if request.stream:
+        argv.append("--stream-json")
+    # Without this it stops at the first command that is on no list of harmless ones: there is no mode in between.
+    argv.append("--dangerously-allow-all")
+    if request.model:
+        argv += ["--mode", request.model]  # its modes choose the model
+    return Invocation((*argv, *request.flags, "-x"))
+
+
+def parser(request: Request) -> Parser:
+    return _Amp(request)
+
+
+class _Amp(BlockReader):
+    AGENT = NAME
+
+    def verdict(self, ended: Exit) -> Trouble | None:
+        """Without a key it offers a login page and waits for ever; the time limit that ends it is not the trouble."""
+        if not self._understood and "Starting login flow" in self._plain.text:
+            return Trouble("no API key: run `amp login` or set AMP_API_KEY", kind="fatal")
+        return self.trouble
+
+    def trouble_in(self, result: Table) -> Trouble:
+        message = error_in(result) or wire.text(result, "result") or wire.text(result, "subtype")
+        return Trouble(message, kind="ordinary" if message.startswith("User cancelled") else None)

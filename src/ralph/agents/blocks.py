@@ -1,0 +1,253 @@
+"""How is a stream of content blocks read? The dialect of Claude Code, which others speak with their own accent."""
+
+from collections.abc import Iterable, Mapping
+
+from msgspec import Raw, Struct
+from msgspec.json import Decoder
+
+from ralph.agents import wire
+from ralph.agents.protocol import Request
+from ralph.agents.reader import Handler, Reader, Trouble
+from ralph.agents.wire import TABLE, Table, read
+from ralph.core.events import AgentEvent, AgentProgress, AgentUnknown, TodoItem, TodoUpdated
+from ralph.core.model import Exit, Turn, Usage
+
+Number = int | float | None
+
+
+class Tokens(Struct):
+    input_tokens: Number = None
+    output_tokens: Number = None
+    cache_read_input_tokens: Number = None
+    cache_creation_input_tokens: Number = None
+
+
+class Block(Struct):
+    """A piece of a message: text, thinking, tool_use or tool_result."""
+
+    type: str = ""
+    text: str | None = None
+    id: str | None = None
+    name: str | None = None
+    input: Raw = Raw()
+    tool_use_id: str | None = None
+    content: "str | list[Block] | None" = None
+    is_error: bool | None = None
+
+
+class Message(Struct):
+    id: str | None = None
+    model: str | None = None
+    content: str | list[Block] | None = None
+    usage: Tokens | None = None
+
+
+class Line(Struct):
+    """What is asked of every line; the rest is skipped unread. `parent_tool_use_id`: a sub-agent speaks."""
+
+    type: str = ""
+    message: Message | str | None = None
+    parent_tool_use_id: str | None = None
+    session_id: str | None = None
+    is_api_error_message: bool | None = None
+
+
+_decode = Decoder(Line).decode
+_QUIET = frozenset(
+    {"hook_started", "hook_response", "hook_progress", "task_started", "task_updated", "task_progress"}
+    | {"task_notification", "thinking_tokens", "ui_invalidate", "files_persisted"}
+)
+_MOST_TASKS = 200
+
+
+class BlockReader(Reader):
+    """A parser of content blocks. An accent overrides how the result line states usage and trouble."""
+
+    SILENT = frozenset({"stream_event", "keep_alive", "tool_progress"})
+
+    def __init__(self, request: Request) -> None:
+        super().__init__(request)
+        self.resets_at: float | None = None
+        self._message = ""
+        self._seen = [0, 0, 0, 0]  # tokens of the replies so far, for a turn that is cut off before its result
+        self._tasks: dict[str, TodoItem] = {}
+
+    def handlers(self) -> Mapping[str, Handler]:
+        return {"system": self._system, "result": self._result, "rate_limit_event": self._rate_limit}
+
+    def feed(self, line: bytes) -> Iterable[AgentEvent]:
+        try:
+            said = _decode(line)
+        except (ValueError, RecursionError):
+            repaired = read(line, Decoder(Line))
+            if repaired is None:
+                return super().feed(line)
+            said = repaired
+        if said.session_id:
+            self.session = said.session_id
+        if said.type == "assistant":
+            return self._assistant(said)
+        if said.type == "user":
+            return self._user(said, line)
+        return super().feed(line)
+
+    def unknown(self, kind: str, line: bytes) -> Iterable[AgentEvent]:
+        return self.unread(line) if kind in ("assistant", "user") else super().unknown(kind, line)
+
+    def turn(self, ended: Exit) -> Turn:
+        if self.usage == Usage() and any(self._seen):
+            from ralph.agents.pricing import priced
+
+            fresh, output, cached, written = self._seen
+            self.usage = priced(Usage(fresh, output, cached, written), self.model)
+        return super().turn(ended)
+
+    def usage_in(self, result: Table) -> Usage:
+        """What the turn used, by its result line."""
+        return tokens_in(wire.table(result, "usage"), wire.amount(result, "total_cost_usd"))
+
+    def trouble_in(self, result: Table) -> Trouble:
+        """Why the result line reports an error."""
+        return Trouble(error_in(result) or wire.text(result, "result"))
+
+    def is_notice(self, text: str) -> bool:
+        """Whether what comes as the agent's text was written by its program."""
+        return False
+
+    def _assistant(self, said: Line) -> Iterable[AgentEvent]:
+        self._understood = True
+        message = said.message
+        if not isinstance(message, Message):
+            return ()
+        if message.usage is not None and (not message.id or message.id != self._message):
+            self._count(message)
+        content = message.content
+        if isinstance(content, str):
+            content = [Block("text", content)]
+        own = said.parent_tool_use_id is None
+        notice = said.is_api_error_message or message.model == "<synthetic>"
+        events: list[AgentEvent] = []
+        texts = 0
+        for block in content or ():
+            if block.type == "text" and block.text and own:
+                if notice or self.is_notice(block.text):
+                    events.append(AgentProgress(block.text))
+                else:
+                    before = self._said if texts else ""
+                    events += self.says(block.text)
+                    if before:
+                        self._said = f"{before}\n{block.text}"
+                    texts += 1
+            elif block.type == "tool_use":
+                events += self.starts(block.id or "", block.name or "", read(bytes(block.input), TABLE))
+        return events
+
+    def _count(self, message: Message) -> None:
+        self._message = message.id or ""
+        used = message.usage
+        if used is not None:
+            numbers = (
+                used.input_tokens,
+                used.output_tokens,
+                used.cache_read_input_tokens,
+                used.cache_creation_input_tokens,
+            )
+            for index, number in enumerate(numbers):
+                if number and 0 < number < 1 << 40:
+                    self._seen[index] += int(number)
+
+    def _user(self, said: Line, line: bytes) -> Iterable[AgentEvent]:
+        self._understood = True
+        message = said.message
+        if not isinstance(message, Message) or not isinstance(message.content, list):
+            return ()
+        events: list[AgentEvent] = []
+        for block in message.content:
+            if block.type == "tool_result":
+                tool = self._open.get(block.tool_use_id or "", "")
+                events += self.ends(block.tool_use_id or "", not block.is_error, _flat(block.content))
+                if tool in ("TaskCreate", "TaskUpdate") and not block.is_error:
+                    events += self._task(line)
+        return events
+
+    def _task(self, line: bytes) -> Iterable[AgentEvent]:
+        """The to-do list is told one task at a time, by what a tool returned."""
+        result = wire.table(read(line, TABLE) or {}, "tool_use_result")
+        task, change = wire.table(result, "task"), wire.table(result, "statusChange")
+        name = wire.text(task, "id") or wire.text(result, "taskId")
+        old = self._tasks.get(name, TodoItem(f"task {name}"))
+        told = {"content": wire.text(task, "subject") or old.text, "status": wire.text(change, "to")}
+        if not name or (name not in self._tasks and len(self._tasks) >= _MOST_TASKS):
+            return ()
+        from ralph.agents.tools import todo_item
+
+        self._tasks[name] = todo_item(told)
+        if told["status"] == "deleted":
+            del self._tasks[name]
+        return (TodoUpdated(tuple(self._tasks.values())),)
+
+    def _system(self, table: Table) -> Iterable[AgentEvent]:
+        subtype = wire.text(table, "subtype")
+        if subtype in _QUIET:
+            return ()
+        if subtype == "init" or not subtype:
+            self.model = self.model or wire.text(table, "model")
+            return (AgentProgress(f"session {self.session or '?'} {self.model}".rstrip()),)
+        if subtype == "status":
+            return (AgentProgress("compacting the context"),) if table.get("status") == "compacting" else ()
+        if subtype in ("api_retry", "retry"):
+            return self._retry(table)
+        told = (
+            {
+                "compact_boundary": "the context was compacted",
+                "permission_denied": f"permission denied: {wire.text(table, 'tool_name')}",
+                "model_fallback": "another model takes over",
+            }.get(subtype)
+            or wire.text(table, "content")
+            or wire.text(table, "text")
+        )
+        return (AgentProgress(told),) if told else (AgentUnknown(f"system/{subtype}"[:100]),)
+
+    def _retry(self, table: Table) -> Iterable[AgentEvent]:
+        self.takes_back()
+        told = table if table.get("attempt") else wire.table(table, "data")
+        words = (table.get("error_status"), wire.text(table, "error"))
+        reason = " ".join(str(word) for word in words if word)
+        number, most = wire.count(told, "attempt"), wire.count(told, "max_retries") or wire.count(told, "maxRetries")
+        self.notice = f"retrying{f' ({number} of {most})' if number else ''}{f': {reason}' if reason else ''}"
+        return (AgentProgress(self.notice),)
+
+    def _rate_limit(self, table: Table) -> Iterable[AgentEvent]:
+        info = wire.table(table, "rate_limit_info")
+        if info.get("status") == "rejected":
+            self.resets_at = wire.amount(info, "resetsAt")
+            return (AgentProgress("usage limit reached"),)
+        used = wire.amount(info, "utilization")
+        kind = wire.text(info, "rateLimitType").replace("_", " ")
+        return (AgentProgress(f"{used:.0%} of the {kind} limit used"),) if used is not None else ()
+
+    def _result(self, table: Table) -> Iterable[AgentEvent]:
+        self.steps = wire.count(table, "num_turns") or self.steps
+        if table.get("is_error") is True or wire.text(table, "subtype").startswith("error"):
+            self.trouble = self.trouble_in(table)
+        else:
+            # An empty result behind a refused stop leaves the last words standing.
+            self.final = wire.text(table, "result") or ("" if self._working else self._said)
+            self.trouble = None
+        return self.pays(self.usage_in(table))
+
+
+def tokens_in(usage: Table, cost: float | None = None) -> Usage:
+    names = ("input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
+    return wire.usage(usage, names, cost)
+
+
+def error_in(result: Table) -> str:
+    """The error of a result line: a string in one accent, an object in another."""
+    return wire.text(result, "error") or wire.text(wire.table(result, "error"), "message")
+
+
+def _flat(content: str | list[Block] | None) -> str:
+    if isinstance(content, list):
+        return "\n".join(block.text or f"[{block.type}]" for block in content)
+    return content or ""

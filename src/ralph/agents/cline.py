@@ -1,0 +1,125 @@
+"""How is Cline run without a person, and what does its stream say?"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from ralph.agents import keys, wire
+from ralph.agents.pricing import priced
+from ralph.agents.protocol import Invocation, Parser, Request
+from ralph.agents.reader import Handler, Reader, Trouble
+from ralph.agents.wire import Table
+from ralph.core.events import AgentEvent, AgentProgress
+from ralph.core.model import Exit
+
+NAME = "cline"
+INSTALL = "npm install -g cline"
+KEYS = keys(NAME)
+RESUMES = False
+HELP = ("--help",)
+
+# It wants an argument of two words or more, and puts what it reads from stdin behind it.
+_LEAD = "This is the task:"
+
+
+def invocation(request: Request) -> Invocation:
+    """As a stream in text mode too: its plain text is full of tool output. It approves its own tools in every mode;
+    the other mode refuses them all."""
+    argv = [*request.command, "--json"]
+    if request.model:
+        argv += ["-m", request.model]
+    return Invocation((*argv, *request.flags, _LEAD))
+
+
+def parser(request: Request) -> Parser:
+    return _Cline(request)
+
+
+class _Cline(Reader):
+    AGENT = NAME
+    SILENT = frozenset({"hook_event"})
+
+    def __init__(self, request: Request) -> None:
+        super().__init__(request)
+        self._ended = False
+        self._events: dict[str, Handler] = {
+            "content_end": self._content_end,
+            "content_start": self._content_start,
+            "usage": self._usage,
+            "notice": lambda event: (AgentProgress(wire.text(event, "message") or wire.text(event, "text")),),
+            "error": self._error,
+            "iteration_start": self._iteration,
+        }
+
+    def handlers(self) -> Mapping[str, Handler]:
+        return {
+            "agent_event": self._event,
+            "run_result": self._result,
+            "run_aborted": self._aborted,
+            "error": self._said_so,
+        }
+
+    def verdict(self, ended: Exit) -> Trouble | None:
+        if self.trouble is None and self._understood and not self._ended and ended.code == 0:
+            return Trouble("it ended without a result", kind="ordinary")
+        return self.trouble
+
+    def _event(self, table: Table) -> Iterable[AgentEvent]:
+        event = wire.table(table, "event")
+        handler = self._events.get(wire.text(event, "type"))
+        return handler(event) if handler and not table.get("parentAgentId") else ()
+
+    def _iteration(self, event: Table) -> Iterable[AgentEvent]:
+        self.steps = wire.count(event, "iteration") or self.steps
+        return ()
+
+    def _content_start(self, event: Table) -> Iterable[AgentEvent]:
+        if event.get("contentType") != "tool":
+            return ()
+        return self.starts(wire.text(event, "toolCallId"), wire.text(event, "toolName"), event.get("input"))
+
+    def _content_end(self, event: Table) -> Iterable[AgentEvent]:
+        if event.get("contentType") == "text":
+            return self.says(wire.text(event, "text"))
+        if event.get("contentType") != "tool":
+            return ()
+        output, ok = _output(event.get("output"))
+        return self.ends(wire.text(event, "toolCallId"), ok and not event.get("error"), output)
+
+    def _usage(self, event: Table) -> Iterable[AgentEvent]:
+        self.usage = priced(wire.usage(event, ("totalInputTokens", "totalOutputTokens")), self.model)
+        return ()
+
+    def _error(self, event: Table) -> Iterable[AgentEvent]:
+        message = wire.text(wire.table(event, "error"), "message")
+        if event.get("recoverable") is not True:
+            self.trouble = Trouble(message, kind="fatal" if event.get("errorClass") == "auth" else None)
+        return (AgentProgress(message),)
+
+    def _said_so(self, table: Table) -> Iterable[AgentEvent]:
+        self.trouble = self.trouble or Trouble(wire.text(table, "message"))
+        return ()
+
+    def _aborted(self, table: Table) -> Iterable[AgentEvent]:
+        if not self._ended:
+            self.trouble = Trouble("it was interrupted", kind="ordinary")
+        return ()
+
+    def _result(self, table: Table) -> Iterable[AgentEvent]:
+        self._ended = True
+        if table.get("finishReason") == "completed":
+            self.final, self.trouble = wire.text(table, "text"), None
+        elif self.trouble is None:
+            self.trouble = Trouble(wire.text(table, "text") or wire.text(table, "finishReason"))
+        self.model = self.model or wire.text(wire.table(table, "model"), "id")
+        used = wire.table(table, "aggregateUsage") or wire.table(table, "usage")
+        names = ("inputTokens", "outputTokens", "cacheReadTokens", "cacheWriteTokens")
+        return self.pays(priced(wire.usage(used, names, wire.amount(used, "totalCost")), self.model))
+
+
+def _output(value: Any) -> tuple[str, bool]:
+    """What a tool returned, and whether all of it went well."""
+    if isinstance(value, str):
+        return value, True
+    results = [value] if isinstance(value, dict) else [item for item in value or () if isinstance(item, dict)]
+    texts = [wire.text(result, "result") or wire.text(result, "error") for result in results]
+    return "\n".join(texts), all(result.get("success") is not False for result in results)

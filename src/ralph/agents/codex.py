@@ -1,0 +1,163 @@
+"""How is Codex run without a person, and what does its stream say?"""
+
+from collections.abc import Iterable, Mapping
+
+from msgspec.structs import replace
+
+from ralph.agents import keys, wire
+from ralph.agents.pricing import priced
+from ralph.agents.protocol import Invocation, Parser, Request
+from ralph.agents.reader import Handler, Reader, Trouble
+from ralph.agents.tools import todo_items
+from ralph.agents.wire import Table
+from ralph.core.events import AgentEvent, AgentProgress, AgentUnknown, TodoUpdated
+from ralph.core.model import Exit, Turn, Usage
+
+NAME = "codex"
+INSTALL = "npm install -g @openai/codex"
+KEYS = keys(NAME)
+RESUMES = True
+HELP = ("exec", "--help")
+
+_BYPASS = "--dangerously-bypass-approvals-and-sandbox"
+_TOOLS = {
+    "command_execution": "shell",
+    "file_change": "edit",
+    "web_search": "web_search",
+    "mcp_tool_call": "mcp",
+    "collab_tool_call": "agent",
+}
+
+
+def invocation(request: Request) -> Invocation:
+    """All options stand before `resume`, which itself takes hardly any."""
+    argv = [*request.command, "exec", *_permissions(request)]
+    if request.understands is None or "--skip-git-repo-check" in request.understands:
+        argv.append("--skip-git-repo-check")
+    answer_file = ""
+    if request.stream:
+        argv.append("--json")
+    elif request.scratch:
+        answer_file = _answer_file(request)
+        argv += ["-o", answer_file]
+    if request.model:
+        argv += ["-m", request.model]
+    argv += request.flags
+    if request.session:
+        argv += ["resume", request.session]
+    return Invocation((*argv, "-"), answer_file=answer_file)
+
+
+def _answer_file(request: Request) -> str:
+    return f"{request.scratch}/answer.md"
+
+
+def _permissions(request: Request) -> list[str]:
+    if request.yolo:
+        return [_BYPASS]
+    if {_BYPASS, "--sandbox", "-s", "--full-auto", "--approve-for-me"} & set(request.flags):
+        return []
+    # It edits and runs what it likes inside the workspace, and its sandbox holds the rest back.
+    older = request.understands is not None and "--sandbox" not in request.understands
+    return ["--full-auto"] if older else ["--sandbox", "workspace-write"]
+
+
+def parser(request: Request) -> Parser:
+    return _Codex(request)
+
+
+class _Codex(Reader):
+    AGENT = NAME
+    SILENT = frozenset({"turn.started"})
+
+    def handlers(self) -> Mapping[str, Handler]:
+        return {
+            "thread.started": self._thread,
+            "item.started": self._item_started,
+            "item.updated": self._item_updated,
+            "item.completed": self._item_completed,
+            "error": self._notice,
+            "turn.completed": self._completed,
+            "turn.failed": self._failed,
+        }
+
+    def turn(self, ended: Exit) -> Turn:
+        turn = super().turn(ended)
+        if self.request.stream or not self.request.scratch or turn.failure:
+            return turn
+        return replace(turn, text=wire.file(_answer_file(self.request)) or turn.text)
+
+    def _thread(self, table: Table) -> Iterable[AgentEvent]:
+        self.session = wire.text(table, "thread_id") or None
+        return (AgentProgress(f"session {self.session or '?'}"),)
+
+    def _item_started(self, table: Table) -> Iterable[AgentEvent]:
+        item = wire.table(table, "item")
+        kind = wire.text(item, "type")
+        if kind in _TOOLS:
+            return self.starts(wire.text(item, "id"), _tool(item), _arguments(item))
+        return self._todo(item)
+
+    def _item_updated(self, table: Table) -> Iterable[AgentEvent]:
+        return self._todo(wire.table(table, "item"))
+
+    def _item_completed(self, table: Table) -> Iterable[AgentEvent]:
+        item = wire.table(table, "item")
+        kind = wire.text(item, "type")
+        if kind == "agent_message":
+            return self.says(wire.text(item, "text"))
+        if kind in _TOOLS:
+            return self._tool_ended(item)
+        if kind == "error":
+            return (AgentProgress(wire.text(item, "message")),)
+        if kind in ("reasoning", "todo_list"):
+            return self._todo(item)
+        return (AgentUnknown(f"item/{kind}"[:100]),)
+
+    def _tool_ended(self, item: Table) -> Iterable[AgentEvent]:
+        call = wire.text(item, "id")
+        events = [] if call in self._open else self.starts(call, _tool(item), _arguments(item))
+        error = wire.text(wire.table(item, "error"), "message")
+        ok = item.get("status") not in ("failed", "declined") and not error and not item.get("exit_code")
+        return events + self.ends(call, ok, wire.text(item, "aggregated_output") or error)
+
+    def _todo(self, item: Table) -> Iterable[AgentEvent]:
+        items = todo_items(wire.text(item, "type"), item)
+        return () if items is None else (TodoUpdated(items),)
+
+    def _notice(self, table: Table) -> Iterable[AgentEvent]:
+        """An error event is a notice, in runs that succeed too: only a failed turn is a failure."""
+        self.notice = wire.text(table, "message")
+        return (AgentProgress(self.notice),)
+
+    def _completed(self, table: Table) -> Iterable[AgentEvent]:
+        self.trouble = None
+        return self.pays(priced(self._since_before(wire.table(table, "usage")), self.model))
+
+    def _since_before(self, usage: Table) -> Usage:
+        """A resumed thread is counted from its beginning, and the input includes what came from the cache."""
+        cached, written = wire.count(usage, "cached_input_tokens"), wire.count(usage, "cache_write_input_tokens")
+        fresh = max(wire.count(usage, "input_tokens") - cached - written, 0)
+        return self.since(Usage(fresh, wire.count(usage, "output_tokens"), cached, written))
+
+    def _failed(self, table: Table) -> Iterable[AgentEvent]:
+        self.trouble = Trouble(wire.text(wire.table(table, "error"), "message") or self.notice or "the turn failed")
+        return ()
+
+
+def _tool(item: Table) -> str:
+    return wire.text(item, "tool") or _TOOLS[wire.text(item, "type")]
+
+
+def _arguments(item: Table) -> object:
+    if item.get("type") == "file_change":
+        return {"files": item.get("changes")}
+    return item.get("arguments") or {"command": _unwrapped(wire.text(item, "command")), "query": item.get("query")}
+
+
+def _unwrapped(command: str) -> str:
+    """The command without the shell that Codex runs it by."""
+    if not command.startswith("/bin/bash -lc "):
+        return command
+    inner = command.removeprefix("/bin/bash -lc ")
+    return inner[1:-1] if len(inner) > 1 and inner[0] == inner[-1] and inner[0] in "'\"" else inner

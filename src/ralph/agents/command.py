@@ -1,0 +1,104 @@
+"""How is any other program run as an agent? By the user's own command line; its output says which dialect it speaks."""
+
+from collections.abc import Iterable
+from os.path import isfile
+
+from msgspec.structs import replace
+
+from ralph.agents import module, wire
+from ralph.agents.protocol import Invocation, Parser, Request
+from ralph.agents.reader import Reader, Trouble
+from ralph.agents.shell import filled, needs_shell, script, split
+from ralph.agents.wire import TABLE, Table, read
+from ralph.core.events import AgentEvent
+from ralph.core.model import Exit, Turn
+from ralph.errors import UserError
+
+NAME = "command"
+INSTALL = ""
+KEYS: tuple[str, ...] = ()
+RESUMES = False
+HELP: tuple[str, ...] = ()
+
+
+def invocation(request: Request) -> Invocation:
+    """The prompt is on stdin unless the command line has a place for it."""
+    line = request.command[0]
+    if len(request.command) > 1:
+        words = request.command
+    elif isfile(line):
+        words = (line,)
+    elif needs_shell(line):
+        return _by_shell(request, line)
+    else:
+        words = split(line)
+    words = (*words, *request.flags)
+    placed = any("{prompt}" in word or "{prompt_file}" in word for word in words)
+    argv = filled(words, request.prompt, request.prompt_file)
+    return Invocation(argv, stdin="empty" if placed else "prompt")
+
+
+def _by_shell(request: Request, line: str) -> Invocation:
+    if request.flags:
+        raise UserError(
+            "flags cannot be added to a shell command line",
+            f"write {' '.join(request.flags)!r} into the agent's command, where it belongs",
+        )
+    placed = "{prompt}" in line or "{prompt_file}" in line
+    argv = script(line, request.prompt, request.prompt_file)
+    return Invocation(argv, stdin="empty" if placed else "prompt")
+
+
+def parser(request: Request) -> Parser:
+    return Sniffer(request, NAME)
+
+
+class Sniffer:
+    """Reads plain text (`text`), the stream of a known agent (its name), or the one until the other begins (`auto`)."""
+
+    def __init__(self, request: Request, agent: str, stream: str = "auto") -> None:
+        self._request, self._agent = request, agent
+        self._sniffing = stream == "auto"
+        self._reader: Parser = _Text(request) if stream in ("auto", "text") else module(stream).parser(request)
+        self.skipped = self.tool_errors = 0
+
+    def feed(self, line: bytes) -> Iterable[AgentEvent]:
+        if self._sniffing and line.startswith(b"{"):
+            dialect = dialect_of(read(line, TABLE) or {})
+            if dialect is not None:
+                self._reader, self._sniffing = module(dialect).parser(self._request), False
+        events = self._reader.feed(line)
+        if not isinstance(self._reader, _Text):
+            self.skipped, self.tool_errors = self._reader.skipped, self._reader.tool_errors
+        return events
+
+    def turn(self, ended: Exit) -> Turn:
+        return replace(self._reader.turn(ended), agent=self._agent)
+
+
+class _Text(Reader):
+    def verdict(self, ended: Exit) -> Trouble | None:
+        """A shell says by its exit code that a program is not there, or cannot be run."""
+        if ended.code in (126, 127) and len(self.request.command) == 1 and needs_shell(self.request.command[0]):
+            return Trouble(ended.stderr.strip() or f"exit code {ended.code}", kind="fatal")
+        return None
+
+
+def dialect_of(table: Table) -> str | None:
+    """The known agent in whose stream such a line stands."""
+    kind = wire.text(table, "type")
+    if kind in ("assistant", "user") and "content" in wire.table(table, "message"):
+        return "claude"
+    if kind in ("system", "result") and ("subtype" in table or "session_id" in table or "result" in table):
+        return "claude"
+    if kind in ("thread.started", "turn.started", "turn.completed", "turn.failed") or "item" in table:
+        return "codex" if kind.startswith(("thread.", "turn.", "item.")) else None
+    if "sessionID" in table and kind in ("step_start", "step_finish", "text", "tool_use", "error"):
+        return "opencode"
+    if (kind == "init" and "session_id" in table) or (kind == "message" and "role" in table):
+        return "gemini"
+    if (kind == "session" and "cwd" in table) or kind in ("agent_start", "turn_start", "message_end"):
+        return "pi"
+    if "data" in table and kind.startswith(("session.", "assistant.", "user.", "tool.", "model.")):
+        return "copilot"
+    return "cline" if kind in ("hook_event", "agent_event", "run_result") else None

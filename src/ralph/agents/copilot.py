@@ -1,0 +1,131 @@
+"""How is GitHub Copilot CLI run without a person, and what does its stream say?"""
+
+from collections.abc import Iterable, Mapping
+
+from ralph.agents import keys, wire
+from ralph.agents.pricing import priced
+from ralph.agents.protocol import Invocation, Parser, Request
+from ralph.agents.reader import Handler, Reader, Trouble
+from ralph.agents.wire import TABLE, Table, read
+from ralph.core.events import AgentEvent, AgentProgress, AgentUnknown
+from ralph.core.model import Exit, Turn, Usage
+
+NAME = "copilot"
+INSTALL = "npm install -g @github/copilot"
+KEYS = keys(NAME)
+RESUMES = True
+HELP = ("--help",)
+
+_USAGE_FILE = "--usage-output-file"
+
+
+def invocation(request: Request) -> Invocation:
+    argv = [*request.command, "--no-auto-update"]
+    argv += ["--output-format", "json"] if request.stream else ["-s"]
+    # Any tool runs in both modes, for there is no one to ask; short of yolo, paths and addresses stay restricted.
+    argv.append("--allow-all" if request.yolo else "--allow-all-tools")
+    if request.model:
+        argv += ["--model", request.model]
+    if request.session:
+        argv.append(f"--resume={request.session}")
+    if request.scratch and (request.understands is None or _USAGE_FILE in request.understands):
+        argv += [_USAGE_FILE, _usage_file(request)]  # there are no tokens in the stream
+    return Invocation((*argv, *request.flags))
+
+
+def _usage_file(request: Request) -> str:
+    return f"{request.scratch}/copilot-usage.json"
+
+
+def parser(request: Request) -> Parser:
+    return _Copilot(request)
+
+
+class _Copilot(Reader):
+    AGENT = NAME
+    SILENT = frozenset(
+        {"user.message", "assistant.message_delta", "assistant.message_start", "assistant.reasoning"}
+        | {"assistant.reasoning_delta", "assistant.tool_call_delta", "assistant.turn_end", "assistant.idle"}
+        | {"tool.shell_output", "tool.execution_partial_result", "model.call_start", "model.call_finished"}
+        | {"model.call_final_result", "session.skills_loaded", "session.mcp_servers_loaded", "session.tools_updated"}
+        | {"session.background_tasks_changed", "session.custom_agents_updated", "session.mode_notice_delivered"}
+        | {"agent.interrupted", "assistant.turn_retry", "hook.start", "hook.end"}
+    )
+
+    def handlers(self) -> Mapping[str, Handler]:
+        return {
+            "assistant.turn_start": self._turn_start,
+            "assistant.message": self._message,
+            "tool.execution_start": self._tool_start,
+            "tool.execution_complete": self._tool_complete,
+            "model.call_failure": self._call_failure,
+            "session.info": self._info,
+            "session.autopilot_stopped": self._info,
+            "session.error": self._error,
+            "abort": self._abort,
+            "result": self._result,
+        }
+
+    def turn(self, ended: Exit) -> Turn:
+        if self.request.scratch:
+            self.usage = priced(self._written_usage(), self.model)
+        return super().turn(ended)
+
+    def _turn_start(self, table: Table) -> Iterable[AgentEvent]:
+        self.steps = (self.steps or 0) + 1
+        return ()
+
+    def _message(self, table: Table) -> Iterable[AgentEvent]:
+        data = wire.table(table, "data")
+        if data.get("parentToolCallId") or table.get("agentId"):
+            return ()  # a sub-agent speaks
+        self.model = self.model or wire.text(data, "model")
+        return self.says(wire.text(data, "content"))
+
+    def _tool_start(self, table: Table) -> Iterable[AgentEvent]:
+        data = wire.table(table, "data")
+        return self.starts(wire.text(data, "toolCallId"), wire.text(data, "toolName"), data.get("arguments"))
+
+    def _tool_complete(self, table: Table) -> Iterable[AgentEvent]:
+        data = wire.table(table, "data")
+        ok = data.get("success") is True and not wire.table(data, "shellExecution").get("exitCode")
+        output = wire.text(wire.table(data, "result"), "content") or wire.text(wire.table(data, "error"), "message")
+        return self.ends(wire.text(data, "toolCallId"), ok, output)
+
+    def _call_failure(self, table: Table) -> Iterable[AgentEvent]:
+        data = wire.table(table, "data")
+        words = (data.get("statusCode"), wire.text(data, "errorType") or wire.text(data, "errorMessage"))
+        self.notice = " ".join(str(word) for word in words if word)
+        return (AgentProgress(f"a call of the model failed: {self.notice}"),)
+
+    def _info(self, table: Table) -> Iterable[AgentEvent]:
+        data = wire.table(table, "data")
+        told = wire.text(data, "message") or wire.text(data, "reason")
+        return (AgentProgress(told),) if told else (AgentUnknown(wire.text(table, "type")),)
+
+    def _error(self, table: Table) -> Iterable[AgentEvent]:
+        data = wire.table(table, "data")
+        message, kind = wire.text(data, "message"), wire.text(data, "errorType")
+        named = {"authentication": 401, "rate_limit": 429}.get(kind)
+        self.trouble = Trouble(message or kind, wire.status(data, "statusCode") or named)
+        return (AgentProgress(message or kind),)
+
+    def _abort(self, table: Table) -> Iterable[AgentEvent]:
+        self.trouble = Trouble("it was interrupted", kind="ordinary")
+        return ()
+
+    def _result(self, table: Table) -> Iterable[AgentEvent]:
+        self.session = wire.text(table, "sessionId") or self.session
+        if wire.count(table, "exitCode") and self.trouble is None:
+            self.trouble = Trouble(f"it ended with exit code {wire.count(table, 'exitCode')}", kind="ordinary")
+        return ()
+
+    def _written_usage(self) -> Usage:
+        written = read(wire.file(_usage_file(self.request)).encode(), TABLE) or {}
+        total = Usage()
+        for metrics in wire.table(written, "modelMetrics").values():
+            used = wire.table(metrics, "usage") if isinstance(metrics, dict) else {}
+            cached = wire.count(used, "cacheReadTokens")
+            fresh = max(wire.count(used, "inputTokens") - cached, 0)
+            total = total.plus(Usage(fresh, wire.count(used, "outputTokens"), cached))
+        return total

@@ -1,0 +1,129 @@
+"""How is Gemini CLI run without a person, and what does its stream say?"""
+
+from collections.abc import Iterable, Mapping
+
+from ralph.agents import keys, wire
+from ralph.agents.plain import Clipping
+from ralph.agents.pricing import priced
+from ralph.agents.protocol import Invocation, Parser, Request
+from ralph.agents.reader import Handler, Reader, Trouble
+from ralph.agents.wire import Table
+from ralph.core.events import AgentEvent, AgentProgress, AgentText
+from ralph.core.model import Exit, FailureKind, Usage
+
+NAME = "gemini"
+INSTALL = "npm install -g @google/gemini-cli"
+KEYS = keys(NAME)
+RESUMES = True
+HELP = ("--help",)
+
+_EXITS: dict[int, tuple[str, FailureKind]] = {
+    42: ("it was given bad input, or a session that does not exist", "fatal"),
+    53: ("it used all the turns it was allowed", "ordinary"),
+    55: ("it does not trust this folder", "fatal"),
+}
+_REFUSED, _LOOPING = "Agent execution blocked", "Loop detected"
+
+
+def invocation(request: Request) -> Invocation:
+    """As a stream in text mode too: its plain text runs all that it said in a turn together."""
+    argv = [*request.command, "-o", "stream-json"]
+    if request.yolo:
+        argv.append("-y")
+    elif not {"-y", "--yolo", "--approval-mode"} & set(request.flags):
+        # Edits go through, commands are not offered at all: the next mode up allows everything.
+        argv += ["--approval-mode", "auto_edit"]
+    if request.model:
+        argv += ["-m", request.model]
+    if request.session:
+        argv += ["--resume", request.session]
+    # The user chose the folder by running ralph in it. Older versions do not know the option for this.
+    return Invocation((*argv, *request.flags), env={"GEMINI_CLI_TRUST_WORKSPACE": "true"})
+
+
+def parser(request: Request) -> Parser:
+    return _Gemini(request)
+
+
+class _Gemini(Reader):
+    """The deltas of a reply that broke off are not taken back, and nothing in the stream marks them: they stay."""
+
+    AGENT = NAME
+
+    def __init__(self, request: Request) -> None:
+        super().__init__(request)
+        self._reply = Clipping()
+        self._line = ""  # the end of what it said, until the line is whole
+        self._ended = False
+
+    def handlers(self) -> Mapping[str, Handler]:
+        return {
+            "init": self._init,
+            "message": self._message,
+            "tool_use": self._tool_use,
+            "tool_result": self._tool_result,
+            "error": self._error,
+            "result": self._result,
+        }
+
+    def verdict(self, ended: Exit) -> Trouble | None:
+        """A signal ends it with exit code 0 and no result; after an API error the code is its status, modulo 256."""
+        if self.trouble is None and ended.code in _EXITS:
+            return Trouble(_EXITS[ended.code][0], kind=_EXITS[ended.code][1])
+        if self.trouble is None and not self._ended and ended.code is not None and 144 <= ended.code < 256:
+            return Trouble(f"API error {ended.code + 256}", status=ended.code + 256)
+        if self.trouble is None and self._understood and not self._ended and ended.code == 0:
+            return Trouble("it ended without a result", kind="ordinary")
+        self.final = self._reply.text if self._ended else ""
+        return self.trouble
+
+    def _init(self, table: Table) -> Iterable[AgentEvent]:
+        self.session = wire.text(table, "session_id") or None
+        self.model = wire.text(table, "model") or self.model
+        return (AgentProgress(f"session {self.session or '?'} {self.model}".rstrip()),)
+
+    def _message(self, table: Table) -> Iterable[AgentEvent]:
+        text = wire.text(table, "content")
+        if table.get("role") != "assistant" or not text:
+            return ()
+        self._reply.add(text)
+        self._line += text
+        whole, newline, self._line = self._line.rpartition("\n")
+        return (AgentText(whole),) if newline else ()
+
+    def _rest(self) -> list[AgentEvent]:
+        """What it said since the last whole line, once it is known that nothing more comes."""
+        rest, self._line = self._line, ""
+        return [AgentText(rest)] if rest else []
+
+    def _tool_use(self, table: Table) -> Iterable[AgentEvent]:
+        self._reply.clear()
+        name = wire.text(table, "tool_name")
+        return self._rest() + self.starts(wire.text(table, "tool_id"), name, table.get("parameters"))
+
+    def _tool_result(self, table: Table) -> Iterable[AgentEvent]:
+        output = wire.text(table, "output") or wire.text(wire.table(table, "error"), "message")
+        return self.ends(wire.text(table, "tool_id"), table.get("status") == "success", output)
+
+    def _error(self, table: Table) -> Iterable[AgentEvent]:
+        message = wire.text(table, "message")
+        if message.startswith(_REFUSED):
+            self._reply.clear()  # a hook sent it back to work
+            self.trouble = None
+        elif message.startswith(_LOOPING):
+            self.trouble = Trouble(message, kind="ordinary")
+        elif table.get("severity") == "error":
+            self.trouble = Trouble(message)
+        return [*self._rest(), AgentProgress(message)]
+
+    def _result(self, table: Table) -> Iterable[AgentEvent]:
+        self._ended = True
+        if table.get("status") == "error":
+            message = wire.text(wire.table(table, "error"), "message")
+            if message or self.trouble is None:
+                self.trouble = Trouble(message or "it ended with an error")
+        stats = wire.table(table, "stats")
+        cached = wire.count(stats, "cached")
+        fresh = wire.count(stats, "input") or max(wire.count(stats, "input_tokens") - cached, 0)
+        spent = Usage(fresh, wire.count(stats, "output_tokens"), cached)
+        return [*self._rest(), *self.pays(priced(spent, self.model))]

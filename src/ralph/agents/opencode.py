@@ -1,0 +1,104 @@
+"""How is opencode run without a person, and what does its stream say?"""
+
+from collections.abc import Iterable, Mapping
+
+from ralph.agents import keys, wire
+from ralph.agents.plain import Clipping
+from ralph.agents.protocol import Invocation, Parser, Request
+from ralph.agents.reader import Handler, Reader, Trouble
+from ralph.agents.wire import Table
+from ralph.core.events import AgentEvent, AgentProgress
+from ralph.core.model import Exit, Usage
+
+NAME = "opencode"
+INSTALL = "npm install -g opencode-ai"
+KEYS = keys(NAME)
+RESUMES = True
+HELP = ("run", "--help")
+
+
+def invocation(request: Request) -> Invocation:
+    """As a stream in text mode too: its plain text runs all that it said in a turn together."""
+    argv = [*request.command, "run", "--format", "json"]
+    # Edits and commands in the workspace are allowed anyway; what it would ask about is refused and ends the run.
+    if request.yolo and (request.understands is None or "--auto" in request.understands):
+        argv.append("--auto")
+    if request.model:
+        argv += ["-m", request.model]
+    if request.session:
+        argv += ["--session", request.session]
+    return Invocation((*argv, *request.flags))
+
+
+def parser(request: Request) -> Parser:
+    return _OpenCode(request)
+
+
+class _OpenCode(Reader):
+    AGENT = NAME
+    SILENT = frozenset({"reasoning"})
+
+    def __init__(self, request: Request) -> None:
+        super().__init__(request)
+        self._reply = Clipping()
+        self._reason = ""
+
+    def handlers(self) -> Mapping[str, Handler]:
+        return {
+            "step_start": self._step_start,
+            "text": self._text,
+            "tool_use": self._tool_use,
+            "step_finish": self._step_finish,
+            "error": self._error,
+        }
+
+    def verdict(self, ended: Exit) -> Trouble | None:
+        """A tool that was refused ends the run with exit code 0, in the middle of its work."""
+        self._said = self._reply.text.removesuffix("\n")
+        if self.trouble is None and ended.code == 0 and self._reason == "tool-calls":
+            return Trouble("it ended after a tool call, without an answer", kind="ordinary")
+        return self.trouble
+
+    def _step_start(self, table: Table) -> Iterable[AgentEvent]:
+        first = self.session is None
+        self.session = wire.text(table, "sessionID") or self.session
+        self.trouble = None
+        self._reply.clear()
+        return (AgentProgress(f"session {self.session or '?'}"),) if first else ()
+
+    def _text(self, table: Table) -> Iterable[AgentEvent]:
+        part = wire.table(table, "part")
+        text = wire.text(part, "text")
+        if not text or part.get("synthetic") is True:
+            return ()
+        events = self.says(text)
+        self._reply.add(f"{text}\n")
+        return events
+
+    def _tool_use(self, table: Table) -> Iterable[AgentEvent]:
+        """It comes when the tool has ended; there is no word of its start."""
+        part = wire.table(table, "part")
+        state = wire.table(part, "state")
+        call, tool = wire.text(part, "callID"), wire.text(part, "tool")
+        ok = state.get("status") == "completed" and not wire.table(state, "metadata").get("exit")
+        output = wire.text(state, "output") or wire.text(state, "error")
+        return self.starts(call, tool, state.get("input")) + self.ends(call, ok, output)
+
+    def _step_finish(self, table: Table) -> Iterable[AgentEvent]:
+        part = wire.table(table, "part")
+        self._reason = wire.text(part, "reason")
+        tokens = wire.table(part, "tokens")
+        cache = wire.table(tokens, "cache")
+        self.steps = (self.steps or 0) + 1
+        output = wire.count(tokens, "output") + wire.count(tokens, "reasoning")
+        spent = Usage(wire.count(tokens, "input"), output, wire.count(cache, "read"), wire.count(cache, "write"))
+        self.usage = self.usage.plus(spent).plus(Usage(cost_usd=wire.amount(part, "cost")))
+        return self.pays(self.usage) if self._reason == "stop" else ()
+
+    def _error(self, table: Table) -> Iterable[AgentEvent]:
+        self.session = wire.text(table, "sessionID") or self.session
+        error = wire.table(table, "error")
+        data = wire.table(error, "data")
+        message = wire.text(data, "message") or wire.text(error, "name") or "error"
+        self.trouble = Trouble(message, wire.status(data, "statusCode"))
+        return (AgentProgress(message),)

@@ -1,0 +1,97 @@
+"""How is pi run without a person, and what does its stream say?"""
+
+from collections.abc import Iterable, Mapping
+
+from ralph.agents import keys, wire
+from ralph.agents.protocol import Invocation, Parser, Request
+from ralph.agents.reader import Handler, Reader, Trouble
+from ralph.agents.wire import Table
+from ralph.core.events import AgentEvent, AgentProgress
+
+NAME = "pi"
+INSTALL = "npm install -g @mariozechner/pi-coding-agent"
+KEYS = keys(NAME)
+RESUMES = True
+HELP = ("--help",)
+
+
+def invocation(request: Request) -> Invocation:
+    """It has no permissions to ask for: its tools always run."""
+    argv = [*request.command, "-p", "--mode", "json" if request.stream else "text"]
+    if request.model:
+        argv += ["--model", request.model]
+    if request.session:
+        argv += ["--session", request.session]
+    return Invocation((*argv, *request.flags))
+
+
+def parser(request: Request) -> Parser:
+    return _Pi(request)
+
+
+class _Pi(Reader):
+    AGENT = NAME
+    # Each update repeats the whole message so far: to skip them unread keeps a long reply from taking for ever.
+    SILENT = frozenset(
+        {"agent_start", "turn_start", "turn_end", "message_start", "message_update", "tool_execution_update"}
+        | {"queue_update"}
+    )
+
+    def handlers(self) -> Mapping[str, Handler]:
+        return {
+            "session": self._session,
+            "message_end": self._message_end,
+            "tool_execution_start": self._tool_start,
+            "tool_execution_end": self._tool_end,
+            "agent_end": self._agent_end,
+            "auto_retry_start": self._retry,
+            "auto_retry_end": self._retried,
+            "compaction_start": lambda table: (AgentProgress("compacting the context"),),
+            "compaction_end": lambda table: (AgentProgress("the context was compacted"),),
+        }
+
+    def _session(self, table: Table) -> Iterable[AgentEvent]:
+        self.session = wire.text(table, "id") or None
+        return (AgentProgress(f"session {self.session or '?'}"),)
+
+    def _message_end(self, table: Table) -> Iterable[AgentEvent]:
+        message = wire.table(table, "message")
+        if message.get("role") != "assistant":
+            return ()
+        self.steps = (self.steps or 0) + 1
+        self._pay(wire.table(message, "usage"))
+        ended = wire.text(message, "stopReason")
+        if ended in ("error", "aborted"):
+            # It ends with exit code 0 all the same, and a reply that broke off is not an answer.
+            said = wire.text(message, "errorMessage")
+            self.trouble = Trouble(said or ended, kind="ordinary" if ended == "aborted" else None)
+            return ()
+        self.trouble = None
+        texts = [wire.text(block, "text") for block in wire.rows(message, "content") if block.get("type") == "text"]
+        return self.says("\n".join(text for text in texts if text))
+
+    def _pay(self, usage: Table) -> None:
+        cost = wire.amount(wire.table(usage, "cost"), "total")
+        self.usage = self.usage.plus(wire.usage(usage, ("input", "output", "cacheRead", "cacheWrite"), cost))
+
+    def _tool_start(self, table: Table) -> Iterable[AgentEvent]:
+        return self.starts(wire.text(table, "toolCallId"), wire.text(table, "toolName"), table.get("args"))
+
+    def _tool_end(self, table: Table) -> Iterable[AgentEvent]:
+        blocks = wire.rows(wire.table(table, "result"), "content")
+        output = "\n".join(wire.text(block, "text") for block in blocks)
+        return self.ends(wire.text(table, "toolCallId"), table.get("isError") is not True, output)
+
+    def _agent_end(self, table: Table) -> Iterable[AgentEvent]:
+        """It comes before each automatic retry too."""
+        return () if self.trouble else self.pays(self.usage)
+
+    def _retry(self, table: Table) -> Iterable[AgentEvent]:
+        self.notice, self.trouble = wire.text(table, "errorMessage"), None
+        number, most = wire.count(table, "attempt"), wire.count(table, "maxAttempts")
+        return (AgentProgress(f"retrying ({number} of {most}): {self.notice}"),)
+
+    def _retried(self, table: Table) -> Iterable[AgentEvent]:
+        if table.get("success") is False:
+            self.trouble = Trouble(wire.text(table, "finalError") or self.notice)
+        return ()

@@ -1,0 +1,84 @@
+"""What does an agent say that prints plain text? All of its stdout, less an echo of the prompt, in bounded memory."""
+
+from collections.abc import Iterable
+
+from ralph.core.events import AgentEvent, AgentText
+
+LIMIT = 1 << 20
+
+
+class Clipping:
+    """Text of any length, of which the two ends are kept."""
+
+    def __init__(self, limit: int = LIMIT) -> None:
+        self._half = limit // 2
+        self._head: str | None = None
+        self._parts: list[str] = []
+        self._size = self._cut = 0
+
+    def add(self, text: str) -> None:
+        if text:
+            self._parts.append(text)
+            self._size += len(text)
+            if self._size > 4 * self._half or len(self._parts) > 4096:
+                self._shrink()
+
+    def clear(self) -> None:
+        self._head = None
+        self._parts.clear()
+        self._size = self._cut = 0
+
+    @property
+    def text(self) -> str:
+        self._shrink()
+        rest = "".join(self._parts)
+        return rest if self._head is None else f"{self._head}\n[{self._cut} characters cut]\n{rest}"
+
+    def _shrink(self) -> None:
+        text = "".join(self._parts)
+        if self._head is None and len(text) > 2 * self._half:
+            self._head, text = text[: self._half], text[self._half :]
+        if self._head is not None and len(text) > self._half:
+            self._cut += len(text) - self._half
+            text = text[-self._half :]
+        self._parts = [text] if text else []
+        self._size = len(text)
+
+
+class Plain:
+    """Reads plain text line by line. A block of lines that repeats the whole prompt is an echo and is dropped."""
+
+    def __init__(self, prompt: str) -> None:
+        self._prompt = prompt.replace("\r\n", "\n").rstrip("\n").split("\n") if prompt.strip() else []
+        self._held = 0  # so many lines of output were the first lines of the prompt, and may become an echo
+        self._lines = 0
+        self._kept = Clipping()
+
+    def feed(self, line: bytes) -> Iterable[AgentEvent]:
+        kept = self._without_echo(line.decode(errors="replace").removesuffix("\r"))
+        self._lines += 1
+        for text in kept:
+            self._kept.add(f"{text}\n")
+        return [AgentText(text) for text in kept]
+
+    @property
+    def text(self) -> str:
+        held = "".join(f"{line}\n" for line in self._prompt[: self._held])
+        return (self._kept.text + held).rstrip("\n")
+
+    def _without_echo(self, line: str) -> list[str]:
+        if not self._prompt:
+            return [line]
+        expected, last = self._prompt[self._held], self._held == len(self._prompt) - 1
+        if line == expected:
+            self._held = 0 if last else self._held + 1
+            return []
+        if last and expected and line.startswith(expected) and self._held == self._lines:
+            # A prompt that ends without a newline: what follows on the line is the agent's own.
+            self._held = 0
+            return [line[len(expected) :]]
+        released, self._held = self._prompt[: self._held], 0
+        if released and line == self._prompt[0]:
+            self._held = 1
+            return released
+        return [*released, line]

@@ -1,0 +1,63 @@
+"""How is Qwen Code run without a person, and what does its stream say?"""
+
+from msgspec.structs import replace
+
+from ralph.agents import keys, wire
+from ralph.agents.blocks import BlockReader, error_in, tokens_in
+from ralph.agents.pricing import priced
+from ralph.agents.protocol import Invocation, Parser, Request
+from ralph.agents.reader import Trouble
+from ralph.agents.wire import Table
+from ralph.core.model import Exit, Usage
+
+NAME = "qwen"
+INSTALL = "npm install -g @qwen-code/qwen-code"
+KEYS = keys(NAME)
+RESUMES = True
+HELP = ("--help",)
+
+_ERROR = "[API Error: "
+_LIMITS = {53: "it used all the turns it was allowed", 55: "it used up a budget of its own"}
+
+
+def invocation(request: Request) -> Invocation:
+    argv = [*request.command, "-o", "stream-json" if request.stream else "text"]
+    if request.yolo:
+        argv.append("-y")
+    elif not {"-y", "--yolo", "--approval-mode"} & set(request.flags):
+        # Edits go through, commands do not: the next mode up allows everything.
+        argv += ["--approval-mode", "auto-edit"]
+    if request.model:
+        argv += ["-m", request.model]
+    if request.max_turns:
+        argv += ["--max-session-turns", str(request.max_turns)]
+    if request.session:
+        argv += ["--resume", request.session]
+    return Invocation((*argv, *request.flags))
+
+
+def parser(request: Request) -> Parser:
+    return _Qwen(request)
+
+
+class _Qwen(BlockReader):
+    AGENT = NAME
+
+    def is_notice(self, text: str) -> bool:
+        return text.startswith(_ERROR)
+
+    def verdict(self, ended: Exit) -> Trouble | None:
+        """Its own limits leave no result line, only an exit code."""
+        if self.trouble is None and ended.code in _LIMITS:
+            return Trouble(_LIMITS[ended.code], kind="ordinary")
+        return self.trouble
+
+    def usage_in(self, result: Table) -> Usage:
+        """A resumed session is counted from its beginning, and the input includes what came from the cache."""
+        total = tokens_in(wire.table(result, "usage"))
+        fresh = replace(total, input_tokens=max(total.input_tokens - total.cache_read_tokens, 0))
+        return priced(self.since(fresh), self.model)
+
+    def trouble_in(self, result: Table) -> Trouble:
+        message = error_in(result) or wire.text(result, "result")
+        return Trouble(message.removeprefix("[").removesuffix("]"))

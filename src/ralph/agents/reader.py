@@ -1,0 +1,178 @@
+"""What does every parser keep while a turn goes on? The agent's last words, its tool calls, its usage, its trouble."""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, ClassVar
+
+from msgspec import Struct
+
+from ralph.agents.plain import Plain
+from ralph.agents.protocol import Request
+from ralph.agents.tools import beginning, summary, todo_items
+from ralph.agents.wire import HEAD, TABLE, Table, read
+from ralph.core.events import AgentEvent, AgentResult, AgentText, AgentUnknown, TodoUpdated, ToolFinished, ToolStarted
+from ralph.core.model import Exit, Failure, FailureKind, Turn, Usage
+
+_OPEN_CALLS = 1000
+
+
+class Trouble(Struct, frozen=True):
+    """What the agent itself says went wrong. `kind` only where its own signals leave no doubt."""
+
+    message: str
+    status: int | None = None
+    kind: FailureKind | None = None
+    resets_at: float | None = None
+
+
+Handler = Callable[[Table], Iterable[AgentEvent]]
+
+
+class Reader:
+    """A parser of line-delimited JSON. A dialect gives a handler for each `type`, and the types that say nothing."""
+
+    AGENT: ClassVar[str] = ""
+    SILENT: ClassVar[frozenset[str]] = frozenset()
+
+    def __init__(self, request: Request) -> None:
+        self.request = request
+        self.skipped = self.tool_errors = self.tool_calls = 0
+        self.steps: int | None = None
+        self.usage = Usage()
+        self.session: str | None = None
+        self.model = request.model
+        self.final: str | None = None  # what the agent itself calls its answer
+        self.trouble: Trouble | None = None
+        self.notice = ""  # the last thing it said about a fault that it is still retrying
+        self._said = ""
+        self._working = False  # whether a tool was called since it last said something
+        self._open: dict[str, str] = {}
+        self._understood = False
+        self._plain = Plain(request.prompt)
+        self._handlers = self.handlers()
+
+    def handlers(self) -> Mapping[str, Handler]:
+        """What to do with the lines of each `type`."""
+        return {}
+
+    def feed(self, line: bytes) -> Iterable[AgentEvent]:
+        head = read(line, HEAD) if line.startswith(b"{") or line.lstrip().startswith(b"{") else None
+        if head is None:
+            return self.unread(line)
+        if head.type in self.SILENT:
+            self._understood = True
+            return ()
+        handler = self._handlers.get(head.type)
+        if handler is None:
+            return self.unknown(head.type, line)
+        table = read(line, TABLE)
+        if table is None:
+            return self.unread(line)
+        self._understood = True
+        return handler(table)
+
+    def unread(self, line: bytes) -> Iterable[AgentEvent]:
+        """A line that is not JSON. As long as nothing else came, the agent may be one that prints plain text."""
+        if line.strip():
+            self.skipped += 1
+        elif self._understood:
+            return ()
+        events = self._plain.feed(line)
+        return () if self._understood else events
+
+    def unknown(self, kind: str, line: bytes) -> Iterable[AgentEvent]:
+        if not self._understood:
+            self._plain.feed(line)
+        return (AgentUnknown(kind[:100]),)
+
+    def says(self, text: str) -> Iterable[AgentEvent]:
+        """The agent's own words."""
+        if not text:
+            return ()
+        self._said, self._working = text, False
+        return (AgentText(text),)
+
+    def takes_back(self) -> None:
+        """What was said last does not count: a reply that was cut off, or one that a hook refused."""
+        self._said = ""
+
+    def starts(self, call: str, tool: str, arguments: Any) -> list[AgentEvent]:
+        self.tool_calls += 1
+        self._working = True
+        if len(self._open) >= _OPEN_CALLS:
+            del self._open[next(iter(self._open))]
+        self._open[call] = tool
+        events: list[AgentEvent] = [ToolStarted(call, tool, summary(arguments))]
+        items = todo_items(tool, arguments)
+        if items is not None:
+            events.append(TodoUpdated(items))
+        return events
+
+    def ends(self, call: str, ok: bool, output: str, tool: str = "") -> list[AgentEvent]:
+        self.tool_errors += not ok
+        beginning_, lines, chars = beginning(output)
+        return [ToolFinished(call, self._open.pop(call, tool), ok, beginning_, lines, chars)]
+
+    def pays(self, usage: Usage) -> Iterable[AgentEvent]:
+        """The usage of the whole turn so far."""
+        self.usage = usage
+        return (
+            AgentResult(
+                usage.cost_usd,
+                usage.input_tokens,
+                usage.output_tokens,
+                usage.cache_read_tokens,
+                usage.cache_write_tokens,
+                usage.estimated,
+            ),
+        )
+
+    def since(self, total: Usage) -> Usage:
+        """What of a session's total belongs to this turn."""
+        before = self.request.usage_before
+        left = Usage(
+            total.input_tokens - before.input_tokens,
+            total.output_tokens - before.output_tokens,
+            total.cache_read_tokens - before.cache_read_tokens,
+            total.cache_write_tokens - before.cache_write_tokens,
+        )
+        lowest = min(left.input_tokens, left.output_tokens, left.cache_read_tokens, left.cache_write_tokens)
+        return left if self.request.session and lowest >= 0 else total
+
+    def turn(self, ended: Exit) -> Turn:
+        failure = self._failure(ended)
+        return Turn(
+            text=self._answer(failure),
+            exit_code=ended.code,
+            tool_calls=self.tool_calls if self._understood else None,
+            usage=self.usage,
+            failure=failure,
+            session=self.session or self.request.session,
+            steps=self.steps,
+            ended_at=ended.at,
+            duration=ended.duration,
+            ended_by=ended.ended_by,
+            agent=self.AGENT,
+        )
+
+    def verdict(self, ended: Exit) -> Trouble | None:
+        """What went wrong by the agent's own account, with all that its exit code adds."""
+        return self.trouble
+
+    def _answer(self, failure: Failure | None) -> str:
+        if self.trouble is not None or (failure and failure.kind != "ordinary"):
+            return ""  # it did not end its turn, so whatever it said was not its final answer
+        if not self._understood:
+            return self._plain.text
+        if self.final is not None:
+            return self.final
+        return self._said if failure is None or not self._working else ""
+
+    def _failure(self, ended: Exit) -> Failure | None:
+        self.trouble = self.verdict(ended)
+        if self.trouble is None and not ended.ended_by and ended.code == 0:
+            return None
+        from ralph.agents.failures import failure, stated_in
+
+        if self.trouble is None and ended.code:
+            self.trouble = stated_in(self._plain.text)
+        return failure(self.trouble, self.notice, ended)

@@ -1,0 +1,96 @@
+"""How is a line read that may be broken? Typed where it is hot, lenient where it is rare, never with an exception."""
+
+from typing import Any, TypeVar
+
+from msgspec import Struct
+from msgspec.json import Decoder
+
+from ralph.core.model import Usage
+
+T = TypeVar("T")
+Table = dict[str, Any]
+
+
+class Head(Struct):
+    """The one thing that all dialects have in common. Decoding it alone skips the rest of the line."""
+
+    type: str = ""
+
+
+HEAD = Decoder(Head)
+TABLE: Decoder[Table] = Decoder(Table)
+
+
+def read(line: bytes, decoder: Decoder[T]) -> T | None:
+    """What `line` says, or None where it cannot be read."""
+    try:
+        return decoder.decode(line)
+    except (ValueError, RecursionError):
+        pass
+    try:
+        return decoder.decode(_repaired(line))
+    except (ValueError, RecursionError):
+        return None
+
+
+def _repaired(line: bytes) -> bytes:
+    """The line with what JSON itself allows and strict readers refuse: Node escapes half an emoji as a lone surrogate,
+    and tool output brings bytes that are no UTF-8."""
+    if b"\\u" not in line and line.isascii():
+        raise ValueError("nothing to repair")
+    import json
+
+    value = json.loads(line.decode(errors="replace"), strict=False)
+    return json.dumps(value, ensure_ascii=False).encode(errors="replace")
+
+
+def text(table: Table, key: str) -> str:
+    value = table.get(key)
+    return value if isinstance(value, str) else ""
+
+
+def table(table: Table, key: str) -> Table:
+    value = table.get(key)
+    return value if isinstance(value, dict) else {}
+
+
+def rows(table: Table, key: str) -> list[Table]:
+    """The objects in the list at `key`."""
+    value = table.get(key)
+    return [row for row in value if isinstance(row, dict)] if isinstance(value, list) else []
+
+
+def count(table: Table, key: str) -> int:
+    """A number of things: what is negative, absurd or no number counts as none."""
+    value = table.get(key)
+    if isinstance(value, float) and value == value and abs(value) < 1 << 53:
+        value = int(value)
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 53 else 0
+
+
+def amount(table: Table, key: str) -> float | None:
+    """A sum of money or a moment in time, if there is one."""
+    value = table.get(key)
+    sane = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e15
+    return float(value) if sane and value is not None else None
+
+
+def usage(table: Table, names: tuple[str, ...], cost: float | None = None) -> Usage:
+    """Tokens under the names for input, output, cache read and cache written; what has no name is none."""
+    numbers = [count(table, name) for name in names] + [0] * (4 - len(names))
+    return Usage(numbers[0], numbers[1], numbers[2], numbers[3], cost)
+
+
+def status(table: Table, key: str) -> int | None:
+    """An HTTP status, if there is one."""
+    value = table.get(key)
+    return value if isinstance(value, int) and 100 <= value < 600 else None
+
+
+def file(path: str, most: int = 1 << 20) -> str:
+    """The beginning of a file that an agent may have written for us."""
+    try:
+        with open(path, "rb") as stream:
+            return stream.read(most).decode(errors="replace")
+    except OSError:
+        return ""

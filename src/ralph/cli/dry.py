@@ -1,0 +1,35 @@
+"""What would be run? Shows the settings that matter, the agent's command line and the first prompt, and runs nothing."""
+
+import os
+import shlex
+
+from ralph import wiring
+from ralph.agents.protocol import Request as TurnRequest
+from ralph.cli.request import Request
+from ralph.core.model import Run
+from ralph.core.secrets import redact_text
+from ralph.settings import Loaded
+
+
+def explain(request: Request, loaded: Loaded) -> int:
+    settings, goal = loaded.settings, request.goal()
+    choices = wiring.choices(settings, request.agent_args, os.environ)
+    plan = wiring.policy(settings, tuple(choice.name for choice in choices), request.one_shot)
+    prompt = wiring.composer(settings, plan, request.goal, str)(Run("dry-run", goal), ())
+    first = choices[0]
+    turn = TurnRequest(prompt, "PROMPT_FILE", first.command, first.flags, settings.agent.model, settings.yolo)
+    argv = first.module.invocation(turn).argv
+    rows = [
+        ("settings", ", ".join(map(str, loaded.sources)) or "defaults"),
+        ("workspace", str(request.workspace)),
+        ("preset", settings.preset),
+        ("agent", shlex.join(argv)),
+        ("done when", f"{' or '.join(claim.marker or claim.kind for claim in plan.claims)}"),
+        ("and", ", ".join(plan.gates) or "nothing else: the claim is not verified"),
+        *(("check", guardrail.command) for guardrail in settings.guardrails),
+        ("at most", f"{plan.cap} iterations"),
+    ]
+    for name, text in rows:
+        print(f"{name:>10}  {redact_text(text)}")
+    print(f"\nThe first prompt:\n\n{redact_text(prompt)}")
+    return 0

@@ -1,0 +1,190 @@
+"""What is open while a run goes on? Lock, journal, keeper, worktree: opened in order, closed whatever happens."""
+
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
+
+from ralph import __version__, wiring
+from ralph.core import events
+from ralph.core.model import Outcome, Run, Stop
+from ralph.core.secrets import Redactor, secret_values
+from ralph.errors import UserError
+from ralph.loop import Agent, Parts, run_loop
+from ralph.settings import Settings
+from ralph.world.folder import RunFolder, new_run_id, prepare
+from ralph.world.history import History
+from ralph.world.interrupt import Interrupt
+from ralph.world.journal import Journal, Scribe, Sink
+from ralph.world.keeper import Keeper
+from ralph.world.lock import workspace_lock
+from ralph.world.site import Site
+
+if TYPE_CHECKING:
+    from ralph.world.worktree import Worktree
+
+
+class Session:
+    """One run, from its first event to its last.
+
+    `goal` is asked before every turn. `agent` makes an agent for a workspace; without it the settings' agent is a child
+    process. `listeners` hear every event, `sinks` get every line of the journal.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        workspace: Path,
+        goal: Callable[[], str],
+        *,
+        agent: Callable[[Path], Agent] | None = None,
+        agent_args: Sequence[str] = (),
+        listeners: Sequence[events.Tell] = (),
+        sinks: Sequence[Sink] = (),
+        tick: Callable[[], None] | None = None,
+        keeper: Keeper | None = None,
+        interrupt: Interrupt | None = None,
+        env: Mapping[str, str] = os.environ,
+        one_shot: bool = False,
+        unlimited: bool = False,
+        notices: Sequence[str] = (),
+    ) -> None:
+        self.settings, self.workspace, self.goal = settings, workspace, goal
+        self.worktree: "Worktree | None" = None
+        self.id = new_run_id(time.time())
+        self._make_agent, self._agent_args = agent, tuple(agent_args)
+        self._listeners, self._sinks, self._tick = tuple(listeners), tuple(sinks), tick
+        self._keeper, self._interrupt, self._env = keeper, interrupt, env
+        self._one_shot, self._unlimited, self._notices = one_shot, unlimited, tuple(notices)
+
+    def play(self) -> tuple[Run, Stop]:
+        """Runs the loop to its end, and tells of it whatever that end is."""
+        with ExitStack() as stack:
+            interrupt = self._interrupt or stack.enter_context(Interrupt())
+            keeper = self._keeper or stack.enter_context(Keeper.start())
+            ralph = prepare(self.workspace)
+            stack.enter_context(workspace_lock(ralph, self.id))
+            folder = RunFolder(ralph, self.id)
+            folder.make()
+            tell = self._teller(folder, stack)
+            site = self._site(folder, keeper, interrupt, tell)
+            choices = () if self._make_agent else wiring.choices(self.settings, self._agent_args, self._env)
+            plan = wiring.policy(self.settings, tuple(choice.name for choice in choices), self._one_shot)
+            self.worktree = wiring.place(self.settings, site)
+            agent = self._make_agent(site.root) if self._make_agent else wiring.cli_agent(choices, self.settings, site)
+            history = History(site, self.worktree, walks=self.settings.min_tool_calls > 0)
+            parts = wiring.parts(self.settings, plan, site, agent, history, self.goal)
+            parts.cap = None if self._unlimited else plan.cap
+            run = Run(self.id, self.goal(), history.begin())
+            tell(self._started(run, plan, parts, choices))
+            for text in self._notices:
+                tell(events.Notice(text, "debug"))
+            return self._finish(site, plan, *self._played(parts, run, site))
+
+    def _site(self, folder: RunFolder, keeper: Keeper, interrupt: Interrupt, tell: events.Tell) -> Site:
+        settings = self.settings
+        return Site(
+            self.workspace,
+            folder,
+            keeper,
+            interrupt,
+            tell,
+            self._env,
+            Redactor(secret_values(self._env)),
+            self._tick,
+            settings.max_time,
+            settings.max_log,
+            settings.grace,
+            settings.keep_children,
+            time.monotonic(),
+        )
+
+    def _teller(self, folder: RunFolder, stack: ExitStack) -> events.Tell:
+        journal = Journal(folder.journal)
+        stack.callback(journal.close)
+        listeners: tuple[events.Tell, ...] = (Scribe(self.id, [journal, *self._sinks]), *self._listeners)
+        # One shot is no loop: what frames a loop is not told.
+        framing = (events.IterationStarted, events.Converged, events.Stalled, events.Exhausted)
+        unheard: tuple[type, ...] = framing if self._one_shot else ()
+
+        def tell(event: events.Event) -> None:
+            if not isinstance(event, unheard):
+                for listener in listeners:
+                    listener(event)
+
+        return tell
+
+    def _played(self, parts: Parts, run: Run, site: Site) -> tuple[Run, Stop]:
+        """The loop's end, or what went wrong in it as an end of its own."""
+        try:
+            return run_loop(parts, run)
+        except BaseException as error:
+            self._end(
+                site, run, Stop(Outcome.FATAL, f"internal error: {type(error).__name__}: {error}"), verified=False
+            )
+            raise
+
+    def _started(self, run: Run, plan: "wiring.Policy", parts: Parts, choices: Sequence[Any]) -> events.RunStarted:
+        return events.RunStarted(
+            run.goal,
+            self.settings.preset,
+            choices[0].name if choices else "python",
+            str(self.workspace),
+            parts.cap,
+            tuple(guardrail.command for guardrail in self.settings.guardrails),
+            tuple(map(str, plan.claims)),
+            tuple(plan.gates),
+            os.getpid(),
+            __version__,
+            run.base_tree,
+            self.worktree.path if self.worktree else "",
+            self.worktree.branch if self.worktree else "",
+        )
+
+    def _finish(self, site: Site, plan: "wiring.Policy", run: Run, stop: Stop) -> tuple[Run, Stop]:
+        last = len(run.iterations)
+        if stop.outcome is Outcome.DONE:
+            site.tell(events.Converged(last, stop.claim))
+        elif stop.outcome is Outcome.STALLED:
+            site.tell(events.Stalled(last, stop.reason))
+        elif stop.outcome is Outcome.EXHAUSTED:
+            site.tell(events.Exhausted(last, plan.cap))
+        self._end(site, run, stop, verified=bool(plan.gates))
+        return replace(run, seen=replace(run.seen, elapsed=site.elapsed())), stop
+
+    def _end(self, site: Site, run: Run, stop: Stop, verified: bool) -> None:
+        site.tell(
+            events.RunFinished(
+                stop.outcome.value,
+                stop.reason,
+                len(run.iterations),
+                run.usage.cost_usd,
+                site.elapsed(),
+                stop.outcome.exit_code,
+                verified,
+                self.worktree.path if self.worktree else "",
+                self.worktree.branch if self.worktree else "",
+            )
+        )
+
+    def remove_worktree(self) -> bool:
+        """Removes the run's worktree unless it holds work that is nowhere else."""
+        from ralph.world.worktree import remove
+
+        if self.worktree is None:
+            return False
+        try:
+            remove(self.worktree)
+        except UserError:
+            return False
+        return True
+
+
+def settings_for(workspace: Path, overrides: dict[str, Any]) -> Settings:
+    from ralph.settings import load
+
+    return load(workspace, overrides, env=os.environ).settings

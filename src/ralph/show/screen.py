@@ -1,0 +1,163 @@
+"""What do people see of a run? Lines as things happen and, on a terminal, one line that says where it stands."""
+
+import os
+import time
+from collections.abc import Callable, Mapping
+from typing import TextIO
+
+from ralph.core.events import Event, RunFinished
+from ralph.show.lines import Lines
+from ralph.show.outlet import PATIENCE, Outlet
+from ralph.show.style import Style, choose, is_smart
+from ralph.show.tally import Tally, outcome_sentence, whereabouts
+
+_WIDTH = 80  # where nobody knows
+_LAST_WORD = 2.0  # seconds that a slow reader gets for the outcome
+_REDRAW = 0.1
+_ERASE = "\r\x1b[J"
+# The cursor rests in front of the live line, so that it can be erased even after the terminal has been made narrower
+# and has folded it. It is drawn without automatic wrapping: a character wider than we believe must not fold it either.
+_DRAW = "\x1b[?7l {}\x1b[?7h\r"
+
+
+class Screen:
+    """A listener that shows. `tick(now)` (epoch seconds) keeps the live line moving.
+
+    `lines` None: the outcome alone. `columns` None: lines may be as long as they are.
+    """
+
+    def __init__(
+        self,
+        outlet: Outlet,
+        style: Style,
+        lines: Lines | None,
+        *,
+        live: bool = False,
+        columns: Callable[[], int] | None = None,
+        timestamps: bool = False,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._outlet, self._style, self._lines = outlet, style, lines
+        self._columns, self._timestamps, self._clock = columns, timestamps, clock
+        self._tally = Tally()
+        self._skipped = 0
+        self._status = None
+        self._drawn_at: float | None = None
+        if live:
+            from ralph.show.status import Status
+
+            self._status = Status(style)
+
+    @property
+    def is_live(self) -> bool:
+        """Whether there is a live line for `tick` to move."""
+        return self._status is not None and not self._outlet.gone
+
+    def __call__(self, event: Event) -> None:
+        self._tally(event)
+        if isinstance(event, RunFinished):
+            self._finish(event)
+        elif self._lines is not None:
+            self._show(event, self._lines)
+
+    def tick(self, now: float | None = None) -> None:
+        if self.is_live:
+            self._write([], self._clock() if now is None else now)
+
+    def close(self) -> None:
+        """Leaves the terminal as it was found."""
+        self._status = None
+        self._write([])
+        self._outlet.close()
+
+    def _show(self, event: Event, lines: Lines) -> None:
+        if self._columns is not None:
+            lines.columns = max(self._columns() - (11 if self._timestamps else 0), 1)
+        text = self._stamped(lines(event))
+        if self._status is None:
+            if text:
+                self._write(text)
+            return
+        now = self._clock()
+        self._status(event, now)
+        if text or self._drawn_at is None or now - self._drawn_at >= _REDRAW:
+            self._write(text, now)
+
+    def _stamped(self, lines: list[str]) -> list[str]:
+        if not self._timestamps or not lines:
+            return lines
+        stamp = time.strftime("[%H:%M:%S] ", time.localtime(self._clock()))
+        return [stamp + line if line else line for line in lines]
+
+    def _room(self) -> int:
+        return self._columns() if self._columns else _WIDTH
+
+    def _finish(self, event: RunFinished) -> None:
+        """The summary, where the work is and, last of all, the outcome."""
+        self._status = None
+        text: list[str] = []
+        if self._lines is not None and self._tally.rows:
+            from ralph.show.summary import table
+
+            text += ["", *table(self._tally.rows, event, self._style, self._room()), ""]
+        tone = {0: "good", 2: "alarm"}.get(event.exit_code, "warn")
+        sentence = outcome_sentence(event, self._tally.failing)
+        text += [*whereabouts(event), self._style.paint(tone, sentence)]
+        self._write(text, patience=_LAST_WORD)
+
+    def _write(self, lines: list[str], now: float = 0.0, patience: float = PATIENCE) -> None:
+        """In one write: the live line goes, the lines come, the live line is back."""
+        skipped = self._skipped
+        if skipped and self._lines is not None:
+            lines = [self._lines.skipped(skipped), *lines]
+        text = "\n".join(lines) + "\n" if lines else ""
+        if self._drawn_at is not None:
+            text = _ERASE + text
+            self._drawn_at = None
+        if self._status is not None:
+            text += _DRAW.format(self._status.line(now, self._room() - 2))
+            self._drawn_at = now
+        if not text:
+            return
+        written = self._outlet.write(text, patience)
+        self._skipped = 0 if written else skipped + len(lines) - (skipped > 0)
+
+
+def make_screen(
+    stream: TextIO | None,
+    *,
+    quiet: bool = False,
+    verbose: bool = False,
+    agent_output: bool = True,
+    color: bool | None = None,
+    emoji: bool | None = None,
+    live: bool = True,
+    width: int | None = None,
+    timestamps: bool = False,
+    clock: Callable[[], float] = time.time,
+    env: Mapping[str, str] = os.environ,
+) -> Screen:
+    """The screen for `stream` (stderr, as a rule). None leaves a choice to what the stream and `env` can do.
+
+    `quiet` shows the outcome alone; `agent_output` False hides what the agent says and does; `live` False does without
+    the live line on a terminal too; `clock` gives the epoch seconds for timestamps and for the live line.
+    """
+    is_terminal = stream is not None and stream.isatty()
+    live = live and is_terminal and is_smart(env) and not quiet
+    style = choose(stream, env, is_terminal, color, emoji)
+    lines = None if quiet else Lines(style, verbose=verbose, agent_output=agent_output, announces=not live)
+    columns = None
+    if width is not None or is_terminal:
+        columns = _columns_of(stream, width)
+    return Screen(Outlet(stream), style, lines, live=live, columns=columns, timestamps=timestamps, clock=clock)
+
+
+def _columns_of(stream: TextIO | None, width: int | None) -> Callable[[], int]:
+    def columns() -> int:
+        """Asked anew each time, for terminals are resized."""
+        try:
+            return width or os.get_terminal_size(stream.fileno() if stream else -1).columns or _WIDTH
+        except OSError:
+            return _WIDTH
+
+    return columns

@@ -1,0 +1,116 @@
+"""Does the work pass? Runs the commands that verify it, all of them, each in its own process group."""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from msgspec import Struct
+
+from ralph.core import events
+from ralph.core.model import Check, FailAction
+from ralph.core.prompts import ERROR_LIMIT
+from ralph.world.process import run_command
+from ralph.world.program import Command
+from ralph.world.site import Site
+
+SLUG_LENGTH = 50
+
+
+class Guard(Struct, frozen=True):
+    """One command, as it was when the run started: what the agent does to the settings changes nothing."""
+
+    command: str
+    hint: str = ""
+    action: FailAction = "APPEND"
+
+
+class Checks:
+    def __init__(self, site: Site, guards: Sequence[Guard], timeout: float | None = None, truncate: int = 5000) -> None:
+        self._site, self._guards = site, tuple(guards)
+        self._timeout, self._truncate = timeout or None, truncate
+        self._slugs = slugs([guard.command for guard in guards])
+
+    def run(self, number: int) -> tuple[Check, ...] | None:
+        """The results, or None if a person asked to stop before all were in."""
+        results = []
+        for guard, slug in zip(self._guards, self._slugs, strict=True):
+            if self._site.interrupt.level:
+                return None
+            check = self._one(guard, Path(".ralph", f"guardrail_{number:03d}_{slug}.log"), number)
+            if check is None:
+                return None
+            results.append(check)
+        return tuple(results)
+
+    def _one(self, guard: Guard, log: Path, number: int) -> Check | None:
+        site = self._site
+        site.tell(events.CheckStarted(guard.command))
+        shell = ("cmd", "/c") if sys.platform == "win32" else ("sh", "-c")
+        command = Command((*shell, guard.command), str(site.root), site.marked(number))
+        with site.log(site.root / log) as file:
+            output = run_command(
+                site.keeper,
+                command,
+                head=self._truncate,
+                tail=ERROR_LIMIT,
+                limits=site.limits(self._timeout),
+                interrupt=site.interrupt,
+                log=file,
+                redact=site.redact,
+                tick=site.tick,
+                keep_children=site.keep_children,
+            )
+        if file.trouble:
+            site.tell(events.Notice(file.trouble))
+        ended = output.exit
+        if ended.ended_by == "interrupt":
+            return None
+        check = Check(
+            guard.command,
+            passed=ended.code == 0 and not ended.ended_by,
+            exit_code=ended.code,
+            head=output.head,
+            tail=output.tail,
+            cut=output.cut,
+            hint=guard.hint,
+            action=guard.action,
+            log=str(log),
+            duration=ended.duration,
+            timeout=self._timeout if ended.ended_by == "turn-timeout" else None,
+        )
+        site.tell(_finished(check))
+        return check
+
+
+def _finished(check: Check) -> events.CheckFinished:
+    shown = "" if check.passed else check.tail
+    return events.CheckFinished(
+        check.name,
+        check.passed,
+        check.exit_code,
+        check.duration,
+        check.log,
+        shown,
+        "" if check.passed else check.action,
+        check.timeout,
+    )
+
+
+def slugs(commands: Sequence[str]) -> list[str]:
+    """A name for each command's log: letters and digits, short, and no two alike."""
+    taken: dict[str, int] = {}
+    names = []
+    for command in commands:
+        name = "".join(char if char.isascii() and char.isalnum() else "_" for char in command)
+        name = _squeezed(name).strip("_")[:SLUG_LENGTH].strip("_") or "check"
+        count = taken.get(name, 0)
+        taken[name] = count + 1
+        names.append(f"{name}_{count}" if count else name)
+    return names
+
+
+def _squeezed(name: str) -> str:
+    """Without runs of underscores: `./mvnw clean install -T 2C` is `mvnw_clean_install_T_2C`."""
+    while "__" in name:
+        name = name.replace("__", "_")
+    return name

@@ -1,0 +1,70 @@
+"""What is done once an iteration has happened? Its progress is written down and, where it is green, it is committed."""
+
+import os
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from ralph.core import events
+from ralph.core.model import Iteration, Run
+from ralph.core.progress import progress
+from ralph.loop import Agent
+from ralph.world.history import History
+from ralph.world.site import Site
+
+Followup = Callable[[Run, Iteration], None]
+
+MESSAGE_PROMPT = "Provide a short imperative commit message for the changes. Output only the message, no explanation."
+
+
+class ScmPlan(Protocol):
+    """Which program, and which of its tasks, run after green checks."""
+
+    @property
+    def command(self) -> str: ...
+
+    @property
+    def tasks(self) -> tuple[str, ...]: ...
+
+
+def followups(scm: ScmPlan | None, agent: Agent, site: Site, history: History) -> Sequence[Followup]:
+    """Progress first: it must be there even if the rest fails."""
+    made: list[Followup] = [_progress_file(site)]
+    if scm is not None and scm.tasks:
+        made.append(_commit(scm, agent, site))
+    made.append(history.keep)
+    return made
+
+
+def _progress_file(site: Site) -> Followup:
+    path = site.root / ".ralph" / "progress.md"
+
+    def write(run: Run, iteration: Iteration) -> None:
+        fresh = path.with_suffix(".tmp")
+        fresh.write_bytes(site.redact(progress(run).encode("utf-8", "replace")))
+        os.replace(fresh, path)
+
+    path.unlink(missing_ok=True)
+    return write
+
+
+def _commit(scm: ScmPlan, agent: Agent, site: Site) -> Followup:
+    """Asks the agent for a message, then runs the tasks. A failure is told, and ends nothing."""
+
+    def commit(run: Run, iteration: Iteration) -> None:
+        from ralph.core.commit import commit_message
+        from ralph.world.scm import run_tasks
+
+        if not iteration.is_green or iteration.turn.failure or site.interrupt.level:
+            return
+        message: str | None = ""
+        if "commit" in scm.tasks:
+            turn = agent.take_turn(MESSAGE_PROMPT, run, purpose="message")
+            message = commit_message(turn.text)
+            if not message:
+                why = turn.failure.reason if turn.failure else "the agent gave no commit message"
+                site.tell(events.ScmFinished(iteration.number, "commit", False, why))
+                return
+        for done in run_tasks(scm.command, scm.tasks, message or "", site.root):
+            site.tell(events.ScmFinished(iteration.number, done.task, done.ok, done.detail))
+
+    return commit

@@ -1,0 +1,96 @@
+"""Has somebody asked ralph to stop? Signals become a level: 1 finish what you do, 2 end it now, 3 kill it."""
+
+import os
+import select
+import signal
+import time
+from collections.abc import Callable
+from types import FrameType
+
+ANNOUNCEMENT = "Received signal, shutting down..."
+_LONGEST_NAP = 30.0
+
+
+def _announce() -> None:
+    os.write(2, ANNOUNCEMENT.encode() + b"\n")
+
+
+class Interrupt:
+    """While entered, SIGINT and SIGTERM raise the level by one and SIGHUP raises it to 2.
+
+    `announce` is called on the first signal, from inside the handler: it must do no more than write to a descriptor.
+    Outside the main thread, where no signal arrives, the level stays 0.
+    """
+
+    def __init__(self, announce: Callable[[], None] = _announce) -> None:
+        self.level = 0
+        self.reason = ""
+        self._announce = announce
+        self._before: dict[int, object] = {}
+        self._wakeup_before = -1
+        self._reader, self._writer = os.pipe()
+        os.set_blocking(self._reader, False)
+        os.set_blocking(self._writer, False)
+
+    def __enter__(self) -> "Interrupt":
+        try:
+            self._wakeup_before = signal.set_wakeup_fd(self._writer, warn_on_full_buffer=False)
+        except ValueError:
+            return self
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            # `nohup ralph …` means what it says.
+            if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
+                self._before[number] = signal.signal(number, self._receive)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._before:
+            for number, before in self._before.items():
+                signal.signal(number, before if before is not None else signal.SIG_DFL)  # type: ignore[arg-type]
+            self._before.clear()
+            signal.set_wakeup_fd(self._wakeup_before)
+        os.close(self._reader)
+        os.close(self._writer)
+
+    def _receive(self, number: int, frame: FrameType | None) -> None:
+        first = self.level == 0
+        self.level = min(3, max(self.level + 1, 2 if number == signal.SIGHUP else 1))
+        self.reason = signal.Signals(number).name
+        if first:
+            self._announce()
+
+    def raise_to(self, level: int, reason: str) -> None:
+        """Asks for the same without a signal."""
+        if level > self.level:
+            self.level, self.reason = level, reason
+            os.write(self._writer, b"\0")
+
+    def fileno(self) -> int:
+        """Readable when the level may have changed since `acknowledge`."""
+        return self._reader
+
+    def acknowledge(self) -> None:
+        try:
+            while os.read(self._reader, 512):
+                pass
+        except BlockingIOError:
+            pass
+
+    def wait(self, seconds: float, tick: Callable[[float], None] | None = None) -> bool:
+        """Sleeps until so much time has passed, the machine's own sleep included; True at once when interrupted.
+
+        `tick` is told the seconds that remain, once a second.
+        """
+        wall, steady = time.time() + seconds, time.monotonic() + seconds
+        ready = select.poll()
+        ready.register(self._reader, select.POLLIN)
+        while not self.level:
+            # A clock set back must not make the wait longer.
+            remaining = min(wall - time.time(), steady - time.monotonic())
+            if remaining <= 0:
+                return False
+            if tick is not None:
+                tick(remaining)
+            ready.poll(min(remaining, _LONGEST_NAP if tick is None else 1.0) * 1000)
+            self.acknowledge()
+        return True

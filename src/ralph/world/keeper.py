@@ -1,0 +1,138 @@
+"""Who stands between ralph and everything it starts? One small process per run, which outlives ralph for as long as it
+takes to end what ralph began."""
+
+import os
+import signal
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import NoReturn
+
+from msgspec import Struct
+
+from ralph.errors import UserError
+from ralph.world.channel import Channel, Message
+
+
+class Exited(Struct, frozen=True):
+    """The process that was asked for has ended. `alone`: nothing that it started is left."""
+
+    code: int
+    alone: bool
+
+
+class Ended(Struct, frozen=True):
+    """What `end` asked for is done. `ended`: how many processes were left besides the agent's own;
+    `survivors`: those that even SIGKILL did not end, or that belong to somebody else."""
+
+    ended: int
+    survivors: tuple[int, ...]
+
+
+Report = Exited | Ended
+
+
+class KeeperLost(Exception):
+    """The keeper itself was killed."""
+
+
+class Keeper:
+    """Starts one process at a time, and ends whatever comes of it. Nothing below it outlives it."""
+
+    def __init__(self) -> None:
+        self._fork()
+
+    @classmethod
+    def start(cls) -> "Keeper":
+        """Fork early: the more has been imported, the more a fork costs and its copy holds."""
+        return cls()
+
+    def __enter__(self) -> "Keeper":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def fileno(self) -> int:
+        """Readable when there is something to `hear`."""
+        return self._channel.fileno()
+
+    def spawn(self, program: str, argv: Sequence[str], cwd: str, env: Mapping[str, str], fds: Sequence[int]) -> int:
+        """Starts a process in its own session with `fds` as its stdin, stdout and stderr. Gives its pid."""
+        self._ask(("spawn", program, list(argv), cwd, dict(env)), fds)
+        kind, value, *path = self._answer()
+        if kind == "failed":
+            raise OSError(value, os.strerror(value), *path)
+        return int(value)
+
+    def end(self, grace: float) -> None:
+        """TERM to all that lives below the keeper, KILL after `grace`. `hear` tells when nothing is left."""
+        self._ask(("end", grace))
+
+    def release(self) -> None:
+        """Lets what is left live on, beyond the run."""
+        self._ask(("release",))
+        self._answer()
+        self._collect()
+
+    def hear(self) -> Report:
+        kind, *values = self._answer()
+        return Exited(*values) if kind == "exited" else Ended(*values)
+
+    def close(self) -> None:
+        """Returns when nothing is left below the keeper, and it is gone itself."""
+        if self._channel.fileno() < 0:
+            return
+        with suppress(OSError):  # it was killed before
+            self._channel.finish()
+        self._channel.close()
+        self._collect()
+
+    def revive(self) -> None:
+        """Puts a new keeper in the place of one that was killed."""
+        self._channel.close()
+        self._collect()
+        self._fork()
+
+    def _fork(self) -> None:
+        self._channel, theirs = Channel.pair()
+        # A ^C typed at this moment must not hit the copy before it has learned to ignore it.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
+        try:
+            self._child = os.fork()
+            if self._child == 0:
+                _serve(theirs)
+        except OSError as error:
+            raise UserError(f"cannot start a process: {error.strerror}") from error
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        theirs.close()
+
+    def _collect(self) -> None:
+        if self._child:
+            os.waitpid(self._child, 0)
+            self._child = 0
+
+    def _ask(self, request: Message, fds: Sequence[int] = ()) -> None:
+        try:
+            self._channel.send(request, fds)
+        except OSError as error:
+            raise KeeperLost from error
+
+    def _answer(self) -> Message:
+        try:
+            received = self._channel.receive()
+        except OSError as error:
+            raise KeeperLost from error
+        if received is None:
+            raise KeeperLost
+        return received[0]
+
+
+def _serve(channel: Channel) -> NoReturn:
+    """The keeper's own life. It must never come back into the stack of ralph's."""
+    try:
+        from ralph.world.reaper import Reaper
+
+        Reaper(channel).serve()
+    finally:
+        os._exit(0)

@@ -1,0 +1,227 @@
+"""Did the agent touch what it must not touch? Protected files are kept aside when a run starts, compared after each turn,
+and put back. What was put in their place is moved into the run's folder: nothing is lost. Works without git."""
+
+import os
+import stat
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Literal
+
+from msgspec import Struct
+
+from ralph.errors import UserError
+from ralph.world.glob import matches, parse_glob
+from ralph.world.index import is_run_data, shown
+from ralph.world.walk import CACHES, files_below
+
+# A file changed so shortly before it was looked at may change once more without a trace in its times.
+JUST_NOW_NS = 100_000_000
+
+Stamp = tuple[int, int, int, int, int]
+
+
+class Kept(Struct, frozen=True):
+    """A protected file or link as it was at the start. `digest` names its content."""
+
+    path: bytes
+    mode: int
+    digest: str
+
+
+class Touched(Struct, frozen=True):
+    path: str
+    how: Literal["changed", "deleted", "new"]
+
+
+class Guard:
+    """Keeps watch over the files that match `globs`. `store` is a private folder; one that was filled earlier in the
+    same run (before it was resumed) still counts."""
+
+    def __init__(self, root: Path, globs: Sequence[str], store: Path) -> None:
+        self._root = os.fsencode(os.path.realpath(root))
+        self._globs = [parse_glob(text) for text in globs]
+        self._store = store
+        self._stamps: dict[bytes, Stamp] = {}
+        self._kept = self._recall() or self._keep()
+
+    @property
+    def unmatched(self) -> tuple[str, ...]:
+        """The patterns that protect nothing yet: perhaps mistyped."""
+        paths = [os.fsdecode(path) for path in self._kept]
+        wanted = [glob for glob in self._globs if not glob.is_exception]
+        return tuple(glob.text for glob in wanted if not any(map(glob.pattern.fullmatch, paths)))
+
+    def touched(self) -> tuple[Touched, ...]:
+        """The protected files that are not as they were."""
+        return tuple(Touched(shown(path), how) for path, how in self._differences())
+
+    def restore(self) -> tuple[Touched, ...]:
+        """Puts everything back, and says what it had to put back."""
+        differences = list(self._differences())
+        aside = self._fresh_folder() if differences else b""
+        for path, how in differences:
+            try:
+                self._clear(path, aside)
+                if how != "new":
+                    self._put_back(self._kept[path])
+            except OSError as error:
+                raise UserError(
+                    f"cannot restore the protected file {shown(path)}: {error.strerror}", "restore it by hand"
+                ) from None
+        self._drop_compiled()
+        return tuple(Touched(shown(path), how) for path, how in differences)
+
+    def _differences(self) -> Iterator[tuple[bytes, Literal["changed", "deleted", "new"]]]:
+        found = dict(self._found())
+        for path in sorted({*found, *self._kept}):
+            kept, seen = self._kept.get(path), found.get(path)
+            if kept is None:
+                yield path, "new"
+            elif seen is None:
+                yield path, "changed" if os.path.lexists(self._place(path)) else "deleted"
+            elif not self._is_same(kept, seen):
+                yield path, "changed"
+
+    def _found(self) -> Iterator[tuple[bytes, os.stat_result]]:
+        """Every file that the patterns match now. Folders behind links are not entered."""
+        for start in sorted({os.fsencode(glob.start) for glob in self._globs if not glob.is_exception}):
+            for path, seen in self._below(start):
+                is_file = stat.S_ISREG(seen.st_mode) or stat.S_ISLNK(seen.st_mode)
+                if is_file and not is_run_data(path) and matches(self._globs, os.fsdecode(path)):
+                    yield path, seen
+
+    def _below(self, start: bytes) -> Iterator[tuple[bytes, os.stat_result]]:
+        top = self._place(start)
+        if os.path.realpath(os.path.dirname(top)) != os.path.dirname(top) and start:
+            return
+        try:
+            seen = os.lstat(top)
+        except OSError:
+            return
+        if not stat.S_ISDIR(seen.st_mode):
+            yield start, seen
+            return
+        for path, below in files_below(top):
+            yield os.path.join(start, path), below
+
+    def _is_same(self, kept: Kept, seen: os.stat_result) -> bool:
+        if self._stamps.get(kept.path) == _stamp(seen):
+            return True
+        if kept.mode != seen.st_mode or kept.digest != self._digest(kept.path, seen):
+            return False
+        self._trust(kept.path, seen)
+        return True
+
+    def _trust(self, path: bytes, seen: os.stat_result) -> None:
+        """Its times tell from now on whether a file was changed. The time of the last change of state cannot be forged."""
+        if time.time_ns() - seen.st_ctime_ns > JUST_NOW_NS:
+            self._stamps[path] = _stamp(seen)
+
+    def _digest(self, path: bytes, seen: os.stat_result) -> str:
+        import hashlib
+
+        place = self._place(path)
+        try:
+            if stat.S_ISLNK(seen.st_mode):
+                return hashlib.sha256(os.readlink(place)).hexdigest()
+            with open(place, "rb") as file:
+                return hashlib.file_digest(file, "sha256").hexdigest()
+        except OSError:
+            return "unreadable"
+
+    def _keep(self) -> dict[bytes, Kept]:
+        from msgspec import json
+
+        folder = self._store / "files"
+        try:
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            kept = {path: self._copy(path, seen, folder) for path, seen in self._found()}
+            waiting = self._store / "protected.json.new"
+            waiting.write_bytes(json.encode(list(kept.values())))
+            waiting.replace(self._store / "protected.json")
+        except OSError as error:
+            raise UserError(
+                f"cannot keep a copy of the protected file {error.filename!r}: {error.strerror}",
+                "make it readable, or leave it out with --protect '!PATTERN'",
+            ) from None
+        return kept
+
+    def _recall(self) -> dict[bytes, Kept] | None:
+        from msgspec import DecodeError, json
+
+        try:
+            kept = json.decode((self._store / "protected.json").read_bytes(), type=list[Kept])
+        except FileNotFoundError:
+            return None
+        except (OSError, DecodeError) as error:
+            raise UserError(f"the list of protected files in {self._store} cannot be read: {error}") from None
+        return {one.path: one for one in kept}
+
+    def _copy(self, path: bytes, seen: os.stat_result, folder: Path) -> Kept:
+        import shutil
+
+        digest = self._digest(path, seen)
+        copy = folder / digest
+        if stat.S_ISLNK(seen.st_mode):
+            copy.write_bytes(os.readlink(self._place(path)))
+        else:
+            shutil.copyfile(self._place(path), copy)
+        self._trust(path, seen)
+        return Kept(path, seen.st_mode, digest)
+
+    def _put_back(self, kept: Kept) -> None:
+        import hashlib
+        import shutil
+
+        copy = self._store / "files" / kept.digest
+        with open(copy, "rb") as file:
+            if hashlib.file_digest(file, "sha256").hexdigest() != kept.digest:
+                raise UserError(f"the saved copy of {shown(kept.path)} was changed", "restore the file by hand")
+        place = self._place(kept.path)
+        os.makedirs(os.path.dirname(place), exist_ok=True)
+        if stat.S_ISLNK(kept.mode):
+            os.symlink(copy.read_bytes(), place)
+            return
+        # A new time of change, so that nothing built from the agent's version passes for up to date.
+        shutil.copyfile(copy, place)
+        os.chmod(place, stat.S_IMODE(kept.mode))
+
+    def _clear(self, path: bytes, aside: bytes) -> None:
+        """Moves aside whatever is at this place, or is no folder on the way to it."""
+        import shutil
+
+        parts = path.split(b"/")
+        for depth in range(1, len(parts) + 1):
+            place = self._place(b"/".join(parts[:depth]))
+            is_folder = os.path.isdir(place) and not os.path.islink(place)
+            if os.path.lexists(place) and not (is_folder and depth < len(parts)):
+                target = os.path.join(aside, *parts[:depth])
+                os.makedirs(os.path.dirname(target), exist_ok=True)
+                shutil.move(place, target)
+                return
+
+    def _drop_compiled(self) -> None:
+        """Python may run a compiled copy instead of the file: one that the agent forged must not count."""
+        modules = {path.removesuffix(b".py") for path in self._kept if path.endswith(b".py")}
+        for folder in {os.path.dirname(module) for module in modules}:
+            cache = os.path.join(self._place(folder), b"__pycache__")
+            with suppress(OSError):
+                for name in os.listdir(cache):
+                    if os.path.join(folder, name.partition(b".")[0]) in modules:
+                        os.unlink(os.path.join(cache, name))
+
+    def _fresh_folder(self) -> bytes:
+        number = 1
+        while (folder := self._store / "aside" / f"{number:03d}").exists():
+            number += 1
+        folder.mkdir(parents=True, mode=0o700)
+        return os.fsencode(folder)
+
+    def _place(self, path: bytes) -> bytes:
+        return os.path.join(self._root, path).rstrip(b"/") or b"/"
+
+
+def _stamp(seen: os.stat_result) -> Stamp:
+    return seen.st_mode, seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns, seen.st_ino

@@ -1,0 +1,127 @@
+"""How does finished work reach version control? Each task of the settings is one command: words, never a shell line."""
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from msgspec import Struct
+
+from ralph.core.text import clean, one_line, tail
+from ralph.errors import UserError
+from ralph.world.git import Env, environment
+
+# All files of the repository, but none of ralph's own unless the user has committed it.
+NEW_FILES = ("add", "--all", "--ignore-errors", "--", ":(top)", ":(top,exclude,glob)**/.ralph/**")
+COMMIT = ("commit", "-am")
+# These know no `-a`; their own words for "all, with new files".
+OTHER_COMMITS = {"hg": ("commit", "--addremove", "-m"), "jj": ("commit", "-m"), "sl": ("commit", "--addremove", "-m")}
+PATIENCE = 1800.0
+
+
+class Result(Struct, frozen=True):
+    """How a task went. `detail` is what there is to know about it, in a few lines."""
+
+    task: str
+    ok: bool
+    detail: str = ""
+
+
+class Ended(Struct, frozen=True):
+    code: int
+    output: str
+
+
+def run_tasks(command: str, tasks: Sequence[str], message: str, folder: Path) -> Iterator[Result]:
+    """Runs the tasks in order. One that fails ends the row: a push after a failed commit would push something else."""
+    for task in tasks:
+        result = run_task(command, task, message, folder)
+        yield result
+        if not result.ok:
+            return
+
+
+def run_task(command: str, task: str, message: str, folder: Path) -> Result:
+    """One task: `commit` with the message, anything else (`push`, `push origin main`) as it stands."""
+    program = words_of(command)
+    name = Path(program[0]).stem.lower()
+    if task.strip() == "commit" and name == "git":
+        return commit_with_git(program, message, folder)
+    if task.strip() == "commit":
+        words = (*OTHER_COMMITS.get(name, COMMIT), message)
+    else:
+        words = words_of(task)
+    ended = _run((*program, *words), folder)
+    return Result(task, ended.code == 0, _summary(ended))
+
+
+def commit_with_git(
+    program: tuple[str, ...], message: str, folder: Path, flags: tuple[str, ...] = (), env: Env = None
+) -> Result:
+    """Commits everything, new files included. That there is nothing to commit is no failure."""
+    added = _run((*program, *NEW_FILES), folder, env)
+    words = (*COMMIT, message.replace("\0", ""), "--cleanup=whitespace", *flags)
+    ended = _run((*program, *words), folder, env)
+    if ended.code == 0:
+        left_out = f"\nnot everything could be added: {_summary(added)}" if added.code else ""
+        return Result("commit", True, _summary(ended) + left_out)
+    if _has_nothing_staged(program, folder, env):
+        return Result("commit", True, "nothing to commit")
+    return Result("commit", False, _summary(ended) or _summary(added))
+
+
+def _has_nothing_staged(program: tuple[str, ...], folder: Path, env: Env) -> bool:
+    status = _run((*program, "status", "--porcelain", "--untracked-files=no"), folder, env)
+    return status.code == 0 and not status.output.strip()
+
+
+def words_of(line: str) -> tuple[str, ...]:
+    """A command line of the settings, split as a shell would."""
+    import shlex
+
+    try:
+        words = tuple(shlex.split(line))
+    except ValueError as error:
+        raise UserError(f"scm: cannot read {line!r}: {error}", "check its quotes") from None
+    if not words:
+        raise UserError("scm: a command or task is empty", 'give a command such as "git" and tasks such as "commit"')
+    return words
+
+
+def _run(words: tuple[str, ...], folder: Path, env: Env = None) -> Ended:
+    """Runs a command that has no terminal to ask on. Its output goes through a file: a hook may print without end, and
+    a server that it starts may hold a pipe open for ever."""
+    import signal
+    import subprocess
+    import tempfile
+
+    with tempfile.TemporaryFile() as output:
+        try:
+            process = subprocess.Popen(
+                words,
+                cwd=folder,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env=environment() | dict(env or {}),
+                start_new_session=True,
+            )
+        except OSError as error:
+            return Ended(127, f"cannot run {words[0]}: {error.strerror}")
+        try:
+            code = process.wait(PATIENCE)
+        except BaseException as trouble:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            if isinstance(trouble, subprocess.TimeoutExpired):
+                return Ended(124, f"{words[0]} did not end within {PATIENCE:.0f} seconds")
+            raise
+        size = output.seek(0, os.SEEK_END)
+        output.seek(max(0, size - 8000))
+        return Ended(code, clean(output.read().decode("utf-8", "replace")))
+
+
+def _summary(ended: Ended) -> str:
+    """The one line of a success; the end of what a failure printed."""
+    if ended.code == 0:
+        return one_line(ended.output.strip().partition("\n")[0])
+    return tail(ended.output.strip(), 2000, "…") or f"exit code {ended.code}"

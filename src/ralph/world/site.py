@@ -1,0 +1,51 @@
+"""Where and with what is the work done? What every turn and every check of a run shares."""
+
+import os
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from msgspec import Struct
+
+from ralph.core import events
+from ralph.world.folder import RunFolder
+from ralph.world.interrupt import Interrupt
+from ralph.world.keeper import Keeper
+from ralph.world.logfile import LogFile
+from ralph.world.watch import Limits
+
+
+class Site(Struct):
+    """`root` is the workspace, or the worktree that stands in for it. `before` are the seconds that the run had
+    already taken when it was resumed."""
+
+    root: Path
+    folder: RunFolder
+    keeper: Keeper
+    interrupt: Interrupt
+    tell: events.Tell
+    env: Mapping[str, str]
+    redact: Callable[[bytes], bytes]
+    tick: Callable[[], None] | None = None
+    max_time: float | None = None
+    max_log: int = 32 << 20
+    grace: float = 30.0
+    keep_children: bool = False
+    began: float = 0.0
+    before: float = 0.0
+
+    def elapsed(self) -> float:
+        """Seconds of the run so far, by a clock that nobody can set."""
+        return self.before + time.monotonic() - self.began
+
+    def limits(self, turn: float | None = None, idle: float | None = None) -> Limits:
+        """The time that one process gets, and what the run has left."""
+        left = None if self.max_time is None else max(0.0, self.max_time - self.elapsed())
+        return Limits(turn or None, idle or None, left, self.grace)
+
+    def log(self, path: Path) -> LogFile:
+        return LogFile(os.fspath(path), self.max_log or 1 << 62, self.redact)
+
+    def marked(self, number: int) -> dict[str, str]:
+        """The environment of everything that the run starts."""
+        return {**self.env, "RALPH_RUN_ID": self.folder.id, "RALPH_ITERATION": str(number)}

@@ -1,0 +1,62 @@
+"""What is worth keeping of a stream of any length? Its ends, in memory of fixed size."""
+
+from collections.abc import Callable
+
+
+class Tail:
+    """The last `limit` bytes of all that was added; `seen` counts everything."""
+
+    def __init__(self, limit: int) -> None:
+        self.seen = 0
+        self._limit = limit
+        self._ring = bytearray()
+        self._at = 0
+
+    def add(self, data: bytes) -> None:
+        self.seen += len(data)
+        limit, ring = self._limit, self._ring
+        if len(data) >= limit:
+            ring[:] = data[len(data) - limit :]
+            self._at = 0
+            return
+        room = limit - len(ring)
+        if room:
+            ring += data[:room]
+            data = data[room:]
+        end = self._at + len(data)
+        if end <= limit:
+            ring[self._at : end] = data
+        else:
+            split = limit - self._at
+            ring[self._at :] = data[:split]
+            ring[: end - limit] = data[split:]
+        self._at = end % limit
+
+    @property
+    def is_cut(self) -> bool:
+        return self.seen > self._limit
+
+    def __bytes__(self) -> bytes:
+        ring = memoryview(self._ring)
+        return b"".join((ring[self._at :], ring[: self._at]))
+
+
+class Ends:
+    """The first `head` and the last `tail` characters of what passes for UTF-8."""
+
+    def __init__(self, head: int, tail: int) -> None:
+        self._head, self._tail = head, tail
+        self._first = bytearray()
+        self._last = Tail(4 * tail + 3)  # a character takes four bytes at most
+
+    def add(self, data: bytes) -> None:
+        if len(self._first) <= 4 * self._head:
+            self._first += data
+        self._last.add(data)
+
+    def texts(self, redact: Callable[[bytes], bytes]) -> tuple[str, str, bool]:
+        """The head, the tail, and whether the head is not all there was."""
+        first = redact(bytes(self._first)).decode(errors="replace")
+        last = redact(bytes(self._last)).decode(errors="replace")
+        is_cut = self._last.seen > len(self._first) or len(first) > self._head
+        return first[: self._head], last[max(0, len(last) - self._tail) :], is_cut

@@ -1,0 +1,175 @@
+"""How does an agent take a turn? As a child process that reads its prompt, and whose stream becomes events."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from ralph.core import events
+from ralph.core.limits import available
+from ralph.core.model import Exit, Failure, Run, Turn, Usage
+from ralph.world.process import run_process
+from ralph.world.program import CannotStart, Command
+from ralph.world.site import Site
+
+if TYPE_CHECKING:
+    from ralph.agents.protocol import AgentModule, Invocation, Request
+
+ANSWER_SHOWN = 1 << 16
+
+
+class Choice(Struct, frozen=True):
+    """An agent that may take turns. `hidden`: variables of the environment that are none of its business."""
+
+    name: str
+    module: "AgentModule"
+    command: tuple[str, ...]
+    flags: tuple[str, ...] = ()
+    hidden: frozenset[str] = frozenset()
+    understands: frozenset[str] | None = None
+
+
+class Manner(Struct, frozen=True):
+    """How turns are taken, whoever takes them."""
+
+    model: str = ""
+    yolo: bool = False
+    stream: bool = True
+    continues: bool = False
+    max_turns: int | None = None
+    timeout: float | None = None
+    idle_timeout: float | None = None
+
+
+class CliAgent:
+    """One of the choices takes each turn: the first, unless it has run into a limit and another may go on."""
+
+    def __init__(self, choices: Sequence[Choice], manner: Manner, site: Site) -> None:
+        self._choices = {choice.name: choice for choice in choices}
+        self._manner, self._site = manner, site
+
+    def take_turn(self, prompt: str, run: Run, purpose: str = "work") -> Turn:
+        names = tuple(self._choices)
+        choice = self._choices[available(run, names) or names[0]]
+        folder = self._site.folder.turn(run.number, purpose)
+        turn = _Turn(choice, self._manner, self._site, folder, run, purpose).take(prompt)
+        (folder / "output.md").write_bytes(self._site.redact(turn.text.encode("utf-8", "replace")))
+        return replace(turn, agent=choice.name)
+
+
+class _Turn:
+    """One invocation, from the prompt to the answer."""
+
+    def __init__(self, choice: Choice, manner: Manner, site: Site, folder: Path, run: Run, purpose: str) -> None:
+        self._choice, self._manner, self._site = choice, manner, site
+        self._folder, self._run, self._purpose = folder, run, purpose
+
+    def take(self, prompt: str) -> Turn:
+        from ralph.agents.protocol import Request
+
+        path, data = self._folder / "prompt.md", prompt.encode("utf-8", "surrogateescape")
+        path.write_bytes(data)
+        request = Request(
+            prompt,
+            str(path),
+            self._choice.command,
+            self._choice.flags,
+            self._manner.model,
+            self._manner.yolo,
+            self._manner.stream and self._purpose != "message",
+            self._run.session if self._manner.continues else None,
+            self._manner.max_turns,
+            os.geteuid() == 0 if hasattr(os, "geteuid") else False,
+            self._choice.understands,
+            str(self._folder),
+            self._usage_before(),
+        )
+        try:
+            return self._invoke(request, data)
+        except CannotStart as error:
+            failure = Failure("fatal", error.advice)
+            return Turn("", exit_code=None, failure=failure)
+        finally:
+            # The agent gets the prompt to the letter; what stays on disk holds no keys.
+            kept = self._site.redact(data)
+            if kept != data:
+                path.write_bytes(kept)
+
+    def _invoke(self, request: "Request", prompt: bytes) -> Turn:
+        site, module = self._site, self._choice.module
+        invocation = module.invocation(request)
+        parser = module.parser(request)
+
+        def on_line(line: bytes) -> None:
+            for event in parser.feed(line):
+                site.tell(event)
+
+        def on_start(pid: int) -> None:
+            site.tell(events.AgentStarted(self._choice.name, tuple(map(_short, invocation.argv)), pid, self._purpose))
+
+        with site.log(self._folder / "stdout.log") as out, site.log(self._folder / "stderr.log") as err:
+            ended = run_process(
+                site.keeper,
+                Command(
+                    tuple(invocation.argv),
+                    str(site.root),
+                    self._environment(invocation),
+                    prompt if invocation.stdin == "prompt" else b"",
+                ),
+                on_line=on_line,
+                on_start=on_start,
+                limits=site.limits(self._manner.timeout, self._manner.idle_timeout),
+                interrupt=site.interrupt,
+                stdout_log=out,
+                stderr_log=err,
+                redact=site.redact,
+                tick=site.tick,
+                keep_children=site.keep_children,
+            )
+        for log in (out, err):
+            if log.trouble:
+                site.tell(events.Notice(log.trouble))
+        turn = _with_times(parser.turn(ended), ended, invocation)
+        site.tell(_finished(turn, ended, parser.skipped, parser.tool_errors))
+        return turn
+
+    def _usage_before(self) -> Usage:
+        """What the continued session has used already: some agents report their figures over all of it."""
+        total = Usage()
+        if self._manner.continues and self._run.session:
+            for turn in (*(i.turn for i in self._run.iterations), *self._run.retries):
+                if turn.session == self._run.session:
+                    total = total.plus(turn.usage)
+        return total
+
+    def _environment(self, invocation: "Invocation") -> dict[str, str]:
+        kept = {k: v for k, v in self._site.marked(self._run.number).items() if k not in self._choice.hidden}
+        return {**kept, "RALPH_PROMPT_FILE": str(self._folder / "prompt.md"), **invocation.env}
+
+
+def _with_times(turn: Turn, ended: Exit, invocation: "Invocation") -> Turn:
+    if invocation.answer_file and os.path.exists(invocation.answer_file):
+        with open(invocation.answer_file, encoding="utf-8", errors="replace") as file:
+            turn = replace(turn, text=file.read(1 << 20))
+    return replace(turn, ended_at=ended.at, duration=ended.duration, ended_by=ended.ended_by, exit_code=ended.code)
+
+
+def _finished(turn: Turn, ended: Exit, skipped: int, tool_errors: int) -> events.AgentFinished:
+    return events.AgentFinished(
+        ended.code,
+        ended.duration,
+        turn.tool_calls,
+        tool_errors,
+        turn.failure.kind if turn.failure else "",
+        turn.failure.reason if turn.failure else "",
+        ended.ended_by,
+        skipped,
+        ended.leftovers,
+    )
+
+
+def _short(word: str) -> str:
+    return word if len(word) <= 500 else word[:500] + "…"

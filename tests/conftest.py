@@ -1,0 +1,134 @@
+"""What every test may use: the real command in a clean environment, a workspace, and agents that follow a script."""
+
+import json
+import os
+import stat
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+class Result:
+    """What one call of the real command did."""
+
+    def __init__(self, process: "subprocess.CompletedProcess[str]") -> None:
+        self.code, self.out, self.err = process.returncode, process.stdout, process.stderr
+
+    @property
+    def events(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.out.splitlines()]
+
+    def kinds(self) -> list[str]:
+        return [event["type"] for event in self.events]
+
+    def one(self, kind: str) -> dict[str, Any]:
+        (event,) = [event for event in self.events if event["type"] == kind]
+        return dict(event["data"])
+
+    def all(self, kind: str) -> list[dict[str, Any]]:
+        return [event["data"] for event in self.events if event["type"] == kind]
+
+    @property
+    def last_line(self) -> str:
+        return self.err.rstrip("\n").rsplit("\n", 1)[-1]
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    """A home of its own, and nothing of the developer's."""
+    home = tmp_path / "home"
+    (home / "bin").mkdir(parents=True)
+    return {
+        "HOME": str(home),
+        "PATH": f"{home}/bin:{os.path.dirname(sys.executable)}:/usr/local/bin:/usr/bin:/bin",
+        "LANG": "C.UTF-8",
+        "GIT_CONFIG_GLOBAL": str(home / ".gitconfig"),
+        "GIT_CONFIG_NOSYSTEM": "1",
+        "GIT_AUTHOR_NAME": "Test",
+        "GIT_AUTHOR_EMAIL": "test@localhost",
+        "GIT_COMMITTER_NAME": "Test",
+        "GIT_COMMITTER_EMAIL": "test@localhost",
+    }
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Path:
+    folder = tmp_path / "workspace"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def git(environment: dict[str, str], workspace: Path) -> Callable[..., str]:
+    def run(*words: str, cwd: Path | None = None) -> str:
+        command = ["git", *words]
+        return subprocess.run(command, cwd=cwd or workspace, env=environment, check=True, capture_output=True, text=True).stdout
+
+    return run
+
+
+@pytest.fixture
+def repository(workspace: Path, git: Callable[..., str]) -> Path:
+    """The workspace as a git repository with one commit."""
+    git("init", "-q", "-b", "main")
+    (workspace / "README").write_text("hello\n")
+    git("add", "-A")
+    git("commit", "-qm", "first")
+    return workspace
+
+
+@pytest.fixture
+def ralph(environment: dict[str, str], workspace: Path) -> Callable[..., Result]:
+    """The real command, in the workspace."""
+
+    def run(*words: str, cwd: Path | None = None, stdin: str | None = None, timeout: float = 30, **env: str) -> Result:
+        return Result(
+            subprocess.run(
+                [sys.executable, "-m", "ralph", *words],
+                cwd=cwd or workspace,
+                env={**environment, **env},
+                input=stdin,
+                stdin=subprocess.DEVNULL if stdin is None else None,
+                capture_output=True,
+                text=True,
+                timeout=timeout,
+            )
+        )
+
+    return run
+
+
+@pytest.fixture
+def agent(environment: dict[str, str]) -> Callable[..., str]:
+    """Makes an executable on PATH from a shell script; `$N` is the number of the call, `$PROMPT` what it was asked."""
+
+    def make(script: str, name: str = "fake-agent") -> str:
+        home = Path(environment["HOME"])
+        path = home / "bin" / name
+        calls = home / f"{name}.calls"
+        path.write_text(
+            "#!/bin/sh\n"
+            f'N=$(($(cat "{calls}" 2>/dev/null || echo 0) + 1)); echo $N > "{calls}"\n'
+            f'PROMPT=$(cat); printf "%s" "$PROMPT" > "{home}/{name}.prompt.$N"\n'
+            f'printf "%s\\n" "$@" > "{home}/{name}.argv.$N"\n{script}\n'
+        )
+        path.chmod(path.stat().st_mode | stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH)
+        return str(path)
+
+    return make
+
+
+@pytest.fixture
+def prompts(environment: dict[str, str]) -> Callable[..., list[str]]:
+    """What the fake agent was asked, call by call."""
+
+    def read(name: str = "fake-agent") -> list[str]:
+        home = Path(environment["HOME"])
+        files = sorted(home.glob(f"{name}.prompt.*"), key=lambda path: int(path.suffix[1:]))
+        return [file.read_text() for file in files]
+
+    return read

@@ -1,4 +1,4 @@
-"""Does a path match what the user wrote? Patterns as in `.gitignore`: `*`, `?`, `[a-z]`, `**`, and `!` for exceptions."""
+"""Does a path match what the user wrote? Patterns as in `.gitignore`: `*`, `?`, `[a-z]`, `**`, `!` for exceptions."""
 
 from collections.abc import Sequence
 from re import Pattern

@@ -1,5 +1,5 @@
-"""Did the agent touch what it must not touch? Protected files are kept aside when a run starts, compared after each turn,
-and put back. What was put in their place is moved into the run's folder: nothing is lost. Works without git."""
+"""Did the agent touch what it must not touch? Protected files are copied when a run starts, compared after each turn, and
+put back. What was put in their place is moved into the run's folder: nothing is lost. Works without git."""
 
 import os
 import stat
@@ -7,14 +7,13 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Literal
 
 from msgspec import Struct
 
 from ralph.errors import UserError
 from ralph.world.glob import matches, parse_glob
 from ralph.world.index import is_run_data, shown
-from ralph.world.walk import CACHES, files_below
+from ralph.world.walk import files_below
 
 # A file changed so shortly before it was looked at may change once more without a trace in its times.
 JUST_NOW_NS = 100_000_000
@@ -30,21 +29,17 @@ class Kept(Struct, frozen=True):
     digest: str
 
 
-class Touched(Struct, frozen=True):
-    path: str
-    how: Literal["changed", "deleted", "new"]
-
-
-class Guard:
-    """Keeps watch over the files that match `globs`. `store` is a private folder; one that was filled earlier in the
-    same run (before it was resumed) still counts."""
+class Protected:
+    """The files that match `globs`. `store` is a private folder; what it kept when the run began counts, however often
+    the run is resumed."""
 
     def __init__(self, root: Path, globs: Sequence[str], store: Path) -> None:
         self._root = os.fsencode(os.path.realpath(root))
         self._globs = [parse_glob(text) for text in globs]
         self._store = store
         self._stamps: dict[bytes, Stamp] = {}
-        self._kept = self._recall() or self._keep()
+        kept = self._recall()
+        self._kept = self._keep() if kept is None else kept
 
     @property
     def unmatched(self) -> tuple[str, ...]:
@@ -53,36 +48,30 @@ class Guard:
         wanted = [glob for glob in self._globs if not glob.is_exception]
         return tuple(glob.text for glob in wanted if not any(map(glob.pattern.fullmatch, paths)))
 
-    def touched(self) -> tuple[Touched, ...]:
-        """The protected files that are not as they were."""
-        return tuple(Touched(shown(path), how) for path, how in self._differences())
+    def touched(self) -> tuple[str, ...]:
+        """The protected files that were changed or deleted, and new ones that would be protected."""
+        return tuple(shown(path) for path in self._differences())
 
-    def restore(self) -> tuple[Touched, ...]:
-        """Puts everything back, and says what it had to put back."""
-        differences = list(self._differences())
+    def restore(self) -> tuple[str, ...]:
+        """Puts back what was touched, and names it."""
+        differences = self._differences()
         aside = self._fresh_folder() if differences else b""
-        for path, how in differences:
+        for path in differences:
             try:
                 self._clear(path, aside)
-                if how != "new":
+                if path in self._kept:
                     self._put_back(self._kept[path])
             except OSError as error:
                 raise UserError(
                     f"cannot restore the protected file {shown(path)}: {error.strerror}", "restore it by hand"
                 ) from None
         self._drop_compiled()
-        return tuple(Touched(shown(path), how) for path, how in differences)
+        return tuple(map(shown, differences))
 
-    def _differences(self) -> Iterator[tuple[bytes, Literal["changed", "deleted", "new"]]]:
+    def _differences(self) -> list[bytes]:
         found = dict(self._found())
-        for path in sorted({*found, *self._kept}):
-            kept, seen = self._kept.get(path), found.get(path)
-            if kept is None:
-                yield path, "new"
-            elif seen is None:
-                yield path, "changed" if os.path.lexists(self._place(path)) else "deleted"
-            elif not self._is_same(kept, seen):
-                yield path, "changed"
+        same = {path for path, seen in found.items() if path in self._kept and self._is_same(self._kept[path], seen)}
+        return sorted({*found, *self._kept} - same)
 
     def _found(self) -> Iterator[tuple[bytes, os.stat_result]]:
         """Every file that the patterns match now. Folders behind links are not entered."""
@@ -115,7 +104,7 @@ class Guard:
         return True
 
     def _trust(self, path: bytes, seen: os.stat_result) -> None:
-        """Its times tell from now on whether a file was changed. The time of the last change of state cannot be forged."""
+        """From now on its times tell whether the file was changed: the one of its last change of state is not forged."""
         if time.time_ns() - seen.st_ctime_ns > JUST_NOW_NS:
             self._stamps[path] = _stamp(seen)
 
@@ -199,7 +188,7 @@ class Guard:
             if os.path.lexists(place) and not (is_folder and depth < len(parts)):
                 target = os.path.join(aside, *parts[:depth])
                 os.makedirs(os.path.dirname(target), exist_ok=True)
-                shutil.move(place, target)
+                shutil.move(os.fsdecode(place), os.fsdecode(target))
                 return
 
     def _drop_compiled(self) -> None:

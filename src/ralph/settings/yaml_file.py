@@ -21,7 +21,7 @@ MOST_ITERATIONS = 100
 NAMES: dict[str, tuple[Path, Callable[[Any], Said]]] = {
     "max_iterations": (("maximumIterations",), lambda count: {"maximumIterations": count}),
     "completion_tag": (("until", 0), lambda tag: {"until": None if tag is None else [_tag(tag)]}),
-    "agent": (("agent", "command"), lambda name: {"agent": {"command": None if name == DEFAULT_AGENT else name}}),
+    "agent": (("agent", "command"), lambda name: {} if name == DEFAULT_AGENT else {"agent": {"command": name}}),
     "model": (("agent", "model"), lambda name: {"agent": {"model": name}}),
     "spec_file": (("spec",), lambda path: {"spec": path}),
     "use_worktree": (("worktree",), lambda flag: {"worktree": flag}),

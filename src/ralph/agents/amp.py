@@ -2,6 +2,7 @@
 
 from ralph.agents import keys, wire
 from ralph.agents.blocks import BlockReader, error_in
+from ralph.agents.options import extra, model
 from ralph.agents.protocol import Invocation, Parser, Request
 from ralph.agents.reader import Trouble
 from ralph.agents.wire import Table
@@ -13,6 +14,8 @@ KEYS = keys(NAME)
 RESUMES = True
 HELP = ("--help",)
 
+_ALLOW = "--dangerously-allow-all"
+
 
 def invocation(request: Request) -> Invocation:
     argv = [*request.command]
@@ -21,10 +24,9 @@ def invocation(request: Request) -> Invocation:
     if request.stream:
         argv.append("--stream-json")
     # Without this it stops at the first command that is on no list of harmless ones: there is no mode in between.
-    argv.append("--dangerously-allow-all")
-    if request.model:
-        argv += ["--mode", request.model]  # its modes choose the model
-    return Invocation((*argv, *request.flags, "-x"))
+    argv.append(_ALLOW)
+    argv += model(request, "--mode", "-m")  # its modes choose the model
+    return Invocation((*argv, *extra(request, _ALLOW, "--stream-json", "-x"), "-x"))
 
 
 def parser(request: Request) -> Parser:

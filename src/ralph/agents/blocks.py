@@ -1,48 +1,51 @@
 """How is a stream of content blocks read? The dialect of Claude Code, which others speak with their own accent."""
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
-from msgspec import Raw, Struct
+from msgspec import Struct, to_builtins
 from msgspec.json import Decoder
 
 from ralph.agents import wire
+from ralph.agents.pricing import priced
 from ralph.agents.protocol import Request
 from ralph.agents.reader import Handler, Reader, Trouble
+from ralph.agents.tools import Arguments, todo_item
 from ralph.agents.wire import TABLE, Table, read
-from ralph.core.events import AgentEvent, AgentProgress, AgentUnknown, TodoItem, TodoUpdated
+from ralph.core.events import AgentEvent, AgentProgress, AgentText, AgentUnknown, TodoItem, TodoUpdated
 from ralph.core.model import Exit, Turn, Usage
 
 Number = int | float | None
 
 
-class Tokens(Struct):
-    input_tokens: Number = None
-    output_tokens: Number = None
-    cache_read_input_tokens: Number = None
-    cache_creation_input_tokens: Number = None
+class Tokens(Struct, gc=False):
+    input_tokens: Number = 0
+    output_tokens: Number = 0
+    cache_read_input_tokens: Number = 0
+    cache_creation_input_tokens: Number = 0
 
 
-class Block(Struct):
+class Block(Struct, gc=False):
     """A piece of a message: text, thinking, tool_use or tool_result."""
 
     type: str = ""
     text: str | None = None
     id: str | None = None
     name: str | None = None
-    input: Raw = Raw()
+    input: Arguments | str | list[Any] | None = None
     tool_use_id: str | None = None
     content: "str | list[Block] | None" = None
     is_error: bool | None = None
 
 
-class Message(Struct):
+class Message(Struct, gc=False):
     id: str | None = None
     model: str | None = None
     content: str | list[Block] | None = None
     usage: Tokens | None = None
 
 
-class Line(Struct):
+class Line(Struct, gc=False):
     """What is asked of every line; the rest is skipped unread. `parent_tool_use_id`: a sub-agent speaks."""
 
     type: str = ""
@@ -52,11 +55,13 @@ class Line(Struct):
     is_api_error_message: bool | None = None
 
 
-_decode = Decoder(Line).decode
+_LINES = Decoder(Line)
+_decode = _LINES.decode
 _QUIET = frozenset(
     {"hook_started", "hook_response", "hook_progress", "task_started", "task_updated", "task_progress"}
     | {"task_notification", "thinking_tokens", "ui_invalidate", "files_persisted"}
 )
+_TASK_TOOLS = ("TaskCreate", "TaskUpdate")
 _MOST_TASKS = 200
 
 
@@ -68,8 +73,8 @@ class BlockReader(Reader):
     def __init__(self, request: Request) -> None:
         super().__init__(request)
         self.resets_at: float | None = None
-        self._message = ""
-        self._seen = [0, 0, 0, 0]  # tokens of the replies so far, for a turn that is cut off before its result
+        self._message: str | None = None
+        self._seen = Tokens()  # of all replies so far, for a turn that is cut off before its result
         self._tasks: dict[str, TodoItem] = {}
 
     def handlers(self) -> Mapping[str, Handler]:
@@ -79,7 +84,7 @@ class BlockReader(Reader):
         try:
             said = _decode(line)
         except (ValueError, RecursionError):
-            repaired = read(line, Decoder(Line))
+            repaired = read(line, _LINES) if line.startswith(b"{") else None
             if repaired is None:
                 return super().feed(line)
             said = repaired
@@ -95,11 +100,8 @@ class BlockReader(Reader):
         return self.unread(line) if kind in ("assistant", "user") else super().unknown(kind, line)
 
     def turn(self, ended: Exit) -> Turn:
-        if self.usage == Usage() and any(self._seen):
-            from ralph.agents.pricing import priced
-
-            fresh, output, cached, written = self._seen
-            self.usage = priced(Usage(fresh, output, cached, written), self.model)
+        if self.usage == Usage():
+            self.usage = priced(tokens_in(to_builtins(self._seen)), self.model)
         return super().turn(ended)
 
     def usage_in(self, result: Table) -> Usage:
@@ -119,42 +121,45 @@ class BlockReader(Reader):
         message = said.message
         if not isinstance(message, Message):
             return ()
-        if message.usage is not None and (not message.id or message.id != self._message):
-            self._count(message)
+        if message.usage is not None:
+            self._count(message.id, message.usage)
         content = message.content
         if isinstance(content, str):
             content = [Block("text", content)]
+        if not content:
+            return ()
         own = said.parent_tool_use_id is None
         notice = said.is_api_error_message or message.model == "<synthetic>"
+        if len(content) == 1:
+            return self._block(content[0], own, notice)
         events: list[AgentEvent] = []
-        texts = 0
-        for block in content or ():
-            if block.type == "text" and block.text and own:
-                if notice or self.is_notice(block.text):
-                    events.append(AgentProgress(block.text))
-                else:
-                    before = self._said if texts else ""
-                    events += self.says(block.text)
-                    if before:
-                        self._said = f"{before}\n{block.text}"
-                    texts += 1
-            elif block.type == "tool_use":
-                events += self.starts(block.id or "", block.name or "", read(bytes(block.input), TABLE))
+        texts: list[str] = []
+        for block in content:
+            events += self._block(block, own, notice)
+            if isinstance(events[-1] if events else None, AgentText):
+                texts.append(block.text or "")
+        if len(texts) > 1:
+            self._said = "\n".join(texts)
         return events
 
-    def _count(self, message: Message) -> None:
-        self._message = message.id or ""
-        used = message.usage
-        if used is not None:
-            numbers = (
-                used.input_tokens,
-                used.output_tokens,
-                used.cache_read_input_tokens,
-                used.cache_creation_input_tokens,
-            )
-            for index, number in enumerate(numbers):
-                if number and 0 < number < 1 << 40:
-                    self._seen[index] += int(number)
+    def _block(self, block: Block, own: bool, notice: bool | None) -> Iterable[AgentEvent]:
+        if block.type == "tool_use":
+            return self.starts(block.id or "", block.name or "", block.input)
+        if block.type != "text" or not own or not block.text:
+            return ()
+        if notice or self.is_notice(block.text):
+            return (AgentProgress(block.text),)
+        return self.says(block.text)
+
+    def _count(self, name: str | None, used: Tokens) -> None:
+        """Every line of a reply repeats the usage of the reply as it began."""
+        if name is None or name != self._message:
+            self._message, seen = name, self._seen
+            seen.input_tokens = (seen.input_tokens or 0) + (used.input_tokens or 0)
+            seen.output_tokens = (seen.output_tokens or 0) + (used.output_tokens or 0)
+            seen.cache_read_input_tokens = (seen.cache_read_input_tokens or 0) + (used.cache_read_input_tokens or 0)
+            written = (seen.cache_creation_input_tokens or 0) + (used.cache_creation_input_tokens or 0)
+            seen.cache_creation_input_tokens = written
 
     def _user(self, said: Line, line: bytes) -> Iterable[AgentEvent]:
         self._understood = True
@@ -164,9 +169,10 @@ class BlockReader(Reader):
         events: list[AgentEvent] = []
         for block in message.content:
             if block.type == "tool_result":
-                tool = self._open.get(block.tool_use_id or "", "")
-                events += self.ends(block.tool_use_id or "", not block.is_error, _flat(block.content))
-                if tool in ("TaskCreate", "TaskUpdate") and not block.is_error:
+                call, content = block.tool_use_id or "", block.content
+                tool = self._open.get(call)
+                events += self.ends(call, not block.is_error, content if isinstance(content, str) else _flat(content))
+                if tool in _TASK_TOOLS and not block.is_error:
                     events += self._task(line)
         return events
 
@@ -179,8 +185,6 @@ class BlockReader(Reader):
         told = {"content": wire.text(task, "subject") or old.text, "status": wire.text(change, "to")}
         if not name or (name not in self._tasks and len(self._tasks) >= _MOST_TASKS):
             return ()
-        from ralph.agents.tools import todo_item
-
         self._tasks[name] = todo_item(told)
         if told["status"] == "deleted":
             del self._tasks[name]
@@ -247,7 +251,5 @@ def error_in(result: Table) -> str:
     return wire.text(result, "error") or wire.text(wire.table(result, "error"), "message")
 
 
-def _flat(content: str | list[Block] | None) -> str:
-    if isinstance(content, list):
-        return "\n".join(block.text or f"[{block.type}]" for block in content)
-    return content or ""
+def _flat(content: list[Block] | None) -> str:
+    return "\n".join(block.text or f"[{block.type}]" for block in content or ())

@@ -2,6 +2,7 @@
 
 from ralph.agents import keys, wire
 from ralph.agents.blocks import BlockReader, error_in, tokens_in
+from ralph.agents.options import given, model
 from ralph.agents.protocol import Invocation, Parser, Request
 from ralph.agents.reader import Trouble
 from ralph.agents.wire import Table
@@ -24,18 +25,15 @@ _UNFINISHED = {
 def invocation(request: Request) -> Invocation:
     output = ("stream-json", "--verbose") if request.stream else ("text",)
     argv = [*request.command, "-p", "--output-format", *output]
-    if request.model:
-        argv += ["--model", request.model]
+    argv += model(request, "--model")
     if request.max_turns:
         argv += ["--max-turns", str(request.max_turns)]
     if request.session:
         argv += ["--resume", request.session]
-    if request.yolo:
-        argv.append(_BYPASS)
-    elif not {_BYPASS, "--permission-mode"} & set(request.flags):
-        # Edits in the workspace go through, other commands only where the user's settings allow them; with the
-        # default mode it could not even write a file.
-        argv += ["--permission-mode", "acceptEdits"]
+    if not given(request, _BYPASS, "--permission-mode"):
+        # Without yolo edits in the workspace go through, and other commands where the user's settings allow them; in
+        # its default mode it could not even write a file.
+        argv += [_BYPASS] if request.yolo else ["--permission-mode", "acceptEdits"]
     argv += request.flags
     # As root it refuses to bypass permissions unless it is told that it runs in a sandbox.
     env = {"IS_SANDBOX": "1"} if request.root and _BYPASS in argv else {}

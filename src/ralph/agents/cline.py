@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ralph.agents import keys, wire
+from ralph.agents.options import extra, model
 from ralph.agents.pricing import priced
 from ralph.agents.protocol import Invocation, Parser, Request
 from ralph.agents.reader import Handler, Reader, Trouble
@@ -24,10 +25,8 @@ _LEAD = "This is the task:"
 def invocation(request: Request) -> Invocation:
     """As a stream in text mode too: its plain text is full of tool output. It approves its own tools in every mode;
     the other mode refuses them all."""
-    argv = [*request.command, "--json"]
-    if request.model:
-        argv += ["-m", request.model]
-    return Invocation((*argv, *request.flags, _LEAD))
+    argv = [*request.command, "--json", *model(request, "-m", "--model")]
+    return Invocation((*argv, *extra(request, "--json"), _LEAD))
 
 
 def parser(request: Request) -> Parser:

@@ -5,10 +5,11 @@ from collections.abc import Iterable, Mapping
 from msgspec.structs import replace
 
 from ralph.agents import keys, wire
+from ralph.agents.options import extra, given, knows, model
 from ralph.agents.pricing import priced
 from ralph.agents.protocol import Invocation, Parser, Request
 from ralph.agents.reader import Handler, Reader, Trouble
-from ralph.agents.tools import todo_items
+from ralph.agents.tools import arguments, todo_items
 from ralph.agents.wire import Table
 from ralph.core.events import AgentEvent, AgentProgress, AgentUnknown, TodoUpdated
 from ralph.core.model import Exit, Turn, Usage
@@ -20,6 +21,7 @@ RESUMES = True
 HELP = ("exec", "--help")
 
 _BYPASS = "--dangerously-bypass-approvals-and-sandbox"
+_NO_REPO = "--skip-git-repo-check"
 _TOOLS = {
     "command_execution": "shell",
     "file_change": "edit",
@@ -32,17 +34,15 @@ _TOOLS = {
 def invocation(request: Request) -> Invocation:
     """All options stand before `resume`, which itself takes hardly any."""
     argv = [*request.command, "exec", *_permissions(request)]
-    if request.understands is None or "--skip-git-repo-check" in request.understands:
-        argv.append("--skip-git-repo-check")
+    if knows(request, _NO_REPO):
+        argv.append(_NO_REPO)
     answer_file = ""
     if request.stream:
         argv.append("--json")
     elif request.scratch:
         answer_file = _answer_file(request)
         argv += ["-o", answer_file]
-    if request.model:
-        argv += ["-m", request.model]
-    argv += request.flags
+    argv += [*model(request, "-m", "--model"), *extra(request, "exec", "e", "--json", _NO_REPO)]
     if request.session:
         argv += ["resume", request.session]
     return Invocation((*argv, "-"), answer_file=answer_file)
@@ -53,13 +53,12 @@ def _answer_file(request: Request) -> str:
 
 
 def _permissions(request: Request) -> list[str]:
+    if given(request, _BYPASS, "--sandbox", "-s", "--full-auto", "--approve-for-me"):
+        return []
     if request.yolo:
         return [_BYPASS]
-    if {_BYPASS, "--sandbox", "-s", "--full-auto", "--approve-for-me"} & set(request.flags):
-        return []
     # It edits and runs what it likes inside the workspace, and its sandbox holds the rest back.
-    older = request.understands is not None and "--sandbox" not in request.understands
-    return ["--full-auto"] if older else ["--sandbox", "workspace-write"]
+    return ["--sandbox", "workspace-write"] if knows(request, "--sandbox") else ["--full-auto"]
 
 
 def parser(request: Request) -> Parser:
@@ -122,7 +121,7 @@ class _Codex(Reader):
         return events + self.ends(call, ok, wire.text(item, "aggregated_output") or error)
 
     def _todo(self, item: Table) -> Iterable[AgentEvent]:
-        items = todo_items(wire.text(item, "type"), item)
+        items = todo_items(arguments(item)) if item.get("type") == "todo_list" else None
         return () if items is None else (TodoUpdated(items),)
 
     def _notice(self, table: Table) -> Iterable[AgentEvent]:

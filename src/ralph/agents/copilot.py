@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 
 from ralph.agents import keys, wire
+from ralph.agents.options import knows, model
 from ralph.agents.pricing import priced
 from ralph.agents.protocol import Invocation, Parser, Request
 from ralph.agents.reader import Handler, Reader, Trouble
@@ -24,11 +25,10 @@ def invocation(request: Request) -> Invocation:
     argv += ["--output-format", "json"] if request.stream else ["-s"]
     # Any tool runs in both modes, for there is no one to ask; short of yolo, paths and addresses stay restricted.
     argv.append("--allow-all" if request.yolo else "--allow-all-tools")
-    if request.model:
-        argv += ["--model", request.model]
+    argv += model(request, "--model")
     if request.session:
         argv.append(f"--resume={request.session}")
-    if request.scratch and (request.understands is None or _USAGE_FILE in request.understands):
+    if request.scratch and knows(request, _USAGE_FILE):
         argv += [_USAGE_FILE, _usage_file(request)]  # there are no tokens in the stream
     return Invocation((*argv, *request.flags))
 

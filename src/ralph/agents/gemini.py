@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 
 from ralph.agents import keys, wire
+from ralph.agents.options import given, model
 from ralph.agents.plain import Clipping
 from ralph.agents.pricing import priced
 from ralph.agents.protocol import Invocation, Parser, Request
@@ -27,14 +28,13 @@ _REFUSED, _LOOPING = "Agent execution blocked", "Loop detected"
 
 def invocation(request: Request) -> Invocation:
     """As a stream in text mode too: its plain text runs all that it said in a turn together."""
-    argv = [*request.command, "-o", "stream-json"]
-    if request.yolo:
-        argv.append("-y")
-    elif not {"-y", "--yolo", "--approval-mode"} & set(request.flags):
-        # Edits go through, commands are not offered at all: the next mode up allows everything.
-        argv += ["--approval-mode", "auto_edit"]
-    if request.model:
-        argv += ["-m", request.model]
+    argv = [*request.command]
+    if not given(request, "-o", "--output-format"):
+        argv += ["-o", "stream-json"]
+    if not given(request, "-y", "--yolo", "--approval-mode"):
+        # Without yolo edits go through and commands are not offered at all: the next mode up allows everything.
+        argv += ["-y"] if request.yolo else ["--approval-mode", "auto_edit"]
+    argv += model(request, "-m", "--model")
     if request.session:
         argv += ["--resume", request.session]
     # The user chose the folder by running ralph in it. Older versions do not know the option for this.

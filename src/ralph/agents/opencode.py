@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 
 from ralph.agents import keys, wire
+from ralph.agents.options import extra, given, knows, model
 from ralph.agents.plain import Clipping
 from ralph.agents.protocol import Invocation, Parser, Request
 from ralph.agents.reader import Handler, Reader, Trouble
@@ -21,13 +22,12 @@ def invocation(request: Request) -> Invocation:
     """As a stream in text mode too: its plain text runs all that it said in a turn together."""
     argv = [*request.command, "run", "--format", "json"]
     # Edits and commands in the workspace are allowed anyway; what it would ask about is refused and ends the run.
-    if request.yolo and (request.understands is None or "--auto" in request.understands):
+    if request.yolo and not given(request, "--auto") and knows(request, "--auto"):
         argv.append("--auto")
-    if request.model:
-        argv += ["-m", request.model]
+    argv += model(request, "-m", "--model")
     if request.session:
         argv += ["--session", request.session]
-    return Invocation((*argv, *request.flags))
+    return Invocation((*argv, *extra(request, "run")))
 
 
 def parser(request: Request) -> Parser:

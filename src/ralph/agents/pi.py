@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 
 from ralph.agents import keys, wire
+from ralph.agents.options import model
 from ralph.agents.protocol import Invocation, Parser, Request
 from ralph.agents.reader import Handler, Reader, Trouble
 from ralph.agents.wire import Table
@@ -18,8 +19,7 @@ HELP = ("--help",)
 def invocation(request: Request) -> Invocation:
     """It has no permissions to ask for: its tools always run."""
     argv = [*request.command, "-p", "--mode", "json" if request.stream else "text"]
-    if request.model:
-        argv += ["--model", request.model]
+    argv += model(request, "--model")
     if request.session:
         argv += ["--session", request.session]
     return Invocation((*argv, *request.flags))

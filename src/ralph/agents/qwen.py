@@ -4,6 +4,7 @@ from msgspec.structs import replace
 
 from ralph.agents import keys, wire
 from ralph.agents.blocks import BlockReader, error_in, tokens_in
+from ralph.agents.options import given, model
 from ralph.agents.pricing import priced
 from ralph.agents.protocol import Invocation, Parser, Request
 from ralph.agents.reader import Trouble
@@ -21,14 +22,13 @@ _LIMITS = {53: "it used all the turns it was allowed", 55: "it used up a budget 
 
 
 def invocation(request: Request) -> Invocation:
-    argv = [*request.command, "-o", "stream-json" if request.stream else "text"]
-    if request.yolo:
-        argv.append("-y")
-    elif not {"-y", "--yolo", "--approval-mode"} & set(request.flags):
-        # Edits go through, commands do not: the next mode up allows everything.
-        argv += ["--approval-mode", "auto-edit"]
-    if request.model:
-        argv += ["-m", request.model]
+    argv = [*request.command]
+    if not given(request, "-o", "--output-format"):
+        argv += ["-o", "stream-json" if request.stream else "text"]
+    if not given(request, "-y", "--yolo", "--approval-mode"):
+        # Without yolo edits go through and commands do not: the next mode up allows everything.
+        argv += ["-y"] if request.yolo else ["--approval-mode", "auto-edit"]
+    argv += model(request, "-m", "--model")
     if request.max_turns:
         argv += ["--max-session-turns", str(request.max_turns)]
     if request.session:

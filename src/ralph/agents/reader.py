@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from ralph.agents.plain import Plain
 from ralph.agents.protocol import Request
-from ralph.agents.tools import beginning, summary, todo_items
+from ralph.agents.tools import TODO_TOOLS, arguments, beginning, summary, todo_items
 from ralph.agents.wire import HEAD, TABLE, Table, read
 from ralph.core.events import AgentEvent, AgentResult, AgentText, AgentUnknown, TodoUpdated, ToolFinished, ToolStarted
 from ralph.core.model import Exit, Failure, FailureKind, Turn, Usage
@@ -95,22 +95,21 @@ class Reader:
         """What was said last does not count: a reply that was cut off, or one that a hook refused."""
         self._said = ""
 
-    def starts(self, call: str, tool: str, arguments: Any) -> list[AgentEvent]:
+    def starts(self, call: str, tool: str, given: Any) -> list[AgentEvent]:
         self.tool_calls += 1
         self._working = True
         if len(self._open) >= _OPEN_CALLS:
             del self._open[next(iter(self._open))]
         self._open[call] = tool
-        events: list[AgentEvent] = [ToolStarted(call, tool, summary(arguments))]
-        items = todo_items(tool, arguments)
-        if items is not None:
+        told = arguments(given)
+        events: list[AgentEvent] = [ToolStarted(call, tool, summary(told))]
+        if tool in TODO_TOOLS and (items := todo_items(told)) is not None:
             events.append(TodoUpdated(items))
         return events
 
     def ends(self, call: str, ok: bool, output: str, tool: str = "") -> list[AgentEvent]:
         self.tool_errors += not ok
-        beginning_, lines, chars = beginning(output)
-        return [ToolFinished(call, self._open.pop(call, tool), ok, beginning_, lines, chars)]
+        return [ToolFinished(call, self._open.pop(call, tool), ok, *beginning(output))]
 
     def pays(self, usage: Usage) -> Iterable[AgentEvent]:
         """The usage of the whole turn so far."""

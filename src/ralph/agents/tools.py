@@ -2,42 +2,76 @@
 
 from typing import Any
 
+from msgspec import Struct, convert
+
 from ralph.agents.wire import Table, rows, text
 from ralph.core.events import TodoItem
 from ralph.core.text import head, one_line
 
 OUTPUT = 2000
-TODO_TOOLS = {"todowrite", "writetodos", "updateplan", "todolist"}
+TODO_TOOLS = frozenset({"TodoWrite", "todowrite", "todo_write", "write_todos", "update_plan", "todo_list"})
 
-# What a person wants to read of the arguments, the most telling first.
-_TELLING = (
-    *("command", "cmd", "commands", "file_path", "filePath", "path", "absolute_path", "notebook_path", "files"),
-    *("pattern", "query", "url", "subject", "description", "prompt", "skill", "name", "taskId"),
-)
 _STATES = {"in_progress": "active", "active": "active", "completed": "done", "done": "done", "cancelled": "done"}
 
 
-def summary(arguments: Any) -> str:
+class Arguments(Struct, gc=False):
+    """What a person wants to read of a tool's arguments, the most telling first; then what a to-do list is called."""
+
+    command: Any = None
+    file_path: Any = None
+    path: Any = None
+    pattern: Any = None
+    cmd: Any = None
+    commands: Any = None
+    filePath: Any = None
+    absolute_path: Any = None
+    notebook_path: Any = None
+    files: Any = None
+    query: Any = None
+    url: Any = None
+    subject: Any = None
+    description: Any = None
+    prompt: Any = None
+    skill: Any = None
+    name: Any = None
+    taskId: Any = None
+    todos: Any = None
+    plan: Any = None
+    items: Any = None
+
+
+_TELLING = tuple(name for name in Arguments.__struct_fields__ if name not in ("todos", "plan", "items"))
+
+
+def arguments(value: Any) -> Arguments | str:
+    """What can be told of the arguments in `value`, whatever it is."""
+    if isinstance(value, Arguments | str):
+        return value
+    return convert(value, Arguments) if isinstance(value, dict) and all(isinstance(key, str) for key in value) else ""
+
+
+def summary(given: Arguments | str) -> str:
     """The path, the command or the pattern, in one short line."""
-    if isinstance(arguments, str):
-        return one_line(arguments)
-    if not isinstance(arguments, dict):
-        return ""
-    for key in _TELLING:
-        if told := _told(arguments.get(key)):
-            return one_line(told)
+    if isinstance(given, str):
+        return one_line(head(given, 1000))
+    for name in _TELLING:
+        value = getattr(given, name)
+        if value:
+            told = _told(value)
+            if told:
+                return one_line(told)
     return ""
 
 
 def _told(value: Any) -> str:
     if isinstance(value, str):
         return head(value, 1000)
-    if isinstance(value, list):
-        words = [
-            item if isinstance(item, str) else text(item, "path") for item in value[:20] if isinstance(item, str | dict)
-        ]
-        return head("; ".join(word for word in words if word), 1000)
-    return ""
+    if not isinstance(value, list):
+        return ""
+    words = (
+        item if isinstance(item, str) else text(item, "path") for item in value[:20] if isinstance(item, str | dict)
+    )
+    return head("; ".join(word for word in words if word), 1000)
 
 
 def beginning(output: str) -> tuple[str, int, int]:
@@ -46,20 +80,17 @@ def beginning(output: str) -> tuple[str, int, int]:
     return head(output, OUTPUT), lines, len(output)
 
 
-def todo_items(tool: str, arguments: Any) -> tuple[TodoItem, ...] | None:
-    """The list that a to-do tool writes, or None where `tool` is none."""
-    if tool.replace("_", "").lower() not in TODO_TOOLS or not isinstance(arguments, dict):
-        return None
-    for key in ("todos", "plan", "items"):
-        if isinstance(arguments.get(key), list):
-            return tuple(todo_item(row) for row in rows(arguments, key)[:200])
+def todo_items(given: Arguments | str) -> tuple[TodoItem, ...] | None:
+    """The list that a to-do tool was given."""
+    for name in ("todos", "plan", "items"):
+        listed = getattr(given, name, None)
+        if isinstance(listed, list):
+            return tuple(todo_item(row) for row in rows({name: listed[:200]}, name))
     return None
 
 
 def todo_item(row: Table) -> TodoItem:
-    said = next(
-        (value for key in ("content", "description", "step", "text", "subject", "title") if (value := text(row, key))),
-        "",
-    )
+    names = ("content", "description", "step", "text", "subject", "title")
+    said = next((value for name in names if (value := text(row, name))), "")
     state = "completed" if row.get("completed") is True else text(row, "status")
     return TodoItem(one_line(said), _STATES.get(state, "pending"))

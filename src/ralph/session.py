@@ -25,6 +25,7 @@ from ralph.world.lock import workspace_lock
 from ralph.world.site import Site
 
 if TYPE_CHECKING:
+    from ralph.world.turns import Choice
     from ralph.world.worktree import Worktree
 
 
@@ -63,6 +64,8 @@ class Session:
 
     def play(self) -> tuple[Run, Stop]:
         """Runs the loop to its end, and tells of it whatever that end is."""
+        wiring.refuse_what_cannot_end(self.settings)
+        choices = () if self._make_agent else self._choices()
         with ExitStack() as stack:
             interrupt = self._interrupt or stack.enter_context(Interrupt())
             keeper = self._keeper or stack.enter_context(Keeper.start())
@@ -72,7 +75,6 @@ class Session:
             folder.make()
             tell = self._teller(folder, stack)
             site = self._site(folder, keeper, interrupt, tell)
-            choices = () if self._make_agent else wiring.choices(self.settings, self._agent_args, self._env)
             plan = wiring.policy(self.settings, tuple(choice.name for choice in choices), self._one_shot)
             self.worktree = wiring.place(self.settings, site)
             agent = self._make_agent(site.root) if self._make_agent else wiring.cli_agent(choices, self.settings, site)
@@ -84,6 +86,9 @@ class Session:
             for text in self._notices:
                 tell(events.Notice(text, "debug"))
             return self._finish(site, plan, *self._played(parts, run, site))
+
+    def _choices(self) -> "tuple[Choice, ...]":
+        return wiring.choices(self.settings, self._agent_args, self._env, str(self.workspace))
 
     def _site(self, folder: RunFolder, keeper: Keeper, interrupt: Interrupt, tell: events.Tell) -> Site:
         settings = self.settings

@@ -37,7 +37,6 @@ def policy(settings: Settings, agents: tuple[str, ...] = (), one_shot: bool = Fa
     claims = tuple(_claim(text) for text in settings.until)
     if one_shot:
         claims = (Claim("turn"),)
-    _refuse_what_cannot_end(settings, claims)
     gates = gates_of(settings)
     # N promises are N continuations after the first turn; everywhere else N are iterations.
     cap = settings.maximum_iterations + (settings.preset == "promise")
@@ -79,12 +78,13 @@ def _claim(text: str) -> Claim:
     return Claim(kind, words)
 
 
-def _refuse_what_cannot_end(settings: Settings, claims: tuple[Claim, ...]) -> None:
+def refuse_what_cannot_end(settings: Settings) -> None:
+    """Says before anything is made or spent that a run could never be done."""
     if settings.guardrails:
         return
     if settings.preset == "checks":
         raise UserError("no checks given", 'the checks preset needs at least one: --check "CMD"')
-    if any(claim.kind == "checks" for claim in claims):
+    if "checks" in settings.until:
         raise UserError("--until checks needs a check", 'add one: --check "CMD"')
 
 
@@ -116,12 +116,22 @@ def composer(
     return composed
 
 
-def choices(settings: Settings, extra: Sequence[str], env: Mapping[str, str]) -> tuple["Choice", ...]:
-    """The agent of the settings, or the first that is installed, and those to fall back on."""
+def choices(settings: Settings, extra: Sequence[str], env: Mapping[str, str], cwd: str) -> tuple["Choice", ...]:
+    """The agent of the settings, or the first that is installed, and those to fall back on. All of them can be run."""
     command = settings.agent.command or _first_installed(env)
     flags = tuple(word for flag in settings.agent.flags for word in _split(flag))
     first = _choice(command, settings, (*flags, *extra))
-    return (first, *(_choice(other, settings, ()) for other in settings.fallback_agents))
+    chosen = (first, *(_choice(other, settings, ()) for other in settings.fallback_agents))
+    for choice in chosen:
+        _must_be_there(choice, env, cwd)
+    return chosen
+
+
+def _must_be_there(choice: "Choice", env: Mapping[str, str], cwd: str) -> None:
+    from ralph.agents.protocol import Request
+    from ralph.world.program import find_program
+
+    find_program(choice.module.invocation(Request("", "", choice.command, choice.flags)).argv[0], env, cwd)
 
 
 def _choice(command: str, settings: Settings, flags: tuple[str, ...]) -> "Choice":

@@ -13,7 +13,8 @@ from ralph.settings import Loaded
 
 def explain(request: Request, loaded: Loaded) -> int:
     settings, goal = loaded.settings, request.goal()
-    choices = wiring.choices(settings, request.agent_args, os.environ)
+    wiring.refuse_what_cannot_end(settings)
+    choices = wiring.choices(settings, request.agent_args, os.environ, str(request.workspace))
     plan = wiring.policy(settings, tuple(choice.name for choice in choices), request.one_shot)
     prompt = wiring.composer(settings, plan, request.goal, str)(Run("dry-run", goal), ())
     first = choices[0]

@@ -174,7 +174,7 @@ def at_most(
         if seconds is not None and run.seen.elapsed >= seconds:
             yield Stop(Outcome.TIMEOUT, f"{run.seen.elapsed:.0f} of {seconds:g} seconds are over")
         if iterations is not None and len(run.iterations) >= iterations:
-            yield Stop(Outcome.EXHAUSTED, f"{iterations} iterations without an accepted claim")
+            yield Stop(Outcome.EXHAUSTED, f"{iterations} iteration{'' if iterations == 1 else 's'} without an accepted claim")
 
     return rule
 

@@ -99,10 +99,14 @@ def merged(*documents: Said) -> Said:
 
 def _faults_of(layer: Source) -> Iterator[Fault]:
     yield from layer.faults
+    without_nulls = merged(layer.said)
     try:
-        msgspec.convert(merged(layer.said), Settings)
+        msgspec.convert(without_nulls, Settings)
     except msgspec.ValidationError:
         yield from faults(layer.said, Settings)
+    else:
+        if without_nulls != layer.said:  # an unknown key is one even if it says null
+            yield from faults(layer.said, Settings)
 
 
 def _spelled(said: Said) -> Said:

@@ -1,0 +1,115 @@
+"""What holds for any settings document at all."""
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from ralph.core.text import clean
+from ralph.errors import UserError
+from ralph.settings import Settings, load
+from ralph.settings.faults import faults
+from ralph.settings.layers import merged
+
+SCALARS = (
+    st.none() | st.booleans() | st.integers(-5, 200) | st.floats(allow_nan=False, allow_infinity=False) | st.text()
+)
+JSON = st.recursive(SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3))
+
+
+def names_in(struct: Any) -> list[str]:
+    return [field.encode_name for field in msgspec.structs.fields(struct)]
+
+
+WORDS = st.sampled_from(["APPEND", "append", "5m", "32MB", "word:STOP", "checks", "goal", "wait", "git", "x"]) | SCALARS
+KEYS = st.sampled_from([*names_in(Settings), "command", "flags", "argv", "tasks", "prompts", "$schema", "guardrail"])
+VALUES = st.recursive(WORDS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=3))
+LIKELY = st.dictionaries(KEYS, VALUES, max_size=5)
+NO_NULLS = st.recursive(
+    st.integers() | st.text(max_size=3) | st.lists(st.integers(), max_size=2),
+    lambda inner: st.dictionaries(st.sampled_from("abc"), inner, max_size=3),
+)
+DOCUMENTS = st.dictionaries(st.sampled_from("abc"), NO_NULLS | st.none(), max_size=3)
+PLAIN = st.dictionaries(st.sampled_from("abc"), NO_NULLS, max_size=3)
+
+in_a_folder = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+
+
+def loaded_or_refused(folder: Path, data: bytes) -> None:
+    path = folder / ".ralph" / "settings.json"
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(data)
+    try:
+        load(folder, {}, env={})
+    except UserError as error:
+        message = error.message
+    else:
+        return
+    assert "settings.json" in message
+    assert clean(message) == message
+
+
+@in_a_folder
+@given(JSON)
+def test_any_json_is_settings_or_refused(tmp_path: Path, document: Any) -> None:
+    loaded_or_refused(tmp_path, msgspec.json.encode(document))
+
+
+@in_a_folder
+@given(LIKELY)
+def test_anything_like_settings_is_settings_or_refused(tmp_path: Path, document: dict[str, Any]) -> None:
+    loaded_or_refused(tmp_path, msgspec.json.encode(document))
+
+
+@in_a_folder
+@given(st.binary() | st.text().map(str.encode))
+def test_any_bytes_are_settings_or_refused(tmp_path: Path, data: bytes) -> None:
+    loaded_or_refused(tmp_path, data)
+
+
+@in_a_folder
+@given(LIKELY, st.data())
+def test_a_torn_or_doctored_file_is_settings_or_refused(tmp_path: Path, document: Any, data: st.DataObject) -> None:
+    whole = msgspec.json.encode(document)
+    cut = data.draw(st.integers(0, len(whole)))
+    loaded_or_refused(tmp_path, whole[:cut] + data.draw(st.binary(max_size=3)) + whole[cut:])
+    loaded_or_refused(tmp_path, whole[:cut])
+
+
+@given(LIKELY.map(merged))
+def test_a_fault_is_found_exactly_where_msgspec_would_refuse(document: dict[str, Any]) -> None:
+    try:
+        msgspec.convert(document, Settings)
+        accepted = True
+    except msgspec.ValidationError:
+        accepted = False
+    assert accepted == (not list(faults(document, Settings)))
+
+
+@given(PLAIN, DOCUMENTS)
+def test_what_is_merged_in_holds(low: dict[str, Any], high: dict[str, Any]) -> None:
+    result = merged(low, high)
+    for key, value in high.items():
+        if value is None:
+            assert key not in result
+        elif not isinstance(value, dict):
+            assert result[key] == value
+    for key in low.keys() - high.keys():
+        assert result[key] == low[key]
+
+
+@given(PLAIN, DOCUMENTS)
+def test_merging_twice_is_merging_once(low: dict[str, Any], high: dict[str, Any]) -> None:
+    assert merged(merged(low, high), high) == merged(low, high)
+
+
+@given(PLAIN)
+def test_merging_nothing_changes_nothing(document: dict[str, Any]) -> None:
+    assert merged(document) == merged({}, document) == merged(document, {}) == document
+
+
+@given(DOCUMENTS, DOCUMENTS, DOCUMENTS)
+def test_layers_are_laid_one_by_one(first: dict[str, Any], second: dict[str, Any], third: dict[str, Any]) -> None:
+    assert merged(first, second, third) == merged(merged(first, second), third)

@@ -1,0 +1,34 @@
+"""The page about settings is written from the settings."""
+
+import msgspec
+
+from ralph.settings import PRESETS, Settings
+from ralph.settings.reference import settings_reference
+
+
+def test_every_setting_and_every_preset_is_on_the_page() -> None:
+    page = settings_reference()
+    for field in msgspec.structs.fields(Settings):
+        assert f"| `{field.encode_name}` |" in page
+    for name in PRESETS:
+        assert f"`{name}`" in page.partition("## Presets")[2]
+
+
+def test_objects_have_tables_of_their_own() -> None:
+    page = settings_reference()
+    for title in ("agent", "guardrails[]", "scm", "reviews", "reviews.prompts[]", "agents.NAME"):
+        assert f"## `{title}`\n" in page
+
+
+def test_defaults_are_written_as_one_would_write_them() -> None:
+    page = settings_reference()
+    assert "| `grace` | a duration | `30s` |" in page
+    assert "| `maxLog` | a size | `32MB` |" in page
+    assert "| `command` | text that is not blank | (needed) |" in page
+    assert "| `checkTimeout` |  |  | `2m` |  |  |" in page
+
+
+def test_every_table_has_as_many_cells_in_each_row() -> None:
+    for table in settings_reference().split("\n## ")[1:]:
+        rows = [line.replace("\\|", "") for line in table.splitlines() if line.startswith("|")]
+        assert len({row.count("|") for row in rows}) == 1

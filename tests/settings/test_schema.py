@@ -1,0 +1,127 @@
+"""The schemas say what the program does."""
+
+from functools import cache
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ralph.cli.schema import schema_text
+from ralph.core import events
+from ralph.core.model import Iteration, Turn
+from ralph.settings import PRESETS, Settings
+from ralph.settings.layers import merged, settled
+from ralph.settings.schema import events_schema, settings_schema
+
+SEED = {
+    "maximumIterations": 10,
+    "completionResponse": "DONE",
+    "outputTruncateChars": 5000,
+    "streamAgentOutput": True,
+    "includeIterationCountInPrompt": False,
+    "agent": {"command": "claude", "flags": ["--model opus", "--no-auto-compact"]},
+    "guardrails": [
+        {"command": "make lint", "failAction": "APPEND", "hint": "Fix lint errors only. Do not change behavior."},
+        {"command": "make test", "failAction": "APPEND"},
+    ],
+    "scm": {"command": "git", "tasks": ["commit", "push"]},
+}
+
+
+@cache
+def validator(kind: str) -> Any:
+    jsonschema = pytest.importorskip("jsonschema")
+    schema = msgspec.json.decode(schema_text(kind))
+    jsonschema.Draft202012Validator.check_schema(schema)
+    return jsonschema.Draft202012Validator(schema)
+
+
+def test_every_setting_is_in_the_schema_with_a_description() -> None:
+    schema = settings_schema()
+    for name, definition in {"Settings": schema, **schema["$defs"]}.items():
+        assert definition["additionalProperties"] is False, name
+        assert all(field["description"] for field in definition["properties"].values()), name
+    assert list(schema["properties"])[1:] == [field.encode_name for field in msgspec.structs.fields(Settings)]
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {},
+        SEED,
+        {"$schema": "x"},
+        {"agent": None, "scm": None, "reviews": {"prompts": []}, "agent.x": None} | {"agent": {"model": None}},
+        {"checkTimeout": "5m", "maxTime": 60, "maxLog": "32MB", "grace": 0},
+        {"agents": {"mine": {"argv": ["x", "{prompt}"], "prompt": "argument"}}},
+        *PRESETS.values(),
+    ],
+)
+def test_good_settings_pass_the_schema(document: dict[str, Any]) -> None:
+    document.pop("agent.x", None)
+    validator("settings").validate(document)
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {"x": 1},
+        {"maximumIterations": "ten"},
+        {"preset": "gaol"},
+        {"guardrails": [{}]},
+        {"guardrails": [{"command": " "}]},
+        {"until": ["STOP"]},
+        {"until": ["word: "]},
+        {"checkTimeout": -1},
+        {"checkTimeout": "soon"},
+        {"maxTime": 0},
+        {"maxLog": 1.5},
+        {"agent": {"x": 1}},
+        {"agents": {"mine": {"prompt": "fax"}}},
+    ],
+)
+def test_bad_settings_do_not_pass_the_schema(document: dict[str, Any]) -> None:
+    assert not validator("settings").is_valid(document)
+
+
+@given(
+    st.fixed_dictionaries(
+        {}, optional={"stall": st.integers(), "yolo": st.none() | st.booleans(), "maxCost": st.floats()}
+    )
+)
+def test_what_the_schema_lets_pass_is_accepted(document: dict[str, Any]) -> None:
+    if validator("settings").is_valid(document):
+        assert settled([merged(document)])
+
+
+def test_defaults_in_the_schema_are_the_defaults() -> None:
+    schema, plain = settings_schema(), msgspec.to_builtins(Settings())
+    for name, field in schema["properties"].items():
+        if "default" in field:
+            assert msgspec.to_builtins(field["default"]) == plain[name]
+
+
+SAMPLES: tuple[Any, ...] = (
+    events.RunStarted("g", "goal", "claude", "/w", None),
+    events.ToolFinished("1", "Read", True),
+    events.TodoUpdated((events.TodoItem("x"),)),
+    events.IterationFinished(1, Iteration(1, Turn("hi"))),
+    events.RunFinished("done", "because", 1, None, 1.0, 0),
+)
+
+
+def test_real_events_pass_the_schema_and_others_do_not() -> None:
+    check = validator("events")
+    for number, event in enumerate(SAMPLES):
+        told = events.Told(events.NAMES[type(event)], "2026-01-01T00:00:00Z", "r", number, event)
+        line = msgspec.json.decode(msgspec.json.encode(told))
+        check.validate(line)
+        assert not check.is_valid({**line, "type": "nonsense"})
+        assert not check.is_valid({key: value for key, value in line.items() if key != "run"})
+
+
+def test_every_kind_of_event_is_in_the_schema() -> None:
+    schema = events_schema()
+    assert [one["properties"]["type"]["const"] for one in schema["oneOf"]] == list(events.NAMES.values())
+    assert schema["required"] == ["type", "timestamp", "run", "seq", "data"]

@@ -1,0 +1,163 @@
+"""YAML for `ralph loop -c FILE`: the section of its own names, and any setting in either spelling."""
+
+import builtins
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from ralph.errors import UserError
+from ralph.settings import Guardrail, load
+
+EXAMPLE = """\
+ralph_loop:
+  max_iterations: 25        # 1-100
+  max_cost: null            # USD, null = no limit
+  max_time: null            # seconds, null = no limit
+  completion_tag: "COMPLETE" # tag the agent emits
+  agent: build              # default agent
+"""
+
+
+@pytest.fixture
+def config(files: Any) -> Path:
+    path: Path = files.workspace / "loop.yaml"
+    return path
+
+
+def test_the_documented_example_is_the_checks_preset_itself(files: Any, config: Path) -> None:
+    config.write_text(EXAMPLE)
+    assert files.load(config, preset="checks").settings == files.load(preset="checks").settings
+    assert files.load(config).sources == (config,)
+
+
+def test_the_section_has_names_of_its_own(files: Any, config: Path) -> None:
+    config.write_text(
+        "ralph_loop:\n  max_iterations: 7\n  max_cost: 2.5\n  max_time: 10m\n  completion_tag: FERTIG\n  agent: codex\n"
+        "  model: o3\n  checks:\n    - pytest\n    - command: ruff check\n      fail_action: prepend\n  spec: spec.md\n"
+        "  worktree: true\n  check_timeout: 30\n"
+    )
+    loaded = files.load(config, preset="checks").settings
+    assert (loaded.maximum_iterations, loaded.max_cost, loaded.max_time) == (7, 2.5, 600)
+    assert (loaded.until, loaded.agent.command, loaded.agent.model) == (("tag:FERTIG",), "codex", "o3")
+    assert loaded.guardrails == (Guardrail("pytest"), Guardrail("ruff check", "PREPEND"))
+    assert (loaded.spec, loaded.worktree, loaded.check_timeout) == ("spec.md", True, 30)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "maximum_iterations: 3\nagent: {command: amp, max_turns: 4}\non_limit: stop\nscm: {tasks: [commit]}\n",
+        "maximumIterations: 3\nagent: {command: amp, maxTurns: 4}\nonLimit: stop\nscm: {tasks: [commit]}\n",
+        "ralph_loop: {onLimit: stop}\nmaximumIterations: 3\nagent: {command: amp, maxTurns: 4}\nscm: {tasks: [commit]}",
+        '{"maximumIterations": 3, "agent": {"command": "amp", "maxTurns": 4}, "onLimit": "stop",\n'
+        '"scm": {"tasks": ["commit"]}}',
+    ],
+)
+def test_any_setting_may_be_said_in_either_spelling(files: Any, config: Path, text: str) -> None:
+    config.write_text(text)
+    loaded = files.load(config).settings
+    assert (loaded.maximum_iterations, loaded.agent.command, loaded.agent.max_turns) == (3, "amp", 4)
+    assert loaded.on_limit == "stop"
+    assert loaded.scm.tasks == ("commit",)
+
+
+def test_the_file_stands_between_the_local_settings_and_the_command_line(files: Any, config: Path) -> None:
+    files.write(local={"stall": 1, "maxCost": 1, "agent": {"command": "claude"}})
+    config.write_text("stall: 2\nmax_cost: null\nagent: build\n")
+    loaded = files.load(config).settings
+    assert (loaded.stall, loaded.max_cost, loaded.agent.command) == (2, None, "claude")
+    assert files.load(config, stall=3).settings.stall == 3
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("", ": the file is empty; write {} into it, or delete it"),
+        ("# nothing", ": not valid YAML: expected a mapping"),
+        ("- a", ":1:1: not valid YAML: expected a mapping"),
+        ("ralph_loop: 5", ":1:13: not valid YAML: expected a mapping in ralph_loop"),
+        (
+            "ralph_loop:\n  max_iterations: 101",
+            ":2:19: ralph_loop.max_iterations: expected a whole number from 1 to 100, got 101",
+        ),
+        (
+            "ralph_loop:\n  max_iterations: 0",
+            ":2:19: ralph_loop.max_iterations: expected a whole number from 1 to 100, got 0",
+        ),
+        ("ralph_loop:\n  max_iterations: ten", ':2:19: ralph_loop.max_iterations: expected a whole number, got "ten"'),
+        ("ralph_loop:\n  max_iterations: true", ":2:19: ralph_loop.max_iterations: expected a whole number, got true"),
+        ("ralph_loop:\n  max_cots: 3", ':2:3: ralph_loop.max_cots: unknown key; did you mean "maxCost"?'),
+        ("ralph_loop:\n  max_cost: .inf\n  max_cost: 3", ":3:3: ralph_loop.max_cost: given twice"),
+        (
+            "ralph_loop:\n  completion_tag: 5",
+            ":2:19: ralph_loop.completion_tag: expected text that is not blank, got 5",
+        ),
+        (
+            "ralph_loop:\n  completion_tag: ''",
+            ':2:19: ralph_loop.completion_tag: expected text that is not blank, got ""',
+        ),
+        ("ralph_loop:\n  checks: [a, 7]", ":2:15: ralph_loop.checks[1]: expected an object, got 7"),
+        ("ralph_loop:\n  checks: ['']", ':2:12: ralph_loop.checks[0]: expected text that is not blank, got ""'),
+        ("ralph_loop:\n  checks: pytest", ':2:11: ralph_loop.checks: expected a list, got "pytest"'),
+        ("ralph_loop:\n  agent: [x]", ':2:10: ralph_loop.agent: expected an object, got ["x"]'),
+        ("scm:\n  taks: [x]", ':2:3: scm.taks: unknown key; did you mean "tasks"?'),
+        (
+            "max_time: 2024-01-01",
+            ':1:11: max_time: expected a duration above 0 such as 90, "90s", "5m" or "1h30m", got "2024-01-01"',
+        ),
+        ("a: [1", ":1:6: not valid YAML: while parsing a flow sequence: expected ',' or ']', but got '<stream end>'"),
+        (
+            "a: 1\n---\nb: 2",
+            ":2:1: not valid YAML: expected a single document in the stream: but found another document",
+        ),
+        ("a: &a [*a]", ":1:4: not valid YAML: lists and mappings cannot be repeated by alias"),
+        ("a: !!bool xx", ':1:4: not valid YAML: "xx" is not what its tag says'),
+        ("? [a]\n: b", ":1:3: not valid YAML: a key must be text"),
+        ("a: \x07", ": not valid YAML: unacceptable character #x0007: special characters are not allowed"),
+        ("x: " + "[" * 5000, ": nested too deeply"),
+    ],
+)
+def test_a_fault_is_named_as_the_file_spells_it(files: Any, config: Path, text: str, fault: str) -> None:
+    config.write_text(text)
+    assert files.refusal(config) == [f"loop.yaml{fault}"]
+
+
+def test_code_in_yaml_is_never_run(files: Any, config: Path) -> None:
+    config.write_text("a: !!python/object/apply:os.mkdir [pwned]")
+    assert "unknown key" in files.refusal(config)[0]
+    assert not (files.workspace / "pwned").exists()
+
+
+def test_a_missing_file_is_an_error(files: Any, config: Path) -> None:
+    assert files.refusal(config) == ["loop.yaml: cannot be read: no such file or directory"]
+
+
+def test_without_pyyaml_it_says_what_to_install(files: Any, config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config.write_text(EXAMPLE)
+    real = builtins.__import__
+
+    def without_yaml(name: str, *rest: Any) -> Any:
+        if name == "yaml":
+            raise ImportError(name)
+        return real(name, *rest)
+
+    monkeypatch.setattr(builtins, "__import__", without_yaml)
+    with pytest.raises(UserError, match="PyYAML") as caught:
+        files.load(config)
+    assert "ralph[yaml]" in caught.value.hint
+
+
+ALPHABET = st.sampled_from("ab:-[]{}&*!#|>'\"\n ,?%@01.~\t") | st.characters()
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(st.text(ALPHABET), st.booleans())
+def test_any_text_is_settings_or_refused(tmp_path: Path, text: str, in_section: bool) -> None:
+    path = tmp_path / "any.yaml"
+    path.write_text(f"ralph_loop:\n  {text}" if in_section else text, "utf-8", "replace")
+    with suppress(UserError):
+        load(tmp_path, {}, env={}, config=path)

@@ -88,7 +88,7 @@ class Lines:
         facts = [event.agent, event.preset, event.workspace]
         title = dot.join(short(fact, 200) for fact in facts if fact)
         lines = [f"{paint('title', 'ralph')}{dot}{'resumed' + dot if event.resumed else ''}{title}"]
-        gates = [gate for gate in event.gates if gate != "checks"]
+        gates = [short(gate, 80) for gate in event.gates if gate != "checks"]
         unguarded = event.claims and not event.gates and not event.checks and event.claims != ("turn",)
         rows = {
             "goal": short(event.goal, 200),

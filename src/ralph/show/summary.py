@@ -34,7 +34,8 @@ def table(rows: Sequence[Row], finished: RunFinished, style: Style, room: int = 
     """The lines of the summary, at most `room` wide as long as that leaves space for words."""
     shown = [*rows[: _MOST_ROWS // 2], *rows[-_MOST_ROWS // 2 :]] if len(rows) > _MOST_ROWS else rows
     columns = [column for column in _columns(shown, rows, finished, style.marks) if any(column.cells)]
-    _fit(columns, room)
+    has_total = len(rows) > 1
+    _fit(columns, room, has_total)
     more = style.marks.more
     lines = [style.paint("dim", _line([column.cell(column.title, more) for column in columns]))]
     for at, row in enumerate(shown):
@@ -42,7 +43,7 @@ def table(rows: Sequence[Row], finished: RunFinished, style: Style, room: int = 
     if len(rows) > len(shown):
         gap = f"{_GAP}{more} {plural(len(rows) - len(shown), 'more iteration')}"
         lines.insert(1 + _MOST_ROWS // 2, style.paint("dim", gap))
-    if len(rows) > 1:
+    if has_total:
         lines.append(style.paint("bold", _line([column.cell(column.total, more) for column in columns])))
     return lines if rows else []
 
@@ -77,9 +78,10 @@ def _tone(row: Row) -> str:
     return "yellow" if row.failed or row.happened.startswith(("failed", "claim refused")) else "plain"
 
 
-def _fit(columns: list[Column], room: int) -> None:
+def _fit(columns: list[Column], room: int, has_total: bool) -> None:
     for column in columns:
-        column.size = max(map(width, (column.title, column.total, *column.cells)))
+        texts = (column.title, column.total if has_total else "", *column.cells)
+        column.size = max(map(width, texts))
     excess = sum(column.size + len(_GAP) for column in columns) - room
     for column in reversed(columns):
         if column.least and excess > 0:

@@ -1,0 +1,137 @@
+import fcntl
+import io
+import os
+import pty
+import select
+import sys
+import tty
+from collections.abc import Iterator
+from typing import TextIO
+
+import pytest
+
+from ralph.show.outlet import Outlet
+
+
+@pytest.fixture
+def pipe() -> Iterator[tuple[int, TextIO]]:
+    """A reader's descriptor, and a writer that holds one page, so that it fills quickly."""
+    reader, writer = os.pipe()
+    fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, 4096)
+    with open(writer, "w", encoding="utf-8") as stream:
+        yield reader, stream
+    os.close(reader)
+
+
+def drain(reader: int) -> str:
+    data = b""
+    while select.select([reader], [], [], 0)[0]:
+        data += os.read(reader, 65536)
+    return data.decode()
+
+
+def test_text_arrives_at_once(pipe: tuple[int, TextIO]) -> None:
+    reader, stream = pipe
+    assert Outlet(stream).write("one\ntwo ✓\n")
+    assert drain(reader) == "one\ntwo ✓\n"
+
+
+def test_a_pipe_that_nobody_reads_does_not_make_the_run_wait(pipe: tuple[int, TextIO]) -> None:
+    reader, stream = pipe
+    outlet = Outlet(stream)
+    written = [outlet.write("x" * 1000 + "\n", patience=0.01) for _ in range(100)]
+    assert written[0] is True
+    assert written[-1] is False
+    assert not outlet.gone
+    drain(reader)
+    assert outlet.write("back\n")
+    assert drain(reader) == "back\n"
+
+
+def test_a_torn_line_is_ended_before_the_next(pipe: tuple[int, TextIO]) -> None:
+    reader, stream = pipe
+    outlet = Outlet(stream)
+    assert not outlet.write("x" * 5000 + "\n", patience=0.01)
+    assert drain(reader) == "x" * 4096
+    assert outlet.write("whole\n")
+    assert drain(reader) == "\nwhole\n"
+
+
+def test_a_reader_who_left_silences_the_outlet() -> None:
+    reader, writer = os.pipe()
+    with open(writer, "w", encoding="utf-8") as stream:
+        outlet = Outlet(stream)
+        os.close(reader)
+        assert outlet.write("nobody\n")
+        assert outlet.gone
+        assert outlet.write("again\n")
+
+
+def test_a_full_disk_is_not_the_end() -> None:
+    with open("/dev/full", "w", encoding="utf-8") as stream:
+        outlet = Outlet(stream)
+        assert not outlet.write("lost\n")
+        assert not outlet.gone
+
+
+def test_a_non_blocking_descriptor_is_no_surprise(pipe: tuple[int, TextIO]) -> None:
+    _, stream = pipe
+    os.set_blocking(stream.fileno(), False)
+    outlet = Outlet(stream)
+    assert [outlet.write("y" * 3000, patience=0) for _ in range(3)] == [True, False, False]
+
+
+def test_a_terminal_that_nobody_reads_does_not_make_the_run_wait() -> None:
+    master, slave = pty.openpty()
+    with open(slave, "w", encoding="utf-8") as stream:
+        outlet = Outlet(stream)
+        written = [outlet.write("z" * 999 + "\n", patience=0.01) for _ in range(200)]
+        assert written[-1] is False
+        assert os.get_blocking(slave), "the shell shares this open file: it stays as it was"
+        outlet.close()
+    os.close(master)
+
+
+def test_a_terminal_gets_the_text() -> None:
+    master, slave = pty.openpty()
+    tty.setraw(slave)
+    with open(slave, "w", encoding="utf-8") as stream:
+        outlet = Outlet(stream)
+        assert outlet.write("hello\n")
+        assert os.read(master, 100) == b"hello\n"
+        outlet.close()
+    os.close(master)
+
+
+def test_a_hung_up_terminal_silences_the_outlet() -> None:
+    master, slave = pty.openpty()
+    with open(slave, "w", encoding="utf-8") as stream:
+        outlet = Outlet(stream)
+        os.close(master)
+        assert outlet.write("nobody\n")
+        assert outlet.gone
+        outlet.close()
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
+def test_what_the_stream_cannot_encode_is_spelled_out(encoding: str) -> None:
+    raw = io.BytesIO()
+    outlet = Outlet(io.TextIOWrapper(raw, encoding))
+    assert outlet.write("a✓\ud83d\n")
+    check = "✓" if encoding == "utf-8" else "\\u2713"
+    assert raw.getvalue().decode(encoding) == f"a{check}\\ud83d\n"
+
+
+def test_no_stream_at_all_is_fine() -> None:
+    assert Outlet(None).write("nothing\n")
+
+
+def test_a_closed_stream_is_fine() -> None:
+    stream = io.StringIO()
+    stream.close()
+    assert Outlet(stream).write("nothing\n")
+
+
+def test_a_captured_stream_is_written_through_its_own_methods(capsys: pytest.CaptureFixture[str]) -> None:
+    Outlet(sys.stderr).write("seen\n")
+    assert capsys.readouterr().err == "seen\n"

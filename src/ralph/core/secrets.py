@@ -16,7 +16,7 @@ _SECRET_NAMES = ("API_KEY", "ACCESS_KEY", "SECRET_KEY", "SECRET", "TOKEN", "PASS
 _HINTS = (
     rb"_(?=[A-Za-z0-9_]{16})"
     rb"(?:(?<=gh[pousr]_)|(?<=npm_)|(?<=hf_)|(?<=github_pat_)|(?<=[rs]k_live_)|(?<=[rs]k_test_))",
-    rb"-(?=[A-Za-z0-9_-]{10})(?:(?<=sk-)|(?<=glpat-)|(?<=xox[abeoprs]-))",
+    rb"-(?=[A-Za-z0-9_-]{10})(?:(?<=sk-)|(?<=glpat-)|(?<=xox[abeprs]-))",
     rb"A(?:KIA|SIA|Iza)[A-Za-z0-9_-]{16}",
     rb"J(?<=eyJ)[A-Za-z0-9_-]{8}",
 )
@@ -32,7 +32,7 @@ _KEYS = (
     rb"gh[pousr]_[A-Za-z0-9]{20,}",
     rb"github_pat_[A-Za-z0-9_]{20,}",
     rb"glpat-[A-Za-z0-9_-]{20,}",
-    rb"xox[abeoprs]-[A-Za-z0-9-]{10,}",
+    rb"xox[abeprs]-(?=[A-Za-z-]*[0-9])[A-Za-z0-9-]{10,}",
     rb"(?:npm|hf)_[A-Za-z0-9]{30,}",
     _START + rb"A(?:KI|SI)A[A-Z0-9]{16}(?![A-Za-z0-9])",
     _START + rb"AIza[A-Za-z0-9_-]{30,}",

@@ -6,51 +6,62 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from typing import NamedTuple
 
 MARK = "RALPH_RUN_ID"
 _HAS_PROC = sys.platform == "linux"
 
-Kin = tuple[int, int]  # a process and its parent
+
+class Kin(NamedTuple):
+    """A living process."""
+
+    pid: int
+    parent: int
+    group: int
+    name: bytes
+
+
+Asked = set[tuple[int, bytes]]
 
 
 def below(root: int) -> list[Kin]:
     """Every living process below `root`; parents come first."""
     children = _listed_children if os.path.exists(f"/proc/{root}/task/{root}/children") else _tabled_children()
-    found = [(child, root) for child in children(root)]
-    for pid, _ in found:
-        found += [(child, pid) for child in children(pid)]
+    found = children(root)
+    for kin in found:
+        found += children(kin.pid)
     return found
 
 
 def in_group(group: int) -> list[Kin]:
     """Every living process of a process group."""
-    return [(pid, parent) for pid, parent, its_group in _table() if its_group == group]
+    return [kin for kin in _all() if kin.group == group]
 
 
 def marked(run_id: str) -> list[Kin]:
     """Every living process that was started for a run, less this one and those above it."""
-    parents = {pid: parent for pid, parent, _ in _table()}
-    above, pid = set(), os.getpid()
-    while pid and pid not in above:
-        above.add(pid)
-        pid = parents.get(pid, 0)
+    everyone = {kin.pid: kin for kin in _all()}
+    above = everyone.get(os.getpid())
+    while above is not None:
+        del everyone[above.pid]
+        above = everyone.get(above.parent)
     mark = f"{MARK}={run_id}".encode()
     bearers = _bearers_in_proc(mark) if _HAS_PROC else _bearers_in_ps(mark)
-    return [(pid, parents[pid]) for pid in bearers if pid in parents and pid not in above]
+    return [everyone[pid] for pid in bearers if pid in everyone]
 
 
 def send(kin: Kin, number: int) -> None:
     """Signals a process, unless its number has come to mean another one since it was found."""
-    pid, parent = kin
-    handle = _handle(pid)
+    handle = _handle(kin.pid)
     try:
+        now = _look_at(kin.pid) if _HAS_PROC else kin
         # The parent of an orphan is now this process, or the first of all.
-        if _HAS_PROC and _state(pid)[1] not in (parent, os.getpid(), 1):
+        if now is None or now.parent not in (kin.parent, os.getpid(), 1):
             return
         if handle >= 0:
             signal.pidfd_send_signal(handle, number)
         else:
-            os.kill(pid, number)
+            os.kill(kin.pid, number)
     except (ProcessLookupError, PermissionError):
         pass
     finally:
@@ -60,25 +71,31 @@ def send(kin: Kin, number: int) -> None:
 
 def sweep_marked(run_id: str, grace: float = 2.0) -> int:
     """Ends what is left of a run whose keeper is gone, and all that lives below it. Says how many there were."""
-    asked: set[int] = set()
+    asked: Asked = set()
     deadline = time.monotonic() + grace
-    while run_id and (living := _family(marked(run_id))):
+    while run_id and (living := _with_families(marked(run_id))):
         overdue = time.monotonic() - deadline
         if overdue > grace:
             break
-        for kin in living:
-            if overdue >= 0:
-                send(kin, signal.SIGKILL)
-            elif kin[0] not in asked:
-                send(kin, signal.SIGTERM)
-                send(kin, signal.SIGCONT)
-        asked.update(pid for pid, _ in living)
+        press(living, asked, kill=overdue >= 0)
         time.sleep(0.01)
-    return len(asked)
+    return len({pid for pid, _ in asked})
 
 
-def _family(heads: list[Kin]) -> list[Kin]:
-    return list(dict.fromkeys(kin for head in heads for kin in (head, *below(head[0]))))
+def press(living: list[Kin], asked: Asked, kill: bool) -> None:
+    """Asks each of them once to end, or kills them. A shell that is just becoming the program it starts may lose the
+    request: so one that has another name since is asked again."""
+    for kin in living:
+        if kill:
+            send(kin, signal.SIGKILL)
+        elif (kin.pid, kin.name) not in asked:
+            send(kin, signal.SIGTERM)
+            send(kin, signal.SIGCONT)  # one that is stopped hears nothing else
+    asked.update((kin.pid, kin.name) for kin in living)
+
+
+def _with_families(heads: list[Kin]) -> list[Kin]:
+    return list(dict.fromkeys(kin for head in heads for kin in (head, *below(head.pid))))
 
 
 def _handle(pid: int) -> int:
@@ -89,7 +106,7 @@ def _handle(pid: int) -> int:
         return -1
 
 
-def _listed_children(pid: int) -> list[int]:
+def _listed_children(pid: int) -> list[Kin]:
     children: list[int] = []
     try:
         for task in os.listdir(f"/proc/{pid}/task"):
@@ -97,48 +114,44 @@ def _listed_children(pid: int) -> list[int]:
                 children += map(int, listing.read().split())
     except (FileNotFoundError, ProcessLookupError):
         pass  # it ended while it was read
-    return [child for child in children if _state(child)[0] not in "ZX"]
+    return [kin for child in children if (kin := _look_at(child))]
 
 
-def _tabled_children() -> Callable[[int], list[int]]:
-    families: dict[int, list[int]] = {}
-    for pid, parent, _ in _table():
-        families.setdefault(parent, []).append(pid)
-    return lambda pid: families.get(pid, [])
+def _tabled_children() -> Callable[[int], list[Kin]]:
+    families: dict[int, list[Kin]] = {}
+    for kin in _all():
+        families.setdefault(kin.parent, []).append(kin)
+    return lambda pid: families.pop(pid, [])
 
 
-def _table() -> Iterator[tuple[int, int, int]]:
-    """Every living process with its parent and its group."""
-    if not _HAS_PROC:
-        for line in _ps("-A", "-o", "pid=,ppid=,pgid=,state="):
-            *numbers, mode = line.split()[:4]
-            if not mode.startswith(b"Z"):
-                pid, parent, group = map(int, numbers)
-                yield pid, parent, group
-        return
-    for pid in _processes():
-        state, parent, group = _state(pid)
-        if state not in "ZX":
-            yield pid, parent, group
+def _all() -> list[Kin]:
+    if _HAS_PROC:
+        return [kin for pid in _pids() if (kin := _look_at(pid))]
+    table = (line.split(None, 4) for line in _ps("-A", "-o", "pid=,ppid=,pgid=,state=,comm="))
+    return [
+        Kin(int(pid), int(parent), int(group), *name)
+        for pid, parent, group, state, *name in table
+        if not state.startswith(b"Z")
+    ]
 
 
-def _processes() -> list[int]:
-    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
-
-
-def _state(pid: int) -> tuple[str, int, int]:
-    """State, parent and group of a process; "X" when there is none."""
+def _look_at(pid: int) -> Kin | None:
     try:
         with open(f"/proc/{pid}/stat", "rb") as stat:
             # The name in brackets may itself hold spaces and brackets.
-            state, parent, group = stat.read().rpartition(b")")[2].split()[:3]
+            before, _, after = stat.read().rpartition(b")")
     except (FileNotFoundError, ProcessLookupError):
-        return "X", 0, 0
-    return state.decode(), int(parent), int(group)
+        return None
+    state, parent, group = after.split()[:3]
+    return None if state in b"ZX" else Kin(pid, int(parent), int(group), before.partition(b"(")[2])
+
+
+def _pids() -> list[int]:
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
 
 
 def _bearers_in_proc(mark: bytes) -> Iterator[int]:
-    for pid in _processes():
+    for pid in _pids():
         # It may have ended by now, or be somebody else's.
         with suppress(OSError), open(f"/proc/{pid}/environ", "rb") as environment:
             if mark in environment.read().split(b"\0"):

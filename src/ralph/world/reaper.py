@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
-from ralph.world import kin
 from ralph.world.channel import Channel
+from ralph.world.kin import MARK, Asked, Kin, below, in_group, marked, press
 
 _FAREWELL = 2.0  # from TERM to KILL when ralph is gone
 _PATIENCE = 5.0  # from the first KILL until those who still live are given up
@@ -41,7 +41,7 @@ class Reaper:
         self._is_alone = True
         self._run_id = ""
         self._kept: set[int] = set()
-        self._asked: set[int] = set()
+        self._asked: Asked = set()
         self._deadline: float | None = None
         _leave_ralph(channel.fileno())
         self._adopts = _adopt_orphans()
@@ -86,7 +86,7 @@ class Reaper:
         except ValueError:  # a NUL in an argument
             self._tell("failed", errno.EINVAL, program)
         else:
-            self._run_id = env.get(kin.MARK, "")
+            self._run_id = env.get(MARK, "")
             self._tell("spawned", self._first)
         finally:
             os.chdir("/")
@@ -101,7 +101,7 @@ class Reaper:
         """What a keeper leaves behind when it goes belongs to it no more: so it goes, and its copy takes its place."""
         if os.fork():
             os._exit(0)
-        self._kept |= set() if self._adopts else {pid for pid, _ in self._living()}
+        self._kept |= set() if self._adopts else {kin.pid for kin in self._living()}
         self._adopts = _adopt_orphans()
         self._first, self._run_id = 0, ""
         self._tell("released")
@@ -128,31 +128,26 @@ class Reaper:
         living = [] if self._is_alone else self._living()
         overdue = time.monotonic() - deadline
         if self._is_alone or overdue > _PATIENCE:
-            self._tell("ended", len(self._asked - {self._first}), tuple(pid for pid, _ in living))
+            others = {pid for pid, _ in self._asked} - {self._first}
+            self._tell("ended", len(others), tuple(kin.pid for kin in living))
             self._asked.clear()
             self._deadline = None
             return
-        for relative in living:
-            if overdue >= 0:
-                kin.send(relative, signal.SIGKILL)
-            elif relative[0] not in self._asked:
-                kin.send(relative, signal.SIGTERM)
-                kin.send(relative, signal.SIGCONT)  # one that is stopped hears nothing else
-        self._asked.update(pid for pid, _ in living)
+        press(living, self._asked, kill=overdue >= 0)
 
-    def _living(self) -> list[kin.Kin]:
-        below = kin.below(os.getpid())
+    def _living(self) -> list[Kin]:
+        living = below(os.getpid())
         if self._adopts or not self._first:
-            return below
-        strays = kin.in_group(self._first) + (kin.marked(self._run_id) if self._run_id else [])
-        return list(dict.fromkeys(below + [stray for stray in strays if stray[0] not in self._kept]))
+            return living
+        strays = in_group(self._first) + (marked(self._run_id) if self._run_id else [])
+        return list(dict.fromkeys(living + [stray for stray in strays if stray.pid not in self._kept]))
 
     def _pause(self) -> float | None:
         """Milliseconds until something is due. Deaths wake us; the naps are for those that /proc did not show."""
         if self._deadline is None:
             return None
         remaining = self._deadline - time.monotonic()
-        return 1000 * (min(remaining, 0.1) if remaining > 0 else 0.02)
+        return 1000 * (min(remaining, 0.05) if remaining > 0 else 0.02)
 
     def _tell(self, *message: Any) -> None:
         with suppress(OSError):  # ralph is gone, as `_obey` will find

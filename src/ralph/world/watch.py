@@ -123,6 +123,8 @@ class Watch:
             self._alarms["tick"] = began + 1
 
     def _step(self) -> None:
+        if self._interrupt is not None and self._interrupt.level > self._level:
+            self._obey(self._interrupt)
         alarm = min(self._alarms.values(), default=None)
         pause = None if alarm is None else max(0.0, alarm - time.monotonic()) * 1000
         for fd, _ in self._ready.poll(pause):
@@ -130,8 +132,8 @@ class Watch:
                 self._read(fd)
             elif fd == self._keeper.fileno():
                 self._hear()
-        if self._interrupt is not None and self._interrupt.level > self._level:
-            self._obey(self._interrupt)
+            elif self._interrupt is not None:
+                self._interrupt.acknowledge()
         if alarm is not None and time.monotonic() >= alarm:
             self._ring()
         if self._code is not None and not self._streams:
@@ -170,7 +172,6 @@ class Watch:
         self._is_over = report.alone and not self._is_ending
 
     def _obey(self, interrupt: Interrupt) -> None:
-        interrupt.acknowledge()
         self._level = interrupt.level
         if self._level > 2:
             self._end("interrupt", 0)

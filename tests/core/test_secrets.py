@@ -1,0 +1,156 @@
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ralph.core.secrets import Redactor, redact, redact_text, secret_values, settled
+
+KEYS = {
+    "anthropic": "sk-ant-api03-AbCdEfGhIjKlMnOpQrStUvWxYz-0123456789_AbCdEfGhIjKlMnOpQrStUvWxYz",
+    "anthropic, short": "sk-ant-oat01-abcdefghij",
+    "openai": "sk-AbCdEfGhIjKlMnOpQrStT3BlbkFJAbCdEfGhIjKlMnOpQrSt",
+    "openai project": "sk-proj-Ab_CdEfGhIjKlMnOpQrStUvWx-YzAbCdEfGhIjKlMnOp",
+    "openrouter": "sk-or-v1-0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef",
+    "deepseek": "sk-0123456789abcdef0123456789abcdef",
+    "named": "sk-live-prod-a1b2c3d4e5f6g7h8i9j0",
+    "letters only": "sk-abcdefghijklmnopqrstuvwxyz",
+    "stripe": "sk_live_4eC39HqLyjWDarjtT1zdp7dc",
+    "stripe restricted": "rk_test_4eC39HqLyjWDarjtT1zdp7dc",
+    "github": "ghp_AbCdEfGhIjKlMnOpQrStUvWxYz0123456789",
+    "github oauth": "gho_AbCdEfGhIjKlMnOpQrStUvWxYz0123456789",
+    "github server": "ghs_AbCdEfGhIjKlMnOpQrStUvWxYz0123456789",
+    "github user": "ghu_AbCdEfGhIjKlMnOpQrStUvWxYz0123456789",
+    "github refresh": "ghr_AbCdEfGhIjKlMnOpQrStUvWxYz0123456789",
+    "github fine-grained": "github_pat_11ABCDEFG0abcdefghijkl_mnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789a",
+    "gitlab": "glpat-AbCdEfGhIjKlMnOpQrSt",
+    "aws": "AKIAIOSFODNN7EXAMPLE",
+    "aws session": "ASIAIOSFODNN7EXAMPLE",
+    "google": "AIzaSyA-1234567890abcdefghijklmnopqrstuv",
+    "slack": "xoxb-123456789012-abcdefABCDEF",
+    "npm": "npm_AbCdEfGhIjKlMnOpQrStUvWxYz0123456789",
+    "hugging face": "hf_AbCdEfGhIjKlMnOpQrStUvWxYzAbCdEfGh",
+    "jwt": "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.dozjgNryP4J3jVmNHl0w5N_XgL0n3I9PlFUP0THsR8U",
+    "pem": "-----BEGIN OPENSSH PRIVATE KEY-----\nb3BlbnNzaC1rZXktdjEAAAA\nAAAA==\n-----END OPENSSH PRIVATE KEY-----",
+    "pgp": "-----BEGIN PGP PRIVATE KEY BLOCK-----\n\nlQOYBF\n=abcd\n-----END PGP PRIVATE KEY BLOCK-----",
+    "half a pem": "-----BEGIN PRIVATE KEY-----\nMIIEvQIBADANBgkqhkiG9w0BAQEFAASC\nBKcwggSjAgEAAoIBAQC7\n",
+}
+AROUND = ["{}", "export KEY={}", '"{}"', "key: {}, next", "({})", "\x1b[32m{}\x1b[0m", "https://user:{}@host/", "é{}é"]
+
+
+@pytest.mark.parametrize("around", AROUND)
+@pytest.mark.parametrize("name", KEYS)
+def test_what_looks_like_a_key_is_struck_out(name: str, around: str) -> None:
+    text = around.format(KEYS[name])
+    assert redact_text(text) == around.format("[redacted]")
+
+
+@pytest.mark.parametrize("name", KEYS)
+def test_json_stays_json(name: str) -> None:
+    for text in (f"line\n{KEYS[name]}\nline", f'"{KEYS[name]}"', KEYS[name]):
+        line = json.dumps({"text": text, "n": 1}).encode()
+        clean = json.loads(redact(line))
+        assert clean["n"] == 1
+        assert KEYS[name].strip()[-12:] not in clean["text"]
+        assert "[redacted]" in clean["text"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "task-force",
+        "a risk-assessment-of-long-words-and-more-long-words",
+        "risk-0123456789abcdef0123456789abcdef",
+        ".sk-folding-cube .sk-cube-grid-animation-delay-12 { }",
+        "sk-circle-fade-dot-internationalization",
+        "desk_live_broadcast_of_the_event_2024",
+        "AKIA is a prefix, AKIAI too",
+        "BREAKIAMLONGWORDSINUPPERCASE",
+        "eyJ is how a token begins",
+        "eyJhbGciOiJIUzI1NiJ9.short",
+        "npm_config_registry_for_packages_of_all_kinds",
+        "npm_lifecycle_event=test",
+        "shelf_life",
+        "ghp_not_a_token_but_a_name_of_some_length",
+        "github_pat_ is the prefix",
+        "xoxo-hugs-and-kisses",
+        "the bearer of good news arrives tomorrow",
+        "Bearer authentication-is-required-for-this-endpoint",
+        "-----BEGIN CERTIFICATE-----\nMIIEvQIBADANBgkqhkiG9w0BAQEFAASC\n-----END CERTIFICATE-----",
+        "-----BEGIN PUBLIC KEY-----\nMIIEvQIBADANBgkqhkiG9w0BAQEFAASC\n-----END PUBLIC KEY-----",
+        "the PRIVATE KEY stays at home",
+        "3f2504e0-4f89-41d3-9a0c-0305e82c3301",
+        "da39a3ee5e6b4b0d3255bfef95601890afd80709",
+        "toolu_01A09q90qw90lq917835lq9",
+    ],
+)
+def test_what_only_resembles_a_key_survives(text: str) -> None:
+    assert redact_text(text) == text
+    assert redact(text.encode()) == text.encode()
+
+
+def test_a_bearer_keeps_its_name_and_loses_its_token() -> None:
+    assert redact(b"Authorization: Bearer abcdefghij0123456789.xyz\r\n") == b"Authorization: Bearer [redacted]\r\n"
+    assert redact_text("authorization: bearer abcdefghij0123456789") == "authorization: bearer [redacted]"
+
+
+@given(st.binary())
+def test_bytes_without_keys_are_the_same_object(data: bytes) -> None:
+    assert redact(data) is data
+
+
+@given(st.text())
+def test_text_of_any_kind_is_accepted(text: str) -> None:
+    assert redact_text(text) == text
+    assert redact_text(text + "\ud83d") == text + "\ud83d"
+
+
+@given(st.sampled_from(sorted(KEYS.values())), st.text(), st.text())
+def test_striking_out_twice_changes_nothing_more(key: str, before: str, after: str) -> None:
+    once = redact_text(before + key + after)
+    assert redact_text(once) == once
+
+
+def test_values_are_secret_by_the_name_of_their_variable() -> None:
+    environment = {
+        "ANTHROPIC_API_KEY": "value-of-a-key",
+        "my_token": "value-of-token",
+        "DB_PASSWORD": 'with "quotes" in it',
+        "AWS_SECRET_ACCESS_KEY": "wJalrXUtnFEMI/K7MDENG",
+        "SHORT_TOKEN": "too short",
+        "HOME": "/home/somebody/else",
+        "TOKENIZERS_PARALLELISM": "a long enough value",
+    }
+    assert secret_values(environment) == {
+        b"value-of-a-key",
+        b"value-of-token",
+        b'with "quotes" in it',
+        rb"with \"quotes\" in it",
+        b"wJalrXUtnFEMI/K7MDENG",
+    }
+
+
+def test_known_values_are_struck_out_the_longest_first() -> None:
+    redactor = Redactor([b"correct horse", b"correct horse battery"])
+    assert redactor(b"a correct horse battery, a correct horse") == b"a [redacted], a [redacted]"
+    assert redactor.text("é correct horse é ghp_AbCdEfGhIjKlMnOpQrStUvWxYz0123456789") == "é [redacted] é [redacted]"
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        (b"", b""),
+        (b"one\ntwo\nthr", b"one\ntwo\n"),
+        (b"no newline yet", b""),
+        (b"x" * 20_000 + b'"sk-ant-ap', b"x" * 20_000 + b'"'),
+        (b"x" * 20_000, b"x" * 20_000),
+        (b"text\n-----BEGIN PRIVATE KEY-----\nMII\n", b"text\n"),
+        (
+            b"-----BEGIN PRIVATE KEY-----\nMII\n-----END PRIVATE KEY-----\nx",
+            b"-----BEGIN PRIVATE KEY-----\nMII\n-----END PRIVATE KEY-----\n",
+        ),
+        (b"-----BEGIN PRIVATE KEY-----\n" + b"MII\n" * 9000, b"-----BEGIN PRIVATE KEY-----\n" + b"MII\n" * 9000),
+    ],
+)
+def test_what_may_still_become_a_key_is_not_settled(data: bytes, expected: bytes) -> None:
+    assert data[: settled(data)] == expected

@@ -1,0 +1,233 @@
+"""Nothing that was started survives, whatever it does to get away and however the turn or ralph itself ends."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ralph.world.interrupt import Interrupt
+from ralph.world.keeper import Keeper, KeeperLost
+from ralph.world.kin import sweep_marked
+from ralph.world.process import run_process
+from ralph.world.watch import Limits
+
+QUICK = Limits(stop=0.2, leftovers=0.2)
+
+ESCAPES = {
+    "in the background": "sleep {n} &",
+    "in another group": "set -m; sleep {n} &",
+    "in another session": "setsid sleep {n} &",
+    "a daemon": "(setsid sh -c 'sleep {n} & exec sleep {n}' &) ; (setsid sh -c '(sleep {n} &)' )",
+    "deaf to SIGTERM": "trap '' TERM HUP INT; setsid sleep {n} & sleep {n} & trap - TERM HUP INT",
+    "with stdout closed": "sleep {n} >/dev/null 2>&1 &",
+    "with everything closed": "sleep {n} <&- >&- 2>&- &",
+    "without an environment": "env -i setsid sleep {n} &",
+    "stopped": "sleep {n} & kill -STOP $!",
+    "deep below": 'sh -c \'sh -c "sh -c \\"setsid sleep {n}; :\\"; :" ; :\' &',
+    "born of SIGTERM": "(trap 'setsid sleep {n} & exit' TERM; sleep {n} & wait) &",
+}
+
+
+@pytest.fixture(params=ESCAPES.values(), ids=ESCAPES.keys())
+def escape(request: pytest.FixtureRequest, mark) -> str:
+    return request.param.format(n=mark.seconds)
+
+
+def test_what_a_turn_leaves_behind_is_ended_with_it(keeper: Keeper, shell, mark, escape: str) -> None:
+    lines: list[bytes] = []
+    ended = run_process(keeper, shell(f"{escape}\necho ready"), on_line=lines.append, limits=QUICK)
+    assert lines == [b"ready"]
+    assert (ended.code, ended.ended_by) == (0, "")
+    assert mark.bearers() == []
+
+
+def test_a_turn_that_is_interrupted_twice_ends_with_all_it_started(keeper: Keeper, shell, mark, escape: str) -> None:
+    with Interrupt(announce=lambda: None) as interrupt:
+        ended = run_process(
+            keeper,
+            shell(f"{escape}\necho ready; wait; sleep {mark.seconds}"),
+            on_line=lambda _: interrupt.raise_to(2, "test"),
+            interrupt=interrupt,
+            limits=QUICK,
+        )
+    assert ended.ended_by == "interrupt"
+    assert mark.bearers() == []
+
+
+def test_a_turn_that_takes_too_long_ends_with_all_it_started(keeper: Keeper, shell, mark, escape: str) -> None:
+    limits = Limits(turn=0.1, stop=0.2)
+    ended = run_process(keeper, shell(f"{escape}\nwait; sleep {mark.seconds}"), on_line=lambda _: None, limits=limits)
+    assert ended.ended_by == "turn-timeout"
+    assert mark.bearers() == []
+
+
+def test_a_chain_of_ever_new_processes_is_outrun(keeper: Keeper, python, mark, tmp_path: Path) -> None:
+    chain = """
+        import os
+        print("ready", flush=True)
+        if os.fork() == 0:
+            os.setsid()
+            for _ in range(30_000):
+                if os.fork():
+                    os._exit(0)
+            open("finished", "w")
+            os._exit(0)
+        """
+    with Interrupt(announce=lambda: None) as interrupt:
+        command = python(textwrap.dedent(chain))
+        run_process(keeper, command, on_line=lambda _: interrupt.raise_to(3, "test"), interrupt=interrupt)
+    assert mark.bearers() == []
+    assert not (tmp_path / "finished").exists()
+
+
+def test_an_error_in_the_listener_ends_the_turn_before_it_goes_on(keeper: Keeper, shell, mark) -> None:
+    def refuse(line: bytes) -> None:
+        raise ValueError(line)
+
+    with pytest.raises(ValueError, match="ready"):
+        run_process(
+            keeper, shell(f"setsid sleep {mark.seconds} & echo ready; exec sleep {mark.seconds}"), on_line=refuse
+        )
+    assert mark.bearers() == []
+    assert run_process(keeper, shell("exit 5"), on_line=refuse).code == 5
+
+
+def test_closing_the_keeper_ends_what_runs(shell, mark) -> None:
+    command = shell(f"setsid sleep {mark.seconds} & exec sleep {mark.seconds}")
+    with Keeper.start() as keeper, open(os.devnull) as nothing:
+        keeper.spawn(command.argv[0], command.argv, command.cwd, command.env, [nothing.fileno()] * 3)
+        assert mark.bearers()
+    assert mark.bearers() == []
+
+
+def test_children_that_are_to_be_kept_outlive_the_turn_and_the_keeper(shell, mark) -> None:
+    with Keeper.start() as keeper:
+        keeping = shell(f"setsid sleep {mark.seconds} >/dev/null 2>&1 & sleep {mark.seconds} >/dev/null 2>&1 &")
+        ended = run_process(keeper, keeping, on_line=print, keep_children=True)
+        assert (ended.code, ended.leftovers) == (0, 0)
+        assert len(mark.bearers()) == 2
+        run_process(keeper, shell(f"sleep {mark.seconds} &"), on_line=print, limits=QUICK)
+        assert len(mark.bearers()) == 2
+    assert len(mark.bearers()) == 2
+
+
+def test_a_turn_that_is_ended_keeps_no_children(keeper: Keeper, shell, mark) -> None:
+    command = shell(f"setsid sleep {mark.seconds} & exec sleep {mark.seconds}")
+    run_process(keeper, command, on_line=print, limits=Limits(turn=0.1, stop=0.2), keep_children=True)
+    assert mark.bearers() == []
+
+
+def test_when_the_keeper_is_killed_its_turn_fails_and_a_new_one_takes_over(keeper: Keeper, shell, mark) -> None:
+    ended = run_process(
+        keeper,
+        shell(f"setsid sleep {mark.seconds} & echo $PPID; exec sleep {mark.seconds}", RALPH_RUN_ID=mark.seconds),
+        on_line=lambda line: os.kill(int(line), signal.SIGKILL),
+    )
+    assert (ended.code, ended.ended_by, ended.leftovers) == (None, "keeper-lost", 2)
+    assert mark.bearers() == []
+    assert run_process(keeper, shell("exit 7"), on_line=print).code == 7
+
+
+def test_one_that_ignores_sigterm_is_swept_by_its_mark(shell, mark) -> None:
+    script = f"trap '' TERM; setsid env -i sleep {mark.seconds} & echo ready; exec setsid sleep {mark.seconds}"
+    with subprocess.Popen(
+        ["/bin/sh", "-c", script], env={**os.environ, "RALPH_RUN_ID": mark.seconds}, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.read(6) == b"ready\n"
+        assert sweep_marked(mark.seconds, grace=0.1) == 2
+    mark.wait_until_gone()
+
+
+def test_a_request_to_a_dead_keeper_says_so(keeper: Keeper, shell) -> None:
+    os.kill(_pid_of(keeper, shell), signal.SIGKILL)
+    with pytest.raises(KeeperLost):
+        keeper.hear()
+
+
+def _pid_of(keeper: Keeper, shell) -> int:
+    lines: list[bytes] = []
+    run_process(keeper, shell("echo $PPID"), on_line=lines.append)
+    return int(lines[0])
+
+
+DRIVER = """
+import os, signal, sys
+from ralph.world.interrupt import Interrupt
+from ralph.world.keeper import Keeper
+from ralph.world.process import run_process
+from ralph.world.program import Command
+from ralph.world.watch import Limits
+
+keeper = Keeper.start()
+
+def on_line(line):
+    print(line.decode(), os.getpid(), flush=True)
+    exec(os.environ.get("ON_LINE", ""))
+
+command = Command(("/bin/sh", "-c", sys.argv[1]), os.getcwd(), {**os.environ, "TEST_MARK": os.environ["MARK"]})
+with Interrupt() as interrupt:
+    ended = run_process(keeper, command, on_line=on_line, interrupt=interrupt, limits=Limits(grace=60, stop=0.2))
+print(ended.code, ended.ended_by, flush=True)
+"""
+
+
+@pytest.fixture
+def ralph(tmp_path: Path, mark) -> Callable[..., "subprocess.Popen[str]"]:
+    """A program that runs one turn like ralph does; it prints a line when the agent does."""
+
+    def start(script: str, **env: str) -> "subprocess.Popen[str]":
+        return subprocess.Popen(
+            [sys.executable, "-c", DRIVER, script],
+            cwd=tmp_path,
+            env={**os.environ, "MARK": mark.seconds, **env},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+
+    return start
+
+
+def test_nothing_survives_a_ralph_that_is_killed(ralph, mark, escape: str) -> None:
+    with ralph(f"{escape}\necho ready; exec sleep {mark.seconds}") as process:
+        assert process.stdout.readline().startswith("ready")
+        process.kill()
+    mark.wait_until_gone()
+
+
+@pytest.mark.parametrize("end", ["sys.exit(3)", "os._exit(3)", "1 / 0", "os.abort()"])
+def test_nothing_survives_a_ralph_that_falls_over(ralph, mark, end: str) -> None:
+    with ralph(f"setsid sleep {mark.seconds} & echo ready; exec sleep {mark.seconds}", ON_LINE=end) as process:
+        process.communicate()
+    mark.wait_until_gone()
+
+
+@pytest.mark.parametrize("signals", [[signal.SIGHUP], [signal.SIGINT, signal.SIGINT], [signal.SIGTERM, signal.SIGINT]])
+def test_a_second_signal_or_a_closed_terminal_ends_everything_at_once(ralph, mark, signals: list[int]) -> None:
+    with ralph(f"setsid sleep {mark.seconds} & echo ready; exec sleep {mark.seconds}") as process:
+        assert process.stdout.readline().startswith("ready")
+        said = b""
+        for number in signals:
+            os.killpg(process.pid, number)  # to the group, as a terminal does
+            said = said or os.read(process.stderr.fileno(), 100)
+        assert said == b"Received signal, shutting down...\n"
+        assert process.stdout.readline() == "-15 interrupt\n"
+        assert mark.bearers() == []
+
+
+def test_the_first_signal_lets_the_agent_finish(ralph, mark, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "go")
+    with ralph(f"trap 'echo hit' INT TERM HUP; echo ready; read answer < go; sleep {mark.seconds} & exit 4") as process:
+        assert process.stdout.readline().startswith("ready")
+        os.killpg(process.pid, signal.SIGINT)
+        assert process.stderr.readline() == "Received signal, shutting down...\n"
+        (tmp_path / "go").write_text("go\n")
+        assert process.stdout.readline() == "4 \n"
+        assert mark.bearers() == []

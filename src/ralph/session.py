@@ -19,7 +19,7 @@ from ralph.settings import Settings
 from ralph.world.folder import RunFolder, new_run_id, prepare
 from ralph.world.history import History
 from ralph.world.interrupt import Interrupt
-from ralph.world.journal import Journal, Scribe, Sink
+from ralph.world.journal import Journal, Scribe, Sink, Story
 from ralph.world.keeper import Keeper
 from ralph.world.lock import workspace_lock
 from ralph.world.site import Site
@@ -33,7 +33,8 @@ class Session:
     """One run, from its first event to its last.
 
     `goal` is asked before every turn. `agent` makes an agent for a workspace; without it the settings' agent is a child
-    process. `listeners` hear every event, `sinks` get every line of the journal.
+    process. `listeners` hear every event, `sinks` get every line of the journal. `story` is the run so far where one
+    is resumed.
     """
 
     def __init__(
@@ -53,51 +54,53 @@ class Session:
         one_shot: bool = False,
         unlimited: bool = False,
         notices: Sequence[str] = (),
+        story: Story | None = None,
     ) -> None:
         self.settings, self.workspace, self.goal = settings, workspace, goal
         self.worktree: "Worktree | None" = None
-        self.id = new_run_id(time.time())
+        self.id = story.run.id if story else new_run_id(time.time())
         self._make_agent, self._agent_args = agent, tuple(agent_args)
         self._listeners, self._sinks, self._tick = tuple(listeners), tuple(sinks), tick
         self._keeper, self._interrupt, self._env = keeper, interrupt, env
         self._one_shot, self._unlimited, self._notices = one_shot, unlimited, tuple(notices)
+        self._story = story
 
     def play(self) -> tuple[Run, Stop]:
         """Runs the loop to its end, and tells of it whatever that end is."""
         wiring.refuse_what_cannot_end(self.settings)
         choices = () if self._make_agent else self._choices()
         with ExitStack() as stack:
-            interrupt = self._interrupt or stack.enter_context(Interrupt())
-            keeper = self._keeper or stack.enter_context(Keeper.start())
-            ralph = prepare(self.workspace)
-            stack.enter_context(workspace_lock(ralph, self.id))
-            folder = RunFolder(ralph, self.id)
-            folder.make()
-            tell = self._teller(folder, stack)
-            site = self._site(folder, keeper, interrupt, tell)
+            site = self._open(stack)
+            self.worktree = wiring.place(self.settings, site, resumed=self._story is not None)
             plan = wiring.policy(self.settings, tuple(choice.name for choice in choices), self._one_shot)
-            self.worktree = wiring.place(self.settings, site)
             agent = self._make_agent(site.root) if self._make_agent else wiring.cli_agent(choices, self.settings, site)
             history = History(site, self.worktree, walks=self.settings.min_tool_calls > 0)
-            parts = wiring.parts(self.settings, plan, site, agent, history, self.goal)
+            committed = self._story.committed if self._story else frozenset()
+            parts = wiring.parts(self.settings, plan, site, agent, history, self.goal, committed)
             parts.cap = None if self._unlimited else plan.cap
-            run = Run(self.id, self.goal(), history.begin())
-            tell(self._started(run, plan, parts, choices))
+            run = self._begin(history)
+            site.tell(self._started(run, plan, parts, choices))
             for text in self._notices:
-                tell(events.Notice(text, "debug"))
+                site.tell(events.Notice(text, "debug"))
             return self._finish(site, plan, *self._played(parts, run, site))
 
     def _choices(self) -> "tuple[Choice, ...]":
         return wiring.choices(self.settings, self._agent_args, self._env, str(self.workspace))
 
-    def _site(self, folder: RunFolder, keeper: Keeper, interrupt: Interrupt, tell: events.Tell) -> Site:
+    def _open(self, stack: ExitStack) -> Site:
+        interrupt = self._interrupt or stack.enter_context(Interrupt())
+        keeper = self._keeper or stack.enter_context(Keeper.start())
+        ralph = prepare(self.workspace)
+        stack.enter_context(workspace_lock(ralph, self.id))
+        folder = RunFolder(ralph, self.id)
+        folder.make()
         settings = self.settings
         return Site(
             self.workspace,
             folder,
             keeper,
             interrupt,
-            tell,
+            self._teller(folder, stack),
             self._env,
             Redactor(secret_values(self._env)),
             self._tick,
@@ -106,12 +109,14 @@ class Session:
             settings.grace,
             settings.keep_children,
             time.monotonic(),
+            self._story.elapsed if self._story else 0.0,
         )
 
     def _teller(self, folder: RunFolder, stack: ExitStack) -> events.Tell:
         journal = Journal(folder.journal)
         stack.callback(journal.close)
-        listeners: tuple[events.Tell, ...] = (Scribe(self.id, [journal, *self._sinks]), *self._listeners)
+        scribe = Scribe(self.id, [journal, *self._sinks], self._story.seq if self._story else 0)
+        listeners: tuple[events.Tell, ...] = (scribe, *self._listeners)
         # One shot is no loop: what frames a loop is not told.
         framing = (events.IterationStarted, events.Converged, events.Stalled, events.Exhausted)
         unheard: tuple[type, ...] = framing if self._one_shot else ()
@@ -123,17 +128,30 @@ class Session:
 
         return tell
 
+    def _begin(self, history: History) -> Run:
+        """A new run, or the one that is resumed, once nothing of its earlier life is left."""
+        if self._story is None:
+            return Run(self.id, self.goal(), history.begin())
+        from ralph.world.kin import sweep_marked
+
+        sweep_marked(self.id)
+        history.begin(self._story.run.base_tree)
+        return self._story.resumed()
+
     def _played(self, parts: Parts, run: Run, site: Site) -> tuple[Run, Stop]:
         """The loop's end, or what went wrong in it as an end of its own."""
         try:
+            if run.last and run.resumed:
+                # It was killed between an iteration and what follows from it, perhaps.
+                for followup in parts.followups:
+                    followup(run, run.last)
             return run_loop(parts, run)
         except BaseException as error:
-            self._end(
-                site, run, Stop(Outcome.FATAL, f"internal error: {type(error).__name__}: {error}"), verified=False
-            )
+            bug = Stop(Outcome.FATAL, f"internal error: {type(error).__name__}: {error}")
+            self._end(site, run, bug, verified=False)
             raise
 
-    def _started(self, run: Run, plan: "wiring.Policy", parts: Parts, choices: Sequence[Any]) -> events.RunStarted:
+    def _started(self, run: Run, plan: wiring.Policy, parts: Parts, choices: Sequence[Any]) -> events.RunStarted:
         return events.RunStarted(
             run.goal,
             self.settings.preset,
@@ -148,9 +166,10 @@ class Session:
             run.base_tree,
             self.worktree.path if self.worktree else "",
             self.worktree.branch if self.worktree else "",
+            self._story is not None,
         )
 
-    def _finish(self, site: Site, plan: "wiring.Policy", run: Run, stop: Stop) -> tuple[Run, Stop]:
+    def _finish(self, site: Site, plan: wiring.Policy, run: Run, stop: Stop) -> tuple[Run, Stop]:
         last = len(run.iterations)
         if stop.outcome is Outcome.DONE:
             site.tell(events.Converged(last, stop.claim))

@@ -190,7 +190,13 @@ def cli_agent(chosen: Sequence["Choice"], settings: Settings, site: "Site") -> "
 
 
 def parts(
-    settings: Settings, plan: Policy, site: "Site", agent: Agent, history: "History", goal: Callable[[], str]
+    settings: Settings,
+    plan: Policy,
+    site: "Site",
+    agent: Agent,
+    history: "History",
+    goal: Callable[[], str],
+    committed: frozenset[int] = frozenset(),
 ) -> Parts:
     """Everything that the loop needs."""
     from ralph.world.checks import Checks, Guard
@@ -213,7 +219,7 @@ def parts(
         compose=composer(settings, plan, goal, history.diff),
         tell=site.tell,
         wait=_waiter(site),
-        followups=followups(settings.scm, agent, site, history),
+        followups=followups(settings.scm, agent, site, history, committed),
     )
     if settings.reviews is not None:
         made.review = _reviewing(settings)
@@ -262,7 +268,7 @@ def _reviewing(settings: Settings) -> Callable[[Run, Iteration, Parts], Iteratio
     return reviewing(Plan(chosen.review_after, prompts, chosen.guardrail_retry_limit, settings.output_truncate_chars))
 
 
-def place(settings: Settings, site: "Site") -> "Worktree | None":
+def place(settings: Settings, site: "Site", resumed: bool = False) -> "Worktree | None":
     """Moves the work into a worktree where that is asked for. What cannot be isolated is refused."""
     if not settings.worktree:
         return None
@@ -270,11 +276,15 @@ def place(settings: Settings, site: "Site") -> "Worktree | None":
 
     from ralph.world.folder import prepare
     from ralph.world.git import repository
-    from ralph.world.worktree import create
+    from ralph.world.worktree import create, worktree_of
 
-    made, notice = create(repository(site.root), site.folder.id)
+    made, notice = worktree_of(repository(site.root), site.folder.id), ""
+    if not resumed:
+        made, notice = create(repository(site.root), site.folder.id)
     if notice:
         site.tell(events.Notice(notice))
     site.root = Path(made.workspace)
+    if not site.root.is_dir():
+        raise UserError(f"the run's worktree is gone: {made.path}", "start a new run")
     prepare(site.root)
     return made

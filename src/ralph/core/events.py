@@ -175,7 +175,6 @@ class IterationFinished(Struct, frozen=True, omit_defaults=True):
 
     iteration: int
     record: Iteration
-    elapsed_s: float = 0.0
 
 
 class Converged(Struct, frozen=True):

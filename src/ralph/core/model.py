@@ -176,8 +176,8 @@ class Iteration(Struct, frozen=True, omit_defaults=True):
 
 
 class Run(Struct, frozen=True, omit_defaults=True):
-    """The history so far. `retries` are the turns since the last iteration that do not count as one;
-    `spent` is what all turns that count nowhere else have cost."""
+    """The history so far. `retries` are the turns since the last iteration that do not count as one; `spent` is what
+    all turns that count nowhere else have cost; `resumed` is how many iterations lie before the last resumption."""
 
     id: str
     goal: str = ""
@@ -186,6 +186,12 @@ class Run(Struct, frozen=True, omit_defaults=True):
     retries: tuple[Turn, ...] = ()
     spent: Usage = Usage()
     seen: Snapshot = Snapshot()
+    resumed: int = 0
+
+    @property
+    def recent(self) -> tuple[Iteration, ...]:
+        """The iterations since the run was started or resumed: a resumed run gets a new chance."""
+        return self.iterations[self.resumed :]
 
     @property
     def last(self) -> Iteration | None:

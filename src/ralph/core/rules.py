@@ -119,7 +119,7 @@ def failing(times: int) -> Rule:
     """The agent itself failed, again and again."""
 
     def rule(run: Run) -> Iterable[Opinion]:
-        recent = run.iterations[-times:]
+        recent = run.recent[-times:]
         if times > 0 and len(recent) == times and all(i.turn.failure for i in recent):
             yield Stop(Outcome.FAILED, f"the agent failed {times} times in a row: {_reason(recent[-1].turn)}")
 
@@ -136,7 +136,7 @@ def stalled(repeats: int = 1) -> Rule:
     """The last iterations cannot be told apart: the same answer, and the workspace in the same state."""
 
     def rule(run: Run) -> Iterable[Opinion]:
-        recent = run.iterations[-(repeats + 1) :]
+        recent = run.recent[-(repeats + 1) :]
         if repeats < 1 or len(recent) <= repeats:
             return
         if all(_alike(one, other) for one, other in zip(recent, recent[1:], strict=False)):

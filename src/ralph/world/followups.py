@@ -26,11 +26,13 @@ class ScmPlan(Protocol):
     def tasks(self) -> tuple[str, ...]: ...
 
 
-def followups(scm: ScmPlan | None, agent: Agent, site: Site, history: History) -> Sequence[Followup]:
-    """Progress first: it must be there even if the rest fails."""
+def followups(
+    scm: ScmPlan | None, agent: Agent, site: Site, history: History, committed: frozenset[int] = frozenset()
+) -> Sequence[Followup]:
+    """Progress first: it must be there even if the rest fails. `committed` are iterations that need no commit again."""
     made: list[Followup] = [_progress_file(site)]
     if scm is not None and scm.tasks:
-        made.append(_commit(scm, agent, site))
+        made.append(_commit(scm, agent, site, committed))
     made.append(history.keep)
     return made
 
@@ -47,14 +49,14 @@ def _progress_file(site: Site) -> Followup:
     return write
 
 
-def _commit(scm: ScmPlan, agent: Agent, site: Site) -> Followup:
+def _commit(scm: ScmPlan, agent: Agent, site: Site, committed: frozenset[int]) -> Followup:
     """Asks the agent for a message, then runs the tasks. A failure is told, and ends nothing."""
 
     def commit(run: Run, iteration: Iteration) -> None:
         from ralph.core.commit import commit_message
         from ralph.world.scm import run_tasks
 
-        if not iteration.is_green or iteration.turn.failure or site.interrupt.level:
+        if not iteration.is_green or iteration.turn.failure or site.interrupt.level or iteration.number in committed:
             return
         message: str | None = ""
         if "commit" in scm.tasks:

@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 from ralph.core import events
-from ralph.core.model import Run
+from ralph.core.model import Outcome, Run
 from ralph.core.secrets import redact
 from ralph.world.folder import cannot_write
 
@@ -90,6 +90,14 @@ class Entry(msgspec.Struct, frozen=True):
     seq: int
     data: msgspec.Raw
 
+    @property
+    def at(self) -> float:
+        """Epoch seconds; 0 where the line bears no readable date."""
+        try:
+            return datetime.fromisoformat(self.timestamp).timestamp()
+        except ValueError:
+            return 0.0
+
     def event(self) -> events.Event | None:
         """The event, or None for a kind that this version does not know."""
         kind = _KINDS.get(self.type)
@@ -113,7 +121,7 @@ def read(path: Path) -> Iterator[Entry]:
                 continue
 
 
-class Story(msgspec.Struct, frozen=True):
+class Story(msgspec.Struct):
     """A run as its journal tells it: how it started, what came of it, and the number of its last line."""
 
     run: Run
@@ -124,28 +132,44 @@ class Story(msgspec.Struct, frozen=True):
     seq: int = 0
     elapsed: float = 0.0
 
+    @property
+    def is_done(self) -> bool:
+        return self.finished is not None and self.finished.outcome == Outcome.DONE.value
+
+    def resumed(self) -> Run:
+        """The run as it goes on: old failures are forgiven, but a usage limit still has to be waited out."""
+        limits = tuple(turn for turn in self.run.retries if turn.failure and turn.failure.kind == "limit")
+        return msgspec.structs.replace(self.run, retries=limits, resumed=len(self.run.iterations))
+
 
 def recall(path: Path) -> Story:
-    """The run that a journal holds, ready to be judged or resumed."""
-    run, started, finished, waiting = Run(path.parent.name), None, None, None
-    committed: set[int] = set()
-    seq, elapsed = 0, 0.0
+    """The run that a journal holds, ready to be judged, shown or resumed."""
+    story = Story(Run(path.parent.name))
+    before = began = 0.0
     for entry in read(path):
-        seq = max(seq, entry.seq)
-        match entry.event():
-            case events.RunStarted() as event:
-                finished = waiting = None
-                if started is None:
-                    run = msgspec.structs.replace(run, goal=event.goal, base_tree=event.base_tree)
-                started = event
-            case events.IterationFinished() as event if event.iteration == run.number:
-                run, waiting, elapsed = run.plus(event.record), None, max(elapsed, event.elapsed_s)
-            case events.TurnNotCounted() as event:
-                run, waiting = run.retrying(event.turn), None
-            case events.Waiting() as event:
-                waiting = event
-            case events.ScmFinished() as event if event.ok:
-                committed.add(event.iteration)
-            case events.RunFinished() as event:
-                finished, elapsed = event, max(elapsed, event.duration_s)
-    return Story(run, started, finished, waiting, frozenset(committed), seq, elapsed)
+        story.seq = max(story.seq, entry.seq)
+        event = entry.event()
+        if isinstance(event, events.RunStarted):
+            before, began = story.elapsed, entry.at
+        _add(story, event)
+        story.elapsed = max(story.elapsed, before + entry.at - began)
+    return story
+
+
+def _add(story: Story, event: events.Event | None) -> None:
+    run = story.run
+    match event:
+        case events.RunStarted():
+            if story.started is None:
+                run = msgspec.structs.replace(run, goal=event.goal, base_tree=event.base_tree)
+            story.run, story.started, story.finished, story.waiting = run, event, None, None
+        case events.IterationFinished() if event.iteration == run.number:
+            story.run, story.waiting = run.plus(event.record), None
+        case events.TurnNotCounted():
+            story.run, story.waiting = run.retrying(event.turn), None
+        case events.Waiting():
+            story.waiting = event
+        case events.ScmFinished() if event.ok:
+            story.committed |= {event.iteration}
+        case events.RunFinished():
+            story.finished = event

@@ -38,17 +38,15 @@ def terminal(environment: dict[str, str], workspace: Path) -> Iterator[Terminal]
     started: list[pexpect.spawn[str]] = []
 
     def start() -> "pexpect.spawn[str]":
-        code = (
-            "import sys, pathlib; from ralph.cli.init import init_command; sys.exit(init_command(pathlib.Path.cwd()))"
-        )
         child = pexpect.spawn(
             sys.executable,
-            ["-c", code],
+            ["-m", "ralph", "init"],
             cwd=str(workspace),
-            env=environment,
+            env=environment,  # type: ignore[arg-type]
             encoding="utf-8",
-            timeout=20,  # type: ignore[arg-type]
+            timeout=20,
         )
+        child.delaybeforesend = None  # every answer waits for its question
         started.append(child)
         return child
 
@@ -194,12 +192,8 @@ def test_giving_up_writes_nothing(terminal: Terminal, workspace: Path, key: str)
 
 
 def test_without_a_terminal_it_says_so(environment: dict[str, str], workspace: Path) -> None:
-    code = (
-        "import sys, pathlib; from ralph.cli.main import guarded; from ralph.cli.init import init_command; "
-        "sys.exit(guarded(lambda: init_command(pathlib.Path.cwd())))"
-    )
     for stdin in (subprocess.DEVNULL, None):
-        words = [sys.executable, "-c", code]
+        words = [sys.executable, "-m", "ralph", "init"]
         closed = ["sh", "-c", 'exec "$@" <&-', "sh", *words] if stdin is None else words
         result = subprocess.run(closed, cwd=workspace, env=environment, stdin=stdin, capture_output=True, text=True)
         assert (result.returncode, result.stdout) == (2, "")

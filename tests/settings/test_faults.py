@@ -137,6 +137,11 @@ def test_all_faults_of_all_files_are_told_at_once(files: Any) -> None:
     ]
 
 
+@pytest.mark.parametrize("cost", [float("inf"), float("nan"), -1.0])
+def test_a_cost_that_is_no_amount_is_refused(files: Any, cost: float) -> None:
+    assert files.refusal(maxCost=cost) == [f"command line: maxCost: expected a number above 0, got {cost}"]
+
+
 def test_a_fault_is_refused_even_where_a_higher_layer_would_hide_it(files: Any) -> None:
     assert files.write(project={"stall": "x"}).refusal(stall=1)
 

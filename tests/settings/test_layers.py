@@ -88,6 +88,11 @@ def test_null_takes_back_what_a_lower_layer_says(files: Any) -> None:
     assert (settings.check_timeout, settings.max_cost, settings.scm, settings.agent.model) == (120, None, None, "")
 
 
+def test_null_in_a_guardrail_is_its_default(files: Any) -> None:
+    files.write(project={"guardrails": [{"command": "a", "failAction": None, "hint": None}]})
+    assert files.load().settings.guardrails == (Guardrail("a"),)
+
+
 @pytest.mark.parametrize(
     ("project", "local", "flags", "until"),
     [

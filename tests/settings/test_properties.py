@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from ralph.core.text import clean
 from ralph.errors import UserError
-from ralph.settings import Settings, load
+from ralph.settings import AgentChoice, CustomAgent, Guardrail, ReviewPrompt, Reviews, Scm, Settings, load
 from ralph.settings.faults import faults
 from ralph.settings.layers import merged
 
@@ -24,9 +24,11 @@ def names_in(struct: Any) -> list[str]:
 
 
 WORDS = st.sampled_from(["APPEND", "append", "5m", "32MB", "word:STOP", "checks", "goal", "wait", "git", "x"]) | SCALARS
-KEYS = st.sampled_from([*names_in(Settings), "command", "flags", "argv", "tasks", "prompts", "$schema", "guardrail"])
+STRUCTS = (Settings, AgentChoice, Guardrail, Scm, Reviews, ReviewPrompt, CustomAgent)
+KEYS = st.sampled_from([name for struct in STRUCTS for name in names_in(struct)] + ["$schema", "guardrail"])
 VALUES = st.recursive(WORDS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=3))
-LIKELY = st.dictionaries(KEYS, VALUES, max_size=5)
+GUARDRAILS = st.lists(st.dictionaries(st.sampled_from(["command", "failAction", "hint"]), WORDS), max_size=2)
+LIKELY = st.dictionaries(KEYS, VALUES, max_size=5) | st.fixed_dictionaries({"guardrails": GUARDRAILS})
 NO_NULLS = st.recursive(
     st.integers() | st.text(max_size=3) | st.lists(st.integers(), max_size=2),
     lambda inner: st.dictionaries(st.sampled_from("abc"), inner, max_size=3),

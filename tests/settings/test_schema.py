@@ -87,7 +87,7 @@ def test_bad_settings_do_not_pass_the_schema(document: dict[str, Any]) -> None:
 
 @given(
     st.fixed_dictionaries(
-        {}, optional={"stall": st.integers(), "yolo": st.none() | st.booleans(), "maxCost": st.floats()}
+        {}, optional={"stall": st.integers(), "yolo": st.none() | st.booleans(), "maxCost": st.floats(allow_nan=False)}
     )
 )
 def test_what_the_schema_lets_pass_is_accepted(document: dict[str, Any]) -> None:

@@ -10,7 +10,6 @@ from ralph.errors import UserError
 if TYPE_CHECKING:
     import click
 
-AGENTS = ("claude", "codex", "amp", "gemini", "opencode", "qwen", "copilot", "pi", "cline")
 TEST_FOLDERS = ("tests", "test", "spec", "__tests__", "e2e")
 DEFAULTS: dict[str, Any] = {
     "maximumIterations": 10,
@@ -115,7 +114,9 @@ def interview(workspace: Path, dialog: Dialog) -> dict[str, Any]:
 def installed_agents() -> list[str]:
     from shutil import which
 
-    return [name for name in AGENTS if which(name)]
+    from ralph.agents import known
+
+    return [name for name in known() if which(name)]
 
 
 def _ask_iterations(dialog: Dialog) -> int:

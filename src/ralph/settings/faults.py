@@ -109,7 +109,7 @@ def described(kind: Any) -> str:
 def shown(value: object) -> str:
     """A value as a person wrote it, short and on one line."""
     try:
-        text = msgspec.json.encode(value).decode()
+        text = str(value) if isinstance(value, float) else msgspec.json.encode(value).decode()
     except (TypeError, ValueError, RecursionError):  # what YAML or a command line can hold and JSON cannot
         text = str(value).encode("utf-8", "replace").decode()
     return head(clean(text).replace("\n", " "), 60, "…")

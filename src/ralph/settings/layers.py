@@ -92,6 +92,8 @@ def merged(*documents: Said) -> Said:
             elif isinstance(value, dict):
                 below = result.get(key)
                 result[key] = merged(below if isinstance(below, dict) else {}, value)
+            elif isinstance(value, list):
+                result[key] = [merged(item) if isinstance(item, dict) else item for item in value]
             else:
                 result[key] = value
     return result
@@ -99,14 +101,17 @@ def merged(*documents: Said) -> Said:
 
 def _faults_of(layer: Source) -> Iterator[Fault]:
     yield from layer.faults
-    without_nulls = merged(layer.said)
-    try:
-        msgspec.convert(without_nulls, Settings)
-    except msgspec.ValidationError:
+    if not _is_sound(layer.said):
         yield from faults(layer.said, Settings)
-    else:
-        if without_nulls != layer.said:  # an unknown key is one even if it says null
-            yield from faults(layer.said, Settings)
+
+
+def _is_sound(said: Said) -> bool:
+    """Whether msgspec alone can vouch for what is said. It cannot where there are nulls: they may hide unknown keys."""
+    try:
+        msgspec.convert(said, Settings)
+    except msgspec.ValidationError:
+        return False
+    return merged(said) == said
 
 
 def _spelled(said: Said) -> Said:

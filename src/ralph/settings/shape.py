@@ -24,7 +24,7 @@ _CLAIM_PATTERN = r"^(?:(?:word|response|suffix|promise|tag|file):\s*\S[\s\S]*|ch
 NotBlank = Annotated[str, Meta(pattern=r"\S", extra={"described": "text that is not blank"})]
 Count = Annotated[int, Meta(ge=0)]
 Positive = Annotated[int, Meta(ge=1)]
-Dollars = Annotated[float, Meta(gt=0)]
+Dollars = Annotated[float, Meta(gt=0, le=1e9)]
 Duration = Annotated[float, Meta(ge=0, le=LONGEST, extra=_DURATION, extra_json_schema=_AS_TEXT)]
 Time = Annotated[float, Meta(gt=0, le=LONGEST, extra=_TIME, extra_json_schema=_AS_TEXT)]
 Size = Annotated[int, Meta(ge=0, le=LARGEST, extra=_SIZE, extra_json_schema=_AS_TEXT)]
@@ -107,7 +107,9 @@ class CustomAgent(Struct, frozen=True, rename="camel", forbid_unknown_fields=Tru
 
     argv: Annotated[Words, says("Its command, word by word; {prompt} and {prompt_file} stand for the prompt.")] = ()
     prompt: Annotated[Literal["stdin", "argument", "file"], says("How the prompt reaches it.")] = "stdin"
-    stream: Annotated[str, says("What it prints: text, or the name of a known agent that prints the same.")] = "text"
+    stream: Annotated[
+        str, says("What it prints: text, auto (find out), or the name of a known agent that prints the same.")
+    ] = "text"
     resume: Annotated[Words, says("Words that continue a session; {session} stands for its id.")] = ()
     model: Annotated[Words, says("Words that choose a model; {model} stands for its name.")] = ()
 

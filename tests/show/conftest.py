@@ -38,7 +38,7 @@ def first_iteration() -> list[e.Event]:
         e.CheckFinished("make test", False, 1, 1.24, LOG, FAILURE, "APPEND"),
         e.CheckStarted("make lint"),
         e.CheckFinished("make lint", True, 0, 0.31),
-        e.IterationFinished(1, red(1), 64.0),
+        e.IterationFinished(1, red(1)),
         e.ClaimRejected("COMPLETE", "checks", 'Guardrail "make test" failed with exit code 1.'),
     ]
 
@@ -54,7 +54,7 @@ def second_iteration() -> list[e.Event]:
         e.Waiting(720.0, "usage limit reached", 0.0),
         e.AgentStarted("claude"),
         e.AgentFinished(1, 2.0, failure="ordinary", reason="the agent exited with 1"),
-        e.IterationFinished(2, Iteration(2, failed, checked=False), 790.0),
+        e.IterationFinished(2, Iteration(2, failed, checked=False)),
         e.Notice("the turn failed; 2 more in a row end the run"),
     ]
 
@@ -75,10 +75,10 @@ def third_iteration() -> list[e.Event]:
         e.CheckStarted("make lint"),
         e.CheckFinished("make lint", True, 0, 0.3),
         e.ReviewStarted("security"),
-        e.AgentStarted("claude", purpose="review"),
+        e.AgentStarted("claude", purpose="review-security"),
         e.AgentFinished(0, 3.0, tool_calls=0),
         e.ReviewFinished("security", True),
-        e.IterationFinished(3, Iteration(3, turn, checks), 800.0),
+        e.IterationFinished(3, Iteration(3, turn, checks)),
         e.ScmFinished(3, "commit", True, "Accept empty input"),
         e.ScmFinished(3, "push", False, "no remote named origin"),
         e.Converged(3, "COMPLETE"),

@@ -123,8 +123,8 @@ def test_the_agent_never_speaks_at_the_left_margin() -> None:
             e.CheckFinished("make lint", False, 1, 0.4, ".ralph/guardrail_001_make_lint.log", "", "APPEND"),
             "✗ make lint exit 1, 0.4s → APPEND, .ralph/guardrail_001_make_lint.log",
         ),
-        (e.CheckFinished("make", False, None, 120.0, timeout=120.0), "✗ make timed out after 2m"),
-        (e.CheckFinished("make", False, -9, 3.0, timeout=120.0), "✗ make signal 9, 3s"),
+        (e.CheckFinished("make", False, -15, 120.0, timeout=120.0), "✗ make timed out after 2m"),
+        (e.CheckFinished("make", False, -9, 3.0), "✗ make signal 9, 3s"),
         (e.CheckFinished("make", False, None, 3.0), "✗ make no exit code, 3s"),
         (e.IterationStarted(4, None, "g"), "── iteration 4 " + "─" * 65),
         (
@@ -137,8 +137,8 @@ def test_the_agent_never_speaks_at_the_left_margin() -> None:
         (e.ReviewFinished("tests", False), "❌ review tests: the checks do not pass"),
         (e.Notice("Received signal, shutting down..."), "⚠ Received signal, shutting down..."),
         (e.Notice("all is well", "info"), "ℹ all is well"),
-        (e.AgentStarted("claude", purpose="commit message"), "▸ claude: commit message"),
-        (e.AgentFinished(None, 9.0, ended_by="idle timeout"), "❌ Ended by ralph: idle timeout (time: 9s)"),
+        (e.AgentStarted("claude", purpose="message"), "▸ claude: commit message"),
+        (e.AgentFinished(None, 9.0, ended_by="idle-timeout"), "❌ Ended by ralph: idle timeout (time: 9s)"),
         (e.AgentFinished(-11, 1.0), "✅ Complete (signal 11, time: 1s)"),
         (
             e.TurnNotCounted(Turn("", failure=Failure("transient", "overloaded"))),

@@ -55,9 +55,11 @@ def live(terminal: Terminal, clock: Callable[[], float] | None = None) -> Screen
     )
 
 
-def plain(*events: e.Event, **options: object) -> str:
+def plain(*events: e.Event, announced: str = "", **options: object) -> str:
     out = io.StringIO()
     screen = make_screen(out, env={}, **options)  # type: ignore[arg-type]
+    if announced:
+        screen.announce(announced)
     for event in events:
         screen(event)
     screen.close()
@@ -163,6 +165,16 @@ def test_a_crash_without_an_outcome_removes_the_live_line() -> None:
     assert len(terminal.lines) == 1
 
 
+def test_an_announcement_replaces_the_live_line() -> None:
+    terminal = Terminal()
+    screen = live(terminal)
+    screen(e.IterationStarted(1, 10, "goal"))
+    screen.announce("Received signal, shutting down...")
+    screen(e.Notice("next"))
+    assert terminal.lines[1:] == ["Received signal, shutting down...", "⚠ next", " iteration 1/10 · 0s · preparing"]
+    assert plain(announced="Received signal, shutting down...", quiet=True) == "Received signal, shutting down...\n"
+
+
 def test_silent_events_do_not_redraw_more_than_needed() -> None:
     terminal, watch = Terminal(), Watch()
     screen = live(terminal, watch)
@@ -217,7 +229,7 @@ def test_timestamps_stand_in_front_of_lines_but_not_of_the_outcome() -> None:
         timestamps=True,
         clock=lambda: 0.0,
     )
-    first, gap, second, last = text.splitlines()
+    first, gap, second, _, last = text.splitlines()
     assert (first[0], first[3], first[9:]) == ("[", ":", "] ⚠ one")
     assert gap == ""
     assert second[9:].startswith("] ── iteration 1/2 ")
@@ -332,4 +344,4 @@ print(*sorted(m for m in set(sys.modules) - before if not m.startswith("ralph.")
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=30)
     assert set(done.stdout.split()) <= {"errno", "select"}
-    assert done.stderr.splitlines() == ["  hello", "ralph: done after 1 iteration: x (1s)"]
+    assert done.stderr.splitlines() == ["  hello", "", "ralph: done after 1 iteration: x (1s)"]

@@ -85,9 +85,14 @@ class Lines:
     def _run_started(self, event: e.RunStarted) -> list[str]:
         paint = self.style.paint
         dot = f" {self.style.marks.dot} "
-        facts = [event.agent, event.preset, event.workspace]
-        title = dot.join(short(fact, 200) for fact in facts if fact)
-        lines = [f"{paint('title', 'ralph')}{dot}{'resumed' + dot if event.resumed else ''}{title}"]
+        facts = [
+            "resumed" if event.resumed else "",
+            short(event.agent, 60),
+            short(event.preset, 40),
+            short(event.workspace, 200),
+        ]
+        title = self._cut(dot.join(fact for fact in facts if fact), 5 + len(dot))
+        lines = [f"{paint('title', 'ralph')}{dot}{title}"]
         gates = [short(gate, 80) for gate in event.gates if gate != "checks"]
         unguarded = event.claims and not event.gates and not event.checks and event.claims != ("turn",)
         rows = {
@@ -110,9 +115,8 @@ class Lines:
     def _agent_started(self, event: e.AgentStarted) -> list[str]:
         self.talk.begin()
         lines = []
-        if event.purpose not in ("work", "review"):  # of a review, its own line has told
-            purpose = f"{short(event.agent, 80)}: {short(event.purpose, 200)}"
-            lines = [self.style.paint("dim", f"{self.style.marks.check} {purpose}")]
+        if event.purpose == "message":
+            lines = [self.style.paint("dim", f"{self.style.marks.check} {short(event.agent, 80)}: commit message")]
         if self.verbose and event.argv:
             import shlex
 
@@ -120,7 +124,7 @@ class Lines:
         return lines
 
     def _turn_not_counted(self, event: e.TurnNotCounted) -> list[str]:
-        kind = event.turn.failure.kind if event.turn.failure else event.turn.ended_by
+        kind = event.turn.ended_by or (event.turn.failure.kind if event.turn.failure else "")
         why = f" ({short(kind, 200)})" if kind else ""
         return [self.style.paint("yellow", f"{self.style.marks.retry} this turn does not count as an iteration{why}")]
 
@@ -139,7 +143,7 @@ class Lines:
             verbose = self._debug(f"Guardrail exited with {code} ({took})")
         if event.passed:
             return [f"{paint('green', marks.passed)} {name} {paint('dim', took)}", *verbose]
-        if event.exit_code is None and event.timeout is not None:
+        if event.timeout is not None:
             how = f"timed out after {duration(event.timeout)}"
         else:
             how = f"{exit_words(event.exit_code)}, {took}"

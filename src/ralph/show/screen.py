@@ -64,6 +64,10 @@ class Screen:
         if self.is_live:
             self._write([], self._clock() if now is None else now)
 
+    def announce(self, text: str) -> None:
+        """Says at once what cannot wait its turn, in quiet runs too. A signal handler may call this in mid-write."""
+        self._outlet.write(f"{_ERASE if self._drawn_at is not None else ''}{text}\n")
+
     def close(self) -> None:
         """Leaves the terminal as it was found."""
         self._status = None
@@ -95,11 +99,11 @@ class Screen:
     def _finish(self, event: RunFinished) -> None:
         """The summary, where the work is and, last of all, the outcome."""
         self._status = None
-        text: list[str] = []
+        text = [] if self._lines is None else [""]
         if self._lines is not None and self._tally.rows:
             from ralph.show.summary import table
 
-            text += ["", *table(self._tally.rows, event, self._style, self._room()), ""]
+            text += [*table(self._tally.rows, event, self._style, self._room()), ""]
         tone = {0: "good", 2: "alarm"}.get(event.exit_code, "warn")
         sentence = outcome_sentence(event, self._tally.failing)
         text += [*whereabouts(event), self._style.paint(tone, sentence)]

@@ -41,8 +41,7 @@ class Status:
             case e.AgentStarted():
                 self._tools.clear()
                 self._pending = None
-                agent = short(event.agent, 40)
-                self._now(now, agent if event.purpose == "work" else f"{agent}: {short(event.purpose, 80)}")
+                self._now(now, short(event.agent, 40) + (": commit message" if event.purpose == "message" else ""))
             case e.AgentText() if not self._tools:
                 self._now(now, "thinking")
             case e.AgentProgress() if not self._tools:
@@ -67,7 +66,7 @@ class Status:
 
     def line(self, now: float, columns: int) -> str:
         """At most `columns` wide, painted."""
-        parts = [self._iteration or "starting", duration(max(round(now - (self._began or now)), 0))]
+        parts = [self._iteration or "ralph", duration(max(round(now - (self._began or now)), 0))]
         if self._cost is not None:
             parts.append(money(self._cost))
         if self._until:

@@ -96,10 +96,11 @@ class Talk:
         text = head(clean(output[: 2 * limit + 200].lstrip("\r\n")), limit, self.style.marks.more).rstrip()
         if not text:
             return []
-        shown = text.expandtabs(4).split("\n")[: self.limits.output_lines]
         marks = self.style.marks
-        rows = [self.cut(line.rstrip(), 5) for line in shown]
-        hidden = lines - len(rows)
+        written = [(at, line) for at, line in enumerate(text.expandtabs(4).split("\n"), start=1) if line.strip()]
+        shown = written[: self.limits.output_lines]
+        rows = [self.cut(line.rstrip(), 5) for _, line in shown]
+        hidden = lines - shown[-1][0]
         if hidden > 0:
             rows.append(f"{marks.more} {plural(hidden, 'more line')}")
         return [self._dim(f"  {marks.output if not at else ' '}  {row}".rstrip()) for at, row in enumerate(rows)]
@@ -137,14 +138,16 @@ class Talk:
         marks, paint = self.style.marks, self.style.paint
         details = ", ".join(self._details(event))
         if event.failure or event.ended_by:
-            why = f"Ended by ralph: {event.ended_by}" if event.ended_by else f"Failed: {event.reason or event.failure}"
+            why = f"Failed: {event.reason or event.failure}"
+            if event.ended_by:
+                why = f"Ended by ralph: {event.ended_by.replace('-', ' ')}"
             lines = [f"{paint('red', marks.error)} {paint('red', short(why, 500))} {self._dim(f'({details})')}"]
         else:
             lines = [f"{paint('green', marks.ok)} Complete {self._dim(f'({details})')}"]
         if event.skipped_lines:
             lost = plural(event.skipped_lines, "line")
             lines.append(self._dim(f"  {lost} of the agent's output could not be read; the log has them"))
-        if event.leftovers:
+        if event.leftovers and not event.ended_by:
             were = "process was" if event.leftovers == 1 else "processes were"
             lines.append(self._dim(f"  {event.leftovers} {were} left behind by the agent, and ended"))
         return lines

@@ -33,7 +33,7 @@ def init_command(workspace: Path) -> int:
     """Asks on the terminal; 0 when the settings are written or are to stay, 130 when the person gives up."""
     if sys.stdin is None or not sys.stdin.isatty():
         raise UserError(
-            "init asks questions and needs a terminal", "Run it in one, or write .ralph/settings.json by hand."
+            "init asks questions and needs a terminal", "run it in one, or write .ralph/settings.json by hand"
         )
     with open(sys.stdin.fileno(), encoding="utf-8", errors="replace", closefd=False) as answers:
         dialog = Dialog(answers, sys.stdout)

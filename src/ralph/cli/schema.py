@@ -31,6 +31,6 @@ def schema_text(kind: str) -> str:
     from ralph.settings.schema import events_schema, settings_schema
 
     if kind not in KINDS:
-        raise UserError(f'there is no schema of "{kind}"', f"Known are {' and '.join(KINDS)}.")
+        raise UserError(f'there is no schema of "{kind}"', f"known are {' and '.join(KINDS)}")
     schema = settings_schema() if kind == "settings" else events_schema()
     return msgspec.json.format(msgspec.json.encode(schema), indent=2).decode() + "\n"

@@ -54,7 +54,7 @@ def refuse(found: Iterable[tuple[Source, Fault]]) -> None:
     if len(lines) > 1:
         lines = [f"{len(lines)} errors in the settings", *(f"  {line}" for line in lines)]
     if lines:
-        raise UserError("\n".join(lines), "`ralph schema settings` says what is valid.")
+        raise UserError("\n".join(lines), "`ralph schema settings` says what is valid")
 
 
 def file_text(path: "pathlib.Path") -> str | Source:

@@ -24,7 +24,7 @@ def parse_duration(text: str) -> float:
         parts = zip(match.groups(), DURATION_UNITS.values(), strict=True)
         seconds = sum(float(number) * unit for number, unit in parts if number)
     else:
-        raise UserError(f'"{text}" is not a duration', "Write 90, 90s, 5m, 1h30m or 2d.")
+        raise UserError(f'"{text}" is not a duration', "write 90, 90s, 5m, 1h30m or 2d")
     if seconds > LONGEST:
         raise UserError(f'"{text}" is too long a time')
     return seconds
@@ -34,7 +34,7 @@ def parse_size(text: str) -> int:
     """The bytes in `500000`, `512kB`, `32MB` or `1GiB`: kB, MB, GB are powers of 1000, KiB, MiB, GiB of 1024."""
     match = fullmatch(NUMBER + r"\s?([a-z]*)", text.strip().lower())
     if match is None or match[2] not in SIZE_UNITS:
-        raise UserError(f'"{text}" is not a size', "Write 500000, 512kB, 32MB or 1GiB.")
+        raise UserError(f'"{text}" is not a size', "write 500000, 512kB, 32MB or 1GiB")
     scale = SIZE_UNITS[match[2]]
     size = int(float(match[1]) * scale) if "." in match[1] else int(match[1]) * scale
     if size > LARGEST:

@@ -34,7 +34,7 @@ def yaml_source(path: "pathlib.Path") -> Source:
     try:
         import yaml
     except ImportError:
-        raise UserError(f"{name}: reading YAML needs PyYAML", "Install it: pip install 'ralph[yaml]'") from None
+        raise UserError(f"{name}: reading YAML needs PyYAML", "install it: pip install 'ralph[yaml]'") from None
     text = file_text(path)
     if isinstance(text, Source):
         return text

@@ -4,6 +4,7 @@ The loop is the same as the command's: the same rules, checks, worktree and prog
 """
 
 import inspect
+import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -80,29 +81,26 @@ class RalphLoop:
         self._session: Any = None
 
     def run(self) -> RalphLoopResult:
-        from ralph.session import Session, settings_for
+        from ralph.charter import Charter
+        from ralph.session import Session
+        from ralph.settings import load
 
         config = self.config
-        settings = settings_for(
-            self.workspace_root,
-            {
-                "preset": "checks",
-                "guardrails": [{"command": command} for command in config.checks],
-                "until": [f"tag:{config.completion_tag}"],
-                "maximumIterations": config.max_iterations,
-                "maxCost": config.max_cost,
-                "maxTime": config.max_time,
-                "worktree": config.use_worktree,
-            },
-        )
-        self._session = Session(settings, self.workspace_root, self._goal, agent=self._agent)
+        said = {
+            "preset": "checks",
+            "guardrails": [{"command": command} for command in config.checks],
+            "until": [f"tag:{config.completion_tag}"],
+            "maximumIterations": config.max_iterations,
+            "maxCost": config.max_cost,
+            "maxTime": config.max_time,
+            "worktree": config.use_worktree,
+        }
+        settings = load(self.workspace_root, said, env=os.environ).settings
+        spec = str(self.workspace_root / config.spec_file) if config.spec_file else ""
+        charter = Charter(settings, str(self.workspace_root), config.task, spec)
+        self._session = Session(charter, agent=self._agent)
         run, stop = self._session.play()
         return self._result(run, stop)
-
-    def _goal(self) -> str:
-        if self.config.spec_file is None:
-            return self.config.task
-        return (self.workspace_root / self.config.spec_file).read_text()
 
     def _agent(self, workspace: Path) -> "FactoryAgent":
         return FactoryAgent(self.agent_factory, {"agent": self.config.agent, "model": self.config.model}, workspace)

@@ -5,17 +5,18 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from ralph import __version__, wiring
+from ralph import charter as charters
+from ralph.charter import Charter
 from ralph.core import events
 from ralph.core.model import Outcome, Run, Stop
 from ralph.core.secrets import Redactor, secret_values
 from ralph.errors import UserError
 from ralph.loop import Agent, Parts, run_loop
-from ralph.settings import Settings
 from ralph.world.folder import RunFolder, new_run_id, prepare
 from ralph.world.history import History
 from ralph.world.interrupt import Interrupt
@@ -32,38 +33,31 @@ if TYPE_CHECKING:
 class Session:
     """One run, from its first event to its last.
 
-    `goal` is asked before every turn. `agent` makes an agent for a workspace; without it the settings' agent is a child
-    process. `listeners` hear every event, `sinks` get every line of the journal. `story` is the run so far where one
+    `agent` makes an agent for a workspace; without it the settings' agent is a child process. `listeners` hear every event, `sinks` get every line of the journal. `story` is the run so far where one
     is resumed.
     """
 
     def __init__(
         self,
-        settings: Settings,
-        workspace: Path,
-        goal: Callable[[], str],
+        charter: Charter,
         *,
         agent: Callable[[Path], Agent] | None = None,
-        agent_args: Sequence[str] = (),
         listeners: Sequence[events.Tell] = (),
         sinks: Sequence[Sink] = (),
         tick: Callable[[], None] | None = None,
         keeper: Keeper | None = None,
         interrupt: Interrupt | None = None,
         env: Mapping[str, str] = os.environ,
-        one_shot: bool = False,
-        unlimited: bool = False,
         notices: Sequence[str] = (),
         story: Story | None = None,
     ) -> None:
-        self.settings, self.workspace, self.goal = settings, workspace, goal
+        self.charter, self.settings, self.workspace = charter, charter.settings, Path(charter.workspace)
         self.worktree: "Worktree | None" = None
         self.id = story.run.id if story else new_run_id(time.time())
-        self._make_agent, self._agent_args = agent, tuple(agent_args)
+        self._make_agent = agent
         self._listeners, self._sinks, self._tick = tuple(listeners), tuple(sinks), tick
         self._keeper, self._interrupt, self._env = keeper, interrupt, env
-        self._one_shot, self._unlimited, self._notices = one_shot, unlimited, tuple(notices)
-        self._story = story
+        self._notices, self._story = tuple(notices), story
 
     def play(self) -> tuple[Run, Stop]:
         """Runs the loop to its end, and tells of it whatever that end is."""
@@ -72,12 +66,12 @@ class Session:
         with ExitStack() as stack:
             site = self._open(stack)
             self.worktree = wiring.place(self.settings, site, resumed=self._story is not None)
-            plan = wiring.policy(self.settings, tuple(choice.name for choice in choices), self._one_shot)
+            plan = wiring.policy(self.settings, tuple(choice.name for choice in choices), self.charter.one_shot)
             agent = self._make_agent(site.root) if self._make_agent else wiring.cli_agent(choices, self.settings, site)
             history = History(site, self.worktree, walks=self.settings.min_tool_calls > 0)
             committed = self._story.committed if self._story else frozenset()
-            parts = wiring.parts(self.settings, plan, site, agent, history, self.goal, committed)
-            parts.cap = None if self._unlimited else plan.cap
+            parts = wiring.parts(self.settings, plan, site, agent, history, self.charter.goal, committed)
+            parts.cap = None if self.charter.unlimited else plan.cap
             run = self._begin(history)
             site.tell(self._started(run, plan, parts, choices))
             for text in self._notices:
@@ -85,7 +79,7 @@ class Session:
             return self._finish(site, plan, *self._played(parts, run, site))
 
     def _choices(self) -> "tuple[Choice, ...]":
-        return wiring.choices(self.settings, self._agent_args, self._env, str(self.workspace))
+        return wiring.choices(self.settings, self.charter.agent_args, self._env, str(self.workspace))
 
     def _open(self, stack: ExitStack) -> Site:
         interrupt = self._interrupt or stack.enter_context(Interrupt())
@@ -94,6 +88,9 @@ class Session:
         stack.enter_context(workspace_lock(ralph, self.id))
         folder = RunFolder(ralph, self.id)
         folder.make()
+        redact = Redactor(secret_values(self._env))
+        if self._story is None:
+            folder.write("run.json", redact(charters.encode(self.charter)))
         settings = self.settings
         return Site(
             self.workspace,
@@ -102,7 +99,7 @@ class Session:
             interrupt,
             self._teller(folder, stack),
             self._env,
-            Redactor(secret_values(self._env)),
+            redact,
             self._tick,
             settings.max_time,
             settings.max_log,
@@ -119,7 +116,7 @@ class Session:
         listeners: tuple[events.Tell, ...] = (scribe, *self._listeners)
         # One shot is no loop: what frames a loop is not told.
         framing = (events.IterationStarted, events.Converged, events.Stalled, events.Exhausted)
-        unheard: tuple[type, ...] = framing if self._one_shot else ()
+        unheard: tuple[type, ...] = framing if self.charter.one_shot else ()
 
         def tell(event: events.Event) -> None:
             if not isinstance(event, unheard):
@@ -131,7 +128,7 @@ class Session:
     def _begin(self, history: History) -> Run:
         """A new run, or the one that is resumed, once nothing of its earlier life is left."""
         if self._story is None:
-            return Run(self.id, self.goal(), history.begin())
+            return Run(self.id, self.charter.goal(), history.begin())
         from ralph.world.kin import sweep_marked
 
         sweep_marked(self.id)
@@ -151,7 +148,7 @@ class Session:
             self._end(site, run, bug, verified=False)
             raise
 
-    def _started(self, run: Run, plan: wiring.Policy, parts: Parts, choices: Sequence[Any]) -> events.RunStarted:
+    def _started(self, run: Run, plan: wiring.Policy, parts: Parts, choices: "Sequence[Choice]") -> events.RunStarted:
         return events.RunStarted(
             run.goal,
             self.settings.preset,
@@ -206,9 +203,3 @@ class Session:
         except UserError:
             return False
         return True
-
-
-def settings_for(workspace: Path, overrides: dict[str, Any]) -> Settings:
-    from ralph.settings import load
-
-    return load(workspace, overrides, env=os.environ).settings

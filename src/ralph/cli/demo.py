@@ -1,4 +1,4 @@
-"""What is ralph for? Shows it: a small repository with a failing test, and a scripted agent that first gets it wrong."""
+"""What is ralph for? Shows it: a small repository with a failing test, and an agent that first gets it wrong."""
 
 import os
 import sys

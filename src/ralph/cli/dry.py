@@ -5,24 +5,24 @@ import shlex
 
 from ralph import wiring
 from ralph.agents.protocol import Request as TurnRequest
-from ralph.cli.request import Request
+from ralph.charter import Charter
 from ralph.core.model import Run
 from ralph.core.secrets import redact_text
 from ralph.settings import Loaded
 
 
-def explain(request: Request, loaded: Loaded) -> int:
-    settings, goal = loaded.settings, request.goal()
+def explain(charter: Charter, loaded: Loaded) -> int:
+    settings, goal = loaded.settings, charter.goal()
     wiring.refuse_what_cannot_end(settings)
-    choices = wiring.choices(settings, request.agent_args, os.environ, str(request.workspace))
-    plan = wiring.policy(settings, tuple(choice.name for choice in choices), request.one_shot)
-    prompt = wiring.composer(settings, plan, request.goal, str)(Run("dry-run", goal), ())
+    choices = wiring.choices(settings, charter.agent_args, os.environ, str(charter.workspace))
+    plan = wiring.policy(settings, tuple(choice.name for choice in choices), charter.one_shot)
+    prompt = wiring.composer(settings, plan, charter.goal, str)(Run("dry-run", goal), ())
     first = choices[0]
     turn = TurnRequest(prompt, "PROMPT_FILE", first.command, first.flags, settings.agent.model, settings.yolo)
     argv = first.module.invocation(turn).argv
     rows = [
         ("settings", ", ".join(map(str, loaded.sources)) or "defaults"),
-        ("workspace", str(request.workspace)),
+        ("workspace", str(charter.workspace)),
         ("preset", settings.preset),
         ("agent", shlex.join(argv)),
         ("done when", f"{' or '.join(claim.marker or claim.kind for claim in plan.claims)}"),

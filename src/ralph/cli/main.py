@@ -9,6 +9,7 @@ from ralph.errors import UserError
 COMMANDS = {
     "run": "loop an agent on a goal",
     "loop": "fresh context until every check passes",
+    "resume": "go on with a run that was interrupted, killed or exhausted",
     "init": "write the project's settings, by questions",
     "demo": "watch a run on a small example, with a scripted agent",
     "schema": "print the JSON Schema of events or settings",

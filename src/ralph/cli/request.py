@@ -1,7 +1,6 @@
 """What exactly is asked for? Turns the words of a command line into a goal, a workspace and settings."""
 
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +13,10 @@ CEILING = 200  # what "unlimited" means: a stuck agent cannot run for ever
 
 
 class Request(Struct, frozen=True):
-    """A command line, understood. `goal` is asked before every turn; `overrides` are in the words of settings.json."""
+    """A command line, understood. `overrides` are in the words of settings.json."""
 
-    goal: Callable[[], str]
+    goal_text: str
+    goal_file: str
     workspace: Path
     overrides: dict[str, Any]
     config: Path | None = None
@@ -32,11 +32,12 @@ class Request(Struct, frozen=True):
 def understood(command: str, values: dict[str, Any], words: list[str]) -> Request:
     """The request behind a command's options and positional words."""
     words = list(words)
-    goal = _goal(values, words)
+    text, file = _goal(values, words)
     workspace = _workspace(values, words)
     cap = values.get("ralph")
     return Request(
-        _relative(goal, workspace),
+        _from_stdin() if file == "-" else text,
+        str(Path(file).absolute()) if file and file != "-" else "",
         workspace,
         _overrides(command, values),
         Path(values["config"]) if "config" in values else None,
@@ -48,21 +49,30 @@ def understood(command: str, values: dict[str, Any], words: list[str]) -> Reques
 
 
 def _goal(values: dict[str, Any], words: list[str]) -> tuple[str, str]:
-    """Where the goal comes from: ("text", GOAL) or ("file", PATH). Takes a positional goal out of `words`."""
-    given = [(kind, values[name]) for kind, name in (("text", "prompt"), ("file", "prompt_file")) if name in values]
+    """The goal's text, or the file that holds it. Takes a positional goal out of `words`."""
+    given: list[str] = [name for name in ("prompt", "prompt_file") if name in values]
     if len(given) > 1:
         raise UserError("two goals: --prompt and --prompt-file", "give exactly one")
-    spec = values.get("spec")
+    spec = values.get("spec", "")
+    text = values.get("prompt", "")
     if not given and words and not (spec and len(words) == 1 and Path(words[0]).is_dir()):
-        given = [("text", words.pop(0))]
-    if spec is not None:
-        return "file", spec
+        given, text = ["word"], words.pop(0)
+    if spec:
+        return "", spec
     if not given:
         raise UserError("no goal", 'say what to achieve: ralph run "GOAL", or -p TEXT, -f FILE, --spec FILE')
-    kind, text = given[0]
-    if kind == "text" and not text.strip():
+    if "prompt_file" in values:
+        return "", values["prompt_file"]
+    if not text.strip():
         raise UserError("the goal is empty", "say what to achieve")
-    return kind, text
+    return text, ""
+
+
+def _from_stdin() -> str:
+    text = sys.stdin.buffer.read().decode("utf-8", "replace")
+    if not text.strip():
+        raise UserError("the goal is empty", "standard input holds no text")
+    return text
 
 
 def _workspace(values: dict[str, Any], words: list[str]) -> Path:
@@ -80,30 +90,6 @@ def _workspace(values: dict[str, Any], words: list[str]) -> Path:
         )
         raise UserError(f"no such folder: {named[0]}" if not folder.exists() else f"not a folder: {named[0]}", hint)
     return folder.resolve()
-
-
-def _relative(goal: tuple[str, str], workspace: Path) -> Callable[[], str]:
-    """Asks for the goal anew each time, so that a file may be edited while the run goes on."""
-    kind, text = goal
-    if kind == "text":
-        return lambda: text
-    if text == "-":
-        read = sys.stdin.buffer.read().decode("utf-8", "replace")
-        if not read.strip():
-            raise UserError("the goal is empty", "standard input holds no text")
-        return lambda: read
-    path = Path(text).absolute()
-
-    def from_file() -> str:
-        try:
-            content = path.read_bytes().decode("utf-8", "replace")
-        except OSError as error:
-            raise UserError(f"cannot read {text}: {error.strerror}", "name a file that holds the goal") from None
-        if not content.strip():
-            raise UserError(f"the goal is empty: {text}", "write what to achieve into it")
-        return content
-
-    return from_file
 
 
 CLAIMS = {

@@ -2,7 +2,14 @@
 
 import os
 import sys
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ralph.charter import Charter
+    from ralph.settings import Loaded
+    from ralph.world.journal import Story
+    from ralph.world.keeper import Keeper
 
 
 def run_command(command: str, values: dict[str, Any], words: list[str]) -> int:
@@ -10,54 +17,74 @@ def run_command(command: str, values: dict[str, Any], words: list[str]) -> int:
     from ralph.world.keeper import Keeper
 
     with Keeper.start() as keeper:
+        from ralph import __version__
+        from ralph.charter import Charter
         from ralph.cli.request import understood
-
-        request = understood(command, values, words)
         from ralph.settings import load
 
-        loaded = load(request.workspace, request.overrides, env=os.environ, config=request.config)
-        if request.dry_run:
+        asked = understood(command, values, words)
+        loaded = load(asked.workspace, asked.overrides, env=os.environ, config=asked.config)
+        spec = loaded.settings.spec and str(asked.workspace / loaded.settings.spec)
+        charter = Charter(
+            loaded.settings,
+            str(asked.workspace),
+            asked.goal_text,
+            asked.goal_file or spec,
+            asked.agent_args,
+            asked.one_shot,
+            asked.unlimited,
+            __version__,
+        )
+        charter.goal()  # a goal that cannot be read is said before anything is made
+        if asked.dry_run:
             from ralph.cli.dry import explain
 
-            return explain(request, loaded)
-        return _play(request, loaded, keeper)
+            return explain(charter, loaded)
+        notices = _spoken(loaded) if asked.verbose else ()
+        shown = Shown(asked.json, asked.quiet, asked.verbose)
+        return play(charter, keeper, shown, notices=notices)
 
 
-def _play(request: Any, loaded: Any, keeper: Any) -> int:
+class Shown:
+    """What a person, or a program, wants to see of a run."""
+
+    def __init__(self, json: bool = False, quiet: bool = False, verbose: bool = False) -> None:
+        self.json, self.quiet, self.verbose = json, quiet, verbose
+
+
+def play(
+    charter: "Charter", keeper: "Keeper", shown: Shown, story: "Story | None" = None, notices: Sequence[str] = ()
+) -> int:
+    """Plays a run in front of a person. The exit code is the outcome's."""
     from ralph.session import Session
     from ralph.show.screen import make_screen
     from ralph.world.interrupt import Interrupt
 
-    settings = loaded.settings
-    request.goal()  # a goal that cannot be read is said before anything is made
+    settings = charter.settings
     screen = make_screen(
         sys.stderr,
-        quiet=request.quiet,
-        verbose=request.verbose,
+        quiet=shown.quiet,
+        verbose=shown.verbose,
         agent_output=settings.stream_agent_output,
         color=None if settings.color else False,
         emoji=None if settings.emoji else False,
     )
     sinks = []
-    if request.json:
+    if shown.json:
         from ralph.show.ndjson import Ndjson
 
         sinks.append(Ndjson())
     try:
         with Interrupt() as interrupt:
             session = Session(
-                settings,
-                request.workspace,
-                request.goal,
-                agent_args=request.agent_args,
+                charter,
                 listeners=[screen],
                 sinks=sinks,
                 tick=screen.tick if screen.is_live else None,
                 keeper=keeper,
                 interrupt=interrupt,
-                one_shot=request.one_shot,
-                unlimited=request.unlimited,
-                notices=_verbose_notices(request, loaded) if request.verbose else (),
+                notices=notices,
+                story=story,
             )
             _, stop = session.play()
     finally:
@@ -65,10 +92,11 @@ def _play(request: Any, loaded: Any, keeper: Any) -> int:
     return stop.outcome.exit_code
 
 
-def _verbose_notices(request: Any, loaded: Any) -> list[str]:
+def _spoken(loaded: "Loaded") -> list[str]:
+    """What `--verbose` says before the first turn."""
     import msgspec
 
     from ralph.core.secrets import redact_text
 
-    merged = redact_text(msgspec.json.encode(loaded.settings, enc_hook=str).decode())
+    merged = redact_text(msgspec.json.encode(loaded.settings).decode())
     return [*(f"Loading settings from {path}" for path in loaded.sources), f"Merged configuration: {merged}"]

@@ -42,6 +42,16 @@ class RunFolder:
         except OSError as error:
             raise cannot_write(self.path, error) from None
 
+    def write(self, name: str, data: bytes) -> None:
+        """A file of the run's own, whole or not at all."""
+        path = self.path / name
+        fresh = path.with_name(f".{name}.new")
+        try:
+            fresh.write_bytes(data)
+            os.replace(fresh, path)
+        except OSError as error:
+            raise cannot_write(path, error) from None
+
     @property
     def journal(self) -> Path:
         return self.path / "journal.ndjson"

@@ -1,0 +1,47 @@
+"""What was asked for? Fixed when a run starts, kept in its `run.json`, and read back when it is resumed."""
+
+from pathlib import Path
+
+import msgspec
+
+from ralph.errors import UserError
+from ralph.settings import Settings
+
+
+class Charter(msgspec.Struct, frozen=True, omit_defaults=True):
+    """`goal_file`, where there is one, is read again before every turn: it may be edited while the run goes on."""
+
+    settings: Settings
+    workspace: str
+    goal_text: str = ""
+    goal_file: str = ""
+    agent_args: tuple[str, ...] = ()
+    one_shot: bool = False
+    unlimited: bool = False
+    version: str = ""
+
+    def goal(self) -> str:
+        if not self.goal_file:
+            return self.goal_text
+        try:
+            text = Path(self.goal_file).read_bytes().decode("utf-8", "replace")
+        except OSError as error:
+            raise UserError(f"cannot read {self.goal_file}: {error.strerror}", "name a file with the goal") from None
+        if not text.strip():
+            raise UserError(f"the goal is empty: {self.goal_file}", "write what to achieve into it")
+        return text
+
+
+def encode(charter: Charter) -> bytes:
+    return msgspec.json.format(msgspec.json.encode(charter)) + b"\n"
+
+
+def read(path: Path) -> Charter:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Charter)
+    except OSError as error:
+        raise UserError(
+            f"cannot read {path}: {error.strerror}", "this run cannot be resumed; start a new one"
+        ) from None
+    except msgspec.MsgspecError as error:
+        raise UserError(f"cannot understand {path}: {error}", "was it written by another version of ralph?") from None

@@ -272,6 +272,24 @@ def test_skipped_lines_are_counted_and_said() -> None:
     os.close(reader)
 
 
+def test_nothing_follows_the_outcome_that_a_slow_reader_missed() -> None:
+    reader, writer = os.pipe()
+    fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, 4096)
+    with open(writer, "w", encoding="utf-8") as stream:
+        screen = make_screen(stream)
+        screen(e.AgentText("x" * 3000))
+        screen(e.AgentText("lost"))
+        os.read(reader, 65536)
+        screen(e.RunFinished("done", "x", 1, None, 1.0, 0))
+        screen.close()
+        assert os.read(reader, 65536).decode().splitlines() == [
+            "… 1 line skipped: the reader is slow",
+            "",
+            "ralph: done after 1 iteration: x (1s)",
+        ]
+    os.close(reader)
+
+
 def test_a_reader_who_left_does_not_end_the_run(run: list[e.Event]) -> None:
     reader, writer = os.pipe()
     os.close(reader)

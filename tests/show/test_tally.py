@@ -107,3 +107,11 @@ def test_a_refusal_belongs_to_the_iteration_before_it(run: list[e.Event]) -> Non
         "done, committed",
     ]
     assert tally.failing == []
+
+
+def test_a_resumed_run_keeps_the_rows_of_its_first_part(run: list[e.Event]) -> None:
+    tally = Tally()
+    resumed = e.RunStarted("goal", "checks", "claude", "/repo", 10, resumed=True)
+    for event in (*run, resumed, e.IterationFinished(4, Iteration(4, Turn("x"))), finished()):
+        tally(event)
+    assert [row.number for row in tally.rows] == [1, 2, 3, 4]

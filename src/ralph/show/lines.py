@@ -5,11 +5,12 @@ from typing import Any
 
 from ralph.core import events as e
 from ralph.core.text import clean, tail
-from ralph.show.amounts import duration, moment
+from ralph.show.amounts import duration, moment, plural
 from ralph.show.style import Style
 from ralph.show.talk import VERBOSE, Limits, Talk, exit_words, short
 
 Teller = Callable[[Any], list[str]]
+_WIDE = "⛔⏳"  # marks of two columns
 
 
 class Lines:
@@ -80,7 +81,7 @@ class Lines:
         return lines
 
     def skipped(self, lines: int) -> str:
-        return self.style.paint("dim", f"{self.style.marks.more} {lines} lines skipped: the reader is slow")
+        return self.style.paint("dim", f"{self.style.marks.more} {plural(lines, 'line')} skipped: the reader is slow")
 
     def _run_started(self, event: e.RunStarted) -> list[str]:
         paint = self.style.paint
@@ -195,7 +196,7 @@ class Lines:
     def _loud(self, color: str, mark: str, text: str) -> list[str]:
         """Text that must be read whole: broken into rows, never cut."""
         rows = [row for line in text.strip().expandtabs(4).split("\n") for row in self.talk.rows(line, len(mark) + 2)]
-        margin = " " * (len(mark) + 1)
+        margin = " " * (len(mark) + (mark in _WIDE) + 1)
         return [self.style.paint(color, f"{margin if at else mark + ' '}{row}") for at, row in enumerate(rows)]
 
     def _debug(self, text: str) -> list[str]:

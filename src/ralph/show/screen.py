@@ -71,12 +71,13 @@ class Screen:
     def close(self) -> None:
         """Leaves the terminal as it was found."""
         self._status = None
+        self._skipped = 0  # nothing may follow the outcome
         self._write([])
         self._outlet.close()
 
     def _show(self, event: Event, lines: Lines) -> None:
         if self._columns is not None:
-            lines.columns = max(self._columns() - (11 if self._timestamps else 0), 1)
+            lines.columns = max(self._columns() - (len("[HH:MM:SS] ") if self._timestamps else 0), 1)
         text = self._stamped(lines(event))
         if self._status is None:
             if text:

@@ -2,7 +2,7 @@
 
 from msgspec import Struct
 
-from ralph.core.events import ClaimRejected, Event, IterationFinished, RunFinished, RunStarted, ScmFinished
+from ralph.core.events import ClaimRejected, Event, IterationFinished, RunFinished, ScmFinished
 from ralph.core.model import Iteration
 from ralph.show.amounts import duration, money, plural
 from ralph.show.talk import short
@@ -45,8 +45,6 @@ class Tally:
             self._refused.append(short(event.gate, 40))
         elif isinstance(event, ScmFinished):
             self._committed = self._committed or (event.ok and event.task == "commit")
-        elif isinstance(event, RunStarted):
-            self.rows.clear()
         elif isinstance(event, RunFinished):
             self._settle(event)
 

@@ -38,6 +38,9 @@ def policy(settings: Settings, agents: tuple[str, ...] = (), one_shot: bool = Fa
     if one_shot:
         claims = (Claim("turn"),)
     gates = gates_of(settings)
+    lazy = settings.min_tool_calls and settings.on_promise_no_work == "warn"
+    doubts = (rules.no_work(settings.min_tool_calls),) if lazy else ()
+    reading = Reading(settings.strict_signal, settings.claim_anywhere)
     # N promises are N continuations after the first turn; everywhere else N are iterations.
     cap = settings.maximum_iterations + (settings.preset == "promise")
     asked = (
@@ -48,7 +51,7 @@ def policy(settings: Settings, agents: tuple[str, ...] = (), one_shot: bool = Fa
         rules.open_tasks,
         rules.last_failure,
         rules.told,
-        rules.completed(claims, tuple(gates.values()), Reading(settings.strict_signal, settings.claim_anywhere)),
+        rules.completed(claims, tuple(gates.values()), reading, doubts),
         rules.failing(settings.max_failures),
         rules.stalled(settings.stall),
         limits.limited(settings.on_limit, agents, settings.max_time),

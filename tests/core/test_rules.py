@@ -174,6 +174,13 @@ def test_a_claim_needs_work(turn: Turn, trees: tuple[str | None, str | None], ac
     assert (not opinions(rules.no_work(1), run)) is accepted
 
 
+def test_a_doubt_lets_the_claim_pass_with_a_warning() -> None:
+    rule = rules.completed([Claim("word", "STOP")], (), doubts=[rules.no_work(1)])
+    verdict = judge(a_run(Turn("STOP", tool_calls=0)), [rule])
+    assert isinstance(verdict, Stop)
+    assert "warning: Promise detected" in verdict.reason
+
+
 def test_tool_calls_are_counted_over_the_whole_run() -> None:
     run = a_run(Turn("x", tool_calls=1), Turn("x", tool_calls=0))
     assert not opinions(rules.no_work(1), run)

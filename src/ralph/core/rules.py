@@ -31,8 +31,11 @@ def wait_requested(run: Run) -> Iterable[Opinion]:
         yield Stop(Outcome.STOPPED, run.seen.wait_requested)
 
 
-def completed(claims: Sequence[Claim], gates: Sequence[Rule], reading: Reading = Reading()) -> Rule:
-    """Done is a claim and every gate. A gate's objection goes into the next prompt; a gate may also ask for time."""
+def completed(
+    claims: Sequence[Claim], gates: Sequence[Rule], reading: Reading = Reading(), doubts: Sequence[Rule] = ()
+) -> Rule:
+    """Done is a claim and every gate. A gate's objection goes into the next prompt; a gate may also ask for time.
+    What `doubts` object to is accepted with a warning."""
 
     def rule(run: Run) -> Iterable[Opinion]:
         claim = next((claim for claim in claims if claimed(claim, run, reading)), None)
@@ -44,7 +47,10 @@ def completed(claims: Sequence[Claim], gates: Sequence[Rule], reading: Reading =
             if isinstance(opinion, Note):
                 yield Refusal(claim.marker, opinion.about, one_line(opinion.text.partition("\n")[0]))
         if not objections:
-            yield Stop(Outcome.DONE, _why_done(claim, run), claim=claim.text or claim.kind)
+            warnings = "".join(
+                f"; warning: {note.text}" for doubt in doubts for note in doubt(run) if isinstance(note, Note)
+            )
+            yield Stop(Outcome.DONE, _why_done(claim, run) + warnings, claim=claim.text or claim.kind)
 
     return rule
 
@@ -174,7 +180,9 @@ def at_most(
         if seconds is not None and run.seen.elapsed >= seconds:
             yield Stop(Outcome.TIMEOUT, f"{run.seen.elapsed:.0f} of {seconds:g} seconds are over")
         if iterations is not None and len(run.iterations) >= iterations:
-            yield Stop(Outcome.EXHAUSTED, f"{iterations} iteration{'' if iterations == 1 else 's'} without an accepted claim")
+            yield Stop(
+                Outcome.EXHAUSTED, f"{iterations} iteration{'' if iterations == 1 else 's'} without an accepted claim"
+            )
 
     return rule
 

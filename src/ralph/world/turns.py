@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from ralph.core import events
 from ralph.core.limits import available
 from ralph.core.model import Exit, Failure, Run, Turn, Usage
+from ralph.core.text import one_line
 from ralph.world.process import run_process
 from ralph.world.program import CannotStart, Command
 from ralph.world.site import Site
@@ -72,6 +73,7 @@ class _Turn:
 
         path, data = self._folder / "prompt.md", prompt.encode("utf-8", "surrogateescape")
         path.write_bytes(data)
+        self._site.tell(events.Notice(f"Prompt: {one_line(prompt)}", "debug"))
         request = Request(
             prompt,
             str(path),

@@ -1,9 +1,10 @@
 """What does the scripted model do? A scenario is a list of these steps, the same for every agent and protocol."""
 
-from collections.abc import Callable, Mapping
-from typing import Literal, NamedTuple
+from collections.abc import Mapping
+from typing import Any, Literal, NamedTuple
 
 Kind = Literal["write", "shell", "read"]
+Schema = Mapping[str, Any]
 
 
 class Tokens(NamedTuple):
@@ -76,7 +77,7 @@ class Asked(NamedTuple):
     path: str
     system: str
     messages: tuple[tuple[str, str], ...]  # (role, text); a tool's result has the role "tool"
-    tools: Mapping[str, Mapping[str, object]]  # name -> JSON Schema of its arguments
+    tools: Mapping[str, Schema]  # by name: the JSON Schema of its arguments
     streaming: bool
     model: str = ""
 
@@ -143,28 +144,26 @@ def use(call: Call, asked: Asked) -> Use:
 def _in_shell(call: Call) -> str:
     if call.kind == "read":
         return f"cat '{call.what}'"
-    return f"cat > '{call.what}' <<'END_OF_FILE'\n{call.content}\nEND_OF_FILE"
+    return f"cat > '{call.what}' <<'END_OF_FILE'\n{call.content.removesuffix(chr(10))}\nEND_OF_FILE"
 
 
-def _arguments(schema: Mapping[str, object], values: Mapping[str, object]) -> dict[str, object]:
-    properties = schema.get("properties")
-    required = schema.get("required")
-    assert isinstance(properties, dict)
+def _arguments(schema: Schema, values: Mapping[str, object]) -> dict[str, object]:
+    """The arguments that a tool must get, and those that the script has a value for."""
+    properties, required = schema.get("properties"), schema.get("required")
+    assert isinstance(properties, Mapping)
     wanted = set(required) if isinstance(required, list) else set()
-    given: dict[str, object] = {}
-    for name, about in properties.items():
-        if name in values:
-            value = values[name]
-            given[name] = [value] if about.get("type") == "array" else value
-        elif name in wanted:
-            given[name] = _something(about)
-    return given
+    return {
+        name: _argument(name, about, values) for name, about in properties.items() if name in wanted or name in values
+    }
 
 
-def _something(about: Mapping[str, object]) -> object:
-    """A value for an argument that must be there, but means nothing to the script."""
-    options = about.get("enum")
+def _argument(name: str, about: Schema, values: Mapping[str, object]) -> object:
+    if name in values:
+        return [values[name]] if about.get("type") == "array" else values[name]
+    items, options = about.get("items"), about.get("enum")
+    if isinstance(items, Mapping) and items.get("type") == "object":
+        return [_arguments(items, values)]
     if isinstance(options, list):
         return options[0]
-    kinds: dict[object, Callable[[], object]] = {"boolean": bool, "integer": int, "number": int, "array": list}
-    return kinds.get(about.get("type"), lambda: "as the script says")()
+    meaningless: dict[object, object] = {"boolean": False, "integer": 0, "number": 0, "array": []}
+    return meaningless.get(about.get("type"), "as the script says")

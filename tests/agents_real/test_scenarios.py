@@ -27,11 +27,11 @@ def test_an_agent_works_and_is_believed(room, agent):
         made = place.workspace / "made.txt"
         place.play(
             Call("write", str(made), "fixed\n", tokens=Tokens(1000, 50)),
-            Call("shell", "echo ran-it", tokens=Tokens(1100, 40)),
+            Call("shell", "setsid sleep 3400 > /dev/null 2>&1 & echo ran-it", tokens=Tokens(1100, 40)),
             Say(DONE, tokens=Tokens(1200, 30)),
         )
         ran = place.ralph("--check", CHECK, GOAL)
-        assert (ran.code, ran.outcome) == (0, "done"), ran
+        assert (ran.code, ran.outcome) == (0, "done"), str(ran)
         assert made.read_text() == "fixed\n"
         [turn] = turns(ran)
         assert turn["text"] == DONE
@@ -42,16 +42,31 @@ def test_an_agent_works_and_is_believed(room, agent):
         assert ran.left == {}
 
 
+# --model as it is said to the agent, and as the model server hears of it.
+MODELS = {"claude": "claude-haiku-4-5", "codex": "gpt-5.4", "gemini": "gemini-2.5-flash", "opencode": "lab/lab"}
+
+
 @scenario("failing check, then fixed")
-def test_a_failing_check_sends_the_agent_back(room):
+def test_a_failing_check_sends_the_agent_back(room, agent):
+    model = MODELS.get(agent, "lab")
     with room() as place:
         place.play(Say(DONE), write(place.workspace / "made.txt", "fixed\n"), Say(DONE))
-        ran = place.ralph("--check", CHECK, GOAL)
-        assert (ran.code, ran.outcome) == (0, "done"), ran
+        ran = place.ralph("--model", model, "--check", CHECK, GOAL)
+        assert (ran.code, ran.outcome) == (0, "done"), str(ran)
         assert len(turns(ran)) == 2
         assert [check["passed"] for check in ran.of("check_finished")] == [False, True]
         assert ran.of("claim_rejected")
         assert f'Guardrail "{CHECK}" failed with exit code' in place.stage.asked[1].prompt
+        assert {asked.model for asked in place.stage.asked} == {model.removeprefix("lab/")}
+
+
+@scenario("text mode (--no-stream-agent-output)")
+def test_an_agent_that_prints_plain_text_is_believed(room):
+    with room() as place:
+        place.play(write(place.workspace / "made.txt", "fixed\n"), Say(f"First this is said.\n{DONE}"))
+        ran = place.ralph("--no-stream-agent-output", "--check", CHECK, GOAL)
+        assert (ran.code, ran.outcome) == (0, "done"), str(ran)
+        assert turns(ran)[0]["text"].strip().endswith(DONE)
 
 
 @scenario("tool error")
@@ -59,7 +74,7 @@ def test_a_failed_tool_is_not_a_failed_turn(room):
     with room() as place:
         place.play(Call("read", str(place.workspace / "not-there.txt")), Say(DONE))
         ran = place.ralph(GOAL)
-        assert (ran.code, ran.outcome) == (0, "done"), ran
+        assert (ran.code, ran.outcome) == (0, "done"), str(ran)
         assert [tool["ok"] for tool in ran.of("tool_finished")] == [False]
         assert ran.of("agent_finished")[0]["tool_errors"] == 1
 
@@ -68,7 +83,7 @@ def test_a_failed_tool_is_not_a_failed_turn(room):
 def test_a_refused_login_ends_the_run_at_once(room):
     with room(Forever(no_login())) as place:
         ran = place.ralph(GOAL)
-        assert (ran.code, ran.outcome) == (2, "fatal"), ran
+        assert (ran.code, ran.outcome) == (2, "fatal"), str(ran)
         assert turns(ran) == []
 
 
@@ -78,9 +93,9 @@ def test_a_usage_limit_is_known_as_one(room, agent, note):
     with room(Forever(limited(agent, until))) as place:
         on_subscription(place)
         ran = place.ralph("--on-limit", "stop", GOAL)
-        assert (ran.code, ran.outcome) == (1, "failed"), ran
+        assert (ran.code, ran.outcome) == (1, "failed"), str(ran)
         assert "limit" in ran.of("run_finished")[0]["reason"]
-        [turn] = (event["turn"] for event in ran.of("turn_retried"))
+        [turn] = (event["turn"] for event in ran.of("turn_not_counted"))
         assert turn["failure"]["kind"] == "limit"
         if agent in ("claude", "codex", "gemini", "qwen"):
             assert abs(turn["failure"]["resets_at"] - until) <= 90, turn
@@ -93,7 +108,7 @@ def test_a_usage_limit_is_waited_out(room, agent):
         on_subscription(place)
         place.stage.steps += [write(place.workspace / "made.txt", "fixed\n"), Say(DONE)]
         ran = place.ralph("--check", CHECK, GOAL)
-        assert (ran.code, ran.outcome) == (0, "done"), ran
+        assert (ran.code, ran.outcome) == (0, "done"), str(ran)
         assert len(turns(ran)) == 1
         assert 0 < ran.of("waiting")[0]["seconds"] < 20
 
@@ -110,14 +125,13 @@ def test_an_overloaded_model_is_asked_again(room, agent):
     with room(Forever(overloaded(agent))) as place:
 
         def recover(event) -> None:
-            if event["type"] == "turn_retried":
+            if event["type"] == "turn_not_counted":
                 place.play(write(place.workspace / "made.txt", "fixed\n"), Say(DONE))
 
         ran = place.ralph("--check", CHECK, GOAL, on=recover)
-        assert (ran.code, ran.outcome) == (0, "done"), ran
-        assert [event["turn"]["failure"]["kind"] for event in ran.of("turn_retried")] == ["transient"]
+        assert (ran.code, ran.outcome) == (0, "done"), str(ran)
+        assert [event["turn"]["failure"]["kind"] for event in ran.of("turn_not_counted")] == ["transient"]
         assert len(turns(ran)) == 1
-        assert "retrying" in ran.of("waiting")[0]["reason"]
 
 
 @scenario("connection lost")
@@ -127,18 +141,18 @@ def test_half_an_answer_is_no_claim(room, agent, note):
     with room(Cut(half)) as place:
         place.stage.steps += [Cut(), write(place.workspace / "made.txt", "fixed\n"), Say("More to do."), Say(DONE)]
         ran = place.ralph(GOAL)
-        assert (ran.code, ran.outcome) == (0, "done"), ran
+        assert (ran.code, ran.outcome) == (0, "done"), str(ran)
         assert (place.stage.steps, place.stage.surplus) == ([], 0)
         assert len(turns(ran)) == 2
         assert turns(ran)[-1]["text"] == DONE
-        note("ralph retries the turn" if ran.of("turn_retried") else "the agent retries")
+        note("ralph retries the turn" if ran.of("turn_not_counted") else "the agent retries")
 
 
 @scenario("a silent model")
 def test_a_silent_turn_is_ended(room):
     with room(Hang("Let me think")) as place:
         ran = place.ralph("--idle-timeout", "4s", "--max-iterations", "1", GOAL)
-        assert (ran.code, ran.outcome) == (1, "exhausted"), ran
+        assert (ran.code, ran.outcome) == (1, "exhausted"), str(ran)
         [turn] = turns(ran)
         assert turn["ended_by"]
         assert ran.left == {}
@@ -150,7 +164,7 @@ def test_an_endless_turn_is_bounded(room, agent, note):
     with room(Forever(shell("echo once more"))) as place:
         bound = ("--ralph", "1", "--max-iterations", "3") if own else ("--turn-timeout", "6s", "--max-iterations", "1")
         ran = place.ralph(*bound, GOAL)
-        assert (ran.code, ran.outcome) == (1, "exhausted"), ran
+        assert (ran.code, ran.outcome) == (1, "exhausted"), str(ran)
         [turn] = turns(ran)
         assert turn["failure"]["kind"] == "ordinary"
         assert ran.left == {}
@@ -167,16 +181,14 @@ def test_nothing_survives_an_interrupt(room):
         process = start_a_stubborn_tool(place, "--grace", "1s")
         os.kill(process.pid, signal.SIGINT)
         ran = place.finish(process)
-        assert (ran.code, ran.outcome) == (130, "interrupted"), ran
+        assert (ran.code, ran.outcome) == (130, "interrupted"), str(ran)
         assert ran.left == {}
 
 
 @scenario("kill -9 during a tool")
 def test_nothing_survives_the_death_of_ralph(room):
-    with room() as place:
-        process = start_a_stubborn_tool(place)
+    with room() as place, start_a_stubborn_tool(place) as process:
         process.kill()
-        process.wait()
         deadline = time.monotonic() + 10
         while left := place.living():
             assert time.monotonic() < deadline, left
@@ -194,10 +206,11 @@ def start_a_stubborn_tool(place, *words):
 
 @scenario("300 KB line")
 def test_a_very_long_line_goes_through(room):
-    answer = "y" * 300_000 + "\n" + DONE
-    with room(shell("head -c 300000 /dev/zero | tr '\\0' x"), Say(answer)) as place:
+    # All its words differ: some agents end a turn in which the model repeats itself.
+    answer = " ".join(f"{number:x}" for number in range(70_000)) + "\n" + DONE
+    with room(shell("seq -s ' ' 60000"), Say(answer)) as place:
         ran = place.ralph(GOAL)
-        assert (ran.code, ran.outcome) == (0, "done"), ran
+        assert (ran.code, ran.outcome) == (0, "done"), str(ran)
         [output] = place.workspace.glob(".ralph/runs/*/iterations/001/output.md")
         assert output.read_text().strip() == answer
 
@@ -210,7 +223,7 @@ def test_every_character_survives(room):
         made = place.workspace / "straße 日本.txt"
         place.play(write(made, "fixed ✓ 🎉\n"), Say(answer))
         ran = place.ralph("--prompt", goal)
-        assert (ran.code, ran.outcome) == (0, "done"), ran
+        assert (ran.code, ran.outcome) == (0, "done"), str(ran)
         assert goal in place.stage.asked[0].prompt
         assert made.read_text() == "fixed ✓ 🎉\n"
         assert turns(ran)[0]["text"] == answer
@@ -223,7 +236,7 @@ def test_a_long_prompt_arrives_whole(room):
     with room(Say(DONE)) as place:
         (place.workspace / "goal.md").write_text(goal)
         ran = place.ralph("--prompt-file", "goal.md")
-        assert (ran.code, ran.outcome) == (0, "done"), ran
+        assert (ran.code, ran.outcome) == (0, "done"), str(ran)
         assert goal in place.stage.asked[0].prompt
 
 
@@ -233,11 +246,11 @@ def test_a_session_is_continued(room, agent, note):
         place.play(Say("I have begun."), write(place.workspace / "made.txt", "fixed\n"), Say(DONE))
         ran = place.ralph("--session", "continue", "--check", CHECK, GOAL)
         if agent == "cline":
-            assert ran.code == 2, ran
+            assert ran.code == 2, str(ran)
             assert "continue" in ran.stderr
             note("refused: it cannot")
             return
-        assert (ran.code, ran.outcome) == (0, "done"), ran
+        assert (ran.code, ran.outcome) == (0, "done"), str(ran)
         first, second = turns(ran)
         assert first["session"] == second["session"]
         assert ("assistant", "I have begun.") in place.stage.asked[1].messages

@@ -1,6 +1,7 @@
 """Nothing that was started survives, whatever it does to get away and however the turn or ralph itself ends."""
 
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from ralph.world import reaper
 from ralph.world.interrupt import Interrupt
 from ralph.world.keeper import Keeper, KeeperLost
 from ralph.world.kin import sweep_marked
@@ -156,6 +158,14 @@ def _pid_of(keeper: Keeper, shell) -> int:
     return int(lines[0])
 
 
+def test_those_who_cannot_be_ended_are_named(shell, mark, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reaper, "press", lambda *_, **__: None)
+    monkeypatch.setattr(reaper, "_PATIENCE", 0.0)
+    with Keeper.start() as keeper:
+        run_process(keeper, shell(f"sleep {mark.seconds} &"), on_line=print, limits=Limits(leftovers=0.05))
+        assert list(keeper.survivors) == mark.bearers() != []
+
+
 DRIVER = """
 import os, signal, sys
 from ralph.world.interrupt import Interrupt
@@ -206,6 +216,19 @@ def test_nothing_survives_a_ralph_that_is_killed(ralph, mark, escape: str) -> No
 def test_nothing_survives_a_ralph_that_falls_over(ralph, mark, end: str) -> None:
     with ralph(f"setsid sleep {mark.seconds} & echo ready; exec sleep {mark.seconds}", ON_LINE=end) as process:
         process.communicate()
+    mark.wait_until_gone()
+
+
+def test_nothing_survives_a_ralph_that_did_not_listen_to_the_last(shell, mark) -> None:
+    command = shell(f"setsid sleep {mark.seconds} & exit 1")
+    pid = os.fork()
+    if pid == 0:
+        keeper = Keeper.start()
+        nothing = os.open(os.devnull, os.O_RDWR)
+        keeper.spawn(command.argv[0], command.argv, command.cwd, command.env, [nothing] * 3)
+        select.select([keeper], [], [])  # the end of the process was told, but is not heard
+        os._exit(0)
+    os.waitpid(pid, 0)
     mark.wait_until_gone()
 
 

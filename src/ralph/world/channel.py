@@ -1,19 +1,24 @@
 """How do ralph and its keeper talk? In tuples of plain values over a socket, with descriptors beside them."""
 
+from __future__ import annotations
+
 import marshal
+import os
 import sys
 
 # The `socket` module costs two milliseconds, which only its prettier names are worth.
 from _socket import AF_UNIX, CMSG_SPACE, SCM_RIGHTS, SHUT_WR, SOCK_STREAM, SOL_SOCKET, socket, socketpair
 from collections.abc import Sequence
-from typing import Any
 
 _WORD = 4
 _MOST_FDS = 3
-# Elsewhere the flag does not exist, and `set_inheritable` below has to do.
-_CLOSE_ON_EXEC = 0x40000000 if sys.platform == "linux" else 0
+_CLOSE_ON_EXEC = 0x40000000 if sys.platform == "linux" else 0  # MSG_CMSG_CLOEXEC
 
-Message = tuple[Any, ...]
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    Message = tuple[Any, ...]
 
 
 class Channel:
@@ -23,7 +28,7 @@ class Channel:
         self._end = end
 
     @classmethod
-    def pair(cls) -> "tuple[Channel, Channel]":
+    def pair(cls) -> tuple[Channel, Channel]:
         one, other = socketpair(AF_UNIX, SOCK_STREAM)
         return cls(one), cls(other)
 
@@ -39,13 +44,18 @@ class Channel:
 
     def receive(self) -> tuple[Message, list[int]] | None:
         """The next message and its descriptors; None when the other end is gone."""
-        length, ancillary, _, _ = self._end.recvmsg(_WORD, CMSG_SPACE(_MOST_FDS * _WORD), _CLOSE_ON_EXEC)
+        try:
+            length, ancillary, _, _ = self._end.recvmsg(_WORD, CMSG_SPACE(_MOST_FDS * _WORD), _CLOSE_ON_EXEC)
+        except ConnectionResetError:  # gone without having read what we said last
+            return None
         fds = [
             int.from_bytes(rights[at : at + _WORD], sys.byteorder)
             for _, _, rights in ancillary
             for at in range(0, len(rights), _WORD)
         ]
-        body = self._exactly(int.from_bytes(length, sys.byteorder)) if length else b""
+        for fd in fds if not _CLOSE_ON_EXEC else ():
+            os.set_inheritable(fd, False)
+        body = self._exactly(int.from_bytes(length, sys.byteorder))
         return (marshal.loads(body), fds) if body else None
 
     def finish(self) -> None:

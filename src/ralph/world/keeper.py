@@ -1,34 +1,38 @@
 """Who stands between ralph and everything it starts? One small process per run, which outlives ralph for as long as it
 takes to end what ralph began."""
 
+from __future__ import annotations
+
 import os
 import signal
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import NoReturn
-
-from msgspec import Struct
 
 from ralph.errors import UserError
-from ralph.world.channel import Channel, Message
+from ralph.world.channel import Channel
+
+# The keeper is forked before anything heavy is imported: `typing` and `msgspec` would be half of it.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import NoReturn
+
+    from ralph.world.channel import Message
 
 
-class Exited(Struct, frozen=True):
+class Exited:
     """The process that was asked for has ended. `alone`: nothing that it started is left."""
 
-    code: int
-    alone: bool
+    def __init__(self, code: int, alone: bool) -> None:
+        self.code = code
+        self.alone = alone
 
 
-class Ended(Struct, frozen=True):
-    """What `end` asked for is done. `ended`: how many processes were left besides the agent's own;
-    `survivors`: those that even SIGKILL did not end, or that belong to somebody else."""
+class Ended:
+    """What `end` asked for is done. `others`: how many there were besides the process itself."""
 
-    ended: int
-    survivors: tuple[int, ...]
-
-
-Report = Exited | Ended
+    def __init__(self, others: int, survivors: tuple[int, ...]) -> None:
+        self.others = others
+        self.survivors = survivors
 
 
 class KeeperLost(Exception):
@@ -36,17 +40,21 @@ class KeeperLost(Exception):
 
 
 class Keeper:
-    """Starts one process at a time, and ends whatever comes of it. Nothing below it outlives it."""
+    """Starts one process at a time, and ends whatever comes of it.
+
+    `survivors` are those of the last turn that nobody could end, since they are somebody else's or hang in the kernel.
+    """
 
     def __init__(self) -> None:
+        self.survivors: tuple[int, ...] = ()
         self._fork()
 
     @classmethod
-    def start(cls) -> "Keeper":
+    def start(cls) -> Keeper:
         """Fork early: the more has been imported, the more a fork costs and its copy holds."""
         return cls()
 
-    def __enter__(self) -> "Keeper":
+    def __enter__(self) -> Keeper:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -74,9 +82,13 @@ class Keeper:
         self._answer()
         self._collect()
 
-    def hear(self) -> Report:
+    def hear(self) -> Exited | Ended:
         kind, *values = self._answer()
-        return Exited(*values) if kind == "exited" else Ended(*values)
+        if kind == "exited":
+            return Exited(*values)
+        ended = Ended(*values)
+        self.survivors = ended.survivors
+        return ended
 
     def close(self) -> None:
         """Returns when nothing is left below the keeper, and it is gone itself."""
@@ -108,9 +120,10 @@ class Keeper:
         theirs.close()
 
     def _collect(self) -> None:
-        if self._child:
-            os.waitpid(self._child, 0)
-            self._child = 0
+        with suppress(ChildProcessError):  # where a parent of ours taught us to ignore SIGCHLD
+            if self._child:
+                os.waitpid(self._child, 0)
+        self._child = 0
 
     def _ask(self, request: Message, fds: Sequence[int] = ()) -> None:
         try:
@@ -119,10 +132,7 @@ class Keeper:
             raise KeeperLost from error
 
     def _answer(self) -> Message:
-        try:
-            received = self._channel.receive()
-        except OSError as error:
-            raise KeeperLost from error
+        received = self._channel.receive()
         if received is None:
             raise KeeperLost
         return received[0]

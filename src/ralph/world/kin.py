@@ -1,24 +1,28 @@
 """Which processes live below another, or bear the mark of a run? Read from /proc, elsewhere from `ps`."""
 
+from __future__ import annotations
+
 import os
 import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from typing import NamedTuple
 
 MARK = "RALPH_RUN_ID"
 _HAS_PROC = sys.platform == "linux"
 
 
-class Kin(NamedTuple):
+class Kin:
     """A living process."""
 
-    pid: int
-    parent: int
-    group: int
-    name: bytes
+    __slots__ = ("group", "name", "parent", "pid")
+
+    def __init__(self, pid: int, parent: int, group: int, name: bytes) -> None:
+        self.pid = pid
+        self.parent = parent
+        self.group = group
+        self.name = name
 
 
 Asked = set[tuple[int, bytes]]
@@ -73,7 +77,7 @@ def sweep_marked(run_id: str, grace: float = 2.0) -> int:
     """Ends what is left of a run whose keeper is gone, and all that lives below it. Says how many there were."""
     asked: Asked = set()
     deadline = time.monotonic() + grace
-    while run_id and (living := _with_families(marked(run_id))):
+    while run_id and (living := distinct([kin for head in marked(run_id) for kin in (head, *below(head.pid))])):
         overdue = time.monotonic() - deadline
         if overdue > grace:
             break
@@ -94,8 +98,8 @@ def press(living: list[Kin], asked: Asked, kill: bool) -> None:
     asked.update((kin.pid, kin.name) for kin in living)
 
 
-def _with_families(heads: list[Kin]) -> list[Kin]:
-    return list(dict.fromkeys(kin for head in heads for kin in (head, *below(head.pid))))
+def distinct(kin: list[Kin]) -> list[Kin]:
+    return list({one.pid: one for one in kin}.values())
 
 
 def _handle(pid: int) -> int:

@@ -67,8 +67,7 @@ class _LongLine:
     def shortened(self) -> bytes:
         tail = bytes(self._tail)
         start = _tail_start(tail)
-        cut = self._tail.seen - len(tail) + start
-        return b"%s [cut %s] %s" % (self._head, _amount(cut), tail[start:])
+        return b"%s [cut %s] %s" % (self._head, _amount(self._tail.lost + start), tail[start:])
 
 
 def shortened(line: bytes, limit: int) -> bytes:

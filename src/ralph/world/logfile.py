@@ -38,44 +38,49 @@ class LogFile:
 
     def write(self, chunk: bytes) -> None:
         if self._room:
-            self._settle(chunk)
+            self._put(self._settle(chunk))
         elif self._fd >= 0:
             self._tail.add(chunk)
 
     def close(self) -> None:
         """Writes what was held back: an unfinished line, and the end of a stream that was too long."""
-        if self._fd < 0:
-            return
-        held, self._unsettled = self._unsettled, b""
-        self._put(self._redact(held))
+        self._put(self._rest())
         self._put_tail()
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
 
-    def _settle(self, chunk: bytes) -> None:
-        """Writes what can be redacted now: a key may be split over two chunks."""
+    def _settle(self, chunk: bytes) -> bytes:
+        """What can be redacted now: a key may be split over two chunks."""
         data = self._unsettled + chunk if self._unsettled else chunk
         end = settled(data)
         self._unsettled = data[end:]
-        self._put(self._redact(data[:end]))
-        if not self._room:
-            held, self._unsettled = self._unsettled, b""
-            self._tail.add(held)
+        return self._redact(data[:end])
+
+    def _rest(self) -> bytes:
+        rest, self._unsettled = self._unsettled, b""
+        return self._redact(rest)
 
     def _put(self, data: bytes) -> None:
         """Writes the beginning of the stream; what has no room there goes to its end."""
         self._write(data[: self._room])
         self._tail.add(data[self._room :])
         self._room -= min(self._room, len(data))
+        if not self._room:
+            self._tail.add(self._unsettled)
+            self._unsettled = b""
 
     def _put_tail(self) -> None:
-        data = bytes(self._tail)
-        if self._tail.is_cut:
+        pieces = self._tail.pieces(_PIECE)
+        if self._tail.lost:
+            first = next(pieces)
             # What stands before the first line or string may be the rest of a key.
-            data = data[data.find(b"\n", 0, _PIECE) + 1 or data.find(b'"', 0, _PIECE) + 1 :]
-            self._write(b"\n[... %d bytes left out ...]\n" % (self._tail.seen - len(data)))
-        self._write(self._redact(data))
+            start = first.find(b"\n") + 1 or first.find(b'"') + 1
+            self._write(b"\n[... %d bytes left out ...]\n" % (self._tail.lost + start))
+            self._write(self._settle(first[start:]))
+        for piece in pieces:
+            self._write(self._settle(piece))
+        self._write(self._rest())
 
     def _write(self, data: bytes) -> None:
         try:

@@ -1,6 +1,8 @@
 """How does nothing survive? The life of the keeper's process: it starts what ralph asks for, adopts what is orphaned
 below it, and ends all of it when ralph says so or is gone."""
 
+from __future__ import annotations
+
 import errno
 import gc
 import os
@@ -10,10 +12,9 @@ import sys
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any
 
 from ralph.world.channel import Channel
-from ralph.world.kin import MARK, Asked, Kin, below, in_group, marked, press
+from ralph.world.kin import MARK, Asked, Kin, below, distinct, in_group, marked, press
 
 _FAREWELL = 2.0  # from TERM to KILL when ralph is gone
 _PATIENCE = 5.0  # from the first KILL until those who still live are given up
@@ -51,15 +52,23 @@ class Reaper:
         self._ready.register(self._deaths, select.POLLIN)
 
     def serve(self) -> None:
-        while not self._is_bereft or self._deadline is not None:
-            for fd, _ in self._ready.poll(self._pause()):
-                if fd == self._deaths:
-                    os.read(fd, 4096)
-                else:
-                    self._obey()
-            self._reap()
-            if self._deadline is not None:
-                self._press(self._deadline)
+        """Until ralph is gone and nothing is left."""
+        try:
+            while not self._is_bereft or self._deadline is not None:
+                self._step()
+        except BaseException:
+            press(self._living(), set(), kill=True)
+            raise
+
+    def _step(self) -> None:
+        for fd, _ in self._ready.poll(self._pause()):
+            if fd == self._deaths:
+                os.read(fd, 4096)
+            else:
+                self._obey()
+        self._reap()
+        if self._deadline is not None:
+            self._press(self._deadline)
 
     def _obey(self) -> None:
         received = self._channel.receive()
@@ -140,7 +149,7 @@ class Reaper:
         if self._adopts or not self._first:
             return living
         strays = in_group(self._first) + (marked(self._run_id) if self._run_id else [])
-        return list(dict.fromkeys(living + [stray for stray in strays if stray.pid not in self._kept]))
+        return distinct(living + [stray for stray in strays if stray.pid not in self._kept])
 
     def _pause(self) -> float | None:
         """Milliseconds until something is due. Deaths wake us; the naps are for those that /proc did not show."""
@@ -149,7 +158,7 @@ class Reaper:
         remaining = self._deadline - time.monotonic()
         return 1000 * (min(remaining, 0.05) if remaining > 0 else 0.02)
 
-    def _tell(self, *message: Any) -> None:
+    def _tell(self, *message: object) -> None:
         with suppress(OSError):  # ralph is gone, as `_obey` will find
             self._channel.send(message)
 

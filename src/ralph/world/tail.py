@@ -1,6 +1,6 @@
 """What is worth keeping of a stream of any length? Its ends, in memory of fixed size."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 
 class Tail:
@@ -33,12 +33,18 @@ class Tail:
         self._at = end % limit
 
     @property
-    def is_cut(self) -> bool:
-        return self.seen > self._limit
+    def lost(self) -> int:
+        """How many bytes came before those that are kept."""
+        return max(0, self.seen - self._limit)
+
+    def pieces(self, size: int) -> Iterator[bytes]:
+        ring, length = memoryview(self._ring), len(self._ring)
+        for at in range(self._at, self._at + length, size):
+            end = min(at + size, self._at + length)
+            yield bytes(ring[at:end]) + bytes(ring[max(0, at - length) : max(0, end - length)])
 
     def __bytes__(self) -> bytes:
-        ring = memoryview(self._ring)
-        return b"".join((ring[self._at :], ring[: self._at]))
+        return b"".join(self.pieces(self._limit or 1))
 
 
 class Ends:

@@ -158,7 +158,7 @@ class Watch:
     def _hear(self) -> None:
         report = self._keeper.hear()
         if isinstance(report, Ended):
-            self._leftovers = report.ended
+            self._leftovers = report.others
             self._is_over = True
             return
         self._code = report.code

@@ -173,7 +173,7 @@ def test_a_completion_is_not_believed_while_a_guardrail_fails(ralph: Ralph, agen
     fake = agent('echo "<response>DONE</response>"')
     result = ralph("run", "-p", "x", "-m", "2", "--check", "false", "--json", "--agent", fake)
     assert result.code == 1
-    assert [rejected["gate"] for rejected in result.all("claim_rejected")] == ["checks"]
+    assert [rejected["gate"] for rejected in result.all("claim_rejected")] == ["checks", "checks"]
 
 
 def test_the_iteration_count_may_stand_in_the_prompt(ralph: Ralph, agent: Agent, workspace: Path, prompts: Prompts) -> None:

@@ -70,13 +70,13 @@ def run_loop(parts: Parts, run: Run) -> tuple[Run, Stop]:
         try:
             run = run.seeing(parts.workspace.look(run))
             verdict = judge(run, parts.rules)
-            if isinstance(verdict, Stop):
-                return run, verdict
-            if verdict.wait:
+            if isinstance(verdict, Continue) and verdict.wait:
                 parts.wait(verdict.wait, run)
                 continue
             for refusal in verdict.refusals:
                 parts.tell(events.ClaimRejected(refusal.claim, refusal.gate, refusal.reason))
+            if isinstance(verdict, Stop):
+                return run, verdict
             run = iterate(run, verdict.notes, parts)
         except UserError as error:
             return run, Stop(Outcome.FATAL, error.advice)
@@ -91,7 +91,7 @@ def judge(run: Run, rules: Sequence[Rule]) -> Verdict:
         for opinion in rule(run):
             match opinion:
                 case Stop():
-                    return opinion
+                    return replace(opinion, refusals=tuple(refusals))
                 case Note() if opinion not in notes:
                     notes.append(opinion)
                 case Wait():

@@ -58,7 +58,7 @@ def play(
     """Plays a run in front of a person. The exit code is the outcome's."""
     from ralph.session import Session
     from ralph.show.screen import make_screen
-    from ralph.world.interrupt import Interrupt
+    from ralph.world.interrupt import ANNOUNCEMENT, Interrupt
 
     settings = charter.settings
     screen = make_screen(
@@ -68,6 +68,7 @@ def play(
         agent_output=settings.stream_agent_output,
         color=None if settings.color else False,
         emoji=None if settings.emoji else False,
+        live=not (shown.json and sys.stdout.isatty()),
     )
     sinks = []
     if shown.json:
@@ -75,7 +76,7 @@ def play(
 
         sinks.append(Ndjson())
     try:
-        with Interrupt() as interrupt:
+        with Interrupt(lambda: screen.announce(ANNOUNCEMENT)) as interrupt:
             session = Session(
                 charter,
                 listeners=[screen],

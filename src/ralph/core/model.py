@@ -228,12 +228,21 @@ class Run(Struct, frozen=True, omit_defaults=True):
         return replace(self, retries=(*self.retries, turn), spent=self.spent.plus(turn.usage))
 
 
+class Refusal(Struct, frozen=True, omit_defaults=True):
+    """A claim that a gate did not believe."""
+
+    claim: str
+    gate: str
+    reason: str
+
+
 class Stop(Struct, frozen=True, omit_defaults=True):
-    """The opinion that the run ends here."""
+    """The opinion that the run ends here. `refusals`: claims that were not believed just before."""
 
     outcome: Outcome
     reason: str
     claim: str = ""
+    refusals: tuple[Refusal, ...] = ()
 
 
 class Note(Struct, frozen=True, omit_defaults=True):
@@ -248,14 +257,6 @@ class Wait(Struct, frozen=True, omit_defaults=True):
     """The opinion that the next turn must not start for so many seconds."""
 
     seconds: float
-    reason: str
-
-
-class Refusal(Struct, frozen=True, omit_defaults=True):
-    """A claim that a gate did not believe."""
-
-    claim: str
-    gate: str
     reason: str
 
 

@@ -6,10 +6,10 @@ from ralph.core.text import clean, one_line
 
 def progress(run: Run) -> str:
     """One section per iteration of this run."""
-    return "\n".join(_section(iteration) for iteration in run.iterations)
+    return "\n".join(section(iteration) for iteration in run.iterations)
 
 
-def _section(iteration: Iteration) -> str:
+def section(iteration: Iteration) -> str:
     passed = iteration.is_green and iteration.turn.failure is None
     cost = iteration.usage.cost_usd
     lines = [

@@ -1,12 +1,11 @@
 """What is done once an iteration has happened? Its progress is written down and, where it is green, it is committed."""
 
-import os
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from ralph.core import events
 from ralph.core.model import Iteration, Run
-from ralph.core.progress import progress
+from ralph.core.progress import section
 from ralph.loop import Agent
 from ralph.world.history import History
 from ralph.world.site import Site
@@ -38,14 +37,19 @@ def followups(
 
 
 def _progress_file(site: Site) -> Followup:
+    """One section per iteration of this run, added as it ends; a resumed run begins with those it has."""
     path = site.root / ".ralph" / "progress.md"
+    path.unlink(missing_ok=True)
+    written = 0
 
     def write(run: Run, iteration: Iteration) -> None:
-        fresh = path.with_suffix(".tmp")
-        fresh.write_bytes(site.redact(progress(run).encode("utf-8", "replace")))
-        os.replace(fresh, path)
+        nonlocal written
+        missing = [section(one) for one in run.iterations[written:]]
+        text = ("\n" if written else "") + "\n".join(missing) if missing else ""
+        written = len(run.iterations)
+        with open(path, "ab") as file:
+            file.write(site.redact(text.encode("utf-8", "replace")))
 
-    path.unlink(missing_ok=True)
     return write
 
 

@@ -1,5 +1,7 @@
 """How did the workspace change in this run? A fingerprint and a checkpoint after each iteration, and the diff so far."""
 
+import os
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ralph.core import events
@@ -30,7 +32,8 @@ class History:
 
     def begin(self, base: str | None = None) -> str | None:
         """Takes the state before the first iteration; `base` is that state where the run is resumed."""
-        self._repository = find_repository(self._site.root)
+        # Git is not even asked where there is no sign of it: that would cost more than the rest of a small run.
+        self._repository = find_repository(self._site.root) if _has_git(self._site.root) else None
         if self._repository is None:
             return self._walked()
         self._index = PrivateIndex(self._repository, self._site.folder.path / "index")
@@ -75,3 +78,8 @@ class History:
         from ralph.world.walk import walk_fingerprint
 
         return walk_fingerprint(self._site.root)
+
+
+def _has_git(folder: Path) -> bool:
+    place = folder.resolve()
+    return any(os.path.lexists(parent / ".git") for parent in (place, *place.parents))

@@ -2,12 +2,14 @@
 branches; nothing that is saved nowhere is ever overwritten."""
 
 import os
+from collections.abc import Iterator
 
 from msgspec import Struct
 
 from ralph.errors import UserError
 from ralph.world.git import RALPH, GitError, Repository
-from ralph.world.index import PrivateIndex, head_of, tree_of
+from ralph.world.index import PrivateIndex, head_of, shown, tree_of
+from ralph.world.walk import files_below
 
 BEFORE_REWIND = "before-rewind-"
 
@@ -67,8 +69,13 @@ class Checkpoints:
         index.tree(whole=True)
         index.take(self._ignored_now(target, index))
         now = index.tree(whole=True)
+        if index.left_out:
+            raise UserError(
+                f"cannot rewind: git cannot save {index.left_out[0]} first",
+                "make it readable, or tell git to ignore it",
+            )
+        changed = self._changes(now, target)
         kept_as = self._keep(now)
-        changed = self.repository.git("diff-tree", "-r", "-z", "--name-only", tree_of(now), target.tree).count(b"\0")
         try:
             index.git("read-tree", "-m", "-u", tree_of(now), target.tree)
         except GitError as error:
@@ -79,17 +86,35 @@ class Checkpoints:
         return Rewound(changed, kept_as)
 
     def _ignored_now(self, target: Saved, index: PrivateIndex) -> list[bytes]:
-        """Files of the checkpoint that git has been told to ignore since: they must be saved like all others."""
+        """Files that git ignores, in places that the checkpoint needs. Git would overwrite them: they must be saved."""
         words = ("diff-index", "--cached", "-z", "--name-only", "--diff-filter=D", target.tree)
         missing = index.git(*words).split(b"\0")[:-1]
-        return [path for path in missing if self._is_file(path)]
+        return sorted({found for path in missing for found in self._in_the_way_of(path)})
 
-    def _is_file(self, path: bytes) -> bool:
-        """Whether a file or a link is at this very place, and not behind a link."""
-        place = os.path.join(os.fsencode(self.repository.root), path)
-        folder = os.path.dirname(place)
-        is_folder = os.path.isdir(place) and not os.path.islink(place)
-        return os.path.lexists(place) and not is_folder and os.path.realpath(folder) == folder
+    def _in_the_way_of(self, path: bytes) -> Iterator[bytes]:
+        """The file or link at this place or on the way to it, or all files of a folder there."""
+        parts = path.split(b"/")
+        root = os.fsencode(self.repository.root)
+        for depth in range(1, len(parts) + 1):
+            here = b"/".join(parts[:depth])
+            place = os.path.join(root, here)
+            if not os.path.isdir(place) or os.path.islink(place):
+                if os.path.lexists(place):
+                    yield here
+                return
+        for below, _ in files_below(place, frozenset()):
+            if b".git" in below.split(b"/"):
+                raise _own_repository(path)
+            yield os.path.join(path, below)
+
+    def _changes(self, now: str, target: Saved) -> int:
+        """How many files will change. None may be a submodule that gives way to a file: git would remove it whole."""
+        out = self.repository.git("diff-tree", "-r", "-z", "--raw", "--no-renames", tree_of(now), target.tree)
+        *parts, _ = out.split(b"\0")
+        for modes, path in zip(parts[::2], parts[1::2], strict=True):
+            if modes.startswith(b":160000") and not modes.startswith((b":160000 160000", b":160000 000000")):
+                raise _own_repository(path)
+        return len(parts) // 2
 
     def _keep(self, fingerprint: str) -> str:
         """The ref that holds this state: a checkpoint that equals it, or a new one."""
@@ -135,3 +160,7 @@ class Checkpoints:
         if not saved:
             raise UserError(f"run {self.run_id} has no checkpoints here", "were they made in another repository?")
         raise UserError(f"run {self.run_id} has no checkpoint {number}", f"it has {saved[0].name} to {saved[-1].name}")
+
+
+def _own_repository(path: bytes) -> UserError:
+    return UserError(f"cannot rewind: {shown(path)} is a repository of its own now", "move it away first")

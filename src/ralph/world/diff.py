@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
-from ralph.world.git import PLAIN, Answer, Repository, environment, refusal
+from ralph.world.git import PLAIN, Answer, Repository, end, environment, refusal
 from ralph.world.index import shown, tree_of
 from ralph.world.walk import CACHES, LIBRARIES
 
@@ -58,7 +58,7 @@ def patch(repository: Repository, base: str, now: str, without: tuple[str, ...] 
             error = process.stderr.read().decode("utf-8", "replace")
         finally:
             if process.poll() is None:
-                process.kill()
+                end(process)
     if process.returncode > 0:
         raise refusal(("diff-tree",), Answer(process.returncode, b"", error))
 

@@ -3,11 +3,16 @@ monitors nor variables meant for another repository have a say in it."""
 
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from ralph.errors import UserError
+
+if TYPE_CHECKING:
+    from subprocess import Popen
 
 PLAIN = (
     "-c", f"core.hooksPath={os.devnull}",
@@ -37,6 +42,7 @@ RALPH = {
     "GIT_COMMITTER_EMAIL": "ralph@localhost",
 }
 PATIENCE = 600.0
+GRACE = 5.0
 
 Env = Mapping[str, str] | None
 
@@ -136,7 +142,6 @@ def commit_of(folder: str, name: str) -> str:
 
 def ask(folder: str, *words: str, stdin: bytes = b"", env: Env = None) -> Answer:
     """Runs git in `folder`, in a session of its own: a Ctrl-C meant for ralph must not cut it off half-way."""
-    import signal
     import subprocess
 
     with subprocess.Popen(
@@ -150,11 +155,24 @@ def ask(folder: str, *words: str, stdin: bytes = b"", env: Env = None) -> Answer
         try:
             out, error = process.communicate(stdin or None, PATIENCE)
         except BaseException as trouble:
-            os.killpg(process.pid, signal.SIGKILL)
+            end(process)
             if isinstance(trouble, subprocess.TimeoutExpired):
                 raise GitError(f"git {words[0]} did not end within {PATIENCE:.0f} seconds in {folder}") from None
             raise
     return Answer(process.returncode, out, error.decode("utf-8", "replace"))
+
+
+def end(process: "Popen[bytes]") -> None:
+    """Ends a process and its group; gently first, for a git that is killed leaves its locks behind."""
+    import signal
+    import subprocess
+
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGTERM)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(GRACE)
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
 
 
 def environment() -> dict[str, str]:

@@ -72,8 +72,8 @@ class PrivateIndex:
 
     def take(self, paths: list[bytes]) -> None:
         """Follows these files too, though git may be told to ignore them."""
-        if paths and self._take(paths):
-            raise GitError(f"cannot read {', '.join(map(shown, paths[:5]))}")
+        if paths and (unreadable := self._take(paths)):
+            raise GitError(f"git cannot save {shown(unreadable[0])}", "move it away first")
         self._tree = ""
 
     def git(self, *words: str, stdin: bytes = b"") -> bytes:

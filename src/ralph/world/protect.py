@@ -1,5 +1,5 @@
-"""Did the agent touch what it must not touch? Protected files are copied when a run starts, compared after each turn, and
-put back. What was put in their place is moved into the run's folder: nothing is lost. Works without git."""
+"""Did the agent touch what it must not touch? Protected files are copied when a run starts, compared after each turn,
+and put back. What was put in their place is moved into the run's folder: nothing is lost. Works without git."""
 
 import os
 import stat
@@ -55,16 +55,16 @@ class Protected:
     def restore(self) -> tuple[str, ...]:
         """Puts back what was touched, and names it."""
         differences = self._differences()
-        aside = self._fresh_folder() if differences else b""
-        for path in differences:
-            try:
-                self._clear(path, aside)
+        try:
+            if differences:
+                self._clear(differences)
+            for path in differences:
                 if path in self._kept:
                     self._put_back(self._kept[path])
-            except OSError as error:
-                raise UserError(
-                    f"cannot restore the protected file {shown(path)}: {error.strerror}", "restore it by hand"
-                ) from None
+        except OSError as error:
+            raise UserError(
+                f"cannot restore protected files: {error.filename!r}: {error.strerror}", "restore them by hand"
+            ) from None
         self._drop_compiled()
         return tuple(map(shown, differences))
 
@@ -104,7 +104,7 @@ class Protected:
         return True
 
     def _trust(self, path: bytes, seen: os.stat_result) -> None:
-        """From now on its times tell whether the file was changed: the one of its last change of state is not forged."""
+        """From now on its times tell whether the file was changed. The time of the last change of state cannot be set."""
         if time.time_ns() - seen.st_ctime_ns > JUST_NOW_NS:
             self._stamps[path] = _stamp(seen)
 
@@ -125,7 +125,8 @@ class Protected:
 
         folder = self._store / "files"
         try:
-            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self._store.mkdir(parents=True, exist_ok=True, mode=0o700)
+            folder.mkdir(exist_ok=True)
             kept = {path: self._copy(path, seen, folder) for path, seen in self._found()}
             waiting = self._store / "protected.json.new"
             waiting.write_bytes(json.encode(list(kept.values())))
@@ -177,19 +178,29 @@ class Protected:
         shutil.copyfile(copy, place)
         os.chmod(place, stat.S_IMODE(kept.mode))
 
-    def _clear(self, path: bytes, aside: bytes) -> None:
-        """Moves aside whatever is at this place, or is no folder on the way to it."""
+    def _clear(self, paths: list[bytes]) -> None:
+        """Moves aside whatever is at these places, or is no folder on the way to them."""
         import shutil
 
+        number = 1
+        while (aside := self._store / "aside" / f"{number:03d}").exists():
+            number += 1
+        for path in paths:
+            found = self._occupied(path)
+            if found:
+                target = aside / os.fsdecode(found)
+                target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+                shutil.move(os.fsdecode(self._place(found)), target)
+
+    def _occupied(self, path: bytes) -> bytes:
         parts = path.split(b"/")
         for depth in range(1, len(parts) + 1):
-            place = self._place(b"/".join(parts[:depth]))
+            here = b"/".join(parts[:depth])
+            place = self._place(here)
             is_folder = os.path.isdir(place) and not os.path.islink(place)
             if os.path.lexists(place) and not (is_folder and depth < len(parts)):
-                target = os.path.join(aside, *parts[:depth])
-                os.makedirs(os.path.dirname(target), exist_ok=True)
-                shutil.move(os.fsdecode(place), os.fsdecode(target))
-                return
+                return here
+        return b""
 
     def _drop_compiled(self) -> None:
         """Python may run a compiled copy instead of the file: one that the agent forged must not count."""
@@ -200,13 +211,6 @@ class Protected:
                 for name in os.listdir(cache):
                     if os.path.join(folder, name.partition(b".")[0]) in modules:
                         os.unlink(os.path.join(cache, name))
-
-    def _fresh_folder(self) -> bytes:
-        number = 1
-        while (folder := self._store / "aside" / f"{number:03d}").exists():
-            number += 1
-        folder.mkdir(parents=True, mode=0o700)
-        return os.fsencode(folder)
 
     def _place(self, path: bytes) -> bytes:
         return os.path.join(self._root, path).rstrip(b"/") or b"/"

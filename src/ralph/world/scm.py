@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from ralph.core.text import clean, one_line, tail
 from ralph.errors import UserError
-from ralph.world.git import Env, environment
+from ralph.world.git import Env, end, environment
 
 # All files of the repository, but none of ralph's own unless the user has committed it.
 NEW_FILES = ("add", "--all", "--ignore-errors", "--", ":(top)", ":(top,exclude,glob)**/.ralph/**")
@@ -90,7 +90,6 @@ def words_of(line: str) -> tuple[str, ...]:
 def _run(words: tuple[str, ...], folder: Path, env: Env = None) -> Ended:
     """Runs a command that has no terminal to ask on. Its output goes through a file: a hook may print without end, and
     a server that it starts may hold a pipe open for ever."""
-    import signal
     import subprocess
     import tempfile
 
@@ -110,8 +109,7 @@ def _run(words: tuple[str, ...], folder: Path, env: Env = None) -> Ended:
         try:
             code = process.wait(PATIENCE)
         except BaseException as trouble:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+            end(process)
             if isinstance(trouble, subprocess.TimeoutExpired):
                 return Ended(124, f"{words[0]} did not end within {PATIENCE:.0f} seconds")
             raise

@@ -34,6 +34,12 @@ def pytest_report_header(config: pytest.Config) -> str:
     return f"agents: {install.cache()}; network: {config.stash[NETWORK]}"
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A little more than a command may take, so that a test can say what it saw."""
+    for item in items:
+        item.add_marker(pytest.mark.timeout(lab.LIMIT + 20))
+
+
 @pytest.fixture(scope="session")
 def server() -> Iterator[ModelServer]:
     with ModelServer() as running:

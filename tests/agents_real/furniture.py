@@ -112,6 +112,11 @@ def cline(home: Path, url: str) -> Env:
     return {}
 
 
+def amp(home: Path, url: str) -> Env:
+    put(home / ".config/amp/settings.json", {"amp.updates.mode": "disabled"})
+    return {"AMP_URL": url, "AMP_API_KEY": KEY}
+
+
 FURNISH: dict[str, Callable[[Path, str], Env]] = {
     "claude": claude,
     "codex": codex,
@@ -121,6 +126,7 @@ FURNISH: dict[str, Callable[[Path, str], Env]] = {
     "pi": pi,
     "copilot": copilot,
     "cline": cline,
+    "amp": amp,
 }
 
 # How each one is started headless when ralph does not do it. The prompt goes to stdin, or where {prompt} stands.
@@ -133,4 +139,5 @@ ALONE: dict[str, str] = {
     "pi": "pi --mode json -p",
     "copilot": "copilot --output-format json --allow-all --no-auto-update",
     "cline": "cline --json {prompt}",
+    "amp": "amp -x {prompt} --stream-json",
 }

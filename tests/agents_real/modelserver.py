@@ -54,9 +54,10 @@ ASIDES = ("You are now acting as the managed memory extraction subagent",)
 
 
 class ModelServer:
-    """The server. `stage(steps)` opens an address that plays them."""
+    """The server. `stage(steps)` opens an address that plays them; what is asked `elsewhere` gets this status."""
 
-    def __init__(self) -> None:
+    def __init__(self, elsewhere: int = 404) -> None:
+        self.elsewhere = elsewhere
         self.stages: dict[str, Stage] = {}
         self._http = _Http(self)
         self._thread = threading.Thread(target=self._http.serve_forever, args=(0.05,), daemon=True)
@@ -106,20 +107,22 @@ class _Exchange(BaseHTTPRequestHandler):
         """The requests are kept in the stage; nothing is printed."""
 
     def do_GET(self) -> None:
-        self._whole(404, {"error": {"message": "nothing here"}})
+        self._nothing()
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers.get("content-length") or 0))
         token, _, path = self.path.lstrip("/").partition("/")
         path = path.partition("?")[0]
         stage, spoken = self.server.model.stages.get(token), dialect(path)
-        if stage is None:
-            self._whole(404, {"error": {"message": "this scenario is over"}})
-        elif spoken is None:
-            known = path.endswith(("count_tokens", "countTokens"))
-            self._whole(200 if known else 404, {"input_tokens": 100, "totalTokens": 100})
-        else:
+        if stage and spoken:
             self._model(stage, spoken, spoken.asked(path, json.loads(body)))
+        elif path.endswith(("count_tokens", "countTokens")):
+            self._whole(200, {"input_tokens": 100, "totalTokens": 100})
+        else:
+            self._nothing()
+
+    def _nothing(self) -> None:
+        self._whole(self.server.model.elsewhere, {"error": {"message": "no scenario is played here"}})
 
     def _model(self, stage: Stage, spoken: Dialect, asked: Asked) -> None:
         if stage.is_aside(asked):

@@ -1,10 +1,12 @@
 """What happens when `ralph run` drives the real agents? Every scenario with every agent: the table in the docs."""
 
 import os
+import select
 import signal
 import time
 
 import pytest
+from lab import LIMIT
 from script import Call, Cut, Forever, Hang, Say, Tokens, shell, write
 from troubles import limited, no_login, overloaded
 
@@ -196,11 +198,17 @@ def test_nothing_survives_the_death_of_ralph(room):
 
 def start_a_stubborn_tool(place, *words):
     """ralph in the middle of a tool call that never ends, and that has put a process out of everyone's sight."""
-    up = place.workspace.parent / "up"
-    os.mkfifo(up)
-    place.play(shell(f"setsid sleep 3401 & echo up > {up}; sleep 3402"), Say(DONE))
+    fifo = place.workspace.parent / "up"
+    os.mkfifo(fifo)
+    place.play(shell(f"setsid sleep 3401 & echo up > {fifo}; sleep 3402"), Say(DONE))
     process = place.start_ralph(*words, GOAL)
-    assert up.read_text() == "up\n"
+    up, ended = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK), os.pidfd_open(process.pid)
+    try:
+        ready, _, _ = select.select([up, ended], [], [], LIMIT)
+    finally:
+        os.close(up)
+        os.close(ended)
+    assert ready == [up], str(place.finish(process))
     return process
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from ralph.core.model import Check, Iteration, Note
+from ralph.core.promise import promise_continuation, promise_contract
 from ralph.core.text import clean, head, tail
 
 if TYPE_CHECKING:
@@ -122,33 +123,6 @@ def promise(brief: Brief) -> str:
         return _counted(brief, _applied(promise_contract(brief.goal, marker), brief.notes))
     told = promise_continuation(brief.goal, marker, [note.text for note in brief.notes], brief.ultrawork)
     return _counted(brief, told)
-
-
-def promise_contract(task: str, marker: str) -> str:
-    return (
-        f"{task}\n\n"
-        "Strict requirements for ending this task:\n"
-        f"- Only when the task is fully done, output exactly this on a line of its own: {marker}\n"
-        "- It must match exactly: no white space inside the tag, no other wording, no variants.\n"
-        "- If the task is not fully done, do not output it. Do not output it to get out of the loop.\n"
-        "- You must do the work with your tools first: a promise without work is rejected.\n"
-    )
-
-
-def promise_continuation(task: str, marker: str, objections: Iterable[str], ultrawork: bool = False) -> str:
-    why = "\n\n".join(objections)
-    opening = (
-        f"{why}\n\nContinue working on the original task below."
-        if why
-        else f"You attempted to end the loop, but you did not output the completion promise {marker}. "
-        "Continue working on the original task below."
-    )
-    told = (
-        f"{opening} Only output the promise {marker} when the task is fully complete.\n\nOriginal task:\n{task}"
-        if why
-        else f"{opening} Only output the promise when the task is fully complete.\n\nOriginal task:\n{task}"
-    )
-    return f"ultrawork\n\n{told}" if ultrawork else told
 
 
 def supervise(brief: Brief) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 
 from ralph.core.claims import Claim, Reading, claimed
 from ralph.core.model import Iteration, Note, Opinion, Outcome, Refusal, Rule, Run, Stop, Turn, Wait
+from ralph.core.promise import NO_WORK
 from ralph.core.prompts import check_message
 from ralph.core.text import one_line
 
@@ -106,12 +107,6 @@ def no_work(at_least: int) -> Rule:
             yield Note(NO_WORK, about="work")
 
     return rule
-
-
-NO_WORK = (
-    "Promise detected, but no tool calls/work were performed; "
-    "you must actually complete the task before emitting the promise."
-)
 
 
 def touched(run: Run) -> Iterable[Opinion]:

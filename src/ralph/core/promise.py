@@ -1,0 +1,52 @@
+"""What is a promise? The words that an agent owes, and what it is told until it has said them.
+
+Imports nothing at first: the stop hook asks this, and must start fast.
+"""
+
+from ralph.core.wording import is_plain_statement, occurrences
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+NO_WORK = (
+    "Promise detected, but no tool calls/work were performed; "
+    "you must actually complete the task before emitting the promise."
+)
+
+
+def marker_of(promise: str) -> str:
+    """What the agent has to write, to the letter."""
+    return f"<promise>{promise}</promise>"
+
+
+def is_promised(promise: str, text: str, anywhere: bool = False) -> bool:
+    """Whether `text` makes the promise. `anywhere`: also in a sentence that denies or conditions it."""
+    if not promise.strip():
+        return False
+    spans = occurrences(marker_of(promise), text)
+    return any(anywhere or is_plain_statement(text, span) for span in spans)
+
+
+def promise_contract(task: str, marker: str) -> str:
+    return (
+        f"{task}\n\n"
+        "Strict requirements for ending this task:\n"
+        f"- Only when the task is fully done, output exactly this on a line of its own: {marker}\n"
+        "- It must match exactly: no white space inside the tag, no other wording, no variants.\n"
+        "- If the task is not fully done, do not output it. Do not output it to get out of the loop.\n"
+        "- You must do the work with your tools first: a promise without work is rejected.\n"
+    )
+
+
+def promise_continuation(task: str, marker: str, objections: "Iterable[str]", ultrawork: bool = False) -> str:
+    why = "\n\n".join(objections)
+    opening, promise = f"{why}\n\n", f"promise {marker}"
+    if not why:
+        opening = f"You attempted to end the loop, but you did not output the completion promise {marker}. "
+        promise = "promise"
+    told = (
+        f"{opening}Continue working on the original task below. "
+        f"Only output the {promise} when the task is fully complete.\n\nOriginal task:\n{task}"
+    )
+    return f"ultrawork\n\n{told}" if ultrawork else told

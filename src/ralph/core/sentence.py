@@ -1,0 +1,52 @@
+"""Does a sentence state the marker in it, or does it deny, promise, ask, command or condition it?"""
+
+import re
+
+# A marker is talked about, not stated, when the clause that holds it denies ("not", "never"), promises ("will",
+# "going to"), asks, commands ("output X") or conditions ("if", "once"); or when a condition follows it ("X only when").
+_TALK_BEFORE = re.compile(
+    r"\b(?:not|never|cannot|nor|neither|will|shall|would|should|must|could|can|may|might|if|when|once|until|till|unless"
+    r"|whether|only|before|instead\s+of|rather\s+than|going\s+to|about\s+to|plan\s+to|intend\s+to|unable|refuse"
+    r"|premature|hardly|barely|far\s+from|yet\s+to|no\s+longer|remains?\s+to"
+    r"|to\s+(?:output|emit|print|say|write|type|reply|respond|return|send|declare|claim|be|see))\b"
+    r"|n't\b|'(?:ll|d)\b|\b(?:isn|won|don|can|doesn|didn|wasn|aren|haven|hasn|shouldn|wouldn|couldn)t\b|\bno\W*$",
+    re.IGNORECASE,
+)
+_TALK_AFTER = re.compile(
+    r"^\W*(?:[\w'-]+\W+){0,4}?(?:only|when|whenever|once|if|until|till|unless|after|as\s+soon\s+as|yet|later|soon"
+    r"|provided|not|is\s+false|would|will|cannot|can't|isn't|wasn't)\b",
+    re.IGNORECASE,
+)
+_COMMAND = re.compile(
+    r"^\W*(?:please\s+|then\s+|and\s+|just\s+)*"
+    r"(?:output|emit|print|say|write|type|reply|respond|return|send|use|include|append|add|end)\b",
+    re.IGNORECASE,
+)
+_NEW_CLAUSE = re.compile(r"[;—–]|\s-\s|,?\s*\b(?:but|so|therefore|thus|hence|however|now)\b,?", re.IGNORECASE)
+_SENTENCE_END = re.compile(r"[.!?…]['\")\]*`]*(?=\s|$)|\n\s*\n|\n\s*(?=[-*+#>|]|\d+[.)]\s)")
+
+
+def simply_states(text: str, start: int, end: int) -> bool:
+    """Whether the sentence around `text[start:end]` states it and nothing else about it."""
+    before, after, question = _sentence_around(text, start, end)
+    if question or _COMMAND.search(_last_clause(before)):
+        return False
+    return not (_TALK_BEFORE.search(_last_clause(before)) or _TALK_AFTER.search(after))
+
+
+def _sentence_around(text: str, start: int, end: int) -> tuple[str, str, bool]:
+    """What stands in the marker's sentence before and after it, and whether the sentence is a question."""
+    window = text[max(0, start - 600) : start].replace("’", "'")
+    ends = [match.end() for match in _SENTENCE_END.finditer(window)]
+    before = window[ends[-1] if ends else 0 :]
+    rest = text[end : end + 600].replace("’", "'")
+    stop = _SENTENCE_END.search(rest)
+    after = rest[: stop.start()] if stop else rest
+    question = stop is not None and rest[stop.start() : stop.end()].startswith("?")
+    return before, after, question
+
+
+def _last_clause(before: str) -> str:
+    """The part of a sentence that still governs what comes next: "I could not lint, but all is done: X" states X."""
+    breaks = list(_NEW_CLAUSE.finditer(before))
+    return before[breaks[-1].end() :] if breaks else before

@@ -11,6 +11,7 @@ from ralph.core import events
 from ralph.core.model import (
     Check,
     Continue,
+    FailureKind,
     Iteration,
     Note,
     Outcome,
@@ -24,8 +25,6 @@ from ralph.core.model import (
     Wait,
 )
 from ralph.errors import UserError
-
-NOT_COUNTED = ("fatal", "limit", "transient")
 
 
 class Agent(Protocol):
@@ -51,7 +50,8 @@ class Workspace(Protocol):
 
 
 class Parts(Struct):
-    """All that a run is made of. Bring your own agent, rules or workspace."""
+    """All that a run is made of. Bring your own agent, rules or workspace. A turn that failed in a way that is
+    `uncounted` is not an iteration."""
 
     agent: Agent
     workspace: Workspace
@@ -62,6 +62,7 @@ class Parts(Struct):
     review: "Callable[[Run, Iteration, Parts], Iteration]" = lambda run, iteration, parts: iteration
     followups: Sequence[Callable[[Run, Iteration], None]] = ()
     cap: int | None = None
+    uncounted: Sequence[FailureKind] = ("fatal", "limit", "transient")
 
 
 def run_loop(parts: Parts, run: Run) -> tuple[Run, Stop]:
@@ -106,7 +107,7 @@ def iterate(run: Run, notes: tuple[Note, ...], parts: Parts) -> Run:
     if not run.retries:
         parts.tell(events.IterationStarted(run.number, parts.cap, run.goal))
     turn = parts.agent.take_turn(parts.compose(run, notes), run)
-    if turn.ended_by == "interrupt" or (turn.failure and turn.failure.kind in NOT_COUNTED):
+    if turn.ended_by == "interrupt" or (turn.failure and turn.failure.kind in parts.uncounted):
         parts.tell(events.TurnNotCounted(turn))
         return run.retrying(turn)
     touched = parts.workspace.guard()

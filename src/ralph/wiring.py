@@ -10,6 +10,7 @@ from ralph.core import events, limits, prompts, rules
 from ralph.core.claims import Claim, Reading
 from ralph.core.model import Iteration, Note, Rule, Run, Task, Wait
 from ralph.core.progress import progress
+from ralph.core.supervision import WAIT_EXIT_CODE, WAIT_FILE
 from ralph.errors import UserError
 from ralph.loop import Agent, Parts
 from ralph.settings import Settings
@@ -39,7 +40,7 @@ def policy(settings: Settings, agents: tuple[str, ...] = (), one_shot: bool = Fa
         claims = (Claim("turn"),)
     gates = gates_of(settings)
     lazy = settings.min_tool_calls and settings.on_promise_no_work == "warn"
-    doubts = (rules.no_work(settings.min_tool_calls),) if lazy else ()
+    doubts = (rules.children_left, *((rules.no_work(settings.min_tool_calls),) if lazy else ()))
     reading = Reading(settings.strict_signal, settings.claim_anywhere)
     # N promises are N continuations after the first turn; everywhere else N are iterations.
     cap = settings.maximum_iterations + (settings.preset == "promise")
@@ -47,17 +48,23 @@ def policy(settings: Settings, agents: tuple[str, ...] = (), one_shot: bool = Fa
         rules.interrupted,
         rules.hopeless,
         rules.wait_requested,
+        rules.asked_to_wait(WAIT_EXIT_CODE if settings.wait_signals else None),
         rules.failing_checks(settings.output_truncate_chars),
         rules.open_tasks,
         rules.last_failure,
         rules.told,
-        rules.completed(claims, tuple(gates.values()), reading, doubts),
-        rules.failing(settings.max_failures),
-        rules.stalled(settings.stall),
-        limits.limited(settings.on_limit, agents, settings.max_time),
-        limits.faltering,
-        rules.at_most(iterations=cap, cost=settings.max_cost, tokens=settings.max_tokens, seconds=settings.max_time),
-        rules.spaced(settings.restart_delay),
+        rules.unless_awaiting(
+            rules.completed(claims, (*gates.values(), rules.children_ended(settings.wait_timeout)), reading, doubts),
+            rules.failing(settings.max_failures),
+            rules.stalled(settings.stall),
+            limits.limited(settings.on_limit, agents, settings.max_time),
+            limits.faltering,
+            rules.at_most(
+                iterations=cap, cost=settings.max_cost, tokens=settings.max_tokens, seconds=settings.max_time
+            ),
+            rules.spaced(settings.restart_delay),
+            rules.blocked(settings.poll_interval or 1.0),
+        ),
     )
     return Policy(claims, gates, asked, cap)
 
@@ -210,7 +217,8 @@ def parts(
     workspace = LocalWorkspace(
         site,
         Checks(site, guards, settings.check_timeout, settings.output_truncate_chars),
-        done_files=tuple(claim.text for claim in plan.claims if claim.kind == "file"),
+        done_files=tuple(site.home / claim.text for claim in plan.claims if claim.kind == "file"),
+        wait_file=site.home / WAIT_FILE if settings.wait_signals else None,
         tasks=_tasks(settings, site),
         tree=history.tree,
         guard=_guard(settings, site),
@@ -221,20 +229,28 @@ def parts(
         rules=plan.rules,
         compose=composer(settings, plan, goal, history.diff),
         tell=site.tell,
-        wait=_waiter(site),
+        wait=_waiter(site, settings.poll_interval),
         followups=followups(settings.scm, agent, site, history, committed),
     )
     if settings.reviews is not None:
         made.review = _reviewing(settings)
+    if settings.every_turn_counts:
+        made.uncounted = ("fatal",)
     return made
 
 
-def _waiter(site: "Site") -> Callable[[Wait, Run], None]:
+def _waiter(site: "Site", poll: float | None) -> Callable[[Wait, Run], None]:
+    """Sleeps, at most until the next look around is due; tells once what is waited for after a turn."""
+    told: set[object] = set()
+
     def wait(asked: Wait, run: Run) -> None:
-        if asked.seconds >= LONG_WAIT:
+        occasion = (asked.reason, len(run.iterations), len(run.retries))
+        if asked.seconds >= LONG_WAIT and occasion not in told:
+            told.clear()
+            told.add(occasion)
             site.tell(events.Waiting(asked.seconds, asked.reason, run.seen.at + asked.seconds))
         tick = site.tick
-        site.interrupt.wait(asked.seconds, (lambda _: tick()) if tick else None)
+        site.interrupt.wait(min(asked.seconds, poll or asked.seconds), (lambda _: tick()) if tick else None)
 
     return wait
 

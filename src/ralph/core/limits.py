@@ -19,7 +19,8 @@ def limited(on_limit: OnLimit = "wait", agents: tuple[str, ...] = (), seconds: f
     """A usage limit is waited out until the moment the agent states; with `switch` another agent goes on meanwhile."""
 
     def rule(run: Run) -> Iterable[Opinion]:
-        failure = run.retries[-1].failure if run.retries else None
+        turns = _troubled(run)
+        failure = turns[-1].failure if turns else None
         if failure is None or failure.kind != "limit":
             return
         if on_limit == "stop":
@@ -39,7 +40,7 @@ def limited(on_limit: OnLimit = "wait", agents: tuple[str, ...] = (), seconds: f
 def available(run: Run, agents: tuple[str, ...]) -> str | None:
     """The first of `agents` that is not known to be limited right now."""
     limits: dict[str, float] = {}
-    for turn in run.retries:
+    for turn in _troubled(run):
         if turn.failure and turn.failure.kind == "limit":
             limits[turn.agent] = turn.failure.resets_at or turn.ended_at + FIRST_LIMIT_WAIT
     return next((agent for agent in agents if limits.get(agent, 0.0) <= run.seen.at), None)
@@ -74,7 +75,19 @@ def faltering(run: Run) -> Iterable[Opinion]:
 
 
 def _failed(run: Run, kind: str) -> list[Turn]:
-    return [turn for turn in run.retries if turn.failure and turn.failure.kind == kind]
+    return [turn for turn in _troubled(run) if turn.failure and turn.failure.kind == kind]
+
+
+def _troubled(run: Run) -> tuple[Turn, ...]:
+    """The turns at the end of the run that a limit or a passing fault ended. Where every turn counts as an iteration,
+    only a limit whose end was stated is one of them: the others are left to the pause between turns."""
+    counted: list[Turn] = []
+    for iteration in reversed(run.iterations):
+        failure = iteration.turn.failure
+        if failure is None or failure.kind != "limit" or (failure.resets_at or 0.0) <= iteration.turn.ended_at:
+            break
+        counted.append(iteration.turn)
+    return (*reversed(counted), *run.retries)
 
 
 def _identical(turns: list[Turn], failure: Failure) -> int:

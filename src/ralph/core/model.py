@@ -92,6 +92,11 @@ class Turn(Struct, frozen=True, omit_defaults=True):
     ended_by: str = ""
     agent: str = ""
 
+    @property
+    def is_limited(self) -> bool:
+        """Whether a usage limit kept the agent from doing its job."""
+        return self.failure is not None and self.failure.kind == "limit"
+
 
 FailAction = Literal["APPEND", "PREPEND", "REPLACE"]
 
@@ -130,7 +135,9 @@ class Task(Struct, frozen=True, omit_defaults=True):
 
 
 class Snapshot(Struct, frozen=True, omit_defaults=True):
-    """The world as the rules may know it: what was true at the moment `at`. `elapsed` ignores clock jumps."""
+    """The world as the rules may know it: what was true at the moment `at`. `elapsed` ignores clock jumps; `done_for`
+    are the seconds since the done file was first seen; `children` are runs that the agent started and that still work;
+    `waits_for` are other tasks that come first."""
 
     at: float = 0.0
     elapsed: float = 0.0
@@ -138,8 +145,10 @@ class Snapshot(Struct, frozen=True, omit_defaults=True):
     trouble: str = ""
     wait_requested: str = ""
     done_file: bool = False
+    done_for: float = 0.0
     tasks: tuple[Task, ...] | None = None
     children: tuple[str, ...] = ()
+    waits_for: tuple[str, ...] = ()
     told: tuple[str, ...] = ()
     paused: bool = False
 
@@ -176,14 +185,16 @@ class Iteration(Struct, frozen=True, omit_defaults=True):
 
 
 class Run(Struct, frozen=True, omit_defaults=True):
-    """The history so far. `retries` are the turns since the last iteration that do not count as one; `spent` is what
-    all turns that count nowhere else have cost; `resumed` is how many iterations lie before the last resumption."""
+    """The history so far. `retries` are the turns since the last iteration that do not count as one; `limited` are those
+    before it in which other agents ran into a usage limit; `spent` is what all turns that count nowhere else have cost;
+    `resumed` is how many iterations lie before the last resumption."""
 
     id: str
     goal: str = ""
     base_tree: str | None = None
     iterations: tuple[Iteration, ...] = ()
     retries: tuple[Turn, ...] = ()
+    limited: tuple[Turn, ...] = ()
     spent: Usage = Usage()
     seen: Snapshot = Snapshot()
     resumed: int = 0
@@ -209,11 +220,10 @@ class Run(Struct, frozen=True, omit_defaults=True):
             total = total.plus(iteration.usage)
         return total
 
-    @property
-    def session(self) -> str | None:
-        """The agent's own session, where one can be continued."""
+    def session_of(self, agent: str) -> str | None:
+        """The session of an agent that can be continued: no agent knows those of the others."""
         for turn in (*reversed(self.retries), *(i.turn for i in reversed(self.iterations))):
-            if turn.session:
+            if turn.session and turn.agent == agent:
                 return turn.session
         return None
 
@@ -221,7 +231,9 @@ class Run(Struct, frozen=True, omit_defaults=True):
         return replace(self, seen=snapshot)
 
     def plus(self, iteration: Iteration) -> "Run":
-        return replace(self, iterations=(*self.iterations, iteration), retries=())
+        turns = (*self.limited, *self.retries)
+        limited = [turn for turn in turns if turn.is_limited and turn.agent != iteration.turn.agent]
+        return replace(self, iterations=(*self.iterations, iteration), retries=(), limited=tuple(limited))
 
     def retrying(self, turn: Turn) -> "Run":
         """A turn that failed through no fault of the work: it is paid for, but it is not an iteration."""

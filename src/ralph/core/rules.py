@@ -32,6 +32,17 @@ def wait_requested(run: Run) -> Iterable[Opinion]:
         yield Stop(Outcome.STOPPED, run.seen.wait_requested)
 
 
+def asked_to_wait(exit_code: int | None) -> Rule:
+    """The agent ended with the exit code by which it asks for no restart."""
+
+    def rule(run: Run) -> Iterable[Opinion]:
+        latest = run.retries[-1] if run.retries else run.last and run.last.turn
+        if latest and exit_code is not None and latest.exit_code == exit_code:
+            yield Stop(Outcome.STOPPED, f"the agent asked to wait (exit code {exit_code})")
+
+    return rule
+
+
 def completed(
     claims: Sequence[Claim], gates: Sequence[Rule], reading: Reading = Reading(), doubts: Sequence[Rule] = ()
 ) -> Rule:
@@ -114,6 +125,48 @@ def touched(run: Run) -> Iterable[Opinion]:
     if run.last and run.last.touched:
         names = ", ".join(run.last.touched[:20])
         yield Note(f"Protected files must not be changed; these were restored: {names}", about="protect")
+
+
+def children_ended(timeout: float) -> Rule:
+    """The runs that the agent started get their time to end."""
+
+    def rule(run: Run) -> Iterable[Opinion]:
+        left = timeout - run.seen.done_for
+        if run.seen.children and left > 0:
+            yield Wait(left, f"children are at work: {', '.join(run.seen.children)}")
+
+    return rule
+
+
+def children_left(run: Run) -> Iterable[Opinion]:
+    """The runs that the agent started did not end in time."""
+    if run.seen.children:
+        yield Note(f"these children have not ended: {', '.join(run.seen.children)}", about="children")
+
+
+def blocked(poll: float) -> Rule:
+    """Other tasks come before this one's first turn."""
+
+    def rule(run: Run) -> Iterable[Opinion]:
+        if run.seen.waits_for:
+            yield Wait(poll, f"other tasks come first: {', '.join(run.seen.waits_for)}")
+
+    return rule
+
+
+def unless_awaiting(first: Rule, *limits: Rule) -> Rule:
+    """The limits, unless `first` only asks for time: what is about to be done is not stopped short of it."""
+
+    def rule(run: Run) -> Iterable[Opinion]:
+        awaiting = False
+        for opinion in first(run):
+            awaiting = awaiting or isinstance(opinion, Wait)
+            yield opinion
+        if not awaiting:
+            for limit in limits:
+                yield from limit(run)
+
+    return rule
 
 
 def failing(times: int) -> Rule:

@@ -9,6 +9,7 @@ from ralph.core.text import one_line
 
 WAIT_EXIT_CODE = 42
 WAIT_TYPE = "wait_without_restart"
+WAIT_FILE = "WAIT_WITHOUT_RESTART"
 
 
 class Remark(Struct, frozen=True):

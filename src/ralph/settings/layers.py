@@ -27,6 +27,8 @@ READERS: dict[str, Callable[[str], float]] = {
     "turnTimeout": parse_duration,
     "idleTimeout": parse_duration,
     "restartDelay": parse_duration,
+    "waitTimeout": parse_duration,
+    "pollInterval": parse_duration,
     "grace": parse_duration,
     "maxLog": parse_size,
 }

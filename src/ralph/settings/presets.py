@@ -7,7 +7,15 @@ PRESETS: dict[str, dict[str, Any]] = {
     "goal": {"until": ["word:STOP"], "maximumIterations": 10, "stall": 1},
     "checks": {"until": ["tag:COMPLETE"], "maximumIterations": 25, "checkTimeout": 120},
     "promise": {"until": ["promise:DONE"], "maximumIterations": 100, "minToolCalls": 1, "session": "continue"},
-    "supervise": {"until": ["file:DONE"], "maximumIterations": 100, "maxFailures": 0, "restartDelay": 1},
+    "supervise": {
+        "until": ["file:DONE"],
+        "maximumIterations": 100,
+        "maxFailures": 0,
+        "everyTurnCounts": True,
+        "waitSignals": True,
+        "restartDelay": 1,
+        "pollInterval": 1,
+    },
 }
 
 # Zero continuations or attempts are a wish that can be granted; a loop of zero iterations is a mistake.

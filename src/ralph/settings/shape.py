@@ -159,7 +159,19 @@ class Settings(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     idle_timeout: Annotated[Duration | None, says("How long a turn may go without output; 0: no limit.", "10m")] = None
     stall: Annotated[Count, says("A run is stalled after so many iterations that repeat the one before; 0: never.")] = 0
     max_failures: Annotated[Count, says("A run has failed after so many failed turns in a row; 0: never.")] = 3
+    every_turn_counts: Annotated[
+        bool, says("Count every turn as an iteration, also one that a usage limit or a passing fault ended.")
+    ] = False
+    wait_signals: Annotated[
+        bool, says("Let the agent ask for no restart: by exit code 42, or a file WAIT_WITHOUT_RESTART.")
+    ] = False
     restart_delay: Annotated[Duration, says("The pause between two turns.", "1s")] = 0.0
+    poll_interval: Annotated[
+        Time | None, says("How often a waiting run looks around; null: only when the wait is over.", "1s")
+    ] = None
+    wait_timeout: Annotated[
+        Duration, says("How long a task that is done waits for the child runs that its agent started.", "5m")
+    ] = 300.0
     session: Annotated[
         Literal["fresh", "continue"], says("Whether a turn begins with a clean context or goes on in the session.")
     ] = "fresh"

@@ -36,7 +36,8 @@ class Checks:
         for guard, slug in zip(self._guards, self._slugs, strict=True):
             if self._site.interrupt.level:
                 return None
-            check = self._one(guard, Path(".ralph", f"guardrail_{number:03d}_{slug}.log"), number)
+            log = Path(self._site.task or "", ".ralph", f"guardrail_{number:03d}_{slug}.log")
+            check = self._one(guard, log, number)
             if check is None:
                 return None
             results.append(check)

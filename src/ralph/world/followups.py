@@ -38,7 +38,7 @@ def followups(
 
 def _progress_file(site: Site) -> Followup:
     """One section per iteration of this run, added as it ends; a resumed run begins with those it has."""
-    path = site.root / ".ralph" / "progress.md"
+    path = site.home / ".ralph" / "progress.md"
     path.unlink(missing_ok=True)
     written = 0
 

@@ -17,7 +17,7 @@ from ralph.world.watch import Limits
 
 class Site(Struct):
     """`root` is the workspace, or the worktree that stands in for it. `before` are the seconds that the run had
-    already taken when it was resumed."""
+    already taken when it was resumed. `task` is the folder of the task that the run is part of."""
 
     root: Path
     folder: RunFolder
@@ -33,6 +33,12 @@ class Site(Struct):
     keep_children: bool = False
     began: float = 0.0
     before: float = 0.0
+    task: Path | None = None
+
+    @property
+    def home(self) -> Path:
+        """Where the run's markers, progress and logs of checks are: the task's folder, else the workspace."""
+        return self.task or self.root
 
     def elapsed(self) -> float:
         """Seconds of the run so far, by a clock that nobody can set."""

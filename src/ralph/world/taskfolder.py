@@ -1,15 +1,15 @@
 """Where does a supervised task live? `<root>/<project>/<task>/`: what to do, whether it is done, its bus and runs."""
 
 import os
-import stat
 from collections.abc import Mapping
 from pathlib import Path
 
 from msgspec import Struct
 
-from ralph.core.text import one_line
+from ralph.core.supervision import WAIT_FILE
 from ralph.errors import UserError
 from ralph.world.atomic import unusable
+from ralph.world.marker import marked, words_of
 
 PROJECT_BUS = "PROJECT-MESSAGE-BUS.md"
 
@@ -37,7 +37,7 @@ class TaskFolder(Struct, frozen=True):
 
     @property
     def wait(self) -> Path:
-        return self.path / "WAIT_WITHOUT_RESTART"
+        return self.path / WAIT_FILE
 
     @property
     def bus(self) -> Path:
@@ -106,9 +106,9 @@ def keep_prompt(folder: TaskFolder, given: str | None) -> str:
 
 def markers(folder: TaskFolder) -> Markers:
     """As they are now. Only a missing file is a plain no: whatever else is in its place is trouble."""
-    done, trouble = _is_file(folder.done)
-    waiting, other = _is_file(folder.wait)
-    return Markers(done, _reason(folder.wait) if waiting else "", trouble or other)
+    done, trouble = marked(folder.done)
+    waiting, other = marked(folder.wait)
+    return Markers(done, words_of(folder.wait) if waiting else "", trouble or other)
 
 
 def reopen(folder: TaskFolder) -> None:
@@ -118,27 +118,6 @@ def reopen(folder: TaskFolder) -> None:
             marker.unlink(missing_ok=True)
         except OSError as error:
             raise UserError(f"cannot remove {marker}: {error.strerror}", "remove it by hand") from None
-
-
-def _is_file(path: Path) -> tuple[bool, str]:
-    try:
-        mode = path.stat().st_mode
-    except FileNotFoundError:
-        return False, ""
-    except OSError as error:
-        return False, f"stat {path.name}: {error.strerror}"
-    if stat.S_ISDIR(mode):
-        return False, f"{path.name} is a directory"
-    return (True, "") if stat.S_ISREG(mode) else (False, f"{path.name} is not a regular file")
-
-
-def _reason(path: Path) -> str:
-    """What the agent wrote into the marker, if anything."""
-    try:
-        with path.open("rb") as file:
-            return one_line(file.read(1000).decode("utf-8", "replace")) or path.name
-    except OSError:
-        return path.name
 
 
 def _text_of(path: Path) -> str:

@@ -1,13 +1,12 @@
 """What is true in the workspace right now? The facts that the rules are told, and the checks that verify the work."""
 
-import os
-import stat
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 from ralph.core.model import Check, Run, Snapshot, Task
 from ralph.world.checks import Checks
+from ralph.world.marker import marked, words_of
 from ralph.world.site import Site
 
 
@@ -19,26 +18,29 @@ class LocalWorkspace:
         site: Site,
         checks: Checks,
         *,
-        done_files: tuple[str, ...] = (),
+        done_files: tuple[Path, ...] = (),
+        wait_file: Path | None = None,
         tasks: Callable[[], tuple[Task, ...]] | None = None,
         tree: Callable[[int], str | None] | None = None,
         guard: Callable[[], tuple[str, ...]] | None = None,
     ) -> None:
         self._site, self._checks = site, checks
-        self._done_files = [site.root / name for name in done_files]
+        self._done_files, self._wait_file = done_files, wait_file
         self._tasks, self._tree, self._guard = tasks, tree, guard
 
     def look(self, run: Run) -> Snapshot:
         done, trouble = False, ""
         for path in self._done_files:
-            found, problem = is_done_file(path)
+            found, problem = marked(path)
             done, trouble = done or found, trouble or problem
+        waits, problem = marked(self._wait_file) if self._wait_file else (False, "")
         signal = self._site.interrupt.reason
         return Snapshot(
             at=time.time(),
             elapsed=self._site.elapsed(),
             interrupted=f"received {signal}" if signal else "",
-            trouble=trouble,
+            trouble=trouble or problem,
+            wait_requested=f"the agent asked to wait: {words_of(self._wait_file)}" if waits and self._wait_file else "",
             done_file=done,
             tasks=self._tasks() if self._tasks else None,
         )
@@ -51,16 +53,3 @@ class LocalWorkspace:
 
     def tree(self, number: int) -> str | None:
         return self._tree(number) if self._tree else None
-
-
-def is_done_file(path: Path) -> tuple[bool, str]:
-    """Whether the file that claims "done" is there, and what is wrong with it if it cannot be one."""
-    try:
-        mode = os.stat(path).st_mode
-    except FileNotFoundError:
-        return False, ""
-    except OSError as error:
-        return False, f"cannot look at {path}: {error.strerror}"
-    if stat.S_ISDIR(mode):
-        return False, f"{path.name} is a directory"
-    return True, ""

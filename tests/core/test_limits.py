@@ -2,8 +2,8 @@
 
 import pytest
 
-from ralph.core import limits
-from ralph.core.model import Failure, Outcome, Run, Snapshot, Stop, Turn, Wait
+from ralph.core import limits, rules
+from ralph.core.model import Failure, Iteration, Outcome, Run, Snapshot, Stop, Turn, Wait
 from ralph.loop import judge
 from ralph.testing import a_run
 
@@ -85,3 +85,42 @@ def test_a_fault_that_does_not_pass_ends_the_run_with_its_reason(reasons: list[s
 
 def test_the_pause_is_over_when_the_clock_says_so() -> None:
     assert wait_of(run_with(faulty(at=1000.0), at=1010.0), limits.faltering) is None
+
+
+def test_an_agent_that_ran_into_a_limit_is_left_alone_while_another_makes_iterations() -> None:
+    agents = ("claude", "codex")
+    run = run_with(limited(resets_at=5000.0)).plus(Iteration(1, Turn("step", agent="codex")))
+    assert not run.retries
+    assert limits.available(run.seeing(Snapshot(at=2000.0)), agents) == "codex"
+    assert limits.available(run.seeing(Snapshot(at=6000.0)), agents) == "claude"
+    assert not run.plus(Iteration(2, Turn("back", agent="claude"))).limited, "it has worked again: its limit is over"
+
+
+def test_switching_agents_without_a_stated_reset_does_not_make_a_busy_loop() -> None:
+    agents = ("claude", "codex")
+    for stated in (None, 10.0):
+        both = run_with(*[limited(stated), limited(stated, agent="codex")] * 2)
+        assert limits.available(both, agents) is None
+        assert wait_of(both, limits.limited("switch", agents)) == 120.0
+
+
+def test_a_limit_that_never_ends_ends_the_run_with_its_reason() -> None:
+    verdict = judge(run_with(*[limited()] * limits.MOST_LIMITS), [limits.limited()])
+    assert isinstance(verdict, Stop)
+    assert verdict.outcome is Outcome.FAILED
+    assert "You've hit your limit" in verdict.reason
+
+
+@pytest.mark.parametrize("turn", [limited(resets_at=1300.0), limited(), faulty()], ids=["stated", "unstated", "fault"])
+def test_a_clock_that_was_set_back_does_not_make_a_run_wait_for_ever(turn: Turn) -> None:
+    rule = limits.faltering if turn.failure and turn.failure.kind == "transient" else limits.limited()
+    assert wait_of(run_with(turn, at=1001.0), rule) is not None
+    assert wait_of(run_with(turn, at=998.0), rule) is not None, "a small correction is no jump"
+    assert wait_of(run_with(turn, at=1000.0 - 86400), rule) is None
+    assert wait_of(run_with(turn, at=1000.0 + 86400), rule) is None
+
+
+def test_a_clock_that_was_set_back_does_not_make_the_pause_between_turns_longer() -> None:
+    run = a_run(Turn("a", ended_at=1000.0))
+    waits = [wait_of(run.seeing(Snapshot(at=at)), rules.spaced(10.0)) for at in (1000.0, 1004.0, 1010.0, 500.0)]
+    assert waits == [10.0, 6.0, None, None]

@@ -13,6 +13,8 @@ FIRST_RETRY_WAIT, LONGEST_RETRY_WAIT = 2.0, 300.0
 AFTER_RESET = 5.0  # agents state the reset to the minute; a turn that comes a moment early is wasted
 MOST_RETRIES = 10
 MOST_IDENTICAL = 6
+MOST_LIMITS = 30  # where no agent states when its limit ends, these take a day
+CLOCK_SLACK = 5.0  # by so much a clock is corrected all the time
 
 
 def limited(on_limit: OnLimit = "wait", agents: tuple[str, ...] = (), seconds: float | None = None) -> Rule:
@@ -28,9 +30,11 @@ def limited(on_limit: OnLimit = "wait", agents: tuple[str, ...] = (), seconds: f
             return
         if on_limit == "switch" and available(run, agents) is not None:
             return
-        left = _limit_ends(run) - run.seen.at
-        if seconds is not None and run.seen.elapsed + left >= seconds:
+        left = min(_time_left(run).values())
+        if seconds is not None and left > 0 and run.seen.elapsed + left >= seconds:
             yield Stop(Outcome.FAILED, f"the usage limit outlasts the time that is left: {one_line(failure.reason)}")
+        elif (count := len(_failed(run, "limit"))) >= MOST_LIMITS:
+            yield Stop(Outcome.FAILED, f"{count} turns in a row ran into a usage limit: {one_line(failure.reason)}")
         elif left > 0:
             yield Wait(left, f"usage limit: {one_line(failure.reason)}")
 
@@ -39,23 +43,29 @@ def limited(on_limit: OnLimit = "wait", agents: tuple[str, ...] = (), seconds: f
 
 def available(run: Run, agents: tuple[str, ...]) -> str | None:
     """The first of `agents` that is not known to be limited right now."""
-    limits: dict[str, float] = {}
-    for turn in _troubled(run):
-        if turn.failure and turn.failure.kind == "limit":
-            limits[turn.agent] = turn.failure.resets_at or turn.ended_at + FIRST_LIMIT_WAIT
-    return next((agent for agent in agents if limits.get(agent, 0.0) <= run.seen.at), None)
+    left = _time_left(run)
+    return next((agent for agent in agents if left.get(agent, 0.0) <= 0), None)
 
 
-def _limit_ends(run: Run) -> float:
-    """The earliest moment at which one of the agents that ran into a limit may go on."""
-    latest: dict[str, float] = {}
-    for count, turn in enumerate(_failed(run, "limit"), 1):
+def _time_left(run: Run) -> dict[str, float]:
+    """The seconds until each agent that ran into a limit may go on, by the wall clock: the machine may have slept."""
+    left: dict[str, float] = {}
+    counts: dict[str, int] = {}
+    for turn in (*run.limited, *_failed(run, "limit")):
         failure = turn.failure
         assert failure is not None
-        stated = failure.resets_at and failure.resets_at > turn.ended_at
-        waited = _doubling(FIRST_LIMIT_WAIT, LONGEST_LIMIT_WAIT, count)
-        latest[turn.agent] = failure.resets_at + AFTER_RESET if stated and failure.resets_at else turn.ended_at + waited
-    return min(latest.values())
+        count = counts[turn.agent] = counts.get(turn.agent, 0) + 1
+        end = turn.ended_at + _doubling(FIRST_LIMIT_WAIT, LONGEST_LIMIT_WAIT, count)
+        if failure.resets_at and failure.resets_at > turn.ended_at:
+            end = failure.resets_at + AFTER_RESET
+        left[turn.agent] = _left(end, turn, run)
+    return left
+
+
+def _left(end: float, turn: Turn, run: Run) -> float:
+    """The seconds until `end`; none where the clock was set back behind the turn: nobody knows then how long it is, and
+    another turn costs less than to wait for ever."""
+    return 0.0 if run.seen.at < turn.ended_at - CLOCK_SLACK else end - run.seen.at
 
 
 def faltering(run: Run) -> Iterable[Opinion]:
@@ -69,7 +79,7 @@ def faltering(run: Run) -> Iterable[Opinion]:
     if len(failed) >= MOST_RETRIES or same >= MOST_IDENTICAL:
         yield Stop(Outcome.FAILED, f"the agent failed {len(failed)} times in a row: {one_line(failure.reason)}")
     pause = _doubling(FIRST_RETRY_WAIT, LONGEST_RETRY_WAIT, len(failed)) * _jitter(run.id, len(failed))
-    left = failed[-1].ended_at + pause - run.seen.at
+    left = _left(failed[-1].ended_at + pause, failed[-1], run)
     if left > 0:
         yield Wait(left, f"retrying: {one_line(failure.reason)}")
 

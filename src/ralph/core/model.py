@@ -185,9 +185,9 @@ class Iteration(Struct, frozen=True, omit_defaults=True):
 
 
 class Run(Struct, frozen=True, omit_defaults=True):
-    """The history so far. `retries` are the turns since the last iteration that do not count as one; `limited` are those
-    before it in which other agents ran into a usage limit; `spent` is what all turns that count nowhere else have cost;
-    `resumed` is how many iterations lie before the last resumption."""
+    """The history so far. `retries` are the turns since the last iteration that do not count as one; `limited` are
+    earlier ones in which other agents ran into a usage limit; `spent` is what all turns that count nowhere else have
+    cost; `resumed` is how many iterations lie before the last resumption."""
 
     id: str
     goal: str = ""

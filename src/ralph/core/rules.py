@@ -240,9 +240,9 @@ def spaced(seconds: float) -> Rule:
 
     def rule(run: Run) -> Iterable[Opinion]:
         if run.last and seconds > 0:
-            left = run.last.turn.ended_at + seconds - run.seen.at
-            if left > 0:
-                yield Wait(min(left, seconds), "pause between turns")
+            over = run.seen.at - run.last.turn.ended_at
+            if 0 <= over < seconds:  # a clock that was set back says nothing
+                yield Wait(seconds - over, "pause between turns")
 
     return rule
 

@@ -67,6 +67,7 @@ class _Turn:
     def __init__(self, choice: Choice, manner: Manner, site: Site, folder: Path, run: Run, purpose: str) -> None:
         self._choice, self._manner, self._site = choice, manner, site
         self._folder, self._run, self._purpose = folder, run, purpose
+        self._session = run.session_of(choice.name) if manner.continues else None
 
     def take(self, prompt: str) -> Turn:
         from ralph.agents.protocol import Request
@@ -82,7 +83,7 @@ class _Turn:
             self._manner.model,
             self._manner.yolo,
             self._manner.stream and self._purpose != "message",
-            self._run.session if self._manner.continues else None,
+            self._session,
             self._manner.max_turns,
             os.geteuid() == 0 if hasattr(os, "geteuid") else False,
             self._choice.understands,
@@ -141,9 +142,9 @@ class _Turn:
     def _usage_before(self) -> Usage:
         """What the continued session has used already: some agents report their figures over all of it."""
         total = Usage()
-        if self._manner.continues and self._run.session:
+        if self._session:
             for turn in (*(i.turn for i in self._run.iterations), *self._run.retries):
-                if turn.session == self._run.session:
+                if turn.session == self._session:
                     total = total.plus(turn.usage)
         return total
 

@@ -104,19 +104,16 @@ class Protected:
         return True
 
     def _trust(self, path: bytes, seen: os.stat_result) -> None:
-        """From now on its times tell whether the file was changed. The time of the last change of state cannot be set."""
+        """From now on its times tell whether the file was changed. Nobody can set its time of change at will."""
         if time.time_ns() - seen.st_ctime_ns > JUST_NOW_NS:
             self._stamps[path] = _stamp(seen)
 
     def _digest(self, path: bytes, seen: os.stat_result) -> str:
-        import hashlib
+        from hashlib import sha256
 
         place = self._place(path)
         try:
-            if stat.S_ISLNK(seen.st_mode):
-                return hashlib.sha256(os.readlink(place)).hexdigest()
-            with open(place, "rb") as file:
-                return hashlib.file_digest(file, "sha256").hexdigest()
+            return sha256(os.readlink(place)).hexdigest() if stat.S_ISLNK(seen.st_mode) else _digest(place)
         except OSError:
             return "unreadable"
 
@@ -156,19 +153,17 @@ class Protected:
         copy = folder / digest
         if stat.S_ISLNK(seen.st_mode):
             copy.write_bytes(os.readlink(self._place(path)))
-        else:
+        elif not copy.exists():
             shutil.copyfile(self._place(path), copy)
         self._trust(path, seen)
         return Kept(path, seen.st_mode, digest)
 
     def _put_back(self, kept: Kept) -> None:
-        import hashlib
         import shutil
 
         copy = self._store / "files" / kept.digest
-        with open(copy, "rb") as file:
-            if hashlib.file_digest(file, "sha256").hexdigest() != kept.digest:
-                raise UserError(f"the saved copy of {shown(kept.path)} was changed", "restore the file by hand")
+        if _digest(copy) != kept.digest:
+            raise UserError(f"the saved copy of {shown(kept.path)} was changed", "restore the file by hand")
         place = self._place(kept.path)
         os.makedirs(os.path.dirname(place), exist_ok=True)
         if stat.S_ISLNK(kept.mode):
@@ -214,6 +209,16 @@ class Protected:
 
     def _place(self, path: bytes) -> bytes:
         return os.path.join(self._root, path).rstrip(b"/") or b"/"
+
+
+def _digest(place: bytes | Path) -> str:
+    from hashlib import sha256
+
+    digest = sha256()
+    with open(place, "rb", buffering=0) as file:
+        while chunk := file.read(1 << 20):
+            digest.update(chunk)
+    return digest.hexdigest()
 
 
 def _stamp(seen: os.stat_result) -> Stamp:

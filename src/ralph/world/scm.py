@@ -2,16 +2,17 @@
 
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from msgspec import Struct
 
 from ralph.core.text import clean, one_line, tail
 from ralph.errors import UserError
-from ralph.world.git import Env, end, environment
+from ralph.world.git import Env, end, environment, find_repository
 
-# All files of the repository, but none of ralph's own unless the user has committed it.
-NEW_FILES = ("add", "--all", "--ignore-errors", "--", ":(top)", ":(top,exclude,glob)**/.ralph/**")
+NEW_FILES = ("add", "--all", "--ignore-errors", "--")
+OWN_FILES = ":(top,exclude,glob)**/.ralph/**"
 COMMIT = ("commit", "-am")
 # These know no `-a`; their own words for "all, with new files".
 OTHER_COMMITS = {"hg": ("commit", "--addremove", "-m"), "jj": ("commit", "-m"), "sl": ("commit", "--addremove", "-m")}
@@ -58,7 +59,7 @@ def commit_with_git(
     program: tuple[str, ...], message: str, folder: Path, flags: tuple[str, ...] = (), env: Env = None
 ) -> Result:
     """Commits everything, new files included. That there is nothing to commit is no failure."""
-    added = _run((*program, *NEW_FILES), folder, env)
+    added = _run((*program, *NEW_FILES, *_scope(folder), OWN_FILES), folder, env)
     words = (*COMMIT, message.replace("\0", ""), "--cleanup=whitespace", *flags)
     ended = _run((*program, *words), folder, env)
     if ended.code == 0:
@@ -67,6 +68,14 @@ def commit_with_git(
     if _has_nothing_staged(program, folder, env):
         return Result("commit", True, "nothing to commit")
     return Result("commit", False, _summary(ended) or _summary(added))
+
+
+def _scope(folder: Path) -> tuple[str, ...]:
+    """Where new files are taken from: the whole repository, but not a whole home folder."""
+    with suppress(UserError):  # git itself is about to say what is wrong
+        if found := find_repository(folder):
+            return found.scope or (":(top)",)
+    return (":(top)",)
 
 
 def _has_nothing_staged(program: tuple[str, ...], folder: Path, env: Env) -> bool:

@@ -33,20 +33,21 @@ def files_below(top: bytes, skipped: frozenset[str] = SKIPPED) -> Iterator[tuple
     waiting = [b""]
     while waiting:
         folder = waiting.pop()
-        for name in _names(os.path.join(top, folder)):
-            path = os.path.join(folder, name)
+        for entry in _entries(os.path.join(top, folder)):
             try:
-                seen = os.lstat(os.path.join(top, path))
+                seen = entry.stat(follow_symlinks=False)
             except OSError:
                 continue
+            path = folder + entry.name
             if not stat.S_ISDIR(seen.st_mode):
                 yield path, seen
-            elif name not in names:
-                waiting.append(path)
+            elif entry.name not in names:
+                waiting.append(path + b"/")
 
 
-def _names(folder: bytes) -> list[bytes]:
+def _entries(folder: bytes) -> list[os.DirEntry[bytes]]:
     try:
-        return sorted(os.listdir(folder or b"."))
+        with os.scandir(folder) as entries:
+            return sorted(entries, key=lambda entry: entry.name)
     except OSError:
         return []

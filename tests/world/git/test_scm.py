@@ -40,6 +40,18 @@ def test_a_commit_from_a_subfolder_takes_the_whole_repository(repo: Any) -> None
     assert repo.git("status", "--porcelain") == ""
 
 
+def test_a_home_folder_that_is_a_repository_is_not_committed_as_a_whole(
+    repo: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repo.config("user.name", "A Person")
+    repo.config("user.email", "person@example.org")
+    monkeypatch.setenv("HOME", str(repo.path))
+    repo.write("private/diary.txt")
+    repo.write("folder/new.txt")
+    assert run_task("git", "commit", "work", repo.path / "folder").ok
+    assert repo.git("show", "--name-only", "--format=") == "folder/new.txt"
+
+
 def test_run_data_is_never_committed(repo: Any) -> None:
     repo.write(".ralph/runs/1/journal.ndjson")
     repo.write("folder/.ralph/progress.md")

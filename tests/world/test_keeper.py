@@ -14,7 +14,7 @@ import pytest
 from ralph.world import reaper
 from ralph.world.interrupt import Interrupt
 from ralph.world.keeper import Keeper, KeeperLost
-from ralph.world.kin import sweep_marked
+from ralph.world.kin import below, sweep_marked
 from ralph.world.process import run_process
 from ralph.world.watch import Limits
 
@@ -254,3 +254,23 @@ def test_the_first_signal_lets_the_agent_finish(ralph, mark, tmp_path: Path) -> 
         (tmp_path / "go").write_text("go\n")
         assert process.stdout.readline() == "4 \n"
         assert mark.bearers() == []
+
+
+def test_those_to_spare_outlive_their_turn_but_not_the_keeper(shell, mark, tmp_path: Path) -> None:
+    spared = f"setsid sh -c 'echo $$ > spared; sleep {mark.seconds}; :' >/dev/null 2>&1 &"
+    with Keeper.start() as keeper:
+        keeper.spare = lambda: [int(pid) for path in tmp_path.glob("spared") for pid in path.read_text().split()]
+        script = f"{spared} sleep {mark.seconds} & until [ -s spared ]; do :; done"
+        assert run_process(keeper, shell(script), on_line=print, limits=QUICK).code == 0
+        first, *_ = keeper.spare()
+        assert {first, *(kin.pid for kin in below(first))} == set(mark.bearers()), "what is not spared is ended"
+        ended = run_process(keeper, shell("sleep 600"), on_line=print, limits=Limits(turn=0.1, stop=0.2))
+        assert (ended.ended_by, mark.bearers() != []) == ("turn-timeout", True)
+    assert mark.bearers() == []
+
+
+def test_nothing_is_waited_for_when_only_those_to_spare_are_left(keeper: Keeper, shell, mark, tmp_path: Path) -> None:
+    keeper.spare = lambda: [int(pid) for path in tmp_path.glob("spared") for pid in path.read_text().split()]
+    script = f"sh -c 'echo $$ > spared; exec sleep {mark.seconds}' >/dev/null 2>&1 &"
+    ended = run_process(keeper, shell(script), on_line=print, limits=Limits(leftovers=50))
+    assert (ended.code, ended.leftovers, len(mark.bearers())) == (0, 0, 1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 
 from ralph.errors import UserError
@@ -43,10 +43,12 @@ class Keeper:
     """Starts one process at a time, and ends whatever comes of it.
 
     `survivors` are those of the last turn that nobody could end, since they are somebody else's or hang in the kernel.
+    `spare` names processes that outlive their turn, with all below them; they end with the keeper.
     """
 
     def __init__(self) -> None:
         self.survivors: tuple[int, ...] = ()
+        self.spare: Callable[[], Iterable[int]] | None = None
         self._fork()
 
     @classmethod
@@ -74,7 +76,15 @@ class Keeper:
 
     def end(self, grace: float) -> None:
         """TERM to all that lives below the keeper, KILL after `grace`. `hear` tells when nothing is left."""
-        self._ask(("end", grace))
+        self._ask(("end", grace, tuple(self.spare()) if self.spare else ()))
+
+    def is_unsettled(self) -> bool:
+        """Whether something is left that may yet become one of those to spare."""
+        if self.spare is None:
+            return False
+        from ralph.world.kin import below, without
+
+        return bool(without(below(self._child), self.spare()))
 
     def release(self) -> None:
         """Lets what is left live on, beyond the run."""

@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 
 MARK = "RALPH_RUN_ID"
@@ -96,6 +96,15 @@ def press(living: list[Kin], asked: Asked, kill: bool) -> None:
             send(kin, signal.SIGTERM)
             send(kin, signal.SIGCONT)  # one that is stopped hears nothing else
     asked.update((kin.pid, kin.name) for kin in living)
+
+
+def without(living: list[Kin], spared: Iterable[int]) -> list[Kin]:
+    """Those of `living` (parents first) that are neither spared nor live below one who is."""
+    safe = set(spared)
+    for kin in living:
+        if kin.parent in safe:
+            safe.add(kin.pid)
+    return [kin for kin in living if kin.pid not in safe]
 
 
 def distinct(kin: list[Kin]) -> list[Kin]:

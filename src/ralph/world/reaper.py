@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 
 from ralph.world.channel import Channel
-from ralph.world.kin import MARK, Asked, Kin, below, distinct, in_group, marked, press
+from ralph.world.kin import MARK, Asked, Kin, below, distinct, in_group, marked, press, without
 
 _FAREWELL = 2.0  # from TERM to KILL when ralph is gone
 _PATIENCE = 5.0  # from the first KILL until those who still live are given up
@@ -42,6 +42,7 @@ class Reaper:
         self._is_alone = True
         self._run_id = ""
         self._kept: set[int] = set()
+        self._spared: tuple[int, ...] = ()
         self._asked: Asked = set()
         self._deadline: float | None = None
         _leave_ralph(channel.fileno())
@@ -102,7 +103,8 @@ class Reaper:
             for fd in fds:
                 os.close(fd)
 
-    def _end(self, grace: float) -> None:
+    def _end(self, grace: float, spared: tuple[int, ...] = ()) -> None:
+        self._spared = spared
         deadline = time.monotonic() + grace
         self._deadline = deadline if self._deadline is None else min(deadline, self._deadline)
 
@@ -134,9 +136,9 @@ class Reaper:
 
     def _press(self, deadline: float) -> None:
         """Ends what lives, a step further each time somebody dies: killing a parent gives us its children."""
-        living = [] if self._is_alone else self._living()
+        living = [] if self._is_alone else without(self._living(), self._spared)
         overdue = time.monotonic() - deadline
-        if self._is_alone or overdue > _PATIENCE:
+        if self._is_alone or (self._spared and not living) or overdue > _PATIENCE:
             others = {pid for pid, _ in self._asked} - {self._first}
             self._tell("ended", len(others), tuple(kin.pid for kin in living))
             self._asked.clear()

@@ -18,6 +18,7 @@ from ralph.world.program import Command, explained, find_program
 _CHUNK = 1 << 16
 _PIPE = 1 << 20
 _MOST_DRAINED = 2 * _PIPE // _CHUNK
+_NAP = 0.05
 _LINGER = 0.1  # for what is still on its way through a process that reads for the one that ended, such as `tee`
 
 Sink = Callable[[bytes], None]
@@ -58,6 +59,7 @@ class Watch:
         self._code: int | None = None
         self._ended_by = ""
         self._leftovers = 0
+        self._settles_by = 0.0
         self._is_ending = False
         self._is_over = True
 
@@ -168,6 +170,7 @@ class Watch:
                     break
         self._forget_alarms()
         self._alarms["linger"] = time.monotonic() + _LINGER
+        self._settles_by = time.monotonic() + self._limits.leftovers
         # Once asked to end the rest, the keeper answers that too.
         self._is_over = report.alone and not self._is_ending
 
@@ -202,6 +205,9 @@ class Watch:
     def _clear_up(self) -> None:
         """The process has ended by itself, but not alone."""
         if self._is_over or self._is_ending:
+            return
+        if time.monotonic() < self._settles_by and self._keeper.is_unsettled():
+            self._alarms["linger"] = time.monotonic() + _NAP
             return
         for fd in self._streams:
             self._ready.unregister(fd)

@@ -1,8 +1,10 @@
 """Where does a run keep its things? `.ralph/` in the workspace: settings, logs of checks, and one private folder per run."""
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
+from ralph.core.model import Turn
 from ralph.errors import UserError
 
 IGNORE = "# Data of ralph's runs stays out of git; the project's settings do not.\n*\n!.gitignore\n!settings.json\n"
@@ -56,7 +58,7 @@ class RunFolder:
     def journal(self) -> Path:
         return self.path / "journal.ndjson"
 
-    def turn(self, number: int, purpose: str = "work") -> Path:
+    def turn(self, number: int, purpose: str = "work", agent: str = "") -> "TurnFolder":
         """The folder of one iteration, or of a review or another turn inside it."""
         name = f"{number:03d}" if purpose == "work" else f"{number:03d}-{purpose}"
         folder = self.path / "iterations" / name
@@ -64,7 +66,26 @@ class RunFolder:
             os.makedirs(folder, mode=0o700, exist_ok=True)
         except OSError as error:
             raise cannot_write(folder, error) from None
-        return folder
+        return TurnFolder(folder)
+
+
+class TurnFolder:
+    """What one turn reads and writes. `env` is what its agent finds in its environment because of it."""
+
+    stdout_name = "stdout.log"
+    stderr_name = "stderr.log"
+
+    def __init__(self, path: Path, env: Mapping[str, str] | None = None) -> None:
+        self.path, self.env = path, env or {}
+        self.prompt, self.output = path / "prompt.md", path / "output.md"
+        self.stdout, self.stderr = path / self.stdout_name, path / self.stderr_name
+
+    def started(self, pid: int) -> None:
+        """The agent is at work."""
+
+    def ended(self, turn: Turn, answer: bytes) -> None:
+        """The agent's turn is over; `answer` is what may be kept of what it said."""
+        self.output.write_bytes(answer)
 
 
 def new_run_id(now: float) -> str:

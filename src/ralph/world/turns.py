@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -12,6 +11,7 @@ from ralph.core import events
 from ralph.core.limits import available
 from ralph.core.model import Exit, Failure, Run, Turn, Usage
 from ralph.core.text import one_line
+from ralph.world.folder import TurnFolder
 from ralph.world.process import run_process
 from ralph.world.program import CannotStart, Command
 from ralph.world.site import Site
@@ -55,16 +55,16 @@ class CliAgent:
     def take_turn(self, prompt: str, run: Run, purpose: str = "work") -> Turn:
         names = tuple(self._choices)
         choice = self._choices[available(run, names) or names[0]]
-        folder = self._site.folder.turn(run.number, purpose)
-        turn = _Turn(choice, self._manner, self._site, folder, run, purpose).take(prompt)
-        (folder / "output.md").write_bytes(self._site.redact(turn.text.encode("utf-8", "replace")))
-        return replace(turn, agent=choice.name)
+        folder = self._site.folder.turn(run.number, purpose, choice.name)
+        turn = replace(_Turn(choice, self._manner, self._site, folder, run, purpose).take(prompt), agent=choice.name)
+        folder.ended(turn, self._site.redact(turn.text.encode("utf-8", "replace")))
+        return turn
 
 
 class _Turn:
     """One invocation, from the prompt to the answer."""
 
-    def __init__(self, choice: Choice, manner: Manner, site: Site, folder: Path, run: Run, purpose: str) -> None:
+    def __init__(self, choice: Choice, manner: Manner, site: Site, folder: TurnFolder, run: Run, purpose: str) -> None:
         self._choice, self._manner, self._site = choice, manner, site
         self._folder, self._run, self._purpose = folder, run, purpose
         self._session = run.session_of(choice.name) if manner.continues else None
@@ -72,7 +72,7 @@ class _Turn:
     def take(self, prompt: str) -> Turn:
         from ralph.agents.protocol import Request
 
-        path, data = self._folder / "prompt.md", prompt.encode("utf-8", "surrogateescape")
+        path, data = self._folder.prompt, prompt.encode("utf-8", "surrogateescape")
         path.write_bytes(data)
         self._site.tell(events.Notice(f"Prompt: {one_line(prompt)}", "debug"))
         request = Request(
@@ -87,7 +87,7 @@ class _Turn:
             self._manner.max_turns,
             os.geteuid() == 0 if hasattr(os, "geteuid") else False,
             self._choice.understands,
-            str(self._folder),
+            str(self._folder.path),
             self._usage_before(),
         )
         try:
@@ -111,9 +111,10 @@ class _Turn:
                 site.tell(event)
 
         def on_start(pid: int) -> None:
+            self._folder.started(pid)
             site.tell(events.AgentStarted(self._choice.name, tuple(map(_short, invocation.argv)), pid, self._purpose))
 
-        with site.log(self._folder / "stdout.log") as out, site.log(self._folder / "stderr.log") as err:
+        with site.log(self._folder.stdout) as out, site.log(self._folder.stderr) as err:
             ended = run_process(
                 site.keeper,
                 Command(
@@ -150,7 +151,7 @@ class _Turn:
 
     def _environment(self, invocation: "Invocation") -> dict[str, str]:
         kept = {k: v for k, v in self._site.marked(self._run.number).items() if k not in self._choice.hidden}
-        return {**kept, "RALPH_PROMPT_FILE": str(self._folder / "prompt.md"), **invocation.env}
+        return {**kept, **self._folder.env, "RALPH_PROMPT_FILE": str(self._folder.prompt), **invocation.env}
 
 
 def _with_times(turn: Turn, ended: Exit, invocation: "Invocation") -> Turn:

@@ -1,6 +1,7 @@
 """How are commands explained? click makes the help, the errors and the shell completion from the table of options."""
 
 import importlib
+import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -100,6 +101,7 @@ HELP = {
     "Done means: the agent claims it, and every gate (checks, tasks, work, protected files) holds.",
     "loop": "Give the agent a fresh context each time until every --check passes and it says COMPLETE.",
 }
+COMPLETING = "_RALPH_COMPLETE"  # set by the shell that asks for completions
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 
@@ -128,7 +130,7 @@ def click_main(argv: list[str]) -> int:
     """Runs a command through click; bad usage is one line, a hint, and exit code 2."""
     from ralph.cli.main import complain
 
-    if not argv:
+    if not argv and COMPLETING not in os.environ:
         click.echo(cli.get_help(click.Context(cli, info_name="ralph")))
         return 0
     try:

@@ -2,7 +2,7 @@
 
 import click
 
-from ralph.cli.commands import cli, simple
+from ralph.cli.commands import COMPLETING, cli, simple
 
 WHERE = {
     "bash": 'eval "$(ralph completion bash)"   # in ~/.bashrc',
@@ -22,5 +22,5 @@ def script(shell: str) -> int:
 
     kind = get_completion_class(shell)
     assert kind is not None
-    click.echo(kind(cli, {}, "ralph", "_RALPH_COMPLETE").source())
+    click.echo(kind(cli, {}, "ralph", COMPLETING).source())
     return 0

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from ralph.world.folder import cannot_write
 from ralph.world.git import GitError, Repository, refusal
 from ralph.world.walk import walk_fingerprint
 
@@ -80,22 +81,28 @@ class PrivateIndex:
         return self.repository.git(*words, stdin=stdin, env=self._env)
 
     def _seed(self) -> None:
-        with suppress(FileNotFoundError):
-            os.unlink(f"{self._path}.lock")  # of a git that was killed; nobody else writes this index
+        content = b""
         try:
-            with open(os.path.join(self.repository.git_dir, "index"), "rb") as source:
-                times = os.fstat(source.fileno())
-                content = source.read()
+            content = self._copy()
         except FileNotFoundError:
             self._path.unlink(missing_ok=True)
-            return
+        except OSError as error:
+            raise cannot_write(self._path, error) from None
+        is_legible = content[7:8] in (b"\2", b"\3") and b"link" not in content
+        if content and (b".ralph/" in content or not is_legible):
+            committed = [f":(top,glob)**/.ralph/{name.decode()}**" for name in RUN_DATA]
+            self.git("rm", "--cached", "-r", "-f", "--quiet", "--ignore-unmatch", "--", *committed)
+
+    def _copy(self) -> bytes:
+        with suppress(FileNotFoundError):
+            os.unlink(f"{self._path}.lock")  # of a git that was killed; nobody else writes this index
+        with open(os.path.join(self.repository.git_dir, "index"), "rb") as source:
+            times = os.fstat(source.fileno())
+            content = source.read()
         self._path.write_bytes(content)
         # Git trusts an entry that is older than its index: a younger copy would hide edits made in the same moment.
         os.utime(self._path, ns=(times.st_atime_ns, times.st_mtime_ns))
-        is_legible = content[7:8] in (b"\2", b"\3") and b"link" not in content
-        if b".ralph/" in content or not is_legible:
-            committed = [f":(top,glob)**/.ralph/{name.decode()}**" for name in RUN_DATA]
-            self.git("rm", "--cached", "-r", "-f", "--quiet", "--ignore-unmatch", "--", *committed)
+        return content
 
     def _look(self) -> Seen:
         # An entry younger than a second stays in doubt however often the index is written: do not write it in vain.

@@ -48,7 +48,7 @@ def run_task(command: str, task: str, message: str, folder: Path) -> Result:
     if task.strip() == "commit" and name == "git":
         return commit_with_git(program, message, folder)
     if task.strip() == "commit":
-        words = (*OTHER_COMMITS.get(name, COMMIT), message)
+        words = (*OTHER_COMMITS.get(name, COMMIT), _argument(message))
     else:
         words = words_of(task)
     ended = _run((*program, *words), folder)
@@ -60,7 +60,7 @@ def commit_with_git(
 ) -> Result:
     """Commits everything, new files included. That there is nothing to commit is no failure."""
     added = _run((*program, *NEW_FILES, *_scope(folder), OWN_FILES), folder, env)
-    words = (*COMMIT, message.replace("\0", ""), "--cleanup=whitespace", *flags)
+    words = (*COMMIT, _argument(message), "--cleanup=whitespace", *flags)
     ended = _run((*program, *words), folder, env)
     if ended.code == 0:
         left_out = f"\nnot everything could be added: {_summary(added)}" if added.code else ""
@@ -68,6 +68,11 @@ def commit_with_git(
     if _has_nothing_staged(program, folder, env):
         return Result("commit", True, "nothing to commit")
     return Result("commit", False, _summary(ended) or _summary(added))
+
+
+def _argument(message: str) -> str:
+    """A text that can be an argument of a program: no program can be given a zero, or half a character."""
+    return message.replace("\0", "").encode("utf-8", "replace").decode()
 
 
 def _scope(folder: Path) -> tuple[str, ...]:

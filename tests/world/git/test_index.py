@@ -267,6 +267,12 @@ def test_a_broken_index_is_said_to_be_broken(repo: Any) -> None:
         repo.index().tree()
 
 
+def test_an_index_that_cannot_be_written_is_an_error(repo: Any) -> None:
+    (repo.path.parent / "private/index").mkdir(parents=True)
+    with pytest.raises(UserError, match="cannot write"):
+        repo.index()
+
+
 def test_a_lock_that_a_killed_git_left_is_no_obstacle(repo: Any) -> None:
     before = repo.index().tree()
     (repo.path.parent / "private/index.lock").write_bytes(b"")

@@ -62,7 +62,7 @@ class PrivateIndex:
         be read never are: `left_out` names them; like nested repositories, they are known by their size and time only.
         """
         seen = self._look()
-        kept = seen.new if whole else [path for path in seen.new if self._has_room_for(path)]
+        kept = seen.new if whole else [path for path in seen.new if self._admit(path)]
         unreadable = self._take(seen.changed + kept) if seen.changed or kept else []
         if seen.changed or kept or not self._tree:
             self._tree = self._write()
@@ -111,8 +111,8 @@ class PrivateIndex:
         scope = ("--", *self.repository.scope) if self.repository.scope else ()
         return parse_status(self.git(*lock, *STATUS, *scope))
 
-    def _has_room_for(self, path: bytes) -> bool:
-        """Once too big, always too big: or a tree would change though the files did not."""
+    def _admit(self, path: bytes) -> bool:
+        """Takes from the room for new files. Once too big, always too big: or a tree would change though no file did."""
         try:
             size = os.lstat(self._place(path)).st_size
         except OSError:

@@ -112,7 +112,7 @@ class PrivateIndex:
         return parse_status(self.git(*lock, *STATUS, *scope))
 
     def _admit(self, path: bytes) -> bool:
-        """Takes from the room for new files. Once too big, always too big: or a tree would change though no file did."""
+        """Takes of the room for new files. Once too big, always too big: or a tree would change though no file did."""
         try:
             size = os.lstat(self._place(path)).st_size
         except OSError:

@@ -1,9 +1,11 @@
 """Fakes for those who write their own agents, rules or workspaces, and a suite that an agent's module must pass."""
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
+from ralph.agents.protocol import AgentModule, Request
 from ralph.core.events import Event
-from ralph.core.model import Check, Iteration, Run, Snapshot, Turn
+from ralph.core.model import Check, Exit, Iteration, Run, Snapshot, Turn
 
 
 class ScriptedAgent:
@@ -73,3 +75,53 @@ def a_run(*turns: str | Turn | Iteration, seen: Snapshot = Snapshot(), base_tree
 def iterations(*trees: str | None, text: str = "same") -> Iterable[Iteration]:
     """Iterations that differ in their trees alone."""
     return [Iteration(number, Turn(text), tree=tree) for number, tree in enumerate(trees, 1)]
+
+
+GARBAGE = (
+    *(b"", b" ", b"{", b"{}", b"[]", b"null", b"0", b'"', b"\xff\xfe", b"plain words", b'{"type":null}', b'{"type":5}'),
+    *(b'{"type":"' + kind + b'"}' for kind in (b"assistant", b"result", b"system", b"error", b"init", b"\\ud83d")),
+    *(b'{"type":"' + kind + b'","message":[],"item":7,"data":"x"}' for kind in (b"user", b"item.completed", b"abort")),
+    b'{"type":"result","result":7,"usage":[],"num_turns":1e308,"total_cost_usd":"much"}',
+    b'{"type":' + b"[" * 5000,
+)
+
+
+def agent_contract(module: AgentModule) -> None:
+    """Fails where `module` is not what ralph expects of an agent: words to start it by, and a parser that survives."""
+    names = (module.NAME, module.INSTALL, *module.KEYS, *module.HELP)
+    assert all(isinstance(name, str) for name in names), "names are words"
+    task, file = "do the task\nin two lines", "/tmp/prompt.md"
+    request = Request(task, file, ("program",), flags=("--user-flag",), model="a-model")
+    _invocation_contract(module, request)
+    _parser_contract(module, request)
+
+
+def _invocation_contract(module: AgentModule, request: Request) -> None:
+    from msgspec.structs import replace
+
+    changes: tuple[dict[str, Any], ...] = ({}, {"yolo": True, "root": True}, {"stream": False}, {"session": "S-1"})
+    for asked in (replace(request, **change) for change in changes):
+        made = module.invocation(asked)
+        assert made.argv, "there is a program to run"
+        assert all(isinstance(word, str) and "\0" not in word for word in made.argv), "argv is words"
+        placed = [word for word in made.argv if asked.prompt in word or asked.prompt_file in word]
+        assert bool(placed) != (made.stdin == "prompt"), "the prompt arrives in one way, on stdin or in a word"
+        assert "--user-flag" in made.argv, "the user's own flags are passed on"
+        if asked.session and module.RESUMES:
+            assert any("S-1" in word for word in made.argv), "a session is named when it is to be continued"
+
+
+def _parser_contract(module: AgentModule, request: Request) -> None:
+    parser = module.parser(request)
+    for line in (*GARBAGE, *reversed(GARBAGE)):
+        list(parser.feed(line))
+    turn = parser.turn(Exit(1, at=5.0, duration=2.0, stderr="it broke"))
+    assert turn.failure, "an exit code other than 0 is a failure"
+    assert (turn.exit_code, turn.ended_at, turn.duration) == (1, 5.0, 2.0), "a turn says how and when it ended"
+    parser = module.parser(request)
+    for line in request.prompt.encode().split(b"\n"):
+        assert not list(parser.feed(line)), "an echo of the prompt is nothing that the agent says"
+    assert parser.turn(Exit(0, at=5.0, duration=2.0)).text == "", "an echo of the prompt is not an answer"
+    late = module.parser(request).turn(Exit(-9, at=5.0, duration=2.0, ended_by="the turn timeout")).failure
+    assert late is not None, "a turn that ralph ended has failed"
+    assert "the turn timeout" in late.reason, "a turn that ralph ended says why"

@@ -1,6 +1,7 @@
 """Which options does the installed version of a CLI understand? It is asked once, and its answer is kept."""
 
 import os
+from contextlib import suppress
 
 from msgspec import DecodeError, Struct, json
 
@@ -42,20 +43,30 @@ def understood(program: str, question: tuple[str, ...]) -> frozenset[str] | None
 
 def _ask(path: str, question: tuple[str, ...]) -> list[str]:
     import re
+
+    return sorted(set(re.findall(r"(?<![\w-])--?[A-Za-z][\w-]*", _printed([path, *question]))))
+
+
+def _printed(argv: list[str]) -> str:
+    """What a command prints, or nothing where it takes too long; what it started is ended with it."""
+    import signal
     import subprocess
 
+    pipe = subprocess.PIPE
     try:
-        done = subprocess.run(
-            [path, *question],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            timeout=PATIENCE,
-            check=False,
+        process = subprocess.Popen(
+            argv, stdin=subprocess.DEVNULL, stdout=pipe, stderr=subprocess.STDOUT, start_new_session=True
         )
-    except (OSError, subprocess.TimeoutExpired):
-        return []
-    return sorted(set(re.findall(r"(?<![\w-])--?[A-Za-z][\w-]*", done.stdout.decode(errors="replace"))))
+    except OSError:
+        return ""
+    with process:
+        try:
+            return process.communicate(timeout=PATIENCE)[0].decode(errors="replace")
+        except subprocess.TimeoutExpired:
+            return ""
+        finally:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, signal.SIGKILL)
 
 
 def _found(program: str) -> str | None:

@@ -15,7 +15,7 @@ from ralph.agents.wire import TABLE, Table, read
 from ralph.core.events import AgentEvent, AgentProgress, AgentText, AgentUnknown, TodoItem, TodoUpdated
 from ralph.core.model import Exit, Turn, Usage
 
-Number = int | float | None
+Number = float | None  # as a float, no sum of absurd numbers can fail
 
 
 class Tokens(Struct, gc=False):
@@ -227,7 +227,7 @@ class BlockReader(Reader):
             self.resets_at = wire.amount(info, "resetsAt")
             return (AgentProgress("usage limit reached"),)
         used = wire.amount(info, "utilization")
-        kind = wire.text(info, "rateLimitType").replace("_", " ")
+        kind = wire.text(info, "rateLimitType").replace("_", " ") or "usage"
         return (AgentProgress(f"{used:.0%} of the {kind} limit used"),) if used is not None else ()
 
     def _result(self, table: Table) -> Iterable[AgentEvent]:

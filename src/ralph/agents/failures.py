@@ -20,7 +20,7 @@ _STATUS = re.compile(
 # that begins like an error in the output of a process that failed. Never in an answer.
 _LIMIT = (
     r"hit your (?:\w+ ){0,2}limit",
-    r"(?:usage|session|weekly|request|token) limit (?:has been )?(?:reached|exceeded|hit)",
+    r"(?:usage|session|hour|daily|weekly|monthly|request|token) limit (?:has been )?(?:reached|exceeded|hit)",
     r"limit reached\|\d+",
     r"rate[ _-]limit(?:ed|_error|_exceeded| error| exceeded| reached| hit)",
     r"exceed(?:ed|s)?\b.{0,40}\brate limit",

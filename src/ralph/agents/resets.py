@@ -15,7 +15,8 @@ _UNITS = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
 
 _EPOCH = re.compile(r"\bresets?_?at\"?\s*[:=]\s*\"?(\d{9,13})(?:\.\d+)?\b|\blimit reached\|(\d{9,13})\b", re.IGNORECASE)
 _SECONDS = re.compile(
-    r"\bresets?_in_seconds\"?\s*[:=]\s*\"?(\d+(?:\.\d+)?)|\bretry-after(?:-seconds)?\"?\s*[:=]\s*\"?(\d+(?:\.\d+)?)\b(?!\s*\w)"
+    r"\bresets?_in_seconds\"?\s*[:=]\s*\"?(\d+(?:\.\d+)?)"
+    r"|\bretry-after(?:-seconds)?\"?\s*[:=]\s*\"?(\d+(?:\.\d+)?)\b(?![ \t]*\w)"
     r"|\bretryDelay\"?\s*[:=]\s*\"?(\d+(?:\.\d+)?)s\b",
     re.IGNORECASE,
 )
@@ -102,7 +103,7 @@ def _clock(text: str, now: float) -> float | None:
     from datetime import datetime, timedelta
 
     found = _MOMENT.search(text)
-    if not found:
+    if not found or not 1 <= int(found["hour"]) <= 12:
         return None
     here = datetime.fromtimestamp(now, _zone(found["zone"]))
     hour = int(found["hour"]) % 12 + (12 if found["half"].lower() == "p" else 0)

@@ -1,0 +1,85 @@
+"""The recorded streams, and what is needed to read one."""
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import pytest
+from msgspec import Struct
+
+from ralph.agents import module
+from ralph.agents.protocol import Parser, Request
+from ralph.core.events import AgentEvent
+from ralph.core.model import Exit, Turn
+
+STREAMS = Path(__file__).parent / "streams"
+NOW = 1794727000.0  # the moment at which every recorded turn is taken to have ended
+
+
+class Recording(Struct, frozen=True):
+    """One recorded run of a real agent."""
+
+    agent: str
+    file: str
+    code: int
+    arguments: str
+    stderr: str
+
+    @property
+    def lines(self) -> list[bytes]:
+        data = (STREAMS / self.agent / self.file).read_bytes()
+        return data.removesuffix(b"\n").split(b"\n")
+
+    @property
+    def is_text(self) -> bool:
+        return self.file.endswith(".txt")
+
+    @property
+    def ended(self) -> Exit:
+        by = "the turn timeout" if self.code == -9 else ""
+        return Exit(self.code, NOW, 1.0, self.stderr, by)
+
+
+class Reading(Struct, frozen=True):
+    """What a parser made of a stream."""
+
+    events: list[AgentEvent]
+    turn: Turn
+    parser: Parser
+
+
+def recordings() -> list[Recording]:
+    rows = (STREAMS / "INDEX.tsv").read_text().rstrip("\n").split("\n")[1:]
+    found = []
+    for row in rows:
+        agent, file, code, arguments, stderr = [*row.split("\t"), ""][:5]
+        found.append(Recording(agent, file, int(code), arguments, stderr.replace(" ⏎ ", "\n")))
+    return found
+
+
+def read(recording: Recording, lines: Iterable[bytes] | None = None, **request: object) -> Reading:
+    asked = {
+        "prompt": "make the files",
+        "prompt_file": "",
+        "command": (recording.agent,),
+        "stream": not recording.is_text,
+    }
+    parser = module(recording.agent).parser(Request(**{**asked, **request}))  # type: ignore[arg-type]
+    events = [event for line in (recording.lines if lines is None else lines) for event in parser.feed(line)]
+    return Reading(events, parser.turn(recording.ended), parser)
+
+
+@pytest.fixture(scope="session")
+def recorded() -> dict[str, Recording]:
+    """Every recording, by agent/file."""
+    return {f"{one.agent}/{one.file}": one for one in recordings()}
+
+
+@pytest.fixture(scope="session")
+def reading() -> Callable[..., Reading]:
+    return read
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "recording" in metafunc.fixturenames:
+        every = recordings()
+        metafunc.parametrize("recording", every, ids=[f"{one.agent}/{one.file}" for one in every])

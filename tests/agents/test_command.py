@@ -1,0 +1,194 @@
+"""How is any other command line run, and how is its output understood?"""
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ralph.agents import command, module
+from ralph.agents.command import dialect_of
+from ralph.agents.protocol import Invocation, Request
+from ralph.agents.shell import needs_shell
+from ralph.core.events import AgentText
+from ralph.core.model import Exit
+from ralph.errors import UserError
+
+NASTY = 'it\'s "so" $HOME `id` $(id) ; rm -rf / | & > x\n{prompt_file} {prompt}\\ \n--flag'
+
+
+def start(line: str, prompt: str = NASTY, **request: Any) -> Invocation:
+    return command.invocation(Request(prompt, "/tmp/a 'b'/p.md", (line,), **request))
+
+
+@pytest.mark.parametrize(
+    ("line", "argv"),
+    [
+        ("my-agent --fast", ("my-agent", "--fast")),
+        ("my-agent 'two words'", ("my-agent", "two words")),
+        ("my-agent -p {prompt}", ("my-agent", "-p", NASTY)),
+        ("my-agent --text={prompt} -f {prompt_file}", ("my-agent", f"--text={NASTY}", "-f", "/tmp/a 'b'/p.md")),
+        ("my-agent ';' \"|\" '$HOME' a\\;b", ("my-agent", ";", "|", "$HOME", "a;b")),
+    ],
+)
+def test_a_placeholder_is_one_word_and_no_shell_is_near(line: str, argv: tuple[str, ...]) -> None:
+    made = start(line)
+    assert made.argv == argv
+    assert made.stdin == ("empty" if "{prompt" in line else "prompt")
+
+
+def test_flags_come_last() -> None:
+    assert start("my-agent run", flags=("-x", "a b")).argv == ("my-agent", "run", "-x", "a b")
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("a | b", True),
+        ("a && b", True),
+        ("a; b", True),
+        ("a > f", True),
+        ("a < f", True),
+        ("a &", True),
+        ("a $(b)", True),
+        ('a "$(b)"', True),
+        ("a `b`", True),
+        ("a $HOME", True),
+        ("a ${HOME}", True),
+        ("KEY=1 a", True),
+        ("a\nb", True),
+        ("a '$(b)'", False),
+        ("a '|' \";\"", False),
+        ("a \\| b", False),
+        ("a --price=5$", False),
+        ("a --key=value", False),
+        ("a {prompt}", False),
+        ("", False),
+    ],
+)
+def test_only_what_a_shell_alone_understands_is_given_to_a_shell(line: str, expected: bool) -> None:
+    assert needs_shell(line) is expected
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "printf '%s' {prompt} | cat",
+        'printf "%s" "{prompt}" | cat',
+        "printf '%s' '{prompt}' | cat",
+        'printf "%s" "a{prompt}"; true',
+    ],
+)
+def test_nothing_in_a_prompt_is_code_to_the_shell(line: str) -> None:
+    made = start(line)
+    done = subprocess.run(made.argv, capture_output=True, text=True, check=True, timeout=20)
+    assert done.stdout in (NASTY, f"a{NASTY}")
+    assert made.stdin == "empty"
+
+
+def test_the_prompts_file_is_one_word_to_the_shell(tmp_path: Path) -> None:
+    folder = tmp_path / "it's a $(touch hacked) folder"
+    folder.mkdir()
+    file = folder / "p.md"
+    file.write_text("hello")
+    request = Request("hello", str(file), ("cat {prompt_file} < /dev/null | tr a-z A-Z",))
+    done = subprocess.run(
+        command.invocation(request).argv, capture_output=True, text=True, check=True, cwd=tmp_path, timeout=20
+    )
+    assert done.stdout == "HELLO"
+    assert not (tmp_path / "hacked").exists()
+
+
+def test_a_shell_line_without_a_placeholder_reads_the_prompt_from_stdin() -> None:
+    made = start("cat | tail -1")
+    assert made.stdin == "prompt"
+    done = subprocess.run(made.argv, input="a\nlast", capture_output=True, text=True, check=True, timeout=20)
+    assert done.stdout == "last"
+
+
+def test_flags_for_a_shell_line_are_refused() -> None:
+    with pytest.raises(UserError, match="shell"):
+        start("a | b", flags=("--model", "x"))
+
+
+def test_quotes_that_do_not_close_are_told() -> None:
+    with pytest.raises(UserError, match="cannot be read"):
+        start("my-agent 'oops")
+
+
+def test_a_prompt_that_is_too_long_for_a_word_is_told() -> None:
+    with pytest.raises(UserError, match="too long") as told:
+        start("my-agent {prompt}", prompt="é" * 70_000)
+    assert "{prompt_file}" in told.value.hint
+    assert start("my-agent {prompt_file}", prompt="é" * 5_000_000).argv[1] == "/tmp/a 'b'/p.md"
+    assert start("my-agent", prompt="é" * 5_000_000).stdin == "prompt"
+
+
+def test_a_program_whose_path_has_a_space_is_one_word(tmp_path: Path) -> None:
+    program = tmp_path / "my agent"
+    program.touch()
+    assert start(str(program)).argv == (str(program),)
+
+
+def read(output: bytes, prompt: str = "the prompt", code: int = 0, line: str = "my-agent", stderr: str = "") -> Any:
+    parser = command.parser(Request(prompt, "", (line,)))
+    events = [event for each in output.removesuffix(b"\n").split(b"\n") for event in parser.feed(each)]
+    return events, parser.turn(Exit(code, 1000.0, 1.0, stderr)), parser
+
+
+def test_plain_text_is_judged_whole() -> None:
+    events, turn, parser = read("one\n\ntwo é\r\nSTOP\n".encode())
+    assert turn.text == "one\n\ntwo é\nSTOP"
+    assert [event.text for event in events] == ["one", "", "two é", "STOP"]
+    assert (turn.tool_calls, turn.agent, parser.skipped) == (None, "command", 0)
+
+
+@pytest.mark.parametrize("agent", ["claude", "codex", "gemini", "opencode", "pi", "copilot", "cline"])
+def test_a_known_stream_is_recognised_in_any_commands_output(agent: str, recorded) -> None:
+    recording = recorded[f"{agent}/tools.ndjson"]
+    output = b"npm warn something\n" + b"\n".join(recording.lines)
+    _, turn, parser = read(output)
+    assert (turn.text, turn.tool_calls, turn.agent) == ("All done.\nSTOP", 2, "command")
+    assert parser.skipped == 0
+
+
+def test_every_recorded_stream_names_its_dialect_in_its_first_line(recording) -> None:
+    from ralph.agents.wire import TABLE
+    from ralph.agents.wire import read as decoded
+
+    if not recording.is_text and recording.agent != "amp":
+        table = decoded(recording.lines[0], TABLE)
+        expected = "claude" if recording.agent == "qwen" else recording.agent
+        assert dialect_of(table or {}) == expected
+
+
+@pytest.mark.parametrize(
+    "line",
+    [b'{"a": 1}', b'{"type": "object", "properties": {}}', b'{"type":"message"}', b'{"type":"result"}', b"{not json}"],
+)
+def test_json_in_an_answer_is_text(line: bytes) -> None:
+    _, turn, _ = read(b"here:\n" + line + b"\nSTOP")
+    assert turn.text == f"here:\n{line.decode()}\nSTOP"
+
+
+@pytest.mark.parametrize("code", [126, 127])
+def test_a_program_that_the_shell_does_not_find_is_fatal(code: int) -> None:
+    _, turn, _ = read(b"", code=code, line="nosuch | cat", stderr="sh: 1: nosuch: not found")
+    assert (turn.failure.kind, turn.failure.reason) == ("fatal", "sh: 1: nosuch: not found")
+    _, turn, _ = read(b"", code=code, stderr="./helper: not found")
+    assert turn.failure.kind == "ordinary"
+
+
+def test_what_a_failed_command_said_is_kept() -> None:
+    _, turn, _ = read(b"I fixed it.\nSTOP", code=3, stderr="warning: something")
+    assert turn.text == "I fixed it.\nSTOP"
+    assert (turn.failure.kind, turn.failure.reason) == ("ordinary", "exit code 3: warning: something")
+
+
+@pytest.mark.parametrize("agent", ["claude", "codex", "gemini", "cline"])
+def test_a_known_agent_that_prints_plain_text_is_judged_by_it(agent: str) -> None:
+    parser = module(agent).parser(Request("the prompt", "", (agent,)))
+    events = [event for line in (b"the prompt", b"Done.", b"STOP") for event in parser.feed(line)]
+    turn = parser.turn(Exit(0, 0.0, 0.0))
+    assert (turn.text, turn.tool_calls, turn.failure) == ("Done.\nSTOP", None, None)
+    assert events == [AgentText("Done."), AgentText("STOP")]

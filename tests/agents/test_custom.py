@@ -1,0 +1,77 @@
+"""How does an agent run that is described in the settings?"""
+
+from typing import Any, Literal
+
+import pytest
+from msgspec import Struct
+
+from ralph.agents.custom import described
+from ralph.agents.protocol import Invocation, Request
+from ralph.core.model import Exit
+from ralph.errors import UserError
+from ralph.testing import agent_contract
+
+
+class Words(Struct, frozen=True):
+    argv: tuple[str, ...] = ("my", "agent")
+    prompt: Literal["stdin", "argument", "file"] = "stdin"
+    stream: str = "text"
+    resume: tuple[str, ...] = ()
+    model: tuple[str, ...] = ()
+
+
+def start(description: Words, **request: Any) -> Invocation:
+    asked = {"prompt": "the {model} prompt", "prompt_file": "/tmp/p.md", "command": ("mine",), **request}
+    return described("mine", description).invocation(Request(**asked))
+
+
+@pytest.mark.parametrize("prompt", ["stdin", "argument", "file"])
+@pytest.mark.parametrize("stream", ["text", "auto", "claude", "codex"])
+def test_a_described_agent_keeps_the_contract(prompt: Any, stream: str) -> None:
+    agent_contract(described("mine", Words(prompt=prompt, stream=stream, resume=("--resume", "{session}"))))
+
+
+@pytest.mark.parametrize(
+    ("description", "request_", "argv", "stdin"),
+    [
+        (Words(), {}, ("my", "agent"), "prompt"),
+        (Words(prompt="argument"), {}, ("my", "agent", "the {model} prompt"), "empty"),
+        (Words(prompt="file"), {}, ("my", "agent", "/tmp/p.md"), "empty"),
+        (Words(argv=("my", "--file={prompt_file}")), {}, ("my", "--file=/tmp/p.md"), "empty"),
+        (Words(argv=("my", "{prompt}"), prompt="argument"), {}, ("my", "the {model} prompt"), "empty"),
+        (Words(model=("--model", "{model}")), {}, ("my", "agent"), "prompt"),
+        (Words(model=("--model", "{model}")), {"model": "m 1"}, ("my", "agent", "--model", "m 1"), "prompt"),
+        (Words(resume=("--id={session}",)), {"session": "S"}, ("my", "agent", "--id=S"), "prompt"),
+        (Words(), {"session": "S", "model": "m", "flags": ("-x",)}, ("my", "agent", "-x"), "prompt"),
+    ],
+)
+def test_the_description_becomes_words(
+    description: Words, request_: dict[str, Any], argv: tuple[str, ...], stdin: str
+) -> None:
+    made = start(description, **request_)
+    assert (made.argv, made.stdin) == (argv, stdin)
+
+
+def test_it_resumes_where_the_words_for_it_are_given() -> None:
+    assert described("mine", Words(resume=("{session}",))).RESUMES
+    assert not described("mine", Words()).RESUMES
+
+
+@pytest.mark.parametrize(("stream", "text", "calls"), [("claude", "Hi.", 0), ("auto", "Hi.", 0)])
+def test_it_may_speak_the_dialect_of_another(stream: str, text: str, calls: int) -> None:
+    parser = described("mine", Words(stream=stream)).parser(Request("p", "", ("mine",)))
+    parser.feed(b'{"type":"result","subtype":"success","result":"Hi.","session_id":"S"}')
+    turn = parser.turn(Exit(0, 0.0, 0.0))
+    assert (turn.text, turn.tool_calls, turn.session, turn.agent) == (text, calls, "S", "mine")
+
+
+def test_one_that_prints_text_is_not_listened_to_as_a_stream() -> None:
+    parser = described("mine", Words()).parser(Request("p", "", ("mine",)))
+    parser.feed(b'{"type":"result","subtype":"success","result":"Hi."}')
+    assert parser.turn(Exit(0, 0.0, 0.0)).text.startswith("{")
+
+
+def test_an_unknown_dialect_is_told() -> None:
+    with pytest.raises(UserError, match="klingon") as told:
+        described("mine", Words(stream="klingon"))
+    assert "claude" in told.value.hint

@@ -1,0 +1,154 @@
+"""With which words, and by which way for the prompt, is each agent started?"""
+
+from typing import Any
+
+import pytest
+
+from ralph.agents import known, module
+from ralph.agents.protocol import Invocation, Request
+
+BYPASS_CLAUDE = "--dangerously-skip-permissions"
+BYPASS_CODEX = "--dangerously-bypass-approvals-and-sandbox"
+
+
+def start(agent: str, **request: Any) -> Invocation:
+    asked = {"prompt": "- do it", "prompt_file": "/tmp/p.md", "command": (agent,), **request}
+    return module(agent).invocation(Request(**asked))
+
+
+@pytest.mark.parametrize(
+    ("agent", "request_", "line"),
+    [
+        ("claude", {}, "claude -p --output-format stream-json --verbose --permission-mode acceptEdits"),
+        ("claude", {"stream": False, "yolo": True}, f"claude -p --output-format text {BYPASS_CLAUDE}"),
+        (
+            "claude",
+            {"model": "opus", "max_turns": 3, "session": "S", "yolo": True, "flags": ("--add-dir", "x")},
+            "claude -p --output-format stream-json --verbose --model opus --max-turns 3 --resume S "
+            f"{BYPASS_CLAUDE} --add-dir x",
+        ),
+        ("codex", {}, "codex exec --sandbox workspace-write --skip-git-repo-check --json -"),
+        ("codex", {"yolo": True}, f"codex exec {BYPASS_CODEX} --skip-git-repo-check --json -"),
+        (
+            "codex",
+            {"model": "m", "session": "S", "flags": ("-c", "a=b")},
+            "codex exec --sandbox workspace-write --skip-git-repo-check --json -m m -c a=b resume S -",
+        ),
+        (
+            "codex",
+            {"stream": False, "scratch": "/run"},
+            "codex exec --sandbox workspace-write --skip-git-repo-check -o /run/answer.md -",
+        ),
+        ("codex", {"understands": frozenset({"--full-auto", "--json"})}, "codex exec --full-auto --json -"),
+        (
+            "codex",
+            {"flags": ("exec", "--json", "--full-auto")},
+            "codex exec --skip-git-repo-check --json --full-auto -",
+        ),
+        ("amp", {}, "amp --stream-json --dangerously-allow-all -x"),
+        ("amp", {"stream": False, "flags": ("--no-ide",)}, "amp --dangerously-allow-all --no-ide -x"),
+        ("amp", {"session": "T-1"}, "amp threads continue T-1 --stream-json --dangerously-allow-all -x"),
+        ("gemini", {}, "gemini -o stream-json --approval-mode auto_edit"),
+        ("gemini", {"yolo": True, "model": "pro", "session": "S"}, "gemini -o stream-json -y -m pro --resume S"),
+        ("gemini", {"yolo": True, "flags": ("--approval-mode=plan",)}, "gemini -o stream-json --approval-mode=plan"),
+        ("qwen", {}, "qwen -o stream-json --approval-mode auto-edit"),
+        (
+            "qwen",
+            {"yolo": True, "max_turns": 9, "session": "S", "stream": False},
+            "qwen -o text -y --max-session-turns 9 --resume S",
+        ),
+        ("opencode", {}, "opencode run --format json"),
+        (
+            "opencode",
+            {"yolo": True, "model": "p/m", "session": "s"},
+            "opencode run --format json --auto -m p/m --session s",
+        ),
+        ("opencode", {"yolo": True, "understands": frozenset({"--format"})}, "opencode run --format json"),
+        ("pi", {}, "pi -p --mode json"),
+        ("pi", {"stream": False, "model": "m", "session": "S"}, "pi -p --mode text --model m --session S"),
+        ("copilot", {}, "copilot --no-auto-update --output-format json --allow-all-tools"),
+        (
+            "copilot",
+            {"stream": False, "yolo": True, "session": "S"},
+            "copilot --no-auto-update -s --allow-all --resume=S",
+        ),
+        (
+            "copilot",
+            {"scratch": "/run"},
+            "copilot --no-auto-update --output-format json --allow-all-tools "
+            "--usage-output-file /run/copilot-usage.json",
+        ),
+    ],
+)
+def test_an_agent_is_started_without_a_person(agent: str, request_: dict[str, Any], line: str) -> None:
+    made = start(agent, **request_)
+    assert " ".join(made.argv) == line
+    assert made.stdin == "prompt"
+
+
+def test_cline_gets_two_words_and_the_prompt_behind_them() -> None:
+    made = start("cline", model="m", flags=("--json", "--thinking"))
+    assert made.argv[:-1] == ("cline", "--json", "-m", "m", "--thinking")
+    assert len(made.argv[-1].split()) > 1
+    assert made.stdin == "prompt"
+
+
+@pytest.mark.parametrize("agent", known())
+def test_the_prompt_of_a_known_agent_is_in_no_word(agent: str) -> None:
+    made = start(agent, prompt="- the secret prompt\n" * 300_000)
+    assert not any("secret" in word for word in made.argv)
+
+
+def test_claude_as_root_is_told_that_it_runs_in_a_sandbox_only_when_it_bypasses_permissions() -> None:
+    assert start("claude", yolo=True, root=True).env == {"IS_SANDBOX": "1"}
+    assert start("claude", root=True, flags=(BYPASS_CLAUDE,)).env == {"IS_SANDBOX": "1"}
+    assert start("claude", root=True).env == {}
+    assert start("claude", yolo=True).env == {}
+
+
+def test_gemini_is_told_that_the_folder_is_trusted() -> None:
+    assert start("gemini").env == {"GEMINI_CLI_TRUST_WORKSPACE": "true"}
+
+
+@pytest.mark.parametrize(
+    ("agent", "flag"), [("claude", "--model"), ("codex", "-m"), ("gemini", "--model"), ("pi", "--model")]
+)
+def test_a_model_in_the_users_flags_is_not_named_twice(agent: str, flag: str) -> None:
+    argv = start(agent, model="one", flags=(flag, "two")).argv
+    assert "one" not in argv
+    assert argv.count(flag) == 1
+
+
+def test_the_path_of_a_known_agent_is_kept() -> None:
+    assert start("claude", command=("/opt/my tools/claude",)).argv[0] == "/opt/my tools/claude"
+
+
+def test_codex_writes_its_answer_to_a_file_in_text_mode(tmp_path) -> None:
+    from ralph.core.model import Exit
+
+    request = Request("p", "", ("codex",), stream=False, scratch=str(tmp_path))
+    made = module("codex").invocation(request)
+    parser = module("codex").parser(request)
+    list(parser.feed(b"noise on stdout"))
+    (tmp_path / "answer.md").write_text("the message\nSTOP")
+    assert made.answer_file == str(tmp_path / "answer.md")
+    assert parser.turn(Exit(0, 0.0, 0.0)).text == "the message\nSTOP"
+    assert (
+        module("codex")
+        .parser(Request("p", "", ("codex",), stream=False, scratch="/nowhere"))
+        .turn(Exit(0, 0.0, 0.0))
+        .text
+        == ""
+    )
+
+
+def test_copilot_reads_its_tokens_from_the_file_it_was_given(tmp_path) -> None:
+    from ralph.core.model import Exit
+
+    (tmp_path / "copilot-usage.json").write_text(
+        '{"modelMetrics":{"a":{"usage":{"inputTokens":1000,"outputTokens":50,"cacheReadTokens":200}},"b":{"usage":{"inputTokens":5}}}}'
+    )
+    usage = (
+        module("copilot").parser(Request("p", "", ("copilot",), scratch=str(tmp_path))).turn(Exit(0, 0.0, 0.0)).usage
+    )
+    assert (usage.input_tokens, usage.output_tokens, usage.cache_read_tokens) == (805, 50, 200)

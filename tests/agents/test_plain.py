@@ -1,0 +1,82 @@
+"""What is an echo, and how much is kept?"""
+
+import tracemalloc
+
+import pytest
+
+from ralph.agents.plain import LIMIT, Clipping, Plain
+
+
+def said(prompt: str, output: str) -> str:
+    plain = Plain(prompt)
+    for line in output.encode().split(b"\n"):
+        plain.feed(line)
+    return plain.text
+
+
+@pytest.mark.parametrize(
+    ("prompt", "output", "text"),
+    [
+        ("fix it", "fix it\nSTOP", "STOP"),
+        ("fix it", "fix itSTOP", "STOP"),
+        ("fix it\n", "fix it\nSTOP", "STOP"),
+        ("say STOP\nwhen done", "say STOP\nwhen done\nworking", "working"),
+        ("say STOP\nwhen done", "> \nsay STOP\nwhen done\nworking", "> \nworking"),
+        ("say STOP\nwhen done", "say STOP\nwhen doneworking", "working"),
+        ("say STOP\nwhen done", "say STOP\nwhen\n", "say STOP\nwhen"),
+        ("say STOP\nwhen done", "say STOP", "say STOP"),
+        ("say STOP\nwhen done", "a\nsay STOP\nsay STOP\nwhen done\nb", "a\nsay STOP\nb"),
+        ("a\r\nb", "a\r\nb\r\nc", "c"),
+        ("fix it", "I will fix it\nfix it now", "I will fix it\nfix it now"),
+        ("fix it", "fix it\nfix it\nx", "x"),
+        ("", "anything\n", "anything"),
+        ("  \n", "anything", "anything"),
+    ],
+)
+def test_only_a_whole_echo_is_dropped(prompt: str, output: str, text: str) -> None:
+    assert said(prompt, output) == text
+
+
+def test_an_echo_of_five_megabytes_is_dropped_too() -> None:
+    prompt = "\n".join(f"line {number} says <promise>DONE</promise>" for number in range(120_000))
+    assert said(prompt, f"{prompt}\nstill working") == "still working"
+
+
+def test_of_a_long_text_the_two_ends_are_kept() -> None:
+    clipping = Clipping(1000)
+    for number in range(10_000):
+        clipping.add(f"{number:05}\n")
+    text = clipping.text
+    assert text.startswith("00000\n00001\n")
+    assert text.endswith("09998\n09999\n")
+    assert "characters cut]" in text
+    assert len(text) < 1100
+    kept = sum(int(line) >= 0 for line in text.split("\n") if line.isdigit() and len(line) == 5)
+    assert kept == pytest.approx(1000 / 6, abs=3)
+
+
+def test_what_was_cut_is_counted() -> None:
+    clipping = Clipping(10)
+    for _ in range(100):
+        clipping.add("abcdefg")
+    assert "[690 characters cut]" in clipping.text
+
+
+def test_a_text_that_fits_is_whole_and_a_cleared_one_is_empty() -> None:
+    clipping = Clipping(10)
+    clipping.add("0123456789")
+    assert clipping.text == "0123456789"
+    clipping.add("x")
+    clipping.clear()
+    assert clipping.text == ""
+
+
+def test_endless_output_takes_no_more_memory_than_a_little() -> None:
+    plain = Plain("prompt")
+    tracemalloc.start()
+    for _ in range(300_000):
+        plain.feed(b"a line of forty characters, more or less")
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 8 * LIMIT
+    assert len(plain.text) < LIMIT + 100

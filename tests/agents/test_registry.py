@@ -1,0 +1,87 @@
+"""Which agent is meant, and what may it see?"""
+
+import subprocess
+import sys
+
+import pytest
+
+from ralph.agents import find, foreign_keys, keys, known, module, words
+from ralph.testing import agent_contract
+
+ALL = (*known(), "command")
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_every_module_keeps_the_contract(name: str) -> None:
+    agent_contract(module(name))
+
+
+@pytest.mark.parametrize("name", known())
+def test_every_module_has_the_name_and_the_keys_of_its_row(name: str) -> None:
+    assert (name, keys(name)) == (module(name).NAME, module(name).KEYS)
+    assert name in module(name).INSTALL
+
+
+@pytest.mark.parametrize(
+    ("command", "name", "program", "flags"),
+    [
+        ("claude", "claude", ("claude",), ()),
+        ("  codex ", "codex", ("codex",), ()),
+        ("/opt/bin/claude", "claude", ("/opt/bin/claude",), ()),
+        ("claude.exe", "claude", ("claude.exe",), ()),
+        (r"C:\tools\claude.cmd", "claude", (r"C:\tools\claude.cmd",), ()),
+        (r"C:\tools\claude.cmd --model opus", "claude", (r"C:\tools\claude.cmd",), ("--model", "opus")),
+        ("claude --model opus", "claude", ("claude",), ("--model", "opus")),
+        ("./bin/gemini -m 'a b'", "gemini", ("./bin/gemini",), ("-m", "a b")),
+        ("claude -p {prompt}", "command", ("claude -p {prompt}",), ()),
+        ("claude -p < {prompt_file}", "command", ("claude -p < {prompt_file}",), ()),
+        ("claude -p | tee log", "command", ("claude -p | tee log",), ()),
+        ("bash /opt/bin/claude", "command", ("bash /opt/bin/claude",), ()),
+        ("cat notes | /opt/bin/claude", "command", ("cat notes | /opt/bin/claude",), ()),
+        ("my-agent --fast", "command", ("my-agent --fast",), ()),
+        ("claude-wrapper", "command", ("claude-wrapper",), ()),
+    ],
+)
+def test_an_agent_is_found_by_name_path_or_command_line(
+    command: str, name: str, program: tuple[str, ...], flags: tuple[str, ...]
+) -> None:
+    assert name == find(command).NAME
+    assert words(command) == (program, flags)
+
+
+def test_a_path_with_a_space_in_it_is_one_word(tmp_path) -> None:
+    program = tmp_path / "my tools" / "claude"
+    program.parent.mkdir()
+    program.touch()
+    assert find(str(program)).NAME == "claude"
+    assert words(str(program)) == ((str(program),), ())
+
+
+def test_a_run_with_one_agent_imports_no_other() -> None:
+    script = """
+import sys
+from ralph.agents import find, foreign_keys
+foreign_keys(find("claude"))
+print(*sorted(name.removeprefix("ralph.agents.") for name in sys.modules if name.startswith("ralph.agents.")))
+print(*(name for name in ("json", "subprocess", "dataclasses", "asyncio", "zoneinfo") if name in sys.modules))
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    loaded, heavy = done.stdout.split("\n")[:2]
+    assert "claude" in loaded.split()
+    assert not {*known(), "command", "failures", "resets", "asked"} - {"claude"} & set(loaded.split())
+    assert heavy == ""
+
+
+def test_an_agent_does_not_see_the_keys_of_the_others() -> None:
+    hidden = foreign_keys(module("claude"))
+    assert {"OPENAI_API_KEY", "GEMINI_API_KEY", "AMP_API_KEY", "CLAUDECODE"} <= hidden
+    assert not {"ANTHROPIC_API_KEY", "CLAUDE_CODE_OAUTH_TOKEN", "GH_TOKEN", "GITHUB_TOKEN", "PATH"} & hidden
+
+
+@pytest.mark.parametrize("name", ["opencode", "pi", "qwen", "cline"])
+def test_an_agent_for_many_providers_keeps_their_keys(name: str) -> None:
+    assert not {"ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY"} & foreign_keys(module(name))
+
+
+def test_a_command_of_the_users_own_sees_everything_but_the_mark_of_claude_code() -> None:
+    assert foreign_keys(module("command")) == {"CLAUDECODE"}

@@ -106,6 +106,8 @@ def iterate(run: Run, notes: tuple[Note, ...], parts: Parts) -> Run:
     """One agent turn, its checks, and the look at the workspace after it."""
     if not run.retries:
         parts.tell(events.IterationStarted(run.number, parts.cap, run.goal))
+    if run.seen.told:
+        parts.tell(events.PersonTold(run.number, run.seen.told))
     turn = parts.agent.take_turn(parts.compose(run, notes), run)
     if turn.ended_by == "interrupt" or (turn.failure and turn.failure.kind in parts.uncounted):
         parts.tell(events.TurnNotCounted(turn))
@@ -115,7 +117,7 @@ def iterate(run: Run, notes: tuple[Note, ...], parts: Parts) -> Run:
     if checks is None:
         parts.tell(events.TurnNotCounted(turn))
         return run.retrying(turn)
-    seen = Iteration(run.number, turn, checks, touched=touched, checked=turn.ended_by != "max-time")
+    seen = Iteration(run.number, turn, checks, touched=touched, checked=turn.ended_by != "max-time", told=run.seen.told)
     iteration = parts.review(run, seen, parts)
     return record(run, iteration, parts)
 

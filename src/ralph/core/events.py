@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
-from ralph.core.model import Iteration, Turn
+from ralph.core.model import Iteration, PersonNote, Turn
 
 
 class RunStarted(Struct, frozen=True, omit_defaults=True):
@@ -139,6 +139,33 @@ class Waiting(Struct, frozen=True, omit_defaults=True):
     until: float = 0.0
 
 
+class Paused(Struct, frozen=True):
+    """The run stands still until a person speaks."""
+
+    reason: str
+
+
+class Continued(Struct, frozen=True):
+    """The end of a pause that took so many seconds."""
+
+    seconds: float
+
+
+class QuestionAsked(Struct, frozen=True):
+    """The agent asks a person; `ralph tell` answers. `waits`: no turn begins before that."""
+
+    id: str
+    text: str
+    waits: bool = False
+
+
+class PersonTold(Struct, frozen=True):
+    """What a person said goes into the prompt of the turn that comes."""
+
+    iteration: int
+    notes: tuple[PersonNote, ...]
+
+
 class ReviewStarted(Struct, frozen=True):
     name: str
 
@@ -226,6 +253,10 @@ NAMES: dict[type, str] = {
     ReviewFinished: "review_finished",
     ClaimRejected: "claim_rejected",
     Waiting: "waiting",
+    Paused: "paused",
+    Continued: "continued",
+    QuestionAsked: "question_asked",
+    PersonTold: "person_told",
     ScmFinished: "scm_finished",
     Notice: "notice",
     IterationFinished: "iteration_finished",
@@ -248,6 +279,10 @@ Event = (
     | ReviewFinished
     | ClaimRejected
     | Waiting
+    | Paused
+    | Continued
+    | QuestionAsked
+    | PersonTold
     | ScmFinished
     | Notice
     | IterationFinished

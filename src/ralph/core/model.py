@@ -134,10 +134,26 @@ class Task(Struct, frozen=True, omit_defaults=True):
     failed: bool = False
 
 
+class Question(Struct, frozen=True):
+    """What the agent wants to know of the person who started the run."""
+
+    id: str
+    text: str
+
+
+class PersonNote(Struct, frozen=True, omit_defaults=True):
+    """What a person says to the run while it goes on, be it the answer to a question."""
+
+    id: str
+    text: str
+    answers: Question | None = None
+
+
 class Snapshot(Struct, frozen=True, omit_defaults=True):
     """The world as the rules may know it: what was true at the moment `at`. `elapsed` ignores clock jumps; `done_for`
     are the seconds since the done file was first seen; `children` are runs that the agent started and that still work;
-    `waits_for` are other tasks that come first."""
+    `waits_for` are other tasks that come first; `told` are a person's notes that no prompt held yet; `questions` are
+    those that nobody has answered."""
 
     at: float = 0.0
     elapsed: float = 0.0
@@ -149,12 +165,14 @@ class Snapshot(Struct, frozen=True, omit_defaults=True):
     tasks: tuple[Task, ...] | None = None
     children: tuple[str, ...] = ()
     waits_for: tuple[str, ...] = ()
-    told: tuple[str, ...] = ()
+    told: tuple[PersonNote, ...] = ()
+    questions: tuple[Question, ...] = ()
     paused: bool = False
 
 
 class Iteration(Struct, frozen=True, omit_defaults=True):
-    """One agent turn, its checks, and the look at the workspace after it. Numbered from 1."""
+    """One agent turn, its checks, and the look at the workspace after it. Numbered from 1. `told` are the notes of a
+    person that its prompt held: recorded with it, so that each is given exactly once."""
 
     number: int
     turn: Turn
@@ -163,6 +181,7 @@ class Iteration(Struct, frozen=True, omit_defaults=True):
     tree: str | None = None
     touched: tuple[str, ...] = ()
     checked: bool = True
+    told: tuple[PersonNote, ...] = ()
 
     @property
     def duration(self) -> float:
@@ -266,10 +285,12 @@ class Note(Struct, frozen=True, omit_defaults=True):
 
 
 class Wait(Struct, frozen=True, omit_defaults=True):
-    """The opinion that the next turn must not start for so many seconds."""
+    """The opinion that the next turn must not start for so many seconds. One that `parks` ends when a person speaks,
+    and does not use up the run's time."""
 
     seconds: float
     reason: str
+    parks: bool = False
 
 
 Opinion = Stop | Note | Wait | Refusal

@@ -249,8 +249,37 @@ def spaced(seconds: float) -> Rule:
 
 def told(run: Run) -> Iterable[Opinion]:
     """What a person says to the run from outside."""
-    for text in run.seen.told:
-        yield Note(f"A note from the person who started this run:\n{text}", about="person")
+    for note in run.seen.told:
+        if note.answers:
+            yield Note(f"You asked: {note.answers.text}\n{PERSON} answers:\n{note.text}", about="person")
+        else:
+            yield Note(f"A note from {PERSON.lower()}:\n{note.text}", about="person")
+
+
+PERSON = "The person who started this run"
+
+
+def paused(run: Run) -> Iterable[Opinion]:
+    if run.seen.paused:
+        yield Wait(float("inf"), "a person asked for it", parks=True)
+
+
+def unanswered(run: Run) -> Iterable[Opinion]:
+    """The agent asked, and the run shall not go on without an answer."""
+    if run.seen.questions:
+        yield Wait(float("inf"), f"for an answer: {one_line(run.seen.questions[0].text)}", parks=True)
+
+
+def may_ask(run: Run) -> Iterable[Opinion]:
+    """An agent that may ask has to know how."""
+    yield Note(MAY_ASK, about="question")
+
+
+MAY_ASK = (
+    "If you need a decision that only the person who started this run can make, ask for it with "
+    '`ralph ask "your question"`, or write it to the file .ralph/QUESTION.md; then end your turn. '
+    "The next turn begins with the answer."
+)
 
 
 def turns(run: Run) -> list[Turn]:

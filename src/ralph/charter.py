@@ -9,7 +9,8 @@ from ralph.settings import Settings
 
 
 class Charter(msgspec.Struct, frozen=True, omit_defaults=True):
-    """`goal_file`, where there is one, is read again before every turn: it may be edited while the run goes on."""
+    """`goal_file`, where there is one, is read again before every turn: it may be edited while the run goes on.
+    `task` is the folder of the task that the run supervises."""
 
     settings: Settings
     workspace: str
@@ -19,6 +20,7 @@ class Charter(msgspec.Struct, frozen=True, omit_defaults=True):
     one_shot: bool = False
     unlimited: bool = False
     version: str = ""
+    task: str = ""
 
     def goal(self) -> str:
         if not self.goal_file:
@@ -33,15 +35,22 @@ class Charter(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def encode(charter: Charter) -> bytes:
-    return msgspec.json.format(msgspec.json.encode(charter)) + b"\n"
+    try:
+        return msgspec.json.format(msgspec.json.encode(charter)) + b"\n"
+    except UnicodeEncodeError:  # a goal whose bytes are no text: `json` can write them
+        from json import dumps
+
+        return dumps(msgspec.to_builtins(charter), indent=2).encode() + b"\n"
 
 
 def read(path: Path) -> Charter:
+    from json import loads
+
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Charter)
+        return msgspec.convert(loads(path.read_bytes()), Charter)
     except OSError as error:
         raise UserError(
             f"cannot read {path}: {error.strerror}", "this run cannot be resumed; start a new one"
         ) from None
-    except msgspec.MsgspecError as error:
+    except (ValueError, msgspec.MsgspecError) as error:
         raise UserError(f"cannot understand {path}: {error}", "was it written by another version of ralph?") from None

@@ -20,7 +20,7 @@ from ralph.loop import Agent, Parts, run_loop
 from ralph.world.folder import RunFolder, new_run_id, prepare
 from ralph.world.history import History
 from ralph.world.interrupt import Interrupt
-from ralph.world.journal import Journal, Scribe, Sink, Story
+from ralph.world.journal import Journal, Scribe, Sink, Story, recall
 from ralph.world.keeper import Keeper
 from ralph.world.lock import workspace_lock
 from ralph.world.site import Site
@@ -33,22 +33,22 @@ if TYPE_CHECKING:
 class Session:
     """One run, from its first event to its last.
 
-    `agent` makes an agent for a workspace; without it the settings' agent is a child process. `listeners` hear every event, `sinks` get every line of the journal. `story` is the run so far where one
-    is resumed.
+    `agent` makes an agent for the site of the run; without it the settings' agent is a child process. `listeners` hear every
+    event, `sinks` get every line of the journal. `story` is the run so far where one is resumed.
     """
 
     def __init__(
         self,
         charter: Charter,
         *,
-        agent: Callable[[Path], Agent] | None = None,
+        agent: Callable[[Site], Agent] | None = None,
         listeners: Sequence[events.Tell] = (),
         sinks: Sequence[Sink] = (),
         tick: Callable[[], None] | None = None,
         keeper: Keeper | None = None,
         interrupt: Interrupt | None = None,
         env: Mapping[str, str] = os.environ,
-        notices: Sequence[str] = (),
+        notices: Sequence[events.Notice] = (),
         story: Story | None = None,
     ) -> None:
         self.charter, self.settings, self.workspace = charter, charter.settings, Path(charter.workspace)
@@ -65,17 +65,17 @@ class Session:
         choices = () if self._make_agent else self._choices()
         with ExitStack() as stack:
             site = self._open(stack)
-            self.worktree = wiring.place(self.settings, site, resumed=self._story is not None)
+            self.worktree = wiring.place(self.settings, site, self._story.run if self._story else None)
             plan = wiring.policy(self.settings, tuple(choice.name for choice in choices), self.charter.one_shot)
-            agent = self._make_agent(site.root) if self._make_agent else wiring.cli_agent(choices, self.settings, site)
+            agent = self._make_agent(site) if self._make_agent else wiring.cli_agent(choices, self.settings, site)
             history = History(site, self.worktree, walks=self.settings.min_tool_calls > 0)
-            committed = self._story.committed if self._story else frozenset()
-            parts = wiring.parts(self.settings, plan, site, agent, history, self.charter.goal, committed)
-            parts.cap = None if self.charter.unlimited else plan.cap
             run = self._begin(history)
+            parts = wiring.parts(self.settings, plan, site, agent, history, self.charter.goal, self._settled(history))
+            parts.cap = None if self.charter.unlimited else plan.cap
+            self._equip(parts, site)
             site.tell(self._started(run, plan, parts, choices))
-            for text in self._notices:
-                site.tell(events.Notice(text, "debug"))
+            for notice in self._notices:
+                site.tell(notice)
             return self._finish(site, plan, *self._played(parts, run, site))
 
     def _choices(self) -> "tuple[Choice, ...]":
@@ -84,20 +84,19 @@ class Session:
     def _open(self, stack: ExitStack) -> Site:
         interrupt = self._interrupt or stack.enter_context(Interrupt())
         keeper = self._keeper or stack.enter_context(Keeper.start())
-        ralph = prepare(self.workspace)
-        stack.enter_context(workspace_lock(ralph, self.id))
-        folder = RunFolder(ralph, self.id)
+        folder = self._folder(stack)
         folder.make()
+        if self._story and recall(folder.journal).seq != self._story.seq:
+            raise UserError(f"run {self.id} has gone on in the meantime", "look at it, and try again")
         redact = Redactor(secret_values(self._env))
-        if self._story is None:
-            folder.write("run.json", redact(charters.encode(self.charter)))
+        folder.write("run.json", redact(charters.encode(self.charter)))
         settings = self.settings
         return Site(
             self.workspace,
             folder,
             keeper,
             interrupt,
-            self._teller(folder, stack),
+            self._teller(folder, redact, stack),
             self._env,
             redact,
             self._tick,
@@ -109,25 +108,34 @@ class Session:
             self._story.elapsed if self._story else 0.0,
         )
 
-    def _teller(self, folder: RunFolder, stack: ExitStack) -> events.Tell:
+    def _folder(self, stack: ExitStack) -> RunFolder:
+        """The run's folder, in a workspace that no other run works in."""
+        ralph = prepare(self.workspace)
+        stack.enter_context(workspace_lock(ralph, self.id))
+        return RunFolder(ralph, self.id)
+
+    def _teller(self, folder: RunFolder, redact: Redactor, stack: ExitStack) -> events.Tell:
         journal = Journal(folder.journal)
         stack.callback(journal.close)
-        scribe = Scribe(self.id, [journal, *self._sinks], self._story.seq if self._story else 0)
-        listeners: tuple[events.Tell, ...] = (scribe, *self._listeners)
+        scribe = Scribe(self.id, [journal, *self._sinks], self._story.seq if self._story else 0, redact)
         # One shot is no loop: what frames a loop is not told.
         framing = (events.IterationStarted, events.Converged, events.Stalled, events.Exhausted)
         unheard: tuple[type, ...] = framing if self.charter.one_shot else ()
 
         def tell(event: events.Event) -> None:
             if not isinstance(event, unheard):
-                for listener in listeners:
-                    listener(event)
+                written = scribe(event)
+                for listener in self._listeners:
+                    listener(written)
 
         return tell
 
+    def _equip(self, parts: Parts, site: Site) -> None:
+        """What else the parts of the run need to know, in sessions of another kind."""
+
     def _begin(self, history: History) -> Run:
         """A new run, or the one that is resumed, once nothing of its earlier life is left."""
-        if self._story is None:
+        if self._story is None or self._story.started is None:
             return Run(self.id, self.charter.goal(), history.begin())
         from ralph.world.kin import sweep_marked
 
@@ -135,11 +143,18 @@ class Session:
         history.begin(self._story.run.base_tree)
         return self._story.resumed()
 
+    def _settled(self, history: History) -> frozenset[tuple[int, str]]:
+        """The SCM tasks that need not be done again. One that was cut off before it could be recorded shows in git."""
+        if self._story is None:
+            return frozenset()
+        last = self._story.run.last
+        made = {(last.number, "commit")} if last and history.has_moved(last) else set()
+        return self._story.settled | made
+
     def _played(self, parts: Parts, run: Run, site: Site) -> tuple[Run, Stop]:
         """The loop's end, or what went wrong in it as an end of its own."""
         try:
-            if run.last and run.resumed:
-                # It was killed between an iteration and what follows from it, perhaps.
+            if self._story and self._story.is_open and run.last:
                 for followup in parts.followups:
                     followup(run, run.last)
             return run_loop(parts, run)

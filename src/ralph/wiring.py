@@ -206,7 +206,7 @@ def parts(
     agent: Agent,
     history: "History",
     goal: Callable[[], str],
-    committed: frozenset[int] = frozenset(),
+    settled: frozenset[tuple[int, str]] = frozenset(),
 ) -> Parts:
     """Everything that the loop needs."""
     from ralph.world.checks import Checks, Guard
@@ -230,7 +230,7 @@ def parts(
         compose=composer(settings, plan, goal, history.diff),
         tell=site.tell,
         wait=_waiter(site, settings.poll_interval),
-        followups=followups(settings.scm, agent, site, history, committed),
+        followups=followups(settings.scm, agent, site, history, settled),
     )
     if settings.reviews is not None:
         made.review = _reviewing(settings)
@@ -287,7 +287,7 @@ def _reviewing(settings: Settings) -> Callable[[Run, Iteration, Parts], Iteratio
     return reviewing(Plan(chosen.review_after, prompts, chosen.guardrail_retry_limit, settings.output_truncate_chars))
 
 
-def place(settings: Settings, site: "Site", resumed: bool = False) -> "Worktree | None":
+def place(settings: Settings, site: "Site", resumed: Run | None = None) -> "Worktree | None":
     """Moves the work into a worktree where that is asked for. What cannot be isolated is refused."""
     if not settings.worktree:
         return None
@@ -298,12 +298,13 @@ def place(settings: Settings, site: "Site", resumed: bool = False) -> "Worktree 
     from ralph.world.worktree import create, worktree_of
 
     made, notice = worktree_of(repository(site.root), site.folder.id), ""
-    if not resumed:
+    is_there = resumed is not None and Path(made.workspace).is_dir()
+    if resumed and resumed.iterations and not is_there:
+        raise UserError(f"the run's worktree is gone: {made.path}", "start a new run")
+    if not is_there:
         made, notice = create(repository(site.root), site.folder.id)
     if notice:
         site.tell(events.Notice(notice))
     site.root = Path(made.workspace)
-    if not site.root.is_dir():
-        raise UserError(f"the run's worktree is gone: {made.path}", "start a new run")
     prepare(site.root)
     return made

@@ -9,6 +9,8 @@ from ralph import charter as charters
 from ralph.charter import Charter
 from ralph.cli.commands import simple
 from ralph.cli.run import Shown, play
+from ralph.core.events import Notice
+from ralph.core.secrets import MARK
 from ralph.errors import UserError
 from ralph.world.journal import Story, recall
 from ralph.world.keeper import Keeper
@@ -27,6 +29,7 @@ def command() -> click.Command:
         click.Argument(["run"], required=False, default=""),
         click.Option(["-m", "--max-iterations", "more"], type=click.IntRange(min=1), help="So many iterations more."),
         click.Option(["--max-cost"], type=click.FLOAT, help="A new limit for all of the run, in US dollars."),
+        click.Option(["--max-tokens"], type=click.IntRange(min=1), help="A new limit for all of the run."),
         click.Option(["--max-time"], help="A new limit for all of the run."),
         click.Option(["-C", "--directory"], default=".", help="The workspace."),
         click.Option(["--json"], is_flag=True, help="Events as NDJSON on stdout."),
@@ -40,35 +43,85 @@ def resume(
     run: str,
     more: int | None,
     max_cost: float | None,
+    max_tokens: int | None,
     max_time: str | None,
     directory: str,
     json: bool,
     quiet: bool,
     verbose: bool,
 ) -> int:
-    folder = find_run(Path(directory).resolve() / ".ralph", run, lambda story: not story.is_done)
+    folder = find_run(Path(directory).resolve() / ".ralph", run, is_resumable)
     story = recall(folder.journal)
-    charter = with_limits(charters.read(folder.path / "run.json"), story, more, max_cost, max_time)
+    refuse_what_cannot_go_on(story)
+    charter = charters.read(folder.path / "run.json")
+    notices = refuse_what_was_struck_out(charter)
+    charter = with_limits(charter, story, more, max_cost, max_tokens, max_time)
     with Keeper.start() as keeper:
-        return play(charter, keeper, Shown(json, quiet, verbose), story)
+        return play(charter, keeper, Shown(json, quiet, verbose), story, notices)
+
+
+def is_resumable(story: Story) -> bool:
+    return story.started is not None and not story.is_done
+
+
+def refuse_what_cannot_go_on(story: Story) -> None:
+    if story.is_done:
+        raise UserError(f"run {story.run.id} is done", "start a new one with `ralph run`")
+    if story.missing:
+        raise UserError(
+            f"the journal of run {story.run.id} is damaged: iteration {story.missing} cannot be read",
+            "start a new run: the work is in the workspace, and in refs/ralph/ of its repository",
+        )
+
+
+def refuse_what_was_struck_out(charter: Charter) -> tuple[Notice, ...]:
+    """A key is never written down: where one stood among the settings, nobody knows them any more."""
+    mark = MARK.decode()
+    if mark in charters.encode(replace(charter, goal_text="")).decode():
+        raise UserError(
+            "this run was started with a key among its settings, which was not written down",
+            "start a new one, and keep keys in the environment",
+        )
+    if mark in charter.goal_text:
+        return (Notice(f"the goal held a key, which was not written down: the agent now reads {mark}"),)
+    return ()
 
 
 def with_limits(
-    charter: Charter, story: Story, more: int | None, max_cost: float | None, max_time: str | None
+    charter: Charter,
+    story: Story,
+    more: int | None = None,
+    max_cost: float | None = None,
+    max_tokens: int | None = None,
+    max_time: str | None = None,
 ) -> Charter:
     """The charter with new limits; refused where the run could not take another turn."""
     settings = charter.settings
     done = len(story.run.iterations)
-    if story.is_done:
-        raise UserError(f"run {story.run.id} is done", "start a new one with `ralph run`")
+    refuse_what_is_spent(story, exhausted=more, budget=max_cost or max_tokens, timeout=max_time)
     if more is not None:
         settings = replace(settings, maximum_iterations=done + more - (settings.preset == "promise"))
     if max_cost is not None:
         settings = replace(settings, max_cost=max_cost)
+    if max_tokens is not None:
+        settings = replace(settings, max_tokens=max_tokens)
     if max_time is not None:
         from ralph.settings import parse_duration
 
         settings = replace(settings, max_time=parse_duration(max_time))
-    if story.finished and story.finished.outcome == "exhausted" and more is None:
-        raise UserError(f"run {story.run.id} has used its {done} iterations", "give it more: ralph resume -m N")
     return replace(charter, settings=settings)
+
+
+SPENT = {
+    "exhausted": ("all its iterations", "-m N"),
+    "budget": ("its budget", "--max-cost USD or --max-tokens N"),
+    "timeout": ("its time", "--max-time TIME"),
+}
+
+
+def refuse_what_is_spent(story: Story, **given: object) -> None:
+    """A limit ended the run: without a new one, by outcome, it could not take another turn."""
+    outcome = story.finished.outcome if story.finished else ""
+    if outcome in SPENT and given[outcome] is None:
+        what, option = SPENT[outcome]
+        raise UserError(f"run {story.run.id} has used {what}", f"give it more: ralph resume {option}")

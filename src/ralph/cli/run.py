@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ralph.charter import Charter
+    from ralph.core.events import Notice
     from ralph.settings import Loaded
     from ralph.world.journal import Story
     from ralph.world.keeper import Keeper
@@ -53,7 +54,7 @@ class Shown:
 
 
 def play(
-    charter: "Charter", keeper: "Keeper", shown: Shown, story: "Story | None" = None, notices: Sequence[str] = ()
+    charter: "Charter", keeper: "Keeper", shown: Shown, story: "Story | None" = None, notices: "Sequence[Notice]" = ()
 ) -> int:
     """Plays a run in front of a person. The exit code is the outcome's."""
     from ralph.session import Session
@@ -93,11 +94,12 @@ def play(
     return stop.outcome.exit_code
 
 
-def _spoken(loaded: "Loaded") -> list[str]:
+def _spoken(loaded: "Loaded") -> "list[Notice]":
     """What `--verbose` says before the first turn."""
     import msgspec
 
-    from ralph.core.secrets import redact_text
+    from ralph.core.events import Notice
 
-    merged = redact_text(msgspec.json.encode(loaded.settings).decode())
-    return [*(f"Loading settings from {path}" for path in loaded.sources), f"Merged configuration: {merged}"]
+    merged = msgspec.json.encode(loaded.settings).decode()
+    texts = [*(f"Loading settings from {path}" for path in loaded.sources), f"Merged configuration: {merged}"]
+    return [Notice(text, "debug") for text in texts]

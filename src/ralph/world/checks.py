@@ -28,7 +28,7 @@ class Checks:
     def __init__(self, site: Site, guards: Sequence[Guard], timeout: float | None = None, truncate: int = 5000) -> None:
         self._site, self._guards = site, tuple(guards)
         self._timeout, self._truncate = timeout or None, truncate
-        self._slugs = slugs([guard.command for guard in guards])
+        self._slugs = slugs([site.redact.text(guard.command) for guard in guards])
 
     def run(self, number: int) -> tuple[Check, ...] | None:
         """The results, or None if a person asked to stop before all were in."""

@@ -30,6 +30,14 @@ def cannot_write(path: Path, error: OSError) -> UserError:
     )
 
 
+def write(path: Path, data: bytes) -> None:
+    """A file with this content, or one line that says why there is none."""
+    try:
+        path.write_bytes(data)
+    except OSError as error:
+        raise cannot_write(path, error) from None
+
+
 class RunFolder:
     """`.ralph/runs/<run-id>/`: the journal, and what each iteration read and wrote. For the user's eyes only."""
 
@@ -39,8 +47,9 @@ class RunFolder:
 
     def make(self) -> None:
         try:
-            self.path.parent.mkdir(exist_ok=True, mode=0o700)
-            self.path.mkdir(exist_ok=True, mode=0o700)
+            for folder in (self.path.parent, self.path):
+                folder.mkdir(exist_ok=True)
+                folder.chmod(0o700)
         except OSError as error:
             raise cannot_write(self.path, error) from None
 
@@ -48,11 +57,8 @@ class RunFolder:
         """A file of the run's own, whole or not at all."""
         path = self.path / name
         fresh = path.with_name(f".{name}.new")
-        try:
-            fresh.write_bytes(data)
-            os.replace(fresh, path)
-        except OSError as error:
-            raise cannot_write(path, error) from None
+        write(fresh, data)
+        os.replace(fresh, path)
 
     @property
     def journal(self) -> Path:
@@ -85,7 +91,7 @@ class TurnFolder:
 
     def ended(self, turn: Turn, answer: bytes) -> None:
         """The agent's turn is over; `answer` is what may be kept of what it said."""
-        self.output.write_bytes(answer)
+        write(self.output, answer)
 
 
 def new_run_id(now: float) -> str:

@@ -3,10 +3,13 @@
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from msgspec.structs import replace
+
 from ralph.core import events
 from ralph.core.model import Iteration, Run
 from ralph.core.progress import section
 from ralph.loop import Agent
+from ralph.world.folder import cannot_write
 from ralph.world.history import History
 from ralph.world.site import Site
 
@@ -26,12 +29,12 @@ class ScmPlan(Protocol):
 
 
 def followups(
-    scm: ScmPlan | None, agent: Agent, site: Site, history: History, committed: frozenset[int] = frozenset()
+    scm: ScmPlan | None, agent: Agent, site: Site, history: History, settled: frozenset[tuple[int, str]] = frozenset()
 ) -> Sequence[Followup]:
-    """Progress first: it must be there even if the rest fails. `committed` are iterations that need no commit again."""
+    """Progress first: it must be there even if the rest fails. `settled` are tasks of iterations that are done."""
     made: list[Followup] = [_progress_file(site)]
     if scm is not None and scm.tasks:
-        made.append(_commit(scm, agent, site, committed))
+        made.append(_commit(scm, agent, site, settled))
     made.append(history.keep)
     return made
 
@@ -47,30 +50,35 @@ def _progress_file(site: Site) -> Followup:
         missing = [section(one) for one in run.iterations[written:]]
         text = ("\n" if written else "") + "\n".join(missing) if missing else ""
         written = len(run.iterations)
-        with open(path, "ab") as file:
-            file.write(site.redact(text.encode("utf-8", "replace")))
+        try:
+            with open(path, "ab") as file:
+                file.write(site.redact(text.encode("utf-8", "replace")))
+        except OSError as error:
+            raise cannot_write(path, error) from None
 
     return write
 
 
-def _commit(scm: ScmPlan, agent: Agent, site: Site, committed: frozenset[int]) -> Followup:
+def _commit(scm: ScmPlan, agent: Agent, site: Site, settled: frozenset[tuple[int, str]]) -> Followup:
     """Asks the agent for a message, then runs the tasks. A failure is told, and ends nothing."""
 
     def commit(run: Run, iteration: Iteration) -> None:
         from ralph.core.commit import commit_message
         from ralph.world.scm import run_tasks
 
-        if not iteration.is_green or iteration.turn.failure or site.interrupt.level or iteration.number in committed:
+        tasks = [task for task in scm.tasks if (iteration.number, task) not in settled]
+        if not iteration.is_green or iteration.turn.failure or site.interrupt.level or not tasks:
             return
         message: str | None = ""
-        if "commit" in scm.tasks:
-            turn = agent.take_turn(MESSAGE_PROMPT, run, purpose="message")
+        if "commit" in tasks:
+            during = replace(run, iterations=run.iterations[:-1])
+            turn = agent.take_turn(MESSAGE_PROMPT, during, purpose="message")
             message = commit_message(turn.text)
             if not message:
                 why = turn.failure.reason if turn.failure else "the agent gave no commit message"
                 site.tell(events.ScmFinished(iteration.number, "commit", False, why))
                 return
-        for done in run_tasks(scm.command, scm.tasks, message or "", site.root):
+        for done in run_tasks(scm.command, tasks, message or "", site.root):
             site.tell(events.ScmFinished(iteration.number, done.task, done.ok, done.detail))
 
     return commit

@@ -9,7 +9,7 @@ from ralph.core.model import Iteration, Run
 from ralph.core.prompts import DIFF_LIMIT
 from ralph.world.checkpoint import Checkpoints
 from ralph.world.git import Repository, find_repository
-from ralph.world.index import PrivateIndex
+from ralph.world.index import PrivateIndex, head_of
 from ralph.world.site import Site
 
 if TYPE_CHECKING:
@@ -56,13 +56,17 @@ class History:
                 self._site.tell(events.Notice(f"not in checkpoints and diffs: {', '.join(self._told[:5])}"))
         return self._now
 
+    def has_moved(self, iteration: Iteration) -> bool:
+        """Whether HEAD is another one than at the end of an iteration: then its work has been committed."""
+        return bool(self._now and iteration.tree) and head_of(self._now) != head_of(iteration.tree or "")
+
     def diff(self) -> str:
         """What changed since the run began, new files included."""
         if self._repository is None or self._base == self._now:
             return ""
         from ralph.world.diff import diff
 
-        return diff(self._repository, self._base, self._now, DIFF_LIMIT + 1)
+        return self._site.redact.text(diff(self._repository, self._base, self._now, DIFF_LIMIT + 1))
 
     def keep(self, run: Run, iteration: Iteration) -> None:
         """In a worktree the harness commits the work, so that a merge brings it."""

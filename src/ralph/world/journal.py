@@ -9,12 +9,13 @@ import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from ralph.core import events
 from ralph.core.model import Outcome, Run
-from ralph.core.secrets import redact
+from ralph.core.secrets import Redactor
 from ralph.world.folder import cannot_write
 
 Sink = Callable[[bytes], None]
@@ -22,24 +23,56 @@ TEXT_LIMIT = 65536
 
 
 class Scribe:
-    """Numbers, dates and encodes each event once, and gives the line to every sink."""
+    """Numbers, dates and encodes each event once, and gives the line to every sink. What looks like a key, or is known
+    to be one, reaches nobody."""
 
-    def __init__(self, run_id: str, sinks: list[Sink], seq: int = 0) -> None:
+    def __init__(self, run_id: str, sinks: list[Sink], seq: int = 0, redact: Redactor | None = None) -> None:
         self._run = run_id
         self._sinks = sinks
         self._seq = seq
+        self._redact = redact or Redactor()
         self._encode = msgspec.json.Encoder().encode
 
-    def __call__(self, event: events.Event) -> None:
+    def __call__(self, event: events.Event) -> events.Event:
+        """The event as it was written down."""
         name = events.NAMES.get(type(event))
         if name is None:
-            return
+            return event
         self._seq += 1
         stamp = datetime.fromtimestamp(time.time(), UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-        line = self._encode(events.Told(name, stamp, self._run, self._seq, bounded(event))) + b"\n"
-        line = redact(line)
+        told = events.Told(name, stamp, self._run, self._seq, bounded(event))
+        line = self._line(told)
+        if line is None:
+            told = msgspec.structs.replace(told, data=_changed(told.data, self._writable))
+            line = self._encode(told)
         for sink in self._sinks:
-            sink(line)
+            sink(line + b"\n")
+        return told.data
+
+    def _line(self, told: events.Told) -> bytes | None:
+        """The event's line, unless a text in it must be changed first."""
+        try:
+            line = self._encode(told)
+        except UnicodeEncodeError:
+            return None
+        return line if self._redact(line) == line else None
+
+    def _writable(self, text: str) -> str:
+        """Without keys, and in valid Unicode: half a character may stand in a file's name or an argument."""
+        return self._redact.text(text).encode("utf-8", "replace").decode()
+
+
+def _changed(event: events.Event, change: Callable[[str], str]) -> events.Event:
+    """The event with every text in it changed; one by one, since a change that spans two would break the line."""
+
+    def walk(value: Any) -> Any:
+        if isinstance(value, str):
+            return change(value)
+        if isinstance(value, dict):
+            return {key: walk(one) for key, one in value.items()}
+        return [walk(one) for one in value] if isinstance(value, list | tuple) else value
+
+    return msgspec.convert(walk(msgspec.to_builtins(event)), type(event))
 
 
 def bounded(event: events.Event) -> events.Event:
@@ -122,13 +155,19 @@ def read(path: Path) -> Iterator[Entry]:
 
 
 class Story(msgspec.Struct):
-    """A run as its journal tells it: how it started, what came of it, and the number of its last line."""
+    """A run as its journal tells it: how it started, what came of it, and the number of its last line.
+
+    `settled` are the SCM tasks that are done, by iteration; `is_open`: what follows from the last iteration may not
+    have been done; `missing`: an iteration whose line cannot be read, though later ones can.
+    """
 
     run: Run
     started: events.RunStarted | None = None
     finished: events.RunFinished | None = None
     waiting: events.Waiting | None = None
-    committed: frozenset[int] = frozenset()
+    settled: frozenset[tuple[int, str]] = frozenset()
+    is_open: bool = False
+    missing: int = 0
     seq: int = 0
     elapsed: float = 0.0
 
@@ -138,21 +177,19 @@ class Story(msgspec.Struct):
 
     def resumed(self) -> Run:
         """The run as it goes on: old failures are forgiven, but a usage limit still has to be waited out."""
-        limits = tuple(turn for turn in self.run.retries if turn.failure and turn.failure.kind == "limit")
+        limits = tuple(turn for turn in self.run.retries if turn.is_limited)
         return msgspec.structs.replace(self.run, retries=limits, resumed=len(self.run.iterations))
 
 
 def recall(path: Path) -> Story:
     """The run that a journal holds, ready to be judged, shown or resumed."""
-    story = Story(Run(path.parent.name))
-    before = began = 0.0
+    story, watch = Story(Run(path.parent.name)), _Stopwatch()
     for entry in read(path):
         story.seq = max(story.seq, entry.seq)
         event = entry.event()
-        if isinstance(event, events.RunStarted):
-            before, began = story.elapsed, entry.at
         _add(story, event)
-        story.elapsed = max(story.elapsed, before + entry.at - began)
+        watch.hear(event, entry.at)
+    story.elapsed = watch.total()
     return story
 
 
@@ -164,12 +201,53 @@ def _add(story: Story, event: events.Event | None) -> None:
                 run = msgspec.structs.replace(run, goal=event.goal, base_tree=event.base_tree)
             story.run, story.started, story.finished, story.waiting = run, event, None, None
         case events.IterationFinished() if event.iteration == run.number:
-            story.run, story.waiting = run.plus(event.record), None
+            story.run, story.waiting, story.is_open = run.plus(event.record), None, True
+        case events.IterationFinished() if event.iteration > run.number:
+            story.missing = story.missing or run.number
         case events.TurnNotCounted():
             story.run, story.waiting = run.retrying(event.turn), None
         case events.Waiting():
-            story.waiting = event
+            story.waiting, story.is_open = event, False
+        case events.IterationStarted() | events.ClaimRejected():
+            story.is_open = False
         case events.ScmFinished() if event.ok:
-            story.committed |= {event.iteration}
+            story.settled |= {(event.iteration, event.task)}
         case events.RunFinished():
+            # Whoever interrupts a run interrupts the commit too.
             story.finished = event
+            story.is_open = story.is_open and event.outcome == Outcome.INTERRUPTED.value
+
+
+class _Stopwatch:
+    """How long a run took by its own account: the clock on the wall may have been set, or the machine have slept."""
+
+    def __init__(self) -> None:
+        self._known = 0.0
+        self._since: float | None = None  # something began then of which the journal does not yet say how long it took
+        self._most = self._last = 0.0
+
+    def hear(self, event: events.Event | None, at: float) -> None:
+        match event:
+            case events.AgentFinished() | events.CheckFinished():
+                self._known += event.duration_s
+                self._since = None
+            case events.RunFinished():
+                self._known, self._since = event.duration_s, None
+            case events.RunStarted():
+                self._settle(self._last)
+            case events.AgentStarted() | events.CheckStarted():
+                self._settle(at)
+                self._since, self._most = at, float("inf")
+            case events.Waiting():
+                self._settle(at)
+                self._since, self._most = at, event.seconds
+        self._last = at
+
+    def total(self) -> float:
+        self._settle(self._last)
+        return self._known
+
+    def _settle(self, at: float) -> None:
+        if self._since is not None:
+            self._known += min(max(at - self._since, 0.0), self._most)
+        self._since = None

@@ -8,6 +8,8 @@ from pathlib import Path
 from ralph.errors import UserError
 from ralph.world.folder import cannot_write
 
+PATIENCE = 0.5
+
 
 @contextmanager
 def workspace_lock(ralph: Path, run_id: str) -> Iterator[None]:
@@ -22,7 +24,7 @@ def workspace_lock(ralph: Path, run_id: str) -> Iterator[None]:
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
-        holder = os.pread(handle, 200, 0).decode(errors="replace").strip()
+        holder = _holder(handle)
         os.close(handle)
         raise UserError(
             f"another run is at work in {ralph.parent}: {holder or 'unknown'}",
@@ -34,3 +36,26 @@ def workspace_lock(ralph: Path, run_id: str) -> Iterator[None]:
         yield
     finally:
         os.close(handle)
+
+
+def _holder(handle: int) -> str:
+    """What the holder says of itself. One that has only just got the lock may need a moment to say it."""
+    import time
+
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        said = os.pread(handle, 200, 0).decode(errors="replace").strip()
+        number = said.rpartition(" ")[2]
+        if (number.isdigit() and _is_alive(int(number))) or time.monotonic() > deadline:
+            return said
+        time.sleep(0.01)
+
+
+def _is_alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True

@@ -8,6 +8,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from ralph.core import events
+from ralph.core.secrets import Redactor
 from ralph.world.folder import RunFolder
 from ralph.world.interrupt import Interrupt
 from ralph.world.keeper import Keeper
@@ -25,7 +26,7 @@ class Site(Struct):
     interrupt: Interrupt
     tell: events.Tell
     env: Mapping[str, str]
-    redact: Callable[[bytes], bytes]
+    redact: Redactor
     tick: Callable[[], None] | None = None
     max_time: float | None = None
     max_log: int = 32 << 20

@@ -11,7 +11,7 @@ from ralph.core import events
 from ralph.core.limits import available
 from ralph.core.model import Exit, Failure, Run, Turn, Usage
 from ralph.core.text import one_line
-from ralph.world.folder import TurnFolder
+from ralph.world.folder import TurnFolder, write
 from ralph.world.process import run_process
 from ralph.world.program import CannotStart, Command
 from ralph.world.site import Site
@@ -56,8 +56,10 @@ class CliAgent:
         names = tuple(self._choices)
         choice = self._choices[available(run, names) or names[0]]
         folder = self._site.folder.turn(run.number, purpose, choice.name)
-        turn = replace(_Turn(choice, self._manner, self._site, folder, run, purpose).take(prompt), agent=choice.name)
-        folder.ended(turn, self._site.redact(turn.text.encode("utf-8", "replace")))
+        turn = _Turn(choice, self._manner, self._site, folder, run, purpose).take(prompt)
+        # The answer may become part of a prompt or of a file: from here on it holds no keys.
+        turn = replace(turn, text=self._site.redact.text(turn.text), agent=choice.name)
+        folder.ended(turn, turn.text.encode("utf-8", "replace"))
         return turn
 
 
@@ -72,8 +74,7 @@ class _Turn:
     def take(self, prompt: str) -> Turn:
         from ralph.agents.protocol import Request
 
-        path, data = self._folder.prompt, prompt.encode("utf-8", "surrogateescape")
-        path.write_bytes(data)
+        path = self._folder.prompt
         self._site.tell(events.Notice(f"Prompt: {one_line(prompt)}", "debug"))
         request = Request(
             prompt,
@@ -90,20 +91,23 @@ class _Turn:
             str(self._folder.path),
             self._usage_before(),
         )
+        invocation = self._choice.module.invocation(request)
+        # The agent gets the prompt to the letter; what stays on disk holds no keys.
+        data = prompt.encode("utf-8", "surrogateescape")
+        kept = self._site.redact(data)
+        is_read = kept != data and invocation.stdin != "prompt"
+        write(path, data if is_read else kept)
         try:
-            return self._invoke(request, data)
+            return self._invoke(request, invocation, data)
         except CannotStart as error:
             failure = Failure("fatal", error.advice)
             return Turn("", exit_code=None, failure=failure)
         finally:
-            # The agent gets the prompt to the letter; what stays on disk holds no keys.
-            kept = self._site.redact(data)
-            if kept != data:
-                path.write_bytes(kept)
+            if is_read:
+                write(path, kept)
 
-    def _invoke(self, request: "Request", prompt: bytes) -> Turn:
+    def _invoke(self, request: "Request", invocation: "Invocation", prompt: bytes) -> Turn:
         site, module = self._site, self._choice.module
-        invocation = module.invocation(request)
         parser = module.parser(request)
 
         def on_line(line: bytes) -> None:

@@ -9,10 +9,13 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ralph.core.claims import Claim, stated
 from ralph.core.model import Failure, Iteration, Outcome, Run, Stop, Turn, Usage
+
+if TYPE_CHECKING:
+    from ralph.world.site import Site
 
 
 @dataclass
@@ -102,8 +105,8 @@ class RalphLoop:
         run, stop = self._session.play()
         return self._result(run, stop)
 
-    def _agent(self, workspace: Path) -> "FactoryAgent":
-        return FactoryAgent(self.agent_factory, {"agent": self.config.agent, "model": self.config.model}, workspace)
+    def _agent(self, site: "Site") -> "FactoryAgent":
+        return FactoryAgent(self.agent_factory, {"agent": self.config.agent, "model": self.config.model}, site.root)
 
     def _result(self, run: Run, stop: Stop) -> RalphLoopResult:
         tag = Claim("tag", self.config.completion_tag)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from ralph.world import runinfo
-from ralph.world.children import active_children, below, bury_children, is_active, is_dead
+from ralph.world.children import active_children, bury, is_active, is_dead
 from ralph.world.runinfo import RunInfo, create, ended, load, started, update
 from ralph.world.taskfolder import TaskFolder, task_folder
 
@@ -23,27 +23,6 @@ def sleeper() -> Iterator[subprocess.Popen[bytes]]:
     yield process
     process.kill()
     process.wait()
-
-
-@pytest.mark.parametrize(
-    ("parents", "roots", "found"),
-    [
-        ({"a": "", "b": "a"}, ["a"], "b"),
-        ({"a": "", "b": "a", "c": "b", "d": "c"}, ["a"], "bcd"),
-        ({"a": "", "b": "", "c": "a", "d": "b"}, ["a"], "c"),
-        ({"a": "", "b": "", "c": "a", "d": "b"}, ["a", "b"], "cd"),
-        ({"b": "gone", "c": "b"}, ["a"], ""),
-        ({"b": "a"}, ["a"], "b"),
-        ({"a": "", "b": "c", "c": "b"}, ["a"], ""),
-        ({"a": "a"}, ["x"], ""),
-        ({"a": "b", "b": "a"}, ["a"], "b"),
-    ],
-)
-def test_children_are_the_runs_whose_parents_lead_to_a_root(
-    parents: dict[str, str], roots: list[str], found: str
-) -> None:
-    runs = [RunInfo(run_id, parent_run_id=parent) for run_id, parent in parents.items()]
-    assert "".join(run.run_id for run in below(runs, roots)) == found
 
 
 @pytest.mark.parametrize(
@@ -80,18 +59,18 @@ def test_a_child_is_active_until_its_process_dies_and_then_marked_as_failed(
 ) -> None:
     root = create(folder, "claude", 0.0, attempt=1)
     child = orphan(folder, root.run_id, sleeper)
-    assert [run.run_id for run in active_children(folder, [root.run_id])] == [child.name]
-    assert bury_children(folder, [root.run_id]) == []
+    assert [run.run_id for run in active_children(folder)] == [child.name]
+    assert bury(folder) == []
     sleeper.kill()
     sleeper.wait()
-    assert active_children(folder, [root.run_id]) == []
+    assert active_children(folder) == []
     assert load(child).status == "running"
-    (buried,) = bury_children(folder, [root.run_id], now=lambda: 5.0)
+    (buried,) = bury(folder, now=lambda: 5.0)
     assert load(child) == buried
     assert buried.status == "failed"
     assert buried.ended_at == "1970-01-01T00:00:05.000000Z"
     assert buried.error_summary == f"its process {sleeper.pid} is gone"
-    assert bury_children(folder, [root.run_id]) == []
+    assert bury(folder) == []
 
 
 def test_another_process_with_the_childs_number_does_not_keep_it_alive(
@@ -99,18 +78,30 @@ def test_another_process_with_the_childs_number_does_not_keep_it_alive(
 ) -> None:
     child = orphan(folder, "root", sleeper)
     update(child, pid_start="a time long ago")
-    assert active_children(folder, ["root"]) == []
-    assert [run.run_id for run in bury_children(folder, ["root"])] == [child.name]
+    assert active_children(folder) == []
+    assert [run.run_id for run in bury(folder)] == [child.name]
 
 
 def test_a_child_that_has_ended_is_left_as_it_is(folder: TaskFolder, sleeper: subprocess.Popen[bytes]) -> None:
     child = orphan(folder, "root", sleeper)
     over = ended(child, 2.0, "completed", 0)
-    assert active_children(folder, ["root"]) == []
-    assert bury_children(folder, ["root"]) == []
+    assert active_children(folder) == []
+    assert bury(folder) == []
     assert load(child) == over
 
 
 def test_a_child_whose_agent_has_not_started_yet_is_active(folder: TaskFolder) -> None:
     child = create(folder, "claude", 1.0, parent="root")
-    assert active_children(folder, ["root"]) == [child]
+    assert active_children(folder) == [child]
+
+
+def test_an_attempt_of_the_supervisor_is_no_child(folder: TaskFolder) -> None:
+    create(folder, "claude", 1.0, attempt=1)
+    assert active_children(folder) == []
+    assert bury(folder) == []
+
+
+def test_an_attempt_whose_supervisor_died_is_buried_too(folder: TaskFolder) -> None:
+    attempt = create(folder, "claude", 1.0, attempt=1)
+    update(folder.runs / attempt.run_id, owner_start="a time long ago")
+    assert [run.run_id for run in bury(folder)] == [attempt.run_id]

@@ -1,6 +1,7 @@
 """What does a supervisor say on its task's bus, and when? Every sentence, with the type of its message."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Literal
 
 from msgspec import Struct
 
@@ -13,14 +14,17 @@ WAIT_FILE = "WAIT_WITHOUT_RESTART"
 
 
 class Remark(Struct, frozen=True):
-    """One message of the supervisor: `type` and `body` as they stand on the bus."""
+    """One message of the supervisor: `type` and `body` as they stand on the bus (without a type: in the log alone), and
+    how loudly the log tells it."""
 
     type: str
     body: str
+    level: Literal["warning", "info", "debug"] = "debug"
 
 
 DONE_ALONE = Remark("INFO", "task completed (DONE marker present, no active children)")
 DONE_TOGETHER = Remark("INFO", "task completed (all children finished)")
+DONE_AHEAD = Remark("INFO", "task completed (DONE marker present, children not finished)")
 
 
 def starting(attempt: int, cap: int) -> Remark:
@@ -28,46 +32,47 @@ def starting(attempt: int, cap: int) -> Remark:
     return Remark("INFO", f"{'Starting' if attempt == 1 else 'Restarting'} agent (attempt {attempt}/{cap})")
 
 
-def run_started(attempt: int, agent: str, pid: int) -> Remark:
-    return Remark("RUN_START", f"attempt {attempt}: {agent} started as process {pid}")
+def run_started(what: str, agent: str, pid: int) -> Remark:
+    return Remark("RUN_START", f"{what}: {agent} started as process {pid}")
 
 
-def run_stopped(attempt: int, turn: Turn) -> Remark:
-    return Remark("RUN_STOP", f"attempt {attempt}: {how_ended(turn)} after {go_duration(turn.duration)}")
+def run_stopped(what: str, turn: Turn) -> Remark:
+    return Remark("RUN_STOP", f"{what}: {how_ended(turn)} after {go_duration(round(turn.duration, 3))}")
 
 
-def after(attempt: int, cap: int, turn: Turn, timeout: float | None = None) -> tuple[Remark, ...]:
-    """After an attempt that did not complete the task. `timeout`: the limit that ended it, if one did."""
-    if not has_failed(turn):
-        return (Remark("INFO", f"Attempt {attempt}: Agent succeeded, but there is no DONE marker"),)
-    remarks = []
+def troubles(attempt: int, turn: Turn, timeout: float | None = None) -> Iterator[Remark]:
+    """What went wrong in an attempt. `timeout`: the limit that ended it, if one did."""
     if timeout is not None:
-        remarks.append(Remark("WARNING", f"Agent timeout after {go_duration(timeout)}, killing process group"))
-        remarks.append(Remark("WARNING", "Process group killed, treating as failure"))
-    remarks.append(Remark("WARNING", f"agent failed on restart #{attempt - 1}: {how_ended(turn)}"))
+        yield Remark("WARNING", f"Agent timeout after {go_duration(timeout)}, killing process group", "warning")
+        yield Remark("WARNING", "Process group killed, treating as failure")
+    if has_failed(turn):
+        yield Remark("WARNING", f"agent failed on restart #{attempt - 1}: {how_ended(turn)}")
     if turn.failure and turn.failure.kind == "transient":
-        remarks.append(Remark("WARNING", f"Transient error: {one_line(turn.failure.reason)}"))
-    if attempt < cap:
-        code = turn.exit_code
-        said = f"Agent failed with exit code {code}" if code is not None else "Agent failed"
-        remarks.append(Remark("INFO", f"{said}, restarting (attempt {attempt + 1}/{cap})"))
-    return tuple(remarks)
+        yield Remark("WARNING", f"Transient error: {one_line(turn.failure.reason)}")
 
 
-def attempt_line(attempt: int, turn: Turn, restarting: bool = True) -> str:
-    """An attempt in one line for the log."""
+def restarting(attempt: int, cap: int, turn: Turn) -> Iterator[Remark]:
+    """Once it is known that another attempt follows this one."""
     if not has_failed(turn):
-        return f"Attempt {attempt}: Agent succeeded"
-    code = f" (exit {turn.exit_code})" if turn.exit_code is not None else ""
-    return f"Attempt {attempt}: Agent failed{code}{', restarting...' if restarting else ''}"
+        yield Remark("INFO", f"Attempt {attempt}: Agent succeeded, but there is no DONE marker, restarting...", "info")
+        return
+    code = turn.exit_code
+    yield Remark(
+        "", f"Attempt {attempt}: Agent failed{'' if code is None else f' (exit {code})'}, restarting...", "info"
+    )
+    said = f"Agent failed with exit code {code}" if code is not None else "Agent failed"
+    yield Remark("INFO", f"{said}, restarting (attempt {attempt + 1}/{cap})")
 
 
-def exhausted(cap: int) -> Remark:
-    return Remark("ERROR", f"max restarts exceeded, stopping: no DONE marker after {_attempts(cap)}")
+def exhausted(cap: int) -> Iterator[Remark]:
+    said = "Max restarts exceeded, stopping"
+    yield Remark("", f"Attempt {cap}: {said}" if cap else said, "warning")
+    yield Remark("ERROR", f"max restarts exceeded, stopping: no DONE marker after {_attempts(cap)}")
 
 
-def exhausted_line(cap: int) -> str:
-    return f"Attempt {cap}: Max restarts exceeded, stopping" if cap else "Max restarts exceeded, stopping"
+def unfinished(outcome: str, reason: str) -> Remark:
+    """Another limit ended the run."""
+    return Remark("ERROR", f"task not completed ({outcome}): {one_line(reason, 1000)}")
 
 
 def waiting_requested(reason: str = "") -> Remark:
@@ -84,24 +89,22 @@ def cancelled(reason: str) -> Remark:
 
 
 def awaiting(children: Sequence[str]) -> Remark:
-    return Remark("INFO", f"waiting for {len(children)} child runs to complete: {', '.join(children)}")
+    runs = f"{len(children)} child run{'' if len(children) == 1 else 's'}"
+    return Remark("INFO", f"waiting for {runs} to complete: {', '.join(children)}", "info")
 
 
 def not_awaited(children: Sequence[str], timeout: float) -> Remark:
     """The children took too long: the task is done all the same."""
-    return Remark("WARNING", f"timeout waiting for children after {go_duration(timeout)}: {', '.join(children)}")
+    text = f"timeout waiting for children after {go_duration(timeout)}: {', '.join(children)}"
+    return Remark("WARNING", text, "warning")
 
 
 def child_died(run_id: str, why: str) -> Remark:
-    return Remark("WARNING", f"child run {run_id} marked as failed: {one_line(why)}")
+    return Remark("WARNING", f"child run {run_id} marked as failed: {one_line(why)}", "warning")
 
 
 def blocked(tasks: Sequence[str]) -> Remark:
-    return Remark("INFO", f"waiting for other tasks to be done: {', '.join(tasks)}")
-
-
-def unblocked() -> Remark:
-    return Remark("INFO", "the tasks that this one depends on are done")
+    return Remark("INFO", f"waiting for other tasks to be done: {', '.join(tasks)}", "info")
 
 
 def completion(name: str, done_at: str, run_id: str, attempts: int) -> Remark:
@@ -115,18 +118,20 @@ def _attempts(number: int) -> str:
 
 
 def not_told(reason: str) -> Remark:
-    return Remark("WARNING", f"the project's bus could not be told of the completion: {one_line(reason)}")
+    return Remark("WARNING", f"the project's bus could not be told of the completion: {one_line(reason)}", "warning")
 
 
 def has_failed(turn: Turn) -> bool:
+    if turn.exit_code == WAIT_EXIT_CODE:
+        return False
     return turn.exit_code != 0 or bool(turn.ended_by) or turn.failure is not None
 
 
 def how_ended(turn: Turn) -> str:
     """`exit code 1`, with the reason where it is known."""
     code = f"exit code {turn.exit_code}" if turn.exit_code is not None else "no exit code"
-    why = turn.ended_by or (turn.failure.reason if turn.failure else "")
-    return f"{code} ({one_line(why)})" if why else code
+    why = one_line(turn.ended_by or (turn.failure.reason if turn.failure else ""))
+    return why if why.startswith(code) else f"{code} ({why})" if why else code
 
 
 def go_duration(seconds: float) -> str:

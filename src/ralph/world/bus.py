@@ -48,6 +48,11 @@ def post(
     return msg_id
 
 
+def prepare(path: StrPath) -> None:
+    """Make the bus if need be; what cannot be one is refused before it is needed."""
+    os.close(_open_locked(path))
+
+
 def read(path: StrPath, since: str | None = None, types: Collection[str] | None = None) -> Iterator[Message]:
     """The messages after the one with the id `since`, in the order of the file. Where no file is, there are none."""
     return Reader(path, since, types).messages()

@@ -1,7 +1,7 @@
 """Which runs that a task's agents started are still at work? A run's file may say so long after its process died."""
 
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable
 
 from msgspec.structs import replace
 
@@ -10,40 +10,22 @@ from ralph.world.identity import is_living
 from ralph.world.runinfo import RunInfo
 from ralph.world.taskfolder import TaskFolder
 
-
-def active_children(folder: TaskFolder, roots: Collection[str]) -> list[RunInfo]:
-    """The runs below those with the ids `roots` that are at work."""
-    return [run for run in below(runinfo.every(folder), roots) if is_active(run)]
-
-
-def bury_children(folder: TaskFolder, roots: Collection[str], now: Callable[[], float] = time.time) -> list[RunInfo]:
-    """Mark as failed the runs below `roots` whose processes died without a word. Gives those that were."""
-    dead = [run for run in below(runinfo.every(folder), roots) if is_dead(run)]
-    buried = []
-    for run in dead:
-        marked = runinfo.amend(folder.runs / run.run_id, lambda run: _failed(run, now()) if is_dead(run) else run)
-        if marked.status == "failed":
-            buried.append(marked)
-    return buried
-
-
-def below(runs: Iterable[RunInfo], roots: Collection[str]) -> list[RunInfo]:
-    """The runs whose chain of parents leads to one of `roots`."""
-    runs = list(runs)
-    parents = {run.run_id: run.parent_run_id for run in runs}
-
-    def leads_to_root(run_id: str) -> bool:
-        seen = {run_id}
-        while (run_id := parents.get(run_id, "")) and run_id not in seen:
-            if run_id in roots:
-                return True
-            seen.add(run_id)
-        return False
-
-    return [run for run in runs if leads_to_root(run.run_id)]
-
-
 Living = Callable[[int, str], bool]
+
+
+def active_children(folder: TaskFolder) -> list[RunInfo]:
+    """The runs that are at work and are no attempts of the supervisor itself."""
+    return [run for run in runinfo.every(folder) if not run.attempt and is_active(run)]
+
+
+def bury(folder: TaskFolder, now: Callable[[], float] = time.time) -> list[RunInfo]:
+    """Mark as failed the runs whose processes died without a word. Gives those that were."""
+    buried = []
+    for run in runinfo.every(folder):
+        if is_dead(run):
+            marked = runinfo.amend(folder.runs / run.run_id, lambda run: _failed(run, now()) if is_dead(run) else run)
+            buried += [marked] if marked.status == "failed" else []
+    return buried
 
 
 def is_active(run: RunInfo, living: Living = is_living) -> bool:

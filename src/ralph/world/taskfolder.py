@@ -15,13 +15,16 @@ PROJECT_BUS = "PROJECT-MESSAGE-BUS.md"
 
 
 class TaskFolder(Struct, frozen=True):
+    """`at` is where the task lives if its project and task have other names than their folders."""
+
     root: Path
     project: str
     task: str
+    at: Path | None = None
 
     @property
     def path(self) -> Path:
-        return self.root / self.project / self.task
+        return self.at or self.root / self.project / self.task
 
     @property
     def name(self) -> str:
@@ -45,7 +48,7 @@ class TaskFolder(Struct, frozen=True):
 
     @property
     def project_bus(self) -> Path:
-        return self.root / self.project / PROJECT_BUS
+        return self.path.parent / PROJECT_BUS
 
     @property
     def runs(self) -> Path:
@@ -65,13 +68,18 @@ def task_folder(root: str | os.PathLike[str], project: str, task: str) -> TaskFo
     return TaskFolder(Path(os.path.abspath(os.path.expanduser(root))), _name("project", project), _name("task", task))
 
 
+def folder_at(path: str | os.PathLike[str]) -> TaskFolder:
+    """The task that lives in `path`."""
+    place = Path(os.path.abspath(path))
+    return task_folder(place.parent.parent, place.parent.name, place.name)
+
+
 def around(environment: Mapping[str, str]) -> tuple[TaskFolder, str] | None:
     """The task, and the run of it, that started this process, if one did."""
     folder = environment.get("JRUN_TASK_FOLDER") or environment.get("TASK_FOLDER")
     if not folder:
         return None
-    path = Path(os.path.abspath(folder))
-    return task_folder(path.parent.parent, path.parent.name, path.name), environment.get("JRUN_ID", "")
+    return folder_at(folder), environment.get("JRUN_ID", "")
 
 
 def task_environment(folder: TaskFolder, run_id: str, parent_run_id: str = "") -> dict[str, str]:

@@ -1,0 +1,162 @@
+"""How is a task supervised? As every run, by the same loop; what is special is where it keeps its things, what it looks
+at, what it says on the task's bus, and that it waits for the children of its agent."""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
+from typing import TYPE_CHECKING, Any
+
+from ralph.charter import Charter
+from ralph.core import supervision
+from ralph.core.model import Outcome, Run, Stop, Wait
+from ralph.core.secrets import Redactor, secret_values
+from ralph.errors import UserError
+from ralph.loop import Parts
+from ralph.session import Session
+from ralph.settings import Settings
+from ralph.world import bus
+from ralph.world.attempts import Attempts, Job, Timeouts
+from ralph.world.children import active_children, bury
+from ralph.world.completion import tell_project
+from ralph.world.folder import RunFolder, prepare
+from ralph.world.herald import Herald
+from ralph.world.keeper import Ended, Keeper, KeeperLost
+from ralph.world.lock import workspace_lock
+from ralph.world.runinfo import RunInfo
+from ralph.world.site import Site
+from ralph.world.taskfolder import TaskFolder, folder_at
+from ralph.world.taskspace import TaskSpace
+
+if TYPE_CHECKING:
+    from ralph.world.turns import Choice
+
+TO_END = 5.0  # seconds that children get from TERM to KILL
+
+
+class TaskSession(Session):
+    """The run of a supervisor: one attempt after the other until the task's DONE file is there."""
+
+    def __init__(self, charter: Charter, *, task: TaskFolder | None = None, **more: Any) -> None:
+        super().__init__(charter, **more)
+        self.task = task or folder_at(charter.task)
+        self._herald = Herald(self.task, Redactor(secret_values(self._env)))
+        self._attempts: Attempts | None = None
+        self._awaited: tuple[str, ...] = ()
+        self._blocked: tuple[str, ...] = ()
+
+    def _choices(self) -> "tuple[Choice, ...]":
+        try:
+            return super()._choices()
+        except UserError as error:
+            self._herald.say(supervision.fatal(error.advice))
+            raise
+
+    def _folder(self, stack: ExitStack) -> RunFolder:
+        ralph = prepare(self.task.path)
+        stack.enter_context(workspace_lock(ralph, self.id))
+        bus.prepare(self.task.bus)
+        bury(self.task)
+        cap = self.settings.maximum_iterations
+        self._attempts = Attempts(ralph, self.id, self._herald, cap, timeouts(self.settings))
+        stack.callback(self._attempts.close)
+        return self._attempts
+
+    def _open(self, stack: ExitStack) -> Site:
+        site = super()._open(stack)
+        site.task, self._herald.tell = self.task.path, site.tell
+        site.keeper.spare = lambda: [pid for run in active_children(self.task) for pid in (run.owner_pid, run.pid)]
+        return site
+
+    def _equip(self, parts: Parts, site: Site) -> None:
+        parts.workspace = TaskSpace(parts.workspace, self.task)
+        parts.wait = self._vigil(parts.wait)
+
+    def _vigil(self, sleep: Callable[[Wait, Run], None]) -> Callable[[Wait, Run], None]:
+        """While it waits, the supervisor says for whom, and notices who has died."""
+
+        def wait(asked: Wait, run: Run) -> None:
+            if run.seen.waits_for and run.seen.waits_for != self._blocked:
+                self._herald.say(supervision.blocked(run.seen.waits_for))
+            self._blocked = run.seen.waits_for
+            if run.seen.children and not self._awaited:
+                self._herald.say(supervision.awaiting(run.seen.children))
+            self._awaited = run.seen.children or self._awaited
+            sleep(asked, run)
+            self._bury_the_dead()
+
+        return wait
+
+    def _bury_the_dead(self) -> None:
+        if self._awaited:
+            for run in bury(self.task):
+                self._herald.say(supervision.child_died(run.run_id, run.error_summary))
+
+    def _played(self, parts: Parts, run: Run, site: Site) -> tuple[Run, Stop]:
+        run, stop = super()._played(parts, run, site)
+        if stop.outcome is Outcome.DONE and run.seen.children:
+            self._herald.say(supervision.not_awaited(run.seen.children, self.settings.wait_timeout))
+        if not self.settings.keep_children and active_children(self.task):
+            end_all(site.keeper)
+        self._bury_the_dead()
+        self._herald.say(self._last_words(run, stop))
+        if self._attempts:
+            self._attempts.close("stopped" if stop.outcome is Outcome.STOPPED else None)
+        return run, stop
+
+    def _last_words(self, run: Run, stop: Stop) -> Iterator[supervision.Remark]:
+        match stop.outcome:
+            case Outcome.DONE:
+                alone = supervision.DONE_TOGETHER if self._awaited else supervision.DONE_ALONE
+                yield supervision.DONE_AHEAD if run.seen.children else alone
+                if trouble := tell_project(self.task, self._herald.run, len(run.iterations)):
+                    yield supervision.not_told(trouble)
+            case Outcome.STOPPED:
+                yield supervision.waiting_requested(stop.reason)
+            case Outcome.EXHAUSTED:
+                yield from supervision.exhausted(self.settings.maximum_iterations)
+            case Outcome.FATAL:
+                yield supervision.fatal(stop.reason)
+            case Outcome.INTERRUPTED:
+                yield supervision.cancelled(stop.reason)
+            case _:
+                yield supervision.unfinished(stop.outcome.value, stop.reason)
+
+
+class JobSession(Session):
+    """The run of a child: one agent, once, as part of a task."""
+
+    def __init__(self, charter: Charter, info: RunInfo, **more: Any) -> None:
+        super().__init__(charter, **more)
+        self.id = info.run_id
+        self._info = info
+        self._herald = Herald(folder_at(charter.task), Redactor(secret_values(self._env)))
+
+    def _folder(self, stack: ExitStack) -> RunFolder:
+        job = Job(self._info, self._herald, timeouts(self.settings))
+        stack.callback(job.last.close)
+        return job
+
+    def _open(self, stack: ExitStack) -> Site:
+        site = super()._open(stack)
+        site.task, self._herald.tell = site.folder.path, site.tell
+        return site
+
+    def _equip(self, parts: Parts, site: Site) -> None:
+        parts.followups = ()
+
+
+def timeouts(settings: Settings) -> Timeouts:
+    """The limits of a turn, by the name under which it says what ended it."""
+    return {
+        "turn-timeout": settings.turn_timeout,
+        "idle-timeout": settings.idle_timeout,
+        "max-time": settings.max_time,
+    }
+
+
+def end_all(keeper: Keeper) -> None:
+    """Ends the children that outlived the turns they came of."""
+    keeper.spare = None
+    with suppress(KeeperLost):
+        keeper.end(TO_END)
+        while not isinstance(keeper.hear(), Ended):
+            pass

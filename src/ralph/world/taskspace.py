@@ -1,0 +1,59 @@
+"""What is true around a task right now? Besides the workspace: its children, requests on its bus, and what comes first."""
+
+import time
+
+from msgspec.structs import replace
+
+from ralph.core.model import Check, Run, Snapshot
+from ralph.core.supervision import WAIT_TYPE
+from ralph.core.text import one_line
+from ralph.loop import Workspace
+from ralph.world.bus import Reader
+from ralph.world.children import active_children
+from ralph.world.dependencies import unmet
+from ralph.world.taskfolder import TaskFolder
+
+
+class TaskSpace:
+    """A workspace, seen by the supervisor of a task. Requests that were on the bus before it count no more."""
+
+    def __init__(self, inner: Workspace, task: TaskFolder) -> None:
+        self._inner, self._task = inner, task
+        self._requests = Reader(task.bus, types=[WAIT_TYPE])
+        self._requests.skip()
+        self._request = ""
+        self._done_since: tuple[int, float] | None = None
+
+    def look(self, run: Run) -> Snapshot:
+        seen = self._inner.look(run)
+        is_first = not run.iterations and not run.retries
+        return replace(
+            seen,
+            wait_requested=seen.wait_requested or self._requested(),
+            done_for=self._seconds_done(seen, run),
+            children=tuple(child.run_id for child in active_children(self._task)) if seen.done_file else (),
+            waits_for=tuple(unmet(self._task)) if is_first and not seen.done_file else (),
+        )
+
+    def guard(self) -> tuple[str, ...]:
+        return self._inner.guard()
+
+    def check(self, number: int) -> tuple[Check, ...] | None:
+        return self._inner.check(number)
+
+    def tree(self, number: int) -> str | None:
+        return self._inner.tree(number)
+
+    def _requested(self) -> str:
+        for message in self._requests.messages():
+            self._request = f"a message asks to wait: {one_line(message.body) or message.type}"
+        return self._request
+
+    def _seconds_done(self, seen: Snapshot, run: Run) -> float:
+        """Since the done file was first seen after the latest turn."""
+        turns = len(run.iterations) + len(run.retries)
+        if not seen.done_file:
+            self._done_since = None
+        elif self._done_since is None or self._done_since[0] != turns:
+            self._done_since = turns, time.monotonic()
+        return time.monotonic() - self._done_since[1] if self._done_since else 0.0

@@ -121,10 +121,18 @@ class Session:
         # One shot is no loop: what frames a loop is not told.
         framing = (events.IterationStarted, events.Converged, events.Stalled, events.Exhausted)
         unheard: tuple[type, ...] = framing if self.charter.one_shot else ()
+        early: list[events.Event] | None = []  # what is noticed before the run has started is told right after
 
         def tell(event: events.Event) -> None:
-            if not isinstance(event, unheard):
-                written = scribe(event)
+            nonlocal early
+            if isinstance(event, unheard):
+                return
+            if early is not None and not isinstance(event, events.RunStarted):
+                early.append(event)
+                return
+            told, early = [event, *(early or ())], None
+            for one in told:
+                written = scribe(one)
                 for listener in self._listeners:
                     listener(written)
 

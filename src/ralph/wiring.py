@@ -271,6 +271,8 @@ def _guard(settings: Settings, site: "Site") -> Callable[[], tuple[str, ...]] | 
     from ralph.world.protect import Protected
 
     protected = Protected(site.root, settings.protect, site.folder.path / "protected")
+    if protected.unmatched:
+        site.tell(events.Notice(f"--protect matches no file yet: {', '.join(protected.unmatched)}"))
 
     def guard() -> tuple[str, ...]:
         return protected.restore()

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from ralph.core import events
 from ralph.core.model import Iteration, Run
 from ralph.core.prompts import DIFF_LIMIT
+from ralph.errors import UserError
 from ralph.world.checkpoint import Checkpoints
 from ralph.world.git import Repository, find_repository
 from ralph.world.index import PrivateIndex, head_of
@@ -33,7 +34,7 @@ class History:
     def begin(self, base: str | None = None) -> str | None:
         """Takes the state before the first iteration; `base` is that state where the run is resumed."""
         # Git is not even asked where there is no sign of it: that would cost more than the rest of a small run.
-        self._repository = find_repository(self._site.root) if _has_git(self._site.root) else None
+        self._repository = self._found() if _has_git(self._site.root) else None
         if self._repository is None:
             return self._walked()
         self._index = PrivateIndex(self._repository, self._site.folder.path / "index")
@@ -48,8 +49,12 @@ class History:
         """The fingerprint after iteration `number`, kept as its checkpoint."""
         if self._index is None or self._saved is None:
             return self._walked()
-        self._now = self._index.tree()
-        self._saved.save(number, self._now)
+        try:
+            self._now = self._index.tree()
+            self._saved.save(number, self._now)
+        except UserError as error:
+            self._site.tell(events.Notice(f"iteration {number} has no checkpoint: {error.advice}"))
+            return None
         if self._index.left_out != self._told:
             self._told = self._index.left_out
             if self._told:
@@ -74,7 +79,18 @@ class History:
             from ralph.world.worktree import commit_all
 
             verdict = "checks pass" if iteration.is_green else "checks fail"
-            commit_all(self._worktree, f"ralph: iteration {iteration.number} ({verdict})\n\n{run.goal[:2000]}")
+            try:
+                commit_all(self._worktree, f"ralph: iteration {iteration.number} ({verdict})\n\n{run.goal[:2000]}")
+            except UserError as error:
+                self._site.tell(events.Notice(error.advice))
+
+    def _found(self) -> Repository | None:
+        """The repository; one that is broken is as good as none here, but that is said."""
+        try:
+            return find_repository(self._site.root)
+        except UserError as error:
+            self._site.tell(events.Notice(f"no checkpoints, no diff: {error.advice}"))
+            return None
 
     def _walked(self) -> str | None:
         if not self._walks:

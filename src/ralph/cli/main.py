@@ -10,6 +10,8 @@ COMMANDS = {
     "run": "loop an agent on a goal",
     "loop": "fresh context until every check passes",
     "resume": "go on with a run that was interrupted, killed or exhausted",
+    "diff": "show what a run changed, or one iteration of it",
+    "rewind": "make the files what they were after an earlier iteration",
     "init": "write the project's settings, by questions",
     "demo": "watch a run on a small example, with a scripted agent",
     "schema": "print the JSON Schema of events or settings",
@@ -47,8 +49,10 @@ def _report_bug(error: Exception) -> int:
     import tempfile
     import traceback
 
-    with tempfile.NamedTemporaryFile("w", prefix="ralph-bug-", suffix=".txt", delete=False) as file:
-        traceback.print_exception(error, file=file)
+    from ralph.core.secrets import redact_text
+
+    with tempfile.NamedTemporaryFile("w", prefix="ralph-bug-", suffix=".txt", delete=False, errors="replace") as file:
+        file.write(redact_text("".join(traceback.format_exception(error))))
     complain(
         f"internal error: {type(error).__name__}: {error}", f"this is a bug in ralph; the traceback is in {file.name}"
     )

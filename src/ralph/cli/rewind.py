@@ -1,0 +1,44 @@
+"""How do the files become again what they were after an earlier iteration?"""
+
+from pathlib import Path
+
+import click
+
+from ralph.cli.commands import simple
+from ralph.cli.which import repository_of, run_and_number
+from ralph.errors import UserError
+
+HELP = """Make the files what they were after iteration N of a run (0: before the first).
+
+The present state is saved first, and what cannot be saved is not overwritten: rewinding can itself be undone. Branch,
+commits and the staged changes stay as they are; files that git ignores are left alone. RUN is the last one here unless
+it is named."""
+
+
+def command() -> click.Command:
+    return simple(
+        "rewind",
+        rewind,
+        click.Argument(["words"], nargs=-1, metavar="[RUN] N"),
+        click.Option(["-C", "--directory"], default=".", help="The workspace."),
+        help=HELP,
+    )
+
+
+def rewind(words: tuple[str, ...], directory: str) -> int:
+    from ralph.show.amounts import plural
+    from ralph.world.checkpoint import Checkpoints
+    from ralph.world.index import PrivateIndex
+    from ralph.world.lock import workspace_lock
+
+    folder, number = run_and_number(directory, words)
+    if number is None:
+        raise UserError("rewind to which iteration?", "give its number, 0 for the state before the first")
+    with workspace_lock(Path(directory).resolve() / ".ralph", folder.id):
+        repository = repository_of(directory, folder)
+        saved = Checkpoints(repository, folder.id)
+        done = saved.rewind(number, PrivateIndex(repository, folder.path / "rewind-index"))
+    state = f"after iteration {number}" if number else "before the first iteration"
+    click.echo(f"{plural(done.files, 'file')} changed: this is the state {state} of run {folder.id}.", err=True)
+    click.echo(f"What was there before is kept as {done.kept_as}.", err=True)
+    return 0

@@ -9,11 +9,11 @@ import click
 
 from ralph import __version__
 from ralph.cli import options
-from ralph.cli.main import COMMANDS
+from ralph.cli.main import COMMANDS, start
 
 EXAMPLES = {
     "run": (
-        'ralph run "Make the tests pass" --check "pytest -q"',
+        'ralph run "Make the tests pass" --check "pytest -q" --until checks',
         "ralph run -f PROMPT.md -m 5 -c DONE -V",
         'ralph run --print "Tidy the docs" --ralph 5 --json',
     ),
@@ -21,6 +21,11 @@ EXAMPLES = {
         'ralph loop "implement JWT login" --check "pytest tests/test_auth.py"',
         'ralph loop "see the spec" --spec spec.md --check "pytest -x" --max-cost 3 --worktree',
     ),
+    "task": (
+        'ralph task --root ~/tasks --project shop --task login --prompt "… then create $TASK_FOLDER/DONE"',
+        "ralph task --root ~/tasks --project shop --task login --max-restarts 10 --turn-timeout 1h",
+    ),
+    "job": ('ralph job --prompt "Write the tests for the parser"',),
 }
 
 
@@ -82,13 +87,12 @@ def looping_command(name: str) -> click.Command:
     """`run` and its kin, from the table."""
     rows = options.COMMANDS[name]
     params: list[click.Parameter] = [click_option(row) for row in rows]
-    params.append(click.Argument(["words"], nargs=-1, metavar="[GOAL] [PATH]" if name == "run" else "TASK [PATH]"))
+    params.append(click.Argument(["words"], nargs=-1, metavar=WORDS.get(name, "[GOAL] [PATH]")))
 
     def callback(words: tuple[str, ...], **given: Any) -> int:
-        from ralph.cli.run import run_command
-
-        values = {key: list(v) if isinstance(v, tuple) else v for key, v in given.items() if v not in (None, (), False)}
-        return run_command(name, values, list(words))
+        said = {key: value for key, value in given.items() if value is not None and value is not False and value != ()}
+        values = {key: list(value) if isinstance(value, tuple) else value for key, value in said.items()}
+        return start(name, values, list(words))
 
     command = Grouped(name, params=params, callback=callback, help=HELP[name], context_settings=CONTEXT)
     command.groups = {row.name: row.group for row in rows}
@@ -100,7 +104,11 @@ HELP = {
     "run": "Loop an agent on a goal until it is verifiably done.\n\nExactly one goal: GOAL, -p, -f, or --spec. "
     "Done means: the agent claims it, and every gate (checks, tasks, work, protected files) holds.",
     "loop": "Give the agent a fresh context each time until every --check passes and it says COMPLETE.",
+    "task": "Supervise a root agent: start it again until it has left the file DONE in the task's folder.\n\n"
+    "The task lives in ROOT/PROJECT/TASK; its agent finds that folder in $TASK_FOLDER. Without a prompt, TASK.md is it.",
+    "job": "Run an agent once, as a child of the run that calls this. A task waits for its children when it is done.",
 }
+WORDS = {"loop": "TASK [PATH]"}
 COMPLETING = "_RALPH_COMPLETE"  # set by the shell that asks for completions
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
@@ -122,7 +130,7 @@ def cli() -> None:
 
     Start with `ralph demo`. Then, in your repository:
 
-        ralph run "Make the tests pass" --check "pytest -q"
+        ralph loop "Make the tests pass" --check "pytest -q"
     """
 
 

@@ -41,7 +41,7 @@ In iteration 2 the agent said it was done. ralph ran the check itself, and did n
 Look around:  cd {folder}  ·  cat .ralph/progress.md  ·  ls .ralph/runs/*
 Then, in a repository of your own, with an agent that you have installed (claude, codex, amp, …):
 
-    ralph run "Make the tests pass" --check "YOUR TEST COMMAND"
+    ralph loop "Make the tests pass" --check "YOUR TEST COMMAND"
 """
 
 

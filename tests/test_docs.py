@@ -1,0 +1,44 @@
+"""The documentation is true: the reference is current, links lead somewhere, and the examples run."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+def test_the_reference_is_generated_from_the_code_as_it_is() -> None:
+    check = subprocess.run([sys.executable, "docs/generate.py", "--check"], cwd=ROOT, capture_output=True, text=True)
+    assert check.returncode == 0, check.stderr
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page: Path) -> None:
+    links = re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text())
+    missing = [link for link in links if "://" not in link and not (page.parent / link).exists()]
+    assert not missing
+
+
+def test_the_readme_fits_its_promise_of_size() -> None:
+    assert len((ROOT / "README.md").read_text().splitlines()) < 150
+
+
+def test_options_in_the_docs_exist() -> None:
+    from ralph.cli import options
+
+    known = {name for rows in options.COMMANDS.values() for row in rows for name in row.names}
+    for page in (ROOT / "README.md", ROOT / "docs" / "tutorial.md", *(ROOT / "docs" / "guides").glob("*.md")):
+        for line in re.findall(r"^ *ralph (?:run|loop) .*$", page.read_text(), re.MULTILINE):
+            used = set(re.findall(r"(?<!\S)(--?[a-z][a-z-]*)", re.sub(r'"[^"]*"', '""', line)))
+            assert used <= known | {"-c", "-m", "-f", "-p"}, line
+
+
+def test_the_rule_of_the_guide_runs() -> None:
+    page = (ROOT / "docs" / "guides" / "own-rule.md").read_text()
+    code = "\n".join(re.findall(r"```python\n(.*?)```", page, re.DOTALL))
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert result.stdout == "Outcome.DONE 2\n", result.stderr

@@ -17,6 +17,7 @@ from ralph.settings import Settings
 
 if TYPE_CHECKING:
     from ralph.world.history import History
+    from ralph.world.mailbox import Mailbox
     from ralph.world.site import Site
     from ralph.world.turns import Choice, CliAgent
     from ralph.world.worktree import Worktree
@@ -53,6 +54,8 @@ def policy(settings: Settings, agents: tuple[str, ...] = (), one_shot: bool = Fa
         rules.open_tasks,
         rules.last_failure,
         rules.told,
+        rules.paused,
+        *((rules.unanswered, rules.may_ask) if settings.on_question == "wait" else ()),
         rules.unless_awaiting(
             rules.completed(claims, (*gates.values(), rules.children_ended(settings.wait_timeout)), reading, doubts),
             rules.failing(settings.max_failures),
@@ -60,7 +63,11 @@ def policy(settings: Settings, agents: tuple[str, ...] = (), one_shot: bool = Fa
             limits.limited(settings.on_limit, agents, settings.max_time),
             limits.faltering,
             rules.at_most(
-                iterations=cap, cost=settings.max_cost, tokens=settings.max_tokens, seconds=settings.max_time
+                iterations=cap,
+                cost=settings.max_cost,
+                tokens=settings.max_tokens,
+                seconds=settings.max_time,
+                marker=next((claim.marker for claim in claims if claim.text), ""),
             ),
             rules.spaced(settings.restart_delay),
             rules.blocked(settings.poll_interval or 1.0),
@@ -211,6 +218,7 @@ def parts(
     """Everything that the loop needs."""
     from ralph.world.checks import Checks, Guard
     from ralph.world.followups import followups
+    from ralph.world.mailbox import Mailbox
     from ralph.world.workspace import LocalWorkspace
 
     guards = [Guard(one.command, one.hint, one.fail_action) for one in settings.guardrails]
@@ -223,14 +231,18 @@ def parts(
         tree=history.tree,
         guard=_guard(settings, site),
     )
+    mailbox = Mailbox(site.folder.path)
     made = Parts(
         agent=agent,
         workspace=workspace,
         rules=plan.rules,
         compose=composer(settings, plan, goal, history.diff),
         tell=site.tell,
-        wait=_waiter(site, settings.poll_interval),
-        followups=followups(settings.scm, agent, site, history, settled),
+        wait=_waiter(site, settings.poll_interval, mailbox, settings.on_question == "wait"),
+        followups=(
+            *followups(settings.scm, agent, site, history, settled),
+            lambda run, iteration: mailbox.forget(iteration.told),
+        ),
     )
     if settings.reviews is not None:
         made.review = _reviewing(settings)
@@ -239,11 +251,16 @@ def parts(
     return made
 
 
-def _waiter(site: "Site", poll: float | None) -> Callable[[Wait, Run], None]:
+def _waiter(site: "Site", poll: float | None, mailbox: "Mailbox", awaits_answers: bool) -> Callable[[Wait, Run], None]:
     """Sleeps, at most until the next look around is due; tells once what is waited for after a turn."""
     told: set[object] = set()
 
     def wait(asked: Wait, run: Run) -> None:
+        if asked.parks:
+            from ralph.world.parking import park
+
+            park(site, mailbox, asked.reason, lambda mail: mail.is_paused or (awaits_answers and bool(mail.questions)))
+            return
         occasion = (asked.reason, len(run.iterations), len(run.retries))
         if asked.seconds >= LONG_WAIT and occasion not in told:
             told.clear()

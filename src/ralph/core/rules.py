@@ -215,9 +215,15 @@ def _alike(one: Iteration, other: Iteration) -> bool:
 
 
 def at_most(
-    *, iterations: int | None = None, cost: float | None = None, tokens: int | None = None, seconds: float | None = None
+    *,
+    iterations: int | None = None,
+    cost: float | None = None,
+    tokens: int | None = None,
+    seconds: float | None = None,
+    marker: str = "",
 ) -> Rule:
-    """The limits that end a run unfinished, in the order budget, time, iterations."""
+    """The limits that end a run unfinished, in the order budget, time, iterations. `marker` is what the agent should
+    have said: where that was all that was missing, the reason says so."""
 
     def rule(run: Run) -> Iterable[Opinion]:
         usage = run.usage
@@ -228,11 +234,15 @@ def at_most(
         if seconds is not None and run.seen.elapsed >= seconds:
             yield Stop(Outcome.TIMEOUT, f"{run.seen.elapsed:.0f} of {seconds:g} seconds are over")
         if iterations is not None and len(run.iterations) >= iterations:
-            yield Stop(
-                Outcome.EXHAUSTED, f"{iterations} iteration{'' if iterations == 1 else 's'} without an accepted claim"
-            )
+            count = f"{iterations} iteration{'' if iterations == 1 else 's'} without an accepted claim"
+            yield Stop(Outcome.EXHAUSTED, count + _only_missing(marker, run))
 
     return rule
+
+
+def _only_missing(marker: str, run: Run) -> str:
+    green = run.last is not None and run.last.checks and run.last.is_green
+    return f": the checks pass, but the agent did not say {marker}" if green and marker else ""
 
 
 def spaced(seconds: float) -> Rule:

@@ -23,6 +23,8 @@ from ralph.world.interrupt import Interrupt
 from ralph.world.journal import Journal, Scribe, Sink, Story, recall
 from ralph.world.keeper import Keeper
 from ralph.world.lock import workspace_lock
+from ralph.world.mailbox import Inquiry, Mailbox
+from ralph.world.register import Registration, enlist
 from ralph.world.site import Site
 
 if TYPE_CHECKING:
@@ -91,7 +93,7 @@ class Session:
         redact = Redactor(secret_values(self._env))
         folder.write("run.json", redact(charters.encode(self.charter)))
         settings = self.settings
-        return Site(
+        site = Site(
             self.workspace,
             folder,
             keeper,
@@ -107,6 +109,25 @@ class Session:
             time.monotonic(),
             self._story.elapsed if self._story else 0.0,
         )
+        self._attend(site, stack)
+        return site
+
+    def _attend(self, site: Site, stack: ExitStack) -> None:
+        """Lets people find the run, and hear what its agent asks them."""
+        registration = Registration(site.folder, self._story)
+        stack.callback(registration.close)
+        inquiry = Inquiry(Mailbox(site.folder.path), site, self.settings.on_question == "wait")
+        self._listeners = (registration, *self._listeners, inquiry.hear)
+        screen_tick = self._tick
+
+        def tick() -> None:
+            inquiry()
+            if screen_tick is not None:
+                screen_tick()
+
+        site.tick = tick
+        if problem := enlist(site.folder, self._env):
+            site.tell(events.Notice(problem, "info"))
 
     def _folder(self, stack: ExitStack) -> RunFolder:
         """The run's folder, in a workspace that no other run works in."""
@@ -187,6 +208,7 @@ class Session:
             self.worktree.path if self.worktree else "",
             self.worktree.branch if self.worktree else "",
             self._story is not None,
+            self.charter.task,
         )
 
     def _finish(self, site: Site, plan: wiring.Policy, run: Run, stop: Stop) -> tuple[Run, Stop]:

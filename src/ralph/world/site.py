@@ -55,4 +55,9 @@ class Site(Struct):
 
     def marked(self, number: int) -> dict[str, str]:
         """The environment of everything that the run starts."""
-        return {**self.env, "RALPH_RUN_ID": self.folder.id, "RALPH_ITERATION": str(number)}
+        own = {
+            "RALPH_RUN_ID": self.folder.id,
+            "RALPH_ITERATION": str(number),
+            "RALPH_RUN_FOLDER": str(self.folder.path),
+        }
+        return {**self.env, **own}

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from ralph.core.model import Check, Run, Snapshot, Task
 from ralph.world.checks import Checks
+from ralph.world.mailbox import Mailbox, untold
 from ralph.world.marker import marked, words_of
 from ralph.world.site import Site
 
@@ -27,6 +28,7 @@ class LocalWorkspace:
         self._site, self._checks = site, checks
         self._done_files, self._wait_file = done_files, wait_file
         self._tasks, self._tree, self._guard = tasks, tree, guard
+        self._mailbox = Mailbox(site.folder.path)
 
     def look(self, run: Run) -> Snapshot:
         done, trouble = False, ""
@@ -35,6 +37,7 @@ class LocalWorkspace:
             done, trouble = done or found, trouble or problem
         waits, problem = marked(self._wait_file) if self._wait_file else (False, "")
         signal = self._site.interrupt.reason
+        mail = self._mailbox.read()
         return Snapshot(
             at=time.time(),
             elapsed=self._site.elapsed(),
@@ -43,6 +46,9 @@ class LocalWorkspace:
             wait_requested=f"the agent asked to wait: {words_of(self._wait_file)}" if waits and self._wait_file else "",
             done_file=done,
             tasks=self._tasks() if self._tasks else None,
+            told=untold(mail, run) if mail.notes else (),
+            questions=mail.questions,
+            paused=mail.is_paused,
         )
 
     def guard(self) -> tuple[str, ...]:

@@ -1,0 +1,54 @@
+"""How is a run that another process plays brought to a stop? By the signals that Ctrl-C stands for."""
+
+import os
+import signal
+import sys
+
+from ralph.errors import UserError
+from ralph.world.identity import is_living
+from ralph.world.meant import owner
+from ralph.world.register import Listed
+
+
+def stop(run: Listed, now: bool = False) -> None:
+    """Asks the run to end after what it does at this moment; `now`: to end that too."""
+    pid = run.standing.pid
+    if not now:
+        _send(run, signal.SIGTERM)
+    elif _ignores_hangup(pid):
+        # Two signals of one kind may arrive as one.
+        _send(run, signal.SIGTERM)
+        _send(run, signal.SIGINT)
+    else:
+        _send(run, signal.SIGHUP)
+
+
+def _send(run: Listed, number: signal.Signals) -> None:
+    """To this very process, and never to one that has got its number since."""
+    standing = run.standing
+    try:
+        handle = os.pidfd_open(standing.pid) if sys.platform == "linux" else None
+        try:
+            if not is_living(standing.pid, standing.start):
+                raise ProcessLookupError
+            if handle is None:
+                os.kill(standing.pid, number)
+            else:
+                signal.pidfd_send_signal(handle, number)
+        finally:
+            if handle is not None:
+                os.close(handle)
+    except ProcessLookupError:
+        raise UserError(f"run {run.id} has just ended", "`ralph show` says how") from None
+    except PermissionError:
+        raise UserError(f"run {run.id} belongs to {owner(run.folder.path)}", "only that user may stop it") from None
+
+
+def _ignores_hangup(pid: int) -> bool:
+    """Whether the run was started with `nohup`: what means "the terminal is gone" does not reach it then."""
+    try:
+        with open(f"/proc/{pid}/status") as status:
+            ignored = next((line for line in status if line.startswith("SigIgn:")), "SigIgn: 1")
+    except OSError:
+        return True  # nothing is known: both signals do no harm
+    return bool(int(ignored.split()[1], 16) & 1)

@@ -6,7 +6,7 @@ from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Any
 
 from ralph.charter import Charter
-from ralph.core import supervision
+from ralph.core import events, supervision
 from ralph.core.model import Outcome, Run, Stop, Wait
 from ralph.core.secrets import Redactor, secret_values
 from ralph.errors import UserError
@@ -23,7 +23,7 @@ from ralph.world.keeper import Ended, Keeper, KeeperLost
 from ralph.world.lock import workspace_lock
 from ralph.world.runinfo import RunInfo
 from ralph.world.site import Site
-from ralph.world.taskfolder import TaskFolder, folder_at
+from ralph.world.taskfolder import TaskFolder, folder_at, reopen
 from ralph.world.taskspace import TaskSpace
 
 if TYPE_CHECKING:
@@ -33,10 +33,12 @@ TO_END = 5.0  # seconds that children get from TERM to KILL
 
 
 class TaskSession(Session):
-    """The run of a supervisor: one attempt after the other until the task's DONE file is there."""
+    """The run of a supervisor: one attempt after the other until the task's DONE file is there. With `reopens` it takes
+    off the marks of earlier ones first."""
 
-    def __init__(self, charter: Charter, *, task: TaskFolder | None = None, **more: Any) -> None:
+    def __init__(self, charter: Charter, *, task: TaskFolder | None = None, reopens: bool = False, **more: Any) -> None:
         super().__init__(charter, **more)
+        self._reopens = reopens
         self.task = task or folder_at(charter.task)
         self._herald = Herald(self.task, Redactor(secret_values(self._env)))
         self._attempts: Attempts | None = None
@@ -53,6 +55,8 @@ class TaskSession(Session):
     def _folder(self, stack: ExitStack) -> RunFolder:
         ralph = prepare(self.task.path)
         stack.enter_context(workspace_lock(ralph, self.id))
+        if self._reopens:
+            reopen(self.task)
         bus.prepare(self.task.bus)
         bury(self.task)
         cap = self.settings.maximum_iterations
@@ -69,6 +73,14 @@ class TaskSession(Session):
     def _equip(self, parts: Parts, site: Site) -> None:
         parts.workspace = TaskSpace(parts.workspace, self.task)
         parts.wait = self._vigil(parts.wait)
+        tell = parts.tell
+
+        def announcing(event: events.Event) -> None:
+            if isinstance(event, events.IterationStarted) and self._attempts:
+                self._attempts.announce()
+            tell(event)
+
+        parts.tell = announcing
 
     def _vigil(self, sleep: Callable[[Wait, Run], None]) -> Callable[[Wait, Run], None]:
         """While it waits, the supervisor says for whom, and notices who has died."""

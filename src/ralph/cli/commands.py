@@ -105,7 +105,7 @@ HELP = {
     "Done means: the agent claims it, and every gate (checks, tasks, work, protected files) holds.",
     "loop": "Give the agent a fresh context each time until every --check passes and it says COMPLETE.",
     "task": "Supervise a root agent: start it again until it has left the file DONE in the task's folder.\n\n"
-    "The task lives in ROOT/PROJECT/TASK; its agent finds that folder in $TASK_FOLDER. Without a prompt, TASK.md is it.",
+    "The task lives in ROOT/PROJECT/TASK; the agent finds it in $TASK_FOLDER. Without a prompt, TASK.md is read.",
     "job": "Run an agent once, as a child of the run that calls this. A task waits for its children when it is done.",
 }
 WORDS = {"loop": "TASK [PATH]"}

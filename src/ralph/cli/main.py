@@ -6,9 +6,17 @@ from collections.abc import Callable
 
 from ralph.errors import UserError
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
 COMMANDS = {
     "run": "loop an agent on a goal",
     "loop": "fresh context until every check passes",
+    "task": "supervise a root agent until its DONE file is there",
+    "job": "run an agent once, as a child of a supervised one",
+    "tasks": "how the tasks of a root stand",
+    "bus": "post to a message bus, read it, follow it",
     "resume": "go on with a run that was interrupted, killed or exhausted",
     "diff": "show what a run changed, or one iteration of it",
     "rewind": "make the files what they were after an earlier iteration",
@@ -60,17 +68,26 @@ def _report_bug(error: Exception) -> int:
 
 
 def _dispatch(argv: list[str]) -> int:
-    if argv and argv[0] in ("run", "loop"):
+    if argv and argv[0] in ("run", "loop", "task", "job"):
         from ralph.cli import options, quick
 
         parsed = quick.parse(options.COMMANDS[argv[0]], _print_takes_a_value(argv[1:]))
         if parsed is not None:
-            from ralph.cli.run import run_command
-
-            return run_command(argv[0], *parsed)
+            return start(argv[0], *parsed)
     from ralph.cli.commands import click_main
 
     return click_main(_print_takes_a_value(argv))
+
+
+def start(command: str, values: "dict[str, Any]", words: list[str]) -> int:
+    """Runs one of the commands that start an agent."""
+    if command == "task":
+        from ralph.cli.task import run_command
+    elif command == "job":
+        from ralph.cli.job import run_command
+    else:
+        from ralph.cli.run import run_command
+    return run_command(command, values, words)
 
 
 def _print_takes_a_value(argv: list[str]) -> list[str]:

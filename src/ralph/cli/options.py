@@ -221,4 +221,41 @@ _without_short_c = tuple(
 )
 LOOP = (*CONFIG, *_without_short_c)
 
-COMMANDS: dict[str, tuple[Option, ...]] = {"run": RUN, "loop": LOOP}
+WHICH_TASK = (
+    Option(("--root",), "The folder of all projects.", "Task", metavar="DIR"),
+    Option(("--project",), "The project; a folder in the root.", "Task", metavar="NAME"),
+    Option(("--task",), "The task; a folder in the project.", "Task", metavar="NAME"),
+)
+_prompts = tuple(option for option in GOAL if option.name not in ("print", "spec"))
+_own_limits = tuple(option for option in LIMITS if option.name not in ("maximum_iterations", "ralph"))
+TASK = (
+    *WHICH_TASK,
+    Option(
+        ("--depends-on",),
+        "Wait until this task (`task` or `project/task`) is done; repeatable.",
+        "Task",
+        "",
+        "list",
+        "TASK",
+    ),
+    Option(("--resume",), "Take the marks DONE and WAIT_WITHOUT_RESTART off first.", "Task", "", "flag"),
+    *_prompts,
+    *AGENT,
+    *DONE,
+    Option(("-m", "--max-restarts"), "Start the agent N times at most.", "Limits", "maximumIterations", "int", "N"),
+    Option(("--wait-timeout",), "How long DONE waits for child runs to end.", "Limits", "waitTimeout", metavar="TIME"),
+    Option(("--poll-interval",), "How often to look while waiting.", "Limits", "pollInterval", metavar="TIME"),
+    *_own_limits,
+    *PLACE,
+    *OUTPUT,
+)
+JOB = (
+    *WHICH_TASK,
+    Option(("--parent",), "The run that this one is a child of (default: $JRUN_ID).", "Task", metavar="ID"),
+    *_prompts,
+    *AGENT,
+    *(option for option in LIMITS if option.name in ("max_time", "turn_timeout", "idle_timeout", "grace")),
+    *(option for option in OUTPUT if option.name in ("json", "verbose")),
+)
+
+COMMANDS: dict[str, tuple[Option, ...]] = {"run": RUN, "loop": LOOP, "task": TASK, "job": JOB}

@@ -32,7 +32,7 @@ class Request(Struct, frozen=True):
 def understood(command: str, values: dict[str, Any], words: list[str]) -> Request:
     """The request behind a command's options and positional words."""
     words = list(words)
-    text, file = _goal(values, words)
+    text, file = _goal(values, words, required=command != "task")
     workspace = _workspace(values, words)
     cap = values.get("ralph")
     return Request(
@@ -48,7 +48,7 @@ def understood(command: str, values: dict[str, Any], words: list[str]) -> Reques
     )
 
 
-def _goal(values: dict[str, Any], words: list[str]) -> tuple[str, str]:
+def _goal(values: dict[str, Any], words: list[str], required: bool) -> tuple[str, str]:
     """The goal's text, or the file that holds it. Takes a positional goal out of `words`."""
     given: list[str] = [name for name in ("prompt", "prompt_file") if name in values]
     if len(given) > 1:
@@ -59,6 +59,8 @@ def _goal(values: dict[str, Any], words: list[str]) -> tuple[str, str]:
         given, text = ["word"], words.pop(0)
     if spec:
         return "", spec
+    if not given and not required:
+        return "", ""
     if not given:
         raise UserError("no goal", 'say what to achieve: ralph run "GOAL", or -p TEXT, -f FILE, --spec FILE')
     if "prompt_file" in values:
@@ -92,6 +94,7 @@ def _workspace(values: dict[str, Any], words: list[str]) -> Path:
     return folder.resolve()
 
 
+PRESET_OF = {"loop": "checks", "task": "supervise", "job": "supervise"}
 CLAIMS = {
     "completion_response": "response",
     "completion_promise": "promise",
@@ -115,10 +118,10 @@ def _overrides(command: str, values: dict[str, Any]) -> dict[str, Any]:
     if values.get("commit") or values.get("push"):
         said["scm"] = {"command": "git", "tasks": ["commit", *(["push"] if values.get("push") else [])]}
     _apply_ralph(said, values.get("ralph"))
-    if command == "loop":
-        said.setdefault("preset", "checks")
-        if said.get("agent", {}).get("command") == "build":
-            del said["agent"]["command"]
+    if command in PRESET_OF:
+        said.setdefault("preset", PRESET_OF[command])
+    if command == "loop" and said.get("agent", {}).get("command") == "build":
+        del said["agent"]["command"]
     return said
 
 

@@ -10,6 +10,7 @@ from ralph.charter import Charter
 from ralph.cli.commands import simple
 from ralph.cli.run import Shown, play
 from ralph.core.events import Notice
+from ralph.core.model import Run
 from ralph.core.secrets import MARK
 from ralph.errors import UserError
 from ralph.world.journal import Story, recall
@@ -51,17 +52,23 @@ def resume(
     verbose: bool,
 ) -> int:
     folder = find_run(Path(directory).resolve() / ".ralph", run, is_resumable)
-    story = recall(folder.journal)
-    refuse_what_cannot_go_on(story)
-    charter = charters.read(folder.path / "run.json")
+    story, charter = recall(folder.journal), charters.read(folder.path / "run.json")
     notices = refuse_what_was_struck_out(charter)
+    if charter.task:
+        from ralph.cli.task import supervise
+
+        # A task begins anew: its marks are taken off, and its attempts are counted from one.
+        charter = with_limits(charter, Story(Run("")), more, max_cost, max_tokens, max_time)
+        with Keeper.start() as keeper:
+            return supervise(charter, keeper, Shown(json, quiet, verbose), reopens=True, notices=notices)
+    refuse_what_cannot_go_on(story)
     charter = with_limits(charter, story, more, max_cost, max_tokens, max_time)
     with Keeper.start() as keeper:
         return play(charter, keeper, Shown(json, quiet, verbose), story, notices)
 
 
 def is_resumable(story: Story) -> bool:
-    return story.started is not None and not story.is_done
+    return story.started is not None and (not story.is_done or bool(story.started.task))
 
 
 def refuse_what_cannot_go_on(story: Story) -> None:

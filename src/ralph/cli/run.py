@@ -2,12 +2,14 @@
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ralph.charter import Charter
     from ralph.core.events import Notice
+    from ralph.core.model import Run, Stop
+    from ralph.session import Session
     from ralph.settings import Loaded
     from ralph.world.journal import Story
     from ralph.world.keeper import Keeper
@@ -41,7 +43,7 @@ def run_command(command: str, values: dict[str, Any], words: list[str]) -> int:
             from ralph.cli.dry import explain
 
             return explain(charter, loaded)
-        notices = _spoken(loaded) if asked.verbose else ()
+        notices = spoken(loaded) if asked.verbose else ()
         shown = Shown(asked.json, asked.quiet, asked.verbose)
         return play(charter, keeper, shown, notices=notices)
 
@@ -58,6 +60,13 @@ def play(
 ) -> int:
     """Plays a run in front of a person. The exit code is the outcome's."""
     from ralph.session import Session
+
+    _, stop = perform(charter, keeper, shown, lambda **more: Session(charter, story=story, notices=notices, **more))
+    return stop.outcome.exit_code
+
+
+def perform(charter: "Charter", keeper: "Keeper", shown: Shown, make: "Callable[..., Session]") -> "tuple[Run, Stop]":
+    """Plays the session that `make` gives, in front of a person."""
     from ralph.show.screen import make_screen
     from ralph.world.interrupt import ANNOUNCEMENT, Interrupt
 
@@ -78,23 +87,19 @@ def play(
         sinks.append(Ndjson())
     try:
         with Interrupt(lambda: screen.announce(ANNOUNCEMENT)) as interrupt:
-            session = Session(
-                charter,
+            session = make(
                 listeners=[screen],
                 sinks=sinks,
                 tick=screen.tick if screen.is_live else None,
                 keeper=keeper,
                 interrupt=interrupt,
-                notices=notices,
-                story=story,
             )
-            _, stop = session.play()
+            return session.play()
     finally:
         screen.close()
-    return stop.outcome.exit_code
 
 
-def _spoken(loaded: "Loaded") -> "list[Notice]":
+def spoken(loaded: "Loaded") -> "list[Notice]":
     """What `--verbose` says before the first turn."""
     import msgspec
 

@@ -24,6 +24,7 @@ class RunStarted(Struct, frozen=True, omit_defaults=True):
     worktree: str = ""
     branch: str = ""
     resumed: bool = False
+    task: str = ""
 
 
 class IterationStarted(Struct, frozen=True):

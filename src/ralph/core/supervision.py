@@ -90,7 +90,7 @@ def cancelled(reason: str) -> Remark:
 
 def awaiting(children: Sequence[str]) -> Remark:
     runs = f"{len(children)} child run{'' if len(children) == 1 else 's'}"
-    return Remark("INFO", f"waiting for {runs} to complete: {', '.join(children)}", "info")
+    return Remark("INFO", f"waiting for {runs} to complete: {', '.join(children)}")
 
 
 def not_awaited(children: Sequence[str], timeout: float) -> Remark:

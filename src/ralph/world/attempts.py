@@ -1,4 +1,4 @@
-"""Where does each attempt at a task keep its things? In a folder of `runs/`, whose `run-info.yaml` says how it stands."""
+"""Where does an attempt at a task keep its things? In a folder of `runs/`, whose `run-info.yaml` says how it stands."""
 
 import time
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from ralph.world import runinfo
 from ralph.world.folder import RunFolder, TurnFolder
 from ralph.world.herald import Herald
 from ralph.world.runinfo import RunInfo, Status
-from ralph.world.taskfolder import TaskFolder, task_environment
+from ralph.world.taskfolder import task_environment
 
 Timeouts = Mapping[str, float | None]
 
@@ -38,14 +38,17 @@ class Attempts(RunFolder):
             folder = super().turn(number, purpose)
             folder.env = self.env
             return folder
-        if self.last and self.last.turn:
-            self._herald.say(supervision.restarting(self.last.number, self._cap, self.last.turn))
         self._close_last()
         info = runinfo.create(self._herald.task, agent, time.time(), attempt=number, previous=self._previous)
         self.last = Attempt(info, self._herald, self._timeouts)
         self._previous = info.run_id
         self._herald.say(supervision.starting(number, self._cap))
         return self.last
+
+    def announce(self) -> None:
+        """Another attempt follows the last one, if there was one."""
+        if self.last and self.last.turn:
+            self._herald.say(supervision.restarting(self.last.number, self._cap, self.last.turn))
 
     def close(self, status: Status | None = None) -> None:
         """No attempt follows the last one. `status`: what became of it, where its own end does not tell."""

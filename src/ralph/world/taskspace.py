@@ -1,4 +1,4 @@
-"""What is true around a task right now? Besides the workspace: its children, requests on its bus, and what comes first."""
+"""What is true around a task right now? Besides its workspace: children, requests on the bus, tasks that come first."""
 
 import time
 

@@ -1,0 +1,105 @@
+"""How does an agent get help? `ralph job` runs another agent once, as a child of the run that calls it."""
+
+import os
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ralph.settings import Settings
+    from ralph.world.taskfolder import TaskFolder
+
+NAMES = ("root", "project", "task")
+
+
+def run_command(command: str, values: dict[str, Any], words: list[str]) -> int:
+    """`ralph job`: prints the answer of the agent; the exit code is the outcome's."""
+    from ralph.world.keeper import Keeper
+
+    with Keeper.start() as keeper:
+        from ralph.errors import UserError
+        from ralph.world import runinfo
+
+        folder, parent = task_around(values)
+        # Known to the task before anything else: its supervisor may be about to ask who is at work.
+        info = runinfo.create(folder, "", time.time(), parent=values.get("parent", parent))
+        try:
+            return _play(command, values, words, keeper, folder, info)
+        except UserError as error:
+            path = folder.runs / info.run_id
+            runinfo.ended(path, time.time(), "failed", None, error.message)
+            runinfo.release(path)
+            raise
+
+
+def _play(command: str, values: dict[str, Any], words: list[str], keeper: Any, folder: "TaskFolder", info: Any) -> int:
+    from ralph import __version__
+    from ralph.charter import Charter
+    from ralph.cli.request import understood
+    from ralph.cli.run import Shown, perform
+    from ralph.settings import load
+    from ralph.supervise import JobSession
+
+    asked = understood(command, values, words)
+    loaded = load(asked.workspace, asked.overrides, env=os.environ)
+    charter = Charter(
+        once(loaded.settings, "grace" in values),
+        str(asked.workspace),
+        asked.goal_text,
+        asked.goal_file,
+        asked.agent_args,
+        one_shot=True,
+        version=__version__,
+        task=str(folder.path),
+    )
+    charter.goal()
+    shown = Shown(asked.json, not asked.verbose, asked.verbose)
+    run, stop = perform(charter, keeper, shown, lambda **given: JobSession(charter, info, **given))
+    if run.last and not asked.json:
+        _print(run.last.turn.text)
+    return stop.outcome.exit_code
+
+
+def task_around(values: dict[str, Any]) -> "tuple[TaskFolder, str]":
+    """The task that is named, else the one whose agent calls this, and the run that called."""
+    from ralph.cli.task import named
+    from ralph.errors import UserError
+    from ralph.world.taskfolder import around
+
+    found = around(os.environ)
+    if any(name in values for name in NAMES):
+        found = named(values), found[1] if found else ""
+    if found is None:
+        hint = "call it from a supervised agent, or name the task with --root, --project and --task"
+        raise UserError("this is no task's agent: TASK_FOLDER is not set", hint)
+    if not found[0].path.is_dir():
+        raise UserError(f"there is no task {found[0].name} in {found[0].root}", "`ralph tasks` shows which there are")
+    return found
+
+
+def once(settings: "Settings", has_grace: bool) -> "Settings":
+    """One turn, whatever comes of it; what verifies the task is the task's own business."""
+    from msgspec.structs import replace
+
+    return replace(
+        settings,
+        maximum_iterations=1,
+        guardrails=(),
+        tasks="",
+        protect=(),
+        min_tool_calls=0,
+        scm=None,
+        reviews=None,
+        worktree=False,
+        # There is nothing to come to an end with before the next turn: a job that is told to stop stops.
+        grace=settings.grace if has_grace else 0.0,
+    )
+
+
+def _print(text: str) -> None:
+    """The caller may be gone by now: its children outlive it."""
+    try:
+        sys.stdout.write(text.rstrip("\n") + "\n" if text.strip() else "")
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)

@@ -1,0 +1,69 @@
+"""How is a task supervised from the command line? Its folder is found or made; then it is played as every run is."""
+
+import os
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ralph.charter import Charter
+    from ralph.cli.run import Shown
+    from ralph.world.keeper import Keeper
+    from ralph.world.taskfolder import TaskFolder
+
+
+def run_command(command: str, values: dict[str, Any], words: list[str]) -> int:
+    """`ralph task`: the exit code is the outcome's."""
+    from ralph.world.keeper import Keeper
+
+    with Keeper.start() as keeper:
+        from ralph import __version__
+        from ralph.charter import Charter
+        from ralph.cli.request import understood
+        from ralph.cli.run import Shown, spoken
+        from ralph.settings import load
+        from ralph.world.taskfolder import keep_prompt
+
+        folder = named(values)
+        asked = understood(command, values, words)
+        loaded = load(asked.workspace, asked.overrides, env=os.environ)
+        charter = Charter(
+            loaded.settings,
+            str(asked.workspace),
+            asked.goal_text,
+            asked.goal_file or ("" if asked.goal_text else str(folder.prompt)),
+            asked.agent_args,
+            version=__version__,
+            task=str(folder.path),
+        )
+        if asked.dry_run:
+            from ralph.cli.dry import explain
+
+            return explain(charter, loaded)
+        keep_prompt(folder, charter.goal() if asked.goal_text or asked.goal_file else None)
+        if "depends_on" in values:
+            from ralph.world.dependencies import depend
+
+            depend(folder, values["depends_on"])
+        notices = spoken(loaded) if asked.verbose else ()
+        shown = Shown(asked.json, asked.quiet, asked.verbose)
+        return supervise(charter, keeper, shown, reopens="resume" in values, notices=notices)
+
+
+def supervise(charter: "Charter", keeper: "Keeper", shown: "Shown", **more: Any) -> int:
+    """Plays the supervisor's run. `reopens`: the task's marks are taken off first."""
+    from ralph.cli.run import perform
+    from ralph.supervise import TaskSession
+
+    _, stop = perform(charter, keeper, shown, lambda **given: TaskSession(charter, **more, **given))
+    return stop.outcome.exit_code
+
+
+def named(values: dict[str, Any]) -> "TaskFolder":
+    """The task that the options name."""
+    from ralph.errors import UserError
+    from ralph.world.taskfolder import task_folder
+
+    missing = [f"--{name}" for name in ("root", "project", "task") if name not in values]
+    if missing:
+        example = "ralph task --root DIR --project NAME --task NAME"
+        raise UserError(f"which task? {', '.join(missing)} is missing", f"name it: {example}")
+    return task_folder(values["root"], values["project"], values["task"])

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,14 +25,23 @@ def pytest_configure(config: pytest.Config) -> None:
     """Installing needs the registry, and nothing after it does: so it comes first, and then the network goes."""
     config.addinivalue_line("markers", "scenario(title): a row of the table of agents and scenarios")
     config.pluginmanager.register(table.Results(config))
-    found = install.bring(install.NAMES)
-    missing = {name: str(error) for name, error in found.items() if isinstance(error, install.InstallError)}
-    config.stash[MISSING] = missing
+    config.stash[MISSING] = config.workerinput["missing"] if hasattr(config, "workerinput") else _missing()
     config.stash[NETWORK] = lab.leave_the_network()
 
 
-def pytest_report_header(config: pytest.Config) -> str:
-    return f"agents: {install.cache()}; network: {config.stash[NETWORK]}"
+def _missing() -> dict[str, str]:
+    found = install.bring(install.NAMES)
+    return {name: str(error) for name, error in found.items() if isinstance(error, install.InstallError)}
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """The processes of a parallel run are born without a network: they are told what is missing."""
+    node.workerinput["missing"] = node.config.stash[MISSING]
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    terminalreporter.write_line(f"network: {config.stash[NETWORK]}")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

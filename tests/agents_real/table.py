@@ -37,9 +37,10 @@ class Results:
         if "scenario" not in told or not (report.when == "call" or report.failed):
             return
         row = self.rows.setdefault(told["scenario"], {"line": told["line"], "agents": {}})
-        notes = [value for name, value in report.user_properties if name == "note"]
-        seconds = round(report.duration, 1)
-        row["agents"][told["agent"]] = {"passed": report.passed, "notes": notes, "seconds": seconds}
+        cell = row["agents"].setdefault(told["agent"], {"passed": True, "notes": [], "seconds": 0.0})
+        cell["passed"] &= report.passed
+        cell["notes"] += [value for name, value in report.user_properties if name == "note"]
+        cell["seconds"] = round(cell["seconds"] + report.duration, 1)
 
     def pytest_sessionfinish(self) -> None:
         if self.rows and not self.is_worker:

@@ -62,6 +62,16 @@ def test_a_failing_check_sends_the_agent_back(room, agent):
         assert {asked.model for asked in place.stage.asked} == {model.removeprefix("lab/")}
 
 
+@scenario("the marker in the prompt and in a tool's output")
+@pytest.mark.parametrize("mode", ["--stream-agent-output", "--no-stream-agent-output"])
+def test_only_the_agents_own_answer_is_a_claim(room, mode):
+    marker = "<response>DONE</response>"
+    with room(shell(f"printf '{marker}\\n'", text="Let me see."), Say("There is more to do.")) as place:
+        ran = place.ralph(mode, "--max-iterations", "1", f"Do it, and when it is done say\n{marker}\n")
+        assert (ran.code, ran.outcome) == (1, "exhausted"), str(ran)
+        assert marker in place.stage.asked[1].results[-1]
+
+
 @scenario("text mode (--no-stream-agent-output)")
 def test_an_agent_that_prints_plain_text_is_believed(room):
     with room() as place:

@@ -38,7 +38,8 @@ class Reaper:
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
         self._is_bereft = False
-        self._first = 0  # the process that was asked for: also the number of its group
+        self._first = 0  # the process that was asked for: its number is also that of its group
+        self._is_awaited = False
         self._is_alone = True
         self._run_id = ""
         self._kept: set[int] = set()
@@ -96,6 +97,7 @@ class Reaper:
         except ValueError:  # a NUL in an argument
             self._tell("failed", errno.EINVAL, program)
         else:
+            self._is_awaited = True
             self._run_id = env.get(MARK, "")
             self._tell("spawned", self._first)
         finally:
@@ -129,9 +131,10 @@ class Reaper:
             if pid == 0:
                 self._is_alone = False
                 break
-            if pid == self._first:
+            if pid == self._first and self._is_awaited:
                 status = its_status
         if status is not None:
+            self._is_awaited = False
             self._tell("exited", os.waitstatus_to_exitcode(status), self._is_alone)
 
     def _press(self, deadline: float) -> None:

@@ -222,9 +222,10 @@ class Watch:
 
     def _abandon(self) -> None:
         """Somebody who was told of a line raised: end it all before the error goes on its way."""
-        self._keeper.end(self._limits.stop)
-        while not isinstance(self._keeper.hear(), Ended):
-            pass
+        with suppress(KeeperLost):  # the next turn will find out
+            self._keeper.end(self._limits.stop)
+            while not isinstance(self._keeper.hear(), Ended):
+                pass
 
 
 def _readable(data: bytes) -> int:

@@ -6,16 +6,29 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ralph.api import LoopIteration, RalphConfig, RalphLoop, RalphLoopResult
     from ralph.loop import Parts, run_loop
+    from ralph.supervisor import Supervision, Supervisor
 
 _PUBLIC = {
     "RalphConfig": "ralph.api",
     "RalphLoop": "ralph.api",
     "RalphLoopResult": "ralph.api",
     "LoopIteration": "ralph.api",
+    "Supervisor": "ralph.supervisor",
+    "Supervision": "ralph.supervisor",
     "run_loop": "ralph.loop",
     "Parts": "ralph.loop",
 }
-__all__ = ["LoopIteration", "Parts", "RalphConfig", "RalphLoop", "RalphLoopResult", "__version__", "run_loop"]
+__all__ = [
+    "LoopIteration",
+    "Parts",
+    "RalphConfig",
+    "RalphLoop",
+    "RalphLoopResult",
+    "Supervision",
+    "Supervisor",
+    "__version__",
+    "run_loop",
+]
 
 
 def __getattr__(name: str) -> object:

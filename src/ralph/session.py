@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 class Session:
     """One run, from its first event to its last.
 
-    `agent` makes an agent for the site of the run; without it the settings' agent is a child process. `listeners` hear every
-    event, `sinks` get every line of the journal. `story` is the run so far where one is resumed.
+    `agent` makes an agent for the site of the run; without it the settings' agent is a child process. `listeners` hear
+    every event, `sinks` get every line of the journal. `story` is the run so far where one is resumed.
     """
 
     def __init__(
@@ -189,7 +189,8 @@ class Session:
             return run_loop(parts, run)
         except BaseException as error:
             bug = Stop(Outcome.FATAL, f"internal error: {type(error).__name__}: {error}")
-            self._end(site, run, bug, verified=False)
+            stop = Stop(Outcome.INTERRUPTED, "KeyboardInterrupt") if isinstance(error, KeyboardInterrupt) else bug
+            self._end(site, run, stop, verified=False)
             raise
 
     def _started(self, run: Run, plan: wiring.Policy, parts: Parts, choices: "Sequence[Choice]") -> events.RunStarted:

@@ -61,6 +61,11 @@ class RunFolder:
         os.replace(fresh, path)
 
     @property
+    def env(self) -> Mapping[str, str]:
+        """What belongs to the latest turn in the environment of what is started for it."""
+        return {}
+
+    @property
     def journal(self) -> Path:
         return self.path / "journal.ndjson"
 

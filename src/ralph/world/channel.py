@@ -40,7 +40,8 @@ class Channel:
         data = len(body).to_bytes(_WORD, sys.byteorder) + body
         rights = b"".join(fd.to_bytes(_WORD, sys.byteorder) for fd in fds)
         sent = self._end.sendmsg([data], [(SOL_SOCKET, SCM_RIGHTS, rights)] if fds else [])
-        self._end.sendall(data[sent:])
+        if sent < len(data):
+            self._end.sendall(data[sent:])
 
     def receive(self) -> tuple[Message, list[int]] | None:
         """The next message and its descriptors; None when the other end is gone."""

@@ -56,8 +56,9 @@ def _one_review(plan: Plan, name: str, prompt: str, run: Run, iteration: Iterati
     asked = prompt
     for _ in range(plan.retries + 1):
         turns.append(parts.agent.take_turn(asked, run, purpose=f"review-{name}"))
+        touched = (*iteration.touched, *parts.workspace.guard())
         checks = parts.workspace.check(iteration.number)
-        iteration = replace(iteration, checks=checks or (), checked=checks is not None)
+        iteration = replace(iteration, checks=checks or (), checked=checks is not None, touched=touched)
         if iteration.is_green or not iteration.checked:
             break
         red = [check for check in iteration.checks if not check.passed]

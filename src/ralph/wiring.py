@@ -11,6 +11,7 @@ from ralph.core.claims import Claim, Reading
 from ralph.core.model import Iteration, Note, Rule, Run, Task, Wait
 from ralph.core.progress import progress
 from ralph.core.supervision import WAIT_EXIT_CODE, WAIT_FILE
+from ralph.core.text import listed
 from ralph.errors import UserError
 from ralph.loop import Agent, Parts
 from ralph.settings import Settings
@@ -52,6 +53,7 @@ def policy(settings: Settings, agents: tuple[str, ...] = (), one_shot: bool = Fa
         rules.asked_to_wait(WAIT_EXIT_CODE if settings.wait_signals else None),
         rules.failing_checks(settings.output_truncate_chars),
         rules.open_tasks,
+        rules.touched,
         rules.last_failure,
         rules.told,
         rules.paused,
@@ -222,6 +224,7 @@ def parts(
     from ralph.world.workspace import LocalWorkspace
 
     guards = [Guard(one.command, one.hint, one.fail_action) for one in settings.guardrails]
+    guard = _guard(settings, site)
     workspace = LocalWorkspace(
         site,
         Checks(site, guards, settings.check_timeout, settings.output_truncate_chars),
@@ -229,7 +232,7 @@ def parts(
         wait_file=site.home / WAIT_FILE if settings.wait_signals else None,
         tasks=_tasks(settings, site),
         tree=history.tree,
-        guard=_guard(settings, site),
+        guard=guard,
     )
     mailbox = Mailbox(site.folder.path)
     made = Parts(
@@ -240,7 +243,7 @@ def parts(
         tell=site.tell,
         wait=_waiter(site, settings.poll_interval, mailbox, settings.on_question == "wait"),
         followups=(
-            *followups(settings.scm, agent, site, history, settled),
+            *followups(settings.scm, agent, site, history, guard, settled),
             lambda run, iteration: mailbox.forget(iteration.told),
         ),
     )
@@ -292,7 +295,10 @@ def _guard(settings: Settings, site: "Site") -> Callable[[], tuple[str, ...]] | 
         site.tell(events.Notice(f"--protect matches no file yet: {', '.join(protected.unmatched)}"))
 
     def guard() -> tuple[str, ...]:
-        return protected.restore()
+        touched = protected.restore()
+        if touched:
+            site.tell(events.Notice(f"the agent changed protected files, which were put back: {listed(touched)}"))
+        return touched
 
     return guard
 

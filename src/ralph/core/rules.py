@@ -10,7 +10,7 @@ from ralph.core.claims import Claim, Reading, claimed
 from ralph.core.model import Iteration, Note, Opinion, Outcome, Refusal, Rule, Run, Stop, Turn, Wait
 from ralph.core.promise import NO_WORK
 from ralph.core.prompts import check_message
-from ralph.core.text import one_line
+from ralph.core.text import listed, one_line
 
 
 def interrupted(run: Run) -> Iterable[Opinion]:
@@ -123,7 +123,7 @@ def no_work(at_least: int) -> Rule:
 def touched(run: Run) -> Iterable[Opinion]:
     """Protected files that the agent changed in the last iteration. They were put back before the checks ran."""
     if run.last and run.last.touched:
-        names = ", ".join(run.last.touched[:20])
+        names = listed(run.last.touched)
         yield Note(f"Protected files must not be changed; these were restored: {names}", about="protect")
 
 
@@ -277,7 +277,10 @@ def paused(run: Run) -> Iterable[Opinion]:
 def unanswered(run: Run) -> Iterable[Opinion]:
     """The agent asked, and the run shall not go on without an answer."""
     if run.seen.questions:
-        yield Wait(float("inf"), f"for an answer: {one_line(run.seen.questions[0].text)}", parks=True)
+        yield Wait(float("inf"), f"{AWAITING}: {one_line(run.seen.questions[0].text)}", parks=True)
+
+
+AWAITING = "waiting for an answer"
 
 
 def may_ask(run: Run) -> Iterable[Opinion]:

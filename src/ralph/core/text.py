@@ -1,5 +1,7 @@
 """How is text from outside made safe to show and to quote? Control characters go, cuts never split a character."""
 
+from collections.abc import Sequence
+
 _LINE_ENDS = {0x2028: "\n", 0x2029: "\n"}
 _REMOVED = (
     *(code for code in range(0x20) if chr(code) not in "\n\t"),
@@ -59,3 +61,9 @@ def tail(text: str, limit: int, mark: str = "") -> str:
 def one_line(text: str, limit: int = 200) -> str:
     """`text` as one short line for a list or a status."""
     return head(" ".join(text.split()), limit, "…")
+
+
+def listed(names: Sequence[str], most: int = 20) -> str:
+    """Names on one line, as many as a person would read."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(one_line(clean(name)) for name in names[:most]) + more

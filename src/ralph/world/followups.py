@@ -29,12 +29,18 @@ class ScmPlan(Protocol):
 
 
 def followups(
-    scm: ScmPlan | None, agent: Agent, site: Site, history: History, settled: frozenset[tuple[int, str]] = frozenset()
+    scm: ScmPlan | None,
+    agent: Agent,
+    site: Site,
+    history: History,
+    guard: Callable[[], object] | None = None,
+    settled: frozenset[tuple[int, str]] = frozenset(),
 ) -> Sequence[Followup]:
-    """Progress first: it must be there even if the rest fails. `settled` are tasks of iterations that are done."""
+    """Progress first: it must be there even if the rest fails. `settled` are tasks of iterations that are done; `guard`
+    puts back what an agent must not change, not even while it thinks of a message."""
     made: list[Followup] = [_progress_file(site)]
     if scm is not None and scm.tasks:
-        made.append(_commit(scm, agent, site, settled))
+        made.append(_commit(scm, agent, site, guard or (lambda: None), settled))
     made.append(history.keep)
     return made
 
@@ -59,7 +65,9 @@ def _progress_file(site: Site) -> Followup:
     return write
 
 
-def _commit(scm: ScmPlan, agent: Agent, site: Site, settled: frozenset[tuple[int, str]]) -> Followup:
+def _commit(
+    scm: ScmPlan, agent: Agent, site: Site, guard: Callable[[], object], settled: frozenset[tuple[int, str]]
+) -> Followup:
     """Asks the agent for a message, then runs the tasks. A failure is told, and ends nothing."""
 
     def commit(run: Run, iteration: Iteration) -> None:
@@ -73,6 +81,7 @@ def _commit(scm: ScmPlan, agent: Agent, site: Site, settled: frozenset[tuple[int
         if "commit" in tasks:
             during = replace(run, iterations=run.iterations[:-1])
             turn = agent.take_turn(MESSAGE_PROMPT, during, purpose="message")
+            guard()
             message = commit_message(turn.text)
             if not message:
                 why = turn.failure.reason if turn.failure else "the agent gave no commit message"

@@ -1,0 +1,104 @@
+"""Every time limit ends the whole tree, says why, and counts as promised."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+Ralph = Callable[..., Any]
+Agent = Callable[..., str]
+Alive = Callable[[str], list[int]]
+
+# It leaves its group and keeps the pipe open.
+ESCAPING = "setsid sh -c 'sleep {0} & wait' & sleep {0}"
+
+
+@pytest.mark.parametrize(
+    ("option", "script", "reason"),
+    [
+        ("--turn-timeout", "while :; do echo working; sleep 0.1; done", "turn-timeout"),
+        ("--idle-timeout", "echo begun; sleep 4711", "idle-timeout"),
+    ],
+)
+def test_a_turn_that_takes_too_long_is_a_failed_iteration(
+    ralph: Ralph, agent: Agent, option: str, script: str, reason: str
+) -> None:
+    fake = agent(f'if [ $N = 1 ]; then {script}; fi; echo "<response>DONE</response>"')
+    result = ralph("run", "g", option, "1", "--json", "--agent", fake)
+    assert result.code == 0
+    assert [turn.get("ended_by", "") for turn in result.all("agent_finished")] == [reason, ""]
+    first, second = result.all("iteration_finished")
+    assert reason in first["record"]["turn"]["failure"]["reason"]
+    assert first["record"]["turn"]["failure"]["kind"] == "ordinary"
+    assert second["iteration"] == 2
+
+
+def test_the_next_prompt_says_that_the_turn_took_too_long(ralph: Ralph, agent: Agent, prompts: Any) -> None:
+    fake = agent('if [ $N = 1 ]; then sleep 4711; fi; echo "<response>DONE</response>"')
+    ralph("run", "g", "--turn-timeout", "0.3", "--agent", fake)
+    assert "The previous turn failed: ended by ralph: turn-timeout" in prompts()[1]
+
+
+def test_output_keeps_a_turn_from_being_idle(ralph: Ralph, agent: Agent) -> None:
+    fake = agent('for i in 1 2 3 4 5 6; do echo $i; sleep 0.3; done; echo "<response>DONE</response>"')
+    assert ralph("run", "g", "--idle-timeout", "1", "--agent", fake).code == 0
+
+
+@pytest.mark.parametrize("option", ["--turn-timeout", "--idle-timeout", "--max-time"])
+def test_nothing_of_the_turn_survives_its_time_limit(
+    ralph: Ralph, agent: Agent, alive: Alive, nap: str, option: str
+) -> None:
+    fake = agent(ESCAPING.format(nap))
+    result = ralph("run", "g", option, "1", "--max-failures", "1", "--json", "--agent", fake)
+    assert result.code == 1
+    assert result.one("agent_finished")["leftovers"] > 0
+    assert not alive(nap)
+
+
+def test_the_total_time_ends_the_run_in_the_middle_of_a_turn(ralph: Ralph, agent: Agent) -> None:
+    result = ralph("run", "g", "--max-time", "1", "--check", "touch checked", "--json", "--agent", agent("sleep 4711"))
+    assert result.code == 1
+    assert result.one("run_finished")["outcome"] == "timeout"
+    assert result.one("agent_finished")["ended_by"] == "max-time"
+    assert result.one("iteration_finished")["record"]["checked"] is False
+    assert "check_started" not in result.kinds(), "there was no time left for checks"
+
+
+def test_the_total_time_ends_the_run_in_the_middle_of_a_check(
+    ralph: Ralph, agent: Agent, alive: Alive, nap: str
+) -> None:
+    fake = agent('echo "<response>DONE</response>"')
+    result = ralph("run", "g", "--max-time", "1", "--check", f"sleep {nap}", "--json", "--agent", fake)
+    assert result.code == 1
+    assert result.one("run_finished")["outcome"] == "timeout"
+    assert result.one("check_finished")["passed"] is False
+    assert not alive(nap)
+
+
+def test_a_check_that_takes_too_long_has_failed_and_leaves_nothing(
+    ralph: Ralph, agent: Agent, alive: Alive, nap: str, prompts: Any
+) -> None:
+    fake = agent('if [ $N = 2 ]; then touch quick; fi; echo "<response>DONE</response>"')
+    check = f"test -f quick || {{ {ESCAPING.format(nap)}; }}"
+    result = ralph("run", "g", "--check-timeout", "1", "--check", check, "--json", "--agent", fake)
+    assert result.code == 0
+    first, second = result.all("check_finished")
+    assert (first["passed"], first["timeout"], second["passed"]) == (False, 1.0, True)
+    assert "timeout" in prompts()[1]
+    assert not alive(nap)
+
+
+def test_a_background_child_that_holds_stdout_does_not_hang_the_turn(
+    ralph: Ralph, agent: Agent, alive: Alive, nap: str
+) -> None:
+    fake = agent(f'sleep {nap} & echo "<response>DONE</response>"')
+    result = ralph("run", "g", "--json", "--agent", fake, timeout=15)
+    assert result.code == 0
+    assert result.one("agent_finished")["leftovers"] == 1
+    assert not alive(nap)
+
+
+def test_a_child_may_be_kept(ralph: Ralph, agent: Agent, alive: Alive, nap: str) -> None:
+    fake = agent(f'sleep {nap} & echo "<response>DONE</response>"')
+    assert ralph("run", "g", "--keep-children", "--agent", fake, timeout=15).code == 0
+    assert len(alive(nap)) == 1

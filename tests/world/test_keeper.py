@@ -135,14 +135,13 @@ def test_when_the_keeper_is_killed_its_turn_fails_and_a_new_one_takes_over(keepe
     assert run_process(keeper, shell("exit 7"), on_line=print).code == 7
 
 
-def test_one_that_ignores_sigterm_is_swept_by_its_mark(shell, mark) -> None:
-    script = f"trap '' TERM; setsid env -i sleep {mark.seconds} & echo ready; exec setsid sleep {mark.seconds}"
-    with subprocess.Popen(
-        ["/bin/sh", "-c", script], env={**os.environ, "RALPH_RUN_ID": mark.seconds}, stdout=subprocess.PIPE
-    ) as process:
+def test_what_is_found_by_its_mark_is_ended_even_if_it_is_stubborn_bears_none_and_lost_its_parent(mark) -> None:
+    script = f"trap '' TERM; setsid env -i sleep {mark.seconds} & trap - TERM; echo ready; sleep {mark.seconds}; :"
+    run = ["/bin/sh", "-c", script]
+    with subprocess.Popen(run, env={**os.environ, "RALPH_RUN_ID": mark.seconds}, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stdout.read(6) == b"ready\n"
-        assert sweep_marked(mark.seconds, grace=0.1) == 2
+        assert sweep_marked(mark.seconds, grace=0.2) >= 2
     mark.wait_until_gone()
 
 

@@ -77,13 +77,19 @@ def sweep_marked(run_id: str, grace: float = 2.0) -> int:
     """Ends what is left of a run whose keeper is gone, and all that lives below it. Says how many there were."""
     asked: Asked = set()
     deadline = time.monotonic() + grace
-    while run_id and (living := distinct([kin for head in marked(run_id) for kin in (head, *below(head.pid))])):
+    while run_id and (living := _left_of(run_id, asked)):
         overdue = time.monotonic() - deadline
         if overdue > grace:
             break
         press(living, asked, kill=overdue >= 0)
         time.sleep(0.01)
     return len({pid for pid, _ in asked})
+
+
+def _left_of(run_id: str, asked: Asked) -> list[Kin]:
+    """Those with the mark, those below them, and those found before: they may have lost both in the meantime."""
+    heads = marked(run_id) + [kin for kin in _all() if (kin.pid, kin.name) in asked]
+    return distinct([kin for head in heads for kin in (head, *below(head.pid))])
 
 
 def press(living: list[Kin], asked: Asked, kill: bool) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import install
 
+KEPT = install.HERE.parents[1] / ".cache" / "agents-results.json"
 AMP = (
     "Its loop runs on its own server, not against a model, so that it cannot be driven offline: "
     "the tests run it up to the login, and its stream is tested on recorded and documented shapes."
@@ -45,11 +46,8 @@ class Results:
     def pytest_sessionfinish(self) -> None:
         if self.rows and not self.is_worker:
             ordered = dict(sorted(self.rows.items(), key=lambda row: row[1]["line"]))
-            kept().write_text(json.dumps(ordered, indent=1, ensure_ascii=False) + "\n")
-
-
-def kept() -> Path:
-    return install.cache() / "results.json"
+            KEPT.parent.mkdir(exist_ok=True)
+            KEPT.write_text(json.dumps(ordered, indent=1, ensure_ascii=False) + "\n")
 
 
 def page(rows: dict[str, dict[str, Any]]) -> str:
@@ -78,10 +76,10 @@ def _cell(result: dict[str, Any] | None, notes: list[str]) -> str:
 def main(words: list[str]) -> int:
     check = "--check" in words
     [place] = [Path(word) for word in words if word != "--check"]
-    if not kept().exists():
-        print(f"no results at {kept()}: run `make test-agents`", file=sys.stderr)
+    if not KEPT.exists():
+        print(f"no results at {KEPT}: run `make test-agents`", file=sys.stderr)
         return 2
-    made = page(json.loads(kept().read_text()))
+    made = page(json.loads(KEPT.read_text()))
     if check and (not place.exists() or place.read_text() != made):
         print(f"{place} does not show the last run: python {sys.argv[0]} {place}", file=sys.stderr)
         return 1

@@ -1,0 +1,140 @@
+"""A task in a root of its own, supervised by the real command, and what it left behind."""
+
+import json
+import os
+import secrets
+import select
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ralph.world import bus, runinfo
+from ralph.world.runinfo import RunInfo
+from ralph.world.taskfolder import TaskFolder, task_folder
+
+
+class Task:
+    """A task, and the commands that work on it."""
+
+    def __init__(self, folder: TaskFolder, environment: dict[str, str], workspace: Path) -> None:
+        self.folder, self.environment, self.workspace = folder, environment, workspace
+        self.started: list[subprocess.Popen[str]] = []
+
+    def words(self, *more: str) -> list[str]:
+        named = ["--root", str(self.folder.root), "--project", self.folder.project, "--task", self.folder.task]
+        return [sys.executable, "-m", "ralph", "task", *named, "--restart-delay", "0", *more]
+
+    def supervise(self, *more: str, timeout: float = 50, **env: str) -> "subprocess.CompletedProcess[str]":
+        return subprocess.run(
+            self.words(*more),
+            cwd=self.workspace,
+            env={**self.environment, **env},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+        )
+
+    def start(self, *more: str, **env: str) -> "subprocess.Popen[str]":
+        """A supervisor that goes on while the test does."""
+        process = subprocess.Popen(
+            self.words(*more),
+            cwd=self.workspace,
+            env={**self.environment, **env},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.started.append(process)
+        return process
+
+    def attempts(self) -> list[RunInfo]:
+        return [run for run in runinfo.every(self.folder) if run.attempt]
+
+    def children(self) -> list[RunInfo]:
+        return [run for run in runinfo.every(self.folder) if not run.attempt]
+
+    def said(self, kind: str = "") -> list[str]:
+        """The bodies of the messages on the task's bus."""
+        return [message.body for message in bus.read(self.folder.bus) if kind in ("", message.type)]
+
+    def facts(self) -> list[str]:
+        return [message.body for message in bus.read(self.folder.project_bus)]
+
+    def journal(self) -> list[dict[str, Any]]:
+        (path,) = self.folder.path.glob(".ralph/runs/*/journal.ndjson")
+        return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+@pytest.fixture
+def task(tmp_path: Path, environment: dict[str, str], workspace: Path) -> Iterator[Task]:
+    task = Task(task_folder(tmp_path / "root", "shop", "login"), environment, workspace)
+    yield task
+    for process in task.started:
+        process.kill()
+        process.communicate()
+
+
+class Pipe:
+    """How an agent and a test wait for each other: opening either end waits for the other one."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        os.mkfifo(path)
+
+    def __str__(self) -> str:
+        return str(self.path)
+
+    def read(self) -> str:
+        return self.path.read_text().strip()
+
+    def write(self, text: str = "go\n") -> None:
+        self.path.write_text(text)
+
+
+@pytest.fixture
+def pipe(tmp_path: Path) -> Callable[[str], Pipe]:
+    return lambda name: Pipe(tmp_path / name)
+
+
+class Mark:
+    """A number of seconds that nobody else sleeps for."""
+
+    def __init__(self) -> None:
+        self.seconds = f"3{secrets.randbelow(10**8):08}"
+
+    def bearers(self) -> list[int]:
+        found = []
+        for name in filter(str.isdigit, os.listdir("/proc")):
+            try:
+                words = Path("/proc", name, "cmdline").read_bytes().split(b"\0")
+            except OSError:
+                continue
+            if self.seconds.encode() in words:
+                found.append(int(name))
+        return found
+
+    def wait_until_gone(self) -> None:
+        while bearers := self.bearers():
+            try:
+                handle = os.pidfd_open(bearers[0])
+            except ProcessLookupError:
+                continue
+            waiting = select.poll()
+            waiting.register(handle, select.POLLIN)
+            ended = waiting.poll(20_000)
+            os.close(handle)
+            assert ended, f"process {bearers[0]} is still alive"
+
+
+@pytest.fixture
+def mark() -> Iterator[Mark]:
+    mark = Mark()
+    yield mark
+    for pid in mark.bearers():
+        os.kill(pid, 9)

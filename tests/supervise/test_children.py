@@ -1,0 +1,162 @@
+"""Agents that start agents: the task waits for its children, and knows which of them have died."""
+
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Agent = Callable[..., str]
+Pipe = Callable[[str], Any]
+DONE = 'echo fine > "$TASK_FOLDER/DONE"'
+
+
+def test_done_waits_for_the_children_that_the_agent_started(task: Any, agent: Agent) -> None:
+    child = agent('echo "part $PROMPT of $JRUN_PARENT_ID"; ralph bus post --type FACT --body "$PROMPT"', "child")
+    job = f"ralph job --agent {child} --prompt"
+    result = task.supervise("--agent", agent(f"{job} one & {job} two & {DONE}"), "--prompt", "x")
+    assert result.returncode == 0, result.stderr
+    (root,), children = task.attempts(), task.children()
+    assert [(run.status, run.parent_run_id) for run in children] == [("completed", root.run_id)] * 2
+    answers = {Path(run.output_path).read_text().splitlines()[0] for run in children}
+    assert answers == {f"part {part} of {root.run_id}" for part in ("one", "two")}
+    assert sorted(task.said("FACT")) == ["one", "two"]
+    names = {f"{one.run_id}, {other.run_id}" for one in children for other in children}
+    told = next(said for said in task.said("INFO") if said.startswith("waiting for 2 child runs"))
+    assert told.removeprefix("waiting for 2 child runs to complete: ") in names
+    assert task.said()[-1] == "task completed (all children finished)"
+
+
+def test_a_job_in_the_foreground_gives_its_answer_and_its_exit_code(task: Any, agent: Agent) -> None:
+    child = agent('[ "$PROMPT" = bad ] && exit 5; echo "I heard $PROMPT"', "child")
+    fake = agent(
+        f"ralph job --agent {child} good; echo code=$?; ralph job --agent {child} -p bad; echo code=$?; {DONE}; "
+        f"ralph job --agent nonsense-agent x; echo code=$?"
+    )
+    assert task.supervise("--agent", fake, "--prompt", "x").returncode == 0
+    (run,) = task.attempts()
+    assert Path(run.output_path).read_text().splitlines() == ["I heard good", "code=0", "code=1", "code=2"]
+    assert [run.status for run in task.children()] == ["completed", "failed", "failed"]
+    assert "nonsense-agent" in task.children()[2].error_summary
+
+
+def test_a_job_is_one_turn_whatever_the_project_says(task: Any, agent: Agent) -> None:
+    settings = task.workspace / ".ralph" / "settings.json"
+    settings.parent.mkdir()
+    settings.write_text('{"guardrails": [{"command": "false"}], "tasks": "TODO.md", "maxFailures": 0}')
+    child = agent("echo 'Error: 503 overloaded' >&2; exit 1", "child")
+    words = ("--until", "file:DONE", "--max-restarts", "1")
+    (task.workspace / "TODO.md").write_text("- [ ] all\n")
+    task.supervise("--agent", agent(f"ralph job --agent {child} x"), "--prompt", "x", *words)
+    (run,) = task.children()
+    assert (run.status, run.exit_code) == ("failed", 1)
+
+
+def test_a_job_outside_a_task_says_what_to_do(ralph: Callable[..., Any], task: Any, agent: Agent) -> None:
+    assert "TASK_FOLDER is not set" in ralph("job", "x", "--agent", "true").err
+    named = ("--root", str(task.folder.root), "--project", "shop", "--task", "login")
+    missing = ralph("job", "x", "--agent", "true", *named)
+    assert (missing.code, "there is no task shop/login" in missing.err) == (2, True)
+    task.folder.path.mkdir(parents=True)
+    assert ralph("job", "x", "--agent", "echo hello", *named).out == "hello\n"
+
+
+def test_children_of_children_are_waited_for_too(task: Any, agent: Agent, pipe: Pipe) -> None:
+    go = pipe("go")
+    grandchild = agent(f"cat {go}", "grandchild")
+    child = agent(f"ralph job --agent {grandchild} x", "child")
+    process = task.start("--agent", agent(f"ralph job --agent {child} x & {DONE}"), "--prompt", "x")
+    go.write("over\n")
+    process.communicate()
+    assert process.returncode == 0
+    (root,), (first, second) = task.attempts(), task.children()
+    assert (first.parent_run_id, second.parent_run_id) == (root.run_id, first.run_id)
+    assert {first.status, second.status} == {"completed"}
+
+
+def test_children_that_take_too_long_are_named_and_ended(task: Any, agent: Agent, mark: Any) -> None:
+    child = agent(f"exec sleep {mark.seconds}", "child")
+    fake = agent(f"ralph job --agent {child} x & {DONE}")
+    result = task.supervise("--agent", fake, "--prompt", "x", "--wait-timeout", "1s", "--poll-interval", "0.1")
+    assert result.returncode == 0
+    (run,) = task.children()
+    warning = f"timeout waiting for children after 1s: {run.run_id}"
+    assert warning in task.said("WARNING")
+    assert warning in result.stderr
+    assert run.run_id in result.stderr.rstrip().splitlines()[-1]
+    assert task.said()[-1] == "task completed (DONE marker present, children not finished)"
+    assert mark.bearers() == []
+    assert run.status == "stopped"
+
+
+def test_the_wait_for_children_comes_before_the_limits(task: Any, agent: Agent, pipe: Pipe) -> None:
+    go = pipe("go")
+    child = agent(f"cat {go}", "child")
+    words = ("--max-restarts", "1", "--poll-interval", "0.1", "--restart-delay", "600", "--json")
+    process = task.start("--agent", agent(f"ralph job --agent {child} x & {DONE}"), "--prompt", "x", *words)
+    assert any('"children are at work' in line for line in process.stdout)
+    go.write()
+    process.communicate()
+    assert process.returncode == 0
+    assert task.said()[-1] == "task completed (all children finished)"
+
+
+def test_children_live_on_from_one_attempt_to_the_next(task: Any, agent: Agent, pipe: Pipe) -> None:
+    go = pipe("go")
+    child = agent(f"cat {go}; echo child", "child")
+    fake = agent(f"[ $N = 1 ] && {{ ralph job --agent {child} x & exit 1; }}; echo go > {go}; {DONE}")
+    assert task.supervise("--agent", fake, "--prompt", "x").returncode == 0
+    first, second = task.attempts()
+    (run,) = task.children()
+    assert (run.parent_run_id, run.status) == (first.run_id, "completed")
+
+
+def test_what_an_attempt_leaves_behind_that_is_no_child_is_ended(task: Any, agent: Agent, mark: Any) -> None:
+    fake = agent(f"setsid sleep {mark.seconds} & sleep {mark.seconds} & {DONE}")
+    assert task.supervise("--agent", fake, "--prompt", "x").returncode == 0
+    assert mark.bearers() == []
+
+
+def test_a_child_killed_with_9_is_marked_as_failed(task: Any, agent: Agent, pipe: Pipe, mark: Any) -> None:
+    up = pipe("up")
+    child = agent(f"echo up > {up}; exec sleep {mark.seconds}", "child")
+    process = task.start("--agent", agent(f"ralph job --agent {child} x & {DONE}"), "--prompt", "x", "--json")
+    up.read()
+    assert any('"children are at work' in line for line in process.stdout)
+    (run,) = task.children()
+    os.kill(run.owner_pid, signal.SIGKILL)
+    process.communicate()
+    assert process.returncode == 0
+    (run,) = task.children()
+    assert (run.status, run.error_summary) == ("failed", f"its process {run.pid} is gone")
+    assert f"child run {run.run_id} marked as failed: {run.error_summary}" in task.said("WARNING")
+    assert mark.bearers() == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_no_child_outlives_its_supervisor(task: Any, agent: Agent, pipe: Pipe, mark: Any, number: int) -> None:
+    up = pipe("up")
+    child = agent(f"setsid sleep {mark.seconds} & echo up > {up}; exec sleep {mark.seconds}", "child")
+    process = task.start("--agent", agent(f"ralph job --agent {child} x & {DONE}"), "--prompt", "x", "--json")
+    up.read()
+    assert any('"children are at work' in line for line in process.stdout)
+    process.send_signal(number)
+    process.communicate()
+    assert process.returncode in (130, -9)
+    mark.wait_until_gone()
+    if number == signal.SIGTERM:
+        assert [run.status for run in task.children()] == ["stopped"]
+
+
+def test_a_job_that_is_told_to_stop_stops(task: Any, agent: Agent, pipe: Pipe, mark: Any) -> None:
+    up = pipe("up")
+    child = agent(f"echo up > {up}; exec sleep {mark.seconds}", "child")
+    process = task.start("--agent", agent(f"ralph job --agent {child} x & {DONE}"), "--prompt", "x", "--json")
+    up.read()
+    (run,) = task.children()
+    os.kill(run.owner_pid, signal.SIGTERM)
+    process.communicate()
+    assert process.returncode == 0
+    assert [run.status for run in task.children()] == ["stopped"]

@@ -1,0 +1,189 @@
+"""How an agent, a person or the clock ends an attempt or the task, and that nothing survives it."""
+
+import os
+import signal
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+Agent = Callable[..., str]
+Pipe = Callable[[str], Any]
+DONE = 'echo fine > "$TASK_FOLDER/DONE"'
+
+
+@pytest.mark.parametrize(
+    ("script", "reason"),
+    [
+        ("exit 42", "exit code 42"),
+        ('echo "for a review" > "$TASK_FOLDER/WAIT_WITHOUT_RESTART"', "for a review"),
+        ('touch "$TASK_FOLDER/WAIT_WITHOUT_RESTART"; exit 1', "WAIT_WITHOUT_RESTART"),
+        ("ralph bus post --type wait_without_restart --body 'for the webhook'", "for the webhook"),
+        (f'{DONE}; touch "$TASK_FOLDER/WAIT_WITHOUT_RESTART"', "WAIT_WITHOUT_RESTART"),
+    ],
+)
+def test_an_agent_that_waits_for_somebody_is_not_restarted(task: Any, agent: Agent, script: str, reason: str) -> None:
+    result = task.supervise("--agent", agent(script), "--prompt", "x")
+    assert result.returncode == 0
+    assert [run.status for run in task.attempts()] == ["stopped"]
+    assert "ralph: stopped" in result.stderr.rstrip().splitlines()[-1]
+    (told,) = [said for said in task.said("INFO") if said.startswith("Wait-without-restart signal detected")]
+    assert reason in told
+    assert not task.folder.project_bus.exists()
+
+
+def test_a_task_that_waits_goes_on_when_it_is_resumed(task: Any, agent: Agent) -> None:
+    fake = agent(f'[ $N = 1 ] && touch "$TASK_FOLDER/WAIT_WITHOUT_RESTART" || {DONE}')
+    assert task.supervise("--agent", fake, "--prompt", "x").returncode == 0
+    assert task.supervise("--agent", fake).returncode == 0
+    assert len(task.attempts()) == 1, "the marker still stands"
+    assert task.supervise("--agent", fake, "--resume").returncode == 0
+    first, second = task.attempts()
+    assert (second.attempt, second.previous_run_id) == (1, first.run_id)
+    assert task.folder.done.exists()
+
+
+def test_a_request_that_was_on_the_bus_before_is_not_meant(task: Any, agent: Agent) -> None:
+    fake = agent(f"[ $N = 1 ] && ralph bus post --type wait_without_restart --body later || {DONE}")
+    assert task.supervise("--agent", fake, "--prompt", "x").returncode == 0
+    assert not task.folder.done.exists()
+    assert task.supervise("--agent", fake).returncode == 0
+    assert task.folder.done.exists()
+
+
+def test_ralph_resume_takes_off_done_and_counts_from_one(task: Any, agent: Agent, ralph: Callable[..., Any]) -> None:
+    fake = agent(f'[ -e "$TASK_FOLDER/DONE" ] && echo still there > "$TASK_FOLDER/bad"; [ $N = 2 ] || {DONE}')
+    assert task.supervise("--agent", fake, "--prompt", "x", "--max-restarts", "2").returncode == 0
+    result = ralph("resume", "-C", str(task.folder.path))
+    assert result.code == 0, result.err
+    assert [run.attempt for run in task.attempts()] == [1, 1, 2]
+    assert not (task.folder.path / "bad").exists()
+
+
+STUBBORN = "trap '' TERM; setsid sleep {n} & sleep {n} & sleep {n}"
+
+
+@pytest.mark.parametrize("option", ["--turn-timeout", "--idle-timeout"])
+def test_an_agent_that_hangs_is_ended_as_a_tree_and_restarted(task: Any, agent: Agent, mark: Any, option: str) -> None:
+    fake = agent(f"[ $N = 2 ] && {DONE} && exit 0; setsid sleep {mark.seconds} & exec sleep {mark.seconds}")
+    result = task.supervise("--agent", fake, "--prompt", "x", option, "500ms")
+    assert result.returncode == 0
+    assert mark.bearers() == []
+    first, _ = task.attempts()
+    assert (first.status, first.error_summary) == ("failed", f"exit code -15 ({option[2:]})")
+    assert task.said("WARNING") == [
+        "Agent timeout after 500ms, killing process group",
+        "Process group killed, treating as failure",
+        f"agent failed on restart #0: exit code -15 ({option[2:]})",
+    ]
+    assert "Agent timeout after 500ms, killing process group" in result.stderr
+
+
+def test_one_that_is_deaf_to_sigterm_is_killed_after_five_seconds(task: Any, agent: Agent, mark: Any) -> None:
+    fake = agent(STUBBORN.format(n=mark.seconds))
+    result = task.supervise("--agent", fake, "--prompt", "x", "--turn-timeout", "0.3", "--max-restarts", "1")
+    assert result.returncode == 1
+    assert mark.bearers() == []
+    (run,) = task.attempts()
+    assert run.exit_code == -9
+
+
+def test_the_first_sigterm_lets_the_attempt_finish_within_the_grace(task: Any, agent: Agent, pipe: Pipe) -> None:
+    started, go = pipe("started"), pipe("go")
+    process = task.start("--agent", agent(f"echo up > {started}; cat {go}; exit 1"), "--prompt", "x")
+    started.read()
+    process.terminate()
+    assert process.stderr.readline()
+    go.write()
+    _, err = process.communicate()
+    assert process.returncode == 130
+    assert "Received signal, shutting down..." in err
+    assert len(task.attempts()) == 1
+    assert task.said()[-1] == "task cancelled: received SIGTERM"
+
+
+def test_when_the_grace_is_over_the_tree_is_ended(task: Any, agent: Agent, pipe: Pipe, mark: Any) -> None:
+    started = pipe("started")
+    fake = agent(f"setsid sleep {mark.seconds} & echo up > {started}; exec sleep {mark.seconds}")
+    process = task.start("--agent", fake, "--prompt", "x", "--grace", "0.1")
+    started.read()
+    process.terminate()
+    process.communicate()
+    assert process.returncode == 130
+    assert mark.bearers() == []
+    assert [run.status for run in task.attempts()] == ["stopped"]
+
+
+def test_a_wait_between_attempts_is_over_when_somebody_asks(task: Any, agent: Agent) -> None:
+    process = task.start("--agent", agent("exit 1"), "--prompt", "x", "--restart-delay", "600", "--json")
+    assert any('"type":"waiting"' in line for line in process.stdout)
+    process.send_signal(signal.SIGINT)
+    process.communicate()
+    assert process.returncode == 130
+    assert task.said()[-1] == "task cancelled: received SIGINT"
+    assert [run.status for run in task.attempts()] == ["failed"]
+
+
+def test_cancelled_comes_before_done(task: Any, agent: Agent, pipe: Pipe) -> None:
+    started, go = pipe("started"), pipe("go")
+    process = task.start("--agent", agent(f"echo up > {started}; cat {go}; {DONE}"), "--prompt", "x")
+    started.read()
+    process.terminate()
+    assert process.stderr.readline()
+    go.write()
+    process.communicate()
+    assert process.returncode == 130
+
+
+def test_a_supervisor_killed_with_9_leaves_nothing_and_the_next_one_takes_over(
+    task: Any, agent: Agent, pipe: Pipe, mark: Any
+) -> None:
+    started = pipe("started")
+    hanging = f"setsid sleep {mark.seconds} & echo up > {started}; exec sleep {mark.seconds}"
+    fake = agent(f"[ $N = 2 ] && {DONE} && exit 0; {hanging}")
+    process = task.start("--agent", fake, "--prompt", "x")
+    started.read()
+    process.kill()
+    process.communicate()
+    mark.wait_until_gone()
+    assert [run.status for run in task.attempts()] == ["running"]
+    assert task.supervise("--agent", fake).returncode == 0
+    first, second = task.attempts()
+    assert (first.status, first.error_summary) == ("failed", f"its process {first.pid} is gone")
+    assert second.previous_run_id == first.run_id
+
+
+def test_two_supervisors_do_not_share_a_task(task: Any, agent: Agent, pipe: Pipe) -> None:
+    started, go = pipe("started"), pipe("go")
+    process = task.start("--agent", agent(f"echo up > {started}; cat {go}; {DONE}"), "--prompt", "x")
+    started.read()
+    second = task.supervise("--agent", "false")
+    assert second.returncode == 2
+    assert f"another run is at work in {task.folder.path}" in second.stderr
+    assert str(process.pid) in second.stderr
+    go.write()
+    process.communicate()
+    assert (process.returncode, len(task.attempts())) == (0, 1)
+
+
+def test_many_tasks_share_a_workspace(task: Any, agent: Agent, pipe: Pipe, ralph: Callable[..., Any]) -> None:
+    started, go = pipe("started"), pipe("go")
+    process = task.start("--agent", agent(f"echo up > {started}; cat {go}; {DONE}"), "--prompt", "x")
+    started.read()
+    root = str(task.folder.root)
+    other = ralph(
+        "task", "--root", root, "--project", "shop", "--task", "other", "-p", "x", "--agent", agent(DONE, "b")
+    )
+    assert other.code == 0
+    go.write()
+    process.communicate()
+    assert process.returncode == 0
+
+
+def test_a_run_without_a_task_knows_the_same_signs(ralph: Callable[..., Any], agent: Agent, workspace: Any) -> None:
+    words = ("run", "x", "--preset", "supervise", "--restart-delay", "0", "--json", "--agent")
+    assert ralph(*words, agent("[ $N = 3 ] && touch DONE; exit 1")).one("run_finished")["iterations"] == 3
+    os.unlink(workspace / "DONE")
+    assert ralph(*words, agent("exit 42", "b")).one("run_finished")["outcome"] == "stopped"
+    result = ralph(*words, agent("echo review > WAIT_WITHOUT_RESTART", "c"))
+    assert (result.code, result.one("run_finished")["outcome"]) == (0, "stopped")

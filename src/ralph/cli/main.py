@@ -17,6 +17,7 @@ COMMANDS = {
     "job": "run an agent once, as a child of a supervised one",
     "tasks": "how the tasks of a root stand",
     "bus": "post to a message bus, read it, follow it",
+    "hook": "keep an agent in its session until its promise is kept",
     "resume": "go on with a run that was interrupted, killed or exhausted",
     "diff": "show what a run changed, or one iteration of it",
     "rewind": "make the files what they were after an earlier iteration",

@@ -1,0 +1,156 @@
+"""`ralph hook`: how is an agent kept from stopping in its own session, until its promise is kept?"""
+
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from ralph.cli import options
+from ralph.cli.commands import CONTEXT, click_option, simple
+from ralph.core.text import clean
+from ralph.errors import UserError
+from ralph.hosts import install as installing
+from ralph.hosts import loops, starting
+from ralph.hosts.registry import Scope
+
+HELP = """Keep an agent in its session until its promise is kept.
+
+`ralph hook install claude` gives Claude Code /ralph-loop, /ulw-loop and /cancel-ralph; likewise codex, gemini, qwen and
+copilot. The other commands are for scripts, and for looking in from another terminal."""
+
+# What a loop inside a session can be told, here and behind /ralph-loop.
+_MEANT = (
+    *("completion_promise", "maximum_iterations", "min_tool_calls", "on_promise_no_work", "ultrawork"),
+    *("check", "check_timeout", "tasks", "protect", "max_cost", "max_tokens", "max_time", "stall", "claim_anywhere"),
+)
+FORCE = options.Option(("--force",), "Replace the loop that is active in the session.", "Session", kind="flag")
+OPTIONS = (*(option for option in options.RUN if option.name in _MEANT), FORCE)
+
+
+def command() -> click.Command:
+    name = click.Argument(["name"], metavar="AGENT")
+    session = click.Option(["--session"], default="", metavar="ID", help="The session; by default the one around us.")
+    where = click.Option(["-C", "--directory"], default=".", metavar="DIR", help="The workspace.")
+    task = click.Argument(["words"], nargs=-1, metavar="TASK", required=True)
+    agent = click.Option(["--agent"], default="", metavar="NAME", help="The agent whose session it is.")
+    transcript = click.Option(["--transcript"], default="", metavar="FILE", help="The session's transcript so far.")
+    json = click.Option(["--json"], is_flag=True, help="One JSON object a line.")
+    everything = click.Option(["--all", "everything"], is_flag=True, help="Every loop of the workspace.")
+    scopes = [
+        click.Option(["--project", "scope"], flag_value="project", default=True, help="For this project (default)."),
+        click.Option(["--user", "scope"], flag_value="user", help="For all projects of yours."),
+    ]
+    rows: list[click.Parameter] = [click_option(option) for option in OPTIONS]
+    host = click.Argument(["words"], nargs=-1, metavar="[AGENT]")
+    group = click.Group("hook", help=HELP, context_settings=CONTEXT)
+    group.add_command(simple("install", install, name, *scopes, where, help="Put hooks and commands into an agent."))
+    group.add_command(simple("uninstall", uninstall, name, *scopes, where, help="Take them out again."))
+    group.add_command(
+        simple("start", start, session, where, agent, transcript, *rows, task, help="Start a loop in a session.")
+    )
+    group.add_command(simple("stop", stop, host, help="Answer a host whose agent wants to stop (JSON on stdin)."))
+    group.add_command(simple("cancel", cancel, session, everything, where, help="End a loop at once."))
+    group.add_command(simple("status", status, session, where, json, help="Show the loops of the workspace."))
+    return group
+
+
+def install(name: str, scope: Scope, directory: str) -> int:
+    host = installing.find_host(name)
+    written = installing.install(host, scope, _workspace(directory), os.environ)
+    for path in written:
+        print(f"wrote {path}")
+    if not written:
+        print(f"{name} has its hooks already")
+    for note in host.notes:
+        print(f"note: {note}", file=sys.stderr)
+    return 0
+
+
+def uninstall(name: str, scope: Scope, directory: str) -> int:
+    host = installing.find_host(name)
+    done = installing.uninstall(host, scope, _workspace(directory), os.environ)
+    for path, what in done:
+        print(f"{path}: {what}")
+    if not done:
+        print(f"{name} has no hooks of ralph's here")
+    return 0
+
+
+def start(session: str, directory: str, agent: str, transcript: str, words: tuple[str, ...], **given: Any) -> int:
+    """The contract goes to stdout: whoever starts a loop by hand gives it to the agent."""
+    if len(words) > 1:
+        raise UserError(f"too many words: {words[1]!r}", "quote a task of several words")
+    values = {key: list(v) if isinstance(v, tuple) else v for key, v in given.items() if v not in (None, (), False)}
+    loop = starting.start(
+        _workspace(directory),
+        starting.session_here(session),
+        words[0],
+        overrides(values),
+        agent=agent,
+        transcript=transcript or starting.transcript_of(starting.session_here(session), os.environ),
+        force=bool(values.get("force")),
+    )
+    print(starting.contract(loop), end="")
+    print(f"loop started: {clean(starting.summary(loop))}", file=sys.stderr)
+    return 0
+
+
+def stop(words: tuple[str, ...]) -> int:
+    from ralph.hook import main
+
+    return main(["stop", *words])
+
+
+def cancel(session: str, everything: bool, directory: str) -> int:
+    root = str(_workspace(directory))
+    active = [loop for loop in starting.recorded(root) if loop.facts["status"] == loops.ACTIVE]
+    named = starting.session_here(session)
+    chosen = active if everything else [loop for loop in active if loop.facts["session"] == named]
+    if not chosen and not named and not everything:
+        if len(active) > 1:
+            raise UserError("several loops are active here", "name one with --session ID, or give --all")
+        chosen = active
+    if not chosen:
+        raise UserError(
+            f"no loop is active in {root}" + (f" in session {named}" if named else ""), "`ralph hook status` lists all"
+        )
+    for loop in chosen:
+        with loops.locked(root):
+            if os.path.exists(loop.path):
+                starting.cancel(loops.read(root, loop.facts["session"]))
+        print(f"{loop.facts['session']}  {starting.CANCELLED}")
+    return 0
+
+
+def status(session: str, directory: str, json: bool) -> int:
+    root = str(_workspace(directory))
+    shown = [loop for loop in starting.recorded(root) if session in ("", loop.facts["session"])]
+    for loop in shown:
+        print(msgspec.json.encode(loop.facts).decode() if json else clean(starting.summary(loop)))
+    if not shown and not json:
+        print("no loop here" + (f" in session {session}" if session else ""), file=sys.stderr)
+    return 0
+
+
+def overrides(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The options as a layer of settings."""
+    said: dict[str, Any] = {}
+    for option in OPTIONS:
+        if option.key and option.name in values:
+            said[option.key] = option.sets if option.kind == "flag" else values[option.name]
+    if "guardrails" in said:
+        said["guardrails"] = [{"command": command} for command in said["guardrails"]]
+    if "completion_promise" in values:
+        said["until"] = [f"promise:{values['completion_promise']}"]
+    return said
+
+
+def _workspace(directory: str) -> Path:
+    folder = Path(directory)
+    if not folder.is_dir():
+        raise UserError(f"no such folder: {directory}", "name a folder")
+    return folder.resolve()

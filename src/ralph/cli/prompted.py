@@ -1,0 +1,77 @@
+"""What becomes of `/ralph-loop`, `/ulw-loop`, `/cancel-ralph`? Hosts hand over prompts before the agent reads them."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+from ralph import hook
+from ralph.cli.hook import OPTIONS, overrides
+from ralph.cli.spoken import Spoken, command_in, parse
+from ralph.errors import UserError
+from ralph.hosts import loops, starting
+from ralph.hosts.notation import dumps
+
+Event = dict[str, Any]
+
+
+def prompted(event: Event, host: str) -> str:
+    """The answer to the host; empty if the prompt is no command of ours."""
+    typed = event.get("submitted_prompt") or event.get("prompt")
+    spoken = command_in(typed) if isinstance(typed, str) else None
+    if spoken is None:
+        return ""
+    try:
+        if spoken.name == "cancel-ralph":
+            return _refused(_cancelled(event))
+        return _begun(event, spoken, host)
+    except UserError as error:
+        return _refused(error.advice)
+
+
+def _begun(event: Event, spoken: Spoken, host: str) -> str:
+    task, values = parse(spoken.rest, OPTIONS)
+    if spoken.name == "ulw-loop":
+        values["ultrawork"] = True
+    path = event.get("transcript_path") or event.get("transcriptPath") or ""
+    loop = starting.start(
+        _workspace(event),
+        hook.session_of(event),
+        task,
+        overrides(values),
+        agent=host,
+        transcript=path if isinstance(path, str) else "",
+        force=bool(values.get("force")),
+    )
+    return _context(starting.contract(loop), event)
+
+
+def _cancelled(event: Event) -> str:
+    session = hook.session_of(event)
+    root = loops.find(session, hook.places_of(event))
+    if root is None:
+        return "no loop is active in this session"
+    with loops.locked(root):
+        loop = loops.read(root, session)
+        starting.cancel(loop)
+    return f"{starting.CANCELLED} after {loop.facts['iteration']} continuations"
+
+
+def _workspace(event: Event) -> Path:
+    """The project of the session, not the folder that the agent happens to be in."""
+    place = next((place for place in hook.places_of(event) if os.path.isdir(place)), "")
+    if not place:
+        raise UserError("the workspace of this session is unknown", "start the loop with `ralph hook start -C DIR`")
+    return Path(place).resolve()
+
+
+def _context(text: str, event: Event) -> str:
+    """What the agent reads beside the prompt. Copilot, which does not name its events, wants it unwrapped."""
+    name = event.get("hook_event_name")
+    if not name:
+        return dumps({"additionalContext": text})
+    return dumps({"hookSpecificOutput": {"hookEventName": name, "additionalContext": text}})
+
+
+def _refused(reason: str) -> str:
+    """The prompt does not reach the agent; the person reads why."""
+    return dumps({"decision": "block", "reason": f"ralph: {reason}"})

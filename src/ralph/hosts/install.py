@@ -1,0 +1,236 @@
+"""How do ralph's hooks and commands get into an agent's settings, and out again without a trace?
+
+Settings are merged; a copy from before is kept beside each file that is changed. Whoever uninstalls gets that copy
+back, byte for byte, unless the file was edited meanwhile: then only ralph's own entries are taken out.
+"""
+
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+
+from ralph.errors import UserError
+from ralph.hosts.commands import TEXTS, command_file
+from ralph.hosts.registry import HOSTS, LIMIT, REFUSED, Host, Scope
+
+MARK = "ralph.hook import main"  # in every command line of ours, and in nobody else's
+BACKUP = ".before-ralph"
+Json = dict[str, Any]
+
+
+class Change(Struct, frozen=True):
+    """A file that is ours, wholly or in part. `merged` makes what it shall hold of what it holds, `cleared` takes our
+    part out of it (None: nothing is left)."""
+
+    path: Path
+    merged: Callable[[bytes | None], bytes]
+    cleared: Callable[[bytes], bytes | None]
+    is_ours: Callable[[bytes], bool]
+
+
+def find_host(name: str) -> Host:
+    """The host called `name`, or the reason why it is none."""
+    if name in HOSTS:
+        return HOSTS[name]
+    if name in REFUSED:
+        raise UserError(
+            f"{name} cannot be kept from stopping: {REFUSED[name]}",
+            f'loop from outside instead: ralph run --preset promise --agent {name} "TASK"',
+        )
+    raise UserError(f"no agent {name!r} with a stop hook is known", f"one of {', '.join(HOSTS)}")
+
+
+def install(host: Host, scope: Scope, workspace: Path, env: Mapping[str, str]) -> list[Path]:
+    """Puts the hooks in place; doing so again changes nothing more. The files that were written."""
+    written = []
+    for change in changes(host, scope, workspace, env):
+        before = _read(change.path)
+        after = change.merged(before)
+        if before == after:
+            continue
+        if before is not None and not change.is_ours(before):
+            _write(_backup(change.path), before, like=change.path)
+        _write(change.path, after, like=change.path)
+        written.append(change.path)
+    return written
+
+
+def uninstall(host: Host, scope: Scope, workspace: Path, env: Mapping[str, str]) -> list[tuple[Path, str]]:
+    """Takes the hooks out. Each file that was changed, and what was done to it."""
+    done = []
+    for change in changes(host, scope, workspace, env):
+        now, before = _read(change.path), _read(_backup(change.path))
+        if now is None or not change.is_ours(now):
+            continue
+        if before is not None and now == change.merged(before):
+            _write(change.path, before, like=change.path)
+            _backup(change.path).unlink()
+            done.append((change.path, "restored"))
+            continue
+        rest = change.cleared(now)
+        if rest is None and before is None:
+            change.path.unlink()
+            _drop_empty(change.path.parent, workspace if scope == "project" else _home(host, env))
+            done.append((change.path, "removed"))
+            continue
+        _write(change.path, rest if rest is not None else before or b"", like=change.path)
+        kept = f"; it was edited since: the copy from before is {_backup(change.path).name}" if before else ""
+        done.append((change.path, f"ralph's entries removed{kept}"))
+    return done
+
+
+def changes(host: Host, scope: Scope, workspace: Path, env: Mapping[str, str]) -> Iterator[Change]:
+    folder = workspace / host.project if scope == "project" else _home(host, env)
+    settings = _real(folder / host.settings)
+
+    def merged(data: bytes | None) -> bytes:
+        return _encoded(with_hooks(without_hooks(_decoded(settings, data), host), host), data)
+
+    def cleared(data: bytes) -> bytes | None:
+        rest = without_hooks(_decoded(settings, data), host)
+        return _encoded(rest, data) if rest and rest != {"version": 1} else None
+
+    yield Change(settings, merged, cleared, lambda data: MARK.encode() in data)
+    for name in TEXTS if host.commands else ():
+        yield _command(_real(folder / "commands" / f"{name}.{host.commands}"), command_file(name, host))
+
+
+def _command(path: Path, text: str) -> Change:
+    is_ours: Callable[[bytes], bool] = lambda data: b"ralph hook" in data  # noqa: E731
+    return Change(path, lambda data: text.encode(), lambda data: None, is_ours)
+
+
+def with_hooks(settings: Json, host: Host) -> Json:
+    """The settings with ralph's hooks behind those that are there."""
+    hooks = dict(settings.get("hooks") or {})
+    wanted = ((host.stop, "stop", ""), (host.prompt, "prompt", ""), (host.remind, "remind", "compact"))
+    for event, word, matcher in wanted:
+        if event:
+            hooks[event] = [*hooks.get(event, ()), _entry(host, word, matcher)]
+    merged = {**settings, "hooks": hooks}
+    if host.flat:
+        merged = {"version": 1, **merged}
+    if host.env:
+        merged["env"] = {**host.env, **(settings.get("env") or {})}
+    return merged
+
+
+def without_hooks(settings: Json, host: Host) -> Json:
+    """The settings less every entry of ralph's."""
+    rest = dict(settings)
+    hooks = {
+        event: [entry for entry in entries if MARK not in json.dumps(entry)] for event, entries in _hooks(settings)
+    }
+    rest["hooks"] = {event: entries for event, entries in hooks.items() if entries or not _had_ours(settings, event)}
+    if MARK in json.dumps(settings):
+        env = {name: value for name, value in (settings.get("env") or {}).items() if host.env.get(name) != value}
+        rest["env"] = env
+        rest = {name: value for name, value in rest.items() if value or name not in ("hooks", "env")}
+    elif "hooks" not in settings:
+        del rest["hooks"]
+    return rest
+
+
+def _hooks(settings: Json) -> Iterator[tuple[str, list[Any]]]:
+    for event, entries in (settings.get("hooks") or {}).items():
+        yield event, entries if isinstance(entries, list) else [entries]
+
+
+def _had_ours(settings: Json, event: str) -> bool:
+    return MARK in json.dumps(settings["hooks"][event])
+
+
+def _entry(host: Host, word: str, matcher: str) -> Json:
+    command = guarded(host, word)
+    if host.flat:
+        return {"type": "command", "bash": command, "timeoutSec": int(LIMIT)}
+    entry = {"hooks": [{"type": "command", "command": command, "timeout": int(LIMIT) * host.per_second}]}
+    return {"matcher": matcher, **entry} if matcher else entry
+
+
+def guarded(host: Host, word: str) -> str:
+    """The command line of a hook. Most stops are none of our business: a shell sees that in a millisecond."""
+    import shlex
+
+    source = json.dumps(str(Path(__file__).resolve().parents[2]))
+    code = f'import sys; sys.path.insert(0, {source}); from {MARK}; sys.exit(main(["{word}", "{host.name}"]))'
+    run = f"exec {shlex.quote(sys.executable)} -I -S -c {shlex.quote(code)}"
+    if word == "prompt":
+        return run
+    return (
+        'd=${CLAUDE_PROJECT_DIR:-$PWD}; while [ "$d" ]; do '
+        f'for f in "$d"/.ralph/hook/*.json; do [ -e "$f" ] && {run}; done; '
+        'u=${d%/*}; [ "$u" = "$d" ] && exit 0; d=$u; done; exit 0'
+    )
+
+
+def _home(host: Host, env: Mapping[str, str]) -> Path:
+    named = env.get(host.variable) or host.home.replace("~", env.get("HOME") or os.path.expanduser("~"), 1)
+    return Path(named, host.below)
+
+
+def _real(path: Path) -> Path:
+    """Where a link leads: what is changed is the file that a person keeps there, not the link."""
+    return Path(os.path.realpath(path))
+
+
+def _backup(path: Path) -> Path:
+    return path.with_name(path.name + BACKUP)
+
+
+def _read(path: Path) -> bytes | None:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror}", "check its permissions") from None
+
+
+def _write(path: Path, data: bytes, like: Path) -> None:
+    fresh = path.with_name(f".{path.name}.new")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        fresh.write_bytes(data)
+        if like.exists():
+            fresh.chmod(like.stat().st_mode & 0o777)
+        os.replace(fresh, path)
+    except OSError as error:
+        raise UserError(f"cannot write {path}: {error.strerror}", "check its permissions") from None
+
+
+def _decoded(path: Path, data: bytes | None) -> Json:
+    if data is None or not data.strip():
+        return {}
+    try:
+        found = json.loads(data)
+    except ValueError as error:
+        raise UserError(
+            f"{path} is no plain JSON: {error}", "mend it, or take its comments out; it was not touched"
+        ) from None
+    if not isinstance(found, dict) or not isinstance(found.get("hooks") or {}, dict):
+        raise UserError(f"{path} does not look like settings", "mend it; it was not touched")
+    return found
+
+
+def _encoded(settings: Json, like: bytes | None) -> bytes:
+    """In the manner of the file that was there: its indentation, and its last line's end."""
+    indent: str | int = 2
+    for line in (like or b"").split(b"\n"):
+        inner = line[: len(line) - len(line.lstrip(b" \t"))]
+        if inner:
+            indent = inner.decode()
+            break
+    end = "" if like and not like.endswith(b"\n") else "\n"
+    return (json.dumps(settings, indent=indent, ensure_ascii=False) + end).encode()
+
+
+def _drop_empty(folder: Path, top: Path) -> None:
+    """Folders that were made for our files alone."""
+    while folder != top and top in folder.parents and not any(folder.iterdir()):
+        folder.rmdir()
+        folder = folder.parent

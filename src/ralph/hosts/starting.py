@@ -1,0 +1,205 @@
+"""How does a loop inside a session begin, and how does a person end it? What is fixed at the start is kept."""
+
+import os
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from ralph import __version__, hook
+from ralph import charter as charters
+from ralph.core import events
+from ralph.core.model import Outcome, Turn
+from ralph.core.promise import marker_of, promise_contract
+from ralph.core.text import one_line
+from ralph.errors import UserError
+from ralph.hosts import loops
+from ralph.hosts.opening import Opened, opened
+from ralph.hosts.telling import finished, tell
+from ralph.settings import Settings, load
+from ralph.world.folder import cannot_write, new_run_id, prepare
+
+CANCELLED = "CANCELLED"
+
+
+def start(
+    workspace: Path,
+    session: str,
+    task: str,
+    said: Mapping[str, Any],
+    *,
+    agent: str = "",
+    transcript: str = "",
+    force: bool = False,
+    env: Mapping[str, str] = os.environ,
+) -> loops.Loop:
+    """A new loop in `session`. `said` are settings, in the words of settings.json; the project's own lie below them."""
+    if not loops.is_nameable(session):
+        raise UserError("no session is named" if not session else "that is no session's id", "give --session ID")
+    if not task.strip():
+        raise UserError("the task is empty", "say what to achieve")
+    settings = _settings(workspace, said, env)
+    _refuse_what_cannot_be_watched(settings)
+    root = str(workspace)
+    _make_folders(workspace)
+    with loops.locked(root):
+        _make_way(root, session, force)
+        loop = loops.Loop(root, _facts(settings, session, task, agent, transcript))
+        _begin(loop, settings)
+        loop.save()
+        loop.log(f"started: {one_line(task)}")
+    return loop
+
+
+def cancel(loop: loops.Loop, why: str = "cancelled") -> None:
+    """Ends a loop at once. The lock of its workspace must be held."""
+    told = finished(loop, Outcome.INTERRUPTED.value, why, loop.facts["iteration"], Outcome.INTERRUPTED.exit_code)
+    tell(loop, [told])
+    loop.log(f"{CANCELLED}: {why}")
+    loop.end(CANCELLED)
+
+
+def contract(loop: loops.Loop) -> str:
+    """What the agent is told when a loop begins."""
+    return promise_contract(loop.facts["task"], marker_of(loop.facts["promise"]))
+
+
+def recorded(root: str) -> Iterator[loops.Loop]:
+    """The loops of a workspace: those that go on, then those that have ended."""
+    for folder in (Path(root, loops.FOLDER), Path(root, loops.FOLDER, "ended")):
+        for path in sorted(folder.glob("*.json"), key=lambda path: path.stat().st_mtime):
+            try:
+                yield loops.read_file(root, str(path))
+            except loops.Unreadable:
+                continue  # the stop hook will say so
+
+
+def _settings(workspace: Path, said: Mapping[str, Any], env: Mapping[str, str]) -> Settings:
+    """The promise preset under the project's settings. Whatever else those take for a claim, here it is a promise."""
+    settings = load(workspace, {**said, "preset": "promise"}, env=env).settings
+    promises = [claim for claim in settings.until if claim.startswith("promise:")]
+    return load(workspace, {**said, "preset": "promise", "until": promises[:1] or ["promise:DONE"]}, env=env).settings
+
+
+def _refuse_what_cannot_be_watched(settings: Settings) -> None:
+    if settings.max_cost is None:
+        return
+    from importlib.util import find_spec
+
+    if find_spec("genai_prices") is None:
+        raise UserError(
+            "maxCost cannot be watched inside a session: agents write down tokens, not prices",
+            "install the price table (the extra `prices`), or set maxTokens instead",
+        )
+
+
+def _make_folders(workspace: Path) -> None:
+    prepare(workspace)
+    folder = workspace / loops.FOLDER / "runs"
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise cannot_write(folder, error) from None
+
+
+def _make_way(root: str, session: str, force: bool) -> None:
+    """One loop per session: an older one is replaced only if that is asked for."""
+    if loops.find(session, [root]) != root:
+        return
+    try:
+        older = loops.read(root, session)
+    except loops.Unreadable as error:
+        aside = loops.set_aside(root, session)
+        loops.write_log(root, f"session={session} unreadable state moved to {aside}: {error}")
+        return
+    if not force:
+        place = f"{older.facts['iteration']} of {older.facts['max_iterations']} continuations"
+        raise UserError(
+            f"a loop is active in this session ({place}): {one_line(older.facts['task'], 80)}",
+            "give --force to replace it, or cancel it with /cancel-ralph or `ralph hook cancel`",
+        )
+    cancel(older, "replaced by a new loop")
+
+
+def _facts(settings: Settings, session: str, task: str, agent: str, transcript: str) -> dict[str, Any]:
+    return {
+        "session": session,
+        "agent": agent,
+        "run": new_run_id(time.time()),
+        "status": loops.ACTIVE,
+        "task": task.encode("utf-8", "replace").decode(),
+        "promise": settings.until[0].removeprefix("promise:"),
+        "started": time.time(),
+        "iteration": 0,
+        "max_iterations": settings.maximum_iterations,
+        "min_tool_calls": settings.min_tool_calls,
+        "on_promise_no_work": settings.on_promise_no_work,
+        "ultrawork": settings.ultrawork,
+        "anywhere": settings.claim_anywhere,
+        "gated": is_gated(settings),
+        "transcript": transcript,
+        "offset": os.path.getsize(transcript) if transcript and os.path.exists(transcript) else 0,
+        "tool_calls": 0,
+    }
+
+
+def is_gated(settings: Settings) -> bool:
+    """Whether more than a promise, the work behind it and a number of continuations decides."""
+    limits = (settings.max_cost, settings.max_tokens, settings.max_time, settings.stall, settings.restart_delay)
+    gates = (settings.guardrails, settings.tasks, settings.protect)
+    return any((*limits, *gates, settings.include_iteration_count_in_prompt))
+
+
+def _begin(loop: loops.Loop, settings: Settings) -> None:
+    """Keeps what was asked for, the state of the workspace, and copies of what is protected."""
+    facts = loop.facts
+    with ExitStack() as stack:
+        engine = opened(stack, loop, settings, Turn(""))
+        engine.site.folder.write("run.json", _charter(loop, settings, engine))
+        started = events.RunStarted(
+            facts["task"],
+            settings.preset,
+            facts["agent"],
+            loop.root,
+            engine.plan.cap,
+            tuple(guardrail.command for guardrail in settings.guardrails),
+            tuple(map(str, engine.plan.claims)),
+            tuple(engine.plan.gates),
+            version=__version__,
+            base_tree=engine.history.begin(),
+        )
+        engine.site.tell(started)
+
+
+def _charter(loop: loops.Loop, settings: Settings, engine: Opened) -> bytes:
+    """The settings for as long as the loop goes on. A check without its key could not be run again."""
+    data = charters.encode(charters.Charter(settings, loop.root, version=__version__))
+    if engine.site.redact(data) != data:
+        raise UserError(
+            "the settings hold what looks like a key, and keys are not written to disk",
+            "put it into a variable of the environment, and name that in the check",
+        )
+    return data
+
+
+def summary(loop: loops.Loop) -> str:
+    """One line about a loop."""
+    facts = loop.facts
+    place = f"{facts['iteration']} of {facts['max_iterations']} continuations"
+    return f"{facts['session']}  {facts.get('status', loops.ACTIVE)}  {place}  {one_line(facts['task'], 80)}"
+
+
+def session_here(named: str) -> str:
+    """The session that is meant: the one named, else that of the agent around us."""
+    return named or hook.session_of({})
+
+
+def transcript_of(session: str, env: Mapping[str, str]) -> str:
+    """Where Claude Code keeps the transcript of a session, if it is one of its sessions."""
+    home = Path(env.get("CLAUDE_CONFIG_DIR") or Path(env.get("HOME", "/"), ".claude"))
+    if not session or "/" in session:
+        return ""
+    from glob import escape
+
+    return next((str(path) for path in home.glob(f"projects/*/{escape(session)}.jsonl")), "")

@@ -1,0 +1,164 @@
+"""What has the agent said and done lately? Reads a host's transcript from its end, however long the whole of it is.
+
+A transcript is a file of JSON lines, and every host has its own: the shape of a line tells whose it is. What
+sub-agents, tools and people say in it is never taken for the agent's own words.
+"""
+
+import os
+
+from ralph.hosts.notation import table
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
+    Row = dict[str, Any]
+
+FIRST_BLOCK, LARGEST_BLOCK = 1 << 16, 1 << 20
+LONGEST_LINE = 4 << 20  # what is longer is a tool's output, and not worth the memory
+
+# What a line must hold before it is worth parsing.
+AGENT = (b'"assistant"', b'"gemini"', b'"response_item"', b'"assistant.message"')
+CALL = (b'"tool_use"', b'"functionCall"', b'"toolCalls"', b'"toolRequests"', b'_call"')
+PERSON = (b'"user"', b'"user.message"', b'"response_item"')
+
+
+class Said:
+    """What one line holds: who speaks, in which message, the words, how many tools are called, and whether the message
+    may be written again, whole, in a later line."""
+
+    def __init__(
+        self, by_agent: bool, message: str = "", text: str = "", calls: int = 0, rewritten: bool = False
+    ) -> None:
+        self.by_agent, self.message, self.text, self.calls = by_agent, message, text, calls
+        self.rewritten = rewritten
+
+
+def last_text(path: str, since: int = 0) -> str:
+    """The agent's last message after `since` bytes; empty if it has said nothing since it was last spoken to."""
+    text, message = "", ""
+    for line in newest_first(path, since):
+        said = _said(line) if _holds(line, AGENT) or _holds(line, PERSON) else None
+        if said is None:
+            continue
+        if not said.by_agent or (text and said.message != message):
+            break
+        if said.text:
+            text, message = said.text + ("\n" + text if text else ""), said.message
+            if not message:
+                break
+    return text
+
+
+def tool_calls(path: str, since: int = 0, enough: int = 1 << 62) -> int | None:
+    """How many tools the agent has called after `since` bytes, counted up to `enough`; None if nobody can tell."""
+    count, speaks = 0, False
+    seen: set[str] = set()
+    for line in newest_first(path, since):
+        if not _holds(line, AGENT):
+            continue
+        speaks = True
+        said = _said(line) if _holds(line, CALL) else None
+        if said is None or not said.by_agent or (said.rewritten and said.message in seen):
+            continue
+        seen.add(said.message)
+        count += said.calls
+        if count >= enough:
+            return count
+    return count if speaks else None
+
+
+def newest_first(path: str, since: int = 0) -> "Iterator[bytes]":
+    """The lines after `since` bytes, the last one first, in bounded memory. A file that cannot be read has none."""
+    try:
+        file = open(path, "rb", buffering=0)  # noqa: SIM115 - closed below; a missing file is no error
+    except (OSError, ValueError):
+        return
+    with file:
+        end, rest, size, skipping = file.seek(0, os.SEEK_END), b"", FIRST_BLOCK, False
+        while end > since:
+            start = max(since, end - size)
+            file.seek(start)
+            block = (file.read(end - start) or b"") + rest
+            end, size = start, min(size * 4, LARGEST_BLOCK)
+            rest, *lines = block.split(b"\n")
+            if skipping and lines:
+                lines.pop()
+                skipping = False
+            yield from reversed(lines)
+            if skipping or len(rest) > LONGEST_LINE:
+                rest, skipping = b"", True
+        if not skipping:
+            yield rest
+
+
+def _holds(line: bytes, marks: tuple[bytes, ...]) -> bool:
+    return any(mark in line for mark in marks)
+
+
+def _said(line: bytes) -> Said | None:
+    """What the line holds, or None if it is nobody's words."""
+    try:
+        row = table(line)
+        return _READERS.get(row.get("type", "") or row.get("role", ""), _nobody)(row)
+    except (ValueError, TypeError, AttributeError, KeyError):
+        return None
+
+
+def _nobody(row: "Row") -> None:
+    return None
+
+
+def _claude_or_qwen(row: "Row") -> Said | None:
+    """Both speak of `assistant` and `user`; the parts of a message differ."""
+    if row.get("isSidechain"):
+        return None
+    message = row.get("message", row)
+    content = message.get("content") or message.get("parts") or []
+    parts = [{"type": "text", "text": content}] if isinstance(content, str) else content
+    by_agent = (row.get("type") or row.get("role")) == "assistant"
+    if not by_agent and any(part.get("type") == "tool_result" or "functionResponse" in part for part in parts):
+        return None
+    calls = sum(part.get("type") == "tool_use" or "functionCall" in part for part in parts)
+    return Said(by_agent, message.get("id") or "", _joined(parts), calls)
+
+
+def _gemini(row: "Row") -> Said:
+    content = row.get("content") or ""
+    text = content if isinstance(content, str) else _joined(content)
+    return Said(True, row.get("id") or "", text, len(row.get("toolCalls") or ()), rewritten=True)
+
+
+def _codex(row: "Row") -> Said | None:
+    item = row["payload"]
+    if item["type"] != "message":
+        return Said(True, calls=1) if item["type"].endswith("_call") else None
+    if item["role"] not in ("assistant", "user"):
+        return None
+    return Said(item["role"] == "assistant", "", _joined(item["content"]))
+
+
+def _copilot(row: "Row") -> Said | None:
+    data = row["data"]
+    if data.get("parentToolCallId"):
+        return None
+    return Said(True, "", data.get("content") or "", len(data.get("toolRequests") or ()))
+
+
+def _copilot_person(row: "Row") -> Said:
+    return Said(False)
+
+
+def _joined(parts: "list[Row]") -> str:
+    return "\n".join(part["text"] for part in parts if part.get("text") and not part.get("thought"))
+
+
+_READERS = {
+    "assistant": _claude_or_qwen,
+    "user": _claude_or_qwen,
+    "gemini": _gemini,
+    "response_item": _codex,
+    "assistant.message": _copilot,
+    "user.message": _copilot_person,
+}

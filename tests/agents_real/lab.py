@@ -49,7 +49,8 @@ class Ran(NamedTuple):
 
     @property
     def outcome(self) -> str:
-        return str(self.of("run_finished")[-1]["outcome"])
+        finished = self.of("run_finished")
+        return str(finished[-1]["outcome"]) if finished else "it never finished"
 
     def __str__(self) -> str:
         return f"exit {self.code} after {self.seconds:.1f} s\n{self.stdout[-3000:]}\n{self.stderr[-3000:]}"
@@ -156,7 +157,7 @@ class Room:
         if f"{MARK}={self.env[MARK]}".encode() in _read(process / "environ").split(b"\0"):
             return True
         try:
-            return os.readlink(process / "cwd").startswith(self.env[MARK])
+            return os.readlink(process / "cwd").startswith(f"{self.env[MARK]}/")
         except OSError:
             return False
 

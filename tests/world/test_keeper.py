@@ -100,9 +100,11 @@ def test_an_error_in_the_listener_ends_the_turn_before_it_goes_on(keeper: Keeper
 
 
 def test_closing_the_keeper_ends_what_runs(shell, mark) -> None:
-    command = shell(f"setsid sleep {mark.seconds} & exec sleep {mark.seconds}")
-    with Keeper.start() as keeper, open(os.devnull) as nothing:
-        keeper.spawn(command.argv[0], command.argv, command.cwd, command.env, [nothing.fileno()] * 3)
+    command = shell(f"setsid sleep {mark.seconds} & echo ready; exec sleep {mark.seconds}")
+    reader, writer = os.pipe()
+    with Keeper.start() as keeper, open(reader, "rb") as output, open(writer) as theirs:
+        keeper.spawn(command.argv[0], command.argv, command.cwd, command.env, [theirs.fileno()] * 3)
+        assert output.readline() == b"ready\n"
         assert mark.bearers()
     assert mark.bearers() == []
 

@@ -14,15 +14,16 @@ _HAS_PROC = sys.platform == "linux"
 
 
 class Kin:
-    """A living process."""
+    """A living process. `began` tells it from another one that had the same number before."""
 
-    __slots__ = ("group", "name", "parent", "pid")
+    __slots__ = ("began", "group", "name", "parent", "pid")
 
-    def __init__(self, pid: int, parent: int, group: int, name: bytes) -> None:
+    def __init__(self, pid: int, parent: int, group: int, name: bytes, began: bytes = b"") -> None:
         self.pid = pid
         self.parent = parent
         self.group = group
         self.name = name
+        self.began = began
 
 
 Asked = set[tuple[int, bytes]]
@@ -59,8 +60,7 @@ def send(kin: Kin, number: int) -> None:
     handle = _handle(kin.pid)
     try:
         now = _look_at(kin.pid) if _HAS_PROC else kin
-        # The parent of an orphan is now this process, or the first of all.
-        if now is None or now.parent not in (kin.parent, os.getpid(), 1):
+        if now is None or now.began != kin.began:
             return
         if handle >= 0:
             signal.pidfd_send_signal(handle, number)
@@ -75,21 +75,23 @@ def send(kin: Kin, number: int) -> None:
 
 def sweep_marked(run_id: str, grace: float = 2.0) -> int:
     """Ends what is left of a run whose keeper is gone, and all that lives below it. Says how many there were."""
+    found: dict[int, Kin] = {}
     asked: Asked = set()
     deadline = time.monotonic() + grace
-    while run_id and (living := _left_of(run_id, asked)):
+    while run_id and (living := _left_of(run_id, found)):
         overdue = time.monotonic() - deadline
         if overdue > grace:
             break
         press(living, asked, kill=overdue >= 0)
+        found.update((kin.pid, kin) for kin in living)
         time.sleep(0.01)
-    return len({pid for pid, _ in asked})
+    return len(found)
 
 
-def _left_of(run_id: str, asked: Asked) -> list[Kin]:
+def _left_of(run_id: str, found: dict[int, Kin]) -> list[Kin]:
     """Those with the mark, those below them, and those found before: they may have lost both in the meantime."""
-    heads = marked(run_id) + [kin for kin in _all() if (kin.pid, kin.name) in asked]
-    return distinct([kin for head in heads for kin in (head, *below(head.pid))])
+    again = [kin for kin in _all() if kin.pid in found and kin.began == found[kin.pid].began]
+    return distinct([kin for head in marked(run_id) + again for kin in (head, *below(head.pid))])
 
 
 def press(living: list[Kin], asked: Asked, kill: bool) -> None:
@@ -161,8 +163,8 @@ def _look_at(pid: int) -> Kin | None:
             before, _, after = stat.read().rpartition(b")")
     except (FileNotFoundError, ProcessLookupError):
         return None
-    state, parent, group = after.split()[:3]
-    return None if state in b"ZX" else Kin(pid, int(parent), int(group), before.partition(b"(")[2])
+    state, parent, group, *rest = after.split()
+    return None if state in b"ZX" else Kin(pid, int(parent), int(group), before.partition(b"(")[2], rest[16])
 
 
 def _pids() -> list[int]:

@@ -45,12 +45,20 @@ class TaskSession(Session):
         self._awaited: tuple[str, ...] = ()
         self._blocked: tuple[str, ...] = ()
 
+    @property
+    def attempts(self) -> int:
+        """How often the agent was started."""
+        return self._attempts.last.number if self._attempts and self._attempts.last else 0
+
     def _choices(self) -> "tuple[Choice, ...]":
         try:
-            return super()._choices()
+            chosen = super()._choices()
         except UserError as error:
             self._herald.say(supervision.fatal(error.advice))
             raise
+        if chosen[0].module.NAME != "command" and self.task.done.name not in self.charter.goal():
+            self._notices += (events.Notice(supervision.UNTOLD),)
+        return chosen
 
     def _folder(self, stack: ExitStack) -> RunFolder:
         ralph = prepare(self.task.path)

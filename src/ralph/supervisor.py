@@ -105,8 +105,8 @@ class Supervisor:
                 listeners=[lambda event: interrupt.ask()],
                 tick=interrupt.ask if self._cancel else None,
             )
-            run, stop = session.play()
-        return Supervision(stop.outcome.value, stop.reason, len(run.iterations), stop.outcome.exit_code)
+            _, stop = session.play()
+        return Supervision(stop.outcome.value, stop.reason, session.attempts, stop.outcome.exit_code)
 
     def _caller(self, site: Site) -> "Caller":
         assert self._run_root is not None

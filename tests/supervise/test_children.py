@@ -108,7 +108,7 @@ def test_children_live_on_from_one_attempt_to_the_next(task: Any, agent: Agent, 
     child = agent(f"cat {go}; echo child", "child")
     fake = agent(f"[ $N = 1 ] && {{ ralph job --agent {child} x & exit 1; }}; echo go > {go}; {DONE}")
     assert task.supervise("--agent", fake, "--prompt", "x").returncode == 0
-    first, second = task.attempts()
+    first, _ = task.attempts()
     (run,) = task.children()
     assert (run.parent_run_id, run.status) == (first.run_id, "completed")
 

@@ -13,6 +13,9 @@ WAIT_TYPE = "wait_without_restart"
 WAIT_FILE = "WAIT_WITHOUT_RESTART"
 
 
+UNTOLD = "the prompt does not speak of DONE: tell the agent to create $TASK_FOLDER/DONE when everything is done"
+
+
 class Remark(Struct, frozen=True):
     """One message of the supervisor: `type` and `body` as they stand on the bus (without a type: in the log alone), and
     how loudly the log tells it."""

@@ -97,7 +97,7 @@ class Attempt(TurnFolder):
         if not self.output.exists():
             super().ended(turn, answer)
         summary = supervision.how_ended(turn) if supervision.has_failed(turn) else ""
-        runinfo.ended(self.path, time.time(), _status(turn), turn.exit_code, summary)
+        runinfo.ended(self.path, turn.ended_at or time.time(), _status(turn), turn.exit_code, summary)
         self._herald.say(supervision.run_stopped(self._what, turn))
         if self.number:
             self._herald.say(supervision.troubles(self.number, turn, self._timeouts.get(turn.ended_by)))

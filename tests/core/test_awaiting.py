@@ -1,0 +1,72 @@
+"""The rules of supervision: what is waited for, and that a task about to be done is not stopped short of it."""
+
+from ralph.core import limits, rules
+from ralph.core.claims import Claim
+from ralph.core.model import Continue, Failure, Iteration, Outcome, Run, Snapshot, Stop, Turn, Wait
+from ralph.loop import judge
+from ralph.testing import a_run
+
+DONE = rules.completed([Claim("file", "DONE")], [rules.children_ended(300.0)], doubts=[rules.children_left])
+SUPERVISE = [rules.asked_to_wait(42), rules.unless_awaiting(DONE, rules.at_most(iterations=1), rules.spaced(60.0))]
+
+
+def seen(**facts: object) -> Run:
+    return a_run(Turn("", ended_at=100.0), seen=Snapshot(at=101.0, done_file=True, **facts))  # type: ignore[arg-type]
+
+
+def verdict(run: Run) -> Stop | Continue:
+    return judge(run, SUPERVISE)
+
+
+def test_done_without_children_is_done() -> None:
+    found = verdict(seen())
+    assert isinstance(found, Stop)
+    assert (found.outcome, found.reason) == (Outcome.DONE, "the file DONE is there")
+
+
+def test_children_are_awaited_before_any_limit_and_any_other_wait() -> None:
+    found = verdict(seen(children=("a", "b"), done_for=10.0))
+    assert found == Continue(wait=Wait(290.0, "children are at work: a, b"))
+
+
+def test_children_that_take_too_long_are_named() -> None:
+    found = verdict(seen(children=("a", "b"), done_for=300.0))
+    assert isinstance(found, Stop)
+    assert found.outcome is Outcome.DONE
+    assert found.reason == "the file DONE is there; warning: these children have not ended: a, b"
+
+
+def test_without_done_the_limits_hold() -> None:
+    found = verdict(a_run("x", seen=Snapshot(children=("a",))))
+    assert isinstance(found, Stop)
+    assert found.outcome is Outcome.EXHAUSTED
+
+
+def test_an_exit_code_asks_to_wait_even_where_done_is() -> None:
+    run = a_run(Turn("", exit_code=42), seen=Snapshot(done_file=True))
+    found = judge(run, SUPERVISE)
+    assert isinstance(found, Stop)
+    assert found.outcome is Outcome.STOPPED
+    assert isinstance(judge(run, [rules.asked_to_wait(None)]), Continue)
+    assert isinstance(judge(run.plus(Iteration(2, Turn(""))), [rules.asked_to_wait(42)]), Continue)
+
+
+def test_other_tasks_come_first() -> None:
+    run = a_run(seen=Snapshot(waits_for=("p/a",)))
+    assert judge(run, [rules.blocked(2.0)]) == Continue(wait=Wait(2.0, "other tasks come first: p/a"))
+
+
+def limited(resets_at: float | None, at: float) -> Run:
+    turn = Turn("", exit_code=1, failure=Failure("limit", "usage limit", resets_at), ended_at=1000.0, agent="claude")
+    return a_run(turn, seen=Snapshot(at=at))
+
+
+def test_where_every_turn_counts_a_stated_reset_is_still_waited_for() -> None:
+    found = judge(limited(5000.0, 1001.0), [limits.limited()])
+    assert found == Continue(wait=Wait(3999.0 + limits.AFTER_RESET, "usage limit: usage limit"))
+    assert judge(limited(5000.0, 5000.0 + limits.AFTER_RESET), [limits.limited()]) == Continue()
+
+
+def test_where_every_turn_counts_a_limit_without_a_reset_is_left_to_the_restart_delay() -> None:
+    assert judge(limited(None, 1001.0), [limits.limited()]) == Continue()
+    assert judge(limited(900.0, 1001.0), [limits.limited()]) == Continue()

@@ -1,0 +1,131 @@
+"""What the agent is asked, which tasks come first, and how all of them stand."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+Agent = Callable[..., str]
+Prompts = Callable[..., list[str]]
+DONE = 'echo fine > "$TASK_FOLDER/DONE"'
+
+
+def test_the_first_prompt_becomes_task_md(task: Any, agent: Agent, prompts: Prompts) -> None:
+    fake = agent(DONE)
+    task.supervise("--agent", fake, "--prompt", "First.\n")
+    assert task.folder.prompt.read_text() == "First.\n"
+    task.supervise("--agent", fake, "--resume", "--prompt", "Second.")
+    task.supervise("--agent", fake, "--resume")
+    assert task.folder.prompt.read_text() == "First.\n", "it is never written over"
+    assert prompts() == ["First.", "Second.", "First."], "a prompt that is given wins for its run"
+
+
+def test_task_md_is_read_again_before_every_attempt(task: Any, agent: Agent, prompts: Prompts) -> None:
+    task.folder.path.mkdir(parents=True)
+    task.folder.prompt.write_text("one")
+    task.supervise("--agent", agent(f'printf two > "$TASK_FOLDER/TASK.md"; [ $N = 1 ] || {DONE}'))
+    assert prompts() == ["one", "Continue working on the following:\n\ntwo"]
+
+
+def test_a_prompt_file_is_the_prompt(task: Any, agent: Agent, prompts: Prompts) -> None:
+    (task.workspace / "P.md").write_text("from a file")
+    task.supervise("--agent", agent(DONE), "--prompt-file", "P.md")
+    assert (prompts(), task.folder.prompt.read_text()) == (["from a file"], "from a file")
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        ((), "TASK.md is missing"),
+        (("--prompt", "  "), "the goal is empty"),
+        (("--prompt", "a", "--prompt-file", "b"), "two goals"),
+        (("--prompt", "a", "--max-restarts", "-1"), "maximumIterations"),
+        (("--prompt", "a", "--poll-interval", "0"), "pollInterval"),
+        (("--prompt", "a", "--wait-timeout", "soon"), "waitTimeout"),
+        (("--prompt", "a", "--nonsense"), "--nonsense"),
+    ],
+)
+def test_what_cannot_be_done_is_said_in_a_line(task: Any, words: tuple[str, ...], complaint: str) -> None:
+    result = task.supervise("--agent", "true", *words)
+    assert result.returncode == 2
+    assert complaint in result.stderr
+    assert "Traceback" not in result.stderr
+    assert task.attempts() == []
+
+
+@pytest.mark.parametrize("name", ["../up", "a/b", "", ".hidden", "-x"])
+def test_a_task_cannot_lie_outside_its_root(ralph: Callable[..., Any], tmp_path: Any, name: str) -> None:
+    result = ralph("task", f"--root={tmp_path}/root", "--project=p", f"--task={name}", "-p", "x", "--agent", "true")
+    assert (result.code, (tmp_path / "root").exists()) == (2, False)
+    assert "not a name for a task" in result.err
+
+
+def test_a_task_that_is_not_named_is_asked_for(ralph: Callable[..., Any]) -> None:
+    result = ralph("task", "--project", "p", "-p", "x", "--agent", "true")
+    assert result.code == 2
+    assert "--root, --task is missing" in result.err
+
+
+def test_a_known_agent_that_is_not_told_of_done_is_a_warning(task: Any, agent: Agent) -> None:
+    agent(DONE, "claude")
+    warning = "the prompt does not speak of DONE"
+    assert warning in task.supervise("--agent", "claude", "--prompt", "x").stderr
+    told = ("--prompt", "Then create $TASK_FOLDER/DONE.", "--resume")
+    assert warning not in task.supervise("--agent", "claude", *told).stderr
+    assert warning not in task.supervise("--agent", agent(DONE), "--prompt", "x", "--resume").stderr
+
+
+def test_a_task_waits_for_those_that_come_first(task: Any, agent: Agent, ralph: Callable[..., Any]) -> None:
+    process = task.start("--agent", agent(DONE), "-p", "x", "--depends-on", "first", "--poll-interval", "2", "--json")
+    assert any('"other tasks come first: shop/first"' in line for line in process.stdout)
+    assert task.attempts() == []
+    assert tasks_of(ralph, task)["login"]["state"] == "blocked"
+    root = str(task.folder.root)
+    first = ralph(
+        "task", "--root", root, "--project", "shop", "--task", "first", "-p", "x", "--agent", agent(DONE, "b")
+    )
+    assert first.code == 0
+    process.communicate()
+    assert process.returncode == 0
+    assert task.said()[0] == "waiting for other tasks to be done: shop/first"
+
+
+def test_tasks_that_would_wait_for_each_other_are_refused(task: Any, agent: Agent, ralph: Callable[..., Any]) -> None:
+    task.folder.path.mkdir(parents=True)
+    (task.folder.path / "DEPENDS-ON").write_text("shop/first\n")
+    words = ("--root", str(task.folder.root), "--project", "shop", "--task", "first", "--depends-on", "login")
+    result = ralph("task", *words, "-p", "x", "--agent", agent(DONE))
+    assert result.code == 2
+    assert "shop/first -> shop/login -> shop/first" in result.err
+
+
+def tasks_of(ralph: Callable[..., Any], task: Any) -> dict[str, Any]:
+    rows = ralph("tasks", "--root", str(task.folder.root), "--json").out.splitlines()
+    return {row["task"]: row for row in map(json.loads, rows)}
+
+
+def test_every_task_is_a_row(task: Any, agent: Agent, ralph: Callable[..., Any]) -> None:
+    root = str(task.folder.root)
+    task.supervise("--agent", agent(DONE), "--prompt", "x")
+    ralph("task", "--root", root, "--project", "shop", "--task", "b", "-p", "x", "--agent", "false", "-m", "2")
+    ralph("task", "--root", root, "--project", "shop", "--task", "c", "-p", "x", "--agent", agent("exit 42", "c"))
+    assert {name: (row["state"], row["attempt"]) for name, row in tasks_of(ralph, task).items()} == {
+        "b": ("failed", 2),
+        "c": ("stopped", 1),
+        "login": ("done", 1),
+    }
+    lines = ralph("tasks", "--root", root).out.splitlines()
+    assert lines[0].split() == ["project", "task", "state", "attempt", "age", "last", "message"]
+    assert [line.split()[:4] for line in lines[1:]] == [
+        ["shop", "b", "failed", "2"],
+        ["shop", "c", "stopped", "1"],
+        ["shop", "login", "done", "1"],
+    ]
+    assert "task completed" in lines[3]
+
+
+def test_where_no_tasks_are_it_is_said(ralph: Callable[..., Any], tmp_path: Any) -> None:
+    assert "No tasks here" in ralph("tasks", "--root", str(tmp_path)).err
+    result = ralph("tasks", "--root", str(tmp_path / "missing"))
+    assert (result.code, "there is no folder" in result.err) == (2, True)

@@ -34,6 +34,8 @@ def read(*lines: Line, agent: str = "claude", code: int = 0, ended_by: str = "")
     [
         ([said("one"), said("two")], "two"),
         ([said("one", "two")], "one\ntwo"),
+        ([said("one", {"type": "thinking", "thinking": "hm"}, "two", {"type": "novelty"})], "one\ntwo"),
+        ([said("one", TOOL, "two")], "one\ntwo"),
         ([said("one"), {"type": "result", "result": "the answer"}], "the answer"),
         ([{"type": "assistant", "message": {"content": "just a string"}}], "just a string"),
         ([said("own"), said("sub-agent", parent_tool_use_id="t")], "own"),
@@ -124,6 +126,21 @@ def test_the_context_and_the_limits_are_told_as_progress() -> None:
         "compacting the context",
         "92% of the usage limit used",
     ]
+
+
+def test_lines_that_cannot_be_read_are_counted_where_there_are_others() -> None:
+    parser = module("claude").parser(Request("p", "", ("claude",)))
+    for line in (
+        b"npm warn",
+        b"",
+        b'{"type":"assistant","message":{"content":7}}',
+        b"{broken",
+        b'{"type":"system"}',
+        b"x",
+    ):
+        parser.feed(line)
+    parser.turn(Exit(0, 0.0, 0.0))
+    assert parser.skipped == 4
 
 
 def test_half_an_emoji_does_not_cost_the_answer() -> None:

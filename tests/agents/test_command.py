@@ -124,6 +124,21 @@ def test_a_prompt_that_is_too_long_for_a_word_is_told() -> None:
     assert start("my-agent", prompt="é" * 5_000_000).stdin == "prompt"
 
 
+def test_a_prompt_that_no_word_can_hold_is_told() -> None:
+    with pytest.raises(UserError, match="NUL"):
+        start("my-agent {prompt} | cat", prompt="a\0b")
+
+
+def test_an_escaped_placeholder_is_left_alone() -> None:
+    done = subprocess.run(start("echo \\{prompt} | cat").argv, capture_output=True, text=True, check=True, timeout=20)
+    assert done.stdout == "{prompt}\n"
+
+
+def test_a_program_in_the_home_folder_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/me")
+    assert start("~/bin/my-agent ~/x").argv == ("/home/me/bin/my-agent", "~/x")
+
+
 def test_a_program_whose_path_has_a_space_is_one_word(tmp_path: Path) -> None:
     program = tmp_path / "my agent"
     program.touch()
@@ -167,8 +182,10 @@ def test_every_recorded_stream_names_its_dialect_in_its_first_line(recording) ->
     [b'{"a": 1}', b'{"type": "object", "properties": {}}', b'{"type":"message"}', b'{"type":"result"}', b"{not json}"],
 )
 def test_json_in_an_answer_is_text(line: bytes) -> None:
-    _, turn, _ = read(b"here:\n" + line + b"\nSTOP")
+    events, turn, parser = read(b"here:\n" + line + b"\nSTOP")
     assert turn.text == f"here:\n{line.decode()}\nSTOP"
+    assert AgentText(line.decode()) in events
+    assert parser.skipped == 0
 
 
 @pytest.mark.parametrize("code", [126, 127])
@@ -183,6 +200,13 @@ def test_what_a_failed_command_said_is_kept() -> None:
     _, turn, _ = read(b"I fixed it.\nSTOP", code=3, stderr="warning: something")
     assert turn.text == "I fixed it.\nSTOP"
     assert (turn.failure.kind, turn.failure.reason) == ("ordinary", "exit code 3: warning: something")
+
+
+def test_json_is_text_from_a_known_agent_that_was_asked_for_text() -> None:
+    parser = module("claude").parser(Request("p", "", ("claude",), stream=False))
+    events = [event for line in (b'{"answer": 42}', b'{"broken', b"STOP") for event in parser.feed(line)]
+    assert events == [AgentText('{"answer": 42}'), AgentText('{"broken'), AgentText("STOP")]
+    assert parser.turn(Exit(0, 0.0, 0.0)).text == '{"answer": 42}\n{"broken\nSTOP'
 
 
 @pytest.mark.parametrize("agent", ["claude", "codex", "gemini", "cline"])

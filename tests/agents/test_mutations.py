@@ -128,9 +128,31 @@ def test_words_that_are_not_the_agents_are_never_its_answer(agent: str, data: st
 @pytest.mark.parametrize("agent", known())
 @ONE_BY_ONE
 @given(data=st.data())
+def test_broken_lines_are_never_the_agents_answer(agent: str, data: st.DataObject, recorded) -> None:
+    forged = data.draw(st.lists(st.sampled_from(FORGERIES[agent]), min_size=1, max_size=6))
+    lines = [_broken(json.dumps(line).encode(), data) for line in forged]
+    if agent != "amp" and data.draw(st.booleans()):
+        start = recorded[f"{agent}/text.ndjson"].lines[0]
+        lines = [start, *(line[data.draw(st.integers(0, len(line))) :] for line in lines)]  # their beginning is lost
+    _, turn = read(agent, lines, data.draw(st.sampled_from([0, 0, 1, -15])))
+    assert "FORGED" not in turn.text
+
+
+def _broken(line: bytes, data: st.DataObject) -> bytes:
+    """The line cut off, or run into the next: no JSON any more."""
+    cut = data.draw(st.integers(2, len(line) - 1))
+    return data.draw(st.sampled_from([line[:cut], line + line[:cut]]))
+
+
+@pytest.mark.parametrize("agent", known())
+@ONE_BY_ONE
+@given(data=st.data())
 def test_a_mutilated_stream_is_survived(agent: str, data: st.DataObject, recorded) -> None:
     names = [name for name, one in recorded.items() if one.agent == agent and not one.is_text]
     lines = list(recorded[data.draw(st.sampled_from(names))].lines[:40])
+    if data.draw(st.booleans()):
+        other = recorded[data.draw(st.sampled_from(names))].lines[:40]
+        lines = [line for pair in zip(lines, other, strict=False) for line in pair]  # two streams in one
     for _ in range(data.draw(st.integers(1, 6))):
         index = data.draw(st.integers(0, len(lines) - 1))
         line = lines[index]

@@ -6,6 +6,7 @@ import sys
 import pytest
 
 from ralph.agents import find, foreign_keys, keys, known, module, words
+from ralph.errors import UserError
 from ralph.testing import agent_contract
 
 ALL = (*known(), "command")
@@ -55,6 +56,18 @@ def test_a_path_with_a_space_in_it_is_one_word(tmp_path) -> None:
     program.touch()
     assert find(str(program)).NAME == "claude"
     assert words(str(program)) == ((str(program),), ())
+
+
+def test_a_home_folder_is_written_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/me")
+    assert words("~/bin/claude") == (("/home/me/bin/claude",), ())
+    assert words("~/bin/claude --fast") == (("/home/me/bin/claude",), ("--fast",))
+
+
+@pytest.mark.parametrize("command", ["", "  "])
+def test_an_empty_command_is_told(command: str) -> None:
+    with pytest.raises(UserError, match="empty"):
+        find(command)
 
 
 def test_a_run_with_one_agent_imports_no_other() -> None:

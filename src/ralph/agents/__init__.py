@@ -1,15 +1,17 @@
 """Which coding agents are known? A literal table; the module of an agent is imported when that agent is asked for."""
 
 from importlib import import_module
-from os.path import isfile
+from os.path import expanduser, isfile
 from typing import TYPE_CHECKING, cast
+
+from ralph.errors import UserError
 
 if TYPE_CHECKING:
     from ralph.agents.protocol import AgentModule
 
 _ANTHROPIC = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN")
 _GOOGLE = ("GEMINI_API_KEY", "GOOGLE_API_KEY")
-_MANY = ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", *_GOOGLE, "GOOGLE_GENERATIVE_AI_API_KEY", "OPENROUTER_API_KEY")
+_MANY = (*_ANTHROPIC, "OPENAI_API_KEY", *_GOOGLE, "GOOGLE_GENERATIVE_AI_API_KEY", "OPENROUTER_API_KEY")
 
 # name: the environment variables that hold its credentials. What stands in no row is hidden from nobody.
 _AGENTS: dict[str, tuple[str, ...]] = {
@@ -49,14 +51,17 @@ def words(command: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The program and the extra words in `command`, as a Request wants them. A command line that is not simply a known
     agent and its flags stays whole, for the module `command` to read."""
     command = command.strip()
+    if not command:
+        raise UserError("the agent's command is empty", f"name one of: {', '.join(_AGENTS)}, or any command line")
     if _name_of(command):
-        return (command,), ()
-    first, _, rest = command.partition(" ")
+        return (expanduser(command),), ()
+    first, *others = command.split(maxsplit=1)
+    rest = "".join(others)
     if not _name_of(first) or "{prompt" in rest:
         return (command,), ()
     from ralph.agents.shell import needs_shell, split
 
-    return ((command,), ()) if needs_shell(rest) else ((first,), split(rest))
+    return ((command,), ()) if needs_shell(rest) else ((expanduser(first),), split(rest))
 
 
 def foreign_keys(module: "AgentModule") -> frozenset[str]:

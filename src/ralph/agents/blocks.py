@@ -135,9 +135,10 @@ class BlockReader(Reader):
         events: list[AgentEvent] = []
         texts: list[str] = []
         for block in content:
-            events += self._block(block, own, notice)
-            if isinstance(events[-1] if events else None, AgentText):
-                texts.append(block.text or "")
+            for event in self._block(block, own, notice):
+                events.append(event)
+                if isinstance(event, AgentText):
+                    texts.append(event.text)
         if len(texts) > 1:
             self._said = "\n".join(texts)
         return events
@@ -180,7 +181,7 @@ class BlockReader(Reader):
         """The to-do list is told one task at a time, by what a tool returned."""
         result = wire.table(read(line, TABLE) or {}, "tool_use_result")
         task, change = wire.table(result, "task"), wire.table(result, "statusChange")
-        name = wire.text(task, "id") or wire.text(result, "taskId")
+        name = (wire.text(task, "id") or wire.text(result, "taskId"))[:100]
         old = self._tasks.get(name, TodoItem(f"task {name}"))
         told = {"content": wire.text(task, "subject") or old.text, "status": wire.text(change, "to")}
         if not name or (name not in self._tasks and len(self._tasks) >= _MOST_TASKS):
@@ -195,7 +196,7 @@ class BlockReader(Reader):
         if subtype in _QUIET:
             return ()
         if subtype == "init" or not subtype:
-            self.model = self.model or wire.text(table, "model")
+            self.model = wire.text(table, "model") or self.model
             return (AgentProgress(f"session {self.session or '?'} {self.model}".rstrip()),)
         if subtype == "status":
             return (AgentProgress("compacting the context"),) if table.get("status") == "compacting" else ()
@@ -213,7 +214,8 @@ class BlockReader(Reader):
         return (AgentProgress(told),) if told else (AgentUnknown(f"system/{subtype}"[:100]),)
 
     def _retry(self, table: Table) -> Iterable[AgentEvent]:
-        self.takes_back()
+        if table.get("subtype") == "retry":
+            self.takes_back()  # only where a reply is asked for anew has the old one been shown
         told = table if table.get("attempt") else wire.table(table, "data")
         words = (table.get("error_status"), wire.text(table, "error"))
         reason = " ".join(str(word) for word in words if word)
@@ -224,7 +226,7 @@ class BlockReader(Reader):
     def _rate_limit(self, table: Table) -> Iterable[AgentEvent]:
         info = wire.table(table, "rate_limit_info")
         if info.get("status") == "rejected":
-            self.resets_at = wire.amount(info, "resetsAt")
+            self.resets_at = wire.moment(info, "resetsAt")
             return (AgentProgress("usage limit reached"),)
         used = wire.amount(info, "utilization")
         kind = wire.text(info, "rateLimitType").replace("_", " ") or "usage"

@@ -85,7 +85,7 @@ class _Cline(Reader):
         return self.ends(wire.text(event, "toolCallId"), ok and not event.get("error"), output)
 
     def _usage(self, event: Table) -> Iterable[AgentEvent]:
-        self.usage = priced(wire.usage(event, ("totalInputTokens", "totalOutputTokens")), self.model)
+        self.usage = wire.usage(event, ("totalInputTokens", "totalOutputTokens"))
         return ()
 
     def _error(self, event: Table) -> Iterable[AgentEvent]:

@@ -1,7 +1,7 @@
 """How is any other program run as an agent? By the user's own command line; its output says which dialect it speaks."""
 
 from collections.abc import Iterable
-from os.path import isfile
+from os.path import expanduser, isfile
 
 from msgspec.structs import replace
 
@@ -32,7 +32,7 @@ def invocation(request: Request) -> Invocation:
         return _by_shell(request, line)
     else:
         words = split(line)
-    words = (*words, *request.flags)
+    words = (expanduser(words[0]), *words[1:], *request.flags)
     placed = any("{prompt}" in word or "{prompt_file}" in word for word in words)
     argv = filled(words, request.prompt, request.prompt_file)
     return Invocation(argv, stdin="empty" if placed else "prompt")
@@ -77,6 +77,9 @@ class Sniffer:
 
 
 class _Text(Reader):
+    def feed(self, line: bytes) -> Iterable[AgentEvent]:
+        return self._plain.feed(line)
+
     def verdict(self, ended: Exit) -> Trouble | None:
         """A shell says by its exit code that a program is not there, or cannot be run."""
         if ended.code in (126, 127) and len(self.request.command) == 1 and needs_shell(self.request.command[0]):

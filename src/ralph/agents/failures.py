@@ -7,10 +7,11 @@ from ralph.agents.resets import resets_at
 from ralph.agents.wire import TABLE, read, text
 from ralph.agents.wire import table as tables
 from ralph.core.model import Exit, Failure, FailureKind
-from ralph.core.text import clean, one_line
+from ralph.core.text import clean, head, one_line, tail
 
 _REASON = 300
 _LAST_LINES = 10
+_LONGEST = 4000  # characters of a message that are looked at
 
 _STATUS = re.compile(
     r'(?:^|\bstatus(?: code)?:? |\bAPI Error: |\bHTTP |"code": ?|\berror: |\brejected \()([45]\d\d)\b', re.IGNORECASE
@@ -79,9 +80,8 @@ def failure(trouble: Trouble | None, notice: str, ended: Exit) -> Failure:
     if told and (told.kind != "ordinary" or not ended.ended_by):
         return told
     if ended.ended_by:
-        return Failure(
-            "ordinary", f"ended by ralph: {ended.ended_by}" + (f"; last heard: {_short(notice)}" if notice else "")
-        )
+        heard = f"; last heard: {_short(notice)}" if notice else ""
+        return Failure("ordinary", f"ended by ralph: {ended.ended_by}{heard}")
     stated = stated_in(ended.stderr)
     if stated:
         return _of(stated, ended.at)
@@ -90,7 +90,7 @@ def failure(trouble: Trouble | None, notice: str, ended: Exit) -> Failure:
 
 def stated_in(output: str) -> Trouble | None:
     """The trouble that the last lines of a failed process's output state, if any."""
-    lines = clean(output).strip().split("\n")[-_LAST_LINES:]
+    lines = clean(tail(output, _LAST_LINES * _LONGEST)).strip().split("\n")[-_LAST_LINES:]
     for line in reversed(lines):
         if _BEGINS_AS_ERROR.match(line) and kind_of(line) != "ordinary":
             return Trouble(line.strip())
@@ -99,6 +99,7 @@ def stated_in(output: str) -> Trouble | None:
 
 def kind_of(message: str, status: int | None = None) -> FailureKind:
     """The kind of failure that an error message, or its HTTP status, stands for."""
+    message = head(message, _LONGEST)
     found = None if status else _STATUS.search(message)
     named: FailureKind = next((kind for kind, words in _KINDS if words.search(message)), "ordinary")
     if found and found[1] == "404" and "model" not in message.lower():
@@ -115,7 +116,7 @@ def kind_of(message: str, status: int | None = None) -> FailureKind:
 
 def _of(trouble: Trouble, now: float) -> Failure:
     kind = trouble.kind or kind_of(trouble.message, trouble.status)
-    moment = (trouble.resets_at or resets_at(trouble.message, now)) if kind == "limit" else None
+    moment = (trouble.resets_at or resets_at(head(trouble.message, _LONGEST), now)) if kind == "limit" else None
     return Failure(kind, _short(_inner(trouble.message)) or "the agent reported an error", moment)
 
 
@@ -134,7 +135,7 @@ def _exit(ended: Exit) -> str:
         code = f"killed by signal {-ended.code}"
     else:
         code = f"exit code {ended.code}"
-    last = next((line for line in reversed(clean(ended.stderr).split("\n")) if line.strip()), "")
+    last = next((line for line in reversed(clean(tail(ended.stderr, _LONGEST)).split("\n")) if line.strip()), "")
     return f"{code}: {_short(last)}" if last else code
 
 

@@ -49,9 +49,10 @@ class Plain:
     """Reads plain text line by line. A block of lines that repeats the whole prompt is an echo and is dropped."""
 
     def __init__(self, prompt: str) -> None:
-        self._prompt = prompt.replace("\r\n", "\n").rstrip("\n").split("\n") if prompt.strip() else []
+        self._whole_prompt = prompt
         self._held = 0  # so many lines of output were the first lines of the prompt, and may become an echo
         self._lines = 0
+        self._prompt: list[str] = []
         self._kept = Clipping()
 
     def feed(self, line: bytes) -> Iterable[AgentEvent]:
@@ -63,10 +64,13 @@ class Plain:
 
     @property
     def text(self) -> str:
-        held = "".join(f"{line}\n" for line in self._prompt[: self._held])
+        held = "".join(f"{line}\n" for line in self._prompt[: self._held]) if self._held else ""
         return (self._kept.text + held).rstrip("\n")
 
     def _without_echo(self, line: str) -> list[str]:
+        if not self._lines:  # a prompt may be long, and of most agents no line ever comes here
+            prompt = self._whole_prompt.replace("\r\n", "\n").rstrip("\n")
+            self._prompt = prompt.split("\n") if prompt.strip() else []
         if not self._prompt:
             return [line]
         expected, last = self._prompt[self._held], self._held == len(self._prompt) - 1

@@ -13,6 +13,7 @@ from ralph.core.events import AgentEvent, AgentResult, AgentText, AgentUnknown, 
 from ralph.core.model import Exit, Failure, FailureKind, Turn, Usage
 
 _OPEN_CALLS = 1000
+_LONGEST_NAME = 200
 
 
 class Trouble(Struct, frozen=True):
@@ -47,6 +48,7 @@ class Reader:
         self._working = False  # whether a tool was called since it last said something
         self._open: dict[str, str] = {}
         self._understood = False
+        self._unread = 0
         self._plain = Plain(request.prompt)
         self._handlers = self.handlers()
 
@@ -71,18 +73,22 @@ class Reader:
         return handler(table)
 
     def unread(self, line: bytes) -> Iterable[AgentEvent]:
-        """A line that is not JSON. As long as nothing else came, the agent may be one that prints plain text."""
-        if line.strip():
-            self.skipped += 1
-        elif self._understood:
-            return ()
-        events = self._plain.feed(line)
-        return () if self._understood else events
+        """A line that is not JSON. As long as nothing else came, the agent may be one that prints plain text: then no
+        line was skipped."""
+        blank = not line.strip()
+        self._unread += not blank
+        if self.request.stream and line.startswith(b'{"'):
+            return ()  # a broken line of the stream: whatever stands in it, the agent did not say it
+        if not self._understood:
+            return self._plain.feed(line)
+        self.skipped = self._unread
+        if not blank:
+            self._plain.feed(line)
+        return ()
 
     def unknown(self, kind: str, line: bytes) -> Iterable[AgentEvent]:
-        if not self._understood:
-            self._plain.feed(line)
-        return (AgentUnknown(kind[:100]),)
+        """A line of JSON that no handler is for. Only an agent that was asked for plain text may have said it."""
+        return (AgentUnknown(kind[:100]),) if self.request.stream else self._plain.feed(line)
 
     def says(self, text: str) -> Iterable[AgentEvent]:
         """The agent's own words."""
@@ -96,6 +102,7 @@ class Reader:
         self._said = ""
 
     def starts(self, call: str, tool: str, given: Any) -> list[AgentEvent]:
+        call, tool = call[:_LONGEST_NAME], tool[:_LONGEST_NAME]
         self.tool_calls += 1
         self._working = True
         if len(self._open) >= _OPEN_CALLS:
@@ -107,9 +114,10 @@ class Reader:
             events.append(TodoUpdated(items))
         return events
 
-    def ends(self, call: str, ok: bool, output: str, tool: str = "") -> list[AgentEvent]:
+    def ends(self, call: str, ok: bool, output: str) -> list[AgentEvent]:
+        call = call[:_LONGEST_NAME]
         self.tool_errors += not ok
-        return [ToolFinished(call, self._open.pop(call, tool), ok, *beginning(output))]
+        return [ToolFinished(call, self._open.pop(call, ""), ok, *beginning(output))]
 
     def pays(self, usage: Usage) -> Iterable[AgentEvent]:
         """The usage of the whole turn so far."""
@@ -138,6 +146,7 @@ class Reader:
         return left if self.request.session and lowest >= 0 else total
 
     def turn(self, ended: Exit) -> Turn:
+        self.skipped = self._unread if self._understood else 0
         failure = self._failure(ended)
         return Turn(
             text=self._answer(failure),

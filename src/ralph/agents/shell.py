@@ -50,11 +50,11 @@ def script(line: str, prompt: str, prompt_file: str) -> tuple[str, ...]:
     index = 0
     while index < len(line):
         name = next((name for name in _PARAMETERS if line.startswith(name, index)), None)
-        if name is None:
+        if name is None or index not in quotes:
             parts.append(line[index])
             index += 1
             continue
-        quote, parameter = quotes.get(index, ""), _PARAMETERS[name]
+        quote, parameter = quotes[index], _PARAMETERS[name]
         parts.append({"": f'"{parameter}"', '"': parameter, "'": f"'\"{parameter}\"'"}[quote])
         index += len(name)
     return ("sh", "-c", "".join(parts), "sh", prompt if "{prompt}" in line else "", prompt_file)
@@ -64,8 +64,11 @@ _PARAMETERS = {"{prompt}": "${1}", "{prompt_file}": "${2}"}
 
 
 def _must_fit(prompt: str) -> None:
-    if len(prompt.encode()) > _LONGEST_WORD:
-        raise UserError("the prompt is too long for an argument", "use {prompt_file}, or let the agent read stdin")
+    hint = "use {prompt_file}, or let the agent read stdin"
+    if len(prompt.encode(errors="replace")) > _LONGEST_WORD:
+        raise UserError("the prompt is too long for an argument", hint)
+    if "\0" in prompt:
+        raise UserError("the prompt holds a NUL character, which no argument can", hint)
 
 
 def _each(word: str, values: dict[str, str]) -> str:

@@ -69,10 +69,16 @@ def count(table: Table, key: str) -> int:
 
 
 def amount(table: Table, key: str) -> float | None:
-    """A sum of money or a moment in time, if there is one."""
+    """A sum of money, or a part of something, if there is one."""
     value = table.get(key)
     sane = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e15
     return float(value) if sane and value is not None else None
+
+
+def moment(table: Table, key: str) -> float | None:
+    """A moment in epoch seconds, whether it is stated in seconds or in milliseconds."""
+    value = amount(table, key)
+    return value / 1000 if value is not None and value > 1e11 else value
 
 
 def usage(table: Table, names: tuple[str, ...], cost: float | None = None) -> Usage:

@@ -101,14 +101,14 @@ class TaskSession(Session):
                 self._herald.say(supervision.awaiting(run.seen.children))
             self._awaited = run.seen.children or self._awaited
             sleep(asked, run)
-            self._bury_the_dead()
+            if self._awaited:
+                self._bury_the_dead()
 
         return wait
 
     def _bury_the_dead(self) -> None:
-        if self._awaited:
-            for run in bury(self.task):
-                self._herald.say(supervision.child_died(run.run_id, run.error_summary))
+        for run in bury(self.task):
+            self._herald.say(supervision.child_died(run.run_id, run.error_summary))
 
     def _played(self, parts: Parts, run: Run, site: Site) -> tuple[Run, Stop]:
         run, stop = super()._played(parts, run, site)

@@ -123,23 +123,9 @@ def test_the_path_of_a_known_agent_is_kept() -> None:
     assert start("claude", command=("/opt/my tools/claude",)).argv[0] == "/opt/my tools/claude"
 
 
-def test_codex_writes_its_answer_to_a_file_in_text_mode(tmp_path) -> None:
-    from ralph.core.model import Exit
-
-    request = Request("p", "", ("codex",), stream=False, scratch=str(tmp_path))
-    made = module("codex").invocation(request)
-    parser = module("codex").parser(request)
-    list(parser.feed(b"noise on stdout"))
-    (tmp_path / "answer.md").write_text("the message\nSTOP")
-    assert made.answer_file == str(tmp_path / "answer.md")
-    assert parser.turn(Exit(0, 0.0, 0.0)).text == "the message\nSTOP"
-    assert (
-        module("codex")
-        .parser(Request("p", "", ("codex",), stream=False, scratch="/nowhere"))
-        .turn(Exit(0, 0.0, 0.0))
-        .text
-        == ""
-    )
+def test_codex_says_where_it_writes_its_answer_in_text_mode() -> None:
+    assert start("codex", stream=False, scratch="/run").answer_file == "/run/answer.md"
+    assert start("codex", scratch="/run").answer_file == ""
 
 
 def test_copilot_reads_its_tokens_from_the_file_it_was_given(tmp_path) -> None:

@@ -2,8 +2,6 @@
 
 from collections.abc import Iterable, Mapping
 
-from msgspec.structs import replace
-
 from ralph.agents import keys, wire
 from ralph.agents.options import extra, given, knows, model
 from ralph.agents.pricing import priced
@@ -12,7 +10,7 @@ from ralph.agents.reader import Handler, Reader, Trouble
 from ralph.agents.tools import arguments, todo_items
 from ralph.agents.wire import Table
 from ralph.core.events import AgentEvent, AgentProgress, AgentUnknown, TodoUpdated
-from ralph.core.model import Exit, Turn, Usage
+from ralph.core.model import Usage
 
 NAME = "codex"
 INSTALL = "npm install -g @openai/codex"
@@ -40,16 +38,12 @@ def invocation(request: Request) -> Invocation:
     if request.stream:
         argv.append("--json")
     elif request.scratch:
-        answer_file = _answer_file(request)
+        answer_file = f"{request.scratch}/answer.md"
         argv += ["-o", answer_file]
     argv += [*model(request, "-m", "--model"), *extra(request, "exec", "e", "--json", _NO_REPO)]
     if request.session:
         argv += ["resume", request.session]
     return Invocation((*argv, "-"), answer_file=answer_file)
-
-
-def _answer_file(request: Request) -> str:
-    return f"{request.scratch}/answer.md"
 
 
 def _permissions(request: Request) -> list[str]:
@@ -79,12 +73,6 @@ class _Codex(Reader):
             "turn.completed": self._completed,
             "turn.failed": self._failed,
         }
-
-    def turn(self, ended: Exit) -> Turn:
-        turn = super().turn(ended)
-        if self.request.stream or not self.request.scratch or turn.failure:
-            return turn
-        return replace(turn, text=wire.file(_answer_file(self.request)) or turn.text)
 
     def _thread(self, table: Table) -> Iterable[AgentEvent]:
         self.session = wire.text(table, "thread_id") or None

@@ -19,8 +19,8 @@ class Arguments(Struct, gc=False):
 
     command: Any = None
     file_path: Any = None
-    path: Any = None
     pattern: Any = None
+    path: Any = None
     cmd: Any = None
     commands: Any = None
     filePath: Any = None

@@ -10,6 +10,7 @@ from ralph.core import events, limits, prompts, rules
 from ralph.core.claims import Claim, Reading
 from ralph.core.model import Iteration, Note, Rule, Run, Task, Wait
 from ralph.core.progress import progress
+from ralph.core.secrets import redact_text
 from ralph.core.supervision import WAIT_EXIT_CODE, WAIT_FILE
 from ralph.core.text import listed
 from ralph.errors import UserError
@@ -123,7 +124,7 @@ def composer(
                 notes,
                 run.last,
                 next((claim for claim in plan.claims if claim.text), None),
-                tuple(guardrail.command for guardrail in settings.guardrails),
+                tuple(redact_text(guardrail.command) for guardrail in settings.guardrails),
                 diff() if needs_history and run.last else "",
                 progress(run) if needs_history else "",
                 os.urandom(4).hex(),

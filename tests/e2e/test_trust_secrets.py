@@ -1,0 +1,185 @@
+"""Keys reach nobody: not the disk, not the screen, not a prompt; and nobody sees what is not meant for them."""
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Ralph = Callable[..., Any]
+Agent = Callable[..., str]
+Prompts = Callable[..., list[str]]
+Start = Callable[..., Any]
+
+KEYS = (
+    "sk-ant-api03-" + "aB3dE6gH" * 6,
+    "ghp_" + "a1B2c3D4" * 5,
+    "AKIA" + "ABCD1234EFGH5678",
+    "xoxb-123456789012-abcdefghijkl",
+    "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.c2lnbmF0dXJlLTEyMw",
+)
+PRIVATE = "-----BEGIN RSA PRIVATE KEY-----\\nMIIEowIBAAKCAQEA7\\nq0YhTm\\n-----END RSA PRIVATE KEY-----"
+OWN = "correct-horse-battery-staple"  # looks like nothing, but the environment calls it a password
+
+
+def files_with(folder: Path, word: str, but: tuple[str, ...] = ()) -> list[str]:
+    found = []
+    for path in folder.rglob("*"):
+        if path.is_file() and path.name not in but and word.encode() in path.read_bytes():
+            found.append(str(path.relative_to(folder)))
+    return found
+
+
+@pytest.mark.parametrize("secret", [*KEYS, OWN], ids=lambda secret: secret[:6])
+@pytest.mark.parametrize("teller", ["answer", "tool", "stderr", "check", "goal", "file"])
+def test_a_key_is_nowhere_but_where_it_came_from(
+    ralph: Ralph, agent: Agent, prompts: Prompts, repository: Path, teller: str, secret: str
+) -> None:
+    """Whoever says it: neither the disk, nor the screen, nor `--json`, nor a later prompt holds it."""
+    say = f'printf "%s\\n" "the key is {secret} here"'
+    tool = {"type": "user", "message": {"content": [{"type": "tool_result", "tool_use_id": "1", "content": secret}]}}
+    script = {
+        "answer": say,
+        "tool": f"echo '{json.dumps(tool)}'; echo '{json.dumps({'type': 'result', 'result': secret})}'",
+        "stderr": f"{say} >&2; exit 1",
+        "file": f"{say} > notes.txt; echo $N",
+    }.get(teller, "echo $N")
+    check = f"{say}; false" if teller == "check" and secret != OWN else "echo $MY_PASSWORD; false"
+    goal = f"use {secret}" if teller == "goal" else "goal"
+    words = ("--preset", "goal", "-m", "2", "--no-stall", "--check", check, "-V", "--agent", agent(script))
+    result = ralph("run", goal, *words, MY_PASSWORD=OWN)
+    assert result.code == 1
+    shown = result.err if teller != "goal" else result.err.replace(goal, "")
+    assert secret not in shown
+    assert not files_with(repository / ".ralph", secret, but=("index",))
+    assert len(prompts()) == 2
+    if teller != "goal":
+        assert secret not in prompts()[1]
+    told = ralph("run", "goal", *words, "--json", MY_PASSWORD=OWN)
+    assert secret not in told.out
+
+
+def test_a_private_key_of_many_lines_is_struck_out_whole(ralph: Ralph, agent: Agent, workspace: Path) -> None:
+    fake = agent(f'printf "{PRIVATE}\\n"; printf "{PRIVATE}\\n" >&2')
+    result = ralph("run", "g", "-m", "2", "--check", f'printf "{PRIVATE}\\n"; false', "-V", "--agent", fake)
+    for part in ("MIIEowIBAAKCAQEA7", "q0YhTm"):
+        assert part not in result.err
+        assert not files_with(workspace / ".ralph" / "runs", part, but=("run.json", "journal.ndjson"))
+
+
+def test_keys_in_two_texts_of_one_event_leave_the_journal_readable(
+    ralph: Ralph, agent: Agent, journal: Callable[[], list[dict[str, Any]]]
+) -> None:
+    """One text opens a block that another closes: what lies between them must not be struck out."""
+    checks = ("--check", "echo -----BEGIN PRIVATE KEY-----; false", "--check", "echo -----END PRIVATE KEY-----; false")
+    ralph("run", "g", "-m", "2", *checks, "--agent", agent("echo $N"))
+    assert [e["data"]["iteration"] for e in journal() if e["type"] == "iteration_finished"] == [1, 2]
+
+
+def test_runs_are_for_their_owners_eyes_only(ralph: Ralph, agent: Agent, workspace: Path) -> None:
+    before = os.umask(0)
+    try:
+        (workspace / ".ralph" / "runs").mkdir(parents=True)
+        ralph("run", "g", "-m", "1", "--agent", agent("echo $N"))
+    finally:
+        os.umask(before)
+    for folder in (workspace / ".ralph" / "runs", *(workspace / ".ralph" / "runs").iterdir()):
+        assert folder.stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.parametrize("name", ["claude", "codex", "gemini", "opencode", "qwen", "pi", "fake-agent"])
+def test_the_prompt_is_not_on_any_command_line(
+    live: Start, agent: Agent, prompts: Prompts, workspace: Path, eventually: Any, name: str, nap: str
+) -> None:
+    agent(f"sleep {nap}", name)
+    (workspace / "goal.md").write_text("a goal that nobody else may read")
+    run = live("run", "-f", "goal.md", "--agent", name)
+    run.until("agent_started")
+    eventually(lambda: len(prompts(name)) == 1)
+    assert prompts(name) == ["a goal that nobody else may read"]
+    lines = [Path("/proc", pid, "cmdline") for pid in os.listdir("/proc") if pid.isdigit()]
+    assert not any(b"nobody else may read" in _bytes_of(line) for line in lines)
+    run.end(signal.SIGHUP)
+
+
+def _bytes_of(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "hidden"),
+    [
+        ("claude", "ANTHROPIC_API_KEY", ("OPENAI_API_KEY", "GEMINI_API_KEY", "AMP_API_KEY", "CLAUDECODE")),
+        ("codex", "OPENAI_API_KEY", ("ANTHROPIC_API_KEY", "GEMINI_API_KEY", "CLAUDECODE")),
+        ("gemini", "GEMINI_API_KEY", ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "CLAUDECODE")),
+    ],
+)
+def test_an_agent_gets_no_keys_of_the_others(
+    ralph: Ralph, agent: Agent, workspace: Path, name: str, given: str, hidden: tuple[str, ...]
+) -> None:
+    agent("env > seen", name)
+    keys = dict.fromkeys((given, *hidden), "some-value")
+    ralph("run", "g", "-m", "1", "--agent", name, PLAIN="kept", **keys)
+    seen = dict(line.split("=", 1) for line in (workspace / "seen").read_text().splitlines() if "=" in line)
+    assert seen[given] == "some-value"
+    assert seen["PLAIN"] == "kept"
+    assert not set(hidden) & set(seen)
+
+
+ESCAPES = "\\033]0;owned\\007\\033[2J\\033[31mred\\033[0m\\033]52;c;ZXZpbA==\\007\\r\\b\\b\\0233;1Hwhere"
+
+
+@pytest.fixture
+def on_a_terminal(environment: dict[str, str], workspace: Path) -> Iterator[Callable[..., bytes]]:
+    """Runs the real command on a terminal; gives every byte that reached it."""
+
+    def run(*words: str) -> bytes:
+        ours, theirs = pty.openpty()
+        command = [sys.executable, "-m", "ralph", *words]
+        env = {**environment, "TERM": "xterm-256color"}
+        with subprocess.Popen(command, cwd=workspace, env=env, stdin=theirs, stdout=theirs, stderr=theirs):
+            os.close(theirs)
+            seen = b""
+            try:
+                while chunk := os.read(ours, 65536):
+                    seen += chunk
+            except OSError:
+                pass  # the terminal's other end is closed
+        os.close(ours)
+        return seen
+
+    return run
+
+
+@pytest.mark.parametrize("teller", ["agent", "check", "tool", "goal", "file name"])
+def test_escape_sequences_do_not_reach_the_terminal(
+    on_a_terminal: Callable[..., bytes], agent: Agent, workspace: Path, teller: str
+) -> None:
+    wild = ESCAPES.encode().decode("unicode_escape")
+    lines = [
+        {
+            "type": "assistant",
+            "message": {"content": [{"type": "tool_use", "id": "1", "name": wild, "input": {"c": wild}}]},
+        },
+        {"type": "user", "message": {"content": [{"type": "tool_result", "tool_use_id": "1", "content": wild}]}},
+        {"type": "result", "result": wild},
+    ]
+    script = {
+        "agent": f'printf "{ESCAPES}"',
+        "tool": "cat <<'END'\n" + "\n".join(map(json.dumps, lines)) + "\nEND",
+        "file name": f'touch "$(printf "x{ESCAPES}")"',
+    }.get(teller, "echo hello")
+    check = f'printf "{ESCAPES}"; false' if teller == "check" else "true"
+    goal = f"the goal {wild}" if teller == "goal" else "goal"
+    seen = on_a_terminal("run", goal, "-m", "2", "--check", check, "--protect", "x*", "-V", "--agent", agent(script))
+    for forbidden in (b"\x1b]", b"\x1b[2J", b"\x1b[31mred", b"\x07", b"\x08", b"\xc2\x9b", b"\x9b"):
+        assert forbidden not in seen

@@ -18,7 +18,15 @@ COMMANDS = {
     "tasks": "how the tasks of a root stand",
     "bus": "post to a message bus, read it, follow it",
     "hook": "keep an agent in its session until its promise is kept",
-    "resume": "go on with a run that was interrupted, killed or exhausted",
+    "ps": "list the runs on this machine: what they do, what they want of you",
+    "show": "what a run did, iteration by iteration",
+    "logs": "what a run said and did, as it was on the screen",
+    "stop": "end a run, after its current turn or now",
+    "pause": "hold a run before its next turn",
+    "resume": "go on with a run that was paused, interrupted, killed or exhausted",
+    "tell": "say a word to a run, or answer what its agent asks",
+    "ask": "inside a run: ask the person who started it",
+    "report": "a page that says what a run did and what needs you",
     "diff": "show what a run changed, or one iteration of it",
     "rewind": "make the files what they were after an earlier iteration",
     "init": "write the project's settings, by questions",
@@ -68,7 +76,20 @@ def _report_bug(error: Exception) -> int:
     return 3
 
 
+PLAIN = {"ps", "show", "logs", "stop", "pause", "tell", "ask", "report"}
+"""Commands that answer without click."""
+
+
 def _dispatch(argv: list[str]) -> int:
+    if argv and argv[0] in PLAIN:
+        import importlib
+
+        from ralph.cli import quick
+
+        plain = importlib.import_module(f"ralph.cli.{argv[0]}").PLAIN
+        understood = quick.parse(plain.options, argv[1:])
+        if understood is not None:
+            return int(plain.answer(*understood))
     if argv and argv[0] in ("run", "loop", "task", "job"):
         from ralph.cli import options, quick
 

@@ -174,6 +174,13 @@ LIMITS = (
         choices=("wait", "stop", "switch"),
     ),
     Option(
+        ("--on-question",),
+        "When the agent asks something: go on, or wait for `ralph tell`.",
+        "Limits",
+        "onQuestion",
+        choices=("continue", "wait"),
+    ),
+    Option(
         ("--grace",),
         "How long the current operation may go on after the first Ctrl-C.",
         "Limits",
@@ -205,6 +212,14 @@ OUTPUT = (
     ),
     Option(("--no-stream-agent-output",), "Do not show it.", "Output", "streamAgentOutput", "flag", sets=False),
     Option(("--no-color",), "No colours.", "Output", "color", "flag", sets=False),
+    Option(
+        ("--notify",),
+        "Say when it is done, has failed, asks or waits for a limit: a command, a URL, or `desktop`; repeatable.",
+        "Output",
+        "notify",
+        "list",
+        "CMD|URL",
+    ),
     Option(("--dry-run",), "Show what would be run, and the first prompt; run nothing.", "Output", "", "flag"),
 )
 

@@ -15,9 +15,11 @@ from ralph.core.secrets import MARK
 from ralph.errors import UserError
 from ralph.world.journal import Story, recall
 from ralph.world.keeper import Keeper
-from ralph.world.runs import find_run
+from ralph.world.mailbox import Mailbox
+from ralph.world.meant import meant, refuse_foreign, workspace_around
+from ralph.world.register import Listed
 
-HELP = """Go on with a run: the last unfinished one here, or RUN.
+HELP = """Go on with a run: one that is paused, the last unfinished one here, or RUN.
 
 Numbers go on where they were, nothing that was recorded as done is done again, and a usage limit that was being waited
 out is waited out further."""
@@ -51,7 +53,12 @@ def resume(
     quiet: bool,
     verbose: bool,
 ) -> int:
-    folder = find_run(Path(directory).resolve() / ".ralph", run, is_resumable)
+    place = Path(directory).resolve()
+    found = meant(run, workspace_around(place) if directory == "." else place, cannot_go_on)
+    if found.is_alive:
+        return let_go_on(found, given=bool(more or max_cost or max_tokens or max_time))
+    folder = found.folder
+    Mailbox(folder.path).unpause()
     story, charter = recall(folder.journal), charters.read(folder.path / "run.json")
     notices = refuse_what_was_struck_out(charter)
     if charter.task:
@@ -67,8 +74,26 @@ def resume(
         return play(charter, keeper, Shown(json, quiet, verbose), story, notices)
 
 
-def is_resumable(story: Story) -> bool:
-    return story.started is not None and (not story.is_done or bool(story.started.task))
+def cannot_go_on(run: Listed) -> str:
+    """Why a run cannot be the one that shall go on."""
+    if run.is_alive and run.state not in ("paused", "asking") and not Mailbox(run.folder.path).read().is_paused:
+        return "is at work"
+    if run.standing.outcome == "done" and not run.standing.task:
+        return "is done"
+    return "" if run.standing.workspace else "never began"
+
+
+def let_go_on(run: Listed, given: bool) -> int:
+    """The end of a pause: the process that plays the run goes on with it."""
+    refuse_foreign(run)
+    if given:
+        raise UserError(f"run {run.id} is at work: its limits are fixed", "stop it first: ralph stop")
+    mailbox = Mailbox(run.folder.path)
+    mailbox.unpause()
+    if run.state == "asking":
+        mailbox.dismiss()
+    print(f"run {run.id} goes on" + (" without an answer" if run.state == "asking" else ""))
+    return 0
 
 
 def refuse_what_cannot_go_on(story: Story) -> None:

@@ -25,6 +25,7 @@ class Standing(Struct, frozen=True, omit_defaults=True):
     agent: str = ""
     preset: str = ""
     branch: str = ""
+    task: str = ""
     version: str = ""
     began: float = 0.0
     changed: float = 0.0
@@ -104,6 +105,7 @@ def _started(standing: Standing, event: events.RunStarted, at: float) -> Standin
         agent=event.agent,
         preset=event.preset,
         branch=event.branch,
+        task=event.task,
         version=event.version,
         began=standing.began or at,
         changed=at,

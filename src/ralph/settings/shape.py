@@ -191,7 +191,14 @@ class Settings(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     on_question: Annotated[
         Literal["continue", "wait"], says("When the agent asks something: go on, or wait for `ralph tell`.")
     ] = "continue"
-    notify: Annotated[Texts, says("Addresses that are told how a run ended.")] = ()
+    notify: Annotated[
+        Texts,
+        says(
+            "Who is told when a run is done, has failed, asks something or waits for a limit: a command, an Apprise URL, "
+            "or `desktop`.",
+            ["desktop", "notify-team.sh"],
+        ),
+    ] = ()
     scm: Annotated[Scm | None, says("What is done once the guardrails pass; null: nothing.")] = None
     reviews: Annotated[Reviews | None, says("Review cycles; null: none.")] = None
     agents: Annotated[dict[str, CustomAgent], says("Agents of your own, by name.")] = {}

@@ -10,7 +10,7 @@ from ralph.show.style import Style
 from ralph.show.talk import VERBOSE, Limits, Talk, exit_words, short
 
 Teller = Callable[[Any], list[str]]
-_WIDE = "⛔⏳"  # marks of two columns
+_WIDE = "⛔⏳❓💬"  # marks of two columns
 
 
 class Lines:
@@ -46,6 +46,10 @@ class Lines:
             e.ReviewFinished: ("review", self._review_finished),
             e.ClaimRejected: ("claim", self._claim_rejected),
             e.Waiting: ("waiting", self._waiting),
+            e.Paused: ("waiting", self._paused),
+            e.Continued: ("waiting", self._continued),
+            e.QuestionAsked: ("person", self._question_asked),
+            e.PersonTold: ("person", self._person_told),
             e.ScmFinished: ("scm", self._scm_finished),
             e.Notice: ("notice", self._notice),
             e.AgentResult: ("", talk.result),
@@ -177,6 +181,25 @@ class Lines:
         until = f" until {moment(event.until, event.seconds)}" if event.until else ""
         text = f"waiting {duration(event.seconds)}{until}: {short(event.reason, 300)}"
         return self._loud("yellow", self.style.marks.waiting, text)
+
+    def _paused(self, event: e.Paused) -> list[str]:
+        return self._loud("yellow", self.style.marks.paused, f"paused: {short(event.reason, 300)}")
+
+    def _continued(self, event: e.Continued) -> list[str]:
+        text = f"going on after a pause of {duration(event.seconds)}"
+        return [self.style.paint("yellow", f"{self.style.marks.to} {text}")]
+
+    def _question_asked(self, event: e.QuestionAsked) -> list[str]:
+        then = "; the run waits for the answer" if event.waits else ""
+        text = f"the agent asks: {clean(event.text[:4000])}\nanswer with `ralph tell`{then}"
+        return self._loud("warn", self.style.marks.question, text)
+
+    def _person_told(self, event: e.PersonTold) -> list[str]:
+        return [
+            line
+            for note in event.notes
+            for line in self._loud("cyan", self.style.marks.person, f"you: {clean(note.text[:4000])}")
+        ]
 
     def _scm_finished(self, event: e.ScmFinished) -> list[str]:
         detail = f": {short(event.detail, 300)}" if event.detail else ""

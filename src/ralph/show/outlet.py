@@ -13,14 +13,15 @@ _PASSING = (EAGAIN, ENOSPC, EDQUOT)
 
 
 class Outlet:
-    """Writes text to a stream.
+    """Writes text to a stream. One that `waits` for its reader skips nothing.
 
     A terminal is opened a second time, because "do not wait" is a property of the open file, and the one we were given
     belongs to the shell and to others as well.
     """
 
-    def __init__(self, stream: TextIO | None) -> None:
+    def __init__(self, stream: TextIO | None, waits: bool = False) -> None:
         self.gone = stream is None
+        self._waits = waits
         self._stream = stream
         self._encoding = getattr(stream, "encoding", None) or "utf-8"
         self._own: int | None = None
@@ -50,8 +51,11 @@ class Outlet:
         view = memoryview(data)
         while view:
             try:
-                sent = os.write(self._fd, view[:_CHUNK]) if self._poll.poll(patience * 1000) else 0
+                pause = None if self._waits else patience * 1000
+                sent = os.write(self._fd, view[:_CHUNK]) if self._poll.poll(pause) else 0
             except OSError as error:
+                if self._waits and error.errno == EAGAIN:
+                    continue
                 sent = 0
                 self.gone = error.errno not in _PASSING
             if not sent:

@@ -53,6 +53,11 @@ class Screen:
         """Whether there is a live line for `tick` to move."""
         return self._status is not None and not self._outlet.gone
 
+    @property
+    def is_gone(self) -> bool:
+        """Whether nobody reads any more."""
+        return self._outlet.gone
+
     def __call__(self, event: Event) -> None:
         self._tally(event)
         if isinstance(event, RunFinished):
@@ -139,13 +144,15 @@ def make_screen(
     live: bool = True,
     width: int | None = None,
     timestamps: bool = False,
+    waits: bool = False,
     clock: Callable[[], float] = time.time,
     env: Mapping[str, str] = os.environ,
 ) -> Screen:
     """The screen for `stream` (stderr, as a rule). None leaves a choice to what the stream and `env` can do.
 
     `quiet` shows the outcome alone; `agent_output` False hides what the agent says and does; `live` False does without
-    the live line on a terminal too; `clock` gives the epoch seconds for timestamps and for the live line.
+    the live line on a terminal too; `waits`: a slow reader is waited for, where a run itself would rather skip lines;
+    `clock` gives the epoch seconds for timestamps and for the live line.
     """
     is_terminal = stream is not None and stream.isatty()
     live = live and is_terminal and is_smart(env) and not quiet
@@ -154,7 +161,7 @@ def make_screen(
     columns = None
     if width is not None or is_terminal:
         columns = _columns_of(stream, width)
-    return Screen(Outlet(stream), style, lines, live=live, columns=columns, timestamps=timestamps, clock=clock)
+    return Screen(Outlet(stream, waits), style, lines, live=live, columns=columns, timestamps=timestamps, clock=clock)
 
 
 def _columns_of(stream: TextIO | None, width: int | None) -> Callable[[], int]:

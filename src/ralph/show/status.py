@@ -58,11 +58,20 @@ class Status:
                 self._now(now, "")
             case e.ReviewStarted():
                 self._now(now, f"review {short(event.name, 200)}")
+            case e.Paused():
+                self._now(now, f"paused: {short(event.reason, 200)}")
+            case e.Continued():
+                self._now(now, "")
             case e.Waiting():
                 self._now(now, f"waiting: {short(event.reason, 200)}")
                 self._until, self._wait = event.until or now + event.seconds, event.seconds
             case _:
                 pass
+
+    @property
+    def activity(self) -> tuple[str, float]:
+        """What is done right now, and since when."""
+        return self._activity, self._since
 
     def line(self, now: float, columns: int) -> str:
         """At most `columns` wide, painted."""

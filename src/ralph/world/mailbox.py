@@ -65,6 +65,11 @@ class Mailbox:
     def unpause(self) -> None:
         (self.path / PAUSE).unlink(missing_ok=True)
 
+    def dismiss(self) -> None:
+        """Takes away every question: there will be no answer."""
+        for question in self.read().questions:
+            (self.path / (question.id + QUESTION)).unlink(missing_ok=True)
+
     def forget(self, notes: Iterable[PersonNote]) -> None:
         """Takes notes away that an iteration was given, and the questions that they answer."""
         for note in notes:

@@ -13,6 +13,7 @@ from pathlib import Path
 import msgspec
 
 from ralph.core import events
+from ralph.core.rules import AWAITING
 from ralph.core.standing import Standing, after, recalled
 from ralph.world.folder import RunFolder, cannot_write
 from ralph.world.identity import is_living, own_start
@@ -100,7 +101,7 @@ class Listed(msgspec.Struct, frozen=True):
         if not self.is_alive:
             return standing.outcome or "killed"
         if standing.parked:
-            return "asking" if standing.parked.startswith("for an answer") else "paused"
+            return "asking" if standing.parked.startswith(AWAITING) else "paused"
         return "waiting" if standing.waits else standing.outcome or "running"
 
 

@@ -1,0 +1,66 @@
+"""What is there to tell about a run on record? Its journal, read for what matters, and git's word on changed files."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from ralph.core.events import Event
+from ralph.errors import UserError
+from ralph.show.account import Account, Changed, with_files
+from ralph.show.accountant import Accountant
+from ralph.world.folder import RunFolder
+from ralph.world.following import decoded, unreadable
+
+_TYPE = b'{"type":"'
+
+
+def account_of(folder: RunFolder, state: str = "") -> Account:
+    """The account of a run; `state` is what is known of one that has no outcome yet."""
+    accountant = Accountant(folder.id)
+    heard = False
+    for event, at in _told(folder.journal, accountant.kinds):
+        accountant.hear(event, at)
+        heard = True
+    if not heard:
+        raise UserError(
+            f"there is nothing to read in {folder.journal}", "it is empty, or was written by another version of ralph"
+        )
+    return _with_files(accountant.settled(state))
+
+
+def _told(journal: Path, kinds: frozenset[str]) -> Iterator[tuple[Event, float]]:
+    """The events of these kinds. Lines of another kind are most of a large journal, and are not even decoded."""
+    wanted = {kind.encode() for kind in kinds}
+    try:
+        with open(journal, "rb") as lines:
+            for line in lines:
+                if line.startswith(_TYPE) and line[len(_TYPE) : line.find(b'"', len(_TYPE))] not in wanted:
+                    continue
+                entry = decoded(line)
+                event = entry.event() if entry and entry.type in kinds else None
+                if entry and event is not None:
+                    yield event, entry.at
+    except OSError as error:
+        raise unreadable(journal, error) from None
+
+
+def _with_files(account: Account) -> Account:
+    pairs = account.pairs()
+    workspace = Path(account.workspace)
+    if not pairs or ":" not in (account.base_tree or "") or not workspace.is_dir():
+        return account
+    from ralph.world.changes import changes_between
+    from ralph.world.git import find_repository
+
+    try:
+        repository = find_repository(workspace)
+        found = changes_between(repository, list(pairs.values())) if repository else {}
+    except UserError:  # a repository that is broken by now: the rest of the account stands
+        return account
+    return with_files(
+        account,
+        {
+            number: [Changed(one.status, one.path, one.added, one.deleted) for one in found[pair]]
+            for number, pair in pairs.items()
+            if pair in found
+        },
+    )

@@ -1,0 +1,43 @@
+"""`ralph ask`: how does an agent inside a run ask the person who started it? `ralph tell` answers."""
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ralph.cli.plain import Plain, Values, click_command
+from ralph.errors import UserError
+
+if TYPE_CHECKING:
+    import click
+
+
+def ask(values: Values, words: list[str]) -> int:
+    from ralph.world.mailbox import Mailbox
+
+    text = " ".join(words)
+    text = sys.stdin.buffer.read().decode("utf-8", "replace") if text == "-" else text
+    if not text.strip():
+        raise UserError("nothing is asked", 'ralph ask "QUESTION"; a question of - is read from standard input')
+    folder = os.environ.get("RALPH_RUN_FOLDER", "")
+    if not folder:
+        raise UserError("this is not inside a run", "an agent asks; a person says `ralph tell`")
+    if not Path(folder).is_dir():
+        raise UserError(f"the run's folder is gone: {folder}", "there is nobody to ask")
+    Mailbox(Path(folder)).ask(text)
+    print("The question is passed on. End your turn: an answer, if there is one, comes with the next prompt.")
+    return 0
+
+
+PLAIN = Plain(
+    "ask",
+    "For agents inside a run: ask the person who started it. With --on-question wait the run waits for the answer; "
+    "either way the next prompt carries it.",
+    ask,
+    metavar="QUESTION",
+    examples=('ralph ask "Which of the two APIs shall I keep?"',),
+)
+
+
+def command() -> "click.Command":
+    return click_command(PLAIN)

@@ -1,0 +1,112 @@
+"""`ralph logs`: what has a run said and done so far? The lines that were on the screen, or those that `--json` gave."""
+
+import sys
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from ralph.cli.options import Option
+from ralph.cli.plain import DIRECTORY, Plain, Values, click_command, one_run
+
+if TYPE_CHECKING:
+    import click
+
+    from ralph.world.register import Listed
+
+_GLANCE = 0.1
+
+
+def logs(values: Values, words: list[str]) -> int:
+    run = one_run(values, words)
+    lines = _lines(run, bool(values.get("follow")))
+    if values.get("json"):
+        return _copy(lines, at_once=bool(values.get("follow")))
+    return _render(run, lines, values)
+
+
+def _lines(run: "Listed", follows: bool) -> Iterator[bytes]:
+    """The journal, line by line; where it is followed, until the run is over."""
+    from ralph.world.following import Following
+    from ralph.world.register import listed
+
+    following = Following(run.folder.journal)
+    yield from following.lines()
+    while follows:
+        now = listed(run.folder.path)
+        follows = now is not None and now.is_alive
+        yield from following.lines()
+        time.sleep(_GLANCE if follows else 0)
+
+
+def _copy(lines: Iterator[bytes], at_once: bool) -> int:
+    from ralph.world.following import decoded
+
+    out = sys.stdout.buffer
+    for line in lines:
+        if decoded(line) is not None:  # one that was cut off is none
+            out.write(line)
+            if at_once:
+                out.flush()
+    out.flush()
+    return 0
+
+
+def _render(run: "Listed", lines: Iterator[bytes], values: Values) -> int:
+    from ralph.show.screen import make_screen
+    from ralph.world.following import decoded
+
+    now = 0.0
+    screen = make_screen(
+        sys.stdout,
+        verbose=bool(values.get("verbose")),
+        color=False if values.get("no_color") else None,
+        live=False,
+        waits=True,
+        timestamps=bool(values.get("timestamps")),
+        clock=lambda: now,
+    )
+    read = 0
+    for line in lines:
+        entry = decoded(line)
+        event = entry.event() if entry else None
+        if entry and event is not None:
+            now = entry.at if values.get("timestamps") else now
+            screen(event)
+        read += event is not None
+        if screen.is_gone:
+            break
+    screen.close()
+    return _last_word(run, read, values)
+
+
+def _last_word(run: "Listed", read: int, values: Values) -> int:
+    """What the lines themselves do not say."""
+    from ralph.errors import UserError
+    from ralph.world.register import listed
+
+    now = listed(run.folder.path)
+    if not read and run.folder.journal.stat().st_size:
+        raise UserError(f"cannot understand {run.folder.journal}", "was it written by another version of ralph?")
+    if now and now.state == "killed":
+        print(f"ralph: run {run.id} was killed; go on with `ralph resume {run.id}`", file=sys.stderr)
+    return 0
+
+
+PLAIN = Plain(
+    "logs",
+    "Print what a run said and did, as it was on the screen; with -f also what is still to come.",
+    logs,
+    (
+        Option(("-f", "--follow"), "Go on until the run ends.", "Options", kind="flag"),
+        Option(("-t", "--timestamps"), "The time of day in front of every line.", "Options", kind="flag"),
+        Option(("-V", "--verbose"), "Say more.", "Options", kind="flag"),
+        Option(("--json",), "The lines that `ralph run --json` gave.", "Options", kind="flag"),
+        Option(("--no-color",), "No colours.", "Options", kind="flag"),
+        DIRECTORY,
+    ),
+    examples=("ralph logs -f", "ralph logs k3fa --json | jq .type"),
+)
+
+
+def command() -> "click.Command":
+    return click_command(PLAIN)

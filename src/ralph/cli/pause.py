@@ -1,0 +1,33 @@
+"""`ralph pause`: how is a run held without ending it? No turn begins until `ralph resume`."""
+
+from typing import TYPE_CHECKING
+
+from ralph.cli.plain import DIRECTORY, Plain, Values, click_command, not_at_work, one_run
+
+if TYPE_CHECKING:
+    import click
+
+
+def pause(values: Values, words: list[str]) -> int:
+    from ralph.world.mailbox import Mailbox
+    from ralph.world.meant import refuse_foreign
+
+    run = one_run(values, words, not_at_work)
+    refuse_foreign(run)
+    Mailbox(run.folder.path).pause()
+    print(f"run {run.id} pauses before its next turn; go on with `ralph resume {run.id}`")
+    return 0
+
+
+PLAIN = Plain(
+    "pause",
+    "Hold a run: the turn that is under way is finished, and no other begins until `ralph resume`. "
+    "The time of a pause does not count against --max-time.",
+    pause,
+    (DIRECTORY,),
+    examples=("ralph pause", "ralph pause k3fa"),
+)
+
+
+def command() -> "click.Command":
+    return click_command(PLAIN)

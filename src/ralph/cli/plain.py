@@ -1,0 +1,69 @@
+"""How does a small command answer in a blink? Its options are rows of a table; click is asked to explain them only."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+from ralph.cli.options import Option
+from ralph.errors import UserError
+
+if TYPE_CHECKING:
+    import click
+
+    from ralph.world.meant import Objection
+    from ralph.world.register import Listed
+
+Values = dict[str, Any]
+
+
+class Plain(Struct, frozen=True):
+    """A command: what it takes, and what answers it."""
+
+    name: str
+    help: str
+    answer: Callable[[Values, list[str]], int]
+    options: tuple[Option, ...] = ()
+    metavar: str = "[RUN]"
+    examples: tuple[str, ...] = ()
+
+
+DIRECTORY = Option(("-C", "--directory"), "The workspace (default: the current folder).", "Options", metavar="DIR")
+JSON = Option(("--json",), "For programs: an object a line.", "Options", kind="flag")
+
+
+def one_run(values: Values, words: list[str], objection: "Objection | None" = None) -> "Listed":
+    """The run that the words of a command mean."""
+    from pathlib import Path
+
+    from ralph.world.meant import meant, workspace_around
+
+    if len(words) > 1:
+        raise UserError(f"too many words: {words[1]!r}", "name one run")
+    folder = Path(values.get("directory", ".")).absolute()
+    if not folder.is_dir():
+        raise UserError(f"no such folder: {folder}", "name a workspace with -C DIR")
+    here = folder if "directory" in values else workspace_around(folder)
+    return meant(words[0] if words else "", here, objection or (lambda run: ""))
+
+
+def not_at_work(run: "Listed") -> str:
+    """Objects to a run that no process plays."""
+    return "" if run.is_alive else f"is not at work: {run.state}"
+
+
+def click_command(plain: Plain) -> "click.Command":
+    import click
+
+    from ralph.cli.commands import CONTEXT, Grouped, click_option
+
+    def callback(words: tuple[str, ...], **given: Any) -> int:
+        values = {key: list(v) if isinstance(v, tuple) else v for key, v in given.items() if v not in (None, (), False)}
+        return plain.answer(values, list(words))
+
+    params: list[click.Parameter] = [click_option(row) for row in plain.options]
+    params.append(click.Argument(["words"], nargs=-1, metavar=plain.metavar))
+    command = Grouped(plain.name, params=params, callback=callback, help=plain.help, context_settings=CONTEXT)
+    command.groups = {row.name: row.group for row in plain.options}
+    command.examples = plain.examples
+    return command

@@ -1,0 +1,54 @@
+"""`ralph ps`: which runs are at work on this machine, and what does each of them do?"""
+
+import os
+import sys
+import time
+from typing import TYPE_CHECKING
+
+from ralph.cli.options import Option
+from ralph.cli.plain import JSON, Plain, Values, click_command
+from ralph.errors import UserError
+
+if TYPE_CHECKING:
+    import click
+
+
+def ps(values: Values, words: list[str]) -> int:
+    from ralph.overview import sights
+
+    if words:
+        raise UserError(f"too many words: {words[0]!r}", "`ralph ps` lists all runs; `ralph show RUN` is about one")
+    seen = sights(bool(values.get("all")))
+    if values.get("json"):
+        from msgspec.json import encode
+
+        sys.stdout.buffer.write(b"".join(encode(sight) + b"\n" for sight in seen))
+        return 0
+    if not seen:
+        nothing = (
+            "nothing has been run on this machine" if values.get("all") else "no run is at work; see `ralph ps -a`"
+        )
+        print(nothing, file=sys.stderr)
+        return 0
+    from ralph.show.roster import roster
+    from ralph.show.style import choose
+
+    is_terminal = sys.stdout.isatty()
+    columns = os.get_terminal_size().columns if is_terminal else 0
+    style = choose(sys.stdout, os.environ, is_terminal, None, None)
+    print("\n".join(roster(seen, style, columns, time.time(), os.path.expanduser("~"))))
+    return 0
+
+
+PLAIN = Plain(
+    "ps",
+    "List the runs of this user on this machine, in any workspace: what they do, and what they want of you.",
+    ps,
+    (Option(("-a", "--all"), "Finished and killed ones too.", "Options", kind="flag"), JSON),
+    metavar="",
+    examples=("ralph ps", "ralph ps -a --json"),
+)
+
+
+def command() -> "click.Command":
+    return click_command(PLAIN)

@@ -1,0 +1,54 @@
+"""`ralph report`: what happened while nobody looked? A page for people, Markdown for a review, JSON for programs."""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ralph.cli.options import Option
+from ralph.cli.plain import DIRECTORY, Plain, Values, click_command, one_run
+from ralph.errors import UserError
+
+if TYPE_CHECKING:
+    import click
+
+
+def report(values: Values, words: list[str]) -> int:
+    from ralph.accounts import account_of
+    from ralph.reports import Form, written
+
+    if values.get("markdown") and values.get("json"):
+        raise UserError("--markdown and --json at once", "choose one")
+    runs = [one_run(values, [word]) for word in words] or [one_run(values, [])]
+    form: Form = "markdown" if values.get("markdown") else "json" if values.get("json") else "html"
+    data = written([account_of(run.folder, run.state) for run in runs], form)
+    target = values.get("output", "-" if form != "html" or not sys.stdout.isatty() else "")
+    if target == "-":
+        sys.stdout.buffer.write(data)
+        return 0
+    path = Path(target) if target else runs[-1].folder.path / "report.html"
+    try:
+        path.write_bytes(data)
+    except OSError as error:
+        raise UserError(f"cannot write {path}: {error.strerror}", "name another file with -o FILE") from None
+    print(path)
+    return 0
+
+
+PLAIN = Plain(
+    "report",
+    "Say what one run or several did and what needs you, as one HTML page that needs nothing but itself. "
+    "On a terminal, without -o, it is written into the run's folder, and its path is printed.",
+    report,
+    (
+        Option(("-o", "--output"), "The file to write; `-`: standard output.", "Options", metavar="FILE"),
+        Option(("--markdown",), "For a pull request or a CI summary.", "Options", kind="flag"),
+        Option(("--json",), "For programs: an object a line.", "Options", kind="flag"),
+        DIRECTORY,
+    ),
+    metavar="[RUN]...",
+    examples=("ralph report -o night.html", "ralph report --markdown | gh pr comment -F -"),
+)
+
+
+def command() -> "click.Command":
+    return click_command(PLAIN)

@@ -1,0 +1,45 @@
+"""`ralph stop`: how is a run ended from another terminal? As Ctrl-C would: after the current turn, or at once."""
+
+import time
+from typing import TYPE_CHECKING
+
+from ralph.cli.options import Option
+from ralph.cli.plain import DIRECTORY, Plain, Values, click_command, not_at_work, one_run
+
+if TYPE_CHECKING:
+    import click
+
+_GLANCE = 0.05
+
+
+def stop(values: Values, words: list[str]) -> int:
+    from ralph.world import steer
+    from ralph.world.meant import refuse_foreign
+    from ralph.world.register import listed
+
+    run = one_run(values, words, not_at_work)
+    refuse_foreign(run)
+    now = bool(values.get("now"))
+    steer.stop(run, now)
+    print(f"run {run.id} {'ends now' if now else 'ends once what it does at this moment is finished'}")
+    while values.get("wait") and (seen := listed(run.folder.path)) and seen.is_alive:
+        time.sleep(_GLANCE)
+    return 0
+
+
+PLAIN = Plain(
+    "stop",
+    "End a run as Ctrl-C would: what it does at this moment may be finished, within the run's --grace. "
+    "A run that is stopped can go on later, with `ralph resume`.",
+    stop,
+    (
+        Option(("--now",), "End the turn too, with everything that it started.", "Options", kind="flag"),
+        Option(("--wait",), "Return when the run has ended.", "Options", kind="flag"),
+        DIRECTORY,
+    ),
+    examples=("ralph stop", "ralph stop --now k3fa"),
+)
+
+
+def command() -> "click.Command":
+    return click_command(PLAIN)

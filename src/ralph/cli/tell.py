@@ -1,0 +1,65 @@
+"""`ralph tell`: how does a person say a word to a run, or answer what its agent asked? The next prompt carries it."""
+
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from ralph.cli.plain import DIRECTORY, Plain, Values, click_command, one_run
+from ralph.core.text import one_line
+from ralph.errors import UserError
+
+if TYPE_CHECKING:
+    import click
+
+    from ralph.world.register import Listed
+
+
+def tell(values: Values, words: list[str]) -> int:
+    from ralph.world.mailbox import Mailbox
+    from ralph.world.meant import refuse_foreign
+
+    *named, text = words or [""]
+    text = sys.stdin.buffer.read().decode("utf-8", "replace") if text == "-" else text
+    if not text.strip():
+        raise UserError("nothing to tell", 'ralph tell [RUN] "TEXT"; a text of - is read from standard input')
+    if len(named) > 1:
+        raise UserError(f"too many words: {' '.join(words)}", "put the text in quotes")
+    run = one_run(values, named, _cannot_be_told)
+    refuse_foreign(run)
+    if os.environ.get("RALPH_RUN_ID") == run.id:
+        raise UserError("only a person can tell a run something", 'an agent can ask: ralph ask "QUESTION"')
+    mailbox = Mailbox(run.folder.path)
+    questions = mailbox.read().questions
+    mailbox.tell(text, questions[0] if questions else None)
+    if questions:
+        print(f"answered: {one_line(questions[0].text)}")
+    print(_when(run, len(mailbox.read().notes)))
+    for question in questions[1:]:
+        print(f"still asked: {one_line(question.text)}")
+    return 0
+
+
+def _cannot_be_told(run: "Listed") -> str:
+    return "is done" if run.standing.outcome == "done" else ""
+
+
+def _when(run: "Listed", notes: int) -> str:
+    carries = "carries it" if notes == 1 else f"carries it, with {notes - 1} more"
+    if run.is_alive:
+        return f"the next prompt of run {run.id} {carries}"
+    return f"run {run.id} is not at work; its next prompt {carries} after `ralph resume {run.id}`"
+
+
+PLAIN = Plain(
+    "tell",
+    "Leave a note for the next prompt of a run. Several notes queue up. While the agent asks something, "
+    "what you tell is the answer to its oldest question.",
+    tell,
+    (DIRECTORY,),
+    metavar="[RUN] TEXT",
+    examples=('ralph tell "The API moved to port 8080"', "ralph tell k3fa - < advice.md"),
+)
+
+
+def command() -> "click.Command":
+    return click_command(PLAIN)

@@ -1,0 +1,65 @@
+"""What do all runs on this machine do at this moment? For `ralph ps` and everything else that looks at many runs."""
+
+import os
+import time
+from collections.abc import Mapping
+
+from ralph.show.roster import Sight
+from ralph.world.mailbox import Mail, Mailbox
+from ralph.world.register import Listed, runs
+
+
+def sights(everything: bool = False, env: Mapping[str, str] = os.environ) -> list[Sight]:
+    """The runs that live, or all of them, newest first."""
+    now = time.time()
+    return [sight(run, now) for run in reversed(runs(env)) if everything or run.is_alive]
+
+
+def sight(run: Listed, now: float) -> Sight:
+    """One run as it stands. Only of a living one more than its standing is read."""
+    standing = run.standing
+    mail, doing, since = Mail(), "", 0.0
+    if run.is_alive:
+        mail = Mailbox(run.folder.path).read()
+        doing, since = (standing.parked, standing.changed) if standing.parked else activity(run)
+    is_between = not run.is_alive or standing.parked or standing.waits
+    return Sight(
+        run.id,
+        run.state,
+        run.is_alive,
+        standing.iterations if is_between else standing.iterations + 1,
+        standing.cap,
+        standing.checks,
+        standing.passed,
+        standing.cost_usd,
+        standing.tokens,
+        max(now - standing.began, 0.0) if standing.began else 0.0,
+        doing,
+        since,
+        tuple(question.text for question in mail.questions),
+        len(mail.notes),
+        mail.is_paused,
+        standing.until if standing.waits else 0.0,
+        standing.outcome,
+        standing.waits or standing.reason,
+        standing.workspace,
+        standing.goal,
+        standing.agent,
+        standing.preset,
+        standing.branch,
+        standing.pid,
+    )
+
+
+def activity(run: Listed) -> tuple[str, float]:
+    """What a living run does, and since when: the last thing that its journal says."""
+    from ralph.show.status import Status
+    from ralph.show.style import Style
+    from ralph.world.following import recent
+
+    status = Status(Style())
+    for entry in recent(run.folder.journal):
+        event = entry.event()
+        if event is not None:
+            status(event, entry.at)
+    return status.activity

@@ -1,0 +1,186 @@
+"""How does a journal become an account of the run? Event by event, in bounded memory however long the journal is."""
+
+from collections.abc import Callable
+from typing import Any
+
+from ralph.core import events as e
+from ralph.core.model import Check, Iteration
+from ralph.core.text import clean, head
+from ralph.show.account import Account, Asked, Chapter, Refused, Stretch, Verified
+from ralph.show.amounts import duration
+from ralph.show.talk import exit_words, short
+from ralph.show.tally import outcome_sentence
+
+ANSWER_SHOWN = 1500
+MOST_NOTICES = 100
+
+
+class Accountant:
+    """A listener that writes an account."""
+
+    def __init__(self, run: str) -> None:
+        self.account = Account(run)
+        self._last = 0.0
+        self._open: Stretch | None = None
+        self._ears: dict[type, Callable[[Any, float], None]] = {
+            e.RunStarted: self._run_started,
+            e.IterationStarted: self._iteration_started,
+            e.AgentStarted: self._agent_started,
+            e.AgentFinished: self._agent_finished,
+            e.TurnNotCounted: self._turn_not_counted,
+            e.CheckStarted: lambda event, at: self._begin("check", at, short(event.name, 200)),
+            e.CheckFinished: lambda event, at: self._close(at),
+            e.ClaimRejected: self._claim_rejected,
+            e.Waiting: lambda event, at: self._begin("wait", at, short(event.reason, 300)),
+            e.Paused: lambda event, at: self._begin("pause", at, short(event.reason, 300)),
+            e.Continued: lambda event, at: self._close(at),
+            e.QuestionAsked: self._question_asked,
+            e.PersonTold: self._person_told,
+            e.ScmFinished: self._scm_finished,
+            e.Notice: self._notice,
+            e.IterationFinished: self._iteration_finished,
+            e.RunFinished: self._run_finished,
+        }
+
+    @property
+    def kinds(self) -> frozenset[str]:
+        """The events that matter. All others may be left unread: they are most of a journal."""
+        return frozenset(e.NAMES[kind] for kind in self._ears)
+
+    def hear(self, event: e.Event, at: float) -> None:
+        heard = self._ears.get(type(event))
+        if heard is not None:
+            heard(event, at)
+        self._last = max(at, self._last)
+
+    def settled(self, state: str = "") -> Account:
+        """The account as it stands; `state` is what is known of a run that has no outcome yet."""
+        account = self.account
+        self._close(self._last)
+        if not account.outcome:
+            account.ended, account.state = self._last, state or "running"
+            account.seconds = max(self._last - account.began, 0.0)
+            at = f" in iteration {account.chapters[-1].number}" if account.chapters else ""
+            account.sentence = f"ralph: {account.state}{at}"
+        for chapter in account.chapters:
+            account.usage = account.usage.plus(chapter.usage)
+        account.cost_usd = account.usage.cost_usd
+        return account
+
+    def _run_started(self, event: e.RunStarted, at: float) -> None:
+        account = self.account
+        self._close(self._last)
+        account.resumed += event.resumed
+        if not account.began:
+            account.began, account.goal, account.base_tree = at, clean(event.goal), event.base_tree
+        account.agent, account.preset, account.workspace = event.agent, event.preset, event.workspace
+        account.claims, account.gates, account.checks = event.claims, event.gates, list(event.checks)
+        account.max_iterations, account.version = event.max_iterations, event.version
+        account.worktree, account.branch = event.worktree, event.branch
+        account.outcome = account.reason = ""
+
+    def _iteration_started(self, event: e.IterationStarted, at: float) -> None:
+        self._chapter(event.iteration, at)
+
+    def _agent_started(self, event: e.AgentStarted, at: float) -> None:
+        chapters = self.account.chapters
+        if event.purpose == "work" and (not chapters or chapters[-1].is_whole):
+            self._chapter(len(chapters) + 1, at)
+        if event.purpose == "work":
+            chapters[-1].agent = short(event.agent, 80)
+        self._begin("turn", at, event.purpose)
+
+    def _agent_finished(self, event: e.AgentFinished, at: float) -> None:
+        self._close(at)
+        if self.account.chapters:
+            self.account.chapters[-1].tool_errors += event.tool_errors
+
+    def _turn_not_counted(self, event: e.TurnNotCounted, at: float) -> None:
+        if self.account.chapters:
+            chapter = self.account.chapters[-1]
+            chapter.uncounted += 1
+            chapter.usage = chapter.usage.plus(event.turn.usage)
+
+    def _claim_rejected(self, event: e.ClaimRejected, at: float) -> None:
+        if self.account.chapters:
+            refused = Refused(short(event.claim, 100), short(event.gate, 40), short(event.reason, 500))
+            self.account.chapters[-1].refused.append(refused)
+
+    def _question_asked(self, event: e.QuestionAsked, at: float) -> None:
+        if event.id not in {question.id for question in self.account.questions}:
+            self.account.questions.append(Asked(event.id, clean(event.text)))
+
+    def _person_told(self, event: e.PersonTold, at: float) -> None:
+        answers = {note.answers.id: note.text for note in event.notes if note.answers}
+        for question in self.account.questions:
+            question.answer = clean(answers.get(question.id, question.answer))
+
+    def _scm_finished(self, event: e.ScmFinished, at: float) -> None:
+        for chapter in self.account.chapters:
+            if chapter.number == event.iteration:
+                chapter.scm.append((short(event.task, 40), event.ok, short(event.detail, 300)))
+
+    def _notice(self, event: e.Notice, at: float) -> None:
+        notices = self.account.notices
+        if event.level == "warning" and event.text not in notices and len(notices) < MOST_NOTICES:
+            notices.append(short(event.text, 500))
+
+    def _iteration_finished(self, event: e.IterationFinished, at: float) -> None:
+        chapters = self.account.chapters
+        if not chapters or chapters[-1].is_whole:
+            self._chapter(event.iteration, at)
+        _fill(chapters[-1], event.record, at)
+
+    def _run_finished(self, event: e.RunFinished, at: float) -> None:
+        account = self.account
+        self._close(at)
+        account.outcome = account.state = short(event.outcome, 40)
+        account.reason, account.verified, account.exit_code = clean(event.reason), event.verified, event.exit_code
+        account.ended, account.seconds = at, event.duration_s
+        account.worktree, account.branch = event.worktree or account.worktree, event.branch or account.branch
+        if account.outcome == "done" and account.chapters:
+            account.chapters[-1].is_accepted = True
+        account.sentence = outcome_sentence(event, [check.name for check in account.failing])
+
+    def _chapter(self, number: int, at: float) -> None:
+        chapters = self.account.chapters
+        if chapters and not chapters[-1].is_whole:  # it was cut off, and is begun anew
+            number, kept = chapters[-1].number, chapters.pop()
+            chapters.append(Chapter(number, kept.began, usage=kept.usage, uncounted=kept.uncounted))
+        else:
+            chapters.append(Chapter(number, at))
+
+    def _begin(self, kind: str, at: float, what: str) -> None:
+        self._close(at)
+        number = self.account.chapters[-1].number if self.account.chapters else 0
+        self._open = Stretch(kind, at, at, what, number)
+
+    def _close(self, at: float) -> None:
+        if self._open is not None:
+            self._open.ended = max(at, self._open.began)
+            self.account.stretches.append(self._open)
+            self._open = None
+
+
+def _fill(chapter: Chapter, record: Iteration, at: float) -> None:
+    turn = record.turn
+    chapter.number, chapter.ended, chapter.seconds = record.number, at, record.duration
+    chapter.agent = chapter.agent or short(turn.agent, 80)
+    chapter.usage = chapter.usage.plus(record.usage)
+    chapter.tool_calls, chapter.ended_by = turn.tool_calls, turn.ended_by
+    chapter.answer = head(clean(turn.text[: 4 * ANSWER_SHOWN]).strip(), ANSWER_SHOWN, " …")
+    chapter.failure = short(turn.failure.reason, 500) if turn.failure else ""
+    chapter.checks = [
+        Verified(short(check.name, 200), check.passed, check.duration, _how(check), short(check.log, 300))
+        for check in record.checks
+    ]
+    chapter.reviews = [(short(review.name, 80), review.passed) for review in record.reviews]
+    chapter.restored = [short(path, 300) for path in record.touched]
+    chapter.told = [clean(note.text) for note in record.told]
+    chapter.tree, chapter.is_whole = record.tree, True
+
+
+def _how(check: Check) -> str:
+    if check.passed:
+        return ""
+    return f"timed out after {duration(check.timeout)}" if check.timeout else exit_words(check.exit_code)

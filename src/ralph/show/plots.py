@@ -1,0 +1,102 @@
+"""How does a run look? Drawings in SVG that take their colours from the page, and are readable on paper."""
+
+import time
+from collections.abc import Callable, Sequence
+
+from msgspec import Struct
+
+from ralph.show.account import Account
+from ralph.show.amounts import duration
+from ralph.show.markup import Html, element
+
+WIDTH, HEIGHT = 360.0, 150.0
+_LEFT, _BOTTOM, _TOP = 46.0, 20.0, 8.0
+_LANES = {"turn": "agent", "check": "checks", "wait": "waiting", "pause": "paused"}
+
+
+Say = Callable[[float], str]
+
+
+class Layer(Struct):
+    """One value for each bar. `tone` is the class that the page's style sheet colours."""
+
+    name: str
+    tone: str
+    values: list[float]
+
+
+def bars(title: str, labels: Sequence[str], layers: Sequence[Layer], say: Say) -> Html:
+    """Stacked bars, one for each label, with the axis on the left."""
+    totals = [sum(layer.values[at] for layer in layers) for at in range(len(labels))]
+    most = max(totals, default=0.0) or 1.0
+    room, tall = WIDTH - _LEFT, HEIGHT - _BOTTOM - _TOP
+    step = room / max(len(labels), 1)
+    wide = min(step * 0.72, 38.0)
+    drawn: list[Html] = [*_axis(most, tall, say)]
+    for at, label in enumerate(labels):
+        x, floor = _LEFT + at * step + (step - wide) / 2, _TOP + tall
+        pieces = []
+        for layer in layers:
+            high = layer.values[at] / most * tall
+            floor -= high
+            if high:
+                pieces.append(_rect(x, floor, wide, max(high, 0.5), f"f-{layer.tone}"))
+        said = ", ".join(f"{layer.name} {say(layer.values[at])}" for layer in layers if layer.values[at])
+        drawn.append(element("g", element("title", f"iteration {label}: {said or say(0)}"), *pieces))
+        if len(labels) <= 24 or at % (len(labels) // 12) == 0:
+            drawn.append(_label(x + wide / 2, HEIGHT - 5, label, "middle"))
+    return _svg(WIDTH, HEIGHT, title, drawn)
+
+
+def timeline(account: Account) -> Html:
+    """When the agent, the checks and the waits took place: a lane for each."""
+    stretches = [one for one in account.stretches if one.kind in _LANES]
+    lanes = [kind for kind in _LANES if any(one.kind == kind for one in stretches)]
+    began = account.began
+    length = max([account.ended - began, *(one.ended - began for one in stretches)], default=0.0) or 1.0
+    wide, high, left = 960.0, 18.0, 60.0
+    room = wide - left - 8
+    foot = _TOP + len(lanes) * (high + 6)
+    drawn: list[Html] = []
+    for chapter in account.chapters:
+        x = left + min(max(chapter.began - began, 0) / length, 1) * room
+        drawn.append(element("line", x1=_n(x), x2=_n(x), y1=_TOP - 4, y2=_n(foot), class_="tick"))
+    for at, kind in enumerate(lanes):
+        y = _TOP + at * (high + 6)
+        drawn.append(_label(left - 8, y + high - 5, _LANES[kind], "end"))
+        for one in (one for one in stretches if one.kind == kind):
+            x = left + (one.began - began) / length * room
+            what = f"iteration {one.iteration}, {one.what}: {duration(one.ended - one.began)}"
+            size = max((one.ended - one.began) / length * room, 0.8)
+            drawn.append(element("g", element("title", what), _rect(x, y, size, high, f"f-{kind}")))
+    for share in (0.0, 0.25, 0.5, 0.75, 1.0):
+        anchor = {0.0: "start", 1.0: "end"}.get(share, "middle")
+        text = time.strftime("%H:%M:%S" if length < 7200 else "%H:%M", time.localtime(began + share * length))
+        drawn.append(_label(left + share * room, foot + 14, text, anchor))
+    return _svg(wide, foot + 20, "when the agent, the checks and the waits took place", drawn)
+
+
+def _axis(most: float, tall: float, say: Say) -> list[Html]:
+    drawn = []
+    for share in (0.0, 0.5, 1.0):
+        y = _n(_TOP + tall - share * tall)
+        drawn.append(element("line", x1=_n(_LEFT), x2=_n(WIDTH), y1=y, y2=y, class_="grid"))
+        drawn.append(_label(_LEFT - 5, _TOP + tall - share * tall + 4, say(most * share), "end"))
+    return drawn
+
+
+def _label(x: float, y: float, text: str, anchor: str) -> Html:
+    return element("text", text, x=_n(x), y=_n(y), text_anchor=anchor)
+
+
+def _rect(x: float, y: float, width: float, height: float, tone: str) -> Html:
+    return element("rect", x=_n(x), y=_n(y), width=_n(width), height=_n(height), class_=tone, rx="1.5")
+
+
+def _svg(width: float, height: float, title: str, drawn: list[Html]) -> Html:
+    box = f"0 0 {_n(width)} {_n(height)}"
+    return element("svg", element("title", title), *drawn, viewBox=box, role="img", aria_label=title)
+
+
+def _n(number: float) -> str:
+    return f"{number:.2f}".rstrip("0").rstrip(".")

@@ -144,7 +144,19 @@ def choices(settings: Settings, extra: Sequence[str], env: Mapping[str, str], cw
     chosen = (first, *(_choice(other, settings, ()) for other in settings.fallback_agents))
     for choice in chosen:
         _must_be_there(choice, env, cwd)
+        if settings.session == "continue":
+            _must_resume(choice)
     return chosen
+
+
+def _must_resume(choice: "Choice") -> None:
+    """A known agent whose sessions cannot be continued is refused. A command of the user's own has none to lose."""
+    from ralph.agents import known
+
+    if choice.module.NAME in known() and not choice.module.RESUMES:
+        raise UserError(
+            f"{choice.module.NAME} cannot continue a session without a person", "use --session fresh, or another agent"
+        )
 
 
 def _must_be_there(choice: "Choice", env: Mapping[str, str], cwd: str) -> None:

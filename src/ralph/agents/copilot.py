@@ -68,7 +68,7 @@ class _Copilot(Reader):
 
     def turn(self, ended: Exit) -> Turn:
         if self.request.scratch:
-            self.usage = priced(self._written_usage(), self.model)
+            self.usage = priced(self.since(self._written_usage()), self.model)
         return super().turn(ended)
 
     def _turn_start(self, table: Table) -> Iterable[AgentEvent]:

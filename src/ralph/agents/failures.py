@@ -47,7 +47,7 @@ _TRANSIENT = (
     r"overloaded|overloaded_error|internal server error|bad gateway|gateway time-?out|server_error",
     r"service (?:is )?(?:temporarily |currently )?unavailable",
     r"ECONN(?:REFUSED|RESET|ABORTED)|ETIMEDOUT|ENOTFOUND|EAI_AGAIN|ENETUNREACH",
-    r"socket hang up|fetch failed|error sending request|request timed out|network error",
+    r"API Error: terminated|socket hang up|fetch failed|error sending request|request timed out|network error",
     r"connection (?:error|refused|reset|failed|closed|lost|timed out)",
     r"(?:cannot|could not|unable to|failed to) connect",
     r"stream (?:closed|disconnected|ended before|ended without)|missing finish_reason",

@@ -55,12 +55,20 @@ class CliAgent:
     def take_turn(self, prompt: str, run: Run, purpose: str = "work") -> Turn:
         names = tuple(self._choices)
         choice = self._choices[available(run, names) or names[0]]
+        if self._manner.continues and has_lost_session(run, choice):
+            return Turn("", exit_code=None, failure=Failure("fatal", f"{choice.name} named no session to continue"))
         folder = self._site.folder.turn(run.number, purpose, choice.name)
         turn = _Turn(choice, self._manner, self._site, folder, run, purpose).take(prompt)
         # The answer may become part of a prompt or of a file: from here on it holds no keys.
         turn = replace(turn, text=self._site.redact.text(turn.text), agent=choice.name)
         folder.ended(turn, turn.text.encode("utf-8", "replace"))
         return turn
+
+
+def has_lost_session(run: Run, choice: Choice) -> bool:
+    """Whether an agent that could continue its session has worked, but never said which it was."""
+    worked = any(iteration.turn.agent == choice.name for iteration in run.iterations)
+    return choice.module.RESUMES and worked and run.session_of(choice.name) is None
 
 
 class _Turn:

@@ -232,6 +232,11 @@ def _readable(data: bytes) -> int:
     """A descriptor from which exactly `data` can be read."""
     if not data:
         return os.open(os.devnull, os.O_RDONLY)
+    if len(data) <= 65536:
+        fd, writer = os.pipe()
+        os.write(writer, data)
+        os.close(writer)
+        return fd
     fd = _anonymous_file()
     for at in range(0, len(data), _PIPE):
         os.write(fd, data[at : at + _PIPE])

@@ -15,7 +15,9 @@ test: $(VENV)/developed
 	$(BIN)/pytest -n 2
 
 test-agents: $(VENV)/developed
-	$(BIN)/pytest tests/agents_real
+	$(BIN)/python tests/agents_real/install.py
+	$(BIN)/pytest tests/agents_real -n 2
+	$(BIN)/python tests/agents_real/table.py docs/reference/agents.md
 
 chaos: $(VENV)/developed
 	$(BIN)/pytest tests/chaos -s

@@ -109,11 +109,16 @@ def refuse_what_cannot_end(settings: Settings) -> None:
 
 
 def composer(
-    settings: Settings, plan: Policy, goal: Callable[[], str], diff: Callable[[], str]
+    settings: Settings,
+    plan: Policy,
+    goal: Callable[[], str],
+    diff: Callable[[], str],
+    redact: Callable[[str], str] = redact_text,
 ) -> Callable[[Run, tuple[Note, ...]], str]:
     """Makes the prompt of each turn."""
     compose = prompts.COMPOSERS[settings.preset]
     needs_history = settings.preset == "checks"
+    checks = tuple(redact(guardrail.command) for guardrail in settings.guardrails)
 
     def composed(run: Run, notes: tuple[Note, ...]) -> str:
         return compose(
@@ -124,7 +129,7 @@ def composer(
                 notes,
                 run.last,
                 next((claim for claim in plan.claims if claim.text), None),
-                tuple(redact_text(guardrail.command) for guardrail in settings.guardrails),
+                checks,
                 diff() if needs_history and run.last else "",
                 progress(run) if needs_history else "",
                 os.urandom(4).hex(),
@@ -252,7 +257,7 @@ def parts(
         agent=agent,
         workspace=workspace,
         rules=plan.rules,
-        compose=composer(settings, plan, goal, history.diff),
+        compose=composer(settings, plan, goal, history.diff, site.redact.text),
         tell=site.tell,
         wait=_waiter(site, settings.poll_interval, mailbox, settings.on_question == "wait"),
         followups=(

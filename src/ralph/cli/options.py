@@ -1,24 +1,32 @@
 """Which options are there? One table for the parser, the help, shell completion and the reference."""
 
-from typing import Any, Literal
+from __future__ import annotations
 
-from msgspec import Struct
+# Read before the keeper is forked: `typing` and `msgspec` would be half of what it holds.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Literal
 
-Kind = Literal["text", "int", "float", "flag", "list"]
+    Kind = Literal["text", "int", "float", "flag", "list"]
 
 
-class Option(Struct, frozen=True):
+class Option:
     """One option. `key` is the setting that it sets (`agent.model`), or empty where the command itself reads it by
     `name`; `sets` is what a flag stands for."""
 
-    names: tuple[str, ...]
-    help: str
-    group: str
-    key: str = ""
-    kind: Kind = "text"
-    metavar: str = "TEXT"
-    sets: Any = True
-    choices: tuple[str, ...] = ()
+    def __init__(
+        self,
+        names: tuple[str, ...],
+        help: str,  # noqa: A002 (what everybody calls it)
+        group: str,
+        key: str = "",
+        kind: Kind = "text",
+        metavar: str = "TEXT",
+        sets: Any = True,
+        choices: tuple[str, ...] = (),
+    ) -> None:
+        self.names, self.help, self.group, self.key = names, help, group, key
+        self.kind, self.metavar, self.sets, self.choices = kind, metavar, sets, choices
 
     @property
     def name(self) -> str:

@@ -3,12 +3,16 @@
 Anything unusual (an unknown option, a missing or bad value, a call for help) is left to click, which explains it.
 """
 
-from collections.abc import Sequence
-from typing import Any
+from __future__ import annotations
 
-from ralph.cli.options import Option
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
 
-Values = dict[str, Any]
+    from ralph.cli.options import Option
+
+    Values = dict[str, Any]
 
 
 def parse(options: Sequence[Option], argv: Sequence[str]) -> tuple[Values, list[str]] | None:

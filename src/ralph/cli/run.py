@@ -1,11 +1,16 @@
 """How is a run started from the command line? Fork the keeper first, then learn what is asked for, then play it."""
 
+from __future__ import annotations
+
 import os
 import sys
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
 
+# Nothing is imported before the keeper is forked that its copy need not hold.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import Any
+
     from ralph.charter import Charter
     from ralph.core.events import Notice
     from ralph.core.model import Run, Stop
@@ -56,7 +61,7 @@ class Shown:
 
 
 def play(
-    charter: "Charter", keeper: "Keeper", shown: Shown, story: "Story | None" = None, notices: "Sequence[Notice]" = ()
+    charter: Charter, keeper: Keeper, shown: Shown, story: Story | None = None, notices: Sequence[Notice] = ()
 ) -> int:
     """Plays a run in front of a person. The exit code is the outcome's."""
     from ralph.session import Session
@@ -65,7 +70,7 @@ def play(
     return stop.outcome.exit_code
 
 
-def perform(charter: "Charter", keeper: "Keeper", shown: Shown, make: "Callable[..., Session]") -> "tuple[Run, Stop]":
+def perform(charter: Charter, keeper: Keeper, shown: Shown, make: Callable[..., Session]) -> tuple[Run, Stop]:
     """Plays the session that `make` gives, in front of a person."""
     from ralph.show.screen import make_screen
     from ralph.world.interrupt import ANNOUNCEMENT, Interrupt
@@ -99,7 +104,7 @@ def perform(charter: "Charter", keeper: "Keeper", shown: Shown, make: "Callable[
         screen.close()
 
 
-def spoken(loaded: "Loaded") -> "list[Notice]":
+def spoken(loaded: Loaded) -> list[Notice]:
     """What `--verbose` says before the first turn."""
     import msgspec
 

@@ -79,7 +79,8 @@ class TaskSession(Session):
         return site
 
     def _equip(self, parts: Parts, site: Site) -> None:
-        parts.workspace = TaskSpace(parts.workspace, self.task)
+        speaks = any(not claim.startswith("file:") for claim in self.settings.until)
+        parts.workspace = TaskSpace(parts.workspace, self.task, speaks)
         parts.wait = self._vigil(parts.wait)
         tell = parts.tell
 

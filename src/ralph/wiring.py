@@ -83,7 +83,7 @@ def gates_of(settings: Settings) -> dict[str, Rule]:
     """What must hold for a claim to be believed, by name."""
     gates: dict[str, Rule] = {}
     if settings.guardrails:
-        gates["checks"] = rules.failing_checks(settings.output_truncate_chars)
+        gates["checks"] = rules.green_checks(settings.output_truncate_chars)
     if settings.tasks:
         gates["tasks"] = rules.open_tasks
     if settings.min_tool_calls and settings.on_promise_no_work == "reject":

@@ -210,6 +210,32 @@ def test_events_are_the_only_thing_on_stdout_with_json(task: Any, agent: Agent) 
     assert {event["data"].get("task") for event in events if event["type"] == "run_started"} == {str(task.folder.path)}
 
 
+def test_done_that_was_there_before_is_not_believed_unchecked(task: Any, agent: Agent, prompts: Prompts) -> None:
+    task.folder.path.mkdir(parents=True)
+    task.folder.done.touch()
+    result = task.supervise("--agent", agent("touch fixed"), "--prompt", "x", "--check", "test -f fixed")
+    assert (result.returncode, len(prompts())) == (0, 1)
+    assert "The checks have not been run yet." in prompts()[0]
+
+
+def test_done_counts_whatever_the_project_says(task: Any, agent: Agent) -> None:
+    settings = task.workspace / ".ralph" / "settings.json"
+    settings.parent.mkdir()
+    settings.write_text('{"preset": "goal", "until": ["word:STOP"]}')
+    assert task.supervise("--agent", agent(f"[ $N = 1 ] || {DONE}"), "--prompt", "x").returncode == 0
+    assert task.supervise("--agent", agent("echo STOP", "b"), "--until", "word:STOP", "--resume").returncode == 0
+
+
+@pytest.mark.parametrize(
+    "gone", ['rm -rf "$RUN_FOLDER"', 'rm "$RUN_FOLDER/run-info.yaml"', 'echo : > "$RUN_FOLDER/run-info.yaml"']
+)
+def test_an_agent_that_spoils_its_own_folder_has_not_spoilt_the_task(task: Any, agent: Agent, gone: str) -> None:
+    result = task.supervise("--agent", agent(f"{gone}; [ $N = 1 ] || {DONE}"), "--prompt", "x", "--json")
+    assert result.returncode == 0, result.stderr
+    assert json.loads(result.stdout.splitlines()[-1])["data"]["iterations"] == 2
+    assert str(task.folder.runs) in result.stderr, "it is said"
+
+
 def test_done_is_not_believed_while_a_check_fails(task: Any, agent: Agent, prompts: Prompts) -> None:
     fake = agent(f"{DONE}; [ $N = 2 ] && touch fixed; :")
     result = task.supervise("--agent", fake, "--prompt", "x", "--check", "test -f fixed", "--json")

@@ -103,6 +103,15 @@ def test_the_wait_for_children_comes_before_the_limits(task: Any, agent: Agent, 
     assert task.said()[-1] == "task completed (all children finished)"
 
 
+def test_a_spoken_claim_waits_for_children_too(task: Any, agent: Agent, mark: Any) -> None:
+    child = agent(f"exec sleep {mark.seconds}", "child")
+    words = ("--until", "word:STOP", "--wait-timeout", "0.5", "--poll-interval", "0.1")
+    result = task.supervise("--agent", agent(f"ralph job --agent {child} x & echo STOP"), "--prompt", "x", *words)
+    assert result.returncode == 0
+    (run,) = task.children()
+    assert f"timeout waiting for children after 500ms: {run.run_id}" in task.said("WARNING")
+
+
 def test_children_live_on_from_one_attempt_to_the_next(task: Any, agent: Agent, pipe: Pipe) -> None:
     go = pipe("go")
     child = agent(f"cat {go}; echo child", "child")

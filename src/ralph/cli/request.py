@@ -120,6 +120,8 @@ def _overrides(command: str, values: dict[str, Any]) -> dict[str, Any]:
     _apply_ralph(said, values.get("ralph"))
     if command in PRESET_OF:
         said.setdefault("preset", PRESET_OF[command])
+    if command == "task":  # whatever else may count there: DONE does
+        said["until"] = ["file:DONE", *said.get("until", [])]
     if command == "loop" and said.get("agent", {}).get("command") == "build":
         del said["agent"]["command"]
     return said

@@ -151,7 +151,7 @@ class PersonNote(Struct, frozen=True, omit_defaults=True):
 
 class Snapshot(Struct, frozen=True, omit_defaults=True):
     """The world as the rules may know it: what was true at the moment `at`. `elapsed` ignores clock jumps; `done_for`
-    are the seconds since the done file was first seen; `children` are runs that the agent started and that still work;
+    are the seconds for which the latest claim, if there is one, has stood; `children` are runs that the agent started and that still work;
     `waits_for` are other tasks that come first; `told` are a person's notes that no prompt held yet; `questions` are
     those that nobody has answered."""
 

@@ -94,6 +94,18 @@ def failing_checks(truncate: int = 5000) -> Rule:
     return rule
 
 
+def green_checks(truncate: int = 5000) -> Rule:
+    """The gate: nothing is red, and what a claim of before the first turn says was never checked."""
+    red = failing_checks(truncate)
+
+    def rule(run: Run) -> Iterable[Opinion]:
+        if run.last is None:
+            yield Note("The checks have not been run yet.", about="checks")
+        yield from red(run)
+
+    return rule
+
+
 def open_tasks(run: Run) -> Iterable[Opinion]:
     """The tasks file has entries that are not done; the next one is named."""
     tasks = run.seen.tasks or ()

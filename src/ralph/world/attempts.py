@@ -1,11 +1,12 @@
 """Where does an attempt at a task keep its things? In a folder of `runs/`, whose `run-info.yaml` says how it stands."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from ralph.core import supervision
 from ralph.core.model import Turn
+from ralph.errors import UserError
 from ralph.world import runinfo
 from ralph.world.folder import RunFolder, TurnFolder
 from ralph.world.herald import Herald
@@ -53,7 +54,7 @@ class Attempts(RunFolder):
     def close(self, status: Status | None = None) -> None:
         """No attempt follows the last one. `status`: what became of it, where its own end does not tell."""
         if self.last and status:
-            runinfo.update(self.last.path, status=status)
+            self.last.note(runinfo.update, status=status)
         self._close_last()
 
     def _close_last(self) -> None:
@@ -69,7 +70,7 @@ class Job(RunFolder):
         self.last = Attempt(info, herald, timeouts)
 
     def turn(self, number: int, purpose: str = "work", agent: str = "") -> TurnFolder:
-        runinfo.update(self.path, agent=agent)
+        self.last.is_run_by(agent)
         return self.last
 
 
@@ -84,20 +85,24 @@ class Attempt(TurnFolder):
         self.number = info.attempt
         self.turn: Turn | None = None
         self._what = f"attempt {info.attempt}" if info.attempt else "job"
-        self._herald, self._timeouts = herald, timeouts
+        self._agent, self._herald, self._timeouts = info.agent, herald, timeouts
         self._herald.run = info.run_id
+
+    def is_run_by(self, agent: str) -> None:
+        self._agent = agent
+        self.note(runinfo.update, agent=agent)
 
     def started(self, pid: int) -> None:
         # The keeper starts every process in a session, and so in a group, of its own.
-        info = runinfo.started(self.path, pid, pgid=pid)
-        self._herald.say(supervision.run_started(self._what, info.agent, pid))
+        self.note(runinfo.started, pid, pid)
+        self._herald.say(supervision.run_started(self._what, self._agent, pid))
 
     def ended(self, turn: Turn, answer: bytes) -> None:
         self.turn = turn
-        if not self.output.exists():
+        if self.path.is_dir() and not self.output.exists():
             super().ended(turn, answer)
         summary = supervision.how_ended(turn) if supervision.has_failed(turn) else ""
-        runinfo.ended(self.path, turn.ended_at or time.time(), _status(turn), turn.exit_code, summary)
+        self.note(runinfo.ended, turn.ended_at or time.time(), _status(turn), turn.exit_code, summary)
         self._herald.say(supervision.run_stopped(self._what, turn))
         if self.number:
             self._herald.say(supervision.troubles(self.number, turn, self._timeouts.get(turn.ended_by)))
@@ -105,8 +110,15 @@ class Attempt(TurnFolder):
     def close(self) -> None:
         """Nobody looks after this run any more."""
         if self.turn is None:
-            runinfo.ended(self.path, time.time(), "failed", None, "ralph did not see its end")
-        runinfo.release(self.path)
+            self.note(runinfo.ended, time.time(), "failed", None, "ralph did not see its end")
+        self.note(runinfo.release)
+
+    def note(self, change: Callable[..., RunInfo], *values: object, **fields: object) -> None:
+        """Writes down how the run stands. An agent that took its folder away has not spoilt its work."""
+        try:
+            change(self.path, *values, **fields)
+        except UserError as error:
+            self._herald.trouble(error.message)
 
 
 def _status(turn: Turn) -> Status:

@@ -30,6 +30,10 @@ class Herald:
         try:
             bus.post(self.task.bus, remark.type, body, project=self.task.project, task=self.task.task, run=self.run)
         except UserError as error:
-            if error.message != self._trouble:
-                self._trouble = error.message
-                self.tell(events.Notice(error.message))
+            self.trouble(error.message)
+
+    def trouble(self, text: str) -> None:
+        """Warns of what cannot be written down, once."""
+        if text != self._trouble:
+            self._trouble = text
+            self.tell(events.Notice(text))

@@ -15,23 +15,27 @@ from ralph.world.taskfolder import TaskFolder
 
 
 class TaskSpace:
-    """A workspace, seen by the supervisor of a task. Requests that were on the bus before it count no more."""
+    """A workspace, seen by the supervisor of a task. Requests that were on the bus before it count no more.
 
-    def __init__(self, inner: Workspace, task: TaskFolder) -> None:
-        self._inner, self._task = inner, task
+    `speaks`: the agent may also say that it is done, so that children matter where no done file is.
+    """
+
+    def __init__(self, inner: Workspace, task: TaskFolder, speaks: bool = False) -> None:
+        self._inner, self._task, self._speaks = inner, task, speaks
         self._requests = Reader(task.bus, types=[WAIT_TYPE])
         self._requests.skip()
         self._request = ""
-        self._done_since: tuple[int, float] | None = None
+        self._claimed: tuple[object, float] = (None, 0.0)
 
     def look(self, run: Run) -> Snapshot:
         seen = self._inner.look(run)
         is_first = not run.iterations and not run.retries
+        matter = seen.done_file or self._speaks
         return replace(
             seen,
             wait_requested=seen.wait_requested or self._requested(),
-            done_for=self._seconds_done(seen, run),
-            children=tuple(child.run_id for child in active_children(self._task)) if seen.done_file else (),
+            done_for=self._seconds_since((len(run.iterations), len(run.retries), seen.done_file)),
+            children=tuple(child.run_id for child in active_children(self._task)) if matter else (),
             waits_for=tuple(unmet(self._task)) if is_first and not seen.done_file else (),
         )
 
@@ -49,11 +53,8 @@ class TaskSpace:
             self._request = f"a message asks to wait: {one_line(message.body) or message.type}"
         return self._request
 
-    def _seconds_done(self, seen: Snapshot, run: Run) -> float:
-        """Since the done file was first seen after the latest turn."""
-        turns = len(run.iterations) + len(run.retries)
-        if not seen.done_file:
-            self._done_since = None
-        elif self._done_since is None or self._done_since[0] != turns:
-            self._done_since = turns, time.monotonic()
-        return time.monotonic() - self._done_since[1] if self._done_since else 0.0
+    def _seconds_since(self, claim: object) -> float:
+        """For how long the turns and the done file have been what they are."""
+        if self._claimed[0] != claim:
+            self._claimed = claim, time.monotonic()
+        return time.monotonic() - self._claimed[1]

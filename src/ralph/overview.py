@@ -37,7 +37,7 @@ def sight(run: Listed, now: float) -> Sight:
         doing,
         since,
         tuple(question.text for question in mail.questions),
-        len(mail.notes),
+        max(len(mail.notes) - standing.given, 0),
         mail.is_paused,
         standing.until if standing.waits else 0.0,
         standing.outcome,

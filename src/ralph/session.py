@@ -3,7 +3,7 @@
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -64,6 +64,10 @@ class Session:
     def play(self) -> tuple[Run, Stop]:
         """Runs the loop to its end, and tells of it whatever that end is."""
         wiring.refuse_what_cannot_end(self.settings)
+        if self.settings.notify:
+            from ralph.notify import refuse_what_cannot_be_told
+
+            refuse_what_cannot_be_told(self.settings.notify)
         choices = () if self._make_agent else self._choices()
         with ExitStack() as stack:
             site = self._open(stack)
@@ -78,7 +82,21 @@ class Session:
             site.tell(self._started(run, plan, parts, choices))
             for notice in self._notices:
                 site.tell(notice)
-            return self._finish(site, plan, *self._played(parts, run, site))
+            played = self._finish(site, plan, *self._played(parts, run, site))
+        self._leave_report(site.folder)
+        return played
+
+    def _leave_report(self, folder: RunFolder) -> None:
+        """The run is over and its outcome stands: nothing that is written about it now may change that."""
+        from ralph.reports import leave
+
+        try:
+            leave(folder, self._env)
+        except Exception:  # noqa: BLE001 - whatever goes wrong here is a bug to be found in the run's folder
+            import traceback
+
+            with suppress(UserError):
+                folder.write("report-error.txt", traceback.format_exc().encode("utf-8", "replace"))
 
     def _choices(self) -> "tuple[Choice, ...]":
         return wiring.choices(self.settings, self.charter.agent_args, self._env, str(self.workspace))
@@ -113,7 +131,7 @@ class Session:
         return site
 
     def _attend(self, site: Site, stack: ExitStack) -> None:
-        """Lets people find the run, and hear what its agent asks them."""
+        """Lets people find the run, hear what its agent asks them, and be told of it elsewhere."""
         registration = Registration(site.folder, self._story)
         stack.callback(registration.close)
         inquiry = Inquiry(Mailbox(site.folder.path), site, self.settings.on_question == "wait")
@@ -126,6 +144,12 @@ class Session:
                 screen_tick()
 
         site.tick = tick
+        if self.settings.notify:
+            from ralph.notify import Notifier
+
+            notifier = Notifier(self.settings.notify, site, self.workspace)
+            stack.callback(notifier.close)
+            self._listeners = (*self._listeners, notifier)
         if problem := enlist(site.folder, self._env):
             site.tell(events.Notice(problem, "info"))
 

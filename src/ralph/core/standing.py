@@ -14,7 +14,8 @@ REASON_SHOWN = 500
 class Standing(Struct, frozen=True, omit_defaults=True):
     """`pid`, `start` and `host` say which process plays the run; times are epoch seconds. `iterations` are finished
     ones; `checks` and `passed` are those of the last. `waits` is what it waits for until `until`; `parked` is why it
-    stands still until a person speaks. No `outcome`: the run goes on, or its process died."""
+    stands still until a person speaks; `given` are the person's notes in the prompt at work. No `outcome`: the run
+    goes on, or its process died."""
 
     id: str
     pid: int = 0
@@ -38,6 +39,7 @@ class Standing(Struct, frozen=True, omit_defaults=True):
     waits: str = ""
     until: float = 0.0
     parked: str = ""
+    given: int = 0
     outcome: str = ""
     reason: str = ""
     verified: bool = True
@@ -70,9 +72,11 @@ def after(standing: Standing, event: events.Event, at: float) -> Standing:
             counted = replace(
                 _spent(standing, record.usage), iterations=event.iteration, checks=len(record.checks), passed=passed
             )
-            return replace(counted, waits="", changed=at)
+            return replace(counted, waits="", given=0, changed=at)
         case events.TurnNotCounted():
-            return replace(_spent(standing, event.turn.usage), waits="", changed=at)
+            return replace(_spent(standing, event.turn.usage), waits="", given=0, changed=at)
+        case events.PersonTold():
+            return replace(standing, given=len(event.notes), changed=at)
         case events.Waiting():
             return replace(standing, waits=one_line(event.reason, REASON_SHOWN), until=event.until, changed=at)
         case events.Paused():

@@ -78,7 +78,7 @@ def timeline(account: Account) -> Html:
 
 def _axis(most: float, tall: float, say: Say) -> list[Html]:
     drawn = []
-    for share in (0.0, 0.5, 1.0):
+    for share in (0.0, 1.0) if say(most / 2).endswith(".5") else (0.0, 0.5, 1.0):
         y = _n(_TOP + tall - share * tall)
         drawn.append(element("line", x1=_n(_LEFT), x2=_n(WIDTH), y1=y, y2=y, class_="grid"))
         drawn.append(_label(_LEFT - 5, _TOP + tall - share * tall + 4, say(most * share), "end"))

@@ -70,8 +70,6 @@ def _section(title: str, body: Html | list[Html] | None) -> Html | None:
 def _header(account: Account) -> list[Html]:
     cap = f" of {account.max_iterations}" if account.max_iterations is not None else ""
     facts = [
-        f"run {account.run}",
-        account.workspace,
         account.agent,
         f"preset {account.preset}",
         f"{_moment(account.began)} to {_moment(account.ended)}",
@@ -80,7 +78,12 @@ def _header(account: Account) -> list[Html]:
         f"branch {account.branch}" if account.branch else "",
     ]
     return [
-        _badge(account),
+        element(
+            "div",
+            element("span", f"{account.run} in {account.workspace}", class_="wrap"),
+            _badge(account),
+            class_="top",
+        ),
         element("h1", account.sentence.removeprefix("ralph: ")),
         element("div", head(account.goal, 4000, "…"), class_="goal"),
         element("p", [element("span", fact) for fact in facts if fact], class_="facts"),

@@ -8,7 +8,13 @@ from ralph.show.amounts import count, duration, money
 from ralph.show.needs import needs
 
 MOST_FILES = 50
-_SPECIAL = {ord(char): "\\" + char for char in "\\`*_{}[]()#+-.!|~>$:@"} | {ord("<"): "&lt;", ord("&"): "&amp;"}
+# A comment inside keeps a forge from taking `@name` for a person to call, and `#1` for an issue to link.
+_SPECIAL = {ord(char): "\\" + char for char in "\\`*_[]|~>$"} | {
+    ord("<"): "&lt;",
+    ord("&"): "&amp;",
+    ord("@"): "@<!-- -->",
+    ord("#"): "#<!-- -->",
+}
 
 
 def markdown(accounts: Sequence[Account]) -> str:
@@ -18,7 +24,9 @@ def markdown(accounts: Sequence[Account]) -> str:
 
 def escape(text: str, limit: int = 300) -> str:
     """Text on one line that no renderer takes for a mark, a link, a mention or HTML."""
-    return one_line(clean(text[: 4 * limit]), limit).translate(_SPECIAL)
+    said = one_line(clean(text[: 4 * limit]), limit).translate(_SPECIAL)
+    said = said.replace("://", "\\://").replace("www.", "www\\.")
+    return "\\" + said if said.startswith(("-", "+", "=")) else said
 
 
 def code(text: str, limit: int = 200) -> str:

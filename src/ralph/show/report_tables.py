@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from ralph.show import plots
 from ralph.show.account import Account, Changed, Chapter, Verified
-from ralph.show.amounts import count, duration, money
+from ralph.show.amounts import count, duration, money, plural
 from ralph.show.markup import Html, element, joined
 from ralph.show.plots import Layer
 
@@ -46,8 +46,12 @@ def timeline(account: Account) -> Html | None:
         return None
     kinds = {"turn": "agent", "check": "checks", "wait": "waiting", "pause": "paused"}
     used = {stretch.kind for stretch in account.stretches}
-    legend = [joined(element("i", class_=f"f-{kind}"), name) for kind, name in kinds.items() if kind in used]
-    return element("div", element("p", legend, class_="legend"), plots.timeline(account), class_="card")
+    legend = _legend([(kind, name) for kind, name in kinds.items() if kind in used])
+    return element("div", legend, plots.timeline(account), class_="card")
+
+
+def _legend(named: Sequence[tuple[str, str]]) -> Html:
+    return element("span", [joined(element("i", class_=f"f-{tone}"), name) for tone, name in named], class_="legend")
 
 
 def iterations(account: Account) -> Html | None:
@@ -101,7 +105,7 @@ def drawings(account: Account) -> Html | None:
     if len(chapters) < 2:
         return None
     labels = [str(chapter.number) for chapter in chapters]
-    drawn = [_drawing("Checks", labels, _check_layers(chapters), lambda value: f"{value:.0f}")]
+    drawn = [_drawing("Checks", labels, _check_layers(chapters), lambda value: f"{value:g}")]
     drawn.append(_drawing("Cost", labels, [Layer("cost", "turn", [c.usage.cost_usd or 0.0 for c in chapters])], money))
     drawn.append(_drawing("Tokens", labels, _token_layers(chapters), lambda value: count(round(value))))
     drawn.append(_drawing("Time", labels, _time_layers(chapters), duration))
@@ -113,9 +117,10 @@ def _drawing(title: str, labels: list[str], layers: list[Layer], say: plots.Say)
     if not any(value for layer in layers for value in layer.values):
         return None
     used = [layer for layer in layers if any(layer.values)]
-    legend = [joined(element("i", class_=f"f-{layer.tone}"), layer.name) for layer in used] if len(used) > 1 else []
-    name = element("h3", title, legend)
-    return element("div", name, plots.bars(f"{title} of each iteration", labels, used, say), class_="card")
+    legend = _legend([(layer.tone, layer.name) for layer in used]) if len(used) > 1 else None
+    return element(
+        "div", element("h3", title, legend), plots.bars(f"{title} of each iteration", labels, used, say), class_="card"
+    )
 
 
 def _check_layers(chapters: list[Chapter]) -> list[Layer]:
@@ -154,7 +159,7 @@ def talk(account: Account) -> Html | None:
     """What the agent asked, what it was told, and what was not answered."""
     asked = [("agent", question.text) for question in account.questions]
     answers = [question.answer or "not answered" for question in account.questions]
-    told = [(chapter.number, text) for chapter in account.chapters for text in chapter.told]
+    told = [(chapter.number, text) for chapter in account.chapters for text in chapter.told if text not in answers]
     columns = [
         Column("Who", [*(who for who, _ in asked), *(f"you, iteration {number}" for number, _ in told)]),
         Column("What", [*(text for _, text in asked), *(text for _, text in told)], kind="wrap"),
@@ -169,9 +174,9 @@ def files(account: Account) -> Html | None:
         return None
     shown = account.files[:MOST_FILES]
     columns = [
-        Column("File", [element("span", one.path, class_="mono") for one in shown], sums(account.files), "wrap"),
+        Column("File", [element("span", one.path, class_="mono") for one in shown], "in all", "wide"),
         Column("", [_STATUS.get(one.status, one.status) for one in shown]),
-        Column("Lines", [_lines(one) for one in shown], kind="num"),
+        Column("Lines", [_lines(one) for one in shown], sums(account.files), "num"),
     ]
     more = len(account.files) - len(shown)
     note = element("p", f"and {more} more", class_="soft") if more else None
@@ -214,7 +219,7 @@ def _particulars(chapter: Chapter) -> list[tuple[str, str]]:
         ("Tool errors", str(chapter.tool_errors or "")),
         (
             "Not counted",
-            f"{chapter.uncounted} turns that a limit or a passing fault ended" if chapter.uncounted else "",
+            f"{plural(chapter.uncounted, 'turn')}: a limit or a passing fault" if chapter.uncounted else "",
         ),
         ("Checks that failed", "\n".join(red)),
         ("Reviews", ", ".join(f"{name} {'✓' if passed else '✗'}" for name, passed in chapter.reviews)),

@@ -83,7 +83,9 @@ def _remarks(sight: Sight, now: float) -> list[str]:
     elif sight.waiting_until:
         left = sight.waiting_until - now
         said.append(f"{sight.reason} until {moment(sight.waiting_until, left)}" if left > 0 else sight.reason)
-    elif sight.doing:
+    elif sight.state == "paused":
+        said.append(f"for {duration(round(now - sight.since))}; go on with `ralph resume`")
+    elif sight.doing and sight.state != "asking":
         took = now - sight.since
         said.append(sight.doing + (f" {duration(round(took))}" if took >= 1 else ""))
     if sight.alive:

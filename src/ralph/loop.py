@@ -65,10 +65,16 @@ class Parts(Struct):
     uncounted: Sequence[FailureKind] = ("fatal", "limit", "transient")
 
 
-def run_loop(parts: Parts, run: Run) -> tuple[Run, Stop]:
-    """Turns until a rule says stop, or something a person must mend gets in the way."""
+def run_loop(parts: Parts, run: Run, followed: int | None = None) -> tuple[Run, Stop]:
+    """Turns until a rule says stop, or something a person must mend gets in the way. `followed`: for so many of the
+    run's iterations, all unless it is said, that which follows from them has been done."""
+    followed = len(run.iterations) if followed is None else followed
     while True:
         try:
+            for iteration in run.iterations[followed:]:
+                followed = iteration.number
+                for followup in parts.followups:
+                    followup(run, iteration)
             run = run.seeing(parts.workspace.look(run))
             verdict = judge(run, parts.rules)
             if isinstance(verdict, Continue) and verdict.wait:
@@ -119,14 +125,6 @@ def iterate(run: Run, notes: tuple[Note, ...], parts: Parts) -> Run:
         return run.retrying(turn)
     seen = Iteration(run.number, turn, checks, touched=touched, checked=turn.ended_by != "max-time", told=run.seen.told)
     iteration = parts.review(run, seen, parts)
-    return record(run, iteration, parts)
-
-
-def record(run: Run, iteration: Iteration, parts: Parts) -> Run:
-    """From here on the iteration has happened: it is told, and what follows from it is done once."""
     iteration = replace(iteration, tree=parts.workspace.tree(iteration.number))
     parts.tell(events.IterationFinished(iteration.number, iteration))
-    run = run.plus(iteration)
-    for followup in parts.followups:
-        followup(run, iteration)
-    return run
+    return run.plus(iteration)

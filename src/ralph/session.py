@@ -207,10 +207,8 @@ class Session:
     def _played(self, parts: Parts, run: Run, site: Site) -> tuple[Run, Stop]:
         """The loop's end, or what went wrong in it as an end of its own."""
         try:
-            if self._story and self._story.is_open and run.last:
-                for followup in parts.followups:
-                    followup(run, run.last)
-            return run_loop(parts, run)
+            is_open = self._story is not None and self._story.is_open
+            return run_loop(parts, run, followed=len(run.iterations) - is_open)
         except BaseException as error:
             bug = Stop(Outcome.FATAL, f"internal error: {type(error).__name__}: {error}")
             stop = Stop(Outcome.INTERRUPTED, "KeyboardInterrupt") if isinstance(error, KeyboardInterrupt) else bug
@@ -237,6 +235,14 @@ class Session:
         )
 
     def _finish(self, site: Site, plan: wiring.Policy, run: Run, stop: Stop) -> tuple[Run, Stop]:
+        try:
+            self._conclude(site, plan, run, stop)
+        except UserError as error:  # what cannot be written down is told to those who still listen
+            stop = Stop(Outcome.FATAL, error.advice)
+            self._end(site, run, stop, verified=False)
+        return replace(run, seen=replace(run.seen, elapsed=site.elapsed())), stop
+
+    def _conclude(self, site: Site, plan: wiring.Policy, run: Run, stop: Stop) -> None:
         last = len(run.iterations)
         if stop.outcome is Outcome.DONE:
             site.tell(events.Converged(last, stop.claim))
@@ -245,7 +251,6 @@ class Session:
         elif stop.outcome is Outcome.EXHAUSTED:
             site.tell(events.Exhausted(last, plan.cap))
         self._end(site, run, stop, verified=bool(plan.gates))
-        return replace(run, seen=replace(run.seen, elapsed=site.elapsed())), stop
 
     def _end(self, site: Site, run: Run, stop: Stop, verified: bool) -> None:
         site.tell(

@@ -37,9 +37,9 @@ def diff(words: tuple[str, ...], stat: bool, directory: str) -> int:
     from ralph.world.checkpoint import Checkpoints
     from ralph.world.diff import changed_files, patch
 
-    folder, number = run_and_number(directory, words)
-    repository = repository_of(directory, folder)
-    saved = Checkpoints(repository, folder.id)
+    run, number = run_and_number(directory, words)
+    repository = repository_of(run)
+    saved = Checkpoints(repository, run.id)
     before, after = whole(saved) if number is None else saved.around(number)
     if stat:
         for change in changed_files(repository, before, after):

@@ -31,14 +31,14 @@ def rewind(words: tuple[str, ...], directory: str) -> int:
     from ralph.world.index import PrivateIndex
     from ralph.world.lock import workspace_lock
 
-    folder, number = run_and_number(directory, words)
+    run, number = run_and_number(directory, words)
     if number is None:
         raise UserError("rewind to which iteration?", "give its number, 0 for the state before the first")
-    with workspace_lock(Path(directory).resolve() / ".ralph", folder.id):
-        repository = repository_of(directory, folder)
-        saved = Checkpoints(repository, folder.id)
-        done = saved.rewind(number, PrivateIndex(repository, folder.path / "rewind-index"))
+    with workspace_lock(Path(run.standing.workspace) / ".ralph", run.id):
+        repository = repository_of(run)
+        saved = Checkpoints(repository, run.id)
+        done = saved.rewind(number, PrivateIndex(repository, run.folder.path / "rewind-index"))
     state = f"after iteration {number}" if number else "before the first iteration"
-    click.echo(f"{plural(done.files, 'file')} changed: this is the state {state} of run {folder.id}.", err=True)
+    click.echo(f"{plural(done.files, 'file')} changed: this is the state {state} of run {run.id}.", err=True)
     click.echo(f"What was there before is kept as {done.kept_as}.", err=True)
     return 0

@@ -1,40 +1,41 @@
-"""Which run, and which of its iterations, does a person mean by `[RUN] [N]`?"""
+"""Which run, and which of its iterations, does a person mean by `[RUN] [N]`, and where did it work?"""
 
 from collections.abc import Sequence
 from pathlib import Path
 
 from ralph.errors import UserError
-from ralph.world.folder import RunFolder
 from ralph.world.git import Repository, repository
-from ralph.world.journal import Story, recall
-from ralph.world.runs import find_run
+from ralph.world.journal import recall
+from ralph.world.meant import meant, workspace_around
+from ralph.world.register import Listed
 
 LONGEST_NUMBER = 5  # more digits are a date: the beginning of a run's id
 
 
-def run_and_number(directory: str, words: Sequence[str]) -> tuple[RunFolder, int | None]:
+def run_and_number(directory: str, words: Sequence[str]) -> tuple[Listed, int | None]:
     """The run (the last one where none is named) and the number of an iteration, if there is one."""
     named = [word for word in words if not is_number(word)]
     numbers = [int(word) for word in words if is_number(word)]
     if len(named) > 1 or len(numbers) > 1:
         raise UserError(f"too many words: {' '.join(words)}", "give a run, the number of an iteration, or both")
-    folder = find_run(Path(directory).resolve() / ".ralph", named[0] if named else "", has_begun)
-    return folder, numbers[0] if numbers else None
+    place = Path(directory).resolve()
+    here = workspace_around(place) if directory == "." else place
+    return meant(named[0] if named else "", here, has_not_begun), numbers[0] if numbers else None
 
 
 def is_number(word: str) -> bool:
     return word.isdecimal() and len(word) <= LONGEST_NUMBER
 
 
-def has_begun(story: Story) -> bool:
-    return story.started is not None
+def has_not_begun(run: Listed) -> str:
+    return "" if run.standing.workspace else "never began"
 
 
-def repository_of(directory: str, folder: RunFolder) -> Repository:
-    """Where the run worked: the repository around the workspace, or the worktree that stood in for it."""
-    started = recall(folder.journal).started
+def repository_of(run: Listed) -> Repository:
+    """Where the run worked: the repository around its workspace, or the worktree that stood in for it."""
+    started = recall(run.folder.journal).started
     if started is None or not started.worktree:
-        return repository(Path(directory).resolve())
+        return repository(Path(run.standing.workspace))
     if not Path(started.worktree).is_dir():
         raise UserError(
             f"the run's worktree is gone: {started.worktree}", f"its work is on the branch {started.branch}"

@@ -31,11 +31,18 @@ def workspace_lock(ralph: Path, run_id: str) -> Iterator[None]:
             "wait for it, stop it with `ralph stop`, or use another workspace",
         ) from None
     try:
-        os.ftruncate(handle, 0)
-        os.pwrite(handle, f"run {run_id}, process {os.getpid()}\n".encode(), 0)
+        _sign(handle, path, run_id)
         yield
     finally:
         os.close(handle)
+
+
+def _sign(handle: int, path: Path, run_id: str) -> None:
+    try:
+        os.ftruncate(handle, 0)
+        os.pwrite(handle, f"run {run_id}, process {os.getpid()}\n".encode(), 0)
+    except OSError as error:
+        raise cannot_write(path, error) from None
 
 
 def _holder(handle: int) -> str:

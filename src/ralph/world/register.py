@@ -42,7 +42,8 @@ class Registration:
         standing = after(self._standing, event, time.time())
         if standing is not self._standing:
             self._standing = standing
-            self._write()
+            with suppress(OSError):  # a full disk: the journal says so, and is the truth
+                self._write()
 
     def _write(self) -> None:
         """In place, with one call, and never shorter than before: a reader finds the old or the new."""

@@ -1,12 +1,19 @@
 """How does an agent get help? `ralph job` runs another agent once, as a child of the run that calls it."""
 
+from __future__ import annotations
+
 import os
 import sys
 import time
-from typing import TYPE_CHECKING, Any
 
+# Nothing is imported before the keeper is forked that its copy need not hold.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from ralph.settings import Settings
+    from ralph.world.keeper import Keeper
+    from ralph.world.runinfo import RunInfo
     from ralph.world.taskfolder import TaskFolder
 
 NAMES = ("root", "project", "task")
@@ -32,7 +39,9 @@ def run_command(command: str, values: dict[str, Any], words: list[str]) -> int:
             raise
 
 
-def _play(command: str, values: dict[str, Any], words: list[str], keeper: Any, folder: "TaskFolder", info: Any) -> int:
+def _play(
+    command: str, values: dict[str, Any], words: list[str], keeper: Keeper, folder: TaskFolder, info: RunInfo
+) -> int:
     from ralph import __version__
     from ralph.charter import Charter
     from ralph.cli.request import understood
@@ -60,7 +69,7 @@ def _play(command: str, values: dict[str, Any], words: list[str], keeper: Any, f
     return stop.outcome.exit_code
 
 
-def task_around(values: dict[str, Any]) -> "tuple[TaskFolder, str]":
+def task_around(values: dict[str, Any]) -> tuple[TaskFolder, str]:
     """The task that is named, else the one whose agent calls this, and the run that called."""
     from ralph.cli.task import named
     from ralph.errors import UserError
@@ -77,7 +86,7 @@ def task_around(values: dict[str, Any]) -> "tuple[TaskFolder, str]":
     return found
 
 
-def once(settings: "Settings", has_grace: bool) -> "Settings":
+def once(settings: Settings, has_grace: bool) -> Settings:
     """One turn, whatever comes of it; what verifies the task is the task's own business."""
     from msgspec.structs import replace
 

@@ -1,9 +1,14 @@
 """How is a task supervised from the command line? Its folder is found or made; then it is played as every run is."""
 
-import os
-from typing import TYPE_CHECKING, Any
+from __future__ import annotations
 
+import os
+
+# Nothing is imported before the keeper is forked that its copy need not hold.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from ralph.charter import Charter
     from ralph.cli.run import Shown
     from ralph.world.keeper import Keeper
@@ -48,7 +53,7 @@ def run_command(command: str, values: dict[str, Any], words: list[str]) -> int:
         return supervise(charter, keeper, shown, reopens="resume" in values, notices=notices)
 
 
-def supervise(charter: "Charter", keeper: "Keeper", shown: "Shown", **more: Any) -> int:
+def supervise(charter: Charter, keeper: Keeper, shown: Shown, **more: Any) -> int:
     """Plays the supervisor's run. `reopens`: the task's marks are taken off first."""
     from ralph.cli.run import perform
     from ralph.supervise import TaskSession
@@ -57,7 +62,7 @@ def supervise(charter: "Charter", keeper: "Keeper", shown: "Shown", **more: Any)
     return stop.outcome.exit_code
 
 
-def named(values: dict[str, Any]) -> "TaskFolder":
+def named(values: dict[str, Any]) -> TaskFolder:
     """The task that the options name."""
     from ralph.errors import UserError
     from ralph.world.taskfolder import task_folder

@@ -84,7 +84,8 @@ def start(session: str, directory: str, agent: str, transcript: str, words: tupl
     """The contract goes to stdout: whoever starts a loop by hand gives it to the agent."""
     if len(words) > 1:
         raise UserError(f"too many words: {words[1]!r}", "quote a task of several words")
-    values = {key: list(v) if isinstance(v, tuple) else v for key, v in given.items() if v not in (None, (), False)}
+    values = {key: list(v) if isinstance(v, tuple) else v for key, v in given.items() if v is not None and v != ()}
+    values = {key: v for key, v in values.items() if v is not False}
     loop = starting.start(
         _workspace(directory),
         starting.session_here(session),

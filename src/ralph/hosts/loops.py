@@ -9,6 +9,7 @@ Imports almost nothing: the stop hook reads this before every answer.
 """
 
 import os
+import sys
 import time
 
 from ralph.hosts.notation import dumps, table
@@ -136,9 +137,13 @@ def put(path: str, facts: "Facts") -> None:
 
 
 def write_log(root: str, text: str) -> None:
+    """The log is for people: a decision does not wait for it."""
     line = f"{stamp()} {' '.join(text.split())}\n"
-    with open(f"{root}/{FOLDER}/log", "ab", opener=_private) as file:
-        file.write(line.encode("utf-8", "backslashreplace"))
+    try:
+        with open(f"{root}/{FOLDER}/log", "ab", opener=_private) as file:
+            file.write(line.encode("utf-8", "backslashreplace"))
+    except OSError as error:
+        print(f"ralph: cannot write the log: {error}", file=sys.stderr)
 
 
 def stamp(at: float | None = None) -> str:

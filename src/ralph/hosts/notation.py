@@ -28,7 +28,7 @@ def _c_parts() -> "tuple[Callable[[str], Any], Callable[[Any], str]]":
         text = text.strip(" \t\r\n")
         try:
             value, end = scan(text, 0)
-        except StopIteration:
+        except (StopIteration, SystemError):  # the latter where the scanner looks for an error class of the package
             raise ValueError("not JSON") from None
         if end != len(text):
             raise ValueError("more than one JSON value")

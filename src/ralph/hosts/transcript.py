@@ -5,6 +5,7 @@ sub-agents, tools and people say in it is never taken for the agent's own words.
 """
 
 import os
+import time
 
 from ralph.hosts.notation import table
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     Row = dict[str, Any]
 
 FIRST_BLOCK, LARGEST_BLOCK = 1 << 16, 1 << 20
+PATIENCE = 3.0  # seconds
 LONGEST_LINE = 4 << 20  # what is longer is a tool's output, and not worth the memory
 
 # What a line must hold before it is worth parsing.
@@ -33,6 +35,21 @@ class Said:
     ) -> None:
         self.by_agent, self.message, self.text, self.calls = by_agent, message, text, calls
         self.rewritten = rewritten
+
+
+def has_caught_up(path: str, mark: bytes, patience: float = PATIENCE) -> bool:
+    """Waits until the last lines hold `mark`: some hosts ask first, and write down what was said a moment later."""
+    deadline = time.monotonic() + patience
+    while not any(mark in line for line in _newest(path, 20)):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.005)
+    return True
+
+
+def _newest(path: str, count: int) -> "Iterator[bytes]":
+    for _, line in zip(range(count), newest_first(path), strict=False):
+        yield line
 
 
 def last_text(path: str, since: int = 0) -> str:

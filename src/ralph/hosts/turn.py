@@ -51,6 +51,9 @@ class HostTurn:
         """The host's own word for the last message, if it has one: it is there before the transcript is."""
         text = _text(event.get("last_assistant_message"))
         if not text and self.path:
+            asked = event.get("timestamp")
+            if "stopReason" in event and isinstance(asked, int):
+                transcript.has_caught_up(self.path, b'"timestamp":%d' % asked)
             text = transcript.last_text(self.path, self.since)
         if not text and not event.get("stop_hook_active"):
             # All texts since the prompt, joined: of use only while they cannot hold a claim that was refused before.

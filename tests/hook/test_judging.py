@@ -1,0 +1,225 @@
+"""Do the project's settings hold inside a session too? Checks, tasks, protected files, budgets, stalls gate a promise."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+DONE = "All is finished.\n<promise>DONE</promise>"
+
+
+@pytest.fixture
+def settings(workspace):
+    def write(**said):
+        (workspace / ".ralph").mkdir(exist_ok=True)
+        (workspace / ".ralph/settings.json").write_text(json.dumps(said))
+
+    return write
+
+
+def test_a_red_check_blocks_the_stop_and_its_output_is_the_reason(session, settings, workspace, log):
+    settings(guardrails=[{"command": "echo the-output; test -e made.txt", "hint": "make it"}])
+    session.start()
+    session.works()
+    answer = session.stops(DONE)
+    assert answer.is_block
+    assert 'Guardrail "echo the-output; test -e made.txt" failed with exit code 1.' in answer.reason
+    assert "Hint: make it" in answer.reason
+    assert "the-output" in answer.reason
+    assert "Original task:\nfix the tests" in answer.reason
+    assert "promise rejected by checks" in log()[-1]
+    (workspace / "made.txt").touch()
+    answer = session.stops(DONE)
+    assert not answer.is_block
+    assert "PROMISE_ACCEPTED" in answer.message
+    assert "1 check passed" in answer.message
+
+
+def test_a_check_can_be_given_with_the_loop(session, workspace):
+    session.start("--check", "test -e made.txt")
+    session.works()
+    assert "test -e made.txt" in session.stops(DONE).reason
+    (workspace / "made.txt").touch()
+    assert session.stops("hm").is_block, "green checks are no promise"
+    assert not session.stops(DONE).is_block
+
+
+def test_the_checks_are_those_of_the_start_whatever_the_agent_writes(session, settings):
+    settings(guardrails=[{"command": "false"}])
+    session.start()
+    session.works()
+    settings(guardrails=[{"command": "true"}])
+    assert session.stops(DONE).is_block
+
+
+def test_a_slow_check_is_ended_and_said_to_be_slow(session, settings):
+    settings(guardrails=[{"command": "sleep 3456"}], checkTimeout=0.1)
+    session.start()
+    session.works()
+    answer = session.stops(DONE)
+    assert answer.is_block
+    assert "timeout" in answer.reason.lower()
+
+
+def test_a_protected_file_is_put_back_and_the_promise_refused(session, settings, workspace):
+    (workspace / "test_it.py").write_text("assert False\n")
+    settings(protect=["test_*.py"])
+    session.start()
+    session.works()
+    (workspace / "test_it.py").write_text("assert True\n")
+    answer = session.stops(DONE)
+    assert answer.is_block
+    assert "test_it.py" in answer.reason
+    assert (workspace / "test_it.py").read_text() == "assert False\n"
+    assert not session.stops(DONE).is_block
+
+
+def test_open_tasks_refuse_the_promise(session, settings, workspace):
+    (workspace / "TODO.md").write_text("- [x] one\n- [ ] two\n")
+    settings(tasks="TODO.md")
+    session.start()
+    session.works()
+    assert "The next one: two" in session.stops(DONE).reason
+    (workspace / "TODO.md").write_text("- [x] one\n- [x] two\n")
+    assert not session.stops(DONE).is_block
+
+
+def test_a_tasks_file_that_vanishes_ends_the_loop_but_not_as_a_success(session, settings, workspace):
+    (workspace / "TODO.md").write_text("- [ ] one\n")
+    settings(tasks="TODO.md")
+    session.start()
+    session.works()
+    (workspace / "TODO.md").unlink()
+    answer = session.stops(DONE)
+    assert not answer.is_block
+    assert "FATAL" in answer.message
+    assert session.status() == "FATAL"
+    assert session.journal[-1]["data"]["outcome"] == "fatal"
+
+
+def test_a_stall_ends_the_loop(session, settings, repository):
+    settings(stall=1)
+    session.start()
+    assert session.stops("the same").is_block
+    answer = session.stops("the same")
+    assert not answer.is_block
+    assert session.status() == "STALLED"
+
+
+def test_tokens_are_counted_from_the_transcript(session, settings):
+    settings(maxTokens=250)
+    session.start()
+
+    def turn(number):
+        usage = {"input_tokens": 90, "output_tokens": 10, "cache_read_input_tokens": 20}
+        message = {"id": f"m{number}", "role": "assistant", "model": "m", "usage": usage}
+        for block in ({"type": "text", "text": "hm"}, {"type": "tool_use", "id": "t", "name": "Bash", "input": {}}):
+            session.write({"type": "assistant", "message": {**message, "content": [block]}})
+
+    turn(1)
+    assert session.stops("hm").is_block
+    turn(2)
+    assert session.stops("hm").is_block
+    turn(3)
+    answer = session.stops("hm")
+    assert not answer.is_block
+    assert "360 of 250 tokens" in answer.message
+    assert session.status() == "BUDGET_EXHAUSTED"
+
+
+def test_a_promise_beats_a_budget_that_is_spent(session, settings):
+    settings(maxTokens=1)
+    session.start()
+    session.works()
+    session.write({"type": "assistant", "message": {"id": "m", "content": [], "usage": {"input_tokens": 500}}})
+    assert "PROMISE_ACCEPTED" in session.stops(DONE).message
+
+
+def test_the_time_of_a_loop_runs_out(session, settings, workspace):
+    settings(maxTime=60)
+    session.start()
+    assert session.stops("hm").is_block
+    [state] = workspace.glob(".ralph/hook/*.json")
+    facts = json.loads(state.read_text())
+    state.write_text(json.dumps({**facts, "started": facts["started"] - 61}))
+    assert not session.stops("hm").is_block
+    assert session.status() == "TIME_IS_OVER"
+
+
+def test_a_promise_backed_by_a_changed_workspace_counts_where_tools_are_not_told(session, repository):
+    session.start()
+    nowhere = {"transcript_path": "/nowhere.jsonl"}
+    assert "no tool calls/work" in session.stops(DONE, **nowhere).reason
+    (repository / "README").write_text("changed\n")
+    assert not session.stops(DONE, **nowhere).is_block
+
+
+def test_the_cap_holds_with_checks_and_even_without_a_journal(session, settings, workspace):
+    settings(guardrails=[{"command": "false"}])
+    session.start("--max-iterations", "2")
+    session.works()
+    assert session.stops(DONE).is_block
+    [journal] = workspace.glob(".ralph/hook/runs/*/journal.ndjson")
+    journal.write_text("")
+    assert session.stops(DONE).is_block
+    assert not session.stops(DONE).is_block
+    assert session.status() == "MAX_ITERATIONS_REACHED"
+
+
+def test_limits_of_the_settings_file_hold(session, settings):
+    settings(maximumIterations=1, minToolCalls=2)
+    session.start()
+    assert session.stops("hm").is_block
+    assert "MAX_ITERATIONS_REACHED" in session.stops("hm").message
+
+
+def test_another_claim_in_the_settings_does_not_stand_for_the_promise(session, settings):
+    settings(preset="guardrails", until=["word:STOP"])
+    session.start()
+    session.works()
+    assert session.stops("STOP").is_block
+    assert not session.stops(DONE).is_block
+
+
+def test_settings_with_a_mistake_start_nothing(session, settings, workspace):
+    settings(maximumIteration=1)
+    result = session.try_start()
+    assert result.code == 2
+    assert "maximumIteration" in result.err
+    assert not list(workspace.glob(".ralph/hook/*.json"))
+
+
+def test_a_check_with_a_key_in_it_is_refused(session, settings, workspace):
+    settings(guardrails=[{"command": "curl -H 'Authorization: Bearer ghp_" + "a1B2" * 9 + "' localhost"}])
+    result = session.try_start()
+    assert result.code == 2
+    assert "looks like a key" in result.err
+    assert not list(workspace.glob(".ralph/hook/*.json"))
+
+
+def test_no_check_outlives_a_hook_that_is_told_to_end(session, settings, environment, workspace):
+    up = workspace.parent / "up"
+    os.mkfifo(up)
+    settings(guardrails=[{"command": f"echo $$ > {up}; exec sleep 3457"}], grace=0)
+    session.start()
+    session.works()
+    event = {"session_id": session.name, "transcript_path": str(session.transcript), "last_assistant_message": DONE}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "ralph", "hook", "stop"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        cwd=workspace,
+        env=environment,
+    )
+    process.stdin.write(json.dumps(event).encode())
+    process.stdin.close()
+    check = int(up.read_text())
+    process.send_signal(signal.SIGTERM)
+    assert process.stdout.read() == b""
+    process.stdout.close()
+    assert process.wait() == 0
+    assert not os.path.exists(f"/proc/{check}")
+    assert session.status() == "ACTIVE"

@@ -1,0 +1,137 @@
+"""How does a loop begin, and how does a person look at it and end it?"""
+
+import json
+
+import pytest
+
+
+def test_the_contract_is_what_the_agent_gets(session):
+    result = session.start("--completion-promise", "ALL DONE", task="fix\nthe 'tests'")
+    assert result.out.startswith("fix\nthe 'tests'\n\n")
+    assert "<promise>ALL DONE</promise>" in result.out
+    assert "ACTIVE" in result.err
+
+
+def test_a_second_loop_in_a_session_needs_force(session, log):
+    session.start(task="the first")
+    result = session.try_start(task="the second")
+    assert result.code == 2
+    assert "a loop is active in this session" in result.err
+    assert "the first" in result.err
+    assert "--force" in result.err
+    session.start("--force", task="the second")
+    assert "the second" in session.stops("hm").reason
+    assert any("CANCELLED: replaced" in line for line in log())
+
+
+def test_a_loop_may_follow_one_that_has_ended(session):
+    session.start("--max-iterations", "0")
+    session.stops("hm")
+    session.start("--max-iterations", "1", task="another")
+    assert "another" in session.stops("hm").reason
+
+
+@pytest.mark.parametrize(
+    ("words", "task", "complaint"),
+    [
+        ((), "", "the task is empty"),
+        ((), "  \n", "the task is empty"),
+        (("--completion-promise", " "), "x", "until"),
+        (("--max-iterations", "-1"), "x", "maximumIterations"),
+        (("--on-promise-no-work", "perhaps"), "x", "perhaps"),
+        (("--nonsense",), "x", "--nonsense"),
+        (("two",), "words", "too many words"),
+    ],
+)
+def test_what_makes_no_sense_starts_nothing(session, workspace, words, task, complaint):
+    result = session.try_start(*words, task=task)
+    assert result.code == 2
+    assert complaint in result.err
+    assert "Traceback" not in result.err
+    assert not list(workspace.glob(".ralph/hook/*.json"))
+
+
+def test_without_a_session_nothing_starts(ralph, workspace):
+    result = ralph("hook", "start", "a task")
+    assert result.code == 2
+    assert "--session ID" in result.err
+
+
+def test_the_session_around_us_is_meant_where_none_is_named(ralph, workspace):
+    assert ralph("hook", "start", "a task", CLAUDE_CODE_SESSION_ID="around").code == 0
+    assert ralph("hook", "status").out.startswith("around  ACTIVE  0 of 100 continuations  a task")
+    assert ralph("hook", "cancel", CLAUDE_CODE_SESSION_ID="around").out == "around  CANCELLED\n"
+
+
+def test_work_before_the_loop_is_known_from_claudes_own_transcript(ralph, workspace, environment, session):
+    session.works(3)
+    own = f"{environment['HOME']}/.claude/projects/-w/{session.name}.jsonl"
+    session.transcript = session.transcript.rename(_made(own))
+    assert ralph("hook", "start", "--session", session.name, "a task").code == 0
+    assert session.stops("<promise>DONE</promise>").is_block
+    session.works(1)
+    assert not session.stops("<promise>DONE</promise>").is_block
+
+
+def _made(path):
+    from pathlib import Path
+
+    Path(path).parent.mkdir(parents=True)
+    return Path(path)
+
+
+def test_a_cancelled_loop_lets_the_agent_go(session, ralph, log):
+    session.start()
+    assert session.stops("hm").is_block
+    assert ralph("hook", "cancel", "--session", session.name).out == f"{session.name}  CANCELLED\n"
+    assert session.stops("hm").out == ""
+    assert session.status() == "CANCELLED"
+    assert "CANCELLED" in log()[-1]
+    finished = session.journal[-1]["data"]
+    assert (finished["outcome"], finished["iterations"], finished["exit_code"]) == ("interrupted", 1, 130)
+
+
+def test_the_only_loop_is_meant_where_none_is_named(session, ralph):
+    session.start()
+    assert ralph("hook", "cancel").code == 0
+
+
+def test_of_several_loops_one_must_be_named(session, sessions, ralph):
+    session.start()
+    sessions("two").start()
+    result = ralph("hook", "cancel")
+    assert result.code == 2
+    assert "--all" in result.err
+    assert ralph("hook", "cancel", "--all").code == 0
+    assert (session.status(), sessions("two").status()) == ("CANCELLED", "CANCELLED")
+
+
+def test_nothing_to_cancel_is_said(ralph, workspace):
+    result = ralph("hook", "cancel")
+    assert result.code == 2
+    assert "no loop is active" in result.err
+
+
+def test_status_shows_loops_that_go_on_and_those_that_ended(session, sessions, ralph):
+    session.start("--max-iterations", "0", task="the first")
+    session.stops("hm")
+    sessions("two").start(task="the second")
+    shown = ralph("hook", "status").out.splitlines()
+    assert [line.split("  ")[1] for line in shown] == ["ACTIVE", "MAX_ITERATIONS_REACHED"]
+    rows = [json.loads(line) for line in ralph("hook", "status", "--json").out.splitlines()]
+    assert [(row["status"], row["task"]) for row in rows] == [
+        ("ACTIVE", "the second"),
+        ("MAX_ITERATIONS_REACHED", "the first"),
+    ]
+
+
+def test_no_loop_is_no_error(ralph, workspace):
+    result = ralph("hook", "status")
+    assert (result.code, result.out) == (0, "")
+    assert list(workspace.iterdir()) == []
+
+
+def test_the_commands_explain_themselves(ralph, workspace):
+    assert "/ralph-loop" in ralph("hook", "--help").out
+    for name in ("install", "uninstall", "start", "stop", "cancel", "status"):
+        assert ralph("hook", name, "--help").code == 0

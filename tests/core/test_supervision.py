@@ -43,6 +43,10 @@ def test_exit_code_zero_is_no_failure_and_no_completion() -> None:
     assert list(supervision.restarting(1, 100, Turn(""))) == [Remark("INFO", said, "info")]
 
 
+def test_an_attempt_that_a_person_ended_is_no_warning() -> None:
+    assert list(supervision.troubles(1, Turn("", exit_code=-15, ended_by="interrupt"))) == []
+
+
 def test_an_agent_that_asks_to_wait_has_not_failed() -> None:
     turn = Turn("", exit_code=42, failure=Failure("ordinary", "exit code 42"))
     assert list(supervision.troubles(1, turn)) == []

@@ -48,7 +48,7 @@ def troubles(attempt: int, turn: Turn, timeout: float | None = None) -> Iterator
     if timeout is not None:
         yield Remark("WARNING", f"Agent timeout after {go_duration(timeout)}, killing process group", "warning")
         yield Remark("WARNING", "Process group killed, treating as failure")
-    if has_failed(turn):
+    if has_failed(turn) and turn.ended_by != "interrupt":
         yield Remark("WARNING", f"agent failed on restart #{attempt - 1}: {how_ended(turn)}")
     if turn.failure and turn.failure.kind == "transient":
         yield Remark("WARNING", f"Transient error: {one_line(turn.failure.reason)}")

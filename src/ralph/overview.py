@@ -18,10 +18,7 @@ def sights(everything: bool = False, env: Mapping[str, str] = os.environ) -> lis
 def sight(run: Listed, now: float) -> Sight:
     """One run as it stands. Only of a living one more than its standing is read."""
     standing = run.standing
-    mail, doing, since = Mail(), "", 0.0
-    if run.is_alive:
-        mail = Mailbox(run.folder.path).read()
-        doing, since = (standing.parked, standing.changed) if standing.parked else activity(run)
+    mail = Mailbox(run.place).read() if run.is_alive else Mail()
     is_between = not run.is_alive or standing.parked or standing.waits
     return Sight(
         run.id,
@@ -34,8 +31,8 @@ def sight(run: Listed, now: float) -> Sight:
         standing.cost_usd,
         standing.tokens,
         max(now - standing.began, 0.0) if standing.began else 0.0,
-        doing,
-        since,
+        standing.doing if run.is_alive else "",
+        standing.since,
         tuple(question.text for question in mail.questions),
         max(len(mail.notes) - standing.given, 0),
         mail.is_paused,
@@ -49,17 +46,3 @@ def sight(run: Listed, now: float) -> Sight:
         standing.branch,
         standing.pid,
     )
-
-
-def activity(run: Listed) -> tuple[str, float]:
-    """What a living run does, and since when: the last thing that its journal says."""
-    from ralph.show.status import Status
-    from ralph.show.style import Style
-    from ralph.world.following import recent
-
-    status = Status(Style())
-    for entry in recent(run.folder.journal):
-        event = entry.event()
-        if event is not None:
-            status(event, entry.at)
-    return status.activity

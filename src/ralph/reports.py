@@ -5,7 +5,6 @@ from typing import Literal
 
 from ralph.show.account import Account
 from ralph.world.folder import RunFolder
-from ralph.world.register import prune
 
 Form = Literal["html", "markdown", "json"]
 
@@ -30,7 +29,6 @@ def leave(folder: RunFolder, env: Mapping[str, str]) -> None:
 
     account = account_of(folder)
     folder.write("report.html", written([account], "html"))
-    prune(env)
     summary = env.get("GITHUB_STEP_SUMMARY")
     if summary:
         with open(summary, "ab") as file:

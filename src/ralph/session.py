@@ -19,12 +19,13 @@ from ralph.errors import UserError
 from ralph.loop import Agent, Parts, run_loop
 from ralph.world.folder import RunFolder, new_run_id, prepare
 from ralph.world.history import History
+from ralph.world.inquiry import Inquiry
 from ralph.world.interrupt import Interrupt
 from ralph.world.journal import Journal, Scribe, Sink, Story, recall
 from ralph.world.keeper import Keeper
 from ralph.world.lock import workspace_lock
-from ralph.world.mailbox import Inquiry, Mailbox
-from ralph.world.register import Registration, enlist
+from ralph.world.mailbox import Mailbox
+from ralph.world.registration import Registration, enlist
 from ralph.world.site import Site
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ class Session:
         story: Story | None = None,
     ) -> None:
         self.charter, self.settings, self.workspace = charter, charter.settings, Path(charter.workspace)
-        self.worktree: "Worktree | None" = None
+        self.worktree: Worktree | None = None
         self.id = story.run.id if story else new_run_id(time.time())
         self._make_agent = agent
         self._listeners, self._sinks, self._tick = tuple(listeners), tuple(sinks), tick
@@ -139,6 +140,7 @@ class Session:
         screen_tick = self._tick
 
         def tick() -> None:
+            registration.tick()
             inquiry()
             if screen_tick is not None:
                 screen_tick()

@@ -32,7 +32,7 @@ def _lines(run: "Listed", follows: bool) -> Iterator[bytes]:
     following = Following(run.folder.journal)
     yield from following.lines()
     while follows:
-        now = listed(run.folder.path)
+        now = listed(run.place)
         follows = now is not None and now.is_alive
         yield from following.lines()
         time.sleep(_GLANCE if follows else 0)
@@ -84,7 +84,7 @@ def _last_word(run: "Listed", read: int, values: Values) -> int:
     from ralph.errors import UserError
     from ralph.world.register import listed
 
-    now = listed(run.folder.path)
+    now = listed(run.place)
     if not read and run.folder.journal.stat().st_size:
         raise UserError(f"cannot understand {run.folder.journal}", "was it written by another version of ralph?")
     if now and now.state == "killed":

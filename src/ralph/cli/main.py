@@ -80,7 +80,18 @@ PLAIN = {"ps", "show", "logs", "stop", "pause", "tell", "ask", "report"}
 """Commands that answer without click."""
 
 
+def _import_msgspec() -> None:
+    """msgspec looks for typing_extensions first, which costs more than all the rest, for names that typing has too."""
+    if "msgspec" not in sys.modules and "typing_extensions" not in sys.modules:
+        sys.modules["typing_extensions"] = None  # type: ignore[assignment]
+        try:
+            import msgspec  # noqa: F401
+        finally:
+            del sys.modules["typing_extensions"]
+
+
 def _dispatch(argv: list[str]) -> int:
+    _import_msgspec()
     if argv and argv[0] in PLAIN:
         import importlib
 

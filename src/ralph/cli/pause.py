@@ -14,7 +14,7 @@ def pause(values: Values, words: list[str]) -> int:
 
     run = one_run(values, words, not_at_work)
     refuse_foreign(run)
-    Mailbox(run.folder.path).pause()
+    Mailbox(run.place).pause()
     print(f"run {run.id} pauses before its next turn; go on with `ralph resume {run.id}`")
     return 0
 

@@ -58,7 +58,7 @@ def resume(
     if found.is_alive:
         return let_go_on(found, given=bool(more or max_cost or max_tokens or max_time))
     folder = found.folder
-    Mailbox(folder.path).unpause()
+    Mailbox(found.place).unpause()
     story, charter = recall(folder.journal), charters.read(folder.path / "run.json")
     notices = refuse_what_was_struck_out(charter)
     if charter.task:
@@ -76,7 +76,7 @@ def resume(
 
 def cannot_go_on(run: Listed) -> str:
     """Why a run cannot be the one that shall go on."""
-    if run.is_alive and run.state not in ("paused", "asking") and not Mailbox(run.folder.path).read().is_paused:
+    if run.is_alive and run.state not in ("paused", "asking") and not Mailbox(run.place).read().is_paused:
         return "is at work"
     if run.standing.outcome == "done" and not run.standing.task:
         return "is done"
@@ -88,7 +88,7 @@ def let_go_on(run: Listed, given: bool) -> int:
     refuse_foreign(run)
     if given:
         raise UserError(f"run {run.id} is at work: its limits are fixed", "stop it first: ralph stop")
-    mailbox = Mailbox(run.folder.path)
+    mailbox = Mailbox(run.place)
     mailbox.unpause()
     if run.state == "asking":
         mailbox.dismiss()

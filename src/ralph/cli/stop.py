@@ -22,7 +22,7 @@ def stop(values: Values, words: list[str]) -> int:
     now = bool(values.get("now"))
     steer.stop(run, now)
     print(f"run {run.id} {'ends now' if now else 'ends once what it does at this moment is finished'}")
-    while values.get("wait") and (seen := listed(run.folder.path)) and seen.is_alive:
+    while values.get("wait") and (seen := listed(run.place)) and seen.is_alive:
         time.sleep(_GLANCE)
     return 0
 

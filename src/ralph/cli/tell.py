@@ -28,7 +28,7 @@ def tell(values: Values, words: list[str]) -> int:
     refuse_foreign(run)
     if os.environ.get("RALPH_RUN_ID") == run.id:
         raise UserError("only a person can tell a run something", 'an agent can ask: ralph ask "QUESTION"')
-    mailbox = Mailbox(run.folder.path)
+    mailbox = Mailbox(run.place)
     questions = mailbox.read().questions
     mailbox.tell(text, questions[0] if questions else None)
     if questions:

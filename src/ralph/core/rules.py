@@ -10,6 +10,7 @@ from ralph.core.claims import Claim, Reading, claimed
 from ralph.core.model import Iteration, Note, Opinion, Outcome, Refusal, Rule, Run, Stop, Turn, Wait
 from ralph.core.promise import NO_WORK
 from ralph.core.prompts import check_message
+from ralph.core.standing import AWAITING
 from ralph.core.text import listed, one_line
 
 
@@ -290,9 +291,6 @@ def unanswered(run: Run) -> Iterable[Opinion]:
     """The agent asked, and the run shall not go on without an answer."""
     if run.seen.questions:
         yield Wait(float("inf"), f"{AWAITING}: {one_line(run.seen.questions[0].text)}", parks=True)
-
-
-AWAITING = "waiting for an answer"
 
 
 def may_ask(run: Run) -> Iterable[Opinion]:

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
+from ralph.core.text import clean, one_line
 from ralph.show.amounts import duration, moment, money
 from ralph.show.cells import cut, width
 from ralph.show.style import Style
-from ralph.show.talk import short
 
 TITLES = ("RUN", "STATE", "ITERATION", "CHECKS", "COST", "AGE", "WORKSPACE")
 _GAP = "  "
@@ -61,7 +61,7 @@ def roster(sights: Sequence[Sight], style: Style, columns: int, now: float, home
 
 def _facts(sight: Sight, home: str) -> tuple[str, ...]:
     of = f"/{sight.max_iterations}" if sight.max_iterations is not None else ""
-    place = short(sight.workspace, 500)
+    place = one_line(clean(sight.workspace), 500)
     if home and (place == home or place.startswith(home + "/")):
         place = "~" + place[len(home) :]
     return (
@@ -92,7 +92,7 @@ def _remarks(sight: Sight, now: float) -> list[str]:
         said += [f"asks: {question}" for question in sight.questions]
         said += ["pauses after this turn"] if sight.pausing and sight.state != "paused" else []
         said += [f"{sight.notes} note{'s' if sight.notes > 1 else ''} for the next prompt"] if sight.notes else []
-    return [short(text, 300) for text in said if text]
+    return [one_line(clean(text), 300) for text in said if text]
 
 
 def _line(cells: Sequence[str], sizes: list[int], columns: int) -> str:

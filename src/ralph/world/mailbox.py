@@ -4,22 +4,18 @@ Whoever may write there may speak: no process has to listen, and what is said ou
 """
 
 import os
-import stat
 import time
 from collections.abc import Iterable
-from pathlib import Path
+from contextlib import suppress
 from typing import TypeVar
 
 import msgspec
 
-from ralph.core import events
 from ralph.core.model import PersonNote, Question, Run
 from ralph.core.text import clean, head
-from ralph.world.folder import cannot_write
-from ralph.world.site import Site
+from ralph.errors import UserError
 
 NOTE, QUESTION, PAUSE = ".note", ".question", "pause"
-DROP = "QUESTION.md"
 LONGEST_QUESTION = 4000
 
 Kind = TypeVar("Kind", PersonNote, Question)
@@ -34,16 +30,16 @@ class Mail(msgspec.Struct, frozen=True):
 
 
 class Mailbox:
-    def __init__(self, folder: Path) -> None:
-        self.path = folder / "mail"
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        self.path = os.path.join(folder, "mail")
 
     def read(self) -> Mail:
         try:
             names = sorted(os.listdir(self.path))
         except FileNotFoundError:
             return Mail()
-        notes = [note for name in names if name.endswith(NOTE) and (note := _decoded(self.path / name, PersonNote))]
-        asked = [asked for name in names if name.endswith(QUESTION) and (asked := _decoded(self.path / name, Question))]
+        notes = [note for name in names if name.endswith(NOTE) and (note := _decoded(self._at(name), PersonNote))]
+        asked = [asked for name in names if name.endswith(QUESTION) and (asked := _decoded(self._at(name), Question))]
         answered = {note.answers.id for note in notes if note.answers}
         return Mail(tuple(notes), tuple(one for one in asked if one.id not in answered), PAUSE in names)
 
@@ -63,36 +59,43 @@ class Mailbox:
         self._put(PAUSE, None)
 
     def unpause(self) -> None:
-        (self.path / PAUSE).unlink(missing_ok=True)
+        self._remove(PAUSE)
 
     def dismiss(self) -> None:
         """Takes away every question: there will be no answer."""
         for question in self.read().questions:
-            (self.path / (question.id + QUESTION)).unlink(missing_ok=True)
+            self._remove(question.id + QUESTION)
 
     def forget(self, notes: Iterable[PersonNote]) -> None:
         """Takes notes away that an iteration was given, and the questions that they answer."""
         for note in notes:
             if note.answers:
-                (self.path / (note.answers.id + QUESTION)).unlink(missing_ok=True)
-            (self.path / (note.id + NOTE)).unlink(missing_ok=True)
+                self._remove(note.answers.id + QUESTION)
+            self._remove(note.id + NOTE)
+
+    def _at(self, name: str) -> str:
+        return os.path.join(self.path, name)
+
+    def _remove(self, name: str) -> None:
+        with suppress(FileNotFoundError):
+            os.unlink(self._at(name))
 
     def _put(self, name: str, content: object) -> None:
         """Whole or not at all: the run may look at any moment."""
-        fresh = self.path / f".{name}.{os.getpid()}"
+        fresh = self._at(f".{name}.{os.getpid()}")
         try:
-            self.path.mkdir(mode=0o700, exist_ok=True)
-            fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-            with open(fd, "wb") as file:
+            os.makedirs(self.path, mode=0o700, exist_ok=True)
+            with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
                 file.write(msgspec.json.encode(content))
-            os.replace(fresh, self.path / name)
+            os.replace(fresh, self._at(name))
         except OSError as error:
-            raise cannot_write(self.path, error) from None
+            raise UserError(f"cannot write {self.path}: {error.strerror}", "is the run's folder still there?") from None
 
 
-def _decoded(path: Path, kind: type[Kind]) -> Kind | None:
+def _decoded(path: str, kind: type[Kind]) -> Kind | None:
     try:
-        return msgspec.json.decode(path.read_bytes(), type=kind)
+        with open(path, "rb") as file:
+            return msgspec.json.decode(file.read(), type=kind)
     except (OSError, msgspec.MsgspecError):  # taken away meanwhile, or not written by us
         return None
 
@@ -105,41 +108,3 @@ def untold(mail: Mail, run: Run) -> tuple[PersonNote, ...]:
     """The notes that no iteration of the run was given."""
     given = {note.id for iteration in run.iterations for note in iteration.told}
     return tuple(note for note in mail.notes if note.id not in given)
-
-
-class Inquiry:
-    """Tells of each question once, soon after it was asked. An agent that cannot call ralph may leave one as a file."""
-
-    def __init__(self, mailbox: Mailbox, site: Site, waits: bool) -> None:
-        self._mailbox, self._site, self._waits = mailbox, site, waits
-        self._told = {question.id for question in mailbox.read().questions}
-
-    def hear(self, event: events.Event) -> None:
-        if isinstance(event, events.AgentFinished):
-            self()
-
-    def __call__(self) -> None:
-        text = _taken(self._site.root / ".ralph" / DROP)
-        if text.strip():
-            self._mailbox.ask(text)
-        for question in self._mailbox.read().questions:
-            if question.id not in self._told:
-                self._told.add(question.id)
-                self._site.tell(events.QuestionAsked(question.id, question.text, self._waits))
-
-
-def _taken(path: Path) -> str:
-    """The text of a file that is removed; nothing where there is none. An agent may leave anything there."""
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except OSError:
-        return ""
-    try:
-        if not stat.S_ISREG(os.fstat(fd).st_mode):
-            return ""
-        text = os.read(fd, 4 * LONGEST_QUESTION).decode("utf-8", "replace")
-    finally:
-        os.close(fd)
-    if text.strip():
-        path.unlink(missing_ok=True)
-    return text

@@ -59,17 +59,17 @@ def _recorded_in(workspace: Path) -> list[Listed]:
     except PermissionError:
         whose = owner(folder)
         raise UserError(f"the runs in {workspace} belong to {whose}", f"only {whose} may look at them") from None
-    return [run for name in names if (run := listed(folder / name))]
+    return [run for name in names if (run := listed(f"{folder}/{name}"))]
 
 
 def refuse_foreign(run: Listed) -> None:
     """Only the user who started a run may steer it: another's note would be a file that it cannot read."""
-    whose = owner(run.folder.path)
+    whose = owner(run.place)
     if whose != _name_of(os.geteuid()):
         raise UserError(f"run {run.id} belongs to {whose}", f"only {whose} may steer it")
 
 
-def owner(path: Path) -> str:
+def owner(path: str | Path) -> str:
     return _name_of(os.stat(path).st_uid)
 
 

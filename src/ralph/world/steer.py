@@ -41,7 +41,7 @@ def _send(run: Listed, number: signal.Signals) -> None:
     except ProcessLookupError:
         raise UserError(f"run {run.id} has just ended", "`ralph show` says how") from None
     except PermissionError:
-        raise UserError(f"run {run.id} belongs to {owner(run.folder.path)}", "only that user may stop it") from None
+        raise UserError(f"run {run.id} belongs to {owner(run.place)}", "only that user may stop it") from None
 
 
 def _ignores_hangup(pid: int) -> bool:

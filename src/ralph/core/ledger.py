@@ -1,0 +1,96 @@
+"""How does each event change where a run stands? Kept up to date as it happens, or read back from the run."""
+
+from msgspec.structs import replace
+
+from ralph.core import events
+from ralph.core.model import Run, Usage
+from ralph.core.standing import Standing
+from ralph.core.text import one_line
+
+GOAL_SHOWN = 500
+REASON_SHOWN = 500
+
+
+def recalled(run: Run) -> Standing:
+    """The standing of a run that is read back."""
+    usage, last = run.usage, run.last
+    return Standing(
+        run.id,
+        goal=one_line(run.goal, GOAL_SHOWN),
+        iterations=len(run.iterations),
+        checks=len(last.checks) if last else 0,
+        passed=sum(check.passed for check in last.checks) if last else 0,
+        cost_usd=usage.cost_usd,
+        tokens=usage.tokens,
+    )
+
+
+_WITHOUT_EFFECT = frozenset({events.AgentText, events.ToolStarted, events.ToolFinished, events.AgentUnknown})
+
+
+def after(standing: Standing, event: events.Event, at: float) -> Standing:
+    """The standing once `event` has happened; the same object where it changes nothing that a list shows."""
+    if type(event) in _WITHOUT_EFFECT:  # most of them
+        return standing
+    match event:
+        case events.RunStarted():
+            return _started(standing, event, at)
+        case events.IterationFinished():
+            record = event.record
+            passed = sum(check.passed for check in record.checks)
+            counted = replace(
+                _spent(standing, record.usage), iterations=event.iteration, checks=len(record.checks), passed=passed
+            )
+            return replace(counted, waits="", given=0, changed=at)
+        case events.TurnNotCounted():
+            return replace(_spent(standing, event.turn.usage), waits="", given=0, changed=at)
+        case events.PersonTold():
+            return replace(standing, given=len(event.notes), changed=at)
+        case events.Waiting():
+            return replace(standing, waits=one_line(event.reason, REASON_SHOWN), until=event.until, changed=at)
+        case events.Paused():
+            return replace(standing, waits="", parked=one_line(event.reason, REASON_SHOWN), changed=at)
+        case events.AgentStarted() | events.Continued() if standing.waits or standing.parked:
+            return replace(standing, waits="", parked="", changed=at)
+        case events.RunFinished():
+            return replace(
+                standing,
+                outcome=event.outcome,
+                reason=one_line(event.reason, REASON_SHOWN),
+                verified=event.verified,
+                iterations=event.iterations,
+                cost_usd=event.cost_usd,
+                duration_s=event.duration_s,
+                exit_code=event.exit_code,
+                waits="",
+                parked="",
+                changed=at,
+            )
+    return standing
+
+
+def _started(standing: Standing, event: events.RunStarted, at: float) -> Standing:
+    return replace(
+        standing,
+        pid=event.pid,
+        workspace=event.workspace,
+        goal=one_line(event.goal, GOAL_SHOWN),
+        agent=event.agent,
+        preset=event.preset,
+        branch=event.branch,
+        task=event.task,
+        version=event.version,
+        began=standing.began or at,
+        changed=at,
+        cap=event.max_iterations,
+        waits="",
+        parked="",
+        outcome="",
+        reason="",
+        exit_code=None,
+    )
+
+
+def _spent(standing: Standing, usage: Usage) -> Standing:
+    total = Usage(cost_usd=standing.cost_usd).plus(usage)
+    return replace(standing, cost_usd=total.cost_usd, tokens=standing.tokens + usage.tokens)

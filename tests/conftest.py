@@ -66,7 +66,9 @@ def workspace(tmp_path: Path) -> Path:
 def git(environment: dict[str, str], workspace: Path) -> Callable[..., str]:
     def run(*words: str, cwd: Path | None = None) -> str:
         command = ["git", *words]
-        return subprocess.run(command, cwd=cwd or workspace, env=environment, check=True, capture_output=True, text=True).stdout
+        return subprocess.run(
+            command, cwd=cwd or workspace, env=environment, check=True, capture_output=True, text=True
+        ).stdout
 
     return run
 

@@ -124,7 +124,9 @@ def test_max_iterations_without_completion_is_status_1(ralph: Ralph, agent: Agen
     assert ralph("run", "-p", "x", "--maximum-iterations", "2", "--agent", agent("echo $N")).code == 1
 
 
-def test_a_failed_guardrail_is_fed_into_the_next_prompt(ralph: Ralph, agent: Agent, workspace: Path, prompts: Prompts) -> None:
+def test_a_failed_guardrail_is_fed_into_the_next_prompt(
+    ralph: Ralph, agent: Agent, workspace: Path, prompts: Prompts
+) -> None:
     fake = agent('if [ $N = 2 ]; then touch fixed; fi; echo "<response>DONE</response>"')
     guard = {"command": "echo broken; test -f fixed", "hint": "Create the file."}
     settings(workspace, agent={"command": fake}, guardrails=[guard])
@@ -138,7 +140,10 @@ def test_a_failed_guardrail_is_fed_into_the_next_prompt(ralph: Ralph, agent: Age
     assert (workspace / ".ralph" / "guardrail_001_echo_broken_test_f_fixed.log").read_text() == "broken\n"
 
 
-@pytest.mark.parametrize(("action", "starts", "ends"), [("PREPEND", "Guardrail", "base"), ("REPLACE", "Guardrail", "boom"), ("append", "base", "boom")])
+@pytest.mark.parametrize(
+    ("action", "starts", "ends"),
+    [("PREPEND", "Guardrail", "base"), ("REPLACE", "Guardrail", "boom"), ("append", "base", "boom")],
+)
 def test_fail_actions_place_the_message(
     ralph: Ralph, agent: Agent, workspace: Path, prompts: Prompts, action: str, starts: str, ends: str
 ) -> None:
@@ -176,19 +181,25 @@ def test_a_completion_is_not_believed_while_a_guardrail_fails(ralph: Ralph, agen
     assert [rejected["gate"] for rejected in result.all("claim_rejected")] == ["checks", "checks"]
 
 
-def test_the_iteration_count_may_stand_in_the_prompt(ralph: Ralph, agent: Agent, workspace: Path, prompts: Prompts) -> None:
+def test_the_iteration_count_may_stand_in_the_prompt(
+    ralph: Ralph, agent: Agent, workspace: Path, prompts: Prompts
+) -> None:
     settings(workspace, agent={"command": agent("echo $N")}, includeIterationCountInPrompt=True, maximumIterations=2)
     ralph("run", "-p", "base")
     assert prompts() == ["Iteration 1 of 2, 1 remaining.\n\nbase", "Iteration 2 of 2, 0 remaining.\n\nbase"]
 
 
-def test_a_prompt_file_is_read_again_every_iteration(ralph: Ralph, agent: Agent, workspace: Path, prompts: Prompts) -> None:
+def test_a_prompt_file_is_read_again_every_iteration(
+    ralph: Ralph, agent: Agent, workspace: Path, prompts: Prompts
+) -> None:
     (workspace / "P.md").write_text("one")
     ralph("run", "-f", "P.md", "-m", "2", "--agent", agent("printf two > P.md; echo $N"))
     assert prompts() == ["one", "two"]
 
 
-def test_local_settings_override_and_the_command_line_overrides_both(ralph: Ralph, agent: Agent, workspace: Path) -> None:
+def test_local_settings_override_and_the_command_line_overrides_both(
+    ralph: Ralph, agent: Agent, workspace: Path
+) -> None:
     settings(workspace, agent={"command": "nonsense", "flags": ["--model opus"]}, maximumIterations=9)
     (workspace / ".ralph" / "settings.local.json").write_text(json.dumps({"agent": {"command": agent("echo $N")}}))
     result = ralph("run", "-p", "x", "-m", "1", "--json")
@@ -200,9 +211,15 @@ def test_green_work_is_committed_with_the_agents_message(
     ralph: Ralph, agent: Agent, workspace: Path, repository: Path, git: Git
 ) -> None:
     fake = agent(
-        'case "$PROMPT" in *"commit message"*) echo "Add the \\"file\\"";; *) echo x > new; echo "<response>DONE</response>";; esac'
+        'case "$PROMPT" in *"commit message"*) echo "Add the \\"file\\"";; '
+        '*) echo x > new; echo "<response>DONE</response>";; esac'
     )
-    settings(workspace, agent={"command": fake}, scm={"command": "git", "tasks": ["commit"]}, guardrails=[{"command": "true"}])
+    settings(
+        workspace,
+        agent={"command": fake},
+        scm={"command": "git", "tasks": ["commit"]},
+        guardrails=[{"command": "true"}],
+    )
     assert ralph("run", "-p", "x").code == 0
     assert git("log", "-1", "--format=%s").strip() == 'Add the "file"'
     assert "new" in git("show", "--stat", "HEAD")
@@ -224,13 +241,20 @@ def test_exactly_one_goal(ralph: Ralph, agent: Agent, words: tuple[str, ...]) ->
 # Seed 004: checks, spec, worktree, budgets
 
 
-def test_the_loop_iterates_until_the_checks_pass(ralph: Ralph, agent: Agent, repository: Path, prompts: Prompts) -> None:
+def test_the_loop_iterates_until_the_checks_pass(
+    ralph: Ralph, agent: Agent, repository: Path, prompts: Prompts
+) -> None:
     fake = agent("if [ $N = 3 ]; then touch ok; fi; echo line $N >> work; echo COMPLETE")
-    result = ralph("loop", "implement it", "--check", "test -f ok || { echo missing ok; exit 1; }", "--json", "--agent", fake)
+    result = ralph(
+        "loop", "implement it", "--check", "test -f ok || { echo missing ok; exit 1; }", "--json", "--agent", fake
+    )
     assert result.code == 0
     assert result.one("run_finished")["iterations"] == 3
     third = prompts()[2]
-    order = [third.index(f"# {title}\n") for title in ("Task", "Instructions", "Changes so far", "Errors of the previous iteration", "Progress")]
+    order = [
+        third.index(f"# {title}\n")
+        for title in ("Task", "Instructions", "Changes so far", "Errors of the previous iteration", "Progress")
+    ]
     assert order == sorted(order)
     assert "iteration 3/25" in third
     assert "+line 2" in third, "new files are part of the diff"
@@ -239,7 +263,9 @@ def test_the_loop_iterates_until_the_checks_pass(ralph: Ralph, agent: Agent, rep
 
 
 def test_every_check_must_pass(ralph: Ralph, agent: Agent) -> None:
-    result = ralph("loop", "t", "--check", "true", "--check", "false", "--max-iterations", "1", "--agent", agent("echo COMPLETE"))
+    result = ralph(
+        "loop", "t", "--check", "true", "--check", "false", "--max-iterations", "1", "--agent", agent("echo COMPLETE")
+    )
     assert result.code == 1
 
 

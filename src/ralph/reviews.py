@@ -10,9 +10,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ralph.core import events
-from ralph.core.model import Iteration, Review, Run, Turn
+from ralph.core.model import Iteration, Note, Review, Run, Turn
 from ralph.core.prompts import Brief, check_message, guardrails
-from ralph.core.model import Note
 from ralph.loop import Parts
 
 

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from ralph.core import events, limits, prompts, rules
 from ralph.core.claims import Claim, Reading
@@ -147,11 +148,10 @@ def choices(settings: Settings, extra: Sequence[str], env: Mapping[str, str], cw
     flags = tuple(word for flag in settings.agent.flags for word in _split(flag))
     first = _choice(command, settings, (*flags, *extra))
     chosen = (first, *(_choice(other, settings, ()) for other in settings.fallback_agents))
-    for choice in chosen:
-        _must_be_there(choice, env, cwd)
-        if settings.session == "continue":
+    if settings.session == "continue":
+        for choice in chosen:
             _must_resume(choice)
-    return chosen
+    return tuple(_found(choice, env, cwd) for choice in chosen)
 
 
 def _must_resume(choice: "Choice") -> None:
@@ -164,11 +164,18 @@ def _must_resume(choice: "Choice") -> None:
         )
 
 
-def _must_be_there(choice: "Choice", env: Mapping[str, str], cwd: str) -> None:
+def _found(choice: "Choice", env: Mapping[str, str], cwd: str) -> "Choice":
+    """The choice, with what it is remembered to understand, once it is certain that its program is there."""
     from ralph.agents.protocol import Request
     from ralph.world.program import find_program
 
-    find_program(choice.module.invocation(Request("", "", choice.command, choice.flags)).argv[0], env, cwd)
+    module = choice.module
+    program = find_program(module.invocation(Request("", "", choice.command, choice.flags)).argv[0], env, cwd)
+    if not module.HELP:
+        return choice
+    from ralph.agents.asked import remembered
+
+    return replace(choice, understands=remembered(program, module.HELP))
 
 
 def _choice(command: str, settings: Settings, flags: tuple[str, ...]) -> "Choice":
@@ -196,7 +203,7 @@ def _first_installed(env: Mapping[str, str]) -> str:
             return name
     raise UserError(
         "no coding agent is installed",
-        "install one (for example `npm install -g @anthropic-ai/claude-code`), name one with --agent, or try `ralph demo`",
+        "install one (`npm install -g @anthropic-ai/claude-code`, say), name one with --agent, or try `ralph demo`",
     )
 
 

@@ -125,7 +125,16 @@ def test_binary_output_breaks_nothing(ralph: Ralph, agent: Agent) -> None:
 def test_binary_output_of_a_failing_check_reaches_the_next_prompt_without_control_bytes(
     ralph: Ralph, agent: Agent, prompts: Callable[..., list[str]]
 ) -> None:
-    ralph("run", "x", "-m", "2", "--check", r"printf 'caf\351 \033[31mred\033[0m\007'; exit 1", "--agent", agent("echo $N"))
+    ralph(
+        "run",
+        "x",
+        "-m",
+        "2",
+        "--check",
+        r"printf 'caf\351 \033[31mred\033[0m\007'; exit 1",
+        "--agent",
+        agent("echo $N"),
+    )
     assert "caf� red" in prompts()[1]
     assert "\x1b" not in prompts()[1]
     assert "\x07" not in prompts()[1]

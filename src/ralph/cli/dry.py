@@ -1,7 +1,9 @@
-"""What would be run? Shows the settings that matter, the agent's command line and the first prompt, and runs nothing."""
+"""What would be run? Shows the settings that matter, the agent's command line and the first prompt; runs nothing."""
 
 import os
 import shlex
+
+from msgspec.structs import replace
 
 from ralph import wiring
 from ralph.agents.protocol import Request as TurnRequest
@@ -19,7 +21,7 @@ def explain(charter: Charter, loaded: Loaded) -> int:
     prompt = wiring.composer(settings, plan, charter.goal, str)(Run("dry-run", goal), ())
     first = choices[0]
     turn = TurnRequest(prompt, "PROMPT_FILE", first.command, first.flags, settings.agent.model, settings.yolo)
-    argv = first.module.invocation(turn).argv
+    argv = first.module.invocation(replace(turn, understands=first.understands)).argv
     rows = [
         ("settings", ", ".join(map(str, loaded.sources)) or "defaults"),
         ("workspace", str(charter.workspace)),

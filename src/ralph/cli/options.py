@@ -52,7 +52,8 @@ GOAL = (
 DONE = (
     Option(
         ("--until",),
-        "What counts as a claim of being done, as KIND:TEXT; repeatable. Kinds: word, response, suffix, promise, tag, file, checks.",
+        "What counts as a claim of being done, as KIND:TEXT; repeatable. "
+        "Kinds: word, response, suffix, promise, tag, file, checks.",
         "When is it done",
         "until",
         "list",

@@ -151,7 +151,8 @@ class PersonNote(Struct, frozen=True, omit_defaults=True):
 
 class Snapshot(Struct, frozen=True, omit_defaults=True):
     """The world as the rules may know it: what was true at the moment `at`. `elapsed` ignores clock jumps; `done_for`
-    are the seconds for which the latest claim, if there is one, has stood; `children` are runs that the agent started and that still work;
+    are the seconds for which the latest claim, if there is one, has stood; `children` are runs that the agent started
+    and that still work;
     `waits_for` are other tasks that come first; `told` are a person's notes that no prompt held yet; `questions` are
     those that nobody has answered."""
 
@@ -277,7 +278,7 @@ class Stop(Struct, frozen=True, omit_defaults=True):
 
 
 class Note(Struct, frozen=True, omit_defaults=True):
-    """The opinion that the next prompt must say this. `about` names the rule that speaks (and the gate, if it is one)."""
+    """The opinion that the next prompt must say this. `about` names the rule that speaks, be it a gate or not."""
 
     text: str
     about: str

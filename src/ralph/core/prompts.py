@@ -1,7 +1,7 @@
 """What does the agent read? One prompt per turn, composed from the goal, the run so far and the notes of the rules.
 
 A goal is never summarised, templated or expanded. Text from outside (check output, diffs, answers) loses its control
-characters; where no seed fixes the format it stands inside a fence that it cannot close, because it cannot know the nonce.
+characters; where no seed fixes the format it stands inside a fence that it cannot close: it cannot know the nonce.
 """
 
 from collections.abc import Callable, Iterable

@@ -119,7 +119,7 @@ def open_tasks(run: Run) -> Iterable[Opinion]:
 
 
 def no_work(at_least: int) -> Rule:
-    """A claim without work: fewer tool calls than asked for or, for an agent that reports none, an unchanged workspace."""
+    """A claim without work: too few tool calls or, for an agent that reports none, an unchanged workspace."""
 
     def rule(run: Run) -> Iterable[Opinion]:
         counts = [turn.tool_calls for turn in turns(run)]
@@ -206,7 +206,7 @@ def stalled(repeats: int = 1) -> Rule:
         recent = run.recent[-(repeats + 1) :]
         if repeats < 1 or len(recent) <= repeats:
             return
-        if all(_alike(one, other) for one, other in zip(recent, recent[1:], strict=False)):
+        if all(_alike(recent[0], other) for other in recent[1:]):
             unchanged = (
                 "and the workspace did not change" if recent[-1].tree else "(no git: answers alone were compared)"
             )

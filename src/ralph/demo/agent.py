@@ -1,6 +1,6 @@
-"""An agent that follows a script, so that a newcomer can watch a run without a model: wrong fix, empty claim, right fix.
+"""What does an agent look like that follows a script? A newcomer can watch it: wrong fix, empty claim, right fix.
 
-It is a real child process that reads its prompt on stdin, edits files and streams what it does, as a coding agent would.
+It is a real child process that reads its prompt on stdin, edits files and streams what it does, as agents do.
 """
 
 import json

@@ -194,7 +194,7 @@ class Settings(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     notify: Annotated[
         Texts,
         says(
-            "Who is told when a run is done, has failed, asks something or waits for a limit: a command, an Apprise URL, "
+            "Who is told when a run is done, has failed, asks or waits for a limit: a command, an Apprise URL, "
             "or `desktop`.",
             ["desktop", "notify-team.sh"],
         ),

@@ -1,4 +1,4 @@
-"""Where does a run keep its things? `.ralph/` in the workspace: settings, logs of checks, and one private folder per run."""
+"""Where does a run keep its things? In `.ralph/`: settings, logs of checks, and one private folder per run."""
 
 import os
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""How did the workspace change in this run? A fingerprint and a checkpoint after each iteration, and the diff so far."""
+"""How did the workspace change in this run? A fingerprint and checkpoint after each iteration, and the diff so far."""
 
 import os
 from pathlib import Path

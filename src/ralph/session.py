@@ -21,11 +21,12 @@ from ralph.world.folder import RunFolder, new_run_id, prepare
 from ralph.world.history import History
 from ralph.world.inquiry import Inquiry
 from ralph.world.interrupt import Interrupt
-from ralph.world.journal import Journal, Scribe, Sink, Story, recall
+from ralph.world.journal import Journal, Story, recall
 from ralph.world.keeper import Keeper
 from ralph.world.lock import workspace_lock
 from ralph.world.mailbox import Mailbox
 from ralph.world.registration import Registration, enlist
+from ralph.world.scribe import Scribe, Sink
 from ralph.world.site import Site
 
 if TYPE_CHECKING:
@@ -61,6 +62,7 @@ class Session:
         self._listeners, self._sinks, self._tick = tuple(listeners), tuple(sinks), tick
         self._keeper, self._interrupt, self._env = keeper, interrupt, env
         self._notices, self._story = tuple(notices), story
+        self._move_in_again: Callable[[], None] = lambda: None
 
     def play(self) -> tuple[Run, Stop]:
         """Runs the loop to its end, and tells of it whatever that end is."""
@@ -105,12 +107,11 @@ class Session:
     def _open(self, stack: ExitStack) -> Site:
         interrupt = self._interrupt or stack.enter_context(Interrupt())
         keeper = self._keeper or stack.enter_context(Keeper.start())
+        redact = Redactor(secret_values(self._env))
         folder = self._folder(stack)
-        folder.make()
+        self._furnish(folder, redact)
         if self._story and recall(folder.journal).seq != self._story.seq:
             raise UserError(f"run {self.id} has gone on in the meantime", "look at it, and try again")
-        redact = Redactor(secret_values(self._env))
-        folder.write("run.json", redact(charters.encode(self.charter)))
         settings = self.settings
         site = Site(
             self.workspace,
@@ -158,13 +159,28 @@ class Session:
     def _folder(self, stack: ExitStack) -> RunFolder:
         """The run's folder, in a workspace that no other run works in."""
         ralph = prepare(self.workspace)
-        stack.enter_context(workspace_lock(ralph, self.id))
+        lock_again = stack.enter_context(workspace_lock(ralph, self.id))
+
+        def move_in_again() -> None:
+            prepare(self.workspace)
+            lock_again()
+
+        self._move_in_again = move_in_again
         return RunFolder(ralph, self.id)
 
+    def _furnish(self, folder: RunFolder, redact: Redactor) -> None:
+        folder.make()
+        folder.write("run.json", redact(charters.encode(self.charter)))
+
     def _teller(self, folder: RunFolder, redact: Redactor, stack: ExitStack) -> events.Tell:
-        journal = Journal(folder.journal)
+        def restore() -> None:
+            self._move_in_again()
+            self._furnish(folder, redact)
+
+        journal = Journal(folder.journal, restore)
         stack.callback(journal.close)
-        scribe = Scribe(self.id, [journal, *self._sinks], self._story.seq if self._story else 0, redact)
+        seq = self._story.seq if self._story else 0
+        scribe = Scribe(self.id, [journal, *self._sinks], seq, redact, self.settings.max_log or 1 << 62)
         # One shot is no loop: what frames a loop is not told.
         framing = (events.IterationStarted, events.Converged, events.Stalled, events.Exhausted)
         unheard: tuple[type, ...] = framing if self.charter.one_shot else ()

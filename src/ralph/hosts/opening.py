@@ -19,8 +19,9 @@ from ralph.settings import Settings
 from ralph.world.folder import RunFolder, prepare
 from ralph.world.history import History
 from ralph.world.interrupt import Interrupt
-from ralph.world.journal import Journal, Scribe
+from ralph.world.journal import Journal
 from ralph.world.keeper import Keeper
+from ralph.world.scribe import Scribe
 from ralph.world.site import Site
 
 SPARE = 60.0  # seconds that a host must leave for everything but the checks

@@ -33,6 +33,8 @@ def cannot_write(path: Path, error: OSError) -> UserError:
 def write(path: Path, data: bytes) -> None:
     """A file with this content, or one line that says why there is none."""
     try:
+        if not path.parent.exists():  # an agent that cleans up has removed it
+            path.parent.mkdir(mode=0o700, parents=True)
         path.write_bytes(data)
     except OSError as error:
         raise cannot_write(path, error) from None
@@ -48,7 +50,7 @@ class RunFolder:
     def make(self) -> None:
         try:
             for folder in (self.path.parent, self.path):
-                folder.mkdir(exist_ok=True)
+                folder.mkdir(parents=True, exist_ok=True)
                 folder.chmod(0o700)
         except OSError as error:
             raise cannot_write(self.path, error) from None

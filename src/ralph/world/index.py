@@ -61,6 +61,8 @@ class PrivateIndex:
         New files that are very big, alone or together, are not read unless `whole` is asked for, and files that cannot
         be read never are: `left_out` names them; like nested repositories, they are known by their size and time only.
         """
+        if not self._path.exists():  # an agent that cleans up has removed it
+            self._seed()
         seen = self._look()
         kept = seen.new if whole else [path for path in seen.new if self._admit(path)]
         unreadable = self._take(seen.changed + kept) if seen.changed or kept else []

@@ -5,113 +5,70 @@ line is recognised and skipped when the journal is read.
 """
 
 import os
-import time
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from ralph.core import events
 from ralph.core.model import Outcome, Run
-from ralph.core.secrets import Redactor
+from ralph.errors import UserError
 from ralph.world.folder import cannot_write
-
-Sink = Callable[[bytes], None]
-TEXT_LIMIT = 65536
-
-
-class Scribe:
-    """Numbers, dates and encodes each event once, and gives the line to every sink. What looks like a key, or is known
-    to be one, reaches nobody."""
-
-    def __init__(self, run_id: str, sinks: list[Sink], seq: int = 0, redact: Redactor | None = None) -> None:
-        self._run = run_id
-        self._sinks = sinks
-        self._seq = seq
-        self._redact = redact or Redactor()
-        self._encode = msgspec.json.Encoder().encode
-
-    def __call__(self, event: events.Event) -> events.Event:
-        """The event as it was written down."""
-        name = events.NAMES.get(type(event))
-        if name is None:
-            return event
-        self._seq += 1
-        stamp = datetime.fromtimestamp(time.time(), UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-        told = events.Told(name, stamp, self._run, self._seq, bounded(event))
-        line = self._line(told)
-        if line is None:
-            told = msgspec.structs.replace(told, data=_changed(told.data, self._writable))
-            line = self._encode(told)
-        for sink in self._sinks:
-            sink(line + b"\n")
-        return told.data
-
-    def _line(self, told: events.Told) -> bytes | None:
-        """The event's line, unless a text in it must be changed first."""
-        try:
-            line = self._encode(told)
-        except UnicodeEncodeError:
-            return None
-        return line if self._redact(line) == line else None
-
-    def _writable(self, text: str) -> str:
-        """Without keys, and in valid Unicode: half a character may stand in a file's name or an argument."""
-        return self._redact.text(text).encode("utf-8", "replace").decode()
-
-
-def _changed(event: events.Event, change: Callable[[str], str]) -> events.Event:
-    """The event with every text in it changed; one by one, since a change that spans two would break the line."""
-
-    def walk(value: Any) -> Any:
-        if isinstance(value, str):
-            return change(value)
-        if isinstance(value, dict):
-            return {key: walk(one) for key, one in value.items()}
-        return [walk(one) for one in value] if isinstance(value, list | tuple) else value
-
-    return msgspec.convert(walk(msgspec.to_builtins(event)), type(event))
-
-
-def bounded(event: events.Event) -> events.Event:
-    """No event may be larger than a person would read; all of it is in the turn's log."""
-    if isinstance(event, events.AgentText) and len(event.text) > TEXT_LIMIT:
-        half = TEXT_LIMIT // 2
-        return events.AgentText(f"{event.text[:half]}\n… [cut] …\n{event.text[-half:]}")
-    return event
 
 
 class Journal:
-    """The file sink."""
+    """The file sink. `restore` makes its folder anew where somebody has removed it."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, path: Path, restore: Callable[[], None] = lambda: None) -> None:
+        self._path, self._restore = path, restore
         try:
-            self._fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            self._fd = self._open()
             self._start_on_a_fresh_line()
         except OSError as error:
             raise cannot_write(path, error) from None
+
+    def __call__(self, line: bytes) -> None:
+        """Writes the line, or raises once: without its journal a run must end, and it must be able to say so."""
+        if self._fd < 0:
+            return
+        try:
+            if os.fstat(self._fd).st_nlink == 0:
+                self._write_anew()
+            self._write(line)
+        except OSError as error:
+            self.close()
+            raise cannot_write(self._path, error) from None
+        except UserError:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def _open(self) -> int:
+        return os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
     def _start_on_a_fresh_line(self) -> None:
         size = os.fstat(self._fd).st_size
         if size and os.pread(self._fd, 1, size - 1) != b"\n":
             os.write(self._fd, b"\n")
 
-    def __call__(self, line: bytes) -> None:
-        """Writes the line, or raises once: without its journal a run must end, and it must be able to say so."""
-        try:
-            while line and self._fd >= 0:
-                line = line[os.write(self._fd, line) :]
-        except OSError as error:
-            self.close()
-            raise cannot_write(self._path, error) from None
+    def _write(self, data: bytes) -> None:
+        while data:
+            data = data[os.write(self._fd, data) :]
 
-    def close(self) -> None:
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
+    def _write_anew(self) -> None:
+        """An agent that cleans up has removed the journal; but what is held open can still be read."""
+        self._restore()
+        removed, at = self._fd, 0
+        self._fd = self._open()
+        while chunk := os.pread(removed, 1 << 20, at):
+            self._write(chunk)
+            at += len(chunk)
+        os.close(removed)
 
 
 class Entry(msgspec.Struct, frozen=True):

@@ -1,7 +1,7 @@
 """Who is at work in this workspace? One run at a time, by a lock that dies with its holder."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -12,29 +12,40 @@ PATIENCE = 0.5
 
 
 @contextmanager
-def workspace_lock(ralph: Path, run_id: str) -> Iterator[None]:
-    """Held by this process alone: its children do not inherit it, and the kernel drops it when the process dies."""
+def workspace_lock(ralph: Path, run_id: str) -> Iterator[Callable[[], None]]:
+    """Held by this process alone: its children do not inherit it, and the kernel drops it when the process dies. What
+    is given locks again, where somebody has removed the file."""
+    handles = [_locked(ralph / "lock", run_id)]
+
+    def lock_again() -> None:
+        if os.fstat(handles[-1]).st_nlink == 0:
+            handles.append(_locked(ralph / "lock", run_id))
+
+    try:
+        yield lock_again
+    finally:
+        for handle in handles:
+            os.close(handle)
+
+
+def _locked(path: Path, run_id: str) -> int:
     import fcntl
 
-    path = ralph / "lock"
     try:
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise cannot_write(path, error) from None
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
+        _sign(handle, path, run_id)
+    except BlockingIOError:
         holder = _holder(handle)
         os.close(handle)
         raise UserError(
-            f"another run is at work in {ralph.parent}: {holder or 'unknown'}",
+            f"another run is at work in {path.parent.parent}: {holder or 'unknown'}",
             "wait for it, stop it with `ralph stop`, or use another workspace",
         ) from None
-    try:
-        _sign(handle, path, run_id)
-        yield
-    finally:
-        os.close(handle)
+    return handle
 
 
 def _sign(handle: int, path: Path, run_id: str) -> None:

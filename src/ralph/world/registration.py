@@ -35,13 +35,12 @@ class Registration:
         self._activity = Activity()
         self._encode = msgspec.json.Encoder().encode
         self._written = 0.0
-        path = folder.path / STATE
+        self._path = folder.path / STATE
         try:
-            self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            self._size = os.fstat(self._fd).st_size
+            self._open()
             self._write()
         except OSError as error:
-            raise cannot_write(path, error) from None
+            raise cannot_write(self._path, error) from None
 
     def __call__(self, event: events.Event) -> None:
         now = time.time()
@@ -54,7 +53,14 @@ class Registration:
     def tick(self) -> None:
         self._standing = replace(self._standing, doing=self._activity.text, since=self._activity.since)
         with suppress(OSError):  # a full disk: the journal says so, and is the truth
+            if os.fstat(removed := self._fd).st_nlink == 0:  # by an agent that cleans up
+                self._open()
+                os.close(removed)
             self._write()
+
+    def _open(self) -> None:
+        self._fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._size = os.fstat(self._fd).st_size
 
     def _write(self) -> None:
         """In place, with one call, and never shorter than before: a reader finds the old or the new."""

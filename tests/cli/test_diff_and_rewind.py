@@ -1,0 +1,117 @@
+"""What a run changed, and the way back."""
+
+import re
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Ralph = Callable[..., Any]
+Agent = Callable[..., str]
+Git = Callable[..., str]
+
+
+@pytest.fixture
+def run(ralph: Ralph, agent: Agent, repository: Path) -> str:
+    """A run of three iterations that changed a file, made one, and removed one. Its id."""
+    (repository / "old").write_text("old\n")
+    fake = agent(
+        "echo $N >> README; echo new $N > new$N; rm -f old; mkdir -p .hidden; echo $N > .hidden/x; echo $N", "worker"
+    )
+    result = ralph("run", "g", "-m", "3", "--json", "--agent", fake)
+    assert result.code == 1
+    return str(result.events[0]["run"])
+
+
+def test_an_iteration_is_shown_by_its_number(ralph: Ralph, run: str) -> None:
+    result = ralph("diff", "2")
+    assert result.code == 0
+    assert "+new 2" in result.out
+    assert "new1" not in result.out
+    assert "deleted" not in result.out
+    assert result.out == ralph("diff", run, "2").out == ralph("diff", run[-4:], "2").out
+
+
+def test_without_a_number_the_whole_run_is_shown(ralph: Ralph, run: str) -> None:
+    names = re.findall(r"^\w (\S+)", ralph("diff", "--stat").out, re.MULTILINE)
+    assert names == [".hidden/x", "README", "new1", "new2", "new3", "old"]
+    assert "D old (+0 -1)" in ralph("diff", "--stat", run).out
+
+
+def test_what_is_printed_can_be_applied(ralph: Ralph, run: str, repository: Path, git: Git, tmp_path: Path) -> None:
+    patch = ralph("diff", run).out
+    git("worktree", "add", "-q", str(tmp_path / "elsewhere"), "HEAD")
+    (tmp_path / "elsewhere" / "old").write_text("old\n")
+    subprocess.run(["git", "apply"], cwd=tmp_path / "elsewhere", input=patch, text=True, check=True)
+    assert (tmp_path / "elsewhere" / "new3").read_text() == "new 3\n"
+
+
+def test_rewinding_brings_back_the_files_and_nothing_else(ralph: Ralph, run: str, repository: Path, git: Git) -> None:
+    (repository / "README").write_text("edited since\n")
+    git("add", "README")
+    before = (git("rev-parse", "HEAD"), git("symbolic-ref", "HEAD"), git("diff", "--cached"), git("stash", "list"))
+    result = ralph("rewind", "1")
+    assert result.code == 0
+    assert (repository / "README").read_text() == "hello\n1\n"
+    assert sorted(path.name for path in repository.glob("new*")) == ["new1"]
+    after = (git("rev-parse", "HEAD"), git("symbolic-ref", "HEAD"), git("diff", "--cached"), git("stash", "list"))
+    assert after == before
+    (kept,) = re.findall(r"kept as (\S+?)\.?$", result.err, re.MULTILINE)
+    assert git("show", f"{kept}:README") == "edited since\n", "what was there is saved"
+
+
+def test_rewinding_can_be_undone(ralph: Ralph, run: str, repository: Path) -> None:
+    before = {path.name: path.read_text() for path in repository.glob("*[!.]*") if path.is_file()}
+    ralph("rewind", run, "0")
+    assert (repository / "old").read_text() == "old\n"
+    ralph("rewind", run, "3")
+    assert {path.name: path.read_text() for path in repository.glob("*[!.]*") if path.is_file()} == before
+
+
+def test_work_that_cannot_be_saved_is_not_overwritten(ralph: Ralph, run: str, repository: Path) -> None:
+    """Where iteration 1 had a file there is a repository of its own now."""
+    (repository / "new1").unlink()
+    subprocess.run(["git", "init", "-q", "new1"], cwd=repository, check=True)
+    (repository / "new1" / "precious").write_text("precious\n")
+    result = ralph("rewind", "1")
+    assert result.code == 2
+    assert "new1" in result.err
+    assert (repository / "new1" / "precious").read_text() == "precious\n"
+    assert (repository / "new3").exists(), "it is all or nothing"
+
+
+def test_a_run_in_a_worktree_is_rewound_there(ralph: Ralph, agent: Agent, repository: Path) -> None:
+    fake = agent("echo $N > work; echo $N", "worker")
+    result = ralph("run", "g", "-m", "2", "--worktree", "--json", "--agent", fake)
+    worktree = Path(result.one("run_finished")["worktree"])
+    assert "+2" in ralph("diff", "2").out
+    assert ralph("rewind", "1").code == 0
+    assert (worktree / "work").read_text() == "1\n"
+    assert not (repository / "work").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("diff", "9"), "no checkpoint 9"),
+        (("diff", "0"), "no checkpoint before 0"),
+        (("diff", "nosuch"), "no run 'nosuch'"),
+        (("diff", "1", "2"), "too many words"),
+        (("rewind",), "which iteration"),
+        (("rewind", "9"), "no checkpoint 9"),
+    ],
+)
+def test_what_is_not_there_is_said_in_one_line(ralph: Ralph, run: str, words: tuple[str, ...], said: str) -> None:
+    result = ralph(*words)
+    assert result.code == 2
+    assert said in result.err.splitlines()[0]
+
+
+@pytest.mark.parametrize("command", ["diff", "rewind"])
+def test_without_git_there_is_nothing_to_show(ralph: Ralph, agent: Agent, command: str) -> None:
+    ralph("run", "g", "-m", "1", "--agent", agent("echo $N"))
+    result = ralph(command, "1")
+    assert result.code == 2
+    assert "git" in result.err

@@ -1,0 +1,148 @@
+"""A disk that is full, read-only or gone ends a run in one clear line, and costs nothing that was recorded."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Ralph = Callable[..., Any]
+Agent = Callable[..., str]
+Git = Callable[..., str]
+
+DONE = 'echo "<response>DONE</response>"'
+
+
+@pytest.fixture
+def tiny(workspace: Path) -> Iterator[Path]:
+    """The workspace on a disk of its own, of one megabyte."""
+    made = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", workspace], capture_output=True, check=False
+    )
+    if made.returncode:
+        pytest.skip("only root may mount a disk")
+    yield workspace
+    subprocess.run(["umount", "-l", workspace], check=True)
+
+
+def recorded(workspace: Path) -> list[int]:
+    found = [path.read_bytes() for path in workspace.glob(".ralph/runs/*/journal.ndjson")]
+    events = [json.loads(line) for line in b"".join(found).splitlines() if line.endswith(b"}")]
+    return [event["data"]["iteration"] for event in events if event["type"] == "iteration_finished"]
+
+
+def fill(folder: Path, but: int) -> Path:
+    """Leaves so many bytes free on the disk."""
+    free = os.statvfs(folder)
+    ballast = folder / "ballast"
+    ballast.write_bytes(bytes(max(free.f_bavail * free.f_bsize - but, 0)))
+    return ballast
+
+
+@pytest.mark.parametrize("in_git", [False, True], ids=["plain", "git"])
+@pytest.mark.parametrize("free", range(0, 120, 12))
+def test_a_disk_that_fills_up_at_any_moment(
+    ralph: Ralph, agent: Agent, git: Git, tiny: Path, free: int, in_git: bool
+) -> None:
+    if in_git:
+        git("init", "-q")
+        (tiny / ".git" / "info" / "exclude").write_text("ballast\n")
+    fake = agent("head -c 3000 /dev/zero >> work; echo $N")
+    ballast = fill(tiny, but=free * 1024)
+    result = ralph("run", "g", "-m", "9", "--check", "true", "--commit", "--json", "--agent", fake)
+    assert result.code == 2, result.err
+    assert "Traceback" not in result.err
+    assert any(word in result.err for word in ("No space left", "space", "unable to write")), result.err
+    before = recorded(tiny)
+    if result.out:
+        assert result.kinds()[-1] == "run_finished"
+        assert result.one("run_finished")["iterations"] == len(before)
+    ballast.unlink()
+    again = ralph("resume" if before else "run", *([] if before else ["g", "--agent", fake]), "-m", "2")
+    assert again.code == 1, again.err
+    assert recorded(tiny)[: len(before)] == before
+    assert sorted(set(recorded(tiny))) == list(range(1, len(before) + 3))
+
+
+def test_a_file_that_may_not_grow(environment: dict[str, str], workspace: Path, agent: Agent, ralph: Ralph) -> None:
+    """For those who are not root: a limit on the size of files stands in for a full disk."""
+    fake = agent(f'head -c 6000 /dev/zero | tr "\\0" x; echo; test $N -lt 9 || {DONE}')
+    script = f'ulimit -f 24; exec "{sys.executable}" -m ralph run g -m 20 --agent "{fake}"'
+    ended = subprocess.run(
+        ["sh", "-c", script], cwd=workspace, env=environment, capture_output=True, text=True, check=False
+    )
+    assert ended.returncode == 2, ended.stderr
+    assert "File too large" in ended.stderr.splitlines()[-1]
+    before = recorded(workspace)
+    assert before == list(range(1, len(before) + 1))
+    assert ralph("resume").code == 0
+    after = recorded(workspace)
+    assert after == list(range(1, len(after) + 1))
+    assert len(after) > len(before)
+
+
+def test_a_read_only_workspace_is_said_before_anything_is_spent(
+    ralph: Ralph, agent: Agent, tiny: Path, prompts: Any
+) -> None:
+    subprocess.run(["mount", "-o", "remount,ro", tiny], check=True)
+    result = ralph("run", "g", "--agent", agent(DONE))
+    assert result.code == 2
+    assert "Read-only file system" in result.err
+    assert not prompts()
+
+
+@pytest.mark.parametrize(
+    "deed", ["git clean -qfdx", "rm -rf .ralph", "rm -rf .ralph/runs", "rm .ralph/runs/*/journal*"]
+)
+def test_an_agent_that_cleans_up_does_not_erase_the_run(
+    ralph: Ralph, agent: Agent, repository: Path, deed: str
+) -> None:
+    fake = agent(f"echo $N >> README; if [ $N = 2 ]; then {deed}; fi; echo $N")
+    result = ralph("run", "g", "-m", "3", "--protect", "*.none", "--check", "true", "--json", "--agent", fake)
+    assert (result.code, result.one("run_finished")["outcome"]) == (1, "exhausted")
+    (path,) = repository.glob(".ralph/runs/*/journal.ndjson")
+    assert path.read_text() == result.out, "not a line is missing"
+    assert path.parent.stat().st_mode & 0o777 == 0o700
+    assert ralph("resume", "-m", "1").code == 1
+    assert recorded(repository) == [1, 2, 3, 4]
+    assert "+2" in ralph("diff", "2").out
+
+
+def test_nor_does_it_let_another_run_in(live: Callable[..., Any], ralph: Ralph, agent: Agent) -> None:
+    fake = agent("rm -rf .ralph; echo begun; sleep 1000")
+    run = live("run", "g", "--agent", fake)
+    run.until("agent_text")
+    refused = ralph("run", "other", "--agent", fake)
+    assert refused.code == 2
+    assert run.events[0]["run"] in refused.err
+
+
+def test_a_workspace_that_is_gone_ends_the_run(ralph: Ralph, agent: Agent, workspace: Path) -> None:
+    fake = agent('rm -rf "$PWD"; echo $N')
+    result = ralph("run", "g", "--json", "--agent", fake)
+    assert (result.code, result.one("run_finished")["outcome"]) == (2, "fatal")
+    assert "Traceback" not in result.err
+
+
+def test_where_runs_cannot_be_kept_there_is_no_run(ralph: Ralph, agent: Agent, workspace: Path) -> None:
+    (workspace / ".ralph").mkdir()
+    (workspace / ".ralph" / "runs").write_text("a file in the way")
+    result = ralph("run", "g", "--agent", agent(DONE))
+    assert result.code == 2
+    assert "cannot write" in result.err
+
+
+def test_an_agent_that_talks_without_end_does_not_fill_the_disk(ralph: Ralph, agent: Agent, workspace: Path) -> None:
+    line = "x" * 1000
+    fake = agent(f"yes {line} | head -c 30000000; {DONE}; yes {line} | head -c 30000000 >&2")
+    result = ralph(
+        "run", "g", "--check", f"yes {line} | head -c 30000000", "--max-log", "1MB", "--quiet", "--agent", fake
+    )
+    assert result.code == 0
+    files = {path: path.stat().st_size for path in workspace.rglob(".ralph/**/*") if path.is_file()}
+    assert max(files.values()) < 6_000_000
+    assert sum(files.values()) < 12_000_000

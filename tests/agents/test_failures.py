@@ -190,3 +190,9 @@ def test_a_tool_that_opencode_refused_ends_a_turn_without_an_answer(recorded, re
     turn = reading(recording, recording.lines[:4]).turn  # it ends behind the first tool call, with exit code 0
     assert turn.failure.kind == "ordinary"
     assert turn.text == ""
+
+
+def test_a_refused_option_is_found_above_the_help_that_follows_it() -> None:
+    page = "\n".join(f"      --option-{number}  it does this" for number in range(50))
+    told = failure(None, "", Exit(1, NOW, 1.0, f"Unknown arguments: bogus-flag, bogusFlag\nUsage:\n{page}\n"))
+    assert (told.kind, told.reason) == ("fatal", "Unknown arguments: bogus-flag, bogusFlag")

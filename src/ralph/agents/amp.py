@@ -3,7 +3,7 @@
 from ralph.agents import keys, wire
 from ralph.agents.blocks import BlockReader, error_in
 from ralph.agents.options import extra, model
-from ralph.agents.protocol import Invocation, Parser, Request
+from ralph.agents.protocol import Invocation, Login, Parser, Request
 from ralph.agents.reader import Trouble
 from ralph.agents.wire import Table
 from ralph.core.model import Exit
@@ -13,6 +13,7 @@ INSTALL = "npm install -g @sourcegraph/amp"
 KEYS = keys(NAME)
 RESUMES = True
 HELP = ("--help",)
+LOGIN = Login("run `amp login`", "XDG_DATA_HOME", "~/.local/share", ("amp/secrets.json",))
 
 _ALLOW = "--dangerously-allow-all"
 

@@ -1,17 +1,17 @@
 """Which options does the installed version of a CLI understand? It is asked once, and its answer is kept."""
 
 import os
-from contextlib import suppress
+from collections.abc import Callable
 
 from msgspec import DecodeError, Struct, json
 
 from ralph.core.model import Failure
 
-PATIENCE = 15.0  # seconds that a CLI may take to print its help
+Words = tuple[str, ...]
 
 
 class _Answer(Struct):
-    """What a program answered, and which program that was: its path, time and size, and the question."""
+    """What a program answered, and which program that was, and what the question."""
 
     asked: str
     options: list[str]
@@ -19,83 +19,60 @@ class _Answer(Struct):
 
 def worth_asking(failure: Failure | None) -> bool:
     """Whether a turn failed in a way that knowing the options would mend."""
-    words = ("unknown option", "unexpected argument", "unrecognized option", "unknown argument", "no such option")
+    refusals = ("unknown", "unexpected", "unrecognized", "no such")
+    words = [f"{refusal} {thing}" for refusal in refusals for thing in ("option", "argument", "flag")]
     return failure is not None and any(word in failure.reason.lower() for word in words)
 
 
-def understood(program: str, question: tuple[str, ...]) -> frozenset[str] | None:
-    """The options that `program` lists when it is asked `question`, or None where there is no telling."""
-    path = _found(program)
-    if path is None:
-        return None
-    facts = os.stat(path)
-    asked = "\0".join((path, str(facts.st_mtime_ns), str(facts.st_size), *question))
-    cache = os.path.join(_cache_folder(), f"options-{os.path.basename(path)}.json")
-    answer = _remembered(cache)
-    if answer is None or answer.asked != asked:
-        options = _ask(path, question)
+def understood(program: str, question: Words, printed: Callable[[Words], str]) -> frozenset[str] | None:
+    """The options that the program at this path lists when it is asked `question`, or None where there is no telling.
+    `printed` gives what a command prints."""
+    known = remembered(program, question)
+    if known is None:
+        options = _options_in(printed((program, *question)))
         if not options:
             return None
-        answer = _Answer(asked, options)
-        _remember(cache, answer)
-    return frozenset(answer.options)
+        _remember(program, _Answer(_identity(program, question), options))
+        known = frozenset(options)
+    return known
 
 
-def _ask(path: str, question: tuple[str, ...]) -> list[str]:
-    import re
-
-    return sorted(set(re.findall(r"(?<![\w-])--?[A-Za-z][\w-]*", _printed([path, *question]))))
-
-
-def _printed(argv: list[str]) -> str:
-    """What a command prints, or nothing where it takes too long; what it started is ended with it."""
-    import signal
-    import subprocess
-
-    pipe = subprocess.PIPE
+def remembered(program: str, question: Words) -> frozenset[str] | None:
+    """What this very version has answered before, here or in an earlier run."""
     try:
-        process = subprocess.Popen(
-            argv, stdin=subprocess.DEVNULL, stdout=pipe, stderr=subprocess.STDOUT, start_new_session=True
-        )
-    except OSError:
-        return ""
-    with process:
-        try:
-            return process.communicate(timeout=PATIENCE)[0].decode(errors="replace")
-        except subprocess.TimeoutExpired:
-            return ""
-        finally:
-            with suppress(ProcessLookupError, PermissionError):
-                os.killpg(process.pid, signal.SIGKILL)
-
-
-def _found(program: str) -> str | None:
-    folders = [""] if os.sep in program else os.environ.get("PATH", os.defpath).split(os.pathsep)
-    for folder in folders:
-        path = os.path.abspath(os.path.join(folder, program))
-        if os.path.isfile(path) and os.access(path, os.X_OK):
-            return path
-    return None
-
-
-def _cache_folder() -> str:
-    return os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "ralph")
-
-
-def _remembered(path: str) -> _Answer | None:
-    try:
-        with open(path, "rb") as stream:
-            return json.decode(stream.read(), type=_Answer)
+        with open(_memory(program), "rb") as stream:
+            answer = json.decode(stream.read(), type=_Answer)
+        return frozenset(answer.options) if answer.asked == _identity(program, question) else None
     except (OSError, DecodeError, UnicodeDecodeError):
         return None
 
 
-def _remember(path: str, answer: _Answer) -> None:
+def _options_in(page: str) -> list[str]:
+    import re
+
+    return sorted(set(re.findall(r"(?<![\w-])--?[A-Za-z][\w-]*", page)))
+
+
+def _identity(program: str, question: Words) -> str:
+    """Which file, put there when? Packages come with made-up times of change, and a new version with an old size."""
+    facts = os.stat(program)
+    numbers = (facts.st_ino, facts.st_ctime_ns, facts.st_size)
+    return "\0".join((os.path.abspath(program), *map(str, numbers), *question))
+
+
+def _memory(program: str) -> str:
+    folder = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return os.path.join(folder, "ralph", f"options-{os.path.basename(program)}.json")
+
+
+def _remember(program: str, answer: _Answer) -> None:
     """To keep the answer is a comfort: where it cannot be kept, the next run asks again."""
+    path = _memory(program)
+    fresh = f"{path}.{os.getpid()}"
     try:
         os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
-        with open(f"{path}.{os.getpid()}", "wb") as stream:
+        with open(fresh, "wb") as stream:
             stream.write(json.encode(answer))
-        os.replace(f"{path}.{os.getpid()}", path)
+        os.replace(fresh, path)
     except OSError:
         pass

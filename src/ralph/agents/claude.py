@@ -2,8 +2,8 @@
 
 from ralph.agents import keys, wire
 from ralph.agents.blocks import BlockReader, error_in, tokens_in
-from ralph.agents.options import given, model
-from ralph.agents.protocol import Invocation, Parser, Request
+from ralph.agents.options import given, model, optional
+from ralph.agents.protocol import Invocation, Login, Parser, Request
 from ralph.agents.reader import Trouble
 from ralph.agents.wire import Table
 from ralph.core.model import Usage
@@ -13,6 +13,13 @@ INSTALL = "npm install -g @anthropic-ai/claude-code"
 KEYS = keys(NAME)
 RESUMES = True
 HELP = ("--help",)
+LOGIN = Login(
+    "run `claude` and type /login",
+    "CLAUDE_CONFIG_DIR",
+    "~/.claude",
+    (".credentials.json",),
+    ("CLAUDE_CODE_USE_BEDROCK", "CLAUDE_CODE_USE_VERTEX"),
+)
 
 _BYPASS = "--dangerously-skip-permissions"
 _BY_MODEL = ("inputTokens", "outputTokens", "cacheReadInputTokens", "cacheCreationInputTokens")
@@ -33,7 +40,7 @@ def invocation(request: Request) -> Invocation:
     if not given(request, _BYPASS, "--permission-mode"):
         # Without yolo edits in the workspace go through, and other commands where the user's settings allow them; in
         # its default mode it could not even write a file.
-        argv += [_BYPASS] if request.yolo else ["--permission-mode", "acceptEdits"]
+        argv += [_BYPASS] if request.yolo else optional(request, "--permission-mode", "acceptEdits")
     argv += request.flags
     # As root it refuses to bypass permissions unless it is told that it runs in a sandbox.
     env = {"IS_SANDBOX": "1"} if request.root and _BYPASS in argv else {}

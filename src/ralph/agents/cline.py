@@ -6,7 +6,7 @@ from typing import Any
 from ralph.agents import keys, wire
 from ralph.agents.options import extra, model
 from ralph.agents.pricing import priced
-from ralph.agents.protocol import Invocation, Parser, Request
+from ralph.agents.protocol import Invocation, Login, Parser, Request
 from ralph.agents.reader import Handler, Reader, Trouble
 from ralph.agents.wire import Table
 from ralph.core.events import AgentEvent, AgentProgress
@@ -17,6 +17,7 @@ INSTALL = "npm install -g cline"
 KEYS = keys(NAME)
 RESUMES = False
 HELP = ("--help",)
+LOGIN = Login("run `cline auth`", "CLINE_DIR", "~/.cline", ("data/settings/providers.json",))
 
 # It wants an argument of two words or more, and puts what it reads from stdin behind it.
 _LEAD = "This is the task:"

@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Mapping
 
 from ralph.agents import keys, wire
-from ralph.agents.options import extra, given, knows, model
+from ralph.agents.options import extra, given, knows, model, optional
 from ralph.agents.pricing import priced
-from ralph.agents.protocol import Invocation, Parser, Request
+from ralph.agents.protocol import Invocation, Login, Parser, Request
 from ralph.agents.reader import Handler, Reader, Trouble
 from ralph.agents.tools import arguments, todo_items
 from ralph.agents.wire import Table
@@ -17,6 +17,7 @@ INSTALL = "npm install -g @openai/codex"
 KEYS = keys(NAME)
 RESUMES = True
 HELP = ("exec", "--help")
+LOGIN = Login("run `codex login`", "CODEX_HOME", "~/.codex", ("auth.json",))
 
 _BYPASS = "--dangerously-bypass-approvals-and-sandbox"
 _NO_REPO = "--skip-git-repo-check"
@@ -31,9 +32,7 @@ _TOOLS = {
 
 def invocation(request: Request) -> Invocation:
     """All options stand before `resume`, which itself takes hardly any."""
-    argv = [*request.command, "exec", *_permissions(request)]
-    if knows(request, _NO_REPO):
-        argv.append(_NO_REPO)
+    argv = [*request.command, "exec", *_permissions(request), *optional(request, _NO_REPO)]
     answer_file = ""
     if request.stream:
         argv.append("--json")

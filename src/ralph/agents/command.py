@@ -19,6 +19,7 @@ INSTALL = ""
 KEYS: tuple[str, ...] = ()
 RESUMES = False
 HELP: tuple[str, ...] = ()
+LOGIN = None
 
 
 def invocation(request: Request) -> Invocation:

@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Mapping
 
 from ralph.agents import keys, wire
-from ralph.agents.options import knows, model
+from ralph.agents.options import knows, model, optional
 from ralph.agents.pricing import priced
-from ralph.agents.protocol import Invocation, Parser, Request
+from ralph.agents.protocol import Invocation, Login, Parser, Request
 from ralph.agents.reader import Handler, Reader, Trouble
 from ralph.agents.wire import TABLE, Table, read
 from ralph.core.events import AgentEvent, AgentProgress, AgentUnknown
@@ -16,20 +16,23 @@ INSTALL = "npm install -g @github/copilot"
 KEYS = keys(NAME)
 RESUMES = True
 HELP = ("--help",)
+LOGIN = Login(
+    "run `copilot` and type /login", "XDG_CONFIG_HOME", "~/.config", ("gh/hosts.yml",), ("GH_TOKEN", "GITHUB_TOKEN")
+)
 
 _USAGE_FILE = "--usage-output-file"
 
 
 def invocation(request: Request) -> Invocation:
-    argv = [*request.command, "--no-auto-update"]
+    argv = [*request.command, *optional(request, "--no-auto-update")]
     argv += ["--output-format", "json"] if request.stream else ["-s"]
     # Any tool runs in both modes, for there is no one to ask; short of yolo, paths and addresses stay restricted.
-    argv.append("--allow-all" if request.yolo else "--allow-all-tools")
+    argv.append("--allow-all" if request.yolo and knows(request, "--allow-all") else "--allow-all-tools")
     argv += model(request, "--model")
     if request.session:
         argv.append(f"--resume={request.session}")
-    if request.scratch and knows(request, _USAGE_FILE):
-        argv += [_USAGE_FILE, _usage_file(request)]  # there are no tokens in the stream
+    if request.scratch:
+        argv += optional(request, _USAGE_FILE, _usage_file(request))  # there are no tokens in the stream
     return Invocation((*argv, *request.flags))
 
 

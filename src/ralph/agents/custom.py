@@ -4,7 +4,7 @@ from typing import Literal, Protocol
 
 from ralph.agents import known
 from ralph.agents.command import Sniffer
-from ralph.agents.protocol import AgentModule, Invocation, Parser, Request
+from ralph.agents.protocol import AgentModule, Invocation, Login, Parser, Request
 from ralph.agents.shell import filled
 from ralph.errors import UserError
 
@@ -39,6 +39,7 @@ class _Described:
     INSTALL = ""
     KEYS: tuple[str, ...] = ()
     HELP: tuple[str, ...] = ()
+    LOGIN: Login | None = None
 
     def __init__(self, name: str, description: Description) -> None:
         self.NAME = name

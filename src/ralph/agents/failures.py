@@ -70,6 +70,7 @@ _KINDS: tuple[tuple[FailureKind, re.Pattern[str]], ...] = (
     ("transient", _any(_TRANSIENT)),
 )
 _BEGINS_AS_ERROR = re.compile(rf'[\W_]*(?:{"|".join(_ERROR_LINE)})\b|\{{.*"type": ?"error"', re.IGNORECASE)
+_REFUSED = re.compile(r"(?:error: )?unknown (?:option|argument|flag)s?\b", re.IGNORECASE)
 _ONLY_AN_ERROR = re.compile(r"(?:(?:API )?Error: |Prompt is too long\b)[^\n]*\Z")
 
 
@@ -90,10 +91,13 @@ def failure(trouble: Trouble | None, notice: str, ended: Exit) -> Failure:
 
 def stated_in(output: str) -> Trouble | None:
     """The trouble that the last lines of a failed process's output state, if any."""
-    lines = clean(tail(output, _LAST_LINES * _LONGEST)).strip().split("\n")[-_LAST_LINES:]
+    lines = clean(tail(output, _LAST_LINES * _LONGEST)).strip().split("\n")
+    first, lines = lines[0], lines[-_LAST_LINES:]
     for line in reversed(lines):
         if _BEGINS_AS_ERROR.match(line) and kind_of(line) != "ordinary":
             return Trouble(line.strip())
+    if _REFUSED.match(first):
+        return Trouble(first)  # a page of help is behind it
     return Trouble(lines[0]) if len(lines) == 1 and _ONLY_AN_ERROR.match(lines[0]) else None
 
 

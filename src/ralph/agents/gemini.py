@@ -3,10 +3,10 @@
 from collections.abc import Iterable, Mapping
 
 from ralph.agents import keys, wire
-from ralph.agents.options import given, model
+from ralph.agents.options import given, model, optional
 from ralph.agents.plain import Clipping
 from ralph.agents.pricing import priced
-from ralph.agents.protocol import Invocation, Parser, Request
+from ralph.agents.protocol import Invocation, Login, Parser, Request
 from ralph.agents.reader import Handler, Reader, Trouble
 from ralph.agents.wire import Table
 from ralph.core.events import AgentEvent, AgentProgress, AgentText
@@ -17,6 +17,13 @@ INSTALL = "npm install -g @google/gemini-cli"
 KEYS = keys(NAME)
 RESUMES = True
 HELP = ("--help",)
+LOGIN = Login(
+    "run `gemini` and log in",
+    "GEMINI_CLI_HOME",
+    "~",
+    (".gemini/oauth_creds.json", ".gemini/gemini-credentials.json"),
+    ("GOOGLE_GENAI_USE_VERTEXAI", "GOOGLE_GENAI_USE_GCA"),
+)
 
 _EXITS: dict[int, tuple[str, FailureKind]] = {
     42: ("it was given bad input, or a session that does not exist", "fatal"),
@@ -33,7 +40,7 @@ def invocation(request: Request) -> Invocation:
         argv += ["-o", "stream-json"]
     if not given(request, "-y", "--yolo", "--approval-mode"):
         # Without yolo edits go through and commands are not offered at all: the next mode up allows everything.
-        argv += ["-y"] if request.yolo else ["--approval-mode", "auto_edit"]
+        argv += ["-y"] if request.yolo else optional(request, "--approval-mode", "auto_edit")
     argv += model(request, "-m", "--model")
     if request.session:
         argv += ["--resume", request.session]

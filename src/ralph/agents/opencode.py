@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Mapping
 
 from ralph.agents import keys, wire
-from ralph.agents.options import extra, given, knows, model
+from ralph.agents.options import extra, given, model, optional
 from ralph.agents.plain import Clipping
-from ralph.agents.protocol import Invocation, Parser, Request
+from ralph.agents.protocol import Invocation, Login, Parser, Request
 from ralph.agents.reader import Handler, Reader, Trouble
 from ralph.agents.wire import Table
 from ralph.core.events import AgentEvent, AgentProgress
@@ -16,14 +16,15 @@ INSTALL = "npm install -g opencode-ai"
 KEYS = keys(NAME)
 RESUMES = True
 HELP = ("run", "--help")
+LOGIN = Login("run `opencode auth login`", "XDG_DATA_HOME", "~/.local/share", ("opencode/auth.json",))
 
 
 def invocation(request: Request) -> Invocation:
     """As a stream in text mode too: its plain text runs all that it said in a turn together."""
     argv = [*request.command, "run", "--format", "json"]
     # Edits and commands in the workspace are allowed anyway; what it would ask about is refused and ends the run.
-    if request.yolo and not given(request, "--auto") and knows(request, "--auto"):
-        argv.append("--auto")
+    if request.yolo and not given(request, "--auto"):
+        argv += optional(request, "--auto")
     argv += model(request, "-m", "--model")
     if request.session:
         argv += ["--session", request.session]
@@ -53,10 +54,13 @@ class _OpenCode(Reader):
         }
 
     def verdict(self, ended: Exit) -> Trouble | None:
-        """A tool that was refused ends the run with exit code 0, in the middle of its work."""
+        """A tool that was refused ends the run with exit code 0, in the middle of its work. An option that it does not
+        know makes it print its help, and nothing else."""
         self._said = self._reply.text.removesuffix("\n")
         if self.trouble is None and ended.code == 0 and self._reason == "tool-calls":
             return Trouble("it ended after a tool call, without an answer", kind="ordinary")
+        if not self._understood and ended.code and "-h, --help" in ended.stderr:
+            return Trouble("unknown option: it printed its help", kind="fatal")
         return self.trouble
 
     def _step_start(self, table: Table) -> Iterable[AgentEvent]:

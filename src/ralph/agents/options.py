@@ -21,3 +21,8 @@ def extra(request: Request, *own: str) -> tuple[str, ...]:
 def knows(request: Request, name: str) -> bool:
     """Whether the installed version takes the option `name`, as far as anyone has asked it."""
     return request.understands is None or name in request.understands
+
+
+def optional(request: Request, name: str, *values: str) -> list[str]:
+    """An option and its values, unless the installed version does not take it: the turn can do without."""
+    return [name, *values] if knows(request, name) else []

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 
 from ralph.agents import keys, wire
 from ralph.agents.options import model
-from ralph.agents.protocol import Invocation, Parser, Request
+from ralph.agents.protocol import Invocation, Login, Parser, Request
 from ralph.agents.reader import Handler, Reader, Trouble
 from ralph.agents.wire import Table
 from ralph.core.events import AgentEvent, AgentProgress
@@ -14,6 +14,7 @@ INSTALL = "npm install -g @mariozechner/pi-coding-agent"
 KEYS = keys(NAME)
 RESUMES = True
 HELP = ("--help",)
+LOGIN = Login("run `pi` and type /login", "PI_CODING_AGENT_DIR", "~/.pi/agent", ("auth.json", "models.json"))
 
 
 def invocation(request: Request) -> Invocation:

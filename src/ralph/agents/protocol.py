@@ -43,6 +43,17 @@ class Invocation(Struct, frozen=True):
     answer_file: str = ""
 
 
+class Login(Struct, frozen=True):
+    """How a person logs in, and what shows that somebody did: `files` in the folder that `variable` names (by default
+    `home`), or one of the `others`, variables that stand for a login besides the module's KEYS."""
+
+    how: str
+    variable: str
+    home: str
+    files: tuple[str, ...]
+    others: tuple[str, ...] = ()
+
+
 class Parser(Protocol):
     """Reads one turn's stdout. Never raises on bad input: a line it cannot read is counted in `skipped`."""
 
@@ -66,6 +77,7 @@ class AgentModule(Protocol):
     KEYS: tuple[str, ...]  # environment variables that hold its own credentials
     RESUMES: bool  # whether a session can be continued headless
     HELP: tuple[str, ...]  # arguments that print the options of its headless mode
+    LOGIN: Login | None
 
     def invocation(self, request: Request) -> Invocation: ...
 

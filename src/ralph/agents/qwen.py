@@ -4,9 +4,9 @@ from msgspec.structs import replace
 
 from ralph.agents import keys, wire
 from ralph.agents.blocks import BlockReader, error_in, tokens_in
-from ralph.agents.options import given, model
+from ralph.agents.options import given, model, optional
 from ralph.agents.pricing import priced
-from ralph.agents.protocol import Invocation, Parser, Request
+from ralph.agents.protocol import Invocation, Login, Parser, Request
 from ralph.agents.reader import Trouble
 from ralph.agents.wire import Table
 from ralph.core.model import Exit, Usage
@@ -16,6 +16,7 @@ INSTALL = "npm install -g @qwen-code/qwen-code"
 KEYS = keys(NAME)
 RESUMES = True
 HELP = ("--help",)
+LOGIN = Login("run `qwen` and type /auth", "QWEN_HOME", "~/.qwen", ("oauth_creds.json",))
 
 _ERROR = "[API Error: "
 _LIMITS = {53: "it used all the turns it was allowed", 55: "it used up a budget of its own"}
@@ -27,10 +28,10 @@ def invocation(request: Request) -> Invocation:
         argv += ["-o", "stream-json" if request.stream else "text"]
     if not given(request, "-y", "--yolo", "--approval-mode"):
         # Without yolo edits go through and commands do not: the next mode up allows everything.
-        argv += ["-y"] if request.yolo else ["--approval-mode", "auto-edit"]
+        argv += ["-y"] if request.yolo else optional(request, "--approval-mode", "auto-edit")
     argv += model(request, "-m", "--model")
     if request.max_turns:
-        argv += ["--max-session-turns", str(request.max_turns)]
+        argv += optional(request, "--max-session-turns", str(request.max_turns))
     if request.session:
         argv += ["--resume", request.session]
     return Invocation((*argv, *request.flags))

@@ -13,17 +13,18 @@ from ralph.core.model import Exit, Failure, Run, Turn, Usage
 from ralph.core.text import one_line
 from ralph.world.folder import TurnFolder, write
 from ralph.world.process import run_process
-from ralph.world.program import CannotStart, Command
+from ralph.world.program import CannotStart, Command, find_program
 from ralph.world.site import Site
 
 if TYPE_CHECKING:
     from ralph.agents.protocol import AgentModule, Invocation, Request
 
-ANSWER_SHOWN = 1 << 16
+_LONGEST_ANSWER = 1 << 20
 
 
 class Choice(Struct, frozen=True):
-    """An agent that may take turns. `hidden`: variables of the environment that are none of its business."""
+    """An agent that may take turns. `hidden`: variables of the environment that are none of its business.
+    `understands`: the options it has, where it has been asked."""
 
     name: str
     module: "AgentModule"
@@ -58,11 +59,35 @@ class CliAgent:
         if self._manner.continues and has_lost_session(run, choice):
             return Turn("", exit_code=None, failure=Failure("fatal", f"{choice.name} named no session to continue"))
         folder = self._site.folder.turn(run.number, purpose, choice.name)
-        turn = _Turn(choice, self._manner, self._site, folder, run, purpose).take(prompt)
+        attempt = _Turn(choice, self._manner, self._site, folder, run, purpose)
+        turn = attempt.take(prompt)
+        if turn.failure and turn.failure.kind == "fatal":
+            choice = self._choices[choice.name] = self._wiser(choice, turn.failure, run.number)
+            second = _Turn(choice, self._manner, self._site, folder, run, purpose)
+            if second.words(prompt) != attempt.words(prompt):
+                self._site.tell(events.Notice(f"{choice.name} refused an option, and is started without it"))
+                turn = second.take(prompt)
         # The answer may become part of a prompt or of a file: from here on it holds no keys.
         turn = replace(turn, text=self._site.redact.text(turn.text), agent=choice.name)
         folder.ended(turn, turn.text.encode("utf-8", "replace"))
         return turn
+
+    def _wiser(self, choice: Choice, failure: Failure, number: int) -> Choice:
+        """The choice with the options that its program has, if one that it has not is what the turn failed for."""
+        from ralph.agents.asked import understood, worth_asking
+
+        site, question = self._site, choice.module.HELP
+        if not question or not worth_asking(failure):
+            return choice
+        from ralph.world.asking import heard
+
+        def printed(argv: tuple[str, ...]) -> str:
+            env = {name: value for name, value in site.marked(number).items() if name not in choice.hidden}
+            page, ended = heard(site.keeper, argv, str(site.root), env, site.interrupt)
+            return page + ended.stderr if ended.code == 0 else ""
+
+        program = find_program(choice.command[0], site.env, str(site.root))
+        return replace(choice, understands=understood(program, question, printed))
 
 
 def has_lost_session(run: Run, choice: Choice) -> bool:
@@ -79,26 +104,14 @@ class _Turn:
         self._folder, self._run, self._purpose = folder, run, purpose
         self._session = run.session_of(choice.name) if manner.continues else None
 
-    def take(self, prompt: str) -> Turn:
-        from ralph.agents.protocol import Request
+    def words(self, prompt: str) -> tuple[str, ...]:
+        """What the agent is started with."""
+        return self._choice.module.invocation(self._request(prompt)).argv
 
+    def take(self, prompt: str) -> Turn:
         path = self._folder.prompt
         self._site.tell(events.Notice(f"Prompt: {one_line(prompt)}", "debug"))
-        request = Request(
-            prompt,
-            str(path),
-            self._choice.command,
-            self._choice.flags,
-            self._manner.model,
-            self._manner.yolo,
-            self._manner.stream and self._purpose != "message",
-            self._session,
-            self._manner.max_turns,
-            os.geteuid() == 0 if hasattr(os, "geteuid") else False,
-            self._choice.understands,
-            str(self._folder.path),
-            self._usage_before(),
-        )
+        request = self._request(prompt)
         invocation = self._choice.module.invocation(request)
         # The agent gets the prompt to the letter; what stays on disk holds no keys.
         data = prompt.encode("utf-8", "surrogateescape")
@@ -113,6 +126,25 @@ class _Turn:
         finally:
             if is_read:
                 write(path, kept)
+
+    def _request(self, prompt: str) -> "Request":
+        from ralph.agents.protocol import Request
+
+        return Request(
+            prompt,
+            str(self._folder.prompt),
+            self._choice.command,
+            self._choice.flags,
+            self._manner.model,
+            self._manner.yolo,
+            self._manner.stream and self._purpose != "message",
+            self._session,
+            self._manner.max_turns,
+            os.geteuid() == 0 if hasattr(os, "geteuid") else False,
+            self._choice.understands,
+            str(self._folder.path),
+            self._usage_before(),
+        )
 
     def _invoke(self, request: "Request", invocation: "Invocation", prompt: bytes) -> Turn:
         site, module = self._site, self._choice.module
@@ -148,7 +180,7 @@ class _Turn:
         for log in (out, err):
             if log.trouble:
                 site.tell(events.Notice(log.trouble))
-        turn = _with_times(parser.turn(ended), ended, invocation)
+        turn = _answered(parser.turn(ended), ended, invocation.answer_file)
         site.tell(_finished(turn, ended, parser.skipped, parser.tool_errors))
         return turn
 
@@ -166,10 +198,11 @@ class _Turn:
         return {**kept, **self._folder.env, "RALPH_PROMPT_FILE": str(self._folder.prompt), **invocation.env}
 
 
-def _with_times(turn: Turn, ended: Exit, invocation: "Invocation") -> Turn:
-    if invocation.answer_file and os.path.exists(invocation.answer_file):
-        with open(invocation.answer_file, encoding="utf-8", errors="replace") as file:
-            turn = replace(turn, text=file.read(1 << 20))
+def _answered(turn: Turn, ended: Exit, answer_file: str) -> Turn:
+    """The turn with its times, and with the answer that the agent wrote to a file. One that failed gave no answer."""
+    if answer_file and turn.failure is None and os.path.exists(answer_file):
+        with open(answer_file, encoding="utf-8", errors="replace") as file:
+            turn = replace(turn, text=file.read(_LONGEST_ANSWER))
     return replace(turn, ended_at=ended.at, duration=ended.duration, ended_by=ended.ended_by, exit_code=ended.code)
 
 

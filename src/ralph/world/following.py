@@ -10,7 +10,7 @@ from ralph.errors import UserError
 from ralph.world.journal import Entry
 
 _CHUNK = 1 << 18
-_RECENT = 1 << 17
+_GLIMPSE = 1 << 16
 
 
 class Following:
@@ -43,18 +43,19 @@ def decoded(line: bytes) -> Entry | None:
         return None
 
 
-def recent(path: Path) -> list[Entry]:
-    """The last entries of a journal, as many as a glance at its end shows."""
+def glimpse(path: str | os.PathLike[str]) -> list[Entry]:
+    """The first and the last entries of a journal, however long it is."""
     try:
         with open(path, "rb") as file:
-            file.seek(max(os.fstat(file.fileno()).st_size - _RECENT, 0))
-            lines = file.read(_RECENT).split(b"\n")
+            first = file.read(_GLIMPSE)
+            file.seek(max(os.fstat(file.fileno()).st_size - _GLIMPSE, len(first)))
+            last = file.read(_GLIMPSE)
     except OSError as error:
         raise unreadable(path, error) from None
-    return [entry for line in lines if (entry := decoded(line))]
+    return [entry for line in (*first.split(b"\n"), *last.split(b"\n")) if (entry := decoded(line))]
 
 
-def unreadable(path: Path, error: OSError) -> UserError:
+def unreadable(path: str | os.PathLike[str], error: OSError) -> UserError:
     return UserError(f"cannot read {path}: {error.strerror or error}", "was the run's folder removed?")
 
 

@@ -104,17 +104,15 @@ def standing_in(path: str) -> Standing | None:
 
 
 def _from_journal(path: str) -> Standing:
-    """For a run whose standing cannot be read: slow, and right."""
-    from pathlib import Path
+    """For a run whose standing cannot be read: what the beginning and the end of its journal say."""
+    from ralph.core.ledger import after
+    from ralph.world.following import glimpse
 
-    from ralph.core.ledger import after, recalled
-    from ralph.world.journal import recall
-
-    story = recall(Path(path))
-    standing = recalled(story.run)
-    for event in (story.started, story.waiting, story.finished):
+    standing = Standing(os.path.basename(os.path.dirname(path)))
+    for entry in glimpse(path):
+        event = entry.event()
         if event is not None:
-            standing = after(standing, event, os.stat(path).st_mtime)
+            standing = after(standing, event, entry.at)
     return standing
 
 

@@ -148,13 +148,12 @@ class JobSession(Session):
     def __init__(self, charter: Charter, info: RunInfo, **more: Any) -> None:
         super().__init__(charter, **more)
         self.id = info.run_id
-        self._info = info
         self._herald = Herald(folder_at(charter.task), Redactor(secret_values(self._env)))
+        self._job = Job(info, self._herald, timeouts(self.settings))
 
     def _folder(self, stack: ExitStack) -> RunFolder:
-        job = Job(self._info, self._herald, timeouts(self.settings))
-        stack.callback(job.last.close)
-        return job
+        stack.callback(self._job.close)
+        return self._job
 
     def _open(self, stack: ExitStack) -> Site:
         site = super()._open(stack)
@@ -163,6 +162,12 @@ class JobSession(Session):
 
     def _equip(self, parts: Parts, site: Site) -> None:
         parts.followups = ()
+
+    def _played(self, parts: Parts, run: Run, site: Site) -> tuple[Run, Stop]:
+        run, stop = super()._played(parts, run, site)
+        # Whoever stops a job may reach its agent first: by itself its end looks like a failure.
+        self._job.close("stopped" if stop.outcome in (Outcome.INTERRUPTED, Outcome.STOPPED) else None)
+        return run, stop
 
 
 def timeouts(settings: Settings) -> Timeouts:

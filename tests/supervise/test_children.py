@@ -139,7 +139,8 @@ def test_a_child_killed_with_9_is_marked_as_failed(task: Any, agent: Agent, pipe
     process.communicate()
     assert process.returncode == 0
     (run,) = task.children()
-    assert (run.status, run.error_summary) == ("failed", f"its process {run.pid} is gone")
+    assert run.status == "failed"
+    assert run.error_summary.endswith("is gone")
     assert f"child run {run.run_id} marked as failed: {run.error_summary}" in task.said("WARNING")
     assert mark.bearers() == []
 

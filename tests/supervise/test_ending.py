@@ -149,7 +149,8 @@ def test_a_supervisor_killed_with_9_leaves_nothing_and_the_next_one_takes_over(
     assert [run.status for run in task.attempts()] == ["running"]
     assert task.supervise("--agent", fake).returncode == 0
     first, second = task.attempts()
-    assert (first.status, first.error_summary) == ("failed", f"its process {first.pid} is gone")
+    assert first.status == "failed"
+    assert first.error_summary.endswith("is gone")
     assert second.previous_run_id == first.run_id
 
 

@@ -39,7 +39,7 @@ class Attempts(RunFolder):
             folder = super().turn(number, purpose)
             folder.env = self.env
             return folder
-        self._close_last()
+        self.close()
         info = runinfo.create(self._herald.task, agent, time.time(), attempt=number, previous=self._previous)
         self.last = Attempt(info, self._herald, self._timeouts)
         self._previous = info.run_id
@@ -52,14 +52,9 @@ class Attempts(RunFolder):
             self._herald.say(supervision.restarting(self.last.number, self._cap, self.last.turn))
 
     def close(self, status: Status | None = None) -> None:
-        """No attempt follows the last one. `status`: what became of it, where its own end does not tell."""
-        if self.last and status:
-            self.last.note(runinfo.update, status=status)
-        self._close_last()
-
-    def _close_last(self) -> None:
+        """No attempt follows the last one."""
         if self.last:
-            self.last.close()
+            self.last.close(status)
 
 
 class Job(RunFolder):
@@ -72,6 +67,9 @@ class Job(RunFolder):
     def turn(self, number: int, purpose: str = "work", agent: str = "") -> TurnFolder:
         self.last.is_run_by(agent)
         return self.last
+
+    def close(self, status: Status | None = None) -> None:
+        self.last.close(status)
 
 
 class Attempt(TurnFolder):
@@ -107,10 +105,12 @@ class Attempt(TurnFolder):
         if self.number:
             self._herald.say(supervision.troubles(self.number, turn, self._timeouts.get(turn.ended_by)))
 
-    def close(self) -> None:
-        """Nobody looks after this run any more."""
+    def close(self, status: Status | None = None) -> None:
+        """Nobody looks after this run any more. `status`: what became of it, where its own end does not tell."""
         if self.turn is None:
             self.note(runinfo.ended, time.time(), "failed", None, "ralph did not see its end")
+        if status:
+            self.note(runinfo.update, status=status)
         self.note(runinfo.release)
 
     def note(self, change: Callable[..., RunInfo], *values: object, **fields: object) -> None:

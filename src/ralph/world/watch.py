@@ -19,6 +19,7 @@ _CHUNK = 1 << 16
 _PIPE = 1 << 20
 _MOST_DRAINED = 2 * _PIPE // _CHUNK
 _NAP = 0.05
+_SETTLING, _LATEST = 1.0, 30.0  # until a program that was started shows what it is, and until it has said so
 _LINGER = 0.1  # for what is still on its way through a process that reads for the one that ended, such as `tee`
 
 Sink = Callable[[bytes], None]
@@ -59,7 +60,7 @@ class Watch:
         self._code: int | None = None
         self._ended_by = ""
         self._leftovers = 0
-        self._settles_by = 0.0
+        self._exited_at = 0.0
         self._is_ending = False
         self._is_over = True
 
@@ -170,7 +171,7 @@ class Watch:
                     break
         self._forget_alarms()
         self._alarms["linger"] = time.monotonic() + _LINGER
-        self._settles_by = time.monotonic() + self._limits.leftovers
+        self._exited_at = time.monotonic()
         # Once asked to end the rest, the keeper answers that too.
         self._is_over = report.alone and not self._is_ending
 
@@ -206,7 +207,7 @@ class Watch:
         """The process has ended by itself, but not alone."""
         if self._is_over or self._is_ending:
             return
-        if time.monotonic() < self._settles_by and self._keeper.is_unsettled():
+        if self._is_settling():
             self._alarms["linger"] = time.monotonic() + _NAP
             return
         for fd in self._streams:
@@ -216,6 +217,11 @@ class Watch:
             self._is_over = True
         else:
             self._end("", self._limits.leftovers)
+
+    def _is_settling(self) -> bool:
+        """Whether what is left has yet to say who it is: it was just started, or it is just starting."""
+        since = time.monotonic() - self._exited_at
+        return since < _LATEST and self._keeper.is_unsettled(late=since > _SETTLING)
 
     def _forget_alarms(self) -> None:
         self._alarms = {name: at for name, at in self._alarms.items() if name == "tick"}

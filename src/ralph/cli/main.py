@@ -25,6 +25,7 @@ COMMANDS = {
     "pause": "hold a run before its next turn",
     "resume": "go on with a run that was paused, interrupted, killed or exhausted",
     "tell": "say a word to a run, or answer what its agent asks",
+    "ui": "watch, steer and start runs in a full screen",
     "ask": "inside a run: ask the person who started it",
     "report": "a page that says what a run did and what needs you",
     "diff": "show what a run changed, or one iteration of it",

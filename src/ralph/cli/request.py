@@ -48,6 +48,10 @@ def understood(command: str, values: dict[str, Any], words: list[str]) -> Reques
     )
 
 
+def no_goal() -> UserError:
+    return UserError("no goal", 'say what to achieve: ralph run "GOAL", or -p TEXT, -f FILE, --spec FILE')
+
+
 def _goal(values: dict[str, Any], words: list[str], required: bool) -> tuple[str, str]:
     """The goal's text, or the file that holds it. Takes a positional goal out of `words`."""
     given: list[str] = [name for name in ("prompt", "prompt_file") if name in values]
@@ -62,7 +66,7 @@ def _goal(values: dict[str, Any], words: list[str], required: bool) -> tuple[str
     if not given and not required:
         return "", ""
     if not given:
-        raise UserError("no goal", 'say what to achieve: ralph run "GOAL", or -p TEXT, -f FILE, --spec FILE')
+        raise no_goal()
     if "prompt_file" in values:
         return "", values["prompt_file"]
     if not text.strip():

@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 
 def run_command(command: str, values: dict[str, Any], words: list[str]) -> int:
     """`ralph run` and its kin: the exit code is the outcome's."""
+    if command == "run" and is_place_alone(values, words):
+        from ralph.cli.ui import instead_of_a_goal
+
+        return instead_of_a_goal(values, words[0])
     from ralph.world.keeper import Keeper
 
     with Keeper.start() as keeper:
@@ -51,6 +55,12 @@ def run_command(command: str, values: dict[str, Any], words: list[str]) -> int:
         notices = spoken(loaded) if asked.verbose else ()
         shown = Shown(asked.json, asked.quiet, asked.verbose)
         return play(charter, keeper, shown, notices=notices)
+
+
+def is_place_alone(values: dict[str, Any], words: list[str]) -> bool:
+    """Whether a folder is named, and no goal: then a person wants to say it in there."""
+    said = ("prompt", "prompt_file", "spec", "directory")
+    return len(words) == 1 and not any(name in values for name in said) and os.path.isdir(words[0])
 
 
 class Shown:

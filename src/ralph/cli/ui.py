@@ -1,0 +1,67 @@
+"""`ralph ui`: how is the full screen opened, and what is said where it cannot be?"""
+
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ralph.cli.commands import simple
+from ralph.errors import UserError
+
+HELP = """Watch and steer runs in a full screen, and start new ones in PATH.
+
+Type a goal, or a command such as /ralph 5, /check CMD, /help. A run that was started here ends with the screen, unless
+you say on leaving that it shall go on."""
+
+
+def command() -> click.Command:
+    return simple("ui", ui, click.Argument(["path"], default="."), help=HELP)
+
+
+def ui(path: str) -> int:
+    place = Path(path)
+    if not place.is_dir():
+        raise UserError(f"no such folder: {path}", "name a folder")
+    if not is_possible():
+        raise UserError("the full screen needs a terminal", "`ralph ps` and `ralph logs -f` work anywhere")
+    return open_screen(place)
+
+
+def instead_of_a_goal(values: Mapping[str, Any], path: str) -> int:
+    """`ralph run PATH`: what else was said holds for every run that is started in there."""
+    from ralph.cli.request import no_goal
+
+    if any(name in values for name in ("json", "quiet", "dry_run", "print")) or not is_possible():
+        raise no_goal()
+    return open_screen(Path(path), {name: value for name, value in values.items() if name != "verbose"})
+
+
+def is_possible() -> bool:
+    """Whether a person sits at a terminal that can draw: keys come from stdin, and textual draws on stderr."""
+    is_terminal = all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr))
+    return is_terminal and os.environ.get("TERM", "") not in ("", "dumb")
+
+
+def open_screen(place: Path, given: Mapping[str, Any] | None = None) -> int:
+    """Returns when the person has left. `given` are options that hold for every run started there."""
+    try:
+        import textual  # noqa: F401 - an extra, which may be missing
+    except ModuleNotFoundError:
+        raise UserError("the full screen needs textual", "pip install 'ralph[tui]'") from None
+    from ralph.ui.app import FullScreen
+    from ralph.ui.desk import Desk
+    from ralph.ui.draw import nickname
+    from ralph.ui.look import look_for
+
+    desk = Desk(place.resolve(), given)
+    app = FullScreen(desk, look_for(sys.stdout))
+    try:
+        kept = app.run() or []
+    finally:
+        desk.close()
+    for name in map(nickname, kept):
+        print(f"run {name} goes on: `ralph logs -f {name}` shows it, `ralph stop {name}` ends it", file=sys.stderr)
+    return 3 if app.return_code else 0

@@ -1,0 +1,228 @@
+"""How do a person and their runs meet in a full screen? What is typed is carried out, and what happens is drawn."""
+
+import asyncio
+import signal
+from collections.abc import Callable
+from typing import ClassVar
+
+from textual.app import App, ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal
+
+from ralph.errors import UserError
+from ralph.ui import draw
+from ralph.ui.board import Board
+from ralph.ui.commands import Command, understood
+from ralph.ui.desk import Desk
+from ralph.ui.look import Look
+from ralph.ui.pages import DiffPage, HelpPage, LeavePage, Leaving
+from ralph.ui.panes import Pane, RunList
+from ralph.ui.prompt import Prompt
+from ralph.ui.watching import Watching
+
+LOOK_EVERY = 0.25
+SURVEY_EVERY = 1.0
+SHOWN_FOR = 10  # surveys that a message stays
+TYPING = "enter send · esc keys · tab panes · pgup pgdn scroll · /help · ctrl+c leave"
+STEERING = "s stop · p pause · r go on · t tell · d diff · / command · ? help · q leave"
+
+
+class FullScreen(App[list[str]]):
+    """Ends with the ids of runs that were started here and go on."""
+
+    CSS_PATH = "look.tcss"
+    TITLE = "ralph"
+    ENABLE_COMMAND_PALETTE = False
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (60, "-usual"), (110, "-wide")]  # noqa: RUF012 - declared so by textual
+    VERTICAL_BREAKPOINTS = [(0, "-low"), (32, "-tall")]  # noqa: RUF012
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("ctrl+c,ctrl+q", "leave", priority=True),
+        Binding("q", "leave"),
+        Binding("escape", "type_or_steer"),
+        Binding("s", "do('stop')"),
+        Binding("S", "do('stop', 'now')"),
+        Binding("p", "do('pause')"),
+        Binding("r", "do('resume')"),
+        Binding("t", "begin('/tell ')"),
+        Binding("d", "do('diff')"),
+        Binding("slash", "begin('/')"),
+        Binding("question_mark", "do('help')"),
+        Binding("i,enter", "begin('')"),
+        Binding("pageup", "leaf(-1)"),
+        Binding("pagedown", "leaf(1)"),
+    ]
+
+    def __init__(self, desk: Desk, look: Look) -> None:
+        super().__init__(ansi_color=True)
+        self.theme = "ansi-dark"
+        self.desk, self.look = desk, look
+        self._watching: Watching | None = None
+        self._is_leaving = False
+        self._message_left = 0
+
+    def compose(self) -> ComposeResult:
+        yield Pane("top")
+        yield Board(self.look)
+        yield Pane("message")
+        with Horizontal(id="line"):
+            yield Pane("mark")
+            yield Prompt("prompt", "a goal, or /help")
+        yield Pane("keys")
+
+    def on_mount(self) -> None:
+        self._pane("mark").show([self.look.paint("title", self.look.prompt)])
+        self.screen.set_class(self.look.is_plain, "-plain")
+        self.query_one(Prompt).focus()
+        self.set_interval(LOOK_EVERY, self._look)
+        self.set_interval(SURVEY_EVERY, self._survey)
+        self.call_after_refresh(self._survey)
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            asyncio.get_running_loop().add_signal_handler(number, self.exit, [])
+
+    def _pane(self, name: str) -> Pane:
+        return self.screen_stack[0].query_one(f"#{name}", Pane)
+
+    @property
+    def board(self) -> Board:
+        return self.screen_stack[0].query_one(Board)
+
+    def say(self, text: str, is_error: bool = False) -> None:
+        """Above the prompt, until something else is said or nobody needs it any more."""
+        pane = self._pane("message")
+        mark, tone = (self.look.style.marks.failed, "red") if is_error else (self.look.style.marks.dot, "cyan")
+        rows = draw.paragraphs(f"{mark} {text}", max(self.size.width - 1, 10)) if text else []
+        pane.show([self.look.paint(tone, row) for row in rows[:3]])
+        pane.styles.height = max(len(pane.shown), 1)
+        self._message_left = SHOWN_FOR
+
+    def _attempt(self, act: Callable[[], None]) -> bool:
+        """Whether it could be done; if not, a line says why."""
+        try:
+            act()
+        except UserError as error:
+            self.say(error.advice, is_error=True)
+            return False
+        return True
+
+    def _survey(self) -> None:
+        """The runs, as they stand now."""
+        self._message_left -= 1
+        if self._message_left == 0:
+            self.say("")
+        self._attempt(self.desk.survey)
+        for is_well, words in self.desk.ended():
+            self.say(words, is_error=not is_well)
+        if self._is_leaving and not self.desk.launched:
+            self.exit([])
+        self._watch(self.desk.chosen)
+        self._draw_plan()
+        self.board.draw_runs(self.desk)
+        self.board.draw_head(self.desk, self._watching)
+
+    def _watch(self, run: str) -> None:
+        """Looks at another run from here on."""
+        if run == (self._watching.run if self._watching else ""):
+            return
+        if self._watching:
+            self._watching.close()
+            self._watching = None
+        self.board.stream.rewind()
+        self._attempt(self._open)
+        self.board.draw_all(self.desk, self._watching)
+
+    def _open(self) -> None:
+        if self.desk.chosen:
+            columns = self.board.stream.content_size.width
+            self._watching = Watching(self.desk.run, self.look.style, columns)
+            self._look()
+
+    def _look(self) -> None:
+        """What is new in the journal of the run that is looked at."""
+        watching = self._watching
+        if watching is None:
+            return
+        if self._attempt(lambda: self._read(watching)) and watching.is_behind:
+            self.call_later(self._look)  # after the keys that were pressed meanwhile
+
+    def _read(self, watching: Watching) -> None:
+        if watching.look():
+            self.board.draw_news(watching)
+
+    def on_resize(self) -> None:
+        self.call_after_refresh(self._draw_all)
+
+    def on_descendant_focus(self) -> None:
+        self._draw_all()
+
+    def _draw_all(self) -> None:
+        keys = TYPING if isinstance(self.focused, Prompt) else STEERING
+        self._pane("keys").show([self.look.paint("dim", keys)])
+        self._draw_plan()
+        self.board.draw_all(self.desk, self._watching)
+
+    def _draw_plan(self) -> None:
+        plan = self.desk.plan
+        self._pane("top").show(draw.top(plan.workspace, str(plan), self.size.width, self.look))
+
+    def on_run_list_chosen(self, message: RunList.Chosen) -> None:
+        self.desk.chosen = message.run
+        self._watch(message.run)
+
+    def on_input_submitted(self, message: Prompt.Submitted) -> None:
+        if self._attempt(lambda: self._carry_out(understood(message.value))):
+            self.query_one(Prompt).accept()
+
+    def _carry_out(self, command: Command | None) -> None:
+        if command is None:
+            return
+        if command.name == "help":
+            self.push_screen(HelpPage(self.look))
+        elif command.name == "quit":
+            self.action_leave()
+        elif command.name == "diff":
+            run = self.desk.run
+            worktree = self._watching.facts.worktree if self._watching else ""
+            self.push_screen(DiffPage(run.id, worktree or run.standing.workspace, command.number, self.look))
+        else:
+            self.say(self.desk.carry_out(command))
+            self._draw_plan()
+
+    def action_do(self, name: str, text: str = "") -> None:
+        bars = self._watching.facts.bars if self._watching and name == "diff" else []
+        self._attempt(lambda: self._carry_out(Command(name, text, bars[-1].number if bars else None)))
+
+    def action_begin(self, text: str) -> None:
+        """Goes to the line, with a beginning of what may be typed."""
+        prompt = self.query_one(Prompt)
+        prompt.focus()
+        if text:
+            prompt.value = text
+            prompt.cursor_position = len(text)
+
+    def action_type_or_steer(self) -> None:
+        prompt = self.query_one(Prompt)
+        (self.board.runs if prompt.has_focus else prompt).focus()
+
+    def action_leaf(self, pages: int) -> None:
+        self.board.stream.action_leaf(pages)
+
+    def action_leave(self) -> None:
+        """Never leaves a run behind by accident."""
+        if isinstance(self.screen, LeavePage):
+            self.screen.dismiss("stay")
+        elif self._is_leaving or not self.desk.launched:
+            self.exit([])
+        else:
+            names = [draw.nickname(one.run) or "a run" for one in self.desk.launched]
+            self.push_screen(LeavePage(names, self.look), self._leave)
+
+    def _leave(self, answer: Leaving | None) -> None:
+        if answer == "keep":
+            for one in self.desk.launched:
+                one.let_go()
+            self.exit([one.run for one in self.desk.launched])
+        elif answer == "stop":
+            self._is_leaving = True
+            for one in self.desk.launched:
+                one.end()
+            self.say("stopping what was started here; q leaves at once")

@@ -1,0 +1,95 @@
+"""Where on the screen is what? The runs on the left, the stream beside them, checks and todo below or on the right."""
+
+import time
+
+from textual.app import ComposeResult
+from textual.containers import Container, Vertical
+
+from ralph.ui import draw
+from ralph.ui.desk import Desk
+from ralph.ui.facts import Facts
+from ralph.ui.look import Look
+from ralph.ui.panes import Pane, Reel, RunList
+from ralph.ui.watching import Watching
+
+WELCOME = """\
+No run yet.
+
+Type a goal below and press enter: it starts a run in this folder. Before that, if you like:
+
+  /check pytest -q   what must pass
+  /ralph 5           loop at most 5 times
+  /agent claude      who does the work
+  /help              everything else"""
+
+
+class Board(Container):
+    """Draws what it is given. Each pane compares, and is drawn anew only where something else is to be seen."""
+
+    def __init__(self, look: Look) -> None:
+        super().__init__()
+        self._look = look
+
+    def compose(self) -> ComposeResult:
+        yield RunList("runs")
+        with Vertical(id="main"):
+            yield Pane("head")
+            yield Reel("stream")
+        with Vertical(id="facts"):
+            yield Pane("checks")
+            yield Pane("todo")
+
+    def _pane(self, name: str) -> Pane:
+        return self.query_one(f"#{name}", Pane)
+
+    @property
+    def runs(self) -> RunList:
+        return self.query_one(RunList)
+
+    @property
+    def stream(self) -> Reel:
+        return self.query_one("#stream", Reel)
+
+    def draw_all(self, desk: Desk, watching: Watching | None) -> None:
+        """After the terminal has got another size, or another run is looked at."""
+        if watching:
+            watching.scroll.fit(self.stream.content_size.width)
+        self.draw_runs(desk)
+        self.draw_head(desk, watching)
+        self.draw_news(watching)
+
+    def draw_runs(self, desk: Desk) -> None:
+        pane = self.runs
+        is_tall = self.screen.has_class("-tall")
+        columns = pane.content_size.width
+        rows = [
+            (run.id, draw.run_rows(run, columns, self._look, desk.is_asking(run), is_tall=is_tall)) for run in desk.runs
+        ]
+        pane.unroll(rows, desk.chosen)
+        living = sum(run.is_alive for run in desk.runs)
+        pane.entitle(f"runs · {living} at work" if living else "runs")
+
+    def draw_head(self, desk: Desk, watching: Watching | None) -> None:
+        pane = self._pane("head")
+        lines: list[str] = []
+        if watching:
+            now, columns = time.time(), pane.content_size.width
+            lines = draw.head(desk.run, watching.facts, desk.mail, now, columns, self._look)
+        pane.show(lines)
+
+    def draw_news(self, watching: Watching | None) -> None:
+        """All that a journal tells."""
+        stream, facts = self.stream, watching.facts if watching else Facts()
+        if watching:
+            stream.unroll(watching.scroll.lines, watching.scroll.begin)
+        else:
+            stream.unroll(draw.paragraphs(WELCOME, stream.content_size.width))
+        stream.entitle("", f"{stream.below} more below" if stream.below else "")
+        pane = self._pane("checks")
+        pane.show(draw.verified(facts, pane.content_size.width, pane.content_size.height, self._look))
+        passed = sum(one.passed is True for one in facts.checks.values())
+        pane.entitle(f"checks {passed}/{len(facts.checks)}" if facts.checks else "checks")
+        pane = self._pane("todo")
+        pane.show(draw.todo(facts.todo, pane.content_size.width, pane.content_size.height, self._look))
+        done = sum(item.status == "done" for item in facts.todo)
+        pane.entitle(f"todo {done}/{len(facts.todo)}" if facts.todo else "todo")

@@ -1,0 +1,179 @@
+"""What is at hand in the full screen, and what follows from a command? Runs, their mail, the plan for the next one."""
+
+import os
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from msgspec.structs import replace
+
+from ralph.errors import UserError
+from ralph.settings.layers import settings_files
+from ralph.ui import steering
+from ralph.ui.commands import Command
+from ralph.ui.draw import nickname
+from ralph.ui.launch import Launched
+from ralph.ui.plan import Plan, cap_words
+from ralph.world.mailbox import Mail, Mailbox
+from ralph.world.register import Listed, listed, runs
+
+MOST_RUNS = 200
+SHARE = 50  # looking at all runs may take one fiftieth of the time
+
+
+class Desk:
+    """Everything but the screen itself. `given` are options that hold for every run started here, by name."""
+
+    def __init__(
+        self, workspace: Path, given: Mapping[str, Any] | None = None, env: Mapping[str, str] = os.environ
+    ) -> None:
+        self._workspace, self._env = workspace, env
+        said = dict(given or {})
+        self.plan = Plan(
+            str(workspace), said.pop("ralph", None), said.pop("agent", ""), tuple(said.pop("check", ())), said
+        )
+        self.runs: list[Listed] = []
+        self.mails: dict[str, Mail] = {}
+        self.chosen = ""
+        self.launched: list[Launched] = []
+        self._next_survey = 0.0
+        self._commands: dict[str, Callable[[Command], str]] = {
+            "goal": self._goal,
+            "ralph": self._cap,
+            "check": self._check,
+            "agent": self._agent,
+            "ralph-loop": self._promise,
+            "ulw-loop": self._promise,
+            "cancel-ralph": lambda command: steering.stop(self._at_work(), now=True),
+            "tell": lambda command: steering.tell(self.run, command.text),
+            "stop": lambda command: steering.stop(self.run, now=command.text == "now"),
+            "pause": lambda command: steering.pause(self.run),
+            "resume": lambda command: steering.resume(self.run, self.launch),
+        }
+
+    @property
+    def run(self) -> Listed:
+        """The run that is looked at."""
+        found = next((run for run in self.runs if run.id == self.chosen), None)
+        if found is None:
+            raise UserError("there is no run yet", "type a goal to start one")
+        return found
+
+    @property
+    def mail(self) -> Mail:
+        return self.mails.get(self.chosen, Mail())
+
+    def is_asking(self, run: Listed) -> bool:
+        """Whether its agent waits for an answer."""
+        return bool(self.mails.get(run.id, Mail()).questions)
+
+    def carry_out(self, command: Command) -> str:
+        """Does what the command says, and says what was done."""
+        return self._commands[command.name](command)
+
+    def survey(self) -> None:
+        """Looks at all runs; less often where that takes long."""
+        began = time.monotonic()
+        if began < self._next_survey:
+            return
+        self.plan = replace(
+            self.plan, has_settings=any(map(os.path.lexists, settings_files(self._workspace, self._env)))
+        )
+        known = {run.id: run for run in (*runs(self._env), *self._local())}
+        newest = sorted(known.values(), key=lambda run: (run.is_alive, run.id), reverse=True)
+        self.runs = newest[:MOST_RUNS]
+        self.mails = {run.id: Mailbox(run.folder.path).read() for run in self.runs if run.is_alive}
+        self._recognise()
+        if all(run.id != self.chosen for run in self.runs):
+            self.chosen = self._obvious()
+        now = time.monotonic()
+        self._next_survey = now + (now - began) * SHARE
+
+    def _local(self) -> list[Listed]:
+        """Runs of this workspace that the user's register may not know."""
+        folder = self._workspace / ".ralph" / "runs"
+        try:
+            names = sorted(os.listdir(folder))[-MOST_RUNS:]
+        except OSError:
+            return []
+        return [run for name in names if (run := listed(folder / name))]
+
+    def _obvious(self) -> str:
+        here = [run for run in self.runs if run.standing.workspace == self.plan.workspace]
+        first = [*(run for run in here if run.is_alive), *(run for run in self.runs if run.is_alive), *here, *self.runs]
+        return first[0].id if first else ""
+
+    def _recognise(self) -> None:
+        """A run that was started here is looked at as soon as it is known."""
+        for one in self.launched:
+            found = next((run for run in self.runs if not one.run and run.standing.pid == one.pid), None)
+            if found:
+                one.run = self.chosen = found.id
+
+    def launch(self, words: list[str]) -> None:
+        self.launched.append(Launched(words, self._env))
+        self._next_survey = 0.0
+
+    def ended(self) -> list[tuple[bool, str]]:
+        """The runs started here that have ended since the last call: whether all was well, and their last words."""
+        over = [one for one in self.launched if one.exit_code is not None]
+        self.launched = [one for one in self.launched if one not in over]
+        said = []
+        for one in over:
+            name = f"{nickname(one.run)}: " if one.run else ""
+            said.append((one.exit_code == 0, name + one.last_words()))
+            one.close()
+        return said
+
+    def close(self) -> None:
+        """What was started here, and was not let go, ends."""
+        for one in self.launched:
+            one.close()
+        self.launched = []
+
+    def _at_work(self) -> Listed:
+        """The run to cancel: the one looked at, or the one at work here."""
+        here = [run for run in self.runs if run.is_alive and run.standing.workspace == self.plan.workspace]
+        chosen = [run for run in self.runs if run.id == self.chosen and run.is_alive]
+        if not chosen and not here:
+            raise UserError("no run is at work here", "type a goal to start one")
+        return (chosen or here)[0]
+
+    def _goal(self, command: Command) -> str:
+        self._refuse_a_second_one()
+        self.launch(self.plan.words(command.text))
+        return f"starting: {self.plan}"
+
+    def _promise(self, command: Command) -> str:
+        self._refuse_a_second_one()
+        self.launch(self.plan.promise(command.text, command.values))
+        return "starting: loop until its promise is kept"
+
+    def _refuse_a_second_one(self) -> None:
+        """One run at a time works in a folder; who types while it does may have meant to speak to it."""
+        here = next((run for run in self.runs if run.is_alive and run.standing.workspace == self.plan.workspace), None)
+        if here or any(not one.run for one in self.launched):
+            name = nickname(here.id) if here else "a run"
+            raise UserError(f"{name} is at work here", "/tell TEXT says something to it, /stop ends it")
+
+    def _cap(self, command: Command) -> str:
+        if command.number is not None:
+            self.plan = replace(self.plan, cap=command.number)
+        elif command.text == "default":
+            self.plan = replace(self.plan, cap=None)
+        cap = self.plan.cap
+        said = "not set" if cap is None else {0: "off", -1: "none"}.get(max(cap, -1), str(cap))
+        return f"cap: {said} · the next run: {self.plan if cap is None else cap_words(cap)}"
+
+    def _check(self, command: Command) -> str:
+        if command.text == "off":
+            self.plan = replace(self.plan, checks=())
+        elif command.text and command.text not in self.plan.checks:
+            self.plan = replace(self.plan, checks=(*self.plan.checks, command.text))
+        return f"checks: {' · '.join(self.plan.checks) or 'none'}"
+
+    def _agent(self, command: Command) -> str:
+        if command.text:
+            self.plan = replace(self.plan, agent="" if command.text == "default" else command.text)
+        return f"agent: {self.plan.agent or 'as the settings say, or the first that is installed'}"

@@ -1,0 +1,188 @@
+"""How do the facts of a run look in a pane? Lists of painted lines, each no wider than the pane."""
+
+from collections.abc import Sequence
+
+from ralph.core.events import TodoItem
+from ralph.core.text import one_line
+from ralph.show.amounts import count, duration, moment, money, plural
+from ralph.show.cells import cut, width, wrap
+from ralph.show.talk import short
+from ralph.ui.facts import Bar, Checked, Facts
+from ralph.ui.look import TONES, Look
+from ralph.world.mailbox import Mail
+from ralph.world.register import Listed
+
+
+def nickname(run_id: str) -> str:
+    """The part of a run's id that people say."""
+    return run_id.rpartition("-")[2]
+
+
+def run_rows(run: Listed, columns: int, look: Look, is_asking: bool, *, is_tall: bool) -> list[str]:
+    """A run in the list: its state and where it stands, and below it what it is about."""
+    standing = run.standing
+    state = "asking" if is_asking and run.is_alive else run.state
+    of = f"/{standing.cap}" if standing.cap is not None and standing.cap > 1 else ""
+    number = f"{_iteration(run)}{of}"
+    name = cut(f"{nickname(run.id)} {state}", columns - 3 - len(number))
+    row = f"{look.state(state)} {name}{' ' * (columns - 2 - width(name) - len(number))}{look.paint('dim', number)}"
+    if not is_tall:
+        return [row]
+    place = standing.workspace.rpartition("/")[2]
+    return [row, look.paint("dim", "  " + cut(one_line(f"{place}: {standing.goal}"), columns - 2))]
+
+
+def _iteration(run: Listed) -> int:
+    """The one at work, or the last one."""
+    standing = run.standing
+    is_between = not run.is_alive or standing.parked or standing.waits
+    return standing.iterations if is_between else standing.iterations + 1
+
+
+def head(run: Listed, facts: Facts, mail: Mail, now: float, columns: int, look: Look) -> list[str]:
+    """Three lines above the stream: where the run stands, its goal, and what it does or wants."""
+    standing, dot = run.standing, f" {look.style.marks.dot} "
+    of = f"/{standing.cap}" if standing.cap is not None else ""
+    number = f"{'iteration ' if columns >= 60 else ''}{_iteration(run)}{of}"
+    said = [number if standing.cap != 1 else "", duration(_age(run, now))]
+    if standing.cost_usd is not None:
+        said.append(money(standing.cost_usd))
+    if standing.tokens:
+        said.append(f"{count(standing.tokens)} tokens")
+    said.append(short(standing.agent, 30))
+    name = f"{nickname(run.id)} {run.state}"
+    rest = cut(dot + dot.join(one for one in said if one), columns - len(name) - 2)
+    goal = cut(f"  {short(standing.goal, 300)}", columns)
+    title = f"{look.state(run.state)} {look.paint('bold', name)}{rest}"
+    return [title, look.paint("dim", goal), *_present(run, facts, mail, now, columns, look)[:1]]
+
+
+def _age(run: Listed, now: float) -> float:
+    standing = run.standing
+    if not run.is_alive:
+        return round(standing.duration_s or max(standing.changed - standing.began, 0.0))
+    return max(round(now - standing.began), 0) if standing.began else 0
+
+
+def _present(run: Listed, facts: Facts, mail: Mail, now: float, columns: int, look: Look) -> list[str]:
+    """What matters most at this moment comes first."""
+    standing, marks = run.standing, look.style.marks
+    said: list[tuple[str, str]] = []
+    if not run.is_alive:
+        how = standing.reason or ("its process died; r goes on with it" if run.state == "killed" else "")
+        said.append((TONES.get(run.state, "red"), f"{marks.to} {how}"))
+    else:
+        said += [("warn", f"{marks.question} {one.text}  (t answers)") for one in mail.questions]
+        if standing.waits:
+            said.append(("yellow", f"{marks.waiting} {standing.waits} until {moment(standing.until, 0)}"))
+        elif standing.parked:
+            said.append(("yellow", f"{marks.paused} {standing.parked}; r goes on"))
+        elif mail.is_paused:
+            said.append(("yellow", f"{marks.paused} pauses after this turn; r goes on"))
+        doing, since = facts.activity
+        took = now - since
+        notes = f"; {plural(len(mail.notes), 'note')} for the next prompt" if mail.notes else ""
+        took_long = f" {duration(round(took))}" if took >= 3 and since else ""
+        said.append(("cyan", f"{marks.check} {doing or 'at work'}{took_long}{notes}"))
+    return [look.paint(tone, cut(f"  {one_line(text, 400)}", columns)) for tone, text in said]
+
+
+def graph(bars: Sequence[Bar], columns: int, rows: int, look: Look) -> list[str]:
+    """A bar for each iteration, as high as the share of its checks that passed; below, the numbers of the ends."""
+    if not bars or rows < 2 or columns < 4:
+        return []
+    unit = max(min(columns // len(bars), 3), 1)
+    shown = bars[-(columns // unit) :]
+    lines = []
+    for row in reversed(range(rows - 1)):
+        cells = (_cell(bar, row, rows - 1, look) * max(unit - 1, 1) + " " * (unit > 1) for bar in shown)
+        lines.append("".join(_painted(bar, cell, look) for bar, cell in zip(shown, cells, strict=True)))
+    first, last = str(shown[0].number), str(shown[-1].number)
+    room = max(len(shown) * unit - (unit > 1) - len(first), len(last) + 1)
+    ends = first + last.rjust(room) if len(shown) > 1 else first
+    return [*lines, look.paint("dim", cut(ends, columns))]
+
+
+def _cell(bar: Bar, row: int, rows: int, look: Look) -> str:
+    full = len(look.steps) - 1
+    share = bar.passed / bar.checks if bar.checks else float(not bar.is_red)
+    level = round(share * full * rows) - row * full
+    if level <= 0:
+        return look.steps[0] if row == 0 else " "
+    return look.steps[min(level, full)]
+
+
+def _painted(bar: Bar, cell: str, look: Look) -> str:
+    tone = "green" if not bar.is_red else "yellow" if bar.passed else "red"
+    return look.paint(tone, cell)
+
+
+def verified(facts: Facts, columns: int, rows: int, look: Look) -> list[str]:
+    """The pane of checks: the graph, the checks as they stand and, where there is room, what the iterations cost."""
+    known = list(facts.checks.values())
+    bars = graph(facts.bars, columns, min(max(rows - len(known), 2), 5), look) if known else []
+    lines = [*bars, *checks(known, columns, rows - len(bars), look)] if known else [look.paint("dim", "none")]
+    costs = [bar.cost for bar in facts.bars]
+    if rows - len(lines) >= 2 and any(costs):
+        lines += ["", f"{look.paint('dim', 'cost ')}{sparkline(costs, columns - 5, look)}"]
+    return lines
+
+
+def sparkline(values: Sequence[float], columns: int, look: Look) -> str:
+    """The course of a number in one row."""
+    shown = values[-columns:]
+    most = max(shown, default=0.0)
+    full = len(look.steps) - 1
+    return "".join(look.steps[round(value / most * full) if most else 0] for value in shown)
+
+
+def checks(checked: Sequence[Checked], columns: int, rows: int, look: Look) -> list[str]:
+    """The checks as they stand; failing ones first where there is no room for all."""
+    marks = look.style.marks
+    if len(checked) > rows:
+        checked = sorted(checked, key=lambda one: (one.passed is not False, not one.is_running))
+    lines = []
+    for one in checked[:rows]:
+        if one.is_running:
+            mark, took = look.paint("cyan", marks.check), marks.more
+        elif one.passed is None:
+            mark, took = look.paint("dim", marks.dot), ""
+        else:
+            mark = look.paint("green", marks.passed) if one.passed else look.paint("alarm", marks.failed)
+            took = duration(one.seconds)
+        room = columns - 3 - len(took) - (len(marks.passed) - 1)
+        name = cut(one.name, room)
+        lines.append(f"{mark} {name}{' ' * (room - width(name))} {look.paint('dim', took)}")
+    if len(checked) > rows > 0:
+        lines[-1] = look.paint("dim", f"{marks.more} {len(checked) - rows + 1} more")
+    return lines
+
+
+def todo(items: Sequence[TodoItem], columns: int, rows: int, look: Look) -> list[str]:
+    """The todo list around what is being done."""
+    marks = look.style.marks
+    active = next((at for at, item in enumerate(items) if item.status != "done"), len(items))
+    first = min(max(active - rows // 3, 0), max(len(items) - rows, 0))
+    lines = []
+    for item in items[first : first + rows]:
+        text = cut(short(item.text, 200), columns - len(marks.todo_pending) - 1)
+        if item.status == "done":
+            lines.append(f"{look.paint('green', marks.todo_done)} {look.paint('dim', text)}")
+        elif item.status == "active":
+            lines.append(f"{look.paint('yellow', marks.todo_active)} {look.paint('bold', text)}")
+        else:
+            lines.append(f"{look.paint('dim', marks.todo_pending)} {text}")
+    return lines
+
+
+def top(workspace: str, plan: str, columns: int, look: Look) -> list[str]:
+    """The line at the top: where we are, and what a goal would start."""
+    name = f" ralph {look.style.marks.dot} "
+    said = cut(f" next: {plan} ", max(columns - len(name) - 8, 10))
+    room = max(columns - len(name) - width(said), 1)
+    place = workspace if width(workspace) <= room else "…" + workspace[-max(room - 1, 0) :]
+    return [f"{look.paint('title', name)}{place}{' ' * (room - width(place))}{look.paint('dim', said)}"]
+
+
+def paragraphs(text: str, columns: int) -> list[str]:
+    return [row for line in text.split("\n") for row in wrap(line, columns)]

@@ -1,0 +1,78 @@
+"""What is new in the journal of a run? A look that never takes long, however much was written since the last one."""
+
+import os
+import time
+from pathlib import Path
+
+from msgspec import Struct
+
+from ralph.core import events
+from ralph.world.following import Following, decoded, unreadable
+
+RECENT = 1 << 19
+"""In so many bytes before the end of a journal, all that the agent says and does is read; before them, what counts."""
+LONGEST_LOOK = 0.02  # seconds
+_TYPE = b'{"type":"'
+_TALK = frozenset(
+    events.NAMES[kind].encode()
+    for kind in (events.AgentText, events.ToolStarted, events.ToolFinished, events.AgentProgress)
+)
+
+
+class News(Struct, frozen=True):
+    """An event, when it happened, and how many bytes it took. `skipped` events before it were left out."""
+
+    event: events.Event
+    at: float
+    size: int
+    skipped: int = 0
+
+
+class Feed:
+    """One journal, from its beginning and for as long as it grows."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._following = Following(path)
+        self._lines = self._following.lines()
+        self._read = self._skipped = 0
+        self.is_behind = False
+
+    def look(self, longest: float = LONGEST_LOOK) -> list[News]:
+        """What is new, or as much of it as can be read in `longest` seconds: then the feed `is_behind`."""
+        until = time.monotonic() + longest
+        old = self._size() - RECENT
+        found = []
+        for line in self._lines:
+            self._read += len(line)
+            if self._read < old and _kind(line) in _TALK:
+                self._skipped += 1
+            elif news := self._news(line):
+                found.append(news)
+            if time.monotonic() > until:
+                self.is_behind = True
+                return found
+        self._lines = self._following.lines()
+        self.is_behind = False
+        return found
+
+    def close(self) -> None:
+        self._following.close()
+
+    def _size(self) -> int:
+        try:
+            return os.stat(self._path).st_size
+        except OSError as error:
+            raise unreadable(self._path, error) from None
+
+    def _news(self, line: bytes) -> News | None:
+        entry = decoded(line)
+        event = entry.event() if entry else None
+        if entry is None or event is None:
+            return None
+        skipped, self._skipped = self._skipped, 0
+        return News(event, entry.at, len(line), skipped)
+
+
+def _kind(line: bytes) -> bytes:
+    return line[len(_TYPE) : line.find(b'"', len(_TYPE))] if line.startswith(_TYPE) else b""

@@ -1,0 +1,151 @@
+"""What may lie over the screen for a while? A diff, the help, and the question what becomes of runs on leaving."""
+
+from collections.abc import Sequence
+from typing import ClassVar, Literal
+
+from textual import work
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.screen import ModalScreen
+
+from ralph.errors import UserError
+from ralph.show.cells import cut
+from ralph.ui.changes import Changes, changes
+from ralph.ui.commands import FORMS
+from ralph.ui.draw import paragraphs
+from ralph.ui.look import Look
+from ralph.ui.panes import Pane, Reel
+
+Leaving = Literal["stop", "keep", "stay"]
+
+KEYS = """\
+enter      send the line               esc / tab   between the line and the panes
+up, down   earlier lines, or the runs  pgup, pgdn  scroll what the agent says
+s, S       stop the run, or stop now   p, r        pause it, go on with it
+t          tell it something           d           what it changed
+/          a command                   ?           this page
+q          leave"""
+
+
+class HelpPage(ModalScreen[None]):
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q,question_mark", "leave")]
+
+    def __init__(self, look: Look) -> None:
+        super().__init__()
+        self._look = look
+
+    def compose(self) -> ComposeResult:
+        yield Pane("page-title")
+        yield Reel("page", from_top=True)
+        yield Pane("page-keys")
+
+    def on_mount(self) -> None:
+        look = self._look
+        wide = max(len(form.usage) for form in FORMS.values())
+        rows = [f"{look.paint('bold', form.usage.ljust(wide))}  {form.help}" for form in FORMS.values()]
+        text = ["A line that begins with no slash is a goal: it starts a run.", "", *rows, "", *KEYS.split("\n")]
+        self.query_one("#page-title", Pane).show([look.paint("title", "help")])
+        self.query_one("#page", Reel).unroll(text)
+        self.query_one("#page-keys", Pane).show([look.paint("dim", "esc back")])
+        self.query_one("#page", Reel).focus()
+
+    def action_leave(self) -> None:
+        self.dismiss(None)
+
+
+class DiffPage(ModalScreen[None]):
+    """What a run changed: an iteration at a time, or all of it."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape,q,d", "leave"),
+        Binding("left,h,left_square_bracket", "step(-1)"),
+        Binding("right,l,right_square_bracket", "step(1)"),
+        Binding("a", "whole"),
+    ]
+
+    def __init__(self, run: str, place: str, number: int | None, look: Look) -> None:
+        super().__init__()
+        self._run_id, self._place, self._number, self._look = run, place, number, look
+        self._last = 0
+
+    def compose(self) -> ComposeResult:
+        yield Pane("page-title")
+        yield Reel("page", from_top=True)
+        yield Pane("page-keys")
+
+    def on_mount(self) -> None:
+        self.query_one("#page", Reel).focus()
+        self.query_one("#page-keys", Pane).show(
+            [self._look.paint("dim", "left right iteration · a all · up down pgup pgdn scroll · esc back")]
+        )
+        self._load()
+
+    def _load(self) -> None:
+        self.query_one("#page-title", Pane).show([self._look.paint("dim", "asking git…")])
+        self._ask(self._number)
+
+    @work(thread=True, exclusive=True)
+    def _ask(self, number: int | None) -> None:
+        """In a thread: git may take its time, and the screen must not."""
+        try:
+            found = changes(self._run_id, self._place, number, self._look)
+        except UserError as error:
+            found = Changes(None, 0, error.message, [error.hint])
+        self.app.call_from_thread(self._show, found)
+
+    def _show(self, found: Changes) -> None:
+        self._number, self._last = found.number, found.last
+        self.query_one("#page-title", Pane).show([self._look.paint("title", cut(found.title, self.size.width))])
+        page = self.query_one("#page", Reel)
+        page.unroll(found.lines)
+        page.action_to_begin()
+
+    def action_step(self, steps: int) -> None:
+        if self._last:
+            number = self._number + steps if self._number else self._last if steps < 0 else 1
+            self._number = min(max(number, 1), self._last)
+            self._load()
+
+    def action_whole(self) -> None:
+        self._number = None
+        self._load()
+
+    def action_leave(self) -> None:
+        self.dismiss(None)
+
+
+class LeavePage(ModalScreen[Leaving]):
+    """Runs that were started here are at work: nobody leaves them by accident."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("s", "answer('stop')"),
+        Binding("k", "answer('keep')"),
+        Binding("escape,q,ctrl+c", "answer('stay')"),
+    ]
+
+    def __init__(self, names: Sequence[str], look: Look) -> None:
+        super().__init__()
+        self._names, self._look = names, look
+
+    def compose(self) -> ComposeResult:
+        yield Pane("question")
+
+    def on_mount(self) -> None:
+        paint = self._look.paint
+        is_one = len(self._names) == 1
+        who = f"{', '.join(self._names)}, started here, {'is' if is_one else 'are'} still at work."
+        it = "it" if is_one else "them"
+        pane = self.query_one("#question", Pane)
+        pane.border_title = "leave?"
+        pane.show(
+            [
+                *paragraphs(who, 44),
+                "",
+                f"{paint('bold', 's')}    stop {it} now, and leave",
+                f"{paint('bold', 'k')}    keep {it} running, and leave",
+                f"{paint('bold', 'esc')}  stay",
+            ]
+        )
+
+    def action_answer(self, answer: Leaving) -> None:
+        self.dismiss(answer)

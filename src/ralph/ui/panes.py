@@ -1,0 +1,214 @@
+"""What is the full screen made of? Panes that show painted lines, a reel to scroll in, and the list of runs."""
+
+from collections.abc import Sequence
+from functools import lru_cache
+from itertools import islice
+from typing import ClassVar
+
+from rich.segment import Segment
+from rich.style import Style as RichStyle
+from textual import events
+from textual.binding import Binding, BindingType
+from textual.message import Message
+from textual.strip import Strip
+from textual.widget import Widget
+
+_PAINTS = {
+    "0": RichStyle.null(),
+    "1": RichStyle(bold=True),
+    "2": RichStyle(dim=True),
+    "31": RichStyle(color="red"),
+    "32": RichStyle(color="green"),
+    "33": RichStyle(color="yellow"),
+    "36": RichStyle(color="cyan"),
+    "1;36": RichStyle(bold=True, color="cyan"),
+    "1;31": RichStyle(bold=True, color="red"),
+    "1;32": RichStyle(bold=True, color="green"),
+    "1;33": RichStyle(bold=True, color="yellow"),
+}
+_CUT = Strip([Segment("…")])
+_REVERSED = RichStyle(reverse=True)
+
+
+@lru_cache(2048)
+def strip_of(line: str) -> Strip:
+    """A line as it was painted by `show.style`: the only escape codes that can be in it are those."""
+    first, *painted = line.split("\x1b[")
+    segments = [Segment(first, _PAINTS["0"])] if first else []
+    for part in painted:
+        code, _, text = part.partition("m")
+        if text:
+            segments.append(Segment(text, _PAINTS[code]))
+    return Strip(segments)
+
+
+class Pane(Widget):
+    """Shows lines from its top. What does not fit is cut."""
+
+    def __init__(self, id: str) -> None:  # noqa: A002 - textual's name for it
+        super().__init__(id=id)
+        self._shown: list[str] = []
+        self._titles = "", ""
+
+    @property
+    def shown(self) -> list[str]:
+        return self._shown
+
+    def show(self, lines: Sequence[str]) -> None:
+        lines = list(lines)
+        if lines != self._shown:
+            self._shown = lines
+            self.refresh()
+
+    def entitle(self, title: str, below: str = "") -> None:
+        """Sets the words on the border; textual would draw the pane anew even where they are the same."""
+        if (title, below) != self._titles:
+            self._titles = title, below
+            self.border_title, self.border_subtitle = f" {title} " if title else "", f" {below} " if below else ""
+
+    def render_line(self, y: int) -> Strip:
+        width = self.content_size.width
+        strip = strip_of(self._shown[y]) if y < len(self._shown) else Strip.blank(width)
+        if strip.cell_length > width:
+            strip = Strip.join([strip.crop(0, width - 1), _CUT])
+        return self.dressed(strip.crop_extend(0, width, None), y)
+
+    def dressed(self, strip: Strip, y: int) -> Strip:
+        return strip
+
+
+class Reel(Pane, can_focus=True):
+    """Shows a part of many lines: their end, until a person scrolls up."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("up,k", "roll(-1)"),
+        Binding("down,j", "roll(1)"),
+        Binding("pageup,b", "leaf(-1)"),
+        Binding("pagedown,space", "leaf(1)"),
+        Binding("home,g", "to_begin"),
+        Binding("end,G", "to_end"),
+    ]
+
+    def __init__(self, id: str, from_top: bool = False) -> None:  # noqa: A002 - textual's name for it
+        super().__init__(id)
+        self._lines: Sequence[str] = ()
+        self._begin = 0  # the number of the first line that is still there
+        self._top: int | None = 0 if from_top else None  # None: the end is shown, and followed
+
+    @property
+    def below(self) -> int:
+        """How many lines come after those that are shown."""
+        return max(self._begin + len(self._lines) - self._first() - self.content_size.height, 0)
+
+    def unroll(self, lines: Sequence[str], begin: int = 0) -> None:
+        """Shows these lines, the first of which has the number `begin`."""
+        self._lines, self._begin = lines, begin
+        self._draw()
+
+    def rewind(self) -> None:
+        """The end is followed again."""
+        self._top = None
+
+    def _first(self) -> int:
+        last = max(self._begin + len(self._lines) - self.content_size.height, self._begin)
+        return last if self._top is None else min(max(self._top, self._begin), last)
+
+    def _draw(self) -> None:
+        at = self._first() - self._begin
+        self.show(list(islice(self._lines, at, at + self.content_size.height)))
+
+    def on_resize(self) -> None:
+        self._draw()
+
+    def action_roll(self, lines: int) -> None:
+        self._go(self._first() + lines)
+
+    def action_leaf(self, pages: int) -> None:
+        self._go(self._first() + pages * max(self.content_size.height - 1, 1))
+
+    def action_to_begin(self) -> None:
+        self._go(self._begin)
+
+    def action_to_end(self) -> None:
+        self._go(self._begin + len(self._lines))
+
+    def _go(self, top: int) -> None:
+        last = self._begin + len(self._lines) - self.content_size.height
+        self._top = None if top >= last else max(top, self._begin)
+        self._draw()
+
+    def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
+        self.action_roll(-3)
+
+    def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
+        self.action_roll(3)
+
+
+class RunList(Pane, can_focus=True):
+    """The runs, one of which is looked at."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("up,k", "step(-1)"),
+        Binding("down,j", "step(1)"),
+        Binding("home", "step(-100000)"),
+        Binding("end", "step(100000)"),
+    ]
+
+    class Chosen(Message):
+        def __init__(self, run: str) -> None:
+            super().__init__()
+            self.run = run
+
+    def __init__(self, id: str) -> None:  # noqa: A002 - textual's name for it
+        super().__init__(id)
+        self._rows: list[tuple[str, list[str]]] = []
+        self._chosen = ""
+        self._first = 0
+
+    def unroll(self, rows: list[tuple[str, list[str]]], chosen: str) -> None:
+        """Shows the rows of each run, by its id; all of them have as many."""
+        self._rows, self._chosen = rows, chosen
+        self._draw()
+
+    @property
+    def _at(self) -> int:
+        return next((at for at, (run, _) in enumerate(self._rows) if run == self._chosen), 0)
+
+    @property
+    def _each(self) -> int:
+        return len(self._rows[0][1]) if self._rows else 1
+
+    def _draw(self) -> None:
+        room = max(self.content_size.height // self._each, 1)
+        self._first = min(max(self._first, self._at - room + 1, 0), self._at, max(len(self._rows) - room, 0))
+        self.show([line for _, rows in self._rows[self._first : self._first + room] for line in rows])
+
+    def dressed(self, strip: Strip, y: int) -> Strip:
+        is_chosen = self._rows and self._first + y // self._each == self._at and y < len(self.shown)
+        return strip.apply_style(_REVERSED) if is_chosen and (self.has_focus or y % self._each == 0) else strip
+
+    def on_resize(self) -> None:
+        self._draw()
+
+    def on_focus(self) -> None:
+        self.refresh()
+
+    def on_blur(self) -> None:
+        self.refresh()
+
+    def action_step(self, steps: int) -> None:
+        if self._rows:
+            self._choose(min(max(self._at + steps, 0), len(self._rows) - 1))
+
+    def on_click(self, event: events.Click) -> None:
+        place = self._first + event.y // self._each
+        if place < len(self._rows):
+            self._choose(place)
+
+    def _choose(self, place: int) -> None:
+        run = self._rows[place][0]
+        if run != self._chosen:
+            self._chosen = run
+            self._draw()
+            self.refresh()
+            self.post_message(self.Chosen(run))

@@ -1,0 +1,30 @@
+"""What do we see of the run that is looked at? What its journal says so far, as facts and as lines."""
+
+from ralph.show.style import Style
+from ralph.ui.facts import Facts
+from ralph.ui.feed import Feed
+from ralph.ui.scroll import Scroll
+from ralph.world.register import Listed
+
+
+class Watching:
+    def __init__(self, run: Listed, style: Style, columns: int) -> None:
+        self.run = run.id
+        self.facts = Facts()
+        self.scroll = Scroll(style, columns)
+        self._feed = Feed(run.folder.journal)
+
+    @property
+    def is_behind(self) -> bool:
+        return self._feed.is_behind
+
+    def look(self) -> bool:
+        """Reads on; whether there was anything new."""
+        news = self._feed.look()
+        for one in news:
+            self.facts.hear(one.event, one.at)
+        self.scroll.add(news)
+        return bool(news)
+
+    def close(self) -> None:
+        self._feed.close()

@@ -243,6 +243,7 @@ def parts(
     settled: frozenset[tuple[int, str]] = frozenset(),
 ) -> Parts:
     """Everything that the loop needs."""
+    from ralph.world.budget import watched
     from ralph.world.checks import Checks, Guard
     from ralph.world.followups import followups
     from ralph.world.mailbox import Mailbox
@@ -269,6 +270,7 @@ def parts(
         wait=_waiter(site, settings.poll_interval, mailbox, settings.on_question == "wait"),
         followups=(
             *followups(settings.scm, agent, site, history, guard, settled),
+            watched(settings.max_cost, settings.max_tokens, site.tell),
             lambda run, iteration: mailbox.forget(iteration.told),
         ),
     )

@@ -5,7 +5,7 @@ import os
 import stat
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,14 @@ class Result:
     @property
     def last_line(self) -> str:
         return self.err.rstrip("\n").rsplit("\n", 1)[-1]
+
+
+@pytest.fixture(autouse=True, scope="session")
+def register_of_its_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Runs that are played inside the tests' own process are not listed by the developer's `ralph ps`."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+        yield
 
 
 @pytest.fixture

@@ -12,8 +12,11 @@ Objection = Callable[[Listed], str]
 
 
 def workspace_around(folder: Path) -> Path:
-    """The nearest folder, from this one upwards, in which something was run; this one where there is none."""
-    return next((place for place in (folder, *folder.parents) if (place / ".ralph" / "runs").is_dir()), folder)
+    """The nearest folder in which something was run, from this one up to the top of its repository; else this one."""
+    places = (folder, *folder.parents)
+    tops = [at for at, place in enumerate(places) if (place / ".git").exists()]
+    inside = places[: tops[0] + 1] if tops else places[:1]
+    return next((place for place in inside if (place / ".ralph" / "runs").is_dir()), folder)
 
 
 def meant(name: str, here: Path, objection: Objection = lambda run: "", env: Mapping[str, str] = os.environ) -> Listed:
@@ -70,7 +73,10 @@ def refuse_foreign(run: Listed) -> None:
 
 
 def owner(path: str | Path) -> str:
-    return _name_of(os.stat(path).st_uid)
+    try:
+        return _name_of(os.stat(path).st_uid)
+    except PermissionError:
+        return "another user"
 
 
 def _name_of(user: int) -> str:

@@ -1,0 +1,210 @@
+"""The page about a run: whole, without scripts, and proof against whatever an agent writes."""
+
+from html.parser import HTMLParser
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ralph.core import events as e
+from ralph.core.model import Check, Failure, Iteration, PersonNote, Question, Turn, Usage
+from ralph.show.account import Account, Changed, with_files
+from ralph.show.accountant import Accountant
+from ralph.show.markup import element, escape
+from ralph.show.report import html
+from ralph.show.report_markdown import code, markdown
+from ralph.show.report_markdown import escape as escape_markdown
+
+ALONE = {"meta", "br"}
+ALLOWED = {
+    *(
+        "html",
+        "head",
+        "meta",
+        "title",
+        "style",
+        "body",
+        "main",
+        "article",
+        "section",
+        "div",
+        "span",
+        "p",
+        "h1",
+        "h2",
+        "h3",
+    ),
+    *("ul", "li", "table", "thead", "tbody", "tfoot", "tr", "th", "td", "code", "a", "b", "i", "details", "summary"),
+    *("dl", "dt", "dd", "footer", "svg", "g", "line", "rect", "text"),
+}
+
+
+class Outline(HTMLParser):
+    """The elements of a page in order, and its text; fails where something is not closed as it was opened."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.attributes: list[tuple[str, str]] = []
+        self.text = ""
+        self._open: list[str] = []
+        self.feed(page)
+        self.close()
+        assert not self._open
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes += [(name, value or "") for name, value in attrs]
+        if tag not in ALONE:
+            self._open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: Any) -> None:
+        self.tags.append(tag)
+        self.attributes += [(name, value or "") for name, value in attrs]
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self._open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+    def handle_comment(self, data: str) -> None:
+        raise AssertionError("a comment")
+
+    def unknown_decl(self, data: str) -> None:
+        raise AssertionError("a declaration")
+
+
+def account_with(text: str) -> Account:
+    """An account in which everything that others write is `text`."""
+    turn = Turn(text, tool_calls=3, usage=Usage(1000, 200, 5000, 10, 0.25), duration=5.0, agent=text)
+    failed = Turn(text, 1, failure=Failure("ordinary", text), duration=1.0)
+    checks = (Check(text, False, 1, log=text, tail=text, duration=1.0), Check("b" + text, True, duration=0.1))
+    events: list[e.Event] = [
+        e.RunStarted(text, text, text, text, 5, (text,), (text,), (text,), 1, "1", "h:0", text, text),
+        e.IterationStarted(1, 5, text),
+        e.AgentStarted(text),
+        e.QuestionAsked("q", text),
+        e.QuestionAsked("q2", text),
+        e.AgentFinished(0, 5.0, 3, 1),
+        e.CheckStarted(text),
+        e.CheckFinished(text, False, 1, 1.0, text, text),
+        e.IterationFinished(1, Iteration(1, turn, checks, touched=(text,), tree="h:1")),
+        e.ClaimRejected(text, text, text),
+        e.ScmFinished(1, text, False, text),
+        e.Waiting(60.0, text, 9.0),
+        e.Paused(text),
+        e.Continued(1.0),
+        e.Notice(text),
+        e.PersonTold(2, (PersonNote("n", text, Question("q", text)),)),
+        e.IterationStarted(2, 5, text),
+        e.AgentStarted(text),
+        e.AgentFinished(1, 1.0),
+        e.IterationFinished(2, Iteration(2, failed, checks, tree="h:2", told=(PersonNote("m", "n" + text),))),
+        e.RunFinished("exhausted", text, 2, 0.25, 60.0, 1, True, text, text),
+    ]
+    accountant = Accountant("r1")
+    for at, event in enumerate(events):
+        accountant.hear(event, 1_800_000_000.0 + at)
+    files = [Changed("A", text, 1, 0), Changed("M", text, None, None)]
+    return with_files(accountant.settled(), {0: files, 1: files, 2: files})
+
+
+HOSTILE = [
+    "<script>alert(1)</script>",
+    "</title></style></svg><img src=x onerror=alert(1)>",
+    '" onmouseover="alert(1)" \'',
+    "<!-- --> ]]> <![CDATA[ <?php ?>",
+    "&lt;b&gt; &amp; &#60; &nope;",
+    "javascript:alert(1) \x1b]8;;http://x\x07 \u202e \ud800 \x00 \u2028",
+    "`code` | a | **b** [x](http://evil) @everyone #1 <details> $x$ ~~y~~ ![i](u)",
+]
+
+
+def test_the_page_is_whole_and_has_no_scripts() -> None:
+    page = html([account_with("words")])
+    outline = Outline(page)
+    assert page.startswith('<!doctype html>\n<html lang="en">')
+    assert set(outline.tags) <= ALLOWED
+    assert outline.tags.count("svg") == 5
+    assert not [name for name, _ in outline.attributes if name.startswith("on") or name in ("src", "style")]
+    assert all(value.startswith("#") for name, value in outline.attributes if name == "href")
+    for title in (
+        "What needs you",
+        "Timeline",
+        "Iterations",
+        "Claims that were refused",
+        "Files changed",
+        "Each iteration",
+    ):
+        assert title in outline.text
+    assert "http" not in page.replace("http-equiv", "")
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_hostile_text_stays_text(text: str) -> None:
+    assert Outline(html([account_with("a" + text)])).tags == Outline(html([account_with("a")])).tags
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.text(st.characters(), max_size=60), st.sampled_from(HOSTILE))
+def test_no_text_changes_the_shape_of_the_page(text: str, more: str) -> None:
+    hostile = Outline(html([account_with(f"a{text}{more}")]))
+    plain = Outline(html([account_with("a")]))
+    assert hostile.tags == plain.tags
+    assert [name for name, _ in hostile.attributes] == [name for name, _ in plain.attributes]
+
+
+@given(st.text(st.characters()))
+def test_escaped_text_reads_as_it_was_written(text: str) -> None:
+    from ralph.core.text import clean
+
+    parser = Outline(element("p", text))
+    assert parser.text == clean(text)
+    assert not set("<>\"'") & set(escape(text))
+
+
+def test_several_runs_are_one_page_with_an_overview() -> None:
+    outline = Outline(html([account_with("a"), account_with("b")]))
+    assert outline.tags.count("article") == 2
+    assert "2 runs" in outline.text
+
+
+def test_a_run_that_has_only_begun_has_a_page() -> None:
+    accountant = Accountant("r")
+    accountant.hear(e.RunStarted("goal", "goal", "claude", "/ws", None), 1000.0)
+    outline = Outline(html([accountant.settled("running")]))
+    assert "Nothing needs you now" in outline.text
+
+
+def test_markdown_says_the_same() -> None:
+    said = markdown([account_with("words")])
+    for title in ("## ❌ exhausted: words", "### What needs you", "### Iterations", "### Claims that were refused"):
+        assert title in said
+    assert "| 1 | ❌ | ✅ | 3 | 6.2K | \\$0.25 |" in said
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.text(st.characters(), max_size=60), st.sampled_from(HOSTILE))
+def test_no_text_changes_the_shape_of_the_markdown(text: str, more: str) -> None:
+    hostile, plain = markdown([account_with(f"a{text}{more}")]), markdown([account_with("a")])
+    assert len(hostile.splitlines()) == len(plain.splitlines())
+    unescaped = hostile.replace("\\|", "")
+    assert [line.count("|") for line in unescaped.splitlines()] == [line.count("|") for line in plain.splitlines()]
+
+
+@given(st.text(st.characters(), max_size=80))
+def test_escaped_markdown_holds_no_mark(text: str) -> None:
+    said = escape_markdown(text).replace("<!-- -->", "")
+    assert "<" not in said
+    assert "\n" not in said
+    bare = said.replace("\\\\", "")
+    for mark in "`*_[]|~$":
+        assert mark not in bare.replace("\\" + mark, "")
+
+
+def test_code_holds_any_number_of_backticks() -> None:
+    assert code("a``b") == "``` a``b ```"
+    assert code("plain") == "`plain`"
+    assert code("a|b") == "`a¦b`"

@@ -1,0 +1,99 @@
+"""An agent asks, a person answers, and the next prompt holds both; whether the run waits for that can be chosen."""
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+Ralph = Callable[..., Any]
+ASKS = f'[ $N = 1 ] && {sys.executable} -m ralph ask "Port 80 or 8080?"'
+
+
+def test_a_run_that_waits_parks_until_it_is_answered(ralph: Ralph, start: Any) -> None:
+    run = start("--on-question", "wait", "--check", "true", before=ASKS)
+    run.in_turn()
+    run.let()
+    asked = run.until("question_asked")
+    assert (asked["text"], asked["waits"]) == ("Port 80 or 8080?", True)
+    assert run.until("paused")["reason"] == "waiting for an answer: Port 80 or 8080?"
+    assert "asks: Port 80 or 8080?" in ralph("ps").out
+    assert '"state":"asking"' in ralph("ps", "--json").out
+    assert "answered: Port 80 or 8080?" in ralph("tell", "8080").out
+    run.until("continued")
+    run.in_turn()
+    run.let("<response>DONE</response>")
+    assert run.finish() == 0
+    first, second = run.prompts()
+    assert "ralph ask" in first
+    assert "You asked: Port 80 or 8080?\nThe person who started this run answers:\n8080" in second
+
+
+def test_a_run_that_continues_carries_the_answer_when_it_comes(ralph: Ralph, start: Any) -> None:
+    run = start(before=ASKS)
+    run.in_turn()
+    run.let()
+    assert run.until("question_asked")["waits"] is False
+    run.in_turn()
+    assert "asks: Port 80 or 8080?" in ralph("ps").out
+    ralph("tell", "8080")
+    run.let()
+    run.in_turn()
+    run.let("<response>DONE</response>")
+    assert run.finish() == 0
+    assert ["You asked" in prompt for prompt in run.prompts()] == [False, False, True]
+    assert not run.all("paused")
+
+
+def test_an_agent_that_cannot_call_ralph_may_leave_a_file(ralph: Ralph, start: Any) -> None:
+    run = start("--on-question", "wait", before='[ $N = 1 ] && echo "May I?" > .ralph/QUESTION.md')
+    run.in_turn()
+    run.let()
+    assert run.until("question_asked")["text"] == "May I?"
+    run.until("paused")
+    ralph("tell", "you may")
+    run.in_turn()
+    assert "You asked: May I?" in run.prompts()[1]
+
+
+def test_a_person_may_let_it_go_on_without_an_answer(ralph: Ralph, start: Any) -> None:
+    run = start("--on-question", "wait", before=ASKS)
+    run.in_turn()
+    run.let()
+    run.until("paused")
+    assert "without an answer" in ralph("resume").out
+    run.in_turn()
+    run.let("<response>DONE</response>")
+    assert run.finish() == 0
+    assert "You asked" not in run.prompts()[1]
+
+
+def test_several_questions_are_answered_one_by_one(ralph: Ralph, start: Any) -> None:
+    run = start("--on-question", "wait", before=ASKS + f' && {sys.executable} -m ralph ask "And the host?"')
+    run.in_turn()
+    run.let()
+    run.until("paused")
+    assert "still asked: And the host?" in ralph("tell", "8080").out
+    assert "answered: And the host?" in ralph("tell", "localhost").out
+    run.in_turn()
+    assert run.prompts()[1].count("You asked: ") == 2
+
+
+@pytest.mark.parametrize("trap", ["mkfifo", "mkdir", "ln -s /dev/zero"])
+def test_whatever_lies_where_a_question_is_left_does_no_harm(
+    ralph: Ralph, agent: Callable[..., str], trap: str
+) -> None:
+    fake = agent(f'{trap} .ralph/QUESTION.md; echo "<response>DONE</response>"')
+    result = ralph("run", "-p", "x", "--json", "--agent", fake)
+    assert result.code == 0
+    assert "question_asked" not in result.kinds()
+
+
+def test_only_an_agent_inside_a_run_asks(ralph: Ralph) -> None:
+    result = ralph("ask", "Anybody there?")
+    assert result.code == 2
+    assert "not inside a run" in result.err
+
+
+def test_an_empty_question_is_refused(ralph: Ralph) -> None:
+    assert "nothing is asked" in ralph("ask", " ").err

@@ -1,0 +1,96 @@
+"""What was on the screen can be read again, to the letter; what is to come can be waited for."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+Ralph = Callable[..., Any]
+Agent = Callable[..., str]
+
+
+def journal(workspace: Path) -> Path:
+    (found,) = (workspace / ".ralph" / "runs").glob("*/journal.ndjson")
+    return found
+
+
+def test_the_log_reads_as_the_screen_did(ralph: Ralph, agent: Agent, repository: Path) -> None:
+    fake = agent('echo "step $N"; if [ $N = 2 ]; then touch new; echo "<response>DONE</response>"; fi')
+    live = ralph("run", "-p", "x", "--check", "test -f new", "--agent", fake)
+    assert live.code == 0
+    assert ralph("logs").out == live.err
+
+
+def test_json_gives_the_same_lines_again(ralph: Ralph, agent: Agent) -> None:
+    live = ralph("run", "-p", "x", "-m", "2", "--json", "--agent", agent("echo $N"))
+    assert ralph("logs", "--json").out == live.out
+
+
+def test_a_log_that_is_followed_ends_with_the_run(ralph: Ralph, start: Any, environment: Any, workspace: Path) -> None:
+    run = start()
+    run.in_turn()
+    words = [sys.executable, "-m", "ralph", "logs", "-f", "--json"]
+    with subprocess.Popen(words, cwd=workspace, env=environment, stdout=subprocess.PIPE, text=True) as following:
+        assert following.stdout is not None
+        first = following.stdout.readline()
+        run.let("<response>DONE</response>")
+        rest = following.stdout.read()
+    assert run.finish() == 0
+    assert '"run_started"' in first
+    assert '"run_finished"' in rest.splitlines()[-1]
+    assert following.returncode == 0
+
+
+def test_a_line_that_was_cut_off_is_left_out(ralph: Ralph, agent: Agent, workspace: Path) -> None:
+    live = ralph("run", "-p", "x", "-m", "1", "--json", "--agent", agent("echo hello"))
+    path = journal(workspace)
+    path.write_bytes(path.read_bytes()[:-20])
+    result = ralph("logs", "--json")
+    assert (result.code, result.out.splitlines()) == (0, live.out.splitlines()[:-1])
+    assert "hello" in ralph("logs").out
+    assert "iteration 1" in ralph("show").out
+
+
+def test_events_of_a_newer_version_are_passed_over(ralph: Ralph, agent: Agent, workspace: Path) -> None:
+    ralph("run", "-p", "x", "-m", "1", "--agent", agent("echo hello"))
+    path = journal(workspace)
+    lines = path.read_bytes().splitlines(keepends=True)
+    new = b'{"type":"of_the_future","timestamp":"2099-01-01T00:00:00Z","run":"r","seq":2,"data":{"x":1},"more":[]}\n'
+    path.write_bytes(b"".join([lines[0], new, *lines[1:]]))
+    assert "hello" in ralph("logs").out
+    assert ralph("show").code == 0
+    assert new.decode() in ralph("logs", "--json").out
+
+
+def test_a_journal_that_is_none_is_one_clear_line(ralph: Ralph, agent: Agent, workspace: Path) -> None:
+    ralph("run", "-p", "x", "-m", "1", "--agent", agent("echo hello"))
+    journal(workspace).write_bytes(b"\x00\x01 not a journal\n" * 10)
+    for command in ("logs", "show", "report"):
+        result = ralph(command)
+        assert (result.code, len(result.err.splitlines())) == (2, 2), (command, result.err)
+
+
+def test_a_killed_run_is_said_to_be_one(ralph: Ralph, start: Any) -> None:
+    run = start()
+    run.in_turn()
+    run.process.kill()
+    run.process.wait()
+    result = ralph("logs")
+    assert result.code == 0
+    assert f"was killed; go on with `ralph resume {run.id}`" in result.err
+
+
+def test_times_may_stand_in_front(ralph: Ralph, agent: Agent) -> None:
+    ralph("run", "-p", "x", "-m", "1", "--agent", agent("echo hello"))
+    assert ralph("logs", "-t", TZ="UTC").out.startswith("[")
+
+
+def test_a_reader_who_leaves_is_no_error(ralph: Ralph, agent: Agent, workspace: Path, environment: Any) -> None:
+    ralph("run", "-p", "x", "-m", "1", "--agent", agent("seq 20000"))
+    shell = f"{sys.executable} -m ralph logs | head -1; {sys.executable} -m ralph logs --json | head -1"
+    done = subprocess.run(
+        ["sh", "-c", shell], cwd=workspace, env=environment, capture_output=True, text=True, check=True
+    )
+    assert len(done.stdout.splitlines()) == 2
+    assert done.stderr == ""

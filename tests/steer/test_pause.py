@@ -1,0 +1,82 @@
+"""A run is held between two turns, and goes on when a person says so. The time of a pause is not the run's."""
+
+import signal
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+Ralph = Callable[..., Any]
+
+
+def test_a_pause_begins_after_the_turn_and_ends_with_resume(ralph: Ralph, start: Any) -> None:
+    run = start("--check", "true")
+    run.in_turn()
+    assert "pauses before its next turn" in ralph("pause").out
+    assert "pauses after this turn" in ralph("ps").out
+    run.let()
+    run.until("paused")
+    assert '"state":"paused"' in ralph("ps", "--json").out
+    assert ralph("resume").out == f"run {run.id} goes on\n"
+    run.until("continued")
+    run.in_turn()
+    run.let("<response>DONE</response>")
+    assert run.finish() == 0
+    assert len(run.prompts()) == 2
+
+
+def test_the_time_of_a_pause_does_not_count(ralph: Ralph, start: Any) -> None:
+    run = start("--max-time", "60")
+    run.in_turn()
+    ralph("pause")
+    run.let()
+    run.until("paused")
+    ralph("resume")
+    pause = run.until("continued")["seconds"]
+    run.in_turn()
+    run.let("<response>DONE</response>")
+    run.finish()
+    first, last = (datetime.fromisoformat(run.events[at]["timestamp"]) for at in (0, -1))
+    assert pause > 0
+    assert run.all("run_finished")[0]["duration_s"] < (last - first).total_seconds() - pause + 0.2
+
+
+def test_a_run_that_is_done_is_done_though_a_pause_was_asked_for(ralph: Ralph, start: Any) -> None:
+    run = start()
+    run.in_turn()
+    ralph("pause")
+    run.let("<response>DONE</response>")
+    assert run.finish() == 0
+
+
+def test_a_run_that_was_killed_while_paused_goes_on_with_resume(ralph: Ralph, start: Any) -> None:
+    run = start()
+    run.in_turn()
+    ralph("pause")
+    run.let()
+    run.until("paused")
+    run.process.send_signal(signal.SIGKILL)
+    run.process.wait()
+    again = start(command="resume")
+    again.in_turn()
+    again.let("<response>DONE</response>")
+    assert again.finish() == 0
+    assert again.id == run.id
+
+
+def test_a_run_at_work_is_not_resumed(ralph: Ralph, start: Any) -> None:
+    run = start()
+    run.in_turn()
+    result = ralph("resume", run.id)
+    assert result.code == 2
+    assert "is at work" in result.err
+
+
+def test_limits_are_not_changed_while_a_run_is_paused(ralph: Ralph, start: Any) -> None:
+    run = start()
+    run.in_turn()
+    ralph("pause")
+    run.let()
+    run.until("paused")
+    result = ralph("resume", "-m", "3")
+    assert result.code == 2
+    assert "its limits are fixed" in result.err

@@ -1,0 +1,126 @@
+"""Which runs are at work? Every one that lives, in any workspace; never one that does not."""
+
+import json
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Ralph = Callable[..., Any]
+
+
+def listed(ralph: Ralph, *words: str, **env: str) -> list[dict[str, Any]]:
+    result = ralph("ps", "--json", *words, **env)
+    assert result.code == 0, result.err
+    return [json.loads(line) for line in result.out.splitlines()]
+
+
+def test_a_run_at_work_is_seen_from_anywhere(ralph: Ralph, start: Any, tmp_path: Path, workspace: Path) -> None:
+    run = start("--check", "true")
+    run.in_turn()
+    (seen,) = listed(ralph, cwd=tmp_path)
+    assert seen["run"] == run.id
+    assert (seen["state"], seen["alive"], seen["iteration"], seen["max_iterations"]) == ("running", True, 1, 9)
+    assert (seen["workspace"], seen["goal"], seen["pid"]) == (str(workspace), "the goal", run.process.pid)
+    run.let("<response>DONE</response>")
+    assert run.finish() == 0
+    assert listed(ralph) == []
+    (over,) = listed(ralph, "-a")
+    assert (over["state"], over["outcome"], over["checks_passed"], over["checks"]) == ("done", "done", 1, 1)
+
+
+def test_people_get_a_row_and_what_is_done(ralph: Ralph, start: Any) -> None:
+    run = start()
+    run.until("agent_started")
+    run.until("agent_text")
+    said = ralph("ps").out
+    assert run.id in said
+    assert "running" in said
+    assert "1/9" in said
+
+
+def test_nothing_at_work_is_said_on_stderr(ralph: Ralph) -> None:
+    result = ralph("ps")
+    assert (result.code, result.out) == (0, "")
+    assert "no run is at work" in result.err
+
+
+def test_a_killed_run_is_never_shown_as_alive(ralph: Ralph, start: Any) -> None:
+    run = start()
+    run.in_turn()
+    run.process.send_signal(signal.SIGKILL)
+    run.process.wait()
+    assert listed(ralph) == []
+    (seen,) = listed(ralph, "-a")
+    assert (seen["state"], seen["alive"]) == ("killed", False)
+
+
+def test_another_process_with_the_same_number_is_not_the_run(ralph: Ralph, start: Any, workspace: Path) -> None:
+    run = start()
+    run.in_turn()
+    run.process.send_signal(signal.SIGKILL)
+    run.process.wait()
+    state = workspace / ".ralph" / "runs" / run.id / "state.json"
+    known = json.loads(state.read_text())
+    state.write_text(json.dumps({**known, "pid": os.getpid()}))
+    assert [seen["state"] for seen in listed(ralph, "-a")] == ["killed"]
+    refused = ralph("stop", run.id)
+    assert refused.code == 2
+    assert "is not at work: killed" in refused.err
+
+
+def test_a_run_on_another_machine_that_shares_the_home_is_not_listed(ralph: Ralph, start: Any, workspace: Path) -> None:
+    run = start()
+    run.in_turn()
+    run.let("<response>DONE</response>")
+    run.finish()
+    state = workspace / ".ralph" / "runs" / run.id / "state.json"
+    state.write_text(json.dumps({**json.loads(state.read_text()), "host": "elsewhere"}))
+    assert listed(ralph, "-a") == []
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"id": 7}', "\0\0"])
+def test_a_state_that_cannot_be_read_gives_way_to_the_journal(
+    ralph: Ralph, agent: Callable[..., str], workspace: Path, content: str
+) -> None:
+    ralph("run", "-p", "x", "-m", "1", "--agent", agent("echo hello"))
+    (state,) = (workspace / ".ralph" / "runs").glob("*/state.json")
+    state.write_text(content)
+    (seen,) = listed(ralph, "-a")
+    assert (seen["state"], seen["iteration"], seen["goal"]) == ("exhausted", 1, "x")
+
+
+def test_a_workspace_that_is_gone_is_forgotten(ralph: Ralph, agent: Callable[..., str], workspace: Path) -> None:
+    import shutil
+
+    ralph("run", "-p", "x", "-m", "1", "--agent", agent("echo hello"))
+    shutil.rmtree(workspace / ".ralph")
+    assert listed(ralph, "-a") == []
+
+
+def test_a_home_that_cannot_be_written_does_not_harm_the_run(
+    ralph: Ralph, agent: Callable[..., str], tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("in the way")
+    result = ralph(
+        "run", "-p", "x", "-m", "1", "--agent", agent("echo"), "--json", XDG_STATE_HOME=str(tmp_path / "file")
+    )
+    assert result.code == 1
+    assert any("`ralph ps` will not list this run" in notice["text"] for notice in result.all("notice"))
+
+
+def test_the_list_is_answered_without_anything_heavy(ralph: Ralph, start: Any) -> None:
+    import subprocess
+    import sys
+
+    run = start()
+    run.in_turn()
+    code = "import sys; from ralph.cli.main import run_cli; run_cli(['ps', '-a']); print(*sys.modules, file=sys.stderr)"
+    home = str(run._home)
+    done = subprocess.run([sys.executable, "-c", code], env={"HOME": home}, capture_output=True, text=True, check=True)
+    assert run.id in done.stdout
+    heavy = {"click", "rich", "json", "subprocess", "pathlib", "ralph.core.events", "typing_extensions", "dataclasses"}
+    assert not set(done.stderr.split()) & heavy

@@ -1,0 +1,106 @@
+"""What happened can be read the morning after: left by every run, or asked for, for people and for programs."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Ralph = Callable[..., Any]
+Agent = Callable[..., str]
+WORKS = 'echo "line $N" >> file; [ $N = 2 ] && echo new > fresh; echo "<response>DONE</response>"'
+
+
+@pytest.fixture
+def finished(ralph: Ralph, agent: Agent, repository: Path) -> str:
+    result = ralph("run", "-p", "the goal", "--check", "test -f fresh", "--json", "--agent", agent(WORKS))
+    assert result.code == 0
+    return str(result.events[0]["run"])
+
+
+def test_every_run_leaves_its_report(finished: str, workspace: Path) -> None:
+    page = (workspace / ".ralph" / "runs" / finished / "report.html").read_text()
+    assert "done after 2 iterations" in page
+    assert "Claims that were refused" in page
+    assert "fresh" in page
+
+
+def test_json_tells_all_of_it(ralph: Ralph, finished: str) -> None:
+    told = json.loads(ralph("report", "--json").out)
+    assert (told["run"], told["outcome"], told["exit_code"]) == (finished, "done", 0)
+    first, second = told["chapters"]
+    assert [(check["name"], check["passed"]) for check in first["checks"]] == [("test -f fresh", False)]
+    assert first["refused"][0]["gate"] == "checks"
+    assert [file["path"] for file in first["files"]] == ["file"]
+    assert {file["path"]: (file["status"], file["added"]) for file in second["files"]} == {
+        "file": ("M", 1),
+        "fresh": ("A", 1),
+    }
+    assert {file["path"]: file["added"] for file in told["files"]} == {"file": 2, "fresh": 1}
+    assert json.loads(ralph("show", "--json").out) == told
+
+
+def test_show_says_it_in_lines(ralph: Ralph, finished: str) -> None:
+    said = ralph("show", finished).out
+    assert "iteration 1  claim refused: checks" in said
+    assert "✗ test -f fresh exit 1" in said
+    assert "A fresh +1 -0" in said
+    assert said.splitlines()[-1].startswith("ralph: done after 2 iterations")
+
+
+def test_the_page_goes_where_it_is_told(ralph: Ralph, finished: str, tmp_path: Path) -> None:
+    result = ralph("report", finished, "-o", str(tmp_path / "night.html"))
+    assert result.out == f"{tmp_path}/night.html\n"
+    assert (tmp_path / "night.html").read_text().startswith("<!doctype html>")
+    assert ralph("report").out.startswith("<!doctype html>")
+    assert ralph("report", "-o", "/nowhere/x.html").code == 2
+
+
+def test_several_runs_are_one_report(ralph: Ralph, agent: Agent, finished: str) -> None:
+    ralph("run", "-p", "another goal", "-m", "1", "--agent", agent("echo hello"))
+    last = json.loads(ralph("report", "--json").out)["run"]
+    said = ralph("report", finished, last, "--markdown").out
+    assert said.count("**Goal:**") == 2
+
+
+def test_the_summary_of_a_ci_job_is_filled(ralph: Ralph, agent: Agent, tmp_path: Path) -> None:
+    summary = tmp_path / "summary.md"
+    summary.write_text("before\n")
+    ralph("run", "-p", "x", "-m", "1", "--agent", agent("echo hello"), GITHUB_STEP_SUMMARY=str(summary))
+    said = summary.read_text()
+    assert said.startswith("before\n## ❌ exhausted: 1 iteration")
+
+
+def test_a_report_that_cannot_be_written_does_not_harm_the_run(ralph: Ralph, agent: Agent, workspace: Path) -> None:
+    fake = agent('mkdir .ralph/runs/$RALPH_RUN_ID/report.html; echo "<response>DONE</response>"')
+    result = ralph("run", "-p", "x", "--agent", fake, GITHUB_STEP_SUMMARY="/nowhere/summary.md")
+    assert result.code == 0
+    assert result.last_line.startswith("ralph: done")
+    (error,) = workspace.glob(".ralph/runs/*/report-error.txt")
+    assert "report.html" in error.read_text()
+
+
+def test_a_run_outside_git_has_a_report_without_files(ralph: Ralph, agent: Agent) -> None:
+    ralph("run", "-p", "x", "-m", "1", "--agent", agent("echo hello"))
+    told = json.loads(ralph("report", "--json").out)
+    assert told["files"] is None
+
+
+def test_a_repository_that_has_forgotten_its_trees_does_no_harm(ralph: Ralph, finished: str, git: Any) -> None:
+    for ref in git("for-each-ref", "--format=%(refname)", "refs/ralph/").split():
+        git("update-ref", "-d", ref)
+    git("gc", "-q", "--prune=now")
+    told = json.loads(ralph("report", "--json").out)
+    assert told["outcome"] == "done"
+
+
+def test_markdown_and_json_at_once_is_refused(ralph: Ralph) -> None:
+    assert "choose one" in ralph("report", "--markdown", "--json").err
+
+
+def test_paths_with_strange_names_are_told_apart(ralph: Ralph, agent: Agent, repository: Path) -> None:
+    fake = agent("printf x > 'a\tb'; printf x > 'c\nd'; mkdir -p 'e f'; printf x > 'e f/:100644 g'; echo $N")
+    ralph("run", "-p", "x", "-m", "1", "--agent", fake)
+    told = json.loads(ralph("report", "--json").out)
+    assert {file["path"] for file in told["files"]} == {"a\tb", "c\nd", "e f/:100644 g"}

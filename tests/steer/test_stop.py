@@ -1,0 +1,68 @@
+"""A run is ended from another terminal as Ctrl-C would end it."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Ralph = Callable[..., Any]
+
+
+def test_stop_lets_the_current_turn_finish(ralph: Ralph, start: Any) -> None:
+    run = start("--check", "true")
+    run.in_turn()
+    result = ralph("stop")
+    assert (result.code, run.id in result.out) == (0, True)
+    run.let("one thing done")
+    assert run.finish() == 130
+    assert run.all("agent_finished")[0].get("ended_by", "") == ""
+    assert run.all("run_finished")[0]["outcome"] == "interrupted"
+
+
+def test_stop_now_ends_the_turn(ralph: Ralph, start: Any) -> None:
+    run = start()
+    run.in_turn()
+    assert ralph("stop", "--now", "--wait", run.id[-4:]).code == 0
+    assert run.finish() == 130
+    assert run.all("agent_finished")[0]["ended_by"] == "interrupt"
+
+
+def test_stop_now_reaches_a_run_that_ignores_hangups(ralph: Ralph, start: Any) -> None:
+    run = start(wrapper=("sh", "-c", 'trap "" HUP; exec "$@"', "sh"))
+    run.in_turn()
+    assert ralph("stop", "--now").code == 0
+    assert run.finish() == 130
+
+
+def test_stop_then_stop_now_is_not_a_third_signal(ralph: Ralph, start: Any) -> None:
+    run = start()
+    run.in_turn()
+    ralph("stop")
+    assert ralph("stop", "--now").code == 0
+    assert run.finish() == 130
+    assert run.all("run_finished")[0]["reason"] == "received SIGHUP"
+
+
+def test_a_paused_run_can_be_stopped(ralph: Ralph, start: Any) -> None:
+    run = start()
+    run.in_turn()
+    ralph("pause")
+    run.let()
+    run.until("paused")
+    assert ralph("stop").code == 0
+    assert run.finish() == 130
+
+
+def test_where_nothing_runs_there_is_nothing_to_stop(ralph: Ralph, workspace: Path) -> None:
+    result = ralph("stop")
+    assert result.code == 2
+    assert result.err == f'ralph: nothing has been run in {workspace}\nhint: start one with `ralph run "GOAL"`\n'
+
+
+@pytest.mark.parametrize("command", ["stop", "pause"])
+def test_a_finished_run_cannot_be_steered(ralph: Ralph, agent: Callable[..., str], command: str) -> None:
+    ralph("run", "-p", "x", "-m", "1", "--agent", agent("echo hello"))
+    result = ralph(command)
+    assert result.code == 2
+    assert "is not at work: exhausted" in result.err

@@ -115,10 +115,10 @@ def iterate(run: Run, notes: tuple[Note, ...], parts: Parts) -> Run:
     if run.seen.told:
         parts.tell(events.PersonTold(run.number, run.seen.told))
     turn = parts.agent.take_turn(parts.compose(run, notes), run)
+    touched = parts.workspace.guard()
     if turn.ended_by == "interrupt" or (turn.failure and turn.failure.kind in parts.uncounted):
         parts.tell(events.TurnNotCounted(turn))
         return run.retrying(turn)
-    touched = parts.workspace.guard()
     checks = parts.workspace.check(run.number) if turn.ended_by != "max-time" else ()
     if checks is None:
         parts.tell(events.TurnNotCounted(turn))

@@ -268,7 +268,7 @@ class Session:
             site.tell(events.Stalled(last, stop.reason))
         elif stop.outcome is Outcome.EXHAUSTED:
             site.tell(events.Exhausted(last, plan.cap))
-        self._end(site, run, stop, verified=bool(plan.gates))
+        self._end(site, run, stop, verified=stop.outcome is Outcome.DONE and bool(plan.gates))
 
     def _end(self, site: Site, run: Run, stop: Stop, verified: bool) -> None:
         site.tell(

@@ -62,7 +62,7 @@ def policy(settings: Settings, agents: tuple[str, ...] = (), one_shot: bool = Fa
         *((rules.unanswered, rules.may_ask) if settings.on_question == "wait" else ()),
         rules.unless_awaiting(
             rules.completed(claims, (*gates.values(), rules.children_ended(settings.wait_timeout)), reading, doubts),
-            rules.failing(settings.max_failures),
+            rules.failing(1 if one_shot else settings.max_failures),
             rules.stalled(settings.stall),
             limits.limited(settings.on_limit, agents, settings.max_time),
             limits.faltering,
@@ -71,7 +71,8 @@ def policy(settings: Settings, agents: tuple[str, ...] = (), one_shot: bool = Fa
                 cost=settings.max_cost,
                 tokens=settings.max_tokens,
                 seconds=settings.max_time,
-                marker=next((claim.marker for claim in claims if claim.text), ""),
+                claims=claims,
+                reading=reading,
             ),
             rules.spaced(settings.restart_delay),
             rules.blocked(settings.poll_interval or 1.0),

@@ -240,7 +240,7 @@ def test_what_it_writes_is_what_git_keeps(repository: Path, git: Callable[..., s
     (repository / ".ralph" / "runs").mkdir()
     (repository / ".ralph" / "runs" / "x").write_text("x")
     git("add", "-A")
-    assert git("diff", "--cached", "--name-only").split() == [".ralph/.gitignore", ".ralph/settings.json"]
+    assert git("diff", "--cached", "--name-only").split() == [".ralph/settings.json"]
 
 
 def test_a_place_that_cannot_be_written_is_an_error_and_leaves_nothing(workspace: Path) -> None:

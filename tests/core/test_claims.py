@@ -30,6 +30,9 @@ CLAIMS = [
     ("promise", "DONE", "Everything passes, so <promise>DONE</promise>."),
     ("promise", "DONE", "There are no errors left, <promise>DONE</promise>"),
     ("promise", "DONE", "The tests that did not pass before pass. <promise>DONE</promise>"),
+    ("promise", "DONE", "I can confirm that all of it works: <promise>DONE</promise>"),
+    ("promise", "DONE", "<promise>DONE</promise> Let me know if you need anything else."),
+    ("promise", "DONE", "<promise>DONE</promise> Anything else?"),
     ("promise", "TASK COMPLETE", "Finished. <promise>TASK COMPLETE</promise>"),
     ("promise", 'a*b "c"', 'x <promise>a*b "c"</promise>'),
     ("tag", "COMPLETE", "COMPLETE"),
@@ -38,6 +41,7 @@ CLAIMS = [
     ("tag", "COMPLETE", "The implementation is now COMPLETE."),
     ("tag", "COMPLETE", "**COMPLETE**"),
     ("tag", "COMPLETE", "<COMPLETE>"),
+    ("tag", "COMPLETE", "100% COMPLETE"),
 ]
 
 TALK = [
@@ -49,6 +53,8 @@ TALK = [
     ("word", "STOP", "output STOP only when it works"),
     ("word", "STOP", "I'll say STOP when it works"),
     ("word", "STOP", "don't STOP"),
+    ("word", "STOP", "My task: fix it, then say STOP"),
+    ("word", "STOP", "STOP If all of it works"),
     ("response", "DONE", "I will not output <response>DONE</response> yet"),
     ("response", "DONE", "<response>WIP</response><response>DONE</response>"),
     ("response", "DONE", "<response>DONE.</response>"),
@@ -67,6 +73,9 @@ TALK = [
     ("promise", "DONE", "I was asked to output <promise>DONE</promise>"),
     ("promise", "DONE", "The task is not finished, so no <promise>DONE</promise> from me."),
     ("promise", "DONE", "I cannot honestly say <promise>DONE</promise> yet"),
+    ("promise", "DONE", "As soon as the tests pass I print <promise>DONE</promise>"),
+    ("promise", "DONE", "It is too early for <promise>DONE</promise>"),
+    ("promise", "DONE", "I am withholding <promise>DONE</promise>"),
     ("promise", "DONE", "<promise>done</promise>"),
     ("promise", "DONE", "<promise> DONE </promise>"),
     ("tag", "COMPLETE", "INCOMPLETE"),
@@ -75,6 +84,8 @@ TALK = [
     ("tag", "COMPLETE", "The work is not COMPLETE"),
     ("tag", "COMPLETE", "This isn't COMPLETE"),
     ("tag", "COMPLETE", "The task will be COMPLETE after the tests pass"),
+    ("tag", "COMPLETE", "Almost COMPLETE"),
+    ("tag", "COMPLETE", "90% COMPLETE"),
     ("tag", "COMPLETE", "COMPLETE is what I will say when finished"),
 ]
 

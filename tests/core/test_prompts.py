@@ -71,7 +71,7 @@ def test_later_goal_prompts_frame_the_goal_and_the_last_answer() -> None:
         "Last iteration's final response (for context):\n" + "x" * 1500 + "\n"
         "\n"
         "Continue refining toward the original goal.  When the goal is\n"
-        "complete, emit `STOP` on a line by itself to end the loop.\n"
+        "complete, emit `STOP` on a line by itself to end the loop."
     )
 
 

@@ -96,6 +96,23 @@ def test_checks_that_were_not_run_do_not_count_as_green() -> None:
     assert outcome(run, [done_when(rules.failing_checks())]) is None
 
 
+def test_checks_that_ran_before_the_latest_turn_do_not_count_as_green() -> None:
+    file_there = Snapshot(done_file=True)
+    rule = rules.completed([Claim("file", "DONE")], [rules.green_checks()])
+    green = a_run(Iteration(1, Turn("x"), (Check("make", True),)), seen=file_there)
+    assert outcome(green, [rule]) is Outcome.DONE
+    assert outcome(green.retrying(Turn("", failure=Failure("transient", "overloaded"))), [rule]) is None
+    assert outcome(a_run(seen=file_there), [rule]) is None
+
+
+@pytest.mark.parametrize(("answer", "blamed"), [("still at it", True), ("STOP", False)])
+def test_an_exhausted_run_blames_a_missing_claim_only_where_it_is_missing(answer: str, blamed: bool) -> None:
+    run = a_run(Iteration(1, Turn(answer), (Check("make", True),)))
+    verdict = judge(run, [rules.at_most(iterations=1, claims=[Claim("word", "STOP")])])
+    assert isinstance(verdict, Stop)
+    assert ("did not say STOP" in verdict.reason) is blamed
+
+
 def test_a_claim_on_the_last_allowed_iteration_counts() -> None:
     limits = rules.at_most(iterations=1, cost=0.01, seconds=1)
     turn = Turn("STOP", usage=Usage(cost_usd=5.0))

@@ -84,7 +84,7 @@ def test_a_check_that_takes_too_long_has_failed_and_leaves_nothing(
     assert result.code == 0
     first, second = result.all("check_finished")
     assert (first["passed"], first["timeout"], second["passed"]) == (False, 1.0, True)
-    assert "timeout" in prompts()[1]
+    assert "Timeout (1s)" in prompts()[1]
     assert not alive(nap)
 
 

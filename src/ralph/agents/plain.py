@@ -46,11 +46,13 @@ class Clipping:
 
 
 class Plain:
-    """Reads plain text line by line. A block of lines that repeats the whole prompt is an echo and is dropped."""
+    """Reads plain text line by line. A block of lines that repeats the whole prompt is an echo and is dropped. A label
+    may stand before it (`Prompt: …`), or a mark before each line (`> …`)."""
 
     def __init__(self, prompt: str) -> None:
         self._whole_prompt = prompt
-        self._held = 0  # so many lines of output were the first lines of the prompt, and may become an echo
+        self._held: list[str] = []  # lines of output that are the first lines of the prompt, and may become an echo
+        self._label = ""
         self._lines = 0
         self._prompt: list[str] = []
         self._kept = Clipping()
@@ -64,8 +66,7 @@ class Plain:
 
     @property
     def text(self) -> str:
-        held = "".join(f"{line}\n" for line in self._prompt[: self._held]) if self._held else ""
-        return (self._kept.text + held).rstrip("\n")
+        return (self._kept.text + "".join(f"{line}\n" for line in self._held)).rstrip("\n")
 
     def _without_echo(self, line: str) -> list[str]:
         if not self._lines:  # a prompt may be long, and of most agents no line ever comes here
@@ -73,16 +74,20 @@ class Plain:
             self._prompt = prompt.split("\n") if prompt.strip() else []
         if not self._prompt:
             return [line]
-        expected, last = self._prompt[self._held], self._held == len(self._prompt) - 1
-        if line == expected:
-            self._held = 0 if last else self._held + 1
+        expected, last = self._prompt[len(self._held)], len(self._held) == len(self._prompt) - 1
+        if not self._held:
+            labelled = not last and expected.strip() and line.endswith(expected)
+            self._label = line.removesuffix(expected) if labelled else ""
+        if line == expected or line.rstrip() == (self._label + expected).rstrip():
+            self._held.append(line)
+            if last:
+                self._held.clear()
             return []
-        if last and expected and line.startswith(expected) and self._held == self._lines:
+        if last and expected and line.startswith(expected) and len(self._held) == self._lines:
             # A prompt that ends without a newline: what follows on the line is the agent's own.
-            self._held = 0
+            self._held.clear()
             return [line[len(expected) :]]
-        released, self._held = self._prompt[: self._held], 0
-        if released and line == self._prompt[0]:
-            self._held = 1
-            return released
-        return [*released, line]
+        if not self._held:
+            return [line]
+        released, self._held = self._held, []
+        return [*released, *self._without_echo(line)]

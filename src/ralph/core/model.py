@@ -117,6 +117,10 @@ class Check(Struct, frozen=True, omit_defaults=True):
     duration: float = 0.0
     timeout: float | None = None
 
+    @property
+    def ending(self) -> str:
+        return f"Timeout ({self.timeout:g}s)" if self.timeout else f"exit code {self.exit_code}"
+
 
 class Review(Struct, frozen=True, omit_defaults=True):
     """One review prompt of a review cycle, with the turns it took and whether the checks ended green."""

@@ -28,7 +28,6 @@ def section(iteration: Iteration) -> str:
 def _verdict(check: Check) -> str:
     if check.passed:
         return "PASS"
-    if check.timeout:
-        return f"FAIL — Timeout ({check.timeout:g}s)"
-    first = next((line for line in clean(check.tail).split("\n") if line.strip()), f"exit code {check.exit_code}")
+    said = "" if check.timeout else clean(check.tail)
+    first = next((line for line in said.split("\n") if line.strip()), check.ending)
     return f"FAIL — {one_line(first)}"

@@ -49,8 +49,8 @@ def check_message(check: Check, truncate: int) -> str:
     shown = head(output, truncate)
     if check.cut or len(output) > truncate:
         shown += "... [truncated]"
-    code = "timeout" if check.timeout else check.exit_code
-    lines = [f'Guardrail "{check.name}" failed with exit code {code}.']
+    failed = "failed:" if check.timeout else "failed with"
+    lines = [f'Guardrail "{check.name}" {failed} {check.ending}.']
     if check.hint:
         lines.append(f"Hint: {check.hint}")
     if check.log:
@@ -74,7 +74,7 @@ def goal(brief: Brief) -> str:
         f"Original goal:\n{brief.goal}\n\n"
         f"Last iteration's final response (for context):\n{answer}\n\n"
         "Continue refining toward the original goal.  When the goal is\n"
-        f"complete, emit `{word}` on a line by itself to end the loop.\n"
+        f"complete, emit `{word}` on a line by itself to end the loop."
     )
     return _counted(brief, _noted(framed, brief))
 
@@ -112,9 +112,8 @@ def _errors(brief: Brief) -> str:
 
 
 def _error(check: Check, brief: Brief) -> str:
-    ending = f"Timeout ({check.timeout:g}s)" if check.timeout else f"exit code {check.exit_code}"
     hint = f"Hint: {check.hint}\n" if check.hint else ""
-    return f"{check.name}: {ending}\n{hint}" + _fenced(tail(clean(check.tail), ERROR_LIMIT), "output", brief)
+    return f"{check.name}: {check.ending}\n{hint}" + _fenced(tail(clean(check.tail), ERROR_LIMIT), "output", brief)
 
 
 def promise(brief: Brief) -> str:

@@ -96,11 +96,11 @@ def failing_checks(truncate: int = 5000) -> Rule:
 
 
 def green_checks(truncate: int = 5000) -> Rule:
-    """The gate: nothing is red, and what a claim of before the first turn says was never checked."""
+    """The gate: nothing is red, and nothing has happened since the checks ran."""
     red = failing_checks(truncate)
 
     def rule(run: Run) -> Iterable[Opinion]:
-        if run.last is None:
+        if run.last is None or run.retries:
             yield Note("The checks have not been run yet.", about="checks")
         yield from red(run)
 
@@ -188,7 +188,8 @@ def failing(times: int) -> Rule:
     def rule(run: Run) -> Iterable[Opinion]:
         recent = run.recent[-times:]
         if times > 0 and len(recent) == times and all(i.turn.failure for i in recent):
-            yield Stop(Outcome.FAILED, f"the agent failed {times} times in a row: {_reason(recent[-1].turn)}")
+            often = f"failed {times} times in a row" if times > 1 else "failed"
+            yield Stop(Outcome.FAILED, f"the agent {often}: {_reason(recent[-1].turn)}")
 
     return rule
 
@@ -233,9 +234,10 @@ def at_most(
     cost: float | None = None,
     tokens: int | None = None,
     seconds: float | None = None,
-    marker: str = "",
+    claims: Sequence[Claim] = (),
+    reading: Reading = Reading(),
 ) -> Rule:
-    """The limits that end a run unfinished, in the order budget, time, iterations. `marker` is what the agent should
+    """The limits that end a run unfinished, in the order budget, time, iterations. `claims` are what the agent should
     have said: where that was all that was missing, the reason says so."""
 
     def rule(run: Run) -> Iterable[Opinion]:
@@ -245,17 +247,19 @@ def at_most(
         if tokens is not None and usage.tokens >= tokens:
             yield Stop(Outcome.BUDGET, f"{usage.tokens} of {tokens} tokens used")
         if seconds is not None and run.seen.elapsed >= seconds:
-            yield Stop(Outcome.TIMEOUT, f"{run.seen.elapsed:.0f} of {seconds:g} seconds are over")
+            yield Stop(Outcome.TIMEOUT, f"the time limit of {seconds:g} seconds is over")
         if iterations is not None and len(run.iterations) >= iterations:
             count = f"{iterations} iteration{'' if iterations == 1 else 's'} without an accepted claim"
-            yield Stop(Outcome.EXHAUSTED, count + _only_missing(marker, run))
+            yield Stop(Outcome.EXHAUSTED, count + _only_missing(claims, reading, run))
 
     return rule
 
 
-def _only_missing(marker: str, run: Run) -> str:
+def _only_missing(claims: Sequence[Claim], reading: Reading, run: Run) -> str:
+    marker = next((claim.marker for claim in claims if claim.text), "")
     green = run.last is not None and run.last.checks and run.last.is_green
-    return f": the checks pass, but the agent did not say {marker}" if green and marker else ""
+    said = any(claimed(claim, run, reading) for claim in claims)
+    return f": the checks pass, but the agent did not say {marker}" if green and marker and not said else ""
 
 
 def spaced(seconds: float) -> Rule:

@@ -4,12 +4,17 @@ import re
 
 # A marker is talked about, not stated, when the clause that holds it denies ("not", "never"), promises ("will",
 # "going to"), asks, commands ("output X") or conditions ("if", "once"); or when a condition follows it ("X only when").
+_SAY = "output|emit|print|say|write|type|reply|respond|return|send"
 _TALK_BEFORE = re.compile(
-    r"\b(?:not|never|cannot|nor|neither|will|shall|would|should|must|could|can|may|might|if|when|once|until|till|unless"
+    r"\b(?:not|never|cannot|nor|neither|will|shall|would|should|must|could|may|might|if|when|once|until|till|unless"
+    r"|can(?!\s+(?:confirm|now|report|see|verify)\b)"
     r"|whether|only|before|instead\s+of|rather\s+than|going\s+to|about\s+to|plan\s+to|intend\s+to|unable|refuse"
+    r"|as\s+soon\s+as|as\s+long\s+as|too\s+(?:early|soon)|withhold(?:ing)?|hold(?:ing)?\s+back|avoid(?:ing)?"
     r"|premature|hardly|barely|far\s+from|yet\s+to|no\s+longer|remains?\s+to"
-    r"|to\s+(?:output|emit|print|say|write|type|reply|respond|return|send|declare|claim|be|see))\b"
-    r"|n't\b|'(?:ll|d)\b|\b(?:isn|won|don|can|doesn|didn|wasn|aren|haven|hasn|shouldn|wouldn|couldn)t\b|\bno\W*$",
+    rf"|to\s+(?:{_SAY}|declare|claim|be|see))\b"
+    r"|n't\b|'(?:ll|d)\b|\b(?:isn|won|don|can|doesn|didn|wasn|aren|haven|hasn|shouldn|wouldn|couldn)t\b"
+    r"|\b(?:no|almost|nearly|partly|partially|mostly|half|towards?)\W*$|(?<![\d.])(?!100\b)\d[\d.]*\s*%\W*$"
+    rf"|\b(?:then|and|please|finally)\s+(?:{_SAY})(?:\s+(?:with|exactly|just))*\W*$",
     re.IGNORECASE,
 )
 _TALK_AFTER = re.compile(
@@ -19,9 +24,10 @@ _TALK_AFTER = re.compile(
 )
 _COMMAND = re.compile(
     r"^\W*(?:please\s+|then\s+|and\s+|just\s+)*"
-    r"(?:output|emit|print|say|write|type|reply|respond|return|send|use|include|append|add|end)\b",
+    rf"(?:{_SAY}|use|include|append|add|end)\b",
     re.IGNORECASE,
 )
+_NEW_SENTENCE = re.compile(r"\W*\s([A-Z]\w*)")  # also where no full stop is: after a marker there often is none
 _NEW_CLAUSE = re.compile(r"[;—–]|\s-\s|,?\s*\b(?:but|so|therefore|thus|hence|however|now)\b,?", re.IGNORECASE)
 _SENTENCE_END = re.compile(r"[.!?…]['\")\]*`]*(?=\s|$)|\n\s*\n|\n\s*(?=[-*+#>|]|\d+[.)]\s)")
 
@@ -42,6 +48,8 @@ def _sentence_around(text: str, start: int, end: int) -> tuple[str, str, bool]:
     rest = text[end : end + 600].replace("’", "'")
     stop = _SENTENCE_END.search(rest)
     after = rest[: stop.start()] if stop else rest
+    if begins := _NEW_SENTENCE.match(after):
+        return before, begins[1], False
     question = stop is not None and rest[stop.start() : stop.end()].startswith("?")
     return before, after, question
 

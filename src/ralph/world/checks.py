@@ -99,14 +99,12 @@ def _finished(check: Check) -> events.CheckFinished:
 
 def slugs(commands: Sequence[str]) -> list[str]:
     """A name for each command's log: letters and digits, short, and no two alike."""
-    taken: dict[str, int] = {}
-    names = []
+    names: list[str] = []
     for command in commands:
         name = "".join(char if char.isascii() and char.isalnum() else "_" for char in command)
         name = _squeezed(name).strip("_")[:SLUG_LENGTH].strip("_") or "check"
-        count = taken.get(name, 0)
-        taken[name] = count + 1
-        names.append(f"{name}_{count}" if count else name)
+        again = (f"{name}_{count}" for count in range(1, len(commands)))
+        names.append(name if name not in names else next(other for other in again if other not in names))
     return names
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from ralph.core.model import Turn
 from ralph.errors import UserError
 
-IGNORE = "# Data of ralph's runs stays out of git; the project's settings do not.\n*\n!.gitignore\n!settings.json\n"
+IGNORE = "# Data of ralph's runs stays out of git, this file too; the project's settings do not.\n*\n!settings.json\n"
 
 
 def prepare(workspace: Path) -> Path:
@@ -76,7 +76,8 @@ class RunFolder:
         name = f"{number:03d}" if purpose == "work" else f"{number:03d}-{purpose}"
         folder = self.path / "iterations" / name
         try:
-            os.makedirs(folder, mode=0o700, exist_ok=True)
+            for made in (folder.parent, folder):  # the mode is for the last part of a path alone
+                os.makedirs(made, mode=0o700, exist_ok=True)
         except OSError as error:
             raise cannot_write(folder, error) from None
         return TurnFolder(folder)

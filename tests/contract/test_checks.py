@@ -1,0 +1,50 @@
+"""§7: what a check is, what its log is called, and what is said when it takes too long."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from ralph.world.checks import slugs
+
+Ralph = Callable[..., Any]
+Agent = Callable[..., str]
+Prompts = Callable[..., list[str]]
+
+
+def test_no_two_checks_share_a_log() -> None:
+    assert slugs(["a && b_1", "a & b", "a || b"]) == ["a_b_1", "a_b", "a_b_2"]
+    assert slugs(["x", "x", "x"]) == ["x", "x_1", "x_2"]
+    assert slugs(["./mvnw clean install -T 2C", "!!!", "a" * 60]) == ["mvnw_clean_install_T_2C", "check", "a" * 50]
+
+
+def test_a_check_that_takes_too_long_says_timeout_everywhere(
+    ralph: Ralph, agent: Agent, workspace: Path, prompts: Prompts
+) -> None:
+    checks = ("--check", "echo before; sleep 60", "--check-timeout", "0.2", "-m", "2", "--max-failures", "0")
+    ralph("loop", "t", *checks, "--agent", agent("echo $N"))
+    assert "sleep 60: Timeout (0.2s)" in prompts()[1]
+    assert "sleep 60: FAIL — Timeout (0.2s)" in (workspace / ".ralph" / "progress.md").read_text()
+    result = ralph("run", "-p", "t", *checks, "--json", "--agent", agent("echo $N", "other"))
+    assert 't\n\nGuardrail "echo before; sleep 60" failed: Timeout (0.2s).\nOutput file:' in prompts("other")[1]
+    assert result.all("check_finished")[0]["timeout"] == 0.2
+
+
+def test_every_check_runs_in_order_even_after_a_failure(ralph: Ralph, agent: Agent, workspace: Path) -> None:
+    checks = [word for name in "abc" for word in ("--check", f"echo {name} >> order; exit 3")]
+    assert ralph("run", "-p", "x", "-m", "1", *checks, "--agent", agent("echo hi")).code == 1
+    assert (workspace / "order").read_text().split() == ["a", "b", "c"]
+
+
+def test_the_checks_stay_those_of_the_start(ralph: Ralph, agent: Agent, workspace: Path) -> None:
+    (workspace / ".ralph").mkdir()
+    fake = agent("echo '{}' > .ralph/settings.json; echo '<response>DONE</response>'")
+    (workspace / ".ralph" / "settings.json").write_text(
+        json.dumps({"agent": {"command": fake}, "guardrails": [{"command": "false"}], "maximumIterations": 2})
+    )
+    assert ralph("run", "-p", "x").code == 1
+
+
+def test_output_that_is_no_text_does_no_harm(ralph: Ralph, agent: Agent, prompts: Prompts) -> None:
+    ralph("run", "-p", "x", "-m", "2", "--check", "printf 'a\\377b\\033[31m'; false", "--agent", agent("echo $N"))
+    assert prompts()[1].endswith("Output (truncated):\na\ufffdb")

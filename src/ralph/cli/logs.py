@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ralph.cli.options import Option
-from ralph.cli.plain import DIRECTORY, Plain, Values, click_command, one_run
+from ralph.cli.plain import DIRECTORY, Plain, Values, click_command, read_run
 
 if TYPE_CHECKING:
     import click
@@ -17,7 +17,7 @@ _GLANCE = 0.1
 
 
 def logs(values: Values, words: list[str]) -> int:
-    run = one_run(values, words)
+    run = read_run(values, words)
     lines = _lines(run, bool(values.get("follow")))
     if values.get("json"):
         return _copy(lines, at_once=bool(values.get("follow")))

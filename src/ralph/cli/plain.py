@@ -1,5 +1,6 @@
 """How does a small command answer in a blink? Its options are rows of a table; click is asked to explain them only."""
 
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -45,6 +46,23 @@ def one_run(values: Values, words: list[str], objection: "Objection | None" = No
         raise UserError(f"no such folder: {folder}", "name a workspace with -C DIR")
     here = folder if "directory" in values else workspace_around(folder)
     return meant(words[0] if words else "", here, objection or (lambda run: ""))
+
+
+def read_run(values: Values, words: list[str]) -> "Listed":
+    """The run that is meant, for a command that reads its journal."""
+    from ralph import __version__
+
+    run = one_run(values, words)
+    if _numbers(run.standing.version) > _numbers(__version__):
+        said = (
+            f"run {run.id} was recorded by ralph {run.standing.version}, which is newer: some of it may be missing here"
+        )
+        print(f"ralph: {said}", file=sys.stderr)
+    return run
+
+
+def _numbers(version: str) -> list[int]:
+    return [int(part) for part in version.split(".") if part.isdecimal()]
 
 
 def not_at_work(run: "Listed") -> str:

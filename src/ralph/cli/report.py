@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ralph.cli.options import Option
-from ralph.cli.plain import DIRECTORY, Plain, Values, click_command, one_run
+from ralph.cli.plain import DIRECTORY, Plain, Values, click_command, read_run
 from ralph.errors import UserError
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ def report(values: Values, words: list[str]) -> int:
 
     if values.get("markdown") and values.get("json"):
         raise UserError("--markdown and --json at once", "choose one")
-    runs = [one_run(values, [word]) for word in words] or [one_run(values, [])]
+    runs = [read_run(values, [word]) for word in words] or [read_run(values, [])]
     form: Form = "markdown" if values.get("markdown") else "json" if values.get("json") else "html"
     data = written([account_of(run.folder, run.state) for run in runs], form)
     target = values.get("output", "-" if form != "html" or not sys.stdout.isatty() else "")

@@ -4,7 +4,7 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from ralph.cli.plain import DIRECTORY, JSON, Plain, Values, click_command, one_run
+from ralph.cli.plain import DIRECTORY, JSON, Plain, Values, click_command, read_run
 
 if TYPE_CHECKING:
     import click
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 def show(values: Values, words: list[str]) -> int:
     from ralph.accounts import account_of
 
-    run = one_run(values, words)
+    run = read_run(values, words)
     account = account_of(run.folder, run.state)
     if values.get("json"):
         from msgspec.json import encode

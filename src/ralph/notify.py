@@ -64,12 +64,11 @@ class Notifier:
         self._log: IO[bytes] | None = None
         self._sent: list[tuple[str, Popen[bytes], float]] = []
 
-    def __call__(self, event: events.Event) -> None:
+    def __call__(self, *happened: events.Event) -> None:
         if self._sent:
             for failure in self._failures(time.monotonic()):
                 self._site.tell(events.Notice(failure))
-        message = message_about(event)
-        if message is not None:
+        for message in filter(None, map(message_about, happened)):
             for target in self._targets:
                 self._send(target, message)
 

@@ -46,7 +46,7 @@ class Session:
         charter: Charter,
         *,
         agent: Callable[[Site], Agent] | None = None,
-        listeners: Sequence[events.Tell] = (),
+        listeners: Sequence[events.TellAll] = (),
         sinks: Sequence[Sink] = (),
         tick: Callable[[], None] | None = None,
         keeper: Keeper | None = None,
@@ -172,7 +172,7 @@ class Session:
         folder.make()
         folder.write("run.json", redact(charters.encode(self.charter)))
 
-    def _teller(self, folder: RunFolder, redact: Redactor, stack: ExitStack) -> events.Tell:
+    def _teller(self, folder: RunFolder, redact: Redactor, stack: ExitStack) -> events.TellAll:
         def restore() -> None:
             self._move_in_again()
             self._furnish(folder, redact)
@@ -186,18 +186,17 @@ class Session:
         unheard: tuple[type, ...] = framing if self.charter.one_shot else ()
         early: list[events.Event] | None = []  # what is noticed before the run has started is told right after
 
-        def tell(event: events.Event) -> None:
+        def tell(*happened: events.Event) -> None:
             nonlocal early
-            if isinstance(event, unheard):
-                return
-            if early is not None and not isinstance(event, events.RunStarted):
-                early.append(event)
-                return
-            told, early = [event, *(early or ())], None
-            for one in told:
-                written = scribe(one)
-                for listener in self._listeners:
-                    listener(written)
+            heard = [event for event in happened if not isinstance(event, unheard)]
+            if early is not None:
+                if not any(isinstance(event, events.RunStarted) for event in heard):
+                    early += heard
+                    return
+                heard, early = [*heard, *early], None
+            written = scribe(*heard)
+            for listener in self._listeners if written else ():
+                listener(*written)
 
         return tell
 

@@ -102,7 +102,7 @@ class Supervisor:
                 agent=self._caller if self._run_root else None,
                 keeper=keeper,
                 interrupt=interrupt,
-                listeners=[lambda event: interrupt.ask()],
+                listeners=[lambda *happened: interrupt.ask()],
                 tick=interrupt.ask if self._cancel else None,
             )
             _, stop = session.play()

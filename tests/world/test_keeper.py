@@ -42,7 +42,7 @@ def escape(request: pytest.FixtureRequest, mark) -> str:
 
 def test_what_a_turn_leaves_behind_is_ended_with_it(keeper: Keeper, shell, mark, escape: str) -> None:
     lines: list[bytes] = []
-    ended = run_process(keeper, shell(f"{escape}\necho ready"), on_line=lines.append, limits=QUICK)
+    ended = run_process(keeper, shell(f"{escape}\necho ready"), on_lines=lines.extend, limits=QUICK)
     assert lines == [b"ready"]
     assert (ended.code, ended.ended_by) == (0, "")
     assert mark.bearers() == []
@@ -53,7 +53,7 @@ def test_a_turn_that_is_interrupted_twice_ends_with_all_it_started(keeper: Keepe
         ended = run_process(
             keeper,
             shell(f"{escape}\necho ready; wait; sleep {mark.seconds}"),
-            on_line=lambda _: interrupt.raise_to(2, "test"),
+            on_lines=lambda _: interrupt.raise_to(2, "test"),
             interrupt=interrupt,
             limits=QUICK,
         )
@@ -63,7 +63,7 @@ def test_a_turn_that_is_interrupted_twice_ends_with_all_it_started(keeper: Keepe
 
 def test_a_turn_that_takes_too_long_ends_with_all_it_started(keeper: Keeper, shell, mark, escape: str) -> None:
     limits = Limits(turn=0.1, stop=0.2)
-    ended = run_process(keeper, shell(f"{escape}\nwait; sleep {mark.seconds}"), on_line=lambda _: None, limits=limits)
+    ended = run_process(keeper, shell(f"{escape}\nwait; sleep {mark.seconds}"), on_lines=lambda _: None, limits=limits)
     assert ended.ended_by == "turn-timeout"
     assert mark.bearers() == []
 
@@ -82,7 +82,7 @@ def test_a_chain_of_ever_new_processes_is_outrun(keeper: Keeper, python, mark, t
         """
     with Interrupt(announce=lambda: None) as interrupt:
         command = python(textwrap.dedent(chain))
-        run_process(keeper, command, on_line=lambda _: interrupt.raise_to(3, "test"), interrupt=interrupt)
+        run_process(keeper, command, on_lines=lambda _: interrupt.raise_to(3, "test"), interrupt=interrupt)
     assert mark.bearers() == []
     assert not (tmp_path / "finished").exists()
 
@@ -93,10 +93,10 @@ def test_an_error_in_the_listener_ends_the_turn_before_it_goes_on(keeper: Keeper
 
     with pytest.raises(ValueError, match="ready"):
         run_process(
-            keeper, shell(f"setsid sleep {mark.seconds} & echo ready; exec sleep {mark.seconds}"), on_line=refuse
+            keeper, shell(f"setsid sleep {mark.seconds} & echo ready; exec sleep {mark.seconds}"), on_lines=refuse
         )
     assert mark.bearers() == []
-    assert run_process(keeper, shell("exit 5"), on_line=refuse).code == 5
+    assert run_process(keeper, shell("exit 5"), on_lines=refuse).code == 5
 
 
 def test_closing_the_keeper_ends_what_runs(shell, mark) -> None:
@@ -112,17 +112,17 @@ def test_closing_the_keeper_ends_what_runs(shell, mark) -> None:
 def test_children_that_are_to_be_kept_outlive_the_turn_and_the_keeper(shell, mark) -> None:
     with Keeper.start() as keeper:
         keeping = shell(f"setsid sleep {mark.seconds} >/dev/null 2>&1 & sleep {mark.seconds} >/dev/null 2>&1 &")
-        ended = run_process(keeper, keeping, on_line=print, keep_children=True)
+        ended = run_process(keeper, keeping, on_lines=print, keep_children=True)
         assert (ended.code, ended.leftovers) == (0, 0)
         assert len(mark.bearers()) == 2
-        run_process(keeper, shell(f"sleep {mark.seconds} &"), on_line=print, limits=QUICK)
+        run_process(keeper, shell(f"sleep {mark.seconds} &"), on_lines=print, limits=QUICK)
         assert len(mark.bearers()) == 2
     assert len(mark.bearers()) == 2
 
 
 def test_a_turn_that_is_ended_keeps_no_children(keeper: Keeper, shell, mark) -> None:
     command = shell(f"setsid sleep {mark.seconds} & exec sleep {mark.seconds}")
-    run_process(keeper, command, on_line=print, limits=Limits(turn=0.1, stop=0.2), keep_children=True)
+    run_process(keeper, command, on_lines=print, limits=Limits(turn=0.1, stop=0.2), keep_children=True)
     assert mark.bearers() == []
 
 
@@ -130,11 +130,11 @@ def test_when_the_keeper_is_killed_its_turn_fails_and_a_new_one_takes_over(keepe
     ended = run_process(
         keeper,
         shell(f"setsid sleep {mark.seconds} & echo $PPID; exec sleep {mark.seconds}", RALPH_RUN_ID=mark.seconds),
-        on_line=lambda line: os.kill(int(line), signal.SIGKILL),
+        on_lines=lambda lines: os.kill(int(lines[0]), signal.SIGKILL),
     )
     assert (ended.code, ended.ended_by, ended.leftovers) == (None, "keeper-lost", 2)
     assert mark.bearers() == []
-    assert run_process(keeper, shell("exit 7"), on_line=print).code == 7
+    assert run_process(keeper, shell("exit 7"), on_lines=print).code == 7
 
 
 def test_what_is_found_by_its_mark_is_ended_even_if_it_is_stubborn_bears_none_and_lost_its_parent(mark) -> None:
@@ -155,7 +155,7 @@ def test_a_request_to_a_dead_keeper_says_so(keeper: Keeper, shell) -> None:
 
 def _pid_of(keeper: Keeper, shell) -> int:
     lines: list[bytes] = []
-    run_process(keeper, shell("echo $PPID"), on_line=lines.append)
+    run_process(keeper, shell("echo $PPID"), on_lines=lines.extend)
     return int(lines[0])
 
 
@@ -163,7 +163,7 @@ def test_those_who_cannot_be_ended_are_named(shell, mark, monkeypatch: pytest.Mo
     monkeypatch.setattr(reaper, "press", lambda *_, **__: None)
     monkeypatch.setattr(reaper, "_PATIENCE", 0.0)
     with Keeper.start() as keeper:
-        run_process(keeper, shell(f"sleep {mark.seconds} &"), on_line=print, limits=Limits(leftovers=0.05))
+        run_process(keeper, shell(f"sleep {mark.seconds} &"), on_lines=print, limits=Limits(leftovers=0.05))
         assert list(keeper.survivors) == mark.bearers() != []
 
 
@@ -177,13 +177,14 @@ from ralph.world.watch import Limits
 
 keeper = Keeper.start()
 
-def on_line(line):
-    print(line.decode(), os.getpid(), flush=True)
-    exec(os.environ.get("ON_LINE", ""))
+def on_lines(lines):
+    for line in lines:
+        print(line.decode(), os.getpid(), flush=True)
+        exec(os.environ.get("ON_LINE", ""))
 
 command = Command(("/bin/sh", "-c", sys.argv[1]), os.getcwd(), {**os.environ, "TEST_MARK": os.environ["MARK"]})
 with Interrupt() as interrupt:
-    ended = run_process(keeper, command, on_line=on_line, interrupt=interrupt, limits=Limits(grace=60, stop=0.2))
+    ended = run_process(keeper, command, on_lines=on_lines, interrupt=interrupt, limits=Limits(grace=60, stop=0.2))
 print(ended.code, ended.ended_by, flush=True)
 """
 
@@ -275,10 +276,10 @@ def test_those_to_spare_outlive_their_turn_but_not_the_keeper(shell, mark, tmp_p
     with Keeper.start() as keeper:
         keeper.spare = Noted(tmp_path)
         script = f"{spared} sleep {mark.seconds} & until [ -s spared ]; do :; done"
-        assert run_process(keeper, shell(script), on_line=print, limits=QUICK).code == 0
+        assert run_process(keeper, shell(script), on_lines=print, limits=QUICK).code == 0
         (first,) = keeper.spare.pids()
         assert {first, *(kin.pid for kin in below(first))} == set(mark.bearers()), "what is not spared is ended"
-        ended = run_process(keeper, shell("sleep 600"), on_line=print, limits=Limits(turn=0.1, stop=0.2))
+        ended = run_process(keeper, shell("sleep 600"), on_lines=print, limits=Limits(turn=0.1, stop=0.2))
         assert (ended.ended_by, mark.bearers() != []) == ("turn-timeout", True)
     assert mark.bearers() == []
 
@@ -286,17 +287,17 @@ def test_those_to_spare_outlive_their_turn_but_not_the_keeper(shell, mark, tmp_p
 def test_nothing_is_waited_for_when_only_those_to_spare_are_left(keeper: Keeper, shell, mark, tmp_path: Path) -> None:
     keeper.spare = Noted(tmp_path)
     script = f"sh -c 'sleep 1; echo $$ > spared; exec sleep {mark.seconds}' >/dev/null 2>&1 &"
-    ended = run_process(keeper, shell(script), on_line=print)
+    ended = run_process(keeper, shell(script), on_lines=print)
     assert (ended.code, ended.leftovers, len(mark.bearers())) == (0, 0, 1), "it was given time to say who it is"
 
 
 def test_who_waits_for_one_that_is_spared_is_spared_too(keeper: Keeper, shell, mark, tmp_path: Path) -> None:
     keeper.spare = Noted(tmp_path)
     spared = f"sh -c 'echo $$ > spared; exec sleep {mark.seconds}'; sleep {mark.seconds}"
-    ended = run_process(keeper, shell(f"({spared}) >/dev/null 2>&1 & until [ -s spared ]; do :; done"), on_line=print)
+    ended = run_process(keeper, shell(f"({spared}) >/dev/null 2>&1 & until [ -s spared ]; do :; done"), on_lines=print)
     assert (ended.code, ended.leftovers, len(mark.bearers())) == (0, 0, 2)
     keeper.spare = None
-    run_process(keeper, shell("true"), on_line=print, limits=QUICK)
+    run_process(keeper, shell("true"), on_lines=print, limits=QUICK)
     assert mark.bearers() == []
 
 
@@ -305,5 +306,5 @@ def test_a_turn_that_takes_too_long_is_ended_though_one_below_it_is_spared(
 ) -> None:
     keeper.spare = Noted(tmp_path)
     script = f"sh -c 'echo $$ > spared; exec sleep {mark.seconds}'; sleep {mark.seconds}"
-    ended = run_process(keeper, shell(script), on_line=print, limits=Limits(turn=1.0, stop=0.2))
+    ended = run_process(keeper, shell(script), on_lines=print, limits=Limits(turn=1.0, stop=0.2))
     assert (ended.ended_by, mark.bearers()) == ("turn-timeout", keeper.spare.pids())

@@ -18,7 +18,7 @@ from ralph.world.watch import Limits
 
 def lines_of(keeper: Keeper, command: Command) -> list[bytes]:
     lines: list[bytes] = []
-    run_process(keeper, command, on_line=lines.append)
+    run_process(keeper, command, on_lines=lines.extend)
     return lines
 
 
@@ -26,24 +26,24 @@ def test_lines_exit_code_and_errors_are_told_apart(keeper: Keeper, shell) -> Non
     lines: list[bytes] = []
     started: list[int] = []
     script = "echo $$; echo two; echo oops >&2; printf three; exit 3"
-    ended = run_process(keeper, shell(script), on_line=lines.append, on_start=started.append)
+    ended = run_process(keeper, shell(script), on_lines=lines.extend, on_start=started.append)
     assert lines == [b"%d" % started[0], b"two", b"three"]
     assert (ended.code, ended.stderr, ended.ended_by, ended.leftovers) == (3, "oops\n", "", 0)
     assert 0 < ended.duration < 30
 
 
 def test_a_signal_that_ended_it_is_a_negative_code(keeper: Keeper, shell) -> None:
-    assert run_process(keeper, shell("kill -SEGV $$"), on_line=print).code == -signal.SIGSEGV
+    assert run_process(keeper, shell("kill -SEGV $$"), on_lines=print).code == -signal.SIGSEGV
 
 
 @pytest.mark.parametrize("prompt", [b"", b"one line", "é😀\r\n\0\xff".encode("latin-1", "replace"), b"x" * 5_000_000])
 def test_the_prompt_arrives_byte_for_byte_and_then_ends(keeper: Keeper, shell, tmp_path: Path, prompt: bytes) -> None:
-    run_process(keeper, shell("cat > got; cat >> got", prompt), on_line=print)
+    run_process(keeper, shell("cat > got; cat >> got", prompt), on_lines=print)
     assert (tmp_path / "got").read_bytes() == prompt
 
 
 def test_a_prompt_that_nobody_reads_hinders_nothing(keeper: Keeper, shell) -> None:
-    assert run_process(keeper, shell("exit 0", b"x" * 5_000_000), on_line=print).code == 0
+    assert run_process(keeper, shell("exit 0", b"x" * 5_000_000), on_lines=print).code == 0
 
 
 def test_it_runs_in_its_folder_in_its_own_session_with_its_own_environment(keeper: Keeper, python, tmp_path) -> None:
@@ -70,7 +70,7 @@ def test_it_inherits_no_signal_mask_no_ignored_signal_and_no_descriptor(keeper: 
 
 def test_its_end_is_its_exit_and_not_the_end_of_its_output(keeper: Keeper, shell, mark) -> None:
     lines: list[bytes] = []
-    ended = run_process(keeper, shell(f"sleep {mark.seconds} & echo out"), on_line=lines.append)
+    ended = run_process(keeper, shell(f"sleep {mark.seconds} & echo out"), on_lines=lines.extend)
     assert (ended.code, ended.leftovers, lines) == (0, 1, [b"out"])
     assert ended.duration < 10
 
@@ -88,7 +88,7 @@ def test_all_that_stands_in_the_pipe_at_its_end_is_read(keeper: Keeper, python) 
 
 
 def test_one_that_closes_its_output_is_waited_for(keeper: Keeper, shell, tmp_path: Path) -> None:
-    ended = run_process(keeper, shell("exec >&- 2>&-; sleep 0.05; echo done > file; exit 2"), on_line=print)
+    ended = run_process(keeper, shell("exec >&- 2>&-; sleep 0.05; echo done > file; exit 2"), on_lines=print)
     assert ended.code == 2
     assert (tmp_path / "file").exists()
 
@@ -102,7 +102,7 @@ TIMEOUTS = {
 
 @pytest.mark.parametrize("reason", TIMEOUTS)
 def test_each_limit_of_time_ends_the_turn_and_says_so(keeper: Keeper, shell, mark, reason: str) -> None:
-    ended = run_process(keeper, shell(f"exec sleep {mark.seconds}"), on_line=print, limits=TIMEOUTS[reason])
+    ended = run_process(keeper, shell(f"exec sleep {mark.seconds}"), on_lines=print, limits=TIMEOUTS[reason])
     assert (ended.code, ended.ended_by) == (-signal.SIGTERM, reason)
     assert mark.bearers() == []
 
@@ -110,7 +110,7 @@ def test_each_limit_of_time_ends_the_turn_and_says_so(keeper: Keeper, shell, mar
 @pytest.mark.parametrize("stream", [1, 2])
 def test_output_on_either_stream_is_not_idleness(keeper: Keeper, shell, stream: int) -> None:
     script = f"for n in 1 2 3 4 5 6 7 8 9 10; do sleep 0.1; echo $n >&{stream}; done"
-    ended = run_process(keeper, shell(script), on_line=lambda _: None, limits=Limits(idle=0.8))
+    ended = run_process(keeper, shell(script), on_lines=lambda _: None, limits=Limits(idle=0.8))
     assert (ended.code, ended.ended_by) == (0, "")
 
 
@@ -119,7 +119,7 @@ def test_one_that_ignores_sigterm_is_killed(keeper: Keeper, shell, mark) -> None
         ended = run_process(
             keeper,
             shell(f"trap '' TERM; echo ready; exec sleep {mark.seconds}"),
-            on_line=lambda _: interrupt.raise_to(2, "test"),
+            on_lines=lambda _: interrupt.raise_to(2, "test"),
             interrupt=interrupt,
             limits=Limits(stop=0.1),
         )
@@ -129,25 +129,25 @@ def test_one_that_ignores_sigterm_is_killed(keeper: Keeper, shell, mark) -> None
 def test_one_that_tidies_up_on_sigterm_may_finish_and_is_heard(keeper: Keeper, shell, mark) -> None:
     lines: list[bytes] = []
 
-    def on_line(line: bytes) -> None:
-        lines.append(line)
+    def on_lines(some: list[bytes]) -> None:
+        lines.extend(some)
         interrupt.raise_to(2, "test")
 
     script = f"trap 'kill $!; echo bye; exit 9' TERM; sleep {mark.seconds} & echo ready; wait"
     with Interrupt(announce=lambda: None) as interrupt:
-        ended = run_process(keeper, shell(script), on_line=on_line, interrupt=interrupt)
+        ended = run_process(keeper, shell(script), on_lines=on_lines, interrupt=interrupt)
     assert (ended.code, ended.ended_by, lines) == (9, "interrupt", [b"ready", b"bye"])
 
 
 def test_the_first_interrupt_gives_it_time_to_finish(keeper: Keeper, shell, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "go")
 
-    def on_line(_: bytes) -> None:
+    def on_lines(_: list[bytes]) -> None:
         interrupt.raise_to(1, "test")
         (tmp_path / "go").write_text("go\n")
 
     with Interrupt(announce=lambda: None) as interrupt:
-        ended = run_process(keeper, shell("echo ready; read x < go; exit 6"), on_line=on_line, interrupt=interrupt)
+        ended = run_process(keeper, shell("echo ready; read x < go; exit 6"), on_lines=on_lines, interrupt=interrupt)
     assert (ended.code, ended.ended_by) == (6, "")
 
 
@@ -156,7 +156,7 @@ def test_the_time_to_finish_is_bounded(keeper: Keeper, shell, mark) -> None:
         ended = run_process(
             keeper,
             shell(f"echo ready; exec sleep {mark.seconds}"),
-            on_line=lambda _: interrupt.raise_to(1, "test"),
+            on_lines=lambda _: interrupt.raise_to(1, "test"),
             interrupt=interrupt,
             limits=Limits(grace=0.1),
         )
@@ -169,7 +169,7 @@ def test_an_interrupt_that_came_before_the_start_counts(keeper: Keeper, shell, m
         interrupt.raise_to(2, "test")
         interrupt.acknowledge()
         ended = run_process(
-            keeper, shell(f"exec sleep {mark.seconds}"), on_line=print, interrupt=interrupt, limits=Limits(turn=20)
+            keeper, shell(f"exec sleep {mark.seconds}"), on_lines=print, interrupt=interrupt, limits=Limits(turn=20)
         )
     assert ended.ended_by == "interrupt"
 
@@ -182,19 +182,19 @@ def test_a_tick_comes_once_a_second_while_nothing_else_happens(keeper: Keeper, s
         ticks.append(1)
         (tmp_path / "go").write_text("go\n")
 
-    assert run_process(keeper, shell("read x < go; exit 4"), on_line=print, tick=tick).code == 4
+    assert run_process(keeper, shell("read x < go; exit 4"), on_lines=print, tick=tick).code == 4
     assert ticks == [1]
 
 
 def test_both_streams_are_logged(keeper: Keeper, shell, tmp_path: Path) -> None:
     with LogFile(str(tmp_path / "out")) as out, LogFile(str(tmp_path / "err")) as err:
-        run_process(keeper, shell("echo a; echo b >&2"), on_line=lambda _: None, stdout_log=out, stderr_log=err)
+        run_process(keeper, shell("echo a; echo b >&2"), on_lines=lambda _: None, stdout_log=out, stderr_log=err)
     assert (tmp_path / "out").read_bytes() == b"a\n"
     assert (tmp_path / "err").read_bytes() == b"b\n"
 
 
 def test_keys_in_the_errors_that_are_kept_are_struck_out(keeper: Keeper, shell) -> None:
-    ended = run_process(keeper, shell("echo ghp_AbCdEfGhIjKlMnOpQrStUvWxYz0123456789 >&2"), on_line=print)
+    ended = run_process(keeper, shell("echo ghp_AbCdEfGhIjKlMnOpQrStUvWxYz0123456789 >&2"), on_lines=print)
     assert ended.stderr == "[redacted]\n"
 
 
@@ -202,7 +202,7 @@ def test_a_hundred_turns_leave_no_descriptor_open(keeper: Keeper, shell) -> None
     def turn() -> tuple[int, int]:
         (pid,) = lines_of(keeper, shell("echo $PPID", b"prompt"))
         with pytest.raises(CannotStart):
-            run_process(keeper, Command(("/nowhere",), "/", {}), on_line=print)
+            run_process(keeper, Command(("/nowhere",), "/", {}), on_lines=print)
         return len(os.listdir("/proc/self/fd")), len(os.listdir(f"/proc/{int(pid)}/fd"))
 
     assert turn() == [turn() for _ in range(100)][-1]
@@ -232,7 +232,7 @@ class TestPrograms:
     def test_a_missing_interpreter_is_named_as_the_reason(self, keeper: Keeper, tmp_path: Path) -> None:
         _script(tmp_path / "tool", "#!/nowhere/python\n")
         with pytest.raises(ProgramMissing, match="interpreter"):
-            run_process(keeper, Command((str(tmp_path / "tool"),), "/", {}), on_line=print)
+            run_process(keeper, Command((str(tmp_path / "tool"),), "/", {}), on_lines=print)
 
     def test_a_script_without_a_first_line_is_run_by_the_shell(self, keeper: Keeper, tmp_path: Path) -> None:
         _script(tmp_path / "tool", 'echo "$0" "$1"\n')
@@ -248,8 +248,8 @@ class TestPrograms:
     )
     def test_whatever_the_system_refuses_is_explained(self, keeper: Keeper, argv, cwd: str, reason: str) -> None:
         with pytest.raises(CannotStart, match=reason):
-            run_process(keeper, Command(argv, cwd, {"PATH": os.environ["PATH"]}), on_line=print)
-        assert run_process(keeper, Command(("false",), "/", {"PATH": os.environ["PATH"]}), on_line=print).code == 1
+            run_process(keeper, Command(argv, cwd, {"PATH": os.environ["PATH"]}), on_lines=print)
+        assert run_process(keeper, Command(("false",), "/", {"PATH": os.environ["PATH"]}), on_lines=print).code == 1
 
 
 class TestCommands:
@@ -304,10 +304,10 @@ before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 with LogFile("log", 8 << 20) as log:
     if sys.argv[1] == "lines":
         seen = [0, 0]
-        def on_line(line):
-            seen[0] += 1
-            seen[1] = max(seen[1], len(line))
-        run_process(keeper, command, on_line=on_line, stdout_log=log)
+        def on_lines(lines):
+            seen[0] += len(lines)
+            seen[1] = max(seen[1], *map(len, lines))
+        run_process(keeper, command, on_lines=on_lines, stdout_log=log)
         print(*seen)
     else:
         output = run_command(keeper, command, head=5000, tail=2000, log=log)

@@ -1,6 +1,7 @@
 """What can happen in a run? One frozen struct per kind of event, and their JSON names in one table."""
 
 from collections.abc import Callable
+from typing import Protocol
 
 from msgspec import Struct
 
@@ -234,6 +235,9 @@ class RunFinished(Struct, frozen=True, omit_defaults=False):
     branch: str = ""
 
 
+TALK = frozenset({AgentText, ToolStarted, ToolFinished, TodoUpdated, AgentProgress})
+"""What an agent says and does: of these there may be any number."""
+
 AgentEvent = AgentText | ToolStarted | ToolFinished | TodoUpdated | AgentProgress | AgentResult | AgentUnknown
 
 NAMES: dict[type, str] = {
@@ -294,6 +298,12 @@ Event = (
 )
 
 Tell = Callable[[Event], None]
+
+
+class TellAll(Protocol):
+    """Tells of what happened at once, be it one thing or a thousand, in order."""
+
+    def __call__(self, *happened: Event) -> None: ...
 
 
 class Told(Struct, frozen=True):

@@ -91,8 +91,8 @@ def _site(stack: ExitStack, loop: Loop, settings: Settings, seq: int) -> Site:
     )
 
 
-def _teller(scribe: Scribe) -> events.Tell:
-    def tell(event: events.Event) -> None:
-        scribe(event)
+def _teller(scribe: Scribe) -> events.TellAll:
+    def tell(*happened: events.Event) -> None:
+        scribe(*happened)
 
     return tell

@@ -84,6 +84,10 @@ class Lines:
             self._block = block
         return lines
 
+    def left_out(self, events: int) -> str:
+        more = f"{self.style.marks.more} {plural(events, 'more thing')} that nobody could have read: see the log"
+        return self.style.paint("dim", more)
+
     def skipped(self, lines: int) -> str:
         return self.style.paint("dim", f"{self.style.marks.more} {plural(lines, 'line')} skipped: the reader is slow")
 

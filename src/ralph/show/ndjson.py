@@ -9,9 +9,9 @@ class Ndjson:
     def __init__(self, fd: int = 1) -> None:
         self._fd: int | None = fd
 
-    def __call__(self, line: bytes) -> None:
-        while line and self._fd is not None:
+    def __call__(self, lines: bytes) -> None:
+        while lines and self._fd is not None:
             try:
-                line = line[os.write(self._fd, line) :]
+                lines = lines[os.write(self._fd, lines) :]
             except BrokenPipeError:
                 self._fd = None

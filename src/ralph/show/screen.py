@@ -2,10 +2,11 @@
 
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TextIO
 
 from ralph.core.events import Event, RunFinished
+from ralph.show.flow import Flow
 from ralph.show.lines import Lines
 from ralph.show.outlet import PATIENCE, Outlet
 from ralph.show.style import Style, choose, is_smart
@@ -40,6 +41,7 @@ class Screen:
         self._outlet, self._style, self._lines = outlet, style, lines
         self._columns, self._timestamps, self._clock = columns, timestamps, clock
         self._tally = Tally()
+        self._flow = Flow()
         self._skipped = 0
         self._status = None
         self._drawn_at: float | None = None
@@ -58,12 +60,14 @@ class Screen:
         """Whether nobody reads any more."""
         return self._outlet.gone
 
-    def __call__(self, event: Event) -> None:
-        self._tally(event)
-        if isinstance(event, RunFinished):
-            self._finish(event)
-        elif self._lines is not None:
-            self._show(event, self._lines)
+    def __call__(self, *happened: Event) -> None:
+        for event in happened:
+            self._tally(event)
+        if self._lines is not None:
+            self._show(happened, self._lines)
+        for event in happened:
+            if isinstance(event, RunFinished):
+                self._finish(event)
 
     def tick(self, now: float | None = None) -> None:
         if self.is_live:
@@ -80,18 +84,33 @@ class Screen:
         self._write([])
         self._outlet.close()
 
-    def _show(self, event: Event, lines: Lines) -> None:
+    def _show(self, happened: Iterable[Event], lines: Lines) -> None:
         if self._columns is not None:
             lines.columns = max(self._columns() - (len("[HH:MM:SS] ") if self._timestamps else 0), 1)
-        text = self._stamped(lines(event))
+        now = self._clock()
+        text = self._stamped(self._readable(happened, lines, now))
         if self._status is None:
             if text:
                 self._write(text)
             return
-        now = self._clock()
-        self._status(event, now)
+        for event in happened:
+            self._status(event, now)
         if text or self._drawn_at is None or now - self._drawn_at >= _REDRAW:
             self._write(text, now)
+
+    def _readable(self, happened: Iterable[Event], lines: Lines, now: float) -> list[str]:
+        flow = self._flow
+        flow.pass_time(now)
+        text: list[str] = []
+        for event in happened:
+            if flow.takes(event):
+                if flow.left_out:
+                    text.append(lines.left_out(flow.left_out))
+                    flow.left_out = 0
+                shown = lines(event)
+                flow.carry(len(shown))
+                text += shown
+        return text
 
     def _stamped(self, lines: list[str]) -> list[str]:
         if not self._timestamps or not lines:

@@ -58,7 +58,10 @@ class Talk:
         text = head(clean(event.text[: 2 * limit]), limit).strip("\n")
         if not text or text.isspace():
             return []
-        lines = [f"  {row}".rstrip() for line in text.expandtabs(4).split("\n") for row in self.rows(line, 2)]
+        rows = text.expandtabs(4).split("\n")
+        if self.columns:
+            rows = [row for line in rows for row in self.rows(line, 2)]
+        lines = [f"  {row}".rstrip() for row in rows]
         if len(event.text) > limit:
             lines.append(self._dim(f"  {self.style.marks.more} {len(event.text) - limit} more characters in the log"))
         return lines
@@ -178,6 +181,7 @@ class Talk:
         return cut(text, max(self.columns - used, 8), self.style.marks.more)
 
     def rows(self, line: str, used: int) -> list[str]:
+        """`line` on as many lines as it needs."""
         if not self.columns:
             return [line]
         from ralph.show.cells import wrap

@@ -20,12 +20,13 @@ def heard(
     lines: list[str] = []
     size = 0
 
-    def listen(line: bytes) -> None:
+    def listen(some: list[bytes]) -> None:
         nonlocal size
-        size += len(line)
-        if size <= _LONGEST:
-            lines.append(line.decode(errors="replace"))
+        for line in some:
+            size += len(line)
+            if size <= _LONGEST:
+                lines.append(line.decode(errors="replace"))
 
     limits = Limits(turn=PATIENCE, grace=0.0, stop=0.5, leftovers=0.5)
-    ended = run_process(keeper, Command(argv, cwd, env), on_line=listen, limits=limits, interrupt=interrupt)
+    ended = run_process(keeper, Command(argv, cwd, env), on_lines=listen, limits=limits, interrupt=interrupt)
     return "\n".join(lines), ended

@@ -18,8 +18,8 @@ class Inquiry:
         self._mailbox, self._site, self._waits = mailbox, site, waits
         self._told = {question.id for question in mailbox.read().questions}
 
-    def hear(self, event: events.Event) -> None:
-        if isinstance(event, events.AgentFinished):
+    def hear(self, *happened: events.Event) -> None:
+        if isinstance(happened[-1], events.AgentFinished):
             self()
 
     def __call__(self) -> None:

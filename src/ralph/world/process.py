@@ -13,7 +13,7 @@ from ralph.world.lines import Lines
 from ralph.world.logfile import LogFile
 from ralph.world.program import Command
 from ralph.world.tail import Ends, Tail
-from ralph.world.watch import Limits, Sink, Watch
+from ralph.world.watch import Limits, Watch
 
 _STDERR_KEPT = 1 << 16
 NO_LIMITS = Limits()
@@ -32,7 +32,7 @@ def run_process(
     keeper: Keeper,
     command: Command,
     *,
-    on_line: Sink,
+    on_lines: Callable[[list[bytes]], None],
     on_start: Callable[[int], None] | None = None,
     limits: Limits = NO_LIMITS,
     interrupt: Interrupt | None = None,
@@ -42,15 +42,15 @@ def run_process(
     tick: Callable[[], None] | None = None,
     keep_children: bool = False,
 ) -> Exit:
-    """Runs a program and gives each line of its stdout to `on_line`. The program's own exit ends the turn."""
+    """Runs a program; `on_lines` gets the lines of its stdout as they come. The program's own exit ends the turn."""
     lines = Lines()
     errors = Tail(_STDERR_KEPT)
 
     def take_output(chunk: bytes) -> None:
         if stdout_log is not None:
             stdout_log.write(chunk)
-        for line in lines.feed(chunk):
-            on_line(line)
+        if whole := lines.feed(chunk):
+            on_lines(whole)
 
     def take_errors(chunk: bytes) -> None:
         if stderr_log is not None:
@@ -59,8 +59,8 @@ def run_process(
 
     watch = Watch(keeper, limits, interrupt, tick, keep_children)
     ended = watch.run(command, take_output, take_errors, on_start)
-    for line in lines.close():
-        on_line(line)
+    if last := lines.close():
+        on_lines(last)
     return replace(ended, stderr=redact(bytes(errors)).decode(errors="replace")) if errors.seen else ended
 
 

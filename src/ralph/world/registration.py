@@ -42,10 +42,12 @@ class Registration:
         except OSError as error:
             raise cannot_write(self._path, error) from None
 
-    def __call__(self, event: events.Event) -> None:
+    def __call__(self, *happened: events.Event) -> None:
         now = time.time()
-        self._activity(event, now)
-        standing = after(self._standing, event, now)
+        standing = self._standing
+        for event in happened:
+            self._activity(event, now)
+            standing = after(standing, event, now)
         if standing is not self._standing or now - self._written > OFTEN_ENOUGH:
             self._standing = standing
             self.tick()

@@ -1,7 +1,7 @@
 """How does an event become a line? Numbered, dated, without keys, and no more of them than a person would read."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -12,11 +12,10 @@ from ralph.core.secrets import Redactor
 
 Sink = Callable[[bytes], None]
 TEXT_LIMIT = 65536
-TALK = (events.AgentText, events.ToolStarted, events.ToolFinished, events.TodoUpdated, events.AgentProgress)
 
 
 class Scribe:
-    """Encodes each event once, and gives the line to every sink. What looks like a key, or is known to be one, reaches
+    """Encodes each event once, and gives the lines to every sink. What looks like a key, or is known to be one, reaches
     nobody; and of what an agent says in one turn, `most` bytes are written: it may talk without end."""
 
     def __init__(
@@ -28,28 +27,40 @@ class Scribe:
         self._redact = redact or Redactor()
         self._most = self._room = most
         self._left_out = 0
-        self._encode = msgspec.json.Encoder().encode
+        self._encode = msgspec.json.Encoder().encode_lines
 
-    def __call__(self, event: events.Event) -> events.Event:
-        """The event as it was, or would have been, written down."""
-        name = events.NAMES.get(type(event))
-        if name is None:
-            return event
-        if isinstance(event, events.AgentFinished):
+    def __call__(self, *happened: events.Event) -> list[events.Event]:
+        """The events as they were, or would have been, written down. What happened at once is written at once."""
+        if any(isinstance(event, events.AgentFinished) for event in happened):
             self._end_turn()
-        stamp = datetime.fromtimestamp(time.time(), UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-        told = events.Told(name, stamp, self._run, self._seq + 1, bounded(event))
-        line = self._line(told)
-        if line is None:
-            told = msgspec.structs.replace(told, data=_changed(told.data, self._writable))
-            line = self._encode(told)
-        if not isinstance(event, TALK) or self._has_room_for(line):
-            self._seq += 1
-            for sink in self._sinks:
-                sink(line + b"\n")
-        return told.data
+        told = self._numbered(happened)
+        lines = self._lines(told)
+        if lines is None:
+            told = [self._writable(one) for one in told]
+            lines = self._encode(told)
+        kept = told
+        if any(type(one.data) in events.TALK for one in told):
+            if len(lines) > self._room:
+                kept = [one for one, line in zip(told, lines.split(b"\n"), strict=False) if self._is_kept(one, line)]
+                lines = self._encode(self._numbered([one.data for one in kept]))
+            else:
+                self._room -= len(lines)
+        self._seq += len(kept)
+        for sink in self._sinks if kept else ():
+            sink(lines)
+        return [one.data for one in told]
 
-    def _has_room_for(self, line: bytes) -> bool:
+    def _numbered(self, happened: Iterable[events.Event]) -> list[events.Told]:
+        stamp = datetime.fromtimestamp(time.time(), UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        named = ((name, event) for event in happened if (name := events.NAMES.get(type(event))))
+        return [
+            events.Told(name, stamp, self._run, seq, bounded(event))
+            for seq, (name, event) in enumerate(named, start=self._seq + 1)
+        ]
+
+    def _is_kept(self, told: events.Told, line: bytes) -> bool:
+        if type(told.data) not in events.TALK:
+            return True
         self._room -= len(line)
         self._left_out += self._room < 0
         return self._room >= 0
@@ -59,15 +70,20 @@ class Scribe:
         if left_out:
             self(events.Notice(f"{left_out} events of this turn are left out here: the agent said too much"))
 
-    def _line(self, told: events.Told) -> bytes | None:
-        """The event's line, unless a text in it must be changed first."""
+    def _lines(self, told: Sequence[events.Told]) -> bytes | None:
+        """The lines of the events, unless a text in them must be changed first."""
         try:
-            line = self._encode(told)
+            lines = self._encode(told)
         except UnicodeEncodeError:
             return None
-        return line if self._redact(line) == line else None
+        return lines if self._redact(lines) == lines else None
 
-    def _writable(self, text: str) -> str:
+    def _writable(self, told: events.Told) -> events.Told:
+        if self._lines([told]) is not None:
+            return told
+        return msgspec.structs.replace(told, data=_changed(told.data, self._writable_text))
+
+    def _writable_text(self, text: str) -> str:
         """Without keys, and in valid Unicode: half a character may stand in a file's name or an argument."""
         return self._redact.text(text).encode("utf-8", "replace").decode()
 

@@ -24,7 +24,7 @@ class Site(Struct):
     folder: RunFolder
     keeper: Keeper
     interrupt: Interrupt
-    tell: events.Tell
+    tell: events.TellAll
     env: Mapping[str, str]
     redact: Redactor
     tick: Callable[[], None] | None = None

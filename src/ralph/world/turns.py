@@ -150,9 +150,8 @@ class _Turn:
         site, module = self._site, self._choice.module
         parser = module.parser(request)
 
-        def on_line(line: bytes) -> None:
-            for event in parser.feed(line):
-                site.tell(event)
+        def on_lines(lines: list[bytes]) -> None:
+            site.tell(*[event for line in lines for event in parser.feed(line)])
 
         def on_start(pid: int) -> None:
             self._folder.started(pid)
@@ -167,7 +166,7 @@ class _Turn:
                     self._environment(invocation),
                     prompt if invocation.stdin == "prompt" else b"",
                 ),
-                on_line=on_line,
+                on_lines=on_lines,
                 on_start=on_start,
                 limits=site.limits(self._manner.timeout, self._manner.idle_timeout),
                 interrupt=site.interrupt,

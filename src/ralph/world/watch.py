@@ -15,7 +15,7 @@ from ralph.world.keeper import Ended, Keeper, KeeperLost
 from ralph.world.kin import MARK, sweep_marked
 from ralph.world.program import Command, explained, find_program
 
-_CHUNK = 1 << 16
+_CHUNK = 1 << 17
 _PIPE = 1 << 20
 _MOST_DRAINED = 2 * _PIPE // _CHUNK
 _NAP = 0.05

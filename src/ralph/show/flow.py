@@ -1,0 +1,25 @@
+"""How much can a person read? What an agent pours out beyond that is counted, not shown: all of it is in the log."""
+
+from ralph.core.events import TALK, Event
+
+MOST = 10_000  # lines a second
+
+
+class Flow:
+    """Lets so many lines of talk through, and as many more each second. `left_out` counts what came beyond that."""
+
+    def __init__(self) -> None:
+        self.left_out = 0
+        self._room, self._at = MOST, 0.0
+
+    def pass_time(self, now: float) -> None:
+        if now - self._at >= 1 or now < self._at:
+            self._room, self._at = MOST, now
+
+    def takes(self, event: Event) -> bool:
+        is_taken = self._room > 0 or type(event) not in TALK
+        self.left_out += not is_taken
+        return is_taken
+
+    def carry(self, lines: int) -> None:
+        self._room -= lines

@@ -27,9 +27,14 @@ NOW = 1794727000.0
         ("fatal", "error: unexpected argument '--full-auto' found"),
         ("fatal", "error: unknown option '--frobnicate'"),
         ("fatal", "No conversation found with session ID: 1234"),
+        ("fatal", "No saved session found with ID 1234. Run `qwen --resume` without an ID to choose from existing ones."),
+        ("fatal", "Error: No session, task, or name matched '1234'."),
         ("fatal", "Not inside a trusted directory and --skip-git-repo-check was not specified."),
         ("fatal", "--dangerously-skip-permissions cannot be used with root/sudo privileges for security reasons"),
         ("fatal", "Not logged in · Please run /login"),
+        ("fatal", "Error: No authentication information found."),
+        ("fatal", "No auth type is selected. Please configure an auth type (e.g. via settings or `--auth-type`)"),
+        ("fatal", "Please set an Auth method in your ~/.gemini/settings.json or specify one of the following"),
         ("limit", "API Error: Request rejected (429) · This request would exceed your account's rate limit."),
         ("limit", "You've hit your limit · resets 7:17am (UTC)"),
         ("limit", "You’ve hit your usage limit. Upgrade to Pro or try again at 7:20 AM."),
@@ -196,3 +201,16 @@ def test_a_refused_option_is_found_above_the_help_that_follows_it() -> None:
     page = "\n".join(f"      --option-{number}  it does this" for number in range(50))
     told = failure(None, "", Exit(1, NOW, 1.0, f"Unknown arguments: bogus-flag, bogusFlag\nUsage:\n{page}\n"))
     assert (told.kind, told.reason) == ("fatal", "Unknown arguments: bogus-flag, bogusFlag")
+
+
+@pytest.mark.parametrize(
+    "output",
+    [
+        "Please set an Auth method in your ~/.gemini/settings.json or specify one of these variables: GEMINI_API_KEY",
+        "Error: No authentication information found.\n\nCopilot can be authenticated with GitHub using a token.\n\n"
+        "To authenticate, you can use any of the following methods:\n  • Start 'copilot' and run the '/login' command\n"
+        "  • Set the COPILOT_GITHUB_TOKEN variable\n  • Run 'gh auth login' to authenticate with the GitHub CLI\n",
+    ],
+)
+def test_an_agent_that_nobody_has_logged_in_says_so(output: str) -> None:
+    assert failure(None, "", Exit(1, NOW, 1.0, output)).kind == "fatal"

@@ -33,8 +33,12 @@ def probe(
     folder = RunFolder(Path(tempfile.mkdtemp(prefix="ralph-probe-")), "probe")
     folder.make()
     heard: list[events.Event] = []
+
+    def hear(*happened: events.Event) -> None:
+        heard.extend(happened)
+
     with Interrupt() as interrupt:
-        site = Site(workspace, folder, keeper, interrupt, heard.append, env, Redactor(secret_values(env)), grace=0.0)
+        site = Site(workspace, folder, keeper, interrupt, hear, env, Redactor(secret_values(env)), grace=0.0)
         patient = replace(settings, turn_timeout=settings.turn_timeout or PATIENCE, session="fresh")
         turn = wiring.cli_agent([choice], patient, site).take_turn(f"Reply with exactly: {word}", Run("probe"))
         if interrupt.level:

@@ -54,8 +54,8 @@ class Ear:
     def __init__(self) -> None:
         self.heard: list[Event] = []
 
-    def __call__(self, event: Event) -> None:
-        self.heard.append(event)
+    def __call__(self, *happened: Event) -> None:
+        self.heard += happened
 
     def kinds(self) -> list[str]:
         return [type(event).__name__ for event in self.heard]

@@ -98,7 +98,7 @@ def processes(keeper: Keeper, folder: Path, env: Mapping[str, str]) -> Finding:
     began = time.monotonic()
     words = (sys.executable, "-I", "-S", "-c", _RUNAWAY)
     command = Command(words, str(folder), {**env, MARK: f"doctor-{os.getpid()}"})
-    ended = run_process(keeper, command, on_line=lambda line: None, limits=Limits(turn=20.0, leftovers=0.5))
+    ended = run_process(keeper, command, on_lines=lambda lines: None, limits=Limits(turn=20.0, leftovers=0.5))
     taken = f"{1000 * (time.monotonic() - began):.0f} ms"
     kind = "supported" if _adopts() else "not supported"
     if ended.leftovers and not keeper.survivors:

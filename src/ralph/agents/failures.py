@@ -33,6 +33,7 @@ _FATAL = (
     r"(?:invalid|incorrect|missing|no) (?:or missing )?(?:external )?(?:x-)?api[ _-]?key",
     r"api[ _-]?key (?:is )?(?:invalid|missing|not (?:set|found|valid|configured))",
     r"authentication[ _](?:failed|error|required)|failed to authenticate|unauthorized|unauthenticated",
+    r"no auth(?:entication)? (?:type|method|information)|set an auth method",
     r"not (?:logged|signed) in|please (?:log|sign) ?in|run /login|login required|token (?:has )?expired",
     r"permission_error|permission_denied|not_found_error",
     r"model: \S+\Z|issue with the selected model|(?:unknown|invalid|no such) model",
@@ -56,7 +57,7 @@ _TRANSIENT = (
 _ERROR_LINE = (
     r"(?:[\w.:-]+ ){0,3}(?:error|fatal|exception)",
     r"(?:failed|invalid|incorrect|unknown|unexpected|unrecognized|authentication|unauthorized)",
-    r"(?:quota|too many|not|no|credit|rate|session|model)",
+    r"(?:quota|too many|not|no|credit|rate|session|model|please set)",
     r"you.ve hit|[\w ]{0,30}\blimit reached|[\w-]+ cannot be used",
 )
 

@@ -161,6 +161,44 @@ def test_another_session_in_the_same_project_is_not_touched(hooked):
         assert (place.stage.steps, place.stage.surplus) == ([], 0)
 
 
+STORES = {
+    "claude": ".claude/projects",
+    "codex": ".codex/sessions .codex/*.sqlite*",
+    "gemini": ".gemini/tmp",
+    "qwen": ".qwen/projects",
+    "opencode": ".local/share/opencode",
+    "pi": ".pi/agent/sessions",
+    "copilot": ".copilot/session-state",
+}
+from_outside = pytest.mark.parametrize("agent", list(STORES), indirect=True)
+
+
+@from_outside
+def test_the_promise_preset_does_the_same_from_outside(room):
+    with room() as place:
+        place.play(Say("I think I am done."), write(place.workspace / "made.txt", "hello\n"), Say(DONE))
+        ran = place.ralph("--preset", "promise", TASK)
+        assert (ran.code, ran.outcome) == (0, "done"), ran
+        first, second = (event["record"]["turn"]["session"] for event in ran.of("iteration_finished"))
+        assert first == second
+        asked = place.stage.asked[1]
+        assert ("assistant", "I think I am done.") in asked.messages
+        assert "did not output the completion promise" in asked.prompt
+        assert f"Original task:\n{TASK}" in asked.prompt
+
+
+@from_outside
+def test_a_session_that_is_gone_is_an_error_that_says_so(room, agent):
+    with room() as place:
+        place.play(Say("I think I am done."), Forever(Say("A fresh start.")))
+        lost = " ".join(f"{place.home}/{store}" for store in STORES[agent].split())
+        ran = place.ralph("--preset", "promise", "--check", f"rm -rf {lost}; false", TASK)
+        assert (ran.code, ran.outcome) == (2, "fatal"), ran
+        reason = ran.of("run_finished")[0]["reason"].lower()
+        assert any(word in reason for word in ("session", "conversation", "thread")), reason
+        assert len(place.stage.asked) == 1, "another session was begun"
+
+
 class Gate:
     """A tool call that lasts until it is let go."""
 

@@ -105,6 +105,7 @@ class Lines:
         gates = [short(gate, 80) for gate in event.gates if gate != "checks"]
         unguarded = event.claims and not event.gates and not event.checks and event.claims != ("turn",)
         rows = {
+            "task": short(event.task, 200),
             "goal": short(event.goal, 200),
             "until": " or ".join(short(claim, 80) for claim in event.claims),
             "checks": dot.join(short(check, 80) for check in event.checks),

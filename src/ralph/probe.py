@@ -14,6 +14,7 @@ from ralph.core.model import Run, Turn
 from ralph.core.secrets import Redactor, secret_values
 from ralph.core.text import clean, one_line
 from ralph.settings import Settings
+from ralph.show.amounts import duration, money, plural
 from ralph.world.folder import RunFolder, TurnFolder
 from ralph.world.health import Finding
 from ralph.world.interrupt import Interrupt
@@ -25,7 +26,7 @@ PATIENCE = 180.0  # seconds, where the settings give a turn no limit
 _SAMPLE = 1 << 20
 
 
-def probe(
+def probed(
     choice: Choice, settings: Settings, keeper: Keeper, workspace: Path, env: Mapping[str, str]
 ) -> Iterator[Finding]:
     """Has the agent take one turn in the workspace. This costs what a few words cost."""
@@ -62,9 +63,11 @@ def _answer(turn: Turn, word: str, logs: TurnFolder) -> Finding:
         return Finding("answer", "fail", f"the turn failed ({turn.failure.kind}): {turn.failure.reason}", advice)
     said = one_line(clean(turn.text), 100)
     if turn.text.strip() == word:
-        return Finding("answer", "ok", f"the word it was asked for, after {turn.duration:.1f} s")
+        return Finding("answer", "ok", f"the word it was asked for, after {duration(turn.duration)}")
     if word in turn.text:
-        return Finding("answer", "ok", f"the word it was asked for, among others, after {turn.duration:.1f} s: {said}")
+        return Finding(
+            "answer", "ok", f"the word it was asked for, among others, after {duration(turn.duration)}: {said}"
+        )
     missing = f"not the word it was asked for: {said}" if said else "nothing"
     return Finding("answer", "fail", missing, f"does the prompt reach it? see {logs.prompt} and {logs.stdout}")
 
@@ -103,7 +106,7 @@ def _cost(turn: Turn) -> Finding:
     usage = turn.usage
     if usage.cost_usd is not None:
         by = "estimated from its tokens" if usage.estimated else "as it says"
-        return Finding("cost", "ok", f"${usage.cost_usd:.4f}, {by}; {usage.tokens} tokens")
+        return Finding("cost", "ok", f"{money(usage.cost_usd)}, {by}; {plural(usage.tokens, 'token')}")
     if usage.tokens:
         advice = "name the model with --model, and install ralph[prices], for an estimate; --max-tokens works without"
         return Finding("cost", "note", f"{usage.tokens} tokens, no price", advice)

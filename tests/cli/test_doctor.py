@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pexpect
 import pytest
 
 from ralph import agents
@@ -255,6 +256,15 @@ def test_an_ascii_terminal_is_warned_of_and_spoken_to_in_ascii(ralph) -> None:
     result = ralph("doctor", LANG="C", LC_ALL="C", PYTHONCOERCECLOCALE="0", PYTHONUTF8="0", PYTHONIOENCODING="ascii")
     assert result.out.isascii()
     assert "[!]   terminal   ascii: signs and letters are replaced -> set LANG=C.UTF-8" in result.out
+
+
+def test_a_terminal_is_described(environment, workspace: Path) -> None:
+    env = {**environment, "TERM": "xterm-256color"}
+    words = ["-m", "ralph", "doctor"]
+    child = pexpect.spawn(sys.executable, words, cwd=str(workspace), env=env, dimensions=(30, 100), encoding="utf-8")
+    child.expect_exact("100×30, colour, UTF-8", timeout=20)
+    child.expect(pexpect.EOF, timeout=20)
+    child.close()
 
 
 def test_prices_are_missing_without_the_library(doctor, tmp_path: Path) -> None:

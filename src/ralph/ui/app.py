@@ -21,8 +21,7 @@ from ralph.ui.prompt import Prompt
 from ralph.ui.watching import Watching
 
 LOOK_EVERY = 0.25
-SURVEY_EVERY = 1.0
-SHOWN_FOR = 10  # surveys that a message stays
+SHOWN_FOR = 10  # seconds that a message stays
 TYPING = "enter send · esc keys · tab panes · pgup pgdn scroll · /help · ctrl+c leave"
 STEERING = "s stop · p pause · r go on · t tell · d diff · / command · ? help · q leave"
 
@@ -73,11 +72,15 @@ class FullScreen(App[list[str]]):
         self._pane("mark").show([self.look.paint("title", self.look.prompt)])
         self.screen.set_class(self.look.is_plain, "-plain")
         self.query_one(Prompt).focus()
-        self.set_interval(LOOK_EVERY, self._look)
-        self.set_interval(SURVEY_EVERY, self._survey)
-        self.call_after_refresh(self._survey)
+        self.set_interval(LOOK_EVERY, self.read_on)
+        self.set_interval(1.0, self._every_second)
+        self.call_after_refresh(self.survey)
         for number in (signal.SIGTERM, signal.SIGHUP):
             asyncio.get_running_loop().add_signal_handler(number, self.exit, [])
+
+    def on_unmount(self) -> None:
+        if self._watching:
+            self._watching.close()
 
     def _pane(self, name: str) -> Pane:
         return self.screen_stack[0].query_one(f"#{name}", Pane)
@@ -104,12 +107,16 @@ class FullScreen(App[list[str]]):
             return False
         return True
 
-    def _survey(self) -> None:
-        """The runs, as they stand now."""
+    def _every_second(self) -> None:
         self._message_left -= 1
         if self._message_left == 0:
             self.say("")
-        self._attempt(self.desk.survey)
+        self.survey(is_due=self.desk.is_due)
+
+    def survey(self, is_due: bool = True) -> None:
+        """The runs, as they stand now."""
+        if is_due:
+            self._attempt(self.desk.survey)
         for is_well, words in self.desk.ended():
             self.say(words, is_error=not is_well)
         if self._is_leaving and not self.desk.launched:
@@ -134,22 +141,22 @@ class FullScreen(App[list[str]]):
         if self.desk.chosen:
             columns = self.board.stream.content_size.width
             self._watching = Watching(self.desk.run, self.look.style, columns)
-            self._look()
+            self.read_on()
 
-    def _look(self) -> None:
+    def read_on(self) -> None:
         """What is new in the journal of the run that is looked at."""
         watching = self._watching
         if watching is None:
             return
         if self._attempt(lambda: self._read(watching)) and watching.is_behind:
-            self.call_later(self._look)  # after the keys that were pressed meanwhile
+            self.call_later(self.read_on)  # after the keys that were pressed meanwhile
 
     def _read(self, watching: Watching) -> None:
         if watching.look():
             self.board.draw_news(watching)
 
-    def on_resize(self) -> None:
-        self.call_after_refresh(self._draw_all)
+    def on_pane_resized(self) -> None:
+        self._draw_all()
 
     def on_descendant_focus(self) -> None:
         self._draw_all()

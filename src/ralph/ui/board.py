@@ -74,7 +74,7 @@ class Board(Container):
         lines: list[str] = []
         if watching:
             now, columns = time.time(), pane.content_size.width
-            lines = draw.head(desk.run, watching.facts, desk.mail, now, columns, self._look)
+            lines = draw.head(desk.run, desk.mail, now, columns, self._look)
         pane.show(lines)
 
     def draw_news(self, watching: Watching | None) -> None:

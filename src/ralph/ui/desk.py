@@ -72,11 +72,14 @@ class Desk:
         """Does what the command says, and says what was done."""
         return self._commands[command.name](command)
 
+    @property
+    def is_due(self) -> bool:
+        """Whether it is time for another survey: where one takes long, they are made less often."""
+        return time.monotonic() >= self._next_survey
+
     def survey(self) -> None:
-        """Looks at all runs; less often where that takes long."""
+        """Looks at all runs."""
         began = time.monotonic()
-        if began < self._next_survey:
-            return
         self.plan = replace(
             self.plan, has_settings=any(map(os.path.lexists, settings_files(self._workspace, self._env)))
         )

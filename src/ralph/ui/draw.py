@@ -39,7 +39,7 @@ def _iteration(run: Listed) -> int:
     return standing.iterations if is_between else standing.iterations + 1
 
 
-def head(run: Listed, facts: Facts, mail: Mail, now: float, columns: int, look: Look) -> list[str]:
+def head(run: Listed, mail: Mail, now: float, columns: int, look: Look) -> list[str]:
     """Three lines above the stream: where the run stands, its goal, and what it does or wants."""
     standing, dot = run.standing, f" {look.style.marks.dot} "
     of = f"/{standing.cap}" if standing.cap is not None else ""
@@ -54,7 +54,7 @@ def head(run: Listed, facts: Facts, mail: Mail, now: float, columns: int, look: 
     rest = cut(dot + dot.join(one for one in said if one), columns - len(name) - 2)
     goal = cut(f"  {short(standing.goal, 300)}", columns)
     title = f"{look.state(run.state)} {look.paint('bold', name)}{rest}"
-    return [title, look.paint("dim", goal), *_present(run, facts, mail, now, columns, look)[:1]]
+    return [title, look.paint("dim", goal), *_present(run, mail, now, columns, look)[:1]]
 
 
 def _age(run: Listed, now: float) -> float:
@@ -64,7 +64,7 @@ def _age(run: Listed, now: float) -> float:
     return max(round(now - standing.began), 0) if standing.began else 0
 
 
-def _present(run: Listed, facts: Facts, mail: Mail, now: float, columns: int, look: Look) -> list[str]:
+def _present(run: Listed, mail: Mail, now: float, columns: int, look: Look) -> list[str]:
     """What matters most at this moment comes first."""
     standing, marks = run.standing, look.style.marks
     said: list[tuple[str, str]] = []
@@ -72,18 +72,17 @@ def _present(run: Listed, facts: Facts, mail: Mail, now: float, columns: int, lo
         how = standing.reason or ("its process died; r goes on with it" if run.state == "killed" else "")
         said.append((TONES.get(run.state, "red"), f"{marks.to} {how}"))
     else:
-        said += [("warn", f"{marks.question} {one.text}  (t answers)") for one in mail.questions]
+        said += [("warn", f"{marks.question} {one.text} (t answers)") for one in mail.questions]
         if standing.waits:
             said.append(("yellow", f"{marks.waiting} {standing.waits} until {moment(standing.until, 0)}"))
         elif standing.parked:
             said.append(("yellow", f"{marks.paused} {standing.parked}; r goes on"))
         elif mail.is_paused:
             said.append(("yellow", f"{marks.paused} pauses after this turn; r goes on"))
-        doing, since = facts.activity
-        took = now - since
+        took = now - standing.since if standing.since else 0
         notes = f"; {plural(len(mail.notes), 'note')} for the next prompt" if mail.notes else ""
-        took_long = f" {duration(round(took))}" if took >= 3 and since else ""
-        said.append(("cyan", f"{marks.check} {doing or 'at work'}{took_long}{notes}"))
+        since = f" {duration(round(took))}" if took >= 3 else ""
+        said.append(("cyan", f"{marks.check} {standing.doing or 'at work'}{since}{notes}"))
     return [look.paint(tone, cut(f"  {one_line(text, 400)}", columns)) for tone, text in said]
 
 

@@ -1,10 +1,8 @@
-"""What is known of the run that is looked at? Its checks, iteration by iteration, its todo list, what it does now."""
+"""What stays of all that a journal tells? The checks, iteration by iteration, and the agent's todo list."""
 
 from msgspec import Struct
 
 from ralph.core import events as e
-from ralph.show.status import Status
-from ralph.show.style import Style
 from ralph.show.talk import short
 
 MOST_ITERATIONS = 400
@@ -34,27 +32,15 @@ class Facts:
     """A listener: bounded, however long the run."""
 
     def __init__(self) -> None:
-        self.goal = self.agent = self.preset = self.worktree = ""
-        self.iteration = 0
-        self.began = 0.0
+        self.worktree = ""
         self.todo: tuple[e.TodoItem, ...] = ()
         self.checks: dict[str, Checked] = {}
         self.bars: list[Bar] = []
-        self.finished: e.RunFinished | None = None
-        self._status = Status(Style())
 
-    @property
-    def activity(self) -> tuple[str, float]:
-        """What it does, and since when."""
-        return self._status.activity
-
-    def hear(self, event: e.Event, at: float) -> None:
-        self._status(event, at)
+    def hear(self, event: e.Event) -> None:
         match event:
             case e.RunStarted():
-                self._start(event, at)
-            case e.IterationStarted():
-                self.iteration = event.iteration
+                self._start(event)
             case e.AgentStarted() if event.purpose == "work":
                 self.todo = ()
             case e.TodoUpdated():
@@ -65,14 +51,9 @@ class Facts:
                 self._note(Checked(short(event.name, 200), event.passed, event.duration_s))
             case e.IterationFinished():
                 self._plot(event)
-            case e.RunFinished():
-                self.finished = event
 
-    def _start(self, event: e.RunStarted, at: float) -> None:
-        self.goal, self.agent, self.preset = event.goal, event.agent, event.preset
+    def _start(self, event: e.RunStarted) -> None:
         self.worktree = event.worktree
-        self.began = self.began or at
-        self.finished = None
         known = self.checks
         names = [short(name, 200) for name in event.checks[:MOST_CHECKS]]
         self.checks = {name: known.get(name, Checked(name)) for name in names}

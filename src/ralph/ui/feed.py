@@ -13,17 +13,13 @@ RECENT = 1 << 19
 """In so many bytes before the end of a journal, all that the agent says and does is read; before them, what counts."""
 LONGEST_LOOK = 0.02  # seconds
 _TYPE = b'{"type":"'
-_TALK = frozenset(
-    events.NAMES[kind].encode()
-    for kind in (events.AgentText, events.ToolStarted, events.ToolFinished, events.AgentProgress)
-)
+_TALK = frozenset(events.NAMES[kind].encode() for kind in events.TALK - {events.TodoUpdated})
 
 
 class News(Struct, frozen=True):
-    """An event, when it happened, and how many bytes it took. `skipped` events before it were left out."""
+    """An event, and how many bytes it took. `skipped` events before it were left out."""
 
     event: events.Event
-    at: float
     size: int
     skipped: int = 0
 
@@ -35,13 +31,19 @@ class Feed:
         self._path = path
         self._following = Following(path)
         self._lines = self._following.lines()
+        self._inode = self._stat().st_ino
         self._read = self._skipped = 0
         self.is_behind = False
+
+    @property
+    def is_replaced(self) -> bool:
+        """Whether another file is in its place: a run whose journal was removed writes it anew."""
+        return self._stat().st_ino != self._inode
 
     def look(self, longest: float = LONGEST_LOOK) -> list[News]:
         """What is new, or as much of it as can be read in `longest` seconds: then the feed `is_behind`."""
         until = time.monotonic() + longest
-        old = self._size() - RECENT
+        old = self._stat().st_size - RECENT
         found = []
         for line in self._lines:
             self._read += len(line)
@@ -59,19 +61,19 @@ class Feed:
     def close(self) -> None:
         self._following.close()
 
-    def _size(self) -> int:
+    def _stat(self) -> os.stat_result:
         try:
-            return os.stat(self._path).st_size
+            return os.stat(self._path)
         except OSError as error:
             raise unreadable(self._path, error) from None
 
     def _news(self, line: bytes) -> News | None:
         entry = decoded(line)
         event = entry.event() if entry else None
-        if entry is None or event is None:
+        if event is None:
             return None
         skipped, self._skipped = self._skipped, 0
-        return News(event, entry.at, len(line), skipped)
+        return News(event, len(line), skipped)
 
 
 def _kind(line: bytes) -> bytes:

@@ -45,6 +45,9 @@ def strip_of(line: str) -> Strip:
 class Pane(Widget):
     """Shows lines from its top. What does not fit is cut."""
 
+    class Resized(Message):
+        """It has got another size, in which other lines may fit."""
+
     def __init__(self, id: str) -> None:  # noqa: A002 - textual's name for it
         super().__init__(id=id)
         self._shown: list[str] = []
@@ -59,6 +62,9 @@ class Pane(Widget):
         if lines != self._shown:
             self._shown = lines
             self.refresh()
+
+    def on_resize(self) -> None:
+        self.post_message(self.Resized())
 
     def entitle(self, title: str, below: str = "") -> None:
         """Sets the words on the border; textual would draw the pane anew even where they are the same."""
@@ -201,7 +207,8 @@ class RunList(Pane, can_focus=True):
             self._choose(min(max(self._at + steps, 0), len(self._rows) - 1))
 
     def on_click(self, event: events.Click) -> None:
-        place = self._first + event.y // self._each
+        at = event.get_content_offset(self)
+        place = self._first + at.y // self._each if at else len(self._rows)
         if place < len(self._rows):
             self._choose(place)
 

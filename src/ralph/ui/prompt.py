@@ -16,7 +16,9 @@ class Prompt(Input):
 
     def __init__(self, id: str, placeholder: str) -> None:  # noqa: A002 - textual's name for it
         names = [f"/{name}" for name in FORMS]
-        super().__init__(id=id, placeholder=placeholder, compact=True, suggester=SuggestFromList(names))
+        super().__init__(
+            id=id, placeholder=placeholder, compact=True, select_on_focus=False, suggester=SuggestFromList(names)
+        )
         self.cursor_blink = False  # it would be drawn twice a second, for nothing
         self._lines: list[str] = []
         self._at = 0

@@ -18,13 +18,13 @@ class Scroll:
     """Keeps events, so that their lines can be made anew when the pane gets another width."""
 
     def __init__(self, style: Style, columns: int) -> None:
-        self._style, self._columns = style, columns
+        self.style, self.columns = style, columns
         self._kept: deque[News] = deque()
         self._bytes = 0
         self._begin()
 
     def _begin(self) -> None:
-        self._render = Lines(self._style, announces=False, columns=self._columns)
+        self._render = Lines(self.style, announces=False, columns=self.columns)
         self.lines: deque[str] = deque(maxlen=MOST_LINES)
         self.begin = 0  # the number of the first line that is still there
 
@@ -38,8 +38,8 @@ class Scroll:
 
     def fit(self, columns: int) -> None:
         """Renders everything anew for another width."""
-        if columns != self._columns:
-            self._columns = columns
+        if columns != self.columns:
+            self.columns = columns
             self._begin()
             self._write(list(self._kept))
 
@@ -57,8 +57,8 @@ class Scroll:
         if isinstance(event, events.RunFinished):
             tone = {0: "good", 2: "alarm"}.get(event.exit_code, "warn")
             sentence = outcome_sentence(event).removeprefix("ralph: ")
-            lines = ["", *(self._style.paint(tone, row) for row in self._render.talk.rows(sentence, 0))]
+            lines = ["", *(self.style.paint(tone, row) for row in self._render.talk.rows(sentence, 0))]
         if news.skipped:
-            more = f"{self._style.marks.more} {plural(news.skipped, 'earlier event')}: `ralph logs` has all of them"
-            lines.insert(0, self._style.paint("dim", more))
+            more = f"{self.style.marks.more} {plural(news.skipped, 'earlier event')}: `ralph logs` has all of them"
+            lines.insert(0, self.style.paint("dim", more))
         return lines

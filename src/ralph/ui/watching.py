@@ -10,9 +10,13 @@ from ralph.world.register import Listed
 class Watching:
     def __init__(self, run: Listed, style: Style, columns: int) -> None:
         self.run = run.id
+        self._journal = run.folder.journal
+        self._begin(style, columns)
+
+    def _begin(self, style: Style, columns: int) -> None:
         self.facts = Facts()
         self.scroll = Scroll(style, columns)
-        self._feed = Feed(run.folder.journal)
+        self._feed = Feed(self._journal)
 
     @property
     def is_behind(self) -> bool:
@@ -20,9 +24,12 @@ class Watching:
 
     def look(self) -> bool:
         """Reads on; whether there was anything new."""
+        if self._feed.is_replaced:
+            self.close()
+            self._begin(self.scroll.style, self.scroll.columns)
         news = self._feed.look()
         for one in news:
-            self.facts.hear(one.event, one.at)
+            self.facts.hear(one.event)
         self.scroll.add(news)
         return bool(news)
 

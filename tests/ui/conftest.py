@@ -1,0 +1,137 @@
+"""Runs on record, as their own processes would have left them, and a screen to look at them in."""
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from textual.pilot import Pilot
+
+from ralph.core import events as e
+from ralph.core.model import Check, Iteration, Turn, Usage
+from ralph.show.style import Style
+from ralph.ui.app import FullScreen
+from ralph.ui.desk import Desk
+from ralph.ui.look import NARROW, Look
+from ralph.world.folder import RunFolder, prepare
+from ralph.world.journal import Journal
+from ralph.world.registration import Registration, enlist
+from ralph.world.scribe import Scribe
+
+GOAL = "Make the parser accept empty input"
+Scenario = Callable[[FullScreen, Pilot[Any]], Awaitable[None]]
+
+
+def an_iteration(number: int, *passed: bool, cost: float = 0.1) -> Iteration:
+    checks = tuple(Check(f"check {at}", ok, 0 if ok else 1) for at, ok in enumerate(passed, start=1))
+    return Iteration(number, Turn("said", usage=Usage(1000, 200, cost_usd=cost), duration=2.0), checks)
+
+
+@pytest.fixture
+def iteration() -> Callable[..., Iteration]:
+    return an_iteration
+
+
+class Recorded:
+    """A run on record. It lives as long as this process does, unless it has an outcome."""
+
+    def __init__(self, workspace: Path, env: dict[str, str], run_id: str, cap: int | None) -> None:
+        self.folder = RunFolder(prepare(workspace), run_id)
+        self.folder.make()
+        journal = Journal(self.folder.journal)
+        self._scribe = Scribe(run_id, [journal])
+        self._registration = Registration(self.folder)
+        enlist(self.folder, env)
+        self.id = run_id
+        self._closers = (journal.close, self._registration.close)
+        self.tell(e.RunStarted(GOAL, "checks", "claude", str(workspace), cap, ("check 1", "check 2"), pid=os.getpid()))
+
+    def tell(self, *events: e.Event) -> None:
+        if events:
+            self._registration(*self._scribe(*events))
+            self._registration.tick()
+
+    def finish(self, outcome: str = "done", reason: str = "the agent said COMPLETE and 2 checks passed") -> None:
+        code = {"done": 0, "interrupted": 130}.get(outcome, 1)
+        self.tell(e.RunFinished(outcome, reason, 2, 0.25, 65.0, code))
+
+    def close(self) -> None:
+        for close in self._closers:
+            close()
+
+
+@pytest.fixture
+def record(workspace: Path, environment: dict[str, str]) -> Iterator[Callable[..., Recorded]]:
+    made: list[Recorded] = []
+
+    def make(name: str = "k3fa", *events: e.Event, cap: int | None = 10, date: str = "20260101-120000") -> Recorded:
+        made.append(Recorded(workspace, environment, f"{date}-{name}", cap))
+        made[-1].tell(*events)
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()
+
+
+@pytest.fixture
+def plain() -> Look:
+    """Signs without paint."""
+    return Look(Style(NARROW))
+
+
+@pytest.fixture
+def desk(workspace: Path, environment: dict[str, str]) -> Iterator[Desk]:
+    made = Desk(workspace, env=environment)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def on_screen(desk: Desk, plain: Look) -> Callable[..., FullScreen]:
+    """Plays a scenario in front of a screen of this size."""
+
+    def play(scenario: Scenario, size: tuple[int, int] = (80, 24), app: FullScreen | None = None) -> FullScreen:
+        screen = app or FullScreen(desk, plain)
+
+        async def run() -> None:
+            async with screen.run_test(size=size) as pilot:
+                await pilot.pause()
+                await scenario(screen, pilot)
+
+        asyncio.run(run())
+        return screen
+
+    return play
+
+
+@pytest.fixture
+def typed() -> Callable[..., Awaitable[None]]:
+    """Types a line into the prompt, and sends it."""
+
+    async def send(pilot: Pilot[Any], line: str) -> None:
+        prompt = pilot.app.query_one("#prompt")
+        prompt.focus()
+        prompt.value = line  # type: ignore[attr-defined]
+        await pilot.press("enter")
+        await pilot.pause()
+
+    return send
+
+
+@pytest.fixture
+def shown() -> Callable[..., str]:
+    """What a pane, or the whole screen, shows, as text."""
+
+    def read(app: FullScreen, pane: str = "") -> str:
+        if pane:
+            return "\n".join(app.screen.query_one(f"#{pane}").shown)  # type: ignore[attr-defined]
+        width, height = app.size
+        lines = app.screen._compositor.render_strips(app.size)
+        assert len(lines) == height
+        assert all(line.cell_length == width for line in lines)
+        return "\n".join(line.text.rstrip() for line in lines)
+
+    return read

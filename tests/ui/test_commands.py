@@ -1,0 +1,83 @@
+from typing import Any
+
+import pytest
+
+from ralph.errors import UserError
+from ralph.ui.commands import FORMS, Command, understood
+
+UNDERSTOOD: dict[str, Command | None] = {
+    "": None,
+    "   ": None,
+    "Make the tests pass": Command("goal", "Make the tests pass"),
+    "  /etc/hosts is wrong ": Command("goal", "/etc/hosts is wrong"),
+    "fix a/b and --this": Command("goal", "fix a/b and --this"),
+    "/ralph": Command("ralph"),
+    "/ralph 5": Command("ralph", number=5),
+    "/ralph  5 ": Command("ralph", number=5),
+    "/RALPH 5": Command("ralph", number=5),
+    "/ralph 0": Command("ralph", number=0),
+    "/ralph off": Command("ralph", number=0),
+    "/ralph -1": Command("ralph", number=-1),
+    "/ralph default": Command("ralph", "default"),
+    "/check": Command("check"),
+    "/check pytest -q 'a b'": Command("check", "pytest -q 'a b'"),
+    "/check off": Command("check", "off"),
+    "/agent codex": Command("agent", "codex"),
+    "/agent my-agent --flag {prompt}": Command("agent", "my-agent --flag {prompt}"),
+    '/ralph-loop "Fix it"': Command("ralph-loop", "Fix it"),
+    "/ralph-loop Fix it": Command("ralph-loop", "Fix it"),
+    '/ralph-loop "Fix it" --max-iterations 5 --completion-promise OK': Command(
+        "ralph-loop", "Fix it", values={"maximum_iterations": 5, "completion_promise": "OK"}
+    ),
+    '/ulw-loop "Fix it" --check "make test"': Command(
+        "ulw-loop", "Fix it", values={"check": ["make test"], "ultrawork": True}
+    ),
+    "/cancel-ralph": Command("cancel-ralph"),
+    "/tell use port 8080": Command("tell", "use port 8080"),
+    "/stop": Command("stop"),
+    "/stop now": Command("stop", "now"),
+    "/pause": Command("pause"),
+    "/resume": Command("resume"),
+    "/diff": Command("diff"),
+    "/diff 3": Command("diff", number=3),
+    "/help": Command("help"),
+    "/quit": Command("quit"),
+}
+
+
+@pytest.mark.parametrize(("line", "command"), UNDERSTOOD.items(), ids=repr)
+def test_a_line_is_a_goal_or_a_command(line: str, command: Command | None) -> None:
+    assert understood(line) == command
+
+
+A_GOAL = "/help lists them; a goal that begins with / needs a space in front"
+A_CAP = "`/ralph 5` caps the loop, `/ralph -1` leaves it open, `/ralph off` is a single shot"
+REFUSED: dict[str, str] = {
+    "/ralf 5": "there is no command /ralf (did you mean /ralph?)",
+    "/": f"there is no command / ({A_GOAL})",
+    "/etc/hosts is wrong": f"there is no command /etc/hosts ({A_GOAL})",
+    "/ralph five": f"/ralph five: not a number ({A_CAP})",
+    "/ralph 5 6": f"/ralph 5 6: not a number ({A_CAP})",
+    "/ralph-loop": '/ralph-loop needs a task (/ralph-loop "TASK" [--OPTION …])',
+    '/ralph-loop "  "': '/ralph-loop needs a task (/ralph-loop "TASK" [--OPTION …])',
+    '/ulw-loop "Fix it" --max-iterations many': "--maximum-iterations many: not a number",
+    "/tell": "/tell needs a text (/tell TEXT)",
+    "/stop it": "/stop it: cannot understand 'it' (/stop [now])",
+    "/pause please": "/pause stands alone (what is 'please' meant to do?)",
+    "/diff two": "/diff two: not the number of an iteration (they count from 1)",
+    "/diff 0": "/diff 0: not the number of an iteration (they count from 1)",
+}
+
+
+@pytest.mark.parametrize(("line", "complaint"), REFUSED.items(), ids=repr)
+def test_what_cannot_be_understood_is_said_in_one_line(line: str, complaint: str) -> None:
+    with pytest.raises(UserError) as refused:
+        understood(line)
+    assert refused.value.advice == complaint
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_every_command_says_how_it_is_written_and_what_it_does(name: str) -> None:
+    form: Any = FORMS[name]
+    assert form.usage.split()[0] == f"/{name}"
+    assert form.help

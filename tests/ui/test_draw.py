@@ -1,0 +1,147 @@
+import pytest
+
+from ralph.core.events import TodoItem
+from ralph.core.model import Question
+from ralph.core.standing import Standing
+from ralph.show.cells import width
+from ralph.show.style import ASCII, Style
+from ralph.ui import draw
+from ralph.ui.facts import Bar, Checked, Facts
+from ralph.ui.look import Look, look_for
+from ralph.world.mailbox import Mail
+from ralph.world.register import Listed
+
+NOW = 1_000_000.0
+PLAIN = Look(Style(ASCII), is_plain=True, steps="._-=#", prompt=">")
+
+
+def bar(number: int, passed: int, checks: int) -> Bar:
+    return Bar(number, passed, checks, 0.1, is_red=passed < checks)
+
+
+def run(alive: bool = True, **facts: object) -> Listed:
+    known = {"goal": "Fix it", "workspace": "/home/me/shop", "began": NOW - 65, "cap": 10, "agent": "claude"} | facts
+    return Listed("20260101-120000-k3fa", "/x", Standing("20260101-120000-k3fa", **known), alive)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("bars", "columns", "rows", "lines"),
+    [
+        ([], 20, 3, []),
+        ([bar(1, 0, 2)], 20, 3, ["   ", "·· ", "1"]),
+        ([bar(1, 0, 2), bar(2, 1, 2), bar(3, 2, 2)], 20, 2, ["·· ▄▄ ██ ", "1      3"]),
+        ([bar(1, 0, 2), bar(2, 1, 2), bar(3, 2, 2)], 20, 3, ["      ██ ", "·· ██ ██ ", "1      3"]),
+        ([bar(n, n % 3, 2) for n in range(1, 9)], 16, 2, ["▄ █ · ▄ █ · ▄ █ ", "1             8"]),
+        ([bar(n, 1, 1) for n in range(1, 40)], 10, 2, ["██████████", "30      39"]),
+        ([Bar(1, 0, 0, 0.0), Bar(2, 0, 0, 0.0, is_red=True)], 20, 2, ["██ ·· ", "1   2"]),
+        ([bar(1, 1, 1)], 3, 3, []),
+    ],
+    ids=["nothing", "all red", "growing", "two rows", "close", "the latest", "without checks", "no room"],
+)
+def test_the_graph_of_checks_over_iterations(
+    bars: list[Bar], columns: int, rows: int, lines: list[str], plain: Look
+) -> None:
+    assert draw.graph(bars, columns, rows, plain) == lines
+
+
+def test_the_graph_needs_no_unicode() -> None:
+    assert draw.graph([bar(1, 0, 2), bar(2, 1, 2), bar(3, 2, 2)], 20, 2, PLAIN) == [".. -- ## ", "1      3"]
+
+
+def test_a_sparkline_follows_the_numbers(plain: Look) -> None:
+    assert draw.sparkline([0.0, 1.0, 2.0, 4.0], 10, plain) == "·▂▄█"
+    assert draw.sparkline([0.0, 0.0], 10, plain) == "··"
+    assert draw.sparkline([1.0] * 50, 10, plain) == "█" * 10
+
+
+def test_checks_as_they_stand(plain: Look) -> None:
+    known = [Checked("lint", True, 0.3), Checked("tests", False, 62), Checked("types", is_running=True), Checked("e2e")]
+    assert draw.checks(known, 16, 5, plain) == [
+        "✓ lint      0.3s",
+        "✗ tests     1m2s",
+        "▸ types        …",
+        "· e2e           ",
+    ]
+
+
+def test_where_there_is_no_room_failing_checks_come_first(plain: Look) -> None:
+    known = [Checked("a", True, 1), Checked("b", True, 1), Checked("c", False, 1), Checked("d", True, 1)]
+    assert draw.checks(known, 12, 3, plain) == ["✗ c       1s", "✓ a       1s", "… 2 more"]
+
+
+def test_the_todo_list_is_shown_around_what_is_being_done(plain: Look) -> None:
+    items = [TodoItem(f"item {at}", "done") for at in range(1, 6)] + [TodoItem("now", "active"), TodoItem("then")]
+    assert draw.todo(items, 20, 10, plain)[-2:] == ["▸ now", "· then"]
+    assert draw.todo(items, 20, 3, plain) == ["✓ item 5", "▸ now", "· then"]
+    assert draw.todo([TodoItem("a long name", "active")], 8, 3, plain) == ["▸ a lon…"]
+
+
+def test_the_pane_of_checks_says_what_iterations_cost_where_there_is_room(plain: Look) -> None:
+    facts = Facts()
+    facts.checks = {"a": Checked("a", True, 1)}
+    facts.bars = [bar(1, 0, 1), bar(2, 1, 1)]
+    assert draw.verified(facts, 20, 4, plain) == ["   ██ ", "·· ██ ", "1   2", "✓ a               1s"][-4:]
+    assert draw.verified(facts, 20, 8, plain)[-2:] == ["", "cost ██"]
+
+
+def test_a_run_in_the_list(plain: Look) -> None:
+    assert draw.run_rows(run(iterations=2), 24, plain, False, is_tall=False) == ["● k3fa running      3/10"]
+    assert draw.run_rows(run(iterations=2), 24, plain, True, is_tall=False) == ["? k3fa asking       3/10"]
+    ended = run(False, iterations=4, outcome="exhausted", cap=4)
+    assert draw.run_rows(ended, 24, plain, False, is_tall=True) == ["✗ k3fa exhausted     4/4", "  shop: Fix it"]
+    assert draw.run_rows(run(False, cap=1), 24, plain, False, is_tall=False) == ["✗ k3fa killed          0"]
+
+
+def test_the_head_says_where_a_run_stands(plain: Look) -> None:
+    at_work = run(iterations=2, cost_usd=0.42, tokens=81_000, doing="Bash(make)", since=NOW - 12)
+    assert draw.head(at_work, Mail(), NOW, 70, plain) == [
+        "● k3fa running · iteration 3/10 · 1m5s · $0.42 · 81K tokens · claude",
+        "  Fix it",
+        "  ▸ Bash(make) 12s",
+    ]
+    assert draw.head(at_work, Mail(), NOW, 40, plain)[0] == "● k3fa running · 3/10 · 1m5s · $0.42 · …"
+
+
+@pytest.mark.parametrize(
+    ("facts", "mail", "line"),
+    [
+        ({}, Mail(questions=(Question("q", "Which port?"),)), "  ? Which port? (t answers)"),
+        ({"parked": "you asked for it"}, Mail(is_paused=True), "  ‖ you asked for it; r goes on"),
+        ({"doing": "thinking"}, Mail(is_paused=True), "  ‖ pauses after this turn; r goes on"),
+        ({"outcome": "stalled", "reason": "nothing changed"}, Mail(), "  → nothing changed"),
+        ({"outcome": ""}, Mail(), "  → its process died; r goes on with it"),
+    ],
+    ids=["asks", "paused", "will pause", "ended", "killed"],
+)
+def test_what_matters_most_is_said(facts: dict[str, object], mail: Mail, line: str, plain: Look) -> None:
+    alive = "outcome" not in facts
+    assert draw.head(run(alive, **facts), mail, NOW, 70, plain)[2] == line
+
+
+def test_the_top_says_where_we_are_and_what_comes_next(plain: Look) -> None:
+    assert draw.top("/home/me/shop", "single shot", 50, plain) == [" ralph · /home/me/shop          next: single shot "]
+    (line,) = draw.top("/home/me/" + "long/" * 20, "single shot", 50, plain)
+    assert width(line) == 50
+    assert "…" in line
+
+
+@pytest.mark.parametrize("columns", [20, 24, 52, 80])
+@pytest.mark.parametrize("text", ["日本語のテキスト" * 9, "x" * 300, "🎉 " * 50], ids=["wide", "long", "emoji"])
+def test_no_line_is_wider_than_its_pane(columns: int, text: str, plain: Look) -> None:
+    known = run(goal=text, doing=text, workspace=f"/w/{text}", iterations=123, cost_usd=1234.5, tokens=10**9)
+    lines = [
+        *draw.run_rows(known, columns, plain, False, is_tall=True),
+        *draw.head(known, Mail(questions=(Question("q", text),)), NOW, columns, plain),
+        *draw.checks([Checked(text, False, 3600.0), Checked(text, is_running=True)], columns, 5, plain),
+        *draw.todo([TodoItem(text, "active"), TodoItem(text)], columns, 5, plain),
+        *draw.paragraphs(text, columns),
+    ]
+    assert max(map(width, lines)) <= columns
+
+
+@pytest.mark.parametrize(
+    ("env", "is_plain"),
+    [({"TERM": "xterm-256color"}, False), ({"TERM": "linux"}, True), ({"TERM": "tmux"}, False)],
+)
+def test_a_console_with_few_signs_gets_plain_ones(env: dict[str, str], is_plain: bool) -> None:
+    assert look_for(None, env).is_plain is is_plain

@@ -1,0 +1,106 @@
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ralph.core import events as e
+from ralph.errors import UserError
+from ralph.ui.feed import RECENT, Feed
+from ralph.world.journal import Journal
+from ralph.world.scribe import Scribe
+
+FOREVER = float("inf")
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Path:
+    path = tmp_path / "journal.ndjson"
+    path.touch()
+    return path
+
+
+@pytest.fixture
+def scribe(journal: Path) -> Any:
+    file = Journal(journal)
+    yield Scribe("r", [file])
+    file.close()
+
+
+@pytest.fixture
+def feed(journal: Path) -> Any:
+    made = Feed(journal)
+    yield made
+    made.close()
+
+
+def kinds(feed: Feed) -> list[str]:
+    return [type(news.event).__name__ for news in feed.look(FOREVER)]
+
+
+def test_what_is_new_comes_once(feed: Feed, scribe: Callable[..., Any]) -> None:
+    assert kinds(feed) == []
+    scribe(e.AgentText("one"))
+    scribe(e.CheckStarted("c"))
+    assert kinds(feed) == ["AgentText", "CheckStarted"]
+    assert kinds(feed) == []
+    scribe(e.AgentText("two"))
+    assert kinds(feed) == ["AgentText"]
+
+
+def test_half_a_line_waits_for_the_other_half(feed: Feed, scribe: Callable[..., Any], journal: Path) -> None:
+    scribe(e.AgentText("one"))
+    whole = journal.read_bytes()
+    journal.write_bytes(whole[:20])
+    assert kinds(feed) == []
+    with journal.open("ab") as file:
+        file.write(whole[20:])
+    assert kinds(feed) == ["AgentText"]
+
+
+def test_foreign_and_torn_lines_are_passed_over(feed: Feed, scribe: Callable[..., Any], journal: Path) -> None:
+    journal.write_bytes(b'nonsense\n{"type":"of_a_later_version","timestamp":"","run":"r","seq":1,"data":{}}\n\xff\n')
+    scribe(e.AgentText("one"))
+    assert kinds(feed) == ["AgentText"]
+
+
+def test_of_long_ago_only_what_counts_is_read(feed: Feed, scribe: Callable[..., Any]) -> None:
+    scribe(e.IterationStarted(1, 10, "go"))
+    line = "x" * 1000
+    for _ in range(2 * RECENT // 1000):
+        scribe(e.AgentText(line))
+    scribe(e.CheckStarted("c"))
+    started, first, *rest = feed.look(FOREVER)
+    assert isinstance(started.event, e.IterationStarted)
+    assert isinstance(rest[-1].event, e.CheckStarted)
+    assert first.skipped > 400
+    assert RECENT - 2000 < first.size + sum(news.size for news in rest) <= RECENT + 2000
+    assert not any(news.skipped for news in rest)
+
+
+def test_a_look_that_has_no_time_still_gets_on(feed: Feed, scribe: Callable[..., Any]) -> None:
+    for text in ("one", "two", "three"):
+        scribe(e.AgentText(text))
+    found: list[str] = []
+    looks = 0
+    while True:
+        found += [news.event.text for news in feed.look(-1.0) if isinstance(news.event, e.AgentText)]
+        looks += 1
+        if not feed.is_behind:
+            break
+    assert (found, looks) == (["one", "two", "three"], 4)
+
+
+def test_a_journal_that_is_gone_is_said(feed: Feed, journal: Path) -> None:
+    journal.unlink()
+    with pytest.raises(UserError, match="cannot read"):
+        feed.look()
+    with pytest.raises(UserError, match="cannot read"):
+        Feed(journal)
+
+
+def test_a_journal_that_was_written_anew_is_noticed(feed: Feed, journal: Path) -> None:
+    assert not feed.is_replaced
+    (journal.parent / "other").touch()
+    (journal.parent / "other").replace(journal)
+    assert feed.is_replaced

@@ -34,10 +34,17 @@ def ps(values: Values, words: list[str]) -> int:
     from ralph.show.style import choose
 
     is_terminal = sys.stdout.isatty()
-    columns = os.get_terminal_size().columns if is_terminal else 0
+    columns = _columns() if is_terminal else 0
     style = choose(sys.stdout, os.environ, is_terminal, None, None)
     print("\n".join(roster(seen, style, columns, time.time(), os.path.expanduser("~"))))
     return 0
+
+
+def _columns() -> int:
+    try:
+        return os.get_terminal_size(sys.stdout.fileno()).columns
+    except OSError:
+        return 0
 
 
 PLAIN = Plain(

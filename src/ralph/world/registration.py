@@ -50,9 +50,13 @@ class Registration:
             standing = after(standing, event, now)
         if standing is not self._standing or now - self._written > OFTEN_ENOUGH:
             self._standing = standing
-            self.tick()
+            self._tell()
 
     def tick(self) -> None:
+        if self._activity.since != self._standing.since:
+            self._tell()
+
+    def _tell(self) -> None:
         self._standing = replace(self._standing, doing=self._activity.text, since=self._activity.since)
         with suppress(OSError):  # a full disk: the journal says so, and is the truth
             if os.fstat(removed := self._fd).st_nlink == 0:  # by an agent that cleans up

@@ -25,23 +25,29 @@ def stop(run: Listed, now: bool = False) -> None:
 
 def _send(run: Listed, number: signal.Signals) -> None:
     """To this very process, and never to one that has got its number since."""
-    standing = run.standing
+    handle = _handle_of(run.standing.pid)
     try:
-        handle = os.pidfd_open(standing.pid) if sys.platform == "linux" else None
-        try:
-            if not is_living(standing.pid, standing.start):
-                raise ProcessLookupError
-            if handle is None:
-                os.kill(standing.pid, number)
-            else:
-                signal.pidfd_send_signal(handle, number)
-        finally:
-            if handle is not None:
-                os.close(handle)
+        if not is_living(run.standing.pid, run.standing.start):
+            raise ProcessLookupError
+        if handle is None:
+            os.kill(run.standing.pid, number)
+        else:
+            signal.pidfd_send_signal(handle, number)
     except ProcessLookupError:
         raise UserError(f"run {run.id} has just ended", "`ralph show` says how") from None
     except PermissionError:
         raise UserError(f"run {run.id} belongs to {owner(run.place)}", "only that user may stop it") from None
+    finally:
+        if handle is not None:
+            os.close(handle)
+
+
+def _handle_of(pid: int) -> int | None:
+    """Stands for the process even after its number has gone to another; None where the system has no such thing."""
+    try:
+        return os.pidfd_open(pid) if sys.platform == "linux" else None
+    except OSError:
+        return None
 
 
 def _ignores_hangup(pid: int) -> bool:

@@ -91,6 +91,16 @@ def test_a_killed_run_is_said_to_be_one(ralph: Ralph, start: Any) -> None:
     assert f"was killed; go on with `ralph resume {run.id}`" in result.err
 
 
+def test_a_flood_is_shown_to_its_last_line(ralph: Ralph, agent: Agent, workspace: Path) -> None:
+    ralph("run", "-p", "x", "-m", "1", "--agent", agent("seq 30000"))
+    path = journal(workspace)
+    said = b'{"type":"agent_text","timestamp":"2026-11-15T10:00:00Z","run":"r","seq":1,"data":{"text":"line %d"}}\n'
+    with open(path, "ab") as file:
+        file.write(b"".join(said % number for number in range(30_000)))
+    shown = [line.strip() for line in ralph("logs").out.splitlines()]
+    assert [line for line in shown if line.startswith("line ")] == [f"line {number}" for number in range(30_000)]
+
+
 def test_times_may_stand_in_front(ralph: Ralph, agent: Agent) -> None:
     ralph("run", "-p", "x", "-m", "1", "--agent", agent("echo hello"))
     assert ralph("logs", "-t", TZ="UTC").out.startswith("[")

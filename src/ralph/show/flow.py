@@ -8,13 +8,14 @@ MOST = 10_000  # lines a second
 class Flow:
     """Lets so many lines of talk through, and as many more each second. `left_out` counts what came beyond that."""
 
-    def __init__(self) -> None:
+    def __init__(self, most: float = MOST) -> None:
         self.left_out = 0
-        self._room, self._at = MOST, 0.0
+        self._most = self._room = most
+        self._at = 0.0
 
     def pass_time(self, now: float) -> None:
         if now - self._at >= 1 or now < self._at:
-            self._room, self._at = MOST, now
+            self._room, self._at = self._most, now
 
     def takes(self, event: Event) -> bool:
         is_taken = self._room > 0 or type(event) not in TALK

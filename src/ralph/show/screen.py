@@ -37,11 +37,12 @@ class Screen:
         columns: Callable[[], int] | None = None,
         timestamps: bool = False,
         clock: Callable[[], float] = time.time,
+        flow: Flow | None = None,
     ) -> None:
         self._outlet, self._style, self._lines = outlet, style, lines
         self._columns, self._timestamps, self._clock = columns, timestamps, clock
         self._tally = Tally()
-        self._flow = Flow()
+        self._flow = flow or Flow()
         self._skipped = 0
         self._status = None
         self._drawn_at: float | None = None
@@ -180,7 +181,10 @@ def make_screen(
     columns = None
     if width is not None or is_terminal:
         columns = _columns_of(stream, width)
-    return Screen(Outlet(stream, waits), style, lines, live=live, columns=columns, timestamps=timestamps, clock=clock)
+    flow = Flow(float("inf")) if waits else None
+    return Screen(
+        Outlet(stream, waits), style, lines, live=live, columns=columns, timestamps=timestamps, clock=clock, flow=flow
+    )
 
 
 def _columns_of(stream: TextIO | None, width: int | None) -> Callable[[], int]:

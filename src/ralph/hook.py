@@ -35,7 +35,7 @@ def main(words: list[str]) -> int:
         data = sys.stdin.buffer.read()
         answer = prompt(data, host) if event == "prompt" else remind(data) if event == "remind" else stop(data)
     except Exception as error:  # noqa: BLE001 - a host takes a traceback for an answer
-        answer = _trouble(error)
+        answer = _trouble(event, error)
     if answer:
         sys.stdout.write(answer + "\n")
         sys.stdout.flush()
@@ -59,7 +59,10 @@ def remind(data: bytes) -> str:
     root = loops.find(session, places_of(event))
     if root is None:
         return ""
-    facts = loops.read(root, session).facts
+    loop = _read(root, session)
+    if isinstance(loop, str):
+        return loop
+    facts = loop.facts
     context = promise_contract(facts["task"], marker_of(facts["promise"]))
     name = event.get("hook_event_name", "SessionStart")
     return dumps({"hookSpecificOutput": {"hookEventName": name, "additionalContext": context}})
@@ -72,17 +75,17 @@ def stop(data: bytes) -> str:
     root = loops.find(session, places_of(event))
     if root is None:
         return ""
-    with loops.locked(root):
-        loop = _read(root, session)
-        if isinstance(loop, str):
-            return loop
-        turn = HostTurn(loop, event)
-        if not loop.facts["gated"] and not turn.is_unclear:
-            return decide(loop, turn)
+    loop = _read(root, session)
+    if isinstance(loop, str):
+        return loop
+    turn = HostTurn(loop, event)
+    if not loop.facts["gated"] and not turn.is_unclear:
+        with loops.locked(root):
+            return decide(loop, turn) if loop.goes_on() else ""
     _wake_up()
     from ralph.hosts.judging import judged
 
-    return judged(root, session, turn)
+    return judged(loop, turn)
 
 
 def decide(loop: loops.Loop, turn: HostTurn) -> str:
@@ -172,8 +175,8 @@ def _read(root: str, session: str) -> "loops.Loop | str":
     try:
         return loops.read(root, session)
     except loops.Unreadable as error:
-        if not os.path.exists(f"{root}/{loops.FOLDER}/{loops.file_name(session)}"):
-            return ""  # it ended while we waited for the lock
+        if not loops.exists(root, session):
+            return ""  # it ended just now
         aside = loops.set_aside(root, session)
         loops.write_log(root, f"session={session} allowed: unreadable state moved to {aside}: {error}")
         message = f"the state of this session's loop cannot be read; it was moved to {aside}, and the loop is over"
@@ -189,8 +192,9 @@ def _wake_up() -> None:
         site.main()
 
 
-def _trouble(error: Exception) -> str:
+def _trouble(event: str, error: Exception) -> str:
     """Something broke. People are told, and the agent may stop: nobody could count any more how often it did not."""
-    message = f"cannot judge this stop, so it is allowed: {type(error).__name__}: {error}"
+    verdict = "cannot judge this stop, so it is allowed" if event == "stop" else f"cannot answer ({event})"
+    message = f"{verdict}: {type(error).__name__}: {error}"
     print(f"ralph: {message}", file=sys.stderr)
     return allowed(f"warning: {message}")

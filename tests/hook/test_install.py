@@ -164,6 +164,14 @@ def test_a_link_stays_a_link(ralph, workspace, tmp_path):
     assert (workspace / ".claude/settings.json").is_symlink()
 
 
+@pytest.mark.parametrize(("first", "second"), [("--user", "--project"), ("--project", "--user")])
+def test_hooks_are_not_installed_twice_over(ralph, workspace, first, second):
+    assert ralph("hook", "install", "codex", first).code == 0
+    result = ralph("hook", "install", "codex", second)
+    assert result.code == 2
+    assert f"ralph hook uninstall codex {first}" in result.err
+
+
 @pytest.mark.parametrize("content", ["// a comment\n{}", "{", "[]", '{"hooks": ["x"]}', '{"hooks": "x"}'])
 def test_settings_that_are_not_understood_are_not_touched(ralph, workspace, content):
     path = workspace / ".claude/settings.json"

@@ -1,4 +1,4 @@
-"""Do the project's settings hold inside a session too? Checks, tasks, protected files, budgets, stalls gate a promise."""
+"""Do the project's settings hold inside a session too? Checks, tasks, protected files, budgets and stalls do."""
 
 import json
 import os

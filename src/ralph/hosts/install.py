@@ -46,6 +46,7 @@ def find_host(name: str) -> Host:
 
 def install(host: Host, scope: Scope, workspace: Path, env: Mapping[str, str]) -> list[Path]:
     """Puts the hooks in place; doing so again changes nothing more. The files that were written."""
+    _refuse_twice(host, scope, workspace, env)
     written = []
     for change in changes(host, scope, workspace, env):
         before = _read(change.path)
@@ -81,6 +82,18 @@ def uninstall(host: Host, scope: Scope, workspace: Path, env: Mapping[str, str])
         kept = f"; it was edited since: the copy from before is {_backup(change.path).name}" if before else ""
         done.append((change.path, f"ralph's entries removed{kept}"))
     return done
+
+
+def _refuse_twice(host: Host, scope: Scope, workspace: Path, env: Mapping[str, str]) -> None:
+    """Hooks of a project and of a person are both called: every stop would be counted twice."""
+    other: Scope = "user" if scope == "project" else "project"
+    change = next(changes(host, other, workspace, env))
+    data = _read(change.path)
+    if data is not None and change.is_ours(data):
+        raise UserError(
+            f"{host.name} has ralph's hooks already: {change.path}",
+            f"they hold here too; to move them, first run `ralph hook uninstall {host.name} --{other}`",
+        )
 
 
 def changes(host: Host, scope: Scope, workspace: Path, env: Mapping[str, str]) -> Iterator[Change]:

@@ -1,7 +1,6 @@
 """What does the whole engine say about a stop? The run is read from its journal, the turn that the host took is added
 to it with its checks and a look at the workspace, and the rules are asked: nothing here decides."""
 
-import os
 import time
 from contextlib import ExitStack
 
@@ -22,13 +21,14 @@ STATUS = {Outcome.DONE: hook.PROMISE_ACCEPTED, Outcome.EXHAUSTED: hook.MAX_ITERA
 STATUS |= {Outcome.BUDGET: "BUDGET_EXHAUSTED", Outcome.TIMEOUT: "TIME_IS_OVER"}
 
 
-def judged(root: str, session: str, turn: HostTurn) -> str:
+def judged(loop: loops.Loop, turn: HostTurn) -> str:
     """The answer to the host. What a person must mend ends the loop, and never as a success."""
-    loop = loops.read(root, session)
     try:
         return _judged(loop, turn)
     except UserError as error:
-        with loops.locked(root):
+        with loops.locked(loop.root):
+            if not loop.goes_on():
+                return ""
             told = [finished(loop, Outcome.FATAL.value, error.advice, loop.facts["iteration"], Outcome.FATAL.exit_code)]
             return hook.finish(loop, told, "FATAL", f"FATAL: {error.advice}")
 
@@ -46,7 +46,7 @@ def _judged(loop: loops.Loop, turn: HostTurn) -> str:
         if engine.site.interrupt.level:
             return ""  # the host wants this to end: nothing is decided, and the loop goes on
         with loops.locked(loop.root):
-            if not os.path.exists(loop.path):
+            if not loop.goes_on():
                 return hook.allowed("the loop ended while its checks were running")
             loop.facts["offset"], loop.facts["transcript"] = turn.size, turn.path
             return _answer(loop, turn, run, verdict, engine)

@@ -55,6 +55,13 @@ class Loop:
     def journal(self) -> str:
         return f"{self.root}/{FOLDER}/runs/{self.facts['run']}/journal.ndjson"
 
+    def goes_on(self) -> bool:
+        """Whether it is still this loop that its session is in. The lock must be held."""
+        try:
+            return bool(read(self.root, self.facts["session"]).facts["run"] == self.facts["run"])
+        except Unreadable:
+            return False
+
     def save(self) -> None:
         put(self.path, self.facts)
 
@@ -92,10 +99,14 @@ def find(session: str, places: "Iterable[str]") -> str | None:
         folder = os.path.abspath(place) if place else ""
         while folder and folder not in seen:
             seen.add(folder)
-            if os.path.exists(f"{folder}/{FOLDER}/{name}"):
+            if os.path.lexists(f"{folder}/{FOLDER}/{name}"):
                 return folder
             folder = os.path.dirname(folder)
     return None
+
+
+def exists(root: str, session: str) -> bool:
+    return os.path.lexists(f"{root}/{FOLDER}/{file_name(session)}")
 
 
 def read(root: str, session: str) -> Loop:

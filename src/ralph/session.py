@@ -48,7 +48,7 @@ class Session:
         agent: Callable[[Site], Agent] | None = None,
         listeners: Sequence[events.TellAll] = (),
         sinks: Sequence[Sink] = (),
-        tick: Callable[[], None] | None = None,
+        tick: Callable[[], bool] | None = None,
         keeper: Keeper | None = None,
         interrupt: Interrupt | None = None,
         env: Mapping[str, str] = os.environ,
@@ -140,11 +140,10 @@ class Session:
         self._listeners = (registration, *self._listeners, inquiry.hear)
         screen_tick = self._tick
 
-        def tick() -> None:
+        def tick() -> bool:
             registration.tick()
             inquiry()
-            if screen_tick is not None:
-                screen_tick()
+            return screen_tick is not None and screen_tick()
 
         site.tick = tick
         if self.settings.notify:

@@ -103,7 +103,7 @@ class Supervisor:
                 keeper=keeper,
                 interrupt=interrupt,
                 listeners=[lambda *happened: interrupt.ask()],
-                tick=interrupt.ask if self._cancel else None,
+                tick=interrupt.tick if self._cancel else None,
             )
             _, stop = session.play()
         return Supervision(stop.outcome.value, stop.reason, session.attempts, stop.outcome.exit_code)
@@ -125,11 +125,16 @@ class Cancellation(Interrupt):
         return self
 
     def ask(self) -> None:
-        """Takes note of the event: at everything that happens, and once a second while nothing does."""
+        """Takes note of the event, at everything that happens."""
         if self._cancel and self._cancel.is_set():
             self.raise_to(2, "a request to cancel")
 
-    def wait(self, seconds: float, tick: Callable[[float], None] | None = None) -> bool:
+    def tick(self) -> bool:
+        """Asks once a second while nothing happens."""
+        self.ask()
+        return True
+
+    def wait(self, seconds: float, tick: Callable[[float], bool] | None = None) -> bool:
         if self._cancel is None:
             return super().wait(seconds, tick)
         self._cancel.wait(seconds)

@@ -174,16 +174,39 @@ def test_an_interrupt_that_came_before_the_start_counts(keeper: Keeper, shell, m
     assert ended.ended_by == "interrupt"
 
 
-def test_a_tick_comes_once_a_second_while_nothing_else_happens(keeper: Keeper, shell, tmp_path: Path) -> None:
+def test_a_tick_comes_a_second_after_something_happened_and_again_if_it_is_wanted(keeper: Keeper, shell, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "go")
     ticks: list[int] = []
 
-    def tick() -> None:
+    def tick() -> bool:
         ticks.append(1)
-        (tmp_path / "go").write_text("go\n")
+        if len(ticks) == 2:
+            (tmp_path / "go").write_text("go\n")
+        return len(ticks) < 2
 
     assert run_process(keeper, shell("read x < go; exit 4"), on_lines=print, tick=tick).code == 4
+    assert ticks == [1, 1]
+
+
+def test_nobody_is_woken_while_nothing_happens(keeper: Keeper, shell) -> None:
+    ticks: list[int] = []
+    run_process(keeper, shell("sleep 2.5"), on_lines=print, tick=lambda: bool(ticks.append(1)))
     assert ticks == [1]
+
+
+def test_a_nudge_wakes_who_wanted_to_sleep(keeper: Keeper, shell, tmp_path: Path) -> None:
+    doors = [tmp_path / "first", tmp_path / "second"]
+    for door in doors:
+        os.mkfifo(door)
+
+    def tick() -> bool:
+        doors.pop(0).write_text("open\n")
+        return False
+
+    script = f"read x < first; kill -URG {os.getpid()}; read x < second; exit 4"
+    with Interrupt(announce=lambda: None) as interrupt:
+        assert run_process(keeper, shell(script), on_lines=print, tick=tick, interrupt=interrupt).code == 4
+    assert (interrupt.level, doors) == (0, [])
 
 
 def test_both_streams_are_logged(keeper: Keeper, shell, tmp_path: Path) -> None:

@@ -13,7 +13,9 @@ if TYPE_CHECKING:
 
 
 def ask(values: Values, words: list[str]) -> int:
+    from ralph.world import steer
     from ralph.world.mailbox import Mailbox
+    from ralph.world.register import listed
 
     text = " ".join(words)
     text = sys.stdin.buffer.read().decode("utf-8", "replace") if text == "-" else text
@@ -25,6 +27,9 @@ def ask(values: Values, words: list[str]) -> int:
     if not Path(folder).is_dir():
         raise UserError(f"the run's folder is gone: {folder}", "there is nobody to ask")
     Mailbox(Path(folder)).ask(text)
+    run = listed(folder)
+    if run and run.is_alive:
+        steer.nudge(run)
     print("The question is passed on. End your turn: an answer, if there is one, comes with the next prompt.")
     return 0
 

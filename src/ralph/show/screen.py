@@ -70,9 +70,11 @@ class Screen:
             if isinstance(event, RunFinished):
                 self._finish(event)
 
-    def tick(self, now: float | None = None) -> None:
+    def tick(self, now: float | None = None) -> bool:
+        """Moves the live line, and says whether there is one."""
         if self.is_live:
             self._write([], self._clock() if now is None else now)
+        return self.is_live
 
     def announce(self, text: str) -> None:
         """Says at once what cannot wait its turn, in quiet runs too. A signal handler may call this in mid-write."""

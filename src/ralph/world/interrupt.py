@@ -8,6 +8,7 @@ from collections.abc import Callable
 from types import FrameType
 
 ANNOUNCEMENT = "Received signal, shutting down..."
+NUDGE = signal.SIGURG
 _LONGEST_NAP = 30.0
 
 
@@ -16,7 +17,8 @@ def _announce() -> None:
 
 
 class Interrupt:
-    """While entered, SIGINT and SIGTERM raise the level by one and SIGHUP raises it to 2.
+    """While entered, SIGINT and SIGTERM raise the level by one and SIGHUP raises it to 2. SIGURG, which means nothing
+    to others, only wakes whoever sleeps: there is something to look at.
 
     `announce` is called on the first signal, from inside the handler: it must do no more than write to a descriptor.
     Outside the main thread, where no signal arrives, the level stays 0.
@@ -41,6 +43,7 @@ class Interrupt:
             # `nohup ralph …` means what it says.
             if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
                 self._before[number] = signal.signal(number, self._receive)
+        self._before[NUDGE] = signal.signal(NUDGE, lambda *_: None)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -76,10 +79,10 @@ class Interrupt:
         except BlockingIOError:
             pass
 
-    def wait(self, seconds: float, tick: Callable[[float], None] | None = None) -> bool:
+    def wait(self, seconds: float, tick: Callable[[float], bool] | None = None) -> bool:
         """Sleeps until so much time has passed, the machine's own sleep included; True at once when interrupted.
 
-        `tick` is told the seconds that remain, once a second.
+        `tick` is told the seconds that remain, and says whether it wants to be told again in a second.
         """
         wall, steady = time.time() + seconds, time.monotonic() + seconds
         ready = select.poll()
@@ -89,8 +92,7 @@ class Interrupt:
             remaining = min(wall - time.time(), steady - time.monotonic())
             if remaining <= 0:
                 return False
-            if tick is not None:
-                tick(remaining)
-            ready.poll(min(remaining, _LONGEST_NAP if tick is None else 1.0) * 1000)
+            nap = 1.0 if tick is not None and tick(remaining) else _LONGEST_NAP
+            ready.poll(min(remaining, nap) * 1000)
             self.acknowledge()
         return True

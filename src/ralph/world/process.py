@@ -39,7 +39,7 @@ def run_process(
     stdout_log: LogFile | None = None,
     stderr_log: LogFile | None = None,
     redact: Callable[[bytes], bytes] = strike_keys,
-    tick: Callable[[], None] | None = None,
+    tick: Callable[[], bool] | None = None,
     keep_children: bool = False,
 ) -> Exit:
     """Runs a program; `on_lines` gets the lines of its stdout as they come. The program's own exit ends the turn."""
@@ -74,7 +74,7 @@ def run_command(
     interrupt: Interrupt | None = None,
     log: LogFile | None = None,
     redact: Callable[[bytes], bytes] = strike_keys,
-    tick: Callable[[], None] | None = None,
+    tick: Callable[[], bool] | None = None,
     keep_children: bool = False,
 ) -> Output:
     """Runs a program and keeps the first `head` and the last `tail` characters of what it prints."""

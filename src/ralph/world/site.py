@@ -27,7 +27,7 @@ class Site(Struct):
     tell: events.TellAll
     env: Mapping[str, str]
     redact: Redactor
-    tick: Callable[[], None] | None = None
+    tick: Callable[[], bool] | None = None
     max_time: float | None = None
     max_log: int = 32 << 20
     grace: float = 30.0

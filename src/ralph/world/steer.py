@@ -3,9 +3,11 @@
 import os
 import signal
 import sys
+from contextlib import suppress
 
 from ralph.errors import UserError
 from ralph.world.identity import is_living
+from ralph.world.interrupt import NUDGE
 from ralph.world.meant import owner
 from ralph.world.register import Listed
 
@@ -21,6 +23,12 @@ def stop(run: Listed, now: bool = False) -> None:
         _send(run, signal.SIGINT)
     else:
         _send(run, signal.SIGHUP)
+
+
+def nudge(run: Listed) -> None:
+    """Wakes the run, should it sleep: there is something for it to look at."""
+    with suppress(UserError):  # it has just ended, or is somebody else's: it will look when it looks
+        _send(run, NUDGE)
 
 
 def _send(run: Listed, number: signal.Signals) -> None:

@@ -38,14 +38,15 @@ class Limits(Struct, frozen=True):
 
 
 class Watch:
-    """One process from its start until nothing of it is left. Without a `tick` it sleeps while nothing happens."""
+    """One process from its start until nothing of it is left. While nothing happens it sleeps, unless `tick`, which is
+    called a second after something has, says that it wants to be called again."""
 
     def __init__(
         self,
         keeper: Keeper,
         limits: Limits,
         interrupt: Interrupt | None = None,
-        tick: Callable[[], None] | None = None,
+        tick: Callable[[], bool] | None = None,
         keep_children: bool = False,
     ) -> None:
         self._keeper = keeper
@@ -122,8 +123,11 @@ class Watch:
     def _set_alarms(self, began: float) -> None:
         limits = {"turn-timeout": self._limits.turn, "idle-timeout": self._limits.idle, "max-time": self._limits.total}
         self._alarms = {name: began + limit for name, limit in limits.items() if limit is not None}
-        if self._tick is not None:
-            self._alarms["tick"] = began + 1
+        self._expect_tick(1)
+
+    def _expect_tick(self, seconds: float) -> None:
+        if self._tick is not None and ("tick" not in self._alarms or not seconds):
+            self._alarms["tick"] = time.monotonic() + seconds
 
     def _step(self) -> None:
         if self._interrupt is not None and self._interrupt.level > self._level:
@@ -133,10 +137,12 @@ class Watch:
         for fd, _ in self._ready.poll(pause):
             if fd in self._streams:
                 self._read(fd)
+                self._expect_tick(1)
             elif fd == self._keeper.fileno():
                 self._hear()
             elif self._interrupt is not None:
                 self._interrupt.acknowledge()
+                self._expect_tick(0)
         if alarm is not None and time.monotonic() >= alarm:
             self._ring()
         if self._code is not None and not self._streams:
@@ -188,8 +194,9 @@ class Watch:
         now = time.monotonic()
         for name in [name for name, at in self._alarms.items() if at <= now]:
             if name == "tick" and self._tick is not None:
-                self._alarms["tick"] = now + 1
-                self._tick()
+                del self._alarms["tick"]
+                if self._tick():
+                    self._expect_tick(1)
             elif name == "linger":
                 self._clear_up()
             else:

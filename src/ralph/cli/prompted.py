@@ -53,7 +53,8 @@ def _cancelled(event: Event) -> str:
     with loops.locked(root):
         loop = loops.read(root, session)
         starting.cancel(loop)
-    return f"{starting.CANCELLED} after {loop.facts['iteration']} continuations"
+    count = loop.facts["iteration"]
+    return f"{starting.CANCELLED} after {count} continuation{'' if count == 1 else 's'}"
 
 
 def _workspace(event: Event) -> Path:

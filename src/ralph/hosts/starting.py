@@ -52,7 +52,7 @@ def start(
     return loop
 
 
-def cancel(loop: loops.Loop, why: str = "cancelled") -> None:
+def cancel(loop: loops.Loop, why: str = "a person asked for it") -> None:
     """Ends a loop at once. The lock of its workspace must be held."""
     told = finished(loop, Outcome.INTERRUPTED.value, why, loop.facts["iteration"], Outcome.INTERRUPTED.exit_code)
     tell(loop, [told])

@@ -6,6 +6,8 @@ import os
 import sys
 import time
 
+from ralph.lean import import_leanly
+
 # Nothing is imported before the keeper is forked that its copy need not hold.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,6 +26,7 @@ def run_command(command: str, values: dict[str, Any], words: list[str]) -> int:
     from ralph.world.keeper import Keeper
 
     with Keeper.start() as keeper:
+        import_leanly("msgspec", "pathlib")
         from ralph.errors import UserError
         from ralph.world import runinfo
 

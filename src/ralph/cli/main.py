@@ -5,6 +5,7 @@ import sys
 from collections.abc import Callable
 
 from ralph.errors import UserError
+from ralph.lean import import_leanly
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -82,23 +83,13 @@ PLAIN = {"ps", "show", "logs", "stop", "pause", "tell", "ask", "report"}
 """Commands that answer without click."""
 
 
-def _import_msgspec() -> None:
-    """msgspec looks for typing_extensions first, which costs more than all the rest, for names that typing has too."""
-    if "msgspec" not in sys.modules and "typing_extensions" not in sys.modules:
-        sys.modules["typing_extensions"] = None  # type: ignore[assignment]
-        try:
-            import msgspec  # noqa: F401
-        finally:
-            del sys.modules["typing_extensions"]
-
-
 def _dispatch(argv: list[str]) -> int:
-    _import_msgspec()
     if argv and argv[0] in PLAIN:
         import importlib
 
         from ralph.cli import quick
 
+        import_leanly("msgspec")
         plain = importlib.import_module(f"ralph.cli.{argv[0]}").PLAIN
         understood = quick.parse(plain.options, argv[1:])
         if understood is not None:
@@ -109,6 +100,7 @@ def _dispatch(argv: list[str]) -> int:
         parsed = quick.parse(options.COMMANDS[argv[0]], _print_takes_a_value(argv[1:]))
         if parsed is not None:
             return start(argv[0], *parsed)
+    import_leanly("msgspec", "pathlib")
     from ralph.cli.commands import click_main
 
     return click_main(_print_takes_a_value(argv))

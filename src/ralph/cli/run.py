@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import sys
 
+from ralph.lean import import_leanly
+
 # Nothing is imported before the keeper is forked that its copy need not hold.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,6 +31,7 @@ def run_command(command: str, values: dict[str, Any], words: list[str]) -> int:
     from ralph.world.keeper import Keeper
 
     with Keeper.start() as keeper:
+        import_leanly("msgspec", "pathlib")
         from ralph import __version__
         from ralph.charter import Charter
         from ralph.cli.request import understood

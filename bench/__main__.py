@@ -1,0 +1,45 @@
+"""How fast is ralph, beside what is possible and beside others? `make bench`, or `python -m bench NAME…` for a part."""
+
+import sys
+from collections.abc import Callable
+
+from bench import crowd, ending, hooks, iterations, latency, start, streams
+from bench.lab import Lab
+from bench.samples import Row
+from bench.table import remarks, report, shown
+
+MEASURES: dict[str, Callable[[Lab], list[Row]]] = {
+    "start": start.measure,
+    "iteration": iterations.plain,
+    "checks": iterations.checked,
+    "git": iterations.in_git,
+    "streams": streams.measure,
+    "latency": latency.measure,
+    "hook": hooks.measure,
+    "crowd": crowd.measure,
+    "ending": ending.second_signal,
+    "orphans": ending.orphans,
+}
+
+
+def main(names: list[str]) -> int:
+    unknown = [name for name in names if name not in MEASURES]
+    if unknown:
+        print(f"bench: no such measure: {unknown[0]}\nhint: choose from {', '.join(MEASURES)}", file=sys.stderr)
+        return 2
+    lab = Lab()
+    rows: list[Row] = []
+    try:
+        for name in names or MEASURES:
+            print(f"measuring {name} …", file=sys.stderr)
+            rows += MEASURES[name](lab)
+    finally:
+        lab.close()
+    print(shown(rows), *remarks(), sep="\n")
+    if not names:
+        report(rows)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,100 @@
+"""How long until nothing is left, and is nothing left? After a second Ctrl-C, and in twelve ways of ending a run."""
+
+import os
+import pty
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from bench.lab import MILLI, Lab
+from bench.samples import Row, Sample, Wanted, taking_turns
+
+GRACE = 5000  # milliseconds from TERM to KILL
+PLAIN = "touch started; exec sleep 600"
+AGENTS = {
+    "plain": PLAIN,
+    "background child": "sleep 600 & touch started; exec sleep 600",
+    "setsid child": "setsid sleep 600 & touch started; exec sleep 600",
+    "stubborn": "trap '' TERM INT HUP; touch started; while :; do sleep 600; done",
+}
+WAYS = ("INT", "TERM", "typed ^C")
+
+
+def second_signal(lab: Lab) -> list[Row]:
+    cooperative = taking_turns({"ralph": lambda: _end(lab, PLAIN, "INT")[0] * MILLI}, 11)["ralph"]
+    stubborn = Sample((_end(lab, AGENTS["stubborn"], "INT")[0] * MILLI - GRACE,))
+    return [
+        Row("second Ctrl-C to nothing left", cooperative, "ms", {}, Wanted(50)),
+        Row("… with a stubborn agent, beyond the 5 s it gets", stubborn, "ms", {}, Wanted(50)),
+    ]
+
+
+def orphans(lab: Lab) -> list[Row]:
+    left = [_end(lab, script, way)[1] for way in WAYS for script in AGENTS.values()]
+    name = "left alive: INT, TERM, typed ^C × plain, background, setsid, stubborn"
+    return [Row(name, Sample((float(sum(left)),)), "processes", {}, Wanted(0))]
+
+
+def _end(lab: Lab, script: str, way: str) -> tuple[float, int]:
+    """Ends a run by two signals: the seconds from the second one, and how many processes of the run are left."""
+    folder = lab.workspace()
+    argv = lab.running(lab.script("agent", script), 1)
+    ours, theirs = pty.openpty()
+    pid = _on_a_terminal(lab, argv, folder, theirs)
+    os.close(theirs)
+    _await(lambda: (folder / "started").exists())
+    _send(way, pid, ours)
+    _read_until(ours, b"shutting down")
+    began = time.perf_counter()
+    _send(way, pid, ours)
+    os.waitpid(pid, 0)
+    seconds = time.perf_counter() - began
+    os.close(ours)
+    left = _of_run(folder)
+    for one in left:
+        os.kill(one, signal.SIGKILL)
+    return seconds, len(left)
+
+
+def _send(way: str, pid: int, terminal: int) -> None:
+    if way == "typed ^C":
+        os.write(terminal, b"\x03")
+    else:
+        os.kill(pid, signal.Signals[f"SIG{way}"])
+
+
+def _on_a_terminal(lab: Lab, argv: tuple[str, ...], folder: Path, terminal: int) -> int:
+    """Starts a program as a shell on that terminal would."""
+    pid = os.fork()
+    if pid == 0:
+        os.login_tty(terminal)
+        os.chdir(folder)
+        os.execve(argv[0], argv, lab.env)
+    return pid
+
+
+def _await(happened: Callable[[], bool]) -> None:
+    while not happened():
+        time.sleep(0.002)
+
+
+def _read_until(fd: int, mark: bytes) -> None:
+    seen = b""
+    while mark not in seen:
+        seen += os.read(fd, 4096)
+
+
+def _of_run(folder: Path) -> list[int]:
+    """The living processes that were started in the workspace, by the mark that all of them bear."""
+    (run,) = (folder / ".ralph" / "runs").iterdir()
+    mark = f"RALPH_RUN_ID={run.name}".encode()
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                if mark in (entry / "environ").read_bytes().split(b"\0"):
+                    found.append(int(entry.name))
+            except OSError:
+                continue
+    return found

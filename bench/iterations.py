@@ -1,0 +1,80 @@
+"""What does one more iteration cost? A long run less a short one, by the iterations between them."""
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+from bench.lab import BASH, MILLI, Lab
+from bench.samples import Row, Wanted, compared
+
+AGENT = "/bin/echo"
+FILES = 10_000
+GIT = "git status"
+
+Command = Callable[[int], tuple[str, ...]]
+
+
+def plain(lab: Lab) -> list[Row]:
+    """With journal, logs and keeper, as always."""
+    return [_beside_loops(lab, "one more iteration", 0, Wanted(1.2, BASH))]
+
+
+def checked(lab: Lab) -> list[Row]:
+    return [_beside_loops(lab, "… with two trivial checks", 2, Wanted(1.1, BASH))]
+
+
+def in_git(lab: Lab) -> list[Row]:
+    """In a repository of 10,000 files: with the fingerprint and a checkpoint, and with the diff in the prompt."""
+    repository = _repository(lab)
+    git = {GIT: lambda: _status(lab, repository)}
+    writer = lab.script("writer", 'echo "$RALPH_ITERATION" >new-file.txt')
+    rows = {
+        "nothing changed": lambda n: lab.running(AGENT, n),
+        "a new file changed": lambda n: lab.running(writer, n),
+        "… and its diff in the prompt": lambda n: lab.running(writer, n, "--preset", "checks", "--check", "false"),
+    }
+    return [
+        compared(
+            f"… in git, 10,000 files, {name}",
+            {"ralph": _marginal(lab, command, (2, 12), repository), **git},
+            7,
+            Wanted(1.5, GIT),
+        )
+        for name, command in rows.items()
+    ]
+
+
+def _beside_loops(lab: Lab, measure: str, checks: int, wanted: Wanted) -> Row:
+    options = [word for _ in range(checks) for word in ("--check", "true")]
+    commands: dict[str, Command] = {"ralph": lambda n: lab.running(AGENT, n, *options)}
+    for name, _ in lab.loops(AGENT, 1, checks):
+        commands[name] = lambda n, name=name: dict(lab.loops(AGENT, n, checks))[name]
+    return compared(measure, {name: _marginal(lab, command) for name, command in commands.items()}, 11, wanted)
+
+
+def _marginal(
+    lab: Lab, command: Command, counts: tuple[int, int] = (5, 105), workspace: Path | None = None
+) -> Callable[[], float]:
+    few, many = counts
+
+    def run() -> float:
+        short, long = (lab.seconds(command(count), workspace or lab.workspace()) for count in counts)
+        return (long - short) / (many - few) * MILLI
+
+    return run
+
+
+def _repository(lab: Lab) -> Path:
+    folder = lab.workspace()
+    for number in range(FILES):
+        path = folder / f"part{number // 100:03d}" / f"file{number % 100:02d}.txt"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(f"{number}\n" * 20)
+    git = ["git", "-C", folder, "-c", "gc.auto=0"]
+    for words in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "all of it"], ["status"]):
+        subprocess.run([*git, *words], env=lab.env, check=True, stdout=subprocess.DEVNULL)
+    return folder
+
+
+def _status(lab: Lab, repository: Path) -> float:
+    return lab.seconds(("/usr/bin/env", "git", "status"), repository) * MILLI

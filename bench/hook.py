@@ -17,7 +17,7 @@ from pathlib import Path
 from statistics import median
 
 from ralph.hosts import starting
-from ralph.hosts.install import guarded
+from ralph.hosts.install import command_line
 from ralph.hosts.registry import HOSTS
 
 STAND_IN = Path(__file__).with_name("stand_in_hook.sh")
@@ -73,7 +73,7 @@ class Bench:
 
 
 def cases(bench: Bench) -> dict[str, tuple[list[str], bytes, Path]]:
-    line = ["sh", "-c", guarded(HOSTS["claude"], "stop")]
+    line = ["sh", "-c", command_line(HOSTS["claude"], "stop")]
     found: dict[str, tuple[list[str], bytes, Path]] = {
         "a shell that does nothing": (["sh", "-c", ":"], b"", bench.folder),
         "a Python that does nothing": ([sys.executable, "-I", "-S", "-c", "pass"], b"", bench.folder),
@@ -100,7 +100,7 @@ def timed(argv: list[str], stdin: bytes, cwd: Path) -> tuple[float, float]:
 def peak(bench: Bench, size: str) -> float:
     """Megabytes of memory at most, by the kernel's own account of the process."""
     bench.reset()
-    code = guarded(HOSTS["claude"], "prompt").replace('"prompt"', '"stop"')
+    code = command_line(HOSTS["claude"], "prompt").replace('"prompt"', '"stop"')
     code = code.replace("sys.exit(main(", 'status = lambda code: print(open("/proc/self/status").read()); status(main(')
     event = bench.event(size, DONE)
     told = subprocess.run(["sh", "-c", code], input=event, cwd=bench.workspace, capture_output=True, check=True).stdout

@@ -14,7 +14,7 @@ def main() -> int:
 
         print(f"ralph {__version__}")
         return 0
-    if sys.argv[1:3] == ["hook", "stop"] and not any(word.startswith("-") for word in sys.argv[3:]):
+    if sys.argv[1:2] == ["hook"] and sys.argv[2:3] in (["stop"], ["prompt"], ["remind"]) and "--help" not in sys.argv:
         from ralph.hook import main as answer
 
         return answer(sys.argv[2:])

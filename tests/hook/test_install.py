@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -246,6 +247,22 @@ def test_the_installed_line_finds_the_project_wherever_the_agent_is(hook_line, s
     session.start()
     run = hook_line({"session_id": session.name}, cwd="/", CLAUDE_PROJECT_DIR=str(workspace))
     assert json.loads(run.stdout)["decision"] == "block"
+
+
+def test_on_another_machine_the_installed_line_asks_the_ralph_that_is_there(hook_line, session, environment):
+    session.start()
+    ralph = Path(environment["HOME"], "bin", "ralph")
+    ralph.write_text(f'#!/bin/sh\nexec {sys.executable} -m ralph "$@"\n')
+    ralph.chmod(0o755)
+    event = {"session_id": session.name, "last_assistant_message": "hm"}
+    run = hook_line(event, python="/nowhere/python", PATH=f"{ralph.parent}:/usr/bin:/bin")
+    assert json.loads(run.stdout)["decision"] == "block"
+
+
+def test_where_there_is_no_ralph_at_all_the_installed_line_is_silent(hook_line, session):
+    session.start()
+    run = hook_line({"session_id": session.name}, python="/nowhere/python")
+    assert (run.returncode, run.stdout, run.stderr) == (0, "", "")
 
 
 @pytest.mark.parametrize("cwd", ["/", "workspace"])

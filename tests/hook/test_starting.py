@@ -1,6 +1,7 @@
 """How does a loop begin, and how does a person look at it and end it?"""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -63,21 +64,25 @@ def test_the_session_around_us_is_meant_where_none_is_named(ralph, workspace):
     assert ralph("hook", "cancel", CLAUDE_CODE_SESSION_ID="around").out == "around  CANCELLED\n"
 
 
-def test_work_before_the_loop_is_known_from_claudes_own_transcript(ralph, workspace, environment, session):
+@pytest.mark.parametrize(
+    ("agent", "place"),
+    [
+        ("claude", ".claude/projects/-w/{}.jsonl"),
+        ("codex", ".codex/sessions/2026/11/15/rollout-2026-11-15T09-54-54-{}.jsonl"),
+        ("gemini", ".gemini/tmp/w/chats/session-2026-11-15T09-55-{:.8}.jsonl"),
+        ("qwen", ".qwen/projects/-w/chats/{}.jsonl"),
+        ("copilot", ".copilot/session-state/{}/events.jsonl"),
+    ],
+)
+def test_work_before_the_loop_is_known_from_the_agents_own_transcript(ralph, environment, session, agent, place):
     session.works(3)
-    own = f"{environment['HOME']}/.claude/projects/-w/{session.name}.jsonl"
-    session.transcript = session.transcript.rename(_made(own))
-    assert ralph("hook", "start", "--session", session.name, "a task").code == 0
+    own = Path(environment["HOME"], place.format(session.name))
+    own.parent.mkdir(parents=True)
+    session.transcript = session.transcript.rename(own)
+    assert ralph("hook", "start", "--session", session.name, "--agent", agent, "a task").code == 0
     assert session.stops("<promise>DONE</promise>").is_block
     session.works(1)
     assert not session.stops("<promise>DONE</promise>").is_block
-
-
-def _made(path):
-    from pathlib import Path
-
-    Path(path).parent.mkdir(parents=True)
-    return Path(path)
 
 
 def test_a_cancelled_loop_lets_the_agent_go(session, ralph, log):
@@ -129,6 +134,18 @@ def test_no_loop_is_no_error(ralph, workspace):
     result = ralph("hook", "status")
     assert (result.code, result.out) == (0, "")
     assert list(workspace.iterdir()) == []
+
+
+def test_the_answer_to_a_host_wants_a_host(ralph, workspace):
+    result = ralph("hook", "stop", "--nonsense")
+    assert result.code == 2
+    assert "usage: ralph hook stop" in result.err
+
+
+def test_what_a_loop_keeps_is_for_the_person_alone(session, workspace):
+    session.start()
+    session.stops("hm")
+    assert (workspace / ".ralph/hook").stat().st_mode & 0o077 == 0
 
 
 def test_the_commands_explain_themselves(ralph, workspace):

@@ -17,7 +17,7 @@ from ralph.cli.commands import simple
 from ralph.core.secrets import Redactor, secret_values
 from ralph.core.text import clean
 from ralph.errors import UserError
-from ralph.hosts.install import changes, guarded
+from ralph.hosts.install import changes, command_line
 from ralph.hosts.registry import HOSTS, Host, Scope
 from ralph.probe import probed
 from ralph.settings import AgentChoice, Settings, load
@@ -146,7 +146,7 @@ def _hook(host: Host, scope: Scope, folder: Path, env: Env) -> Iterator[Finding]
         data = settings.path.read_bytes()
         if not settings.is_ours(data):
             return
-        is_current = encode(guarded(host, "stop")) in encode(decode(data))
+        is_current = encode(command_line(host, "stop")) in encode(decode(data))
     except FileNotFoundError:
         return
     except (OSError, DecodeError) as error:

@@ -92,7 +92,7 @@ def start(session: str, directory: str, agent: str, transcript: str, words: tupl
         words[0],
         overrides(values),
         agent=agent,
-        transcript=transcript or starting.transcript_of(starting.session_here(session), os.environ),
+        transcript=transcript or starting.transcript_of(starting.session_here(session), agent, os.environ),
         force=bool(values.get("force")),
     )
     print(starting.contract(loop), end="")

@@ -32,14 +32,14 @@ def _begun(event: Event, spoken: Spoken, host: str) -> str:
     task, values = parse(spoken.rest, OPTIONS)
     if spoken.name == "ulw-loop":
         values["ultrawork"] = True
-    path = event.get("transcript_path") or event.get("transcriptPath") or ""
+    session, path = hook.session_of(event), event.get("transcript_path")
     loop = starting.start(
         _workspace(event),
-        hook.session_of(event),
+        session,
         task,
         overrides(values),
         agent=host,
-        transcript=path if isinstance(path, str) else "",
+        transcript=path if isinstance(path, str) else starting.transcript_of(session, host, os.environ),
         force=bool(values.get("force")),
     )
     return _context(starting.contract(loop), event)

@@ -12,7 +12,7 @@ OPTIONS = (
 
 # name: (what it does, what may follow it, what the agent reads)
 LOOP = (
-    "A loop has been started by `ralph hook`. The task is the quoted text after the command below; "
+    "This is a loop of `ralph hook`. The task is the quoted text after the command below; "
     "the options after it are meant for the loop, not for you.\n"
     "Only when the task is fully done, output exactly <promise>TEXT</promise> on a line of its own, where TEXT is the "
     "completion promise: the value of --completion-promise, or DONE if there is none. If it is not fully done, do not."

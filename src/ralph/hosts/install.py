@@ -75,7 +75,7 @@ def uninstall(host: Host, scope: Scope, workspace: Path, env: Mapping[str, str])
         rest = change.cleared(now)
         if rest is None and before is None:
             change.path.unlink()
-            _drop_empty(change.path.parent, workspace if scope == "project" else _home(host, env))
+            _drop_empty(change.path.parent, workspace if scope == "project" else host.folder(env) / host.below)
             done.append((change.path, "removed"))
             continue
         _write(change.path, rest if rest is not None else before or b"", like=change.path)
@@ -97,7 +97,7 @@ def _refuse_twice(host: Host, scope: Scope, workspace: Path, env: Mapping[str, s
 
 
 def changes(host: Host, scope: Scope, workspace: Path, env: Mapping[str, str]) -> Iterator[Change]:
-    folder = workspace / host.project if scope == "project" else _home(host, env)
+    folder = workspace / host.project if scope == "project" else host.folder(env) / host.below
     settings = _real(folder / host.settings)
 
     def merged(data: bytes | None) -> bytes:
@@ -158,32 +158,31 @@ def _had_ours(settings: Json, event: str) -> bool:
 
 
 def _entry(host: Host, word: str, matcher: str) -> Json:
-    command = guarded(host, word)
+    command = command_line(host, word)
     if host.flat:
         return {"type": "command", "bash": command, "timeoutSec": int(LIMIT)}
     entry = {"hooks": [{"type": "command", "command": command, "timeout": int(LIMIT) * host.per_second}]}
     return {"matcher": matcher, **entry} if matcher else entry
 
 
-def guarded(host: Host, word: str) -> str:
-    """The command line of a hook. Most stops are none of our business: a shell sees that in a millisecond."""
+# Is there any loop in the project, or above it? Most often there is none, and a shell sees that in a millisecond.
+ANY_LOOP = (
+    'for d in "$CLAUDE_PROJECT_DIR" "$PWD"; do while [ "$d" ]; do '
+    'for f in "$d"/.ralph/hook/*.json; do [ -e "$f" ] && break 3; done; '
+    'u=${d%/*}; [ "$u" = "$d" ] && break; d=$u; done; done; [ -e "$f" ] || exit 0; '
+)
+
+
+def command_line(host: Host, word: str) -> str:
+    """What a host runs for an event. It starts this very Python, without all that it does not need; on another machine
+    that shares the settings, it asks whatever `ralph` there is."""
     import shlex
 
     source = json.dumps(str(Path(__file__).resolve().parents[2]))
     code = f'import sys; sys.path.insert(0, {source}); from {MARK}; sys.exit(main(["{word}", "{host.name}"]))'
-    run = f"exec {shlex.quote(sys.executable)} -I -S -c {shlex.quote(code)}"
-    if word == "prompt":
-        return run
-    return (
-        'd=${CLAUDE_PROJECT_DIR:-$PWD}; while [ "$d" ]; do '
-        f'for f in "$d"/.ralph/hook/*.json; do [ -e "$f" ] && {run}; done; '
-        'u=${d%/*}; [ "$u" = "$d" ] && exit 0; d=$u; done; exit 0'
-    )
-
-
-def _home(host: Host, env: Mapping[str, str]) -> Path:
-    named = env.get(host.variable) or host.home.replace("~", env.get("HOME") or os.path.expanduser("~"), 1)
-    return Path(named, host.below)
+    here = f'p={shlex.quote(sys.executable)}; [ -x "$p" ] && exec "$p" -I -S -c {shlex.quote(code)}; '
+    elsewhere = f"command -v ralph >/dev/null && exec ralph hook {word} {host.name}; exit 0"
+    return ("" if word == "prompt" else ANY_LOOP) + here + elsewhere
 
 
 def _real(path: Path) -> Path:

@@ -1,5 +1,8 @@
 """Which agents can be kept from stopping, and what does each one want to be told? A literal table, a row per host."""
 
+import os
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Literal
 
 from msgspec import Struct
@@ -12,17 +15,18 @@ Scope = Literal["project", "user"]
 class Host(Struct, frozen=True):
     """An agent whose stop hook can be answered.
 
-    `project` is its folder in a workspace. A person's own is `below` the one that `variable` names, by default `home`.
-    `settings` is the file in there that holds its hooks; `flat`: without the level of matchers that the others have.
-    `stop`, `prompt` and `remind` are its names for: a turn ends, a person speaks, the context was compacted.
-    `per_second`: its unit of time. `env` lifts its own cap on how often a stop may be refused in a row.
-    `commands`: the kind of file that makes a slash command. `notes` are told when it is installed.
+    `project` is its folder in a workspace. A person's own is `below` the one that `variable` names, by default `home`;
+    `transcripts` says where in that one a session's is. `settings` is the file that holds the hooks; `flat`: without
+    the level of matchers that others have. `stop`, `prompt` and `remind` are its names for: a turn ends, a person
+    speaks, the context was compacted. `per_second`: its unit of time. `env` lifts its own cap on how often a stop may
+    be refused in a row. `commands`: the kind of file that makes a slash command. `notes` are told at installation.
     """
 
     name: str
     project: str
     variable: str
     home: str
+    transcripts: str
     settings: str
     stop: str
     prompt: str
@@ -34,6 +38,10 @@ class Host(Struct, frozen=True):
     commands: Literal["", "md", "toml"] = ""
     notes: tuple[str, ...] = ()
 
+    def folder(self, env: Mapping[str, str]) -> Path:
+        """The person's own folder of this agent."""
+        return Path(env.get(self.variable) or self.home.replace("~", env.get("HOME") or os.path.expanduser("~"), 1))
+
 
 HOSTS: dict[str, Host] = {
     host.name: host
@@ -43,6 +51,7 @@ HOSTS: dict[str, Host] = {
             project=".claude",
             variable="CLAUDE_CONFIG_DIR",
             home="~/.claude",
+            transcripts="projects/*/{session}.jsonl",
             settings="settings.json",
             stop="Stop",
             prompt="UserPromptSubmit",
@@ -56,6 +65,7 @@ HOSTS: dict[str, Host] = {
             project=".codex",
             variable="CODEX_HOME",
             home="~/.codex",
+            transcripts="sessions/*/*/*/rollout-*-{session}.jsonl",
             settings="hooks.json",
             stop="Stop",
             prompt="UserPromptSubmit",
@@ -71,6 +81,7 @@ HOSTS: dict[str, Host] = {
             project=".gemini",
             variable="GEMINI_CLI_HOME",
             home="~",
+            transcripts=".gemini/tmp/*/chats/session-*-{session:.8}.jsonl",
             below=".gemini",
             settings="settings.json",
             stop="AfterAgent",
@@ -87,6 +98,7 @@ HOSTS: dict[str, Host] = {
             project=".qwen",
             variable="QWEN_HOME",
             home="~/.qwen",
+            transcripts="projects/*/chats/{session}.jsonl",
             settings="settings.json",
             stop="Stop",
             prompt="UserPromptSubmit",
@@ -104,6 +116,7 @@ HOSTS: dict[str, Host] = {
             project=".github/hooks",
             variable="COPILOT_HOME",
             home="~/.copilot",
+            transcripts="session-state/{session}/events.jsonl",
             below="hooks",
             settings="ralph.json",
             stop="agentStop",

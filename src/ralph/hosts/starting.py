@@ -16,6 +16,7 @@ from ralph.core.text import one_line
 from ralph.errors import UserError
 from ralph.hosts import loops
 from ralph.hosts.opening import Opened, opened
+from ralph.hosts.registry import HOSTS
 from ralph.hosts.telling import finished, tell
 from ralph.settings import Settings, load
 from ralph.world.folder import cannot_write, new_run_id, prepare
@@ -96,11 +97,11 @@ def _refuse_what_cannot_be_watched(settings: Settings) -> None:
 
 def _make_folders(workspace: Path) -> None:
     prepare(workspace)
-    folder = workspace / loops.FOLDER / "runs"
-    try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except OSError as error:
-        raise cannot_write(folder, error) from None
+    for folder in (workspace / loops.FOLDER, workspace / loops.FOLDER / "runs"):
+        try:
+            folder.mkdir(mode=0o700, exist_ok=True)
+        except OSError as error:
+            raise cannot_write(folder, error) from None
 
 
 def _make_way(root: str, session: str, force: bool) -> None:
@@ -195,11 +196,13 @@ def session_here(named: str) -> str:
     return named or hook.session_of({})
 
 
-def transcript_of(session: str, env: Mapping[str, str]) -> str:
-    """Where Claude Code keeps the transcript of a session, if it is one of its sessions."""
-    home = Path(env.get("CLAUDE_CONFIG_DIR") or Path(env.get("HOME", "/"), ".claude"))
-    if not session or "/" in session:
+def transcript_of(session: str, agent: str, env: Mapping[str, str]) -> str:
+    """The transcript of a session, where the agents keep theirs: what is in it already is no work of the loop's."""
+    if not session or not session.replace("-", "").isalnum():
         return ""
-    from glob import escape
-
-    return next((str(path) for path in home.glob(f"projects/*/{escape(session)}.jsonl")), "")
+    for host in HOSTS.values():
+        if agent in ("", host.name):
+            found = next(host.folder(env).glob(host.transcripts.format(session=session)), None)
+            if found:
+                return str(found)
+    return ""

@@ -33,6 +33,11 @@ class Background:
                 return dict(event["data"])
         raise AssertionError(f"the run ended without {kind}: {[event['type'] for event in self.events]}")
 
+    def seen(self, kind: str) -> dict[str, Any]:
+        """The first event of this kind, which may have come already."""
+        come = self.all(kind)
+        return dict(come[0]) if come else self.until(kind)
+
     def in_turn(self) -> None:
         """Waits until the agent has read its prompt and stands at the gate."""
         self.until("agent_started")

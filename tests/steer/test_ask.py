@@ -14,7 +14,7 @@ def test_a_run_that_waits_parks_until_it_is_answered(ralph: Ralph, start: Any) -
     run = start("--on-question", "wait", "--check", "true", before=ASKS)
     run.in_turn()
     run.let()
-    asked = run.until("question_asked")
+    asked = run.seen("question_asked")
     assert (asked["text"], asked["waits"]) == ("Port 80 or 8080?", True)
     assert run.until("paused")["reason"] == "waiting for an answer: Port 80 or 8080?"
     assert "asks: Port 80 or 8080?" in ralph("ps").out
@@ -33,7 +33,7 @@ def test_a_run_that_continues_carries_the_answer_when_it_comes(ralph: Ralph, sta
     run = start(before=ASKS)
     run.in_turn()
     run.let()
-    assert run.until("question_asked")["waits"] is False
+    assert run.seen("question_asked")["waits"] is False
     run.in_turn()
     assert "asks: Port 80 or 8080?" in ralph("ps").out
     ralph("tell", "8080")
@@ -49,7 +49,7 @@ def test_an_agent_that_cannot_call_ralph_may_leave_a_file(ralph: Ralph, start: A
     run = start("--on-question", "wait", before='[ $N = 1 ] && echo "May I?" > .ralph/QUESTION.md')
     run.in_turn()
     run.let()
-    assert run.until("question_asked")["text"] == "May I?"
+    assert run.seen("question_asked")["text"] == "May I?"
     run.until("paused")
     ralph("tell", "you may")
     run.in_turn()

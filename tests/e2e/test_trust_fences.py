@@ -85,7 +85,8 @@ def test_a_marker_that_is_not_the_agents_answer_is_no_claim(
         "reasoning": {"type": "assistant", "message": {"content": said[1:2]}},
         "sub-agent": {"type": "assistant", "parent_tool_use_id": "t", "message": {"content": said[2:]}},
     }
-    end = json.dumps({"type": "result", "subtype": "success", "is_error": False, "result": "still working"})
+    ending = {"type": "result", "subtype": "success", "is_error": False, "result": "still working", "session_id": "s"}
+    end = json.dumps(ending)
     script = {
         "stderr": "cat wild >&2; echo hm $N",
         "echo": 'printf "%s" "$PROMPT"; echo; echo hm $N',

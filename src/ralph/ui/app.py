@@ -33,7 +33,6 @@ class FullScreen(App[list[str]]):
     TITLE = "ralph"
     ENABLE_COMMAND_PALETTE = False
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (60, "-usual"), (110, "-wide")]  # noqa: RUF012 - declared so by textual
-    VERTICAL_BREAKPOINTS = [(0, "-low"), (32, "-tall")]  # noqa: RUF012
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("ctrl+c,ctrl+q", "leave", priority=True),
         Binding("q", "leave"),
@@ -58,20 +57,22 @@ class FullScreen(App[list[str]]):
         self._watching: Watching | None = None
         self._is_leaving = False
         self._message_left = 0
+        self._top, self._message, self._mark, self._keys = map(Pane, ("top", "message", "mark", "keys"))
+        self.board, self.prompt = Board(look), Prompt("prompt", "a goal, or /help")
 
     def compose(self) -> ComposeResult:
-        yield Pane("top")
-        yield Board(self.look)
-        yield Pane("message")
+        yield self._top
+        yield self.board
+        yield self._message
         with Horizontal(id="line"):
-            yield Pane("mark")
-            yield Prompt("prompt", "a goal, or /help")
-        yield Pane("keys")
+            yield self._mark
+            yield self.prompt
+        yield self._keys
 
     def on_mount(self) -> None:
-        self._pane("mark").show([self.look.paint("title", self.look.prompt)])
+        self._mark.show([self.look.paint("title", self.look.prompt)])
         self.screen.set_class(self.look.is_plain, "-plain")
-        self.query_one(Prompt).focus()
+        self.prompt.focus()
         self.set_interval(LOOK_EVERY, self.read_on)
         self.set_interval(1.0, self._every_second)
         self.call_after_refresh(self.survey)
@@ -82,16 +83,9 @@ class FullScreen(App[list[str]]):
         if self._watching:
             self._watching.close()
 
-    def _pane(self, name: str) -> Pane:
-        return self.screen_stack[0].query_one(f"#{name}", Pane)
-
-    @property
-    def board(self) -> Board:
-        return self.screen_stack[0].query_one(Board)
-
     def say(self, text: str, is_error: bool = False) -> None:
         """Above the prompt, until something else is said or nobody needs it any more."""
-        pane = self._pane("message")
+        pane = self._message
         mark, tone = (self.look.style.marks.failed, "red") if is_error else (self.look.style.marks.dot, "cyan")
         rows = draw.paragraphs(f"{mark} {text}", max(self.size.width - 1, 10)) if text else []
         pane.show([self.look.paint(tone, row) for row in rows[:3]])
@@ -162,14 +156,14 @@ class FullScreen(App[list[str]]):
         self._draw_all()
 
     def _draw_all(self) -> None:
-        keys = TYPING if isinstance(self.focused, Prompt) else STEERING
-        self._pane("keys").show([self.look.paint("dim", keys)])
+        keys = TYPING if self.prompt.has_focus else STEERING
+        self._keys.show([self.look.paint("dim", keys)])
         self._draw_plan()
         self.board.draw_all(self.desk, self._watching)
 
     def _draw_plan(self) -> None:
         plan = self.desk.plan
-        self._pane("top").show(draw.top(plan.workspace, str(plan), self.size.width, self.look))
+        self._top.show(draw.top(plan.workspace, str(plan), self.size.width, self.look))
 
     def on_run_list_chosen(self, message: RunList.Chosen) -> None:
         self.desk.chosen = message.run
@@ -177,7 +171,7 @@ class FullScreen(App[list[str]]):
 
     def on_input_submitted(self, message: Prompt.Submitted) -> None:
         if self._attempt(lambda: self._carry_out(understood(message.value))):
-            self.query_one(Prompt).accept()
+            self.prompt.accept()
 
     def _carry_out(self, command: Command | None) -> None:
         if command is None:
@@ -200,15 +194,13 @@ class FullScreen(App[list[str]]):
 
     def action_begin(self, text: str) -> None:
         """Goes to the line, with a beginning of what may be typed."""
-        prompt = self.query_one(Prompt)
-        prompt.focus()
+        self.prompt.focus()
         if text:
-            prompt.value = text
-            prompt.cursor_position = len(text)
+            self.prompt.value = text
+            self.prompt.cursor_position = len(text)
 
     def action_type_or_steer(self) -> None:
-        prompt = self.query_one(Prompt)
-        (self.board.runs if prompt.has_focus else prompt).focus()
+        (self.board.runs if self.prompt.has_focus else self.prompt).focus()
 
     def action_leaf(self, pages: int) -> None:
         self.board.stream.action_leaf(pages)

@@ -12,6 +12,7 @@ from ralph.ui.look import Look
 from ralph.ui.panes import Pane, Reel, RunList
 from ralph.ui.watching import Watching
 
+TALL = 32  # rows from which on each run gets two lines
 WELCOME = """\
 No run yet.
 
@@ -29,26 +30,17 @@ class Board(Container):
     def __init__(self, look: Look) -> None:
         super().__init__()
         self._look = look
+        self.runs, self.stream = RunList("runs"), Reel("stream")
+        self._head, self._checks, self._todo = map(Pane, ("head", "checks", "todo"))
 
     def compose(self) -> ComposeResult:
-        yield RunList("runs")
+        yield self.runs
         with Vertical(id="main"):
-            yield Pane("head")
-            yield Reel("stream")
+            yield self._head
+            yield self.stream
         with Vertical(id="facts"):
-            yield Pane("checks")
-            yield Pane("todo")
-
-    def _pane(self, name: str) -> Pane:
-        return self.query_one(f"#{name}", Pane)
-
-    @property
-    def runs(self) -> RunList:
-        return self.query_one(RunList)
-
-    @property
-    def stream(self) -> Reel:
-        return self.query_one("#stream", Reel)
+            yield self._checks
+            yield self._todo
 
     def draw_all(self, desk: Desk, watching: Watching | None) -> None:
         """After the terminal has got another size, or another run is looked at."""
@@ -60,7 +52,7 @@ class Board(Container):
 
     def draw_runs(self, desk: Desk) -> None:
         pane = self.runs
-        is_tall = self.screen.has_class("-tall")
+        is_tall = self.app.size.height >= TALL
         columns = pane.content_size.width
         rows = [
             (run.id, draw.run_rows(run, columns, self._look, desk.is_asking(run), is_tall=is_tall)) for run in desk.runs
@@ -70,7 +62,7 @@ class Board(Container):
         pane.entitle(f"runs · {living} at work" if living else "runs")
 
     def draw_head(self, desk: Desk, watching: Watching | None) -> None:
-        pane = self._pane("head")
+        pane = self._head
         lines: list[str] = []
         if watching:
             now, columns = time.time(), pane.content_size.width
@@ -85,11 +77,11 @@ class Board(Container):
         else:
             stream.unroll(draw.paragraphs(WELCOME, stream.content_size.width))
         stream.entitle("", f"{stream.below} more below" if stream.below else "")
-        pane = self._pane("checks")
+        pane = self._checks
         pane.show(draw.verified(facts, pane.content_size.width, pane.content_size.height, self._look))
         passed = sum(one.passed is True for one in facts.checks.values())
         pane.entitle(f"checks {passed}/{len(facts.checks)}" if facts.checks else "checks")
-        pane = self._pane("todo")
+        pane = self._todo
         pane.show(draw.todo(facts.todo, pane.content_size.width, pane.content_size.height, self._look))
         done = sum(item.status == "done" for item in facts.todo)
         pane.entitle(f"todo {done}/{len(facts.todo)}" if facts.todo else "todo")

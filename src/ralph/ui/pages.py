@@ -33,21 +33,22 @@ class HelpPage(ModalScreen[None]):
     def __init__(self, look: Look) -> None:
         super().__init__()
         self._look = look
+        self._title, self._page, self._keys = Pane("page-title"), Reel("page", from_top=True), Pane("page-keys")
 
     def compose(self) -> ComposeResult:
-        yield Pane("page-title")
-        yield Reel("page", from_top=True)
-        yield Pane("page-keys")
+        yield self._title
+        yield self._page
+        yield self._keys
 
     def on_mount(self) -> None:
         look = self._look
         wide = max(len(form.usage) for form in FORMS.values())
         rows = [f"{look.paint('bold', form.usage.ljust(wide))}  {form.help}" for form in FORMS.values()]
         text = ["A line that begins with no slash is a goal: it starts a run.", "", *rows, "", *KEYS.split("\n")]
-        self.query_one("#page-title", Pane).show([look.paint("title", "help")])
-        self.query_one("#page", Reel).unroll(text)
-        self.query_one("#page-keys", Pane).show([look.paint("dim", "esc back")])
-        self.query_one("#page", Reel).focus()
+        self._title.show([look.paint("title", "help")])
+        self._keys.show([look.paint("dim", "esc back")])
+        self._page.unroll(text)
+        self._page.focus()
 
     def action_leave(self) -> None:
         self.dismiss(None)
@@ -66,39 +67,41 @@ class DiffPage(ModalScreen[None]):
     def __init__(self, run: str, place: str, number: int | None, look: Look) -> None:
         super().__init__()
         self._run_id, self._place, self._number, self._look = run, place, number, look
-        self._last = 0
+        self._last = self._asked = 0
+        self._title, self._page, self._keys = Pane("page-title"), Reel("page", from_top=True), Pane("page-keys")
 
     def compose(self) -> ComposeResult:
-        yield Pane("page-title")
-        yield Reel("page", from_top=True)
-        yield Pane("page-keys")
+        yield self._title
+        yield self._page
+        yield self._keys
 
     def on_mount(self) -> None:
-        self.query_one("#page", Reel).focus()
-        self.query_one("#page-keys", Pane).show(
-            [self._look.paint("dim", "left right iteration · a all · up down pgup pgdn scroll · esc back")]
-        )
+        keys = "left right iteration · a all · up down pgup pgdn scroll · esc back"
+        self._keys.show([self._look.paint("dim", keys)])
+        self._page.focus()
         self._load()
 
     def _load(self) -> None:
-        self.query_one("#page-title", Pane).show([self._look.paint("dim", "asking git…")])
-        self._ask(self._number)
+        self._title.show([self._look.paint("dim", "asking git…")])
+        self._asked += 1
+        self._ask(self._number, self._asked)
 
-    @work(thread=True, exclusive=True)
-    def _ask(self, number: int | None) -> None:
+    @work(thread=True)
+    def _ask(self, number: int | None, asked: int) -> None:
         """In a thread: git may take its time, and the screen must not."""
         try:
             found = changes(self._run_id, self._place, number, self._look)
         except UserError as error:
             found = Changes(None, 0, error.message, [error.hint])
-        self.app.call_from_thread(self._show, found)
+        self.app.call_from_thread(self._show, found, asked)
 
-    def _show(self, found: Changes) -> None:
+    def _show(self, found: Changes, asked: int) -> None:
+        if asked != self._asked:  # something else is wanted by now
+            return
         self._number, self._last = found.number, found.last
-        self.query_one("#page-title", Pane).show([self._look.paint("title", cut(found.title, self.size.width))])
-        page = self.query_one("#page", Reel)
-        page.unroll(found.lines)
-        page.action_to_begin()
+        self._title.show([self._look.paint("title", cut(found.title, self.size.width))])
+        self._page.unroll(found.lines)
+        self._page.action_to_begin()
 
     def action_step(self, steps: int) -> None:
         if self._last:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
-from ralph.world.git import PLAIN, Answer, Repository, end, environment, refusal
+from ralph.world.git import Answer, Repository, refusal, started
 from ralph.world.index import shown, tree_of
 from ralph.world.walk import CACHES, LIBRARIES
 
@@ -13,7 +13,6 @@ from ralph.world.walk import CACHES, LIBRARIES
 DIFFED = ("-c", "core.bigFileThreshold=16m", "diff-tree", "-r", "--no-color", "--no-ext-diff", "--no-textconv")
 PATCH = (*DIFFED, "--patch", "--find-renames", "--src-prefix=a/", "--dst-prefix=b/")
 GENERATED = tuple(f":(top,exclude,glob)**/{folder}/**" for folder in sorted(CACHES | LIBRARIES))
-CHUNK = 1 << 16
 
 
 class Change(Struct, frozen=True):
@@ -39,28 +38,12 @@ def diff(repository: Repository, base: str, now: str, limit: int) -> str:
 
 def patch(repository: Repository, base: str, now: str, without: tuple[str, ...] = ()) -> Iterator[bytes]:
     """The whole patch, piece by piece. Git is stopped when nobody reads on."""
-    import subprocess
-
     words = (*PATCH, tree_of(base), tree_of(now), "--", ":(top)", *without)
-    with subprocess.Popen(
-        ("git", "-C", repository.root, *PLAIN, *words),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env=environment() | {"LC_ALL": "C.UTF-8"},
-        start_new_session=True,
-    ) as process:
-        assert process.stdout is not None
-        assert process.stderr is not None
-        try:
-            while chunk := process.stdout.read(CHUNK):
-                yield chunk
-            error = process.stderr.read().decode("utf-8", "replace")
-        finally:
-            if process.poll() is None:
-                end(process)
-    if process.returncode > 0:
-        raise refusal(("diff-tree",), Answer(process.returncode, b"", error))
+    with started(repository.root, *words) as git:
+        while chunk := git.read():
+            yield chunk
+    if git.code > 0:
+        raise refusal(("diff-tree",), Answer(git.code, b"", git.error))
 
 
 def changed_files(repository: Repository, base: str, now: str) -> list[Change]:

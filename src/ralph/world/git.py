@@ -3,16 +3,12 @@ monitors nor variables meant for another repository have a say in it."""
 
 import os
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from ralph.errors import UserError
-
-if TYPE_CHECKING:
-    from subprocess import Popen
+from ralph.world.errand import Errand
 
 PLAIN = (
     "-c", f"core.hooksPath={os.devnull}",
@@ -42,7 +38,6 @@ RALPH = {
     "GIT_COMMITTER_EMAIL": "ralph@localhost",
 }
 PATIENCE = 600.0
-GRACE = 5.0
 
 Env = Mapping[str, str] | None
 
@@ -141,38 +136,19 @@ def commit_of(folder: str, name: str) -> str:
 
 
 def ask(folder: str, *words: str, stdin: bytes = b"", env: Env = None) -> Answer:
-    """Runs git in `folder`, in a session of its own: a Ctrl-C meant for ralph must not cut it off half-way."""
-    import subprocess
-
-    with subprocess.Popen(
-        ("git", "-C", folder, *PLAIN, *words),
-        stdin=subprocess.PIPE if stdin else subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env=environment() | {"LC_ALL": "C.UTF-8"} | dict(env or {}),
-        start_new_session=True,
-    ) as process:
+    """Runs git in `folder`."""
+    with started(folder, *words, stdin=stdin, env=env) as git:
         try:
-            out, error = process.communicate(stdin or None, PATIENCE)
-        except BaseException as trouble:
-            end(process)
-            if isinstance(trouble, subprocess.TimeoutExpired):
-                raise GitError(f"git {words[0]} did not end within {PATIENCE:.0f} seconds in {folder}") from None
-            raise
-    return Answer(process.returncode, out, error.decode("utf-8", "replace"))
+            out = git.output(PATIENCE)
+        except TimeoutError:
+            raise GitError(f"git {words[0]} did not end within {PATIENCE:.0f} seconds in {folder}") from None
+    return Answer(git.code, out, git.error)
 
 
-def end(process: "Popen[bytes]") -> None:
-    """Ends a process and its group; gently first, for a git that is killed leaves its locks behind."""
-    import signal
-    import subprocess
-
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGTERM)
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(GRACE)
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
+def started(folder: str, *words: str, stdin: bytes = b"", env: Env = None) -> Errand:
+    """Git at work in `folder`."""
+    told = environment() | {"LC_ALL": "C.UTF-8"} | dict(env or {})
+    return Errand(("git", "-C", folder, *PLAIN, *words), told, stdin)
 
 
 def environment() -> dict[str, str]:

@@ -8,12 +8,12 @@ from ralph.core import events
 from ralph.core.model import Iteration, Run
 from ralph.core.prompts import DIFF_LIMIT
 from ralph.errors import UserError
-from ralph.world.checkpoint import Checkpoints
-from ralph.world.git import Repository, find_repository
-from ralph.world.index import PrivateIndex, head_of
 from ralph.world.site import Site
 
 if TYPE_CHECKING:
+    from ralph.world.checkpoint import Checkpoints
+    from ralph.world.git import Repository
+    from ralph.world.index import PrivateIndex
     from ralph.world.worktree import Worktree
 
 
@@ -37,6 +37,9 @@ class History:
         self._repository = self._found() if _has_git(self._site.root) else None
         if self._repository is None:
             return self._walked()
+        from ralph.world.checkpoint import Checkpoints
+        from ralph.world.index import PrivateIndex
+
         self._index = PrivateIndex(self._repository, self._site.folder.path / "index")
         self._saved = Checkpoints(self._repository, self._site.folder.id)
         self._now = self._index.tree()
@@ -63,6 +66,8 @@ class History:
 
     def has_moved(self, iteration: Iteration) -> bool:
         """Whether HEAD is another one than at the end of an iteration: then its work has been committed."""
+        from ralph.world.index import head_of
+
         return bool(self._now and iteration.tree) and head_of(self._now) != head_of(iteration.tree or "")
 
     def diff(self) -> str:
@@ -84,8 +89,10 @@ class History:
             except UserError as error:
                 self._site.tell(events.Notice(error.advice))
 
-    def _found(self) -> Repository | None:
+    def _found(self) -> "Repository | None":
         """The repository; one that is broken is as good as none here, but that is said."""
+        from ralph.world.git import find_repository
+
         try:
             return find_repository(self._site.root)
         except UserError as error:

@@ -1,15 +1,21 @@
 """How does finished work reach version control? Each task of the settings is one command: words, never a shell line."""
 
 import os
+import signal
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from ralph.core.text import clean, one_line, tail
 from ralph.errors import UserError
-from ralph.world.git import Env, end, environment, find_repository
+from ralph.world.errand import GRACE
+from ralph.world.git import Env, environment, find_repository
+
+if TYPE_CHECKING:
+    from subprocess import Popen
 
 NEW_FILES = ("add", "--all", "--ignore-errors", "--")
 OWN_FILES = ":(top,exclude,glob)**/.ralph/**"
@@ -123,13 +129,25 @@ def _run(words: tuple[str, ...], folder: Path, env: Env = None) -> Ended:
         try:
             code = process.wait(PATIENCE)
         except BaseException as trouble:
-            end(process)
+            _end(process)
             if isinstance(trouble, subprocess.TimeoutExpired):
                 return Ended(124, f"{words[0]} did not end within {PATIENCE:.0f} seconds")
             raise
         size = output.seek(0, os.SEEK_END)
         output.seek(max(0, size - 8000))
         return Ended(code, clean(output.read().decode("utf-8", "replace")))
+
+
+def _end(process: "Popen[bytes]") -> None:
+    """Ends a process and its group; gently first, for a git that is killed leaves its locks behind."""
+    import subprocess
+
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGTERM)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(GRACE)
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
 
 
 def _summary(ended: Ended) -> str:

@@ -14,6 +14,7 @@ from ralph.world.interrupt import Interrupt
 from ralph.world.keeper import Ended, Keeper, KeeperLost
 from ralph.world.kin import MARK, sweep_marked
 from ralph.world.program import Command, explained, find_program
+from ralph.world.unnamed import readable
 
 _CHUNK = 1 << 17
 _PIPE = 1 << 20
@@ -96,7 +97,7 @@ class Watch:
 
     def _start(self, command: Command, on_stdout: Sink, on_stderr: Sink | None) -> int:
         program = find_program(command.argv[0], command.env, command.cwd)
-        theirs = [_readable(command.stdin), self._pipe(on_stdout)]
+        theirs = [readable(command.stdin), self._pipe(on_stdout)]
         theirs.append(os.dup(theirs[1]) if on_stderr is None else self._pipe(on_stderr))
         try:
             pid = self._keeper.spawn(program, command.argv, command.cwd, command.env, theirs)
@@ -239,28 +240,3 @@ class Watch:
             self._keeper.end(self._limits.stop)
             while not isinstance(self._keeper.hear(), Ended):
                 pass
-
-
-def _readable(data: bytes) -> int:
-    """A descriptor from which exactly `data` can be read."""
-    if not data:
-        return os.open(os.devnull, os.O_RDONLY)
-    if len(data) <= 65536:
-        fd, writer = os.pipe()
-        os.write(writer, data)
-        os.close(writer)
-        return fd
-    fd = _anonymous_file()
-    for at in range(0, len(data), _PIPE):
-        os.write(fd, data[at : at + _PIPE])
-    os.lseek(fd, 0, os.SEEK_SET)
-    return fd
-
-
-def _anonymous_file() -> int:
-    if hasattr(os, "memfd_create"):
-        return os.memfd_create("prompt")
-    import tempfile
-
-    with tempfile.TemporaryFile() as file:
-        return os.dup(file.fileno())

@@ -3,7 +3,8 @@ from typing import Any
 import pytest
 
 from ralph.errors import UserError
-from ralph.world.diff import CHUNK, Change, changed_files, diff, patch
+from ralph.world.diff import Change, changed_files, diff, patch
+from ralph.world.errand import CHUNK
 
 
 def test_the_diff_holds_edits_new_files_and_deletions(repo: Any) -> None:

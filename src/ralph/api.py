@@ -11,8 +11,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
+from ralph.core import events
 from ralph.core.claims import Claim, stated
-from ralph.core.model import Failure, Iteration, Outcome, Run, Stop, Turn, Usage
+from ralph.core.model import Check, Failure, Iteration, Outcome, Run, Stop, Turn, Usage
+from ralph.errors import UserError
 
 if TYPE_CHECKING:
     from ralph.world.site import Site
@@ -65,6 +69,7 @@ class RalphLoopResult:
         return len(self.iterations)
 
 
+NAME = "python"
 STOP_REASONS = {
     Outcome.DONE: "all_checks_passed",
     Outcome.EXHAUSTED: "max_iterations",
@@ -98,7 +103,9 @@ class RalphLoop:
             "maxTime": config.max_time,
             "worktree": config.use_worktree,
         }
-        settings = load(self.workspace_root, said, env=os.environ).settings
+        settings = load(self.workspace_root, said, env=os.environ, source="RalphConfig").settings
+        if not config.task.strip() and not config.spec_file:
+            raise UserError("the task is empty", "say what to achieve, or give a spec_file")
         spec = str(self.workspace_root / config.spec_file) if config.spec_file else ""
         charter = Charter(settings, str(self.workspace_root), config.task, spec)
         self._session = Session(charter, agent=self._agent)
@@ -106,7 +113,7 @@ class RalphLoop:
         return self._result(run, stop)
 
     def _agent(self, site: "Site") -> "FactoryAgent":
-        return FactoryAgent(self.agent_factory, {"agent": self.config.agent, "model": self.config.model}, site.root)
+        return FactoryAgent(self.agent_factory, {"agent": self.config.agent, "model": self.config.model}, site)
 
     def _result(self, run: Run, stop: Stop) -> RalphLoopResult:
         tag = Claim("tag", self.config.completion_tag)
@@ -124,7 +131,9 @@ class RalphLoop:
         return self._session is not None and bool(self._session.remove_worktree())
 
     def cleanup_progress(self) -> None:
-        (self.workspace_root / ".ralph" / "progress.md").unlink(missing_ok=True)
+        worktree = self._session.worktree if self._session else None
+        for place in (self.workspace_root, *([Path(worktree.workspace)] if worktree else [])):
+            (place / ".ralph" / "progress.md").unlink(missing_ok=True)
 
 
 def _seen_by_caller(iteration: Iteration, tag: Claim) -> LoopIteration:
@@ -133,36 +142,55 @@ def _seen_by_caller(iteration: Iteration, tag: Claim) -> LoopIteration:
         iteration.turn.steps or 0,
         iteration.usage.cost_usd or 0.0,
         iteration.duration,
-        [{"name": check.name, "passed": check.passed, "output": check.tail[-2000:]} for check in iteration.checks],
+        [{"name": check.name, "passed": check.passed, "output": _output(check)} for check in iteration.checks],
         iteration.is_green,
         stated(tag, iteration.turn.text),
         iteration.turn.failure.reason if iteration.turn.failure else None,
     )
 
 
+def _output(check: Check) -> str:
+    return check.tail + (check.ending if check.timeout else "")
+
+
 class FactoryAgent:
     """An agent that is a Python object: made anew for each turn, so that no context is carried over."""
 
-    def __init__(self, factory: Callable[..., Any], offered: dict[str, Any], workspace: Path) -> None:
-        self._factory = factory
-        self._arguments = _accepted(factory, {**offered, "workspace_root": str(workspace)})
+    def __init__(self, factory: Callable[..., Any], offered: dict[str, Any], site: "Site") -> None:
+        self._factory, self._site = factory, site
+        self._arguments = _accepted(factory, {**offered, "workspace_root": str(site.root)})
 
     def take_turn(self, prompt: str, run: Run, purpose: str = "work") -> Turn:
+        from ralph.world.folder import write
+
+        site, folder = self._site, self._site.folder.turn(run.number, purpose)
+        write(folder.prompt, site.redact(prompt.encode("utf-8", "surrogateescape")))
+        site.tell(events.AgentStarted(NAME, purpose=purpose))
         began = time.monotonic()
         try:
-            answer = self._factory(**self._arguments).run(prompt)
+            turn = _turn(self._factory(**self._arguments).run(prompt))
         except Exception as error:  # noqa: BLE001 - the caller's agent may fail in any way: that is a failed turn
-            failure = Failure("ordinary", f"{type(error).__name__}: {error}")
-            return Turn("", exit_code=None, failure=failure, ended_at=time.time(), duration=time.monotonic() - began)
-        text = answer if isinstance(answer, str) else str(getattr(answer, "final_output", "") or "")
-        cost = getattr(answer, "cost", None)
-        return Turn(
-            text,
-            steps=_count(getattr(answer, "steps", None)),
-            usage=Usage(cost_usd=float(cost) if isinstance(cost, int | float) else None),
-            ended_at=time.time(),
-            duration=time.monotonic() - began,
-        )
+            turn = Turn("", exit_code=None, failure=Failure("ordinary", f"{type(error).__name__}: {error}"))
+        text, took = site.redact.text(turn.text), time.monotonic() - began
+        turn = replace(turn, text=text, ended_at=time.time(), duration=took, agent=NAME)
+        folder.ended(turn, text.encode("utf-8", "replace"))
+        kind, reason = (turn.failure.kind, turn.failure.reason) if turn.failure else ("", "")
+        site.tell(events.AgentFinished(turn.exit_code, took, failure=kind, reason=reason))
+        return turn
+
+
+def _turn(answer: Any) -> Turn:
+    """What the agent's `run` returned, as the loop knows it."""
+    if isinstance(answer, str):
+        return Turn(answer)
+    if not hasattr(answer, "final_output"):
+        raise TypeError(f"run() returned {type(answer).__name__}, neither text nor an object with final_output")
+    cost = getattr(answer, "cost", None)
+    return Turn(
+        str(answer.final_output or ""),
+        steps=_count(getattr(answer, "steps", None)),
+        usage=Usage(cost_usd=float(cost) if isinstance(cost, int | float) else None),
+    )
 
 
 def _accepted(factory: Callable[..., Any], offered: dict[str, Any]) -> dict[str, Any]:

@@ -63,16 +63,15 @@ class Session:
         self._keeper, self._interrupt, self._env = keeper, interrupt, env
         self._notices, self._story = tuple(notices), story
         self._move_in_again: Callable[[], None] = lambda: None
+        self._scribe: Scribe | None = None
+        self._has_begun = self._story is not None
 
     def play(self) -> tuple[Run, Stop]:
         """Runs the loop to its end, and tells of it whatever that end is."""
-        wiring.refuse_what_cannot_end(self.settings)
-        if self.settings.notify:
-            from ralph.notify import refuse_what_cannot_be_told
-
-            refuse_what_cannot_be_told(self.settings.notify)
-        choices = () if self._make_agent else self._choices()
         with ExitStack() as stack:
+            stack.push(self._refused)
+            self._refuse_what_is_in_vain()
+            choices = () if self._make_agent else self._choices()
             site = self._open(stack)
             self.worktree = wiring.place(self.settings, site, self._story.run if self._story else None)
             plan = wiring.policy(self.settings, tuple(choice.name for choice in choices), self.charter.one_shot)
@@ -88,6 +87,20 @@ class Session:
             played = self._finish(site, plan, *self._played(parts, run, site))
         self._leave_report(site.folder)
         return played
+
+    def _refuse_what_is_in_vain(self) -> None:
+        wiring.refuse_what_cannot_end(self.settings)
+        if self.settings.notify:
+            from ralph.notify import refuse_what_cannot_be_told
+
+            refuse_what_cannot_be_told(self.settings.notify)
+
+    def _refused(self, kind: object, error: BaseException | None, trace: object) -> None:
+        """A run that could not begin has an end all the same: somebody may be waiting for it."""
+        if isinstance(error, UserError) and not self._has_begun:
+            self._has_begun = True
+            write, fatal = self._scribe or Scribe(self.id, [*self._sinks]), Outcome.FATAL
+            write(events.RunFinished(fatal.value, error.advice, 0, None, 0.0, fatal.exit_code, verified=False))
 
     def _leave_report(self, folder: RunFolder) -> None:
         """The run is over and its outcome stands: nothing that is written about it now may change that."""
@@ -180,6 +193,8 @@ class Session:
         stack.callback(journal.close)
         seq = self._story.seq if self._story else 0
         scribe = Scribe(self.id, [journal, *self._sinks], seq, redact, self.settings.max_log or 1 << 62)
+        self._scribe = scribe
+        stack.push(self._refused)
         # One shot is no loop: what frames a loop is not told.
         framing = (events.IterationStarted, events.Converged, events.Stalled, events.Exhausted)
         unheard: tuple[type, ...] = framing if self.charter.one_shot else ()
@@ -194,6 +209,7 @@ class Session:
                     return
                 heard, early = [*heard, *early], None
             written = scribe(*heard)
+            self._has_begun = True
             for listener in self._listeners if written else ():
                 listener(*written)
 

@@ -306,11 +306,19 @@ def _waiter(site: "Site", poll: float | None, mailbox: "Mailbox", awaits_answers
 def _tasks(settings: Settings, site: "Site") -> Callable[[], tuple[Task, ...]] | None:
     if not settings.tasks:
         return None
-    from ralph.world.tasks import read_tasks
+    from ralph.world.tasks import read_tasks, taken_off
 
     path = site.root / settings.tasks
-    read_tasks(path)  # a file that cannot be read is said before anything is spent
-    return lambda: read_tasks(path)
+    first = read_tasks(path)  # a file that cannot be read is said before anything is spent
+
+    def tasks() -> tuple[Task, ...]:
+        try:
+            now = read_tasks(path)
+        except UserError as error:  # the agent's doing, so the agent has to mend it
+            return (Task(f"put it right: {error.message}", False),)
+        return (*now, *taken_off(first, now))
+
+    return tasks
 
 
 def _guard(settings: Settings, site: "Site") -> Callable[[], tuple[str, ...]] | None:

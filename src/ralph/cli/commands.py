@@ -117,6 +117,8 @@ def click_option(row: options.Option) -> click.Option:
     if row.kind == "flag":
         return click.Option([*row.names, row.name], is_flag=True, help=row.help)
     kind: Any = {"int": click.INT, "float": click.FLOAT}.get(row.kind, click.STRING)
+    if row.metavar in ("FILE", "DIR"):
+        kind = click.Path()  # for the shell's completion; whether it is there is seen later
     if row.choices:
         kind = click.Choice(row.choices)
     metavar = None if row.choices else row.metavar

@@ -2,6 +2,9 @@
 
 import os
 import shlex
+import sys
+from collections.abc import Iterator
+from typing import TextIO
 
 from msgspec.structs import replace
 
@@ -10,10 +13,10 @@ from ralph.agents.protocol import Request as TurnRequest
 from ralph.charter import Charter
 from ralph.core.model import Run
 from ralph.core.secrets import redact_text
-from ralph.settings import Loaded
+from ralph.settings import Loaded, Settings, format_duration
 
 
-def explain(charter: Charter, loaded: Loaded) -> int:
+def explain(charter: Charter, loaded: Loaded, out: TextIO = sys.stdout) -> int:
     settings, goal = loaded.settings, charter.goal()
     wiring.refuse_what_cannot_end(settings)
     choices = wiring.choices(settings, charter.agent_args, os.environ, str(charter.workspace))
@@ -30,9 +33,19 @@ def explain(charter: Charter, loaded: Loaded) -> int:
         ("done when", f"{' or '.join(claim.marker or claim.kind for claim in plan.claims)}"),
         ("and", ", ".join(plan.gates) or "nothing else: the claim is not verified"),
         *(("check", guardrail.command) for guardrail in settings.guardrails),
-        ("at most", f"{plan.cap} iterations"),
+        ("at most", ", ".join(_limits(settings, plan.cap))),
     ]
     for name, text in rows:
-        print(f"{name:>10}  {redact_text(text)}")
-    print(f"\nThe first prompt:\n\n{redact_text(prompt)}")
+        print(f"{name:>10}  {redact_text(text)}", file=out)
+    print(f"\nThe first prompt:\n\n{redact_text(prompt)}", file=out)
     return 0
+
+
+def _limits(settings: Settings, cap: int) -> Iterator[str]:
+    yield f"{cap} iterations"
+    if settings.max_cost is not None:
+        yield f"${settings.max_cost:g}"
+    if settings.max_tokens is not None:
+        yield f"{settings.max_tokens} tokens"
+    if settings.max_time is not None:
+        yield format_duration(settings.max_time)

@@ -41,6 +41,11 @@ COMMANDS = {
 
 def run_cli(argv: list[str]) -> int:
     """The exit code of one call: the outcome's, 2 for bad input, 130 for Ctrl-C, 3 for a bug of ours."""
+    for descriptor in (0, 1, 2):
+        try:
+            os.fstat(descriptor)
+        except OSError:  # closed by whoever called: what is opened next must not be taken for it
+            os.open(os.devnull, os.O_RDWR)
     return guarded(lambda: _dispatch(argv))
 
 
@@ -56,13 +61,25 @@ def guarded(command: Callable[[], int]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return 141
     except Exception as error:  # noqa: BLE001 - the one boundary: a bug of ours must not look like a result
-        return _report_bug(error)
+        if not _is_lost():
+            return _report_bug(error)
+        complain("the current folder is gone", "go to another one")
+        return 2
 
 
 def complain(message: str, hint: str = "") -> None:
     print(f"ralph: {message}", file=sys.stderr)
     if hint:
         print(f"hint: {hint}", file=sys.stderr)
+
+
+def _is_lost() -> bool:
+    """Whether the current folder is gone: then next to nothing works, and nobody else is to blame."""
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        return True
+    return False
 
 
 def _report_bug(error: Exception) -> int:

@@ -32,12 +32,12 @@ class Request(Struct, frozen=True):
 def understood(command: str, values: dict[str, Any], words: list[str]) -> Request:
     """The request behind a command's options and positional words."""
     words = list(words)
-    text, file = _goal(values, words, required=command != "task")
+    text, file = _goal(values, words, required=command == "job")
     workspace = _workspace(values, words)
     cap = values.get("ralph")
     return Request(
         _from_stdin() if file == "-" else text,
-        str(Path(file).absolute()) if file and file != "-" else "",
+        _located(file, workspace) if file and file != "-" else "",
         workspace,
         _overrides(command, values),
         Path(values["config"]) if "config" in values else None,
@@ -46,6 +46,12 @@ def understood(command: str, values: dict[str, Any], words: list[str]) -> Reques
         unlimited=cap is not None and cap < 0,
         **{name: bool(values.get(name)) for name in ("json", "quiet", "verbose", "dry_run")},
     )
+
+
+def _located(file: str, workspace: Path) -> str:
+    """A file with the goal: named from here or, where there is none, from the workspace."""
+    here, there = Path(file).absolute(), workspace / file
+    return str(there if there.exists() and not here.exists() else here)
 
 
 def no_goal() -> UserError:
@@ -75,7 +81,7 @@ def _goal(values: dict[str, Any], words: list[str], required: bool) -> tuple[str
 
 
 def _from_stdin() -> str:
-    text = sys.stdin.buffer.read().decode("utf-8", "replace")
+    text = sys.stdin.buffer.read().decode("utf-8", "surrogateescape") if sys.stdin else ""
     if not text.strip():
         raise UserError("the goal is empty", "standard input holds no text")
     return text
@@ -88,13 +94,13 @@ def _workspace(values: dict[str, Any], words: list[str]) -> Path:
         raise UserError(f"too many words: {extra!r}", "one goal and one workspace; quote a goal of several words")
     folder = Path(named[0]) if named else Path()
     if not folder.is_dir():
-        goal_given = any(name in values for name in ("prompt", "prompt_file", "spec"))
-        hint = (
-            "with --prompt, --prompt-file or --spec, a positional word is the workspace"
-            if goal_given
-            else "name a folder"
-        )
-        raise UserError(f"no such folder: {named[0]}" if not folder.exists() else f"not a folder: {named[0]}", hint)
+        goals = [f"--{name.replace('_', '-')}" for name in ("prompt", "prompt_file", "spec") if name in values]
+        if goals and words:
+            raise UserError(
+                f"two goals: {goals[0]}, and {words[0]!r}, which is no folder",
+                f"give exactly one; beside {goals[0]} a word on its own is the workspace",
+            )
+        raise UserError(f"{'not a' if folder.exists() else 'no such'} folder: {named[0]}", "name a folder")
     return folder.resolve()
 
 

@@ -34,12 +34,14 @@ def run_command(command: str, values: dict[str, Any], words: list[str]) -> int:
         import_leanly("msgspec", "pathlib")
         from ralph import __version__
         from ralph.charter import Charter
-        from ralph.cli.request import understood
+        from ralph.cli.request import no_goal, understood
         from ralph.settings import load
 
         asked = understood(command, values, words)
         loaded = load(asked.workspace, asked.overrides, env=os.environ, config=asked.config)
         spec = loaded.settings.spec and str(asked.workspace / loaded.settings.spec)
+        if not (asked.goal_text or asked.goal_file or spec):
+            raise no_goal()
         charter = Charter(
             loaded.settings,
             str(asked.workspace),
@@ -54,7 +56,7 @@ def run_command(command: str, values: dict[str, Any], words: list[str]) -> int:
         if asked.dry_run:
             from ralph.cli.dry import explain
 
-            return explain(charter, loaded)
+            return explain(charter, loaded, sys.stderr if asked.json else sys.stdout)
         notices = spoken(loaded) if asked.verbose else ()
         shown = Shown(asked.json, asked.quiet, asked.verbose)
         return play(charter, keeper, shown, notices=notices)
@@ -96,7 +98,7 @@ def perform(charter: Charter, keeper: Keeper, shown: Shown, make: Callable[..., 
         agent_output=settings.stream_agent_output,
         color=None if settings.color else False,
         emoji=None if settings.emoji else False,
-        live=not (shown.json and sys.stdout.isatty()),
+        live=not (shown.json and os.isatty(1)),
     )
     sinks = []
     if shown.json:
@@ -122,7 +124,8 @@ def spoken(loaded: Loaded) -> list[Notice]:
     import msgspec
 
     from ralph.core.events import Notice
+    from ralph.settings.source import readable
 
     merged = msgspec.json.encode(loaded.settings).decode()
-    texts = [*(f"Loading settings from {path}" for path in loaded.sources), f"Merged configuration: {merged}"]
+    texts = [*(f"Loading settings from {readable(path)}" for path in loaded.sources), f"Merged configuration: {merged}"]
     return [Notice(text, "debug") for text in texts]

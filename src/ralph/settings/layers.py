@@ -47,9 +47,10 @@ def load(
     *,
     env: Mapping[str, str],
     config: "pathlib.Path | None" = None,
+    source: str = "command line",
 ) -> Loaded:
-    """The settings for a workspace. `overrides` is what the command line says, in the names of settings.json;
-    `config` is a YAML file that stands just below it."""
+    """The settings for a workspace. `overrides` is what the command line, or another `source`, says in the names of
+    settings.json; `config` is a YAML file that stands just below it."""
     paths = [path for path in settings_files(workspace, env) if os.path.lexists(path)]
     layers = [json_source(path) for path in paths]
     if config is not None:
@@ -57,7 +58,7 @@ def load(
 
         paths.append(config)
         layers.append(yaml_source(config))
-    layers.append(Source("command line", dict(overrides)))
+    layers.append(Source(source, dict(overrides)))
     layers = [replace(layer, said=_spelled(layer.said)) for layer in layers]
     refuse((layer, fault) for layer in layers for fault in _faults_of(layer))
     settings = settled([layer.said for layer in layers])

@@ -33,6 +33,7 @@ class Lines:
         self.limits = VERBOSE if verbose else Limits()
         self.talk = Talk(style, self.limits, columns)
         self._block = ""
+        self._claims: tuple[str, ...] = ()
         talk = self.talk
         self._tellers: dict[type, tuple[str, Teller]] = {
             e.RunStarted: ("run", self._run_started),
@@ -54,6 +55,8 @@ class Lines:
             e.Notice: ("notice", self._notice),
             e.AgentResult: ("", talk.result),
         }
+        if verbose:
+            self._tellers |= {e.IterationFinished: ("claim", self._seeking), e.Converged: ("claim", self._found)}
         if agent_output:
             self._tellers |= {
                 e.AgentText: ("text", talk.text),
@@ -94,6 +97,7 @@ class Lines:
     def _run_started(self, event: e.RunStarted) -> list[str]:
         paint = self.style.paint
         dot = f" {self.style.marks.dot} "
+        self._claims = event.claims
         facts = [
             "resumed" if event.resumed else "",
             short(event.agent, 60),
@@ -176,6 +180,12 @@ class Lines:
     def _review_finished(self, event: e.ReviewFinished) -> list[str]:
         result = "the checks pass" if event.passed else "the checks do not pass"
         return [self._result(event.passed, f"review {short(event.name, 200)}: {result}")]
+
+    def _seeking(self, event: e.IterationFinished) -> list[str]:
+        return self._debug("Looking for a claim: " + " or ".join(short(claim, 80) for claim in self._claims))
+
+    def _found(self, event: e.Converged) -> list[str]:
+        return self._debug(f"Claim accepted: {short(event.signal, 80)}")
 
     def _claim_rejected(self, event: e.ClaimRejected) -> list[str]:
         origin = f"gate: {short(event.gate, 80)}, claim: {short(event.claim, 80)}"

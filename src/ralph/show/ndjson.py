@@ -1,6 +1,9 @@
 """How does another program follow a run? Every line of the journal, on stdout, as it is written."""
 
 import os
+import select
+
+from ralph.errors import UserError
 
 
 class Ndjson:
@@ -15,3 +18,8 @@ class Ndjson:
                 lines = lines[os.write(self._fd, lines) :]
             except BrokenPipeError:
                 self._fd = None
+            except BlockingIOError:  # whoever shares the pipe asked for that; its reader will come
+                select.select([], [self._fd], [])
+            except OSError as error:
+                self._fd = None
+                raise UserError(f"cannot write events to stdout: {error.strerror}", "send them elsewhere") from None

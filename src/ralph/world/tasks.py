@@ -30,6 +30,12 @@ def read_tasks(path: Path) -> tuple[Task, ...]:
     return tasks
 
 
+def taken_off(first: tuple[Task, ...], now: tuple[Task, ...]) -> tuple[Task, ...]:
+    """The open tasks of before that the list no longer names: to strike a task out is not to do it."""
+    gone = [task for task in first if not task.done and not any(task.text in one.text for one in now)]
+    return tuple(Task(f"{task.text} (it was taken off the list)", False) for task in gone)
+
+
 def _in_markdown(text: str) -> Iterator[Task]:
     """Checkboxes of lists, nested ones too. In code and comments they are examples. A box with anything but a cross
     in it is open: a mark of one's own invention settles nothing."""

@@ -91,8 +91,8 @@ class CliAgent:
 
 
 def has_lost_session(run: Run, choice: Choice) -> bool:
-    """Whether an agent that could continue its session has worked, but never said which it was."""
-    worked = any(iteration.turn.agent == choice.name for iteration in run.iterations)
+    """Whether an agent that could continue its session has finished a turn, but never said which session it was in."""
+    worked = any(iteration.turn.agent == choice.name and not iteration.turn.failure for iteration in run.iterations)
     return choice.module.RESUMES and worked and run.session_of(choice.name) is None
 
 

@@ -1,0 +1,183 @@
+"""§14: the loop from Python, as a program that has threads, signals and children of its own uses it."""
+
+import asyncio
+import os
+import signal
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from ralph import RalphConfig, RalphLoop, RalphLoopResult
+from ralph.errors import UserError
+
+
+class Worker:
+    """An agent that always gives the same answer."""
+
+    def __init__(self, answer: Any = "COMPLETE", **offered: Any) -> None:
+        self.answer, self.offered, self.prompt = answer, offered, ""
+
+    def run(self, prompt: str) -> Any:
+        self.prompt = prompt
+        return self.answer
+
+
+@pytest.fixture(autouse=True)
+def _home(environment: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+
+
+def loop(workspace: Path, answer: Any = "COMPLETE", **config: Any) -> RalphLoopResult:
+    chosen = RalphConfig(**{"task": "t", "checks": ["true"], "max_iterations": 2, **config})
+    return RalphLoop(chosen, lambda **kwargs: Worker(answer), str(workspace)).run()
+
+
+@pytest.mark.parametrize(
+    "factory",
+    [Worker, lambda: Worker(), lambda **kwargs: Worker(), lambda agent: Worker(), lambda agent, model=None: Worker()],
+)
+def test_any_factory_will_do(workspace: Path, factory: Callable[..., Worker]) -> None:
+    assert RalphLoop(RalphConfig("t", ["true"]), factory, str(workspace)).run().success
+
+
+def test_a_factory_is_offered_what_the_configuration_says(workspace: Path) -> None:
+    made: list[Worker] = []
+    config = RalphConfig("t", ["test -f twice || ! touch twice"], agent="reviewer", model="large")
+    RalphLoop(config, lambda **kwargs: made.append(Worker(**kwargs)) or made[-1], str(workspace)).run()
+    assert [worker.offered for worker in made] == [
+        {"agent": "reviewer", "model": "large", "workspace_root": str(workspace)}
+    ] * 2, "a fresh agent for each iteration"
+
+
+@pytest.mark.parametrize(
+    ("answer", "steps", "cost"),
+    [
+        ("COMPLETE", 0, 0.0),
+        (SimpleNamespace(final_output="COMPLETE", steps=4, cost=0.25), 4, 0.25),
+        (SimpleNamespace(final_output="COMPLETE", steps=["a", "b"]), 2, 0.0),
+        (SimpleNamespace(final_output="COMPLETE", steps=None, cost=None), 0, 0.0),
+    ],
+)
+def test_an_answer_is_text_or_an_object_with_a_final_output(
+    workspace: Path, answer: Any, steps: int, cost: float
+) -> None:
+    result = loop(workspace, answer)
+    assert (result.success, result.iterations[0].steps_taken, result.total_cost) == (True, steps, cost)
+
+
+@pytest.mark.parametrize("answer", [None, 5, {"final_output": "COMPLETE"}])
+def test_an_answer_of_another_kind_is_an_error_and_not_an_empty_answer(workspace: Path, answer: Any) -> None:
+    result = loop(workspace, answer)
+    assert not result.success
+    assert "neither text nor an object with final_output" in str(result.iterations[0].error)
+
+
+@pytest.mark.parametrize(
+    ("config", "answer", "reason"),
+    [
+        ({}, "COMPLETE", "all_checks_passed"),
+        ({"checks": ["false"]}, "COMPLETE", "max_iterations"),
+        ({}, "INCOMPLETE", "max_iterations"),
+        ({"max_cost": 1}, SimpleNamespace(final_output="", cost=1.0), "budget_exhausted"),
+        ({"checks": ["sleep 60"], "max_time": 1}, "COMPLETE", "timeout"),
+        ({"completion_tag": "FIN"}, "FIN", "all_checks_passed"),
+    ],
+)
+def test_the_result_says_why_the_loop_ended(workspace: Path, config: Any, answer: Any, reason: str) -> None:
+    result = loop(workspace, answer, **config)
+    assert (result.stop_reason, result.success) == (reason, reason == "all_checks_passed")
+    assert result.total_iterations == len(result.iterations)
+    assert result.worktree_path == ""
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"task": " "},
+        {"checks": []},
+        {"checks": [""]},
+        {"max_iterations": 0},
+        {"completion_tag": ""},
+        {"spec_file": "nowhere.md"},
+        {"use_worktree": True},
+    ],
+)
+def test_a_configuration_that_cannot_work_raises_before_the_first_turn(workspace: Path, config: Any) -> None:
+    with pytest.raises(UserError) as raised:
+        loop(workspace, **config)
+    assert "command line" not in str(raised.value)
+
+
+def test_a_timeout_stands_in_the_output_of_its_check(workspace: Path) -> None:
+    (workspace / ".ralph").mkdir()
+    (workspace / ".ralph" / "settings.json").write_text('{"checkTimeout": 0.2}')
+    (check, *_) = loop(workspace, checks=["echo before; sleep 60"]).iterations[0].check_results
+    assert check == {"name": "echo before; sleep 60", "passed": False, "output": "before\nTimeout (0.2s)"}
+
+
+def test_what_an_agent_in_python_reads_and_says_is_kept(workspace: Path) -> None:
+    loop(workspace, "All is well.\nCOMPLETE")
+    (folder,) = (workspace / ".ralph" / "runs").glob("*/iterations/001")
+    assert (folder / "prompt.md").read_text().startswith("# Task\n\nt\n")
+    assert (folder / "output.md").read_text() == "All is well.\nCOMPLETE"
+
+
+def test_a_worktree_is_cleaned_up_only_once_its_work_is_elsewhere(repository: Path, git: Callable[..., str]) -> None:
+    class Builder:
+        def __init__(self, workspace_root: str) -> None:
+            self.place = Path(workspace_root)
+
+        def run(self, prompt: str) -> str:
+            (self.place / "made").write_text("x")
+            return "COMPLETE"
+
+    runner = RalphLoop(RalphConfig("t", ["test -f made"], use_worktree=True), Builder, str(repository))
+    worktree = Path(runner.run().worktree_path)
+    assert (worktree / "made").exists()
+    assert not (repository / "made").exists()
+    runner.cleanup_progress()
+    assert not (worktree / ".ralph" / "progress.md").exists()
+    assert runner.cleanup_worktree() is False
+    git("merge", "-q", git("branch", "--list", "ralph/*").split()[-1])
+    assert runner.cleanup_worktree() is True
+    assert not worktree.exists()
+
+
+def test_the_program_around_it_is_left_as_it_was(workspace: Path) -> None:
+    signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD, signal.SIGPIPE)
+    before = {number: signal.getsignal(number) for number in signals}
+    files, threads = os.listdir("/proc/self/fd"), threading.active_count()
+    for _ in range(3):
+        assert loop(workspace).success
+    assert {number: signal.getsignal(number) for number in signals} == before
+    assert len(os.listdir("/proc/self/fd")) == len(files)
+    assert threading.active_count() == threads
+    with pytest.raises(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)
+
+
+def test_loops_may_run_in_threads_and_beside_an_event_loop(tmp_path: Path) -> None:
+    def one(number: int) -> bool:
+        (tmp_path / str(number)).mkdir()
+        return loop(tmp_path / str(number)).success
+
+    async def several() -> list[bool]:
+        return list(await asyncio.gather(*(asyncio.to_thread(one, number) for number in range(3))))
+
+    assert asyncio.run(several()) == [True, True, True]
+
+
+def test_a_keyboard_interrupt_in_the_agent_reaches_the_caller_and_the_journal(workspace: Path) -> None:
+    class Interrupted:
+        def run(self, prompt: str) -> str:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        RalphLoop(RalphConfig("t", ["true"]), Interrupted, str(workspace)).run()
+    (journal,) = (workspace / ".ralph" / "runs").glob("*/journal.ndjson")
+    assert '"outcome":"interrupted"' in journal.read_text().splitlines()[-1]

@@ -1,0 +1,111 @@
+"""§4: exactly one goal, and which folder is meant."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Ralph = Callable[..., Any]
+Agent = Callable[..., str]
+Prompts = Callable[..., list[str]]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("G", "-p", "H"), "two goals"),
+        (("--print", "G", "-p", "H"), "two goals"),
+        (("G", "-f", "README"), "two goals"),
+        (("-p", "G", "-f", "README"), "two goals"),
+        ((), "no goal"),
+        (("--print",), "no goal"),
+        (("",), "the goal is empty"),
+        (("-p", "\n "), "the goal is empty"),
+        (("-f", "-"), "the goal is empty"),
+        (("-f", "empty"), "the goal is empty"),
+        (("-f", "nowhere"), "cannot read"),
+        (("-p", "G", "--wat"), "--wat"),
+        (("G", "H"), "no such folder: H"),
+    ],
+)
+def test_what_is_no_goal_is_said(
+    ralph: Ralph, agent: Agent, workspace: Path, words: tuple[str, ...], said: str
+) -> None:
+    (workspace / "README").write_text("x")
+    (workspace / "empty").write_text("\n")
+    result = ralph("run", *words, "--agent", agent("echo STOP"))
+    assert result.code == 2
+    assert said in result.err
+    assert not (workspace / ".ralph").exists(), "nothing is made for a run that cannot begin"
+
+
+@pytest.mark.parametrize(
+    ("words", "goal"),
+    [
+        (("-p", "G", "{folder}"), "G"),
+        (("G", "{folder}"), "G"),
+        (("--print", "G", "{folder}"), "G"),
+        (("--print=G", "-C", "{folder}"), "G"),
+        (("--spec", "spec.md", "{folder}"), "the spec"),
+        (("--spec", "spec.md", "G", "{folder}"), "the spec"),
+        (("--spec=spec.md", "-p", "G", "{folder}"), "the spec"),
+        (("-f", "spec.md", "-C", "{folder}"), "the spec"),
+        (("-f", "{folder}/spec.md", "-C{folder}"), "the spec"),
+        (("--", "-p", "{folder}"), "-p"),
+    ],
+)
+def test_the_goal_and_the_workspace_are_found(
+    ralph: Ralph, agent: Agent, workspace: Path, tmp_path: Path, prompts: Prompts, words: tuple[str, ...], goal: str
+) -> None:
+    (workspace / "spec.md").write_text("the spec")
+    fake = agent("pwd > where; echo '<response>DONE</response>'")
+    given = [word.format(folder=workspace) for word in words]
+    assert ralph("run", "--agent", fake, *given, cwd=tmp_path).code == 0
+    assert prompts() == [goal]
+    assert (workspace / "where").read_text().strip() == str(workspace)
+
+
+def test_a_spec_in_the_settings_is_goal_enough(ralph: Ralph, agent: Agent, workspace: Path, prompts: Prompts) -> None:
+    (workspace / ".ralph").mkdir()
+    (workspace / ".ralph" / "settings.json").write_text('{"spec": "docs/spec.md"}')
+    (workspace / "docs").mkdir()
+    (workspace / "docs" / "spec.md").write_text("the spec")
+    assert ralph("run", "--agent", agent("echo '<response>DONE</response>'")).code == 0
+    assert prompts() == ["the spec"]
+
+
+@pytest.mark.parametrize(
+    "goal", [b"{{x}} $(touch no) `id` $& \\1 ---\n---", "ünï 🎉\ttab".encode(), b"--print", b"  x\r\n\n", b"\xff\xfe"]
+)
+def test_a_goal_reaches_the_agent_byte_for_byte(
+    ralph: Ralph, agent: Agent, workspace: Path, environment: dict[str, str], goal: bytes
+) -> None:
+    (workspace / "goal").write_bytes(goal)
+    fake = agent("true", "unused")
+    Path(fake).write_text('#!/bin/sh\ncat > "$HOME/got"; echo STOP\n')
+    assert ralph("run", "-f", "goal", "--ralph", "1", "--agent", fake).code == 0
+    assert (Path(environment["HOME"]) / "got").read_bytes() == goal
+    assert ralph("run", "--prompt=" + os.fsdecode(goal), "--ralph", "1", "--agent", fake).code == 0
+    assert (Path(environment["HOME"]) / "got").read_bytes() == goal
+
+
+def test_a_dry_run_runs_nothing(ralph: Ralph, agent: Agent, workspace: Path) -> None:
+    fake = agent("touch ran")
+    result = ralph("loop", "make it", "--check", "make test", "--max-time", "90m", "--dry-run", "--agent", fake)
+    assert (result.code, result.err) == (0, "")
+    assert "1h30m" in result.out
+    assert "# Task\n\nmake it\n" in result.out
+    assert not list(workspace.iterdir())
+    assert ralph("run", "make it", "--dry-run", "--json", "--agent", fake).out == "", "stdout holds only NDJSON"
+
+
+def test_a_folder_that_is_gone_is_said(agent: Agent, tmp_path: Path, environment: dict[str, str]) -> None:
+    fake = agent("true")
+    command = f"mkdir gone && cd gone && rmdir ../gone && {sys.executable} -m ralph run -p x --agent {fake}"
+    process = subprocess.run(["sh", "-c", command], cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert process.returncode == 2
+    assert "ralph: the current folder is gone" in process.stderr

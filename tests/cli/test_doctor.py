@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -265,6 +266,15 @@ def test_a_terminal_is_described(environment, workspace: Path) -> None:
     child.expect_exact("100×30, colour, UTF-8", timeout=20)
     child.expect(pexpect.EOF, timeout=20)
     child.close()
+
+
+@pytest.mark.parametrize("closed", ["0<&-", "1>&-", "2>&-"])
+def test_closed_streams_are_no_trouble(closed: str, environment, workspace: Path) -> None:
+    line = f"{sys.executable} -m ralph doctor {closed}"
+    done = subprocess.run(
+        ["sh", "-c", line], cwd=workspace, env=environment, capture_output=True, timeout=30, check=False
+    )
+    assert done.returncode == 1
 
 
 def test_prices_are_missing_without_the_library(doctor, tmp_path: Path) -> None:

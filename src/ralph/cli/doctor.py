@@ -51,7 +51,7 @@ def doctor(agent: str, probe: bool, directory: str, json: bool) -> int:
     if not folder.is_dir():
         raise UserError(f"no such folder: {directory}", "name a folder")
     redact = Redactor(secret_values(os.environ)).text
-    style = choose(sys.stdout, os.environ, sys.stdout.isatty(), None, None)
+    style = choose(sys.stdout, os.environ, bool(sys.stdout and sys.stdout.isatty()), None, None)
     found = []
     with Keeper.start() as keeper:
         for finding in findings(keeper, folder.resolve(), os.environ, agent, probe):
@@ -123,6 +123,8 @@ def _chosen(settings: Settings, folder: Path, env: Env) -> tuple[Choice | None, 
 def _terminal(env: Env) -> Finding:
     """Where the screen of a run would be."""
     stream = sys.stderr
+    if stream is None:
+        return Finding("terminal", "ok", "none: stderr is closed")
     if not (stream.encoding or "").lower().startswith("utf"):
         return Finding("terminal", "warn", f"{stream.encoding}: signs and letters are replaced", "set LANG=C.UTF-8")
     if not stream.isatty():

@@ -112,9 +112,9 @@ def typed() -> Callable[..., Awaitable[None]]:
     """Types a line into the prompt, and sends it."""
 
     async def send(pilot: Pilot[Any], line: str) -> None:
-        prompt = pilot.app.query_one("#prompt")
-        prompt.focus()
-        prompt.value = line  # type: ignore[attr-defined]
+        assert isinstance(pilot.app, FullScreen)
+        pilot.app.prompt.focus()
+        pilot.app.prompt.value = line
         await pilot.press("enter")
         await pilot.pause()
 

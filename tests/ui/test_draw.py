@@ -4,15 +4,15 @@ from ralph.core.events import TodoItem
 from ralph.core.model import Question
 from ralph.core.standing import Standing
 from ralph.show.cells import width
-from ralph.show.style import ASCII, Style
+from ralph.show.style import Marks, Style
 from ralph.ui import draw
 from ralph.ui.facts import Bar, Checked, Facts
-from ralph.ui.look import Look, look_for
+from ralph.ui.look import NARROW, PLAIN, Look, look_for
 from ralph.world.mailbox import Mail
 from ralph.world.register import Listed
 
 NOW = 1_000_000.0
-PLAIN = Look(Style(ASCII), is_plain=True, steps="._-=#", prompt=">")
+ASCII = Look(Style(PLAIN), is_plain=True, steps="._-=#", prompt=">")
 
 
 def bar(number: int, passed: int, checks: int) -> Bar:
@@ -45,7 +45,7 @@ def test_the_graph_of_checks_over_iterations(
 
 
 def test_the_graph_needs_no_unicode() -> None:
-    assert draw.graph([bar(1, 0, 2), bar(2, 1, 2), bar(3, 2, 2)], 20, 2, PLAIN) == [".. -- ## ", "1      3"]
+    assert draw.graph([bar(1, 0, 2), bar(2, 1, 2), bar(3, 2, 2)], 20, 2, ASCII) == [".. -- ## ", "1      3"]
 
 
 def test_a_sparkline_follows_the_numbers(plain: Look) -> None:
@@ -119,8 +119,10 @@ def test_what_matters_most_is_said(facts: dict[str, object], mail: Mail, line: s
 
 
 def test_the_top_says_where_we_are_and_what_comes_next(plain: Look) -> None:
-    assert draw.top("/home/me/shop", "single shot", 50, plain) == [" ralph · /home/me/shop          next: single shot "]
-    (line,) = draw.top("/home/me/" + "long/" * 20, "single shot", 50, plain)
+    assert draw.top("/home/me/shop", "/home/me", "single shot", 50, plain) == [
+        " ralph · ~/shop                 next: single shot "
+    ]
+    (line,) = draw.top("/home/me/" + "long/" * 20, "/home/m", "single shot", 50, plain)
     assert width(line) == 50
     assert "…" in line
 
@@ -145,3 +147,10 @@ def test_no_line_is_wider_than_its_pane(columns: int, text: str, plain: Look) ->
 )
 def test_a_console_with_few_signs_gets_plain_ones(env: dict[str, str], is_plain: bool) -> None:
     assert look_for(None, env).is_plain is is_plain
+
+
+@pytest.mark.parametrize("marks", [NARROW, PLAIN], ids=["unicode", "ascii"])
+def test_signs_that_stand_in_columns_take_one(marks: Marks) -> None:
+    names = ("ok", "error", "passed", "failed", "refused", "waiting", "paused", "question", "person", "check")
+    todo = ("todo_done", "todo_active", "todo_pending")
+    assert {width(getattr(marks, name)) for name in (*names, *todo)} == {1}

@@ -32,7 +32,7 @@ class FullScreen(App[list[str]]):
     CSS_PATH = "look.tcss"
     TITLE = "ralph"
     ENABLE_COMMAND_PALETTE = False
-    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (60, "-usual"), (110, "-wide")]  # noqa: RUF012 - declared so by textual
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (60, "-usual"), (116, "-wide")]  # noqa: RUF012 - declared so by textual
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("ctrl+c,ctrl+q", "leave", priority=True),
         Binding("q", "leave"),
@@ -163,7 +163,7 @@ class FullScreen(App[list[str]]):
 
     def _draw_plan(self) -> None:
         plan = self.desk.plan
-        self._top.show(draw.top(plan.workspace, str(plan), self.size.width, self.look))
+        self._top.show(draw.top(plan.workspace, self.desk.home, str(plan), self.size.width, self.look))
 
     def on_run_list_chosen(self, message: RunList.Chosen) -> None:
         self.desk.chosen = message.run
@@ -200,7 +200,9 @@ class FullScreen(App[list[str]]):
             self.prompt.cursor_position = len(text)
 
     def action_type_or_steer(self) -> None:
-        (self.board.runs if self.prompt.has_focus else self.prompt).focus()
+        runs, stream = self.board.runs, self.board.stream
+        pane = runs if runs.focusable else stream  # a narrow screen has no room for the runs
+        (pane if self.prompt.has_focus else self.prompt).focus()
 
     def action_leaf(self, pages: int) -> None:
         self.board.stream.action_leaf(pages)

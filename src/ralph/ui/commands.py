@@ -121,17 +121,17 @@ def _now(name: str, text: str) -> Command:
 
 
 FORMS: dict[str, Form] = {
-    "ralph": Form("/ralph [N|off|default]", "cap the loop of the runs to come; alone: show the cap", _cap),
-    "check": Form("/check [CMD|off]", "a command that must pass before a run is done; alone: list them", _anything),
-    "agent": Form("/agent [NAME|default]", "the agent of the runs to come; alone: show it", _anything),
-    "ralph-loop": Form('/ralph-loop "TASK" [--OPTION …]', "loop in one session until its promise is kept", _loop),
-    "ulw-loop": Form('/ulw-loop "TASK" [--OPTION …]', "the same, with ultrawork in every continuation", _loop),
+    "ralph": Form("/ralph [N|off|default]", "cap the loop of runs to come; alone: show the cap", _cap),
+    "check": Form("/check [CMD|off]", "what must pass before a run is done; alone: list", _anything),
+    "agent": Form("/agent [NAME|default]", "the agent of runs to come; alone: show it", _anything),
+    "ralph-loop": Form("/ralph-loop TASK [--OPTION …]", "loop in one session until its promise is kept", _loop),
+    "ulw-loop": Form("/ulw-loop TASK [--OPTION …]", "the same, with ultrawork in every continuation", _loop),
     "cancel-ralph": Form("/cancel-ralph", "end the run at once", _alone),
-    "tell": Form("/tell TEXT", "a word for the run's next prompt, or the answer to its question", _something),
-    "stop": Form("/stop [now]", "end the run after what it does at this moment, or now", _now),
+    "tell": Form("/tell TEXT", "a word for the next prompt, or an answer", _something),
+    "stop": Form("/stop [now]", "end the run after what it does now, or at once", _now),
     "pause": Form("/pause", "hold the run before its next turn", _alone),
-    "resume": Form("/resume", "go on with a run that is paused, or has ended unfinished", _alone),
-    "diff": Form("/diff [N]", "what iteration N changed; alone: all of the run", _iteration),
+    "resume": Form("/resume", "go on with a run that is paused or unfinished", _alone),
+    "diff": Form("/diff [N]", "what iteration N changed; alone: the whole run", _iteration),
     "help": Form("/help", "this page", _alone),
-    "quit": Form("/quit", "leave; you are asked what becomes of runs started here", _alone),
+    "quit": Form("/quit", "leave; you are asked about runs started here", _alone),
 }

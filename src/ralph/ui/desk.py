@@ -28,7 +28,7 @@ class Desk:
     def __init__(
         self, workspace: Path, given: Mapping[str, Any] | None = None, env: Mapping[str, str] = os.environ
     ) -> None:
-        self._workspace, self._env = workspace, env
+        self._workspace, self._env, self.home = workspace, env, env.get("HOME", "")
         said = dict(given or {})
         self.plan = Plan(
             str(workspace), said.pop("ralph", None), said.pop("agent", ""), tuple(said.pop("check", ())), said

@@ -80,9 +80,10 @@ def _present(run: Listed, mail: Mail, now: float, columns: int, look: Look) -> l
         elif mail.is_paused:
             said.append(("yellow", f"{marks.paused} pauses after this turn; r goes on"))
         took = now - standing.since if standing.since else 0
-        notes = f"; {plural(len(mail.notes), 'note')} for the next prompt" if mail.notes else ""
-        since = f" {duration(round(took))}" if took >= 3 else ""
-        said.append(("cyan", f"{marks.check} {standing.doing or 'at work'}{since}{notes}"))
+        rest = f" {duration(round(took))}" if took >= 3 else ""
+        rest += f" {marks.person} {plural(len(mail.notes), 'note')} for the next prompt" if mail.notes else ""
+        doing = cut(one_line(standing.doing or "at work", 400), columns - 4 - width(rest))
+        said.append(("cyan", f"{marks.check} {doing}{rest}"))
     return [look.paint(tone, cut(f"  {one_line(text, 400)}", columns)) for tone, text in said]
 
 
@@ -149,7 +150,7 @@ def checks(checked: Sequence[Checked], columns: int, rows: int, look: Look) -> l
         else:
             mark = look.paint("green", marks.passed) if one.passed else look.paint("alarm", marks.failed)
             took = duration(one.seconds)
-        room = columns - 3 - len(took) - (len(marks.passed) - 1)
+        room = columns - 3 - len(took)
         name = cut(one.name, room)
         lines.append(f"{mark} {name}{' ' * (room - width(name))} {look.paint('dim', took)}")
     if len(checked) > rows > 0:
@@ -174,8 +175,10 @@ def todo(items: Sequence[TodoItem], columns: int, rows: int, look: Look) -> list
     return lines
 
 
-def top(workspace: str, plan: str, columns: int, look: Look) -> list[str]:
+def top(workspace: str, home: str, plan: str, columns: int, look: Look) -> list[str]:
     """The line at the top: where we are, and what a goal would start."""
+    if home and f"{workspace}/".startswith(f"{home}/"):
+        workspace = "~" + workspace[len(home) :]
     name = f" ralph {look.style.marks.dot} "
     said = cut(f" next: {plan} ", max(columns - len(name) - 8, 10))
     room = max(columns - len(name) - width(said), 1)

@@ -27,6 +27,27 @@ NARROW = replace(
     todo_active="▸",
     todo_pending="·",
     progress="",
+    tool="•",
+    output="└",
+)
+PLAIN = replace(
+    ASCII,
+    ok="+",
+    error="x",
+    passed="+",
+    failed="x",
+    refused="x",
+    warning="!",
+    info="i",
+    waiting="~",
+    paused="=",
+    question="?",
+    person=">",
+    retry="~",
+    review=">",
+    todo_done="+",
+    todo_active=">",
+    todo_pending=".",
 )
 STATES = {
     "running": "●",
@@ -71,5 +92,5 @@ class Look(Struct, frozen=True):
 def look_for(stream: TextIO | None, env: Mapping[str, str] = os.environ) -> Look:
     """What this terminal can display. Colours are painted always: without them the terminal gets none."""
     if choose(stream, env, True, True, None).marks is ASCII:
-        return Look(Style(ASCII, True), True, "._-=#", ">")
+        return Look(Style(PLAIN, True), True, "._-=#", ">")
     return Look(Style(NARROW, True))

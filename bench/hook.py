@@ -17,7 +17,7 @@ from pathlib import Path
 from statistics import median
 
 from ralph.hosts import starting
-from ralph.hosts.install import command_line
+from ralph.hosts.entries import command_line
 from ralph.hosts.registry import HOSTS
 
 STAND_IN = Path(__file__).with_name("stand_in_hook.sh")

@@ -31,7 +31,7 @@ PROJECT_VARIABLES = ("CLAUDE_PROJECT_DIR", "QWEN_PROJECT_DIR", "GEMINI_PROJECT_D
 def main(words: list[str]) -> int:
     """`stop`, `prompt` or `remind`, and the host's name: its JSON on stdin, the answer on stdout."""
     event, host = words[0], words[1] if len(words) > 1 else ""
-    if len(words) > 2 or host.startswith("-") or sys.stdin.isatty():
+    if len(words) > 2 or host.startswith("-") or sys.stdin is None or sys.stdin.isatty():
         print(f"ralph: usage: ralph hook {event} [AGENT] < JSON\nhint: an agent's hook calls this", file=sys.stderr)
         return 2
     try:

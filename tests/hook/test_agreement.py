@@ -14,7 +14,7 @@ from ralph.core.secrets import redact_text
 from ralph.hosts import loops, starting, telling
 from ralph.loop import judge
 from ralph.settings import load
-from ralph.world.journal import recall
+from ralph.world.journal import read, recall
 
 TEXTS = (
     "I am done",
@@ -68,6 +68,7 @@ def test_the_quick_answer_is_the_judges(turns, cap, needed, policy, anywhere, ul
                 "cwd": str(root),
             }
             answer = json.loads(hook.stop(json.dumps(event).encode()))
+            assert all(entry.event() for entry in read(Path(loop.journal)))
             run = recall(Path(loop.journal)).run
             verdict = judge(run.seeing(Snapshot()), plan.rules)
             assert (answer.get("decision") == "block") != isinstance(verdict, Stop)

@@ -126,6 +126,16 @@ def test_what_was_edited_since_is_kept(ralph, workspace):
     assert (workspace / ".claude/settings.json.before-ralph").read_bytes() == ODD
 
 
+def test_a_hook_that_was_put_beside_ours_is_kept(ralph, workspace):
+    ralph("hook", "install", "claude")
+    path = workspace / ".claude/settings.json"
+    settings = json.loads(path.read_text())
+    settings["hooks"]["Stop"][0]["hooks"].append({"type": "command", "command": "another"})
+    path.write_text(json.dumps(settings))
+    ralph("hook", "uninstall", "claude")
+    assert json.loads(path.read_text()) == {"hooks": {"Stop": [{"hooks": [{"type": "command", "command": "another"}]}]}}
+
+
 def test_an_own_cap_on_refusals_is_respected(ralph, workspace):
     path = workspace / ".claude/settings.json"
     path.parent.mkdir()

@@ -17,7 +17,8 @@ from ralph.cli.commands import simple
 from ralph.core.secrets import Redactor, secret_values
 from ralph.core.text import clean
 from ralph.errors import UserError
-from ralph.hosts.install import changes, command_line
+from ralph.hosts.entries import command_line
+from ralph.hosts.install import changes
 from ralph.hosts.registry import HOSTS, Host, Scope
 from ralph.probe import probed
 from ralph.settings import AgentChoice, Settings, load

@@ -11,8 +11,9 @@ import msgspec
 
 from ralph.cli import options
 from ralph.cli.commands import CONTEXT, click_option, simple
-from ralph.core.text import clean
+from ralph.core.text import clean, one_line
 from ralph.errors import UserError
+from ralph.hook import session_of
 from ralph.hosts import install as installing
 from ralph.hosts import loops, starting
 from ralph.hosts.registry import Scope
@@ -88,15 +89,15 @@ def start(session: str, directory: str, agent: str, transcript: str, words: tupl
     values = {key: v for key, v in values.items() if v is not False}
     loop = starting.start(
         _workspace(directory),
-        starting.session_here(session),
+        _session(session),
         words[0],
         overrides(values),
         agent=agent,
-        transcript=transcript or starting.transcript_of(starting.session_here(session), agent, os.environ),
+        transcript=transcript or starting.transcript_of(_session(session), agent, os.environ),
         force=bool(values.get("force")),
     )
     print(starting.contract(loop), end="")
-    print(f"loop started: {clean(starting.summary(loop))}", file=sys.stderr)
+    print(f"loop started: {_summary(loop)}", file=sys.stderr)
     return 0
 
 
@@ -109,7 +110,7 @@ def stop(words: tuple[str, ...]) -> int:
 def cancel(session: str, everything: bool, directory: str) -> int:
     root = str(_workspace(directory))
     active = [loop for loop in starting.recorded(root) if loop.facts["status"] == loops.ACTIVE]
-    named = starting.session_here(session)
+    named = _session(session)
     chosen = active if everything else [loop for loop in active if loop.facts["session"] == named]
     if not chosen and not named and not everything:
         if len(active) > 1:
@@ -131,7 +132,7 @@ def status(session: str, directory: str, json: bool) -> int:
     root = str(_workspace(directory))
     shown = [loop for loop in starting.recorded(root) if session in ("", loop.facts["session"])]
     for loop in shown:
-        print(msgspec.json.encode(loop.facts).decode() if json else clean(starting.summary(loop)))
+        print(msgspec.json.encode(loop.facts).decode() if json else _summary(loop))
     if not shown and not json:
         print("no loop here" + (f" in session {session}" if session else ""), file=sys.stderr)
     return 0
@@ -155,3 +156,14 @@ def _workspace(directory: str) -> Path:
     if not folder.is_dir():
         raise UserError(f"no such folder: {directory}", "name a folder")
     return folder.resolve()
+
+
+def _session(named: str) -> str:
+    """The session that is meant: the one named, else that of the agent around us."""
+    return named or session_of({})
+
+
+def _summary(loop: loops.Loop) -> str:
+    facts = loop.facts
+    place = f"{facts['iteration']} of {facts['max_iterations']} continuations"
+    return clean(f"{facts['session']}  {facts['status']}  {place}  {one_line(facts['task'], 80)}")

@@ -6,7 +6,6 @@ back, byte for byte, unless the file was edited meanwhile: then only ralph's own
 
 import json
 import os
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -15,9 +14,9 @@ from msgspec import Struct
 
 from ralph.errors import UserError
 from ralph.hosts.commands import TEXTS, command_file
-from ralph.hosts.registry import HOSTS, LIMIT, REFUSED, Host, Scope
+from ralph.hosts.entries import MARK, with_hooks, without_hooks
+from ralph.hosts.registry import HOSTS, REFUSED, Host, Scope
 
-MARK = "ralph.hook import main"  # in every command line of ours, and in nobody else's
 BACKUP = ".before-ralph"
 Json = dict[str, Any]
 
@@ -115,74 +114,6 @@ def changes(host: Host, scope: Scope, workspace: Path, env: Mapping[str, str]) -
 def _command(path: Path, text: str) -> Change:
     is_ours: Callable[[bytes], bool] = lambda data: b"ralph hook" in data  # noqa: E731
     return Change(path, lambda data: text.encode(), lambda data: None, is_ours)
-
-
-def with_hooks(settings: Json, host: Host) -> Json:
-    """The settings with ralph's hooks behind those that are there."""
-    hooks = dict(settings.get("hooks") or {})
-    wanted = ((host.stop, "stop", ""), (host.prompt, "prompt", ""), (host.remind, "remind", "compact"))
-    for event, word, matcher in wanted:
-        if event:
-            hooks[event] = [*hooks.get(event, ()), _entry(host, word, matcher)]
-    merged = {**settings, "hooks": hooks}
-    if host.flat:
-        merged = {"version": 1, **merged}
-    if host.env:
-        merged["env"] = {**host.env, **(settings.get("env") or {})}
-    return merged
-
-
-def without_hooks(settings: Json, host: Host) -> Json:
-    """The settings less every entry of ralph's."""
-    rest = dict(settings)
-    hooks = {
-        event: [entry for entry in entries if MARK not in json.dumps(entry)] for event, entries in _hooks(settings)
-    }
-    rest["hooks"] = {event: entries for event, entries in hooks.items() if entries or not _had_ours(settings, event)}
-    if MARK in json.dumps(settings):
-        env = {name: value for name, value in (settings.get("env") or {}).items() if host.env.get(name) != value}
-        rest["env"] = env
-        rest = {name: value for name, value in rest.items() if value or name not in ("hooks", "env")}
-    elif "hooks" not in settings:
-        del rest["hooks"]
-    return rest
-
-
-def _hooks(settings: Json) -> Iterator[tuple[str, list[Any]]]:
-    for event, entries in (settings.get("hooks") or {}).items():
-        yield event, entries if isinstance(entries, list) else [entries]
-
-
-def _had_ours(settings: Json, event: str) -> bool:
-    return MARK in json.dumps(settings["hooks"][event])
-
-
-def _entry(host: Host, word: str, matcher: str) -> Json:
-    command = command_line(host, word)
-    if host.flat:
-        return {"type": "command", "bash": command, "timeoutSec": int(LIMIT)}
-    entry = {"hooks": [{"type": "command", "command": command, "timeout": int(LIMIT) * host.per_second}]}
-    return {"matcher": matcher, **entry} if matcher else entry
-
-
-# Is there any loop in the project, or above it? Most often there is none, and a shell sees that in a millisecond.
-ANY_LOOP = (
-    'for d in "$CLAUDE_PROJECT_DIR" "$PWD"; do while [ "$d" ]; do '
-    'for f in "$d"/.ralph/hook/*.json; do [ -e "$f" ] && break 3; done; '
-    'u=${d%/*}; [ "$u" = "$d" ] && break; d=$u; done; done; [ -e "$f" ] || exit 0; '
-)
-
-
-def command_line(host: Host, word: str) -> str:
-    """What a host runs for an event. It starts this very Python, without all that it does not need; on another machine
-    that shares the settings, it asks whatever `ralph` there is."""
-    import shlex
-
-    source = json.dumps(str(Path(__file__).resolve().parents[2]))
-    code = f'import sys; sys.path.insert(0, {source}); from {MARK}; sys.exit(main(["{word}", "{host.name}"]))'
-    here = f'p={shlex.quote(sys.executable)}; [ -x "$p" ] && exec "$p" -I -S -c {shlex.quote(code)}; '
-    elsewhere = f"command -v ralph >/dev/null && exec ralph hook {word} {host.name}; exit 0"
-    return ("" if word == "prompt" else ANY_LOOP) + here + elsewhere
 
 
 def _real(path: Path) -> Path:

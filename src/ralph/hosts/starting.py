@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from ralph import __version__, hook
+from ralph import __version__
 from ralph import charter as charters
 from ralph.core import events
 from ralph.core.model import Outcome, Turn
@@ -182,18 +182,6 @@ def _charter(loop: loops.Loop, settings: Settings, engine: Opened) -> bytes:
             "put it into a variable of the environment, and name that in the check",
         )
     return data
-
-
-def summary(loop: loops.Loop) -> str:
-    """One line about a loop."""
-    facts = loop.facts
-    place = f"{facts['iteration']} of {facts['max_iterations']} continuations"
-    return f"{facts['session']}  {facts.get('status', loops.ACTIVE)}  {place}  {one_line(facts['task'], 80)}"
-
-
-def session_here(named: str) -> str:
-    """The session that is meant: the one named, else that of the agent around us."""
-    return named or hook.session_of({})
 
 
 def transcript_of(session: str, agent: str, env: Mapping[str, str]) -> str:

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
     Row = dict[str, Any]
 
-FIRST_BLOCK, LARGEST_BLOCK = 1 << 16, 1 << 20
+FIRST_BLOCK, LARGEST_BLOCK = 1 << 16, 1 << 18
 PATIENCE = 3.0  # seconds
-LONGEST_LINE = 4 << 20  # what is longer is a tool's output, and not worth the memory
+LONGEST_LINE = 2 << 20  # what is longer is a tool's output, and not worth the memory
 
 # What a line must hold before it is worth parsing.
 AGENT = (b'"assistant"', b'"gemini"', b'"response_item"', b'"assistant.message"')

@@ -38,7 +38,7 @@ class Grouped(click.Command):
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         rows: dict[str, list[tuple[str, str]]] = {}
         for param in self.get_params(ctx):
-            record = param.get_help_record(ctx)
+            record = param.get_help_record(ctx) if isinstance(param, click.Option) else None
             if record:
                 rows.setdefault(self.groups.get(param.name or "", "Other"), []).append(record)
         for title, records in rows.items():
@@ -102,7 +102,13 @@ def looping_command(name: str) -> click.Command:
 
 HELP = {
     "run": "Loop an agent on a goal until it is verifiably done.\n\nExactly one goal: GOAL, -p, -f, or --spec. "
-    "Done means: the agent claims it, and every gate (checks, tasks, work, protected files) holds.",
+    "Done means: the agent claims it, and every gate (checks, tasks, work, protected files) holds. PATH is the folder "
+    "to work in.\n\nThere are five ways to loop, each a set of defaults:\n\n\b\n"
+    "guardrails  your prompt to the letter, and what failed; the claim is <response>DONE</response>\n"
+    "goal        the goal and the last answer (--ralph N); the claim is STOP\n"
+    "checks      a fresh context: task, diff, errors, progress (ralph loop); the claim is COMPLETE\n"
+    "promise     a reminder in the same session; the claim is <promise>DONE</promise>\n"
+    'supervise   "continue working" (ralph task); the claim is a file DONE',
     "loop": "Give the agent a fresh context each time until every --check passes and it says COMPLETE.",
     "task": "Supervise a root agent: start it again until it has left the file DONE in the task's folder.\n\n"
     "The task lives in ROOT/PROJECT/TASK; the agent finds it in $TASK_FOLDER. Without a prompt, TASK.md is read.",
@@ -141,7 +147,7 @@ def click_main(argv: list[str]) -> int:
     from ralph.cli.main import complain
 
     if not argv and COMPLETING not in os.environ:
-        click.echo(cli.get_help(click.Context(cli, info_name="ralph")))
+        click.echo(cli.get_help(click.Context(cli, info_name="ralph", help_option_names=["-h", "--help"])))
         return 0
     try:
         result = cli.main(argv, prog_name="ralph", standalone_mode=False)

@@ -67,7 +67,13 @@ DONE = (
         "list",
         "CMD",
     ),
-    Option(("--check-timeout",), "How long one check may take.", "When is it done", "checkTimeout", metavar="TIME"),
+    Option(
+        ("--check-timeout",),
+        "How long one check may take (loop: 120s).",
+        "When is it done",
+        "checkTimeout",
+        metavar="TIME",
+    ),
     Option(
         ("--tasks",),
         "A tasks file (Markdown checkboxes, or prd.json) that must be all done.",
@@ -103,7 +109,7 @@ DONE = (
     ),
     Option(("--completion-promise",), "Done when the agent answers <promise>TEXT</promise>.", "When is it done"),
     Option(("--completion-tag",), "Done when the agent answers TEXT as a whole word.", "When is it done"),
-    Option(("--done-file",), "Done when this file exists.", "When is it done", metavar="FILE"),
+    Option(("--done-file",), "Done when this file exists in the workspace.", "When is it done", metavar="FILE"),
     Option(("--strict-signal",), "A word counts only on a line by itself.", "When is it done", "strictSignal", "flag"),
     Option(
         ("--claim-anywhere",),
@@ -146,7 +152,7 @@ AGENT = (
 LIMITS = (
     Option(
         ("-m", "--max-iterations", "--maximum-iterations"),
-        "End after N iterations (with --ralph: the agent's own turns inside one).",
+        "End after N iterations (default: 10; loop: 25). With --ralph: the agent's own turns inside one.",
         "Limits",
         "maximumIterations",
         "int",
@@ -171,9 +177,16 @@ LIMITS = (
     ),
     Option(("--turn-timeout",), "End a turn that takes longer.", "Limits", "turnTimeout", metavar="TIME"),
     Option(("--idle-timeout",), "End a turn that is silent for longer.", "Limits", "idleTimeout", metavar="TIME"),
-    Option(("--stall",), "End after N iterations that changed nothing.", "Limits", "stall", "int", "N"),
+    Option(
+        ("--stall",),
+        "End after N iterations that repeat the one before: same answer, same files.",
+        "Limits",
+        "stall",
+        "int",
+        "N",
+    ),
     Option(("--no-stall",), "Do not look for stalls.", "Limits", "stall", "flag", sets=0),
-    Option(("--max-failures",), "End after N failed turns in a row.", "Limits", "maxFailures", "int", "N"),
+    Option(("--max-failures",), "End after N failed turns in a row (default: 3).", "Limits", "maxFailures", "int", "N"),
     Option(("--restart-delay",), "Pause between turns.", "Limits", "restartDelay", metavar="TIME"),
     Option(
         ("--on-limit",),
@@ -191,7 +204,7 @@ LIMITS = (
     ),
     Option(
         ("--grace",),
-        "How long the current operation may go on after the first Ctrl-C.",
+        "How long the current operation may go on after the first Ctrl-C (default: 30s).",
         "Limits",
         "grace",
         metavar="TIME",
@@ -205,7 +218,13 @@ PLACE = (
     Option(
         ("--keep-children",), "Do not end processes that a turn leaves behind.", "Workspace", "keepChildren", "flag"
     ),
-    Option(("--max-log",), "Cap each log on disk (head and tail are kept).", "Workspace", "maxLog", metavar="SIZE"),
+    Option(
+        ("--max-log",),
+        "Cap each log on disk, head and tail are kept (default: 32MB).",
+        "Workspace",
+        "maxLog",
+        metavar="SIZE",
+    ),
 )
 
 OUTPUT = (
@@ -232,11 +251,7 @@ OUTPUT = (
     Option(("--dry-run",), "Show what would be run, and the first prompt; run nothing.", "Output", "", "flag"),
 )
 
-PRESET = (
-    Option(
-        ("--preset",), "The way to loop: a set of defaults for everything below.", "Goal", "preset", choices=PRESETS
-    ),
-)
+PRESET = (Option(("--preset",), "The way to loop (default: guardrails).", "Goal", "preset", choices=PRESETS),)
 CONFIG = (Option(("-c", "--config"), "A YAML file with a `ralph_loop` section.", "Goal", metavar="FILE"),)
 
 RUN = (*PRESET, *GOAL, *AGENT, *DONE, *LIMITS, *PLACE, *OUTPUT)

@@ -73,9 +73,7 @@ def tool_calls(path: str, since: int = 0, enough: int = 1 << 62) -> int | None:
     count, speaks = 0, False
     seen: set[str] = set()
     for line in newest_first(path, since):
-        if not _holds(line, AGENT):
-            continue
-        speaks = True
+        speaks = speaks or _holds(line, AGENT)
         said = _said(line) if _holds(line, CALL) else None
         if said is None or not said.by_agent or (said.rewritten and said.message in seen):
             continue

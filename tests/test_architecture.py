@@ -31,6 +31,7 @@ ALLOWED = {
     "world": {"core", "world", "errors", "agents", "loop"},
     "show": {"core", "show", "errors"},
     "settings": {"core", "settings", "errors"},
+    "ui": {"core", "world", "show", "settings", "errors", "ui", "cli"},
     "loop": {"core", "errors"},
     "reviews": {"core", "loop"},
     "errors": set(),

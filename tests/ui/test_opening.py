@@ -112,16 +112,23 @@ def test_without_colour_the_terminal_gets_none(terminal: Callable[..., Terminal]
     assert not codes & {b"%d" % code for code in (*range(30, 39), *range(40, 49), *range(90, 98), *range(100, 108))}
 
 
-def test_what_textual_needs_is_said(environment: dict[str, str], workspace: Path) -> None:
-    code = (
-        "import sys; sys.modules['textual'] = None; from ralph.cli.main import run_cli; sys.exit(run_cli(['ui', '.']))"
-    )
+@pytest.mark.parametrize(
+    ("before", "said"),
+    [
+        ("sys.modules['textual'] = None", "the full screen needs textual\nhint: pip install 'ralph[tui]'"),
+        (
+            "import textual; textual.__version__ = '1.0.0'",
+            "the full screen needs textual 8, not 1.0.0\nhint: pip install --upgrade 'ralph[tui]'",
+        ),
+    ],
+    ids=["missing", "old"],
+)
+def test_what_is_missing_is_said(before: str, said: str, environment: dict[str, str], workspace: Path) -> None:
+    code = f"import sys; {before}; from ralph.cli.main import run_cli; sys.exit(run_cli(['ui', '.']))"
     env = {"TERM": "xterm", **environment}
     one = Terminal([sys.executable, "-c", code], workspace, env)
     assert one.end() == 2
-    assert one.raw.replace(b"\r", b"").decode() == (
-        "ralph: the full screen needs textual\nhint: pip install 'ralph[tui]'\n"
-    )
+    assert one.raw.replace(b"\r", b"").decode() == f"ralph: {said}\n"
 
 
 def test_a_terminal_that_cannot_draw_is_none(terminal: Callable[..., Terminal]) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from textual.events import Paste
 from textual.pilot import Pilot
 
 from ralph.core import events as e
@@ -282,6 +283,19 @@ def test_earlier_lines_come_back(on_screen: OnScreen, typed: Typed) -> None:
         assert prompt.value == "/ralph 5"
         await pilot.press("down", "down")
         assert prompt.value == ""
+
+    on_screen(scenario)
+
+
+@pytest.mark.parametrize(
+    ("pasted", "line"),
+    [("one", "one"), (" a b ", " a b "), ("one\n", "one"), ("one\n\n  two\r\nthree", "one two three"), ("", "")],
+)
+def test_all_that_is_pasted_arrives(pasted: str, line: str, on_screen: OnScreen) -> None:
+    async def scenario(app: FullScreen, pilot: Pilot[Any]) -> None:
+        app.prompt.post_message(Paste(pasted))
+        await pilot.pause()
+        assert app.prompt.value == line
 
     on_screen(scenario)
 

@@ -11,6 +11,7 @@ import click
 from ralph.cli.commands import simple
 from ralph.errors import UserError
 
+OLDEST = 8  # the first textual that leaves the colours to the terminal
 HELP = """Watch and steer runs in a full screen, and start new ones in PATH.
 
 Type a goal, or a command such as /ralph 5, /check CMD, /help. A run that was started here ends with the screen, unless
@@ -45,12 +46,18 @@ def is_possible() -> bool:
     return is_terminal and os.environ.get("TERM", "") not in ("", "dumb")
 
 
-def open_screen(place: Path, given: Mapping[str, Any] | None = None) -> int:
-    """Returns when the person has left. `given` are options that hold for every run started there."""
+def _refuse_without_textual() -> None:
     try:
-        import textual  # noqa: F401 - an extra, which may be missing
+        from textual import __version__ as version
     except ModuleNotFoundError:
         raise UserError("the full screen needs textual", "pip install 'ralph[tui]'") from None
+    if int(version.partition(".")[0]) < OLDEST:
+        raise UserError(f"the full screen needs textual {OLDEST}, not {version}", "pip install --upgrade 'ralph[tui]'")
+
+
+def open_screen(place: Path, given: Mapping[str, Any] | None = None) -> int:
+    """Returns when the person has left. `given` are options that hold for every run started there."""
+    _refuse_without_textual()
     from ralph.ui.app import FullScreen
     from ralph.ui.desk import Desk
     from ralph.ui.draw import nickname

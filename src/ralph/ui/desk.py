@@ -115,7 +115,12 @@ class Desk:
                 one.run = self.chosen = found.id
 
     def launch(self, words: list[str]) -> None:
-        self.launched.append(Launched(words, self._env))
+        try:
+            self.launched.append(Launched(words, self._env))
+        except OSError as error:
+            raise UserError(
+                f"cannot start a run: {error.strerror}", "free some memory or disk, and try again"
+            ) from None
         self._next_survey = 0.0
 
     def ended(self) -> list[tuple[bool, str]]:

@@ -2,6 +2,7 @@
 
 from typing import ClassVar
 
+from textual import events
 from textual.binding import Binding, BindingType
 from textual.suggester import SuggestFromList
 from textual.widgets import Input
@@ -22,6 +23,13 @@ class Prompt(Input):
         self.cursor_blink = False  # it would be drawn twice a second, for nothing
         self._lines: list[str] = []
         self._at = 0
+
+    def on_paste(self, event: events.Paste) -> None:
+        """All that was pasted, as one line. Textual would take the first of several, and say nothing."""
+        event.prevent_default()
+        event.stop()
+        text = event.text.strip("\n")
+        self.insert_text_at_cursor(" ".join(text.split()) if "\n" in text else text)
 
     def accept(self) -> None:
         """What was typed has been done: the line is free for the next."""

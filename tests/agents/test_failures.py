@@ -27,7 +27,7 @@ NOW = 1794727000.0
         ("fatal", "error: unexpected argument '--full-auto' found"),
         ("fatal", "error: unknown option '--frobnicate'"),
         ("fatal", "No conversation found with session ID: 1234"),
-        ("fatal", "No saved session found with ID 1234. Run `qwen --resume` without an ID to choose from existing ones."),
+        ("fatal", "No saved session found with ID 1234. Run `qwen --resume` without an ID to choose one."),
         ("fatal", "Error: No session, task, or name matched '1234'."),
         ("fatal", "Not inside a trusted directory and --skip-git-repo-check was not specified."),
         ("fatal", "--dangerously-skip-permissions cannot be used with root/sudo privileges for security reasons"),

@@ -50,7 +50,7 @@ def test_an_unknown_option_is_an_error_never_prompt_text(ralph: Ralph, agent: Ag
         (("-p", " \n"), "the goal is empty"),
         (("-p", "a", "-f", "b"), "two goals"),
         (("a", "b", "c"), "too many words"),
-        (("-p", "a", "not-a-folder"), "no such folder"),
+        (("-p", "a", "not-a-folder"), "two goals"),
         (("-f", "missing.md"), "cannot read"),
         (("x", "--spec", "missing.md"), "cannot read"),
         (("x", "--tasks", "missing.md"), "cannot read the tasks file"),

@@ -15,7 +15,7 @@ def stream(text: str, session: str) -> str:
 
 
 def test_the_session_that_the_agent_names_is_continued(ralph: Ralph, agent: Agent, environment: dict[str, str]) -> None:
-    agent(f'if [ $N = 2 ]; then {stream("<promise>DONE</promise>", "s-1")}; else {stream("hm", "s-1")}; fi', "claude")
+    agent(f"if [ $N = 2 ]; then {stream('<promise>DONE</promise>', 's-1')}; else {stream('hm', 's-1')}; fi", "claude")
     result = ralph("run", "goal", "--preset", "promise", "--min-tool-calls", "0", "--agent", "claude", "--json")
     assert result.code == 0
     second = Path(environment["HOME"], "claude.argv.2").read_text().split("\n")
@@ -30,7 +30,7 @@ def test_an_agent_that_names_no_session_is_not_started_afresh_in_silence(ralph: 
 
 
 def test_a_turn_that_failed_before_it_named_a_session_is_taken_again(ralph: Ralph, agent: Agent) -> None:
-    agent(f'if [ $N = 1 ]; then sleep 60; else {stream("<promise>DONE</promise>", "s-1")}; fi', "claude")
+    agent(f"if [ $N = 1 ]; then sleep 60; else {stream('<promise>DONE</promise>', 's-1')}; fi", "claude")
     words = ("--preset", "promise", "--min-tool-calls", "0", "--idle-timeout", "0.3", "--agent", "claude", "--json")
     result = ralph("run", "goal", *words)
     assert (result.code, result.one("run_finished")["iterations"]) == (0, 2)

@@ -105,7 +105,7 @@ def test_the_head_says_where_a_run_stands(plain: Look) -> None:
 @pytest.mark.parametrize(
     ("facts", "mail", "line"),
     [
-        ({}, Mail(questions=(Question("q", "Which port?"),)), "  ? Which port? (t answers)"),
+        ({}, Mail(questions=(Question("q", "Which port?"),)), "  ? t answers: Which port?"),
         ({"parked": "you asked for it"}, Mail(is_paused=True), "  ‖ you asked for it; r goes on"),
         ({"doing": "thinking"}, Mail(is_paused=True), "  ‖ pauses after this turn; r goes on"),
         ({"outcome": "stalled", "reason": "nothing changed"}, Mail(), "  → nothing changed"),

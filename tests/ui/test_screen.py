@@ -185,7 +185,7 @@ def test_what_is_told_answers_the_oldest_question(busy: Any, on_screen: OnScreen
         asked = mailbox.ask("Which port?")
         app.survey()
         assert "? k3fa asking" in shown(app, "runs")
-        assert "? Which port? (t answers)" in shown(app, "head")
+        assert "? t answers: Which port?" in shown(app, "head")
         await typed(pilot, "/tell 8080")
         assert shown(app, "message") == "· answered: Which port?"
         assert mailbox.read().notes[0].answers == asked

@@ -47,9 +47,10 @@ def test_a_program_that_is_missing_is_an_error() -> None:
 
 
 def test_who_loses_patience_ends_it_with_all_that_it_started() -> None:
-    with pytest.raises(TimeoutError), errand("sleep 600 & echo $$; sleep 600") as program:
+    with errand("sleep 600 & echo $$; sleep 600") as program:
         group = int(program.read())
-        program.output(0.1)
+        with pytest.raises(TimeoutError):
+            program.output(0.1)
     assert program.code == -15
     assert not is_alive(group)
 

@@ -174,7 +174,9 @@ def test_an_interrupt_that_came_before_the_start_counts(keeper: Keeper, shell, m
     assert ended.ended_by == "interrupt"
 
 
-def test_a_tick_comes_a_second_after_something_happened_and_again_if_it_is_wanted(keeper: Keeper, shell, tmp_path: Path) -> None:
+def test_a_tick_comes_a_second_after_something_happened_and_again_if_it_is_wanted(
+    keeper: Keeper, shell, tmp_path: Path
+) -> None:
     os.mkfifo(tmp_path / "go")
     ticks: list[int] = []
 

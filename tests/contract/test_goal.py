@@ -109,3 +109,27 @@ def test_a_folder_that_is_gone_is_said(agent: Agent, tmp_path: Path, environment
     process = subprocess.run(["sh", "-c", command], cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert process.returncode == 2
     assert "ralph: the current folder is gone" in process.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "preset", "cap"),
+    [
+        (("run", "G"), "guardrails", 10),
+        (("run", "G", "--ralph", "5"), "goal", 5),
+        (("run", "G", "--ralph=-1"), "goal", None),
+        (("run", "G", "--ralph", "5", "-m", "50"), "goal", 5),
+        (("run", "G", "--ralph", "5", "--preset", "checks", "--check", "true"), "checks", 5),
+        (("loop", "G", "--check", "true", "--ralph", "5"), "checks", 5),
+        (("loop", "G", "--check", "true"), "checks", 25),
+        (("run", "G", "--preset", "promise", "-m", "3"), "promise", 4),
+        (("run", "G", "--preset", "supervise", "--done-file", "F"), "supervise", 100),
+    ],
+)
+def test_a_preset_is_a_row_of_defaults(
+    ralph: Ralph, agent: Agent, words: tuple[str, ...], preset: str, cap: int | None
+) -> None:
+    claim = "touch F; echo STOP COMPLETE '<response>DONE</response><promise>DONE</promise>'"
+    result = ralph(*words, "--claim-anywhere", "--json", "--min-tool-calls", "0", "--agent", agent(claim))
+    assert result.code == 0
+    started = result.one("run_started")
+    assert (started["preset"], started["max_iterations"]) == (preset, cap)

@@ -110,7 +110,7 @@ def test_an_exhausted_run_blames_a_missing_claim_only_where_it_is_missing(answer
     run = a_run(Iteration(1, Turn(answer), (Check("make", True),)))
     verdict = judge(run, [rules.at_most(iterations=1, claims=[Claim("word", "STOP")])])
     assert isinstance(verdict, Stop)
-    assert ("did not say STOP" in verdict.reason) is blamed
+    assert ("did not write STOP" in verdict.reason) is blamed
 
 
 def test_a_claim_on_the_last_allowed_iteration_counts() -> None:

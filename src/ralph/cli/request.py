@@ -127,9 +127,9 @@ def _overrides(command: str, values: dict[str, Any]) -> dict[str, Any]:
         said["until"] = [*said.get("until", []), *claims]
     if values.get("commit") or values.get("push"):
         said["scm"] = {"command": "git", "tasks": ["commit", *(["push"] if values.get("push") else [])]}
-    _apply_ralph(said, values.get("ralph"))
     if command in PRESET_OF:
         said.setdefault("preset", PRESET_OF[command])
+    _apply_ralph(said, values.get("ralph"))
     if command == "task":  # whatever else may count there: DONE does
         said["until"] = ["file:DONE", *said.get("until", [])]
     if command == "loop" and said.get("agent", {}).get("command") == "build":

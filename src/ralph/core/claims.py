@@ -26,6 +26,11 @@ class Claim(Struct, frozen=True):
             return marker_of(self.text)
         return f"<response>{self.text}</response>" if self.kind == "response" else self.text
 
+    @property
+    def deed(self) -> str:
+        """What the agent has to do to make the claim."""
+        return f"create the file {self.text}" if self.kind == "file" else f"write {self.marker} on a line by itself"
+
 
 class Reading(Struct, frozen=True):
     """How strictly answers are read. `strict`: a word counts only on a line by itself.

@@ -68,15 +68,20 @@ def goal(brief: Brief) -> str:
     if brief.number == 1 or brief.last is None:
         return _counted(brief, _noted(brief.goal, brief))
     answer = clean(head(brief.last.turn.text, ANSWER_LIMIT)) or "(empty response)"
-    word = brief.claim.text if brief.claim else "STOP"
     framed = (
         f"This is Ralph iteration {brief.number}.\n"
         f"Original goal:\n{brief.goal}\n\n"
         f"Last iteration's final response (for context):\n{answer}\n\n"
         "Continue refining toward the original goal.  When the goal is\n"
-        f"complete, emit `{word}` on a line by itself to end the loop."
+        f"complete, {_ending(brief)} to end the loop."
     )
     return _counted(brief, _noted(framed, brief))
+
+
+def _ending(brief: Brief) -> str:
+    if brief.claim and brief.claim.kind == "file":
+        return f"create the file `{brief.claim.text}`"
+    return f"emit `{brief.claim.marker if brief.claim else 'STOP'}` on a line by itself"
 
 
 def checks(brief: Brief) -> str:
@@ -100,7 +105,7 @@ def _instructions(brief: Brief) -> str:
         lines += ["All of these checks must pass (exit code 0); they are run for you after your turn:"]
         lines += [f"- {command}" for command in brief.checks]
     if brief.claim:
-        lines += [f"When the task is finished, write {brief.claim.marker} on a line by itself. If it is not, do not."]
+        lines += [f"When the task is finished, {brief.claim.deed}. If it is not, do not."]
     if brief.nonce:
         lines += [_about_fences(brief)]
     return "\n".join(lines)

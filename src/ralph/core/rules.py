@@ -256,10 +256,10 @@ def at_most(
 
 
 def _only_missing(claims: Sequence[Claim], reading: Reading, run: Run) -> str:
-    marker = next((claim.marker for claim in claims if claim.text), "")
+    owed = next((claim.deed for claim in claims if claim.text), "")
     green = run.last is not None and run.last.checks and run.last.is_green
     said = any(claimed(claim, run, reading) for claim in claims)
-    return f": the checks pass, but the agent did not say {marker}" if green and marker and not said else ""
+    return f": the checks pass, but the agent did not {owed}" if green and owed and not said else ""
 
 
 def spaced(seconds: float) -> Rule:

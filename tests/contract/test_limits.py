@@ -1,0 +1,62 @@
+"""§2 and §3: success is tested before every limit, and a limit ends a run when it is reached."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+Ralph = Callable[..., Any]
+Agent = Callable[..., str]
+
+
+def turn(text: str, cost: float = 1.0) -> str:
+    return (
+        f'{{"type":"result","subtype":"success","is_error":false,"result":"{text}","total_cost_usd":{cost},'
+        '"usage":{"input_tokens":100,"output_tokens":50}}'
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "text", "outcome", "iterations"),
+    [
+        (("--max-cost", "2"), "work", "budget", 2),
+        (("--max-cost", "2.01"), "work", "budget", 3),
+        (("--max-tokens", "300"), "work", "budget", 2),
+        (("-m", "2", "--max-cost", "2"), "work", "budget", 2),
+        (("-m", "2"), "work", "exhausted", 2),
+        (("-m", "1", "--max-cost", "1", "--max-tokens", "1"), "<response>DONE</response>", "done", 1),
+        (("--stall", "1", "--max-cost", "2"), "work", "stalled", 2),
+    ],
+)
+def test_limits_in_their_order(
+    ralph: Ralph, agent: Agent, words: tuple[str, ...], text: str, outcome: str, iterations: int
+) -> None:
+    fake = agent(f"echo '{turn(text)}'")
+    finished = ralph("run", "-p", "x", "--json", "--agent", fake, *words).one("run_finished")
+    assert (finished["outcome"], finished["iterations"]) == (outcome, iterations)
+
+
+@pytest.mark.parametrize(
+    ("script", "outcome"),
+    [("echo same", "stalled"), ("echo same; echo x >> dirty", "exhausted"), ("echo $N", "exhausted")],
+)
+def test_a_stall_is_the_same_answer_and_the_same_files(
+    ralph: Ralph, agent: Agent, repository: object, script: str, outcome: str
+) -> None:
+    result = ralph("run", "G", "--ralph", "3", "--json", "--agent", agent(script))
+    assert (result.code, result.one("run_finished")["outcome"]) == (1, outcome)
+
+
+def test_time_ends_a_check_too(ralph: Ralph, agent: Agent) -> None:
+    fake = agent("echo '<response>DONE</response>'")
+    result = ralph("run", "-p", "x", "--max-time", "0.5", "--check", "sleep 60", "--json", "--agent", fake)
+    finished = result.one("run_finished")
+    assert (result.code, finished["outcome"]) == (1, "timeout")
+    assert finished["reason"] == "the time limit of 0.5 seconds is over"
+
+
+@pytest.mark.parametrize("text", ["abc", "", "-5", "1m30", "inf", "5 m"])
+def test_what_is_no_duration_is_said(ralph: Ralph, agent: Agent, text: str) -> None:
+    result = ralph("run", "-p", "x", "--turn-timeout", text, "--agent", agent("true"))
+    assert result.code == 2
+    assert "expected a duration" in result.err

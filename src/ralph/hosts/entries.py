@@ -57,8 +57,10 @@ def _entry(host: Host, word: str, matcher: str) -> Json:
     command = command_line(host, word)
     if host.flat:
         return {"type": "command", "bash": command, "timeoutSec": int(LIMIT)}
-    entry = {"hooks": [{"type": "command", "command": command, "timeout": int(LIMIT) * host.per_second}]}
-    return {"matcher": matcher, **entry} if matcher else entry
+    hook: Json = {"type": "command", "command": command, "timeout": int(LIMIT) * host.per_second}
+    if host.named:
+        hook = {"name": "ralph", **hook}
+    return {**({"matcher": matcher} if matcher else {}), "hooks": [hook]}
 
 
 # Is there any loop in the project, or above it? Most often there is none, and a shell sees that in a millisecond.

@@ -17,9 +17,10 @@ class Host(Struct, frozen=True):
 
     `project` is its folder in a workspace. A person's own is `below` the one that `variable` names, by default `home`;
     `transcripts` says where in that one a session's is. `settings` is the file that holds the hooks; `flat`: without
-    the level of matchers that others have. `stop`, `prompt` and `remind` are its names for: a turn ends, a person
-    speaks, the context was compacted. `per_second`: its unit of time. `env` lifts its own cap on how often a stop may
-    be refused in a row. `commands`: the kind of file that makes a slash command. `notes` are told at installation.
+    the level of matchers that others have; `named`: it shows people a hook's name, or else its whole command. `stop`,
+    `prompt` and `remind` are its names for: a turn ends, a person speaks, the context was compacted. `per_second`: its
+    unit of time. `env` lifts its own cap on how often a stop may be refused in a row. `commands`: the kind of file
+    that makes a slash command. `notes` are told at installation.
     """
 
     name: str
@@ -33,6 +34,7 @@ class Host(Struct, frozen=True):
     remind: str = ""
     below: str = ""
     flat: bool = False
+    named: bool = False
     per_second: int = 1
     env: dict[str, str] = {}
     commands: Literal["", "md", "toml"] = ""
@@ -86,6 +88,7 @@ HOSTS: dict[str, Host] = {
             settings="settings.json",
             stop="AfterAgent",
             prompt="BeforeAgent",
+            named=True,
             per_second=1000,
             commands="toml",
             notes=(

@@ -207,6 +207,23 @@ def test_a_promise_loop_is_started_and_cancelled(
     on_screen(scenario)
 
 
+def test_a_run_is_stopped_by_a_key_after_what_it_does(
+    waiting_agent: Path, on_screen: OnScreen, shown: Show, typed: Typed, gate: Path
+) -> None:
+    async def scenario(app: FullScreen, pilot: Pilot[Any]) -> None:
+        await typed(pilot, "/agent waiting-agent")
+        await typed(pilot, "go")
+        await settled(app, pilot, lambda: waiting_agent.exists() and bool(app.desk.runs))
+        await pilot.press("escape", "s")
+        assert "ends after what it does at this moment; S ends it now" in shown(app, "message")
+        gate.write_text("go\n")
+        await settled(app, pilot, lambda: not app.desk.launched)
+        await pilot.press("s")
+        assert "is not at work" in shown(app, "message")
+
+    on_screen(scenario)
+
+
 def test_what_cannot_start_is_one_line(on_screen: OnScreen, shown: Show, typed: Typed) -> None:
     async def scenario(app: FullScreen, pilot: Pilot[Any]) -> None:
         await typed(pilot, "/agent no-such-agent")

@@ -323,6 +323,13 @@ def test_one_leaves_when_nothing_is_at_stake(busy: Any, on_screen: OnScreen) -> 
     assert on_screen(scenario).return_value == []
 
 
+def test_one_leaves_by_a_line(on_screen: OnScreen, typed: Typed) -> None:
+    async def scenario(app: FullScreen, pilot: Pilot[Any]) -> None:
+        await typed(pilot, "/quit")
+
+    assert on_screen(scenario).return_value == []
+
+
 def test_a_flood_is_read_in_small_bites(busy: Any, on_screen: OnScreen, shown: Show) -> None:
     async def scenario(app: FullScreen, pilot: Pilot[Any]) -> None:
         busy.tell(*(e.AgentText(f"line {number}") for number in range(20_000)), e.AgentText("the end"))

@@ -110,9 +110,9 @@ class Desk:
     def _recognise(self) -> None:
         """A run that was started here is looked at as soon as it is known."""
         for one in self.launched:
-            found = next((run for run in self.runs if not one.run and run.standing.pid == one.pid), None)
+            found = next((run.id for run in self.runs if not one.run and _plays(one, run)), "")
             if found:
-                one.run = self.chosen = found.id
+                one.run = self.chosen = found
 
     def launch(self, words: list[str]) -> None:
         try:
@@ -185,3 +185,9 @@ class Desk:
         if command.text:
             self.plan = replace(self.plan, agent="" if command.text == "default" else command.text)
         return f"agent: {self.plan.agent or 'as the settings say, or the first that is installed'}"
+
+
+def _plays(launched: Launched, run: Listed) -> bool:
+    """Whether this is the process of that run, and not one of long ago that had the same number."""
+    standing = run.standing
+    return standing.pid == launched.pid and (run.is_alive or standing.changed >= launched.began)

@@ -21,7 +21,7 @@ def nickname(run_id: str) -> str:
 def run_rows(run: Listed, columns: int, look: Look, is_asking: bool, *, is_tall: bool) -> list[str]:
     """A run in the list: its state and where it stands, and below it what it is about."""
     standing = run.standing
-    state = "asking" if is_asking and run.is_alive else run.state
+    state = _state(run, is_asking)
     of = f"/{standing.cap}" if standing.cap is not None and standing.cap > 1 else ""
     number = f"{_iteration(run)}{of}"
     name = cut(f"{nickname(run.id)} {state}", columns - 3 - len(number))
@@ -30,6 +30,10 @@ def run_rows(run: Listed, columns: int, look: Look, is_asking: bool, *, is_tall:
         return [row]
     place = standing.workspace.rpartition("/")[2]
     return [row, look.paint("dim", "  " + cut(one_line(f"{place}: {standing.goal}"), columns - 2))]
+
+
+def _state(run: Listed, is_asking: bool) -> str:
+    return "asking" if is_asking and run.is_alive else run.state
 
 
 def _iteration(run: Listed) -> int:
@@ -50,10 +54,11 @@ def head(run: Listed, mail: Mail, now: float, columns: int, look: Look) -> list[
     if standing.tokens:
         said.append(f"{count(standing.tokens)} tokens")
     said.append(short(standing.agent, 30))
-    name = f"{nickname(run.id)} {run.state}"
+    state = _state(run, bool(mail.questions))
+    name = f"{nickname(run.id)} {state}"
     rest = cut(dot + dot.join(one for one in said if one), columns - len(name) - 2)
     goal = cut(f"  {short(standing.goal, 300)}", columns)
-    title = f"{look.state(run.state)} {look.paint('bold', name)}{rest}"
+    title = f"{look.state(state)} {look.paint('bold', name)}{rest}"
     return [title, look.paint("dim", goal), *_present(run, mail, now, columns, look)[:1]]
 
 
@@ -72,7 +77,7 @@ def _present(run: Listed, mail: Mail, now: float, columns: int, look: Look) -> l
         how = standing.reason or ("its process died; r goes on with it" if run.state == "killed" else "")
         said.append((TONES.get(run.state, "red"), f"{marks.to} {how}"))
     else:
-        said += [("warn", f"{marks.question} {one.text} (t answers)") for one in mail.questions]
+        said += [("warn", f"{marks.question} t answers: {one.text}") for one in mail.questions]
         if standing.waits:
             said.append(("yellow", f"{marks.waiting} {standing.waits} until {moment(standing.until, 0)}"))
         elif standing.parked:

@@ -7,6 +7,7 @@ ends with all that it started. A run that is let go stays.
 
 import os
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from signal import SIGHUP
 from typing import IO
@@ -24,6 +25,7 @@ class Launched:
         import tempfile
 
         self.run = ""
+        self.began = time.time()
         self._said: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as the run may write to it
         self._held, self._leash = os.pipe()
         # -P: a folder called `ralph` where we happen to stand must not be taken for the program.

@@ -139,16 +139,11 @@ class LeavePage(ModalScreen[Leaving]):
         who = f"{', '.join(self._names)}, started here, {'is' if is_one else 'are'} still at work."
         it = "it" if is_one else "them"
         pane = self.query_one("#question", Pane)
-        pane.border_title = "leave?"
-        pane.show(
-            [
-                *paragraphs(who, 44),
-                "",
-                f"{paint('bold', 's')}    stop {it} now, and leave",
-                f"{paint('bold', 'k')}    keep {it} running, and leave",
-                f"{paint('bold', 'esc')}  stay",
-            ]
-        )
+        answers = (("s", f"stop {it} now, and leave"), ("k", f"keep {it} running, and leave"), ("esc", "stay"))
+        lines = [*paragraphs(who, 44), "", *(f"{paint('bold', key.ljust(4))} {does}" for key, does in answers)]
+        pane.entitle("leave?")
+        pane.show(lines)
+        pane.styles.height = len(lines) + 2
 
     def action_answer(self, answer: Leaving) -> None:
         self.dismiss(answer)

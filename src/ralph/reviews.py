@@ -33,7 +33,7 @@ def reviewing(plan: Plan) -> Callable[[Run, Iteration, Parts], Iteration]:
             parts.tell(events.ReviewStarted(name))
             iteration = _one_review(plan, name, prompt, run, iteration, parts)
             parts.tell(events.ReviewFinished(name, iteration.is_green))
-            if not iteration.checked:
+            if not iteration.checked or iteration.reviews[-1].failure:
                 break
         return iteration
 
@@ -41,10 +41,10 @@ def reviewing(plan: Plan) -> Callable[[Run, Iteration, Parts], Iteration]:
 
 
 def is_due(plan: Plan, run: Run, iteration: Iteration) -> bool:
-    """Enough iterations since the last review, and this one is green."""
+    """Enough iterations since the last review that did not break off, and this one is green."""
     since = 1
     for earlier in reversed(run.iterations):
-        if earlier.reviews:
+        if earlier.reviews and not any(review.failure for review in earlier.reviews):
             break
         since += 1
     return bool(plan.prompts) and 0 < plan.every <= since and iteration.is_green and iteration.turn.failure is None
@@ -58,10 +58,10 @@ def _one_review(plan: Plan, name: str, prompt: str, run: Run, iteration: Iterati
         touched = (*iteration.touched, *parts.workspace.guard())
         checks = parts.workspace.check(iteration.number)
         iteration = replace(iteration, checks=checks or (), checked=checks is not None, touched=touched)
-        if iteration.is_green or not iteration.checked:
+        if iteration.is_green or not iteration.checked or turns[-1].failure:
             break
         red = [check for check in iteration.checks if not check.passed]
         notes = tuple(Note(check_message(check, plan.truncate), "checks", check.action) for check in red)
         asked = guardrails(Brief(asked, 1, notes=notes))
-    done = Review(name, iteration.is_green, tuple(turns))
+    done = Review(name, iteration.is_green and turns[-1].failure is None, tuple(turns))
     return replace(iteration, reviews=(*iteration.reviews, done))

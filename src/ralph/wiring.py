@@ -61,7 +61,12 @@ def policy(settings: Settings, agents: tuple[str, ...] = (), one_shot: bool = Fa
         rules.paused,
         *((rules.unanswered, rules.may_ask) if settings.on_question == "wait" else ()),
         rules.unless_awaiting(
-            rules.completed(claims, (*gates.values(), rules.children_ended(settings.wait_timeout)), reading, doubts),
+            rules.completed(
+                claims,
+                (*gates.values(), rules.broken_reviews, rules.children_ended(settings.wait_timeout)),
+                reading,
+                doubts,
+            ),
             rules.failing(1 if one_shot else settings.max_failures),
             rules.stalled(settings.stall),
             limits.limited(settings.on_limit, agents, settings.max_time),

@@ -129,6 +129,11 @@ class Review(Struct, frozen=True, omit_defaults=True):
     passed: bool
     turns: tuple[Turn, ...] = ()
 
+    @property
+    def failure(self) -> Failure | None:
+        """Why the agent did not get to the end of the review."""
+        return self.turns[-1].failure if self.turns else None
+
 
 class Task(Struct, frozen=True, omit_defaults=True):
     """One entry of a tasks file."""
@@ -196,8 +201,9 @@ class Iteration(Struct, frozen=True, omit_defaults=True):
 
     @property
     def is_green(self) -> bool:
-        """Whether the checks were run and none of them failed."""
-        return self.checked and all(check.passed for check in self.checks)
+        """Whether the checks were run and none of them failed, and no review broke off."""
+        reviewed = not any(review.failure for review in self.reviews)
+        return self.checked and all(check.passed for check in self.checks) and reviewed
 
     @property
     def usage(self) -> Usage:

@@ -107,6 +107,13 @@ def green_checks(truncate: int = 5000) -> Rule:
     return rule
 
 
+def broken_reviews(run: Run) -> Iterable[Opinion]:
+    """A review that the agent did not get to the end of: nobody knows what it would have found."""
+    for review in run.last.reviews if run.last else ():
+        if review.failure:
+            yield Note(f'Review "{review.name}" broke off: {one_line(review.failure.reason, 500)}', about="reviews")
+
+
 def open_tasks(run: Run) -> Iterable[Opinion]:
     """The tasks file has entries that are not done; the next one is named."""
     tasks = run.seen.tasks or ()

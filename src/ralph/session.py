@@ -132,7 +132,7 @@ class Session:
             keeper,
             interrupt,
             self._teller(folder, redact, stack),
-            self._env,
+            dict(self._env),
             redact,
             self._tick,
             settings.max_time,

@@ -7,7 +7,7 @@ has anything to say against it.
 from collections.abc import Iterable, Sequence
 
 from ralph.core.claims import Claim, Reading, claimed
-from ralph.core.model import Iteration, Note, Opinion, Outcome, Refusal, Rule, Run, Stop, Turn, Wait
+from ralph.core.model import Iteration, Note, Opinion, Outcome, Refusal, Rule, Run, Stop, Turn, Usage, Wait
 from ralph.core.promise import NO_WORK
 from ralph.core.prompts import check_message
 from ralph.core.standing import AWAITING
@@ -248,7 +248,7 @@ def at_most(
     have said: where that was all that was missing, the reason says so."""
 
     def rule(run: Run) -> Iterable[Opinion]:
-        usage = run.usage
+        usage = Usage() if cost is None and tokens is None else run.usage  # a sum over the whole run
         if cost is not None and (usage.cost_usd or 0.0) >= cost:
             yield Stop(Outcome.BUDGET, f"${usage.cost_usd or 0.0:.2f} of ${cost:.2f} spent")
         if tokens is not None and usage.tokens >= tokens:

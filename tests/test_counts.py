@@ -1,0 +1,167 @@
+"""Speed, by what can be counted on any machine in any mood: imports, processes, writes, memory that does not grow."""
+
+import json
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="counted by /proc")
+
+# Plays the command in its own process, and tells what it did. An audit hook hears of every process that is started.
+COUNTING = """
+import os, sys
+record = sys.argv.pop(1)
+GIT = {"status", "update-ref", "update-index", "write-tree", "commit-tree", "diff-tree", "rev-parse", "diff", "rm"}
+STARTS = {"os.posix_spawn", "os.fork", "os.forkpty", "os.exec", "os.system", "subprocess.Popen"}
+def hook(event, args):
+    if event in STARTS:
+        program = os.path.basename(os.fsdecode(args[0])) if args else "keeper"
+        program += "".join(f" {word}" for word in (args[1] if program == "git" else ()) if word in GIT)
+        fd = os.open(record, os.O_WRONLY | os.O_APPEND | os.O_CREAT)  # anew: the keeper closes what is open
+        os.write(fd, f"{program}\\n".encode())
+        os.close(fd)
+sys.addaudithook(hook)
+bare = set(sys.modules)
+from ralph.__main__ import main
+from ralph.world.keeper import Keeper
+counts = {}
+def number(path, name):
+    return next(int(line.split()[1]) for line in open(path) if line.startswith(name))
+spawn, close = Keeper.spawn, Keeper.close
+def spawning(*args):
+    counts.setdefault("modules", sorted(set(sys.modules) - bare))
+    return spawn(*args)
+def closing(keeper):  # before it is gone: the system adds to our numbers those of a child that has ended
+    counts["written"], counts["writes"] = (number("/proc/self/io", name) for name in ("wchar", "syscw"))
+    close(keeper)
+Keeper.spawn, Keeper.close = spawning, closing
+main()
+counts["peak"] = number("/proc/self/status", "VmHWM")
+counts["open"] = len(os.listdir("/proc/self/fd"))
+import json
+print(json.dumps(counts), flush=True)
+"""
+
+# What a run may import before its agent starts, besides ralph itself.
+NEEDED = {
+    *("__future__", "_collections", "_ctypes", "_datetime", "_decimal", "_functools", "_operator", "_socket", "_sre"),
+    *("_typing", "_uuid", "_winapi", "collections", "contextlib", "copyreg", "datetime", "decimal", "enum", "errno"),
+    *("fcntl", "fnmatch", "functools", "gc", "importlib", "itertools", "keyword", "math", "msgspec", "nt", "ntpath"),
+    *("numbers", "operator", "pathlib", "re", "reprlib", "select", "shlex", "signal", "types", "typing", "unicodedata"),
+    *("urllib", "uuid", "warnings"),
+}
+MOST_OF_OURS = 95
+
+LOOKED = {"git status", "git update-ref"}
+SAVED = LOOKED | {"git update-index", "git write-tree", "git commit-tree"}
+
+
+class Counts:
+    """What one call of ralph did. `started` are the processes, by the names of their programs."""
+
+    def __init__(self, told: dict[str, Any], started: list[str]) -> None:
+        self.modules, self.started = set(told["modules"]), Counter(started)
+        self.written, self.writes, self.peak, self.open = (told[k] for k in ("written", "writes", "peak", "open"))
+
+
+@pytest.fixture
+def count(environment: dict[str, str], workspace: Path, tmp_path: Path) -> Callable[..., Counts]:
+    """Plays a run in the workspace, and counts."""
+
+    def run(*words: str) -> Counts:
+        record = tmp_path / "started"
+        record.unlink(missing_ok=True)
+        command = [sys.executable, "-c", COUNTING, record, "run", "goal", *words]
+        done = subprocess.run(command, cwd=workspace, env=environment, capture_output=True, text=True, check=True)
+        return Counts(json.loads(done.stdout.splitlines()[-1]), record.read_text().splitlines())
+
+    return run
+
+
+def test_the_version_is_told_by_the_interpreter_and_next_to_nothing() -> None:
+    code = "bare = set(sys.modules); from ralph.__main__ import main; main(); print(*set(sys.modules) - bare)"
+    command = [sys.executable, "-c", f"import sys; sys.argv[1:] = ['--version']; {code}"]
+    told = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    assert set(told[-1].split()) == {"ralph", "ralph.__main__"}
+
+
+def test_before_the_agent_starts_only_what_it_needs_is_imported(count: Callable[..., Counts]) -> None:
+    imported = count("--agent", "true", "-m", "1").modules
+    ours = {name for name in imported if name.split(".")[0] == "ralph"}
+    assert {name.split(".")[0] for name in imported - ours} <= NEEDED
+    assert len(ours) <= MOST_OF_OURS
+
+
+@pytest.mark.parametrize(
+    ("words", "in_git", "expected"),
+    [
+        ("--agent true", False, {"true": 1}),
+        ("--agent true --check true --check :", False, {"true": 1, "sh": 2}),
+        ("--agent true", True, {"true": 1, **dict.fromkeys(LOOKED, 1)}),
+        ("--agent writer", True, {"writer": 1, **dict.fromkeys(SAVED, 1)}),
+        (
+            "--agent writer --preset checks --check false",
+            True,
+            {"writer": 1, "sh": 1, "git diff-tree": 1, **dict.fromkeys(SAVED, 1)},
+        ),
+    ],
+)
+def test_an_iteration_starts_no_process_in_vain(
+    count: Callable[..., Counts],
+    words: str,
+    in_git: bool,
+    expected: dict[str, int],
+    environment: dict[str, str],
+    git: Callable[..., str],
+) -> None:
+    writer = Path(environment["HOME"]) / "bin" / "writer"
+    writer.write_text('#!/bin/sh\necho "$RALPH_RUN_ID $RALPH_ITERATION" > new\n')
+    writer.chmod(0o755)
+    if in_git:
+        git("init", "-q")
+        count(*words.split(), "-m", "1")
+    few, many = (count(*words.split(), "-m", most).started for most in ("2", "4"))
+    assert many - few == Counter({name: 2 * times for name, times in expected.items()})
+
+
+def test_no_descriptor_is_left_open_by_an_iteration(count: Callable[..., Counts]) -> None:
+    few, many = (count("--agent", "true", "--check", "true", "-m", most).open for most in ("1", "5"))
+    assert few == many
+
+
+def test_what_is_written_about_an_event_is_little_more_than_the_event(
+    count: Callable[..., Counts], agent: Callable[..., str]
+) -> None:
+    """As it came in the log, with an envelope in the journal, in words on the screen."""
+    text, times = "x" * 100, 2000
+    line = json.dumps({"type": "assistant", "message": {"content": [{"type": "text", "text": text}]}})
+    agent("true", "claude")
+    silent = count("--agent", "claude", "-m", "1")
+    agent(f"yes '{line}' | head -n {times}", "claude")
+    talks = count("--agent", "claude", "-m", "1")
+    envelope, margin = 120, 20
+    assert (talks.written - silent.written) / times < len(line) + len(text) + envelope + len(text) + margin
+    assert talks.writes - silent.writes < times / 4, "what comes at once is written at once"
+
+
+def test_memory_does_not_grow_with_what_an_agent_prints(
+    count: Callable[..., Counts], agent: Callable[..., str], tmp_path: Path
+) -> None:
+    text = "The quick brown fox jumps over the lazy dog, and then it reads the file again. " * 50
+    lines = [
+        {"type": "assistant", "message": {"content": [{"type": "text", "text": text}]}},
+        {"type": "assistant", "message": {"content": [{"type": "tool_use", "id": "t", "name": "Read", "input": {}}]}},
+        {"type": "user", "message": {"content": [{"type": "tool_result", "tool_use_id": "t", "content": text}]}},
+    ]
+    some = "".join(json.dumps(line) + "\n" for line in lines)
+    (tmp_path / "megabyte").write_text(some * (1_000_000 // len(some)))
+    peaks = []
+    for megabytes in (10, 100):
+        agent(f"i=0; while [ $i -lt {megabytes} ]; do cat {tmp_path}/megabyte; i=$((i + 1)); done", "claude")
+        peaks.append(count("--agent", "claude", "-m", "1", "--max-log", "4MB").peak)
+    assert peaks[1] - peaks[0] < 2000, "kB"

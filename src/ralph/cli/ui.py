@@ -70,5 +70,6 @@ def open_screen(place: Path, given: Mapping[str, Any] | None = None) -> int:
     finally:
         desk.close()
     for name in map(nickname, kept):
-        print(f"run {name} goes on: `ralph logs -f {name}` shows it, `ralph stop {name}` ends it", file=sys.stderr)
+        how = f"run {name} goes on: `ralph logs -f {name}` shows it, `ralph stop {name}` ends it"
+        print(how if name else "a run goes on: `ralph ps` shows it", file=sys.stderr)
     return 3 if app.return_code else 0

@@ -1,6 +1,7 @@
 """What does the stop hook cost? Run as `ralph hook install` puts it into an agent, with short and long transcripts."""
 
 import json
+import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -9,41 +10,52 @@ from bench.lab import MILLI, Lab
 from bench.samples import Row, Wanted, compared
 from bench.speech import MEGABYTE, lines
 
-ISOLATED = "python3 -I -S -c pass"
+BARE, BY_HAND = "python3 -I -S -c pass", "a hook in bash"
+SCRIPT = Path(__file__).with_name("stand_in_hook.sh")
+STATE = "iteration: 1\nmax_iterations: 1000000\ncompletion_promise: DONE\n---\nMake the tests pass.\n"
 ROUNDS = 31
 
 
 def measure(lab: Lab) -> list[Row]:
-    """Two bare interpreters are a quarter of what a hook written in bash takes."""
-    bare = {ISOLATED: lambda: lab.seconds((lab.python, "-I", "-S", "-c", "pass")) * MILLI}
-    sessions = {
-        "no loop in this session": _session(lab, 20_000, active=False),
-        "20 KB transcript": _session(lab, 20_000),
-        "50 MB transcript": _session(lab, 50 * MEGABYTE),
-    }
-    return [
-        compared(f"stop hook, {name}", {"ralph": answer, **bare}, ROUNDS, Wanted(2, ISOLATED))
-        for name, answer in sessions.items()
-    ]
+    bare = {BARE: lambda: lab.seconds((lab.python, "-I", "-S", "-c", "pass")) * MILLI}
+    idle = Session(lab, 20_000, active=False)
+    rows = [compared("stop hook, no loop in the session", {"ralph": idle.asked, **bare}, ROUNDS)]
+    for name, size in (("20 KB", 20_000), ("50 MB", 50 * MEGABYTE)):
+        session = Session(lab, size)
+        contenders = {"ralph": session.asked, **session.by_hand(), **bare}
+        rows.append(compared(f"stop hook, {name} transcript", contenders, ROUNDS, Wanted(0.25, BY_HAND)))
+    return rows
 
 
-def _session(lab: Lab, size: int, active: bool = True) -> Callable[[], float]:
-    """Asks the hook of a session with a transcript of so many bytes: milliseconds until it has answered."""
-    folder = lab.workspace()
-    _ralph(lab, folder, "hook", "install", "claude")
-    if active:
-        _ralph(lab, folder, "hook", "start", "--session", "bench", "-m", "100000", "Make the tests pass.")
-    transcript, event = folder / "transcript.jsonl", folder / "event.json"
-    _write(transcript, size)
-    said = {"session_id": "bench", "transcript_path": str(transcript), "cwd": str(folder), "hook_event_name": "Stop"}
-    event.write_text(json.dumps(said))
-    settings = json.loads((folder / ".claude" / "settings.json").read_text())
-    command = settings["hooks"]["Stop"][0]["hooks"][0]["command"]
-    return lambda: lab.seconds(("/bin/sh", "-c", command), folder, event) * MILLI
+class Session:
+    """A session of an agent with a transcript of so many bytes, in a workspace of its own."""
 
+    def __init__(self, lab: Lab, size: int, active: bool = True) -> None:
+        self._lab, self._folder = lab, lab.workspace()
+        self._ralph("hook", "install", "claude")
+        if active:
+            self._ralph("hook", "start", "--session", "bench", "-m", "100000", "Make the tests pass.")
+        transcript, self._event = self._folder / "transcript.jsonl", self._folder / "event.json"
+        _write(transcript, size)
+        said = {"session_id": "bench", "transcript_path": str(transcript), "cwd": str(self._folder)}
+        self._event.write_text(json.dumps({**said, "hook_event_name": "Stop"}))
+        settings = json.loads((self._folder / ".claude" / "settings.json").read_text())
+        self._command = settings["hooks"]["Stop"][0]["hooks"][0]["command"]
 
-def _ralph(lab: Lab, folder: Path, *words: str) -> None:
-    subprocess.run((lab.ralph, *words), cwd=folder, env=lab.env, check=True, capture_output=True)
+    def asked(self) -> float:
+        """Milliseconds until the hook has answered."""
+        return self._lab.seconds(("/bin/sh", "-c", self._command), self._folder, self._event) * MILLI
+
+    def by_hand(self) -> dict[str, Callable[[], float]]:
+        """The same with a hook as people write it, where there is all that it needs."""
+        programs = [shutil.which(name) for name in ("bash", "jq", "perl")]
+        state = self._folder / "state"
+        state.write_text(STATE)
+        argv = (programs[0] or "", str(SCRIPT), str(state))
+        return {BY_HAND: lambda: self._lab.seconds(argv, self._folder, self._event) * MILLI} if all(programs) else {}
+
+    def _ralph(self, *words: str) -> None:
+        subprocess.run((self._lab.ralph, *words), cwd=self._folder, env=self._lab.env, check=True, capture_output=True)
 
 
 def _write(path: Path, size: int) -> None:

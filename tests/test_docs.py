@@ -42,3 +42,14 @@ def test_the_rule_of_the_guide_runs() -> None:
     code = "\n".join(re.findall(r"```python\n(.*?)```", page, re.DOTALL))
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert result.stdout == "Outcome.DONE 2\n", result.stderr
+
+
+def test_every_promise_of_safety_names_a_test_that_exists() -> None:
+    named = set(re.findall(r"`(test_\w+)`", (ROOT / "docs" / "concepts" / "safety.md").read_text()))
+    there = {
+        name
+        for path in (ROOT / "tests").rglob("test_*.py")
+        for name in re.findall(r"^def (test_\w+)", path.read_text(), re.M)
+    }
+    assert named
+    assert named <= there

@@ -8,7 +8,13 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
 
+# These play runs, and hear signals themselves once one has begun.
+PLAYING = frozenset({"run", "loop", "task", "job", "resume"})
+
+
 def main() -> int:
+    if PLAYING.intersection(sys.argv[1:2]):
+        leave_on_signals()
     if sys.argv[1:] in (["--version"], ["-v"]):
         from ralph import __version__
 
@@ -24,6 +30,16 @@ def main() -> int:
     from ralph.cli.main import run_cli
 
     return run_cli(sys.argv[1:])
+
+
+def leave_on_signals() -> None:
+    """Before a run has begun there is nothing to finish. The exception that Python would raise can get lost on its way
+    through an import, and msgspec does not survive it. `_signal`, for `signal` is itself a long import."""
+    import _signal  # type: ignore[import-not-found]
+
+    for number in (_signal.SIGINT, _signal.SIGTERM, _signal.SIGHUP):
+        if _signal.getsignal(number) in (_signal.SIG_DFL, _signal.default_int_handler):
+            _signal.signal(number, lambda *_: os._exit(130))
 
 
 def leave(code: int) -> "NoReturn":

@@ -80,7 +80,7 @@ def cannot_go_on(run: Listed) -> str:
         return "is at work"
     if run.standing.outcome == "done" and not run.standing.task:
         return "is done"
-    return "" if run.standing.workspace else "never began"
+    return "" if run.standing.workspace or recall(run.folder.journal).started else "never began"
 
 
 def let_go_on(run: Listed, given: bool) -> int:

@@ -1,7 +1,5 @@
 """How do the files become again what they were after an earlier iteration?"""
 
-from pathlib import Path
-
 import click
 
 from ralph.cli.commands import simple
@@ -34,7 +32,7 @@ def rewind(words: tuple[str, ...], directory: str) -> int:
     run, number = run_and_number(directory, words)
     if number is None:
         raise UserError("rewind to which iteration?", "give its number, 0 for the state before the first")
-    with workspace_lock(Path(run.standing.workspace) / ".ralph", run.id):
+    with workspace_lock(run.folder.path.parent.parent, run.id):
         repository = repository_of(run)
         saved = Checkpoints(repository, run.id)
         done = saved.rewind(number, PrivateIndex(repository, run.folder.path / "rewind-index"))

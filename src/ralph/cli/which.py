@@ -28,14 +28,15 @@ def is_number(word: str) -> bool:
 
 
 def has_not_begun(run: Listed) -> str:
-    return "" if run.standing.workspace else "never began"
+    return "" if recall(run.folder.journal).started else "never began"
 
 
 def repository_of(run: Listed) -> Repository:
     """Where the run worked: the repository around its workspace, or the worktree that stood in for it."""
     started = recall(run.folder.journal).started
-    if started is None or not started.worktree:
-        return repository(Path(run.standing.workspace))
+    assert started is not None
+    if not started.worktree:
+        return repository(Path(started.workspace))
     if not Path(started.worktree).is_dir():
         raise UserError(
             f"the run's worktree is gone: {started.worktree}", f"its work is on the branch {started.branch}"

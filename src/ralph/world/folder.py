@@ -50,8 +50,8 @@ class RunFolder:
     def make(self) -> None:
         try:
             for folder in (self.path.parent, self.path):
-                folder.mkdir(parents=True, exist_ok=True)
-                folder.chmod(0o700)
+                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+                folder.chmod(0o700)  # it may have been there
         except OSError as error:
             raise cannot_write(self.path, error) from None
 

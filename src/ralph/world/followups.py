@@ -82,7 +82,7 @@ def _commit(
             during = replace(run, iterations=run.iterations[:-1])
             turn = agent.take_turn(MESSAGE_PROMPT, during, purpose="message")
             guard()
-            message = commit_message(turn.text)
+            message = None if turn.failure else commit_message(turn.text)
             if not message:
                 why = turn.failure.reason if turn.failure else "the agent gave no commit message"
                 site.tell(events.ScmFinished(iteration.number, "commit", False, why))

@@ -1,0 +1,79 @@
+"""§8: green work is committed in the agent's words, which are an argument and never a command."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Ralph = Callable[..., Any]
+Agent = Callable[..., str]
+Git = Callable[..., str]
+
+ASKED = "Provide a short imperative commit message for the changes. Output only the message, no explanation."
+
+
+def committer(agent: Agent, said: str) -> str:
+    """An agent that works, and says `said` when it is asked for a message."""
+    work = "echo x > new; echo '<response>DONE</response>'"
+    return agent(f'case "$PROMPT" in "{ASKED}") cat <<\'END\'\n{said}\nEND\n;; *) {work};; esac')
+
+
+@pytest.mark.parametrize(
+    ("said", "subject"),
+    [
+        ("Add it", "Add it"),
+        ("\n\n  Add it  \nbecause", "Add it"),
+        ("Sure!\n<response>Add it</response>", "Add it"),
+        ("<response>Add it\n\nAnd say why.</response>", "Add it"),
+        ('Fix "a" & $(touch hack) `touch hack`; rm -rf .', 'Fix "a" & $(touch hack) `touch hack`; rm -rf .'),
+        ("--amend --no-edit", "--amend --no-edit"),
+        ("# a heading", "# a heading"),
+        ("Línea 🎉", "Línea 🎉"),
+    ],
+)
+def test_a_message_is_taken_to_the_letter(
+    ralph: Ralph, agent: Agent, repository: Path, git: Git, said: str, subject: str
+) -> None:
+    assert ralph("run", "-p", "x", "--commit", "--check", "true", "--agent", committer(agent, said)).code == 0
+    assert git("log", "--format=%s").splitlines() == [subject, "first"]
+    assert "new" in git("show", "--stat", "HEAD"), "new files are included"
+    assert git("status", "--porcelain") == ""
+
+
+@pytest.mark.parametrize("said", ["   ", "<response> </response>"])
+def test_without_a_message_nothing_is_committed_and_nothing_ends(
+    ralph: Ralph, agent: Agent, repository: Path, git: Git, said: str
+) -> None:
+    result = ralph("run", "-p", "x", "--push", "--json", "--agent", committer(agent, said))
+    assert result.code == 0
+    assert result.one("scm_finished")["detail"] == "the agent gave no commit message"
+    assert git("log", "--format=%s").splitlines() == ["first"]
+
+
+def test_what_a_failed_turn_prints_is_no_message(ralph: Ralph, agent: Agent, repository: Path, git: Git) -> None:
+    broken = 'case "$PROMPT" in *"commit message"*) echo Traceback; exit 1;; *) echo x > new; echo STOP;; esac'
+    result = ralph("run", "x", "--ralph", "1", "--commit", "--json", "--agent", agent(broken))
+    assert result.code == 0
+    assert result.one("scm_finished") == {"iteration": 1, "task": "commit", "ok": False, "detail": "exit code 1"}
+    assert git("log", "--format=%s").splitlines() == ["first"]
+
+
+def test_a_push_that_fails_is_told_and_ends_nothing(ralph: Ralph, agent: Agent, repository: Path, git: Git) -> None:
+    result = ralph("run", "-p", "x", "--push", "--json", "--agent", committer(agent, "Add it"))
+    assert result.code == 0
+    assert [(told["task"], told["ok"]) for told in result.all("scm_finished")] == [("commit", True), ("push", False)]
+
+
+def test_any_program_and_any_task_will_do(ralph: Ralph, agent: Agent, workspace: Path) -> None:
+    tool = agent("", "scm")
+    Path(tool).write_text('#!/bin/sh\nprintf "[%s]" "$@" >> called; echo >> called\n')
+    (workspace / ".ralph").mkdir()
+    scm = '{"scm": {"command": "scm --flag", "tasks": ["commit", "push origin \'a b\'", "tag"]}}'
+    (workspace / ".ralph" / "settings.json").write_text(scm)
+    assert ralph("run", "-p", "x", "--agent", committer(agent, "Add it")).code == 0
+    assert (workspace / "called").read_text().splitlines() == [
+        "[--flag][commit][-am][Add it]",
+        "[--flag][push][origin][a b]",
+        "[--flag][tag]",
+    ]

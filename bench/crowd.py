@@ -10,7 +10,7 @@ from bench.lab import Lab
 from bench.samples import Row, Sample, Wanted
 
 LOOPS = 100
-WATCHED = 5.0  # seconds
+SETTLING, WATCHED = 2.0, 5.0  # seconds
 
 
 def measure(lab: Lab) -> list[Row]:
@@ -19,6 +19,7 @@ def measure(lab: Lab) -> list[Row]:
     try:
         ours = [pid for loop, _ in loops for pid in (loop, *children(loop))]
         memory = [sum(_pss(pid) for pid in (loop, *children(loop))) for loop, _ in loops]
+        time.sleep(SETTLING)
         before, wakeups = sum(map(_ticks, ours)), sum(map(_switches, ours))
         time.sleep(WATCHED)
         busy = (sum(map(_ticks, ours)) - before) / os.sysconf("SC_CLK_TCK") / WATCHED

@@ -23,7 +23,7 @@ WAYS = ("INT", "TERM", "typed ^C")
 
 def second_signal(lab: Lab) -> list[Row]:
     cooperative = taking_turns({"ralph": lambda: _end(lab, PLAIN, "INT")[0] * MILLI}, 11)["ralph"]
-    stubborn = Sample((_end(lab, AGENTS["stubborn"], "INT")[0] * MILLI - GRACE,))
+    stubborn = Sample(tuple(_end(lab, AGENTS["stubborn"], "INT")[0] * MILLI - GRACE for _ in range(3)))
     return [
         Row("second Ctrl-C to nothing left", cooperative, "ms", {}, Wanted(50)),
         Row("… with a stubborn agent, beyond the 5 s it gets", stubborn, "ms", {}, Wanted(50)),

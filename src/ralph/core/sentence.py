@@ -10,26 +10,27 @@ _TALK_BEFORE = re.compile(
     r"|can(?!\s+(?:confirm|now|report|see|verify)\b)"
     r"|whether|only|before|instead\s+of|rather\s+than|going\s+to|about\s+to|plan\s+to|intend\s+to|unable|refuse"
     r"|as\s+soon\s+as|as\s+long\s+as|too\s+(?:early|soon)|withhold(?:ing)?|hold(?:ing)?\s+back|avoid(?:ing)?"
-    r"|premature|hardly|barely|far\s+from|yet\s+to|no\s+longer|remains?\s+to"
+    r"|premature|hardly|barely|far\s+from|yet\s+to|no\s+longer|remains?\s+to|todo|next\s+steps?"
+    r"|ignore|disregard|retract|withdraw|take\s+back|e\.g|for\s+(?:example|instance)|such\s+as"
     rf"|to\s+(?:{_SAY}|declare|claim|be|see))\b"
     r"|n't\b|'(?:ll|d)\b|\b(?:isn|won|don|can|doesn|didn|wasn|aren|haven|hasn|shouldn|wouldn|couldn)t\b"
-    r"|\b(?:no|almost|nearly|partly|partially|mostly|half|towards?)\W*$|(?<![\d.])(?!100\b)\d[\d.]*\s*%\W*$"
-    rf"|\b(?:then|and|please|finally)\s+(?:{_SAY})(?:\s+(?:with|exactly|just))*\W*$",
+    r"|\[ \]\W*$|\b(?:no|almost|nearly|partly|partially|mostly|half|towards?)\W*$|(?<![\d.])(?!100\b)\d[\d.]*\s*%\W*$"
+    rf"|(?:\b(?:then|and|please|finally)\s+|:\s*)(?:{_SAY})(?:\s+(?:with|exactly|just))*\W*$",
     re.IGNORECASE,
 )
 _TALK_AFTER = re.compile(
     r"^\W*(?:[\w'-]+\W+){0,4}?(?:only|when|whenever|once|if|until|till|unless|after|as\s+soon\s+as|yet|later|soon"
-    r"|provided|not|is\s+false|would|will|cannot|can't|isn't|wasn't)\b",
+    r"|provided|not|is\s+false|would|will|cannot|can't|isn't|wasn't|except)\b|^\W*[:=]\s*(?:no|false)\b",
     re.IGNORECASE,
 )
 _COMMAND = re.compile(
-    r"^\W*(?:please\s+|then\s+|and\s+|just\s+)*"
-    rf"(?:{_SAY}|use|include|append|add|end)\b",
+    rf"^\W*(?:(?:please|then|and|just)\s+)+(?:{_SAY}|use|include|append|add|end)\b"
+    rf"|^\W*(?:{_SAY}|use|include|append|add|end)\b(?!\s*:)",  # "Output: X" is a label
     re.IGNORECASE,
 )
 _NEW_SENTENCE = re.compile(r"\W*\s([A-Z]\w*)")  # also where no full stop is: after a marker there often is none
 _NEW_CLAUSE = re.compile(r"[;—–]|\s-\s|,?\s*\b(?:but|so|therefore|thus|hence|however|now)\b,?", re.IGNORECASE)
-_SENTENCE_END = re.compile(r"[.!?…]['\")\]*`]*(?=\s|$)|\n\s*\n|\n\s*(?=[-*+#>|]|\d+[.)]\s)")
+_SENTENCE_END = re.compile(r"(?<!\be\.g)(?<!\bi\.e)[.!?…]['\")\]*`]*(?=\s|$)|\n\s*\n|\n\s*(?=[-*+#>|]|\d+[.)]\s)")
 
 
 def simply_states(text: str, start: int, end: int) -> bool:

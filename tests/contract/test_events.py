@@ -87,6 +87,14 @@ def test_one_shot_is_no_loop_and_says_why_it_failed(ralph: Ralph, agent: Agent) 
     )
 
 
+def test_a_line_is_a_line_for_everybody(ralph: Ralph, agent: Agent) -> None:
+    strange = "a\u2028b\u2029c\x85d"
+    result = ralph("run", "-p", strange, "--json", "--agent", agent(f"echo 'said {strange}'; {DONE}"))
+    assert len(result.out.splitlines()) == result.out.count("\n")
+    assert result.one("run_started")["goal"] == strange
+    assert result.all("agent_text")[0]["text"] == f"said {strange}"
+
+
 def test_json_and_quiet_leave_one_line_for_people(ralph: Ralph, agent: Agent) -> None:
     result = ralph("run", "-p", "goal", "--json", "--quiet", "--agent", agent(DONE))
     assert result.events

@@ -12,6 +12,7 @@ from ralph.core.secrets import Redactor
 
 Sink = Callable[[bytes], None]
 TEXT_LIMIT = 65536
+_LINE_BREAKS = [(char.encode(), f"\\u{ord(char):04x}".encode()) for char in "\x85\u2028\u2029"]
 
 
 class Scribe:
@@ -27,7 +28,7 @@ class Scribe:
         self._redact = redact or Redactor()
         self._most = self._room = most
         self._left_out = 0
-        self._encode = msgspec.json.Encoder().encode_lines
+        self._encoder = msgspec.json.Encoder()
 
     def __call__(self, *happened: events.Event) -> list[events.Event]:
         """The events as they were, or would have been, written down. What happened at once is written at once."""
@@ -49,6 +50,14 @@ class Scribe:
         for sink in self._sinks if kept else ():
             sink(lines)
         return [one.data for one in told]
+
+    def _encode(self, told: Sequence[events.Told]) -> bytes:
+        """One line each, by everybody's idea of a line: some programs break them at these characters too."""
+        lines = self._encoder.encode_lines(told)
+        for character, escaped in _LINE_BREAKS:
+            if character in lines:
+                lines = lines.replace(character, escaped)
+        return lines
 
     def _numbered(self, happened: Iterable[events.Event]) -> list[events.Told]:
         stamp = datetime.fromtimestamp(time.time(), UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

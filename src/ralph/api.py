@@ -168,7 +168,8 @@ class FactoryAgent:
         site.tell(events.AgentStarted(NAME, purpose=purpose))
         began = time.monotonic()
         try:
-            turn = _turn(self._factory(**self._arguments).run(prompt))
+            with site.interrupt.breaking():
+                turn = _turn(self._factory(**self._arguments).run(prompt))
         except Exception as error:  # noqa: BLE001 - the caller's agent may fail in any way: that is a failed turn
             turn = Turn("", exit_code=None, failure=Failure("ordinary", f"{type(error).__name__}: {error}"))
         text, took = site.redact.text(turn.text), time.monotonic() - began

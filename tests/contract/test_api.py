@@ -3,6 +3,8 @@
 import asyncio
 import os
 import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -170,6 +172,32 @@ def test_loops_may_run_in_threads_and_beside_an_event_loop(tmp_path: Path) -> No
         return list(await asyncio.gather(*(asyncio.to_thread(one, number) for number in range(3))))
 
     assert asyncio.run(several()) == [True, True, True]
+
+
+@pytest.mark.parametrize(("signals", "ending"), [(1, "interrupted"), (2, "KeyboardInterrupt")])
+def test_the_first_signal_lets_the_agent_finish_and_the_second_breaks_it_off(
+    workspace: Path, signals: int, ending: str
+) -> None:
+    program = f"""
+import os, signal
+from ralph import RalphConfig, RalphLoop
+
+class Deaf:
+    def run(self, prompt):
+        for _ in range({signals}):
+            os.kill(os.getpid(), signal.SIGINT)
+        print("finished")
+        return "COMPLETE"
+
+try:
+    print(RalphLoop(RalphConfig("t", ["true"]), Deaf).run().stop_reason)
+except KeyboardInterrupt:
+    print("KeyboardInterrupt")
+"""
+    process = subprocess.run([sys.executable, "-c", program], cwd=workspace, capture_output=True, text=True)
+    assert process.stdout.split() == ["finished", ending][signals - 1 :]
+    (journal,) = (workspace / ".ralph" / "runs").glob("*/journal.ndjson")
+    assert '"outcome":"interrupted"' in journal.read_text().splitlines()[-1]
 
 
 def test_a_keyboard_interrupt_in_the_agent_reaches_the_caller_and_the_journal(workspace: Path) -> None:

@@ -4,7 +4,8 @@ import os
 import select
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import FrameType
 
 ANNOUNCEMENT = "Received signal, shutting down..."
@@ -28,6 +29,7 @@ class Interrupt:
         self.level = 0
         self.reason = ""
         self._announce = announce
+        self._breaks = False
         self._before: dict[int, object] = {}
         self._wakeup_before = -1
         self._reader, self._writer = os.pipe()
@@ -61,6 +63,17 @@ class Interrupt:
         self.reason = signal.Signals(number).name
         if first:
             self._announce()
+        elif self._breaks:
+            raise KeyboardInterrupt
+
+    @contextmanager
+    def breaking(self) -> Iterator[None]:
+        """While entered, a second signal breaks off what this process itself is doing: no other can be ended for it."""
+        self._breaks = True
+        try:
+            yield
+        finally:
+            self._breaks = False
 
     def raise_to(self, level: int, reason: str) -> None:
         """Asks for the same without a signal."""

@@ -141,7 +141,7 @@ def ask(folder: str, *words: str, stdin: bytes = b"", env: Env = None) -> Answer
         try:
             out = git.output(PATIENCE)
         except TimeoutError:
-            raise GitError(f"git {words[0]} did not end within {PATIENCE:.0f} seconds in {folder}") from None
+            raise GitError(f"git {_command(words)} did not end within {PATIENCE:.0f} seconds in {folder}") from None
     return Answer(git.code, out, git.error)
 
 
@@ -159,11 +159,15 @@ def environment() -> dict[str, str]:
 
 def refusal(words: tuple[str, ...], answer: Answer, what: str = "") -> GitError:
     """What git said, fit for a person."""
-    command = next(word for word in words if not word.startswith("-") and "=" not in word)
     lines = [line.strip() for line in answer.error.splitlines() if line.strip()]
     said = next((line for line in lines if line.startswith(("fatal:", "error:"))), lines[0] if lines else "")
     said = said.removeprefix("fatal: ").removeprefix("error: ") or f"exit code {answer.code}"
     hint = ""
     if "dubious ownership" in answer.error:
         hint = next((line for line in lines if line.startswith("git config")), "")
-    return GitError(f"{what or f'git {command} failed'}: {said}", hint)
+    return GitError(f"{what or f'git {_command(words)} failed'}: {said}", hint)
+
+
+def _command(words: tuple[str, ...]) -> str:
+    """What git was asked to do, without the options before it."""
+    return next(word for word in words if not word.startswith("-") and "=" not in word)

@@ -31,6 +31,9 @@ STATUS = (
     "--untracked-files=all", "--no-renames", "--no-ahead-behind", "--ignore-submodules=none",
 )  # fmt: skip
 
+# The checksum of an index takes longer than the rest of it to write, and nobody else reads this one.
+_UNHASHED = ("-c", "index.skipHash=true")
+
 
 class Seen(Struct):
     """What `git status` says against the private index."""
@@ -80,7 +83,7 @@ class PrivateIndex:
         self._tree = ""
 
     def git(self, *words: str, stdin: bytes = b"") -> bytes:
-        return self.repository.git(*words, stdin=stdin, env=self._env)
+        return self.repository.git(*_UNHASHED, *words, stdin=stdin, env=self._env)
 
     def _seed(self) -> None:
         content = b""
@@ -133,7 +136,7 @@ class PrivateIndex:
         waiting = [paths]
         while waiting:
             some = waiting.pop()
-            answer = self.repository.ask(*words, stdin=b"\0".join(some) + b"\0", env=self._env)
+            answer = self.repository.ask(*_UNHASHED, *words, stdin=b"\0".join(some) + b"\0", env=self._env)
             if answer.code == 0:
                 continue
             if len(some) > 1:  # one bad file spoils a call without a trace of the others: find it by halves

@@ -63,6 +63,10 @@ class LogFile:
 
     def _put(self, data: bytes) -> None:
         """Writes the beginning of the stream; what has no room there goes to its end."""
+        if len(data) < self._room:
+            self._room -= len(data)
+            self._write(data)
+            return
         self._write(data[: self._room])
         self._tail.add(data[self._room :])
         self._room -= min(self._room, len(data))

@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -60,7 +59,7 @@ class Scribe:
         return lines
 
     def _numbered(self, happened: Iterable[events.Event]) -> list[events.Told]:
-        stamp = datetime.fromtimestamp(time.time(), UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        stamp = _stamp(time.time())
         named = ((name, event) for event in happened if (name := events.NAMES.get(type(event))))
         return [
             events.Told(name, stamp, self._run, seq, bounded(event))
@@ -95,6 +94,12 @@ class Scribe:
     def _writable_text(self, text: str) -> str:
         """Without keys, and in valid Unicode: half a character may stand in a file's name or an argument."""
         return self._redact.text(text).encode("utf-8", "replace").decode()
+
+
+def _stamp(now: float) -> str:
+    """The moment in UTC, to the millisecond. `datetime` takes five times as long, and this is asked of every line."""
+    seconds, millis = divmod(int(now * 1000), 1000)
+    return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(seconds))}.{millis:03d}Z"
 
 
 def _changed(event: events.Event, change: Callable[[str], str]) -> events.Event:

@@ -93,16 +93,18 @@ class Victim:
             raise AssertionError(f"seed {self.seed}: it does not end after {chosen}:\n{said}") from None
 
     def _start(self) -> "subprocess.Popen[bytes]":
-        options = ("--check", "true", self.option, "--grace", "0.3")
-        run = ("run", "the goal", "-m", "100000", "--agent", str(self.home / "agent"), *options)
         return subprocess.Popen(
-            [sys.executable, "-m", "ralph", *(("resume",) if self.journal else run), "--quiet"],
+            [sys.executable, "-m", "ralph", *(("resume",) if self.journal else self._begin(100_000)), "--quiet"],
             cwd=self.folder,
             env=self.env,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
         )
+
+    def _begin(self, cap: int) -> tuple[str, ...]:
+        options = ("--check", "true", self.option, "--grace", "0.3")
+        return ("run", "the goal", "-m", str(cap), "--agent", str(self.home / "agent"), *options)
 
     def _wait_for_the_moment(self, process: "subprocess.Popen[bytes]") -> None:
         """Either any moment, or one shortly after something was written down."""
@@ -173,7 +175,7 @@ class Victim:
     def finish(self) -> None:
         """Lets the run come to its end, and looks at all that it made."""
         done = len(self.recorded)
-        words = [sys.executable, "-m", "ralph", *(("resume", "-m", "3") if self.journal else ("ps",)), "--quiet"]
+        words = [sys.executable, "-m", "ralph", *(("resume", "-m", "3") if self.journal else self._begin(3)), "--quiet"]
         ended = subprocess.run(words, cwd=self.folder, env=self.env, capture_output=True, check=False, timeout=60)
         assert ended.returncode == 1, ended.stderr.decode()
         self.look()

@@ -180,7 +180,9 @@ class Victim:
         assert ended.returncode == 1, ended.stderr.decode()
         self.look()
         assert len(self.recorded) == done + 3
-        (place,) = [self.folder] if self.option == "--commit" else self.home.glob(".local/state/ralph/worktrees/*")
+        run = self.journal.parent.name if self.journal else ""
+        trees = self.home.glob(f".local/state/ralph/worktrees/*{run}")
+        (place,) = [self.folder] if self.option == "--commit" else trees
         numbers = {line.split()[0] for line in (place / "work").read_text().splitlines()}
         assert numbers == {str(number) for number in range(1, len(self.recorded) + 1)}
         assert self.option == "--commit" or (self.folder / "work").read_text() == ""

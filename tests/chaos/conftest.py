@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 
 SIGNALS = (signal.SIGKILL,) * 6 + (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, "twice")
-INTERPRETER = 0.1  # while Python itself starts, no handler of ours can be there
 PATIENCE = 30.0
 FAREWELL = 8.0  # the keeper gives an agent two seconds to end by itself
 BASH = """
@@ -68,8 +67,8 @@ class Victim:
         """Starts or resumes the run, ends it at a random moment, and looks at what is left."""
         process = self._start()
         chosen = self.random.choice(SIGNALS)
-        if chosen != signal.SIGKILL:
-            time.sleep(INTERPRETER)
+        while chosen != signal.SIGKILL and process.poll() is None and not hears_signals(process.pid):
+            time.sleep(0.001)  # while Python itself starts, no handler of ours can be there
         self._wait_for_the_moment(process)
         with suppress(ProcessLookupError):
             os.kill(process.pid, signal.SIGTERM if chosen == "twice" else chosen)
@@ -81,7 +80,7 @@ class Victim:
         self.kills["too late" if ended_by_itself else getattr(chosen, "name", "SIGTERM twice")] += 1
         assert b"internal error" not in said, said.decode()
         assert b"Traceback" not in said, said.decode()
-        assert not ended_by_itself or process.returncode == 1, said.decode()
+        assert not ended_by_itself or process.returncode == 1, f"{process.pid}: {said.decode()}"
         self.look()
 
     def _last_words(self, process: "subprocess.Popen[bytes]", chosen: object) -> bytes:
@@ -92,19 +91,17 @@ class Victim:
             said = process.communicate()[1].decode()
             raise AssertionError(f"seed {self.seed}: it does not end after {chosen}:\n{said}") from None
 
-    def _start(self) -> "subprocess.Popen[bytes]":
+    def _start(self, *limit: str) -> "subprocess.Popen[bytes]":
+        agent = ("--agent", str(self.home / "agent"), "--check", "true", self.option, "--grace", "0.3")
+        words = ("resume", *limit) if self.journal else ("run", "the goal", *agent, *(limit or ("-m", "100000")))
         return subprocess.Popen(
-            [sys.executable, "-m", "ralph", *(("resume",) if self.journal else self._begin(100_000)), "--quiet"],
+            [sys.executable, "-m", "ralph", *words, "--quiet"],
             cwd=self.folder,
             env=self.env,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
         )
-
-    def _begin(self, cap: int) -> tuple[str, ...]:
-        options = ("--check", "true", self.option, "--grace", "0.3")
-        return ("run", "the goal", "-m", str(cap), "--agent", str(self.home / "agent"), *options)
 
     def _wait_for_the_moment(self, process: "subprocess.Popen[bytes]") -> None:
         """Either any moment, or one shortly after something was written down."""
@@ -175,21 +172,31 @@ class Victim:
     def finish(self) -> None:
         """Lets the run come to its end, and looks at all that it made."""
         done = len(self.recorded)
-        words = [sys.executable, "-m", "ralph", *(("resume", "-m", "3") if self.journal else self._begin(3)), "--quiet"]
-        ended = subprocess.run(words, cwd=self.folder, env=self.env, capture_output=True, check=False, timeout=60)
-        assert ended.returncode == 1, ended.stderr.decode()
+        process = self._start("-m", "3")
+        said = self._last_words(process, "being left alone")
+        assert process.returncode == 1, said.decode()
         self.look()
         assert len(self.recorded) == done + 3
-        run = self.journal.parent.name if self.journal else ""
-        trees = self.home.glob(f".local/state/ralph/worktrees/*{run}")
-        (place,) = [self.folder] if self.option == "--commit" else trees
+        assert self.journal is not None
+        run = self.journal.parent.name
+        worktrees = self.home.glob(f".local/state/ralph/worktrees/*{run}")
+        (place,) = [self.folder] if self.option == "--commit" else worktrees
         numbers = {line.split()[0] for line in (place / "work").read_text().splitlines()}
         assert numbers == {str(number) for number in range(1, len(self.recorded) + 1)}
         assert self.option == "--commit" or (self.folder / "work").read_text() == ""
         assert not list((self.folder / ".git").rglob("index.lock"))
         assert self.git("fsck", "--no-progress", "--no-dangling") == ""
-        checkpoints = self.git("for-each-ref", "--format=%(refname:lstrip=3)", "refs/ralph/").split()
+        checkpoints = self.git("for-each-ref", "--format=%(refname:lstrip=3)", f"refs/ralph/{run}/").split()
         assert set(checkpoints) == {str(number) for number in range(len(self.recorded) + 1)}
+
+
+def hears_signals(pid: int) -> bool:
+    """Whether a process has a handler for SIGTERM: Python itself never has one."""
+    with suppress(OSError):
+        for line in Path("/proc", str(pid), "status").read_text().splitlines():
+            if line.startswith("SigCgt:"):
+                return bool(int(line.split()[1], 16) >> (signal.SIGTERM - 1) & 1)
+    return False
 
 
 def processes_with(word: str) -> list[int]:

@@ -24,7 +24,7 @@ KEYS = (
     "xoxb-123456789012-abcdefghijkl",
     "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.c2lnbmF0dXJlLTEyMw",
 )
-PRIVATE = "-----BEGIN RSA PRIVATE KEY-----\\nMIIEowIBAAKCAQEA7\\nq0YhTm\\n-----END RSA PRIVATE KEY-----"
+PRIVATE = "-----BEGIN RSA PRIVATE KEY-----\nMIIEowIBAAKCAQEA7\nq0YhTm\n-----END RSA PRIVATE KEY-----\n"
 OWN = "correct-horse-battery-staple"  # looks like nothing, but the environment calls it a password
 
 
@@ -65,12 +65,16 @@ def test_a_key_is_nowhere_but_where_it_came_from(
         assert not any(secret in prompt for prompt in asked)
 
 
-def test_a_private_key_of_many_lines_is_struck_out_whole(ralph: Ralph, agent: Agent, workspace: Path) -> None:
-    fake = agent(f'printf "{PRIVATE}\\n"; printf "{PRIVATE}\\n" >&2')
-    result = ralph("run", "g", "-m", "2", "--check", f'printf "{PRIVATE}\\n"; false', "-V", "--agent", fake)
+def test_a_private_key_of_many_lines_is_struck_out_whole(
+    ralph: Ralph, agent: Agent, workspace: Path, prompts: Prompts
+) -> None:
+    (workspace / "key").write_text(PRIVATE)
+    words = ("--preset", "goal", "-m", "2", "--no-stall", "--check", "cat key; false", "-V")
+    result = ralph("run", "g", *words, "--agent", agent("cat key; cat key >&2; echo $N"))
+    assert "-----END" not in prompts()[1]
     for part in ("MIIEowIBAAKCAQEA7", "q0YhTm"):
-        assert part not in result.err
-        assert not files_with(workspace / ".ralph" / "runs", part, but=("run.json", "journal.ndjson"))
+        assert part not in result.err + prompts()[1]
+        assert not files_with(workspace / ".ralph", part)
 
 
 def test_keys_in_two_texts_of_one_event_leave_the_journal_readable(

@@ -8,7 +8,7 @@ from pathlib import Path
 from ralph.errors import UserError
 from ralph.world.folder import cannot_write
 
-PATIENCE = 0.5
+PATIENCE = 3.0
 
 
 @contextmanager
@@ -29,23 +29,35 @@ def workspace_lock(ralph: Path, run_id: str) -> Iterator[Callable[[], None]]:
 
 
 def _locked(path: Path, run_id: str) -> int:
+    """The lock's descriptor. A holder that was killed may be survived for a moment by a child that had not yet become
+    the program it was to be; and one that has only just got the lock may not have signed it yet."""
     import fcntl
+    import time
 
+    handle = _opened(path)
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            break
+        except BlockingIOError:
+            holder = os.pread(handle, 200, 0).decode(errors="replace").strip()
+        if _is_alive(holder.rpartition(" ")[2]) or time.monotonic() > deadline:
+            os.close(handle)
+            raise UserError(
+                f"another run is at work in {path.parent.parent}: {holder or 'unknown'}",
+                "wait for it, stop it with `ralph stop`, or use another workspace",
+            )
+        time.sleep(0.01)
+    _sign(handle, path, run_id)
+    return handle
+
+
+def _opened(path: Path) -> int:
     try:
-        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise cannot_write(path, error) from None
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        _sign(handle, path, run_id)
-    except BlockingIOError:
-        holder = _holder(handle)
-        os.close(handle)
-        raise UserError(
-            f"another run is at work in {path.parent.parent}: {holder or 'unknown'}",
-            "wait for it, stop it with `ralph stop`, or use another workspace",
-        ) from None
-    return handle
 
 
 def _sign(handle: int, path: Path, run_id: str) -> None:
@@ -56,23 +68,10 @@ def _sign(handle: int, path: Path, run_id: str) -> None:
         raise cannot_write(path, error) from None
 
 
-def _holder(handle: int) -> str:
-    """What the holder says of itself. One that has only just got the lock may need a moment to say it."""
-    import time
-
-    deadline = time.monotonic() + PATIENCE
-    while True:
-        said = os.pread(handle, 200, 0).decode(errors="replace").strip()
-        number = said.rpartition(" ")[2]
-        if (number.isdigit() and _is_alive(int(number))) or time.monotonic() > deadline:
-            return said
-        time.sleep(0.01)
-
-
-def _is_alive(process: int) -> bool:
+def _is_alive(process: str) -> bool:
     try:
-        os.kill(process, 0)
-    except ProcessLookupError:
+        os.kill(int(process), 0)
+    except (ValueError, ProcessLookupError):
         return False
     except PermissionError:
         pass

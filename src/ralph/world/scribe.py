@@ -11,6 +11,7 @@ from ralph.core.secrets import Redactor
 
 Sink = Callable[[bytes], None]
 TEXT_LIMIT = 65536
+KEY_LENGTH = 16384
 _LINE_BREAKS = [(char.encode(), f"\\u{ord(char):04x}".encode()) for char in "\x85\u2028\u2029"]
 
 
@@ -27,13 +28,14 @@ class Scribe:
         self._redact = redact or Redactor()
         self._most = self._room = most
         self._left_out = 0
+        self._covered = 0  # so many characters may still belong to a key that has begun
         self._encoder = msgspec.json.Encoder()
 
     def __call__(self, *happened: events.Event) -> list[events.Event]:
         """The events as they were, or would have been, written down. What happened at once is written at once."""
         if any(isinstance(event, events.AgentFinished) for event in happened):
             self._end_turn()
-        told = self._numbered(happened)
+        told = self._numbered(map(self._cover, happened))
         lines = self._lines(told)
         if lines is None:
             told = [self._writable(one) for one in told]
@@ -66,6 +68,18 @@ class Scribe:
             for seq, (name, event) in enumerate(named, start=self._seq + 1)
         ]
 
+    def _cover(self, event: events.Event) -> events.Event:
+        """A private key that is printed line by line: what is one text everywhere else comes as many events."""
+        if type(event) is not events.AgentText:
+            return event
+        text = event.text
+        if self._covered:
+            self._covered = 0 if "-----END " in text else max(self._covered - len(text), 0)
+            return events.AgentText(text.rpartition("-----")[2] if not self._covered else "")
+        if "PRIVATE KEY-----" in text and "-----END " not in text[text.rfind("-----BEGIN ") :]:
+            self._covered = KEY_LENGTH
+        return event
+
     def _is_kept(self, told: events.Told, line: bytes) -> bool:
         if type(told.data) not in events.TALK:
             return True
@@ -74,7 +88,7 @@ class Scribe:
         return self._room >= 0
 
     def _end_turn(self) -> None:
-        left_out, self._left_out, self._room = self._left_out, 0, self._most
+        left_out, self._left_out, self._room, self._covered = self._left_out, 0, self._most, 0
         if left_out:
             self(events.Notice(f"{left_out} events of this turn are left out here: the agent said too much"))
 

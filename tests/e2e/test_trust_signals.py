@@ -56,6 +56,33 @@ def test_nothing_survives(
         assert run.one("run_finished")["outcome"] == "interrupted"
 
 
+@pytest.mark.parametrize("end", ["the second Ctrl-C", "SIGTERM and no more time", "SIGHUP", "SIGKILL"])
+def test_a_hook_that_hangs_in_a_commit_does_not_survive_either(
+    live: Start,
+    agent: Agent,
+    alive: Alive,
+    nap: str,
+    eventually: Any,
+    repository: Path,
+    git: Callable[..., str],
+    end: str,
+) -> None:
+    hook = repository / ".git" / "hooks" / "pre-commit"
+    hook.write_text(f"#!/bin/sh\nsleep {nap}\n")
+    hook.chmod(0o755)
+    fake = agent('case "$PROMPT" in *"commit message"*) echo Message;; *) echo x > work; echo hello;; esac')
+    run = live("run", "g", "--grace", "0.3", "--check", "true", "--commit", "--agent", fake)
+    eventually(lambda: alive(nap))
+    for number in ENDS[end]:
+        run.process.send_signal(number)
+        if len(ENDS[end]) > 1 and number == ENDS[end][0]:
+            run.process.stderr.readline()
+    assert run.end() == (-9 if end == "SIGKILL" else 130)
+    eventually(lambda: not alive(nap))
+    eventually(lambda: not (repository / ".git" / "index.lock").exists())
+    assert git("log", "--format=%s").split() == ["first"]
+
+
 def test_nothing_survives_a_terminal_that_is_closed(
     environment: dict[str, str], workspace: Path, agent: Agent, alive: Alive, nap: str, eventually: Any
 ) -> None:

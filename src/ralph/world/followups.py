@@ -1,17 +1,22 @@
 """What is done once an iteration has happened? Its progress is written down and, where it is green, it is committed."""
 
-from collections.abc import Callable, Sequence
-from typing import Protocol
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
 
 from msgspec.structs import replace
 
 from ralph.core import events
 from ralph.core.model import Iteration, Run
 from ralph.core.progress import section
+from ralph.core.text import clean
 from ralph.loop import Agent
 from ralph.world.folder import cannot_write
 from ralph.world.history import History
 from ralph.world.site import Site
+
+if TYPE_CHECKING:
+    from ralph.world.scm import Ended, Runner
 
 Followup = Callable[[Run, Iteration], None]
 
@@ -87,7 +92,39 @@ def _commit(
                 why = turn.failure.reason if turn.failure else "the agent gave no commit message"
                 site.tell(events.ScmFinished(iteration.number, "commit", False, why))
                 return
-        for done in run_tasks(scm.command, tasks, message or "", site.root):
+        for done in run_tasks(scm.command, tasks, message or "", site.root, _kept(site)):
             site.tell(events.ScmFinished(iteration.number, done.task, done.ok, done.detail))
 
     return commit
+
+
+def _kept(site: Site) -> "Runner":
+    """Commands run below the keeper: a hook that hangs ends with the run, be it by a second Ctrl-C or `kill -9`. What a
+    commit leaves behind when it ends by itself, such as git's own housekeeping, is let live."""
+    from ralph.world.process import run_command
+    from ralph.world.program import CannotStart, Command
+    from ralph.world.scm import OUTPUT_KEPT, PATIENCE, Ended
+    from ralph.world.watch import Limits
+
+    def run(words: tuple[str, ...], folder: Path, env: Mapping[str, str]) -> "Ended":
+        command = Command(words, str(folder), {**env, "RALPH_RUN_ID": site.folder.id})
+        try:
+            output = run_command(
+                site.keeper,
+                command,
+                head=0,
+                tail=OUTPUT_KEPT,
+                limits=Limits(turn=PATIENCE, grace=site.grace),
+                interrupt=site.interrupt,
+                redact=site.redact,
+                tick=site.tick,
+                keep_children=True,
+            )
+        except CannotStart as error:
+            return Ended(127, error.message)
+        ended = output.exit
+        if ended.ended_by:
+            return Ended(124, f"{words[0]} was ended: {ended.ended_by}")
+        return Ended(ended.code if ended.code is not None else 1, clean(output.tail))
+
+    return run

@@ -31,10 +31,20 @@ ALLOWED = {
     "world": {"core", "world", "errors", "agents", "loop"},
     "show": {"core", "show", "errors"},
     "settings": {"core", "settings", "errors"},
+    "hosts": {"core", "agents", "world", "settings", "errors", "loop", "hosts", "hook", "charter", "wiring"},
     "ui": {"core", "world", "show", "settings", "errors", "ui", "cli"},
     "loop": {"core", "errors"},
     "reviews": {"core", "loop"},
     "errors": set(),
+}
+
+# The rooms of the world, and the parts of the world that each may know beside itself.
+ROOMS = {
+    "processes": set[str](),
+    "records": {"processes"},
+    "repository": {"processes", "records", "site"},
+    "steering": {"processes", "records", "site"},
+    "supervision": {"processes", "records", "marker"},
 }
 
 
@@ -58,6 +68,13 @@ def group(path: Path) -> str:
 def test_imports_point_inward(path: Path) -> None:
     inner = {name.split(".")[1] for name in imports(path) if name.startswith("ralph.") and name.count(".") >= 1}
     assert inner <= ALLOWED[group(path)] | {"__version__"}
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_a_room_of_the_world_knows_only_what_lies_below_it(room: str) -> None:
+    inside = [name for path in (SOURCE / "world" / room).glob("*.py") for name in imports(path)]
+    known = {name.split(".")[2] for name in inside if name.startswith("ralph.world.")}
+    assert known <= ROOMS[room] | {room}
 
 
 @pytest.mark.parametrize("path", [path for path in MODULES if group(path) == "core"], ids=lambda path: path.name)

@@ -28,7 +28,7 @@ def hook(event, args):
 sys.addaudithook(hook)
 bare = set(sys.modules)
 from ralph.__main__ import main
-from ralph.world.keeper import Keeper
+from ralph.world.processes.keeper import Keeper
 counts = {}
 def number(path, name):
     return next(int(line.split()[1]) for line in open(path) if line.startswith(name))

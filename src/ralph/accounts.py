@@ -7,8 +7,8 @@ from ralph.core.events import Event
 from ralph.errors import UserError
 from ralph.show.account import Account, Changed, with_files
 from ralph.show.accountant import Accountant
-from ralph.world.folder import RunFolder
-from ralph.world.following import decoded, unreadable
+from ralph.world.records.folder import RunFolder
+from ralph.world.records.following import decoded, unreadable
 
 _TYPE = b'{"type":"'
 
@@ -48,8 +48,8 @@ def _with_files(account: Account) -> Account:
     workspace = Path(account.workspace)
     if not pairs or ":" not in (account.base_tree or "") or not workspace.is_dir():
         return account
-    from ralph.world.changes import changes_between
-    from ralph.world.git import find_repository
+    from ralph.world.repository.changes import changes_between
+    from ralph.world.repository.git import find_repository
 
     try:
         repository = find_repository(workspace)

@@ -161,7 +161,7 @@ class FactoryAgent:
         self._arguments = _accepted(factory, {**offered, "workspace_root": str(site.root)})
 
     def take_turn(self, prompt: str, run: Run, purpose: str = "work") -> Turn:
-        from ralph.world.folder import write
+        from ralph.world.records.folder import write
 
         site, folder = self._site, self._site.folder.turn(run.number, purpose)
         write(folder.prompt, site.redact(prompt.encode("utf-8", "surrogateescape")))

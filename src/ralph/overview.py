@@ -5,8 +5,8 @@ import time
 from collections.abc import Mapping
 
 from ralph.show.roster import Sight
-from ralph.world.mailbox import Mail, Mailbox
-from ralph.world.register import Listed, runs
+from ralph.world.records.register import Listed, runs
+from ralph.world.steering.mailbox import Mail, Mailbox
 
 
 def sights(everything: bool = False, env: Mapping[str, str] = os.environ) -> list[Sight]:

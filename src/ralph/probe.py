@@ -15,10 +15,10 @@ from ralph.core.secrets import Redactor, secret_values
 from ralph.core.text import clean, one_line
 from ralph.settings import Settings
 from ralph.show.amounts import duration, money, plural
-from ralph.world.folder import RunFolder, TurnFolder
 from ralph.world.health import Finding
-from ralph.world.interrupt import Interrupt
-from ralph.world.keeper import Keeper
+from ralph.world.processes.interrupt import Interrupt
+from ralph.world.processes.keeper import Keeper
+from ralph.world.records.folder import RunFolder, TurnFolder
 from ralph.world.site import Site
 from ralph.world.turns import Choice
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from ralph.show.account import Account
-from ralph.world.folder import RunFolder
+from ralph.world.records.folder import RunFolder
 
 Form = Literal["html", "markdown", "json"]
 

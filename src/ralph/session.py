@@ -17,21 +17,21 @@ from ralph.core.model import Outcome, Run, Stop
 from ralph.core.secrets import Redactor, secret_values
 from ralph.errors import UserError
 from ralph.loop import Agent, Parts, run_loop
-from ralph.world.folder import RunFolder, new_run_id, prepare
-from ralph.world.history import History
-from ralph.world.inquiry import Inquiry
-from ralph.world.interrupt import Interrupt
-from ralph.world.journal import Journal, Story, recall
-from ralph.world.keeper import Keeper
-from ralph.world.lock import workspace_lock
-from ralph.world.mailbox import Mailbox
-from ralph.world.registration import Registration, enlist
-from ralph.world.scribe import Scribe, Sink
+from ralph.world.processes.interrupt import Interrupt
+from ralph.world.processes.keeper import Keeper
+from ralph.world.records.folder import RunFolder, new_run_id, prepare
+from ralph.world.records.journal import Journal, Story, recall
+from ralph.world.records.lock import workspace_lock
+from ralph.world.records.registration import Registration, enlist
+from ralph.world.records.scribe import Scribe, Sink
+from ralph.world.repository.history import History
 from ralph.world.site import Site
+from ralph.world.steering.inquiry import Inquiry
+from ralph.world.steering.mailbox import Mailbox
 
 if TYPE_CHECKING:
+    from ralph.world.repository.worktree import Worktree
     from ralph.world.turns import Choice
-    from ralph.world.worktree import Worktree
 
 
 class Session:
@@ -222,7 +222,7 @@ class Session:
         """A new run, or the one that is resumed, once nothing of its earlier life is left."""
         if self._story is None or self._story.started is None:
             return Run(self.id, self.charter.goal(), history.begin())
-        from ralph.world.kin import sweep_marked
+        from ralph.world.processes.kin import sweep_marked
 
         sweep_marked(self.id)
         history.begin(self._story.run.base_tree)
@@ -301,7 +301,7 @@ class Session:
 
     def remove_worktree(self) -> bool:
         """Removes the run's worktree unless it holds work that is nowhere else."""
-        from ralph.world.worktree import remove
+        from ralph.world.repository.worktree import remove
 
         if self.worktree is None:
             return False

@@ -13,18 +13,18 @@ from ralph.errors import UserError
 from ralph.loop import Parts
 from ralph.session import Session
 from ralph.settings import Settings
-from ralph.world import bus
-from ralph.world.attempts import Attempts, Job, Timeouts
-from ralph.world.children import Offspring, active_children, bury
-from ralph.world.completion import tell_project
-from ralph.world.folder import RunFolder, prepare
-from ralph.world.herald import Herald
-from ralph.world.keeper import Ended, Keeper, KeeperLost
-from ralph.world.lock import workspace_lock
-from ralph.world.runinfo import RunInfo
+from ralph.world.processes.keeper import Ended, Keeper, KeeperLost
+from ralph.world.records.folder import RunFolder, prepare
+from ralph.world.records.lock import workspace_lock
 from ralph.world.site import Site
-from ralph.world.taskfolder import TaskFolder, folder_at, reopen
-from ralph.world.taskspace import TaskSpace
+from ralph.world.supervision import bus
+from ralph.world.supervision.attempts import Attempts, Job, Timeouts
+from ralph.world.supervision.children import Offspring, active_children, bury
+from ralph.world.supervision.completion import tell_project
+from ralph.world.supervision.herald import Herald
+from ralph.world.supervision.runinfo import RunInfo
+from ralph.world.supervision.taskfolder import TaskFolder, folder_at, reopen
+from ralph.world.supervision.taskspace import TaskSpace
 
 if TYPE_CHECKING:
     from ralph.world.turns import Choice

@@ -15,11 +15,11 @@ from ralph.core.model import Failure, Run, Turn
 from ralph.errors import UserError
 from ralph.settings import load
 from ralph.supervise import TaskSession
-from ralph.world.folder import write
-from ralph.world.interrupt import Interrupt
-from ralph.world.keeper import Keeper
+from ralph.world.processes.interrupt import Interrupt
+from ralph.world.processes.keeper import Keeper
+from ralph.world.records.folder import write
 from ralph.world.site import Site
-from ralph.world.taskfolder import TaskFolder, keep_prompt
+from ralph.world.supervision.taskfolder import TaskFolder, keep_prompt
 
 if TYPE_CHECKING:
     from threading import Event

@@ -19,11 +19,11 @@ from ralph.loop import Agent, Parts
 from ralph.settings import Settings
 
 if TYPE_CHECKING:
-    from ralph.world.history import History
-    from ralph.world.mailbox import Mailbox
+    from ralph.world.repository.history import History
+    from ralph.world.repository.worktree import Worktree
     from ralph.world.site import Site
+    from ralph.world.steering.mailbox import Mailbox
     from ralph.world.turns import Choice, CliAgent
-    from ralph.world.worktree import Worktree
 
 LONG_WAIT = 1.5  # seconds: shorter pauses are not worth telling
 
@@ -173,7 +173,7 @@ def _must_resume(choice: "Choice") -> None:
 def _found(choice: "Choice", env: Mapping[str, str], cwd: str) -> "Choice":
     """The choice, with what it is remembered to understand, once it is certain that its program is there."""
     from ralph.agents.protocol import Request
-    from ralph.world.program import find_program
+    from ralph.world.processes.program import find_program
 
     module = choice.module
     program = find_program(module.invocation(Request("", "", choice.command, choice.flags)).argv[0], env, cwd)
@@ -252,7 +252,7 @@ def parts(
     from ralph.world.budget import watched
     from ralph.world.checks import Checks, Guard
     from ralph.world.followups import followups
-    from ralph.world.mailbox import Mailbox
+    from ralph.world.steering.mailbox import Mailbox
     from ralph.world.workspace import LocalWorkspace
 
     guards = [Guard(one.command, one.hint, one.fail_action) for one in settings.guardrails]
@@ -293,7 +293,7 @@ def _waiter(site: "Site", poll: float | None, mailbox: "Mailbox", awaits_answers
 
     def wait(asked: Wait, run: Run) -> None:
         if asked.parks:
-            from ralph.world.parking import park
+            from ralph.world.steering.parking import park
 
             park(site, mailbox, asked.reason, lambda mail: mail.is_paused or (awaits_answers and bool(mail.questions)))
             return
@@ -329,7 +329,7 @@ def _tasks(settings: Settings, site: "Site") -> Callable[[], tuple[Task, ...]] |
 def _guard(settings: Settings, site: "Site") -> Callable[[], tuple[str, ...]] | None:
     if not settings.protect:
         return None
-    from ralph.world.protect import Protected
+    from ralph.world.repository.protect import Protected
 
     protected = Protected(site.root, settings.protect, site.folder.path / "protected")
     if protected.unmatched:
@@ -359,9 +359,9 @@ def place(settings: Settings, site: "Site", resumed: Run | None = None) -> "Work
         return None
     from pathlib import Path
 
-    from ralph.world.folder import prepare
-    from ralph.world.git import repository
-    from ralph.world.worktree import create, worktree_of
+    from ralph.world.records.folder import prepare
+    from ralph.world.repository.git import repository
+    from ralph.world.repository.worktree import create, worktree_of
 
     made, notice = worktree_of(repository(site.root), site.folder.id), ""
     is_there = resumed is not None and Path(made.workspace).is_dir()

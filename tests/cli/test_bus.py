@@ -9,7 +9,7 @@ import pytest
 
 from ralph.cli.bus import command, follow, post, read
 from ralph.errors import UserError
-from ralph.world import bus
+from ralph.world.supervision import bus
 
 
 @pytest.fixture(autouse=True)

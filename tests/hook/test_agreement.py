@@ -14,7 +14,7 @@ from ralph.core.secrets import redact_text
 from ralph.hosts import loops, starting, telling
 from ralph.loop import judge
 from ralph.settings import load
-from ralph.world.journal import read, recall
+from ralph.world.records.journal import read, recall
 
 TEXTS = (
     "I am done",

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ralph.errors import UserError
-from ralph.world.meant import meant
+from ralph.world.steering.meant import meant
 
 Ralph = Callable[..., Any]
 Agent = Callable[..., str]

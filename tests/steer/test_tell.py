@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ralph.core.model import Iteration, Question, Run, Turn
-from ralph.world.mailbox import Mailbox, untold
+from ralph.world.steering.mailbox import Mailbox, untold
 
 Ralph = Callable[..., Any]
 

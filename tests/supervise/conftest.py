@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from ralph.world import bus, runinfo
-from ralph.world.runinfo import RunInfo
-from ralph.world.taskfolder import TaskFolder, task_folder
+from ralph.world.supervision import bus, runinfo
+from ralph.world.supervision.runinfo import RunInfo
+from ralph.world.supervision.taskfolder import TaskFolder, task_folder
 
 
 class Task:

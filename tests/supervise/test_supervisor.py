@@ -12,8 +12,8 @@ import pytest
 
 from ralph import Supervisor
 from ralph.errors import UserError
-from ralph.world import bus, runinfo
-from ralph.world.taskfolder import TaskFolder
+from ralph.world.supervision import bus, runinfo
+from ralph.world.supervision.taskfolder import TaskFolder
 
 
 @pytest.fixture

@@ -15,10 +15,10 @@ from ralph.show.style import Style
 from ralph.ui.app import FullScreen
 from ralph.ui.desk import Desk
 from ralph.ui.look import NARROW, Look
-from ralph.world.folder import RunFolder, prepare
-from ralph.world.journal import Journal
-from ralph.world.registration import Registration, enlist
-from ralph.world.scribe import Scribe
+from ralph.world.records.folder import RunFolder, prepare
+from ralph.world.records.journal import Journal
+from ralph.world.records.registration import Registration, enlist
+from ralph.world.records.scribe import Scribe
 
 GOAL = "Make the parser accept empty input"
 Scenario = Callable[[FullScreen, Pilot[Any]], Awaitable[None]]

@@ -8,8 +8,8 @@ from ralph.show.style import Marks, Style
 from ralph.ui import draw
 from ralph.ui.facts import Bar, Checked, Facts
 from ralph.ui.look import NARROW, PLAIN, Look, look_for
-from ralph.world.mailbox import Mail
-from ralph.world.register import Listed
+from ralph.world.records.register import Listed
+from ralph.world.steering.mailbox import Mail
 
 NOW = 1_000_000.0
 ASCII = Look(Style(PLAIN), is_plain=True, steps="._-=#", prompt=">")

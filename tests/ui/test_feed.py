@@ -7,8 +7,8 @@ import pytest
 from ralph.core import events as e
 from ralph.errors import UserError
 from ralph.ui.feed import RECENT, Feed
-from ralph.world.journal import Journal
-from ralph.world.scribe import Scribe
+from ralph.world.records.journal import Journal
+from ralph.world.records.scribe import Scribe
 
 FOREVER = float("inf")
 

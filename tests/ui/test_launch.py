@@ -15,7 +15,7 @@ from textual.pilot import Pilot
 from ralph.ui.app import FullScreen
 from ralph.ui.launch import Launched
 from ralph.ui.plan import Plan
-from ralph.world.register import Listed, runs
+from ralph.world.records.register import Listed, runs
 
 PATIENCE = 30.0
 Show = Callable[..., str]

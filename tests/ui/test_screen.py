@@ -13,7 +13,7 @@ from ralph.core.model import Iteration
 from ralph.ui.app import FullScreen
 from ralph.ui.desk import Desk
 from ralph.ui.look import look_for
-from ralph.world.mailbox import Mailbox
+from ralph.world.steering.mailbox import Mailbox
 
 Show = Callable[..., str]
 Typed = Callable[[Pilot[Any], str], Awaitable[None]]

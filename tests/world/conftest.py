@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from ralph.world.keeper import Keeper
-from ralph.world.program import Command
+from ralph.world.processes.keeper import Keeper
+from ralph.world.processes.program import Command
 
 
 class Mark:

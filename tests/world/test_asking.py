@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from ralph.world.asking import heard
-from ralph.world.keeper import Keeper
+from ralph.world.processes.asking import heard
+from ralph.world.processes.keeper import Keeper
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def test_one_that_never_stops_talking_fills_no_memory(keeper: Keeper, tmp_path: 
 def test_one_that_hangs_is_ended_with_all_that_it_started(
     keeper: Keeper, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ralph.world.asking.PATIENCE", 0.3)
+    monkeypatch.setattr("ralph.world.processes.asking.PATIENCE", 0.3)
     os.mkfifo(tmp_path / "alive")
     reader = os.open(tmp_path / "alive", os.O_RDONLY | os.O_NONBLOCK)
     command = ("sh", "-c", "(setsid sleep 600 > alive) & sleep 600 > alive")

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from ralph.errors import UserError
-from ralph.world import bus
-from ralph.world.bus import Reader, follow, last, post, read
+from ralph.world.supervision import bus
+from ralph.world.supervision.bus import Reader, follow, last, post, read
 
 
 @pytest.fixture
@@ -204,7 +204,7 @@ def test_follow_gives_what_is_there_and_what_arrives_until_it_is_stopped(path: P
 
 WRITER = """
 import sys
-from ralph.world.bus import post
+from ralph.world.supervision.bus import post
 path, name, count = sys.argv[1:]
 print(*(post(path, "INFO", f"{name} {n}\\n---\\n") for n in range(int(count))), sep="\\n")
 """
@@ -246,7 +246,7 @@ def test_a_writer_that_holds_the_lock_and_does_not_go_on_is_reported(
 FULL_DISK = """
 import resource, sys
 from ralph.errors import UserError
-from ralph.world.bus import post
+from ralph.world.supervision.bus import post
 post(sys.argv[1], "INFO", "fits")
 resource.setrlimit(resource.RLIMIT_FSIZE, (300, 300))
 try:

@@ -8,12 +8,12 @@ import sys
 from pathlib import Path
 
 from ralph.core.message import Message
-from ralph.world.bus import Reader, post, read
+from ralph.world.supervision.bus import Reader, post, read
 
 # It writes in small steps, as a kernel may: so that most are killed within a message.
 WRITER = """
 import os, sys
-from ralph.world.bus import post
+from ralph.world.supervision.bus import post
 path, name = sys.argv[1:]
 write = os.write
 os.write = lambda fd, data: write(fd, data[:50])

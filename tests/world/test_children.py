@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from ralph.world import runinfo
-from ralph.world.children import active_children, bury, is_active, is_dead
-from ralph.world.runinfo import RunInfo, create, ended, load, started, update
-from ralph.world.taskfolder import TaskFolder, task_folder
+from ralph.world.supervision import runinfo
+from ralph.world.supervision.children import active_children, bury, is_active, is_dead
+from ralph.world.supervision.runinfo import RunInfo, create, ended, load, started, update
+from ralph.world.supervision.taskfolder import TaskFolder, task_folder
 
 
 @pytest.fixture

@@ -3,9 +3,9 @@ from pathlib import Path
 
 import pytest
 
-from ralph.world import bus
-from ralph.world.completion import tell_project
-from ralph.world.taskfolder import TaskFolder, task_folder
+from ralph.world.supervision import bus
+from ralph.world.supervision.completion import tell_project
+from ralph.world.supervision.taskfolder import TaskFolder, task_folder
 
 
 @pytest.fixture

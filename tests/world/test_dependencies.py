@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from ralph.errors import UserError
-from ralph.world.dependencies import FILE, circle_through, depend, recorded, unmet
-from ralph.world.taskfolder import TaskFolder, task_folder
+from ralph.world.supervision.dependencies import FILE, circle_through, depend, recorded, unmet
+from ralph.world.supervision.taskfolder import TaskFolder, task_folder
 
 
 def made(root: Path, name: str, project: str = "p") -> TaskFolder:
@@ -64,8 +64,8 @@ def test_a_name_that_is_none_is_refused(tmp_path: Path) -> None:
 DEPENDER = """
 import sys
 from ralph.errors import UserError
-from ralph.world.dependencies import depend
-from ralph.world.taskfolder import task_folder
+from ralph.world.supervision.dependencies import depend
+from ralph.world.supervision.taskfolder import task_folder
 try:
     depend(task_folder(sys.argv[1], "p", sys.argv[2]), [sys.argv[3]])
 except UserError:

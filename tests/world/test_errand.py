@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from ralph.world.errand import Errand
+from ralph.world.processes.errand import Errand
 
 ENV = {"PATH": os.environ["PATH"]}
 

@@ -3,7 +3,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ralph.world.flatyaml import dump, parse
+from ralph.world.records.flatyaml import dump, parse
 
 ODD = ("", " ", "yes", "No", "null", "~", "1", "-1", "1.5", "1e3", "0x1f", "2026-11-15", "12:30", "a: b", "- a", "# c")
 ODDER = ("{a}", "[a]", "&a", "*a", "!a", "|", ">", "%a", "@a", "`a`", "'a'", '"a"', "a\\b", "é", "🐎", "\ufeff", "---")

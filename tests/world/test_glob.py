@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from ralph.errors import UserError
-from ralph.world.glob import matches, parse_glob
+from ralph.world.repository.glob import matches, parse_glob
 
 PATHS = [
     "a.lock",

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from ralph.world.identity import is_living, own_start, start_of
+from ralph.world.processes.identity import is_living, own_start, start_of
 
 
 @pytest.fixture

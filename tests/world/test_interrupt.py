@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from ralph.world.interrupt import Interrupt
+from ralph.world.processes.interrupt import Interrupt
 
 
 def is_readable(interrupt: Interrupt) -> bool:
@@ -115,7 +115,7 @@ def test_a_clock_set_forward_ends_a_wait_and_one_set_back_does_not_make_it_longe
 
 def test_the_first_signal_is_announced_on_stderr() -> None:
     script = """
-        from ralph.world.interrupt import Interrupt
+        from ralph.world.processes.interrupt import Interrupt
         with Interrupt() as interrupt:
             print("ready", flush=True)
             interrupt.wait(60)

@@ -17,8 +17,8 @@ from ralph.loop import Parts, judge, run_loop
 from ralph.settings import Settings
 from ralph.testing import FakeWorkspace, ScriptedAgent
 from ralph.wiring import policy
-from ralph.world.journal import Journal, read, recall
-from ralph.world.scribe import Scribe
+from ralph.world.records.journal import Journal, read, recall
+from ralph.world.records.scribe import Scribe
 
 KEY = "sk-ant-api03-" + "aB3dE6gH" * 6
 STARTED = events.RunStarted("goal", "guardrails", "fake", "/work", 9, base_tree="head:tree")

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from ralph.world import reaper
-from ralph.world.interrupt import Interrupt
-from ralph.world.keeper import Keeper, KeeperLost
-from ralph.world.kin import below, sweep_marked
-from ralph.world.process import run_process
-from ralph.world.watch import Limits
+from ralph.world.processes import reaper
+from ralph.world.processes.interrupt import Interrupt
+from ralph.world.processes.keeper import Keeper, KeeperLost
+from ralph.world.processes.kin import below, sweep_marked
+from ralph.world.processes.process import run_process
+from ralph.world.processes.watch import Limits
 
 QUICK = Limits(stop=0.2, leftovers=0.2)
 
@@ -169,11 +169,11 @@ def test_those_who_cannot_be_ended_are_named(shell, mark, monkeypatch: pytest.Mo
 
 DRIVER = """
 import os, signal, sys
-from ralph.world.interrupt import Interrupt
-from ralph.world.keeper import Keeper
-from ralph.world.process import run_process
-from ralph.world.program import Command
-from ralph.world.watch import Limits
+from ralph.world.processes.interrupt import Interrupt
+from ralph.world.processes.keeper import Keeper
+from ralph.world.processes.process import run_process
+from ralph.world.processes.program import Command
+from ralph.world.processes.watch import Limits
 
 keeper = Keeper.start()
 

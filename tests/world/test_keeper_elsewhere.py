@@ -4,10 +4,10 @@ import signal
 
 import pytest
 
-from ralph.world import kin, reaper
-from ralph.world.keeper import Keeper
-from ralph.world.process import run_process
-from ralph.world.watch import Limits
+from ralph.world.processes import kin, reaper
+from ralph.world.processes.keeper import Keeper
+from ralph.world.processes.process import run_process
+from ralph.world.processes.watch import Limits
 
 ESCAPES = {
     "in the background": "sleep {n} &",

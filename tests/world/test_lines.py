@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ralph.world.lines import Lines
+from ralph.world.processes.lines import Lines
 
 
 def split(*chunks: bytes, limit: int = 1 << 20) -> list[bytes]:

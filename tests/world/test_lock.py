@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from ralph.errors import UserError
-from ralph.world.lock import workspace_lock
+from ralph.world.records.lock import workspace_lock
 
 HOLDER = """
 import sys, time
 from pathlib import Path
-from ralph.world.lock import workspace_lock
+from ralph.world.records.lock import workspace_lock
 with workspace_lock(Path(sys.argv[1]), "first"):
     print("held", flush=True)
     {then}

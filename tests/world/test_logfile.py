@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ralph.core.secrets import Redactor
-from ralph.world.logfile import LogFile
+from ralph.world.processes.logfile import LogFile
 
 KEY = b"sk-ant-api03-AbCdEfGhIjKlMnOpQrStUvWxYz0123456789"
 

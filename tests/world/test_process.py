@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from ralph.world.interrupt import Interrupt
-from ralph.world.keeper import Keeper
-from ralph.world.logfile import LogFile
-from ralph.world.process import run_command, run_process
-from ralph.world.program import CannotStart, Command, ProgramMissing, ProgramNotExecutable, find_program
-from ralph.world.watch import Limits
+from ralph.world.processes.interrupt import Interrupt
+from ralph.world.processes.keeper import Keeper
+from ralph.world.processes.logfile import LogFile
+from ralph.world.processes.process import run_command, run_process
+from ralph.world.processes.program import CannotStart, Command, ProgramMissing, ProgramNotExecutable, find_program
+from ralph.world.processes.watch import Limits
 
 
 def lines_of(keeper: Keeper, command: Command) -> list[bytes]:
@@ -318,11 +318,11 @@ def _script(path: Path, text: str) -> None:
 
 FLOOD = """
 import os, resource, sys
-from ralph.world.keeper import Keeper
+from ralph.world.processes.keeper import Keeper
 keeper = Keeper.start()
-from ralph.world.logfile import LogFile
-from ralph.world.process import run_command, run_process
-from ralph.world.program import Command
+from ralph.world.processes.logfile import LogFile
+from ralph.world.processes.process import run_command, run_process
+from ralph.world.processes.program import Command
 
 command = Command(("/bin/sh", "-c", sys.argv[2]), ".", dict(os.environ))
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

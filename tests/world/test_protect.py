@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from ralph.errors import UserError
-from ralph.world.protect import Protected
+from ralph.world.repository.protect import Protected
 
 
 @pytest.fixture

@@ -8,10 +8,10 @@ import pytest
 import yaml
 
 from ralph.errors import UserError
-from ralph.world import runinfo
-from ralph.world.identity import own_start, start_of
-from ralph.world.runinfo import FILE, create, ended, load, release, started, update
-from ralph.world.taskfolder import TaskFolder, task_folder
+from ralph.world.processes.identity import own_start, start_of
+from ralph.world.supervision import runinfo
+from ralph.world.supervision.runinfo import FILE, create, ended, load, release, started, update
+from ralph.world.supervision.taskfolder import TaskFolder, task_folder
 
 
 @pytest.fixture
@@ -78,7 +78,7 @@ UPDATER = """
 import sys
 from pathlib import Path
 from msgspec.structs import replace
-from ralph.world.runinfo import amend, load
+from ralph.world.supervision.runinfo import amend, load
 for _ in range(50):
     amend(Path(sys.argv[1]), lambda info: replace(info, attempt=info.attempt + 1))
     load(Path(sys.argv[1]))

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from ralph.core import events
-from ralph.world.scribe import Scribe
+from ralph.world.records.scribe import Scribe
 
 KEY = "ghp_AbCdEfGhIjKlMnOpQrStUvWxYz0123456789"
 

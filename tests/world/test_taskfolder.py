@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from ralph.errors import UserError
-from ralph.world.taskfolder import (
+from ralph.world.supervision.taskfolder import (
     Markers,
     TaskFolder,
     around,

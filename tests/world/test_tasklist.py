@@ -3,10 +3,10 @@ from pathlib import Path
 import pytest
 
 from ralph.errors import UserError
-from ralph.world import bus, tasklist
-from ralph.world.dependencies import depend
-from ralph.world.runinfo import RunInfo, create, ended, release
-from ralph.world.taskfolder import Markers, keep_prompt, task_folder
+from ralph.world.supervision import bus, tasklist
+from ralph.world.supervision.dependencies import depend
+from ralph.world.supervision.runinfo import RunInfo, create, ended, release
+from ralph.world.supervision.taskfolder import Markers, keep_prompt, task_folder
 
 MINE = {"owner_pid": 7, "owner_start": "then"}
 GONE = {"owner_pid": 8, "owner_start": "then"}

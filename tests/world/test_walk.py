@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from ralph.world import walk
-from ralph.world.walk import walk_fingerprint
+from ralph.world.repository import walk
+from ralph.world.repository.walk import walk_fingerprint
 
 
 @pytest.fixture

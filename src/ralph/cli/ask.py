@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 
 def ask(values: Values, words: list[str]) -> int:
-    from ralph.world import steer
-    from ralph.world.mailbox import Mailbox
-    from ralph.world.register import listed
+    from ralph.world.records.register import listed
+    from ralph.world.steering import steer
+    from ralph.world.steering.mailbox import Mailbox
 
     text = " ".join(words)
     text = sys.stdin.buffer.read().decode("utf-8", "replace") if text == "-" else text

@@ -11,7 +11,7 @@ from ralph.cli.commands import CONTEXT, simple
 from ralph.core.message import Message, decoded, encoded, thread
 from ralph.core.text import clean
 from ralph.errors import UserError
-from ralph.world import bus
+from ralph.world.supervision import bus
 
 
 def command() -> click.Command:

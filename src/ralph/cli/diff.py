@@ -12,7 +12,7 @@ from ralph.cli.which import repository_of, run_and_number
 from ralph.errors import UserError
 
 if TYPE_CHECKING:
-    from ralph.world.checkpoint import Checkpoints
+    from ralph.world.repository.checkpoint import Checkpoints
 
 HELP = """Show what a run changed, or what iteration N of it changed; new files included.
 
@@ -34,8 +34,8 @@ def command() -> click.Command:
 
 
 def diff(words: tuple[str, ...], stat: bool, directory: str) -> int:
-    from ralph.world.checkpoint import Checkpoints
-    from ralph.world.diff import changed_files, patch
+    from ralph.world.repository.checkpoint import Checkpoints
+    from ralph.world.repository.diff import changed_files, patch
 
     run, number = run_and_number(directory, words)
     repository = repository_of(run)

@@ -26,8 +26,8 @@ from ralph.show.cells import width
 from ralph.show.style import Style, choose
 from ralph.world import health
 from ralph.world.health import Finding
-from ralph.world.keeper import Keeper
 from ralph.world.presence import presence
+from ralph.world.processes.keeper import Keeper
 from ralph.world.turns import Choice
 
 Env = Mapping[str, str]

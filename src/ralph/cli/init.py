@@ -77,7 +77,7 @@ class Dialog:
 
 def initialize(workspace: Path, dialog: Dialog) -> None:
     """The whole conversation: shows what is there, asks, and writes once every answer is in."""
-    from ralph.world.folder import prepare
+    from ralph.world.records.folder import prepare
 
     settings = workspace / ".ralph" / "settings.json"
     if os.path.lexists(settings):
@@ -177,7 +177,7 @@ def _write(path: Path, said: dict[str, Any]) -> None:
     """All or nothing: the file is put in place once it is complete."""
     import msgspec
 
-    from ralph.world.folder import cannot_write
+    from ralph.world.records.folder import cannot_write
 
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     try:

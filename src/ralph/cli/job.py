@@ -14,21 +14,21 @@ if TYPE_CHECKING:
     from typing import Any
 
     from ralph.settings import Settings
-    from ralph.world.keeper import Keeper
-    from ralph.world.runinfo import RunInfo
-    from ralph.world.taskfolder import TaskFolder
+    from ralph.world.processes.keeper import Keeper
+    from ralph.world.supervision.runinfo import RunInfo
+    from ralph.world.supervision.taskfolder import TaskFolder
 
 NAMES = ("root", "project", "task")
 
 
 def run_command(command: str, values: dict[str, Any], words: list[str]) -> int:
     """`ralph job`: prints the answer of the agent; the exit code is the outcome's."""
-    from ralph.world.keeper import Keeper
+    from ralph.world.processes.keeper import Keeper
 
     with Keeper.start() as keeper:
         import_leanly("msgspec", "pathlib")
         from ralph.errors import UserError
-        from ralph.world import runinfo
+        from ralph.world.supervision import runinfo
 
         folder, parent = task_around(values)
         # Known to the task before anything else: its supervisor may be about to ask who is at work.
@@ -76,7 +76,7 @@ def task_around(values: dict[str, Any]) -> tuple[TaskFolder, str]:
     """The task that is named, else the one whose agent calls this, and the run that called."""
     from ralph.cli.task import named
     from ralph.errors import UserError
-    from ralph.world.taskfolder import around
+    from ralph.world.supervision.taskfolder import around
 
     found = around(os.environ)
     if any(name in values for name in NAMES):

@@ -9,8 +9,8 @@ if TYPE_CHECKING:
 
 
 def pause(values: Values, words: list[str]) -> int:
-    from ralph.world.mailbox import Mailbox
-    from ralph.world.meant import refuse_foreign
+    from ralph.world.steering.mailbox import Mailbox
+    from ralph.world.steering.meant import refuse_foreign
 
     run = one_run(values, words, not_at_work)
     refuse_foreign(run)

@@ -13,11 +13,11 @@ from ralph.core.events import Notice
 from ralph.core.model import Run
 from ralph.core.secrets import MARK
 from ralph.errors import UserError
-from ralph.world.journal import Story, recall
-from ralph.world.keeper import Keeper
-from ralph.world.mailbox import Mailbox
-from ralph.world.meant import meant, refuse_foreign, workspace_around
-from ralph.world.register import Listed
+from ralph.world.processes.keeper import Keeper
+from ralph.world.records.journal import Story, recall
+from ralph.world.records.register import Listed
+from ralph.world.steering.mailbox import Mailbox
+from ralph.world.steering.meant import meant, refuse_foreign, workspace_around
 
 HELP = """Go on with a run: one that is paused, the last unfinished one here, or RUN.
 

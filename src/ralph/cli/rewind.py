@@ -25,9 +25,9 @@ def command() -> click.Command:
 
 def rewind(words: tuple[str, ...], directory: str) -> int:
     from ralph.show.amounts import plural
-    from ralph.world.checkpoint import Checkpoints
-    from ralph.world.index import PrivateIndex
-    from ralph.world.lock import workspace_lock
+    from ralph.world.records.lock import workspace_lock
+    from ralph.world.repository.checkpoint import Checkpoints
+    from ralph.world.repository.index import PrivateIndex
 
     run, number = run_and_number(directory, words)
     if number is None:

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from ralph.core.model import Run, Stop
     from ralph.session import Session
     from ralph.settings import Loaded
-    from ralph.world.journal import Story
-    from ralph.world.keeper import Keeper
+    from ralph.world.processes.keeper import Keeper
+    from ralph.world.records.journal import Story
 
 
 def run_command(command: str, values: dict[str, Any], words: list[str]) -> int:
@@ -28,7 +28,7 @@ def run_command(command: str, values: dict[str, Any], words: list[str]) -> int:
         from ralph.cli.ui import instead_of_a_goal
 
         return instead_of_a_goal(values, words[0])
-    from ralph.world.keeper import Keeper
+    from ralph.world.processes.keeper import Keeper
 
     with Keeper.start() as keeper:
         import_leanly("msgspec", "pathlib")
@@ -88,7 +88,7 @@ def play(
 def perform(charter: Charter, keeper: Keeper, shown: Shown, make: Callable[..., Session]) -> tuple[Run, Stop]:
     """Plays the session that `make` gives, in front of a person."""
     from ralph.show.screen import make_screen
-    from ralph.world.interrupt import ANNOUNCEMENT, Interrupt
+    from ralph.world.processes.interrupt import ANNOUNCEMENT, Interrupt
 
     settings = charter.settings
     screen = make_screen(

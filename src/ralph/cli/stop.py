@@ -13,9 +13,9 @@ _GLANCE = 0.05
 
 
 def stop(values: Values, words: list[str]) -> int:
-    from ralph.world import steer
-    from ralph.world.meant import refuse_foreign
-    from ralph.world.register import listed
+    from ralph.world.records.register import listed
+    from ralph.world.steering import steer
+    from ralph.world.steering.meant import refuse_foreign
 
     run = one_run(values, words, not_at_work)
     refuse_foreign(run)

@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 
     from ralph.charter import Charter
     from ralph.cli.run import Shown
-    from ralph.world.keeper import Keeper
-    from ralph.world.taskfolder import TaskFolder
+    from ralph.world.processes.keeper import Keeper
+    from ralph.world.supervision.taskfolder import TaskFolder
 
 
 def run_command(command: str, values: dict[str, Any], words: list[str]) -> int:
     """`ralph task`: the exit code is the outcome's."""
-    from ralph.world.keeper import Keeper
+    from ralph.world.processes.keeper import Keeper
 
     with Keeper.start() as keeper:
         import_leanly("msgspec", "pathlib")
@@ -28,7 +28,7 @@ def run_command(command: str, values: dict[str, Any], words: list[str]) -> int:
         from ralph.cli.request import understood
         from ralph.cli.run import Shown, spoken
         from ralph.settings import load
-        from ralph.world.taskfolder import keep_prompt
+        from ralph.world.supervision.taskfolder import keep_prompt
 
         folder = named(values)
         asked = understood(command, values, words)
@@ -48,7 +48,7 @@ def run_command(command: str, values: dict[str, Any], words: list[str]) -> int:
             return explain(charter, loaded)
         keep_prompt(folder, charter.goal() if asked.goal_text or asked.goal_file else None)
         if "depends_on" in values:
-            from ralph.world.dependencies import depend
+            from ralph.world.supervision.dependencies import depend
 
             depend(folder, values["depends_on"])
         notices = spoken(loaded) if asked.verbose else ()
@@ -68,7 +68,7 @@ def supervise(charter: Charter, keeper: Keeper, shown: Shown, **more: Any) -> in
 def named(values: dict[str, Any]) -> TaskFolder:
     """The task that the options name."""
     from ralph.errors import UserError
-    from ralph.world.taskfolder import task_folder
+    from ralph.world.supervision.taskfolder import task_folder
 
     missing = [f"--{name}" for name in ("root", "project", "task") if name not in values]
     if missing:

@@ -10,8 +10,8 @@ from ralph.cli.commands import simple
 from ralph.core.text import clean
 from ralph.show.amounts import duration
 from ralph.show.cells import cut, width
-from ralph.world.taskfolder import around
-from ralph.world.tasklist import TaskRow, every
+from ralph.world.supervision.taskfolder import around
+from ralph.world.supervision.tasklist import TaskRow, every
 
 TITLES = ("project", "task", "state", "attempt", "age", "last message")
 

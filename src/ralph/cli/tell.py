@@ -11,12 +11,12 @@ from ralph.errors import UserError
 if TYPE_CHECKING:
     import click
 
-    from ralph.world.register import Listed
+    from ralph.world.records.register import Listed
 
 
 def tell(values: Values, words: list[str]) -> int:
-    from ralph.world.mailbox import Mailbox
-    from ralph.world.meant import refuse_foreign
+    from ralph.world.steering.mailbox import Mailbox
+    from ralph.world.steering.meant import refuse_foreign
 
     *named, text = words or [""]
     text = sys.stdin.buffer.read().decode("utf-8", "replace") if text == "-" else text

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ralph.errors import UserError
-from ralph.world.git import Repository, repository
-from ralph.world.journal import recall
-from ralph.world.meant import meant, workspace_around
-from ralph.world.register import Listed
+from ralph.world.records.journal import recall
+from ralph.world.records.register import Listed
+from ralph.world.repository.git import Repository, repository
+from ralph.world.steering.meant import meant, workspace_around
 
 LONGEST_NUMBER = 5  # more digits are a date: the beginning of a run's id
 

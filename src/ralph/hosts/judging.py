@@ -15,7 +15,7 @@ from ralph.hosts.telling import finished
 from ralph.hosts.turn import HostTurn
 from ralph.hosts.usage import usage_since
 from ralph.loop import iterate, judge
-from ralph.world.journal import recall
+from ralph.world.records.journal import recall
 
 STATUS = {Outcome.DONE: hook.PROMISE_ACCEPTED, Outcome.EXHAUSTED: hook.MAX_ITERATIONS_REACHED}
 STATUS |= {Outcome.BUDGET: "BUDGET_EXHAUSTED", Outcome.TIMEOUT: "TIME_IS_OVER"}

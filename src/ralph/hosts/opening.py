@@ -16,12 +16,12 @@ from ralph.hosts.loops import Loop
 from ralph.hosts.registry import LIMIT
 from ralph.loop import Parts
 from ralph.settings import Settings
-from ralph.world.folder import RunFolder, prepare
-from ralph.world.history import History
-from ralph.world.interrupt import Interrupt
-from ralph.world.journal import Journal
-from ralph.world.keeper import Keeper
-from ralph.world.scribe import Scribe
+from ralph.world.processes.interrupt import Interrupt
+from ralph.world.processes.keeper import Keeper
+from ralph.world.records.folder import RunFolder, prepare
+from ralph.world.records.journal import Journal
+from ralph.world.records.scribe import Scribe
+from ralph.world.repository.history import History
 from ralph.world.site import Site
 
 SPARE = 60.0  # seconds that a host must leave for everything but the checks

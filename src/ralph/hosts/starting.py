@@ -19,7 +19,7 @@ from ralph.hosts.opening import Opened, opened
 from ralph.hosts.registry import HOSTS
 from ralph.hosts.telling import finished, tell
 from ralph.settings import Settings, load
-from ralph.world.folder import cannot_write, new_run_id, prepare
+from ralph.world.records.folder import cannot_write, new_run_id, prepare
 
 CANCELLED = "CANCELLED"
 

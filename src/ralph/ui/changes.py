@@ -11,9 +11,9 @@ from ralph.core.text import clean
 from ralph.errors import UserError
 from ralph.ui.draw import nickname
 from ralph.ui.look import Look
-from ralph.world.checkpoint import Checkpoints
-from ralph.world.diff import changed_files, patch
-from ralph.world.git import repository
+from ralph.world.repository.checkpoint import Checkpoints
+from ralph.world.repository.diff import changed_files, patch
+from ralph.world.repository.git import repository
 
 MOST_LINES = 20_000
 LONGEST_LINE = 500

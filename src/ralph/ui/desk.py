@@ -15,8 +15,8 @@ from ralph.ui.commands import Command
 from ralph.ui.draw import nickname
 from ralph.ui.launch import Launched
 from ralph.ui.plan import Plan, cap_words
-from ralph.world.mailbox import Mail, Mailbox
-from ralph.world.register import Listed, listed, runs
+from ralph.world.records.register import Listed, listed, runs
+from ralph.world.steering.mailbox import Mail, Mailbox
 
 MOST_RUNS = 200
 SHARE = 50  # looking at all runs may take one fiftieth of the time

@@ -9,8 +9,8 @@ from ralph.show.cells import cut, width, wrap
 from ralph.show.talk import short
 from ralph.ui.facts import Bar, Checked, Facts
 from ralph.ui.look import TONES, Look
-from ralph.world.mailbox import Mail
-from ralph.world.register import Listed
+from ralph.world.records.register import Listed
+from ralph.world.steering.mailbox import Mail
 
 
 def nickname(run_id: str) -> str:

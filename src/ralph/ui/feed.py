@@ -7,7 +7,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from ralph.core import events
-from ralph.world.following import Following, decoded, unreadable
+from ralph.world.records.following import Following, decoded, unreadable
 
 RECENT = 1 << 19
 """In so many bytes before the end of a journal, all that the agent says and does is read; before them, what counts."""

@@ -5,10 +5,10 @@ from collections.abc import Callable
 from ralph.core.text import one_line
 from ralph.errors import UserError
 from ralph.ui.draw import nickname
-from ralph.world import steer
-from ralph.world.mailbox import Mailbox
-from ralph.world.meant import refuse_foreign
-from ralph.world.register import Listed, listed
+from ralph.world.records.register import Listed, listed
+from ralph.world.steering import steer
+from ralph.world.steering.mailbox import Mailbox
+from ralph.world.steering.meant import refuse_foreign
 
 
 def stop(run: Listed, now: bool = False) -> str:

@@ -4,7 +4,7 @@ from ralph.show.style import Style
 from ralph.ui.facts import Facts
 from ralph.ui.feed import Feed
 from ralph.ui.scroll import Scroll
-from ralph.world.register import Listed
+from ralph.world.records.register import Listed
 
 
 class Watching:

@@ -9,8 +9,8 @@ from msgspec import Struct
 from ralph.core import events
 from ralph.core.model import Check, FailAction
 from ralph.core.prompts import ERROR_LIMIT
-from ralph.world.process import run_command
-from ralph.world.program import Command
+from ralph.world.processes.process import run_command
+from ralph.world.processes.program import Command
 from ralph.world.site import Site
 
 SLUG_LENGTH = 50

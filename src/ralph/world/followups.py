@@ -11,12 +11,12 @@ from ralph.core.model import Iteration, Run
 from ralph.core.progress import section
 from ralph.core.text import clean
 from ralph.loop import Agent
-from ralph.world.folder import cannot_write
-from ralph.world.history import History
+from ralph.world.records.folder import cannot_write
+from ralph.world.repository.history import History
 from ralph.world.site import Site
 
 if TYPE_CHECKING:
-    from ralph.world.scm import Ended, Runner
+    from ralph.world.repository.scm import Ended, Runner
 
 Followup = Callable[[Run, Iteration], None]
 
@@ -77,7 +77,7 @@ def _commit(
 
     def commit(run: Run, iteration: Iteration) -> None:
         from ralph.core.commit import commit_message
-        from ralph.world.scm import run_tasks
+        from ralph.world.repository.scm import run_tasks
 
         tasks = [task for task in scm.tasks if (iteration.number, task) not in settled]
         if not iteration.is_green or iteration.turn.failure or site.interrupt.level or not tasks:
@@ -101,10 +101,10 @@ def _commit(
 def _kept(site: Site) -> "Runner":
     """Commands run below the keeper: a hook that hangs ends with the run, be it by a second Ctrl-C or `kill -9`. What a
     commit leaves behind when it ends by itself, such as git's own housekeeping, is let live."""
-    from ralph.world.process import run_command
-    from ralph.world.program import CannotStart, Command
-    from ralph.world.scm import OUTPUT_KEPT, PATIENCE, Ended
-    from ralph.world.watch import Limits
+    from ralph.world.processes.process import run_command
+    from ralph.world.processes.program import CannotStart, Command
+    from ralph.world.processes.watch import Limits
+    from ralph.world.repository.scm import OUTPUT_KEPT, PATIENCE, Ended
 
     def run(words: tuple[str, ...], folder: Path, env: Mapping[str, str]) -> "Ended":
         command = Command(words, str(folder), {**env, "RALPH_RUN_ID": site.folder.id})

@@ -10,7 +10,7 @@ from typing import Literal
 from msgspec import Struct
 
 from ralph.errors import UserError
-from ralph.world.keeper import Keeper
+from ralph.world.processes.keeper import Keeper
 
 State = Literal["ok", "note", "warn", "fail"]
 
@@ -70,7 +70,7 @@ def disk(folder: Path) -> Finding:
 
 def repository(folder: Path) -> Finding:
     """Whether git can help: it is what fingerprints, diffs, worktrees and rewinding are made of."""
-    from ralph.world import git
+    from ralph.world.repository import git
 
     if not git.is_installed():
         return Finding("git", "warn", "not installed", "install git: worktrees, diffs, rewinding and commits need it")
@@ -90,10 +90,10 @@ def repository(folder: Path) -> Finding:
 
 def processes(keeper: Keeper, folder: Path, env: Mapping[str, str]) -> Finding:
     """Whether a process that hides from the one that started it is found and ended: it is tried with a real one."""
-    from ralph.world.kin import MARK
-    from ralph.world.process import run_process
-    from ralph.world.program import Command
-    from ralph.world.watch import Limits
+    from ralph.world.processes.kin import MARK
+    from ralph.world.processes.process import run_process
+    from ralph.world.processes.program import Command
+    from ralph.world.processes.watch import Limits
 
     began = time.monotonic()
     words = (sys.executable, "-I", "-S", "-c", _RUNAWAY)

@@ -7,10 +7,10 @@ from pathlib import Path
 from ralph import agents
 from ralph.agents.protocol import AgentModule
 from ralph.core.text import clean, one_line
-from ralph.world.asking import PATIENCE, heard
 from ralph.world.health import Finding
-from ralph.world.keeper import Keeper
-from ralph.world.program import CannotStart, ProgramMissing, find_program
+from ralph.world.processes.asking import PATIENCE, heard
+from ralph.world.processes.keeper import Keeper
+from ralph.world.processes.program import CannotStart, ProgramMissing, find_program
 
 _EMPTY = 2  # bytes: `{}` is what some agents leave where nobody has logged in
 

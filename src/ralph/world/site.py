@@ -9,11 +9,11 @@ from msgspec import Struct
 
 from ralph.core import events
 from ralph.core.secrets import Redactor
-from ralph.world.folder import RunFolder
-from ralph.world.interrupt import Interrupt
-from ralph.world.keeper import Keeper
-from ralph.world.logfile import LogFile
-from ralph.world.watch import Limits
+from ralph.world.processes.interrupt import Interrupt
+from ralph.world.processes.keeper import Keeper
+from ralph.world.processes.logfile import LogFile
+from ralph.world.processes.watch import Limits
+from ralph.world.records.folder import RunFolder
 
 
 class Site(Struct):

@@ -11,9 +11,9 @@ from ralph.core import events
 from ralph.core.limits import available
 from ralph.core.model import Exit, Failure, Run, Turn, Usage
 from ralph.core.text import one_line
-from ralph.world.folder import TurnFolder, write
-from ralph.world.process import run_process
-from ralph.world.program import CannotStart, Command, find_program
+from ralph.world.processes.process import run_process
+from ralph.world.processes.program import CannotStart, Command, find_program
+from ralph.world.records.folder import TurnFolder, write
 from ralph.world.site import Site
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ class CliAgent:
         site, question = self._site, choice.module.HELP
         if not question or not worth_asking(failure):
             return choice
-        from ralph.world.asking import heard
+        from ralph.world.processes.asking import heard
 
         def printed(argv: tuple[str, ...]) -> str:
             env = {name: value for name, value in site.marked(number).items() if name not in choice.hidden}

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from ralph.core.model import Check, Run, Snapshot, Task
 from ralph.world.checks import Checks
-from ralph.world.mailbox import Mailbox, untold
 from ralph.world.marker import marked, words_of
 from ralph.world.site import Site
+from ralph.world.steering.mailbox import Mailbox, untold
 
 
 class LocalWorkspace:

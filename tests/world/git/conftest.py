@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from ralph.world.git import Repository, find_repository
-from ralph.world.index import PrivateIndex
+from ralph.world.repository.git import Repository, find_repository
+from ralph.world.repository.index import PrivateIndex
 
 ME = "[user]\n\tname = A Person\n\temail = person@example.org\n[init]\n\tdefaultBranch = main\n"
 

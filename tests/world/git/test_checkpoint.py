@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from ralph.errors import UserError
-from ralph.world.checkpoint import Checkpoints
-from ralph.world.diff import diff
-from ralph.world.index import tree_of
+from ralph.world.repository.checkpoint import Checkpoints
+from ralph.world.repository.diff import diff
+from ralph.world.repository.index import tree_of
 
 RUN = "20261115-120000-abcd"
 
@@ -262,7 +262,7 @@ def test_a_rewind_that_would_destroy_what_cannot_be_saved_is_refused(repo: Any, 
 
 
 def test_a_rewind_saves_big_files_too(repo: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ralph.world.index.BIG_FILE", 10)
+    monkeypatch.setattr("ralph.world.repository.index.BIG_FILE", 10)
     loop = Loop(repo)
     repo.write("big.txt", "big enough\n")
     done = loop.saved.rewind(0, repo.index())

@@ -3,8 +3,8 @@ from typing import Any
 import pytest
 
 from ralph.errors import UserError
-from ralph.world.diff import Change, changed_files, diff, patch
-from ralph.world.errand import CHUNK
+from ralph.world.processes.errand import CHUNK
+from ralph.world.repository.diff import Change, changed_files, diff, patch
 
 
 def test_the_diff_holds_edits_new_files_and_deletions(repo: Any) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from ralph.errors import UserError
-from ralph.world.git import find_repository, repository
+from ralph.world.repository.git import find_repository, repository
 
 
 def test_a_folder_outside_any_repository_has_none(tmp_path: Path) -> None:

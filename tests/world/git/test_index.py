@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from ralph.errors import UserError
-from ralph.world import index as index_module
-from ralph.world.index import head_of, is_run_data, parse_status, tree_of
+from ralph.world.repository import index as index_module
+from ralph.world.repository.index import head_of, is_run_data, parse_status, tree_of
 
 CHANGES: dict[str, Callable[[Any], object]] = {
     "an edit": lambda repo: repo.write("a.txt", "changed\n"),

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from ralph.errors import UserError
-from ralph.world import scm
-from ralph.world.scm import Result, run_task, run_tasks
+from ralph.world.repository import scm
+from ralph.world.repository.scm import Result, run_task, run_tasks
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from ralph.errors import UserError
-from ralph.world.worktree import Worktree, commit_all, create, remove, worktree_of
+from ralph.world.repository.worktree import Worktree, commit_all, create, remove, worktree_of
 
 RUN = "20261115-120000-abcd"
 

@@ -1,0 +1,168 @@
+"""Who stands between ralph and everything it starts? One small process per run, which outlives ralph for as long as it
+takes to end what ralph began."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+
+from ralph.errors import UserError
+from ralph.world.processes.channel import Channel
+
+# The keeper is forked before anything heavy is imported: `typing` and `msgspec` would be half of it.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import NoReturn, Protocol
+
+    from ralph.world.processes.channel import Message
+
+    class Spared(Protocol):
+        """Processes that outlive the turn they came of."""
+
+        def pids(self) -> Iterable[int]: ...
+
+        def expects(self, pid: int) -> bool:
+            """Whether this process is about to become one of them."""
+            ...
+
+
+class Exited:
+    """The process that was asked for has ended. `alone`: nothing that it started is left."""
+
+    def __init__(self, code: int, alone: bool) -> None:
+        self.code = code
+        self.alone = alone
+
+
+class Ended:
+    """What `end` asked for is done. `others`: how many there were besides the process itself."""
+
+    def __init__(self, others: int, survivors: tuple[int, ...]) -> None:
+        self.others = others
+        self.survivors = survivors
+
+
+class KeeperLost(Exception):
+    """The keeper itself was killed."""
+
+
+class Keeper:
+    """Starts one process at a time, and ends whatever comes of it.
+
+    `survivors` are those of the last turn that nobody could end, since they are somebody else's or hang in the kernel.
+    `spare` are processes that outlive their turn, with all below them; they end with the keeper.
+    """
+
+    def __init__(self) -> None:
+        self.survivors: tuple[int, ...] = ()
+        self.spare: Spared | None = None
+        self._fork()
+
+    @classmethod
+    def start(cls) -> Keeper:
+        """Fork early: the more has been imported, the more a fork costs and its copy holds."""
+        return cls()
+
+    def __enter__(self) -> Keeper:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def fileno(self) -> int:
+        """Readable when there is something to `hear`."""
+        return self._channel.fileno()
+
+    def spawn(self, program: str, argv: Sequence[str], cwd: str, env: Mapping[str, str], fds: Sequence[int]) -> int:
+        """Starts a process in its own session with `fds` as its stdin, stdout and stderr. Gives its pid."""
+        self._ask(("spawn", program, list(argv), cwd, dict(env)), fds)
+        kind, value, *path = self._answer()
+        if kind == "failed":
+            raise OSError(value, os.strerror(value), *path)
+        return int(value)
+
+    def end(self, grace: float) -> None:
+        """TERM to all that lives below the keeper, KILL after `grace`. `hear` tells when nothing is left."""
+        self._ask(("end", grace, tuple(self.spare.pids()) if self.spare else ()))
+
+    def is_unsettled(self, late: bool) -> bool:
+        """Whether something is left that may become one of those to spare or, when it is `late`, is about to."""
+        if self.spare is None:
+            return False
+        from ralph.world.processes.kin import below, without
+
+        strays = without(below(self._child), self.spare.pids(), upward=True)
+        return any(not late or self.spare.expects(kin.pid) for kin in strays)
+
+    def release(self) -> None:
+        """Lets what is left live on, beyond the run."""
+        self._ask(("release",))
+        self._answer()
+        self._collect()
+
+    def hear(self) -> Exited | Ended:
+        kind, *values = self._answer()
+        if kind == "exited":
+            return Exited(*values)
+        ended = Ended(*values)
+        self.survivors = ended.survivors
+        return ended
+
+    def close(self) -> None:
+        """Returns when nothing is left below the keeper, and it is gone itself."""
+        if self._channel.fileno() < 0:
+            return
+        with suppress(OSError):  # it was killed before
+            self._channel.finish()
+        self._channel.close()
+        self._collect()
+
+    def revive(self) -> None:
+        """Puts a new keeper in the place of one that was killed."""
+        self._channel.close()
+        self._collect()
+        self._fork()
+
+    def _fork(self) -> None:
+        self._channel, theirs = Channel.pair()
+        # A ^C typed at this moment must not hit the copy before it has learned to ignore it.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
+        try:
+            self._child = os.fork()
+            if self._child == 0:
+                _serve(theirs)
+        except OSError as error:
+            raise UserError(f"cannot start a process: {error.strerror}") from error
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        theirs.close()
+
+    def _collect(self) -> None:
+        with suppress(ChildProcessError):  # where a parent of ours taught us to ignore SIGCHLD
+            if self._child:
+                os.waitpid(self._child, 0)
+        self._child = 0
+
+    def _ask(self, request: Message, fds: Sequence[int] = ()) -> None:
+        try:
+            self._channel.send(request, fds)
+        except OSError as error:
+            raise KeeperLost from error
+
+    def _answer(self) -> Message:
+        received = self._channel.receive()
+        if received is None:
+            raise KeeperLost
+        return received[0]
+
+
+def _serve(channel: Channel) -> NoReturn:
+    """The keeper's own life. It must never come back into the stack of ralph's."""
+    try:
+        from ralph.world.processes.reaper import Reaper
+
+        Reaper(channel).serve()
+    finally:
+        os._exit(0)

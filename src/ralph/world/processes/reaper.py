@@ -1,0 +1,225 @@
+"""How does nothing survive? The life of the keeper's process: it starts what ralph asks for, adopts what is orphaned
+below it, and ends all of it when ralph says so or is gone."""
+
+from __future__ import annotations
+
+import errno
+import gc
+import os
+import select
+import signal
+import sys
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+
+from ralph.world.processes.channel import Channel
+from ralph.world.processes.kin import MARK, Asked, Kin, below, distinct, in_group, marked, press, without
+
+_FAREWELL = 2.0  # from TERM to KILL when ralph is gone
+_PATIENCE = 5.0  # from the first KILL until those who still live are given up
+_DEAF_TO = (
+    signal.SIGINT,
+    signal.SIGTERM,
+    signal.SIGHUP,
+    signal.SIGQUIT,
+    signal.SIGTSTP,
+    signal.SIGTTIN,
+    signal.SIGTTOU,
+)
+# What Python ignores, or a shell in the background, must not be ignored by an agent.
+_TO_DEFAULT = signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}
+_SET_CHILD_SUBREAPER = 36
+
+
+class Reaper:
+    """Every process below this one comes of the one that was asked for last, whatever it did to get away."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+        self._is_bereft = False
+        self._first = 0  # the process that was asked for: its number is also that of its group
+        self._is_awaited = False
+        self._is_alone = True
+        self._run_id = ""
+        self._kept: set[int] = set()
+        self._spared: tuple[int, ...] = ()
+        self._asked: Asked = set()
+        self._deadline: float | None = None
+        _leave_ralph(channel.fileno())
+        self._adopts = _adopt_orphans()
+        self._ready = select.poll()
+        self._ready.register(channel, select.POLLIN)
+        self._deaths = _wake_on_death()
+        self._ready.register(self._deaths, select.POLLIN)
+
+    def serve(self) -> None:
+        """Until ralph is gone and nothing is left."""
+        try:
+            while not self._is_bereft or self._deadline is not None:
+                self._step()
+        except BaseException:
+            press(self._living(), set(), kill=True)
+            raise
+
+    def _step(self) -> None:
+        for fd, _ in self._ready.poll(self._pause()):
+            if fd == self._deaths:
+                os.read(fd, 4096)
+            else:
+                self._obey()
+        self._reap()
+        if self._deadline is not None:
+            self._press(self._deadline)
+
+    def _obey(self) -> None:
+        received = self._channel.receive()
+        if received is None:
+            self._ready.unregister(self._channel)
+            self._is_bereft = True
+            self._end(_FAREWELL)
+            return
+        (kind, *values), fds = received
+        if kind == "spawn":
+            program, argv, cwd, env = values
+            self._spawn(program, argv, cwd, env, fds)
+        elif kind == "end":
+            self._end(*values)
+        else:
+            self._release()
+
+    def _spawn(self, program: str, argv: list[str], cwd: str, env: Mapping[str, str], fds: list[int]) -> None:
+        try:
+            os.chdir(cwd)  # posix_spawn has no cwd of its own
+            self._first = _start(program, argv, env, fds)
+        except OSError as error:
+            self._tell("failed", error.errno, error.filename)
+        except ValueError:  # a NUL in an argument
+            self._tell("failed", errno.EINVAL, program)
+        else:
+            self._is_awaited = True
+            self._run_id = env.get(MARK, "")
+            self._tell("spawned", self._first)
+        finally:
+            os.chdir("/")
+            for fd in fds:
+                os.close(fd)
+
+    def _end(self, grace: float, spared: tuple[int, ...] = ()) -> None:
+        self._spared = spared
+        deadline = time.monotonic() + grace
+        self._deadline = deadline if self._deadline is None else min(deadline, self._deadline)
+
+    def _release(self) -> None:
+        """What a keeper leaves behind when it goes belongs to it no more: so it goes, and its copy takes its place."""
+        if os.fork():
+            os._exit(0)
+        self._kept |= set() if self._adopts else {kin.pid for kin in self._living()}
+        self._adopts = _adopt_orphans()
+        self._first, self._run_id = 0, ""
+        self._tell("released")
+
+    def _reap(self) -> None:
+        """Takes note of the dead. "No child" from the kernel is the one proof that nothing is left."""
+        status = None
+        while True:
+            try:
+                pid, its_status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                self._is_alone = self._adopts or not self._living()
+                break
+            if pid == 0:
+                self._is_alone = False
+                break
+            if pid == self._first and self._is_awaited:
+                status = its_status
+        if status is not None:
+            self._is_awaited = False
+            self._tell("exited", os.waitstatus_to_exitcode(status), self._is_alone)
+
+    def _press(self, deadline: float) -> None:
+        """Ends what lives, a step further each time somebody dies: killing a parent gives us its children."""
+        # Who waits for one that is spared is spared too, unless it is the process that has to end.
+        living = [] if self._is_alone else without(self._living(), self._spared, upward=not self._is_awaited)
+        overdue = time.monotonic() - deadline
+        if self._is_alone or (self._spared and not living) or overdue > _PATIENCE:
+            others = {pid for pid, _ in self._asked} - {self._first}
+            self._tell("ended", len(others), tuple(kin.pid for kin in living))
+            self._asked.clear()
+            self._deadline = None
+            return
+        press(living, self._asked, kill=overdue >= 0)
+
+    def _living(self) -> list[Kin]:
+        living = below(os.getpid())
+        if self._adopts or not self._first:
+            return living
+        strays = in_group(self._first) + (marked(self._run_id) if self._run_id else [])
+        return distinct(living + [stray for stray in strays if stray.pid not in self._kept])
+
+    def _pause(self) -> float | None:
+        """Milliseconds until something is due. Deaths wake us; the naps are for those that /proc did not show."""
+        if self._deadline is None:
+            return None
+        remaining = self._deadline - time.monotonic()
+        return 1000 * (min(remaining, 0.05) if remaining > 0 else 0.02)
+
+    def _tell(self, *message: object) -> None:
+        with suppress(OSError):  # ralph is gone, as `_obey` will find
+            self._channel.send(message)
+
+
+def _leave_ralph(channel: int) -> None:
+    """Away from ralph's terminal, its signals, its descriptors and its garbage."""
+    gc.disable()
+    for number in _DEAF_TO:
+        signal.signal(number, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    os.setsid()
+    os.chdir("/")
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for fd in map(int, os.listdir("/dev/fd")):
+        if fd in (0, 1, 2):
+            os.dup2(nothing, fd)
+        elif fd not in (nothing, channel):
+            with suppress(OSError):  # the descriptor of the listing itself
+                os.close(fd)
+
+
+def _wake_on_death() -> int:
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+    return reader
+
+
+def _adopt_orphans() -> bool:
+    """Asks the kernel to give us every orphan below us. Where it cannot, the group and the mark have to do."""
+    if sys.platform != "linux":
+        return False
+    # The C part of `ctypes` alone: the rest of it takes more time, and more memory, than all else that is done here.
+    from _ctypes import call_function, dlopen, dlsym
+
+    prctl = dlsym(dlopen(None, 0), "prctl")  # type: ignore[arg-type]  # None is this process itself
+    return bool(call_function(prctl, (_SET_CHILD_SUBREAPER, 1, 0, 0, 0)) == 0)
+
+
+def _start(program: str, argv: list[str], env: Mapping[str, str], fds: list[int]) -> int:
+    def spawn(path: str, words: list[str]) -> int:
+        return os.posix_spawn(
+            path,
+            words,
+            env,
+            file_actions=[(os.POSIX_SPAWN_DUP2, fd, target) for target, fd in enumerate(fds)],
+            setsid=True,
+            setsigmask=(),
+            setsigdef=_TO_DEFAULT,
+        )
+
+    try:
+        return spawn(program, argv)
+    except OSError as error:
+        if error.errno != errno.ENOEXEC:
+            raise
+        return spawn("/bin/sh", ["sh", program, *argv[1:]])  # a script without #!, as every shell runs it

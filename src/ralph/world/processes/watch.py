@@ -1,0 +1,242 @@
+"""What happens to a process while it runs? Its output, its end, the clock and the user's signals, from one `poll`."""
+
+import fcntl
+import os
+import select
+import time
+from collections.abc import Callable
+from contextlib import suppress
+
+from msgspec import Struct
+
+from ralph.core.model import Exit
+from ralph.world.processes.interrupt import Interrupt
+from ralph.world.processes.keeper import Ended, Keeper, KeeperLost
+from ralph.world.processes.kin import MARK, sweep_marked
+from ralph.world.processes.program import Command, explained, find_program
+from ralph.world.processes.unnamed import readable
+
+_CHUNK = 1 << 17
+_PIPE = 1 << 20
+_MOST_DRAINED = 2 * _PIPE // _CHUNK
+_NAP = 0.05
+_SETTLING, _LATEST = 1.0, 30.0  # until a program that was started shows what it is, and until it has said so
+_LINGER = 0.1  # for what is still on its way through a process that reads for the one that ended, such as `tee`
+
+Sink = Callable[[bytes], None]
+
+
+class Limits(Struct, frozen=True):
+    """In seconds. `total` is what the run has left; `grace` is for finishing once interrupted; `stop` and `leftovers`
+    are for going from TERM to KILL, with the process itself and with what it leaves behind."""
+
+    turn: float | None = None
+    idle: float | None = None
+    total: float | None = None
+    grace: float = 30.0
+    stop: float = 5.0
+    leftovers: float = 2.0
+
+
+class Watch:
+    """One process from its start until nothing of it is left. While nothing happens it sleeps, unless `tick`, which is
+    called a second after something has, says that it wants to be called again."""
+
+    def __init__(
+        self,
+        keeper: Keeper,
+        limits: Limits,
+        interrupt: Interrupt | None = None,
+        tick: Callable[[], bool] | None = None,
+        keep_children: bool = False,
+    ) -> None:
+        self._keeper = keeper
+        self._limits = limits
+        self._interrupt = interrupt
+        self._level = 0
+        self._tick = tick
+        self._keep_children = keep_children
+        self._ready = select.poll()
+        self._streams: dict[int, Sink] = {}
+        self._alarms: dict[str, float] = {}
+        self._code: int | None = None
+        self._ended_by = ""
+        self._leftovers = 0
+        self._exited_at = 0.0
+        self._is_ending = False
+        self._is_over = True
+
+    def run(
+        self,
+        command: Command,
+        on_stdout: Sink,
+        on_stderr: Sink | None = None,
+        on_start: Callable[[int], None] | None = None,
+    ) -> Exit:
+        """Gives all output to the sinks as it comes; without `on_stderr` both streams are one."""
+        began = time.monotonic()
+        try:
+            pid = self._start(command, on_stdout, on_stderr)
+            self._is_over = False
+            self._set_alarms(began)
+            if on_start is not None:
+                on_start(pid)
+            while not self._is_over:
+                self._step()
+        except KeeperLost:
+            self._is_over = True
+            self._ended_by = "keeper-lost"
+            self._leftovers = sweep_marked(command.env.get(MARK, ""))
+            self._keeper.revive()
+        finally:
+            for fd in self._streams:
+                os.close(fd)
+            if not self._is_over:
+                self._abandon()
+        return Exit(self._code, time.time(), time.monotonic() - began, "", self._ended_by, self._leftovers)
+
+    def _start(self, command: Command, on_stdout: Sink, on_stderr: Sink | None) -> int:
+        program = find_program(command.argv[0], command.env, command.cwd)
+        theirs = [readable(command.stdin), self._pipe(on_stdout)]
+        theirs.append(os.dup(theirs[1]) if on_stderr is None else self._pipe(on_stderr))
+        try:
+            pid = self._keeper.spawn(program, command.argv, command.cwd, command.env, theirs)
+        except OSError as error:
+            raise explained(error, program, command.cwd) from error
+        finally:
+            for fd in theirs:
+                os.close(fd)
+        for source in (*self._streams, self._keeper.fileno()):
+            self._ready.register(source, select.POLLIN)
+        if self._interrupt is not None:
+            self._ready.register(self._interrupt, select.POLLIN)
+        return pid
+
+    def _pipe(self, sink: Sink) -> int:
+        reader, writer = os.pipe()
+        os.set_blocking(reader, False)
+        if hasattr(fcntl, "F_SETPIPE_SZ"):
+            with suppress(PermissionError):  # where the user's share of memory is used up, a small pipe is only slower
+                fcntl.fcntl(reader, fcntl.F_SETPIPE_SZ, _PIPE)
+        self._streams[reader] = sink
+        return writer
+
+    def _set_alarms(self, began: float) -> None:
+        limits = {"turn-timeout": self._limits.turn, "idle-timeout": self._limits.idle, "max-time": self._limits.total}
+        self._alarms = {name: began + limit for name, limit in limits.items() if limit is not None}
+        self._expect_tick(1)
+
+    def _expect_tick(self, seconds: float) -> None:
+        if self._tick is not None and ("tick" not in self._alarms or not seconds):
+            self._alarms["tick"] = time.monotonic() + seconds
+
+    def _step(self) -> None:
+        if self._interrupt is not None and self._interrupt.level > self._level:
+            self._obey(self._interrupt)
+        alarm = min(self._alarms.values(), default=None)
+        pause = None if alarm is None else max(0.0, alarm - time.monotonic()) * 1000
+        for fd, _ in self._ready.poll(pause):
+            if fd in self._streams:
+                self._read(fd)
+                self._expect_tick(1)
+            elif fd == self._keeper.fileno():
+                self._hear()
+            elif self._interrupt is not None:
+                self._interrupt.acknowledge()
+                self._expect_tick(0)
+        if alarm is not None and time.monotonic() >= alarm:
+            self._ring()
+        if self._code is not None and not self._streams:
+            self._clear_up()
+
+    def _read(self, fd: int) -> bool:
+        """Passes on one chunk; False when there is none."""
+        try:
+            chunk = os.read(fd, _CHUNK)
+        except BlockingIOError:
+            return False
+        if not chunk:
+            self._ready.unregister(fd)
+            del self._streams[fd]
+            os.close(fd)
+            return False
+        if "idle-timeout" in self._alarms and self._limits.idle is not None:
+            self._alarms["idle-timeout"] = time.monotonic() + self._limits.idle
+        self._streams[fd](chunk)
+        return True
+
+    def _hear(self) -> None:
+        report = self._keeper.hear()
+        if isinstance(report, Ended):
+            self._leftovers = report.others
+            self._is_over = True
+            return
+        self._code = report.code
+        for fd in list(self._streams):
+            for _ in range(_MOST_DRAINED):
+                if not self._read(fd):
+                    break
+        self._forget_alarms()
+        self._alarms["linger"] = time.monotonic() + _LINGER
+        self._exited_at = time.monotonic()
+        # Once asked to end the rest, the keeper answers that too.
+        self._is_over = report.alone and not self._is_ending
+
+    def _obey(self, interrupt: Interrupt) -> None:
+        self._level = interrupt.level
+        if self._level > 2:
+            self._end("interrupt", 0)
+        elif self._level == 2:
+            self._end("interrupt", self._limits.stop)
+        elif not self._is_ending and self._code is None:
+            self._alarms["interrupt"] = time.monotonic() + self._limits.grace
+
+    def _ring(self) -> None:
+        now = time.monotonic()
+        for name in [name for name, at in self._alarms.items() if at <= now]:
+            if name == "tick" and self._tick is not None:
+                del self._alarms["tick"]
+                if self._tick():
+                    self._expect_tick(1)
+            elif name == "linger":
+                self._clear_up()
+            else:
+                self._end(name, self._limits.stop)
+
+    def _end(self, reason: str, grace: float) -> None:
+        """Ends the process and all that came of it; the keeper tells when that is done."""
+        if self._code is None:
+            self._ended_by = self._ended_by or reason
+        self._is_ending = True
+        self._forget_alarms()
+        self._keeper.end(grace)
+
+    def _clear_up(self) -> None:
+        """The process has ended by itself, but not alone."""
+        if self._is_over or self._is_ending:
+            return
+        if self._is_settling():
+            self._alarms["linger"] = time.monotonic() + _NAP
+            return
+        for fd in self._streams:
+            self._ready.unregister(fd)
+        if self._keep_children:
+            self._keeper.release()
+            self._is_over = True
+        else:
+            self._end("", self._limits.leftovers)
+
+    def _is_settling(self) -> bool:
+        """Whether what is left has yet to say who it is: it was just started, or it is just starting."""
+        since = time.monotonic() - self._exited_at
+        return since < _LATEST and self._keeper.is_unsettled(late=since > _SETTLING)
+
+    def _forget_alarms(self) -> None:
+        self._alarms = {name: at for name, at in self._alarms.items() if name == "tick"}
+
+    def _abandon(self) -> None:
+        """Somebody who was told of a line raised: end it all before the error goes on its way."""
+        with suppress(KeeperLost):  # the next turn will find out
+            self._keeper.end(self._limits.stop)
+            while not isinstance(self._keeper.hear(), Ended):
+                pass

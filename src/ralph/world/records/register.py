@@ -1,0 +1,123 @@
+"""Which runs of this user are there on this machine, where do they stand, and which of them live?
+
+Each run keeps its standing in a small file of its own folder; a folder of links leads to all of them. Nobody has to
+keep order there: a link whose workspace is gone leads nowhere, and a process that died is known by its start time.
+Asked in a blink: paths are plain text here, and next to nothing is imported.
+"""
+
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from msgspec import MsgspecError, Struct
+from msgspec.json import Decoder
+
+from ralph.core.standing import AWAITING, Standing
+from ralph.errors import UserError
+from ralph.world.processes.identity import is_living
+
+if TYPE_CHECKING:
+    from ralph.world.records.folder import RunFolder
+
+STATE, JOURNAL = "state.json", "journal.ndjson"
+_MOST_BYTES = 1 << 16
+
+
+class Listed(Struct, frozen=True):
+    """A run on record, and whether the process that plays it lives."""
+
+    id: str
+    place: str
+    standing: Standing
+    is_alive: bool
+
+    @property
+    def folder(self) -> "RunFolder":
+        from pathlib import Path
+
+        from ralph.world.records.folder import RunFolder
+
+        return RunFolder(Path(self.place).parent.parent, self.id)
+
+    @property
+    def state(self) -> str:
+        """One word: running, waiting, paused or asking while it lives, else its outcome; killed where it has none."""
+        standing = self.standing
+        if not self.is_alive:
+            return standing.outcome or "killed"
+        if standing.parked:
+            return "asking" if standing.parked.startswith(AWAITING) else "paused"
+        return "waiting" if standing.waits else "running"
+
+
+def registry(env: Mapping[str, str]) -> str:
+    """The folder of links."""
+    state = env.get("XDG_STATE_HOME", "")
+    if not os.path.isabs(state):
+        state = os.path.join(env.get("HOME") or os.path.expanduser("~"), ".local", "state")
+    return os.path.join(state, "ralph", "runs")
+
+
+def runs(env: Mapping[str, str] = os.environ) -> list[Listed]:
+    """Every run of this user on this machine that is still on disk, oldest first."""
+    links, here = registry(env), host()
+    try:
+        names = sorted(os.listdir(links))
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise UserError(f"cannot read {links}: {error.strerror}", "check its permissions, or XDG_STATE_HOME") from None
+    found = (listed(f"{links}/{name}") for name in names)
+    return [one for one in found if one and one.standing.host in ("", here)]
+
+
+def listed(path: str | os.PathLike[str]) -> Listed | None:
+    """The run in this folder (or behind this link to it); None where there is none."""
+    path = os.fspath(path)
+    standing = standing_in(path)
+    if standing is None:
+        if not os.path.exists(f"{path}/{JOURNAL}"):
+            return None
+        standing = _from_journal(f"{path}/{JOURNAL}")
+    try:
+        place = os.readlink(path)
+    except OSError:  # the folder itself
+        place = path
+    alive = not standing.outcome and is_living(standing.pid, standing.start)
+    return Listed(os.path.basename(place), place, standing, alive)
+
+
+def standing_in(path: str) -> Standing | None:
+    """What the run in this folder says of itself; None where that cannot be read."""
+    for _ in range(3):  # it may be written at this very moment
+        try:
+            fd = os.open(f"{path}/{STATE}", os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return None
+        try:
+            return _DECODER.decode(os.read(fd, _MOST_BYTES))
+        except MsgspecError:
+            continue
+        finally:
+            os.close(fd)
+    return None
+
+
+def _from_journal(path: str) -> Standing:
+    """For a run whose standing cannot be read: what the beginning and the end of its journal say."""
+    from ralph.core.ledger import after
+    from ralph.world.records.following import glimpse
+
+    standing = Standing(os.path.basename(os.path.dirname(path)))
+    for entry in glimpse(path):
+        event = entry.event()
+        if event is not None:
+            standing = after(standing, event, entry.at)
+    return standing
+
+
+def host() -> str:
+    return os.uname().nodename
+
+
+_DECODER = Decoder(Standing)

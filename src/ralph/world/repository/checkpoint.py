@@ -1,0 +1,166 @@
+"""How is the state after each iteration kept, and brought back? As commits under `refs/ralph/<run>/`, beside the user's
+branches; nothing that is saved nowhere is ever overwritten."""
+
+import os
+from collections.abc import Iterator
+
+from msgspec import Struct
+
+from ralph.errors import UserError
+from ralph.world.repository.git import RALPH, GitError, Repository
+from ralph.world.repository.index import PrivateIndex, head_of, shown, tree_of
+from ralph.world.repository.walk import files_below
+
+BEFORE_REWIND = "before-rewind-"
+
+
+class Saved(Struct, frozen=True):
+    """One checkpoint. `name` is the number of its iteration (0: before the first), or `before-rewind-<k>`."""
+
+    name: str
+    commit: str
+    tree: str
+
+
+class Rewound(Struct, frozen=True):
+    """What a rewind did. `kept_as` is the ref under which the state before it is found."""
+
+    files: int
+    kept_as: str
+
+
+class Checkpoints:
+    """The saved states of one run."""
+
+    def __init__(self, repository: Repository, run_id: str) -> None:
+        self.repository = repository
+        self.run_id = run_id
+        self._last: tuple[str, str] | None = None  # fingerprint and commit of the latest one made here
+
+    def save(self, number: int, fingerprint: str, message: str = "") -> str:
+        """Keeps the state of a fingerprint as checkpoint `number`; an unchanged state is the same commit again."""
+        commit = self._commit(fingerprint, message or f"iteration {number} of run {self.run_id}", first=number == 0)
+        self._point(str(number), commit)
+        self._last = (fingerprint, commit)
+        return commit
+
+    def all(self) -> list[Saved]:
+        """Every checkpoint, oldest first."""
+        out = self.repository.git(
+            "for-each-ref", "--format=%(refname) %(objectname) %(tree)", f"refs/ralph/{self.run_id}/"
+        )
+        rows = [line.split(" ") for line in out.decode().splitlines()]
+        saved = [Saved(name.rpartition("/")[2], commit, tree) for name, commit, tree in rows]
+        numbered = [one for one in saved if one.name.removeprefix(BEFORE_REWIND).isdigit()]
+        return sorted(numbered, key=lambda one: (not one.name.isdigit(), int(one.name.removeprefix(BEFORE_REWIND))))
+
+    def around(self, number: int) -> tuple[str, str]:
+        """The commits before and after iteration `number`: what lies between them is what it changed."""
+        after = self._find(number)
+        earlier = [one for one in self._numbered() if int(one.name) < number]
+        if not earlier:
+            raise UserError(f"there is no checkpoint before {number} in run {self.run_id}", "iterations begin at 1")
+        return earlier[-1].commit, after.commit
+
+    def rewind(self, number: int, index: PrivateIndex) -> Rewound:
+        """Makes all files that git does not ignore what they were at checkpoint `number`. HEAD, branch and the user's
+        index stay as they are. The present state is saved first; what cannot be saved is not overwritten."""
+        target = self._find(number)
+        index.tree(whole=True)
+        index.take(self._ignored_now(target, index))
+        now = index.tree(whole=True)
+        if index.left_out:
+            raise UserError(
+                f"cannot rewind: git cannot save {index.left_out[0]} first",
+                "make it readable, or tell git to ignore it",
+            )
+        changed = self._changes(now, target)
+        kept_as = self._keep(now)
+        try:
+            index.git("read-tree", "-m", "-u", tree_of(now), target.tree)
+        except GitError as error:
+            raise UserError(
+                f"cannot rewind to checkpoint {number} of run {self.run_id}: {error.message}",
+                f"move away what stands in the way; the present state is saved as {kept_as}",
+            ) from None
+        return Rewound(changed, kept_as)
+
+    def _ignored_now(self, target: Saved, index: PrivateIndex) -> list[bytes]:
+        """Files that git ignores, in places that the checkpoint needs. Git would overwrite them: they must be saved."""
+        words = ("diff-index", "--cached", "-z", "--name-only", "--diff-filter=D", target.tree)
+        missing = index.git(*words).split(b"\0")[:-1]
+        return sorted({found for path in missing for found in self._in_the_way_of(path)})
+
+    def _in_the_way_of(self, path: bytes) -> Iterator[bytes]:
+        """The file or link at this place or on the way to it, or all files of a folder there."""
+        parts = path.split(b"/")
+        root = os.fsencode(self.repository.root)
+        for depth in range(1, len(parts) + 1):
+            here = b"/".join(parts[:depth])
+            place = os.path.join(root, here)
+            if not os.path.isdir(place) or os.path.islink(place):
+                if os.path.lexists(place):
+                    yield here
+                return
+        for below, _ in files_below(place, frozenset()):
+            if b".git" in below.split(b"/"):
+                raise _own_repository(path)
+            yield os.path.join(path, below)
+
+    def _changes(self, now: str, target: Saved) -> int:
+        """How many files will change. None may be a submodule that gives way to a file: git would remove it whole."""
+        out = self.repository.git("diff-tree", "-r", "-z", "--raw", "--no-renames", tree_of(now), target.tree)
+        *parts, _ = out.split(b"\0")
+        for modes, path in zip(parts[::2], parts[1::2], strict=True):
+            if modes.startswith(b":160000") and not modes.startswith((b":160000 160000", b":160000 000000")):
+                raise _own_repository(path)
+        return len(parts) // 2
+
+    def _keep(self, fingerprint: str) -> str:
+        """The ref that holds this state: a checkpoint that equals it, or a new one."""
+        saved = self.all()
+        tree = tree_of(fingerprint)
+        same = next((one for one in saved if one.tree == tree), None)
+        if same:
+            return f"refs/ralph/{self.run_id}/{same.name}"
+        count = sum(not one.name.isdigit() for one in saved)
+        name = f"{BEFORE_REWIND}{count + 1}"
+        return self._point(name, self._commit(fingerprint, f"before a rewind of run {self.run_id}"))
+
+    def _commit(self, fingerprint: str, message: str, first: bool = False) -> str:
+        head = head_of(fingerprint)
+        known, parent = self._last or ("", "")
+        if known and (tree_of(known), head_of(known)) == (tree_of(fingerprint), head):
+            return parent
+        if not parent and not first:
+            parent = next((one.commit for one in reversed(self._numbered())), "")
+        # HEAD as a parent keeps the agent's own commits alive, even those that it drops later.
+        parents = [parent, head if head != head_of(known) else ""]
+        words = [word for one in parents if one for word in ("-p", one)]
+        text = message.encode("utf-8", "replace").replace(b"\0", b"")
+        made = self.repository.git(
+            "-c", "i18n.commitEncoding=UTF-8", "commit-tree", "--no-gpg-sign", tree_of(fingerprint), *words,
+            stdin=text or b"\n", env=RALPH,
+        )  # fmt: skip
+        return made.decode().strip()
+
+    def _point(self, name: str, commit: str) -> str:
+        ref = f"refs/ralph/{self.run_id}/{name}"
+        self.repository.git("-c", "core.logAllRefUpdates=false", "update-ref", ref, commit)
+        return ref
+
+    def _numbered(self) -> list[Saved]:
+        return [one for one in self.all() if one.name.isdigit()]
+
+    def _find(self, number: int) -> Saved:
+        saved = self._numbered()
+        found = next((one for one in saved if one.name == str(number)), None)
+        if found:
+            return found
+        if not saved:
+            raise UserError(f"run {self.run_id} has no checkpoints here", "were they made in another repository?")
+        raise UserError(f"run {self.run_id} has no checkpoint {number}", f"it has {saved[0].name} to {saved[-1].name}")
+
+
+def _own_repository(path: bytes) -> UserError:
+    return UserError(f"cannot rewind: {shown(path)} is a repository of its own now", "move it away first")

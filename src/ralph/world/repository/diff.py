@@ -1,0 +1,65 @@
+"""What changed between two moments of the workspace? A list of files, or a patch, read no further than it is wanted."""
+
+import codecs
+from collections.abc import Iterator
+
+from msgspec import Struct
+
+from ralph.world.repository.git import Answer, Repository, refusal, started
+from ralph.world.repository.index import shown, tree_of
+from ralph.world.repository.walk import CACHES, LIBRARIES
+
+# A file beyond this size is one line ("Binary files differ"), and git need not hold it in memory.
+DIFFED = ("-c", "core.bigFileThreshold=16m", "diff-tree", "-r", "--no-color", "--no-ext-diff", "--no-textconv")
+PATCH = (*DIFFED, "--patch", "--find-renames", "--src-prefix=a/", "--dst-prefix=b/")
+GENERATED = tuple(f":(top,exclude,glob)**/{folder}/**" for folder in sorted(CACHES | LIBRARIES))
+
+
+class Change(Struct, frozen=True):
+    """One changed file: A added, D deleted, M modified, T another type. No counts for a binary file."""
+
+    status: str
+    path: str
+    added: int | None = None
+    deleted: int | None = None
+
+
+def diff(repository: Repository, base: str, now: str, limit: int) -> str:
+    """The beginning of the patch from `base` to `now` (fingerprints, trees or commits): at least `limit` characters,
+    if there are so many. What caches and libraries hold is left out: it is not the work."""
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    text = ""
+    for chunk in patch(repository, base, now, GENERATED):
+        text += decoder.decode(chunk)
+        if len(text) >= limit:
+            break
+    return text
+
+
+def patch(repository: Repository, base: str, now: str, without: tuple[str, ...] = ()) -> Iterator[bytes]:
+    """The whole patch, piece by piece. Git is stopped when nobody reads on."""
+    words = (*PATCH, tree_of(base), tree_of(now), "--", ":(top)", *without)
+    with started(repository.root, *words) as git:
+        while chunk := git.read():
+            yield chunk
+    if git.code > 0:
+        raise refusal(("diff-tree",), Answer(git.code, b"", git.error))
+
+
+def changed_files(repository: Repository, base: str, now: str) -> list[Change]:
+    """Every file that differs between `base` and `now`; a moved one is deleted here and added there."""
+    words = (*DIFFED, "-z", "--raw", "--numstat", "--no-renames", tree_of(base), tree_of(now), "--")
+    parts = iter(repository.git(*words).split(b"\0"))
+    statuses: dict[bytes, str] = {}
+    changes = []
+    for part in parts:
+        if part.startswith(b":"):
+            statuses[next(parts)] = part[-1:].decode()
+        elif part:
+            added, deleted, path = part.split(b"\t", 2)
+            changes.append(Change(statuses[path], shown(path), _count(added), _count(deleted)))
+    return changes
+
+
+def _count(number: bytes) -> int | None:
+    return int(number) if number.isdigit() else None

@@ -1,0 +1,225 @@
+"""What does the workspace look like right now? A private index turns all of it, new files included, into one git tree.
+
+The user's index, branch and stash are not touched. The objects go to the repository's own store, where a checkpoint
+keeps them and garbage collection takes them otherwise.
+"""
+
+import os
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from msgspec import Struct
+
+from ralph.world.records.folder import cannot_write
+from ralph.world.repository.git import GitError, Repository, refusal
+from ralph.world.repository.walk import walk_fingerprint
+
+BIG_FILE = 50_000_000
+ALL_NEW_FILES = 1_000_000_000
+MOST_UNREADABLE = 20
+NOTHING = "0" * 40
+
+# What ralph itself writes while it runs. Never part of a tree, not even where somebody once committed it.
+RUN_DATA = (b"runs/", b"progress.md", b"lock", b"guardrail_", b"prompt_")
+
+STATUS = (
+    "-c", "core.preloadIndex=true",
+    "-c", "core.untrackedCache=true",
+    "-c", "status.showUntrackedFiles=all",
+    "status", "--porcelain=v2", "--branch", "-z",
+    "--untracked-files=all", "--no-renames", "--no-ahead-behind", "--ignore-submodules=none",
+)  # fmt: skip
+
+# The checksum of an index takes longer than the rest of it to write, and nobody else reads this one.
+_UNHASHED = ("-c", "index.skipHash=true")
+
+
+class Seen(Struct):
+    """What `git status` says against the private index."""
+
+    head: str = ""
+    changed: list[bytes] = []
+    new: list[bytes] = []
+    nested: list[bytes] = []
+
+
+class PrivateIndex:
+    """A copy of the user's index that follows the working tree. Copied, so that files need not be read again."""
+
+    def __init__(self, repository: Repository, path: Path) -> None:
+        self.repository = repository
+        self.left_out: tuple[str, ...] = ()
+        self._path = path.absolute()
+        self._env = {"GIT_INDEX_FILE": str(self._path)}
+        self._tree = ""
+        self._taken_at = -1.0
+        self._room = ALL_NEW_FILES
+        self._too_big: set[bytes] = set()
+        self._seed()
+
+    def tree(self, whole: bool = False) -> str:
+        """A fingerprint `HEAD:tree[:rest]`: it changes when HEAD or the content, mode or name of any file does.
+
+        New files that are very big, alone or together, are not read unless `whole` is asked for, and files that cannot
+        be read never are: `left_out` names them; like nested repositories, they are known by their size and time only.
+        """
+        if not self._path.exists():  # an agent that cleans up has removed it
+            self._seed()
+        seen = self._look()
+        kept = seen.new if whole else [path for path in seen.new if self._admit(path)]
+        unreadable = self._take(seen.changed + kept) if seen.changed or kept else []
+        if seen.changed or kept or not self._tree:
+            self._tree = self._write()
+        left_out = sorted({*seen.new} - {*kept} | {*unreadable})
+        self.left_out = tuple(shown(path) for path in left_out)
+        rest = self._stamp(left_out, seen.nested)
+        return f"{seen.head or NOTHING}:{self._tree}" + (f":{rest}" if rest else "")
+
+    def take(self, paths: list[bytes]) -> None:
+        """Follows these files too, though git may be told to ignore them."""
+        if paths and (unreadable := self._take(paths)):
+            raise GitError(f"git cannot save {shown(unreadable[0])}", "move it away first")
+        self._tree = ""
+
+    def git(self, *words: str, stdin: bytes = b"") -> bytes:
+        return self.repository.git(*_UNHASHED, *words, stdin=stdin, env=self._env)
+
+    def _seed(self) -> None:
+        content = b""
+        try:
+            content = self._copy()
+        except FileNotFoundError:
+            self._path.unlink(missing_ok=True)
+        except OSError as error:
+            raise cannot_write(self._path, error) from None
+        is_legible = content[7:8] in (b"\2", b"\3") and b"link" not in content
+        if content and (b".ralph/" in content or not is_legible):
+            committed = [f":(top,glob)**/.ralph/{name.decode()}**" for name in RUN_DATA]
+            self.git("rm", "--cached", "-r", "-f", "--quiet", "--ignore-unmatch", "--", *committed)
+
+    def _copy(self) -> bytes:
+        with suppress(FileNotFoundError):
+            os.unlink(f"{self._path}.lock")  # of a git that was killed; nobody else writes this index
+        with open(os.path.join(self.repository.git_dir, "index"), "rb") as source:
+            times = os.fstat(source.fileno())
+            content = source.read()
+        self._path.write_bytes(content)
+        # Git trusts an entry that is older than its index: a younger copy would hide edits made in the same moment.
+        os.utime(self._path, ns=(times.st_atime_ns, times.st_mtime_ns))
+        return content
+
+    def _look(self) -> Seen:
+        # An entry younger than a second stays in doubt however often the index is written: do not write it in vain.
+        is_young = time.monotonic() - self._taken_at < 1
+        lock = ("--no-optional-locks",) if is_young else ()
+        scope = ("--", *self.repository.scope) if self.repository.scope else ()
+        return parse_status(self.git(*lock, *STATUS, *scope))
+
+    def _admit(self, path: bytes) -> bool:
+        """Takes of the room for new files. Once too big, always too big: or a tree would change though no file did."""
+        try:
+            size = os.lstat(self._place(path)).st_size
+        except OSError:
+            return True
+        if path not in self._too_big and size <= min(BIG_FILE, self._room):
+            self._room -= size
+            return True
+        self._too_big.add(path)
+        return False
+
+    def _take(self, paths: list[bytes]) -> list[bytes]:
+        """Brings the index up to date with these files; those that git cannot read are returned."""
+        self._taken_at = time.monotonic()
+        words = ("update-index", "--add", "--remove", "--replace", "-z", "--stdin")
+        unreadable: list[bytes] = []
+        waiting = [paths]
+        while waiting:
+            some = waiting.pop()
+            answer = self.repository.ask(*_UNHASHED, *words, stdin=b"\0".join(some) + b"\0", env=self._env)
+            if answer.code == 0:
+                continue
+            if len(some) > 1:  # one bad file spoils a call without a trace of the others: find it by halves
+                waiting += [some[: len(some) // 2], some[len(some) // 2 :]]
+                continue
+            unreadable += some
+            if len(unreadable) > MOST_UNREADABLE:
+                raise refusal(words, answer, "git cannot save the workspace")
+        return unreadable
+
+    def _write(self) -> str:
+        return self.git("write-tree", "--missing-ok").decode().strip()
+
+    def _stamp(self, left_out: list[bytes], nested: list[bytes]) -> str:
+        if not left_out and not nested:
+            return ""
+        from hashlib import blake2b
+
+        digest = blake2b(digest_size=20)
+        for path in left_out:
+            with suppress(FileNotFoundError):
+                seen = os.lstat(self._place(path))
+                digest.update(b"%b\0%d %d %o\n" % (path, seen.st_size, seen.st_mtime_ns, seen.st_mode))
+        for path in nested:
+            digest.update(b"%b\0%b\n" % (path, walk_fingerprint(os.fsdecode(self._place(path))).encode()))
+        return digest.hexdigest()
+
+    def _place(self, path: bytes) -> bytes:
+        return os.path.join(os.fsencode(self.repository.root), path)
+
+
+def parse_status(output: bytes) -> Seen:
+    """The files that differ from the index, by what `git status --porcelain=v2 -z` printed."""
+    seen = Seen()
+    for line in output.split(b"\0"):
+        match line[:2]:
+            case b"# " if line.startswith(b"# branch.oid ") and not line.endswith(b"(initial)"):
+                seen.head = line[13:].decode()
+            case b"? ":
+                _sort_new(line[2:], seen)
+            case b"u ":
+                seen.changed.append(line.split(b" ", 10)[10])
+            case b"1 ":
+                _sort_changed(line, seen)
+    return seen
+
+
+def _sort_new(path: bytes, seen: Seen) -> None:
+    if path.endswith(b"/"):
+        seen.nested.append(path)
+    elif b"/.ralph/" not in b"/" + path:
+        seen.new.append(path)
+
+
+def _sort_changed(line: bytes, seen: Seen) -> None:
+    _, state, submodule, in_head, _, _, _, _, path = line.split(b" ", 8)
+    if state[1:] == b"." or is_run_data(path):
+        return
+    if submodule[:1] == b"S" and submodule[2:] != b"..":
+        seen.nested.append(path)
+    if submodule[:2] == b"S." and state[1:] == b"M":
+        return
+    # What HEAD does not have was taken as a new file, and may have grown too big since.
+    (seen.new if in_head == b"000000" and state[1:] != b"D" else seen.changed).append(path)
+
+
+def is_run_data(path: bytes) -> bool:
+    """Whether ralph wrote this while it ran."""
+    _, inside, name = (b"/" + path).partition(b"/.ralph/")
+    return bool(inside) and name.startswith(RUN_DATA)
+
+
+def tree_of(fingerprint: str) -> str:
+    """The git tree (or any other name of one) in a fingerprint."""
+    return fingerprint.split(":")[1] if ":" in fingerprint else fingerprint
+
+
+def head_of(fingerprint: str) -> str:
+    """The commit that was checked out, or nothing before the first one."""
+    head = fingerprint.split(":")[0] if ":" in fingerprint else ""
+    return "" if head == NOTHING else head
+
+
+def shown(path: bytes) -> str:
+    """A path as text that can be printed and written down, whatever bytes it has."""
+    return path.decode("utf-8", "backslashreplace")

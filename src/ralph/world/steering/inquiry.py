@@ -1,0 +1,49 @@
+"""Has the agent asked something? It is told to all who listen, once, soon after it was asked."""
+
+import os
+import stat
+from pathlib import Path
+
+from ralph.core import events
+from ralph.world.site import Site
+from ralph.world.steering.mailbox import LONGEST_QUESTION, Mailbox
+
+DROP = "QUESTION.md"
+
+
+class Inquiry:
+    """Looks when it is called, and after every turn. An agent that cannot call ralph may leave a question as a file."""
+
+    def __init__(self, mailbox: Mailbox, site: Site, waits: bool) -> None:
+        self._mailbox, self._site, self._waits = mailbox, site, waits
+        self._told = {question.id for question in mailbox.read().questions}
+
+    def hear(self, *happened: events.Event) -> None:
+        if isinstance(happened[-1], events.AgentFinished):
+            self()
+
+    def __call__(self) -> None:
+        text = _taken(self._site.root / ".ralph" / DROP)
+        if text.strip():
+            self._mailbox.ask(text)
+        for question in self._mailbox.read().questions:
+            if question.id not in self._told:
+                self._told.add(question.id)
+                self._site.tell(events.QuestionAsked(question.id, question.text, self._waits))
+
+
+def _taken(path: Path) -> str:
+    """The text of a file that is removed; nothing where there is none. An agent may leave anything there."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return ""
+    try:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            return ""
+        text = os.read(fd, 4 * LONGEST_QUESTION).decode("utf-8", "replace")
+    finally:
+        os.close(fd)
+    if text.strip():
+        path.unlink(missing_ok=True)
+    return text

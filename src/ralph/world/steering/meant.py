@@ -1,0 +1,100 @@
+"""Which run does a person mean? The one that is named, the one at work here, or the only one that makes sense."""
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from ralph.errors import UserError
+from ralph.world.records.register import Listed, listed, runs
+
+Objection = Callable[[Listed], str]
+"""Why a run cannot be meant, as the end of a sentence that begins with its name; nothing where it can."""
+
+
+def workspace_around(folder: Path) -> Path:
+    """The nearest folder in which something was run, from this one up to the top of its repository; else this one."""
+    places = (folder, *folder.parents)
+    tops = [at for at, place in enumerate(places) if (place / ".git").exists()]
+    inside = places[: tops[0] + 1] if tops else places[:1]
+    return next((place for place in inside if (place / ".ralph" / "runs").is_dir()), folder)
+
+
+def meant(name: str, here: Path, objection: Objection = lambda run: "", env: Mapping[str, str] = os.environ) -> Listed:
+    """The run called `name` (any part of its id that only one has), or the one that makes sense without a name."""
+    local = _recorded_in(here)
+    others = [run for run in runs(env) if run.id not in {one.id for one in local}]
+    known = [*others, *local]
+    # What works here may be kept elsewhere: a task's runs are in the task's folder.
+    local = sorted((*local, *(run for run in others if run.standing.workspace == str(here))), key=lambda run: run.id)
+    return _named(name, known, objection) if name else _obvious(local, known, here, objection)
+
+
+def _named(name: str, known: list[Listed], objection: Objection) -> Listed:
+    matching = [run for run in known if run.id == name] or [run for run in known if name in run.id]
+    if not matching:
+        raise UserError(f"there is no run {name!r}", _on_record(known))
+    fitting = [run for run in matching if not objection(run)]
+    if len(fitting) == 1:
+        return fitting[0]
+    if len(matching) == 1:
+        raise UserError(f"run {matching[0].id} {objection(matching[0])}", "`ralph ps -a` lists all runs")
+    raise UserError(f"{name!r} may mean {_names(fitting or matching)}", "give more of the id")
+
+
+def _obvious(local: list[Listed], known: list[Listed], here: Path, objection: Objection) -> Listed:
+    fitting = [run for run in local if not objection(run)]
+    if fitting:
+        return next((run for run in reversed(fitting) if run.is_alive), fitting[-1])
+    elsewhere = [run for run in known if run.is_alive and not objection(run)]
+    if len(elsewhere) == 1:
+        return elsewhere[0]
+    if elsewhere:
+        raise UserError(f"several runs may be meant: {_names(elsewhere)}", "name one; `ralph ps` says what they do")
+    if local:
+        raise UserError(f"run {local[-1].id}, the last one in {here}, {objection(local[-1])}", _on_record(known))
+    raise UserError(f"nothing has been run in {here}", _on_record(known))
+
+
+def _recorded_in(workspace: Path) -> list[Listed]:
+    """The runs of a workspace, oldest first."""
+    folder = workspace / ".ralph" / "runs"
+    try:
+        names = sorted(os.listdir(folder))
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except PermissionError:
+        whose = owner(folder)
+        raise UserError(f"the runs in {workspace} belong to {whose}", f"only {whose} may look at them") from None
+    return [run for name in names if (run := listed(f"{folder}/{name}"))]
+
+
+def refuse_foreign(run: Listed) -> None:
+    """Only the user who started a run may steer it: another's note would be a file that it cannot read."""
+    whose = owner(run.place)
+    if whose != _name_of(os.geteuid()):
+        raise UserError(f"run {run.id} belongs to {whose}", f"only {whose} may steer it")
+
+
+def owner(path: str | Path) -> str:
+    try:
+        return _name_of(os.stat(path).st_uid)
+    except PermissionError:
+        return "another user"
+
+
+def _name_of(user: int) -> str:
+    import pwd
+
+    try:
+        return pwd.getpwuid(user).pw_name
+    except KeyError:
+        return f"user {user}"
+
+
+def _names(known: list[Listed]) -> str:
+    more = f" and {len(known) - 5} more" if len(known) > 5 else ""
+    return ", ".join(run.id for run in known[-5:]) + more
+
+
+def _on_record(known: list[Listed]) -> str:
+    return f"on record: {_names(known)}" if known else 'start one with `ralph run "GOAL"`'

@@ -45,6 +45,12 @@ CLAIMS = [
     ("tag", "COMPLETE", "**COMPLETE**"),
     ("tag", "COMPLETE", "<COMPLETE>"),
     ("tag", "COMPLETE", "100% COMPLETE"),
+    ("tag", "COMPLETE", "5/5 COMPLETE"),
+    ("tag", "COMPLETE", "The task is COMPLETE, let me know if anything is unclear."),
+    ("tag", "COMPLETE", "Status: COMPLETE; next I would polish the docs."),
+    ("promise", "DONE", "I finished it, and I now emit <promise>DONE</promise>"),
+    ("promise", "DONE", "All of it works, output: <promise>DONE</promise>"),
+    ("promise", "DONE", "Nothing is pending: <promise>DONE</promise>"),
 ]
 
 TALK = [
@@ -96,6 +102,17 @@ TALK = [
     ("tag", "COMPLETE", "Almost COMPLETE"),
     ("tag", "COMPLETE", "90% COMPLETE"),
     ("tag", "COMPLETE", "COMPLETE is what I will say when finished"),
+    ("tag", "COMPLETE", "3/5 COMPLETE"),
+    ("tag", "COMPLETE", "I still have to COMPLETE the docs"),
+    ("word", "STOP", "There is no need to STOP"),
+    ("promise", "DONE", "To finish, output <promise>DONE</promise>"),
+    ("promise", "DONE", "I am holding off on <promise>DONE</promise>"),
+    ("promise", "DONE", "I refrain from <promise>DONE</promise>"),
+    ("promise", "DONE", "There is no way I output <promise>DONE</promise> now"),
+    ("promise", "DONE", "The marker is <promise>DONE</promise>, which I'll emit at the end"),
+    ("promise", "DONE", "Tests fail, so <promise>DONE</promise> must wait"),
+    ("promise", "DONE", "The promise <promise>DONE</promise> is pending"),
+    ("promise", "DONE", "Emitting <promise>DONE</promise> now is premature"),
 ]
 
 

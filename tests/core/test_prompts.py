@@ -75,8 +75,14 @@ def test_later_goal_prompts_frame_the_goal_and_the_last_answer() -> None:
     )
 
 
-def test_an_empty_answer_is_named() -> None:
-    assert "\n(empty response)\n" in goal(Brief("g", 2, last=Iteration(1, Turn(""))))
+def test_colours_take_no_room_from_an_answer() -> None:
+    last = Iteration(1, Turn("\x1b[32mx\x1b[0m" * 1600))
+    assert f"(for context):\n{'x' * 1500}\n\n" in goal(Brief("g", 2, last=last))
+
+
+@pytest.mark.parametrize("answer", ["", " \n", "\x1b[0m\n"])
+def test_an_empty_answer_is_named(answer: str) -> None:
+    assert "\n(empty response)\n" in goal(Brief("g", 2, last=Iteration(1, Turn(answer))))
 
 
 def test_sections_of_a_checks_prompt_come_in_order_and_only_when_they_hold_something() -> None:

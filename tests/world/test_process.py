@@ -293,9 +293,12 @@ class TestCommands:
             ("äöü😀ß€", 3, 4, ("äöü", "ü😀ß€", True)),
             ("😀" * 100, 99, 1, ("😀" * 99, "😀", True)),
             ("abc", 0, 0, ("", "", True)),
+            ("\x1b[31mred\x1b[0m", 3, 3, ("red", "red", False)),
+            ("\x1b[1;31mred\x1b[0m and \x1b[32mgreen\x1b[0m", 5, 5, ("red a", "green", True)),
+            ("a\r\nb\0c", 4, 4, ("a\nbc", "a\nbc", False)),
         ],
     )
-    def test_both_ends_are_kept_in_characters(
+    def test_both_ends_are_kept_in_characters_that_can_be_seen(
         self, keeper: Keeper, shell, text: str, head: int, tail: int, expected: tuple[str, str, bool]
     ) -> None:
         output = run_command(keeper, shell("cat", text.encode()), head=head, tail=tail)

@@ -67,7 +67,9 @@ def goal(brief: Brief) -> str:
     """The goal verbatim, then on later iterations framed by where the loop stands."""
     if brief.number == 1 or brief.last is None:
         return _counted(brief, _noted(brief.goal, brief))
-    answer = clean(head(brief.last.turn.text, ANSWER_LIMIT)) or "(empty response)"
+    answer = head(clean(brief.last.turn.text), ANSWER_LIMIT)
+    if not answer.strip():
+        answer = "(empty response)"
     framed = (
         f"This is Ralph iteration {brief.number}.\n"
         f"Original goal:\n{brief.goal}\n\n"
@@ -90,7 +92,7 @@ def checks(brief: Brief) -> str:
     sections = (
         ("Task", brief.goal),
         ("Instructions", _instructions(brief)),
-        ("Changes so far", _fenced(head(brief.diff, DIFF_LIMIT, "\n... [truncated]"), "diff", brief)),
+        ("Changes so far", _fenced(head(clean(brief.diff), DIFF_LIMIT, "\n... [truncated]"), "diff", brief)),
         ("Errors of the previous iteration", _errors(brief)),
         ("Progress", _fenced(brief.progress, "progress", brief)),
         ("Notes", "\n\n".join(notes)),

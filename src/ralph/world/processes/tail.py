@@ -2,6 +2,8 @@
 
 from collections.abc import Callable, Iterator
 
+from ralph.core.text import clean
+
 
 class Tail:
     """The last `limit` bytes of all that was added; `seen` counts everything."""
@@ -48,7 +50,8 @@ class Tail:
 
 
 class Ends:
-    """The first `head` and the last `tail` characters of what passes for UTF-8."""
+    """The first `head` and the last `tail` characters that a person would see of what passes for UTF-8: colours and
+    other control characters take no room from the text."""
 
     def __init__(self, head: int, tail: int) -> None:
         self._head, self._tail = head, tail
@@ -62,7 +65,7 @@ class Ends:
 
     def texts(self, redact: Callable[[bytes], bytes]) -> tuple[str, str, bool]:
         """The head, the tail, and whether the head is not all there was."""
-        first = redact(bytes(self._first)).decode(errors="replace")
-        last = redact(bytes(self._last)).decode(errors="replace")
+        first = clean(redact(bytes(self._first)).decode(errors="replace"))
+        last = clean(redact(bytes(self._last)).decode(errors="replace"))
         is_cut = self._last.seen > len(self._first) or len(first) > self._head
         return first[: self._head], last[max(0, len(last) - self._tail) :], is_cut

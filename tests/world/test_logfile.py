@@ -48,6 +48,11 @@ def test_a_long_stream_keeps_its_beginning_and_its_end(tmp_path: Path) -> None:
     assert len(head) + int(count) + len(tail) == len(b"".join(lines))
 
 
+@pytest.mark.parametrize("limit", [0, 1, 2, 100, 300])
+def test_a_limit_too_small_for_any_text_still_says_what_was_left_out(tmp_path: Path, limit: int) -> None:
+    assert b"bytes left out" in written(tmp_path / "log", b"x" * 1000, limit=limit)
+
+
 @settings(max_examples=50)
 @given(st.lists(st.binary(max_size=700), max_size=12))
 def test_nothing_is_lost_below_the_limit(tmp_path_factory: pytest.TempPathFactory, chunks: list[bytes]) -> None:

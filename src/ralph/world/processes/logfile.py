@@ -77,7 +77,7 @@ class LogFile:
     def _put_tail(self) -> None:
         pieces = self._tail.pieces(_PIECE)
         if self._tail.lost:
-            first = next(pieces)
+            first = next(pieces, b"")
             # What stands before the first line or string may be the rest of a key.
             start = first.find(b"\n") + 1 or first.find(b'"') + 1
             self._write(b"\n[... %d bytes left out ...]\n" % (self._tail.lost + start))

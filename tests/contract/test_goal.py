@@ -56,6 +56,9 @@ def test_what_is_no_goal_is_said(
         (("-f", "spec.md", "-C", "{folder}"), "the spec"),
         (("-f", "{folder}/spec.md", "-C{folder}"), "the spec"),
         (("--", "-p", "{folder}"), "-p"),
+        (("--", "--print=G", "{folder}"), "--print=G"),
+        (("-p", "--print=G", "{folder}"), "--print=G"),
+        (("-Vp", "G", "--", "{folder}"), "G"),
     ],
 )
 def test_the_goal_and_the_workspace_are_found(

@@ -49,6 +49,13 @@ def test_an_unknown_option_is_an_error_never_prompt_text(ralph: Ralph, agent: Ag
         (("",), "the goal is empty"),
         (("-p", " \n"), "the goal is empty"),
         (("-p", "a", "-f", "b"), "two goals"),
+        (("-p", "a", "-p", "b"), "two goals"),
+        (("-Vp", "a", "-p", "b"), "two goals"),
+        (("-f", "a", "--prompt-file=b"), "two goals"),
+        (("x", "--agent", ""), "--agent is empty"),
+        (("x", "--tasks", ""), "--tasks is empty"),
+        (("x", "--spec="), "--spec is empty"),
+        (("x", "-C", ""), "--directory is empty"),
         (("a", "b", "c"), "too many words"),
         (("-p", "a", "not-a-folder"), "two goals"),
         (("-f", "missing.md"), "cannot read"),
@@ -70,7 +77,21 @@ def test_an_unknown_option_is_an_error_never_prompt_text(ralph: Ralph, agent: Ag
 def test_what_cannot_be_understood_is_said_in_one_line(
     ralph: Ralph, agent: Agent, words: tuple[str, ...], said: str
 ) -> None:
-    assert said in complaint(ralph("run", *words, "--agent", agent("echo")))
+    assert said in complaint(ralph("run", "--agent", agent("echo"), *words))
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("schema",), "ralph: Missing argument '{settings|events}'. Choose from: settings, events"),
+        (("bus",), "ralph: Missing command."),
+        (("hook",), "ralph: Missing command."),
+    ],
+)
+def test_a_command_that_lacks_a_word_says_so_in_one_line(ralph: Ralph, words: tuple[str, ...], said: str) -> None:
+    result = ralph(*words)
+    assert complaint(result) == said
+    assert result.err.splitlines()[1:] == [f"hint: see `ralph {words[0]} --help`"]
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,9 @@ def command() -> click.Command:
     types = click.Option(["--type", "types"], multiple=True, metavar="TYPE", help="Only this type; may be repeated.")
     root = click.Option(["--thread", "root"], metavar="ID", help="Only this message and its answers.")
     json = click.Option(["--json"], is_flag=True, help="One JSON object a line.")
-    group = click.Group("bus", help="The message bus of a task or project.", context_settings=CONTEXT)
+    group = click.Group(
+        "bus", help="The message bus of a task or project.", context_settings=CONTEXT, no_args_is_help=False
+    )
     group.add_command(simple("post", post, where, kind, body, parent, help="Append a message and print its id."))
     group.add_command(simple("read", read, where, since, types, root, json, help="Print the messages."))
     group.add_command(simple("follow", follow, where, since, types, json, help="Print the messages as they arrive."))

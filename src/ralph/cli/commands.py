@@ -127,8 +127,20 @@ def click_option(row: options.Option) -> click.Option:
         kind = click.Path()  # for the shell's completion; whether it is there is seen later
     if row.choices:
         kind = click.Choice(row.choices)
-    metavar = None if row.choices else row.metavar
-    return click.Option([*row.names, row.name], type=kind, multiple=row.kind == "list", metavar=metavar, help=row.help)
+    return click.Option(
+        [*row.names, row.name],
+        type=kind,
+        multiple=row.kind == "list" or row.once,
+        callback=_only_one if row.once else None,
+        metavar=None if row.choices else row.metavar,
+        help=row.help,
+    )
+
+
+def _only_one(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> str | None:
+    if len(values) > 1:
+        raise click.UsageError(f"two goals: {param.opts[-1]} is given more than once.", ctx)
+    return values[0] if values else None
 
 
 @click.group(cls=Lazy, context_settings=CONTEXT)
@@ -153,7 +165,7 @@ def click_main(argv: list[str]) -> int:
         result = cli.main(argv, prog_name="ralph", standalone_mode=False)
     except click.UsageError as error:
         name = error.ctx.command_path if error.ctx else "ralph"
-        complain(error.format_message(), f"see `{name} --help`")
+        complain(" ".join(error.format_message().split()), f"see `{name} --help`")
         return 2
     except click.exceptions.Exit as error:
         return error.exit_code

@@ -47,7 +47,7 @@ def command() -> click.Command:
     ]
     rows: list[click.Parameter] = [click_option(option) for option in OPTIONS]
     host = click.Argument(["words"], nargs=-1, metavar="[AGENT]")
-    group = click.Group("hook", help=HELP, context_settings=CONTEXT)
+    group = click.Group("hook", help=HELP, context_settings=CONTEXT, no_args_is_help=False)
     group.add_command(simple("install", install, name, *scopes, where, help="Put hooks and commands into an agent."))
     group.add_command(simple("uninstall", uninstall, name, *scopes, where, help="Take them out again."))
     group.add_command(

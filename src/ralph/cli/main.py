@@ -114,7 +114,7 @@ def _dispatch(argv: list[str]) -> int:
     if argv and argv[0] in ("run", "loop", "task", "job"):
         from ralph.cli import options, quick
 
-        parsed = quick.parse(options.COMMANDS[argv[0]], _print_takes_a_value(argv[1:]))
+        parsed = quick.parse(options.COMMANDS[argv[0]], argv[1:])
         if parsed is not None:
             return start(argv[0], *parsed)
     import_leanly("msgspec", "pathlib")
@@ -135,5 +135,7 @@ def start(command: str, values: "dict[str, Any]", words: list[str]) -> int:
 
 
 def _print_takes_a_value(argv: list[str]) -> list[str]:
-    """`--print=GOAL` is `--print GOAL`: the goal is a positional word either way."""
-    return [part for word in argv for part in (word.split("=", 1) if word.startswith("--print=") else (word,))]
+    """`--print=GOAL` is `--print GOAL`: the goal is a positional word either way. Behind `--` a word is what it is."""
+    end = argv.index("--") if "--" in argv else len(argv)
+    words = [part for word in argv[:end] for part in (word.split("=", 1) if word.startswith("--print=") else (word,))]
+    return words + argv[end:]

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 class Option:
     """One option. `key` is the setting that it sets (`agent.model`), or empty where the command itself reads it by
-    `name`; `sets` is what a flag stands for."""
+    `name`; `sets` is what a flag stands for; `once`: a second one is a mistake, not a change of mind."""
 
     def __init__(
         self,
@@ -24,9 +24,11 @@ class Option:
         metavar: str = "TEXT",
         sets: Any = True,
         choices: tuple[str, ...] = (),
+        once: bool = False,
     ) -> None:
         self.names, self.help, self.group, self.key = names, help, group, key
         self.kind, self.metavar, self.sets, self.choices = kind, metavar, sets, choices
+        self.once = once
 
     @property
     def name(self) -> str:
@@ -37,15 +39,16 @@ class Option:
 PRESETS = ("guardrails", "goal", "checks", "promise", "supervise")
 
 GOAL = (
-    Option(("-p", "--prompt"), "The goal, as text.", "Goal"),
+    Option(("-p", "--prompt"), "The goal, as text.", "Goal", once=True),
     Option(
         ("-f", "--prompt-file"),
         "A file with the goal; read again before every turn. `-`: standard input.",
         "Goal",
         metavar="FILE",
+        once=True,
     ),
     Option(("--print",), "Take the goal from the command line and print what happens.", "Goal", kind="flag"),
-    Option(("--spec",), "A specification file whose text replaces the goal's.", "Goal", metavar="FILE"),
+    Option(("--spec",), "A specification file whose text replaces the goal's.", "Goal", metavar="FILE", once=True),
     Option(("-C", "--directory"), "The workspace (default: the current folder).", "Goal", metavar="DIR"),
 )
 

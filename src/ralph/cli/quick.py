@@ -29,9 +29,10 @@ def parse(options: Sequence[Option], argv: Sequence[str]) -> tuple[Values, list[
         else:
             name, equals, value = _split(word)
             option = by_name.get(name)
-            if option is None or (option.kind == "flag" and equals):
+            if option is None or (option.kind == "flag" and equals and name != "--print"):
                 return None
             if option.kind == "flag":
+                words += [value] if equals else []  # `--print=GOAL` is `--print GOAL`
                 values[option.name] = True
                 continue
             text = value if equals else next(rest, None)
@@ -49,7 +50,7 @@ def _split(word: str) -> tuple[str, bool, str]:
 
 
 def _store(values: Values, option: Option, text: str) -> bool:
-    if option.choices and text not in option.choices:
+    if (option.choices and text not in option.choices) or (option.once and option.name in values):
         return False
     try:
         value = {"int": int, "float": float}.get(option.kind, str)(text)

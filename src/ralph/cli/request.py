@@ -32,6 +32,7 @@ class Request(Struct, frozen=True):
 def understood(command: str, values: dict[str, Any], words: list[str]) -> Request:
     """The request behind a command's options and positional words."""
     words = list(words)
+    _no_blank_names(command, values)
     text, file = _goal(values, words, required=command == "job")
     workspace = _workspace(values, words)
     cap = values.get("ralph")
@@ -46,6 +47,13 @@ def understood(command: str, values: dict[str, Any], words: list[str]) -> Reques
         unlimited=cap is not None and cap < 0,
         **{name: bool(values.get(name)) for name in ("json", "quiet", "verbose", "dry_run")},
     )
+
+
+def _no_blank_names(command: str, values: dict[str, Any]) -> None:
+    """A blank is no name: `--tasks "$UNSET"` must not quietly mean "no tasks"."""
+    for option in COMMANDS[command]:
+        if option.metavar in ("FILE", "DIR", "NAME|COMMAND") and not values.get(option.name, "-").strip():
+            raise UserError(f"{option.names[-1]} is empty", "give it a value, or leave it out")
 
 
 def _located(file: str, workspace: Path) -> str:

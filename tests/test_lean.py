@@ -7,6 +7,7 @@ import pytest
 
 LEANLY = "from ralph.lean import import_leanly; import_leanly('msgspec', 'pathlib'); import sys, msgspec, pathlib; "
 PARTS = ("msgspec.inspect", "msgspec.msgpack", "msgspec._json_schema", "platform", "urllib.parse", "typing_extensions")
+PARTS += ("decimal", "uuid", "fnmatch", "ntpath")
 
 
 def said(code: str) -> str:
@@ -24,7 +25,13 @@ def test_the_parts_are_left_out_and_nothing_stands_in_for_them_any_more() -> Non
         "msgspec.inspect.type_info(int)",
         "msgspec.msgpack.encode([1])",
         "pathlib.Path('/a b').as_uri()",
+        "pathlib.PurePath('a.py').match('*.py')",
+        "pathlib.PureWindowsPath('C:/a').drive",
+        "__import__('decimal').Decimal('1.5')",
         "__import__('uuid').UUID(int=1)",
+        "__import__('datetime').datetime(2026, 1, 1, tzinfo=__import__('datetime').UTC).isoformat()",
+        "__import__('datetime').datetime.strptime('2026', '%Y')",
+        "__import__('typing').get_type_hints(type('A', (), {'__annotations__': {'x': 'int'}}))",
         "__import__('platform').machine() != ''",
         "__import__('urllib.parse').parse.quote('a b')",
         "__import__('importlib').import_module('msgspec.inspect').IntType()",

@@ -12,7 +12,6 @@ from ralph.core.claims import Claim, Reading
 from ralph.core.model import Iteration, Note, Rule, Run, Task, Wait
 from ralph.core.progress import progress
 from ralph.core.secrets import redact_text
-from ralph.core.supervision import WAIT_EXIT_CODE, WAIT_FILE
 from ralph.core.text import listed
 from ralph.errors import UserError
 from ralph.loop import Agent, Parts
@@ -52,7 +51,7 @@ def policy(settings: Settings, agents: tuple[str, ...] = (), one_shot: bool = Fa
         rules.interrupted,
         rules.hopeless,
         rules.wait_requested,
-        rules.asked_to_wait(WAIT_EXIT_CODE if settings.wait_signals else None),
+        rules.asked_to_wait(rules.WAIT_EXIT_CODE if settings.wait_signals else None),
         rules.failing_checks(settings.output_truncate_chars),
         rules.open_tasks,
         rules.touched,
@@ -249,7 +248,6 @@ def parts(
     settled: frozenset[tuple[int, str]] = frozenset(),
 ) -> Parts:
     """Everything that the loop needs."""
-    from ralph.world.budget import watched
     from ralph.world.checks import Checks, Guard
     from ralph.world.followups import followups
     from ralph.world.steering.mailbox import Mailbox
@@ -261,7 +259,7 @@ def parts(
         site,
         Checks(site, guards, settings.check_timeout, settings.output_truncate_chars),
         done_files=tuple(site.home / claim.text for claim in plan.claims if claim.kind == "file"),
-        wait_file=site.home / WAIT_FILE if settings.wait_signals else None,
+        wait_file=site.home / rules.WAIT_FILE if settings.wait_signals else None,
         tasks=_tasks(settings, site),
         tree=history.tree,
         guard=guard,
@@ -276,7 +274,7 @@ def parts(
         wait=_waiter(site, settings.poll_interval, mailbox, settings.on_question == "wait"),
         followups=(
             *followups(settings.scm, agent, site, history, guard, settled),
-            watched(settings.max_cost, settings.max_tokens, site.tell),
+            *_accountants(settings, site),
             lambda run, iteration: mailbox.forget(iteration.told),
         ),
     )
@@ -285,6 +283,14 @@ def parts(
     if settings.every_turn_counts:
         made.uncounted = ("fatal",)
     return made
+
+
+def _accountants(settings: Settings, site: "Site") -> tuple[Callable[[Run, Iteration], None], ...]:
+    if not (settings.max_cost or settings.max_tokens):
+        return ()
+    from ralph.world.budget import watched
+
+    return (watched(settings.max_cost, settings.max_tokens, site.tell),)
 
 
 def _waiter(site: "Site", poll: float | None, mailbox: "Mailbox", awaits_answers: bool) -> Callable[[Wait, Run], None]:

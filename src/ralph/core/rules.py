@@ -13,6 +13,10 @@ from ralph.core.prompts import check_message
 from ralph.core.standing import AWAITING
 from ralph.core.text import listed, one_line
 
+# How the agent of a task asks for no restart.
+WAIT_EXIT_CODE = 42
+WAIT_FILE = "WAIT_WITHOUT_RESTART"
+
 
 def interrupted(run: Run) -> Iterable[Opinion]:
     if run.seen.interrupted:

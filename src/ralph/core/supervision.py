@@ -6,12 +6,10 @@ from typing import Literal
 from msgspec import Struct
 
 from ralph.core.model import Turn
+from ralph.core.rules import WAIT_EXIT_CODE
 from ralph.core.text import one_line
 
-WAIT_EXIT_CODE = 42
 WAIT_TYPE = "wait_without_restart"
-WAIT_FILE = "WAIT_WITHOUT_RESTART"
-
 
 UNTOLD = "the prompt does not speak of DONE: tell the agent to create $TASK_FOLDER/DONE when everything is done"
 

@@ -1,6 +1,6 @@
 """How much room does text take on a terminal, and how is it made to fit? Widths are never underestimated."""
 
-from unicodedata import category, east_asian_width
+from functools import lru_cache
 
 
 def width(text: str) -> int:
@@ -8,9 +8,12 @@ def width(text: str) -> int:
     return len(text) if text.isascii() else sum(map(_cells, text))
 
 
+@lru_cache(4096)
 def _cells(char: str) -> int:
     if char < "\u0300":
         return 1
+    from unicodedata import category, east_asian_width
+
     if char == "\ufe0f":  # asks for the emoji form of what stands before it, which is one column wider
         return 1
     if east_asian_width(char) in "WF":

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from ralph.core import supervision
 from ralph.core.model import Turn
+from ralph.core.rules import WAIT_EXIT_CODE
 from ralph.errors import UserError
 from ralph.world.records.folder import RunFolder, TurnFolder
 from ralph.world.supervision import runinfo
@@ -122,6 +123,6 @@ class Attempt(TurnFolder):
 
 
 def _status(turn: Turn) -> Status:
-    if turn.exit_code == supervision.WAIT_EXIT_CODE or turn.ended_by == "interrupt":
+    if turn.exit_code == WAIT_EXIT_CODE or turn.ended_by == "interrupt":
         return "stopped"
     return "failed" if supervision.has_failed(turn) else "completed"

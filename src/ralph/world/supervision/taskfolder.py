@@ -6,7 +6,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from ralph.core.supervision import WAIT_FILE
+from ralph.core.rules import WAIT_FILE
 from ralph.errors import UserError
 from ralph.world.marker import marked, words_of
 from ralph.world.records.atomic import unusable

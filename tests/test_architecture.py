@@ -31,10 +31,12 @@ ALLOWED = {
     "world": {"core", "world", "errors", "agents", "loop"},
     "show": {"core", "show", "errors"},
     "settings": {"core", "settings", "errors"},
-    "hosts": {"core", "agents", "world", "settings", "errors", "loop", "hosts", "hook", "charter", "wiring"},
+    "hosts": {"core", "agents", "world", "settings", "errors", "loop", "hosts", "hook", "charter", "wiring", "policy"},
     "ui": {"core", "world", "show", "settings", "errors", "ui", "cli"},
     "loop": {"core", "errors"},
     "reviews": {"core", "loop"},
+    "policy": {"core", "settings", "errors"},
+    "choices": {"agents", "world", "settings", "errors"},
     "errors": set(),
 }
 

@@ -12,11 +12,13 @@ from msgspec.structs import replace
 from ralph import __version__, wiring
 from ralph import charter as charters
 from ralph.charter import Charter
+from ralph.choices import choices
 from ralph.core import events
 from ralph.core.model import Outcome, Run, Stop
 from ralph.core.secrets import Redactor, secret_values
 from ralph.errors import UserError
 from ralph.loop import Agent, Parts, run_loop
+from ralph.policy import Policy, policy, refuse_what_cannot_end
 from ralph.world.processes.interrupt import Interrupt
 from ralph.world.processes.keeper import Keeper
 from ralph.world.records.folder import RunFolder, new_run_id, prepare
@@ -71,17 +73,17 @@ class Session:
         with ExitStack() as stack:
             stack.push(self._refused)
             self._refuse_what_is_in_vain()
-            choices = () if self._make_agent else self._choices()
+            chosen = () if self._make_agent else self._choices()
             site = self._open(stack)
             self.worktree = wiring.place(self.settings, site, self._story.run if self._story else None)
-            plan = wiring.policy(self.settings, tuple(choice.name for choice in choices), self.charter.one_shot)
-            agent = self._make_agent(site) if self._make_agent else wiring.cli_agent(choices, self.settings, site)
+            plan = policy(self.settings, tuple(choice.name for choice in chosen), self.charter.one_shot)
+            agent = self._make_agent(site) if self._make_agent else wiring.cli_agent(chosen, self.settings, site)
             history = History(site, self.worktree, walks=self.settings.min_tool_calls > 0)
             run = self._begin(history)
             parts = wiring.parts(self.settings, plan, site, agent, history, self.charter.goal, self._settled(history))
             parts.cap = None if self.charter.unlimited else plan.cap
             self._equip(parts, site)
-            site.tell(self._started(run, plan, parts, choices))
+            site.tell(self._started(run, plan, parts, chosen))
             for notice in self._notices:
                 site.tell(notice)
             played = self._finish(site, plan, *self._played(parts, run, site))
@@ -89,7 +91,7 @@ class Session:
         return played
 
     def _refuse_what_is_in_vain(self) -> None:
-        wiring.refuse_what_cannot_end(self.settings)
+        refuse_what_cannot_end(self.settings)
         if self.settings.notify:
             from ralph.notify import refuse_what_cannot_be_told
 
@@ -115,7 +117,7 @@ class Session:
                 folder.write("report-error.txt", traceback.format_exc().encode("utf-8", "replace"))
 
     def _choices(self) -> "tuple[Choice, ...]":
-        return wiring.choices(self.settings, self.charter.agent_args, self._env, str(self.workspace))
+        return choices(self.settings, self.charter.agent_args, self._env, str(self.workspace))
 
     def _open(self, stack: ExitStack) -> Site:
         interrupt = self._interrupt or stack.enter_context(Interrupt())
@@ -247,11 +249,11 @@ class Session:
             self._end(site, run, stop, verified=False)
             raise
 
-    def _started(self, run: Run, plan: wiring.Policy, parts: Parts, choices: "Sequence[Choice]") -> events.RunStarted:
+    def _started(self, run: Run, plan: Policy, parts: Parts, chosen: "Sequence[Choice]") -> events.RunStarted:
         return events.RunStarted(
             run.goal,
             self.settings.preset,
-            choices[0].name if choices else "python",
+            chosen[0].name if chosen else "python",
             str(self.workspace),
             parts.cap,
             tuple(guardrail.command for guardrail in self.settings.guardrails),
@@ -266,7 +268,7 @@ class Session:
             self.charter.task,
         )
 
-    def _finish(self, site: Site, plan: wiring.Policy, run: Run, stop: Stop) -> tuple[Run, Stop]:
+    def _finish(self, site: Site, plan: Policy, run: Run, stop: Stop) -> tuple[Run, Stop]:
         try:
             self._conclude(site, plan, run, stop)
         except UserError as error:  # what cannot be written down is told to those who still listen
@@ -274,7 +276,7 @@ class Session:
             self._end(site, run, stop, verified=False)
         return replace(run, seen=replace(run.seen, elapsed=site.elapsed())), stop
 
-    def _conclude(self, site: Site, plan: wiring.Policy, run: Run, stop: Stop) -> None:
+    def _conclude(self, site: Site, plan: Policy, run: Run, stop: Stop) -> None:
         last = len(run.iterations)
         if stop.outcome is Outcome.DONE:
             site.tell(events.Converged(last, stop.claim))

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from ralph import wiring
 from ralph.core.model import Failure, Outcome, Run, Snapshot, Turn, Wait
 from ralph.loop import Parts, run_loop
+from ralph.policy import policy
 from ralph.settings import Settings
 from ralph.testing import Ear, FakeWorkspace, ScriptedAgent
 
@@ -155,7 +155,7 @@ def test_a_fault_that_does_not_pass_stops_early_with_its_reason() -> None:
             return Snapshot(at=now, elapsed=now - 1000)
 
     ear, agent = Ear(), Overloaded("")
-    rules = wiring.policy(Settings()).rules
+    rules = policy(Settings()).rules
     run, stop = run_loop(Parts(agent, Clock(), rules, lambda run, notes: "p", tell=ear, wait=wait), Run("r"))
     assert (stop.outcome, len(run.iterations)) == (Outcome.FAILED, 0)
     assert "529 Overloaded" in stop.reason

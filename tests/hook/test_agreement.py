@@ -8,11 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ralph import hook, wiring
+from ralph import hook
 from ralph.core.model import Snapshot, Stop
 from ralph.core.secrets import redact_text
 from ralph.hosts import loops, starting, telling
 from ralph.loop import judge
+from ralph.policy import composer, policy
 from ralph.settings import load
 from ralph.world.records.journal import read, recall
 
@@ -40,15 +41,15 @@ def said_about(work: int, text: str) -> list[dict]:
     turns=TURNS,
     cap=st.integers(0, 3),
     needed=st.integers(0, 2),
-    policy=st.sampled_from(("reject", "warn", "accept")),
+    no_work=st.sampled_from(("reject", "warn", "accept")),
     anywhere=st.booleans(),
     ultrawork=st.booleans(),
 )
-def test_the_quick_answer_is_the_judges(turns, cap, needed, policy, anywhere, ultrawork):
+def test_the_quick_answer_is_the_judges(turns, cap, needed, no_work, anywhere, ultrawork):
     said = {
         "maximumIterations": cap,
         "minToolCalls": needed,
-        "onPromiseNoWork": policy,
+        "onPromiseNoWork": no_work,
         "claimAnywhere": anywhere,
         "ultrawork": ultrawork,
     }
@@ -57,7 +58,7 @@ def test_the_quick_answer_is_the_judges(turns, cap, needed, policy, anywhere, ul
         root.mkdir()
         transcript.touch()
         loop = starting.start(root, "s", "the task", said, transcript=str(transcript), env={})
-        plan = wiring.policy(chosen := load(root, {**said, "preset": "promise"}, env={}).settings)
+        plan = policy(chosen := load(root, {**said, "preset": "promise"}, env={}).settings)
         for text, work in turns:
             with transcript.open("a") as file:
                 file.writelines(json.dumps(row) + "\n" for row in said_about(work, text))
@@ -77,7 +78,7 @@ def test_the_quick_answer_is_the_judges(turns, cap, needed, policy, anywhere, ul
                 names = {"done": "PROMISE_ACCEPTED", "exhausted": "MAX_ITERATIONS_REACHED"}
                 assert ended.facts["status"] == names[verdict.outcome.value]
                 break
-            compose = wiring.composer(chosen, plan, lambda: "the task", lambda: "")
+            compose = composer(chosen, plan, lambda: "the task", lambda: "")
             assert answer["reason"] == compose(run, verdict.notes)
 
 

@@ -14,9 +14,9 @@ from ralph.core.model import Check, Failure, Iteration, Outcome, Run, Stop, Turn
 from ralph.core.secrets import Redactor
 from ralph.errors import UserError
 from ralph.loop import Parts, judge, run_loop
+from ralph.policy import policy
 from ralph.settings import Settings
 from ralph.testing import FakeWorkspace, ScriptedAgent
-from ralph.wiring import policy
 from ralph.world.records.journal import Journal, read, recall
 from ralph.world.records.scribe import Scribe
 

@@ -12,7 +12,8 @@ from msgspec import DecodeError
 from msgspec.json import decode, encode
 from msgspec.structs import replace
 
-from ralph import __version__, agents, wiring
+from ralph import __version__, agents
+from ralph.choices import choices
 from ralph.cli.commands import simple
 from ralph.core.secrets import Redactor, secret_values
 from ralph.core.text import clean
@@ -113,7 +114,7 @@ def _agents(keeper: Keeper, folder: Path, env: Env, agent: str) -> Iterator[Find
 def _chosen(settings: Settings, folder: Path, env: Env) -> tuple[Choice | None, Finding]:
     """The agent that a run here would have."""
     try:
-        first, *others = wiring.choices(settings, (), env, str(folder))
+        first, *others = choices(settings, (), env, str(folder))
     except UserError as error:
         return None, Finding("agent", "fail", error.message, error.hint)
     why = "" if settings.agent.command else ", the first one installed"

@@ -8,21 +8,22 @@ from typing import TextIO
 
 from msgspec.structs import replace
 
-from ralph import wiring
 from ralph.agents.protocol import Request as TurnRequest
 from ralph.charter import Charter
+from ralph.choices import choices
 from ralph.core.model import Run
 from ralph.core.secrets import redact_text
+from ralph.policy import composer, policy, refuse_what_cannot_end
 from ralph.settings import Loaded, Settings, format_duration
 
 
 def explain(charter: Charter, loaded: Loaded, out: TextIO = sys.stdout) -> int:
     settings, goal = loaded.settings, charter.goal()
-    wiring.refuse_what_cannot_end(settings)
-    choices = wiring.choices(settings, charter.agent_args, os.environ, str(charter.workspace))
-    plan = wiring.policy(settings, tuple(choice.name for choice in choices), charter.one_shot)
-    prompt = wiring.composer(settings, plan, charter.goal, str)(Run("dry-run", goal), ())
-    first = choices[0]
+    refuse_what_cannot_end(settings)
+    chosen = choices(settings, charter.agent_args, os.environ, str(charter.workspace))
+    plan = policy(settings, tuple(choice.name for choice in chosen), charter.one_shot)
+    prompt = composer(settings, plan, charter.goal, str)(Run("dry-run", goal), ())
+    first = chosen[0]
     turn = TurnRequest(prompt, "PROMPT_FILE", first.command, first.flags, settings.agent.model, settings.yolo)
     argv = first.module.invocation(replace(turn, understands=first.understands)).argv
     rows = [

@@ -15,6 +15,7 @@ from ralph.core.secrets import Redactor, secret_values
 from ralph.hosts.loops import Loop
 from ralph.hosts.registry import LIMIT
 from ralph.loop import Parts
+from ralph.policy import Policy, policy
 from ralph.settings import Settings
 from ralph.world.processes.interrupt import Interrupt
 from ralph.world.processes.keeper import Keeper
@@ -39,7 +40,7 @@ class Taken:
 
 class Opened(Struct, frozen=True):
     site: Site
-    plan: wiring.Policy
+    plan: Policy
     history: History
     parts: Parts
 
@@ -54,7 +55,7 @@ def opened(stack: ExitStack, loop: Loop, settings: Settings, turn: Turn, seq: in
         settings, check_timeout=_check_timeout(settings), scm=None, reviews=None, worktree=False, notify=()
     )
     site = _site(stack, loop, settings, seq)
-    plan = wiring.policy(settings, (loop.facts["agent"],))
+    plan = policy(settings, (loop.facts["agent"],))
     history = History(site, walks=settings.min_tool_calls > 0)
     parts = wiring.parts(settings, plan, site, Taken(turn), history, lambda: str(loop.facts["task"]))
     parts.cap = plan.cap

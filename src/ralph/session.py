@@ -40,7 +40,8 @@ class Session:
     """One run, from its first event to its last.
 
     `agent` makes an agent for the site of the run; without it the settings' agent is a child process. `listeners` hear
-    every event, `sinks` get every line of the journal. `story` is the run so far where one is resumed.
+    every event, `sinks` get every line of the journal; while `is_read` denies that a listener would show what the agent
+    says, they may hear of it without its words. `story` is the run so far where one is resumed.
     """
 
     def __init__(
@@ -49,6 +50,7 @@ class Session:
         *,
         agent: Callable[[Site], Agent] | None = None,
         listeners: Sequence[events.TellAll] = (),
+        is_read: Callable[[], bool] = lambda: True,
         sinks: Sequence[Sink] = (),
         tick: Callable[[], bool] | None = None,
         keeper: Keeper | None = None,
@@ -61,7 +63,7 @@ class Session:
         self.worktree: Worktree | None = None
         self.id = story.run.id if story else new_run_id(time.time())
         self._make_agent = agent
-        self._listeners, self._sinks, self._tick = tuple(listeners), tuple(sinks), tick
+        self._listeners, self._is_read, self._sinks, self._tick = tuple(listeners), is_read, tuple(sinks), tick
         self._keeper, self._interrupt, self._env = keeper, interrupt, env
         self._notices, self._story = tuple(notices), story
         self._move_in_again: Callable[[], None] = lambda: None
@@ -194,7 +196,8 @@ class Session:
         journal = Journal(folder.journal, restore)
         stack.callback(journal.close)
         seq = self._story.seq if self._story else 0
-        scribe = Scribe(self.id, [journal, *self._sinks], seq, redact, self.settings.max_log or 1 << 62)
+        most = self.settings.max_log or 1 << 62
+        scribe = Scribe(self.id, [journal, *self._sinks], seq, redact, most, self._is_read)
         self._scribe = scribe
         stack.push(self._refused)
         # One shot is no loop: what frames a loop is not told.

@@ -46,3 +46,26 @@ def test_a_second_later_talk_is_shown_again() -> None:
 
 def test_less_than_that_is_shown_whole() -> None:
     assert not [line for line in flooded(more=0) if "more things" in line]
+
+
+def test_a_long_line_counts_as_the_rows_that_it_takes() -> None:
+    out = io.StringIO()
+    screen = make_screen(out, env={}, clock=Clock())
+    screen(*(e.AgentText("x" * 999) for _ in range(MOST)))
+    assert 900 < out.getvalue().count("xx\n") <= MOST // 10 + 1
+
+
+def test_what_is_told_without_its_words_is_counted() -> None:
+    *_, left_out, _, _ = flooded(e.Unheard(1000), e.CheckStarted("make test"))
+    assert "1500 more things that nobody could have read" in left_out
+
+
+def test_nothing_is_read_while_there_is_more_than_anybody_could() -> None:
+    clock = Clock()
+    screen = make_screen(io.StringIO(), env={}, clock=clock)
+    assert screen.reads()
+    screen(*(e.AgentText("line") for _ in range(MOST)))
+    assert not screen.reads()
+    clock.now += 1
+    assert screen.reads()
+    assert not make_screen(io.StringIO(), quiet=True, env={}).reads()

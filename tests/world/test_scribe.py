@@ -79,3 +79,47 @@ def test_what_has_no_name_in_the_journal_is_told_to_nobody() -> None:
     paper = Paper()
     assert Scribe("run", [paper])(events.AgentUnknown("odd")) == []
     assert paper.writes == []
+
+
+def overheard(is_read: bool, *happened: events.Event) -> tuple[Scribe, Paper, list[events.Event]]:
+    """What is told of an agent that has used up its room, and whether or not somebody reads it."""
+    paper = Paper()
+    scribe = Scribe("run", [paper], most=300, is_read=lambda: is_read)
+    scribe(*talk("x" * 300))
+    return scribe, paper, scribe(*happened)
+
+
+def test_of_what_is_neither_written_nor_read_only_the_number_is_told() -> None:
+    call, end = events.ToolStarted("t1", "Bash", f"curl -u {KEY}"), events.ToolFinished("t1", "Bash", True, KEY)
+    scribe, paper, told = overheard(False, *talk("one", "two"), call, *talk("three"), end, *talk("four"))
+    safe = events.ToolStarted("t1", "Bash", "curl -u [redacted]")
+    assert told == [events.Unheard(2), safe, events.Unheard(3, ("t1",))]
+    scribe(events.AgentFinished(0, 1.0))
+    assert [one["type"] for one in paper.told] == ["notice", "agent_finished"]
+    assert "7 events of this turn are left out" in paper.told[0]["data"]["text"]
+
+
+def test_what_is_read_is_told_with_its_words_beyond_the_room_too() -> None:
+    _, _, told = overheard(True, *talk("one", f"my key is {KEY}"))
+    assert told == talk("one", "my key is [redacted]")
+
+
+def test_what_ralph_itself_says_is_always_written() -> None:
+    _, paper, told = overheard(False, *talk("one"), events.AgentResult(0.5))
+    assert told == [*talk("one"), events.AgentResult(0.5)]
+    assert [one["type"] for one in paper.told] == ["agent_result"]
+
+
+def test_a_key_that_begins_unheard_is_covered_when_somebody_reads_on() -> None:
+    reads = False
+    scribe = Scribe("run", [], most=300, is_read=lambda: reads)
+    scribe(*talk("x" * 300))
+    scribe(*talk("-----BEGIN RSA PRIVATE KEY-----", "MIIEpAIBAAKCAQEA"))
+    reads = True
+    assert scribe(*talk("7bq98hx", "-----END RSA PRIVATE KEY-----", "done")) == talk("", "", "done")
+
+
+def test_a_key_that_begins_in_the_middle_of_a_long_text_is_covered_to_its_end() -> None:
+    scribe = Scribe("run", [])
+    scribe(*talk("x" * 50_000 + "-----BEGIN RSA PRIVATE KEY-----" + "x" * 50_000))
+    assert scribe(*talk("7bq98hx")) == talk("")

@@ -109,6 +109,7 @@ def perform(charter: Charter, keeper: Keeper, shown: Shown, make: Callable[..., 
         with Interrupt(lambda: screen.announce(ANNOUNCEMENT)) as interrupt:
             session = make(
                 listeners=[screen],
+                is_read=screen.reads,
                 sinks=sinks,
                 tick=screen.tick if screen.is_live else None,
                 keeper=keeper,

@@ -36,6 +36,10 @@ class Activity:
             elif kind is e.AgentStarted:
                 self._tools.clear()
             doing = event
+        elif kind is e.Unheard:
+            for call in event.ended:  # type: ignore[union-attr]
+                self._tools.pop(call, None)
+            doing = next(reversed(self._tools.values())) if self._tools else _THINKING
         elif kind in _ENDS:
             self._tools.clear()
             doing = _NOTHING

@@ -75,6 +75,14 @@ class TodoUpdated(Struct, frozen=True):
     items: tuple[TodoItem, ...]
 
 
+class Unheard(Struct, frozen=True):
+    """So many things that an agent said, or that a tool returned, without their words: the journal has no more room for
+    them, and nobody reads as fast. `ended` are the calls that are over. It has no name: it is never written."""
+
+    number: int
+    ended: tuple[str, ...] = ()
+
+
 class AgentProgress(Struct, frozen=True):
     """Status that is neither text nor tool: session started, retrying, context compacted."""
 
@@ -276,6 +284,7 @@ Event = (
     | IterationStarted
     | AgentStarted
     | AgentEvent
+    | Unheard
     | AgentFinished
     | TurnNotCounted
     | CheckStarted

@@ -25,7 +25,9 @@ def recalled(run: Run) -> Standing:
     )
 
 
-_WITHOUT_EFFECT = frozenset({events.AgentText, events.ToolStarted, events.ToolFinished, events.AgentUnknown})
+_WITHOUT_EFFECT = frozenset(
+    {events.AgentText, events.ToolStarted, events.ToolFinished, events.AgentUnknown, events.Unheard}
+)
 
 
 def after(standing: Standing, event: events.Event, at: float) -> Standing:

@@ -11,8 +11,9 @@ _SHORTEST_VALUE = 12
 _LONGEST_BLOCK = 16_384
 _SECRET_NAMES = ("API_KEY", "ACCESS_KEY", "SECRET_KEY", "SECRET", "TOKEN", "PASSWORD")
 
-# Each hint begins with a byte that is rare in text, for which `re` leaps ahead with memchr, and only then looks behind:
-# three times as fast as asking for the prefixes one by one. A hint may be wrong; only `_keys` decides.
+# Each hint begins with a byte that is rare in text, and only then looks behind: three times as fast as asking for the
+# prefixes one by one. That the byte stands nowhere is known thirty times as fast again, by memchr. A hint may be wrong;
+# only `_keys` decides.
 _HINTS = (
     rb"_(?=[A-Za-z0-9_]{16})"
     rb"(?:(?<=gh[pousr]_)|(?<=npm_)|(?<=hf_)|(?<=github_pat_)|(?<=[rs]k_live_)|(?<=[rs]k_test_))",
@@ -64,6 +65,13 @@ class Redactor:
                 data = data.replace(value, MARK)
         return redact(data)
 
+    def finds_nothing(self, data: bytes) -> bool:
+        """Whether a quick look is enough to tell that nothing in `data` has to be struck out."""
+        for value in self._known:
+            if value in data:
+                return False
+        return not _is_suspect(data)
+
     def text(self, text: str) -> str:
         return _in_text(self, text)
 
@@ -83,7 +91,7 @@ def settled(data: bytes) -> int:
     end = data.rfind(b"\n") + 1
     if end == 0 and len(data) > _LONGEST_BLOCK:
         end = max(data.rfind(b'"'), data.rfind(b","), data.rfind(b"\\")) + 1 or len(data)
-    if b"PRIVATE KEY" in data:
+    if b"V" in data and b"PRIVATE KEY" in data:
         begin = data.rfind(b"-----BEGIN ", 0, end)
         if begin >= 0 and data.find(b"-----END ", begin, end) < 0 and len(data) - begin < _LONGEST_BLOCK:
             return begin
@@ -91,17 +99,17 @@ def settled(data: bytes) -> int:
 
 
 def _is_suspect(data: bytes) -> bool:
-    if b"earer " in data or b"PRIVATE KEY" in data:
+    if b"earer " in data or (b"V" in data and b"PRIVATE KEY" in data):
         return True
-    for hint in _hints():  # noqa: SIM110 - `any` takes as long as the search, and this is asked of every line
-        if hint.search(data):
+    for first, hint in _hints():  # noqa: SIM110 - `any` takes as long as the search, and this is asked of every line
+        if first in data and hint.search(data):
             return True
     return False
 
 
 @cache
-def _hints() -> tuple[re.Pattern[bytes], ...]:
-    return tuple(re.compile(hint) for hint in _HINTS)
+def _hints() -> tuple[tuple[bytes, re.Pattern[bytes]], ...]:
+    return tuple((hint[:1], re.compile(hint)) for hint in _HINTS)
 
 
 @cache

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import TextIO
 
-from ralph.core.events import Event, RunFinished
+from ralph.core.events import TALK, Event, RunFinished
 from ralph.show.flow import Flow
 from ralph.show.lines import Lines
 from ralph.show.outlet import PATIENCE, Outlet
@@ -61,12 +61,17 @@ class Screen:
         """Whether nobody reads any more."""
         return self._outlet.gone
 
+    def reads(self) -> bool:
+        """Whether anything that the agent says now would be shown."""
+        return self._lines is not None and not self._flow.is_full(self._clock())
+
     def __call__(self, *happened: Event) -> None:
-        for event in happened:
+        ours = [event for event in happened if type(event) not in TALK]
+        for event in ours:
             self._tally(event)
         if self._lines is not None:
             self._show(happened, self._lines)
-        for event in happened:
+        for event in ours:
             if isinstance(event, RunFinished):
                 self._finish(event)
 
@@ -111,7 +116,7 @@ class Screen:
                     text.append(lines.left_out(flow.left_out))
                     flow.left_out = 0
                 shown = lines(event)
-                flow.carry(len(shown))
+                flow.carry(shown)
                 text += shown
         return text
 

@@ -17,31 +17,38 @@ _LINE_BREAKS = [(char.encode(), f"\\u{ord(char):04x}".encode()) for char in "\x8
 
 class Scribe:
     """Encodes each event once, and gives the lines to every sink. What looks like a key, or is known to be one, reaches
-    nobody; and of what an agent says in one turn, `most` bytes are written: it may talk without end."""
+    nobody; and of what an agent says in one turn, `most` bytes are written: it may talk without end. Of what comes
+    beyond that, the words are told only while somebody reads them."""
 
     def __init__(
-        self, run_id: str, sinks: Sequence[Sink], seq: int = 0, redact: Redactor | None = None, most: int = 32 << 20
+        self,
+        run_id: str,
+        sinks: Sequence[Sink],
+        seq: int = 0,
+        redact: Redactor | None = None,
+        most: int = 32 << 20,
+        is_read: Callable[[], bool] = lambda: True,
     ) -> None:
         self._run = run_id
         self._sinks = sinks
         self._seq = seq
         self._redact = redact or Redactor()
         self._most = self._room = most
+        self._is_read = is_read
         self._left_out = 0
         self._covered = 0  # so many characters may still belong to a key that has begun
         self._encoder = msgspec.json.Encoder()
 
     def __call__(self, *happened: events.Event) -> list[events.Event]:
         """The events as they were, or would have been, written down. What happened at once is written at once."""
-        if any(isinstance(event, events.AgentFinished) for event in happened):
+        kinds = set(map(type, happened))
+        if events.AgentFinished in kinds:
             self._end_turn()
-        told = self._numbered(map(self._cover, happened))
-        lines = self._lines(told)
-        if lines is None:
-            told = [self._writable(one) for one in told]
-            lines = self._encode(told)
+        if self._room < 0 and kinds <= events.TALK and not self._is_read():
+            return self._unheard(happened)
+        told, lines = self._written(happened)
         kept = told
-        if any(type(one.data) in events.TALK for one in told):
+        if not kinds.isdisjoint(events.TALK):
             if len(lines) > self._room:
                 kept = [one for one, line in zip(told, lines.split(b"\n"), strict=False) if self._is_kept(one, line)]
                 lines = self._encode(self._numbered([one.data for one in kept]))
@@ -52,12 +59,43 @@ class Scribe:
             sink(lines)
         return [one.data for one in told]
 
+    def _written(self, happened: Sequence[events.Event]) -> tuple[list[events.Told], bytes]:
+        """The events and their lines. In nearly all of them there is nothing that could be a key, and one look at all
+        the lines says so; unless one has begun, or may begin where a text is cut."""
+        if not self._covered and not any(map(_is_long, happened)):
+            told = self._numbered(happened)
+            lines = self._lines(told)
+            if lines is not None:
+                return told, lines
+        told = [self._writable(one) for one in self._numbered(map(self._cover, happened))]
+        return told, self._encode(told)
+
+    def _unheard(self, happened: Sequence[events.Event]) -> list[events.Event]:
+        """What is neither written nor read: texts and results are counted, the rest is short."""
+        self._left_out += len(happened)
+        told: list[events.Event] = []
+        number, ended = 0, []
+        for event in happened:
+            if isinstance(event, events.AgentText):
+                self._cover(event)
+            elif isinstance(event, events.ToolFinished):
+                ended.append(event.id)
+            else:
+                if number:
+                    told.append(events.Unheard(number, tuple(ended)))
+                    number, ended = 0, []
+                told += [self._writable(one).data for one in self._numbered([event])]
+                continue
+            number += 1
+        return [*told, events.Unheard(number, tuple(ended))] if number else told
+
     def _encode(self, told: Sequence[events.Told]) -> bytes:
         """One line each, by everybody's idea of a line: some programs break them at these characters too."""
         lines = self._encoder.encode_lines(told)
-        for character, escaped in _LINE_BREAKS:
-            if character in lines:
-                lines = lines.replace(character, escaped)
+        if not lines.isascii():
+            for character, escaped in _LINE_BREAKS:
+                if character in lines:
+                    lines = lines.replace(character, escaped)
         return lines
 
     def _numbered(self, happened: Iterable[events.Event]) -> list[events.Told]:
@@ -76,7 +114,7 @@ class Scribe:
         if self._covered:
             self._covered = 0 if "-----END " in text else max(self._covered - len(text), 0)
             return events.AgentText(text.rpartition("-----")[2] if not self._covered else "")
-        if "PRIVATE KEY-----" in text and "-----END " not in text[text.rfind("-----BEGIN ") :]:
+        if "V" in text and "PRIVATE KEY-----" in text and "-----END " not in text[text.rfind("-----BEGIN ") :]:
             self._covered = KEY_LENGTH
         return event
 
@@ -93,12 +131,12 @@ class Scribe:
             self(events.Notice(f"{left_out} events of this turn are left out here: the agent said too much"))
 
     def _lines(self, told: Sequence[events.Told]) -> bytes | None:
-        """The lines of the events, unless a text in them must be changed first."""
+        """The lines of the events, unless a text in them may have to be changed first."""
         try:
             lines = self._encode(told)
         except UnicodeEncodeError:
             return None
-        return lines if self._redact(lines) == lines else None
+        return lines if self._redact.finds_nothing(lines) else None
 
     def _writable(self, told: events.Told) -> events.Told:
         if self._lines([told]) is not None:
@@ -131,7 +169,11 @@ def _changed(event: events.Event, change: Callable[[str], str]) -> events.Event:
 
 def bounded(event: events.Event) -> events.Event:
     """No event may be larger than a person would read; all of it is in the turn's log."""
-    if isinstance(event, events.AgentText) and len(event.text) > TEXT_LIMIT:
+    if isinstance(event, events.AgentText) and _is_long(event):
         half = TEXT_LIMIT // 2
         return events.AgentText(f"{event.text[:half]}\n… [cut] …\n{event.text[-half:]}")
     return event
+
+
+def _is_long(event: events.Event) -> bool:
+    return type(event) is events.AgentText and len(event.text) > TEXT_LIMIT

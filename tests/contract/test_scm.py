@@ -77,3 +77,15 @@ def test_any_program_and_any_task_will_do(ralph: Ralph, agent: Agent, workspace:
         "[--flag][push][origin][a b]",
         "[--flag][tag]",
     ]
+
+
+@pytest.mark.parametrize(
+    ("checks", "subject"),
+    [((), "ralph: iteration 1"), (("--check", "true"), "ralph: iteration 1 (checks pass)")],
+)
+def test_a_commit_in_the_worktree_speaks_of_checks_only_where_there_are_any(
+    ralph: Ralph, agent: Agent, repository: Path, git: Git, checks: tuple[str, ...], subject: str
+) -> None:
+    fake = agent("echo x > made; echo '<response>DONE</response>'")
+    assert ralph("run", "g", "--agent", fake, "--worktree", *checks, cwd=repository).code == 0
+    assert git("log", "-1", "--format=%s", "--branches=ralph/*").strip() == subject

@@ -83,9 +83,9 @@ class History:
         if self._worktree is not None:
             from ralph.world.repository.worktree import commit_all
 
-            verdict = "checks pass" if iteration.is_green else "checks fail"
+            verdict = f" (checks {'pass' if iteration.is_green else 'fail'})" if iteration.checks else ""
             try:
-                commit_all(self._worktree, f"ralph: iteration {iteration.number} ({verdict})\n\n{run.goal[:2000]}")
+                commit_all(self._worktree, f"ralph: iteration {iteration.number}{verdict}\n\n{run.goal[:2000]}")
             except UserError as error:
                 self._site.tell(events.Notice(error.advice))
 

@@ -18,7 +18,11 @@ def main() -> int:
     if sys.argv[1:] in (["--version"], ["-v"]):
         from ralph import __version__
 
-        print(f"ralph {__version__}")
+        try:
+            print(f"ralph {__version__}", flush=True)
+        except OSError as error:
+            print(f"ralph: cannot write: {error.strerror}", file=sys.stderr)
+            return 2
         return 0
     if sys.argv[1:2] == ["hook"] and sys.argv[2:3] in (["stop"], ["prompt"], ["remind"]) and "--help" not in sys.argv:
         from ralph.hook import main as answer

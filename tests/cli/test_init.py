@@ -1,5 +1,6 @@
 """`ralph init`, asked on a real terminal."""
 
+import errno
 import io
 import json
 import os
@@ -205,6 +206,16 @@ def answered(workspace: Path, *answers: str) -> str:
     said = io.StringIO()
     initialize(workspace, Dialog(io.StringIO("".join(f"{answer}\n" for answer in answers)), said))
     return said.getvalue()
+
+
+def test_a_terminal_that_is_gone_has_given_up(workspace: Path) -> None:
+    class Gone(io.StringIO):
+        def readline(self, *_: object) -> str:
+            raise OSError(errno.EIO, "Input/output error")
+
+    with pytest.raises(EOFError):
+        initialize(workspace, Dialog(Gone(), io.StringIO()))
+    assert not (workspace / ".ralph").exists()
 
 
 def test_where_there_are_tests_it_offers_to_protect_them(workspace: Path) -> None:

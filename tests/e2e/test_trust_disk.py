@@ -146,3 +146,24 @@ def test_an_agent_that_talks_without_end_does_not_fill_the_disk(ralph: Ralph, ag
     files = {path: path.stat().st_size for path in workspace.rglob(".ralph/**/*") if path.is_file()}
     assert max(files.values()) < 6_000_000
     assert sum(files.values()) < 12_000_000
+
+
+@pytest.mark.parametrize(
+    "words", [("--version",), ("--help",), ("ps", "-a"), ("show",), ("logs",), ("report", "-o", "-")]
+)
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_an_answer_that_cannot_be_written_is_no_success(
+    ralph: Ralph, agent: Agent, environment: dict[str, str], workspace: Path, words: tuple[str, ...], unbuffered: str
+) -> None:
+    ralph("run", "g", "--agent", agent(DONE))
+    with open("/dev/full", "w", encoding="utf-8") as full:
+        result = subprocess.run(
+            [sys.executable, "-m", "ralph", *words],
+            cwd=workspace,
+            env={**environment, "PYTHONUNBUFFERED": unbuffered},
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert (result.returncode, result.stderr.splitlines()[0]) == (2, "ralph: cannot write: No space left on device")

@@ -74,6 +74,11 @@ def test_a_full_disk_is_not_the_end() -> None:
         assert not outlet.gone
 
 
+def test_one_that_skips_nothing_says_that_the_disk_is_full() -> None:
+    with open("/dev/full", "w", encoding="utf-8") as stream, pytest.raises(OSError, match="No space"):
+        Outlet(stream, waits=True).write("lost\n")
+
+
 def test_a_non_blocking_descriptor_is_no_surprise(pipe: tuple[int, TextIO]) -> None:
     _, stream = pipe
     os.set_blocking(stream.fileno(), False)

@@ -2,6 +2,7 @@
 
 import os
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, get_args
 
@@ -40,7 +41,8 @@ def init_command(workspace: Path) -> int:
         try:
             initialize(workspace, dialog)
         except (EOFError, KeyboardInterrupt):
-            dialog.say("\nAborted.")
+            with suppress(OSError):
+                dialog.say("\nAborted.")
             return 130
     return 0
 
@@ -56,7 +58,10 @@ class Dialog:
 
     def ask(self, question: str) -> str:
         self.say(question, end="")
-        line = self.answers.readline()
+        try:
+            line = self.answers.readline()
+        except OSError:  # the terminal is gone
+            line = ""
         if not line.endswith("\n"):
             raise EOFError
         return line.strip()

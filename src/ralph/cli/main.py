@@ -1,5 +1,6 @@
 """What did the person ask for? One command, one file; one place where errors become an exit code."""
 
+import errno
 import os
 import sys
 from collections.abc import Callable
@@ -51,7 +52,7 @@ def run_cli(argv: list[str]) -> int:
 
 def guarded(command: Callable[[], int]) -> int:
     try:
-        return command()
+        return command() or _delivered()
     except UserError as error:
         complain(error.message, error.hint)
         return 2
@@ -60,17 +61,37 @@ def guarded(command: Callable[[], int]) -> int:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return 141
-    except Exception as error:  # noqa: BLE001 - the one boundary: a bug of ours must not look like a result
-        if not _is_lost():
-            return _report_bug(error)
-        complain("the current folder is gone", "go to another one")
+    except OSError as error:
+        if error.errno not in _FULL_OR_GONE:
+            return _unforeseen(error)
+        complain(f"cannot write: {error.strerror}", "free some space, or send the output elsewhere")
         return 2
+    except Exception as error:  # noqa: BLE001 - the one boundary: a bug of ours must not look like a result
+        return _unforeseen(error)
+
+
+def _delivered() -> int:
+    """0 once all that was said has left the house; whether it can is not known before."""
+    if sys.stdout is not None and not sys.stdout.closed:
+        sys.stdout.flush()
+    return 0
+
+
+_FULL_OR_GONE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+"""A disk that is full, a terminal that is gone: no bug of ours."""
 
 
 def complain(message: str, hint: str = "") -> None:
     print(f"ralph: {message}", file=sys.stderr)
     if hint:
         print(f"hint: {hint}", file=sys.stderr)
+
+
+def _unforeseen(error: Exception) -> int:
+    if not _is_lost():
+        return _report_bug(error)
+    complain("the current folder is gone", "go to another one")
+    return 2
 
 
 def _is_lost() -> bool:

@@ -13,7 +13,7 @@ _PASSING = (EAGAIN, ENOSPC, EDQUOT)
 
 
 class Outlet:
-    """Writes text to a stream. One that `waits` for its reader skips nothing.
+    """Writes text to a stream. One that `waits` for its reader skips nothing: where that cannot be, it raises.
 
     A terminal is opened a second time, because "do not wait" is a property of the open file, and the one we were given
     belongs to the shell and to others as well.
@@ -56,6 +56,8 @@ class Outlet:
             except OSError as error:
                 if self._waits and error.errno == EAGAIN:
                     continue
+                if self._waits and error.errno in _PASSING:
+                    raise
                 sent = 0
                 self.gone = error.errno not in _PASSING
             if not sent:

@@ -26,7 +26,8 @@ class Charter(msgspec.Struct, frozen=True, omit_defaults=True):
         if not self.goal_file:
             return self.goal_text
         try:
-            text = Path(self.goal_file).read_bytes().decode("utf-8", "surrogateescape")
+            with open(self.goal_file, "rb", buffering=0) as file:
+                text = file.read().decode("utf-8", "surrogateescape")
         except OSError as error:
             raise UserError(f"cannot read {self.goal_file}: {error.strerror}", "name a file with the goal") from None
         if not text.strip():

@@ -16,6 +16,7 @@ from ralph.world.processes.interrupt import Interrupt
 from ralph.world.processes.keeper import Keeper, KeeperLost
 from ralph.world.processes.kin import below, sweep_marked
 from ralph.world.processes.process import run_process
+from ralph.world.processes.program import Command
 from ralph.world.processes.watch import Limits
 
 QUICK = Limits(stop=0.2, leftovers=0.2)
@@ -97,6 +98,22 @@ def test_an_error_in_the_listener_ends_the_turn_before_it_goes_on(keeper: Keeper
         )
     assert mark.bearers() == []
     assert run_process(keeper, shell("exit 5"), on_lines=refuse).code == 5
+
+
+@pytest.mark.parametrize("program", ["sleep", "/nowhere/sleep", "unstartable"])
+def test_an_error_while_a_program_starts_ends_it_before_it_goes_on(
+    keeper: Keeper, shell, mark, tmp_path, program
+) -> None:
+    def refuse() -> None:
+        raise ValueError("while it starts")
+
+    (tmp_path / "unstartable").write_text("#!/nowhere/sh")
+    (tmp_path / "unstartable").chmod(0o755)
+    command = Command((program, mark.seconds), "/", {"PATH": f"{os.environ['PATH']}:{tmp_path}"})
+    with pytest.raises(ValueError, match="while it starts"):
+        run_process(keeper, command, on_lines=print, meanwhile=refuse)
+    assert mark.bearers() == []
+    assert run_process(keeper, shell("exit 5"), on_lines=print).code == 5
 
 
 def test_closing_the_keeper_ends_what_runs(shell, mark) -> None:

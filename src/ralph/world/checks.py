@@ -1,8 +1,8 @@
 """Does the work pass? Runs the commands that verify it, all of them, each in its own process group."""
 
+import os
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 from msgspec import Struct
 
@@ -36,24 +36,30 @@ class Checks:
         for guard, slug in zip(self._guards, self._slugs, strict=True):
             if self._site.interrupt.level:
                 return None
-            log = Path(self._site.task or "", ".ralph", f"guardrail_{number:03d}_{slug}.log")
+            log = os.path.join(self._site.task or "", ".ralph", f"guardrail_{number:03d}_{slug}.log")
             check = self._one(guard, log, number)
             if check is None:
                 return None
             results.append(check)
         return tuple(results)
 
-    def _one(self, guard: Guard, log: Path, number: int) -> Check | None:
+    def _one(self, guard: Guard, log: str, number: int) -> Check | None:
         site = self._site
-        site.tell(events.CheckStarted(guard.command))
+        file = site.log(os.path.join(site.root, log))
+
+        def meanwhile() -> None:
+            site.tell(events.CheckStarted(guard.command))
+            file.open()
+
         shell = ("cmd", "/c") if sys.platform == "win32" else ("sh", "-c")
         command = Command((*shell, guard.command), str(site.root), site.marked(number))
-        with site.log(site.root / log) as file:
+        with file:
             output = run_command(
                 site.keeper,
                 command,
                 head=self._truncate,
                 tail=ERROR_LIMIT,
+                meanwhile=meanwhile,
                 limits=site.limits(self._timeout),
                 interrupt=site.interrupt,
                 log=file,
@@ -75,7 +81,7 @@ class Checks:
             cut=output.cut,
             hint=guard.hint,
             action=guard.action,
-            log=str(log),
+            log=log,
             duration=ended.duration,
             timeout=self._timeout if ended.ended_by == "turn-timeout" else None,
         )

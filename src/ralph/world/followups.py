@@ -11,7 +11,7 @@ from ralph.core.model import Iteration, Run
 from ralph.core.progress import section
 from ralph.core.text import clean
 from ralph.loop import Agent
-from ralph.world.records.folder import cannot_write
+from ralph.world.records.folder import add
 from ralph.world.repository.history import History
 from ralph.world.site import Site
 
@@ -61,11 +61,7 @@ def _progress_file(site: Site) -> Followup:
         missing = [section(one) for one in run.iterations[written:]]
         text = ("\n" if written else "") + "\n".join(missing) if missing else ""
         written = len(run.iterations)
-        try:
-            with open(path, "ab") as file:
-                file.write(site.redact(text.encode("utf-8", "replace")))
-        except OSError as error:
-            raise cannot_write(path, error) from None
+        add(path, site.redact(text.encode("utf-8", "replace")))
 
     return write
 

@@ -50,7 +50,7 @@ class Site(Struct):
         left = None if self.max_time is None else max(0.0, self.max_time - self.elapsed())
         return Limits(turn or None, idle or None, left, self.grace)
 
-    def log(self, path: Path) -> LogFile:
+    def log(self, path: str | os.PathLike[str]) -> LogFile:
         return LogFile(os.fspath(path), self.max_log or 1 << 62, self.redact)
 
     def marked(self, number: int) -> dict[str, str]:

@@ -110,7 +110,6 @@ class _Turn:
 
     def take(self, prompt: str) -> Turn:
         path = self._folder.prompt
-        self._site.tell(events.Notice(f"Prompt: {one_line(prompt)}", "debug"))
         request = self._request(prompt)
         invocation = self._choice.module.invocation(request)
         # The agent gets the prompt to the letter; what stays on disk holds no keys.
@@ -132,7 +131,7 @@ class _Turn:
 
         return Request(
             prompt,
-            str(self._folder.prompt),
+            self._folder.prompt,
             self._choice.command,
             self._choice.flags,
             self._manner.model,
@@ -142,7 +141,7 @@ class _Turn:
             self._manner.max_turns,
             os.geteuid() == 0 if hasattr(os, "geteuid") else False,
             self._choice.understands,
-            str(self._folder.path),
+            self._folder.path,
             self._usage_before(),
         )
 
@@ -152,6 +151,11 @@ class _Turn:
 
         def on_lines(lines: list[bytes]) -> None:
             site.tell(*[event for line in lines for event in parser.feed(line)])
+
+        def meanwhile() -> None:
+            site.tell(events.Notice(f"Prompt: {one_line(request.prompt)}", "debug"))
+            out.open()
+            err.open()
 
         def on_start(pid: int) -> None:
             self._folder.started(pid)
@@ -168,6 +172,7 @@ class _Turn:
                 ),
                 on_lines=on_lines,
                 on_start=on_start,
+                meanwhile=meanwhile,
                 limits=site.limits(self._manner.timeout, self._manner.idle_timeout),
                 interrupt=site.interrupt,
                 stdout_log=out,
@@ -193,8 +198,10 @@ class _Turn:
         return total
 
     def _environment(self, invocation: "Invocation") -> dict[str, str]:
-        kept = {k: v for k, v in self._site.marked(self._run.number).items() if k not in self._choice.hidden}
-        return {**kept, **self._folder.env, "RALPH_PROMPT_FILE": str(self._folder.prompt), **invocation.env}
+        env = self._site.marked(self._run.number)
+        for name in self._choice.hidden:
+            env.pop(name, None)
+        return {**env, **self._folder.env, "RALPH_PROMPT_FILE": self._folder.prompt, **invocation.env}
 
 
 def _answered(turn: Turn, ended: Exit, answer_file: str) -> Turn:

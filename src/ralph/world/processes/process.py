@@ -34,6 +34,7 @@ def run_process(
     *,
     on_lines: Callable[[list[bytes]], None],
     on_start: Callable[[int], None] | None = None,
+    meanwhile: Callable[[], None] | None = None,
     limits: Limits = NO_LIMITS,
     interrupt: Interrupt | None = None,
     stdout_log: LogFile | None = None,
@@ -42,7 +43,8 @@ def run_process(
     tick: Callable[[], bool] | None = None,
     keep_children: bool = False,
 ) -> Exit:
-    """Runs a program; `on_lines` gets the lines of its stdout as they come. The program's own exit ends the turn."""
+    """Runs a program; `on_lines` gets the lines of its stdout as they come. The program's own exit ends the turn.
+    `meanwhile` is called while it starts, where it costs no time."""
     lines = Lines()
     errors = Tail(_STDERR_KEPT)
 
@@ -58,7 +60,7 @@ def run_process(
         errors.add(chunk)
 
     watch = Watch(keeper, limits, interrupt, tick, keep_children)
-    ended = watch.run(command, take_output, take_errors, on_start)
+    ended = watch.run(command, take_output, take_errors, on_start, meanwhile)
     if last := lines.close():
         on_lines(last)
     return replace(ended, stderr=redact(bytes(errors)).decode(errors="replace")) if errors.seen else ended
@@ -70,6 +72,7 @@ def run_command(
     *,
     head: int,
     tail: int,
+    meanwhile: Callable[[], None] | None = None,
     limits: Limits = NO_LIMITS,
     interrupt: Interrupt | None = None,
     log: LogFile | None = None,
@@ -77,7 +80,8 @@ def run_command(
     tick: Callable[[], bool] | None = None,
     keep_children: bool = False,
 ) -> Output:
-    """Runs a program and keeps the first `head` and the last `tail` characters of what it prints."""
+    """Runs a program and keeps the first `head` and the last `tail` characters of what it prints. `meanwhile` is called
+    while it starts."""
     ends = Ends(head, tail)
 
     def take(chunk: bytes) -> None:
@@ -85,5 +89,5 @@ def run_command(
             log.write(chunk)
         ends.add(chunk)
 
-    ended = Watch(keeper, limits, interrupt, tick, keep_children).run(command, take)
+    ended = Watch(keeper, limits, interrupt, tick, keep_children).run(command, take, meanwhile=meanwhile)
     return Output(ended, *ends.texts(redact))

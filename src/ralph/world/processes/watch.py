@@ -63,6 +63,7 @@ class Watch:
         self._ended_by = ""
         self._leftovers = 0
         self._exited_at = 0.0
+        self._is_answered = False
         self._is_ending = False
         self._is_over = True
 
@@ -72,12 +73,19 @@ class Watch:
         on_stdout: Sink,
         on_stderr: Sink | None = None,
         on_start: Callable[[int], None] | None = None,
+        meanwhile: Callable[[], None] | None = None,
     ) -> Exit:
-        """Gives all output to the sinks as it comes; without `on_stderr` both streams are one."""
+        """Gives all output to the sinks as it comes; without `on_stderr` both streams are one. `meanwhile` is called
+        while the program starts, if it does: what is done there costs no time."""
         began = time.monotonic()
         try:
-            pid = self._start(command, on_stdout, on_stderr)
-            self._is_over = False
+            try:
+                program = self._ask_for(command, on_stdout, on_stderr)
+            finally:
+                if meanwhile is not None:
+                    meanwhile()
+            self._listen()
+            pid = self._started(program, command.cwd)
             self._set_alarms(began)
             if on_start is not None:
                 on_start(pid)
@@ -95,31 +103,41 @@ class Watch:
                 self._abandon()
         return Exit(self._code, time.time(), time.monotonic() - began, "", self._ended_by, self._leftovers)
 
-    def _start(self, command: Command, on_stdout: Sink, on_stderr: Sink | None) -> int:
+    def _ask_for(self, command: Command, on_stdout: Sink, on_stderr: Sink | None) -> str:
         program = find_program(command.argv[0], command.env, command.cwd)
-        theirs = [readable(command.stdin), self._pipe(on_stdout)]
-        theirs.append(os.dup(theirs[1]) if on_stderr is None else self._pipe(on_stderr))
+        given, out = readable(command.stdin), self._pipe(on_stdout)
+        errors = out if on_stderr is None else self._pipe(on_stderr)
         try:
-            pid = self._keeper.spawn(program, command.argv, command.cwd, command.env, theirs)
-        except OSError as error:
-            raise explained(error, program, command.cwd) from error
+            self._keeper.spawn(program, command.argv, command.cwd, command.env, (given, out, errors))
+            self._is_over = False
         finally:
-            for fd in theirs:
+            for fd in {given, out, errors}:
                 os.close(fd)
-        for source in (*self._streams, self._keeper.fileno()):
-            self._ready.register(source, select.POLLIN)
-        if self._interrupt is not None:
-            self._ready.register(self._interrupt, select.POLLIN)
-        return pid
+        return program
 
     def _pipe(self, sink: Sink) -> int:
         reader, writer = os.pipe()
-        os.set_blocking(reader, False)
-        if hasattr(fcntl, "F_SETPIPE_SZ"):
-            with suppress(PermissionError):  # where the user's share of memory is used up, a small pipe is only slower
-                fcntl.fcntl(reader, fcntl.F_SETPIPE_SZ, _PIPE)
         self._streams[reader] = sink
         return writer
+
+    def _listen(self) -> None:
+        for reader in self._streams:
+            os.set_blocking(reader, False)
+            if hasattr(fcntl, "F_SETPIPE_SZ"):
+                with suppress(PermissionError):  # the user's share of memory is used up: a small pipe is only slower
+                    fcntl.fcntl(reader, fcntl.F_SETPIPE_SZ, _PIPE)
+            self._ready.register(reader, select.POLLIN)
+        self._ready.register(self._keeper, select.POLLIN)
+        if self._interrupt is not None:
+            self._ready.register(self._interrupt, select.POLLIN)
+
+    def _started(self, program: str, cwd: str) -> int:
+        try:
+            self._is_answered = True
+            return self._keeper.spawned()
+        except OSError as error:
+            self._is_over = True
+            raise explained(error, program, cwd) from error
 
     def _set_alarms(self, began: float) -> None:
         limits = {"turn-timeout": self._limits.turn, "idle-timeout": self._limits.idle, "max-time": self._limits.total}
@@ -237,6 +255,9 @@ class Watch:
     def _abandon(self) -> None:
         """Somebody who was told of a line raised: end it all before the error goes on its way."""
         with suppress(KeeperLost):  # the next turn will find out
+            if not self._is_answered:
+                with suppress(OSError):
+                    self._keeper.spawned()
             self._keeper.end(self._limits.stop)
             while not isinstance(self._keeper.hear(), Ended):
                 pass

@@ -7,6 +7,8 @@ from pathlib import Path
 from ralph.core.model import Turn
 from ralph.errors import UserError
 
+StrPath = str | os.PathLike[str]
+
 IGNORE = "# Data of ralph's runs stays out of git, this file too; the project's settings do not.\n*\n!settings.json\n"
 
 
@@ -23,21 +25,41 @@ def prepare(workspace: Path) -> Path:
     return folder
 
 
-def cannot_write(path: Path, error: OSError) -> UserError:
+def cannot_write(path: StrPath, error: OSError) -> UserError:
     return UserError(
         f"cannot write {path}: {error.strerror or error}",
         "make the workspace writable, free some space, or name another workspace with -C DIR",
     )
 
 
-def write(path: Path, data: bytes) -> None:
+def write(path: StrPath, data: bytes) -> None:
     """A file with this content, or one line that says why there is none."""
     try:
-        if not path.parent.exists():  # an agent that cleans up has removed it
-            path.parent.mkdir(mode=0o700, parents=True)
-        path.write_bytes(data)
+        try:
+            _put(path, os.O_TRUNC, data)
+        except FileNotFoundError:  # an agent that cleans up has removed its folder
+            os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+            _put(path, os.O_TRUNC, data)
     except OSError as error:
         raise cannot_write(path, error) from None
+
+
+def add(path: StrPath, data: bytes) -> None:
+    """More at the end of a file, or one line that says why there is not."""
+    try:
+        _put(path, os.O_APPEND, data)
+    except OSError as error:
+        raise cannot_write(path, error) from None
+
+
+def _put(path: StrPath, how: int, data: bytes) -> None:
+    """With three calls to the system, where Python's files take eight: a few of these are written in every turn."""
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | how, 0o666)
+    try:
+        while data:
+            data = data[os.write(fd, data) :]
+    finally:
+        os.close(fd)
 
 
 class RunFolder:
@@ -74,25 +96,25 @@ class RunFolder:
     def turn(self, number: int, purpose: str = "work", agent: str = "") -> "TurnFolder":
         """The folder of one iteration, or of a review or another turn inside it."""
         name = f"{number:03d}" if purpose == "work" else f"{number:03d}-{purpose}"
-        folder = self.path / "iterations" / name
+        folder = f"{self.path}/iterations/{name}"
         try:
-            for made in (folder.parent, folder):  # the mode is for the last part of a path alone
-                os.makedirs(made, mode=0o700, exist_ok=True)
-        except OSError as error:
-            raise cannot_write(folder, error) from None
+            os.mkdir(folder, 0o700)
+        except OSError:  # it is there, or nothing is there yet
+            _make_all(folder)
         return TurnFolder(folder)
 
 
 class TurnFolder:
-    """What one turn reads and writes. `env` is what its agent finds in its environment because of it."""
+    """What one turn reads and writes. `env` is what its agent finds in its environment because of it. Paths are plain
+    text: to make five `Path`s takes longer than to make the files."""
 
     stdout_name = "stdout.log"
     stderr_name = "stderr.log"
 
-    def __init__(self, path: Path, env: Mapping[str, str] | None = None) -> None:
+    def __init__(self, path: str, env: Mapping[str, str] | None = None) -> None:
         self.path, self.env = path, env or {}
-        self.prompt, self.output = path / "prompt.md", path / "output.md"
-        self.stdout, self.stderr = path / self.stdout_name, path / self.stderr_name
+        self.prompt, self.output = f"{path}/prompt.md", f"{path}/output.md"
+        self.stdout, self.stderr = f"{path}/{self.stdout_name}", f"{path}/{self.stderr_name}"
 
     def started(self, pid: int) -> None:
         """The agent is at work."""
@@ -100,6 +122,14 @@ class TurnFolder:
     def ended(self, turn: Turn, answer: bytes) -> None:
         """The agent's turn is over; `answer` is what may be kept of what it said."""
         write(self.output, answer)
+
+
+def _make_all(folder: str) -> None:
+    try:
+        for made in (os.path.dirname(folder), folder):  # the mode is for the last part of a path alone
+            os.makedirs(made, mode=0o700, exist_ok=True)
+    except OSError as error:
+        raise cannot_write(folder, error) from None
 
 
 def new_run_id(now: float) -> str:

@@ -2,7 +2,7 @@
 
 import os
 import stat
-from pathlib import Path
+from contextlib import suppress
 
 from ralph.core import events
 from ralph.world.site import Site
@@ -23,7 +23,7 @@ class Inquiry:
             self()
 
     def __call__(self) -> None:
-        text = _taken(self._site.root / ".ralph" / DROP)
+        text = _taken(f"{self._site.root}/.ralph/{DROP}")
         if text.strip():
             self._mailbox.ask(text)
         for question in self._mailbox.read().questions:
@@ -32,7 +32,7 @@ class Inquiry:
                 self._site.tell(events.QuestionAsked(question.id, question.text, self._waits))
 
 
-def _taken(path: Path) -> str:
+def _taken(path: str) -> str:
     """The text of a file that is removed; nothing where there is none. An agent may leave anything there."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
@@ -45,5 +45,6 @@ def _taken(path: Path) -> str:
     finally:
         os.close(fd)
     if text.strip():
-        path.unlink(missing_ok=True)
+        with suppress(FileNotFoundError):
+            os.unlink(path)
     return text

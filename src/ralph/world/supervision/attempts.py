@@ -1,5 +1,6 @@
 """Where does an attempt at a task keep its things? In a folder of `runs/`, whose `run-info.yaml` says how it stands."""
 
+import os
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -80,7 +81,8 @@ class Attempt(TurnFolder):
     stderr_name = "agent-stderr.txt"
 
     def __init__(self, info: RunInfo, herald: Herald, timeouts: Timeouts) -> None:
-        super().__init__(herald.task.runs / info.run_id, task_environment(herald.task, info.run_id, info.parent_run_id))
+        env = task_environment(herald.task, info.run_id, info.parent_run_id)
+        super().__init__(str(herald.task.runs / info.run_id), env)
         self.number = info.attempt
         self.turn: Turn | None = None
         self._what = f"attempt {info.attempt}" if info.attempt else "job"
@@ -98,7 +100,7 @@ class Attempt(TurnFolder):
 
     def ended(self, turn: Turn, answer: bytes) -> None:
         self.turn = turn
-        if self.path.is_dir() and not self.output.exists():
+        if os.path.isdir(self.path) and not os.path.exists(self.output):
             super().ended(turn, answer)
         summary = supervision.how_ended(turn) if supervision.has_failed(turn) else ""
         self.note(runinfo.ended, turn.ended_at or time.time(), _status(turn), turn.exit_code, summary)
@@ -117,7 +119,7 @@ class Attempt(TurnFolder):
     def note(self, change: Callable[..., RunInfo], *values: object, **fields: object) -> None:
         """Writes down how the run stands. An agent that took its folder away has not spoilt its work."""
         try:
-            change(self.path, *values, **fields)
+            change(Path(self.path), *values, **fields)
         except UserError as error:
             self._herald.trouble(error.message)
 

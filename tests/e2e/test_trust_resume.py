@@ -1,6 +1,7 @@
 """A run that ended too soon goes on where it was: same id, next number, and nothing is done twice."""
 
 import json
+import shutil
 import signal
 import subprocess
 from collections.abc import Callable
@@ -254,6 +255,42 @@ def test_a_journal_with_a_gap_is_not_resumed(ralph: Ralph, agent: Agent, workspa
     refused = ralph("resume", "-m", "1")
     assert refused.code == 2
     assert "iteration 2 cannot be read" in refused.err
+
+
+def test_a_journal_that_is_gone_is_said(ralph: Ralph, agent: Agent, workspace: Path) -> None:
+    ralph("run", "g", "-m", "1", "--agent", agent("echo $N"))
+    (path,) = workspace.glob(".ralph/runs/*/journal.ndjson")
+    path.unlink()
+    refused = ralph("resume", "-m", "1")
+    assert (refused.code, refused.err.splitlines()[0]) == (2, f"ralph: cannot read {path}: No such file or directory")
+
+
+@pytest.mark.parametrize(
+    "limit", ["--max-cost=0", "--max-cost=-1", "--max-cost=nan", "--max-cost=inf", "--max-time=0", "--max-time=soon"]
+)
+def test_a_limit_that_makes_no_sense_is_refused_and_spoils_nothing(ralph: Ralph, agent: Agent, limit: str) -> None:
+    ralph("run", "g", "-m", "1", "--agent", agent("echo $N"))
+    refused = ralph("resume", "-m", "1", limit)
+    assert refused.code == 2
+    assert "expected a" in refused.err.splitlines()[0]
+    assert ralph("resume", "-m", "1", "--json").one("run_finished")["iterations"] == 2
+
+
+@pytest.mark.parametrize("is_copy", [False, True], ids=["moved", "copied"])
+def test_a_run_goes_on_where_its_workspace_is_now(
+    ralph: Ralph, agent: Agent, workspace: Path, tmp_path: Path, prompts: Prompts, is_copy: bool
+) -> None:
+    (workspace / "goal.md").write_text("the old place")
+    ralph("run", "-f", "goal.md", "-m", "1", "--agent", agent("pwd > where; echo $N"))
+    (workspace / "where").unlink()
+    now = tmp_path / "elsewhere"
+    shutil.copytree(workspace, now) if is_copy else workspace.rename(now)
+    (now / "goal.md").write_text("the new place")
+    assert ralph("resume", "-m", "1", cwd=now).code == 1
+    assert (now / "where").read_text().strip() == str(now)
+    assert not (workspace / "where").exists()
+    assert prompts()[-1] == "the new place"
+    assert json.loads(ralph("ps", "-a", "--json", cwd=now).out)["workspace"] == str(now)
 
 
 def test_bytes_that_are_no_text_survive_in_the_goal(

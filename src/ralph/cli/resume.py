@@ -1,6 +1,7 @@
 """How does a run go on that was killed, interrupted, exhausted or left waiting? From its journal, under the same id."""
 
 from pathlib import Path
+from typing import Any
 
 import click
 from msgspec.structs import replace
@@ -13,7 +14,9 @@ from ralph.core.events import Notice
 from ralph.core.model import Run
 from ralph.core.secrets import MARK
 from ralph.errors import UserError
+from ralph.settings import amended
 from ralph.world.processes.keeper import Keeper
+from ralph.world.records.following import unreadable
 from ralph.world.records.journal import Story, recall
 from ralph.world.records.register import Listed
 from ralph.world.steering.mailbox import Mailbox
@@ -59,7 +62,7 @@ def resume(
         return let_go_on(found, given=bool(more or max_cost or max_tokens or max_time))
     folder = found.folder
     Mailbox(found.place).unpause()
-    story, charter = recall(folder.journal), charters.read(folder.path / "run.json")
+    story, charter = remembered(found), charters.read(folder.path / "run.json")
     notices = refuse_what_was_struck_out(charter)
     if charter.task:
         from ralph.cli.task import supervise
@@ -69,6 +72,7 @@ def resume(
         with Keeper.start() as keeper:
             return supervise(charter, keeper, Shown(json, quiet, verbose), reopens=True, notices=notices)
     refuse_what_cannot_go_on(story)
+    charter = where_it_is_now(charter, folder.path)
     charter = with_limits(charter, story, more, max_cost, max_tokens, max_time)
     with Keeper.start() as keeper:
         return play(charter, keeper, Shown(json, quiet, verbose), story, notices)
@@ -80,7 +84,14 @@ def cannot_go_on(run: Listed) -> str:
         return "is at work"
     if run.standing.outcome == "done" and not run.standing.task:
         return "is done"
-    return "" if run.standing.workspace or recall(run.folder.journal).started else "never began"
+    return "" if run.standing.workspace or remembered(run).started else "never began"
+
+
+def remembered(run: Listed) -> Story:
+    try:
+        return recall(run.folder.journal)
+    except OSError as error:
+        raise unreadable(run.folder.journal, error) from None
 
 
 def let_go_on(run: Listed, given: bool) -> int:
@@ -94,6 +105,18 @@ def let_go_on(run: Listed, given: bool) -> int:
         mailbox.dismiss()
     print(f"run {run.id} goes on" + (" without an answer" if run.state == "asking" else ""))
     return 0
+
+
+def where_it_is_now(charter: Charter, folder: Path) -> Charter:
+    """The charter of a run whose workspace was moved or copied: it goes on where its record was found."""
+    known, found = Path(charter.workspace), folder.parents[2]
+    kept = known / ".ralph" / "runs" / folder.name
+    if folder.parents[1].name != ".ralph" or (kept.exists() and kept.samefile(folder)):
+        return charter
+    goal = Path(charter.goal_file)
+    if charter.goal_file and goal.is_relative_to(known):
+        charter = replace(charter, goal_file=str(found / goal.relative_to(known)))
+    return replace(charter, workspace=str(found))
 
 
 def refuse_what_cannot_go_on(story: Story) -> None:
@@ -128,19 +151,12 @@ def with_limits(
     max_time: str | None = None,
 ) -> Charter:
     """The charter with new limits; refused where the run could not take another turn."""
-    settings = charter.settings
-    done = len(story.run.iterations)
-    refuse_what_is_spent(story, exhausted=more, budget=max_cost or max_tokens, timeout=max_time)
+    given = {"maxCost": max_cost, "maxTokens": max_tokens, "maxTime": max_time}
+    said: dict[str, Any] = {name: limit for name, limit in given.items() if limit is not None}
     if more is not None:
-        settings = replace(settings, maximum_iterations=done + more - (settings.preset == "promise"))
-    if max_cost is not None:
-        settings = replace(settings, max_cost=max_cost)
-    if max_tokens is not None:
-        settings = replace(settings, max_tokens=max_tokens)
-    if max_time is not None:
-        from ralph.settings import parse_duration
-
-        settings = replace(settings, max_time=parse_duration(max_time))
+        said["maximumIterations"] = len(story.run.iterations) + more - (charter.settings.preset == "promise")
+    settings = amended(charter.settings, said) if said else charter.settings
+    refuse_what_is_spent(story, exhausted=more, budget=max_cost or max_tokens, timeout=max_time)
     return replace(charter, settings=settings)
 
 

@@ -1,6 +1,6 @@
 """The settings of a run: what can be set (`shape`), where it is said (`layers`), what is wrong with it (`faults`)."""
 
-from ralph.settings.layers import Loaded, load
+from ralph.settings.layers import Loaded, amended, load
 from ralph.settings.presets import PRESETS
 from ralph.settings.shape import AgentChoice, CustomAgent, Guardrail, ReviewPrompt, Reviews, Scm, Settings
 from ralph.settings.units import format_duration, format_size, parse_duration, parse_size
@@ -15,6 +15,7 @@ __all__ = [
     "Reviews",
     "Scm",
     "Settings",
+    "amended",
     "format_duration",
     "format_size",
     "load",

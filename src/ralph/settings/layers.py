@@ -66,6 +66,13 @@ def load(
     return Loaded(settings, tuple(paths))
 
 
+def amended(settings: Settings, said: Said) -> Settings:
+    """The settings of a run that goes on, with what the command line now says over them."""
+    layer = Source("command line", _spelled(said))
+    refuse((layer, fault) for fault in _faults_of(layer))
+    return msgspec.convert(merged(msgspec.to_builtins(settings), layer.said), Settings)
+
+
 def settings_files(workspace: "pathlib.Path", env: Mapping[str, str]) -> "list[pathlib.Path]":
     """Where settings may be, lowest layer first: the user's own, the project's, and the local ones."""
     files = [workspace / ".ralph" / "settings.json", workspace / ".ralph" / "settings.local.json"]

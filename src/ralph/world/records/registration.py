@@ -84,13 +84,21 @@ def enlist(folder: RunFolder, env: Mapping[str, str]) -> str:
     links = registry(env)
     try:
         os.makedirs(links, mode=0o700, exist_ok=True)
-        with suppress(FileExistsError):
-            os.symlink(folder.path.absolute(), os.path.join(links, folder.id))
+        _link(os.path.join(links, folder.id), str(folder.path.absolute()))
         if folder.id[-1] in "ab":  # one run in sixteen tidies up
             _prune(links)
     except OSError as error:
         return f"`ralph ps` will not list this run: cannot write {links}: {error.strerror}"
     return ""
+
+
+def _link(link: str, place: str) -> None:
+    try:
+        os.symlink(place, link)
+    except FileExistsError:
+        if os.readlink(link) != place:  # the workspace was moved
+            os.unlink(link)
+            os.symlink(place, link)
 
 
 def _prune(links: str) -> None:

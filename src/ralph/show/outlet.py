@@ -32,8 +32,10 @@ class Outlet:
             self._fd = None
         if self._fd is None:
             return
+        self._asks_first = True
         if os.isatty(self._fd):
             self._fd = self._own = _opened_anew(self._fd)
+            self._asks_first = os.get_blocking(self._own)
         self._poll = select.poll()
         self._poll.register(self._fd, select.POLLOUT)
 
@@ -51,8 +53,7 @@ class Outlet:
         view = memoryview(data)
         while view:
             try:
-                pause = None if self._waits else patience * 1000
-                sent = os.write(self._fd, view[:_CHUNK]) if self._poll.poll(pause) else 0
+                sent = self._send(view[:_CHUNK], None if self._waits else patience * 1000)
             except OSError as error:
                 if self._waits and error.errno == EAGAIN:
                     continue
@@ -67,6 +68,16 @@ class Outlet:
             view = view[sent:]
         self._torn = self._behind = False
         return True
+
+    def _send(self, piece: memoryview, pause: float | None) -> int:
+        """Writes what there is room for, once there is any."""
+        assert self._fd is not None
+        if not self._asks_first:
+            try:
+                return os.write(self._fd, piece)
+            except BlockingIOError:
+                pass
+        return os.write(self._fd, piece) if self._poll.poll(pause) else 0
 
     def _write_to_stream(self, data: bytes) -> bool:
         assert self._stream is not None

@@ -93,8 +93,10 @@ class Screen:
         self._outlet.close()
 
     def _show(self, happened: Iterable[Event], lines: Lines) -> None:
+        room = _WIDTH
         if self._columns is not None:
-            lines.columns = max(self._columns() - (len("[HH:MM:SS] ") if self._timestamps else 0), 1)
+            room = self._columns()
+            lines.columns = max(room - (len("[HH:MM:SS] ") if self._timestamps else 0), 1)
         now = self._clock()
         text = self._stamped(self._readable(happened, lines, now))
         if self._status is None:
@@ -104,7 +106,7 @@ class Screen:
         for event in happened:
             self._status(event, now)
         if text or self._drawn_at is None or now - self._drawn_at >= _REDRAW:
-            self._write(text, now)
+            self._write(text, now, room=room)
 
     def _readable(self, happened: Iterable[Event], lines: Lines, now: float) -> list[str]:
         flow = self._flow
@@ -142,7 +144,7 @@ class Screen:
         text += [*whereabouts(event), self._style.paint(tone, sentence)]
         self._write(text, patience=_LAST_WORD)
 
-    def _write(self, lines: list[str], now: float = 0.0, patience: float = PATIENCE) -> None:
+    def _write(self, lines: list[str], now: float = 0.0, patience: float = PATIENCE, room: int = 0) -> None:
         """In one write: the live line goes, the lines come, the live line is back."""
         skipped = self._skipped
         if skipped and self._lines is not None:
@@ -152,7 +154,7 @@ class Screen:
             text = _ERASE + text
             self._drawn_at = None
         if self._status is not None:
-            text += _DRAW.format(self._status.line(now, self._room() - 2))
+            text += _DRAW.format(self._status.line(now, (room or self._room()) - 2))
             self._drawn_at = now
         if not text:
             return

@@ -28,6 +28,8 @@ class Status:
         self._activity(event, now)
         if self._activity.since != before:
             self._until = 0.0
+        if type(event) in e.TALK:  # most of them
+            return
         match event:
             case e.IterationStarted():
                 of = f"/{event.max_iterations}" if event.max_iterations is not None else ""

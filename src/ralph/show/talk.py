@@ -174,7 +174,7 @@ class Talk:
 
     def cut(self, text: str, used: int) -> str:
         """`text` in the room that is left on its line."""
-        if not self.columns:
+        if not self.columns or 2 * len(text) <= self.columns - used:  # no character takes more than two columns
             return text
         from ralph.show.cells import cut
 
@@ -182,7 +182,7 @@ class Talk:
 
     def rows(self, line: str, used: int) -> list[str]:
         """`line` on as many lines as it needs."""
-        if not self.columns:
+        if not self.columns or 2 * len(line) <= self.columns - used:
             return [line]
         from ralph.show.cells import wrap
 

@@ -7,8 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ralph.errors import UserError
+from ralph.world.records.folder import new_run_id
 from ralph.world.steering.meant import meant
 
 Ralph = Callable[..., Any]
@@ -60,6 +63,11 @@ def test_too_many_words_and_folders_that_are_none(ralph: Ralph) -> None:
     assert "too many words" in ralph("show", "a", "b").err
     assert "too many words" in ralph("ps", "a").err
     assert "no such folder" in ralph("show", "-C", "/nowhere/at/all").err
+
+
+@given(st.floats(0, 4e9), st.integers(2, 5000))
+def test_an_id_that_is_made_later_sorts_later(now: float, milliseconds: int) -> None:
+    assert new_run_id(now) < new_run_id(now + milliseconds / 1000)
 
 
 @pytest.mark.parametrize("command", ["ps", "show", "logs", "stop", "pause", "tell", "ask", "report"])

@@ -72,6 +72,41 @@ def test_the_goal_and_the_workspace_are_found(
     assert (workspace / "where").read_text().strip() == str(workspace)
 
 
+@pytest.mark.parametrize("rest", ["", " --with words", " | cat"])
+def test_an_agent_that_is_named_by_a_path_is_the_one_here(
+    ralph: Ralph, agent: Agent, workspace: Path, tmp_path: Path, rest: str
+) -> None:
+    here = tmp_path / "my agents"
+    here.mkdir()
+    (here / "fake").symlink_to(agent("pwd > where; echo '<response>DONE</response>'"))
+    assert ralph("run", "g", "-C", str(workspace), "--agent", f"./fake{rest}", cwd=here).code == 0
+    assert (workspace / "where").read_text().strip() == str(workspace)
+
+
+def test_an_agent_that_git_does_not_know_works_in_a_worktree_too(ralph: Ralph, agent: Agent, repository: Path) -> None:
+    (repository / "fake").symlink_to(agent("echo '<response>DONE</response>'"))
+    assert ralph("run", "g", "--worktree", "--agent", "./fake").code == 0
+
+
+def test_a_tasks_file_is_found_in_the_workspace_and_else_here(
+    ralph: Ralph, agent: Agent, workspace: Path, tmp_path: Path
+) -> None:
+    words = (
+        "run",
+        "g",
+        "-C",
+        str(workspace),
+        "--tasks",
+        "TASKS.md",
+        "--agent",
+        agent("echo '<response>DONE</response>'"),
+    )
+    (tmp_path / "TASKS.md").write_text("- [x] here\n")
+    assert ralph(*words, cwd=tmp_path).code == 0
+    (workspace / "TASKS.md").write_text("- [ ] there\n")
+    assert ralph(*words, "-m", "1", cwd=tmp_path).code == 1
+
+
 def test_a_spec_in_the_settings_is_goal_enough(ralph: Ralph, agent: Agent, workspace: Path, prompts: Prompts) -> None:
     (workspace / ".ralph").mkdir()
     (workspace / ".ralph" / "settings.json").write_text('{"spec": "docs/spec.md"}')

@@ -35,12 +35,14 @@ def understood(command: str, values: dict[str, Any], words: list[str]) -> Reques
     _no_blank_names(command, values)
     text, file = _goal(values, words, required=command == "job")
     workspace = _workspace(values, words)
+    overrides = _overrides(command, values)
+    _name_from_here(overrides, workspace)
     cap = values.get("ralph")
     return Request(
         _from_stdin() if file == "-" else text,
         _located(file, workspace) if file and file != "-" else "",
         workspace,
-        _overrides(command, values),
+        overrides,
         Path(values["config"]) if "config" in values else None,
         tuple(values.get("agent_arg", ())),
         one_shot=cap == 0,
@@ -60,6 +62,29 @@ def _located(file: str, workspace: Path) -> str:
     """A file with the goal: named from here or, where there is none, from the workspace."""
     here, there = Path(file).absolute(), workspace / file
     return str(there if there.exists() and not here.exists() else here)
+
+
+def _name_from_here(said: dict[str, Any], workspace: Path) -> None:
+    """What is named by a path means the one here, also when the work is done elsewhere."""
+    if workspace == Path().resolve() and not said.get("worktree"):
+        return
+    agent = said.get("agent", {})
+    if "command" in agent:
+        agent["command"] = _located_program(agent["command"])
+    if "fallbackAgents" in said:
+        said["fallbackAgents"] = [_located_program(command) for command in said["fallbackAgents"]]
+    if "tasks" in said and not (workspace / said["tasks"]).exists() and Path(said["tasks"]).exists():
+        said["tasks"] = str(Path(said["tasks"]).absolute())
+
+
+def _located_program(command: str) -> str:
+    """The command line with its program's whole path, if that is a relative one to a file here."""
+    program, space, rest = command.partition(" ")
+    if "/" not in program or program.startswith("/") or not Path(program).is_file():
+        return command
+    from shlex import quote
+
+    return quote(str(Path(program).absolute())) + space + rest
 
 
 def no_goal() -> UserError:

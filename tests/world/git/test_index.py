@@ -476,7 +476,7 @@ def test_a_repository_that_the_agent_removed_is_an_error(repo: Any) -> None:
 
 def test_garbage_is_no_status() -> None:
     assert parse_status(b"# branch.oid (initial)\0# branch.head main\0").head == ""
-    assert parse_status(b"").changed == []
+    assert parse_status(b"").changed == {}
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="sockets in the file system")

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 
-from ralph.world.repository.diff import DIFFED, GENERATED, Change
+from ralph.world.repository.diff import DIFFED, GENERATED, Change, no_index
 from ralph.world.repository.git import GitError, Repository
 from ralph.world.repository.index import shown, tree_of
 
@@ -20,7 +20,7 @@ def changes_between(repository: Repository, pairs: Sequence[Pair]) -> dict[Pair,
     lines = "".join(f"{base} {now}\n" for base, now in asked).encode()
     words = (*DIFFED, "--stdin", "-z", "--raw", "--numstat", "--no-renames", "--", ":(top)", *GENERATED)
     try:
-        found = _parsed(repository.git(*words, stdin=lines))
+        found = _parsed(repository.git(*words, stdin=lines, env=no_index(repository)))
     except GitError:
         return {}
     return {pair: found.get(both, []) for pair, both in trees.items()}

@@ -2,15 +2,18 @@
 branches; nothing that is saved nowhere is ever overwritten."""
 
 import os
+import time
 from collections.abc import Iterator
 
 from msgspec import Struct
 
 from ralph.errors import UserError
-from ralph.world.repository.git import RALPH, GitError, Repository
+from ralph.world.repository.git import GitError, Repository
 from ralph.world.repository.index import PrivateIndex, head_of, shown, tree_of
+from ralph.world.repository.objects import write
 from ralph.world.repository.walk import files_below
 
+RALPH = "ralph <ralph@localhost>"
 BEFORE_REWIND = "before-rewind-"
 
 
@@ -135,14 +138,9 @@ class Checkpoints:
         if not parent and not first:
             parent = next((one.commit for one in reversed(self._numbered())), "")
         # HEAD as a parent keeps the agent's own commits alive, even those that it drops later.
-        parents = [parent, head if head != head_of(known) else ""]
-        words = [word for one in parents if one for word in ("-p", one)]
+        parents = [one for one in (parent, head if head != head_of(known) else "") if one]
         text = message.encode("utf-8", "replace").replace(b"\0", b"")
-        made = self.repository.git(
-            "-c", "i18n.commitEncoding=UTF-8", "commit-tree", "--no-gpg-sign", tree_of(fingerprint), *words,
-            stdin=text or b"\n", env=RALPH,
-        )  # fmt: skip
-        return made.decode().strip()
+        return write(self.repository, "commit", _content(tree_of(fingerprint), parents, text), tree_of(fingerprint))
 
     def _point(self, name: str, commit: str) -> str:
         ref = f"refs/ralph/{self.run_id}/{name}"
@@ -160,6 +158,13 @@ class Checkpoints:
         if not saved:
             raise UserError(f"run {self.run_id} has no checkpoints here", "were they made in another repository?")
         raise UserError(f"run {self.run_id} has no checkpoint {number}", f"it has {saved[0].name} to {saved[-1].name}")
+
+
+def _content(tree: str, parents: list[str], message: bytes) -> bytes:
+    """A commit, as git writes it."""
+    at = time.strftime(f"{int(time.time())} %z")
+    lines = [f"tree {tree}", *(f"parent {one}" for one in dict.fromkeys(parents)), f"author {RALPH} {at}"]
+    return "\n".join([*lines, f"committer {RALPH} {at}", "", ""]).encode() + (message or b"\n")
 
 
 def _own_repository(path: bytes) -> UserError:

@@ -12,13 +12,17 @@ from pathlib import Path
 from msgspec import Struct
 
 from ralph.world.records.folder import cannot_write
-from ralph.world.repository.git import GitError, Repository, refusal
+from ralph.world.repository.git import STORING, GitError, Repository, refusal
+from ralph.world.repository.graft import GONE, UNKNOWN, Grafts, folders_to
 from ralph.world.repository.walk import walk_fingerprint
 
 BIG_FILE = 50_000_000
 ALL_NEW_FILES = 1_000_000_000
 MOST_UNREADABLE = 20
+# What git learns of times and folders when it looks is worth writing to the index (5 ms) once in so many seconds.
+NOTED_EVERY = 30.0
 NOTHING = "0" * 40
+UNMERGED = b"several"
 
 # What ralph itself writes while it runs. Never part of a tree, not even where somebody once committed it.
 RUN_DATA = (b"runs/", b"progress.md", b"lock", b"guardrail_", b"prompt_")
@@ -36,11 +40,11 @@ _UNHASHED = ("-c", "index.skipHash=true")
 
 
 class Seen(Struct):
-    """What `git status` says against the private index."""
+    """What `git status` says against the private index: files by their modes now, and repositories inside."""
 
     head: str = ""
-    changed: list[bytes] = []
-    new: list[bytes] = []
+    changed: dict[bytes, bytes] = {}
+    new: dict[bytes, bytes] = {}
     nested: list[bytes] = []
 
 
@@ -52,9 +56,11 @@ class PrivateIndex:
         self.left_out: tuple[str, ...] = ()
         self._path = path.absolute()
         self._env = {"GIT_INDEX_FILE": str(self._path)}
-        self._tree = ""
-        self._taken_at = -1.0
+        self._tree = ""  # of what is in the index
+        self._grafts = Grafts(repository)
+        self._written_at = -NOTED_EVERY
         self._room = ALL_NEW_FILES
+        self._sizes: dict[bytes, int] = {}
         self._too_big: set[bytes] = set()
         self._seed()
 
@@ -67,14 +73,12 @@ class PrivateIndex:
         if not self._path.exists():  # an agent that cleans up has removed it
             self._seed()
         seen = self._look()
-        kept = seen.new if whole else [path for path in seen.new if self._admit(path)]
-        unreadable = self._take(seen.changed + kept) if seen.changed or kept else []
-        if seen.changed or kept or not self._tree:
-            self._tree = self._write()
+        kept = {path: mode for path, mode in seen.new.items() if whole or self._admit(path)}
+        tree, unreadable = self._with(seen.changed | kept, whole)
         left_out = sorted({*seen.new} - {*kept} | {*unreadable})
         self.left_out = tuple(shown(path) for path in left_out)
         rest = self._stamp(left_out, seen.nested)
-        return f"{seen.head or NOTHING}:{self._tree}" + (f":{rest}" if rest else "")
+        return f"{seen.head or NOTHING}:{tree}" + (f":{rest}" if rest else "")
 
     def take(self, paths: list[bytes]) -> None:
         """Follows these files too, though git may be told to ignore them."""
@@ -86,6 +90,7 @@ class PrivateIndex:
         return self.repository.git(*_UNHASHED, *words, stdin=stdin, env=self._env)
 
     def _seed(self) -> None:
+        self._tree = ""
         content = b""
         try:
             content = self._copy()
@@ -110,11 +115,26 @@ class PrivateIndex:
         return content
 
     def _look(self) -> Seen:
-        # An entry younger than a second stays in doubt however often the index is written: do not write it in vain.
-        is_young = time.monotonic() - self._taken_at < 1
-        lock = ("--no-optional-locks",) if is_young else ()
+        now = time.monotonic()
+        is_fresh = now - self._written_at < NOTED_EVERY
+        if not is_fresh:
+            self._written_at = now
+        lock = ("--no-optional-locks",) if is_fresh else ()
         scope = ("--", *self.repository.scope) if self.repository.scope else ()
         return parse_status(self.git(*lock, *STATUS, *scope))
+
+    def _with(self, changes: dict[bytes, bytes], whole: bool) -> tuple[str, list[bytes]]:
+        """The tree with these changes, and the files that git cannot read. The index need not know of a few of them."""
+        if self._tree and not whole:
+            grafted = self._grafts.tree(self._tree, changes) if changes else self._tree
+            if grafted:
+                return grafted, []
+        # What is gone because a link took the place of its folder goes with that: git refuses to look behind it.
+        paths = [path for path, mode in changes.items() if mode != GONE or not changes.keys() & {*folders_to(path)}]
+        unreadable = self._take(paths) if paths else []
+        if changes or not self._tree:
+            self._tree = self._write()
+        return self._tree, unreadable
 
     def _admit(self, path: bytes) -> bool:
         """Takes of the room for new files. Once too big, always too big: or a tree would change though no file did."""
@@ -122,21 +142,22 @@ class PrivateIndex:
             size = os.lstat(self._place(path)).st_size
         except OSError:
             return True
-        if path not in self._too_big and size <= min(BIG_FILE, self._room):
-            self._room -= size
+        room = self._room + self._sizes.get(path, 0)
+        if path not in self._too_big and size <= min(BIG_FILE, room):
+            self._room, self._sizes[path] = room - size, size
             return True
         self._too_big.add(path)
         return False
 
     def _take(self, paths: list[bytes]) -> list[bytes]:
         """Brings the index up to date with these files; those that git cannot read are returned."""
-        self._taken_at = time.monotonic()
+        self._written_at = time.monotonic()
         words = ("update-index", "--add", "--remove", "--replace", "-z", "--stdin")
         unreadable: list[bytes] = []
         waiting = [paths]
         while waiting:
             some = waiting.pop()
-            answer = self.repository.ask(*_UNHASHED, *words, stdin=b"\0".join(some) + b"\0", env=self._env)
+            answer = self.repository.ask(*_UNHASHED, *words, stdin=b"\0".join(some) + b"\0", env=self._env | STORING)
             if answer.code == 0:
                 continue
             if len(some) > 1:  # one bad file spoils a call without a trace of the others: find it by halves
@@ -178,7 +199,7 @@ def parse_status(output: bytes) -> Seen:
             case b"? ":
                 _sort_new(line[2:], seen)
             case b"u ":
-                seen.changed.append(line.split(b" ", 10)[10])
+                seen.changed[line.split(b" ", 10)[10]] = UNMERGED
             case b"1 ":
                 _sort_changed(line, seen)
     return seen
@@ -188,11 +209,11 @@ def _sort_new(path: bytes, seen: Seen) -> None:
     if path.endswith(b"/"):
         seen.nested.append(path)
     elif b"/.ralph/" not in b"/" + path:
-        seen.new.append(path)
+        seen.new[path] = UNKNOWN
 
 
 def _sort_changed(line: bytes, seen: Seen) -> None:
-    _, state, submodule, in_head, _, _, _, _, path = line.split(b" ", 8)
+    _, state, submodule, in_head, _, mode, _, _, path = line.split(b" ", 8)
     if state[1:] == b"." or is_run_data(path):
         return
     if submodule[:1] == b"S" and submodule[2:] != b"..":
@@ -200,7 +221,7 @@ def _sort_changed(line: bytes, seen: Seen) -> None:
     if submodule[:2] == b"S." and state[1:] == b"M":
         return
     # What HEAD does not have was taken as a new file, and may have grown too big since.
-    (seen.new if in_head == b"000000" and state[1:] != b"D" else seen.changed).append(path)
+    (seen.new if in_head == GONE and mode != GONE else seen.changed)[path] = mode
 
 
 def is_run_data(path: bytes) -> bool:

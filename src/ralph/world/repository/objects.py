@@ -1,0 +1,76 @@
+"""How does git keep a folder or a commit? As an object in its store, under the name that its content gives it.
+
+They are written here in git's own format, which has not changed since its first year: a process for each would take
+longer than all else that ralph does between two turns.
+"""
+
+import os
+import stat
+import zlib
+from contextlib import suppress
+from pathlib import Path
+
+from ralph.world.records.folder import cannot_write
+from ralph.world.repository.git import Repository
+
+_SHA1_DIGITS = 40
+
+
+def write(repository: Repository, kind: str, content: bytes, like: str) -> str:
+    """Keeps an object, and returns its name: of the same kind (SHA-1 or SHA-256) as `like`, a name in this store."""
+    data = f"{kind} {len(content)}\0".encode() + content
+    name = _digest(data, len(like))
+    store = _store(repository)
+    folder = os.path.join(store, name[:2])
+    path = os.path.join(folder, name[2:])
+    if os.path.exists(path):
+        with suppress(OSError):
+            os.utime(path)  # as young as if it were new, so that no garbage collection takes it
+        return name
+    try:
+        _put(path, zlib.compress(data, 1), stat.S_IMODE(os.stat(store).st_mode))
+    except OSError as error:
+        raise cannot_write(Path(folder), error) from None
+    return name
+
+
+def _put(path: str, packed: bytes, mode: int) -> None:
+    """All or nothing. Who may use the store, by the `mode` of its folder, may read the object; nobody may change it."""
+    folder = os.path.dirname(path)
+    with suppress(FileExistsError):
+        os.mkdir(folder)
+        os.chmod(folder, mode)
+    # So named, what a killed ralph leaves behind is swept up by git.
+    draft = os.path.join(folder, f"tmp_obj_{os.getpid()}_{os.path.basename(path)}")
+    try:
+        with open(draft, "wb") as file:
+            file.write(packed)
+        os.chmod(draft, mode & 0o444)
+        os.rename(draft, path)
+    except OSError:
+        with suppress(OSError):
+            os.unlink(draft)
+        raise
+
+
+def _store(repository: Repository) -> str:
+    """Linked worktrees share that of the repository they belong to."""
+    try:
+        with open(os.path.join(repository.git_dir, "commondir"), encoding="utf-8", errors="surrogateescape") as file:
+            shared = file.read().removesuffix("\n")
+    except FileNotFoundError:
+        shared = ""
+    return os.path.join(repository.git_dir, shared, "objects")
+
+
+def _digest(data: bytes, digits: int) -> str:
+    if digits != _SHA1_DIGITS:
+        from hashlib import sha256
+
+        return sha256(data).hexdigest()
+    try:
+        from _sha1 import sha1  # type: ignore[import-not-found]  # hashlib brings OpenSSL: 4 ms, and 3 MB
+    except ImportError:
+        from hashlib import sha1
+    name: str = sha1(data).hexdigest()
+    return name

@@ -94,6 +94,8 @@ class RalphLoop:
         from ralph.settings import load
 
         config = self.config
+        if isinstance(config.checks, str):
+            raise UserError(f"checks: expected a list of commands, got {config.checks!r}", "put it into a list")
         said = {
             "preset": "checks",
             "guardrails": [{"command": command} for command in config.checks],

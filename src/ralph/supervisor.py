@@ -90,7 +90,7 @@ class Supervisor:
         return {**os.environ, **env}
 
     def run(self) -> Supervision:
-        settings = load(self._workspace, self._said, env=os.environ).settings
+        settings = load(self._workspace, self._said, env=os.environ, source="Supervisor").settings
         needs_prompt = self._prompt is not None or self._run_root is None
         goal = keep_prompt(self.task, self._prompt) if needs_prompt else ""
         self.task.path.mkdir(parents=True, exist_ok=True)

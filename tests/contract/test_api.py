@@ -103,6 +103,7 @@ def test_the_result_says_why_the_loop_ended(workspace: Path, config: Any, answer
         {"task": " "},
         {"checks": []},
         {"checks": [""]},
+        {"checks": "pytest -q"},
         {"max_iterations": 0},
         {"completion_tag": ""},
         {"spec_file": "nowhere.md"},

@@ -175,7 +175,7 @@ def test_projects_and_tasks_may_have_other_names_than_their_folders(supervisor: 
 
 
 def test_a_bad_option_is_a_user_error(supervisor: Any) -> None:
-    with pytest.raises(UserError, match="maximumIterations"):
+    with pytest.raises(UserError, match="Supervisor: maximumIterations"):
         supervisor(lambda self, attempt: None, max_restarts=-1).run()
 
 

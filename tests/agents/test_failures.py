@@ -118,6 +118,28 @@ def test_an_answer_about_limits_is_an_answer(agent: str, recorded, reading) -> N
     assert turn.text.startswith("API Error: 429 Too many requests")
 
 
+@pytest.mark.parametrize(
+    ("line", "kind"),
+    [
+        ("529 Overloaded", "transient"),
+        ("HTTP 503 Service Unavailable", "transient"),
+        ("connect ECONNREFUSED 127.0.0.1:443", "transient"),
+        ("getaddrinfo ENOTFOUND api.example.com", "transient"),
+        ("TypeError: fetch failed", "transient"),
+        ("anthropic.APIConnectionError: Connection error.", "transient"),
+        ("The model is overloaded. Please try again later.", "transient"),
+        ("Request failed with status code 503", "transient"),
+        ("Request failed with status code 429", "limit"),
+        ("429 Too Many Requests", "limit"),
+        ("500 tests passed", "ordinary"),
+        ("connection pool: 3 of 4 tests pass", "ordinary"),
+        ("ValueError: 500 is too many", "ordinary"),
+    ],
+)
+def test_the_last_words_of_a_failed_command_say_what_kind_of_failure_it_was(line: str, kind: str) -> None:
+    assert failure(None, "", Exit(1, NOW, 1.0, f"working\n{line}\n")).kind == kind
+
+
 def test_the_error_is_found_among_the_last_lines_of_stderr() -> None:
     stderr = "\x1b[31merror: unexpected argument '--full-auto' found\x1b[0m\n\nUsage: codex exec [OPTIONS]\n\nFor more:"
     told = failure(None, "", Exit(2, NOW, 1.0, stderr))

@@ -55,10 +55,14 @@ _TRANSIENT = (
     r"stream (?:closed|disconnected|ended before|ended without)|missing finish_reason",
 )
 _ERROR_LINE = (
-    r"(?:[\w.:-]+ ){0,3}(?:error|fatal|exception)",
+    r"(?:[\w.:-]+ ){0,3}[\w.]*(?:error|fatal|exception)",
     r"(?:failed|invalid|incorrect|unknown|unexpected|unrecognized|authentication|unauthorized)",
     r"(?:quota|too many|not|no|credit|rate|session|model|please set)",
-    r"you.ve hit|[\w ]{0,30}\blimit reached|[\w-]+ cannot be used",
+    r"you.ve hit|[\w ]{0,30}\blimit reached|[\w-]+ cannot be used|request failed with status",
+)
+# A passing fault also stands at the beginning of a line without the word "error": "503 Service Unavailable".
+_BEFORE_FAULT = (
+    r"(?:HTTP |[45]\d\d |connect |getaddrinfo |the (?:\w+ )?(?:model|server|service|API) is (?:currently )?)*"
 )
 
 
@@ -72,6 +76,7 @@ _KINDS: tuple[tuple[FailureKind, re.Pattern[str]], ...] = (
     ("transient", _any(_TRANSIENT)),
 )
 _BEGINS_AS_ERROR = re.compile(rf'[\W_]*(?:{"|".join(_ERROR_LINE)})\b|\{{.*"type": ?"error"', re.IGNORECASE)
+_BEGINS_AS_FAULT = re.compile(rf"\W*{_BEFORE_FAULT}(?:{'|'.join(_TRANSIENT)}|too many requests)\b", re.IGNORECASE)
 _REFUSED = re.compile(r"(?:error: )?unknown (?:option|argument|flag)s?\b", re.IGNORECASE)
 _ONLY_AN_ERROR = re.compile(r"(?:(?:API )?Error: |Prompt is too long\b)[^\n]*\Z")
 
@@ -96,7 +101,7 @@ def stated_in(output: str) -> Trouble | None:
     lines = clean(tail(output, _LAST_LINES * _LONGEST)).strip().split("\n")
     first, lines = lines[0], lines[-_LAST_LINES:]
     for line in reversed(lines):
-        if _BEGINS_AS_ERROR.match(line) and kind_of(line) != "ordinary":
+        if (_BEGINS_AS_ERROR.match(line) or _BEGINS_AS_FAULT.match(line)) and kind_of(line) != "ordinary":
             return Trouble(line.strip())
     if _REFUSED.match(first):
         return Trouble(first)  # a page of help is behind it

@@ -32,13 +32,13 @@ class ProgramNotExecutable(CannotStart):
 def find_program(name: str, env: Mapping[str, str], cwd: str) -> str:
     """The path of the program; says why there is none."""
     folders = [""] if "/" in name else env.get("PATH", os.defpath).split(os.pathsep)
-    paths = [os.path.join(cwd, folder, name) for folder in folders]
-    files = [path for path in paths if os.path.isfile(path)]
-    for path in files:
-        if os.access(path, os.X_OK):
+    for folder in folders:
+        path = os.path.join(cwd, folder, name)
+        if os.access(path, os.X_OK) and os.path.isfile(path):  # in this order: `access` is quick to say no
             return path
-    if files:
-        raise ProgramNotExecutable(f"not executable: {files[0]}", f"try: chmod +x {files[0]}")
+    for path in (os.path.join(cwd, folder, name) for folder in folders):
+        if os.path.isfile(path):
+            raise ProgramNotExecutable(f"not executable: {path}", f"try: chmod +x {path}")
     if "/" in name:
         raise ProgramMissing(f"no such program: {name}", "check the path")
     raise ProgramMissing(f"command not found: {name}", "is it installed, and is its folder on PATH?")

@@ -66,6 +66,7 @@ class Ends:
     def texts(self, redact: Callable[[bytes], bytes]) -> tuple[str, str, bool]:
         """The head, the tail, and whether the head is not all there was."""
         first = clean(redact(bytes(self._first)).decode(errors="replace"))
-        last = clean(redact(bytes(self._last)).decode(errors="replace"))
+        is_all = self._last.seen == len(self._first) and not self._last.lost
+        last = first if is_all else clean(redact(bytes(self._last)).decode(errors="replace"))
         is_cut = self._last.seen > len(self._first) or len(first) > self._head
         return first[: self._head], last[max(0, len(last) - self._tail) :], is_cut

@@ -18,7 +18,10 @@ import os, sys
 record = sys.argv.pop(1)
 GIT = {"status", "update-ref", "update-index", "write-tree", "hash-object", "cat-file", "diff-tree", "rev-parse", "rm"}
 STARTS = {"os.posix_spawn", "os.fork", "os.forkpty", "os.exec", "os.system", "subprocess.Popen"}
+counts = {"opened": 0}
 def hook(event, args):
+    if event == "open" and "/.ralph/" in str(args[0]):
+        counts["opened"] += 1
     if event in STARTS:
         program = os.path.basename(os.fsdecode(args[0])) if args else "keeper"
         program += "".join(f" {word}" for word in (args[1] if program == "git" else ()) if word in GIT)
@@ -29,7 +32,6 @@ sys.addaudithook(hook)
 bare = set(sys.modules)
 from ralph.__main__ import main
 from ralph.world.processes.keeper import Keeper
-counts = {}
 def number(path, name):
     return next(int(line.split()[1]) for line in open(path) if line.startswith(name))
 spawn, close = Keeper.spawn, Keeper.close
@@ -66,6 +68,7 @@ class Counts:
     def __init__(self, told: dict[str, Any], started: list[str]) -> None:
         self.modules, self.started = set(told["modules"]), Counter(started)
         self.written, self.writes, self.peak, self.open = (told[k] for k in ("written", "writes", "peak", "open"))
+        self.opened = told["opened"]
 
 
 @pytest.fixture
@@ -126,6 +129,19 @@ def test_an_iteration_starts_no_process_in_vain(
         count(*words.split(), "-m", "1")
     few, many = (count(*words.split(), "-m", most).started for most in ("2", "4"))
     assert many - few == Counter({name: 2 * times for name, times in expected.items()})
+
+
+@pytest.mark.parametrize(("checks", "files", "writes"), [((), 5, 11), (("--check", "true"), 6, 15)])
+def test_an_iteration_opens_and_writes_no_file_in_vain(
+    count: Callable[..., Counts], checks: tuple[str, ...], files: int, writes: int
+) -> None:
+    """Opened: the prompt, two logs, the answer, the progress, the log of a check. Written: five events and two for a
+    check, what is shown of them, where the run stands, the prompt on disk and for the agent, the progress."""
+    count("--agent", "true", "-m", "1")
+    few, many = (count("--agent", "true", *checks, "-m", most) for most in ("2", "6"))
+    assert (many.opened - few.opened) / 4 == files
+    now_and_then = 1  # where the run stands is also written when half a second has passed
+    assert (many.writes - few.writes) / 4 <= writes + now_and_then
 
 
 def test_no_descriptor_is_left_open_by_an_iteration(count: Callable[..., Counts]) -> None:

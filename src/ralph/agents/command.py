@@ -1,6 +1,6 @@
 """How is any other program run as an agent? By the user's own command line; its output says which dialect it speaks."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from os.path import expanduser, isfile
 
 from msgspec.structs import replace
@@ -69,9 +69,19 @@ class Sniffer:
             if dialect is not None:
                 self._reader, self._sniffing = module(dialect).parser(self._request), False
         events = self._reader.feed(line)
+        self._count()
+        return events
+
+    def feed_all(self, lines: Sequence[bytes]) -> Sequence[AgentEvent]:
+        if self._sniffing and any(line.startswith(b"{") for line in lines):
+            return [event for line in lines for event in self.feed(line)]
+        events = self._reader.feed_all(lines)
+        self._count()
+        return events
+
+    def _count(self) -> None:
         if not isinstance(self._reader, _Text):
             self.skipped, self.tool_errors = self._reader.skipped, self._reader.tool_errors
-        return events
 
     def turn(self, ended: Exit) -> Turn:
         return replace(self._reader.turn(ended), agent=self._agent)
@@ -80,6 +90,9 @@ class Sniffer:
 class _Text(Reader):
     def feed(self, line: bytes) -> Iterable[AgentEvent]:
         return self._plain.feed(line)
+
+    def feed_all(self, lines: Sequence[bytes]) -> list[AgentEvent]:
+        return self._plain.feed_all(lines)
 
     def verdict(self, ended: Exit) -> Trouble | None:
         """A shell says by its exit code that a program is not there, or cannot be run."""

@@ -1,6 +1,6 @@
 """What must an agent's module offer? Its argv for a turn, and a parser that makes events and one Turn of its stream."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, Protocol
 
 from msgspec import Struct
@@ -62,6 +62,10 @@ class Parser(Protocol):
 
     def feed(self, line: bytes) -> Iterable[AgentEvent]:
         """The events in one line of stdout (without its newline)."""
+        ...
+
+    def feed_all(self, lines: Sequence[bytes]) -> Sequence[AgentEvent]:
+        """The events in lines that came at once."""
         ...
 
     def turn(self, ended: Exit) -> Turn:

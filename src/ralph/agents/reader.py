@@ -1,6 +1,6 @@
 """What does every parser keep while a turn goes on? The agent's last words, its tool calls, its usage, its trouble."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from msgspec import Struct
@@ -71,6 +71,9 @@ class Reader:
             return self.unread(line)
         self._understood = True
         return handler(table)
+
+    def feed_all(self, lines: Sequence[bytes]) -> list[AgentEvent]:
+        return [event for line in lines for event in self.feed(line)]
 
     def unread(self, line: bytes) -> Iterable[AgentEvent]:
         """A line that is not JSON. As long as nothing else came, the agent may be one that prints plain text: then no

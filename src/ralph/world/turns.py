@@ -150,7 +150,7 @@ class _Turn:
         parser = module.parser(request)
 
         def on_lines(lines: list[bytes]) -> None:
-            site.tell(*[event for line in lines for event in parser.feed(line)])
+            site.tell(*parser.feed_all(lines))
 
         def meanwhile() -> None:
             site.tell(events.Notice(f"Prompt: {one_line(request.prompt)}", "debug"))

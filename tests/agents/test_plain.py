@@ -45,7 +45,9 @@ def test_only_a_whole_echo_is_dropped(prompt: str, output: str, text: str) -> No
 
 @given(
     st.sampled_from(["say STOP", "say\nit\nSTOP", "\nsay", "", "a\r\nb"]),
-    st.lists(st.lists(st.sampled_from([b"say STOP", b"> say", b"it", b"STOP", b"", b"a\r", b"b\r", b"\xe2\x82", b"x"]))),
+    st.lists(
+        st.lists(st.sampled_from([b"say STOP", b"> say", b"it", b"STOP", b"", b"a\r", b"b\r", b"\xe2\x82", b"x"]))
+    ),
 )
 def test_lines_that_come_at_once_are_read_as_if_one_by_one(prompt: str, batches: list[list[bytes]]) -> None:
     plain, other = Plain(prompt), Plain(prompt)

@@ -50,6 +50,7 @@ def test_what_is_no_goal_is_said(
         (("G", "{folder}"), "G"),
         (("--print", "G", "{folder}"), "G"),
         (("--print=G", "-C", "{folder}"), "G"),
+        (("--print", "home", "{folder}"), "home"),
         (("--spec", "spec.md", "{folder}"), "the spec"),
         (("--spec", "spec.md", "G", "{folder}"), "the spec"),
         (("--spec=spec.md", "-p", "G", "{folder}"), "the spec"),
@@ -70,6 +71,24 @@ def test_the_goal_and_the_workspace_are_found(
     assert ralph("run", "--agent", fake, *given, cwd=tmp_path).code == 0
     assert prompts() == [goal]
     assert (workspace / "where").read_text().strip() == str(workspace)
+
+
+def test_a_goal_that_is_printed_may_be_called_like_a_folder(
+    ralph: Ralph, agent: Agent, workspace: Path, prompts: Prompts
+) -> None:
+    (workspace / "docs").mkdir()
+    assert ralph("run", "--print", "docs", "--ralph", "1", "--agent", agent("echo STOP")).code == 0
+    assert prompts() == ["docs"]
+
+
+@pytest.mark.parametrize("words", [("-",), ("-f", "-"), ("--print", "-")])
+def test_a_dash_is_what_stands_on_standard_input(
+    ralph: Ralph, agent: Agent, prompts: Prompts, words: tuple[str, ...]
+) -> None:
+    fake = agent("echo '<response>DONE</response>'")
+    assert ralph("run", *words, "--agent", fake, stdin="the goal\n").code == 0
+    assert prompts() == ["the goal"]
+    assert ralph("run", *words, "--agent", fake, stdin="").code == 2
 
 
 @pytest.mark.parametrize("rest", ["", " --with words", " | cat"])

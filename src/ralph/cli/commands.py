@@ -101,9 +101,9 @@ def looping_command(name: str) -> click.Command:
 
 
 HELP = {
-    "run": "Loop an agent on a goal until it is verifiably done.\n\nExactly one goal: GOAL, -p, -f, or --spec. "
-    "Done means: the agent claims it, and every gate (checks, tasks, work, protected files) holds. PATH is the folder "
-    "to work in.\n\nThere are five ways to loop, each a set of defaults:\n\n\b\n"
+    "run": "Loop an agent on a goal until it is verifiably done.\n\nExactly one goal: GOAL (-: standard "
+    "input), -p, -f, or --spec. Done means: the agent claims it, and every gate (checks, tasks, work, protected files) "
+    "holds. PATH is the folder to work in.\n\nThere are five ways to loop, each a set of defaults:\n\n\b\n"
     "guardrails  your prompt to the letter, and what failed; the claim is <response>DONE</response>\n"
     "goal        the goal and the last answer (--ralph N); the claim is STOP\n"
     "checks      a fresh context: task, diff, errors, progress (ralph loop); the claim is COMPLETE\n"

@@ -100,6 +100,8 @@ def _goal(values: dict[str, Any], words: list[str], required: bool) -> tuple[str
     text = values.get("prompt", "")
     if not given and words and not (spec and len(words) == 1 and Path(words[0]).is_dir()):
         given, text = ["word"], words.pop(0)
+        if text == "-":
+            return "", spec or "-"
     if spec:
         return "", spec
     if not given and not required:

@@ -64,7 +64,7 @@ def run_command(command: str, values: dict[str, Any], words: list[str]) -> int:
 
 def is_place_alone(values: dict[str, Any], words: list[str]) -> bool:
     """Whether a folder is named, and no goal: then a person wants to say it in there."""
-    said = ("prompt", "prompt_file", "spec", "directory")
+    said = ("prompt", "prompt_file", "print", "spec", "directory")
     return len(words) == 1 and not any(name in values for name in said) and os.path.isdir(words[0])
 
 

@@ -207,7 +207,7 @@ class Session:
 
         def tell(*happened: events.Event) -> None:
             nonlocal early
-            heard = [event for event in happened if not isinstance(event, unheard)]
+            heard = [event for event in happened if not isinstance(event, unheard)] if unheard else happened
             if early is not None:
                 if not any(isinstance(event, events.RunStarted) for event in heard):
                     early += heard

@@ -40,12 +40,13 @@ class Arguments(Struct, gc=False):
     items: Any = None
 
 
+_TOLD = (Arguments, str)
 _TELLING = tuple(name for name in Arguments.__struct_fields__ if name not in ("todos", "plan", "items"))
 
 
 def arguments(value: Any) -> Arguments | str:
     """What can be told of the arguments in `value`, whatever it is."""
-    if isinstance(value, Arguments | str):
+    if isinstance(value, _TOLD):
         return value
     return convert(value, Arguments) if isinstance(value, dict) and all(isinstance(key, str) for key in value) else ""
 

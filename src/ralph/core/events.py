@@ -7,6 +7,8 @@ from msgspec import Struct
 
 from ralph.core.model import Iteration, PersonNote, Turn
 
+# gc=False: no garbage is looked for in what there may be any number of. It holds no cycles, and is made in less time.
+
 
 class RunStarted(Struct, frozen=True, omit_defaults=True):
     """The first event of a run, and of each time it is resumed."""
@@ -41,13 +43,13 @@ class AgentStarted(Struct, frozen=True, omit_defaults=True):
     purpose: str = "work"
 
 
-class AgentText(Struct, frozen=True):
+class AgentText(Struct, frozen=True, gc=False):
     """What the agent says. Not necessarily its final answer."""
 
     text: str
 
 
-class ToolStarted(Struct, frozen=True):
+class ToolStarted(Struct, frozen=True, gc=False):
     """`input` is a short human summary of the arguments, such as the path or the command."""
 
     id: str
@@ -55,7 +57,7 @@ class ToolStarted(Struct, frozen=True):
     input: str = ""
 
 
-class ToolFinished(Struct, frozen=True):
+class ToolFinished(Struct, frozen=True, gc=False):
     """`output` is the beginning of the tool's output; `lines` and `chars` measure all of it."""
 
     id: str
@@ -75,7 +77,7 @@ class TodoUpdated(Struct, frozen=True):
     items: tuple[TodoItem, ...]
 
 
-class Unheard(Struct, frozen=True):
+class Unheard(Struct, frozen=True, gc=False):
     """So many things that an agent said, or that a tool returned, without their words: the journal has no more room for
     them, and nobody reads as fast. `ended` are the calls that are over. It has no name: it is never written."""
 
@@ -315,7 +317,7 @@ class TellAll(Protocol):
     def __call__(self, *happened: Event) -> None: ...
 
 
-class Told(Struct, frozen=True):
+class Told(Struct, frozen=True, gc=False):
     """An event as it stands in the journal and in `--json`: one line each."""
 
     type: str

@@ -28,10 +28,12 @@ def in_git(lab: Lab) -> list[Row]:
     repository = _repository(lab)
     git = {GIT: lambda: _status(lab, repository)}
     writer = lab.script("writer", 'echo "$RALPH_ITERATION" >new-file.txt')
+    editor = lab.script("editor", 'for i in 0 1 2 3 4 5 6 7 8 9; do echo "$RALPH_ITERATION" >part01$i/file01.txt; done')
     rows = {
         "nothing changed": lambda n: lab.running(AGENT, n),
         "a new file changed": lambda n: lab.running(writer, n),
         "… and its diff in the prompt": lambda n: lab.running(writer, n, "--preset", "checks", "--check", "false"),
+        "ten files in ten folders changed": lambda n: lab.running(editor, n),
     }
     return [
         compared(

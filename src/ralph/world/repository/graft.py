@@ -46,7 +46,8 @@ class Grafts:
             return ""
         try:
             work = {path: self._work(path, mode) for path, mode in changes.items()}
-            if sum(work.values()) > _WORTH or any(map(self._has_foreign_lines, work)):
+            known = (path for path, mode in changes.items() if mode not in (GONE, UNKNOWN))
+            if sum(work.values()) > _WORTH or any(map(self._has_foreign_lines, known)):
                 return ""
             leaves = self._leaves(changes)
             self._read(leaves)
@@ -78,7 +79,7 @@ class Grafts:
             with open(self._place(path), "rb") as file:
                 return b"\r\n" in file.read()
         except OSError:
-            return False  # it is gone, or git will say what is wrong
+            return False  # git will say what is wrong
 
     def _place(self, path: bytes) -> bytes:
         return os.path.join(os.fsencode(self._repository.root), path)

@@ -28,7 +28,8 @@ def write(repository: Repository, kind: str, content: bytes, like: str) -> str:
             os.utime(path)  # as young as if it were new, so that no garbage collection takes it
         return name
     try:
-        _put(path, zlib.compress(data, 1), stat.S_IMODE(os.stat(store).st_mode))
+        # Most of a folder are names of objects, which do not become smaller: not to try is a third of the time.
+        _put(path, zlib.compress(data, 0), stat.S_IMODE(os.stat(store).st_mode))
     except OSError as error:
         raise cannot_write(Path(folder), error) from None
     return name

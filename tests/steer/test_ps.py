@@ -82,13 +82,14 @@ def test_a_run_on_another_machine_that_shares_the_home_is_not_listed(ralph: Ralp
     assert listed(ralph, "-a") == []
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", '{"id": 7}', "\0\0"])
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"id": 7}', "\0\0", None])
 def test_a_state_that_cannot_be_read_gives_way_to_the_journal(
-    ralph: Ralph, agent: Callable[..., str], workspace: Path, content: str
+    ralph: Ralph, agent: Callable[..., str], workspace: Path, content: str | None
 ) -> None:
     ralph("run", "-p", "x", "-m", "1", "--agent", agent("echo hello"))
     (state,) = (workspace / ".ralph" / "runs").glob("*/state.json")
-    state.write_text(content)
+    state.unlink()
+    state.mkdir() if content is None else state.write_text(content)
     (seen,) = listed(ralph, "-a")
     assert (seen["state"], seen["iteration"], seen["goal"]) == ("exhausted", 1, "x")
 

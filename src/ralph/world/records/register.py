@@ -98,6 +98,8 @@ def standing_in(path: str) -> Standing | None:
             return _DECODER.decode(os.read(fd, _MOST_BYTES))
         except MsgspecError:
             continue
+        except OSError:  # a folder stands in its place
+            return None
         finally:
             os.close(fd)
     return None

@@ -14,6 +14,8 @@ CLAIMS = [
     ("word", "STOP", "The charm is ready to merge.\n\nSTOP\n"),
     ("word", "STOP", "All tests pass. STOP"),
     ("word", "STOP", "  STOP  "),
+    ("word", "STOP", "\x1b[1;32mSTOP\x1b[0m\r\n"),
+    ("promise", "DONE", "\x1b[2m<promise>DONE</promise>\x1b[22m"),
     ("response", "DONE", "<response>DONE</response>"),
     ("response", "DONE", "ok <RESPONSE>\n done </Response>"),
     ("response", "DONE", "I've implemented everything and the tests pass. <response>DONE</response>"),

@@ -7,6 +7,7 @@ from msgspec import Struct
 
 from ralph.core.model import Run
 from ralph.core.promise import is_promised, marker_of
+from ralph.core.text import clean
 from ralph.core.wording import Span, is_plain_statement
 
 
@@ -55,9 +56,11 @@ def claimed(claim: Claim, run: Run, reading: Reading = Reading()) -> bool:
 
 
 def stated(claim: Claim, text: str, reading: Reading = Reading()) -> bool:
-    """Whether `text` states the claim, by the literal rule of its kind and as a plain statement."""
+    """Whether `text` states the claim, by the literal rule of its kind and as a plain statement. It is read as a person
+    would see it: without colours."""
     if not claim.text.strip():
         return False
+    text = clean(text)
     if claim.kind == "response":
         return _first_response_is(claim.text, text, reading)
     if claim.kind == "promise":

@@ -3,20 +3,26 @@
 import subprocess
 import sys
 
+from msgspec.structs import replace
+
 from bench.lab import ROOT, Lab
 from bench.samples import Row, Sample, Wanted, taking_turns
-from bench.speech import LONG_LINE, MEGABYTE
+from bench.speech import LONG_LINE, MEGABYTE, SPEECHES
 
 TEE = "tee"
 
 
 def measure(lab: Lab) -> list[Row]:
-    return [row for size, rounds in ((200, 5), (1000, 3)) for row in _stream(lab, size, rounds)]
+    rows = [row for size, rounds in ((200, 5), (1000, 3)) for row in _stream(lab, size, rounds)]
+    for speech in tuple(SPEECHES)[1:]:
+        speed, _ = _stream(lab, 200, 3, speech)
+        rows.append(replace(speed, measure=f"… of {speech} alone", wanted=None))
+    return rows
 
 
-def _stream(lab: Lab, size: int, rounds: int) -> list[Row]:
+def _stream(lab: Lab, size: int, rounds: int, speech: str = "many") -> list[Row]:
     """One of the lines is 20 MB long."""
-    agent = _agent(lab, size)
+    agent = _agent(lab, size, speech)
     ralph = " ".join(lab.running(agent, 1))
     peaks: dict[str, list[float]] = {"ralph": [], TEE: []}
 
@@ -35,9 +41,10 @@ def _stream(lab: Lab, size: int, rounds: int) -> list[Row]:
     ]
 
 
-def _agent(lab: Lab, size: int) -> str:
+def _agent(lab: Lab, size: int, speech: str) -> str:
     folder = lab.folder("stream")
     subprocess.run([sys.executable, "-m", "bench.speech", folder], cwd=ROOT, check=True)
-    times = (size * MEGABYTE - LONG_LINE) // (folder / "many.ndjson").stat().st_size
-    some = f"i=0; while [ $i -lt {times // 2} ]; do cat {folder}/many.ndjson; i=$((i + 1)); done"
+    piece = folder / f"{speech}.ndjson"
+    times = (size * MEGABYTE - LONG_LINE) // piece.stat().st_size
+    some = f"i=0; while [ $i -lt {times // 2} ]; do cat '{piece}'; i=$((i + 1)); done"
     return lab.script("claude", f"{some}; cat {folder}/long.ndjson; {some}; cat {folder}/result.ndjson")

@@ -6,6 +6,7 @@ import select
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import cache
 
 from msgspec import Struct
 
@@ -18,12 +19,20 @@ from ralph.world.processes.unnamed import readable
 
 _CHUNK = 1 << 17
 _PIPE = 1 << 20
+_FLOOD = 1 << 14  # bytes at once
 _MOST_DRAINED = 2 * _PIPE // _CHUNK
 _NAP = 0.05
 _SETTLING, _LATEST = 1.0, 30.0  # until a program that was started shows what it is, and until it has said so
 _LINGER = 0.1  # for what is still on its way through a process that reads for the one that ended, such as `tee`
 
 Sink = Callable[[bytes], None]
+
+
+@cache
+def _keep_memory() -> None:
+    """What is freed after a chunk is wanted for the next one. glibc gives it back to the system at once, until a larger
+    block has been freed: so one is, once there is a flood. Without this, page faults are a tenth of a flood's time."""
+    bytes(_PIPE)
 
 
 class Limits(Struct, frozen=True):
@@ -173,6 +182,8 @@ class Watch:
             chunk = os.read(fd, _CHUNK)
         except BlockingIOError:
             return False
+        if len(chunk) > _FLOOD:
+            _keep_memory()
         if not chunk:
             self._ready.unregister(fd)
             del self._streams[fd]

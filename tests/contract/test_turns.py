@@ -85,6 +85,13 @@ def test_what_a_run_keeps_is_for_the_user_alone_and_stays_out_of_git(
     assert git("status", "--porcelain") == ""
 
 
+def test_a_folder_in_the_place_of_the_progress_is_said(ralph: Ralph, agent: Agent, workspace: Path) -> None:
+    (workspace / ".ralph" / "progress.md").mkdir(parents=True)
+    result = ralph("run", "g", "--agent", agent("echo $N"))
+    assert result.code == 2
+    assert f"cannot write {workspace}/.ralph/progress.md: Is a directory" in result.err
+
+
 def test_progress_is_that_of_this_run(ralph: Ralph, agent: Agent, workspace: Path) -> None:
     for _ in range(2):
         ralph("loop", "t", "--check", "echo no; false", "--check", "true", "-m", "2", "--agent", agent("echo $N"))

@@ -11,7 +11,7 @@ from ralph.core.model import Iteration, Run
 from ralph.core.progress import section
 from ralph.core.text import clean
 from ralph.loop import Agent
-from ralph.world.records.folder import add
+from ralph.world.records.folder import add, cannot_write
 from ralph.world.repository.history import History
 from ralph.world.site import Site
 
@@ -53,7 +53,10 @@ def followups(
 def _progress_file(site: Site) -> Followup:
     """One section per iteration of this run, added as it ends; a resumed run begins with those it has."""
     path = site.home / ".ralph" / "progress.md"
-    path.unlink(missing_ok=True)
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        raise cannot_write(path, error) from None
     written = 0
 
     def write(run: Run, iteration: Iteration) -> None:

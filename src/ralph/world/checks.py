@@ -45,21 +45,15 @@ class Checks:
 
     def _one(self, guard: Guard, log: str, number: int) -> Check | None:
         site = self._site
-        file = site.log(os.path.join(site.root, log))
-
-        def meanwhile() -> None:
-            site.tell(events.CheckStarted(guard.command))
-            file.open()
-
         shell = ("cmd", "/c") if sys.platform == "win32" else ("sh", "-c")
         command = Command((*shell, guard.command), str(site.root), site.marked(number))
-        with file:
+        with site.log(os.path.join(site.root, log)) as file:
             output = run_command(
                 site.keeper,
                 command,
                 head=self._truncate,
                 tail=ERROR_LIMIT,
-                meanwhile=meanwhile,
+                meanwhile=lambda: site.tell(events.CheckStarted(guard.command)),
                 limits=site.limits(self._timeout),
                 interrupt=site.interrupt,
                 log=file,

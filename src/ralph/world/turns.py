@@ -152,11 +152,6 @@ class _Turn:
         def on_lines(lines: list[bytes]) -> None:
             site.tell(*parser.feed_all(lines))
 
-        def meanwhile() -> None:
-            site.tell(events.Notice(f"Prompt: {one_line(request.prompt)}", "debug"))
-            out.open()
-            err.open()
-
         def on_start(pid: int) -> None:
             self._folder.started(pid)
             site.tell(events.AgentStarted(self._choice.name, tuple(map(_short, invocation.argv)), pid, self._purpose))
@@ -172,7 +167,7 @@ class _Turn:
                 ),
                 on_lines=on_lines,
                 on_start=on_start,
-                meanwhile=meanwhile,
+                meanwhile=lambda: site.tell(events.Notice(f"Prompt: {one_line(request.prompt)}", "debug")),
                 limits=site.limits(self._manner.timeout, self._manner.idle_timeout),
                 interrupt=site.interrupt,
                 stdout_log=out,

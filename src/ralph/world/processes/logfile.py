@@ -14,8 +14,7 @@ _PIECE = 1 << 16
 
 
 class LogFile:
-    """A file of at most `limit` bytes, made when it is opened, written to or closed, whichever comes first. A disk that
-    is full or gone does not end the turn: `trouble` says so, once."""
+    """A file of at most `limit` bytes. A disk that is full or gone does not end the turn: `trouble` says so, once."""
 
     def __init__(self, path: str, limit: int = LARGEST, redact: Callable[[bytes], bytes] = strike_keys) -> None:
         self.path = path
@@ -26,7 +25,10 @@ class LogFile:
         self._room = max(0, limit - tail - _NOTE_ROOM)
         self._tail = Tail(tail)
         self._fd = -1
-        self._is_made = False
+        try:
+            self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+        except OSError as error:
+            self._give_up(error)
 
     def __enter__(self) -> "LogFile":
         return self
@@ -34,16 +36,7 @@ class LogFile:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def open(self) -> None:
-        if not self._is_made:
-            self._is_made = True
-            try:
-                self._fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
-            except OSError as error:
-                self._give_up(error)
-
     def write(self, chunk: bytes) -> None:
-        self.open()
         if self._room:
             self._put(self._settle(chunk))
         elif self._fd >= 0:
@@ -51,7 +44,6 @@ class LogFile:
 
     def close(self) -> None:
         """Writes what was held back: an unfinished line, and the end of a stream that was too long."""
-        self.open()
         if self._unsettled:
             self._put(self._rest())
         if self._tail.seen:

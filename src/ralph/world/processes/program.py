@@ -1,7 +1,7 @@
 """What is to be started, and which file is that? Looked up as in the command's own folder and on its own PATH."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from msgspec import Struct
 
@@ -31,17 +31,25 @@ class ProgramNotExecutable(CannotStart):
 
 def find_program(name: str, env: Mapping[str, str], cwd: str) -> str:
     """The path of the program; says why there is none."""
-    folders = [""] if "/" in name else env.get("PATH", os.defpath).split(os.pathsep)
-    for folder in folders:
-        path = os.path.join(cwd, folder, name)
+    for path in _places(name, env, cwd):
         if os.access(path, os.X_OK) and os.path.isfile(path):  # in this order: `access` is quick to say no
             return path
-    for path in (os.path.join(cwd, folder, name) for folder in folders):
+    for path in _places(name, env, cwd):
         if os.path.isfile(path):
             raise ProgramNotExecutable(f"not executable: {path}", f"try: chmod +x {path}")
     if "/" in name:
         raise ProgramMissing(f"no such program: {name}", "check the path")
     raise ProgramMissing(f"command not found: {name}", "is it installed, and is its folder on PATH?")
+
+
+def _places(name: str, env: Mapping[str, str], cwd: str) -> Iterator[str]:
+    """Where a program of this name may be."""
+    if "/" in name:
+        yield os.path.join(cwd, name)
+        return
+    for folder in env.get("PATH", os.defpath).split(os.pathsep):
+        # Every check looks for its shell: `os.path.join` takes longer than to look.
+        yield f"{folder.rstrip('/')}/{name}" if folder.startswith("/") else os.path.join(cwd, folder, name)
 
 
 def explained(error: OSError, program: str, cwd: str) -> CannotStart:

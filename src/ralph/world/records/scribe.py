@@ -14,6 +14,7 @@ from ralph.core.secrets import Redactor
 Sink = Callable[[bytes], None]
 TEXT_LIMIT = 65536
 KEY_LENGTH = 16384
+_WORDY = (events.AgentText, events.ToolFinished)
 _LINE_BREAKS = [(char.encode(), f"\\u{ord(char):04x}".encode()) for char in "\x85\u2028\u2029"]
 
 
@@ -75,6 +76,7 @@ class Scribe:
     def _unheard(self, happened: Sequence[events.Event]) -> list[events.Event]:
         """What is neither written nor read: texts and results are counted, the rest is short."""
         self._left_out += len(happened)
+        safe = iter(self._written([event for event in happened if not isinstance(event, _WORDY)])[0])
         told: list[events.Event] = []
         number, ended = 0, []
         for event in happened:
@@ -86,7 +88,7 @@ class Scribe:
                 if number:
                     told.append(events.Unheard(number, tuple(ended)))
                     number, ended = 0, []
-                told += [self._writable(one).data for one in self._numbered([event])]
+                told.append(next(safe).data)
                 continue
             number += 1
         return [*told, events.Unheard(number, tuple(ended))] if number else told

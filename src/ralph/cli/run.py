@@ -64,8 +64,11 @@ def run_command(command: str, values: dict[str, Any], words: list[str]) -> int:
 
 def is_place_alone(values: dict[str, Any], words: list[str]) -> bool:
     """Whether a folder is named, and no goal: then a person wants to say it in there."""
-    said = ("prompt", "prompt_file", "print", "spec", "directory")
-    return len(words) == 1 and not any(name in values for name in said) and os.path.isdir(words[0])
+    said = ("prompt", "prompt_file", "spec", "directory")
+    if len(words) != 1 or any(name in values for name in said) or not os.path.isdir(words[0]):
+        return False
+    # After --print a goal is expected: a plain word is one, though a folder may be called so.
+    return "print" not in values or os.sep in words[0] or words[0] in (os.curdir, os.pardir)
 
 
 class Shown:

@@ -22,7 +22,7 @@ RESPONSE = "Completion response [DONE]: "
 GUARDRAIL = "Add guardrail command (leave blank to finish): "
 ACTION = "  Fail action (APPEND|PREPEND|REPLACE): "
 HINT = "  Hint (optional, guidance for agent on failure): "
-PROTECT = "Protect files from the agent (comma-separated globs, e.g. tests/**, optional): "
+PROTECT = 'If the agent must not change your tests, add "protect": ["tests/**"] to it.'
 SCM = "Configure SCM? (y/N): "
 SCM_COMMAND = "  SCM command (e.g., git): "
 SCM_TASKS = "  SCM tasks (comma-separated, e.g., commit,push): "
@@ -218,16 +218,15 @@ def test_a_terminal_that_is_gone_has_given_up(workspace: Path) -> None:
     assert not (workspace / ".ralph").exists()
 
 
-def test_where_there_are_tests_it_offers_to_protect_them(workspace: Path) -> None:
+def test_where_there_are_tests_it_says_how_to_protect_them(workspace: Path) -> None:
     (workspace / "tests").mkdir()
-    said = answered(workspace, "claude", "", "", "", "make test", "append", "", "", "tests/**, conftest.py", "n")
-    assert PROTECT in said
-    assert settings(workspace)["protect"] == ["tests/**", "conftest.py"]
+    said = answered(workspace, "claude", "", "", "", "make test", "append", "", "", "n")
+    assert said.endswith(f"Settings written to .ralph/settings.json\n{PROTECT}\n")
 
 
 def test_without_guardrails_there_is_nothing_to_protect_them_from(workspace: Path) -> None:
     (workspace / "tests").mkdir()
-    assert "Protect" not in answered(workspace, "claude", "", "", "", "", "n")
+    assert "protect" not in answered(workspace, "claude", "", "", "", "", "n")
 
 
 def test_installed_agents_are_named(

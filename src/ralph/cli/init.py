@@ -93,6 +93,8 @@ def initialize(workspace: Path, dialog: Dialog) -> None:
     prepare(workspace)
     _write(settings, said)
     dialog.say("\nSettings written to .ralph/settings.json")
+    if advice := said["guardrails"] and _advice(workspace):
+        dialog.say(advice)
 
 
 def interview(workspace: Path, dialog: Dialog) -> dict[str, Any]:
@@ -110,7 +112,6 @@ def interview(workspace: Path, dialog: Dialog) -> dict[str, Any]:
         "agent": {"command": agent, "flags": flags},
         "guardrails": _ask_guardrails(dialog),
     }
-    said |= _ask_protect(dialog, workspace) if said["guardrails"] else {}
     if dialog.agrees("Configure SCM? (y/N): "):
         said["scm"] = _ask_scm(dialog)
     return said
@@ -144,13 +145,12 @@ def _ask_guardrails(dialog: Dialog) -> list[dict[str, str]]:
     return guardrails
 
 
-def _ask_protect(dialog: Dialog, workspace: Path) -> dict[str, list[str]]:
+def _advice(workspace: Path) -> str:
     """Where there are tests, an agent can make guardrails pass by changing them: say so while it can be prevented."""
     tests = next((name for name in TEST_FOLDERS if (workspace / name).is_dir()), None)
     if tests is None:
-        return {}
-    globs = dialog.several(f"Protect files from the agent (comma-separated globs, e.g. {tests}/**, optional): ")
-    return {"protect": globs} if globs else {}
+        return ""
+    return f'If the agent must not change your tests, add "protect": ["{tests}/**"] to it.'
 
 
 def _ask_scm(dialog: Dialog) -> dict[str, Any]:

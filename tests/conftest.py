@@ -5,6 +5,7 @@ import os
 import stat
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -142,3 +143,16 @@ def prompts(environment: dict[str, str]) -> Callable[..., list[str]]:
         return [file.read_text() for file in files]
 
     return read
+
+
+@pytest.fixture
+def eventually() -> Callable[[Callable[[], object]], None]:
+    """Waits for what happens outside of every process that a test can ask."""
+
+    def wait(condition: Callable[[], object], patience: float = 30.0) -> None:
+        deadline = time.monotonic() + patience
+        while not condition():
+            assert time.monotonic() < deadline, "it did not happen"
+            time.sleep(0.01)
+
+    return wait

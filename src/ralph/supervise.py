@@ -165,8 +165,12 @@ class JobSession(Session):
 
     def _played(self, parts: Parts, run: Run, site: Site) -> tuple[Run, Stop]:
         run, stop = super()._played(parts, run, site)
-        # Whoever stops a job may reach its agent first: by itself its end looks like a failure.
-        self._job.close("stopped" if stop.outcome in (Outcome.INTERRUPTED, Outcome.STOPPED) else None)
+        # Whoever stops a job may reach its agent first: by itself its end looks like a failure. And who has seen that a
+        # job is complete need not wait for its process: what was complete then stays so.
+        is_stopped = stop.outcome is Outcome.STOPPED or (
+            stop.outcome is Outcome.INTERRUPTED and not self._job.last.is_complete
+        )
+        self._job.close("stopped" if is_stopped else None)
         return run, stop
 
 

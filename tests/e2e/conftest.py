@@ -6,7 +6,6 @@ import random
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import Any
 
 import pytest
 
-PATIENCE = 20.0
+PATIENCE = 40.0
 
 
 class Live:
@@ -97,19 +96,6 @@ def nap() -> Iterator[str]:
     yield word
     for pid in _processes_with(word):
         os.kill(pid, signal.SIGKILL)
-
-
-@pytest.fixture
-def eventually() -> Callable[[Callable[[], object]], None]:
-    """Waits for what happens outside of every process that a test can ask."""
-
-    def wait(condition: Callable[[], object], patience: float = PATIENCE) -> None:
-        deadline = time.monotonic() + patience
-        while not condition():
-            assert time.monotonic() < deadline, "it did not happen"
-            time.sleep(0.01)
-
-    return wait
 
 
 @pytest.fixture

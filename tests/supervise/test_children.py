@@ -13,11 +13,19 @@ Pipe = Callable[[str], Any]
 DONE = 'echo fine > "$TASK_FOLDER/DONE"'
 
 
-def test_done_waits_for_the_children_that_the_agent_started(task: Any, agent: Agent) -> None:
-    child = agent('echo "part $PROMPT of $JRUN_PARENT_ID"; ralph bus post --type FACT --body "$PROMPT"', "child")
+def test_done_waits_for_the_children_that_the_agent_started(
+    task: Any, agent: Agent, pipe: Pipe, eventually: Any
+) -> None:
+    goes = [pipe("go-one"), pipe("go-two")]
+    say = 'echo "part $PROMPT of $JRUN_PARENT_ID"; ralph bus post --type FACT --body "$PROMPT"'
+    child = agent(f"cat {goes[0].path.parent}/go-$PROMPT > /dev/null; {say}", "child")
     job = f"ralph job --agent {child} --prompt"
-    result = task.supervise("--agent", agent(f"{job} one & {job} two & {DONE}"), "--prompt", "x")
-    assert result.returncode == 0, result.stderr
+    process = task.start("--agent", agent(f"{job} one & {job} two & {DONE}"), "--prompt", "x")
+    eventually(lambda: any(said.startswith("waiting for 2 child runs") for said in task.said("INFO")))
+    for go in goes:
+        go.write()
+    _, err = process.communicate()
+    assert process.returncode == 0, err
     (root,), children = task.attempts(), task.children()
     assert [(run.status, run.parent_run_id) for run in children] == [("completed", root.run_id)] * 2
     answers = {Path(run.output_path).read_text().splitlines()[0] for run in children}

@@ -89,6 +89,10 @@ class Attempt(TurnFolder):
         self._agent, self._herald, self._timeouts = info.agent, herald, timeouts
         self._herald.run = info.run_id
 
+    @property
+    def is_complete(self) -> bool:
+        return self.turn is not None and _status(self.turn) == "completed"
+
     def is_run_by(self, agent: str) -> None:
         self._agent = agent
         self.note(runinfo.update, agent=agent)

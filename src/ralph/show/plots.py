@@ -98,5 +98,5 @@ def _svg(width: float, height: float, title: str, drawn: list[Html]) -> Html:
     return element("svg", element("title", title), *drawn, viewBox=box, role="img", aria_label=title)
 
 
-def _n(number: float) -> str:
-    return f"{number:.2f}".rstrip("0").rstrip(".")
+def _n(number: float) -> Html:
+    return Html(f"{number:.2f}".rstrip("0").rstrip("."))

@@ -94,6 +94,13 @@ def test_the_version_is_told_by_the_interpreter_and_next_to_nothing() -> None:
     assert set(told[-1].split()) == {"ralph", "ralph.__main__"}
 
 
+def test_the_keeper_is_the_interpreter_and_next_to_nothing() -> None:
+    code = "bare = set(sys.modules); import ralph.world.processes.reaper; print(*set(sys.modules) - bare)"
+    command = [sys.executable, "-S", "-c", f"import os, sys; sys.path[:] = {sys.path!r}; {code}"]
+    told = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+    assert {name for name in told if not name.startswith("ralph")} <= {"__future__", "_socket", "errno", "gc", "select"}
+
+
 def test_before_the_agent_starts_only_what_it_needs_is_imported(count: Callable[..., Counts]) -> None:
     imported = count("--agent", "true", "-m", "1").modules
     ours = {name for name in imported if name.split(".")[0] == "ralph"}

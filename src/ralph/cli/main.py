@@ -1,15 +1,17 @@
 """What did the person ask for? One command, one file; one place where errors become an exit code."""
 
+from __future__ import annotations
+
 import errno
 import os
 import sys
-from collections.abc import Callable
 
 from ralph.errors import UserError
 from ralph.lean import import_leanly
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
 COMMANDS = {
@@ -144,7 +146,7 @@ def _dispatch(argv: list[str]) -> int:
     return click_main(_print_takes_a_value(argv))
 
 
-def start(command: str, values: "dict[str, Any]", words: list[str]) -> int:
+def start(command: str, values: dict[str, Any], words: list[str]) -> int:
     """Runs one of the commands that start an agent."""
     if command == "task":
         from ralph.cli.task import run_command

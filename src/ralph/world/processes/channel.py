@@ -8,7 +8,6 @@ import sys
 
 # The `socket` module costs two milliseconds, which only its prettier names are worth.
 from _socket import AF_UNIX, CMSG_SPACE, SCM_RIGHTS, SHUT_WR, SOCK_STREAM, SOL_SOCKET, socket, socketpair
-from collections.abc import Sequence
 
 _WORD = 4
 _MOST_FDS = 3
@@ -16,6 +15,7 @@ _CLOSE_ON_EXEC = 0x40000000 if sys.platform == "linux" else 0  # MSG_CMSG_CLOEXE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from typing import Any
 
     Message = tuple[Any, ...]

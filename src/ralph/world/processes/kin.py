@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import signal
+    from collections.abc import Callable, Iterable, Iterator
+else:
+    import _signal as signal  # see keeper.py
 
 MARK = "RALPH_RUN_ID"
 _HAS_PROC = sys.platform == "linux"
@@ -177,10 +181,13 @@ def _pids() -> list[int]:
 
 def _bearers_in_proc(mark: bytes) -> Iterator[int]:
     for pid in _pids():
-        # It may have ended by now, or be somebody else's.
-        with suppress(OSError), open(f"/proc/{pid}/environ", "rb") as environment:
-            if mark in environment.read().split(b"\0"):
-                yield pid
+        try:
+            with open(f"/proc/{pid}/environ", "rb") as environment:
+                is_bearer = mark in environment.read().split(b"\0")
+        except OSError:  # it has ended by now, or is somebody else's
+            continue
+        if is_bearer:
+            yield pid
 
 
 def _bearers_in_ps(mark: bytes) -> Iterator[int]:

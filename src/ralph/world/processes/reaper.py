@@ -7,14 +7,18 @@ import errno
 import gc
 import os
 import select
-import signal
 import sys
 import time
-from collections.abc import Mapping
-from contextlib import suppress
 
 from ralph.world.processes.channel import Channel
 from ralph.world.processes.kin import MARK, Asked, Kin, below, distinct, in_group, marked, press, without
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import signal
+    from collections.abc import Mapping
+else:
+    import _signal as signal  # see keeper.py
 
 _FAREWELL = 2.0  # from TERM to KILL when ralph is gone
 _PATIENCE = 5.0  # from the first KILL until those who still live are given up
@@ -165,8 +169,10 @@ class Reaper:
         return 1000 * (min(remaining, 0.05) if remaining > 0 else 0.02)
 
     def _tell(self, *message: object) -> None:
-        with suppress(OSError):  # ralph is gone, as `_obey` will find
+        try:
             self._channel.send(message)
+        except OSError:  # ralph is gone, as `_obey` will find
+            pass
 
 
 def _leave_ralph(channel: int) -> None:
@@ -182,8 +188,10 @@ def _leave_ralph(channel: int) -> None:
         if fd in (0, 1, 2):
             os.dup2(nothing, fd)
         elif fd not in (nothing, channel):
-            with suppress(OSError):  # the descriptor of the listing itself
+            try:
                 os.close(fd)
+            except OSError:  # the descriptor of the listing itself
+                pass
 
 
 def _wake_on_death() -> int:

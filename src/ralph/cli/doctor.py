@@ -8,7 +8,6 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import click
-from msgspec import DecodeError
 from msgspec.json import decode, encode
 from msgspec.structs import replace
 
@@ -153,7 +152,7 @@ def _hook(host: Host, scope: Scope, folder: Path, env: Env) -> Iterator[Finding]
         is_current = encode(command_line(host, "stop")) in encode(decode(data))
     except FileNotFoundError:
         return
-    except (OSError, DecodeError) as error:
+    except (OSError, ValueError) as error:
         yield Finding("hooks", "warn", f"{settings.path} cannot be read: {error}", "mend the file")
         return
     where = f"{host.name}: {settings.path}"

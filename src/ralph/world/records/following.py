@@ -39,7 +39,7 @@ def decoded(line: bytes) -> Entry | None:
     """The entry that a line holds; None for a torn or foreign one."""
     try:
         return _ENTRIES.decode(line)
-    except msgspec.MsgspecError:
+    except ValueError:  # not JSON, not ours, or not even UTF-8
         return None
 
 

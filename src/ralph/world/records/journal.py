@@ -93,7 +93,7 @@ class Entry(msgspec.Struct, frozen=True):
         kind = _KINDS.get(self.type)
         try:
             return msgspec.json.decode(self.data, type=kind) if kind else None
-        except msgspec.MsgspecError:
+        except ValueError:  # not JSON, not ours, or not even UTF-8
             return None
 
 
@@ -107,7 +107,7 @@ def read(path: Path) -> Iterator[Entry]:
         for line in lines:
             try:
                 yield _ENTRIES.decode(line)
-            except msgspec.MsgspecError:
+            except ValueError:  # not JSON, not ours, or not even UTF-8
                 continue
 
 

@@ -9,7 +9,7 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from msgspec import MsgspecError, Struct
+from msgspec import Struct
 from msgspec.json import Decoder
 
 from ralph.core.standing import AWAITING, Standing
@@ -96,7 +96,7 @@ def standing_in(path: str) -> Standing | None:
             return None
         try:
             return _DECODER.decode(os.read(fd, _MOST_BYTES))
-        except MsgspecError:
+        except ValueError:  # not JSON, not ours, or not even UTF-8
             continue
         except OSError:  # a folder stands in its place
             return None

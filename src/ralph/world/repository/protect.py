@@ -136,13 +136,13 @@ class Protected:
         return kept
 
     def _recall(self) -> dict[bytes, Kept] | None:
-        from msgspec import DecodeError, json
+        from msgspec import json
 
         try:
             kept = json.decode((self._store / "protected.json").read_bytes(), type=list[Kept])
         except FileNotFoundError:
             return None
-        except (OSError, DecodeError) as error:
+        except (OSError, ValueError) as error:
             raise UserError(f"the list of protected files in {self._store} cannot be read: {error}") from None
         return {one.path: one for one in kept}
 

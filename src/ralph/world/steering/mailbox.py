@@ -98,7 +98,7 @@ def _decoded(path: str, kind: type[Kind]) -> Kind | None:
     try:
         with open(path, "rb") as file:
             return msgspec.json.decode(file.read(), type=kind)
-    except (OSError, msgspec.MsgspecError):  # taken away meanwhile, or not written by us
+    except (OSError, ValueError):  # taken away meanwhile, or not written by us
         return None
 
 

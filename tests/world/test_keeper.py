@@ -13,7 +13,7 @@ import pytest
 
 from ralph.world.processes import reaper
 from ralph.world.processes.interrupt import Interrupt
-from ralph.world.processes.keeper import Keeper, KeeperLost
+from ralph.world.processes.keeper import Ended, Exited, Keeper, KeeperLost
 from ralph.world.processes.kin import below, sweep_marked
 from ralph.world.processes.process import run_process
 from ralph.world.processes.program import Command
@@ -124,6 +124,26 @@ def test_closing_the_keeper_ends_what_runs(shell, mark) -> None:
         assert output.readline() == b"ready\n"
         assert mark.bearers()
     assert mark.bearers() == []
+
+
+@pytest.mark.parametrize(("patience", "code"), [(60.0, 7), (0.0, -15)])
+def test_who_has_patience_lets_it_come_to_its_own_end(
+    keeper: Keeper, shell, tmp_path, patience: float, code: int
+) -> None:
+    os.mkfifo(tmp_path / "go")
+    command = shell(f"echo ready; read word < {tmp_path}/go; exit 7")
+    reader, writer = os.pipe()
+    with open(reader, "rb") as output, open(writer) as theirs:
+        keeper.spawn(command.argv[0], command.argv, command.cwd, command.env, [theirs.fileno()] * 3, patience)
+        assert keeper.spawned()
+        assert output.readline() == b"ready\n"
+        keeper.end(60.0)
+        if patience:
+            (tmp_path / "go").write_text("on\n")
+        exited = keeper.hear()
+        assert isinstance(exited, Exited)
+        assert exited.code == code
+        assert isinstance(keeper.hear(), Ended)
 
 
 def test_children_that_are_to_be_kept_outlive_the_turn_and_the_keeper(shell, mark) -> None:

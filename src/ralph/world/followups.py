@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 Followup = Callable[[Run, Iteration], None]
 
+_TO_FINISH = 0.5  # seconds for a commit that is under way
 MESSAGE_PROMPT = "Provide a short imperative commit message for the changes. Output only the message, no explanation."
 
 
@@ -106,7 +107,8 @@ def _kept(site: Site) -> "Runner":
     from ralph.world.repository.scm import OUTPUT_KEPT, PATIENCE, Ended
 
     def run(words: tuple[str, ...], folder: Path, env: Mapping[str, str]) -> "Ended":
-        command = Command(words, str(folder), {**env, "RALPH_RUN_ID": site.folder.id})
+        # A git that is asked to end in the moment in which it locks the index leaves the lock behind.
+        command = Command(words, str(folder), {**env, "RALPH_RUN_ID": site.folder.id}, patience=_TO_FINISH)
         try:
             output = run_command(
                 site.keeper,

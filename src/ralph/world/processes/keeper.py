@@ -77,10 +77,18 @@ class Keeper:
         """Readable when there is something to `hear`."""
         return self._channel.fileno()
 
-    def spawn(self, program: str, argv: Sequence[str], cwd: str, env: Mapping[str, str], fds: Sequence[int]) -> None:
+    def spawn(
+        self,
+        program: str,
+        argv: Sequence[str],
+        cwd: str,
+        env: Mapping[str, str],
+        fds: Sequence[int],
+        patience: float = 0.0,
+    ) -> None:
         """Starts a process in its own session with `fds` as its stdin, stdout and stderr. What came of it, `spawned`
-        tells: a program takes a while to start, and there is something else to do."""
-        self._ask(("spawn", program, list(argv), cwd, dict(env)), fds)
+        tells: a program takes a while to start, and there is something else to do. TERM comes `patience` later."""
+        self._ask(("spawn", program, list(argv), cwd, dict(env), patience), fds)
 
     def spawned(self) -> int:
         """The pid of the process that was asked for, or an error that says why there is none."""

@@ -9,12 +9,14 @@ from ralph.errors import UserError
 
 
 class Command(Struct, frozen=True):
-    """What to start, and all that it can read on its stdin."""
+    """What to start, and all that it can read on its stdin. `patience`: the seconds in which it may come to an end by
+    itself once it has to end."""
 
     argv: tuple[str, ...]
     cwd: str
     env: Mapping[str, str]
     stdin: bytes = b""
+    patience: float = 0.0
 
 
 class CannotStart(UserError):

@@ -49,6 +49,8 @@ class Reaper:
         self._kept: set[int] = set()
         self._spared: tuple[int, ...] = ()
         self._asked: Asked = set()
+        self._patience = 0.0
+        self._asks_at = 0.0
         self._deadline: float | None = None
         _leave_ralph(channel.fileno())
         self._adopts = _adopt_orphans()
@@ -85,7 +87,7 @@ class Reaper:
             return
         (kind, *values), fds = received
         if kind == "spawn":
-            program, argv, cwd, env = values
+            program, argv, cwd, env, self._patience = values
             self._spawn(program, argv, cwd, env, fds)
         elif kind == "end":
             self._end(*values)
@@ -111,8 +113,10 @@ class Reaper:
 
     def _end(self, grace: float, spared: tuple[int, ...] = ()) -> None:
         self._spared = spared
-        deadline = time.monotonic() + grace
-        self._deadline = deadline if self._deadline is None else min(deadline, self._deadline)
+        now = time.monotonic()
+        if self._deadline is None:
+            self._asks_at, self._deadline = now + self._patience, now + grace
+        self._deadline = min(self._deadline, now + grace)
 
     def _release(self) -> None:
         """What a keeper leaves behind when it goes belongs to it no more: so it goes, and its copy takes its place."""
@@ -152,7 +156,8 @@ class Reaper:
             self._asked.clear()
             self._deadline = None
             return
-        press(living, self._asked, kill=overdue >= 0)
+        if overdue >= 0 or time.monotonic() >= self._asks_at:
+            press(living, self._asked, kill=overdue >= 0)
 
     def _living(self) -> list[Kin]:
         living = below(os.getpid())

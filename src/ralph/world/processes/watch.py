@@ -117,7 +117,7 @@ class Watch:
         given, out = readable(command.stdin), self._pipe(on_stdout)
         errors = out if on_stderr is None else self._pipe(on_stderr)
         try:
-            self._keeper.spawn(program, command.argv, command.cwd, command.env, (given, out, errors))
+            self._keeper.spawn(program, command.argv, command.cwd, command.env, (given, out, errors), command.patience)
             self._is_over = False
         finally:
             for fd in {given, out, errors}:

@@ -1,5 +1,6 @@
 """A program that is run for its answer: what it says, how it ends, and that nobody waits for it for ever."""
 
+import fcntl
 import os
 import time
 
@@ -19,6 +20,22 @@ def test_it_reads_what_it_is_given(size: int) -> None:
     with errand("cat", b"x" * size) as cat:
         assert cat.output(30) == b"x" * size
     assert (cat.code, cat.error) == (0, "")
+
+
+@pytest.mark.skipif(not hasattr(fcntl, "F_SETPIPE_SZ"), reason="only Linux makes pipes smaller")
+def test_it_reads_what_it_is_given_though_its_user_gets_only_small_pipes_any_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pipe = os.pipe
+
+    def small_pipe() -> tuple[int, int]:
+        reader, writer = pipe()
+        fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, 4096)
+        return reader, writer
+
+    monkeypatch.setattr(os, "pipe", small_pipe)
+    with errand("cat", b"x" * 20_000) as cat:
+        assert cat.output(30) == b"x" * 20_000
 
 
 def test_its_code_and_its_errors_are_known_at_the_end() -> None:

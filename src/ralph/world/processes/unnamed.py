@@ -22,9 +22,13 @@ def readable(data: bytes) -> int:
         return os.open(os.devnull, os.O_RDONLY)
     if len(data) <= _PIPE_HOLDS:
         fd, writer = os.pipe()
-        os.write(writer, data)
+        # Whose pipes take up too much memory gets small ones: to wait for room would be to wait for ever.
+        os.set_blocking(writer, False)
+        written = os.write(writer, data)
         os.close(writer)
-        return fd
+        if written == len(data):
+            return fd
+        os.close(fd)
     fd = unnamed_file()
     for at in range(0, len(data), _PIECE):
         os.write(fd, data[at : at + _PIECE])

@@ -164,6 +164,29 @@ def test_a_folder_that_git_has_lost_is_made_again(repo: Any) -> None:
     assert repo.git("ls-tree", "--name-only", tree, "folder/").split() == ["folder/b.txt", "folder/new.txt"]
 
 
+def test_nothing_is_missing_of_a_tree_that_git_has_lost(repo: Any) -> None:
+    index = repo.index()
+    repo.write("new.txt", "new\n")
+    index.tree()
+    repo.git("prune", "--expire=now")
+    for number in range(2):
+        repo.write("a.txt", str(number))
+        assert "folder/b.txt" in repo.git("ls-tree", "-r", "--name-only", tree_of(index.tree())).split()
+
+
+@pytest.mark.parametrize("names", [("name", "name\r"), ("folder/file", "folder\r/file")])
+def test_a_name_that_ends_like_a_line_of_dos_is_no_other_name(repo: Any, names: tuple[str, str]) -> None:
+    index = repo.index()
+    index.tree()
+    for name in names:
+        repo.write(name, name.encode())
+    assert index.tree() == fresh(repo).tree()
+    repo.commit()
+    for name in names:
+        repo.write(name, f"{name} again".encode())
+    assert index.tree() == fresh(repo).tree()
+
+
 def test_an_index_that_the_agent_removed_is_made_again(repo: Any) -> None:
     index = repo.index()
     index.tree()

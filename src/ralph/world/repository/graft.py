@@ -62,7 +62,7 @@ class Grafts:
         """How much it is to have git read this file."""
         if mode == GONE:
             return 0
-        if mode not in (UNKNOWN, FILE, EXECUTABLE) or b"\n" in path or path.startswith(b'"'):
+        if mode not in (UNKNOWN, FILE, EXECUTABLE) or not _fits_a_line(path):
             raise _ForTheIndex
         try:
             seen = os.lstat(self._place(path))
@@ -99,7 +99,7 @@ class Grafts:
         unknown = sorted({folder for path in paths for folder in folders_to(path)} - {*self._folders})
         if not unknown:
             return
-        if any(b"\n" in folder for folder in unknown):
+        if not all(map(_fits_a_line, unknown)):
             raise _ForTheIndex
         asked = b"".join(b"%b:%b\n" % (self._base.encode(), folder) for folder in unknown)
         output = self._repository.git("cat-file", "--batch", stdin=asked)
@@ -107,8 +107,11 @@ class Grafts:
         for folder in unknown:
             end = output.index(b"\n", at)
             head = output[at:end].split(b" ")
+            is_missing = not head[-1].isdigit()
+            if is_missing and not folder:
+                raise _ForTheIndex  # git has lost all of it
             self._folders[folder], at = {}, end + 1
-            if not head[-1].isdigit():  # "missing"
+            if is_missing:
                 continue
             size = int(head[-1])
             if head[-2] == b"tree":
@@ -146,6 +149,11 @@ def folders_to(path: bytes) -> Iterator[bytes]:
     while at > 0:
         yield path[:at]
         at = path.find(b"/", at + 1)
+
+
+def _fits_a_line(path: bytes) -> bool:
+    """Whether git takes this path as it is where it reads one from each line: it knows quotes, and lines of DOS."""
+    return b"\n" not in path and not path.endswith(b"\r") and not path.startswith(b'"')
 
 
 def _parsed(content: bytes, length: int) -> Folder:

@@ -105,12 +105,25 @@ def test_checks_that_ran_before_the_latest_turn_do_not_count_as_green() -> None:
     assert outcome(a_run(seen=file_there), [rule]) is None
 
 
-@pytest.mark.parametrize(("answer", "blamed"), [("still at it", True), ("STOP", False)])
-def test_an_exhausted_run_blames_a_missing_claim_only_where_it_is_missing(answer: str, blamed: bool) -> None:
-    run = a_run(Iteration(1, Turn(answer), (Check("make", True),)))
+NO_STOP = "the agent did not write STOP on a line by itself"
+
+
+@pytest.mark.parametrize(
+    ("turn", "checks", "blame"),
+    [
+        (Turn("still at it"), (GREEN,), f": the checks pass, but {NO_STOP}"),
+        (Turn("still at it"), (), f": {NO_STOP}"),
+        (Turn("still at it"), (RED,), ""),
+        (Turn("STOP"), (GREEN,), ""),
+        (Turn("STOP", failure=Failure("ordinary", "crashed")), (GREEN,), ""),
+    ],
+)
+def test_an_exhausted_run_blames_a_missing_claim_only_where_it_is_missing(
+    turn: Turn, checks: tuple[Check, ...], blame: str
+) -> None:
+    run = a_run(Iteration(1, turn, checks))
     verdict = judge(run, [rules.at_most(iterations=1, claims=[Claim("word", "STOP")])])
-    assert isinstance(verdict, Stop)
-    assert ("did not write STOP" in verdict.reason) is blamed
+    assert verdict == Stop(Outcome.EXHAUSTED, f"1 iteration without an accepted claim{blame}")
 
 
 def test_a_claim_on_the_last_allowed_iteration_counts() -> None:

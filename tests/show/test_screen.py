@@ -165,13 +165,14 @@ def test_a_crash_without_an_outcome_removes_the_live_line() -> None:
     assert len(terminal.lines) == 1
 
 
-def test_an_announcement_replaces_the_live_line() -> None:
+def test_an_announced_end_replaces_the_live_line_which_then_says_how_to_hurry() -> None:
     terminal = Terminal()
     screen = live(terminal)
     screen(e.IterationStarted(1, 10, "goal"))
     screen.announce("Received signal, shutting down...")
     screen(e.Notice("next"))
-    assert terminal.lines[1:] == ["Received signal, shutting down...", "⚠ next", " iteration 1/10 · 0s · preparing"]
+    live_line = " iteration 1/10 · 0s · Ctrl-C again ends it now · preparing"
+    assert terminal.lines[1:] == ["Received signal, shutting down...", "⚠ next", live_line]
     assert plain(announced="Received signal, shutting down...", quiet=True) == "Received signal, shutting down...\n"
 
 

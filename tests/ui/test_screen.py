@@ -261,6 +261,21 @@ def test_one_scrolls_back_and_new_lines_do_not_disturb(busy: Any, on_screen: OnS
     on_screen(scenario)
 
 
+def test_home_and_end_are_for_the_stream_while_the_line_is_empty(busy: Any, on_screen: OnScreen, shown: Show) -> None:
+    busy.tell(*(e.AgentText(f"line {number}") for number in range(200)))
+
+    async def scenario(app: FullScreen, pilot: Pilot[Any]) -> None:
+        await pilot.press("home")
+        assert "ralph · claude" in shown(app, "stream")
+        await pilot.press("b", "home", "a", "end", "c")
+        assert app.prompt.value == "abc"
+        assert "ralph · claude" in shown(app, "stream")
+        await pilot.press(*["backspace"] * 3, "end")
+        assert "line 199" in shown(app, "stream")
+
+    on_screen(scenario)
+
+
 def test_a_narrow_screen_is_steered_too(busy: Any, on_screen: OnScreen) -> None:
     async def scenario(app: FullScreen, pilot: Pilot[Any]) -> None:
         await pilot.press("escape", "p")
@@ -307,6 +322,7 @@ def test_the_help_lists_every_command(on_screen: OnScreen, shown: Show, typed: T
         await typed(pilot, "/help")
         seen = shown(app)
         assert all(form.usage in seen and form.help in seen for form in FORMS.values())
+        assert not any(line.rstrip().endswith("…") for line in seen.splitlines()), "every line fits in 80 columns"
         await pilot.press("s", "d")
         assert len(app.screen_stack) == 2
         await pilot.press("escape")

@@ -21,7 +21,8 @@ def stop(values: Values, words: list[str]) -> int:
     refuse_foreign(run)
     now = bool(values.get("now"))
     steer.stop(run, now)
-    print(f"run {run.id} {'ends now' if now else 'ends once what it does at this moment is finished'}")
+    gently = "ends once what it does at this moment is finished; `ralph stop` again ends it now"
+    print(f"run {run.id} {'ends now' if now else gently}")
     while values.get("wait") and (seen := listed(run.place)) and seen.is_alive:
         time.sleep(_GLANCE)
     return 0

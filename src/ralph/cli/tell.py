@@ -44,7 +44,7 @@ def _cannot_be_told(run: "Listed") -> str:
 
 
 def _when(run: "Listed", notes: int) -> str:
-    carries = "carries it" if notes == 1 else f"carries it, with {notes - 1} more"
+    carries = "carries it" if notes == 1 else f"carries it and {notes - 1} more"
     if run.is_alive:
         return f"the next prompt of run {run.id} {carries}"
     return f"run {run.id} is not at work; its next prompt {carries} after `ralph resume {run.id}`"

@@ -268,9 +268,12 @@ def at_most(
 
 def _only_missing(claims: Sequence[Claim], reading: Reading, run: Run) -> str:
     owed = next((claim.deed for claim in claims if claim.text), "")
-    green = run.last is not None and run.last.checks and run.last.is_green
-    said = any(claimed(claim, run, reading) for claim in claims)
-    return f": the checks pass, but the agent did not {owed}" if green and owed and not said else ""
+    last = run.last
+    if not owed or last is None or last.turn.failure or not last.is_green:
+        return ""
+    if any(claimed(claim, run, reading) for claim in claims):
+        return ""
+    return f": {'the checks pass, but ' if last.checks else ''}the agent did not {owed}"
 
 
 def spaced(seconds: float) -> Rule:

@@ -82,7 +82,9 @@ class Screen:
         return self.is_live
 
     def announce(self, text: str) -> None:
-        """Says at once what cannot wait its turn, in quiet runs too. A signal handler may call this in mid-write."""
+        """Says at once that the run is to end, in quiet runs too. A signal handler may call this in mid-write."""
+        if self._status is not None:
+            self._status.is_ending = True
         self._outlet.write(f"{_ERASE if self._drawn_at is not None else ''}{text}\n")
 
     def close(self) -> None:

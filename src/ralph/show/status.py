@@ -15,6 +15,8 @@ class Status:
 
     def __init__(self, style: Style) -> None:
         self.style = style
+        self.is_ending = False
+        """Whether the run was asked to end, and finishes what it does."""
         self._began: float | None = None
         self._iteration = ""
         self._cost: float | None = None
@@ -53,6 +55,8 @@ class Status:
         parts = [self._iteration or "ralph", duration(max(round(now - (self._began or now)), 0))]
         if self._cost is not None:
             parts.append(money(self._cost))
+        if self.is_ending:
+            parts.append("Ctrl-C again ends it now")
         if self._until:
             left = max(self._until - now, 0.0)
             parts.append(f"waiting {duration(round(left))} until {moment(self._until, self._wait)}")

@@ -48,6 +48,8 @@ class FullScreen(App[list[str]]):
         Binding("i,enter", "begin('')"),
         Binding("pageup", "leaf(-1)"),
         Binding("pagedown", "leaf(1)"),
+        Binding("home", "to_begin"),
+        Binding("end", "to_end"),
     ]
 
     def __init__(self, desk: Desk, look: Look) -> None:
@@ -206,6 +208,12 @@ class FullScreen(App[list[str]]):
 
     def action_leaf(self, pages: int) -> None:
         self.board.stream.action_leaf(pages)
+
+    def action_to_begin(self) -> None:
+        self.board.stream.action_to_begin()
+
+    def action_to_end(self) -> None:
+        self.board.stream.action_to_end()
 
     def action_leave(self) -> None:
         """Never leaves a run behind by accident."""

@@ -19,8 +19,8 @@ from ralph.ui.panes import Pane, Reel
 Leaving = Literal["stop", "keep", "stay"]
 
 KEYS = """\
-enter      send the line               esc / tab   between the line and the panes
-up, down   earlier lines, or the runs  pgup, pgdn  scroll what the agent says
+enter      send the line               esc, tab    to the panes, and back
+up, down   earlier lines, or the runs  pgup, pgdn  scroll; so do home and end
 s, S       stop the run, or stop now   p, r        pause it, go on with it
 t          tell it something           d           what it changed
 /          a command                   ?           this page

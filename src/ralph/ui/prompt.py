@@ -39,6 +39,10 @@ class Prompt(Input):
         self._at = len(self._lines)
         self.value = ""
 
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """In an empty line `home` and `end` lead nowhere: they are left to what the agent says."""
+        return bool(self.value) if action in ("home", "end") else super().check_action(action, parameters)
+
     def action_recall(self, steps: int) -> None:
         """Brings back an earlier line."""
         if not self._lines:

@@ -2,14 +2,18 @@ import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from ralph.errors import UserError
+from ralph.world.records.folder import RunFolder
 from ralph.world.repository.checkpoint import Checkpoints
 from ralph.world.repository.diff import diff
+from ralph.world.repository.history import History
 from ralph.world.repository.index import tree_of
+from ralph.world.site import Site
 
 RUN = "20261115-120000-abcd"
 
@@ -29,6 +33,21 @@ class Loop:
         self.number += 1
         self.states.append(self.repo.files())
         return self.saved.save(self.number, self.index.tree(), f"state {self.number}")
+
+
+def test_a_run_that_goes_on_loses_nothing_when_its_agent_tidies_the_repository(repo: Any, tmp_path: Path) -> None:
+    loop = Loop(repo)
+    base = loop.index.tree()
+    repo.write("by-a-person.txt", "while nobody worked\n")
+    folder = RunFolder(tmp_path, RUN)
+    folder.make()
+    history = History(cast(Site, SimpleNamespace(root=repo.path, folder=folder)))
+    history.begin(base)
+    repo.git("prune", "--expire=now")
+    history.tree(1)
+    assert repo.git("show", f"refs/ralph/{RUN}/1:by-a-person.txt") == "while nobody worked"
+    assert repo.git("fsck", "--no-dangling") == ""
+    assert [one.name for one in loop.saved.all()] == ["0", "1"]
 
 
 def test_every_state_is_a_commit_beside_the_branches(repo: Any) -> None:

@@ -15,6 +15,7 @@ from ralph.world.repository.walk import files_below
 
 RALPH = "ralph <ralph@localhost>"
 BEFORE_REWIND = "before-rewind-"
+RESUMED = "resumed"
 
 
 class Saved(Struct, frozen=True):
@@ -46,6 +47,12 @@ class Checkpoints:
         self._point(str(number), commit)
         self._last = (fingerprint, commit)
         return commit
+
+    def hold(self, fingerprint: str) -> None:
+        """Keeps the state in which a run goes on, unless a checkpoint does: the next one will be made of its objects,
+        and an agent may tidy the repository before that."""
+        if tree_of(fingerprint) not in {one.tree for one in self.all()}:
+            self._point(RESUMED, self._commit(fingerprint, f"run {self.run_id} goes on"))
 
     def all(self) -> list[Saved]:
         """Every checkpoint, oldest first."""

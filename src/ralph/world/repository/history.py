@@ -46,6 +46,8 @@ class History:
         self._base = base or self._now
         if base is None:
             self._saved.save(0, self._now)
+        else:
+            self._saved.hold(self._now)
         return self._base
 
     def tree(self, number: int) -> str | None:

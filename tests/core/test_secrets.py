@@ -34,6 +34,8 @@ KEYS = {
     "pem": "-----BEGIN OPENSSH PRIVATE KEY-----\nb3BlbnNzaC1rZXktdjEAAAA\nAAAA==\n-----END OPENSSH PRIVATE KEY-----",
     "pgp": "-----BEGIN PGP PRIVATE KEY BLOCK-----\n\nlQOYBF\n=abcd\n-----END PGP PRIVATE KEY BLOCK-----",
     "half a pem": "-----BEGIN PRIVATE KEY-----\nMIIEvQIBADANBgkqhkiG9w0BAQEFAASC\nBKcwggSjAgEAAoIBAQC7\n",
+    "half a pgp": "-----BEGIN PGP PRIVATE KEY BLOCK-----\nVersion: GnuPG v2\nComment: mine\n\nlQOYBF\nQWERTYUIO\n",
+    "half a pem with a head": "-----BEGIN RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\nDEK-Info: A,1\n\nMIIEvQIB\n",
 }
 AROUND = ["{}", "export KEY={}", '"{}"', "key: {}, next", "({})", "\x1b[32m{}\x1b[0m", "https://user:{}@host/", "é{}é"]
 
@@ -128,6 +130,19 @@ def test_values_are_secret_by_the_name_of_their_variable() -> None:
         rb"with \"quotes\" in it",
         b"wJalrXUtnFEMI/K7MDENG",
     }
+
+
+@given(st.text(min_size=12))
+def test_a_value_is_known_in_every_way_to_write_it(value: str) -> None:
+    found = secret_values({"MY_TOKEN": value})
+    written = json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1]
+    assert {value.encode(), *map(str.encode, written)} <= found
+
+
+def test_a_value_of_many_lines_is_known_line_by_line() -> None:
+    found = secret_values({"MY_TOKEN": "the first of its lines\r\n  the second of its lines\n}"})
+    assert {b"the first of its lines", b"the second of its lines"} <= found
+    assert b"}" not in found
 
 
 def test_known_values_are_struck_out_the_longest_first() -> None:

@@ -3,7 +3,10 @@
 import json
 from typing import Any
 
+import pytest
+
 from ralph.core import events
+from ralph.core.secrets import Redactor, secret_values
 from ralph.world.records.scribe import Scribe
 
 KEY = "ghp_AbCdEfGhIjKlMnOpQrStUvWxYz0123456789"
@@ -117,6 +120,29 @@ def test_a_key_that_begins_unheard_is_covered_when_somebody_reads_on() -> None:
     scribe(*talk("-----BEGIN RSA PRIVATE KEY-----", "MIIEpAIBAAKCAQEA"))
     reads = True
     assert scribe(*talk("7bq98hx", "-----END RSA PRIVATE KEY-----", "done")) == talk("", "", "done")
+
+
+def test_a_key_of_any_kind_that_comes_line_by_line_is_covered_and_what_follows_it_is_not() -> None:
+    scribe = Scribe("run", [])
+    key = talk("-----BEGIN PGP PRIVATE KEY BLOCK-----", "Version: GnuPG v2", "", "lQOYBFab", "=abcd")
+    end = "-----END PGP PRIVATE KEY BLOCK-----"
+    assert scribe(*key, *talk(end, "done")) == talk("[redacted]", "", "", "", "", "", "done")
+    assert scribe(*talk(end, "done", "grep 'PRIVATE KEY-----' *", "done")) == talk(
+        end, "done", "grep 'PRIVATE KEY-----' *", "done"
+    )
+
+
+@pytest.mark.parametrize(
+    "value", ["first line of it\nsecond line of it", "tab\tand \x1b escape", 'quote " and \\', "geheimer Schlüssel 🔑"]
+)
+def test_a_value_that_is_known_is_found_however_json_writes_it(value: str) -> None:
+    paper = Paper()
+    scribe = Scribe("run", [paper], redact=Redactor(secret_values({"MY_TOKEN": value})))
+    scribe(*talk(f"it is {value}."), *talk(*value.splitlines()))
+    assert [one["data"]["text"] for one in paper.told] == [
+        "it is [redacted].",
+        *["[redacted]"] * len(value.split("\n")),
+    ]
 
 
 def test_a_key_that_begins_in_the_middle_of_a_long_text_is_covered_to_its_end() -> None:

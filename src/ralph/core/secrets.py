@@ -9,6 +9,9 @@ Redact = Callable[[bytes], bytes]
 MARK = b"[redacted]"
 _SHORTEST_VALUE = 12
 _LONGEST_BLOCK = 16_384
+_ESCAPES = {code: f"\\u{code:04x}" for code in range(0x20)} | str.maketrans(
+    {"\b": "\\b", "\t": "\\t", "\n": "\\n", "\f": "\\f", "\r": "\\r", '"': '\\"', "\\": "\\\\"}
+)
 _SECRET_NAMES = ("API_KEY", "ACCESS_KEY", "SECRET_KEY", "SECRET", "TOKEN", "PASSWORD")
 
 # Each hint begins with a byte that is rare in text, and only then looks behind: three times as fast as asking for the
@@ -26,6 +29,8 @@ _HINTS = (
 _START = rb"(?:(?<![A-Za-z0-9_])|(?<=\\[bfnrt])|(?<=[0-9]m))"
 # What tells the `sk-` of a key from that of a style sheet: a stretch without a dash, with digits or longer than words.
 _RANDOM = rb"(?=[A-Za-z0-9]{24}|(?=[A-Za-z]*[0-9])[A-Za-z0-9]{16})"
+# Of a key that is cut off: its headers, if it has any, and its lines.
+_HALF_A_BLOCK = rb'(?:(?:\s|\\[nr])*[A-Z][A-Za-z-]{1,30}: [^"\\\r\n]{0,200})*(?:[A-Za-z0-9+/=\s]|\\[nr])*'
 _KEYS = (
     rb"sk-(?:ant|proj|svcacct|admin|or-v1|lf)-[A-Za-z0-9_-]{10,}",
     _START + rb"sk-(?:[A-Za-z0-9]+[-_])*?" + _RANDOM + rb"[A-Za-z0-9_-]+",
@@ -40,7 +45,7 @@ _KEYS = (
     rb"eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*",
     rb"(?<=[Bb]earer )(?=[A-Za-z._~+/=-]*[0-9])[A-Za-z0-9._~+/=-]{20,}",
     rb"-----BEGIN [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----"
-    rb"(?:[\s\S]{0,%d}?-----END [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----|(?:[A-Za-z0-9+/=\s]|\\[nr])*)" % _LONGEST_BLOCK,
+    rb"(?:[\s\S]{0,%d}?-----END [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----|%b)" % (_LONGEST_BLOCK, _HALF_A_BLOCK),
 )
 
 
@@ -77,13 +82,22 @@ class Redactor:
 
 
 def secret_values(environment: Mapping[str, str]) -> frozenset[bytes]:
-    """The values in `environment` that their names call secret, as they are and as JSON writes them."""
-    values = set()
-    for name, value in environment.items():
-        if name.upper().endswith(_SECRET_NAMES) and len(value) >= _SHORTEST_VALUE:
-            values.add(value.encode("utf-8", "surrogateescape"))
-            values.add(value.replace("\\", "\\\\").replace('"', '\\"').encode("utf-8", "surrogateescape"))
-    return frozenset(values)
+    """The values in `environment` that their names call secret, and each line of one that has several: as they are, and
+    as JSON writes them, be it in ASCII."""
+    secret = [value for name, value in environment.items() if name.upper().endswith(_SECRET_NAMES)]
+    texts = {text for value in secret for text in (value, *map(str.strip, value.splitlines()))}
+    forms = {form for text in texts if len(text) >= _SHORTEST_VALUE for form in (text, *_in_json(text))}
+    return frozenset(form.encode("utf-8", "surrogateescape") for form in forms)
+
+
+def _in_json(text: str) -> tuple[str, str]:
+    written = text.translate(_ESCAPES)
+    return written, "".join(char if char <= "~" else _escaped(char) for char in written)
+
+
+def _escaped(char: str) -> str:
+    digits = char.encode("utf-16-be", "surrogatepass").hex()
+    return "".join(f"\\u{digits[at : at + 4]}" for at in range(0, len(digits), 4))
 
 
 def settled(data: bytes) -> int:

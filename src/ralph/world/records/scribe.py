@@ -117,7 +117,7 @@ class Scribe:
         if self._covered:
             self._covered = 0 if "-----END " in text else max(self._covered - len(text), 0)
             return events.AgentText(text.rpartition("-----")[2] if not self._covered else "")
-        if "V" in text and "PRIVATE KEY-----" in text and "-----END " not in text[text.rfind("-----BEGIN ") :]:
+        if "V" in text and "PRIVATE KEY" in text and _begins_a_key(text):
             self._covered = KEY_LENGTH
         return event
 
@@ -149,6 +149,14 @@ class Scribe:
     def _writable_text(self, text: str) -> str:
         """Without keys, and in valid Unicode: half a character may stand in a file's name or an argument."""
         return self._redact.text(text).encode("utf-8", "replace").decode()
+
+
+def _begins_a_key(text: str) -> bool:
+    """Whether a private key begins in this text, and does not end in it."""
+    _, begin, last = text.rpartition("-----BEGIN ")
+    kind, dashes, rest = last.partition("-----")
+    is_private = kind.endswith(("PRIVATE KEY", "PRIVATE KEY BLOCK"))
+    return bool(begin and dashes) and is_private and "-----END " not in rest
 
 
 def _stamp(now: float) -> str:

@@ -201,3 +201,14 @@ def test_narrow_lines_fit() -> None:
         columns=40,
     )
     assert max(map(width, shown)) <= 40
+
+
+@pytest.mark.parametrize(
+    ("reason", "line"),
+    [
+        ("a person asked for it", "⏸ paused: a person asked for it; go on with `ralph resume`"),
+        ("waiting for an answer: Which?", "⏸ paused: waiting for an answer: Which?"),
+    ],
+)
+def test_a_pause_says_what_ends_it(reason: str, line: str) -> None:
+    assert told(e.Paused(reason))[-1] == line

@@ -118,7 +118,7 @@ def test_without_colour_the_terminal_gets_none(terminal: Callable[..., Terminal]
         ("sys.modules['textual'] = None", "the full screen needs textual\nhint: pip install 'ralph[tui]'"),
         (
             "import textual; textual.__version__ = '1.0.0'",
-            "the full screen needs textual 8, not 1.0.0\nhint: pip install --upgrade 'ralph[tui]'",
+            "the full screen needs textual 8, not 1.0.0\nhint: pip install --upgrade textual",
         ),
     ],
     ids=["missing", "old"],

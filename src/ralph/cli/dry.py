@@ -15,6 +15,7 @@ from ralph.core.model import Run
 from ralph.core.secrets import redact_text
 from ralph.policy import composer, policy, refuse_what_cannot_end
 from ralph.settings import Loaded, Settings, format_duration
+from ralph.show.amounts import plural
 
 
 def explain(charter: Charter, loaded: Loaded, out: TextIO = sys.stdout) -> int:
@@ -43,7 +44,7 @@ def explain(charter: Charter, loaded: Loaded, out: TextIO = sys.stdout) -> int:
 
 
 def _limits(settings: Settings, cap: int) -> Iterator[str]:
-    yield f"{cap} iterations"
+    yield plural(cap, "iteration")
     if settings.max_cost is not None:
         yield f"${settings.max_cost:g}"
     if settings.max_tokens is not None:

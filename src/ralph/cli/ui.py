@@ -15,7 +15,9 @@ OLDEST = 8  # the first textual that leaves the colours to the terminal
 HELP = """Watch and steer runs in a full screen, and start new ones in PATH.
 
 Type a goal, or a command such as /ralph 5, /check CMD, /help. A run that was started here ends with the screen, unless
-you say on leaving that it shall go on."""
+you say on leaving that it shall go on.
+
+`ralph run PATH` opens it too, and takes options (--agent, --max-cost, ...) that hold for every run started there."""
 
 
 def command() -> click.Command:
@@ -52,7 +54,7 @@ def _refuse_without_textual() -> None:
     except ModuleNotFoundError:
         raise UserError("the full screen needs textual", "pip install 'ralph[tui]'") from None
     if int(version.partition(".")[0]) < OLDEST:
-        raise UserError(f"the full screen needs textual {OLDEST}, not {version}", "pip install --upgrade 'ralph[tui]'")
+        raise UserError(f"the full screen needs textual {OLDEST}, not {version}", "pip install --upgrade textual")
 
 
 def open_screen(place: Path, given: Mapping[str, Any] | None = None) -> int:

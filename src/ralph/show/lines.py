@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ralph.core import events as e
+from ralph.core.standing import AWAITING
 from ralph.core.text import clean, tail
 from ralph.show.amounts import duration, moment, plural
 from ralph.show.style import Style
@@ -198,7 +199,8 @@ class Lines:
         return self._loud("yellow", self.style.marks.waiting, text)
 
     def _paused(self, event: e.Paused) -> list[str]:
-        return self._loud("yellow", self.style.marks.paused, f"paused: {short(event.reason, 300)}")
+        how = "" if event.reason.startswith(AWAITING) else "; go on with `ralph resume`"
+        return self._loud("yellow", self.style.marks.paused, f"paused: {short(event.reason, 300)}{how}")
 
     def _continued(self, event: e.Continued) -> list[str]:
         text = f"going on after a pause of {duration(event.seconds)}"

@@ -82,6 +82,25 @@ def test_the_quick_answer_is_the_judges(turns, cap, needed, no_work, anywhere, u
             assert answer["reason"] == compose(run, verdict.notes)
 
 
+def test_work_that_the_host_writes_down_late_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    transcript = tmp_path / "t.jsonl"
+    transcript.write_text(json.dumps({"type": "user", "message": {"content": "do it"}}) + "\n")
+    said = {"maximumIterations": 3, "minToolCalls": 1}
+    starting.start(tmp_path, "s", "the task", said, transcript=str(transcript), env={})
+    last = "It is made.\n<promise>DONE</promise>"
+    late = [json.dumps(row) + "\n" for row in said_about(1, last)]
+
+    def write_one(_: float) -> None:
+        with transcript.open("a") as file:
+            file.write(late.pop(0))
+
+    monkeypatch.setattr("ralph.hosts.transcript.time.sleep", write_one)
+    event = {"session_id": "s", "transcript_path": str(transcript), "last_assistant_message": last}
+    answer = hook.stop(json.dumps({**event, "cwd": str(tmp_path)}).encode())
+    assert "PROMISE_ACCEPTED" in answer
+    assert late == []
+
+
 KEYS = (
     *("sk-ant-" + "a1" * 10, "sk-proj-" + "b2" * 12, "sk_live_" + "c3" * 10, "rk_test_" + "d4" * 10),
     *("ghp_" + "e5" * 12, "gho_" + "e5" * 12, "ghu_" + "e5" * 12, "ghs_" + "e5" * 12, "ghr_" + "e5" * 12),

@@ -47,6 +47,17 @@ def has_caught_up(path: str, mark: bytes, patience: float = PATIENCE) -> bool:
     return True
 
 
+def has_heard(path: str, text: str, since: int, patience: float = PATIENCE / 2) -> bool:
+    """Waits until the agent's last message is the one that the host speaks of, or a part of it."""
+    deadline = time.monotonic() + patience
+    wanted = text.strip()
+    while not (last := last_text(path, since).strip()) or not (last in wanted or wanted in last):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.005)
+    return True
+
+
 def _newest(path: str, count: int) -> "Iterator[bytes]":
     for _, line in zip(range(count), newest_first(path), strict=False):
         yield line

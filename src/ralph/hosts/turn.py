@@ -29,6 +29,8 @@ class HostTurn:
         self.needed: int = facts["min_tool_calls"] if facts["on_promise_no_work"] != "accept" else 0
         self.before: int = facts["tool_calls"]
         self.fresh = self._count() if self.is_claim and self.needed else None
+        if self.is_claim and self.is_idle and event.get("last_assistant_message"):
+            self._count_again()
 
     @property
     def is_unclear(self) -> bool:
@@ -46,6 +48,11 @@ class HostTurn:
 
     def _count(self) -> int | None:
         return transcript.tool_calls(self.path, self.since, max(self.needed - self.before, 1)) if self.path else None
+
+    def _count_again(self) -> None:
+        """The host's word comes before the transcript does: what it has not written down yet may be the work."""
+        if self.size and transcript.has_heard(self.path, self.text, self.since):
+            self.size, self.fresh = _size(self.path), self._count()
 
     def _last_text(self, event: "Event") -> str:
         """The host's own word for the last message, if it has one: it is there before the transcript is."""

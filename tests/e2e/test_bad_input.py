@@ -231,7 +231,14 @@ def test_help_is_grouped_and_has_examples(ralph: Ralph) -> None:
 
 
 def test_every_command_has_help(ralph: Ralph) -> None:
-    from ralph.cli.main import COMMANDS
+    from ralph.cli.commands import COMMANDS
 
     for name in COMMANDS:
         assert ralph(name, "--help").code == 0, name
+
+
+def test_the_first_help_names_every_command_on_one_line(ralph: Ralph) -> None:
+    from ralph.cli.commands import COMMANDS
+
+    lines = [" ".join(line.split()) for line in ralph("--help").out.splitlines()]
+    assert [f"{name} {summary}" for name, summary in COMMANDS.items() if f"{name} {summary}" not in lines] == []

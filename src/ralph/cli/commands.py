@@ -9,7 +9,49 @@ import click
 
 from ralph import __version__
 from ralph.cli import options
-from ralph.cli.main import COMMANDS, start
+from ralph.cli.main import start
+
+SECTIONS = {
+    "Begin": {
+        "demo": "watch a run on a small example, with a scripted agent",
+        "doctor": "say what is missing here, and what to do about it",
+        "init": "write the project's settings, by questions",
+    },
+    "Run an agent": {
+        "run": "loop an agent on a goal",
+        "loop": "fresh context until every check passes",
+        "resume": "go on with a run that was paused, stopped, killed or exhausted",
+        "ui": "watch, steer and start runs in a full screen",
+    },
+    "Watch and steer, from any terminal": {
+        "ps": "the runs on this machine: what they do, and want of you",
+        "show": "what a run did, iteration by iteration",
+        "logs": "what a run said and did, as it was on the screen",
+        "tell": "say a word to a run, or answer what its agent asks",
+        "pause": "hold a run before its next turn",
+        "stop": "end a run, after its current turn or now",
+    },
+    "The morning after": {
+        "report": "a page that says what a run did and what needs you",
+        "diff": "show what a run changed, or one iteration of it",
+        "rewind": "make the files what they were after an earlier iteration",
+    },
+    "Inside the agent": {
+        "hook": "keep an agent in its session until its promise is kept",
+        "ask": "ask the person who started the run",
+    },
+    "Root agents and their children": {
+        "task": "supervise a root agent until its DONE file is there",
+        "tasks": "how the tasks of a root stand",
+        "job": "run an agent once, as a child of a supervised one",
+        "bus": "post to a message bus, read it, follow it",
+    },
+    "For programs and shells": {
+        "schema": "print the JSON Schema of events or settings",
+        "completion": "print the completion script for your shell",
+    },
+}
+COMMANDS = {name: summary for section in SECTIONS.values() for name, summary in section.items()}
 
 EXAMPLES = {
     "run": (
@@ -79,8 +121,10 @@ class Lazy(click.Group):
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl(list(COMMANDS.items()))
+        wide = max(map(len, COMMANDS))
+        for title, section in SECTIONS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name.ljust(wide), summary) for name, summary in section.items()])
 
 
 def looping_command(name: str) -> click.Command:

@@ -28,7 +28,7 @@ def command() -> click.Command:
         diff,
         click.Argument(["words"], nargs=-1, metavar="[RUN] [N]"),
         click.Option(["--stat"], is_flag=True, help="The files alone, with the lines added and deleted."),
-        click.Option(["-C", "--directory"], default=".", help="The workspace."),
+        click.Option(["-C", "--directory"], default=".", metavar="DIR", help="The workspace."),
         help=HELP,
     )
 

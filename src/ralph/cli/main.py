@@ -14,33 +14,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-COMMANDS = {
-    "run": "loop an agent on a goal",
-    "loop": "fresh context until every check passes",
-    "task": "supervise a root agent until its DONE file is there",
-    "job": "run an agent once, as a child of a supervised one",
-    "tasks": "how the tasks of a root stand",
-    "bus": "post to a message bus, read it, follow it",
-    "hook": "keep an agent in its session until its promise is kept",
-    "ps": "list the runs on this machine: what they do, what they want of you",
-    "show": "what a run did, iteration by iteration",
-    "logs": "what a run said and did, as it was on the screen",
-    "stop": "end a run, after its current turn or now",
-    "pause": "hold a run before its next turn",
-    "resume": "go on with a run that was paused, interrupted, killed or exhausted",
-    "tell": "say a word to a run, or answer what its agent asks",
-    "ui": "watch, steer and start runs in a full screen",
-    "ask": "inside a run: ask the person who started it",
-    "report": "a page that says what a run did and what needs you",
-    "diff": "show what a run changed, or one iteration of it",
-    "rewind": "make the files what they were after an earlier iteration",
-    "init": "write the project's settings, by questions",
-    "doctor": "say what is missing here, and what to do about it",
-    "demo": "watch a run on a small example, with a scripted agent",
-    "schema": "print the JSON Schema of events or settings",
-    "completion": "print the completion script for your shell",
-}
-
 
 def run_cli(argv: list[str]) -> int:
     """The exit code of one call: the outcome's, 2 for bad input, 130 for Ctrl-C, 3 for a bug of ours."""

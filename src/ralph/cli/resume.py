@@ -29,15 +29,16 @@ out is waited out further."""
 
 
 def command() -> click.Command:
+    at_least_one = click.IntRange(min=1)
     return simple(
         "resume",
         resume,
         click.Argument(["run"], required=False, default=""),
-        click.Option(["-m", "--max-iterations", "more"], type=click.IntRange(min=1), help="So many iterations more."),
-        click.Option(["--max-cost"], type=click.FLOAT, help="A new limit for all of the run, in US dollars."),
-        click.Option(["--max-tokens"], type=click.IntRange(min=1), help="A new limit for all of the run."),
-        click.Option(["--max-time"], help="A new limit for all of the run."),
-        click.Option(["-C", "--directory"], default=".", help="The workspace."),
+        click.Option(["-m", "--max-iterations", "more"], type=at_least_one, metavar="N", help="N iterations more."),
+        click.Option(["--max-cost"], type=click.FLOAT, metavar="USD", help="A new limit for all of the run."),
+        click.Option(["--max-tokens"], type=at_least_one, metavar="N", help="A new limit for all of the run."),
+        click.Option(["--max-time"], metavar="TIME", help="A new limit for all of the run."),
+        click.Option(["-C", "--directory"], default=".", metavar="DIR", help="The workspace."),
         click.Option(["--json"], is_flag=True, help="Events as NDJSON on stdout."),
         click.Option(["--quiet"], is_flag=True, help="The final result only."),
         click.Option(["-V", "--verbose"], is_flag=True, help="Say more about what happens."),

@@ -18,7 +18,7 @@ def command() -> click.Command:
         "rewind",
         rewind,
         click.Argument(["words"], nargs=-1, metavar="[RUN] N"),
-        click.Option(["-C", "--directory"], default=".", help="The workspace."),
+        click.Option(["-C", "--directory"], default=".", metavar="DIR", help="The workspace."),
         help=HELP,
     )
 

@@ -61,8 +61,7 @@ class Checks:
                 tick=site.tick,
                 keep_children=site.keep_children,
             )
-        if file.trouble:
-            site.tell(events.Notice(file.trouble))
+        site.tell_troubles(file)
         ended = output.exit
         if ended.ended_by == "interrupt":
             return None

@@ -53,6 +53,14 @@ class Site(Struct):
     def log(self, path: str | os.PathLike[str]) -> LogFile:
         return LogFile(os.fspath(path), self.max_log or 1 << 62, self.redact)
 
+    def tell_troubles(self, *logs: LogFile) -> None:
+        """What went wrong around the process that has just ended."""
+        for log in logs:
+            if log.trouble:
+                self.tell(events.Notice(log.trouble))
+        if left := self.keeper.survivors:
+            self.tell(events.Notice(f"nobody could end what was left: process {', '.join(map(str, left))}"))
+
     def marked(self, number: int) -> dict[str, str]:
         """The environment of everything that the run starts."""
         own = {

@@ -176,9 +176,7 @@ class _Turn:
                 tick=site.tick,
                 keep_children=site.keep_children,
             )
-        for log in (out, err):
-            if log.trouble:
-                site.tell(events.Notice(log.trouble))
+        site.tell_troubles(out, err)
         turn = _answered(parser.turn(ended), ended, invocation.answer_file)
         site.tell(_finished(turn, ended, parser.skipped, parser.tool_errors))
         return turn

@@ -88,6 +88,7 @@ class Keeper:
     ) -> None:
         """Starts a process in its own session with `fds` as its stdin, stdout and stderr. What came of it, `spawned`
         tells: a program takes a while to start, and there is something else to do. TERM comes `patience` later."""
+        self.survivors = ()
         self._ask(("spawn", program, list(argv), cwd, dict(env), patience), fds)
 
     def spawned(self) -> int:

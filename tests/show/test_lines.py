@@ -212,3 +212,11 @@ def test_narrow_lines_fit() -> None:
 )
 def test_a_pause_says_what_ends_it(reason: str, line: str) -> None:
     assert told(e.Paused(reason))[-1] == line
+
+
+@pytest.mark.parametrize(
+    ("claims", "line"),
+    [(("turn",), "one turn is over"), (("word:STOP", "checks"), "word:STOP or the checks pass")],
+)
+def test_what_ends_a_run_without_a_word_is_said_in_words(claims: tuple[str, ...], line: str) -> None:
+    assert f"  until   {line}" in told(e.RunStarted("fix it", "goal", "claude", "/repo", 1, claims=claims))

@@ -16,6 +16,7 @@ from ralph.core.secrets import redact_text
 from ralph.policy import composer, policy, refuse_what_cannot_end
 from ralph.settings import Loaded, Settings, format_duration
 from ralph.show.amounts import plural
+from ralph.show.lines import WORDLESS
 
 
 def explain(charter: Charter, loaded: Loaded, out: TextIO = sys.stdout) -> int:
@@ -32,7 +33,7 @@ def explain(charter: Charter, loaded: Loaded, out: TextIO = sys.stdout) -> int:
         ("workspace", str(charter.workspace)),
         ("preset", settings.preset),
         ("agent", shlex.join(argv)),
-        ("done when", f"{' or '.join(claim.marker or claim.kind for claim in plan.claims)}"),
+        ("done when", " or ".join(WORDLESS.get(claim.kind) or claim.marker for claim in plan.claims)),
         ("and", ", ".join(plan.gates) or "nothing else: the claim is not verified"),
         *(("check", guardrail.command) for guardrail in settings.guardrails),
         ("at most", ", ".join(_limits(settings, plan.cap))),

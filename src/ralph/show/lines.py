@@ -12,6 +12,8 @@ from ralph.show.talk import VERBOSE, Limits, Talk, exit_words, short
 
 Teller = Callable[[Any], list[str]]
 _WIDE = "⛔⏳❓💬"  # marks of two columns
+WORDLESS = {"turn": "one turn is over", "checks": "the checks pass"}
+"""Claims that need no word of the agent's."""
 
 
 class Lines:
@@ -112,7 +114,7 @@ class Lines:
         rows = {
             "task": short(event.task, 200),
             "goal": short(event.goal, 200),
-            "until": " or ".join(short(claim, 80) for claim in event.claims),
+            "until": " or ".join(WORDLESS.get(claim) or short(claim, 80) for claim in event.claims),
             "checks": dot.join(short(check, 80) for check in event.checks),
             "gates": dot.join(gates) or ("none: the agent's word alone ends this run" if unguarded else ""),
             "branch": short(event.branch, 200),

@@ -168,6 +168,22 @@ def test_no_child_outlives_its_supervisor(task: Any, agent: Agent, pipe: Pipe, m
         assert [run.status for run in task.children()] == ["stopped"]
 
 
+@pytest.mark.usefixtures("repository")
+def test_no_child_outlives_its_supervisor_though_it_made_a_commit(
+    task: Any, agent: Agent, pipe: Pipe, mark: Any
+) -> None:
+    up = pipe("up")
+    child = agent(f"echo up > {up}; exec sleep {mark.seconds}", "child")
+    fake = agent(f"[ $N = 1 ] && {{ ralph job --agent {child} x & echo work > work; {DONE}; }}; echo Some work")
+    process = task.start("--agent", fake, "--prompt", "x", "--json", "--commit", "--check", "true")
+    up.read()
+    assert any('"task":"commit","ok":true' in line for line in process.stdout)
+    assert any('"children are at work' in line for line in process.stdout)
+    process.kill()
+    process.communicate()
+    mark.wait_until_gone()
+
+
 def test_a_job_that_is_told_to_stop_stops(task: Any, agent: Agent, pipe: Pipe, mark: Any) -> None:
     up = pipe("up")
     child = agent(f"echo up > {up}; exec sleep {mark.seconds}", "child")

@@ -1,5 +1,6 @@
 """Nothing that was started survives, whatever it does to get away and however the turn or ralph itself ends."""
 
+import errno
 import os
 import select
 import signal
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from ralph.errors import UserError
 from ralph.world.processes import reaper
 from ralph.world.processes.interrupt import Interrupt
 from ralph.world.processes.keeper import Ended, Exited, Keeper, KeeperLost
@@ -174,6 +176,17 @@ def test_when_the_keeper_is_killed_its_turn_fails_and_a_new_one_takes_over(keepe
     assert run_process(keeper, shell("exit 7"), on_lines=print).code == 7
 
 
+def test_a_keeper_that_cannot_be_replaced_is_not_waited_for(shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse() -> int:
+        raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+    with Keeper.start() as keeper:
+        monkeypatch.setattr(os, "fork", refuse)
+        with pytest.raises(UserError, match="cannot start a process") as refused:
+            run_process(keeper, shell("kill -9 $PPID; sleep 30"), on_lines=print)
+    assert refused, "the keeper was closed while the error, and all that it knows of, was still there"
+
+
 def test_what_is_found_by_its_mark_is_ended_even_if_it_is_stubborn_bears_none_and_lost_its_parent(mark) -> None:
     script = f"trap '' TERM; setsid env -i sleep {mark.seconds} & trap - TERM; echo ready; sleep {mark.seconds}; :"
     run = ["/bin/sh", "-c", script]
@@ -326,6 +339,15 @@ def test_nothing_is_waited_for_when_only_those_to_spare_are_left(keeper: Keeper,
     script = f"sh -c 'sleep 1; echo $$ > spared; exec sleep {mark.seconds}' >/dev/null 2>&1 &"
     ended = run_process(keeper, shell(script), on_lines=print)
     assert (ended.code, ended.leftovers, len(mark.bearers())) == (0, 0, 1), "it was given time to say who it is"
+
+
+def test_who_has_nothing_to_do_with_the_turn_is_not_waited_for_after_others_were_let_go(
+    keeper: Keeper, shell, mark, tmp_path: Path
+) -> None:
+    keeper.spare = Noted(tmp_path)
+    run_process(keeper, shell(f"sleep {mark.seconds} >/dev/null 2>&1 &"), on_lines=print, keep_children=True)
+    assert mark.bearers() != []
+    assert not keeper.is_unsettled(late=False)
 
 
 def test_who_waits_for_one_that_is_spared_is_spared_too(keeper: Keeper, shell, mark, tmp_path: Path) -> None:

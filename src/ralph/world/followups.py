@@ -100,7 +100,8 @@ def _commit(
 
 def _kept(site: Site) -> "Runner":
     """Commands run below the keeper: a hook that hangs ends with the run, be it by a second Ctrl-C or `kill -9`. What a
-    commit leaves behind when it ends by itself, such as git's own housekeeping, is let live."""
+    commit leaves behind when it ends by itself, such as git's own housekeeping, is let live; but not where child runs
+    would be let go with it."""
     from ralph.world.processes.process import run_command
     from ralph.world.processes.program import CannotStart, Command
     from ralph.world.processes.watch import Limits
@@ -119,7 +120,7 @@ def _kept(site: Site) -> "Runner":
                 interrupt=site.interrupt,
                 redact=site.redact,
                 tick=site.tick,
-                keep_children=True,
+                keep_children=site.keep_children or not site.keeper.has_spared,
             )
         except CannotStart as error:
             return Ended(127, error.message)

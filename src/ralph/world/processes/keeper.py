@@ -102,6 +102,11 @@ class Keeper:
         """TERM to all that lives below the keeper, KILL after `grace`. `hear` tells when nothing is left."""
         self._ask(("end", grace, tuple(self.spare.pids()) if self.spare else ()))
 
+    @property
+    def has_spared(self) -> bool:
+        """Whether there is one to spare, which must end with the keeper."""
+        return self.spare is not None and any(self.spare.pids())
+
     def is_unsettled(self, late: bool) -> bool:
         """Whether something is left that may become one of those to spare or, when it is `late`, is about to."""
         if self.spare is None:
@@ -112,10 +117,11 @@ class Keeper:
         return any(not late or self.spare.expects(kin.pid) for kin in strays)
 
     def release(self) -> None:
-        """Lets what is left live on, beyond the run."""
+        """Lets what is left live on, beyond the run. The keeper that stays is no child of ours any more."""
         self._ask(("release",))
-        self._answer()
+        _, successor = self._answer()
         self._collect()
+        self._child = successor
 
     def hear(self) -> Exited | Ended:
         kind, *values = self._answer()
@@ -151,16 +157,17 @@ class Keeper:
             if self._child == 0:
                 _serve(theirs)
         except OSError as error:
+            self._channel.close()
             raise UserError(f"cannot start a process: {error.strerror}") from error
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        theirs.close()
+            theirs.close()
 
     def _collect(self) -> None:
         try:
             if self._child:
                 os.waitpid(self._child, 0)
-        except ChildProcessError:  # where a parent of ours taught us to ignore SIGCHLD
+        except ChildProcessError:  # it came of a release, or a parent of ours taught us to ignore SIGCHLD
             pass
         self._child = 0
 

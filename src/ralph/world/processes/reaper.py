@@ -125,7 +125,7 @@ class Reaper:
         self._kept |= set() if self._adopts else {kin.pid for kin in self._living()}
         self._adopts = _adopt_orphans()
         self._first, self._run_id = 0, ""
-        self._tell("released")
+        self._tell("released", os.getpid())
 
     def _reap(self) -> None:
         """Takes note of the dead. "No child" from the kernel is the one proof that nothing is left."""

@@ -78,6 +78,20 @@ def test_a_new_turn_has_room_again() -> None:
     assert paper.told[-1]["data"]["text"] == "here again"
 
 
+@pytest.mark.parametrize("is_read", [True, False])
+def test_the_last_plan_of_a_turn_is_written_however_much_was_said_before(is_read: bool) -> None:
+    paper = Paper()
+    scribe = Scribe("run", [paper], most=300, is_read=lambda: is_read)
+    scribe(*talk("x" * 300))
+    scribe(*talk("more"), *(events.TodoUpdated((events.TodoItem(text),)) for text in ("first", "last")))
+    scribe(events.AgentFinished(0, 1.0))
+    todo, notice, _ = paper.told
+    assert todo["data"] == {"items": [{"text": "last", "status": "pending"}]}
+    assert notice["data"]["text"].startswith("3 events of this turn are left out")
+    scribe(events.AgentFinished(0, 1.0))
+    assert len(paper.told) == 4, "it is written once"
+
+
 def test_what_has_no_name_in_the_journal_is_told_to_nobody() -> None:
     paper = Paper()
     assert Scribe("run", [paper])(events.AgentUnknown("odd")) == []

@@ -20,8 +20,8 @@ _LINE_BREAKS = [(char.encode(), f"\\u{ord(char):04x}".encode()) for char in "\x8
 
 class Scribe:
     """Encodes each event once, and gives the lines to every sink. What looks like a key, or is known to be one, reaches
-    nobody; and of what an agent says in one turn, `most` bytes are written: it may talk without end. Of what comes
-    beyond that, the words are told only while somebody reads them."""
+    nobody; and of what an agent says in one turn, `most` bytes are written, and its last plan: it may talk without end.
+    Of what comes beyond that, the words are told only while somebody reads them."""
 
     def __init__(
         self,
@@ -39,6 +39,7 @@ class Scribe:
         self._most = self._room = most
         self._is_read = is_read
         self._left_out = 0
+        self._plan: list[events.TodoUpdated] = []  # the last one that was left out
         self._covered = 0  # so many characters may still belong to a key that has begun
         self._encoder = msgspec.json.Encoder()
 
@@ -89,6 +90,7 @@ class Scribe:
                     told.append(events.Unheard(number, tuple(ended)))
                     number, ended = 0, []
                 told.append(next(safe).data)
+                self._remember(told[-1])
                 continue
             number += 1
         return [*told, events.Unheard(number, tuple(ended))] if number else told
@@ -125,13 +127,21 @@ class Scribe:
         if type(told.data) not in events.TALK:
             return True
         self._room -= len(line)
-        self._left_out += self._room < 0
+        if self._room < 0:
+            self._left_out += 1
+            self._remember(told.data)
         return self._room >= 0
+
+    def _remember(self, left_out: events.Event) -> None:
+        if isinstance(left_out, events.TodoUpdated):
+            self._plan = [left_out]
 
     def _end_turn(self) -> None:
         left_out, self._left_out, self._room, self._covered = self._left_out, 0, self._most, 0
+        plan, self._plan = self._plan, []
         if left_out:
-            self(events.Notice(f"{left_out} events of this turn are left out here: the agent said too much"))
+            notice = f"{left_out - len(plan)} events of this turn are left out here: the agent said too much"
+            self(*plan, events.Notice(notice))
 
     def _lines(self, told: Sequence[events.Told]) -> bytes | None:
         """The lines of the events, unless a text in them may have to be changed first."""

@@ -34,7 +34,7 @@ def sight(run: Listed, now: float) -> Sight:
         standing.doing if run.is_alive else "",
         standing.since,
         tuple(question.text for question in mail.questions),
-        max(len(mail.notes) - standing.given, 0),
+        run.ungiven(len(mail.notes)),
         mail.is_paused,
         standing.until if standing.waits else 0.0,
         standing.outcome,

@@ -37,6 +37,18 @@ def test_notes_queue_up_for_the_next_prompt_and_are_given_once(ralph: Ralph, sta
     assert [note["text"] for note in told["notes"]] == ["use the new API", "and --be quick; $(really) {{x}}"]
 
 
+def test_a_note_in_the_prompt_at_work_is_not_counted_for_the_next(ralph: Ralph, start: Any) -> None:
+    run = start()
+    run.in_turn()
+    ralph("tell", "use the new API")
+    run.let()
+    run.until("person_told")
+    run.in_turn()
+    assert ralph("tell", "and tabs").out == f"the next prompt of run {run.id} carries it\n"
+    run.let("<response>DONE</response>")
+    assert run.finish() == 0
+
+
 def test_a_turn_that_is_killed_has_not_used_its_notes(ralph: Ralph, start: Any) -> None:
     run = start()
     run.in_turn()

@@ -1,7 +1,7 @@
 import pytest
 
 from ralph.core.events import TodoItem
-from ralph.core.model import Question
+from ralph.core.model import PersonNote, Question
 from ralph.core.standing import Standing
 from ralph.show.cells import width
 from ralph.show.style import Marks, Style
@@ -12,6 +12,7 @@ from ralph.world.records.register import Listed
 from ralph.world.steering.mailbox import Mail
 
 NOW = 1_000_000.0
+NOTES = PersonNote("1", "use tabs"), PersonNote("2", "be quick")
 ASCII = Look(Style(PLAIN), is_plain=True, steps="._-=#", prompt=">")
 
 
@@ -108,10 +109,13 @@ def test_the_head_says_where_a_run_stands(plain: Look) -> None:
         ({}, Mail(questions=(Question("q", "Which port?"),)), "  ? t answers: Which port?"),
         ({"parked": "you asked for it"}, Mail(is_paused=True), "  ‖ you asked for it; r goes on"),
         ({"doing": "thinking"}, Mail(is_paused=True), "  ‖ pauses after this turn; r goes on"),
+        ({"doing": "thinking"}, Mail(NOTES), "  ▸ thinking » 2 notes for the next prompt"),
+        ({"doing": "thinking", "given": 1}, Mail(NOTES), "  ▸ thinking » 1 note for the next prompt"),
+        ({"doing": "thinking", "given": 2}, Mail(NOTES), "  ▸ thinking"),
         ({"outcome": "stalled", "reason": "nothing changed"}, Mail(), "  → nothing changed"),
         ({"outcome": ""}, Mail(), "  → its process died; r goes on with it"),
     ],
-    ids=["asks", "paused", "will pause", "ended", "killed"],
+    ids=["asks", "paused", "will pause", "told", "told and read", "read", "ended", "killed"],
 )
 def test_what_matters_most_is_said(facts: dict[str, object], mail: Mail, line: str, plain: Look) -> None:
     alive = "outcome" not in facts

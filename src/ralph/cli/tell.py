@@ -33,7 +33,7 @@ def tell(values: Values, words: list[str]) -> int:
     mailbox.tell(text, questions[0] if questions else None)
     if questions:
         print(f"answered: {one_line(questions[0].text)}")
-    print(_when(run, len(mailbox.read().notes)))
+    print(_when(run, run.ungiven(len(mailbox.read().notes))))
     for question in questions[1:]:
         print(f"still asked: {one_line(question.text)}")
     return 0

@@ -86,7 +86,8 @@ def _present(run: Listed, mail: Mail, now: float, columns: int, look: Look) -> l
             said.append(("yellow", f"{marks.paused} pauses after this turn; r goes on"))
         took = now - standing.since if standing.since else 0
         rest = f" {duration(round(took))}" if took >= 3 else ""
-        rest += f" {marks.person} {plural(len(mail.notes), 'note')} for the next prompt" if mail.notes else ""
+        notes = run.ungiven(len(mail.notes))
+        rest += f" {marks.person} {plural(notes, 'note')} for the next prompt" if notes else ""
         doing = cut(one_line(standing.doing or "at work", 400), columns - 4 - width(rest))
         said.append(("cyan", f"{marks.check} {doing}{rest}"))
     return [look.paint(tone, cut(f"  {one_line(text, 400)}", columns)) for tone, text in said]

@@ -49,6 +49,11 @@ class Listed(Struct, frozen=True):
             return "asking" if standing.parked.startswith(AWAITING) else "paused"
         return "waiting" if standing.waits else "running"
 
+    def ungiven(self, notes: int) -> int:
+        """How many of the notes in its mailbox the next prompt will carry: those in the prompt at work are still there,
+        because a turn that is cut off has not used them."""
+        return max(notes - self.standing.given, 0) if self.is_alive else notes
+
 
 def registry(env: Mapping[str, str]) -> str:
     """The folder of links."""

@@ -1,5 +1,6 @@
 """What is there to tell about a run on record? Its journal, read for what matters, and git's word on changed files."""
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,12 +10,18 @@ from ralph.show.account import Account, Changed, with_files
 from ralph.show.accountant import Accountant
 from ralph.world.records.folder import RunFolder
 from ralph.world.records.following import decoded, unreadable
+from ralph.world.records.register import Listed
 
 _BUFFER = 1 << 16  # lines are longer than the eight KB of the default
 
 
-def account_of(folder: RunFolder, state: str = "") -> Account:
-    """The account of a run; `state` is what is known of one that has no outcome yet."""
+def account_now(run: Listed) -> Account:
+    """The account of a run as it stands at this moment."""
+    return account_of(run.folder, run.state, time.time() if run.is_alive else 0.0)
+
+
+def account_of(folder: RunFolder, state: str = "", now: float = 0.0) -> Account:
+    """The account of a run; `state` is what is known of one that has no outcome yet, `now` when it is still at work."""
     accountant = Accountant(folder.id)
     heard = False
     for event, at in _told(folder.journal, accountant.kinds):
@@ -24,7 +31,7 @@ def account_of(folder: RunFolder, state: str = "") -> Account:
         raise UserError(
             f"there is nothing to read in {folder.journal}", "it is empty, or was written by another version of ralph"
         )
-    return _with_files(accountant.settled(state))
+    return _with_files(accountant.settled(state, now))
 
 
 def _told(journal: Path, kinds: frozenset[str]) -> Iterator[tuple[Event, float]]:

@@ -7,11 +7,11 @@ from ralph.show.accountant import Accountant
 from ralph.show.needs import needs
 
 
-def told(*events: e.Event, state: str = "") -> Account:
+def told(*events: e.Event, state: str = "", now: float = 0.0) -> Account:
     accountant = Accountant("r1")
     for at, event in enumerate(events):
         accountant.hear(event, 1000.0 + at)
-    return accountant.settled(state)
+    return accountant.settled(state, now)
 
 
 STARTED = e.RunStarted("goal", "checks", "claude", "/ws", 9, ("a",), ("tag:X",), ("checks",), base_tree="h:t0")
@@ -70,6 +70,11 @@ def test_a_run_without_an_end_is_what_it_is_known_to_be() -> None:
     assert (account.state, account.sentence) == ("killed", "ralph: killed in iteration 1")
     assert account.chapters[0].happened == "not finished"
     assert needs(account)[0].command == "ralph resume r1"
+
+
+def test_a_run_at_work_lasts_until_now_however_long_ago_it_last_spoke() -> None:
+    account = told(STARTED, e.IterationStarted(1, 9, "goal"), e.AgentStarted("claude"), state="running", now=4600.0)
+    assert (account.seconds, account.stretches[-1].ended) == (3600.0, 4600.0)
 
 
 def test_money_and_tokens_add_up_over_all_turns() -> None:

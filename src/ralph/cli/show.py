@@ -11,10 +11,10 @@ if TYPE_CHECKING:
 
 
 def show(values: Values, words: list[str]) -> int:
-    from ralph.accounts import account_of
+    from ralph.accounts import account_now
 
     run = read_run(values, words)
-    account = account_of(run.folder, run.state)
+    account = account_now(run)
     if values.get("json"):
         from msgspec.json import encode
 

@@ -53,9 +53,11 @@ class Accountant:
             heard(event, at)
         self._last = max(at, self._last)
 
-    def settled(self, state: str = "") -> Account:
-        """The account as it stands; `state` is what is known of a run that has no outcome yet."""
+    def settled(self, state: str = "", now: float = 0.0) -> Account:
+        """The account as it stands; `state` is what is known of a run that has no outcome yet, `now` the moment at
+        which it is still at work: the last event may be an hour old."""
         account = self.account
+        self._last = max(self._last, now)
         self._close(self._last)
         if not account.outcome:
             account.ended, account.state = self._last, state or "running"

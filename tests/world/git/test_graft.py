@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from ralph.errors import UserError
-from ralph.world.repository import graft
+from ralph.world.repository import graft, objects
 from ralph.world.repository.checkpoint import Checkpoints
 from ralph.world.repository.index import PrivateIndex, tree_of
 from ralph.world.repository.objects import write
@@ -219,6 +219,24 @@ def test_an_object_that_is_there_becomes_young(repo: Any) -> None:
     os.utime(path, (1, 1))
     assert write(repo.found(), "tree", b"100644 b.txt\0" + content, name) == name
     assert path.stat().st_mtime > 1
+
+
+def test_a_folder_of_the_store_that_git_sweeps_up_in_that_moment_is_made_again(
+    repo: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = write(repo.found(), "blob", b"some", "0" * 40)
+    path = repo.path / ".git/objects" / name[:2] / name[2:]
+    path.unlink()
+    sweeps = [path.parent]
+
+    def swept(file: Any, *how: Any, **more: Any) -> Any:
+        if "tmp_obj_" in os.fspath(file) and sweeps:
+            sweeps.pop().rmdir()
+        return open(file, *how, **more)
+
+    monkeypatch.setattr(objects, "open", swept, raising=False)
+    assert write(repo.found(), "blob", b"some", "0" * 40) == name
+    assert repo.git("cat-file", "-p", name) == "some"
 
 
 def test_a_store_that_is_full_is_an_error_and_nothing_is_left(repo: Any, monkeypatch: pytest.MonkeyPatch) -> None:

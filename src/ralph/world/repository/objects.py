@@ -9,6 +9,7 @@ import stat
 import zlib
 from contextlib import suppress
 from pathlib import Path
+from typing import BinaryIO
 
 from ralph.world.records.folder import cannot_write
 from ralph.world.repository.git import Repository
@@ -23,9 +24,7 @@ def write(repository: Repository, kind: str, content: bytes, like: str) -> str:
     store = _store(repository)
     folder = os.path.join(store, name[:2])
     path = os.path.join(folder, name[2:])
-    if os.path.exists(path):
-        with suppress(OSError):
-            os.utime(path)  # as young as if it were new, so that no garbage collection takes it
+    if _is_kept(path):
         return name
     try:
         # Most of a folder are names of objects, which do not become smaller: not to try is a third of the time.
@@ -35,16 +34,21 @@ def write(repository: Repository, kind: str, content: bytes, like: str) -> str:
     return name
 
 
+def _is_kept(path: str) -> bool:
+    """Whether the object is there; then it is made as young as a new one, so that no garbage collection takes it."""
+    try:
+        os.utime(path)
+    except OSError:  # it is not there, or is somebody else's
+        return os.path.exists(path)
+    return True
+
+
 def _put(path: str, packed: bytes, mode: int) -> None:
     """All or nothing. Who may use the store, by the `mode` of its folder, may read the object; nobody may change it."""
-    folder = os.path.dirname(path)
-    with suppress(FileExistsError):
-        os.mkdir(folder)
-        os.chmod(folder, mode)
-    # So named, what a killed ralph leaves behind is swept up by git.
-    draft = os.path.join(folder, f"tmp_obj_{os.getpid()}_{os.path.basename(path)}")
+    folder, name = os.path.split(path)
+    draft = os.path.join(folder, f"tmp_obj_{os.getpid()}_{name}")  # so named, git sweeps up what a killed ralph leaves
     try:
-        with open(draft, "wb") as file:
+        with _opened(draft, mode) as file:
             file.write(packed)
         os.chmod(draft, mode & 0o444)
         os.rename(draft, path)
@@ -52,6 +56,17 @@ def _put(path: str, packed: bytes, mode: int) -> None:
         with suppress(OSError):
             os.unlink(draft)
         raise
+
+
+def _opened(draft: str, mode: int) -> BinaryIO:
+    try:
+        return open(draft, "wb")
+    except FileNotFoundError:  # there is no such folder yet, or git has just swept up an empty one
+        folder = os.path.dirname(draft)
+        with suppress(FileExistsError):
+            os.mkdir(folder)
+            os.chmod(folder, mode)
+        return open(draft, "wb")
 
 
 def _store(repository: Repository) -> str:

@@ -45,11 +45,6 @@ class Status:
             case e.Waiting():
                 self._until, self._wait = event.until or now + event.seconds, event.seconds
 
-    @property
-    def activity(self) -> tuple[str, float]:
-        """What is done right now, and since when."""
-        return self._activity.text, self._activity.since
-
     def line(self, now: float, columns: int) -> str:
         """At most `columns` wide, painted."""
         parts = [self._iteration or "ralph", duration(max(round(now - (self._began or now)), 0))]

@@ -158,6 +158,7 @@ def test_known_values_are_struck_out_the_longest_first() -> None:
         (b"one\ntwo\nthr", b"one\ntwo\n"),
         (b"no newline yet", b""),
         (b"x" * 20_000 + b'"sk-ant-ap', b"x" * 20_000 + b'"'),
+        (b"x" * 20_000 + rb"\nsk-abcdef", b"x" * 20_000),
         (b"x" * 20_000, b"x" * 20_000),
         (b"text\n-----BEGIN PRIVATE KEY-----\nMII\n", b"text\n"),
         (

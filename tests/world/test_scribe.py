@@ -7,7 +7,7 @@ import pytest
 
 from ralph.core import events
 from ralph.core.secrets import Redactor, secret_values
-from ralph.world.records.scribe import Scribe
+from ralph.world.records.scribe import TEXT_LIMIT, Scribe
 
 KEY = "ghp_AbCdEfGhIjKlMnOpQrStUvWxYz0123456789"
 
@@ -157,6 +157,14 @@ def test_a_value_that_is_known_is_found_however_json_writes_it(value: str) -> No
         "it is [redacted].",
         *["[redacted]"] * len(value.split("\n")),
     ]
+
+
+@pytest.mark.parametrize("before", range(TEXT_LIMIT // 2 - len(KEY), TEXT_LIMIT // 2 + 1, 8))
+def test_a_key_is_not_cut_in_two_where_a_long_text_is(before: int) -> None:
+    (told,) = Scribe("run", [])(*talk("x" * (before - 1) + " " + KEY + " " + "y" * TEXT_LIMIT))
+    assert "[cut]" in told.text
+    assert KEY[:8] not in told.text
+    assert KEY[-8:] not in told.text
 
 
 def test_a_key_that_begins_in_the_middle_of_a_long_text_is_covered_to_its_end() -> None:

@@ -104,7 +104,8 @@ def settled(data: bytes) -> int:
     """How much of the beginning of `data` can be redacted without knowing what follows it."""
     end = data.rfind(b"\n") + 1
     if end == 0 and len(data) > _LONGEST_BLOCK:
-        end = max(data.rfind(b'"'), data.rfind(b","), data.rfind(b"\\")) + 1 or len(data)
+        # Before a backslash, not behind it: the letter that belongs to it would look like one of the key.
+        end = max(data.rfind(b'"') + 1, data.rfind(b",") + 1, data.rfind(b"\\")) or len(data)
     if b"V" in data and b"PRIVATE KEY" in data:
         begin = data.rfind(b"-----BEGIN ", 0, end)
         if begin >= 0 and data.find(b"-----END ", begin, end) < 0 and len(data) - begin < _LONGEST_BLOCK:

@@ -71,8 +71,17 @@ class Scribe:
             lines = self._lines(told)
             if lines is not None:
                 return told, lines
-        told = [self._writable(one) for one in self._numbered([bounded(self._cover(event)) for event in happened])]
+        short = [self._bounded(self._cover(event)) for event in happened]
+        told = [self._writable(one) for one in self._numbered(short)]
         return told, self._encode(told)
+
+    def _bounded(self, event: events.Event) -> events.Event:
+        """No event may be larger than a person would read; all of it is in the turn's log. A key that is cut in two
+        would look like none: so they go first."""
+        if not isinstance(event, events.AgentText) or not _is_long(event):
+            return event
+        text, half = self._redact.text(event.text), TEXT_LIMIT // 2
+        return events.AgentText(text if len(text) <= TEXT_LIMIT else f"{text[:half]}\n… [cut] …\n{text[-half:]}")
 
     def _unheard(self, happened: Sequence[events.Event]) -> list[events.Event]:
         """What is neither written nor read: texts and results are counted, the rest is short."""
@@ -191,14 +200,6 @@ def _changed(event: events.Event, change: Callable[[str], str]) -> events.Event:
         return [walk(one) for one in value] if isinstance(value, list | tuple) else value
 
     return msgspec.convert(walk(msgspec.to_builtins(event)), type(event))
-
-
-def bounded(event: events.Event) -> events.Event:
-    """No event may be larger than a person would read; all of it is in the turn's log."""
-    if isinstance(event, events.AgentText) and _is_long(event):
-        half = TEXT_LIMIT // 2
-        return events.AgentText(f"{event.text[:half]}\n… [cut] …\n{event.text[-half:]}")
-    return event
 
 
 def _is_long(event: events.Event) -> bool:

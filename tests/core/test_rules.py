@@ -115,10 +115,10 @@ NO_STOP = "the agent did not write STOP on a line by itself"
         (Turn("still at it"), (), f": {NO_STOP}"),
         (Turn("still at it"), (RED,), ""),
         (Turn("STOP"), (GREEN,), ""),
-        (Turn("STOP", failure=Failure("ordinary", "crashed")), (GREEN,), ""),
+        (Turn("STOP", failure=Failure("ordinary", "crashed")), (GREEN,), ": the last turn failed: crashed"),
     ],
 )
-def test_an_exhausted_run_blames_a_missing_claim_only_where_it_is_missing(
+def test_an_exhausted_run_blames_a_missing_claim_only_where_that_was_missing(
     turn: Turn, checks: tuple[Check, ...], blame: str
 ) -> None:
     run = a_run(Iteration(1, turn, checks))

@@ -249,7 +249,7 @@ def at_most(
     reading: Reading = Reading(),
 ) -> Rule:
     """The limits that end a run unfinished, in the order budget, time, iterations. `claims` are what the agent should
-    have said: where that was all that was missing, the reason says so."""
+    have said: where that was all that was missing, or its last turn failed, the reason says so."""
 
     def rule(run: Run) -> Iterable[Opinion]:
         usage = Usage() if cost is None and tokens is None else run.usage  # a sum over the whole run
@@ -261,17 +261,17 @@ def at_most(
             yield Stop(Outcome.TIMEOUT, f"the time limit of {seconds:g} seconds is over")
         if iterations is not None and len(run.iterations) >= iterations:
             count = f"{iterations} iteration{'' if iterations == 1 else 's'} without an accepted claim"
-            yield Stop(Outcome.EXHAUSTED, count + _only_missing(claims, reading, run))
+            yield Stop(Outcome.EXHAUSTED, count + _what_was_missing(claims, reading, run))
 
     return rule
 
 
-def _only_missing(claims: Sequence[Claim], reading: Reading, run: Run) -> str:
+def _what_was_missing(claims: Sequence[Claim], reading: Reading, run: Run) -> str:
     owed = next((claim.deed for claim in claims if claim.text), "")
     last = run.last
-    if not owed or last is None or last.turn.failure or not last.is_green:
-        return ""
-    if any(claimed(claim, run, reading) for claim in claims):
+    if last is not None and last.turn.failure:
+        return f": the last turn failed: {last.turn.failure.reason}"
+    if not owed or last is None or not last.is_green or any(claimed(claim, run, reading) for claim in claims):
         return ""
     return f": {'the checks pass, but ' if last.checks else ''}the agent did not {owed}"
 

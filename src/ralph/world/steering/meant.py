@@ -10,6 +10,8 @@ from ralph.world.records.register import Listed, listed, runs
 Objection = Callable[[Listed], str]
 """Why a run cannot be meant, as the end of a sentence that begins with its name; nothing where it can."""
 
+_ALL = "`ralph ps -a` lists all runs"
+
 
 def workspace_around(folder: Path) -> Path:
     """The nearest folder in which something was run, from this one up to the top of its repository; else this one."""
@@ -37,7 +39,7 @@ def _named(name: str, known: list[Listed], objection: Objection) -> Listed:
     if len(fitting) == 1:
         return fitting[0]
     if len(matching) == 1:
-        raise UserError(f"run {matching[0].id} {objection(matching[0])}", "`ralph ps -a` lists all runs")
+        raise UserError(f"run {matching[0].id} {objection(matching[0])}", _ALL)
     raise UserError(f"{name!r} may mean {_names(fitting or matching)}", "give more of the id")
 
 
@@ -51,7 +53,7 @@ def _obvious(local: list[Listed], known: list[Listed], here: Path, objection: Ob
     if elsewhere:
         raise UserError(f"several runs may be meant: {_names(elsewhere)}", "name one; `ralph ps` says what they do")
     if local:
-        raise UserError(f"run {local[-1].id}, the last one in {here}, {objection(local[-1])}", _on_record(known))
+        raise UserError(f"run {local[-1].id}, the last one in {here}, {objection(local[-1])}", _ALL)
     raise UserError(f"nothing has been run in {here}", _on_record(known))
 
 

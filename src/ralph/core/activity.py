@@ -3,7 +3,7 @@
 from typing import Any
 
 from ralph.core import events as e
-from ralph.core.text import clean, one_line
+from ralph.core.text import short
 
 MOST_TOOLS = 100
 _THINKING, _NOTHING = object(), object()
@@ -69,7 +69,3 @@ class Activity:
             case e.Paused() as pause:
                 return f"paused: {short(pause.reason, 200)}"
         return "thinking" if self._doing is _THINKING else ""
-
-
-def short(text: str, limit: int) -> str:
-    return one_line(clean(text[: 4 * limit]), limit)

@@ -63,6 +63,11 @@ def one_line(text: str, limit: int = 200) -> str:
     return head(" ".join(text.split()), limit, "…")
 
 
+def short(text: str, limit: int) -> str:
+    """`one_line` of text from outside. It may be very long: of what cannot be shown, little is looked at."""
+    return one_line(clean(text[: 4 * limit]), limit)
+
+
 def listed(names: Sequence[str], most: int = 20) -> str:
     """Names on one line, as many as a person would read."""
     more = f" and {len(names) - most} more" if len(names) > most else ""

@@ -5,10 +5,10 @@ from typing import Any
 
 from ralph.core import events as e
 from ralph.core.model import Check, Iteration
-from ralph.core.text import clean, head
+from ralph.core.text import clean, head, short
 from ralph.show.account import Account, Asked, Chapter, Refused, Stretch, Verified
 from ralph.show.amounts import duration
-from ralph.show.talk import exit_words, short
+from ralph.show.talk import exit_words
 from ralph.show.tally import outcome_sentence
 
 ANSWER_SHOWN = 1500

@@ -2,12 +2,11 @@
 
 from collections.abc import Iterator
 
-from ralph.core.text import one_line
+from ralph.core.text import one_line, short
 from ralph.show.account import Account, Chapter
 from ralph.show.amounts import count, duration, moment, money, plural
 from ralph.show.needs import needs
 from ralph.show.style import Style
-from ralph.show.talk import short
 
 MOST_FILES = 12
 

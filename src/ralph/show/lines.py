@@ -5,10 +5,10 @@ from typing import Any
 
 from ralph.core import events as e
 from ralph.core.standing import AWAITING
-from ralph.core.text import clean, tail
+from ralph.core.text import clean, short, tail
 from ralph.show.amounts import duration, moment, plural
 from ralph.show.style import Style
-from ralph.show.talk import VERBOSE, Limits, Talk, exit_words, short
+from ralph.show.talk import VERBOSE, Limits, Talk, exit_words
 
 Teller = Callable[[Any], list[str]]
 _WIDE = "⛔⏳❓💬"  # marks of two columns

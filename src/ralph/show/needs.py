@@ -4,9 +4,8 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
-from ralph.core.text import one_line
+from ralph.core.text import one_line, short
 from ralph.show.account import Account
-from ralph.show.talk import short
 
 
 class Need(Struct, frozen=True):

@@ -11,7 +11,7 @@ from ralph.core.events import (
     ToolFinished,
     ToolStarted,
 )
-from ralph.core.text import clean, head, one_line
+from ralph.core.text import clean, head, short
 from ralph.show.amounts import count, duration, money, plural
 from ralph.show.style import Style
 
@@ -187,10 +187,6 @@ class Talk:
         from ralph.show.cells import wrap
 
         return wrap(line, max(self.columns - used, 8))
-
-
-def short(text: str, limit: int) -> str:
-    return one_line(clean(text[: 4 * limit]), limit)
 
 
 def _spent(result: AgentResult) -> list[str]:

@@ -4,8 +4,8 @@ from msgspec import Struct
 
 from ralph.core.events import ClaimRejected, Event, IterationFinished, RunFinished, ScmFinished
 from ralph.core.model import Iteration
+from ralph.core.text import short
 from ralph.show.amounts import duration, money, plural
-from ralph.show.talk import short
 
 
 class Row(Struct, frozen=True):

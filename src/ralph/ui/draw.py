@@ -3,10 +3,9 @@
 from collections.abc import Sequence
 
 from ralph.core.events import TodoItem
-from ralph.core.text import one_line
+from ralph.core.text import one_line, short
 from ralph.show.amounts import count, duration, moment, money, plural
 from ralph.show.cells import cut, width, wrap
-from ralph.show.talk import short
 from ralph.ui.facts import Bar, Checked, Facts
 from ralph.ui.look import TONES, Look
 from ralph.world.records.register import Listed

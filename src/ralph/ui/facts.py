@@ -3,7 +3,7 @@
 from msgspec import Struct
 
 from ralph.core import events as e
-from ralph.show.talk import short
+from ralph.core.text import short
 
 MOST_ITERATIONS = 400
 MOST_CHECKS = 50

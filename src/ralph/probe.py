@@ -82,7 +82,8 @@ def _stream(choice: Choice, turn: Turn, heard: list[events.Event], logs: TurnFol
     detail = f"JSON, line by line, as {dialect} prints it"
     if unread or strange:
         kinds = f"; kinds nobody knows: {', '.join(strange)}" if strange else ""
-        return Finding("stream", "note", f"{detail}; {unread} lines were not understood{kinds}", f"see {logs.stdout}")
+        unclear = f"{detail}; {plural(unread, 'line')} not understood{kinds}"
+        return Finding("stream", "note", unclear, f"see {logs.stdout}")
     return Finding("stream", "ok", detail)
 
 

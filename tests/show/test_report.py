@@ -208,3 +208,12 @@ def test_code_holds_any_number_of_backticks() -> None:
     assert code("a``b") == "``` a``b ```"
     assert code("plain") == "`plain`"
     assert code("a|b") == "`a¦b`"
+
+
+def test_one_iteration_is_no_iterations() -> None:
+    accountant = Accountant("r1")
+    accountant.hear(e.RunStarted("goal", "goal", "claude", "/ws", 5), 1000.0)
+    accountant.hear(e.IterationStarted(1, 5, "goal"), 1001.0)
+    account = accountant.settled()
+    assert "1 iteration, at most 5" in html([account])
+    assert " 1 iteration " in markdown([account])

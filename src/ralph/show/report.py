@@ -68,12 +68,12 @@ def _section(title: str, body: Html | list[Html] | None) -> Html | None:
 
 
 def _header(account: Account) -> list[Html]:
-    cap = f" of {account.max_iterations}" if account.max_iterations is not None else ""
+    cap = f", at most {account.max_iterations}" if account.max_iterations is not None else ""
     facts = [
         account.agent,
         f"preset {account.preset}",
         f"{_moment(account.began)} to {_moment(account.ended)}",
-        f"{len(account.chapters)}{cap} iterations",
+        f"{plural(len(account.chapters), 'iteration')}{cap}",
         f"resumed {plural(account.resumed, 'time')}" if account.resumed else "",
         f"branch {account.branch}" if account.branch else "",
     ]

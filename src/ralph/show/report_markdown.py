@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from ralph.core.text import clean, one_line
 from ralph.show.account import Account, Changed, Chapter
-from ralph.show.amounts import count, duration, money
+from ralph.show.amounts import count, duration, money, plural
 from ralph.show.needs import needs
 
 MOST_FILES = 50
@@ -54,7 +54,7 @@ def _report(account: Account) -> str:
 
 
 def _facts(account: Account) -> str:
-    facts = [f"run {code(account.run)}", escape(account.agent), f"{len(account.chapters)} iterations"]
+    facts = [f"run {code(account.run)}", escape(account.agent), plural(len(account.chapters), "iteration")]
     facts.append(duration(account.seconds))
     if account.cost_usd is not None:
         facts.append(escape(money(account.cost_usd)))
@@ -110,7 +110,7 @@ def _files(files: Sequence[Changed] | None) -> str:
         return ""
     rows = [[code(one.path), _lines(one)] for one in files[:MOST_FILES]]
     more = f"\n\nand {len(files) - MOST_FILES} more" if len(files) > MOST_FILES else ""
-    return f"### {len(files)} files changed\n\n" + _table(["file", "lines"], rows) + more
+    return f"### {plural(len(files), 'file')} changed\n\n" + _table(["file", "lines"], rows) + more
 
 
 def _lines(one: Changed) -> str:

@@ -46,7 +46,7 @@ class HelpPage(ModalScreen[None]):
         rows = [f"{look.paint('bold', form.usage.ljust(wide))}  {form.help}" for form in FORMS.values()]
         text = ["A line that begins with no slash is a goal: it starts a run.", "", *rows, "", *KEYS.split("\n")]
         self._title.show([look.paint("title", "help")])
-        self._keys.show([look.paint("dim", "esc back")])
+        self._keys.show([look.paint("dim", "up down pgup pgdn scroll · esc back")])
         self._page.unroll(text)
         self._page.focus()
 

@@ -227,7 +227,7 @@ def test_a_folder_of_the_store_that_git_sweeps_up_in_that_moment_is_made_again(
     name = write(repo.found(), "blob", b"some", "0" * 40)
     path = repo.path / ".git/objects" / name[:2] / name[2:]
     path.unlink()
-    sweeps = [path.parent]
+    sweeps = [path.parent] * 3
 
     def swept(file: Any, *how: Any, **more: Any) -> Any:
         if "tmp_obj_" in os.fspath(file) and sweeps:

@@ -15,6 +15,7 @@ from ralph.world.records.folder import cannot_write
 from ralph.world.repository.git import Repository
 
 _SHA1_DIGITS = 40
+_SWEEPS = 5  # so often git may sweep up an empty folder in the moment in which something is about to be put there
 
 
 def write(repository: Repository, kind: str, content: bytes, like: str) -> str:
@@ -59,14 +60,14 @@ def _put(path: str, packed: bytes, mode: int) -> None:
 
 
 def _opened(draft: str, mode: int) -> BinaryIO:
-    try:
-        return open(draft, "wb")
-    except FileNotFoundError:  # there is no such folder yet, or git has just swept up an empty one
-        folder = os.path.dirname(draft)
-        with suppress(FileExistsError):
+    folder = os.path.dirname(draft)
+    for _ in range(_SWEEPS):
+        with suppress(FileNotFoundError):
+            return open(draft, "wb")
+        with suppress(FileExistsError, FileNotFoundError):
             os.mkdir(folder)
             os.chmod(folder, mode)
-        return open(draft, "wb")
+    return open(draft, "wb")
 
 
 def _store(repository: Repository) -> str:

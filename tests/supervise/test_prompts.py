@@ -64,7 +64,7 @@ def test_a_task_cannot_lie_outside_its_root(ralph: Callable[..., Any], tmp_path:
 def test_a_task_that_is_not_named_is_asked_for(ralph: Callable[..., Any]) -> None:
     result = ralph("task", "--project", "p", "-p", "x", "--agent", "true")
     assert result.code == 2
-    assert "--root, --task is missing" in result.err
+    assert "missing: --root, --task" in result.err
 
 
 def test_a_known_agent_that_is_not_told_of_done_is_a_warning(task: Any, agent: Agent) -> None:

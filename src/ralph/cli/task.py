@@ -73,5 +73,5 @@ def named(values: dict[str, Any]) -> TaskFolder:
     missing = [f"--{name}" for name in ("root", "project", "task") if name not in values]
     if missing:
         example = "ralph task --root DIR --project NAME --task NAME"
-        raise UserError(f"which task? {', '.join(missing)} is missing", f"name it: {example}")
+        raise UserError(f"which task? missing: {', '.join(missing)}", f"name it: {example}")
     return task_folder(values["root"], values["project"], values["task"])

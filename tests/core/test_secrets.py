@@ -145,6 +145,13 @@ def test_a_value_of_many_lines_is_known_line_by_line() -> None:
     assert b"}" not in found
 
 
+def test_a_key_that_is_known_does_not_hide_another() -> None:
+    known = "-----BEGIN RSA PRIVATE KEY-----\nMIIEpAIBAAKCAQEA\n-----END RSA PRIVATE KEY-----"
+    other = known.replace("MIIEpAIBAAKCAQEA", "MIIEowIBAAKCAQEB")
+    redactor = Redactor(secret_values({"SIGNING_SECRET": known}))
+    assert redactor.text(f"{known} and {other}") == "[redacted] and [redacted]"
+
+
 def test_known_values_are_struck_out_the_longest_first() -> None:
     redactor = Redactor([b"correct horse", b"correct horse battery"])
     assert redactor(b"a correct horse battery, a correct horse") == b"a [redacted], a [redacted]"

@@ -83,9 +83,10 @@ class Redactor:
 
 def secret_values(environment: Mapping[str, str]) -> frozenset[bytes]:
     """The values in `environment` that their names call secret, and each line of one that has several: as they are, and
-    as JSON writes them, be it in ASCII."""
+    as JSON writes them, be it in ASCII. The head of a private key is no secret: by it, other keys are found."""
     secret = [value for name, value in environment.items() if name.upper().endswith(_SECRET_NAMES)]
-    texts = {text for value in secret for text in (value, *map(str.strip, value.splitlines()))}
+    lines = [line.strip() for value in secret for line in value.splitlines()]
+    texts = {*secret, *(line for line in lines if not line.startswith("-----"))}
     forms = {form for text in texts if len(text) >= _SHORTEST_VALUE for form in (text, *_in_json(text))}
     return frozenset(form.encode("utf-8", "surrogateescape") for form in forms)
 

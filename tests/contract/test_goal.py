@@ -107,6 +107,21 @@ def test_an_agent_that_git_does_not_know_works_in_a_worktree_too(ralph: Ralph, a
     assert ralph("run", "g", "--worktree", "--agent", "./fake").code == 0
 
 
+@pytest.mark.parametrize("place", [(), ("--worktree",)])
+def test_an_agent_that_cleans_up_all_that_git_ignores_does_not_end_the_run(
+    ralph: Ralph, agent: Agent, repository: Path, place: tuple[str, ...]
+) -> None:
+    words = (
+        "--check",
+        "echo tested",
+        "--agent",
+        agent("git clean -fdxq; [ $N = 2 ] && echo '<response>DONE</response>'"),
+    )
+    ended = ralph("run", "g", *place, *words)
+    assert ended.code == 0, ended.err
+    assert "cannot write" not in ended.err
+
+
 def test_a_tasks_file_is_found_in_the_workspace_and_else_here(
     ralph: Ralph, agent: Agent, workspace: Path, tmp_path: Path
 ) -> None:

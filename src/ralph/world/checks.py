@@ -47,6 +47,7 @@ class Checks:
         site = self._site
         shell = ("cmd", "/c") if sys.platform == "win32" else ("sh", "-c")
         command = Command((*shell, guard.command), str(site.root), site.marked(number))
+        site.settle_in()
         with site.log(os.path.join(site.root, log)) as file:
             output = run_command(
                 site.keeper,

@@ -65,6 +65,7 @@ def _progress_file(site: Site) -> Followup:
         missing = [section(one) for one in run.iterations[written:]]
         text = ("\n" if written else "") + "\n".join(missing) if missing else ""
         written = len(run.iterations)
+        site.settle_in()
         add(path, site.redact(text.encode("utf-8", "replace")))
 
     return write

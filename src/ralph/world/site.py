@@ -13,7 +13,7 @@ from ralph.world.processes.interrupt import Interrupt
 from ralph.world.processes.keeper import Keeper
 from ralph.world.processes.logfile import LogFile
 from ralph.world.processes.watch import Limits
-from ralph.world.records.folder import RunFolder
+from ralph.world.records.folder import RunFolder, prepare
 
 
 class Site(Struct):
@@ -40,6 +40,11 @@ class Site(Struct):
     def home(self) -> Path:
         """Where the run's markers, progress and logs of checks are: the task's folder, else the workspace."""
         return self.task or self.root
+
+    def settle_in(self) -> None:
+        """Makes the home's `.ralph/` anew where an agent that cleans up has removed it."""
+        if not os.access(f"{self.home}/.ralph/.gitignore", os.F_OK):
+            prepare(self.home)
 
     def elapsed(self) -> float:
         """Seconds of the run so far, by a clock that nobody can set."""

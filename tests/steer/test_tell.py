@@ -1,5 +1,6 @@
 """What a person says is in the next prompt, exactly once, whatever happens in between."""
 
+import shutil
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -8,7 +9,8 @@ from typing import Any
 import pytest
 
 from ralph.core.model import Iteration, Question, Run, Turn
-from ralph.world.steering.mailbox import Mailbox, untold
+from ralph.errors import UserError
+from ralph.world.steering.mailbox import Mail, Mailbox, untold
 
 Ralph = Callable[..., Any]
 
@@ -138,3 +140,15 @@ def test_an_answer_closes_its_question(tmp_path: Path) -> None:
     mailbox.forget([note])
     assert mailbox.read().questions == (second,)
     assert mailbox.read().notes == ()
+
+
+def test_what_an_agent_puts_in_place_of_the_mailbox_says_nothing(tmp_path: Path) -> None:
+    box = Mailbox(tmp_path)
+    note = box.tell("hello")
+    shutil.rmtree(box.path)
+    Path(box.path).write_text("no box")
+    assert box.read() == Mail()
+    box.forget([note])
+    box.unpause()
+    with pytest.raises(UserError, match="cannot write"):
+        box.tell("hello")

@@ -17,6 +17,7 @@ from ralph.errors import UserError
 
 NOTE, QUESTION, PAUSE = ".note", ".question", "pause"
 LONGEST_QUESTION = 4000
+_NO_BOX = (FileNotFoundError, NotADirectoryError)  # an agent may have put anything in its place
 
 Kind = TypeVar("Kind", PersonNote, Question)
 
@@ -38,7 +39,7 @@ class Mailbox:
             return Mail()
         try:
             names = sorted(os.listdir(self.path))
-        except FileNotFoundError:
+        except _NO_BOX:
             return Mail()
         notes = [note for name in names if name.endswith(NOTE) and (note := _decoded(self._at(name), PersonNote))]
         asked = [asked for name in names if name.endswith(QUESTION) and (asked := _decoded(self._at(name), Question))]
@@ -79,7 +80,7 @@ class Mailbox:
         return os.path.join(self.path, name)
 
     def _remove(self, name: str) -> None:
-        with suppress(FileNotFoundError):
+        with suppress(*_NO_BOX):
             os.unlink(self._at(name))
 
     def _put(self, name: str, content: object) -> None:

@@ -73,7 +73,7 @@ def parts(
         tell=site.tell,
         wait=_waiter(site, settings.poll_interval, mailbox, settings.on_question == "wait"),
         followups=(
-            *followups(settings.scm, agent, site, history, guard, settled),
+            *followups(settings.scm, agent, site, history, workspace, settled),
             *_accountants(settings, site),
             lambda run, iteration: mailbox.forget(iteration.told),
         ),

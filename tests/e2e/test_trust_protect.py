@@ -130,3 +130,35 @@ def test_protection_begins_with_the_run_however_often_it_is_resumed(ralph: Ralph
     (guarded / "test_it.sh").write_text("exit 0\n")
     assert ralph("resume", "-m", "1").code == 1
     assert (guarded / "test_it.sh").read_text() == "exit 1\n"
+
+
+MESSENGER = """
+case "$PROMPT" in
+  *"commit message"*) {}; echo "Do the work";;
+  *) echo good > work; echo "<response>DONE</response>";;
+esac
+"""
+
+
+def test_what_is_broken_while_a_message_is_asked_for_is_put_back(
+    ralph: Ralph, agent: Agent, repository: Path, git: Callable[..., str]
+) -> None:
+    fake = agent(MESSENGER.format("echo bad > work; echo more > extra"))
+    result = ralph("run", "g", "--agent", fake, "--check", "grep -q good work", "--commit", "--json")
+    assert result.code == 0
+    assert git("show", "HEAD:work") == "good\n"
+    assert git("log", "-1", "--format=%s") == "Do the work\n"
+    assert (repository / "work").read_text() == "good\n"
+    assert not (repository / "extra").exists()
+    (told,) = [one["text"] for one in result.all("notice") if "put back" in one["text"]]
+    assert git("show", f"{told.rpartition(' ')[2]}:work") == "bad\n", "nothing is lost"
+
+
+def test_what_is_added_while_a_message_is_asked_for_is_checked_first(
+    ralph: Ralph, agent: Agent, repository: Path, git: Callable[..., str]
+) -> None:
+    fake = agent(MESSENGER.format("echo more > extra"))
+    result = ralph("run", "g", "--agent", fake, "--check", "grep -q good work", "--commit", "--json")
+    assert result.code == 0
+    assert git("show", "HEAD:extra") == "more\n"
+    assert [one["passed"] for one in result.all("check_finished")] == [True, True]

@@ -10,7 +10,8 @@ from ralph.core import events
 from ralph.core.model import Iteration, Run
 from ralph.core.progress import section
 from ralph.core.text import clean
-from ralph.loop import Agent
+from ralph.errors import UserError
+from ralph.loop import Agent, Workspace
 from ralph.world.records.folder import add, cannot_write
 from ralph.world.repository.history import History
 from ralph.world.site import Site
@@ -39,14 +40,13 @@ def followups(
     agent: Agent,
     site: Site,
     history: History,
-    guard: Callable[[], object] | None = None,
+    workspace: Workspace,
     settled: frozenset[tuple[int, str]] = frozenset(),
 ) -> Sequence[Followup]:
-    """Progress first: it must be there even if the rest fails. `settled` are tasks of iterations that are done; `guard`
-    puts back what an agent must not change, not even while it thinks of a message."""
+    """Progress first: it must be there even if the rest fails. `settled` are tasks of iterations that are done."""
     made: list[Followup] = [_progress_file(site)]
     if scm is not None and scm.tasks:
-        made.append(_commit(scm, agent, site, guard or (lambda: None), settled))
+        made.append(_commit(scm, agent, site, history, workspace, settled))
     made.append(history.keep)
     return made
 
@@ -72,7 +72,12 @@ def _progress_file(site: Site) -> Followup:
 
 
 def _commit(
-    scm: ScmPlan, agent: Agent, site: Site, guard: Callable[[], object], settled: frozenset[tuple[int, str]]
+    scm: ScmPlan,
+    agent: Agent,
+    site: Site,
+    history: History,
+    workspace: Workspace,
+    settled: frozenset[tuple[int, str]],
 ) -> Followup:
     """Asks the agent for a message, then runs the tasks. A failure is told, and ends nothing."""
 
@@ -87,16 +92,36 @@ def _commit(
         if "commit" in tasks:
             during = replace(run, iterations=run.iterations[:-1])
             turn = agent.take_turn(MESSAGE_PROMPT, during, purpose="message")
-            guard()
             message = None if turn.failure else commit_message(turn.text)
-            if not message:
-                why = turn.failure.reason if turn.failure else "the agent gave no commit message"
+            why = turn.failure.reason if turn.failure else "" if message else "the agent gave no commit message"
+            why = _verified_again(iteration, site, history, workspace) or why
+            if why:
                 site.tell(events.ScmFinished(iteration.number, "commit", False, why))
                 return
         for done in run_tasks(scm.command, tasks, message or "", site.root, _kept(site)):
             site.tell(events.ScmFinished(iteration.number, done.task, done.ok, done.detail))
 
     return commit
+
+
+def _verified_again(iteration: Iteration, site: Site, history: History, workspace: Workspace) -> str:
+    """An agent that is asked for a message may change files, and nobody has checked those. So they are checked now, or
+    are what they were. Why neither can be said, if that is so."""
+    workspace.guard()
+    if not iteration.checks or not history.has_changed(iteration):
+        return ""
+    checks = workspace.check(iteration.number)
+    if checks is None:
+        return "interrupted"
+    if all(check.passed for check in checks):
+        return ""
+    try:
+        kept = history.put_back(iteration)
+    except UserError as error:
+        return f"the agent changed files when it was asked for a message, and the checks fail since: {error.advice}"
+    said = "the agent changed files when it was asked for a commit message, and the checks failed: they were put back"
+    site.tell(events.Notice(f"{said}, and are kept as {kept}"))
+    return ""
 
 
 def _kept(site: Site) -> "Runner":

@@ -72,6 +72,20 @@ class History:
 
         return bool(self._now and iteration.tree) and head_of(self._now) != head_of(iteration.tree or "")
 
+    def has_changed(self, iteration: Iteration) -> bool:
+        """Whether any file is another one than at the end of an iteration."""
+        from ralph.world.repository.index import tree_of
+
+        if self._index is None or not iteration.tree:
+            return False
+        return tree_of(self._index.tree()) != tree_of(iteration.tree)
+
+    def put_back(self, iteration: Iteration) -> str:
+        """Makes the files what they were at the end of an iteration. Gives the ref under which they are kept as now."""
+        if self._index is None or self._saved is None:
+            raise UserError("there is no state to go back to")
+        return self._saved.rewind(iteration.number, self._index).kept_as
+
     def diff(self) -> str:
         """What changed since the run began, new files included."""
         if self._repository is None or self._base == self._now:

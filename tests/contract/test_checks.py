@@ -48,3 +48,8 @@ def test_the_checks_stay_those_of_the_start(ralph: Ralph, agent: Agent, workspac
 def test_output_that_is_no_text_does_no_harm(ralph: Ralph, agent: Agent, prompts: Prompts) -> None:
     ralph("run", "-p", "x", "-m", "2", "--check", "printf 'a\\377b\\033[31m'; false", "--agent", agent("echo $N"))
     assert prompts()[1].endswith("Output (truncated):\na\ufffdb")
+
+
+def test_a_check_that_is_ended_by_a_signal_has_the_exit_code_that_shells_give_it(ralph: Ralph, agent: Agent) -> None:
+    result = ralph("run", "g", "--agent", agent("echo hello"), "--check", "kill -9 $$", "-m", "1", "--json")
+    assert result.one("check_finished")["exit_code"] == 137

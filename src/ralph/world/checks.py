@@ -69,7 +69,7 @@ class Checks:
         check = Check(
             site.redact.text(guard.command),  # a key in it is for the shell alone
             passed=ended.code == 0 and not ended.ended_by,
-            exit_code=ended.code,
+            exit_code=_as_in_a_shell(ended.code),
             head=output.head,
             tail=output.tail,
             cut=output.cut,
@@ -81,6 +81,11 @@ class Checks:
         )
         site.tell(_finished(check))
         return check
+
+
+def _as_in_a_shell(code: int | None) -> int | None:
+    """Who is ended by signal 9 has the exit code 137, as everybody knows it."""
+    return 128 - code if code is not None and code < 0 else code
 
 
 def _finished(check: Check) -> events.CheckFinished:

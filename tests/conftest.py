@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import stat
 import subprocess
 import sys
@@ -11,6 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+# Under `nohup` SIGHUP is ignored, here and in all that a test starts; ralph respects that, and a test of it would wait.
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 class Result:

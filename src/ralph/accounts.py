@@ -9,7 +9,8 @@ from ralph.errors import UserError
 from ralph.show.account import Account, Changed, with_files
 from ralph.show.accountant import Accountant
 from ralph.world.records.folder import RunFolder
-from ralph.world.records.following import decoded, unreadable
+from ralph.world.records.following import unreadable
+from ralph.world.records.journal import decoded
 from ralph.world.records.register import Listed
 
 _BUFFER = 1 << 16  # lines are longer than the eight KB of the default

@@ -39,7 +39,7 @@ def _lines(run: "Listed", follows: bool) -> Iterator[bytes]:
 
 
 def _copy(lines: Iterator[bytes], at_once: bool) -> int:
-    from ralph.world.records.following import decoded
+    from ralph.world.records.journal import decoded
 
     out = sys.stdout.buffer
     for line in lines:
@@ -53,7 +53,7 @@ def _copy(lines: Iterator[bytes], at_once: bool) -> int:
 
 def _render(run: "Listed", lines: Iterator[bytes], values: Values) -> int:
     from ralph.show.screen import make_screen
-    from ralph.world.records.following import decoded
+    from ralph.world.records.journal import decoded
 
     now = 0.0
     screen = make_screen(

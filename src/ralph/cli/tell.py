@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 
 def tell(values: Values, words: list[str]) -> int:
+    from ralph.world.processes.kin import MARK
     from ralph.world.steering.mailbox import Mailbox
     from ralph.world.steering.meant import refuse_foreign
 
@@ -26,7 +27,7 @@ def tell(values: Values, words: list[str]) -> int:
         raise UserError(f"too many words: {' '.join(words)}", "put the text in quotes")
     run = one_run(values, named, _cannot_be_told)
     refuse_foreign(run)
-    if os.environ.get("RALPH_RUN_ID") == run.id:
+    if os.environ.get(MARK) == run.id:
         raise UserError("only a person can tell a run something", 'an agent can ask: ralph ask "QUESTION"')
     mailbox = Mailbox(run.place)
     questions = mailbox.read().questions

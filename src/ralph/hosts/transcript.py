@@ -11,7 +11,7 @@ from ralph.hosts.notation import table
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from typing import Any
 
     Row = dict[str, Any]
@@ -39,19 +39,23 @@ class Said:
 
 def has_caught_up(path: str, mark: bytes, patience: float = PATIENCE) -> bool:
     """Waits until the last lines hold `mark`: some hosts ask first, and write down what was said a moment later."""
-    deadline = time.monotonic() + patience
-    while not any(mark in line for line in _newest(path, 20)):
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.005)
-    return True
+    return _comes_true(lambda: any(mark in line for line in _newest(path, 20)), patience)
 
 
 def has_heard(path: str, text: str, since: int, patience: float = PATIENCE / 2) -> bool:
     """Waits until the agent's last message is the one that the host speaks of, or a part of it."""
-    deadline = time.monotonic() + patience
     wanted = text.strip()
-    while not (last := last_text(path, since).strip()) or not (last in wanted or wanted in last):
+
+    def is_written() -> bool:
+        last = last_text(path, since).strip()
+        return bool(last) and (last in wanted or wanted in last)
+
+    return _comes_true(is_written, patience)
+
+
+def _comes_true(condition: "Callable[[], bool]", patience: float) -> bool:
+    deadline = time.monotonic() + patience
+    while not condition():
         if time.monotonic() > deadline:
             return False
         time.sleep(0.005)

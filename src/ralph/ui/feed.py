@@ -7,7 +7,8 @@ from pathlib import Path
 from msgspec import Struct
 
 from ralph.core import events
-from ralph.world.records.following import Following, decoded, unreadable
+from ralph.world.records.following import Following, unreadable
+from ralph.world.records.journal import decoded
 
 RECENT = 1 << 19
 """In so many bytes before the end of a journal, all that the agent says and does is read; before them, what counts."""

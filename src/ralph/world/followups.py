@@ -128,6 +128,7 @@ def _kept(site: Site) -> "Runner":
     """Commands run below the keeper: a hook that hangs ends with the run, be it by a second Ctrl-C or `kill -9`. What a
     commit leaves behind when it ends by itself, such as git's own housekeeping, is let live; but not where child runs
     would be let go with it."""
+    from ralph.world.processes.kin import MARK
     from ralph.world.processes.process import run_command
     from ralph.world.processes.program import CannotStart, Command
     from ralph.world.processes.watch import Limits
@@ -135,7 +136,7 @@ def _kept(site: Site) -> "Runner":
 
     def run(words: tuple[str, ...], folder: Path, env: Mapping[str, str]) -> "Ended":
         # A git that is asked to end in the moment in which it locks the index leaves the lock behind.
-        command = Command(words, str(folder), {**env, "RALPH_RUN_ID": site.folder.id}, patience=_TO_FINISH)
+        command = Command(words, str(folder), {**env, MARK: site.folder.id}, patience=_TO_FINISH)
         try:
             output = run_command(
                 site.keeper,

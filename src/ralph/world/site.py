@@ -11,6 +11,7 @@ from ralph.core import events
 from ralph.core.secrets import Redactor
 from ralph.world.processes.interrupt import Interrupt
 from ralph.world.processes.keeper import Keeper
+from ralph.world.processes.kin import MARK
 from ralph.world.processes.logfile import LogFile
 from ralph.world.processes.watch import Limits
 from ralph.world.records.folder import RunFolder, prepare
@@ -69,7 +70,7 @@ class Site(Struct):
     def marked(self, number: int) -> dict[str, str]:
         """The environment of everything that the run starts."""
         own = {
-            "RALPH_RUN_ID": self.folder.id,
+            MARK: self.folder.id,
             "RALPH_ITERATION": str(number),
             "RALPH_RUN_FOLDER": str(self.folder.path),
         }

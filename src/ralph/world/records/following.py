@@ -4,10 +4,8 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-import msgspec
-
 from ralph.errors import UserError
-from ralph.world.records.journal import Entry
+from ralph.world.records.journal import Entry, decoded
 
 _CHUNK = 1 << 18
 _GLIMPSE = 1 << 16
@@ -35,14 +33,6 @@ class Following:
         self._file.close()
 
 
-def decoded(line: bytes) -> Entry | None:
-    """The entry that a line holds; None for a torn or foreign one."""
-    try:
-        return _ENTRIES.decode(line)
-    except ValueError:  # not JSON, not ours, or not even UTF-8
-        return None
-
-
 def glimpse(path: str | os.PathLike[str]) -> list[Entry]:
     """The first and the last entries of a journal, however long it is."""
     try:
@@ -57,6 +47,3 @@ def glimpse(path: str | os.PathLike[str]) -> list[Entry]:
 
 def unreadable(path: str | os.PathLike[str], error: OSError) -> UserError:
     return UserError(f"cannot read {path}: {error.strerror or error}", "was the run's folder removed?")
-
-
-_ENTRIES = msgspec.json.Decoder(Entry)

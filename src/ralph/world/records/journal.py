@@ -104,11 +104,15 @@ _ENTRIES = msgspec.json.Decoder(Entry)
 def read(path: Path) -> Iterator[Entry]:
     """The entries of a journal, without torn or foreign lines."""
     with open(path, "rb") as lines:
-        for line in lines:
-            try:
-                yield _ENTRIES.decode(line)
-            except ValueError:  # not JSON, not ours, or not even UTF-8
-                continue
+        yield from filter(None, map(decoded, lines))
+
+
+def decoded(line: bytes) -> Entry | None:
+    """The entry that a line holds; None for a torn or foreign one."""
+    try:
+        return _ENTRIES.decode(line)
+    except ValueError:  # not JSON, not ours, or not even UTF-8
+        return None
 
 
 class Story(msgspec.Struct):

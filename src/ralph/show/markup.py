@@ -15,7 +15,7 @@ class Html(str):
 
 
 def escape(text: str) -> str:
-    if isinstance(text, Html) or text.isalnum():
+    if isinstance(text, Html) or text.replace(" ", "").replace("-", "").isalnum():  # as most of it is
         return text
     return clean(text).translate(_ESCAPES)
 
@@ -28,7 +28,8 @@ def element(name: str, /, *children: object, **attributes: object) -> Html:
             given += f' {_attribute(key)}="{_html(value)}"'
     if name in _ALONE and not children:
         return Html(f"<{name}{given}>" if name in ("br", "meta") else f"<{name}{given}/>")
-    return Html(f"<{name}{given}>{''.join(map(_html, children))}</{name}>")
+    inner = _html(children[0]) if len(children) == 1 else "".join(map(_html, children))
+    return Html(f"<{name}{given}>{inner}</{name}>")
 
 
 def joined(*children: object) -> Html:
@@ -37,6 +38,8 @@ def joined(*children: object) -> Html:
 
 
 def _html(child: object) -> str:
+    if type(child) is Html:  # most of them
+        return child
     if isinstance(child, str):
         return escape(child)
     if child is None:

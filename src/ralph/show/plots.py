@@ -60,7 +60,7 @@ def timeline(account: Account) -> Html:
     drawn: list[Html] = []
     for chapter in account.chapters:
         x = left + min(max(chapter.began - began, 0) / length, 1) * room
-        drawn.append(element("line", x1=_n(x), x2=_n(x), y1=_TOP - 4, y2=_n(foot), class_="tick"))
+        drawn.append(_line(x, _TOP - 4, x, foot, "tick"))
     for at, kind in enumerate(lanes):
         y = _TOP + at * (high + 6)
         drawn.append(_label(left - 8, y + high - 5, _LANES[kind], "end"))
@@ -79,24 +79,27 @@ def timeline(account: Account) -> Html:
 def _axis(most: float, tall: float, say: Say) -> list[Html]:
     drawn = []
     for share in (0.0, 1.0) if say(most / 2).endswith(".5") else (0.0, 0.5, 1.0):
-        y = _n(_TOP + tall - share * tall)
-        drawn.append(element("line", x1=_n(_LEFT), x2=_n(WIDTH), y1=y, y2=y, class_="grid"))
-        drawn.append(_label(_LEFT - 5, _TOP + tall - share * tall + 4, say(most * share), "end"))
+        y = _TOP + tall - share * tall
+        drawn.append(_line(_LEFT, y, WIDTH, y, "grid"))
+        drawn.append(_label(_LEFT - 5, y + 4, say(most * share), "end"))
     return drawn
 
 
 def _label(x: float, y: float, text: str, anchor: str) -> Html:
-    return element("text", text, x=_n(x), y=_n(y), text_anchor=anchor)
+    return element("text", text, x=f"{x:.2f}", y=f"{y:.2f}", text_anchor=anchor)
+
+
+# Of these there are several for each iteration: numbers and our own names need no escaping.
+
+
+def _line(x1: float, y1: float, x2: float, y2: float, kind: str) -> Html:
+    return Html(f'<line x1="{x1:.2f}" x2="{x2:.2f}" y1="{y1:.2f}" y2="{y2:.2f}" class="{kind}"/>')
 
 
 def _rect(x: float, y: float, width: float, height: float, tone: str) -> Html:
-    return element("rect", x=_n(x), y=_n(y), width=_n(width), height=_n(height), class_=tone, rx="1.5")
+    return Html(f'<rect x="{x:.2f}" y="{y:.2f}" width="{width:.2f}" height="{height:.2f}" class="{tone}" rx="1.5"/>')
 
 
 def _svg(width: float, height: float, title: str, drawn: list[Html]) -> Html:
-    box = f"0 0 {_n(width)} {_n(height)}"
+    box = f"0 0 {width:g} {height:g}"
     return element("svg", element("title", title), *drawn, viewBox=box, role="img", aria_label=title)
-
-
-def _n(number: float) -> Html:
-    return Html(f"{number:.2f}".rstrip("0").rstrip("."))

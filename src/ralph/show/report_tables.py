@@ -31,12 +31,11 @@ class Column(Struct):
 def table(columns: Sequence[Column], has_total: bool = False) -> Html:
     columns = [column for column in columns if not column.is_empty]
     heads = [element("th", column.title, class_=column.kind or None, scope="col") for column in columns]
-    rows = [
-        element("tr", [element("td", column.cells[at], class_=column.kind or None) for column in columns])
-        for at in range(max((len(column.cells) for column in columns), default=0))
-    ]
+    rows = zip(
+        *([element("td", cell, class_=column.kind or None) for cell in column.cells] for column in columns), strict=True
+    )
     total = element("tr", [element("td", column.total, class_=column.kind or None) for column in columns])
-    inner = [element("thead", element("tr", heads)), element("tbody", rows)]
+    inner = [element("thead", element("tr", heads)), element("tbody", [element("tr", row) for row in rows])]
     inner += [element("tfoot", total)] if has_total else []
     return element("div", element("table", inner), class_="card scroll")
 
@@ -197,13 +196,14 @@ def sums(changed: Sequence[Changed]) -> str:
 
 def details(run: str, chapter: Chapter) -> Html:
     """All about one iteration, folded away on a screen and open on paper."""
-    tone = "good" if chapter.is_accepted else "calm" if chapter.happened == "no claim" else "bad"
+    happened = chapter.happened
+    tone = "good" if chapter.is_accepted else "calm" if happened == "no claim" else "bad"
     summary = element(
-        "summary",
-        element("b", f"Iteration {chapter.number} "),
-        element("span", chapter.happened, class_=f"badge {tone}"),
+        "summary", element("b", f"Iteration {chapter.number} "), element("span", happened, class_=f"badge {tone}")
     )
-    listed = [joined(element("dt", name), element("dd", text)) for name, text in _particulars(chapter) if text]
+    listed = [
+        part for name, text in _particulars(chapter) if text for part in (element("dt", name), element("dd", text))
+    ]
     inside = element("div", element("dl", listed), class_="inside")
     return element("details", summary, inside, class_="card", id=f"{run}-{chapter.number}")
 

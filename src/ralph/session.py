@@ -204,9 +204,14 @@ class Session:
         framing = (events.IterationStarted, events.Converged, events.Stalled, events.Exhausted)
         unheard: tuple[type, ...] = framing if self.charter.one_shot else ()
         early: list[events.Event] | None = []  # what is noticed before the run has started is told right after
+        opening: tuple[events.Event, ...] = ()  # that an iteration begins is told with the start of its agent
 
         def tell(*happened: events.Event) -> None:
-            nonlocal early
+            nonlocal early, opening
+            if happened and isinstance(happened[-1], events.IterationStarted):
+                opening += happened
+                return
+            happened, opening = (*opening, *happened), ()
             heard = [event for event in happened if not isinstance(event, unheard)] if unheard else happened
             if early is not None:
                 if not any(isinstance(event, events.RunStarted) for event in heard):

@@ -15,7 +15,7 @@ import pytest
 from ralph.errors import UserError
 from ralph.world.processes import reaper
 from ralph.world.processes.interrupt import Interrupt
-from ralph.world.processes.keeper import Ended, Exited, Keeper, KeeperLost
+from ralph.world.processes.keeper import Ended, Exited, Keeper, KeeperLost, Started
 from ralph.world.processes.kin import below, sweep_marked
 from ralph.world.processes.process import run_process
 from ralph.world.processes.program import Command
@@ -137,7 +137,7 @@ def test_who_has_patience_lets_it_come_to_its_own_end(
     reader, writer = os.pipe()
     with open(reader, "rb") as output, open(writer) as theirs:
         keeper.spawn(command.argv[0], command.argv, command.cwd, command.env, [theirs.fileno()] * 3, patience)
-        assert keeper.spawned()
+        assert isinstance(keeper.hear(), Started)
         assert output.readline() == b"ready\n"
         keeper.end(60.0)
         if patience:

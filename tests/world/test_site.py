@@ -18,6 +18,7 @@ def test_those_who_could_not_be_ended_are_told(tmp_path: Path) -> None:
         with site.log(tmp_path / "fine.log") as fine, site.log(tmp_path / "no-folder" / "log") as broken:
             site.tell_troubles(fine)
             assert told == []
+            broken.open()
             keeper.survivors = (41, 42)
             site.tell_troubles(fine, broken)
     assert [event.text for event in told if isinstance(event, events.Notice)] == [

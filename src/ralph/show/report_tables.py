@@ -31,11 +31,10 @@ class Column(Struct):
 def table(columns: Sequence[Column], has_total: bool = False) -> Html:
     columns = [column for column in columns if not column.is_empty]
     heads = [element("th", column.title, class_=column.kind or None, scope="col") for column in columns]
-    rows = zip(
-        *([element("td", cell, class_=column.kind or None) for cell in column.cells] for column in columns), strict=True
-    )
+    cells = [[element("td", cell, class_=column.kind or None) for cell in column.cells] for column in columns]
+    rows = [element("tr", row) for row in zip(*cells, strict=True)]
     total = element("tr", [element("td", column.total, class_=column.kind or None) for column in columns])
-    inner = [element("thead", element("tr", heads)), element("tbody", [element("tr", row) for row in rows])]
+    inner = [element("thead", element("tr", heads)), element("tbody", rows)]
     inner += [element("tfoot", total)] if has_total else []
     return element("div", element("table", inner), class_="card scroll")
 

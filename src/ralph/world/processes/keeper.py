@@ -30,6 +30,13 @@ else:
     import _signal as signal
 
 
+class Started:
+    """The process that was asked for has this pid."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+
+
 class Exited:
     """The process that was asked for has ended. `alone`: nothing that it started is left."""
 
@@ -44,6 +51,13 @@ class Ended:
     def __init__(self, others: int, survivors: tuple[int, ...]) -> None:
         self.others = others
         self.survivors = survivors
+
+
+class NotStarted(Exception):
+    """The process that was asked for could not be started; `error` says why."""
+
+    def __init__(self, number: int, path: str) -> None:
+        self.error = OSError(number, os.strerror(number), path)
 
 
 class KeeperLost(Exception):
@@ -85,18 +99,13 @@ class Keeper:
         env: Mapping[str, str],
         fds: Sequence[int],
         patience: float = 0.0,
+        tells: bool = True,
     ) -> None:
-        """Starts a process in its own session with `fds` as its stdin, stdout and stderr. What came of it, `spawned`
-        tells: a program takes a while to start, and there is something else to do. TERM comes `patience` later."""
+        """Starts a process in its own session with `fds` as its stdin, stdout and stderr. What comes of it, `hear`
+        says: that it has started only where the keeper `tells`, for to wake up costs time. TERM comes `patience` later.
+        """
         self.survivors = ()
-        self._ask(("spawn", program, list(argv), cwd, dict(env), patience), fds)
-
-    def spawned(self) -> int:
-        """The pid of the process that was asked for, or an error that says why there is none."""
-        kind, value, *path = self._answer()
-        if kind == "failed":
-            raise OSError(value, os.strerror(value), *path)
-        return int(value)
+        self._ask(("spawn", program, list(argv), cwd, dict(env), patience, tells), fds)
 
     def end(self, grace: float) -> None:
         """TERM to all that lives below the keeper, KILL after `grace`. `hear` tells when nothing is left."""
@@ -123,8 +132,13 @@ class Keeper:
         self._collect()
         self._child = successor
 
-    def hear(self) -> Exited | Ended:
+    def hear(self) -> Started | Exited | Ended:
+        """What the keeper says next; NotStarted where it could not do as it was asked."""
         kind, *values = self._answer()
+        if kind == "failed":
+            raise NotStarted(*values)
+        if kind == "started":
+            return Started(*values)
         if kind == "exited":
             return Exited(*values)
         ended = Ended(*values)

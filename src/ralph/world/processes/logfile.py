@@ -13,8 +13,12 @@ _NOTE_ROOM = 128
 _PIECE = 1 << 16
 
 
+_UNOPENED, _GIVEN_UP = -2, -1
+
+
 class LogFile:
-    """A file of at most `limit` bytes. A disk that is full or gone does not end the turn: `trouble` says so, once."""
+    """A file of at most `limit` bytes. It is made when it is opened, written to or closed. A disk that is full or gone
+    does not end the turn: `trouble` says so, once."""
 
     def __init__(self, path: str, limit: int = LARGEST, redact: Callable[[bytes], bytes] = strike_keys) -> None:
         self.path = path
@@ -24,11 +28,7 @@ class LogFile:
         tail = min(_TAIL, limit // 2)
         self._room = max(0, limit - tail - _NOTE_ROOM)
         self._tail = Tail(tail)
-        self._fd = -1
-        try:
-            self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
-        except OSError as error:
-            self._give_up(error)
+        self._fd = _UNOPENED
 
     def __enter__(self) -> "LogFile":
         return self
@@ -36,21 +36,30 @@ class LogFile:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def open(self) -> None:
+        """Makes the file, if that has not been done."""
+        if self._fd == _UNOPENED:
+            try:
+                self._fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+            except OSError as error:
+                self._give_up(error)
+
     def write(self, chunk: bytes) -> None:
         if self._room:
             self._put(self._settle(chunk))
-        elif self._fd >= 0:
+        elif self._fd != _GIVEN_UP:
             self._tail.add(chunk)
 
     def close(self) -> None:
         """Writes what was held back: an unfinished line, and the end of a stream that was too long."""
+        self.open()
         if self._unsettled:
             self._put(self._rest())
         if self._tail.seen:
             self._put_tail()
         if self._fd >= 0:
             os.close(self._fd)
-            self._fd = -1
+            self._fd = _GIVEN_UP
 
     def _settle(self, chunk: bytes) -> bytes:
         """What can be redacted now: a key may be split over two chunks."""
@@ -89,6 +98,7 @@ class LogFile:
         self._write(self._rest())
 
     def _write(self, data: bytes) -> None:
+        self.open()
         try:
             while data and self._fd >= 0:
                 data = data[os.write(self._fd, data) :]
@@ -100,4 +110,4 @@ class LogFile:
         self._room = 0
         if self._fd >= 0:
             os.close(self._fd)
-            self._fd = -1
+        self._fd = _GIVEN_UP

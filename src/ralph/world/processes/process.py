@@ -44,7 +44,7 @@ def run_process(
     keep_children: bool = False,
 ) -> Exit:
     """Runs a program; `on_lines` gets the lines of its stdout as they come. The program's own exit ends the turn.
-    `meanwhile` is called while it starts, where it costs no time."""
+    While it starts the logs are opened and `meanwhile` is called: there that costs no time."""
     lines = Lines()
     errors = Tail(_STDERR_KEPT)
 
@@ -62,7 +62,7 @@ def run_process(
         errors.add(chunk)
 
     watch = Watch(keeper, limits, interrupt, tick, keep_children)
-    ended = watch.run(command, take_output, take_errors, on_start, meanwhile)
+    ended = watch.run(command, take_output, take_errors, on_start, _opened(meanwhile, stdout_log, stderr_log))
     if last := lines.close():
         on_lines(last)
     return replace(ended, stderr=redact(bytes(errors)).decode(errors="replace")) if errors.seen else ended
@@ -82,8 +82,8 @@ def run_command(
     tick: Callable[[], bool] | None = None,
     keep_children: bool = False,
 ) -> Output:
-    """Runs a program and keeps the first `head` and the last `tail` characters of what it prints. `meanwhile` is called
-    while it starts."""
+    """Runs a program and keeps the first `head` and the last `tail` characters of what it prints. While it starts the
+    log is opened and `meanwhile` is called."""
     ends = Ends(head, tail)
 
     def take(chunk: bytes) -> None:
@@ -91,5 +91,19 @@ def run_command(
             log.write(chunk)
         ends.add(chunk)
 
-    ended = Watch(keeper, limits, interrupt, tick, keep_children).run(command, take, meanwhile=meanwhile)
+    watch = Watch(keeper, limits, interrupt, tick, keep_children)
+    ended = watch.run(command, take, meanwhile=_opened(meanwhile, log))
     return Output(ended, *ends.texts(redact))
+
+
+def _opened(meanwhile: Callable[[], None] | None, *logs: LogFile | None) -> Callable[[], None]:
+    """What is done while a program starts."""
+
+    def start() -> None:
+        for log in logs:
+            if log is not None:
+                log.open()
+        if meanwhile is not None:
+            meanwhile()
+
+    return start

@@ -87,14 +87,16 @@ class Reaper:
             return
         (kind, *values), fds = received
         if kind == "spawn":
-            program, argv, cwd, env, self._patience = values
-            self._spawn(program, argv, cwd, env, fds)
+            program, argv, cwd, env, self._patience, tells = values
+            self._spawn(program, argv, cwd, env, fds, tells)
         elif kind == "end":
             self._end(*values)
         else:
             self._release()
 
-    def _spawn(self, program: str, argv: list[str], cwd: str, env: Mapping[str, str], fds: list[int]) -> None:
+    def _spawn(
+        self, program: str, argv: list[str], cwd: str, env: Mapping[str, str], fds: list[int], tells: bool
+    ) -> None:
         try:
             os.chdir(cwd)  # posix_spawn has no cwd of its own
             self._first = _start(program, argv, env, fds)
@@ -105,7 +107,8 @@ class Reaper:
         else:
             self._is_awaited = True
             self._run_id = env.get(MARK, "")
-            self._tell("spawned", self._first)
+            if tells:
+                self._tell("started", self._first)
         finally:
             os.chdir("/")
             for fd in fds:

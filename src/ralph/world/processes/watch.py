@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from ralph.core.model import Exit
 from ralph.world.processes.interrupt import Interrupt
-from ralph.world.processes.keeper import Ended, Keeper, KeeperLost
+from ralph.world.processes.keeper import Ended, Exited, Keeper, KeeperLost, NotStarted, Started
 from ralph.world.processes.kin import MARK, sweep_marked
 from ralph.world.processes.program import Command, explained, find_program
 from ralph.world.processes.unnamed import readable
@@ -72,7 +72,6 @@ class Watch:
         self._ended_by = ""
         self._leftovers = 0
         self._exited_at = 0.0
-        self._is_answered = False
         self._is_ending = False
         self._is_over = True
 
@@ -89,17 +88,19 @@ class Watch:
         began = time.monotonic()
         try:
             try:
-                program = self._ask_for(command, on_stdout, on_stderr)
+                program = self._ask_for(command, on_stdout, on_stderr, tells=on_start is not None)
             finally:
                 if meanwhile is not None:
                     meanwhile()
             self._listen()
-            pid = self._started(program, command.cwd)
             self._set_alarms(began)
-            if on_start is not None:
-                on_start(pid)
+            if on_start is not None and isinstance(started := self._keeper.hear(), Started):
+                on_start(started.pid)
             while not self._is_over:
                 self._step()
+        except NotStarted as refusal:
+            self._is_over = True
+            raise explained(refusal.error, program, command.cwd) from refusal.error
         except KeeperLost:
             self._is_over = True
             self._ended_by = "keeper-lost"
@@ -112,12 +113,13 @@ class Watch:
                 self._abandon()
         return Exit(self._code, time.time(), time.monotonic() - began, "", self._ended_by, self._leftovers)
 
-    def _ask_for(self, command: Command, on_stdout: Sink, on_stderr: Sink | None) -> str:
+    def _ask_for(self, command: Command, on_stdout: Sink, on_stderr: Sink | None, tells: bool) -> str:
         program = find_program(command.argv[0], command.env, command.cwd)
         given, out = readable(command.stdin), self._pipe(on_stdout)
         errors = out if on_stderr is None else self._pipe(on_stderr)
         try:
-            self._keeper.spawn(program, command.argv, command.cwd, command.env, (given, out, errors), command.patience)
+            fds = (given, out, errors)
+            self._keeper.spawn(program, command.argv, command.cwd, command.env, fds, command.patience, tells)
             self._is_over = False
         finally:
             for fd in {given, out, errors}:
@@ -139,14 +141,6 @@ class Watch:
         self._ready.register(self._keeper, select.POLLIN)
         if self._interrupt is not None:
             self._ready.register(self._interrupt, select.POLLIN)
-
-    def _started(self, program: str, cwd: str) -> int:
-        try:
-            self._is_answered = True
-            return self._keeper.spawned()
-        except OSError as error:
-            self._is_over = True
-            raise explained(error, program, cwd) from error
 
     def _set_alarms(self, began: float) -> None:
         limits = {"turn-timeout": self._limits.turn, "idle-timeout": self._limits.idle, "max-time": self._limits.total}
@@ -199,7 +193,10 @@ class Watch:
         if isinstance(report, Ended):
             self._leftovers = report.others
             self._is_over = True
-            return
+        elif isinstance(report, Exited):
+            self._note_exit(report)
+
+    def _note_exit(self, report: Exited) -> None:
         self._code = report.code
         for fd in list(self._streams):
             for _ in range(_MOST_DRAINED):
@@ -266,9 +263,7 @@ class Watch:
     def _abandon(self) -> None:
         """Somebody who was told of a line raised: end it all before the error goes on its way."""
         with suppress(KeeperLost):  # the next turn will find out
-            if not self._is_answered:
-                with suppress(OSError):
-                    self._keeper.spawned()
             self._keeper.end(self._limits.stop)
-            while not isinstance(self._keeper.hear(), Ended):
-                pass
+            while not self._is_over:
+                with suppress(NotStarted):
+                    self._is_over = isinstance(self._keeper.hear(), Ended)

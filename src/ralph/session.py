@@ -196,7 +196,7 @@ class Session:
         journal = Journal(folder.journal, restore)
         stack.callback(journal.close)
         seq = self._story.seq if self._story else 0
-        most = self.settings.max_log // 4 or 1 << 62  # the rest of what an agent says is in the log of its turn
+        most = self.settings.max_log // 8 or 1 << 62  # the rest of what an agent says is in the log of its turn
         scribe = Scribe(self.id, [journal, *self._sinks], seq, redact, most, self._is_read)
         self._scribe = scribe
         stack.push(self._refused)

@@ -17,7 +17,7 @@ from ralph.world.processes.kin import MARK, sweep_marked
 from ralph.world.processes.program import Command, explained, find_program
 from ralph.world.processes.unnamed import readable
 
-_CHUNK = 1 << 17
+_CHUNK = 1 << 18
 _PIPE = 1 << 20
 _FLOOD = 1 << 14  # bytes at once
 _MOST_DRAINED = 2 * _PIPE // _CHUNK

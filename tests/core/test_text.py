@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ralph.core.text import clean, head, one_line, tail
+from ralph.core.text import clean, head, one_line, tail, whole_words
 
 
 @pytest.mark.parametrize(
@@ -85,3 +85,20 @@ def test_a_cut_keeps_what_it_promises(limit: int, beginning: str, end: str) -> N
 def test_one_line_is_one_line() -> None:
     assert one_line("  a\n\n b\tc\u2028d ") == "a b c d"
     assert one_line("x" * 300, 5) == "xxxxx…"
+
+
+@pytest.mark.parametrize(
+    ("limit", "shown"),
+    [
+        (30, "one two three"),
+        (13, "one two three"),
+        (11, "one two…"),
+        (8, "one two …"),
+        (7, "one two…"),
+        (6, "one…"),
+        (2, "on…"),
+        (0, "…"),
+    ],
+)
+def test_a_word_is_shown_whole_or_not_at_all_unless_little_else_would_be_left(limit: int, shown: str) -> None:
+    assert whole_words("one two three", limit, "…") == shown

@@ -65,6 +65,25 @@ def test_a_key_is_nowhere_but_where_it_came_from(
         assert not any(secret in prompt for prompt in asked)
 
 
+@pytest.mark.parametrize("cut", [200, 500, 1000, 2000])
+def test_half_of_a_key_is_nowhere_either(ralph: Ralph, agent: Agent, workspace: Path, cut: int) -> None:
+    """What is shortened before it is written must not be cut within a key, which nobody would know as one then."""
+    text = "word " * ((cut - 10) // 5) + OWN + " word" * 1000  # the first ten letters, and not the others
+    call = {"type": "tool_use", "id": "1", "name": "Bash", "input": {"command": text}}
+    result = {"type": "tool_result", "tool_use_id": "1", "content": text}
+    lines = [
+        {"type": "assistant", "message": {"content": [call]}},
+        {"type": "user", "message": {"content": [result]}},
+        {"type": "result", "result": "no"},
+    ]
+    (workspace / "said").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    words = ("-m", "1", "-V", "--agent", agent("cat said", "claude"), "--agent-arg", text)
+    shown = ralph("run", text, *words, MY_PASSWORD=OWN)
+    assert shown.code == 1
+    assert OWN[:8] not in shown.err
+    assert not files_with(workspace / ".ralph", OWN[:8])
+
+
 def test_a_private_key_of_many_lines_is_struck_out_whole(
     ralph: Ralph, agent: Agent, workspace: Path, prompts: Prompts
 ) -> None:

@@ -6,7 +6,7 @@ from msgspec import Struct, convert
 
 from ralph.agents.wire import Table, rows, text
 from ralph.core.events import TodoItem
-from ralph.core.text import head, one_line
+from ralph.core.text import one_line, whole_words
 
 OUTPUT = 2000
 TODO_TOOLS = frozenset({"TodoWrite", "todowrite", "todo_write", "write_todos", "update_plan", "todo_list"})
@@ -54,7 +54,7 @@ def arguments(value: Any) -> Arguments | str:
 def summary(given: Arguments | str) -> str:
     """The path, the command or the pattern, in one short line."""
     if isinstance(given, str):
-        return one_line(head(given, 1000))
+        return one_line(whole_words(given, 1000))
     for name in _TELLING:
         value = getattr(given, name)
         if value:
@@ -66,19 +66,19 @@ def summary(given: Arguments | str) -> str:
 
 def _told(value: Any) -> str:
     if isinstance(value, str):
-        return head(value, 1000)
+        return whole_words(value, 1000)
     if not isinstance(value, list):
         return ""
     words = (
         item if isinstance(item, str) else text(item, "path") for item in value[:20] if isinstance(item, str | dict)
     )
-    return head("; ".join(word for word in words if word), 1000)
+    return whole_words("; ".join(word for word in words if word), 1000)
 
 
 def beginning(output: str) -> tuple[str, int, int]:
     """The first characters of a tool's output, and how many lines and characters there are in all."""
     lines = output.count("\n") + (not output.endswith("\n")) if output else 0
-    return head(output, OUTPUT), lines, len(output)
+    return whole_words(output, OUTPUT), lines, len(output)
 
 
 def todo_items(given: Arguments | str) -> tuple[TodoItem, ...] | None:

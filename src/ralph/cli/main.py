@@ -52,12 +52,14 @@ def _delivered() -> int:
     return 0
 
 
+_LONGEST = 2000  # characters of a complaint
 _FULL_OR_GONE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 """A disk that is full, a terminal that is gone: no bug of ours."""
 
 
 def complain(message: str, hint: str = "") -> None:
-    print(f"ralph: {message}", file=sys.stderr)
+    more = "…" if len(message) > _LONGEST else ""  # somebody may have quoted the wrong things
+    print(f"ralph: {message[:_LONGEST]}{more}", file=sys.stderr)
     if hint:
         print(f"hint: {hint}", file=sys.stderr)
 

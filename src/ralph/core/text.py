@@ -58,9 +58,19 @@ def tail(text: str, limit: int, mark: str = "") -> str:
     return text if len(text) <= limit else mark + (text[-limit:] if limit > 0 else "")
 
 
+def whole_words(text: str, limit: int, mark: str = "") -> str:
+    """`head` less the word that it would cut in two, unless that is most of it. What is cut before keys are struck out
+    is cut like this: half a key looks like none."""
+    shown = head(text, limit, mark)
+    if shown is text or text[limit].isspace() or text[limit - 1].isspace():
+        return shown
+    before = "".join(text[:limit].rsplit(None, 1)[:-1])
+    return before + mark if len(before) > limit // 3 else shown
+
+
 def one_line(text: str, limit: int = 200) -> str:
     """`text` as one short line for a list or a status."""
-    return head(" ".join(text.split()), limit, "…")
+    return whole_words(" ".join(text.split()), limit, "…")
 
 
 def short(text: str, limit: int) -> str:

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from ralph.core import events
 from ralph.core.limits import available
 from ralph.core.model import Exit, Failure, Run, Turn, Usage
-from ralph.core.text import one_line
+from ralph.core.text import one_line, whole_words
 from ralph.world.processes.process import run_process
 from ralph.world.processes.program import CannotStart, Command, find_program
 from ralph.world.records.folder import TurnFolder, write
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ralph.agents.protocol import AgentModule, Invocation, Request
 
 _LONGEST_ANSWER = 1 << 20
+_LONGEST_WORD = 500  # that is shown of a command line
 
 
 class Choice(Struct, frozen=True):
@@ -154,7 +155,8 @@ class _Turn:
 
         def on_start(pid: int) -> None:
             self._folder.started(pid)
-            site.tell(events.AgentStarted(self._choice.name, tuple(map(_short, invocation.argv)), pid, self._purpose))
+            words = tuple(whole_words(word, _LONGEST_WORD, "…") for word in invocation.argv)
+            site.tell(events.AgentStarted(self._choice.name, words, pid, self._purpose))
 
         with site.log(self._folder.stdout) as out, site.log(self._folder.stderr) as err:
             ended = run_process(
@@ -217,7 +219,3 @@ def _finished(turn: Turn, ended: Exit, skipped: int, tool_errors: int) -> events
         skipped,
         ended.leftovers,
     )
-
-
-def _short(word: str) -> str:
-    return word if len(word) <= 500 else word[:500] + "…"

@@ -82,6 +82,19 @@ def test_the_live_line_stays_below_what_is_printed() -> None:
     assert sum("iteration 3/10 ·" in line for line in terminal.lines) == 1
 
 
+def test_the_live_line_says_at_once_what_begins() -> None:
+    terminal = Terminal()
+    screen = live(terminal)
+    for event, doing in (
+        (e.IterationStarted(3, 10, "goal"), "preparing"),
+        (e.AgentStarted("claude"), "claude"),
+        (e.CheckStarted("make test"), "check make test"),
+        (e.ReviewStarted("security"), "review security"),
+    ):
+        screen(event)
+        assert terminal.lines[-1] == f" iteration 3/10 · 0s · {doing}"
+
+
 def test_the_live_line_counts_time_and_money() -> None:
     terminal, watch = Terminal(), Watch()
     screen = live(terminal, watch)

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import TextIO
 
-from ralph.core.events import TALK, Event, RunFinished
+from ralph.core.events import TALK, AgentStarted, CheckStarted, Event, ReviewStarted, RunFinished
 from ralph.show.flow import Flow
 from ralph.show.lines import Lines
 from ralph.show.outlet import PATIENCE, Outlet
@@ -15,6 +15,7 @@ from ralph.show.tally import Tally, outcome_sentence, whereabouts
 _WIDTH = 80  # where nobody knows
 _LAST_WORD = 2.0  # seconds that a slow reader gets for the outcome
 _REDRAW = 0.1
+_BEGINNINGS = (AgentStarted, CheckStarted, ReviewStarted)  # the live line says them at once, for it is all that does
 _ERASE = "\r\x1b[J"
 # The cursor rests in front of the live line, so that it can be erased even after the terminal has been made narrower
 # and has folded it. It is drawn without automatic wrapping: a character wider than we believe must not fold it either.
@@ -107,7 +108,8 @@ class Screen:
             return
         for event in happened:
             self._status(event, now)
-        if text or self._drawn_at is None or now - self._drawn_at >= _REDRAW:
+        begins = any(isinstance(event, _BEGINNINGS) for event in happened)
+        if text or begins or self._drawn_at is None or now - self._drawn_at >= _REDRAW:
             self._write(text, now, room=room)
 
     def _readable(self, happened: Iterable[Event], lines: Lines, now: float) -> list[str]:

@@ -196,7 +196,8 @@ class Session:
         journal = Journal(folder.journal, restore)
         stack.callback(journal.close)
         seq = self._story.seq if self._story else 0
-        most = self.settings.max_log // 8 or 1 << 62  # the rest of what an agent says is in the log of its turn
+        # The rest of what an agent says is in the log of its turn.
+        most = max(self.settings.max_log // 8, 1) if self.settings.max_log else 1 << 62
         scribe = Scribe(self.id, [journal, *self._sinks], seq, redact, most, self._is_read)
         self._scribe = scribe
         stack.push(self._refused)
@@ -204,23 +205,20 @@ class Session:
         framing = (events.IterationStarted, events.Converged, events.Stalled, events.Exhausted)
         unheard: tuple[type, ...] = framing if self.charter.one_shot else ()
         early: list[events.Event] | None = []  # what is noticed before the run has started is told right after
-        opening: tuple[events.Event, ...] = ()  # that an iteration begins is told with the start of its agent
+        opening: list[events.Event] = []  # that an iteration begins is shown with what comes of it: one look for both
 
         def tell(*happened: events.Event) -> None:
             nonlocal early, opening
-            if happened and isinstance(happened[-1], events.IterationStarted):
-                opening += happened
-                return
-            happened, opening = (*opening, *happened), ()
             heard = [event for event in happened if not isinstance(event, unheard)] if unheard else happened
             if early is not None:
                 if not any(isinstance(event, events.RunStarted) for event in heard):
                     early += heard
                     return
                 heard, early = [*heard, *early], None
-            written = scribe(*heard)
+            written = opening + scribe(*heard)
             self._has_begun = True
-            for listener in self._listeners if written else ():
+            opening = written if written and isinstance(written[-1], events.IterationStarted) else []
+            for listener in self._listeners if written and not opening else ():
                 listener(*written)
 
         return tell

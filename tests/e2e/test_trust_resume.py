@@ -306,6 +306,13 @@ def test_bytes_that_are_no_text_survive_in_the_goal(
     assert asked == [goal, goal]
 
 
+def test_that_an_iteration_begins_is_written_down_before_its_agent_can_do_anything(ralph: Ralph, agent: Agent) -> None:
+    """Else a run that is killed in between would take the work of this iteration for that of the last."""
+    look = 'grep -c ralph_iteration_started "$RALPH_RUN_FOLDER/journal.ndjson"'
+    result = ralph("run", "g", "-m", "3", "--agent", agent(look), "--json")
+    assert [event["text"] for event in result.all("agent_text")] == ["1", "2", "3"]
+
+
 def test_a_key_in_the_goal_is_not_written_down_and_a_resumed_run_says_so(
     ralph: Ralph, agent: Agent, prompts: Prompts
 ) -> None:

@@ -11,11 +11,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from ralph.errors import UserError
 from ralph.world.processes import reaper
 from ralph.world.processes.interrupt import Interrupt
-from ralph.world.processes.keeper import Ended, Exited, Keeper, KeeperLost, Started
+from ralph.world.processes.keeper import Ended, Exited, Keeper, KeeperLost, NotStarted, Started
 from ralph.world.processes.kin import below, sweep_marked
 from ralph.world.processes.process import run_process
 from ralph.world.processes.program import Command
@@ -116,6 +117,46 @@ def test_an_error_while_a_program_starts_ends_it_before_it_goes_on(
         run_process(keeper, command, on_lines=print, meanwhile=refuse)
     assert mark.bearers() == []
     assert run_process(keeper, shell("exit 5"), on_lines=print).code == 5
+
+
+def _spawned(keeper: Keeper, command: Command) -> None:
+    nothing = os.open(os.devnull, os.O_RDWR)
+    keeper.spawn(command.argv[0], command.argv, command.cwd, command.env, [nothing] * 3)
+    os.close(nothing)
+
+
+def _heard(keeper: Keeper, kind: type) -> object:
+    """What is said next, but for what is over; it has to be of this kind."""
+    while (report := keeper.hear()) is None:
+        pass
+    assert isinstance(report, kind)
+    return report
+
+
+def test_what_was_not_heard_of_one_process_is_not_taken_for_the_word_of_the_next(keeper: Keeper, shell) -> None:
+    """One that nobody could end may do so later; and a request to end may cross the news that it is done."""
+    _spawned(keeper, shell("exit 0"))
+    keeper.end(0.0)
+    keeper.end(0.0)
+    _spawned(keeper, shell("exit 3"))
+    _heard(keeper, Started)
+    exited = _heard(keeper, Exited)
+    assert isinstance(exited, Exited)
+    assert exited.code == 3
+    keeper.end(0.0)
+    _heard(keeper, Ended)
+
+
+def test_the_end_that_was_asked_of_a_process_that_could_not_start_is_not_that_of_the_next(
+    keeper: Keeper, shell, tmp_path: Path
+) -> None:
+    _spawned(keeper, replace(shell("exit 0"), cwd=str(tmp_path / "nowhere")))
+    keeper.end(0.0)
+    with pytest.raises(NotStarted):
+        _heard(keeper, Started)
+    _spawned(keeper, shell("exit 3"))
+    _heard(keeper, Started)
+    _heard(keeper, Exited)
 
 
 def test_closing_the_keeper_ends_what_runs(shell, mark) -> None:

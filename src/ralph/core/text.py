@@ -59,13 +59,13 @@ def tail(text: str, limit: int, mark: str = "") -> str:
 
 
 def whole_words(text: str, limit: int, mark: str = "") -> str:
-    """`head` less the word that it would cut in two, unless that is most of it. What is cut before keys are struck out
+    """`head` less the word that it would cut in two, unless that is half of it. What is cut before keys are struck out
     is cut like this: half a key looks like none."""
     shown = head(text, limit, mark)
     if shown is text or text[limit].isspace() or text[limit - 1].isspace():
         return shown
     before = "".join(text[:limit].rsplit(None, 1)[:-1])
-    return before + mark if len(before) > limit // 3 else shown
+    return before + mark if before and 2 * len(before) >= limit else shown
 
 
 def one_line(text: str, limit: int = 200) -> str:

@@ -74,6 +74,8 @@ class Keeper:
     def __init__(self) -> None:
         self.survivors: tuple[int, ...] = ()
         self.spare: Spared | None = None
+        self._requests = 0
+        self._spawning = self._ending = 0  # the requests whose answers matter: those to older ones may still come
         self._fork()
 
     @classmethod
@@ -105,11 +107,12 @@ class Keeper:
         says: that it has started only where the keeper `tells`, for to wake up costs time. TERM comes `patience` later.
         """
         self.survivors = ()
-        self._ask(("spawn", program, list(argv), cwd, dict(env), patience, tells), fds)
+        self._ending = 0
+        self._spawning = self._ask(("spawn", program, list(argv), cwd, dict(env), patience, tells), fds)
 
     def end(self, grace: float) -> None:
         """TERM to all that lives below the keeper, KILL after `grace`. `hear` tells when nothing is left."""
-        self._ask(("end", grace, tuple(self.spare.pids()) if self.spare else ()))
+        self._ending = self._ask(("end", grace, tuple(self.spare.pids()) if self.spare else ()))
 
     @property
     def has_spared(self) -> bool:
@@ -127,14 +130,19 @@ class Keeper:
 
     def release(self) -> None:
         """Lets what is left live on, beyond the run. The keeper that stays is no child of ours any more."""
-        self._ask(("release",))
-        _, successor = self._answer()
+        number = self._ask(("release",))
+        answer = self._answer()
+        while answer[0] != number:
+            answer = self._answer()
+        *_, successor = answer
         self._collect()
         self._child = successor
 
-    def hear(self) -> Started | Exited | Ended:
-        """What the keeper says next; NotStarted where it could not do as it was asked."""
-        kind, *values = self._answer()
+    def hear(self) -> Started | Exited | Ended | None:
+        """What the keeper says next: NotStarted where it could not do as it was asked, None about what is over."""
+        number, kind, *values = self._answer()
+        if number not in (self._spawning, self._ending):
+            return None
         if kind == "failed":
             raise NotStarted(*values)
         if kind == "started":
@@ -185,11 +193,14 @@ class Keeper:
             pass
         self._child = 0
 
-    def _ask(self, request: Message, fds: Sequence[int] = ()) -> None:
+    def _ask(self, request: Message, fds: Sequence[int] = ()) -> int:
+        """The number of the request, which every answer to it bears."""
+        self._requests += 1
         try:
-            self._channel.send(request, fds)
+            self._channel.send((self._requests, *request), fds)
         except OSError as error:
             raise KeeperLost from error
+        return self._requests
 
     def _answer(self) -> Message:
         received = self._channel.receive()

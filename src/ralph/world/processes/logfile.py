@@ -10,6 +10,7 @@ from ralph.world.processes.tail import Tail
 LARGEST = 32 << 20
 _TAIL = 4 << 20
 _NOTE_ROOM = 128
+_PIECE = 1 << 16
 
 
 _UNOPENED, _GIVEN_UP = -2, -1
@@ -85,7 +86,7 @@ class LogFile:
             self._unsettled = b""
 
     def _put_tail(self) -> None:
-        pieces = self._tail.pieces()
+        pieces = self._tail.pieces(_PIECE)
         if self._tail.lost:
             first = next(pieces, b"")
             # What stands before the first line or string may be the rest of a key.

@@ -42,6 +42,7 @@ class Reaper:
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
         self._is_bereft = False
+        self._spawning = self._ending = 0  # the numbers of the requests that are being met
         self._first = 0  # the process that was asked for: its number is also that of its group
         self._is_awaited = False
         self._is_alone = True
@@ -85,14 +86,16 @@ class Reaper:
             self._is_bereft = True
             self._end(_FAREWELL)
             return
-        (kind, *values), fds = received
+        (number, kind, *values), fds = received
         if kind == "spawn":
             program, argv, cwd, env, self._patience, tells = values
+            self._spawning = number
             self._spawn(program, argv, cwd, env, fds, tells)
         elif kind == "end":
+            self._ending = number
             self._end(*values)
         else:
-            self._release()
+            self._release(number)
 
     def _spawn(
         self, program: str, argv: list[str], cwd: str, env: Mapping[str, str], fds: list[int], tells: bool
@@ -101,14 +104,14 @@ class Reaper:
             os.chdir(cwd)  # posix_spawn has no cwd of its own
             self._first = _start(program, argv, env, fds)
         except OSError as error:
-            self._tell("failed", error.errno, error.filename)
+            self._tell(self._spawning, "failed", error.errno, error.filename)
         except ValueError:  # a NUL in an argument
-            self._tell("failed", errno.EINVAL, program)
+            self._tell(self._spawning, "failed", errno.EINVAL, program)
         else:
             self._is_awaited = True
             self._run_id = env.get(MARK, "")
             if tells:
-                self._tell("started", self._first)
+                self._tell(self._spawning, "started", self._first)
         finally:
             os.chdir("/")
             for fd in fds:
@@ -121,14 +124,14 @@ class Reaper:
             self._asks_at, self._deadline = now + self._patience, now + grace
         self._deadline = min(self._deadline, now + grace)
 
-    def _release(self) -> None:
+    def _release(self, number: int) -> None:
         """What a keeper leaves behind when it goes belongs to it no more: so it goes, and its copy takes its place."""
         if os.fork():
             os._exit(0)
         self._kept |= set() if self._adopts else {kin.pid for kin in self._living()}
         self._adopts = _adopt_orphans()
         self._first, self._run_id = 0, ""
-        self._tell("released", os.getpid())
+        self._tell(number, "released", os.getpid())
 
     def _reap(self) -> None:
         """Takes note of the dead. "No child" from the kernel is the one proof that nothing is left."""
@@ -146,7 +149,7 @@ class Reaper:
                 status = its_status
         if status is not None:
             self._is_awaited = False
-            self._tell("exited", os.waitstatus_to_exitcode(status), self._is_alone)
+            self._tell(self._spawning, "exited", os.waitstatus_to_exitcode(status), self._is_alone)
 
     def _press(self, deadline: float) -> None:
         """Ends what lives, a step further each time somebody dies: killing a parent gives us its children."""
@@ -155,7 +158,7 @@ class Reaper:
         overdue = time.monotonic() - deadline
         if self._is_alone or (self._spared and not living) or overdue > _PATIENCE:
             others = {pid for pid, _ in self._asked} - {self._first}
-            self._tell("ended", len(others), tuple(kin.pid for kin in living))
+            self._tell(self._ending, "ended", len(others), tuple(kin.pid for kin in living))
             self._asked.clear()
             self._deadline = None
             return
@@ -176,9 +179,10 @@ class Reaper:
         remaining = self._deadline - time.monotonic()
         return 1000 * (min(remaining, 0.05) if remaining > 0 else 0.02)
 
-    def _tell(self, *message: object) -> None:
+    def _tell(self, number: int, *answer: object) -> None:
+        """Answers the request of this number."""
         try:
-            self._channel.send(message)
+            self._channel.send((number, *answer))
         except OSError:  # ralph is gone, as `_obey` will find
             pass
 

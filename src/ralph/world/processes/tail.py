@@ -1,53 +1,52 @@
 """What is worth keeping of a stream of any length? Its ends, in memory of fixed size."""
 
-from collections import deque
 from collections.abc import Callable, Iterator
 
 from ralph.core.text import clean
 
-_LARGE = 1 << 14
-
 
 class Tail:
-    """The last `limit` bytes of all that was added; `seen` counts everything. What is large is kept as it came, without
-    being copied; what is small is gathered first."""
+    """The last `limit` bytes of all that was added; `seen` counts everything."""
 
     def __init__(self, limit: int) -> None:
         self.seen = 0
         self._limit = limit
-        self._large: deque[bytes] = deque()
-        self._small = bytearray()
-        self._size = 0
+        self._ring = bytearray()
+        self._at = 0
 
     def add(self, data: bytes) -> None:
         self.seen += len(data)
-        if len(data) > self._limit:
-            data = data[len(data) - self._limit :]
-        self._size += len(data)
-        if len(data) < _LARGE:
-            self._small += data
-        if self._small and (len(data) >= _LARGE or len(self._small) >= _LARGE):
-            self._large.append(bytes(self._small))
-            self._small.clear()
-        if len(data) >= _LARGE:
-            self._large.append(data)
-        while self._large and self._size - len(self._large[0]) >= self._limit:
-            self._size -= len(self._large.popleft())
+        limit, ring = self._limit, self._ring
+        if len(data) >= limit:
+            ring[:] = data[len(data) - limit :]
+            self._at = 0
+            return
+        room = limit - len(ring)
+        if room:
+            ring += data[:room]
+            data = data[room:]
+        end = self._at + len(data)
+        if end <= limit:
+            ring[self._at : end] = data
+        else:
+            split = limit - self._at
+            ring[self._at :] = data[:split]
+            ring[: end - limit] = data[split:]
+        self._at = end % limit
 
     @property
     def lost(self) -> int:
         """How many bytes came before those that are kept."""
         return max(0, self.seen - self._limit)
 
-    def pieces(self) -> Iterator[bytes]:
-        """What is kept, in several parts."""
-        excess = max(0, self._size - self._limit)
-        for piece in (*self._large, bytes(self._small)):
-            yield piece[excess:] if excess else piece
-            excess = max(0, excess - len(piece))
+    def pieces(self, size: int) -> Iterator[bytes]:
+        ring, length = memoryview(self._ring), len(self._ring)
+        for at in range(self._at, self._at + length, size):
+            end = min(at + size, self._at + length)
+            yield bytes(ring[at:end]) + bytes(ring[max(0, at - length) : max(0, end - length)])
 
     def __bytes__(self) -> bytes:
-        return b"".join(self.pieces())
+        return b"".join(self.pieces(self._limit or 1))
 
 
 class Ends:

@@ -94,8 +94,8 @@ class Watch:
                     meanwhile()
             self._listen()
             self._set_alarms(began)
-            if on_start is not None and isinstance(started := self._keeper.hear(), Started):
-                on_start(started.pid)
+            if on_start is not None:
+                on_start(self._started().pid)
             while not self._is_over:
                 self._step()
         except NotStarted as refusal:
@@ -141,6 +141,11 @@ class Watch:
         self._ready.register(self._keeper, select.POLLIN)
         if self._interrupt is not None:
             self._ready.register(self._interrupt, select.POLLIN)
+
+    def _started(self) -> Started:
+        while not isinstance(report := self._keeper.hear(), Started):
+            pass  # what is left of an earlier one
+        return report
 
     def _set_alarms(self, began: float) -> None:
         limits = {"turn-timeout": self._limits.turn, "idle-timeout": self._limits.idle, "max-time": self._limits.total}

@@ -136,6 +136,9 @@ def _heard(keeper: Keeper, kind: type) -> object:
 def test_what_was_not_heard_of_one_process_is_not_taken_for_the_word_of_the_next(keeper: Keeper, shell) -> None:
     """One that nobody could end may do so later; and a request to end may cross the news that it is done."""
     _spawned(keeper, shell("exit 0"))
+    select.select([keeper], [], [])  # that it has started is told, but not heard
+    while below(keeper._child):
+        pass
     keeper.end(0.0)
     keeper.end(0.0)
     _spawned(keeper, shell("exit 3"))
@@ -198,6 +201,23 @@ def test_children_that_are_to_be_kept_outlive_the_turn_and_the_keeper(shell, mar
         run_process(keeper, shell(f"sleep {mark.seconds} &"), on_lines=print, limits=QUICK)
         assert len(mark.bearers()) == 2
     assert len(mark.bearers()) == 2
+
+
+def test_children_are_kept_in_a_program_that_has_imported_asyncio_too() -> None:
+    """From Python 3.12 on it forbids every copy of the process to be woken up by signals."""
+    script = """
+        import os, signal
+        os.register_at_fork(after_in_child=lambda: signal.set_wakeup_fd(-1))
+        from ralph.world.processes.keeper import Keeper
+        from ralph.world.processes.process import run_process
+        from ralph.world.processes.program import Command
+        with Keeper.start() as keeper:
+            for code in (3, 4):
+                command = Command(("/bin/sh", "-c", f"sleep 0.1 >/dev/null 2>&1 & exit {code}"), "/", os.environ)
+                print(run_process(keeper, command, on_lines=print, keep_children=True).code)
+    """
+    words = [sys.executable, "-c", textwrap.dedent(script)]
+    assert subprocess.run(words, stdout=subprocess.PIPE, timeout=30, check=True).stdout == b"3\n4\n"
 
 
 def test_a_turn_that_is_ended_keeps_no_children(keeper: Keeper, shell, mark) -> None:

@@ -57,8 +57,11 @@ class Reaper:
         self._adopts = _adopt_orphans()
         self._ready = select.poll()
         self._ready.register(channel, select.POLLIN)
-        self._deaths = _wake_on_death()
+        self._deaths, self._bell = os.pipe()
+        os.set_blocking(self._bell, False)
         self._ready.register(self._deaths, select.POLLIN)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        self._wake_on_death()
 
     def serve(self) -> None:
         """Until ralph is gone and nothing is left."""
@@ -128,10 +131,15 @@ class Reaper:
         """What a keeper leaves behind when it goes belongs to it no more: so it goes, and its copy takes its place."""
         if os.fork():
             os._exit(0)
+        self._wake_on_death()
         self._kept |= set() if self._adopts else {kin.pid for kin in self._living()}
         self._adopts = _adopt_orphans()
         self._first, self._run_id = 0, ""
         self._tell(number, "released", os.getpid())
+
+    def _wake_on_death(self) -> None:
+        """To be asked for anew in every copy: asyncio, where somebody has imported it, takes it from them."""
+        signal.set_wakeup_fd(self._bell, warn_on_full_buffer=False)
 
     def _reap(self) -> None:
         """Takes note of the dead. "No child" from the kernel is the one proof that nothing is left."""
@@ -204,14 +212,6 @@ def _leave_ralph(channel: int) -> None:
                 os.close(fd)
             except OSError:  # the descriptor of the listing itself
                 pass
-
-
-def _wake_on_death() -> int:
-    reader, writer = os.pipe()
-    os.set_blocking(writer, False)
-    signal.signal(signal.SIGCHLD, lambda *_: None)
-    signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
-    return reader
 
 
 def _adopt_orphans() -> bool:

@@ -447,6 +447,47 @@ def test_there_is_an_end_to_how_much_is_taken(repo: Any, monkeypatch: pytest.Mon
     assert index.tree() == index.tree() == before
 
 
+@pytest.mark.parametrize("count", [3, 400])
+def test_files_that_are_gone_leave_their_room_to_others(repo: Any, monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+    """Few files are known to the tree alone, many to the index."""
+    monkeypatch.setattr(index_module, "ALL_NEW_FILES", count * 10)
+    index = repo.index()
+    for night in range(3):
+        made = [repo.write(f"{night}/{number}.bin", b"\0" * 10) for number in range(count)]
+        tree = tree_of(index.tree())
+        assert index.left_out == ()
+        assert len(repo.git("ls-tree", "--name-only", f"{tree}:{night}").splitlines()) == count
+        for path in made:
+            path.unlink()
+        index.tree()
+
+
+def test_committed_files_leave_their_room_to_new_ones(repo: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    enough = 3_100_000  # for git to know of it by the index
+    monkeypatch.setattr(index_module, "ALL_NEW_FILES", enough)
+    index = repo.index()
+    for name in ("1.bin", "2.bin", "3.bin"):
+        repo.write(name, b"\0" * enough)
+        index.tree()
+        assert index.left_out == ()
+        repo.commit()
+
+
+def test_a_file_that_had_no_room_is_taken_once_there_is_some(repo: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(index_module, "ALL_NEW_FILES", 1000)
+    index = repo.index()
+    junk = repo.write("junk.bin", b"\0" * 900)
+    repo.write("code.py", "x" * 50)
+    index.tree()
+    repo.write("more.py", "x" * 200)
+    index.tree()
+    assert index.left_out == ("more.py",)
+    junk.write_bytes(b"\0" * 100)
+    smaller = index.tree()
+    assert index.left_out == ()
+    assert index.tree() == smaller, "no tree changes unless a file does"
+
+
 def test_files_that_cannot_be_taken_are_told_and_the_others_are_taken(repo: Any) -> None:
     repo.config("filter.broken.clean", "false")
     repo.config("filter.broken.required", "true")

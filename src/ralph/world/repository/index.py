@@ -40,11 +40,13 @@ _UNHASHED = ("-c", "index.skipHash=true")
 
 
 class Seen(Struct):
-    """What `git status` says against the private index: files by their modes now, and repositories inside."""
+    """What `git status` says against the private index: files by their modes now, and repositories inside. `taken` are
+    new files that the index has as they are."""
 
     head: str = ""
     changed: dict[bytes, bytes] = {}
     new: dict[bytes, bytes] = {}
+    taken: set[bytes] = set()
     nested: list[bytes] = []
 
 
@@ -59,9 +61,7 @@ class PrivateIndex:
         self._tree = ""  # of what is in the index
         self._grafts = Grafts(repository)
         self._written_at = -NOTED_EVERY
-        self._room = ALL_NEW_FILES
-        self._sizes: dict[bytes, int] = {}
-        self._too_big: set[bytes] = set()
+        self._sizes: dict[bytes, int] = {}  # of the new files in the latest tree
         self._seed()
 
     def tree(self, whole: bool = False) -> str:
@@ -73,7 +73,7 @@ class PrivateIndex:
         if not self._path.exists():  # an agent that cleans up has removed it
             self._seed()
         seen = self._look()
-        kept = {path: mode for path, mode in seen.new.items() if whole or self._admit(path)}
+        kept = seen.new if whole else self._fitting(seen)
         tree, unreadable = self._with(seen.changed | kept, whole)
         left_out = sorted({*seen.new} - {*kept} | {*unreadable})
         self.left_out = tuple(shown(path) for path in left_out)
@@ -136,18 +136,24 @@ class PrivateIndex:
             self._tree = self._write()
         return self._tree, unreadable
 
-    def _admit(self, path: bytes) -> bool:
-        """Takes of the room for new files. Once too big, always too big: or a tree would change though no file did."""
+    def _fitting(self, seen: Seen) -> dict[bytes, bytes]:
+        """The new files that there is room for. Those in the latest tree come first: or a tree would change though no
+        file did."""
+        sizes = {path: size for path, size in self._sizes.items() if path in seen.taken}
+        room = ALL_NEW_FILES - sum(sizes.values())
+        for path in sorted(seen.new, key=lambda path: path not in self._sizes):
+            size = self._size(path)
+            if size <= min(BIG_FILE, room):
+                room -= size
+                sizes[path] = size
+        self._sizes = sizes
+        return {path: mode for path, mode in seen.new.items() if path in sizes}
+
+    def _size(self, path: bytes) -> int:
         try:
-            size = os.lstat(self._place(path)).st_size
+            return os.lstat(self._place(path)).st_size
         except OSError:
-            return True
-        room = self._room + self._sizes.get(path, 0)
-        if path not in self._too_big and size <= min(BIG_FILE, room):
-            self._room, self._sizes[path] = room - size, size
-            return True
-        self._too_big.add(path)
-        return False
+            return 0  # git will say what is wrong
 
     def _take(self, paths: list[bytes]) -> list[bytes]:
         """Brings the index up to date with these files; those that git cannot read are returned."""
@@ -214,6 +220,8 @@ def _sort_new(path: bytes, seen: Seen) -> None:
 
 def _sort_changed(line: bytes, seen: Seen) -> None:
     _, state, submodule, in_head, _, mode, _, _, path = line.split(b" ", 8)
+    if state == b"A.":
+        seen.taken.add(path)
     if state[1:] == b"." or is_run_data(path):
         return
     if submodule[:1] == b"S" and submodule[2:] != b"..":

@@ -50,6 +50,21 @@ def test_a_run_that_goes_on_loses_nothing_when_its_agent_tidies_the_repository(r
     assert [one.name for one in loop.saved.all()] == ["0", "1"]
 
 
+def test_rewinding_never_writes_to_a_folder_that_the_agent_led_git_to(repo: Any, tmp_path: Path) -> None:
+    loop = Loop(repo)
+    repo.write("a.txt", "changed\n")
+    loop.save()
+    elsewhere = type(repo)(tmp_path)
+    repo.config("core.worktree", str(tmp_path))
+    (tmp_path / "a.txt").write_text("of somebody else\n")
+    before = set(tmp_path.iterdir())
+    again = Checkpoints(repo.found(), RUN)
+    assert again.rewind(0, repo.index()).files == 1
+    assert repo.files() == loop.states[0]
+    assert elsewhere.files()["a.txt"] == b"of somebody else\n"
+    assert set(tmp_path.iterdir()) == before
+
+
 def test_every_state_is_a_commit_beside_the_branches(repo: Any) -> None:
     loop = Loop(repo)
     before = repo.state()

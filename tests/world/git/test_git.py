@@ -41,6 +41,33 @@ def test_a_linked_worktree_is_a_repository(repo: Any, tmp_path: Path) -> None:
     assert found.git_dir == str(repo.path / ".git/worktrees/linked")
 
 
+def test_a_submodule_is_a_repository(repo: Any) -> None:
+    repo.git("-c", "protocol.file.allow=always", "submodule", "--quiet", "add", str(repo.path), "sub")
+    found = repo.found("sub/folder")
+    assert (found.root, found.prefix) == (str(repo.path / "sub"), "folder")
+    assert found.git_dir == str(repo.path / ".git/modules/sub")
+
+
+@pytest.mark.parametrize("elsewhere", [".", "elsewhere", "repo/folder"])
+def test_settings_that_lead_git_elsewhere_do_not_move_the_repository(repo: Any, tmp_path: Path, elsewhere: str) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    before = repo.found("folder")
+    repo.config("core.worktree", str(tmp_path / elsewhere))
+    assert repo.found("folder") == before
+    assert (before.root, before.prefix) == (str(repo.path), "folder")
+
+
+def test_a_folder_of_worktrees_around_a_bare_repository_is_refused(repo: Any, tmp_path: Path) -> None:
+    (tmp_path / "trees").mkdir()
+    repo.git("clone", "-q", "--bare", str(repo.path), str(tmp_path / "trees/.git"))
+    with pytest.raises(UserError, match="not in its working tree"):
+        find_repository(tmp_path / "trees")
+    repo.git("-C", str(tmp_path / "trees"), "worktree", "add", "-q", "one", "main")
+    found = find_repository(tmp_path / "trees/one")
+    assert found is not None
+    assert found.root == str(tmp_path / "trees/one")
+
+
 def test_a_bare_repository_is_refused(repo: Any, tmp_path: Path) -> None:
     repo.git("clone", "-q", "--bare", str(repo.path), str(tmp_path / "bare.git"))
     for folder in (tmp_path / "bare.git", repo.path / ".git"):

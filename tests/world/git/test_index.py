@@ -10,6 +10,7 @@ import pytest
 
 from ralph.errors import UserError
 from ralph.world.repository import index as index_module
+from ralph.world.repository.diff import changed_files, diff
 from ralph.world.repository.index import head_of, is_run_data, parse_status, tree_of
 
 CHANGES: dict[str, Callable[[Any], object]] = {
@@ -323,6 +324,45 @@ def test_no_hook_and_no_monitor_is_started(repo: Any, tmp_path: Path) -> None:
     repo.write("a.txt", "changed\n")
     assert index.tree() != before
     assert not (tmp_path / "started").exists()
+
+
+def _in_a_clone(repo: Any, tmp_path: Path) -> Any:
+    return repo
+
+
+def _in_a_linked_worktree(repo: Any, tmp_path: Path) -> Any:
+    repo.git("worktree", "add", "-q", str(tmp_path / "linked"))
+    repo.config("extensions.worktreeConfig", "true")
+    return type(repo)(tmp_path / "linked")
+
+
+def _in_a_submodule(repo: Any, tmp_path: Path) -> Any:
+    repo.git("-c", "protocol.file.allow=always", "submodule", "--quiet", "add", str(repo.path), "sub")
+    return type(repo)(repo.path / "sub")
+
+
+@pytest.mark.parametrize("there", [_in_a_clone, _in_a_linked_worktree, _in_a_submodule])
+@pytest.mark.parametrize(
+    "settings",
+    [{"core.worktree": "elsewhere"}, {"core.worktree": "."}, {"core.worktree": "nowhere"}, {"core.bare": "true"}],
+)
+def test_an_agent_cannot_lead_git_to_another_folder(
+    repo: Any, tmp_path: Path, there: Callable[[Any, Path], Any], settings: dict[str, str]
+) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    repo = there(repo, tmp_path)
+    index = repo.index()
+    before = index.tree()
+    for name, value in settings.items():
+        repo.git("config", "--worktree", name, value if value == "true" else str(tmp_path / value))
+    assert index.tree() == before
+    repo.write("new.txt", "here\n")
+    after = tree_of(index.tree())
+    assert [change.path for change in changed_files(index.repository, before, after)] == ["new.txt"]
+    assert "+here" in diff(index.repository, before, after, 1000)
+    repo.write("more.txt", "x" * 4_000_000)  # too much to be known without the index
+    names = index.repository.git("ls-tree", "-r", "--name-only", tree_of(index.tree())).decode().split()
+    assert {"a.txt", "new.txt", "more.txt"} < {*names}
 
 
 @pytest.mark.parametrize(

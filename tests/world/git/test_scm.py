@@ -52,6 +52,30 @@ def test_a_home_folder_that_is_a_repository_is_not_committed_as_a_whole(
     assert repo.git("show", "--name-only", "--format=") == "folder/new.txt"
 
 
+@pytest.mark.parametrize("elsewhere", [".", "home", "nowhere"])
+def test_nothing_is_committed_where_settings_lead_git_to_another_folder(
+    repo: Any, tmp_path: Path, elsewhere: str
+) -> None:
+    before = repo.git("rev-parse", "HEAD")
+    repo.write("a.txt", "changed\n")
+    (tmp_path / "private.txt").write_text("of somebody else")
+    repo.config("core.worktree", str(tmp_path / elsewhere))
+    done = run_task("git", "commit", "work", repo.path / "folder")
+    assert not done.ok
+    repo.git("config", "--unset", "core.worktree")
+    assert (repo.git("rev-parse", "HEAD"), repo.git("diff", "--cached")) == (before, "")
+    assert run_task("git", "commit", "work", repo.path / "folder").ok
+    assert repo.git("show", "--name-only", "--format=") == "a.txt"
+
+
+def test_hooks_of_a_commit_are_not_told_where_the_repository_is(repo: Any, tmp_path: Path) -> None:
+    """Else a git that a hook starts in a folder of its own would work in this one."""
+    repo.hook("pre-commit", f"env > '{tmp_path}/env'")
+    repo.write("a.txt", "changed\n")
+    assert run_task("git", "commit", "work", repo.path).ok
+    assert "GIT_WORK_TREE" not in (tmp_path / "env").read_text()
+
+
 def test_run_data_is_never_committed(repo: Any) -> None:
     repo.write(".ralph/runs/1/journal.ndjson")
     repo.write("folder/.ralph/progress.md")

@@ -65,6 +65,16 @@ def test_a_merge_of_the_branch_brings_the_work(repo: Any) -> None:
     assert repo.git("log", "-1", "--format=%an: %B") == "A Person: the work\n\nwith a body"
 
 
+def test_the_work_is_committed_though_the_agent_leads_git_elsewhere(repo: Any, tmp_path: Path) -> None:
+    worktree, there = made(repo)
+    there.write("new.txt")
+    there.git("config", "extensions.worktreeConfig", "true")
+    there.git("config", "--worktree", "core.worktree", str(tmp_path))
+    commit = commit_all(worktree, "work")
+    assert commit == repo.git("rev-parse", worktree.branch)
+    assert repo.git("show", "--name-only", "--format=", str(commit)) == "new.txt"
+
+
 @pytest.mark.parametrize(
     "message", ["-m dash", "# looks like a comment", 'quo"ted $(x) `y`', "é\n\n- list", "", "x" * 10_000]
 )

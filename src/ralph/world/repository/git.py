@@ -1,5 +1,6 @@
 """How is git asked? By its own program, never through a shell, and so that neither the user's hooks, prompts and
-monitors nor variables meant for another repository have a say in it."""
+monitors nor variables meant for another repository have a say in it; and in a folder that is named, whatever an agent
+writes into the settings of the repository about where its files are."""
 
 import os
 from collections.abc import Mapping
@@ -82,24 +83,40 @@ class Repository(Struct, frozen=True):
 
 def find_repository(workspace: Path) -> Repository | None:
     """The repository around `workspace`; None without one, or without git. A broken or bare one is an error."""
+    words = ("rev-parse", "--is-bare-repository", "--absolute-git-dir")
     try:
-        answer = ask(str(workspace), "rev-parse", "--is-inside-work-tree", "--show-cdup", "--absolute-git-dir")
+        answer = _plainly(str(workspace), words)
     except FileNotFoundError:
         return None
     if answer.code:
         if "not a git repository (or any" in answer.error and not _is_marked(workspace):
             return None
-        raise refusal(("rev-parse",), answer, f"the git repository around {workspace} cannot be used")
-    inside, _, rest = os.fsdecode(answer.out).partition("\n")
-    if inside != "true":
+        raise refusal(words, answer, f"the git repository around {workspace} cannot be used")
+    is_bare, _, git_dir = os.fsdecode(answer.out).removesuffix("\n").partition("\n")
+    place = os.path.realpath(workspace)
+    root = _top(place, git_dir) if is_bare == "false" else ""
+    if not root:
         raise UserError(
             f"{workspace} lies in a git repository, but not in its working tree",
             "name a checked-out folder with -C DIR; a bare repository has none",
         )
-    way_up, _, git_dir = rest.removesuffix("\n").partition("\n")
-    place = os.path.realpath(workspace)
-    root = os.path.normpath(os.path.join(place, way_up))
-    return Repository(root, git_dir, os.path.relpath(place, root) if way_up else "")
+    return Repository(root, git_dir, os.path.relpath(place, root) if place != root else "")
+
+
+def is_led_elsewhere(found: Repository) -> bool:
+    """Whether the settings of the repository lead a git that is not told better to another folder."""
+    return _plainly(found.root, ("rev-parse", "--show-cdup")).out != b"\n"
+
+
+def _top(place: str, git_dir: str) -> str:
+    """The folder around `place` whose `.git` leads to `git_dir`, unless `place` is in there itself."""
+    for folder in map(str, (Path(place), *Path(place).parents)):
+        mark = os.path.join(folder, ".git")
+        if os.path.samefile(folder, git_dir):
+            return ""
+        if os.path.isfile(mark) or (os.path.isdir(mark) and os.path.samefile(mark, git_dir)):
+            return folder
+    return ""
 
 
 def repository(workspace: Path) -> Repository:
@@ -139,19 +156,33 @@ def commit_of(folder: str, name: str) -> str:
 
 
 def ask(folder: str, *words: str, stdin: bytes = b"", env: Env = None) -> Answer:
-    """Runs git in `folder`."""
+    """Runs git in `folder`, the top of a working tree."""
     with started(folder, *words, stdin=stdin, env=env) as git:
-        try:
-            out = git.output(PATIENCE)
-        except TimeoutError:
-            raise GitError(f"git {_command(words)} did not end within {PATIENCE:.0f} seconds in {folder}") from None
-    return Answer(git.code, out, git.error)
+        return _answer(git, folder, words)
 
 
 def started(folder: str, *words: str, stdin: bytes = b"", env: Env = None) -> Errand:
-    """Git at work in `folder`."""
+    """Git at work in `folder`, the top of a working tree. It is named: an agent may have told git of another one."""
+    return _errand(folder, words, stdin, {"GIT_WORK_TREE": folder} | dict(env or {}))
+
+
+def _errand(folder: str, words: tuple[str, ...], stdin: bytes = b"", env: Env = None) -> Errand:
     told = environment() | {"LC_ALL": "C.UTF-8"} | dict(env or {})
     return Errand(("git", "-C", folder, *PLAIN, *words), told, stdin)
+
+
+def _plainly(folder: str, words: tuple[str, ...]) -> Answer:
+    """What git answers anywhere, with the working tree that the settings of the repository name."""
+    with _errand(folder, words) as git:
+        return _answer(git, folder, words)
+
+
+def _answer(git: Errand, folder: str, words: tuple[str, ...]) -> Answer:
+    try:
+        out = git.output(PATIENCE)
+    except TimeoutError:
+        raise GitError(f"git {_command(words)} did not end within {PATIENCE:.0f} seconds in {folder}") from None
+    return Answer(git.code, out, git.error)
 
 
 def environment() -> dict[str, str]:

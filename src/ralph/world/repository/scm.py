@@ -12,7 +12,7 @@ from msgspec import Struct
 from ralph.core.text import clean, one_line, tail
 from ralph.errors import UserError
 from ralph.world.processes.errand import GRACE
-from ralph.world.repository.git import Env, environment, find_repository
+from ralph.world.repository.git import Env, Repository, environment, find_repository, is_led_elsewhere
 
 if TYPE_CHECKING:
     from subprocess import Popen
@@ -105,8 +105,14 @@ def commit_with_git(
     run: Runner = alone,
 ) -> Result:
     """Commits everything, new files included. That there is nothing to commit is no failure."""
+    found = _repository(folder)
+    # Git is asked, not told, where its files are: hooks would inherit that, and take it for their own repositories'.
+    if found and len(program) == 1 and is_led_elsewhere(found):
+        return Result("commit", False, f"core.worktree in {found.git_dir}/config leads git away from {found.root}")
     around = environment() | dict(env or {})
-    added = run((*program, *NEW_FILES, *_scope(folder), OWN_FILES), folder, around)
+    # The whole repository, but not a whole home folder.
+    scope = (found and found.scope) or (":(top)",)
+    added = run((*program, *NEW_FILES, *scope, OWN_FILES), folder, around)
     words = (*COMMIT, _argument(message), "--cleanup=whitespace", *flags)
     ended = run((*program, *words), folder, around)
     if ended.code == 0:
@@ -123,12 +129,10 @@ def _argument(message: str) -> str:
     return message.replace("\0", "").encode("utf-8", "replace").decode()
 
 
-def _scope(folder: Path) -> tuple[str, ...]:
-    """Where new files are taken from: the whole repository, but not a whole home folder."""
+def _repository(folder: Path) -> Repository | None:
     with suppress(UserError):  # git itself is about to say what is wrong
-        if found := find_repository(folder):
-            return found.scope or (":(top)",)
-    return (":(top)",)
+        return find_repository(folder)
+    return None
 
 
 def words_of(line: str) -> tuple[str, ...]:

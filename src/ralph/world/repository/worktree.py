@@ -60,7 +60,8 @@ def commit_all(worktree: Worktree, message: str) -> str | None:
     """
     before = commit_of(worktree.path, "HEAD")
     flags = ("--no-verify", "--no-gpg-sign", "--allow-empty-message")
-    result = commit_with_git(("git", *PLAIN), message, Path(worktree.path), flags, _identity(worktree))
+    env = _identity(worktree) | {"GIT_WORK_TREE": worktree.path}
+    result = commit_with_git(("git", *PLAIN), message, Path(worktree.path), flags, env)
     if not result.ok:
         raise UserError(f"cannot commit in {worktree.path}: {result.detail}", "the work is there, uncommitted")
     made = commit_of(worktree.path, "HEAD")

@@ -167,14 +167,16 @@ def place(settings: Settings, site: "Site", resumed: Run | None = None) -> "Work
 
     from ralph.world.records.folder import prepare
     from ralph.world.repository.git import repository
-    from ralph.world.repository.worktree import create, worktree_of
+    from ralph.world.repository.worktree import create, forget_unbegun, worktree_of
 
-    made, notice = worktree_of(repository(site.root), site.folder.id), ""
+    home = repository(site.root)
+    made, notice = worktree_of(home, site.folder.id), ""
     is_there = resumed is not None and Path(made.workspace).is_dir()
     if resumed and resumed.iterations and not is_there:
         raise UserError(f"the run's worktree is gone: {made.path}", "start a new run")
     if not is_there:
-        made, notice = create(repository(site.root), site.folder.id)
+        forget_unbegun(home, site.folder.path.parent)
+        made, notice = create(home, site.folder.id)
     if notice:
         site.tell(events.Notice(notice))
     site.root = Path(made.workspace)

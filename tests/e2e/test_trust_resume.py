@@ -222,6 +222,29 @@ def test_a_worktree_is_taken_up_again(live: Start, ralph: Ralph, agent: Agent, r
     assert git("show", f"{branch}:work") == "1\n2\n2\n"
 
 
+def test_a_run_that_is_killed_before_it_begins_leaves_no_worktree_for_long(
+    ralph: Ralph, agent: Agent, repository: Path, git: Git, environment: dict[str, str], tmp_path: Path
+) -> None:
+    deadly = tmp_path / "deadly" / "git"
+    deadly.parent.mkdir()
+    deadly.write_text(
+        f'#!/bin/sh\nPATH="{environment["PATH"]}"\ngit "$@"\ncode=$?\n'
+        'case "$*" in *"worktree add"*) kill -9 $PPID;; esac\nexit $code\n'
+    )
+    deadly.chmod(0o755)
+    words = ("run", "g", "--worktree", "--agent", agent(DONE))
+    killed = ralph(*words, PATH=f"{deadly.parent}:{environment['PATH']}")
+    assert killed.code == -signal.SIGKILL
+    assert git("worktree", "list").count("\n") == 2, "nobody knows of this one"
+    (repository / "README").write_text("the person goes on\n")
+    git("commit", "-qam", "second")
+    first = ralph(*words, "--json").one("run_finished")
+    second = ralph(*words, "--json").one("run_finished")
+    kept = {first["branch"], second["branch"]}
+    assert {*git("branch", "--format=%(refname:short)").split()} == {"main", *kept}, "those of runs that began stay"
+    assert git("worktree", "list").count("\n") == 3
+
+
 def test_a_worktree_that_is_gone_is_said(ralph: Ralph, agent: Agent, repository: Path, git: Git) -> None:
     result = ralph("run", "g", "-m", "1", "--worktree", "--json", "--agent", agent("echo $N > work"))
     git("worktree", "remove", "--force", result.one("run_finished")["worktree"])

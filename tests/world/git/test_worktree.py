@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from ralph.errors import UserError
-from ralph.world.repository.worktree import Worktree, commit_all, create, remove, worktree_of
+from ralph.world.repository.worktree import Worktree, commit_all, create, forget_unbegun, remove, worktree_of
 
 RUN = "20261115-120000-abcd"
 
@@ -286,6 +286,25 @@ def _own_repository(there: Any) -> None:
     there.git("add", "nested")
     there.git("commit", "-q", "-m", "nested")
     there.git("branch", "elsewhere")
+
+
+@pytest.mark.parametrize("work", [_uncommitted, _staged, _new_file, _committed, _on_no_branch])
+def test_what_somebody_did_in_the_worktree_of_a_run_that_never_began_stays(
+    repo: Any, tmp_path: Path, work: Any
+) -> None:
+    _, there = made(repo)
+    (tmp_path / "runs" / RUN).mkdir(parents=True)
+    (tmp_path / "runs" / RUN / "journal.ndjson").touch()
+    work(there)
+    before = there.files()
+    forget_unbegun(repo.found(), tmp_path / "runs")
+    assert there.files() == before
+
+
+def test_the_worktree_of_another_workspace_stays(repo: Any, tmp_path: Path) -> None:
+    worktree, _ = made(repo)
+    forget_unbegun(repo.found(), tmp_path / "runs")
+    assert Path(worktree.path).exists()
 
 
 @pytest.mark.parametrize("work", [_uncommitted, _staged, _new_file, _committed, _on_no_branch, _own_repository])

@@ -6,11 +6,14 @@ find every file twice; not beside it, where ralph may not be allowed to write; n
 """
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 from msgspec import Struct
 
+from ralph.core.events import NAMES, RunStarted
 from ralph.errors import UserError
+from ralph.world.records.journal import read
 from ralph.world.repository.git import PLAIN, RALPH, Repository, ask, commit_of, refusal, run
 from ralph.world.repository.index import shown
 from ralph.world.repository.scm import commit_with_git
@@ -78,6 +81,19 @@ def remove(worktree: Worktree) -> None:
     run(worktree.home, "worktree", "prune")
     if tip:
         run(worktree.home, "update-ref", "-d", f"refs/heads/{worktree.branch}", tip)
+
+
+def forget_unbegun(repository: Repository, runs: Path) -> None:
+    """Removes the worktrees of those `runs` of a workspace that were killed before they began: nobody was told of them,
+    and no agent has been there."""
+    names = repository.git("for-each-ref", "--format=%(refname:lstrip=3)", "refs/heads/ralph/").decode(
+        "utf-8", "replace"
+    )
+    for run_id in names.splitlines():
+        with suppress(OSError, UserError):  # the worktree of another workspace, or one that somebody has put to use
+            first = next(read(runs / run_id / "journal.ndjson"), None)
+            if first is None or first.type != NAMES[RunStarted]:
+                remove(worktree_of(repository, run_id))
 
 
 def _folder() -> str:

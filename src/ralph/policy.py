@@ -54,7 +54,7 @@ def policy(settings: Settings, agents: tuple[str, ...] = (), one_shot: bool = Fa
                 doubts,
             ),
             rules.failing(1 if one_shot else settings.max_failures),
-            rules.stalled(settings.stall),
+            rules.stalled(settings.stall, commits=settings.worktree or settings.scm is not None),
             limits.limited(settings.on_limit, agents, settings.max_time),
             limits.faltering,
             rules.at_most(

@@ -89,3 +89,12 @@ def test_a_commit_in_the_worktree_speaks_of_checks_only_where_there_are_any(
     fake = agent("echo x > made; echo '<response>DONE</response>'")
     assert ralph("run", "g", "--agent", fake, "--worktree", *checks, cwd=repository).code == 0
     assert git("log", "-1", "--format=%s", "--branches=ralph/*").strip() == subject
+
+
+@pytest.mark.parametrize("kept", [(), ("--commit",), ("--worktree",), ("--commit", "--worktree")])
+def test_a_stall_is_noticed_as_soon_where_the_work_is_committed(
+    ralph: Ralph, agent: Agent, repository: Path, kept: tuple[str, ...]
+) -> None:
+    fake = agent("echo x > made; echo 'the same answer'")
+    result = ralph("run", "g", "--agent", fake, "--stall", "1", "--check", "true", "-m", "5", "--json", *kept)
+    assert (result.one("run_finished")["outcome"], result.one("run_finished")["iterations"]) == ("stalled", 2)

@@ -69,6 +69,23 @@ def test_a_check_that_turned_green_is_not_a_stall() -> None:
     assert not opinions(rules.stalled(), run)
 
 
+@pytest.mark.parametrize(
+    ("trees", "commits", "stalls"),
+    [
+        (("head:files", "next:files"), False, False),
+        (("head:files", "next:files"), True, True),
+        (("head:files", "next:other"), True, False),
+        (("head:files:big", "next:files:bigger"), True, False),
+        (("head:files", None), True, False),
+        (("walked", "changed"), True, False),
+    ],
+)
+def test_a_commit_is_a_sign_of_work_unless_ralph_makes_it(
+    trees: tuple[str | None, ...], commits: bool, stalls: bool
+) -> None:
+    assert bool(opinions(rules.stalled(commits=commits), a_run(*iterations(*trees)))) is stalls
+
+
 def test_a_stall_may_need_several_repeats() -> None:
     assert not opinions(rules.stalled(2), a_run(*iterations("a", "a")))
     assert opinions(rules.stalled(2), a_run(*iterations("a", "a", "a")))

@@ -211,14 +211,15 @@ def last_failure(run: Run) -> Iterable[Opinion]:
         yield Note(f"The previous turn failed: {_reason(run.last.turn)}", about="failure")
 
 
-def stalled(repeats: int = 1) -> Rule:
-    """The last iterations cannot be told apart: the same answer, and the workspace in the same state."""
+def stalled(repeats: int = 1, commits: bool = False) -> Rule:
+    """The last iterations cannot be told apart: the same answer, and the workspace in the same state. Where ralph
+    `commits` what they leave, another HEAD is no sign of work: only the files are."""
 
     def rule(run: Run) -> Iterable[Opinion]:
         recent = run.recent[-(repeats + 1) :]
         if repeats < 1 or len(recent) <= repeats:
             return
-        if all(_alike(recent[0], other) for other in recent[1:]):
+        if all(_alike(recent[0], other, commits) for other in recent[1:]):
             unchanged = (
                 "and the workspace did not change" if recent[-1].tree else "(no git: answers alone were compared)"
             )
@@ -229,14 +230,20 @@ def stalled(repeats: int = 1) -> Rule:
     return rule
 
 
-def _alike(one: Iteration, other: Iteration) -> bool:
+def _alike(one: Iteration, other: Iteration, commits: bool) -> bool:
     return (
         one.turn.text == other.turn.text
-        and one.tree == other.tree
+        and (one.tree == other.tree or (commits and _files(one) == _files(other)))
         and not one.turn.failure
         and not other.turn.failure
         and [c.passed for c in one.checks] == [c.passed for c in other.checks]
     )
+
+
+def _files(iteration: Iteration) -> str:
+    """The fingerprint `HEAD:files` without HEAD."""
+    head, _, files = (iteration.tree or "").partition(":")
+    return files or head
 
 
 def at_most(

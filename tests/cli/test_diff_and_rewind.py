@@ -1,6 +1,8 @@
 """What a run changed, and the way back."""
 
+import os
 import re
+import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -60,6 +62,25 @@ def test_rewinding_brings_back_the_files_and_nothing_else(ralph: Ralph, run: str
     assert after == before
     (kept,) = re.findall(r"kept as (\S+?)\.?$", result.err, re.MULTILINE)
     assert git("show", f"{kept}:README") == "edited since\n", "what was there is saved"
+
+
+@pytest.mark.parametrize("there", [(), ("-C", ".")])
+def test_the_name_of_the_folder_need_not_be_text(
+    ralph: Ralph, agent: Agent, repository: Path, there: tuple[str, ...]
+) -> None:
+    odd = repository.rename(os.fsdecode(bytes(repository) + b"\xff\xfe"))
+    assert ralph("run", "g", "-m", "2", "--agent", agent("echo $N >> README"), cwd=odd).code == 1
+    assert "+2" in ralph("diff", "2", *there, cwd=odd).out
+    assert ralph("rewind", "1", *there, cwd=odd).code == 0
+    assert (odd / "README").read_text() == "hello\n1\n"
+
+
+def test_a_copy_of_a_workspace_is_rewound_and_the_first_one_is_not(ralph: Ralph, run: str, repository: Path) -> None:
+    copy = shutil.copytree(repository, repository.with_name("copy"), symlinks=True)
+    before = (repository / "README").read_text()
+    assert ralph("rewind", "1", cwd=copy).code == 0
+    assert (copy / "README").read_text() == "hello\n1\n"
+    assert (repository / "README").read_text() == before
 
 
 def test_rewinding_can_be_undone(ralph: Ralph, run: str, repository: Path) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from ralph.core.events import RunStarted
 from ralph.errors import UserError
 from ralph.world.records.journal import recall
 from ralph.world.records.register import Listed
@@ -36,9 +37,16 @@ def repository_of(run: Listed) -> Repository:
     started = recall(run.folder.journal).started
     assert started is not None
     if not started.worktree:
-        return repository(Path(started.workspace))
+        return repository(_workspace_of(run, started))
     if not Path(started.worktree).is_dir():
         raise UserError(
             f"the run's worktree is gone: {started.worktree}", f"its work is on the branch {started.branch}"
         )
     return repository(Path(started.worktree))
+
+
+def _workspace_of(run: Listed, started: RunStarted) -> Path:
+    """Where the record of the run is: it may have been moved with its workspace, and the name of a folder need not be
+    text that a journal can hold. The record of a task lies elsewhere."""
+    ralph = run.folder.path.parents[1]
+    return ralph.parent if ralph.name == ".ralph" and not started.task else Path(started.workspace)

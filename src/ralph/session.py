@@ -158,7 +158,7 @@ class Session:
         screen_tick = self._tick
 
         def tick() -> bool:
-            registration.tick()
+            registration.tick(is_stopping=site.interrupt.level > 0)
             inquiry()
             return screen_tick is not None and screen_tick()
 

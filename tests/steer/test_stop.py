@@ -20,6 +20,30 @@ def test_stop_lets_the_current_turn_finish(ralph: Ralph, start: Any) -> None:
     assert run.all("run_finished")[0]["outcome"] == "interrupted"
 
 
+def test_a_run_that_was_asked_to_end_is_stopping_until_it_has(ralph: Ralph, start: Any, eventually: Any) -> None:
+    run = start()
+    run.in_turn()
+    assert "again ends it now" in ralph("stop").out
+    eventually(lambda: '"state":"stopping"' in ralph("ps", "--json").out)
+    assert "stopping" in ralph("ps").out
+    assert ralph("stop").out == f"run {run.id} ends now\n"
+    assert run.finish() == 130
+    assert '"state":"interrupted"' in ralph("ps", "-a", "--json").out
+
+
+@pytest.mark.parametrize("ending", ["let", "kill"])
+def test_a_run_that_goes_on_is_not_stopping_any_more(ralph: Ralph, start: Any, eventually: Any, ending: str) -> None:
+    run = start()
+    run.in_turn()
+    ralph("stop")
+    eventually(lambda: '"state":"stopping"' in ralph("ps", "--json").out)
+    run.let() if ending == "let" else run.process.kill()
+    run.finish()
+    resumed = start(command="resume")
+    resumed.in_turn()
+    assert '"state":"running"' in ralph("ps", "--json").out
+
+
 def test_stop_now_ends_the_turn(ralph: Ralph, start: Any) -> None:
     run = start()
     run.in_turn()

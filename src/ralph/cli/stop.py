@@ -22,7 +22,7 @@ def stop(values: Values, words: list[str]) -> int:
     now = bool(values.get("now"))
     steer.stop(run, now)
     gently = "ends once what it does at this moment is finished; `ralph stop` again ends it now"
-    print(f"run {run.id} {'ends now' if now else gently}")
+    print(f"run {run.id} {'ends now' if now or run.state == 'stopping' else gently}")
     while values.get("wait") and (seen := listed(run.place)) and seen.is_alive:
         time.sleep(_GLANCE)
     return 0

@@ -9,8 +9,9 @@ AWAITING = "waiting for an answer"
 class Standing(Struct, frozen=True, omit_defaults=True):
     """`pid`, `start` and `host` say which process plays the run; times are epoch seconds. `iterations` are finished
     ones; `checks` and `passed` are those of the last. `waits` is what it waits for until `until`; `parked` is why it
-    stands still until a person speaks; `given` are the person's notes in the prompt at work; `doing` is what it
-    does since the moment `since`. No `outcome`: the run goes on, or its process died."""
+    stands still until a person speaks; `stopping`: it was asked to end, and finishes what it does; `given` are the
+    person's notes in the prompt at work; `doing` is what it does since the moment `since`. No `outcome`: the run goes
+    on, or its process died."""
 
     id: str
     pid: int = 0
@@ -34,6 +35,7 @@ class Standing(Struct, frozen=True, omit_defaults=True):
     waits: str = ""
     until: float = 0.0
     parked: str = ""
+    stopping: bool = False
     given: int = 0
     doing: str = ""
     since: float = 0.0

@@ -13,7 +13,8 @@ from ralph.show.markup import Html, element, joined
 from ralph.show.needs import Need, needs
 
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
-_TONES = {"done": "good", "stopped": "calm", "running": "calm", "waiting": "calm", "paused": "warn", "asking": "warn"}
+_TONES = {"done": "good", "paused": "warn", "asking": "warn"}
+_TONES |= dict.fromkeys(("stopped", "running", "stopping", "waiting"), "calm")
 
 
 def html(accounts: Sequence[Account]) -> str:

@@ -11,7 +11,15 @@ from ralph.show.style import Style
 
 TITLES = ("RUN", "STATE", "ITERATION", "CHECKS", "COST", "AGE", "WORKSPACE")
 _GAP = "  "
-_TONES = {"running": "green", "waiting": "yellow", "paused": "yellow", "asking": "warn", "killed": "red", "done": "dim"}
+_TONES = {
+    "running": "green",
+    "stopping": "yellow",
+    "waiting": "yellow",
+    "paused": "yellow",
+    "asking": "warn",
+    "killed": "red",
+    "done": "dim",
+}
 
 
 class Sight(Struct, frozen=True):
@@ -90,7 +98,7 @@ def _remarks(sight: Sight, now: float) -> list[str]:
         said.append(sight.doing + (f" {duration(round(took))}" if took >= 1 else ""))
     if sight.alive:
         said += [f"asks: {question}" for question in sight.questions]
-        said += ["pauses after this turn"] if sight.pausing and sight.state != "paused" else []
+        said += ["pauses after this turn"] if sight.pausing and sight.state not in ("paused", "stopping") else []
         said += [f"{sight.notes} note{'s' if sight.notes > 1 else ''} for the next prompt"] if sight.notes else []
     return [one_line(clean(text), 300) for text in said if text]
 

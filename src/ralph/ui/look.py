@@ -51,6 +51,7 @@ PLAIN = replace(
 )
 STATES = {
     "running": "●",
+    "stopping": "○",
     "waiting": "◔",
     "paused": "‖",
     "asking": "?",
@@ -60,9 +61,10 @@ STATES = {
     "failed": "✗",
 }
 PLAIN_STATES = STATES | {"running": "*", "waiting": "~", "paused": "=", "done": "+", "stopped": "+", "interrupted": "o"}
-PLAIN_STATES["failed"] = "x"
+PLAIN_STATES |= {"stopping": "o", "failed": "x"}
 TONES = {
     "running": "green",
+    "stopping": "yellow",
     "waiting": "yellow",
     "paused": "yellow",
     "asking": "warn",

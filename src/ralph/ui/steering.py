@@ -15,7 +15,9 @@ def stop(run: Listed, now: bool = False) -> str:
     run = _living(run)
     steer.stop(run, now)
     name = nickname(run.id)
-    return f"{name} ends now" if now else f"{name} ends after what it does at this moment; S ends it now"
+    if now or run.state == "stopping":
+        return f"{name} ends now"
+    return f"{name} ends after what it does at this moment; S ends it now"
 
 
 def pause(run: Listed) -> str:

@@ -41,10 +41,13 @@ class Listed(Struct, frozen=True):
 
     @property
     def state(self) -> str:
-        """One word: running, waiting, paused or asking while it lives, else its outcome; killed where it has none."""
+        """One word: running, stopping, waiting, paused or asking while it lives, else its outcome; killed where it has
+        none."""
         standing = self.standing
         if not self.is_alive:
             return standing.outcome or "killed"
+        if standing.stopping:
+            return "stopping"
         if standing.parked:
             return "asking" if standing.parked.startswith(AWAITING) else "paused"
         return "waiting" if standing.waits else "running"

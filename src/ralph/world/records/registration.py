@@ -31,7 +31,7 @@ class Registration:
         known = Standing(folder.id, began=time.time())
         if story is not None:
             known = standing_in(str(folder.path)) or recalled(story.run)
-        self._standing = replace(known, pid=os.getpid(), start=own_start(), host=host(), outcome="")
+        self._standing = replace(known, pid=os.getpid(), start=own_start(), host=host(), stopping=False, outcome="")
         self._activity = Activity()
         self._encode = msgspec.json.Encoder().encode
         self._written = 0.0
@@ -52,8 +52,9 @@ class Registration:
             self._standing = standing
             self._tell()
 
-    def tick(self) -> None:
-        if self._activity.since != self._standing.since:
+    def tick(self, is_stopping: bool = False) -> None:
+        if is_stopping != self._standing.stopping or self._activity.since != self._standing.since:
+            self._standing = replace(self._standing, stopping=is_stopping)
             self._tell()
 
     def _tell(self) -> None:

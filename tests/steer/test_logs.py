@@ -81,6 +81,13 @@ def test_a_journal_that_is_none_is_one_clear_line(ralph: Ralph, agent: Agent, wo
         assert (result.code, len(result.err.splitlines())) == (2, 2), (command, result.err)
 
 
+def test_an_empty_journal_is_said_to_be_one(ralph: Ralph, agent: Agent, workspace: Path) -> None:
+    ralph("run", "-p", "x", "-m", "1", "--agent", agent("echo hello"))
+    journal(workspace).write_bytes(b"")
+    result = ralph("logs")
+    assert (result.code, result.out, result.err) == (0, "", f"ralph: there is nothing yet in {journal(workspace)}\n")
+
+
 def test_a_killed_run_is_said_to_be_one(ralph: Ralph, start: Any) -> None:
     run = start()
     run.in_turn()

@@ -84,9 +84,11 @@ def _last_word(run: "Listed", read: int, values: Values) -> int:
     from ralph.errors import UserError
     from ralph.world.records.register import listed
 
-    now = listed(run.place)
-    if not read and run.folder.journal.stat().st_size:
-        raise UserError(f"cannot understand {run.folder.journal}", "was it written by another version of ralph?")
+    now, journal = listed(run.place), run.folder.journal
+    if not read and journal.stat().st_size:
+        raise UserError(f"cannot understand {journal}", "was it written by another version of ralph?")
+    if not read:
+        print(f"ralph: there is nothing yet in {journal}", file=sys.stderr)
     if now and now.state == "killed":
         print(f"ralph: run {run.id} was killed; go on with `ralph resume {run.id}`", file=sys.stderr)
     return 0

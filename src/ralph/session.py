@@ -61,6 +61,7 @@ class Session:
     ) -> None:
         self.charter, self.settings, self.workspace = charter, charter.settings, Path(charter.workspace)
         self.worktree: Worktree | None = None
+        self._history: History | None = None
         self.id = story.run.id if story else new_run_id(time.time())
         self._make_agent = agent
         self._listeners, self._is_read, self._sinks, self._tick = tuple(listeners), is_read, tuple(sinks), tick
@@ -80,7 +81,7 @@ class Session:
             self.worktree = wiring.place(self.settings, site, self._story.run if self._story else None)
             plan = policy(self.settings, tuple(choice.name for choice in chosen), self.charter.one_shot)
             agent = self._make_agent(site) if self._make_agent else wiring.cli_agent(chosen, self.settings, site)
-            history = History(site, self.worktree, walks=self.settings.min_tool_calls > 0)
+            history = self._history = History(site, self.worktree, walks=self.settings.min_tool_calls > 0)
             run = self._begin(history)
             parts = wiring.parts(self.settings, plan, site, agent, history, self.charter.goal, self._settled(history))
             parts.cap = None if self.charter.unlimited else plan.cap
@@ -304,6 +305,7 @@ class Session:
                 verified,
                 self.worktree.path if self.worktree else "",
                 self.worktree.branch if self.worktree else "",
+                self.worktree is not None and self._history is not None and self._history.is_untouched(),
             )
         )
 

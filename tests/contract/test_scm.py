@@ -98,3 +98,25 @@ def test_a_stall_is_noticed_as_soon_where_the_work_is_committed(
     fake = agent("echo x > made; echo 'the same answer'")
     result = ralph("run", "g", "--agent", fake, "--stall", "1", "--check", "true", "-m", "5", "--json", *kept)
     assert (result.one("run_finished")["outcome"], result.one("run_finished")["iterations"]) == ("stalled", 2)
+
+
+CUT_OFF = """kill -HUP $(grep -o '"pid":[0-9]*' "$RALPH_RUN_FOLDER/state.json" | cut -d: -f2); sleep 99"""
+
+
+@pytest.mark.parametrize(
+    ("script", "said"),
+    [
+        ("echo hello", "Nothing was changed on branch ralph/"),
+        ("touch new", "The work is on branch ralph/"),
+        ("git commit -q --allow-empty -m mine", "The work is on branch ralph/"),
+        (CUT_OFF, "Nothing was changed on branch ralph/"),
+        (f"touch new; {CUT_OFF}", "The work is on branch ralph/"),
+    ],
+)
+def test_a_merge_is_offered_only_where_the_worktree_was_changed(
+    ralph: Ralph, agent: Agent, repository: Path, script: str, said: str
+) -> None:
+    result = ralph("run", "g", "-m", "1", "--agent", agent(script), "--worktree", cwd=repository)
+    assert said in result.err
+    assert ("git merge" in result.err) == said.startswith("The work")
+    assert ("git merge" in ralph("show", cwd=repository).out) == said.startswith("The work")

@@ -117,6 +117,11 @@ def test_unverified_work_wants_a_look_and_a_branch_wants_a_merge() -> None:
     assert not needs(told(STARTED, e.RunFinished("done", "why", 1, None, 1.0, 0)))
 
 
+def test_a_branch_without_work_wants_nothing() -> None:
+    finished = e.RunFinished("stopped", "why", 1, None, 1.0, 0, branch="ralph/r1", untouched=True)
+    assert not needs(told(STARTED, finished))
+
+
 def test_only_what_matters_is_read() -> None:
     kinds = Accountant("r").kinds
     assert "iteration_finished" in kinds

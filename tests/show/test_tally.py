@@ -65,6 +65,11 @@ def test_work_in_a_worktree_can_be_found_and_taken_over() -> None:
     assert whereabouts(finished(worktree="/tmp/w")) == ["The work is in /tmp/w"]
 
 
+def test_where_nothing_was_changed_there_is_nothing_to_take_over() -> None:
+    untouched = finished(worktree="/tmp/w", branch="ralph/1", untouched=True)
+    assert whereabouts(untouched) == ["Nothing was changed on branch ralph/1 in /tmp/w"]
+
+
 RED, GREEN = Check("make test", False, 1), Check("make lint", True)
 
 

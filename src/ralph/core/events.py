@@ -232,7 +232,7 @@ class Exhausted(Struct, frozen=True):
 
 
 class RunFinished(Struct, frozen=True, omit_defaults=False):
-    """The last event of a run, whatever ended it."""
+    """The last event of a run, whatever ended it. `untouched`: it had a worktree, and nothing was changed there."""
 
     outcome: str
     reason: str
@@ -243,6 +243,7 @@ class RunFinished(Struct, frozen=True, omit_defaults=False):
     verified: bool = True
     worktree: str = ""
     branch: str = ""
+    untouched: bool = False
 
 
 TALK = frozenset({AgentText, ToolStarted, ToolFinished, TodoUpdated, AgentProgress})

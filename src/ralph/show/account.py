@@ -106,6 +106,7 @@ class Account(Struct):
     workspace: str = ""
     worktree: str = ""
     branch: str = ""
+    untouched: bool = False
     claims: tuple[str, ...] = ()
     gates: tuple[str, ...] = ()
     checks: list[str] = []

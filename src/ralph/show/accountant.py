@@ -140,6 +140,7 @@ class Accountant:
         account.reason, account.verified, account.exit_code = clean(event.reason), event.verified, event.exit_code
         account.ended, account.seconds = at, event.duration_s
         account.worktree, account.branch = event.worktree or account.worktree, event.branch or account.branch
+        account.untouched = event.untouched
         if account.outcome == "done" and account.chapters:
             account.chapters[-1].is_accepted = True
         account.sentence = outcome_sentence(event, [check.name for check in account.failing])

@@ -49,7 +49,7 @@ def _ending(account: Account) -> Iterator[Need]:
 
 
 def _work(account: Account) -> Iterator[Need]:
-    if account.branch and account.outcome:
+    if account.branch and account.outcome and not account.untouched:
         yield Need("The work is on a branch of its own. Review it, then take it over.", f"git merge {account.branch}")
     for chapter in account.chapters:
         for task, ok, detail in chapter.scm:

@@ -97,5 +97,7 @@ def whereabouts(finished: RunFinished) -> list[str]:
         return []
     place = f" in {short(finished.worktree, 500)}" if finished.worktree else ""
     branch = short(finished.branch, 200)
+    if finished.untouched:
+        return [f"Nothing was changed{f' on branch {branch}' if branch else ''}{place}"]
     lines = [f"The work is{f' on branch {branch}' if branch else ''}{place}"]
     return [*lines, f"To take it over: git merge {branch}"] if branch else lines

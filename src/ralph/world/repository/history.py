@@ -80,6 +80,15 @@ class History:
             return False
         return tree_of(self._index.tree()) != tree_of(iteration.tree)
 
+    def is_untouched(self) -> bool:
+        """Whether everything is as it was when the run began: no file was changed, and nothing was committed."""
+        if self._index is None or self._base != self._now:
+            return False
+        try:
+            return self._index.tree() == self._base  # a turn that was cut off may have changed something
+        except UserError:
+            return False
+
     def put_back(self, iteration: Iteration) -> str:
         """Makes the files what they were at the end of an iteration. Gives the ref under which they are kept as now."""
         if self._index is None or self._saved is None:

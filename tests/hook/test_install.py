@@ -195,6 +195,32 @@ def test_settings_that_are_not_understood_are_not_touched(ralph, workspace, cont
     assert everything_below(workspace) == {".claude/settings.json": content.encode()}
 
 
+@pytest.mark.parametrize("place", ["local", "project", "user"])
+def test_settings_that_silence_every_hook_are_named(ralph, workspace, environment, place):
+    names = {
+        "local": ".claude/settings.local.json",
+        "project": ".claude/settings.json",
+        "user": ".claude/settings.json",
+    }
+    path = (Path(environment["HOME"]) if place == "user" else workspace) / names[place]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text('{"disableAllHooks": true}')
+    assert "disableAllHooks" not in ralph("hook", "status").err, "nothing of ours is silenced"
+    note = f"note: claude calls no hooks here: {path} sets disableAllHooks\n"
+    for words in (("install", "claude"), ("status",)):
+        result = ralph("hook", *words)
+        assert (result.code, result.err.count(note)) == (0, 1), words
+
+
+def test_what_the_nearest_settings_say_of_hooks_holds(ralph, workspace, environment):
+    for folder, said in ((Path(environment["HOME"]), "true"), (workspace, "false")):
+        (folder / ".claude").mkdir(parents=True, exist_ok=True)
+        (folder / ".claude/settings.json").write_text(f'{{"disableAllHooks": {said}}}')
+    (workspace / ".claude/settings.local.json").write_text("{ no JSON")
+    for words in (("install", "claude"), ("status",)):
+        assert "disableAllHooks" not in ralph("hook", *words).err
+
+
 @pytest.mark.parametrize("agent", ["opencode", "pi", "cline", "amp"])
 def test_an_agent_that_cannot_be_kept_is_refused_with_the_reason_and_the_alternative(ralph, workspace, agent):
     result = ralph("hook", "install", agent)

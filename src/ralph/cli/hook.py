@@ -16,7 +16,7 @@ from ralph.errors import UserError
 from ralph.hook import session_of
 from ralph.hosts import install as installing
 from ralph.hosts import loops, starting
-from ralph.hosts.registry import Scope
+from ralph.hosts.registry import Host, Scope
 
 HELP = """Keep an agent in its session until its promise is kept.
 
@@ -68,6 +68,7 @@ def install(name: str, scope: Scope, directory: str) -> int:
         print(f"{name} has its hooks already")
     for note in host.notes:
         print(f"note: {note}", file=sys.stderr)
+    _say_if_silenced(host, _workspace(directory))
     return 0
 
 
@@ -129,13 +130,20 @@ def cancel(session: str, everything: bool, directory: str) -> int:
 
 
 def status(session: str, directory: str, json: bool) -> int:
-    root = str(_workspace(directory))
-    shown = [loop for loop in starting.recorded(root) if session in ("", loop.facts["session"])]
+    workspace = _workspace(directory)
+    shown = [loop for loop in starting.recorded(str(workspace)) if session in ("", loop.facts["session"])]
     for loop in shown:
         print(msgspec.json.encode(loop.facts).decode() if json else _summary(loop))
     if not shown and not json:
         print("no loop here" + (f" in session {session}" if session else ""), file=sys.stderr)
+    for host in installing.installed(workspace, os.environ):
+        _say_if_silenced(host, workspace)
     return 0
+
+
+def _say_if_silenced(host: Host, workspace: Path) -> None:
+    if why := installing.silenced(host, workspace, os.environ):
+        print(f"note: {why}", file=sys.stderr)
 
 
 def overrides(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,6 +7,7 @@ back, byte for byte, unless the file was edited meanwhile: then only ralph's own
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -83,14 +84,40 @@ def uninstall(host: Host, scope: Scope, workspace: Path, env: Mapping[str, str])
     return done
 
 
+def silenced(host: Host, workspace: Path, env: Mapping[str, str]) -> str:
+    """Why the hooks in a host's settings are not called; empty where they are. What is said nearest to the work holds,
+    and what cannot be read is for the host to complain of."""
+    own = workspace / host.project
+    layers = (own / host.local, own / host.settings, host.folder(env) / host.below / host.settings)
+    for path in layers if host.mute else ():
+        with suppress(UserError):
+            said = _decoded(path, _read(path)).get(host.mute)
+            if said is not None:
+                return f"{host.name} calls no hooks here: {path} sets {host.mute}" if said else ""
+    return ""
+
+
+def installed(workspace: Path, env: Mapping[str, str]) -> Iterator[Host]:
+    """The hosts whose settings, for this project or for all of a person's, hold ralph's hooks."""
+    for host in HOSTS.values():
+        with suppress(UserError):
+            if _with_hooks(host, "project", workspace, env) or _with_hooks(host, "user", workspace, env):
+                yield host
+
+
+def _with_hooks(host: Host, scope: Scope, workspace: Path, env: Mapping[str, str]) -> Path | None:
+    """The settings that hold ralph's hooks."""
+    change = next(changes(host, scope, workspace, env))
+    data = _read(change.path)
+    return change.path if data is not None and change.is_ours(data) else None
+
+
 def _refuse_twice(host: Host, scope: Scope, workspace: Path, env: Mapping[str, str]) -> None:
     """Hooks of a project and of a person are both called: every stop would be counted twice."""
     other: Scope = "user" if scope == "project" else "project"
-    change = next(changes(host, other, workspace, env))
-    data = _read(change.path)
-    if data is not None and change.is_ours(data):
+    if found := _with_hooks(host, other, workspace, env):
         raise UserError(
-            f"{host.name} has ralph's hooks already: {change.path}",
+            f"{host.name} has ralph's hooks already: {found}",
             f"they hold here too; to move them, first run `ralph hook uninstall {host.name} --{other}`",
         )
 

@@ -19,8 +19,9 @@ class Host(Struct, frozen=True):
     `transcripts` says where in that one a session's is. `settings` is the file that holds the hooks; `flat`: without
     the level of matchers that others have; `named`: it shows people a hook's name, or else its whole command. `stop`,
     `prompt` and `remind` are its names for: a turn ends, a person speaks, the context was compacted. `per_second`: its
-    unit of time. `env` lifts its own cap on how often a stop may be refused in a row. `commands`: the kind of file
-    that makes a slash command. `notes` are told at installation.
+    unit of time. `env` lifts its own cap on how often a stop may be refused in a row. `mute` is the setting that keeps
+    it from calling any hook, and `local` the file in `project` that goes before `settings`. `commands`: the kind of
+    file that makes a slash command. `notes` are told at installation.
     """
 
     name: str
@@ -37,6 +38,8 @@ class Host(Struct, frozen=True):
     named: bool = False
     per_second: int = 1
     env: dict[str, str] = {}
+    mute: str = ""
+    local: str = ""
     commands: Literal["", "md", "toml"] = ""
     notes: tuple[str, ...] = ()
 
@@ -59,6 +62,8 @@ HOSTS: dict[str, Host] = {
             prompt="UserPromptSubmit",
             remind="SessionStart",
             env={"CLAUDE_CODE_STOP_HOOK_BLOCK_CAP": "0"},
+            mute="disableAllHooks",
+            local="settings.local.json",
             commands="md",
             notes=('type /ralph-loop "TASK" in a session, or run: claude -p \'/ralph-loop "TASK"\'',),
         ),

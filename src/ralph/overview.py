@@ -5,7 +5,7 @@ import time
 from collections.abc import Mapping
 
 from ralph.show.roster import Sight
-from ralph.world.records.register import Listed, runs
+from ralph.world.records.register import Listed, loops, runs
 from ralph.world.steering.mailbox import Mail, Mailbox
 
 
@@ -13,6 +13,15 @@ def sights(everything: bool = False, env: Mapping[str, str] = os.environ) -> lis
     """The runs that live, or all of them, newest first."""
     now = time.time()
     return [sight(run, now) for run in reversed(runs(env)) if everything or run.is_alive]
+
+
+def loops_at_work(env: Mapping[str, str] = os.environ) -> dict[str, int]:
+    """How many loops inside sessions go on in each workspace that has any."""
+    found: dict[str, int] = {}
+    for file in loops(env).values():
+        workspace = file.rsplit("/", 3)[0]
+        found[workspace] = found.get(workspace, 0) + 1
+    return found
 
 
 def sight(run: Listed, now: float) -> Sight:

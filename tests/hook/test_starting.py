@@ -152,3 +152,30 @@ def test_the_commands_explain_themselves(ralph, workspace):
     assert "/ralph-loop" in ralph("hook", "--help").out
     for name in ("install", "uninstall", "start", "stop", "cancel", "status"):
         assert ralph("hook", name, "--help").code == 0
+
+
+def test_ralph_ps_says_where_loops_go_on(ralph, workspace, session, tmp_path):
+    assert ralph("ps").out == ""
+    session.start()
+    said = f"a loop inside a session goes on in {workspace}: see `ralph hook status` there\n"
+    assert ralph("ps", cwd=tmp_path).out == said
+    session.start("--force")
+    assert ralph("ps").out == said, "one that was replaced is over"
+    ralph("hook", "start", "--session", "another", "fix the docs")
+    assert ralph("ps").out == f"2 loops inside sessions go on in {workspace}: see `ralph hook status` there\n"
+    assert ralph("ps", "--json").out == ""
+    ralph("hook", "cancel", "--all")
+    assert ralph("ps").out == ""
+
+
+def test_loops_that_are_over_are_forgotten_when_another_begins(ralph, environment, session):
+    session.start()
+    ralph("hook", "cancel", "--all")
+    session.start()
+    assert len(list(Path(environment["HOME"]).glob(".local/state/ralph/loops/*"))) == 1
+
+
+def test_a_loop_goes_on_where_it_cannot_be_made_known(ralph, environment, tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    words = ("hook", "start", "--session", "s", "fix the docs")
+    assert ralph(*words, XDG_STATE_HOME=str(tmp_path / "file")).code == 0

@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING
 
 from ralph.cli.options import Option
 from ralph.cli.plain import JSON, Plain, Values, click_command
+from ralph.core.text import clean
 from ralph.errors import UserError
 
 if TYPE_CHECKING:
     import click
+
+    from ralph.show.roster import Sight
 
 
 def ps(values: Values, words: list[str]) -> int:
@@ -29,7 +32,13 @@ def ps(values: Values, words: list[str]) -> int:
             "nothing has been run on this machine" if values.get("all") else "no run is at work; see `ralph ps -a`"
         )
         print(nothing, file=sys.stderr)
-        return 0
+    else:
+        _show(seen)
+    _show_loops()
+    return 0
+
+
+def _show(seen: "list[Sight]") -> None:
     from ralph.show.roster import roster
     from ralph.show.style import choose
 
@@ -37,7 +46,15 @@ def ps(values: Values, words: list[str]) -> int:
     columns = _columns() if is_terminal else 0
     style = choose(sys.stdout, os.environ, is_terminal, None, None)
     print("\n".join(roster(seen, style, columns, time.time(), os.path.expanduser("~"))))
-    return 0
+
+
+def _show_loops() -> None:
+    """Loops inside sessions are no runs of ralph's: only where they are is said."""
+    from ralph.overview import loops_at_work
+
+    for workspace, number in loops_at_work().items():
+        loops = "a loop inside a session goes" if number == 1 else f"{number} loops inside sessions go"
+        print(f"{loops} on in {clean(workspace)}: see `ralph hook status` there")
 
 
 def _columns() -> int:

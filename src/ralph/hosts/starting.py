@@ -3,7 +3,7 @@
 import os
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,8 @@ from ralph.hosts.registry import HOSTS
 from ralph.hosts.telling import finished, tell
 from ralph.settings import Settings, load
 from ralph.world.records.folder import cannot_write, new_run_id, prepare
+from ralph.world.records.register import loops as known_loops
+from ralph.world.records.register import registry
 
 CANCELLED = "CANCELLED"
 
@@ -50,6 +52,7 @@ def start(
         _begin(loop, settings)
         loop.save()
         loop.log(f"started: {one_line(task)}")
+    _enlist(loop, env)
     return loop
 
 
@@ -171,6 +174,17 @@ def _begin(loop: loops.Loop, settings: Settings) -> None:
             base_tree=engine.history.begin(),
         )
         engine.site.tell(started)
+
+
+def _enlist(loop: loops.Loop, env: Mapping[str, str]) -> None:
+    """Makes the loop known to `ralph ps`, and forgets those that are over. It is none the worse where it cannot be."""
+    links = registry(env, "loops")
+    with suppress(OSError):
+        os.makedirs(links, mode=0o700, exist_ok=True)
+        kept = {link for link, file in known_loops(env).items() if file != loop.path}
+        for link in {entry.path for entry in os.scandir(links)} - kept:
+            os.unlink(link)
+        os.symlink(loop.path, f"{links}/{loop.facts['run']}")
 
 
 def _charter(loop: loops.Loop, settings: Settings, engine: Opened) -> bytes:

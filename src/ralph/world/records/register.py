@@ -58,12 +58,12 @@ class Listed(Struct, frozen=True):
         return max(notes - self.standing.given, 0) if self.is_alive else notes
 
 
-def registry(env: Mapping[str, str]) -> str:
+def registry(env: Mapping[str, str], kind: str = "runs") -> str:
     """The folder of links."""
     state = env.get("XDG_STATE_HOME", "")
     if not os.path.isabs(state):
         state = os.path.join(env.get("HOME") or os.path.expanduser("~"), ".local", "state")
-    return os.path.join(state, "ralph", "runs")
+    return os.path.join(state, "ralph", kind)
 
 
 def runs(env: Mapping[str, str] = os.environ) -> list[Listed]:
@@ -77,6 +77,17 @@ def runs(env: Mapping[str, str] = os.environ) -> list[Listed]:
         raise UserError(f"cannot read {links}: {error.strerror}", "check its permissions, or XDG_STATE_HOME") from None
     found = (listed(f"{links}/{name}") for name in names)
     return [one for one in found if one and one.standing.host in ("", here)]
+
+
+def loops(env: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """The loops inside sessions that go on: the file of each, by the link to it. When a loop ends its file is moved,
+    and the link leads nowhere."""
+    links = registry(env, "loops")
+    try:
+        names = sorted(os.listdir(links))
+    except OSError:
+        return {}
+    return {link: os.path.realpath(link) for name in names if os.path.exists(link := f"{links}/{name}")}
 
 
 def listed(path: str | os.PathLike[str]) -> Listed | None:

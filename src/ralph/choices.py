@@ -37,10 +37,16 @@ def _must_resume(choice: "Choice") -> None:
 def _found(choice: "Choice", env: Mapping[str, str], cwd: str) -> "Choice":
     """The choice, with what it is remembered to understand, once it is certain that its program is there."""
     from ralph.agents.protocol import Request
-    from ralph.world.processes.program import find_program
+    from ralph.world.processes.program import ProgramMissing, find_program
 
     module = choice.module
-    program = find_program(module.invocation(Request("", "", choice.command, choice.flags)).argv[0], env, cwd)
+    name = module.invocation(Request("", "", choice.command, choice.flags)).argv[0]
+    try:
+        program = find_program(name, env, cwd)
+    except ProgramMissing as error:
+        if not module.INSTALL or "/" in name:
+            raise
+        raise ProgramMissing(error.message, f"install it: {module.INSTALL}; or is its folder not on PATH?") from None
     if not module.HELP:
         return choice
     from ralph.agents.asked import remembered

@@ -29,7 +29,7 @@ Prompts = Callable[..., list[str]]
         (("-f", "empty"), "the goal is empty"),
         (("-f", "nowhere"), "cannot read"),
         (("-p", "G", "--wat"), "--wat"),
-        (("G", "H"), "no such folder: H"),
+        (("G", "H"), "no such folder: H\nhint: name a folder, or quote a goal of several words"),
     ],
 )
 def test_what_is_no_goal_is_said(

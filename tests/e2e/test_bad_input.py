@@ -32,6 +32,15 @@ def test_an_unknown_agent_is_named_before_anything_is_made(ralph: Ralph, workspa
     assert not (workspace / ".ralph").exists()
 
 
+@pytest.mark.parametrize(
+    ("agent", "hint"), [("codex", "install it: npm install -g @openai/codex"), ("bin/codex", "check the path")]
+)
+def test_a_known_agent_that_is_missing_comes_with_what_to_do(ralph: Ralph, agent: str, hint: str) -> None:
+    result = ralph("run", "goal", "--agent", agent, PATH="/usr/bin:/bin")
+    assert agent in complaint(result)
+    assert f"hint: {hint}" in result.err
+
+
 def test_an_agent_that_is_not_executable_is_told_apart(ralph: Ralph, workspace: Path) -> None:
     (workspace / "agent").write_text("#!/bin/sh\n")
     assert "not executable" in complaint(ralph("run", "goal", "--agent", "./agent"))

@@ -12,7 +12,7 @@ import pyte
 import pytest
 
 SIZE = (24, 80)
-NO_GOAL = 'ralph: no goal\nhint: say what to achieve: ralph run "GOAL", or -p TEXT, -f FILE, --spec FILE\n'
+NO_GOAL = 'ralph: no goal\nhint: say what to achieve: "GOAL", or -p TEXT, -f FILE, --spec FILE\n'
 
 
 class Terminal:

@@ -88,7 +88,7 @@ def _located_program(command: str) -> str:
 
 
 def no_goal() -> UserError:
-    return UserError("no goal", 'say what to achieve: ralph run "GOAL", or -p TEXT, -f FILE, --spec FILE')
+    return UserError("no goal", 'say what to achieve: "GOAL", or -p TEXT, -f FILE, --spec FILE')
 
 
 def _goal(values: dict[str, Any], words: list[str], required: bool) -> tuple[str, str]:
@@ -135,7 +135,8 @@ def _workspace(values: dict[str, Any], words: list[str]) -> Path:
                 f"two goals: {goals[0]}, and {words[0]!r}, which is no folder",
                 f"give exactly one; beside {goals[0]} a word on its own is the workspace",
             )
-        raise UserError(f"{'not a' if folder.exists() else 'no such'} folder: {named[0]}", "name a folder")
+        hint = "name a folder" + (", or quote a goal of several words" if words else "")
+        raise UserError(f"{'not a' if folder.exists() else 'no such'} folder: {named[0]}", hint)
     return folder.resolve()
 
 

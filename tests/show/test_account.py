@@ -52,6 +52,19 @@ def test_an_iteration_that_was_cut_off_and_begun_anew_is_one_chapter() -> None:
     assert account.chapters[0].is_whole
 
 
+def test_an_iteration_whose_claim_nobody_looked_for_is_not_said_to_have_none() -> None:
+    begun, cut_off = e.IterationStarted(1, 9, "goal"), e.RunFinished("interrupted", "SIGINT", 1, None, 1.0, 130)
+    interrupted = (STARTED, begun, iteration(1, True), cut_off)
+    again = e.IterationStarted(2, 9, "goal")
+    cases: list[tuple[tuple[e.Event, ...], list[str]]] = [
+        (interrupted, ["interrupted"]),
+        ((*interrupted, STARTED, e.RunFinished("done", "why", 1, None, 1.0, 0)), ["done"]),
+        ((*interrupted, STARTED, again, cut_off), ["no claim", "not finished"]),
+    ]
+    for events, happened in cases:
+        assert [chapter.happened for chapter in told(*events).chapters] == happened
+
+
 def test_the_time_between_a_death_and_a_resumption_is_nobodys() -> None:
     accountant = Accountant("r")
     for at, event in ((0.0, STARTED), (1.0, e.AgentStarted("a")), (2.0, e.AgentText("x")), (5000.0, STARTED)):

@@ -86,6 +86,8 @@ def happened(iteration: Iteration, *after: e.Event, outcome: str = "exhausted") 
         (Iteration(1, Turn("x"), (GREEN,)), (), "exhausted", "no claim"),
         (Iteration(1, Turn("x"), (GREEN, RED)), (), "exhausted", "checks failed"),
         (Iteration(1, Turn("x"), (GREEN,)), (), "done", "done"),
+        (Iteration(1, Turn("x"), (GREEN,)), (), "interrupted", "interrupted"),
+        (Iteration(1, Turn("x"), (RED,)), (), "interrupted", "checks failed"),
         (Iteration(1, Turn("x", failure=Failure("ordinary", "exit 1"))), (), "failed", "failed: exit 1"),
         (
             Iteration(1, Turn("x"), (RED,)),
@@ -100,6 +102,11 @@ def happened(iteration: Iteration, *after: e.Event, outcome: str = "exhausted") 
 )
 def test_each_row_says_what_happened(iteration: Iteration, after: tuple[e.Event, ...], outcome: str, what: str) -> None:
     assert happened(iteration, *after, outcome=outcome) == what
+
+
+def test_an_iteration_before_the_one_that_was_interrupted_has_been_judged() -> None:
+    last = Iteration(1, Turn("x"), (GREEN,))
+    assert happened(last, e.IterationStarted(2, 9, "goal"), outcome="interrupted") == "no claim"
 
 
 def test_a_refusal_belongs_to_the_iteration_before_it(run: list[e.Event]) -> None:

@@ -36,7 +36,8 @@ class Changed(Struct):
 
 class Chapter(Struct):
     """One iteration. `uncounted` are turns that a limit or a passing fault ended; `files` is None where that is not
-    known; `is_whole`: it was finished; `is_accepted`: the run was done with it."""
+    known; `is_whole`: it was finished; `is_accepted`: the run was done with it; `is_unjudged`: the run was interrupted
+    before it looked for a claim."""
 
     number: int
     began: float
@@ -60,6 +61,7 @@ class Chapter(Struct):
     files: list[Changed] | None = None
     is_whole: bool = False
     is_accepted: bool = False
+    is_unjudged: bool = False
 
     @property
     def happened(self) -> str:
@@ -73,7 +75,9 @@ class Chapter(Struct):
             return f"claim refused: {gates}"
         if self.is_accepted:
             return "done"
-        return "no claim" if all(check.passed for check in self.checks) else "checks failed"
+        if not all(check.passed for check in self.checks):
+            return "checks failed"
+        return "interrupted" if self.is_unjudged else "no claim"
 
 
 class Stretch(Struct):

@@ -80,6 +80,8 @@ class Accountant:
         account.max_iterations, account.version = event.max_iterations, event.version
         account.worktree, account.branch = event.worktree, event.branch
         account.outcome = account.reason = ""
+        if account.chapters:
+            account.chapters[-1].is_unjudged = False
 
     def _iteration_started(self, event: e.IterationStarted, at: float) -> None:
         self._chapter(event.iteration, at)
@@ -141,8 +143,9 @@ class Accountant:
         account.ended, account.seconds = at, event.duration_s
         account.worktree, account.branch = event.worktree or account.worktree, event.branch or account.branch
         account.untouched = event.untouched
-        if account.outcome == "done" and account.chapters:
-            account.chapters[-1].is_accepted = True
+        if account.chapters:
+            account.chapters[-1].is_accepted = account.outcome == "done"
+            account.chapters[-1].is_unjudged = account.outcome == "interrupted"
         account.sentence = outcome_sentence(event, [check.name for check in account.failing])
 
     def _chapter(self, number: int, at: float) -> None:

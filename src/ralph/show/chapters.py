@@ -51,7 +51,7 @@ def _chapter(chapter: Chapter, style: Style) -> Iterator[str]:
         facts.append(f"{count(chapter.usage.tokens)} tokens")
     if chapter.tool_calls is not None:
         facts.append(plural(chapter.tool_calls, "tool call"))
-    tone = "green" if chapter.is_accepted else "plain" if chapter.happened == "no claim" else "yellow"
+    tone = "green" if chapter.is_accepted else "plain" if chapter.happened in ("no claim", "interrupted") else "yellow"
     title = f"{paint('title', f'iteration {chapter.number}')}  {paint(tone, short(chapter.happened, 200))}"
     yield f"{title}  {paint('dim', ', '.join(facts))}".rstrip()
     for text in chapter.told:

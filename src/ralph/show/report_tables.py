@@ -196,7 +196,7 @@ def sums(changed: Sequence[Changed]) -> str:
 def details(run: str, chapter: Chapter) -> Html:
     """All about one iteration, folded away on a screen and open on paper."""
     happened = chapter.happened
-    tone = "good" if chapter.is_accepted else "calm" if happened == "no claim" else "bad"
+    tone = "good" if chapter.is_accepted else "calm" if happened in ("no claim", "interrupted") else "bad"
     summary = element(
         "summary", element("b", f"Iteration {chapter.number} "), element("span", happened, class_=f"badge {tone}")
     )

@@ -2,7 +2,7 @@
 
 from msgspec import Struct
 
-from ralph.core.events import ClaimRejected, Event, IterationFinished, RunFinished, ScmFinished
+from ralph.core.events import ClaimRejected, Event, IterationFinished, IterationStarted, RunFinished, ScmFinished
 from ralph.core.model import Iteration
 from ralph.core.text import short
 from ralph.show.amounts import duration, money, plural
@@ -45,6 +45,8 @@ class Tally:
             self._refused.append(short(event.gate, 40))
         elif isinstance(event, ScmFinished):
             self._committed = self._committed or (event.ok and event.task == "commit")
+        elif isinstance(event, IterationStarted):  # the one before has been judged
+            self._settle()
         elif isinstance(event, RunFinished):
             self._settle(event)
 
@@ -54,19 +56,21 @@ class Tally:
         if last is None:
             return
         checks = tuple((short(check.name, 60), check.passed) for check in last.checks)
-        happened = self._happened(last, "done" if finished and finished.outcome == "done" else "")
+        happened = self._happened(last, finished.outcome if finished else "")
         usage = last.usage
         self.rows.append(Row(last.number, checks, last.turn.tool_calls, usage.cost_usd, last.duration, happened))
         self._refused, self._committed = [], False
 
     def _happened(self, last: Iteration, outcome: str) -> str:
         failure = last.turn.failure
-        what = outcome
+        what = "done" if outcome == "done" else ""
         if not what and failure:
             what = f"failed: {short(failure.reason, 200)}"
         if not what and self._refused:
             what = f"claim refused: {', '.join(dict.fromkeys(self._refused))}"
-        what = what or ("no claim" if last.is_green else "checks failed")
+        if not what and last.is_green:  # whoever was interrupted has not looked for a claim
+            what = "interrupted" if outcome == "interrupted" else "no claim"
+        what = what or "checks failed"
         if self._committed:
             what += ", committed"
         return what + (f", {plural(len(last.reviews), 'review')}" if last.reviews else "")

@@ -18,7 +18,7 @@ from ralph.core.secrets import Redactor, secret_values
 from ralph.core.text import clean
 from ralph.errors import UserError
 from ralph.hosts.entries import command_line
-from ralph.hosts.install import changes
+from ralph.hosts.install import changes, silenced
 from ralph.hosts.registry import HOSTS, Host, Scope
 from ralph.probe import probed
 from ralph.settings import AgentChoice, Settings, load
@@ -158,6 +158,9 @@ def _hook(host: Host, scope: Scope, folder: Path, env: Env) -> Iterator[Finding]
     where = f"{host.name}: {settings.path}"
     again = f"ralph hook install {host.name}{' --user' if scope == 'user' else ''}"
     stale = Finding("hooks", "warn", f"{where} has hooks of another ralph", f"renew them: `{again}`")
+    if why := silenced(host, folder, env):
+        yield Finding("hooks", "warn", why, "take that out, or loop from outside: `ralph run --preset promise`")
+        return
     yield Finding("hooks", "ok", where) if is_current else stale
 
 

@@ -190,5 +190,5 @@ def test_memory_does_not_grow_with_what_an_agent_prints(
     for megabytes in (few, many):
         agent(f"i=0; while [ $i -lt {megabytes} ]; do cat {tmp_path}/megabyte; i=$((i + 1)); done", "claude")
         counts.append(count("--agent", "claude", "-m", "1", "--max-log", "4MB"))
-    assert counts[1].peak - counts[0].peak < 2000, "kB"
+    assert counts[1].peak - counts[0].peak < 6000, "kB: a few chunks, where there are 90,000 kB more"
     assert counts[1].faults - counts[0].faults < 50 * (many - few), "what is freed is used again, not given back"

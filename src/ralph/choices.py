@@ -9,6 +9,7 @@ from ralph.errors import UserError
 from ralph.settings import Settings
 
 if TYPE_CHECKING:
+    from ralph.agents.protocol import AgentModule
     from ralph.world.turns import Choice
 
 
@@ -44,14 +45,28 @@ def _found(choice: "Choice", env: Mapping[str, str], cwd: str) -> "Choice":
     try:
         program = find_program(name, env, cwd)
     except ProgramMissing as error:
-        if not module.INSTALL or "/" in name:
-            raise
-        raise ProgramMissing(error.message, f"install it: {module.INSTALL}; or is its folder not on PATH?") from None
+        if hint := _advice(module, name):
+            raise ProgramMissing(error.message, hint) from None
+        raise
     if not module.HELP:
         return choice
     from ralph.agents.asked import remembered
 
     return replace(choice, understands=remembered(program, module.HELP))
+
+
+def _advice(module: "AgentModule", name: str) -> str:
+    """What to do about an agent that is not there, where more is known than that."""
+    if "/" in name:
+        return ""
+    if module.INSTALL:
+        return f"install it: {module.INSTALL}; or is its folder not on PATH?"
+    from difflib import get_close_matches
+
+    from ralph.agents import known
+
+    meant = get_close_matches(name, known(), 1)
+    return f"did you mean --agent {meant[0]}?" if meant else ""
 
 
 def _choice(command: str, settings: Settings, flags: tuple[str, ...]) -> "Choice":

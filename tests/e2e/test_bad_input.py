@@ -33,7 +33,12 @@ def test_an_unknown_agent_is_named_before_anything_is_made(ralph: Ralph, workspa
 
 
 @pytest.mark.parametrize(
-    ("agent", "hint"), [("codex", "install it: npm install -g @openai/codex"), ("bin/codex", "check the path")]
+    ("agent", "hint"),
+    [
+        ("codex", "install it: npm install -g @openai/codex"),
+        ("bin/codex", "check the path"),
+        ("cluade", "did you mean --agent claude?"),
+    ],
 )
 def test_a_known_agent_that_is_missing_comes_with_what_to_do(ralph: Ralph, agent: str, hint: str) -> None:
     result = ralph("run", "goal", "--agent", agent, PATH="/usr/bin:/bin")

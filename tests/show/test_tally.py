@@ -63,6 +63,8 @@ def test_work_in_a_worktree_can_be_found_and_taken_over() -> None:
         "To take it over: git merge ralph/1",
     ]
     assert whereabouts(finished(worktree="/tmp/w")) == ["The work is in /tmp/w"]
+    cut_off = whereabouts(finished("interrupted", worktree="/tmp/w", branch="ralph/1"))
+    assert cut_off[-1] == "To take what is committed of it over: git merge ralph/1"
 
 
 def test_where_nothing_was_changed_there_is_nothing_to_take_over() -> None:

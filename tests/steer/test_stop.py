@@ -68,6 +68,21 @@ def test_stop_then_stop_now_is_not_a_third_signal(ralph: Ralph, start: Any) -> N
     assert run.all("run_finished")[0]["reason"] == "received SIGHUP"
 
 
+def test_nor_is_it_one_for_a_run_that_ignores_hangups(
+    ralph: Ralph, start: Any, eventually: Any, workspace: Path
+) -> None:
+    """A third would end the agent without the time to clean up."""
+    run = start(
+        wrapper=("sh", "-c", 'trap "" HUP; exec "$@"', "sh"), before='trap "sleep 0.2; echo yes >cleaned; exit" TERM'
+    )
+    run.in_turn()
+    ralph("stop")
+    eventually(lambda: '"state":"stopping"' in ralph("ps", "--json").out)
+    assert ralph("stop", "--now").code == 0
+    assert run.finish() == 130
+    assert (workspace / "cleaned").read_text() == "yes\n"
+
+
 def test_a_paused_run_can_be_stopped(ralph: Ralph, start: Any) -> None:
     run = start()
     run.in_turn()

@@ -7,6 +7,8 @@ from ralph.core.model import Iteration
 from ralph.core.text import short
 from ralph.show.amounts import duration, money, plural
 
+_CUT_OFF = ("interrupted", "failed", "fatal")  # with which the last turn may have been
+
 
 class Row(Struct, frozen=True):
     """One iteration, as a line of the summary."""
@@ -104,4 +106,5 @@ def whereabouts(finished: RunFinished) -> list[str]:
     if finished.untouched:
         return [f"Nothing was changed{f' on branch {branch}' if branch else ''}{place}"]
     lines = [f"The work is{f' on branch {branch}' if branch else ''}{place}"]
-    return [*lines, f"To take it over: git merge {branch}"] if branch else lines
+    taken = "what is committed of it" if finished.outcome in _CUT_OFF else "it"
+    return [*lines, f"To take {taken} over: git merge {branch}"] if branch else lines

@@ -18,9 +18,9 @@ def stop(run: Listed, now: bool = False) -> None:
     if not now:
         _send(run, signal.SIGTERM)
     elif _ignores_hangup(pid):
-        # Two signals of one kind may arrive as one.
-        _send(run, signal.SIGTERM)
-        _send(run, signal.SIGINT)
+        if not run.standing.stopping:  # a third signal would mean: without any grace
+            _send(run, signal.SIGTERM)
+        _send(run, signal.SIGINT)  # two signals of one kind may arrive as one
     else:
         _send(run, signal.SIGHUP)
 

@@ -181,8 +181,8 @@ def _enlist(loop: loops.Loop, env: Mapping[str, str]) -> None:
     links = registry(env, "loops")
     with suppress(OSError):
         os.makedirs(links, mode=0o700, exist_ok=True)
-        kept = {link for link, file in known_loops(env).items() if file != loop.path}
-        for link in {entry.path for entry in os.scandir(links)} - kept:
+        there = {entry.path for entry in os.scandir(links)}  # first: another loop may be starting at this moment
+        for link in there - {link for link, file in known_loops(env).items() if file != loop.path}:
             os.unlink(link)
         os.symlink(loop.path, f"{links}/{loop.facts['run']}")
 

@@ -13,6 +13,7 @@ PLAYING = frozenset({"run", "loop", "task", "job", "resume"})
 
 
 def main() -> int:
+    hear_of_children()
     if PLAYING.intersection(sys.argv[1:2]):
         leave_on_signals()
     if sys.argv[1:] in (["--version"], ["-v"]):
@@ -36,10 +37,17 @@ def main() -> int:
     return run_cli(sys.argv[1:])
 
 
+def hear_of_children() -> None:
+    """Who called may ignore that children end, and hand that down: no exit code would ever be known."""
+    import _signal  # type: ignore[import-not-found]
+
+    _signal.signal(_signal.SIGCHLD, _signal.SIG_DFL)
+
+
 def leave_on_signals() -> None:
     """Before a run has begun there is nothing to finish. The exception that Python would raise can get lost on its way
     through an import, and msgspec does not survive it. `_signal`, for `signal` is itself a long import."""
-    import _signal  # type: ignore[import-not-found]
+    import _signal
 
     for number in (_signal.SIGINT, _signal.SIGTERM, _signal.SIGHUP):
         if _signal.getsignal(number) in (_signal.SIG_DFL, _signal.default_int_handler):

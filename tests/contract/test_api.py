@@ -210,3 +210,32 @@ def test_a_keyboard_interrupt_in_the_agent_reaches_the_caller_and_the_journal(wo
         RalphLoop(RalphConfig("t", ["true"]), Interrupted, str(workspace)).run()
     (journal,) = (workspace / ".ralph" / "runs").glob("*/journal.ndjson")
     assert '"outcome":"interrupted"' in journal.read_text().splitlines()[-1]
+
+
+@pytest.mark.parametrize("deaths", ["SIG_IGN", "take_note"])
+def test_a_program_may_ignore_that_children_end_or_take_note_of_each_itself(repository: Path, deaths: str) -> None:
+    program = f"""
+import os, signal
+from ralph import RalphConfig, RalphLoop
+
+def take_note(*_):
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    except ChildProcessError:
+        pass
+
+class Worker:
+    def __init__(self, workspace_root):
+        self.place = workspace_root
+    def run(self, prompt):
+        open(self.place + "/made", "w").close()
+        return "COMPLETE"
+
+SIG_IGN = signal.SIG_IGN
+signal.signal(signal.SIGCHLD, {deaths})
+print(RalphLoop(RalphConfig("t", ["test -f made"], use_worktree=True), Worker).run().stop_reason)
+assert signal.getsignal(signal.SIGCHLD) == {deaths}
+"""
+    process = subprocess.run([sys.executable, "-c", program], cwd=repository, capture_output=True, text=True)
+    assert process.stdout == "all_checks_passed\n", process.stderr

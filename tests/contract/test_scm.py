@@ -1,5 +1,9 @@
 """§8: green work is committed in the agent's words, which are an argument and never a command."""
 
+import json
+import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -120,3 +124,20 @@ def test_a_merge_is_offered_only_where_the_worktree_was_changed(
     assert said in result.err
     assert ("git merge" in result.err) == said.startswith("The work")
     assert ("git merge" in ralph("show", cwd=repository).out) == said.startswith("The work")
+
+
+def test_a_push_that_fails_is_told_also_by_a_ralph_whose_caller_ignores_that_children_end(
+    agent: Agent, repository: Path, environment: dict[str, str]
+) -> None:
+    words = ["-m", "ralph", "run", "-p", "x", "--push", "--json", "--agent", committer(agent, "Add it")]
+    process = subprocess.run(
+        [sys.executable, *words],
+        cwd=repository,
+        env=environment,
+        capture_output=True,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGCHLD, signal.SIG_IGN),
+    )
+    assert process.returncode == 0, process.stderr
+    events = [json.loads(line) for line in process.stdout.splitlines()]
+    assert [event["data"]["ok"] for event in events if event["type"] == "scm_finished"] == [True, False]

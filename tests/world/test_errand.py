@@ -2,7 +2,10 @@
 
 import fcntl
 import os
+import signal
 import time
+from collections.abc import Iterator
+from contextlib import suppress
 
 import pytest
 
@@ -13,6 +16,23 @@ ENV = {"PATH": os.environ["PATH"]}
 
 def errand(script: str, stdin: bytes = b"") -> Errand:
     return Errand(("sh", "-c", script), ENV, stdin)
+
+
+def take_note(*_: object) -> None:
+    """What a program does that wants no child of its own to stay a zombie."""
+    with suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+
+
+@pytest.fixture(
+    params=[signal.SIG_DFL, signal.SIG_IGN, take_note], ids=["default", "ignored", "taken note of"], autouse=True
+)
+def _deaths(request: pytest.FixtureRequest) -> Iterator[None]:
+    """The program around ralph may have its own mind about the deaths of children."""
+    before = signal.signal(signal.SIGCHLD, request.param)
+    yield
+    signal.signal(signal.SIGCHLD, before)
 
 
 @pytest.mark.parametrize("size", [0, 10, 65536, 65537, 3_000_000])

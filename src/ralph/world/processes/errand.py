@@ -1,5 +1,6 @@
 """How is a program run for its answer? Directly: to import `subprocess` takes longer than git takes to answer."""
 
+import errno
 import os
 import select
 import signal
@@ -12,6 +13,9 @@ from ralph.world.processes.unnamed import readable, unnamed_file
 GRACE = 5.0
 CHUNK = 1 << 16
 _NAP = 0.01
+# Who ignores the deaths of its children, or takes note of each, leaves us none to ask about: a shell has to tell. Asked
+# to end, it waits for the program all the same.
+_TELLING = ("sh", "-c", 'trap : TERM; "$@" 3>&-; echo $? >&3', "sh")
 
 
 class Errand:
@@ -24,18 +28,20 @@ class Errand:
         self._has_ended = False
         self._out, writer = os.pipe()
         self._err, given = unnamed_file(), readable(stdin)
+        self._told = unnamed_file() if signal.getsignal(signal.SIGCHLD) is not signal.SIG_DFL else None
+        passed = (given, writer, self._err) if self._told is None else (given, writer, self._err, self._told)
         try:
+            words = argv if self._told is None else _telling(argv)
             self._pid = os.posix_spawnp(
-                argv[0],
-                argv,
+                words[0],
+                words,
                 env,
-                file_actions=[(os.POSIX_SPAWN_DUP2, fd, to) for to, fd in enumerate((given, writer, self._err))],
+                file_actions=[(os.POSIX_SPAWN_DUP2, fd, to) for to, fd in enumerate(passed)],
                 setsid=True,
-                setsigdef=(signal.SIGPIPE, signal.SIGXFSZ),
+                setsigdef=(signal.SIGPIPE, signal.SIGXFSZ, signal.SIGCHLD),
             )
         except OSError:
-            os.close(self._out)
-            os.close(self._err)
+            self._close()
             raise
         finally:
             os.close(writer)
@@ -47,8 +53,7 @@ class Errand:
     def __exit__(self, *_: object) -> None:
         if not self._has_ended:
             self._end()
-        os.close(self._out)
-        os.close(self._err)
+        self._close()
 
     def read(self) -> bytes:
         """The next piece of its output; empty when there is no more, and the program has ended."""
@@ -70,12 +75,26 @@ class Errand:
             pieces.append(piece)
         raise TimeoutError
 
-    def _await(self) -> None:
-        self._note(os.waitpid(self._pid, 0)[1])
+    def _close(self) -> None:
+        os.close(self._out)
+        os.close(self._err)
+        if self._told is not None:
+            os.close(self._told)
 
-    def _note(self, status: int) -> None:
+    def _await(self, options: int = 0) -> None:
+        """Takes note of its end; with WNOHANG only if that has come."""
+        try:
+            pid, status = os.waitpid(self._pid, options)
+        except ChildProcessError:
+            if self._told is None:
+                raise
+            pid, status = self._pid, 0
+        if pid:
+            self._note(os.waitstatus_to_exitcode(status) if self._told is None else _code_in(self._told))
+
+    def _note(self, code: int) -> None:
         self._has_ended = True
-        self.code = os.waitstatus_to_exitcode(status)
+        self.code = code
         size = os.fstat(self._err).st_size
         self.error = os.pread(self._err, size, 0).decode("utf-8", "replace")
 
@@ -85,11 +104,24 @@ class Errand:
         with suppress(ProcessLookupError):
             os.killpg(self._pid, signal.SIGTERM)
             while not self._has_ended and time.monotonic() < deadline:
-                pid, status = os.waitpid(self._pid, os.WNOHANG)
-                if pid:
-                    self._note(status)
-                else:
+                self._await(os.WNOHANG)
+                if not self._has_ended:
                     time.sleep(_NAP)
             os.killpg(self._pid, signal.SIGKILL)
         if not self._has_ended:
             self._await()
+
+
+def _telling(argv: tuple[str, ...]) -> tuple[str, ...]:
+    """The same program below a shell; one that is missing is an error here, too."""
+    from shutil import which
+
+    if which(argv[0]) is None:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), argv[0])
+    return (*_TELLING, *argv)
+
+
+def _code_in(told: int) -> int:
+    """What the shell told: that it was a signal, or a code of the program's own. Git itself has some up to 129."""
+    code = int(os.pread(told, 8, 0) or 128 + signal.SIGKILL)
+    return 128 - code if code > 129 else code

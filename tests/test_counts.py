@@ -56,6 +56,7 @@ NEEDED = {
     *("collections", "contextlib", "copyreg", "datetime", "enum", "errno", "fcntl", "functools", "gc", "importlib"),
     *("itertools", "keyword", "msgspec", "operator", "pathlib", "re", "reprlib", "select", "shlex", "signal", "types"),
     *("typing", "warnings"),
+    *(("fnmatch",) if sys.version_info[:2] == (3, 12) else ()),  # of pathlib's
     *(("glob", "grp", "pwd") if sys.version_info >= (3, 13) else ()),  # of pathlib's
 }
 MOST_OF_OURS = 88

@@ -239,3 +239,31 @@ assert signal.getsignal(signal.SIGCHLD) == {deaths}
 """
     process = subprocess.run([sys.executable, "-c", program], cwd=repository, capture_output=True, text=True)
     assert process.stdout == "all_checks_passed\n", process.stderr
+
+
+def test_an_agent_can_end_the_processes_that_it_forks(workspace: Path) -> None:
+    program = """
+import multiprocessing, time
+from ralph import RalphConfig, RalphLoop
+
+def work(begun):
+    begun.set()
+    time.sleep(600)
+
+class Forking:
+    def run(self, prompt):
+        fork = multiprocessing.get_context("fork")
+        begun = fork.Event()  # Python forgets the signals that come before
+        child = fork.Process(target=work, args=(begun,))
+        child.start()
+        begun.wait()
+        child.terminate()
+        child.join(10)
+        print(child.exitcode)
+        child.kill()
+        return "COMPLETE"
+
+RalphLoop(RalphConfig("t", ["true"]), Forking).run()
+"""
+    process = subprocess.run([sys.executable, "-c", program], cwd=workspace, capture_output=True, text=True)
+    assert (process.stdout, process.stderr) == ("-15\n", "")

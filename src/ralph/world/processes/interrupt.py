@@ -30,6 +30,7 @@ class Interrupt:
         self.reason = ""
         self._announce = announce
         self._breaks = False
+        self._pid = os.getpid()
         self._before: dict[int, object] = {}
         self._wakeup_before = -1
         self._reader, self._writer = os.pipe()
@@ -50,14 +51,23 @@ class Interrupt:
 
     def __exit__(self, *_: object) -> None:
         if self._before:
-            for number, before in self._before.items():
-                signal.signal(number, before if before is not None else signal.SIG_DFL)  # type: ignore[arg-type]
+            for number in self._before:
+                self._restore(number)
             self._before.clear()
             signal.set_wakeup_fd(self._wakeup_before)
         os.close(self._reader)
         os.close(self._writer)
 
+    def _restore(self, number: int) -> None:
+        before = self._before[number]
+        signal.signal(number, before if before is not None else signal.SIG_DFL)  # type: ignore[arg-type]
+
     def _receive(self, number: int, frame: FrameType | None) -> None:
+        if os.getpid() != self._pid and number != signal.SIGINT:
+            # This is a copy that `multiprocessing` made: whoever ends it means it alone. ^C is meant for us all.
+            self._restore(number)
+            signal.raise_signal(number)
+            return
         first = self.level == 0
         self.level = min(3, max(self.level + 1, 2 if number == signal.SIGHUP else 1))
         self.reason = signal.Signals(number).name

@@ -175,6 +175,21 @@ def test_loops_may_run_in_threads_and_beside_an_event_loop(tmp_path: Path) -> No
     assert asyncio.run(several()) == [True, True, True]
 
 
+def test_a_signal_that_asyncio_waits_for_reaches_it_though_it_came_during_a_loop(workspace: Path) -> None:
+    class Signalling:
+        def run(self, prompt: str) -> str:
+            signal.raise_signal(signal.SIGUSR1)
+            return "COMPLETE"
+
+    async def main() -> bool:
+        heard = asyncio.Event()
+        asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, heard.set)
+        RalphLoop(RalphConfig("t", ["true"]), Signalling, str(workspace)).run()
+        return await asyncio.wait_for(heard.wait(), 5)
+
+    assert asyncio.run(main())
+
+
 @pytest.mark.parametrize(("signals", "ending"), [(1, "interrupted"), (2, "KeyboardInterrupt")])
 def test_the_first_signal_lets_the_agent_finish_and_the_second_breaks_it_off(
     workspace: Path, signals: int, ending: str

@@ -5,7 +5,7 @@ import select
 import signal
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 
 ANNOUNCEMENT = "Received signal, shutting down..."
@@ -53,8 +53,9 @@ class Interrupt:
         if self._before:
             for number in self._before:
                 self._restore(number)
-            self._before.clear()
             signal.set_wakeup_fd(self._wakeup_before)
+            self.acknowledge()
+            self._before.clear()
         os.close(self._reader)
         os.close(self._writer)
 
@@ -97,10 +98,16 @@ class Interrupt:
 
     def acknowledge(self) -> None:
         try:
-            while os.read(self._reader, 512):
-                pass
+            while arrived := os.read(self._reader, 512):
+                self._pass_on(bytes(number for number in arrived if number and number not in self._before))
         except BlockingIOError:
             pass
+
+    def _pass_on(self, numbers: bytes) -> None:
+        """Tells whoever was woken by signals before, such as asyncio, of those that are none of ours."""
+        if numbers and self._wakeup_before >= 0:
+            with suppress(OSError):  # it is full, or gone
+                os.write(self._wakeup_before, numbers)
 
     def wait(self, seconds: float, tick: Callable[[float], bool] | None = None) -> bool:
         """Sleeps until so much time has passed, the machine's own sleep included; True at once when interrupted.

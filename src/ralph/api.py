@@ -92,7 +92,9 @@ class RalphLoop:
         from ralph.charter import Charter
         from ralph.session import Session
         from ralph.settings import load
+        from ralph.world.processes.unnamed import occupy_standard_streams
 
+        occupy_standard_streams()
         config = self.config
         if isinstance(config.checks, str):
             raise UserError(f"checks: expected a list of commands, got {config.checks!r}", "put it into a list")

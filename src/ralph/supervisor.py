@@ -17,6 +17,7 @@ from ralph.settings import load
 from ralph.supervise import TaskSession
 from ralph.world.processes.interrupt import Interrupt
 from ralph.world.processes.keeper import Keeper
+from ralph.world.processes.unnamed import occupy_standard_streams
 from ralph.world.records.folder import write
 from ralph.world.site import Site
 from ralph.world.supervision.taskfolder import TaskFolder, keep_prompt
@@ -90,6 +91,7 @@ class Supervisor:
         return {**os.environ, **env}
 
     def run(self) -> Supervision:
+        occupy_standard_streams()
         settings = load(self._workspace, self._said, env=os.environ, source="Supervisor").settings
         needs_prompt = self._prompt is not None or self._run_root is None
         goal = keep_prompt(self.task, self._prompt) if needs_prompt else ""

@@ -282,3 +282,23 @@ RalphLoop(RalphConfig("t", ["true"]), Forking).run()
 """
     process = subprocess.run([sys.executable, "-c", program], cwd=workspace, capture_output=True, text=True)
     assert (process.stdout, process.stderr) == ("-15\n", "")
+
+
+def test_what_is_written_to_a_stderr_that_is_closed_harms_nothing(workspace: Path) -> None:
+    program = """
+import os
+from ralph import RalphConfig, RalphLoop
+
+class Writing:
+    def run(self, prompt):
+        for stream in (1, 2):
+            os.write(stream, b"some trouble, said at some length")
+        return "COMPLETE"
+
+result = RalphLoop(RalphConfig("t", ["true"]), Writing).run()
+open("result", "w").write(f"{result.stop_reason} {result.iterations[0].error}")
+"""
+    (workspace / "program.py").write_text(program)
+    command = f"exec {sys.executable} program.py <&- >&- 2>&-"
+    subprocess.run(["sh", "-c", command], cwd=workspace, check=True, timeout=20)
+    assert (workspace / "result").read_text() == "all_checks_passed None"

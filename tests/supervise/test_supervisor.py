@@ -188,3 +188,15 @@ def test_ctrl_c_in_the_callers_function_is_the_callers(supervisor: Any) -> None:
         made.run()
     assert statuses(made.task) == [("failed", None)]
     assert os.listdir(made.task.path / ".ralph" / "runs")
+
+
+@pytest.mark.parametrize("closed", ["<&-", "<&- >&-", "<&- >&- 2>&-"])
+def test_a_program_whose_streams_are_closed_needs_no_more_attempts_than_another(tmp_path: Path, closed: str) -> None:
+    program = """
+from ralph import Supervisor
+result = Supervisor("root/project/task", agent="sh -c 'touch $TASK_FOLDER/DONE'", prompt="p").run()
+open("result", "w").write(f"{result.outcome} {result.attempts}")
+"""
+    (tmp_path / "program.py").write_text(program)
+    subprocess.run(["sh", "-c", f"{sys.executable} program.py {closed}"], cwd=tmp_path, check=True)
+    assert (tmp_path / "result").read_text() == "done 1"

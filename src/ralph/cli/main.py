@@ -8,6 +8,7 @@ import sys
 
 from ralph.errors import UserError
 from ralph.lean import import_leanly
+from ralph.world.processes.unnamed import occupy_standard_streams
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,11 +18,7 @@ if TYPE_CHECKING:
 
 def run_cli(argv: list[str]) -> int:
     """The exit code of one call: the outcome's, 2 for bad input, 130 for Ctrl-C, 3 for a bug of ours."""
-    for descriptor in (0, 1, 2):
-        try:
-            os.fstat(descriptor)
-        except OSError:  # closed by whoever called: what is opened next must not be taken for it
-            os.open(os.devnull, os.O_RDWR)
+    occupy_standard_streams()
     return guarded(lambda: _dispatch(argv))
 
 

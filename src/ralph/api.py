@@ -81,7 +81,10 @@ class RalphLoop:
     """Runs `agent_factory(...).run(prompt)` in a loop until every check passes and the agent says the tag."""
 
     def __init__(
-        self, config: RalphConfig, agent_factory: Callable[..., Any], workspace_root: str | None = None
+        self,
+        config: RalphConfig,
+        agent_factory: Callable[..., Any],
+        workspace_root: str | os.PathLike[str] | None = None,
     ) -> None:
         self.config = config
         self.agent_factory = agent_factory

@@ -302,3 +302,27 @@ open("result", "w").write(f"{result.stop_reason} {result.iterations[0].error}")
     command = f"exec {sys.executable} program.py <&- >&- 2>&-"
     subprocess.run(["sh", "-c", command], cwd=workspace, check=True, timeout=20)
     assert (workspace / "result").read_text() == "all_checks_passed None"
+
+
+def test_a_strict_type_checker_accepts_a_program_that_uses_what_is_public(tmp_path: Path) -> None:
+    program = """
+from pathlib import Path
+from threading import Event
+
+from ralph import RalphConfig, RalphLoop, Supervisor
+
+
+class Worker:
+    def run(self, prompt: str) -> str:
+        return "COMPLETE"
+
+
+for workspace in (None, "here", Path("here")):
+    result = RalphLoop(RalphConfig("t", ["true"], max_cost=1), Worker, workspace).run()
+    print(result.success, result.iterations[0].error)
+print(Supervisor(Path("root/project/task"), run_root=lambda attempt: None, cancel=Event()).run().outcome)
+"""
+    (tmp_path / "program.py").write_text(program)
+    command = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", os.devnull, "program.py"]
+    checked = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert checked.stdout == "Success: no issues found in 1 source file\n"

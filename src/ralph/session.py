@@ -152,16 +152,26 @@ class Session:
 
     def _attend(self, site: Site, stack: ExitStack) -> None:
         """Lets people find the run, hear what its agent asks them, and be told of it elsewhere."""
-        registration = Registration(site.folder, self._story)
+        is_deaf, mailbox = site.interrupt.is_deaf, Mailbox(site.folder.path)
+        registration = Registration(site.folder, self._story, is_deaf)
         stack.callback(registration.close)
-        inquiry = Inquiry(Mailbox(site.folder.path), site, self.settings.on_question == "wait")
+        inquiry = Inquiry(mailbox, site, self.settings.on_question == "wait")
         self._listeners = (registration, *self._listeners, inquiry.hear)
         screen_tick = self._tick
+
+        def heed_stop(*happened: events.Event) -> None:
+            level = 2 if mailbox.is_stopped(now=True) else site.interrupt.level + 1 if mailbox.is_stopped() else 0
+            site.interrupt.raise_to(level, "a request to stop")
 
         def tick() -> bool:
             registration.tick(is_stopping=site.interrupt.level > 0)
             inquiry()
-            return screen_tick is not None and screen_tick()
+            if is_deaf:
+                heed_stop()
+            return (screen_tick is not None and screen_tick()) or is_deaf
+
+        if is_deaf:
+            self._listeners = (*self._listeners, heed_stop)
 
         site.tick = tick
         if self.settings.notify:

@@ -139,8 +139,12 @@ class Cancellation(Interrupt):
     def wait(self, seconds: float, tick: Callable[[float], bool] | None = None) -> bool:
         if self._cancel is None:
             return super().wait(seconds, tick)
-        self._cancel.wait(seconds)
+        deadline = time.monotonic() + seconds
         self.ask()
+        while not self.level and (remaining := deadline - time.monotonic()) > 0:
+            nap = 1.0 if tick is not None and tick(remaining) else remaining
+            self._cancel.wait(min(remaining, nap))
+            self.ask()
         return self.level > 0
 
 

@@ -1,5 +1,7 @@
 """A run is ended from another terminal as Ctrl-C would end it."""
 
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -105,3 +107,48 @@ def test_a_finished_run_cannot_be_steered(ralph: Ralph, agent: Callable[..., str
     result = ralph(command)
     assert result.code == 2
     assert "is not at work: exhausted" in result.err
+
+
+PROGRAMS = {
+    "a loop in a thread": """
+class Worker:
+    def run(self, prompt):
+        return work()
+
+thread = threading.Thread(target=lambda: print(RalphLoop(RalphConfig("t", ["true"]), Worker).run().stop_reason))
+thread.start()
+thread.join()
+""",
+    "a supervisor": """
+print(Supervisor("root/project/task", run_root=lambda attempt: work(), restart_delay=0).run().outcome)
+""",
+    "a supervisor that waits": """
+root = lambda attempt: threading.Timer(0.5, work).start()
+cancel = threading.Event()
+print(Supervisor("root/project/task", run_root=root, restart_delay=600, poll_interval=600, cancel=cancel).run().outcome)
+""",
+    "a supervisor of a program": """
+threading.Timer(0.5, work, ["--now"]).start()
+print(Supervisor("root/project/task", agent="sleep 600", prompt="p").run().outcome)
+""",
+}
+
+
+@pytest.mark.parametrize("kind", PROGRAMS)
+def test_stop_ends_a_run_and_not_the_program_that_leaves_signals_to_itself(
+    workspace: Path, environment: dict[str, str], kind: str
+) -> None:
+    program = f"""
+import os, subprocess, sys, threading
+from ralph import RalphConfig, RalphLoop, Supervisor
+
+def work(*options):
+    place = "root/project/task" if os.path.exists("root") else "."
+    subprocess.run([sys.executable, "-m", "ralph", "stop", *options, "-C", place], stdout=subprocess.DEVNULL)
+{PROGRAMS[kind]}
+print("the program goes on")
+"""
+    process = subprocess.run(
+        [sys.executable, "-c", program], cwd=workspace, env=environment, capture_output=True, text=True, timeout=30
+    )
+    assert process.stdout.splitlines() == ["interrupted", "the program goes on"], process.stderr

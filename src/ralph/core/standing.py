@@ -7,7 +7,8 @@ AWAITING = "waiting for an answer"
 
 
 class Standing(Struct, frozen=True, omit_defaults=True):
-    """`pid`, `start` and `host` say which process plays the run; times are epoch seconds. `iterations` are finished
+    """`pid`, `start` and `host` say which process plays the run; it is `deaf` if signals are none of the run's
+    business there. Times are epoch seconds. `iterations` are finished
     ones; `checks` and `passed` are those of the last. `waits` is what it waits for until `until`; `parked` is why it
     stands still until a person speaks; `stopping`: it was asked to end, and finishes what it does; `given` are the
     person's notes in the prompt at work; `doing` is what it does since the moment `since`. No `outcome`: the run goes
@@ -17,6 +18,7 @@ class Standing(Struct, frozen=True, omit_defaults=True):
     pid: int = 0
     start: str = ""
     host: str = ""
+    deaf: bool = False
     workspace: str = ""
     goal: str = ""
     agent: str = ""

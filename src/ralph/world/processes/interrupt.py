@@ -59,6 +59,11 @@ class Interrupt:
         os.close(self._reader)
         os.close(self._writer)
 
+    @property
+    def is_deaf(self) -> bool:
+        """Whether no signal is heard: they are left to the program around the run."""
+        return not self._before
+
     def _restore(self, number: int) -> None:
         before = self._before[number]
         signal.signal(number, before if before is not None else signal.SIG_DFL)  # type: ignore[arg-type]

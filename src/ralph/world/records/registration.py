@@ -27,11 +27,12 @@ OFTEN_ENOUGH = 0.5  # seconds between two writes that say no more than what is d
 class Registration:
     """A listener that keeps the run's own standing up to date while it goes on. `tick` tells what is left to tell."""
 
-    def __init__(self, folder: RunFolder, story: "Story | None" = None) -> None:
+    def __init__(self, folder: RunFolder, story: "Story | None" = None, deaf: bool = False) -> None:
         known = Standing(folder.id, began=time.time())
         if story is not None:
             known = standing_in(str(folder.path)) or recalled(story.run)
-        self._standing = replace(known, pid=os.getpid(), start=own_start(), host=host(), stopping=False, outcome="")
+        me = {"pid": os.getpid(), "start": own_start(), "host": host(), "deaf": deaf}
+        self._standing = replace(known, **me, stopping=False, outcome="")
         self._activity = Activity()
         self._encode = msgspec.json.Encoder().encode
         self._written = 0.0

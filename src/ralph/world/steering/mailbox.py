@@ -1,4 +1,4 @@
-"""How do a person and a run talk while it goes on? By small files in the run's folder: notes, questions and a pause.
+"""How do a person and a run talk while it goes on? By small files in its folder: notes, questions, a pause, a stop.
 
 Whoever may write there may speak: no process has to listen, and what is said outlives all of them.
 """
@@ -15,7 +15,7 @@ from ralph.core.model import PersonNote, Question, Run
 from ralph.core.text import clean, head
 from ralph.errors import UserError
 
-NOTE, QUESTION, PAUSE = ".note", ".question", "pause"
+NOTE, QUESTION, PAUSE, STOP, STOP_NOW = ".note", ".question", "pause", "stop", "stop-now"
 LONGEST_QUESTION = 4000
 _NO_BOX = (FileNotFoundError, NotADirectoryError)  # an agent may have put anything in its place
 
@@ -63,6 +63,18 @@ class Mailbox:
 
     def unpause(self) -> None:
         self._remove(PAUSE)
+
+    def stop(self, now: bool = False) -> None:
+        """Asks a run to end that hears no signals."""
+        self._put(STOP_NOW if now else STOP, None)
+
+    def is_stopped(self, now: bool = False) -> bool:
+        """Whether it was asked to end since this was asked last."""
+        name = STOP_NOW if now else STOP
+        if not os.access(self._at(name), os.F_OK):
+            return False
+        self._remove(name)
+        return True
 
     def dismiss(self) -> None:
         """Takes away every question: there will be no answer."""

@@ -1,4 +1,5 @@
-"""How is a run that another process plays brought to a stop? By the signals that Ctrl-C stands for."""
+"""How is a run that another process plays brought to a stop? By the signals that Ctrl-C stands for; in a
+program that has its own use for them, by a word in the run's mailbox."""
 
 import os
 import signal
@@ -9,13 +10,16 @@ from ralph.errors import UserError
 from ralph.world.processes.identity import is_living
 from ralph.world.processes.interrupt import NUDGE
 from ralph.world.records.register import Listed
+from ralph.world.steering.mailbox import Mailbox
 from ralph.world.steering.meant import owner
 
 
 def stop(run: Listed, now: bool = False) -> None:
     """Asks the run to end after what it does at this moment; `now`: to end that too."""
     pid = run.standing.pid
-    if not now:
+    if run.standing.deaf:
+        Mailbox(run.place).stop(now)
+    elif not now:
         _send(run, signal.SIGTERM)
     elif _ignores_hangup(pid):
         if not run.standing.stopping:  # a third signal would mean: without any grace

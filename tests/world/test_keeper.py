@@ -345,6 +345,31 @@ def test_nothing_survives_a_ralph_that_did_not_listen_to_the_last(shell, mark) -
     mark.wait_until_gone()
 
 
+@pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="only Linux tells of the death of a process that is no child")
+def test_nothing_survives_a_ralph_of_which_a_copy_lives_on(shell, mark) -> None:
+    command = shell(f"exec sleep {mark.seconds}")
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        keeper = Keeper.start()
+        nothing = os.open(os.devnull, os.O_RDWR)
+        keeper.spawn(command.argv[0], command.argv, command.cwd, command.env, [nothing] * 3)
+        keeper.hear()
+        copy = os.fork()  # as `multiprocessing` does
+        if copy == 0:
+            signal.pause()
+        os.write(writer, str(copy).encode())
+        os._exit(0)
+    os.waitpid(pid, 0)
+    copy = int(os.read(reader, 100))
+    try:
+        mark.wait_until_gone()
+    finally:
+        os.kill(copy, signal.SIGKILL)
+        os.close(reader)
+        os.close(writer)
+
+
 @pytest.mark.parametrize("signals", [[signal.SIGHUP], [signal.SIGINT, signal.SIGINT], [signal.SIGTERM, signal.SIGINT]])
 def test_a_second_signal_or_a_closed_terminal_ends_everything_at_once(ralph, mark, signals: list[int]) -> None:
     with ralph(f"setsid sleep {mark.seconds} & echo ready; exec sleep {mark.seconds}") as process:

@@ -61,20 +61,20 @@ def marked(run_id: str) -> list[Kin]:
 
 def send(kin: Kin, number: int) -> None:
     """Signals a process, unless its number has come to mean another one since it was found."""
-    handle = _handle(kin.pid)
+    held = handle(kin.pid)
     try:
         now = _look_at(kin.pid) if _HAS_PROC else kin
         if now is None or now.began != kin.began:
             return
-        if handle >= 0:
-            signal.pidfd_send_signal(handle, number)
+        if held >= 0:
+            signal.pidfd_send_signal(held, number)
         else:
             os.kill(kin.pid, number)
     except (ProcessLookupError, PermissionError):
         pass
     finally:
-        if handle >= 0:
-            os.close(handle)
+        if held >= 0:
+            os.close(held)
 
 
 def sweep_marked(run_id: str, grace: float = 2.0) -> int:
@@ -127,7 +127,7 @@ def distinct(kin: list[Kin]) -> list[Kin]:
     return list({one.pid: one for one in kin}.values())
 
 
-def _handle(pid: int) -> int:
+def handle(pid: int) -> int:
     """A descriptor that stays with this very process; -1 where the system has none to give."""
     try:
         return os.pidfd_open(pid)

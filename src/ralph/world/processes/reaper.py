@@ -11,7 +11,7 @@ import sys
 import time
 
 from ralph.world.processes.channel import Channel
-from ralph.world.processes.kin import MARK, Asked, Kin, below, distinct, in_group, marked, press, without
+from ralph.world.processes.kin import MARK, Asked, Kin, below, distinct, handle, in_group, marked, press, without
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -57,6 +57,10 @@ class Reaper:
         self._adopts = _adopt_orphans()
         self._ready = select.poll()
         self._ready.register(channel, select.POLLIN)
+        # A copy of ralph's process that somebody forks holds the other end of the channel open, and may outlive it.
+        self._ralph = handle(os.getppid())
+        if self._ralph >= 0:
+            self._ready.register(self._ralph, select.POLLIN)
         self._deaths, self._bell = os.pipe()
         os.set_blocking(self._bell, False)
         self._ready.register(self._deaths, select.POLLIN)
@@ -76,6 +80,10 @@ class Reaper:
         for fd, _ in self._ready.poll(self._pause()):
             if fd == self._deaths:
                 os.read(fd, 4096)
+            elif fd == self._ralph:
+                self._ready.unregister(fd)
+                self._ralph = -1
+                self._mourn()
             else:
                 self._obey()
         self._reap()
@@ -86,8 +94,7 @@ class Reaper:
         received = self._channel.receive()
         if received is None:
             self._ready.unregister(self._channel)
-            self._is_bereft = True
-            self._end(_FAREWELL)
+            self._mourn()
             return
         (number, kind, *values), fds = received
         if kind == "spawn":
@@ -99,6 +106,10 @@ class Reaper:
             self._end(*values)
         else:
             self._release(number)
+
+    def _mourn(self) -> None:
+        self._is_bereft = True
+        self._end(_FAREWELL)
 
     def _spawn(
         self, program: str, argv: list[str], cwd: str, env: Mapping[str, str], fds: list[int], tells: bool

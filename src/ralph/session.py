@@ -159,21 +159,24 @@ class Session:
         self._listeners = (registration, *self._listeners, inquiry.hear)
         screen_tick = self._tick
 
-        def heed_stop(*happened: events.Event) -> None:
+        def heed_stop(*_: events.Event) -> None:
             level = 2 if mailbox.is_stopped(now=True) else site.interrupt.level + 1 if mailbox.is_stopped() else 0
             site.interrupt.raise_to(level, "a request to stop")
 
         def tick() -> bool:
             registration.tick(is_stopping=site.interrupt.level > 0)
             inquiry()
-            if is_deaf:
-                heed_stop()
-            return (screen_tick is not None and screen_tick()) or is_deaf
+            return screen_tick is not None and screen_tick()
 
-        if is_deaf:
-            self._listeners = (*self._listeners, heed_stop)
+        def tick_and_heed() -> bool:
+            heed_stop()
+            tick()
+            return True
 
         site.tick = tick
+        if is_deaf:
+            site.tick = tick_and_heed
+            self._listeners = (*self._listeners, heed_stop)
         if self.settings.notify:
             from ralph.notify import Notifier
 

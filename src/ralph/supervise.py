@@ -2,7 +2,7 @@
 at, what it says on the task's bus, and that it waits for the children of its agent."""
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from ralph.charter import Charter
@@ -14,6 +14,7 @@ from ralph.loop import Parts
 from ralph.session import Session
 from ralph.settings import Settings
 from ralph.world.processes.keeper import Ended, Keeper, KeeperLost
+from ralph.world.processes.kin import sweep_marked
 from ralph.world.records.folder import RunFolder, prepare
 from ralph.world.records.lock import workspace_lock
 from ralph.world.site import Site
@@ -81,7 +82,7 @@ class TaskSession(Session):
     def _equip(self, parts: Parts, site: Site) -> None:
         speaks = any(not claim.startswith("file:") for claim in self.settings.until)
         parts.workspace = TaskSpace(parts.workspace, self.task, speaks)
-        parts.wait = self._vigil(parts.wait)
+        parts.wait = self._vigil(parts.wait, site.keeper)
         tell = parts.tell
 
         def announcing(event: events.Event) -> None:
@@ -91,8 +92,8 @@ class TaskSession(Session):
 
         parts.tell = announcing
 
-    def _vigil(self, sleep: Callable[[Wait, Run], None]) -> Callable[[Wait, Run], None]:
-        """While it waits, the supervisor says for whom, and notices who has died."""
+    def _vigil(self, sleep: Callable[[Wait, Run], None], keeper: Keeper) -> Callable[[Wait, Run], None]:
+        """While it waits, the supervisor says for whom, and notices who has died: the keeper of them, too."""
 
         def wait(asked: Wait, run: Run) -> None:
             if run.seen.waits_for and run.seen.waits_for != self._blocked:
@@ -102,6 +103,9 @@ class TaskSession(Session):
                 self._herald.say(supervision.awaiting(run.seen.children))
             self._awaited = run.seen.children or self._awaited
             sleep(asked, run)
+            if keeper.is_lost:
+                sweep_marked(self.id)
+                keeper.revive()
             if self._awaited:
                 self._bury_the_dead()
 
@@ -116,7 +120,7 @@ class TaskSession(Session):
         if stop.outcome is Outcome.DONE and run.seen.children:
             self._herald.say(supervision.not_awaited(run.seen.children, self.settings.wait_timeout))
         if not self.settings.keep_children and active_children(self.task):
-            end_all(site.keeper)
+            end_all(site.keeper, self.id)
         self._bury_the_dead()
         self._herald.say(self._last_words(run, stop))
         if self._attempts:
@@ -183,10 +187,12 @@ def timeouts(settings: Settings) -> Timeouts:
     }
 
 
-def end_all(keeper: Keeper) -> None:
-    """Ends the children that outlived the turns they came of."""
+def end_all(keeper: Keeper, run_id: str) -> None:
+    """Ends the children that outlived the turns they came of. Where the keeper was killed, their mark finds them."""
     keeper.spare = None
-    with suppress(KeeperLost):
+    try:
         keeper.end(TO_END)
         while not isinstance(keeper.hear(), Ended):
             pass
+    except KeeperLost:
+        sweep_marked(run_id)

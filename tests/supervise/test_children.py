@@ -8,6 +8,10 @@ from typing import Any
 
 import pytest
 
+from ralph.supervise import end_all
+from ralph.world.processes.keeper import Keeper, Started
+from ralph.world.processes.kin import MARK
+
 Agent = Callable[..., str]
 Pipe = Callable[[str], Any]
 DONE = 'echo fine > "$TASK_FOLDER/DONE"'
@@ -166,6 +170,33 @@ def test_no_child_outlives_its_supervisor(task: Any, agent: Agent, pipe: Pipe, m
     mark.wait_until_gone()
     if number == signal.SIGTERM:
         assert [run.status for run in task.children()] == ["stopped"]
+
+
+def test_no_child_outlives_a_keeper_that_is_killed_while_it_is_awaited(
+    task: Any, agent: Agent, pipe: Pipe, mark: Any
+) -> None:
+    up = pipe("up")
+    child = agent(f"setsid sleep {mark.seconds} & echo up > {up}; exec sleep {mark.seconds}", "child")
+    fake = agent(f"ralph job --agent {child} x & {DONE}")
+    process = task.start("--agent", fake, "--prompt", "x", "--json", "--poll-interval", "0.1")
+    up.read()
+    assert any('"children are at work' in line for line in process.stdout)
+    (keeper,) = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    os.kill(int(keeper), signal.SIGKILL)
+    process.communicate()
+    assert process.returncode == 0
+    assert mark.bearers() == []
+    assert {run.status for run in task.children()} <= {"stopped", "failed"}
+
+
+def test_children_are_ended_though_their_keeper_was_killed(mark: Any) -> None:
+    with Keeper.start() as keeper:
+        words = ["setsid", "sleep", mark.seconds]
+        keeper.spawn("/usr/bin/setsid", words, "/", {MARK: mark.seconds, "PATH": os.defpath}, (0, 1, 2))
+        assert isinstance(keeper.hear(), Started)
+        os.kill(keeper._child, signal.SIGKILL)
+        end_all(keeper, mark.seconds)
+        assert mark.bearers() == []
 
 
 @pytest.mark.usefixtures("repository")

@@ -164,6 +164,15 @@ class Keeper:
         self._channel.close()
         self._collect()
 
+    @property
+    def is_lost(self) -> bool:
+        """Whether it was killed: nobody looks after what it kept. While nothing is asked of it, nothing else tells."""
+        from select import POLLHUP, poll
+
+        line = poll()
+        line.register(self._channel, 0)
+        return any(what & POLLHUP for _, what in line.poll(0))
+
     def revive(self) -> None:
         """Puts a new keeper in the place of one that was killed."""
         self._channel.close()

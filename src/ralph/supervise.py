@@ -17,6 +17,7 @@ from ralph.world.processes.keeper import Ended, Keeper, KeeperLost
 from ralph.world.processes.kin import sweep_marked
 from ralph.world.records.folder import RunFolder, prepare
 from ralph.world.records.lock import workspace_lock
+from ralph.world.records.register import recorded_in
 from ralph.world.site import Site
 from ralph.world.supervision import bus
 from ralph.world.supervision.attempts import Attempts, Job, Timeouts
@@ -64,6 +65,9 @@ class TaskSession(Session):
     def _folder(self, stack: ExitStack) -> RunFolder:
         ralph = prepare(self.task.path)
         stack.enter_context(workspace_lock(ralph, self.id))
+        earlier = recorded_in(ralph)
+        if earlier:
+            sweep_marked(earlier[-1].id)  # killed just now, it may have left agents that still write
         if self._reopens:
             reopen(self.task)
         bus.prepare(self.task.bus)

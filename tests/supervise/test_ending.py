@@ -158,6 +158,20 @@ def test_a_supervisor_killed_with_9_leaves_nothing_and_the_next_one_takes_over(
     assert second.previous_run_id == first.run_id
 
 
+def test_an_agent_that_outlives_its_supervisor_for_a_moment_leaves_no_done_to_the_next_one(
+    task: Any, agent: Agent, pipe: Pipe, mark: Any
+) -> None:
+    started, go = pipe("started"), pipe("go")
+    late = f"trap 'read word < {go}; {DONE}; exit' TERM; echo $$ > {started}; sleep {mark.seconds} & wait"
+    wait = 'while kill -0 $(cat old) && ! [ -e "$TASK_FOLDER/DONE" ]; do sleep 0.01; done'
+    fake = agent(f"[ $N = 1 ] && {{ {late}; }}; exec 3<> {go}; echo go >&3; {wait}")
+    process = task.start("--agent", fake, "--prompt", "x")
+    (task.workspace / "old").write_text(started.read())
+    process.kill()
+    process.communicate()
+    assert task.supervise("--agent", fake, "--resume", "--max-restarts", "1").returncode == 1
+
+
 def test_two_supervisors_do_not_share_a_task(task: Any, agent: Agent, pipe: Pipe) -> None:
     started, go = pipe("started"), pipe("go")
     process = task.start("--agent", agent(f"echo up > {started}; cat {go}; {DONE}"), "--prompt", "x")

@@ -90,6 +90,16 @@ def loops(env: Mapping[str, str] = os.environ) -> dict[str, str]:
     return {link: os.path.realpath(link) for name in names if os.path.exists(link := f"{links}/{name}")}
 
 
+def recorded_in(ralph: str | os.PathLike[str]) -> list[Listed]:
+    """The runs that are kept in this `.ralph/`, oldest first."""
+    folder = f"{os.fspath(ralph)}/runs"
+    try:
+        names = sorted(os.listdir(folder))
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    return [run for name in names if (run := listed(f"{folder}/{name}"))]
+
+
 def listed(path: str | os.PathLike[str]) -> Listed | None:
     """The run in this folder (or behind this link to it); None where there is none."""
     path = os.fspath(path)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from ralph.errors import UserError
-from ralph.world.records.register import Listed, listed, runs
+from ralph.world.records.register import Listed, recorded_in, runs
 
 Objection = Callable[[Listed], str]
 """Why a run cannot be meant, as the end of a sentence that begins with its name; nothing where it can."""
@@ -59,15 +59,11 @@ def _obvious(local: list[Listed], known: list[Listed], here: Path, objection: Ob
 
 def _recorded_in(workspace: Path) -> list[Listed]:
     """The runs of a workspace, oldest first."""
-    folder = workspace / ".ralph" / "runs"
     try:
-        names = sorted(os.listdir(folder))
-    except (FileNotFoundError, NotADirectoryError):
-        return []
+        return recorded_in(workspace / ".ralph")
     except PermissionError:
-        whose = owner(folder)
+        whose = owner(workspace / ".ralph" / "runs")
         raise UserError(f"the runs in {workspace} belong to {whose}", f"only {whose} may look at them") from None
-    return [run for name in names if (run := listed(f"{folder}/{name}"))]
 
 
 def refuse_foreign(run: Listed) -> None:

@@ -3,6 +3,7 @@ at, what it says on the task's bus, and that it waits for the children of its ag
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ralph.charter import Charter
@@ -16,9 +17,11 @@ from ralph.settings import Settings
 from ralph.world.processes.keeper import Ended, Keeper, KeeperLost
 from ralph.world.processes.kin import sweep_marked
 from ralph.world.records.folder import RunFolder, prepare
+from ralph.world.records.journal import recall
 from ralph.world.records.lock import workspace_lock
-from ralph.world.records.register import recorded_in
+from ralph.world.records.register import Listed, recorded_in
 from ralph.world.site import Site
+from ralph.world.steering.mailbox import Mailbox
 from ralph.world.supervision import bus
 from ralph.world.supervision.attempts import Attempts, Job, Timeouts
 from ralph.world.supervision.children import Offspring, active_children, bury
@@ -43,6 +46,7 @@ class TaskSession(Session):
         self._reopens = reopens
         self.task = task or folder_at(charter.task)
         self._herald = Herald(self.task, Redactor(secret_values(self._env)))
+        self._earlier: list[Listed] = []
         self._attempts: Attempts | None = None
         self._awaited: tuple[str, ...] = ()
         self._blocked: tuple[str, ...] = ()
@@ -65,9 +69,9 @@ class TaskSession(Session):
     def _folder(self, stack: ExitStack) -> RunFolder:
         ralph = prepare(self.task.path)
         stack.enter_context(workspace_lock(ralph, self.id))
-        earlier = recorded_in(ralph)
-        if earlier:
-            sweep_marked(earlier[-1].id)  # killed just now, it may have left agents that still write
+        self._earlier = recorded_in(ralph)
+        if self._earlier and not self._earlier[-1].standing.outcome:
+            sweep_marked(self._earlier[-1].id)  # killed just now, it may have left agents that still write
         if self._reopens:
             reopen(self.task)
         bus.prepare(self.task.bus)
@@ -81,6 +85,8 @@ class TaskSession(Session):
         site = super()._open(stack)
         site.task, self._herald.tell = self.task.path, site.tell
         site.keeper.spare = Offspring(self.task)
+        for run in self._earlier:
+            Mailbox(site.folder.path).inherit(Mailbox(run.place), partial(_so_far, run))
         return site
 
     def _equip(self, parts: Parts, site: Site) -> None:
@@ -180,6 +186,14 @@ class JobSession(Session):
         )
         self._job.close("stopped" if is_stopped else None)
         return run, stop
+
+
+def _so_far(run: Listed) -> Run:
+    """What is recorded of an earlier run."""
+    try:
+        return recall(run.folder.journal).run
+    except OSError:  # somebody took it away: nothing is known to have been told
+        return Run(run.id)
 
 
 def timeouts(settings: Settings) -> Timeouts:

@@ -9,6 +9,7 @@ import pytest
 
 Agent = Callable[..., str]
 Pipe = Callable[[str], Any]
+Prompts = Callable[..., list[str]]
 DONE = 'echo fine > "$TASK_FOLDER/DONE"'
 
 
@@ -156,6 +157,26 @@ def test_a_supervisor_killed_with_9_leaves_nothing_and_the_next_one_takes_over(
     assert first.status == "failed"
     assert first.error_summary.endswith("is gone")
     assert second.previous_run_id == first.run_id
+
+
+@pytest.mark.parametrize("resumes", [True, False])
+def test_what_a_killed_supervisor_was_told_the_next_one_tells_once(
+    task: Any, agent: Agent, pipe: Pipe, prompts: Prompts, ralph: Callable[..., Any], resumes: bool
+) -> None:
+    started, go = pipe("started"), pipe("go")
+    fake = agent(f"[ $N = 4 ] && {DONE}; [ $N -gt 2 ] || {{ echo up > {started}; cat {go}; }}")
+    process = task.start("--agent", fake, "--prompt", "x")
+    started.read()
+    assert ralph("tell", "the first", "-C", str(task.folder.path)).code == 0
+    go.write()
+    started.read()
+    assert ralph("tell", "the second", "-C", str(task.folder.path)).code == 0
+    process.kill()
+    process.communicate()
+    again = ralph("resume", "-C", str(task.folder.path)) if resumes else task.supervise("--agent", fake)
+    assert "done" in (again.err if resumes else again.stderr)
+    assert ["the first" in prompt for prompt in prompts()] == [False, True, True, False]
+    assert ["the second" in prompt for prompt in prompts()] == [False, False, True, False]
 
 
 def test_an_agent_that_outlives_its_supervisor_for_a_moment_leaves_no_done_to_the_next_one(

@@ -5,7 +5,7 @@ Whoever may write there may speak: no process has to listen, and what is said ou
 
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import TypeVar
 
@@ -57,6 +57,14 @@ class Mailbox:
         question = Question(_new_id(), head(clean(text).strip(), LONGEST_QUESTION, "…"))
         self._put(question.id + QUESTION, question)
         return question
+
+    def inherit(self, other: "Mailbox", given: Callable[[], Run]) -> None:
+        """Takes over the notes for a run that will not go on, save those that it was `given`."""
+        notes = other.read().notes
+        if notes:
+            for note in untold(Mail(notes), given()):
+                self._put(note.id + NOTE, note)
+            other.forget(notes)
 
     def pause(self) -> None:
         self._put(PAUSE, None)

@@ -6,7 +6,11 @@ from typing import Any
 
 import pytest
 
+from ralph.world.supervision.dependencies import depend, unmet
+from ralph.world.supervision.taskfolder import task_folder
+
 Agent = Callable[..., str]
+Pipe = Callable[[str], Any]
 Prompts = Callable[..., list[str]]
 DONE = 'echo fine > "$TASK_FOLDER/DONE"'
 
@@ -89,6 +93,36 @@ def test_a_task_waits_for_those_that_come_first(task: Any, agent: Agent, ralph: 
     process.communicate()
     assert process.returncode == 0
     assert task.said()[0] == "waiting for other tasks to be done: shop/first"
+
+
+def test_done_that_a_check_refused_is_done_for_nobody(task: Any, agent: Agent, ralph: Callable[..., Any]) -> None:
+    words = ("--agent", agent(DONE), "--prompt", "x", "--check", "test -f fixed", "--max-restarts", "1")
+    assert task.supervise(*words).returncode == 1
+    assert task.folder.done.exists()
+    assert tasks_of(ralph, task)["login"]["state"] == "unfinished"
+    after = task_folder(task.folder.root, "shop", "after")
+    after.path.mkdir()
+    depend(after, ["login"])
+    assert unmet(after) == ["shop/login"]
+    (task.workspace / "fixed").touch()
+    assert task.supervise(*words).returncode == 0
+    assert tasks_of(ralph, task)["login"]["state"] == "done"
+    assert unmet(after) == []
+
+
+def test_done_counts_for_others_when_its_supervisor_has_accepted_it(task: Any, agent: Agent, pipe: Pipe) -> None:
+    started, go = pipe("started"), pipe("go")
+    after = task_folder(task.folder.root, "shop", "after")
+    after.path.mkdir(parents=True)
+    depend(after, ["login"])
+    check = f"echo up > {started}; cat {go}"
+    process = task.start("--agent", agent(DONE), "--prompt", "x", "--check", check)
+    started.read()
+    assert task.folder.done.exists()
+    assert unmet(after) == ["shop/login"]
+    process.kill()
+    process.communicate()
+    assert unmet(after) == ["shop/login"]
 
 
 def test_tasks_that_would_wait_for_each_other_are_refused(task: Any, agent: Agent, ralph: Callable[..., Any]) -> None:

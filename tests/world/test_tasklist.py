@@ -40,7 +40,12 @@ def test_one_word_says_how_a_task_stands(found: Markers, runs: list[RunInfo], wa
     def living(pid: int, start: str) -> bool:
         return (pid, start) == (7, "then")
 
-    assert tasklist.state(found, runs, waits_for, living) == word
+    assert tasklist.state(found, runs, waits_for, found.done, living) == word
+
+
+def test_done_that_was_not_accepted_is_not_done() -> None:
+    last = [attempt("completed", **GONE)]
+    assert tasklist.state(Markers(done=True), last, [], accepted=False, living=lambda *_: False) == "unfinished"
 
 
 def test_every_task_has_a_row(tmp_path: Path) -> None:

@@ -1,9 +1,20 @@
-"""Who learns that a task is done? Its project: one FACT on the project's bus for each DONE."""
+"""Is a task done, and who learns of it? Its project: one FACT on the project's bus for each DONE."""
 
 from ralph.core import supervision
+from ralph.core.model import Outcome
 from ralph.errors import UserError
+from ralph.world.records.register import recorded_in
 from ralph.world.supervision import bus, runinfo
-from ralph.world.supervision.taskfolder import TaskFolder
+from ralph.world.supervision.taskfolder import TaskFolder, markers
+
+
+def is_done(folder: TaskFolder) -> bool:
+    """Whether DONE is there, and the last supervisor, if one has begun, ended by accepting it. Checks may have refused
+    it, its children may be at work, or the supervisor was killed before it could look."""
+    if not markers(folder).done:
+        return False
+    outcomes = [run.standing.outcome for run in recorded_in(folder.path / ".ralph") if run.standing.workspace]
+    return not outcomes or outcomes[-1] == Outcome.DONE.value
 
 
 def tell_project(folder: TaskFolder, run_id: str, attempts: int) -> str:

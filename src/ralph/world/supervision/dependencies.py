@@ -4,7 +4,8 @@ from collections.abc import Callable, Iterable, Sequence
 
 from ralph.errors import UserError
 from ralph.world.records.atomic import locked, put, unusable
-from ralph.world.supervision.taskfolder import TaskFolder, markers, task_folder
+from ralph.world.supervision.completion import is_done
+from ralph.world.supervision.taskfolder import TaskFolder, task_folder
 
 FILE = "DEPENDS-ON"
 
@@ -37,7 +38,7 @@ def recorded(folder: TaskFolder) -> list[TaskFolder]:
 
 def unmet(folder: TaskFolder) -> list[str]:
     """The tasks that this one waits for: recorded, and not done."""
-    return [other.name for other in recorded(folder) if not markers(other).done]
+    return [other.name for other in recorded(folder) if not is_done(other)]
 
 
 def circle_through(start: str, edges: Callable[[str], Iterable[str]]) -> list[str]:

@@ -12,6 +12,7 @@ from ralph.world.processes.identity import is_living
 from ralph.world.records.atomic import unusable
 from ralph.world.supervision import bus, runinfo
 from ralph.world.supervision.children import Living, is_active
+from ralph.world.supervision.completion import is_done
 from ralph.world.supervision.dependencies import unmet
 from ralph.world.supervision.runinfo import RunInfo
 from ralph.world.supervision.taskfolder import Markers, TaskFolder, is_name, markers, task_folder
@@ -40,7 +41,7 @@ def row(folder: TaskFolder, now: float) -> TaskRow:
     try:
         runs = runinfo.every(folder)
         attempts = [run for run in runs if run.attempt]
-        word = state(markers(folder), runs, unmet(folder))
+        word = state(markers(folder), runs, unmet(folder), is_done(folder))
     except UserError as error:
         return TaskRow(folder.project, folder.task, "trouble", 0, 0.0, error.message)
     age = max(0.0, now - _last_change(folder, runs))
@@ -49,15 +50,19 @@ def row(folder: TaskFolder, now: float) -> TaskRow:
     )
 
 
-def state(found: Markers, runs: Sequence[RunInfo], waits_for: Sequence[str], living: Living = is_living) -> str:
-    """One word for how a task stands."""
+def state(
+    found: Markers, runs: Sequence[RunInfo], waits_for: Sequence[str], accepted: bool, living: Living = is_living
+) -> str:
+    """One word for how a task stands. `accepted`: the DONE that is there counts."""
     last = next((run for run in reversed(runs) if run.attempt), None)
     is_supervised = last is not None and living(last.owner_pid, last.owner_start)
     is_running = any(is_active(run, living) for run in runs)
     if found.trouble:
         return "trouble"
-    if found.done:
-        return "finishing" if is_running or is_supervised else "done"
+    if found.done and (is_running or is_supervised):
+        return "finishing"
+    if accepted:
+        return "done"
     if is_running:
         return "running"
     if found.wait or (last and last.status == "stopped"):

@@ -147,7 +147,7 @@ class TaskSession(Session):
             case Outcome.STOPPED:
                 yield supervision.waiting_requested(stop.reason)
             case Outcome.EXHAUSTED:
-                yield from supervision.exhausted(self.settings.maximum_iterations)
+                yield from supervision.exhausted(self.settings.maximum_iterations, run.seen.done_file)
             case Outcome.FATAL:
                 yield supervision.fatal(stop.reason)
             case Outcome.INTERRUPTED:

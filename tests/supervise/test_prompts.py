@@ -99,6 +99,8 @@ def test_done_that_a_check_refused_is_done_for_nobody(task: Any, agent: Agent, r
     words = ("--agent", agent(DONE), "--prompt", "x", "--check", "test -f fixed", "--max-restarts", "1")
     assert task.supervise(*words).returncode == 1
     assert task.folder.done.exists()
+    refused = "the DONE marker is not accepted after 1 attempt"
+    assert task.said("ERROR") == [f"max restarts exceeded, stopping: {refused}"]
     assert tasks_of(ralph, task)["login"]["state"] == "unfinished"
     after = task_folder(task.folder.root, "shop", "after")
     after.path.mkdir()

@@ -65,10 +65,12 @@ def restarting(attempt: int, cap: int, turn: Turn) -> Iterator[Remark]:
     yield Remark("INFO", f"{said}, restarting (attempt {attempt + 1}/{cap})")
 
 
-def exhausted(cap: int) -> Iterator[Remark]:
+def exhausted(cap: int, was_refused: bool = False) -> Iterator[Remark]:
+    """`was_refused`: there is a DONE, and a gate does not believe it."""
     said = "Max restarts exceeded, stopping"
     yield Remark("", f"Attempt {cap}: {said}" if cap else said, "warning")
-    yield Remark("ERROR", f"max restarts exceeded, stopping: no DONE marker after {_attempts(cap)}")
+    missing = "the DONE marker is not accepted" if was_refused else "no DONE marker"
+    yield Remark("ERROR", f"max restarts exceeded, stopping: {missing} after {_attempts(cap)}")
 
 
 def unfinished(outcome: str, reason: str) -> Remark:

@@ -225,3 +225,39 @@ def test_a_job_that_is_told_to_stop_stops(task: Any, agent: Agent, pipe: Pipe, m
     process.communicate()
     assert process.returncode == 0
     assert [run.status for run in task.children()] == ["stopped"]
+
+
+def test_who_speaks_of_a_task_means_its_supervisor_and_not_a_child(
+    task: Any, agent: Agent, pipe: Pipe, ralph: Callable[..., Any], prompts: Callable[..., list[str]]
+) -> None:
+    up, go = pipe("up"), pipe("go")
+    child = agent(f"echo up > {up}; cat {go}", "child")
+    # The id of a child that is started in a later second sorts behind that of its supervisor.
+    late = "s=$(date +%s); while [ $(date +%s) = $s ]; do sleep 0.01; done"
+    fake = agent(f"[ $N = 1 ] && {{ {late}; ralph job --agent {child} the-header; exit 1; }}; {DONE}")
+    process = task.start("--agent", fake, "--prompt", "the page")
+    up.read()
+    (job,) = task.children()
+    (supervisor,) = (path.name for path in task.folder.path.glob(".ralph/runs/*"))
+    assert job.run_id > supervisor
+    for words in (("pause",), ("resume",), ("tell", "mind the gap")):
+        assert f"run {supervisor} " in ralph(*words).out
+    assert "for one turn" in ralph("tell", job.run_id, "mind the gap").err
+    go.write()
+    process.communicate()
+    assert process.returncode == 0
+    assert ["mind the gap" in prompt for prompt in prompts()] == [False, True]
+
+
+def test_a_child_does_not_go_on_in_the_place_of_its_task(
+    task: Any, agent: Agent, ralph: Callable[..., Any], prompts: Callable[..., list[str]]
+) -> None:
+    job = f"ralph job --agent {agent('exit 1', 'child')} the-header"
+    words = ("--agent", agent(f"[ $N = 1 ] && {{ sleep 1; {job}; exit 42; }}; {DONE}"), "--prompt", "the page")
+    assert task.supervise(*words).returncode == 0
+    (child,) = task.children()
+    refused = ralph("resume", child.run_id)
+    assert (refused.code, "for one turn" in refused.err) == (2, True)
+    assert ralph("resume").code == 0
+    assert [len(prompts("child")), len(prompts())] == [1, 2]
+    assert task.folder.done.exists()

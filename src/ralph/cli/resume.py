@@ -83,6 +83,8 @@ def cannot_go_on(run: Listed) -> str:
     """Why a run cannot be the one that shall go on."""
     if run.is_alive and run.state not in ("paused", "asking") and not Mailbox(run.place).read().is_paused:
         return "is at work"
+    if run.is_child and not run.is_alive:
+        return "was started by the agent of a task, for one turn: the task itself can go on"
     if run.standing.outcome == "done" and not run.standing.task:
         return "is done"
     return "" if run.standing.workspace or remembered(run).started else "never began"

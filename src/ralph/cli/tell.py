@@ -41,7 +41,9 @@ def tell(values: Values, words: list[str]) -> int:
 
 
 def _cannot_be_told(run: "Listed") -> str:
-    return "is done" if run.standing.outcome == "done" else ""
+    if run.standing.outcome == "done":
+        return "is done"
+    return "was started by the agent of a task, for one turn: tell the task" if run.is_child else ""
 
 
 def _when(run: "Listed", notes: int) -> str:

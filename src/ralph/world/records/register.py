@@ -52,6 +52,11 @@ class Listed(Struct, frozen=True):
             return "asking" if standing.parked.startswith(AWAITING) else "paused"
         return "waiting" if standing.waits else "running"
 
+    @property
+    def is_child(self) -> bool:
+        """Whether an agent of a task started it, for one turn: it is kept among the task's attempts."""
+        return os.path.basename(os.path.dirname(os.path.dirname(self.place))) != ".ralph"
+
     def ungiven(self, notes: int) -> int:
         """How many of the notes in its mailbox the next prompt will carry: those in the prompt at work are still there,
         because a turn that is cut off has not used them."""

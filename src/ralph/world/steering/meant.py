@@ -46,8 +46,9 @@ def _named(name: str, known: list[Listed], objection: Objection) -> Listed:
 def _obvious(local: list[Listed], known: list[Listed], here: Path, objection: Objection) -> Listed:
     fitting = [run for run in local if not objection(run)]
     if fitting:
-        return next((run for run in reversed(fitting) if run.is_alive), fitting[-1])
-    elsewhere = [run for run in known if run.is_alive and not objection(run)]
+        # Who speaks of a task means its supervisor, not what its agents have started since.
+        return max(reversed(fitting), key=lambda run: (run.is_alive, not run.is_child))
+    elsewhere = [run for run in known if run.is_alive and not run.is_child and not objection(run)]
     if len(elsewhere) == 1:
         return elsewhere[0]
     if elsewhere:

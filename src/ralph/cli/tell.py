@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
 
 def tell(values: Values, words: list[str]) -> int:
-    from ralph.world.processes.kin import MARK
     from ralph.world.steering.mailbox import Mailbox
     from ralph.world.steering.meant import refuse_foreign
 
@@ -27,7 +26,7 @@ def tell(values: Values, words: list[str]) -> int:
         raise UserError(f"too many words: {' '.join(words)}", "put the text in quotes")
     run = one_run(values, named, _cannot_be_told)
     refuse_foreign(run)
-    if os.environ.get(MARK) == run.id:
+    if _is_spoken_inside(run):
         raise UserError("only a person can tell a run something", 'an agent can ask: ralph ask "QUESTION"')
     mailbox = Mailbox(run.place)
     questions = mailbox.read().questions
@@ -38,6 +37,14 @@ def tell(values: Values, words: list[str]) -> int:
     for question in questions[1:]:
         print(f"still asked: {one_line(question.text)}")
     return 0
+
+
+def _is_spoken_inside(run: "Listed") -> bool:
+    """Whether an agent of the run says it: its own, or that of a child of the same task."""
+    from ralph.world.processes.kin import MARK
+
+    task = os.environ.get("JRUN_TASK_FOLDER")
+    return os.environ.get(MARK) == run.id or bool(task and task == run.standing.task)
 
 
 def _cannot_be_told(run: "Listed") -> str:

@@ -59,6 +59,12 @@ def test_the_only_run_at_work_is_meant_elsewhere(ralph: Ralph, start: Any, tmp_p
     assert run.finish() == 130
 
 
+def test_a_run_here_is_meant_where_no_list_of_runs_can_be_read(ralph: Ralph, two: list[str], tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    assert two[1] in ralph("show", XDG_STATE_HOME=str(tmp_path / "file")).out
+    assert "cannot read" in ralph("show", cwd=tmp_path, XDG_STATE_HOME=str(tmp_path / "file")).err
+
+
 def test_too_many_words_and_folders_that_are_none(ralph: Ralph) -> None:
     assert "too many words" in ralph("show", "a", "b").err
     assert "too many words" in ralph("ps", "a").err

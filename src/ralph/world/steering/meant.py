@@ -24,11 +24,21 @@ def workspace_around(folder: Path) -> Path:
 def meant(name: str, here: Path, objection: Objection = lambda run: "", env: Mapping[str, str] = os.environ) -> Listed:
     """The run called `name` (any part of its id that only one has), or the one that makes sense without a name."""
     local = _recorded_in(here)
-    others = [run for run in runs(env) if run.id not in {one.id for one in local}]
+    others = [run for run in _on_this_machine(env, local) if run.id not in {one.id for one in local}]
     known = [*others, *local]
     # What works here may be kept elsewhere: a task's runs are in the task's folder.
     local = sorted((*local, *(run for run in others if run.standing.workspace == str(here))), key=lambda run: run.id)
     return _named(name, known, objection) if name else _obvious(local, known, here, objection)
+
+
+def _on_this_machine(env: Mapping[str, str], local: list[Listed]) -> list[Listed]:
+    """All that are listed. Where the list cannot be read, the runs that are kept here can be meant all the same."""
+    try:
+        return runs(env)
+    except UserError:
+        if local:
+            return []
+        raise
 
 
 def _named(name: str, known: list[Listed], objection: Objection) -> Listed:

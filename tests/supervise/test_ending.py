@@ -1,11 +1,16 @@
 """How an agent, a person or the clock ends an attempt or the task, and that nothing survives it."""
 
 import os
+import shutil
 import signal
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
+
+from ralph.world.supervision import runinfo
+from ralph.world.supervision.taskfolder import task_folder
 
 Agent = Callable[..., str]
 Pipe = Callable[[str], Any]
@@ -59,6 +64,21 @@ def test_ralph_resume_takes_off_done_and_counts_from_one(task: Any, agent: Agent
     assert result.code == 0, result.err
     assert [run.attempt for run in task.attempts()] == [1, 1, 2]
     assert not (task.folder.path / "bad").exists()
+
+
+def test_a_task_that_was_copied_goes_on_in_its_copy(
+    task: Any, agent: Agent, prompts: Prompts, ralph: Callable[..., Any], tmp_path: Path
+) -> None:
+    task.folder.path.mkdir(parents=True)
+    task.folder.prompt.write_text("the original")
+    assert task.supervise("--agent", agent(DONE)).returncode == 0
+    shutil.copytree(task.folder.root, tmp_path / "copy", symlinks=True)
+    copy = task_folder(tmp_path / "copy", "shop", "login")
+    copy.done.unlink()
+    copy.prompt.write_text("the copy")
+    assert ralph("resume", "-C", str(copy.path)).code == 0
+    assert [prompts()[-1], len(runinfo.every(copy)), len(task.attempts())] == ["the copy", 2, 1]
+    assert copy.done.exists()
 
 
 STUBBORN = "trap '' TERM; setsid sleep {n} & sleep {n} & sleep {n}"

@@ -65,6 +65,7 @@ def resume(
     Mailbox(found.place).unpause()
     story, charter = remembered(found), charters.read(folder.path / "run.json")
     notices = refuse_what_was_struck_out(charter)
+    charter = where_it_is_now(charter, folder.path)
     if charter.task:
         from ralph.cli.task import supervise
 
@@ -73,7 +74,6 @@ def resume(
         with Keeper.start() as keeper:
             return supervise(charter, keeper, Shown(json, quiet, verbose), reopens=True, notices=notices)
     refuse_what_cannot_go_on(story)
-    charter = where_it_is_now(charter, folder.path)
     charter = with_limits(charter, story, more, max_cost, max_tokens, max_time)
     with Keeper.start() as keeper:
         return play(charter, keeper, Shown(json, quiet, verbose), story, notices)
@@ -111,15 +111,15 @@ def let_go_on(run: Listed, given: bool) -> int:
 
 
 def where_it_is_now(charter: Charter, folder: Path) -> Charter:
-    """The charter of a run whose workspace was moved or copied: it goes on where its record was found."""
-    known, found = Path(charter.workspace), folder.parents[2]
+    """The charter of a run whose workspace, or task, was moved or copied: it goes on where its record was found."""
+    known, found = Path(charter.task or charter.workspace), folder.parents[2]
     kept = known / ".ralph" / "runs" / folder.name
     if folder.parents[1].name != ".ralph" or (kept.exists() and kept.samefile(folder)):
         return charter
     goal = Path(charter.goal_file)
     if charter.goal_file and goal.is_relative_to(known):
         charter = replace(charter, goal_file=str(found / goal.relative_to(known)))
-    return replace(charter, workspace=str(found))
+    return replace(charter, task=str(found)) if charter.task else replace(charter, workspace=str(found))
 
 
 def refuse_what_cannot_go_on(story: Story) -> None:

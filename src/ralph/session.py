@@ -44,6 +44,8 @@ class Session:
     says, they may hear of it without its words. `story` is the run so far where one is resumed.
     """
 
+    takes_files = True  # questions that an agent leaves in the workspace
+
     def __init__(
         self,
         charter: Charter,
@@ -155,7 +157,7 @@ class Session:
         is_deaf, mailbox = site.interrupt.is_deaf, Mailbox(site.folder.path)
         registration = Registration(site.folder, self._story, is_deaf)
         stack.callback(registration.close)
-        inquiry = Inquiry(mailbox, site, self.settings.on_question == "wait")
+        inquiry = Inquiry(mailbox, site, self.settings.on_question == "wait", self.takes_files)
         self._listeners = (registration, *self._listeners, inquiry.hear)
         screen_tick = self._tick
 

@@ -157,7 +157,10 @@ class TaskSession(Session):
 
 
 class JobSession(Session):
-    """The run of a child: one agent, once, as part of a task."""
+    """The run of a child: one agent, once, as part of a task. Questions that are left in the workspace are for the
+    supervisor: no prompt of a child's could carry an answer."""
+
+    takes_files = False
 
     def __init__(self, charter: Charter, info: RunInfo, **more: Any) -> None:
         super().__init__(charter, **more)

@@ -270,3 +270,11 @@ def test_a_child_cannot_speak_for_the_person(task: Any, agent: Agent, prompts: C
     (run,) = task.children()
     assert Path(run.output_path).read_text().count("only a person can tell a run something") == 2
     assert not any("obey" in prompt for prompt in prompts())
+
+
+def test_a_question_in_the_workspace_is_for_the_supervisor_and_not_for_a_child(task: Any, agent: Agent) -> None:
+    child = agent("mkdir -p .ralph; echo 'Which one?' > .ralph/QUESTION.md", "child")
+    words = ("--agent", agent(f"ralph job --agent {child} x; {DONE}"), "--prompt", "x")
+    assert task.supervise(*words).returncode == 0
+    (question,) = task.folder.path.rglob("*.question")
+    assert question.parts[-5] == ".ralph"

@@ -12,10 +12,11 @@ DROP = "QUESTION.md"
 
 
 class Inquiry:
-    """Looks when it is called, and after every turn. An agent that cannot call ralph may leave a question as a file."""
+    """Looks when it is called, and after every turn. An agent that cannot call ralph may leave a question as a file,
+    if this run `takes_files`."""
 
-    def __init__(self, mailbox: Mailbox, site: Site, waits: bool) -> None:
-        self._mailbox, self._site, self._waits = mailbox, site, waits
+    def __init__(self, mailbox: Mailbox, site: Site, waits: bool, takes_files: bool = True) -> None:
+        self._mailbox, self._site, self._waits, self._takes_files = mailbox, site, waits, takes_files
         self._told = {question.id for question in mailbox.read().questions}
 
     def hear(self, *happened: events.Event) -> None:
@@ -23,7 +24,7 @@ class Inquiry:
             self()
 
     def __call__(self) -> None:
-        text = _taken(f"{self._site.root}/.ralph/{DROP}")
+        text = _taken(f"{self._site.root}/.ralph/{DROP}") if self._takes_files else ""
         if text.strip():
             self._mailbox.ask(text)
         for question in self._mailbox.read().questions:

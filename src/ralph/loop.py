@@ -21,6 +21,7 @@ from ralph.core.model import (
     Snapshot,
     Stop,
     Turn,
+    Usage,
     Verdict,
     Wait,
 )
@@ -51,7 +52,7 @@ class Workspace(Protocol):
 
 class Parts(Struct):
     """All that a run is made of. Bring your own agent, rules or workspace. A turn that failed in a way that is
-    `uncounted` is not an iteration."""
+    `uncounted` is not an iteration. A followup gives what it has spent, if it has."""
 
     agent: Agent
     workspace: Workspace
@@ -60,7 +61,7 @@ class Parts(Struct):
     tell: events.Tell = lambda event: None
     wait: Callable[[Wait, Run], None] = lambda wait, run: None
     review: "Callable[[Run, Iteration, Parts], Iteration]" = lambda run, iteration, parts: iteration
-    followups: Sequence[Callable[[Run, Iteration], None]] = ()
+    followups: Sequence[Callable[[Run, Iteration], Usage | None]] = ()
     cap: int | None = None
     uncounted: Sequence[FailureKind] = ("fatal", "limit", "transient")
 
@@ -74,7 +75,7 @@ def run_loop(parts: Parts, run: Run, followed: int | None = None) -> tuple[Run, 
             for iteration in run.iterations[followed:]:
                 followed = iteration.number
                 for followup in parts.followups:
-                    followup(run, iteration)
+                    run = run.spending(followup(run, iteration) or Usage())
             run = run.seeing(parts.workspace.look(run))
             verdict = judge(run, parts.rules)
             if isinstance(verdict, Continue) and verdict.wait:

@@ -36,6 +36,17 @@ def test_limits_in_their_order(
     assert (finished["outcome"], finished["iterations"]) == (outcome, iterations)
 
 
+def test_what_a_commit_message_costs_is_part_of_the_budget(ralph: Ralph, agent: Agent, repository: object) -> None:
+    fake = agent(f"echo x >> work; echo '{turn('work')}'")
+    result = ralph("run", "-p", "x", "--commit", "--check", "true", "--max-cost", "4", "--json", "--agent", fake)
+    finished = result.one("run_finished")
+    assert (finished["outcome"], finished["iterations"], finished["cost_usd"]) == ("budget", 2, 4.0)
+    resumed = ralph("resume", "--max-cost", "6", "--json").one("run_finished")
+    assert (resumed["iterations"], resumed["cost_usd"]) == (3, 6.0)
+    assert "$6.00" in ralph("ps", "-a").out
+    assert "$6.00" in ralph("show").out
+
+
 @pytest.mark.parametrize(
     ("script", "outcome"),
     [("echo same", "stalled"), ("echo same; echo x >> dirty", "exhausted"), ("echo $N", "exhausted")],

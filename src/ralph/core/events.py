@@ -5,7 +5,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from ralph.core.model import Iteration, PersonNote, Turn
+from ralph.core.model import Iteration, PersonNote, Turn, Usage
 
 # gc=False: no garbage is looked for in what there may be any number of. It holds no cycles, and is made in less time.
 
@@ -196,6 +196,14 @@ class ScmFinished(Struct, frozen=True, omit_defaults=True):
     detail: str = ""
 
 
+class Spent(Struct, frozen=True, omit_defaults=True):
+    """What a turn took that is no part of an iteration's record: a commit message was asked for after it."""
+
+    iteration: int
+    purpose: str
+    usage: Usage
+
+
 class Notice(Struct, frozen=True, omit_defaults=True):
     """Something a person should know that changes nothing by itself."""
 
@@ -273,6 +281,7 @@ NAMES: dict[type, str] = {
     Continued: "continued",
     QuestionAsked: "question_asked",
     PersonTold: "person_told",
+    Spent: "spent",
     ScmFinished: "scm_finished",
     Notice: "notice",
     IterationFinished: "iteration_finished",
@@ -300,6 +309,7 @@ Event = (
     | Continued
     | QuestionAsked
     | PersonTold
+    | Spent
     | ScmFinished
     | Notice
     | IterationFinished

@@ -46,6 +46,8 @@ def after(standing: Standing, event: events.Event, at: float) -> Standing:
             return replace(counted, waits="", given=0, changed=at)
         case events.TurnNotCounted():
             return replace(_spent(standing, event.turn.usage), waits="", given=0, changed=at)
+        case events.Spent():
+            return replace(_spent(standing, event.usage), changed=at)
         case events.PersonTold():
             return replace(standing, given=len(event.notes), changed=at)
         case events.Waiting():

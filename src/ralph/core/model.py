@@ -267,7 +267,10 @@ class Run(Struct, frozen=True, omit_defaults=True):
 
     def retrying(self, turn: Turn) -> "Run":
         """A turn that failed through no fault of the work: it is paid for, but it is not an iteration."""
-        return replace(self, retries=(*self.retries, turn), spent=self.spent.plus(turn.usage))
+        return replace(self.spending(turn.usage), retries=(*self.retries, turn))
+
+    def spending(self, usage: Usage) -> "Run":
+        return replace(self, spent=self.spent.plus(usage))
 
 
 class Refusal(Struct, frozen=True, omit_defaults=True):

@@ -36,6 +36,7 @@ class Accountant:
             e.Continued: lambda event, at: self._close(at),
             e.QuestionAsked: self._question_asked,
             e.PersonTold: self._person_told,
+            e.Spent: self._spent,
             e.ScmFinished: self._scm_finished,
             e.Notice: self._notice,
             e.IterationFinished: self._iteration_finished,
@@ -118,6 +119,11 @@ class Accountant:
         answers = {note.answers.id: note.text for note in event.notes if note.answers}
         for question in self.account.questions:
             question.answer = clean(answers.get(question.id, question.answer))
+
+    def _spent(self, event: e.Spent, at: float) -> None:
+        for chapter in self.account.chapters:
+            if chapter.number == event.iteration:
+                chapter.usage = chapter.usage.plus(event.usage)
 
     def _scm_finished(self, event: e.ScmFinished, at: float) -> None:
         for chapter in self.account.chapters:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 from msgspec.structs import replace
 
 from ralph.core import events
-from ralph.core.model import Iteration, Run
+from ralph.core.model import Iteration, Run, Usage
 from ralph.core.progress import section
 from ralph.core.text import clean
 from ralph.errors import UserError
@@ -19,7 +19,7 @@ from ralph.world.site import Site
 if TYPE_CHECKING:
     from ralph.world.repository.scm import Ended, Runner
 
-Followup = Callable[[Run, Iteration], None]
+Followup = Callable[[Run, Iteration], Usage | None]
 
 _TO_FINISH = 0.5  # seconds for a commit that is under way
 MESSAGE_PROMPT = "Provide a short imperative commit message for the changes. Output only the message, no explanation."
@@ -81,25 +81,30 @@ def _commit(
 ) -> Followup:
     """Asks the agent for a message, then runs the tasks. A failure is told, and ends nothing."""
 
-    def commit(run: Run, iteration: Iteration) -> None:
+    def commit(run: Run, iteration: Iteration) -> Usage | None:
         from ralph.core.commit import commit_message
         from ralph.world.repository.scm import run_tasks
 
         tasks = [task for task in scm.tasks if (iteration.number, task) not in settled]
         if not iteration.is_green or iteration.turn.failure or site.interrupt.level or not tasks:
-            return
+            return None
         message: str | None = ""
+        usage: Usage | None = None
         if "commit" in tasks:
             during = replace(run, iterations=run.iterations[:-1])
             turn = agent.take_turn(MESSAGE_PROMPT, during, purpose="message")
+            usage = turn.usage
+            if usage != Usage():
+                site.tell(events.Spent(iteration.number, "message", usage))
             message = None if turn.failure else commit_message(turn.text)
             why = turn.failure.reason if turn.failure else "" if message else "the agent gave no commit message"
             why = _verified_again(iteration, site, history, workspace) or why
             if why:
                 site.tell(events.ScmFinished(iteration.number, "commit", False, why))
-                return
+                return usage
         for done in run_tasks(scm.command, tasks, message or "", site.root, _kept(site)):
             site.tell(events.ScmFinished(iteration.number, done.task, done.ok, done.detail))
+        return usage
 
     return commit
 

@@ -171,6 +171,8 @@ def _add(story: Story, event: events.Event | None) -> None:
             story.waiting, story.is_open = event, False
         case events.IterationStarted() | events.ClaimRejected():
             story.is_open = False
+        case events.Spent():
+            story.run = run.spending(event.usage)
         case events.ScmFinished() if event.ok:
             story.settled |= {(event.iteration, event.task)}
         case events.RunFinished():

@@ -24,7 +24,7 @@ from ralph.world.site import Site
 from ralph.world.steering.mailbox import Mailbox
 from ralph.world.supervision import bus
 from ralph.world.supervision.attempts import Attempts, Job, Timeouts
-from ralph.world.supervision.children import Offspring, active_children, bury
+from ralph.world.supervision.children import Offspring, Supervised, active_children, bury
 from ralph.world.supervision.completion import tell_project
 from ralph.world.supervision.herald import Herald
 from ralph.world.supervision.runinfo import RunInfo
@@ -175,7 +175,20 @@ class JobSession(Session):
     def _open(self, stack: ExitStack) -> Site:
         site = super()._open(stack)
         site.task, self._herald.tell = site.folder.path, site.tell
+        site.tick = self._watching(site)
         return site
+
+    def _watching(self, site: Site) -> Callable[[], bool]:
+        """The tick of a run that ends when its supervisor was killed, and the keeper above both of them with it."""
+        supervisor, tick = Supervised(self._herald.task), site.tick
+
+        def watch() -> bool:
+            if supervisor.was_killed():
+                site.interrupt.raise_to(2, "its supervisor is gone")
+            wants_more = tick is not None and tick()
+            return wants_more or supervisor.is_known
+
+        return watch
 
     def _equip(self, parts: Parts, site: Site) -> None:
         parts.followups = ()

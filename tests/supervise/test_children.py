@@ -2,6 +2,7 @@
 
 import os
 import signal
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -187,6 +188,23 @@ def test_no_child_outlives_a_keeper_that_is_killed_while_it_is_awaited(
     assert process.returncode == 0
     assert mark.bearers() == []
     assert {run.status for run in task.children()} <= {"stopped", "failed"}
+
+
+def test_no_child_outlives_a_supervisor_that_is_killed_together_with_its_keeper(
+    task: Any, agent: Agent, pipe: Pipe, mark: Any
+) -> None:
+    up = pipe("up")
+    child = agent(f"setsid sleep {mark.seconds} & echo up > {up}; exec sleep {mark.seconds}", "child")
+    process = task.start("--agent", agent(f"ralph job --agent {child} x & {DONE}"), "--prompt", "x", "--json")
+    up.read()
+    assert any('"children are at work' in line for line in process.stdout)
+    (keeper,) = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    process.send_signal(signal.SIGSTOP)  # it must not come to noticing
+    time.sleep(1.5)  # children that look once would have looked by now
+    os.kill(int(keeper), signal.SIGKILL)
+    process.kill()
+    process.communicate()
+    mark.wait_until_gone()
 
 
 def test_children_are_ended_though_their_keeper_was_killed(mark: Any) -> None:

@@ -32,6 +32,27 @@ class Offspring:
         return any(words[at : at + 2] == [b"ralph", b"job"] for at in range(len(words)))
 
 
+class Supervised:
+    """The supervisor of a task, as a child run sees it: who has no keeper above it any more must look for itself."""
+
+    def __init__(self, folder: TaskFolder) -> None:
+        self._folder = folder
+        owners = [(run.owner_pid, run.owner_start) for run in runinfo.every(folder) if run.attempt]
+        self._owner = next((owner for owner in reversed(owners) if is_living(*owner)), None)
+
+    @property
+    def is_known(self) -> bool:
+        """Whether there was one when the child began."""
+        return self._owner is not None
+
+    def was_killed(self) -> bool:
+        """Whether it is gone without a word. One that ended of itself may have let its children live."""
+        if self._owner is None or is_living(*self._owner):
+            return False
+        attempts = [run for run in runinfo.every(self._folder) if run.attempt]
+        return any((run.owner_pid, run.owner_start) == self._owner for run in attempts)
+
+
 def active_children(folder: TaskFolder) -> list[RunInfo]:
     """The runs that are at work and are no attempts of the supervisor itself."""
     return [run for run in runinfo.every(folder) if not run.attempt and is_active(run)]

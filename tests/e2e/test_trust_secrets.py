@@ -124,8 +124,7 @@ def test_the_prompt_is_not_on_any_command_line(
     (workspace / "goal.md").write_text("a goal that nobody else may read")
     run = live("run", "-f", "goal.md", "--agent", name)
     run.until("agent_started")
-    eventually(lambda: len(prompts(name)) == 1)
-    assert prompts(name) == ["a goal that nobody else may read"]
+    eventually(lambda: prompts(name) == ["a goal that nobody else may read"])
     lines = [Path("/proc", pid, "cmdline") for pid in os.listdir("/proc") if pid.isdigit()]
     assert not any(b"nobody else may read" in _bytes_of(line) for line in lines)
     run.end(signal.SIGHUP)

@@ -75,7 +75,8 @@ def run_loop(parts: Parts, run: Run, followed: int | None = None) -> tuple[Run, 
             for iteration in run.iterations[followed:]:
                 followed = iteration.number
                 for followup in parts.followups:
-                    run = run.spending(followup(run, iteration) or Usage())
+                    if spent := followup(run, iteration):
+                        run = run.spending(spent)
             run = run.seeing(parts.workspace.look(run))
             verdict = judge(run, parts.rules)
             if isinstance(verdict, Continue) and verdict.wait:

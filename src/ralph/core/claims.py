@@ -70,6 +70,8 @@ def stated(claim: Claim, text: str, reading: Reading = Reading()) -> bool:
 
 
 def _first_response_is(wanted: str, text: str, reading: Reading) -> bool:
+    if "</" not in text:  # as in most answers
+        return False
     for match in re.finditer(r"<response>(.*?)</response>", text, re.IGNORECASE | re.DOTALL):
         if reading.anywhere or is_plain_statement(text, match.span()):
             return match[1].strip().casefold() == wanted.strip().casefold()

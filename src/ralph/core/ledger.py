@@ -38,12 +38,16 @@ def after(standing: Standing, event: events.Event, at: float) -> Standing:
         case events.RunStarted():
             return _started(standing, event, at)
         case events.IterationFinished():
-            record = event.record
-            passed = sum(check.passed for check in record.checks)
-            counted = replace(
-                _spent(standing, record.usage), iterations=event.iteration, checks=len(record.checks), passed=passed
+            checks = event.record.checks
+            return replace(
+                _spent(standing, event.record.usage),
+                iterations=event.iteration,
+                checks=len(checks),
+                passed=sum(check.passed for check in checks),
+                waits="",
+                given=0,
+                changed=at,
             )
-            return replace(counted, waits="", given=0, changed=at)
         case events.TurnNotCounted():
             return replace(_spent(standing, event.turn.usage), waits="", given=0, changed=at)
         case events.Spent():
@@ -96,5 +100,7 @@ def _started(standing: Standing, event: events.RunStarted, at: float) -> Standin
 
 
 def _spent(standing: Standing, usage: Usage) -> Standing:
+    if usage == Usage():  # as of an agent that reports nothing
+        return standing
     total = Usage(cost_usd=standing.cost_usd).plus(usage)
     return replace(standing, cost_usd=total.cost_usd, tokens=standing.tokens + usage.tokens)

@@ -17,8 +17,8 @@ from ralph.world.processes.kin import MARK, sweep_marked
 from ralph.world.processes.program import Command, explained, find_program
 from ralph.world.processes.unnamed import readable
 
-_CHUNK = 1 << 18
 _PIPE = 1 << 20
+_CHUNK, _LARGE_CHUNK = 1 << 16, 1 << 18  # once in a flood, fewer and larger reads wake the writer less often
 _FLOOD = 1 << 14  # bytes at once
 _MOST_DRAINED = 2 * _PIPE // _CHUNK
 _NAP = 0.05
@@ -67,6 +67,7 @@ class Watch:
         self._keep_children = keep_children
         self._ready = select.poll()
         self._streams: dict[int, Sink] = {}
+        self._chunk = _CHUNK
         self._alarms: dict[str, float] = {}
         self._code: int | None = None
         self._ended_by = ""
@@ -178,11 +179,12 @@ class Watch:
     def _read(self, fd: int) -> bool:
         """Passes on one chunk; False when there is none."""
         try:
-            chunk = os.read(fd, _CHUNK)
+            chunk = os.read(fd, self._chunk)
         except BlockingIOError:
             return False
         if len(chunk) > _FLOOD:
             _keep_memory()
+            self._chunk = _LARGE_CHUNK
         if not chunk:
             self._ready.unregister(fd)
             del self._streams[fd]

@@ -12,9 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 # Under `nohup` SIGHUP is ignored, here and in all that a test starts; ralph respects that, and a test of it would wait.
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+settings.register_profile("unhurried", deadline=None)  # how long an example takes depends on what else goes on
+settings.load_profile("unhurried")
 
 
 class Result:

@@ -161,24 +161,14 @@ class Session:
         self._listeners = (registration, *self._listeners, inquiry.hear)
         screen_tick = self._tick
 
-        def heed_stop(*_: events.Event) -> None:
-            level = 2 if mailbox.is_stopped(now=True) else site.interrupt.level + 1 if mailbox.is_stopped() else 0
-            site.interrupt.raise_to(level, "a request to stop")
-
         def tick() -> bool:
             registration.tick(is_stopping=site.interrupt.level > 0)
             inquiry()
             return screen_tick is not None and screen_tick()
 
-        def tick_and_heed() -> bool:
-            heed_stop()
-            tick()
-            return True
-
         site.tick = tick
         if is_deaf:
-            site.tick = tick_and_heed
-            self._listeners = (*self._listeners, heed_stop)
+            self._obey_letters(site, mailbox, tick)
         if self.settings.notify:
             from ralph.notify import Notifier
 
@@ -187,6 +177,19 @@ class Session:
             self._listeners = (*self._listeners, notifier)
         if problem := enlist(site.folder, self._env):
             site.tell(events.Notice(problem, "info"))
+
+    def _obey_letters(self, site: Site, mailbox: Mailbox, tick: Callable[[], bool]) -> None:
+        """Where signals are left to the program around the run, its mailbox is looked into: at each event, and once a
+        second."""
+        from ralph.world.steering.steer import heed
+
+        def tick_and_heed() -> bool:
+            heed(mailbox, site.interrupt)
+            tick()
+            return True
+
+        site.tick = tick_and_heed
+        self._listeners = (*self._listeners, lambda *_: heed(mailbox, site.interrupt))
 
     def _folder(self, stack: ExitStack) -> RunFolder:
         """The run's folder, in a workspace that no other run works in."""

@@ -173,35 +173,37 @@ def test_no_child_outlives_its_supervisor(task: Any, agent: Agent, pipe: Pipe, m
         assert [run.status for run in task.children()] == ["stopped"]
 
 
-def test_no_child_outlives_a_keeper_that_is_killed_while_it_is_awaited(
-    task: Any, agent: Agent, pipe: Pipe, mark: Any
-) -> None:
-    up = pipe("up")
-    child = agent(f"setsid sleep {mark.seconds} & echo up > {up}; exec sleep {mark.seconds}", "child")
-    fake = agent(f"ralph job --agent {child} x & {DONE}")
-    process = task.start("--agent", fake, "--prompt", "x", "--json", "--poll-interval", "0.1")
-    up.read()
-    assert any('"children are at work' in line for line in process.stdout)
-    (keeper,) = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-    os.kill(int(keeper), signal.SIGKILL)
+@pytest.fixture
+def waiting(task: Any, agent: Agent, pipe: Pipe, mark: Any) -> Callable[..., tuple[Any, int]]:
+    """A supervisor that waits for a child, and the pid of its keeper."""
+
+    def start(*words: str) -> tuple[Any, int]:
+        up = pipe("up")
+        child = agent(f"setsid sleep {mark.seconds} & echo up > {up}; exec sleep {mark.seconds}", "child")
+        fake = agent(f"ralph job --agent {child} x & {DONE}")
+        process = task.start("--agent", fake, "--prompt", "x", "--json", *words)
+        up.read()
+        assert any('"children are at work' in line for line in process.stdout)
+        (keeper,) = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        return process, int(keeper)
+
+    return start
+
+
+def test_no_child_outlives_a_keeper_that_is_killed_while_it_is_awaited(task: Any, waiting: Any, mark: Any) -> None:
+    process, keeper = waiting("--poll-interval", "0.1")
+    os.kill(keeper, signal.SIGKILL)
     process.communicate()
     assert process.returncode == 0
     assert mark.bearers() == []
     assert {run.status for run in task.children()} <= {"stopped", "failed"}
 
 
-def test_no_child_outlives_a_supervisor_that_is_killed_together_with_its_keeper(
-    task: Any, agent: Agent, pipe: Pipe, mark: Any
-) -> None:
-    up = pipe("up")
-    child = agent(f"setsid sleep {mark.seconds} & echo up > {up}; exec sleep {mark.seconds}", "child")
-    process = task.start("--agent", agent(f"ralph job --agent {child} x & {DONE}"), "--prompt", "x", "--json")
-    up.read()
-    assert any('"children are at work' in line for line in process.stdout)
-    (keeper,) = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+def test_no_child_outlives_a_supervisor_that_is_killed_together_with_its_keeper(waiting: Any, mark: Any) -> None:
+    process, keeper = waiting()
     process.send_signal(signal.SIGSTOP)  # it must not come to noticing
     time.sleep(1.5)  # children that look once would have looked by now
-    os.kill(int(keeper), signal.SIGKILL)
+    os.kill(keeper, signal.SIGKILL)
     process.kill()
     process.communicate()
     mark.wait_until_gone()

@@ -131,9 +131,8 @@ class Keeper:
     def release(self) -> None:
         """Lets what is left live on, beyond the run. The keeper that stays is no child of ours any more."""
         number = self._ask(("release",))
-        answer = self._answer()
-        while answer[0] != number:
-            answer = self._answer()
+        while (answer := self._answer())[0] != number:
+            pass  # about what is over
         *_, successor = answer
         self._collect()
         self._child = successor

@@ -76,8 +76,8 @@ class Mailbox:
         """Asks a run to end that hears no signals."""
         self._put(STOP_NOW if now else STOP, None)
 
-    def is_stopped(self, now: bool = False) -> bool:
-        """Whether it was asked to end since this was asked last."""
+    def take_stop(self, now: bool = False) -> bool:
+        """Takes a request to end out of the box; False where there is none."""
         name = STOP_NOW if now else STOP
         if not os.access(self._at(name), os.F_OK):
             return False

@@ -8,7 +8,7 @@ from contextlib import suppress
 
 from ralph.errors import UserError
 from ralph.world.processes.identity import is_living
-from ralph.world.processes.interrupt import NUDGE
+from ralph.world.processes.interrupt import NUDGE, Interrupt
 from ralph.world.records.register import Listed
 from ralph.world.steering.mailbox import Mailbox
 from ralph.world.steering.meant import owner
@@ -27,6 +27,12 @@ def stop(run: Listed, now: bool = False) -> None:
         _send(run, signal.SIGINT)  # two signals of one kind may arrive as one
     else:
         _send(run, signal.SIGHUP)
+
+
+def heed(mailbox: Mailbox, interrupt: Interrupt) -> None:
+    """What the run itself does with such a word."""
+    level = 2 if mailbox.take_stop(now=True) else interrupt.level + 1 if mailbox.take_stop() else 0
+    interrupt.raise_to(level, "a request to stop")
 
 
 def nudge(run: Listed) -> None:

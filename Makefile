@@ -14,6 +14,13 @@ test: $(VENV)/developed
 	$(BIN)/mypy
 	$(BIN)/pytest -n 2
 
+# For every commit: lint, types, and the tests that take next to no time.
+check: $(VENV)/developed
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/pytest -n 2 tests/core tests/agents tests/settings tests/show tests/test_architecture.py tests/test_loop.py
+
 test-agents: $(VENV)/developed
 	$(BIN)/python tests/agents_real/install.py
 	$(BIN)/pytest tests/agents_real -n 2

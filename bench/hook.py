@@ -16,9 +16,9 @@ import time
 from pathlib import Path
 from statistics import median
 
-from ralph.hosts import starting
-from ralph.hosts.entries import command_line
-from ralph.hosts.registry import HOSTS
+from ralph.hooks import starting
+from ralph.hooks.hosts import HOSTS
+from ralph.hooks.install import command_line
 
 STAND_IN = Path(__file__).with_name("stand_in_hook.sh")
 DONE = "All is done.\n<promise>DONE</promise>"

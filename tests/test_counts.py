@@ -31,7 +31,7 @@ def hook(event, args):
 sys.addaudithook(hook)
 bare = set(sys.modules)
 from ralph.__main__ import main
-from ralph.world.processes.keeper import Keeper
+from ralph.processes.keeper import Keeper
 def number(path, name):
     return next(int(line.split()[1]) for line in open(path) if line.startswith(name))
 spawn, close = Keeper.spawn, Keeper.close
@@ -55,7 +55,7 @@ NEEDED = {
     *("__future__", "_collections", "_datetime", "_functools", "_operator", "_socket", "_sre", "_typing"),
     *("collections", "contextlib", "copyreg", "datetime", "enum", "errno", "fcntl", "functools", "gc", "importlib"),
     *("itertools", "keyword", "msgspec", "operator", "pathlib", "re", "reprlib", "select", "shlex", "signal", "types"),
-    *("typing", "warnings"),
+    *("typing", "warnings", "zlib"),
     *(("fnmatch",) if sys.version_info[:2] == (3, 12) else ()),  # of pathlib's
     *(("glob", "grp", "pwd") if sys.version_info >= (3, 13) else ()),  # of pathlib's
 }
@@ -97,7 +97,7 @@ def test_the_version_is_told_by_the_interpreter_and_next_to_nothing() -> None:
 
 
 def test_the_keeper_is_the_interpreter_and_next_to_nothing() -> None:
-    code = "bare = set(sys.modules); import ralph.world.processes.reaper; print(*set(sys.modules) - bare)"
+    code = "bare = set(sys.modules); import ralph.processes.reaper; print(*set(sys.modules) - bare)"
     command = [sys.executable, "-S", "-c", f"import os, sys; sys.path[:] = {sys.path!r}; {code}"]
     told = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
     assert {name for name in told if not name.startswith("ralph")} <= {"__future__", "_socket", "errno", "gc", "select"}

@@ -6,7 +6,7 @@ from ralph.core import events, rules
 from ralph.core.claims import Claim
 from ralph.core.model import Check, Failure, Note, Outcome, Run, Snapshot, Turn, Wait
 from ralph.loop import Parts, run_loop
-from ralph.reviews import Plan, reviewing
+from ralph.run.reviews import Plan, reviewing
 from ralph.testing import Ear, FakeWorkspace, ScriptedAgent
 
 RED, GREEN = Check("test", False, exit_code=1, head="boom"), Check("test", True)

@@ -4,17 +4,17 @@ __version__ = "0.1.0"
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from ralph.api import LoopIteration, RalphConfig, RalphLoop, RalphLoopResult
+    from ralph.api.python_loop import LoopIteration, RalphConfig, RalphLoop, RalphLoopResult
+    from ralph.api.supervisor import Supervision, Supervisor
     from ralph.loop import Parts, run_loop
-    from ralph.supervisor import Supervision, Supervisor
 
 _PUBLIC = {
-    "RalphConfig": "ralph.api",
-    "RalphLoop": "ralph.api",
-    "RalphLoopResult": "ralph.api",
-    "LoopIteration": "ralph.api",
-    "Supervisor": "ralph.supervisor",
-    "Supervision": "ralph.supervisor",
+    "RalphConfig": "ralph.api.python_loop",
+    "RalphLoop": "ralph.api.python_loop",
+    "RalphLoopResult": "ralph.api.python_loop",
+    "LoopIteration": "ralph.api.python_loop",
+    "Supervisor": "ralph.api.supervisor",
+    "Supervision": "ralph.api.supervisor",
     "run_loop": "ralph.loop",
     "Parts": "ralph.loop",
 }

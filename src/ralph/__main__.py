@@ -26,7 +26,7 @@ def main() -> int:
             return 2
         return 0
     if sys.argv[1:2] == ["hook"] and sys.argv[2:3] in (["stop"], ["prompt"], ["remind"]) and "--help" not in sys.argv:
-        from ralph.hook import main as answer
+        from ralph.hooks.stop import main as answer
 
         return answer(sys.argv[2:])
     import gc

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ralph.agents.asked import remembered, understood, worth_asking
+from ralph.agents.protocol import remembered, understood, worth_asking
 from ralph.core.model import Failure
 
 

@@ -5,7 +5,7 @@ from typing import Any, Literal
 import pytest
 from msgspec import Struct
 
-from ralph.agents.custom import described
+from ralph.agents.command import described
 from ralph.agents.protocol import Invocation, Request
 from ralph.core.model import Exit
 from ralph.errors import UserError

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from ralph.agents.pricing import priced
+from ralph.agents.reader import priced
 from ralph.core.model import Usage
 
 TOKENS = Usage(1000, 50, cache_read_tokens=200)

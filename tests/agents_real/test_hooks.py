@@ -17,7 +17,7 @@ from furniture import ALONE, KEY
 from lab import LIMIT, RALPH, Ran, Room
 from script import Forever, Hang, Say, shell, write
 
-from ralph.hosts.registry import HOSTS
+from ralph.hooks.hosts import HOSTS
 
 DONE = "It is made.\n<promise>DONE</promise>"
 TASK = "make \"it\" with $(touch oops) `touch oops` 'q' & <b> {{x}}"

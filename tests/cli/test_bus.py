@@ -9,7 +9,7 @@ import pytest
 
 from ralph.cli.bus import command, follow, post, read
 from ralph.errors import UserError
-from ralph.world.supervision import bus
+from ralph.supervise import bus
 
 
 @pytest.fixture(autouse=True)

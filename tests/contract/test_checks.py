@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ralph.world.checks import slugs
+from ralph.run.checks import slugs
 
 Ralph = Callable[..., Any]
 Agent = Callable[..., str]

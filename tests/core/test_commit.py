@@ -1,6 +1,6 @@
 import pytest
 
-from ralph.core.commit import LONGEST, commit_message
+from ralph.core.prompts import LONGEST, commit_message
 
 
 @pytest.mark.parametrize(

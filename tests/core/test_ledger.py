@@ -4,10 +4,9 @@ import pytest
 from msgspec.structs import replace
 
 from ralph.core import events as e
-from ralph.core.activity import Activity
-from ralph.core.ledger import after, recalled
 from ralph.core.model import Check, Iteration, PersonNote, Run, Turn, Usage
 from ralph.core.standing import Standing
+from ralph.core.state import Activity, after, recalled
 
 STARTED = e.RunStarted("the\ngoal", "checks", "claude", "/ws", 10, ("make test",), pid=7, version="1", branch="b")
 FIRST = Iteration(1, Turn("x", usage=Usage(10, 5, cost_usd=0.5)), (Check("a", True), Check("b", False)))

@@ -12,7 +12,7 @@ import pytest
 
 from ralph.core.model import Failure, Outcome, Run, Snapshot, Turn, Wait
 from ralph.loop import Parts, run_loop
-from ralph.policy import policy
+from ralph.run.policy import policy
 from ralph.settings import Settings
 from ralph.testing import Ear, FakeWorkspace, ScriptedAgent
 

@@ -9,7 +9,7 @@ from ralph import agents
 from ralph.agents.protocol import Request
 from ralph.core.model import Exit, Iteration, Outcome, Run, Stop, Turn
 from ralph.loop import judge
-from ralph.policy import policy
+from ralph.run.policy import policy
 from ralph.settings import Settings
 
 STREAMS = Path(__file__).parent.parent / "agents" / "streams"

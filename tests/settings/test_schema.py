@@ -13,7 +13,7 @@ from ralph.core import events
 from ralph.core.model import Iteration, Turn
 from ralph.settings import PRESETS, Settings
 from ralph.settings.layers import merged, settled
-from ralph.settings.schema import events_schema, settings_schema
+from ralph.settings.reference import events_schema, settings_schema
 
 SEED = {
     "maximumIterations": 10,

@@ -2,9 +2,8 @@
 
 from ralph.core import events as e
 from ralph.core.model import Check, Iteration, PersonNote, Question, Turn, Usage
-from ralph.show.account import Account, Changed, with_files
-from ralph.show.accountant import Accountant
-from ralph.show.needs import needs
+from ralph.history.account import Account, Accountant, Changed, with_files
+from ralph.history.needs import needs
 
 
 def told(*events: e.Event, state: str = "", now: float = 0.0) -> Account:

@@ -2,7 +2,7 @@ import time
 
 import pytest
 
-from ralph.show.amounts import count, duration, moment, money, plural
+from ralph.show.words import count, duration, moment, money, plural
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ralph.show.cells import cut, width, wrap
+from ralph.show.words import cut, width, wrap
 
 words = st.text(alphabet=st.sampled_from("ab -日本é́🙂⏸️\u200d"), max_size=80)
 

@@ -7,7 +7,7 @@ import pytest
 from ralph.core import events as e
 from ralph.core.model import Failure, Turn
 from ralph.show.lines import Lines
-from ralph.show.style import ASCII, EMOJI, TEXT, Style
+from ralph.show.outlet import ASCII, EMOJI, TEXT, Style
 
 HERE = Path(__file__).parent
 
@@ -190,7 +190,7 @@ def test_check_output_shows_its_end() -> None:
 
 
 def test_narrow_lines_fit() -> None:
-    from ralph.show.cells import width
+    from ralph.show.words import width
 
     shown = told(
         e.ToolStarted("1", "Bash", "echo " + "日本語" * 40),

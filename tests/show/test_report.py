@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 
 from ralph.core import events as e
 from ralph.core.model import Check, Failure, Iteration, PersonNote, Question, Turn, Usage
-from ralph.show.account import Account, Changed, with_files
-from ralph.show.accountant import Accountant
-from ralph.show.markup import element, escape
+from ralph.history.account import Account, Accountant, Changed, with_files
+from ralph.show.plots import element, escape
 from ralph.show.report import html
 from ralph.show.report_markdown import code, markdown
 from ralph.show.report_markdown import escape as escape_markdown

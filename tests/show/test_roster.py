@@ -2,9 +2,9 @@
 
 from msgspec.structs import replace
 
-from ralph.show.cells import width
+from ralph.show.outlet import TEXT, Style
 from ralph.show.roster import Sight, roster
-from ralph.show.style import TEXT, Style
+from ralph.show.words import width
 
 RUNNING = Sight(
     run="20261115-083312-k3fa",

@@ -13,9 +13,8 @@ import pytest
 
 from ralph.core import events as e
 from ralph.show.lines import Lines
-from ralph.show.outlet import Outlet
+from ralph.show.outlet import EMOJI, Outlet, Style
 from ralph.show.screen import Screen, make_screen
-from ralph.show.style import EMOJI, Style
 
 
 class Terminal(io.StringIO):

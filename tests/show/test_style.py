@@ -2,7 +2,7 @@ import io
 
 import pytest
 
-from ralph.show.style import ASCII, EMOJI, TEXT, Style, choose
+from ralph.show.outlet import ASCII, EMOJI, TEXT, Style, choose
 
 
 def stream(encoding: str) -> io.TextIOWrapper:

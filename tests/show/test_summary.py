@@ -1,8 +1,8 @@
 from ralph.core.events import RunFinished
-from ralph.show.cells import width
-from ralph.show.style import EMOJI, Style
+from ralph.show.outlet import EMOJI, Style
 from ralph.show.summary import table
 from ralph.show.tally import Row
+from ralph.show.words import width
 
 DONE = RunFinished("done", "", 3, 0.42, 72.0, 0)
 FREE = RunFinished("done", "", 3, None, 72.0, 0)

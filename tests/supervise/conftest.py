@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from ralph.world.supervision import bus, runinfo
-from ralph.world.supervision.runinfo import RunInfo
-from ralph.world.supervision.taskfolder import TaskFolder, task_folder
+from ralph.supervise import bus, run_info
+from ralph.supervise.run_info import RunInfo
+from ralph.supervise.task_folder import TaskFolder, task_folder
 
 
 class Task:
@@ -54,10 +54,10 @@ class Task:
         return process
 
     def attempts(self) -> list[RunInfo]:
-        return [run for run in runinfo.every(self.folder) if run.attempt]
+        return [run for run in run_info.every(self.folder) if run.attempt]
 
     def children(self) -> list[RunInfo]:
-        return [run for run in runinfo.every(self.folder) if not run.attempt]
+        return [run for run in run_info.every(self.folder) if not run.attempt]
 
     def said(self, kind: str = "") -> list[str]:
         """The bodies of the messages on the task's bus."""

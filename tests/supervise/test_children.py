@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from ralph.supervise import end_all
-from ralph.world.processes.keeper import Keeper, Started
-from ralph.world.processes.kin import MARK
+from ralph.processes.descendants import MARK
+from ralph.processes.keeper import Keeper, Started
+from ralph.supervise.supervision import end_all
 
 Agent = Callable[..., str]
 Pipe = Callable[[str], Any]

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from ralph.world.supervision import runinfo
-from ralph.world.supervision.taskfolder import task_folder
+from ralph.supervise import run_info
+from ralph.supervise.task_folder import task_folder
 
 Agent = Callable[..., str]
 Pipe = Callable[[str], Any]
@@ -77,7 +77,7 @@ def test_a_task_that_was_copied_goes_on_in_its_copy(
     copy.done.unlink()
     copy.prompt.write_text("the copy")
     assert ralph("resume", "-C", str(copy.path)).code == 0
-    assert [prompts()[-1], len(runinfo.every(copy)), len(task.attempts())] == ["the copy", 2, 1]
+    assert [prompts()[-1], len(run_info.every(copy)), len(task.attempts())] == ["the copy", 2, 1]
     assert copy.done.exists()
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from ralph.world.supervision.dependencies import depend, unmet
-from ralph.world.supervision.taskfolder import task_folder
+from ralph.supervise.task_folder import task_folder
+from ralph.supervise.task_list import depend, unmet
 
 Agent = Callable[..., str]
 Pipe = Callable[[str], Any]

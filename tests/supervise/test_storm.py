@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ralph.world.supervision import bus
+from ralph.supervise import bus
 
 Agent = Callable[..., str]
 DONE = 'echo fine > "$TASK_FOLDER/DONE"'

@@ -12,8 +12,8 @@ import pytest
 
 from ralph import Supervisor
 from ralph.errors import UserError
-from ralph.world.supervision import bus, runinfo
-from ralph.world.supervision.taskfolder import TaskFolder
+from ralph.supervise import bus, run_info
+from ralph.supervise.task_folder import TaskFolder
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def supervisor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[...,
 
 
 def statuses(task: TaskFolder) -> list[tuple[str, int | None]]:
-    return [(run.status, run.exit_code) for run in runinfo.every(task)]
+    return [(run.status, run.exit_code) for run in run_info.every(task)]
 
 
 def done(supervisor: Supervisor) -> None:
@@ -69,8 +69,8 @@ def test_attempts_are_counted_from_zero_and_any_end_restarts(supervisor: Any) ->
         ("failed", 1),
         ("completed", 0),
     ]
-    assert runinfo.every(made.task)[0].error_summary == "no exit code (RuntimeError: boom)"
-    assert Path(runinfo.every(made.task)[5].output_path).read_text() == "all is well"
+    assert run_info.every(made.task)[0].error_summary == "no exit code (RuntimeError: boom)"
+    assert Path(run_info.every(made.task)[5].output_path).read_text() == "all is well"
 
 
 def test_max_restarts(supervisor: Any) -> None:
@@ -149,7 +149,7 @@ def test_an_event_ends_an_agent_that_runs(supervisor: Any) -> None:
 def test_an_agent_is_run_as_the_command_would(supervisor: Any) -> None:
     made = supervisor(agent="sh -c 'cat; touch $TASK_FOLDER/DONE'", prompt="Build it.")
     assert made.run().success
-    (run,) = runinfo.every(made.task)
+    (run,) = run_info.every(made.task)
     assert Path(run.stdout_path).read_text() == "Build it."
 
 
@@ -161,7 +161,7 @@ def test_children_find_the_attempt_in_the_environment(supervisor: Any) -> None:
 
     made = supervisor(root)
     assert made.run().success
-    first, second = runinfo.every(made.task)
+    first, second = run_info.every(made.task)
     assert (second.parent_run_id, second.status) == (first.run_id, "completed")
 
 

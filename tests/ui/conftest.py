@@ -11,14 +11,14 @@ from textual.pilot import Pilot
 
 from ralph.core import events as e
 from ralph.core.model import Check, Iteration, Turn, Usage
-from ralph.show.style import Style
+from ralph.records.folder import RunFolder, prepare
+from ralph.records.journal import Journal
+from ralph.records.registration import Registration, enlist
+from ralph.records.writer import Scribe
+from ralph.show.outlet import Style
 from ralph.ui.app import FullScreen
 from ralph.ui.desk import Desk
-from ralph.ui.look import NARROW, Look
-from ralph.world.records.folder import RunFolder, prepare
-from ralph.world.records.journal import Journal
-from ralph.world.records.registration import Registration, enlist
-from ralph.world.records.scribe import Scribe
+from ralph.ui.draw import NARROW, Look
 
 GOAL = "Make the parser accept empty input"
 Scenario = Callable[[FullScreen, Pilot[Any]], Awaitable[None]]

@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 
 from ralph.errors import UserError
-from ralph.ui.commands import FORMS, Command, understood
+from ralph.ui.typed import FORMS, Command, understood
 
 UNDERSTOOD: dict[str, Command | None] = {
     "": None,

@@ -3,13 +3,13 @@ import pytest
 from ralph.core.events import TodoItem
 from ralph.core.model import PersonNote, Question
 from ralph.core.standing import Standing
-from ralph.show.cells import width
-from ralph.show.style import Marks, Style
+from ralph.history.feed import Bar, Checked, Facts
+from ralph.records.register import Listed
+from ralph.show.outlet import Marks, Style
+from ralph.show.words import width
+from ralph.steering.mailbox import Mail
 from ralph.ui import draw
-from ralph.ui.facts import Bar, Checked, Facts
-from ralph.ui.look import NARROW, PLAIN, Look, look_for
-from ralph.world.records.register import Listed
-from ralph.world.steering.mailbox import Mail
+from ralph.ui.draw import NARROW, PLAIN, Look, look_for
 
 NOW = 1_000_000.0
 NOTES = PersonNote("1", "use tabs"), PersonNote("2", "be quick")

@@ -2,7 +2,7 @@ from collections.abc import Callable
 
 from ralph.core import events as e
 from ralph.core.model import Failure, Iteration, Turn
-from ralph.ui.facts import MOST_CHECKS, MOST_ITERATIONS, Bar, Checked, Facts
+from ralph.history.feed import MOST_CHECKS, MOST_ITERATIONS, Bar, Checked, Facts
 
 STARTED = e.RunStarted("go", "checks", "claude", "/w", 10, ("check 1", "check 2"))
 

@@ -6,9 +6,9 @@ import pytest
 
 from ralph.core import events as e
 from ralph.errors import UserError
-from ralph.ui.feed import RECENT, Feed
-from ralph.world.records.journal import Journal
-from ralph.world.records.scribe import Scribe
+from ralph.history.feed import RECENT, Feed
+from ralph.records.journal import Journal
+from ralph.records.writer import Scribe
 
 FOREVER = float("inf")
 

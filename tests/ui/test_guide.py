@@ -1,7 +1,7 @@
 import re
 from pathlib import Path
 
-from ralph.ui.commands import FORMS
+from ralph.ui.typed import FORMS
 
 GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "ui.md"
 

@@ -12,10 +12,9 @@ from typing import Any
 import pytest
 from textual.pilot import Pilot
 
+from ralph.records.register import Listed, runs
 from ralph.ui.app import FullScreen
-from ralph.ui.launch import Launched
-from ralph.ui.plan import Plan
-from ralph.world.records.register import Listed, runs
+from ralph.ui.launch import Launched, Plan
 
 PATIENCE = 30.0
 Show = Callable[..., str]

@@ -2,8 +2,8 @@ from typing import Any
 
 import pytest
 
-from ralph.cli import options, quick
-from ralph.ui.plan import Plan, words_of
+from ralph.cli import options
+from ralph.ui.launch import Plan, words_of
 
 START = ["run", "--quiet", "-C", "/w"]
 
@@ -59,7 +59,7 @@ def test_a_promise_loop_says_more_than_was_said_before() -> None:
 
 @pytest.mark.parametrize("goal", ["--help", "-p", "= a = b", "two\nlines", "ünïcode 🎉", "--print"])
 def test_every_goal_survives_the_command_line(goal: str) -> None:
-    parsed = quick.parse(options.RUN, Plan("/w").words(goal)[1:])
+    parsed = options.parse(options.RUN, Plan("/w").words(goal)[1:])
     assert parsed == ({"quiet": True, "directory": "/w", "prompt": goal, "ralph": 0}, [])
 
 

@@ -10,10 +10,10 @@ from textual.pilot import Pilot
 
 from ralph.core import events as e
 from ralph.core.model import Iteration
+from ralph.steering.mailbox import Mailbox
 from ralph.ui.app import FullScreen
 from ralph.ui.desk import Desk
-from ralph.ui.look import look_for
-from ralph.world.steering.mailbox import Mailbox
+from ralph.ui.draw import look_for
 
 Show = Callable[..., str]
 Typed = Callable[[Pilot[Any], str], Awaitable[None]]
@@ -316,7 +316,7 @@ def test_all_that_is_pasted_arrives(pasted: str, line: str, on_screen: OnScreen)
 
 
 def test_the_help_lists_every_command(on_screen: OnScreen, shown: Show, typed: Typed) -> None:
-    from ralph.ui.commands import FORMS
+    from ralph.ui.typed import FORMS
 
     async def scenario(app: FullScreen, pilot: Pilot[Any]) -> None:
         await typed(pilot, "/help")

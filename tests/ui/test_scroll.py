@@ -1,10 +1,10 @@
 import pytest
 
 from ralph.core import events as e
-from ralph.show.style import Style
-from ralph.ui.feed import News
-from ralph.ui.look import NARROW
-from ralph.ui.scroll import MOST_BYTES, MOST_EVENTS, MOST_LINES, Scroll
+from ralph.history.feed import News
+from ralph.show.outlet import Style
+from ralph.ui.desk import MOST_BYTES, MOST_EVENTS, MOST_LINES, Scroll
+from ralph.ui.draw import NARROW
 
 
 @pytest.fixture

@@ -1,9 +1,8 @@
 """How is Amp run without a person, and what does its stream say?"""
 
 from ralph.agents import keys, wire
-from ralph.agents.blocks import BlockReader, error_in
-from ralph.agents.options import extra, model
-from ralph.agents.protocol import Invocation, Login, Parser, Request
+from ralph.agents.claude import BlockReader, error_in
+from ralph.agents.protocol import Invocation, Login, Parser, Request, extra, model
 from ralph.agents.reader import Trouble
 from ralph.agents.wire import Table
 from ralph.core.model import Exit

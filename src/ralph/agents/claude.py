@@ -1,12 +1,259 @@
 """How is Claude Code run without a person, and what does its stream say?"""
 
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from msgspec import Struct, to_builtins
+from msgspec.json import Decoder
+
 from ralph.agents import keys, wire
-from ralph.agents.blocks import BlockReader, error_in, tokens_in
-from ralph.agents.options import given, model, optional
-from ralph.agents.protocol import Invocation, Login, Parser, Request
-from ralph.agents.reader import Trouble
-from ralph.agents.wire import Table
-from ralph.core.model import Usage
+from ralph.agents.protocol import Invocation, Login, Parser, Request, given, model, optional
+from ralph.agents.reader import Handler, Reader, Trouble, priced
+from ralph.agents.wire import TABLE, Arguments, Table, read, todo_item
+from ralph.core.events import AgentEvent, AgentProgress, AgentText, AgentUnknown, TodoItem, TodoUpdated
+from ralph.core.model import Exit, Turn, Usage
+
+Number = float | None  # as a float, no sum of absurd numbers can fail
+
+
+class Tokens(Struct, gc=False):
+    input_tokens: Number = 0
+    output_tokens: Number = 0
+    cache_read_input_tokens: Number = 0
+    cache_creation_input_tokens: Number = 0
+
+
+class Block(Struct, gc=False):
+    """A piece of a message: text, thinking, tool_use or tool_result."""
+
+    type: str = ""
+    text: str | None = None
+    id: str | None = None
+    name: str | None = None
+    input: Arguments | str | list[Any] | None = None
+    tool_use_id: str | None = None
+    content: "str | list[Block] | None" = None
+    is_error: bool | None = None
+
+
+class Message(Struct, gc=False):
+    id: str | None = None
+    model: str | None = None
+    content: str | list[Block] | None = None
+    usage: Tokens | None = None
+
+
+class Line(Struct, gc=False):
+    """What is asked of every line; the rest is skipped unread. `parent_tool_use_id`: a sub-agent speaks."""
+
+    type: str = ""
+    message: Message | str | None = None
+    parent_tool_use_id: str | None = None
+    session_id: str | None = None
+    is_api_error_message: bool | None = None
+
+
+_LINES = Decoder(Line)
+_decode = _LINES.decode
+_QUIET = frozenset(
+    {"hook_started", "hook_response", "hook_progress", "task_started", "task_updated", "task_progress"}
+    | {"task_notification", "thinking_tokens", "ui_invalidate", "files_persisted"}
+)
+_TASK_TOOLS = ("TaskCreate", "TaskUpdate")
+_MOST_TASKS = 200
+
+
+class BlockReader(Reader):
+    """A parser of content blocks. An accent overrides how the result line states usage and trouble."""
+
+    SILENT = frozenset({"stream_event", "keep_alive", "tool_progress"})
+
+    def __init__(self, request: Request) -> None:
+        super().__init__(request)
+        self.resets_at: float | None = None
+        self._message: str | None = None
+        self._seen = Tokens()  # of all replies so far, for a turn that is cut off before its result
+        self._tasks: dict[str, TodoItem] = {}
+
+    def handlers(self) -> Mapping[str, Handler]:
+        return {"system": self._system, "result": self._result, "rate_limit_event": self._rate_limit}
+
+    def feed(self, line: bytes) -> Iterable[AgentEvent]:
+        try:
+            said = _decode(line)
+        except (ValueError, RecursionError):
+            repaired = read(line, _LINES) if line.startswith(b"{") else None
+            if repaired is None:
+                return super().feed(line)
+            said = repaired
+        if said.session_id:
+            self.session = said.session_id
+        if said.type == "assistant":
+            return self._assistant(said)
+        if said.type == "user":
+            return self._user(said, line)
+        return super().feed(line)
+
+    def unknown(self, kind: str, line: bytes) -> Iterable[AgentEvent]:
+        return self.unread(line) if kind in ("assistant", "user") else super().unknown(kind, line)
+
+    def turn(self, ended: Exit) -> Turn:
+        if self.usage == Usage():
+            self.usage = priced(tokens_in(to_builtins(self._seen)), self.model)
+        return super().turn(ended)
+
+    def usage_in(self, result: Table) -> Usage:
+        """What the turn used, by its result line."""
+        return tokens_in(wire.table(result, "usage"), wire.amount(result, "total_cost_usd"))
+
+    def trouble_in(self, result: Table) -> Trouble:
+        """Why the result line reports an error."""
+        return Trouble(error_in(result) or wire.text(result, "result"))
+
+    def is_notice(self, text: str) -> bool:
+        """Whether what comes as the agent's text was written by its program."""
+        return False
+
+    def _assistant(self, said: Line) -> Iterable[AgentEvent]:
+        self._understood = True
+        message = said.message
+        if not isinstance(message, Message):
+            return ()
+        if message.usage is not None:
+            self._count(message.id, message.usage)
+        content = message.content
+        if isinstance(content, str):
+            content = [Block("text", content)]
+        if not content:
+            return ()
+        own = said.parent_tool_use_id is None
+        notice = said.is_api_error_message or message.model == "<synthetic>"
+        if len(content) == 1:
+            return self._block(content[0], own, notice)
+        events: list[AgentEvent] = []
+        texts: list[str] = []
+        for block in content:
+            for event in self._block(block, own, notice):
+                events.append(event)
+                if isinstance(event, AgentText):
+                    texts.append(event.text)
+        if len(texts) > 1:
+            self._said = "\n".join(texts)
+        return events
+
+    def _block(self, block: Block, own: bool, notice: bool | None) -> Iterable[AgentEvent]:
+        if block.type == "tool_use":
+            return self.starts(block.id or "", block.name or "", block.input)
+        if block.type != "text" or not own or not block.text:
+            return ()
+        if notice or self.is_notice(block.text):
+            return (AgentProgress(block.text),)
+        return self.says(block.text)
+
+    def _count(self, name: str | None, used: Tokens) -> None:
+        """Every line of a reply repeats the usage of the reply as it began."""
+        if name is None or name != self._message:
+            self._message, seen = name, self._seen
+            seen.input_tokens = (seen.input_tokens or 0) + (used.input_tokens or 0)
+            seen.output_tokens = (seen.output_tokens or 0) + (used.output_tokens or 0)
+            seen.cache_read_input_tokens = (seen.cache_read_input_tokens or 0) + (used.cache_read_input_tokens or 0)
+            written = (seen.cache_creation_input_tokens or 0) + (used.cache_creation_input_tokens or 0)
+            seen.cache_creation_input_tokens = written
+
+    def _user(self, said: Line, line: bytes) -> Iterable[AgentEvent]:
+        self._understood = True
+        message = said.message
+        if not isinstance(message, Message) or not isinstance(message.content, list):
+            return ()
+        events: list[AgentEvent] = []
+        for block in message.content:
+            if block.type == "tool_result":
+                call, content = block.tool_use_id or "", block.content
+                tool = self._open.get(call)
+                events += self.ends(call, not block.is_error, content if isinstance(content, str) else _flat(content))
+                if tool in _TASK_TOOLS and not block.is_error:
+                    events += self._task(line)
+        return events
+
+    def _task(self, line: bytes) -> Iterable[AgentEvent]:
+        """The to-do list is told one task at a time, by what a tool returned."""
+        result = wire.table(read(line, TABLE) or {}, "tool_use_result")
+        task, change = wire.table(result, "task"), wire.table(result, "statusChange")
+        name = (wire.text(task, "id") or wire.text(result, "taskId"))[:100]
+        old = self._tasks.get(name, TodoItem(f"task {name}"))
+        told = {"content": wire.text(task, "subject") or old.text, "status": wire.text(change, "to")}
+        if not name or (name not in self._tasks and len(self._tasks) >= _MOST_TASKS):
+            return ()
+        self._tasks[name] = todo_item(told)
+        if told["status"] == "deleted":
+            del self._tasks[name]
+        return (TodoUpdated(tuple(self._tasks.values())),)
+
+    def _system(self, table: Table) -> Iterable[AgentEvent]:
+        subtype = wire.text(table, "subtype")
+        if subtype in _QUIET:
+            return ()
+        if subtype == "init" or not subtype:
+            self.model = wire.text(table, "model") or self.model
+            return (AgentProgress(f"session {self.session or '?'} {self.model}".rstrip()),)
+        if subtype == "status":
+            return (AgentProgress("compacting the context"),) if table.get("status") == "compacting" else ()
+        if subtype in ("api_retry", "retry"):
+            return self._retry(table)
+        told = (
+            {
+                "compact_boundary": "the context was compacted",
+                "permission_denied": f"permission denied: {wire.text(table, 'tool_name')}",
+                "model_fallback": "another model takes over",
+            }.get(subtype)
+            or wire.text(table, "content")
+            or wire.text(table, "text")
+        )
+        return (AgentProgress(told),) if told else (AgentUnknown(f"system/{subtype}"[:100]),)
+
+    def _retry(self, table: Table) -> Iterable[AgentEvent]:
+        if table.get("subtype") == "retry":
+            self.takes_back()  # only where a reply is asked for anew has the old one been shown
+        told = table if table.get("attempt") else wire.table(table, "data")
+        words = (table.get("error_status"), wire.text(table, "error"))
+        reason = " ".join(str(word) for word in words if word)
+        number, most = wire.count(told, "attempt"), wire.count(told, "max_retries") or wire.count(told, "maxRetries")
+        self.notice = f"retrying{f' ({number} of {most})' if number else ''}{f': {reason}' if reason else ''}"
+        return (AgentProgress(self.notice),)
+
+    def _rate_limit(self, table: Table) -> Iterable[AgentEvent]:
+        info = wire.table(table, "rate_limit_info")
+        if info.get("status") == "rejected":
+            self.resets_at = wire.moment(info, "resetsAt")
+            return (AgentProgress("usage limit reached"),)
+        used = wire.amount(info, "utilization")
+        kind = wire.text(info, "rateLimitType").replace("_", " ") or "usage"
+        return (AgentProgress(f"{used:.0%} of the {kind} limit used"),) if used is not None else ()
+
+    def _result(self, table: Table) -> Iterable[AgentEvent]:
+        self.steps = wire.count(table, "num_turns") or self.steps
+        if table.get("is_error") is True or wire.text(table, "subtype").startswith("error"):
+            self.trouble = self.trouble_in(table)
+        else:
+            # An empty result behind a refused stop leaves the last words standing.
+            self.final = wire.text(table, "result") or ("" if self._working else self._said)
+            self.trouble = None
+        return self.pays(self.usage_in(table))
+
+
+def tokens_in(usage: Table, cost: float | None = None) -> Usage:
+    names = ("input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
+    return wire.usage(usage, names, cost)
+
+
+def error_in(result: Table) -> str:
+    """The error of a result line: a string in one accent, an object in another."""
+    return wire.text(result, "error") or wire.text(wire.table(result, "error"), "message")
+
+
+def _flat(content: list[Block] | None) -> str:
+    return "\n".join(block.text or f"[{block.type}]" for block in content or ())
+
 
 NAME = "claude"
 INSTALL = "npm install -g @anthropic-ai/claude-code"

@@ -4,10 +4,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ralph.agents import keys, wire
-from ralph.agents.options import extra, model
-from ralph.agents.pricing import priced
-from ralph.agents.protocol import Invocation, Login, Parser, Request
-from ralph.agents.reader import Handler, Reader, Trouble
+from ralph.agents.protocol import Invocation, Login, Parser, Request, extra, model
+from ralph.agents.reader import Handler, Reader, Trouble, priced
 from ralph.agents.wire import Table
 from ralph.core.events import AgentEvent, AgentProgress
 from ralph.core.model import Exit

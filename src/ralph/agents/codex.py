@@ -3,12 +3,9 @@
 from collections.abc import Iterable, Mapping
 
 from ralph.agents import keys, wire
-from ralph.agents.options import extra, given, knows, model, optional
-from ralph.agents.pricing import priced
-from ralph.agents.protocol import Invocation, Login, Parser, Request
-from ralph.agents.reader import Handler, Reader, Trouble
-from ralph.agents.tools import arguments, todo_items
-from ralph.agents.wire import Table
+from ralph.agents.protocol import Invocation, Login, Parser, Request, extra, given, knows, model, optional
+from ralph.agents.reader import Handler, Reader, Trouble, priced
+from ralph.agents.wire import Table, arguments, todo_items
 from ralph.core.events import AgentEvent, AgentProgress, AgentUnknown, TodoUpdated
 from ralph.core.model import Usage
 

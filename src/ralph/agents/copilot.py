@@ -3,10 +3,8 @@
 from collections.abc import Iterable, Mapping
 
 from ralph.agents import keys, wire
-from ralph.agents.options import knows, model, optional
-from ralph.agents.pricing import priced
-from ralph.agents.protocol import Invocation, Login, Parser, Request
-from ralph.agents.reader import Handler, Reader, Trouble
+from ralph.agents.protocol import Invocation, Login, Parser, Request, knows, model, optional
+from ralph.agents.reader import Handler, Reader, Trouble, priced
 from ralph.agents.wire import TABLE, Table, read
 from ralph.core.events import AgentEvent, AgentProgress, AgentUnknown
 from ralph.core.model import Exit, Turn, Usage

@@ -3,11 +3,9 @@
 from collections.abc import Iterable, Mapping
 
 from ralph.agents import keys, wire
-from ralph.agents.options import given, model, optional
 from ralph.agents.plain import Clipping
-from ralph.agents.pricing import priced
-from ralph.agents.protocol import Invocation, Login, Parser, Request
-from ralph.agents.reader import Handler, Reader, Trouble
+from ralph.agents.protocol import Invocation, Login, Parser, Request, given, model, optional
+from ralph.agents.reader import Handler, Reader, Trouble, priced
 from ralph.agents.wire import Table
 from ralph.core.events import AgentEvent, AgentProgress, AgentText
 from ralph.core.model import Exit, FailureKind, Usage

@@ -3,9 +3,8 @@
 from collections.abc import Iterable, Mapping
 
 from ralph.agents import keys, wire
-from ralph.agents.options import extra, given, model, optional
 from ralph.agents.plain import Clipping
-from ralph.agents.protocol import Invocation, Login, Parser, Request
+from ralph.agents.protocol import Invocation, Login, Parser, Request, extra, given, model, optional
 from ralph.agents.reader import Handler, Reader, Trouble
 from ralph.agents.wire import Table
 from ralph.core.events import AgentEvent, AgentProgress

@@ -3,8 +3,7 @@
 from collections.abc import Iterable, Mapping
 
 from ralph.agents import keys, wire
-from ralph.agents.options import model
-from ralph.agents.protocol import Invocation, Login, Parser, Request
+from ralph.agents.protocol import Invocation, Login, Parser, Request, model
 from ralph.agents.reader import Handler, Reader, Trouble
 from ralph.agents.wire import Table
 from ralph.core.events import AgentEvent, AgentProgress

@@ -3,11 +3,9 @@
 from msgspec.structs import replace
 
 from ralph.agents import keys, wire
-from ralph.agents.blocks import BlockReader, error_in, tokens_in
-from ralph.agents.options import given, model, optional
-from ralph.agents.pricing import priced
-from ralph.agents.protocol import Invocation, Login, Parser, Request
-from ralph.agents.reader import Trouble
+from ralph.agents.claude import BlockReader, error_in, tokens_in
+from ralph.agents.protocol import Invocation, Login, Parser, Request, given, model, optional
+from ralph.agents.reader import Trouble, priced
 from ralph.agents.wire import Table
 from ralph.core.model import Exit, Usage
 

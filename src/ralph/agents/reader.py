@@ -4,11 +4,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from ralph.agents.plain import Plain
 from ralph.agents.protocol import Request
-from ralph.agents.tools import TODO_TOOLS, arguments, beginning, summary, todo_items
-from ralph.agents.wire import HEAD, TABLE, Table, read
+from ralph.agents.wire import HEAD, TABLE, TODO_TOOLS, Table, arguments, beginning, read, summary, todo_items
 from ralph.core.events import AgentEvent, AgentResult, AgentText, AgentUnknown, TodoUpdated, ToolFinished, ToolStarted
 from ralph.core.model import Exit, Failure, FailureKind, Turn, Usage
 
@@ -187,3 +187,30 @@ class Reader:
         if self.trouble is None and ended.code:
             self.trouble = stated_in(self._plain.text)
         return failure(self.trouble, self.notice, ended)
+
+
+def priced(usage: Usage, model: str) -> Usage:
+    """`usage` with an estimated cost, where the agent stated none. A cost of nothing for some tokens is none stated."""
+    if usage.cost_usd or not usage.tokens:
+        return usage
+    cost = _estimate(usage, model) if model else None
+    return replace(usage, cost_usd=cost, estimated=cost is not None)
+
+
+def _estimate(usage: Usage, model: str) -> float | None:
+    try:
+        from genai_prices import Usage as Tokens
+        from genai_prices import calc_price
+    except ImportError:
+        return None
+    provider, _, name = model.rpartition("/")
+    tokens = Tokens(
+        input_tokens=usage.input_tokens + usage.cache_read_tokens + usage.cache_write_tokens,
+        cache_read_tokens=usage.cache_read_tokens,
+        cache_write_tokens=usage.cache_write_tokens,
+        output_tokens=usage.output_tokens,
+    )
+    try:
+        return float(calc_price(tokens, model_ref=name, provider_id=provider or None).total_price)
+    except (LookupError, ValueError):
+        return None

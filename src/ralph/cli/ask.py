@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 
 def ask(values: Values, words: list[str]) -> int:
-    from ralph.world.records.register import listed
-    from ralph.world.steering import steer
-    from ralph.world.steering.mailbox import Mailbox
+    from ralph.records.register import listed
+    from ralph.steering import control
+    from ralph.steering.mailbox import Mailbox
 
     text = " ".join(words)
     text = sys.stdin.buffer.read().decode("utf-8", "replace") if text == "-" else text
@@ -29,7 +29,7 @@ def ask(values: Values, words: list[str]) -> int:
     Mailbox(Path(folder)).ask(text)
     run = listed(folder)
     if run and run.is_alive:
-        steer.nudge(run)
+        control.nudge(run)
     print("The question is passed on. End your turn: an answer, if there is one, comes with the next prompt.")
     return 0
 

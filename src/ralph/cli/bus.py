@@ -8,10 +8,10 @@ import click
 import msgspec
 
 from ralph.cli.commands import CONTEXT, simple
-from ralph.core.message import Message, decoded, encoded, thread
 from ralph.core.text import clean
 from ralph.errors import UserError
-from ralph.world.supervision import bus
+from ralph.supervise import bus
+from ralph.supervise.bus import Message, decoded, encoded, thread
 
 
 def command() -> click.Command:

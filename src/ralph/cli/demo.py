@@ -58,7 +58,7 @@ def demo() -> int:
     os.environ["PATH"] = os.pathsep.join((os.path.dirname(sys.executable), os.environ.get("PATH", os.defpath)))
     os.environ.setdefault("RALPH_DEMO_PAUSE", "0.4" if sys.stderr.isatty() else "0")
     words = {
-        "agent": f"{_quoted(sys.executable)} -m ralph.demo.agent",
+        "agent": f"{_quoted(sys.executable)} -m ralph.agents.demo",
         "check": ["python3 -m unittest -q"],
         "directory": str(folder),
         "maximum_iterations": 5,

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import click
 
 from ralph.cli.commands import simple
-from ralph.cli.which import repository_of, run_and_number
 from ralph.errors import UserError
+from ralph.steering.which_run import repository_of, run_and_number
 
 if TYPE_CHECKING:
-    from ralph.world.repository.checkpoint import Checkpoints
+    from ralph.repository.checkpoints import Checkpoints
 
 HELP = """Show what a run changed, or what iteration N of it changed; new files included.
 
@@ -34,8 +34,8 @@ def command() -> click.Command:
 
 
 def diff(words: tuple[str, ...], stat: bool, directory: str) -> int:
-    from ralph.world.repository.checkpoint import Checkpoints
-    from ralph.world.repository.diff import changed_files, patch
+    from ralph.repository.changes import changed_files, patch
+    from ralph.repository.checkpoints import Checkpoints
 
     run, number = run_and_number(directory, words)
     repository = repository_of(run)

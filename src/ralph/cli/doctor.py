@@ -12,23 +12,20 @@ from msgspec.json import decode, encode
 from msgspec.structs import replace
 
 from ralph import __version__, agents
-from ralph.choices import choices
 from ralph.cli.commands import simple
 from ralph.core.secrets import Redactor, secret_values
 from ralph.core.text import clean
+from ralph.doctor import machine
+from ralph.doctor.machine import Finding, presence
+from ralph.doctor.probe import probed
 from ralph.errors import UserError
-from ralph.hosts.entries import command_line
-from ralph.hosts.install import changes, silenced
-from ralph.hosts.registry import HOSTS, Host, Scope
-from ralph.probe import probed
+from ralph.hooks.hosts import HOSTS, Host, Scope
+from ralph.hooks.install import changes, command_line, silenced
+from ralph.processes.keeper import Keeper
+from ralph.run.agents import Choice, choices
 from ralph.settings import AgentChoice, Settings, load
-from ralph.show.cells import width
-from ralph.show.style import Style, choose
-from ralph.world import health
-from ralph.world.health import Finding
-from ralph.world.presence import presence
-from ralph.world.processes.keeper import Keeper
-from ralph.world.turns import Choice
+from ralph.show.outlet import Style, choose
+from ralph.show.words import width
 
 Env = Mapping[str, str]
 _TONES = {"ok": "green", "note": "dim", "warn": "yellow", "fail": "red"}
@@ -75,14 +72,14 @@ def findings(keeper: Keeper, folder: Path, env: Env, agent: str, probe: bool) ->
     yield from _agents(keeper, folder, env, agent)
     choice, chosen = _chosen(settings, folder, env)
     yield chosen
-    yield health.repository(folder)
-    yield health.workspace(folder)
-    yield health.disk(folder)
+    yield machine.repository(folder)
+    yield machine.workspace(folder)
+    yield machine.disk(folder)
     yield _terminal(env)
     yield from _hooks(folder, env)
     yield _prices()
-    yield health.processes(keeper, folder, env)
-    yield health.control_groups()
+    yield machine.processes(keeper, folder, env)
+    yield machine.control_groups()
     if probe and choice:
         yield from probed(choice, settings, keeper, folder, env)
 

@@ -9,14 +9,14 @@ from typing import TextIO
 from msgspec.structs import replace
 
 from ralph.agents.protocol import Request as TurnRequest
-from ralph.charter import Charter
-from ralph.choices import choices
 from ralph.core.model import Run
 from ralph.core.secrets import redact_text
-from ralph.policy import composer, policy, refuse_what_cannot_end
+from ralph.run.agents import choices
+from ralph.run.order import Charter
+from ralph.run.policy import composer, policy, refuse_what_cannot_end
 from ralph.settings import Loaded, Settings, format_duration
-from ralph.show.amounts import plural
 from ralph.show.lines import WORDLESS
+from ralph.show.words import plural
 
 
 def explain(charter: Charter, loaded: Loaded, out: TextIO = sys.stdout) -> int:

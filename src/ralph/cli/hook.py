@@ -13,10 +13,10 @@ from ralph.cli import options
 from ralph.cli.commands import CONTEXT, click_option, simple
 from ralph.core.text import clean, one_line
 from ralph.errors import UserError
-from ralph.hook import session_of
-from ralph.hosts import install as installing
-from ralph.hosts import loops, starting
-from ralph.hosts.registry import Host, Scope
+from ralph.hooks import install as installing
+from ralph.hooks import loops, starting
+from ralph.hooks.hosts import Host, Scope
+from ralph.hooks.stop import session_of
 
 HELP = """Keep an agent in its session until its promise is kept.
 
@@ -103,7 +103,7 @@ def start(session: str, directory: str, agent: str, transcript: str, words: tupl
 
 
 def stop(words: tuple[str, ...]) -> int:
-    from ralph.hook import main
+    from ralph.hooks.stop import main
 
     return main(["stop", *words])
 

@@ -82,7 +82,7 @@ class Dialog:
 
 def initialize(workspace: Path, dialog: Dialog) -> None:
     """The whole conversation: shows what is there, asks, and writes once every answer is in."""
-    from ralph.world.records.folder import prepare
+    from ralph.records.folder import prepare
 
     settings = workspace / ".ralph" / "settings.json"
     if os.path.lexists(settings):
@@ -164,8 +164,8 @@ def _show(workspace: Path, dialog: Dialog) -> None:
     """The settings that are there, as they work together; or what is wrong with them."""
     import msgspec
 
-    from ralph.settings.json_file import json_source
     from ralph.settings.layers import load, merged
+    from ralph.settings.source import json_source
 
     try:
         sources = load(workspace, {}, env={}).sources
@@ -182,7 +182,7 @@ def _write(path: Path, said: dict[str, Any]) -> None:
     """All or nothing: the file is put in place once it is complete."""
     import msgspec
 
-    from ralph.world.records.folder import cannot_write
+    from ralph.records.folder import cannot_write
 
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     try:

@@ -13,32 +13,32 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from ralph.processes.keeper import Keeper
     from ralph.settings import Settings
-    from ralph.world.processes.keeper import Keeper
-    from ralph.world.supervision.runinfo import RunInfo
-    from ralph.world.supervision.taskfolder import TaskFolder
+    from ralph.supervise.run_info import RunInfo
+    from ralph.supervise.task_folder import TaskFolder
 
 NAMES = ("root", "project", "task")
 
 
 def run_command(command: str, values: dict[str, Any], words: list[str]) -> int:
     """`ralph job`: prints the answer of the agent; the exit code is the outcome's."""
-    from ralph.world.processes.keeper import Keeper
+    from ralph.processes.keeper import Keeper
 
     with Keeper.start() as keeper:
         import_leanly("msgspec", "pathlib")
         from ralph.errors import UserError
-        from ralph.world.supervision import runinfo
+        from ralph.supervise import run_info
 
         folder, parent = task_around(values)
         # Known to the task before anything else: its supervisor may be about to ask who is at work.
-        info = runinfo.create(folder, "", time.time(), parent=values.get("parent", parent))
+        info = run_info.create(folder, "", time.time(), parent=values.get("parent", parent))
         try:
             return _play(command, values, words, keeper, folder, info)
         except UserError as error:
             path = folder.runs / info.run_id
-            runinfo.ended(path, time.time(), "failed", None, error.message)
-            runinfo.release(path)
+            run_info.ended(path, time.time(), "failed", None, error.message)
+            run_info.release(path)
             raise
 
 
@@ -46,11 +46,11 @@ def _play(
     command: str, values: dict[str, Any], words: list[str], keeper: Keeper, folder: TaskFolder, info: RunInfo
 ) -> int:
     from ralph import __version__
-    from ralph.charter import Charter
     from ralph.cli.request import understood
     from ralph.cli.run import Shown, perform
+    from ralph.run.order import Charter
     from ralph.settings import load
-    from ralph.supervise import JobSession
+    from ralph.supervise.supervision import JobSession
 
     asked = understood(command, values, words)
     loaded = load(asked.workspace, asked.overrides, env=os.environ)
@@ -76,7 +76,7 @@ def task_around(values: dict[str, Any]) -> tuple[TaskFolder, str]:
     """The task that is named, else the one whose agent calls this, and the run that called."""
     from ralph.cli.task import named
     from ralph.errors import UserError
-    from ralph.world.supervision.taskfolder import around
+    from ralph.supervise.task_folder import around
 
     found = around(os.environ)
     if any(name in values for name in NAMES):

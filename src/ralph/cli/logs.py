@@ -11,7 +11,7 @@ from ralph.cli.plain import DIRECTORY, Plain, Values, click_command, read_run
 if TYPE_CHECKING:
     import click
 
-    from ralph.world.records.register import Listed
+    from ralph.records.register import Listed
 
 _GLANCE = 0.1
 
@@ -26,8 +26,8 @@ def logs(values: Values, words: list[str]) -> int:
 
 def _lines(run: "Listed", follows: bool) -> Iterator[bytes]:
     """The journal, line by line; where it is followed, until the run is over."""
-    from ralph.world.records.following import Following
-    from ralph.world.records.register import listed
+    from ralph.records.journal import Following
+    from ralph.records.register import listed
 
     following = Following(run.folder.journal)
     yield from following.lines()
@@ -39,7 +39,7 @@ def _lines(run: "Listed", follows: bool) -> Iterator[bytes]:
 
 
 def _copy(lines: Iterator[bytes], at_once: bool) -> int:
-    from ralph.world.records.journal import decoded
+    from ralph.records.journal import decoded
 
     out = sys.stdout.buffer
     for line in lines:
@@ -52,8 +52,8 @@ def _copy(lines: Iterator[bytes], at_once: bool) -> int:
 
 
 def _render(run: "Listed", lines: Iterator[bytes], values: Values) -> int:
+    from ralph.records.journal import decoded
     from ralph.show.screen import make_screen
-    from ralph.world.records.journal import decoded
 
     now = 0.0
     screen = make_screen(
@@ -82,7 +82,7 @@ def _render(run: "Listed", lines: Iterator[bytes], values: Values) -> int:
 def _last_word(run: "Listed", read: int, values: Values) -> int:
     """What the lines themselves do not say."""
     from ralph.errors import UserError
-    from ralph.world.records.register import listed
+    from ralph.records.register import listed
 
     now, journal = listed(run.place), run.folder.journal
     if not read and journal.stat().st_size:

@@ -8,7 +8,7 @@ import sys
 
 from ralph.errors import UserError
 from ralph.lean import import_leanly
-from ralph.world.processes.unnamed import occupy_standard_streams
+from ralph.processes.answers import occupy_standard_streams
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -99,17 +99,17 @@ def _dispatch(argv: list[str]) -> int:
     if argv and argv[0] in PLAIN:
         import importlib
 
-        from ralph.cli import quick
+        from ralph.cli import options
 
         import_leanly("msgspec")
         plain = importlib.import_module(f"ralph.cli.{argv[0]}").PLAIN
-        understood = quick.parse(plain.options, argv[1:])
+        understood = options.parse(plain.options, argv[1:])
         if understood is not None:
             return int(plain.answer(*understood))
     if argv and argv[0] in ("run", "loop", "task", "job"):
-        from ralph.cli import options, quick
+        from ralph.cli import options
 
-        parsed = quick.parse(options.COMMANDS[argv[0]], argv[1:])
+        parsed = options.parse(options.COMMANDS[argv[0]], argv[1:])
         if parsed is not None:
             return start(argv[0], *parsed)
     import_leanly("msgspec", "pathlib")

@@ -9,8 +9,8 @@ if TYPE_CHECKING:
 
 
 def pause(values: Values, words: list[str]) -> int:
-    from ralph.world.steering.mailbox import Mailbox
-    from ralph.world.steering.meant import refuse_foreign
+    from ralph.steering.mailbox import Mailbox
+    from ralph.steering.which_run import refuse_foreign
 
     run = one_run(values, words, not_at_work)
     refuse_foreign(run)

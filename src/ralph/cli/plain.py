@@ -12,8 +12,8 @@ from ralph.errors import UserError
 if TYPE_CHECKING:
     import click
 
-    from ralph.world.records.register import Listed
-    from ralph.world.steering.meant import Objection
+    from ralph.records.register import Listed
+    from ralph.steering.which_run import Objection
 
 Values = dict[str, Any]
 
@@ -37,7 +37,7 @@ def one_run(values: Values, words: list[str], objection: "Objection | None" = No
     """The run that the words of a command mean."""
     from pathlib import Path
 
-    from ralph.world.steering.meant import meant, workspace_around
+    from ralph.steering.which_run import meant, workspace_around
 
     if len(words) > 1:
         raise UserError(f"too many words: {words[1]!r}", "name one run")

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def ps(values: Values, words: list[str]) -> int:
-    from ralph.overview import sights
+    from ralph.history.overview import sights
 
     if words:
         raise UserError(f"too many words: {words[0]!r}", "`ralph ps` lists all runs; `ralph show RUN` is about one")
@@ -39,8 +39,8 @@ def ps(values: Values, words: list[str]) -> int:
 
 
 def _show(seen: "list[Sight]") -> None:
+    from ralph.show.outlet import choose
     from ralph.show.roster import roster
-    from ralph.show.style import choose
 
     is_terminal = sys.stdout.isatty()
     columns = _columns() if is_terminal else 0
@@ -50,7 +50,7 @@ def _show(seen: "list[Sight]") -> None:
 
 def _show_loops() -> None:
     """Loops inside sessions are no runs of ralph's: only where they are is said."""
-    from ralph.overview import loops_at_work
+    from ralph.history.overview import loops_at_work
 
     for workspace, number in loops_at_work().items():
         loops = "a loop inside a session goes" if number == 1 else f"{number} loops inside sessions go"

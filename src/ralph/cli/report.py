@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
 
 def report(values: Values, words: list[str]) -> int:
-    from ralph.accounts import account_now
-    from ralph.reports import Form, written
+    from ralph.history.account import account_now
+    from ralph.show.report import Form, written
 
     if values.get("markdown") and values.get("json"):
         raise UserError("--markdown and --json at once", "choose one")

@@ -6,21 +6,20 @@ from typing import Any
 import click
 from msgspec.structs import replace
 
-from ralph import charter as charters
-from ralph.charter import Charter
 from ralph.cli.commands import simple
 from ralph.cli.run import Shown, play
 from ralph.core.events import Notice
 from ralph.core.model import Run
 from ralph.core.secrets import MARK
 from ralph.errors import UserError
+from ralph.processes.keeper import Keeper
+from ralph.records.journal import Story, recall, unreadable
+from ralph.records.register import Listed
+from ralph.run import order as charters
+from ralph.run.order import Charter
 from ralph.settings import amended
-from ralph.world.processes.keeper import Keeper
-from ralph.world.records.following import unreadable
-from ralph.world.records.journal import Story, recall
-from ralph.world.records.register import Listed
-from ralph.world.steering.mailbox import Mailbox
-from ralph.world.steering.meant import meant, refuse_foreign, workspace_around
+from ralph.steering.mailbox import Mailbox
+from ralph.steering.which_run import meant, refuse_foreign, workspace_around
 
 HELP = """Go on with a run: one that is paused, the last unfinished one here, or RUN.
 

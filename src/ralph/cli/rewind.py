@@ -3,8 +3,8 @@
 import click
 
 from ralph.cli.commands import simple
-from ralph.cli.which import repository_of, run_and_number
 from ralph.errors import UserError
+from ralph.steering.which_run import repository_of, run_and_number
 
 HELP = """Make the files what they were after iteration N of a run (0: before the first).
 
@@ -24,10 +24,10 @@ def command() -> click.Command:
 
 
 def rewind(words: tuple[str, ...], directory: str) -> int:
-    from ralph.show.amounts import plural
-    from ralph.world.records.lock import workspace_lock
-    from ralph.world.repository.checkpoint import Checkpoints
-    from ralph.world.repository.index import PrivateIndex
+    from ralph.records.folder import workspace_lock
+    from ralph.repository.checkpoints import Checkpoints
+    from ralph.repository.index import PrivateIndex
+    from ralph.show.words import plural
 
     run, number = run_and_number(directory, words)
     if number is None:

@@ -13,13 +13,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Any
 
-    from ralph.charter import Charter
     from ralph.core.events import Notice
     from ralph.core.model import Run, Stop
-    from ralph.session import Session
+    from ralph.processes.keeper import Keeper
+    from ralph.records.journal import Story
+    from ralph.run.order import Charter
+    from ralph.run.session import Session
     from ralph.settings import Loaded
-    from ralph.world.processes.keeper import Keeper
-    from ralph.world.records.journal import Story
 
 
 def run_command(command: str, values: dict[str, Any], words: list[str]) -> int:
@@ -28,13 +28,13 @@ def run_command(command: str, values: dict[str, Any], words: list[str]) -> int:
         from ralph.cli.ui import instead_of_a_goal
 
         return instead_of_a_goal(values, words[0])
-    from ralph.world.processes.keeper import Keeper
+    from ralph.processes.keeper import Keeper
 
     with Keeper.start() as keeper:
         import_leanly("msgspec", "pathlib")
         from ralph import __version__
-        from ralph.charter import Charter
         from ralph.cli.request import no_goal, understood
+        from ralph.run.order import Charter
         from ralph.settings import load
 
         asked = understood(command, values, words)
@@ -82,7 +82,7 @@ def play(
     charter: Charter, keeper: Keeper, shown: Shown, story: Story | None = None, notices: Sequence[Notice] = ()
 ) -> int:
     """Plays a run in front of a person. The exit code is the outcome's."""
-    from ralph.session import Session
+    from ralph.run.session import Session
 
     _, stop = perform(charter, keeper, shown, lambda **more: Session(charter, story=story, notices=notices, **more))
     return stop.outcome.exit_code
@@ -90,8 +90,8 @@ def play(
 
 def perform(charter: Charter, keeper: Keeper, shown: Shown, make: Callable[..., Session]) -> tuple[Run, Stop]:
     """Plays the session that `make` gives, in front of a person."""
+    from ralph.processes.interrupt import ANNOUNCEMENT, Interrupt
     from ralph.show.screen import make_screen
-    from ralph.world.processes.interrupt import ANNOUNCEMENT, Interrupt
 
     settings = charter.settings
     screen = make_screen(
@@ -105,7 +105,7 @@ def perform(charter: Charter, keeper: Keeper, shown: Shown, make: Callable[..., 
     )
     sinks = []
     if shown.json:
-        from ralph.show.ndjson import Ndjson
+        from ralph.show.outlet import Ndjson
 
         sinks.append(Ndjson())
     try:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def show(values: Values, words: list[str]) -> int:
-    from ralph.accounts import account_now
+    from ralph.history.account import account_now
 
     run = read_run(values, words)
     account = account_now(run)
@@ -20,8 +20,8 @@ def show(values: Values, words: list[str]) -> int:
 
         sys.stdout.buffer.write(encode(account) + b"\n")
         return 0
-    from ralph.show.chapters import chapters
-    from ralph.show.style import choose
+    from ralph.show.outlet import choose
+    from ralph.show.summary import chapters
 
     for line in chapters(account, choose(sys.stdout, os.environ, sys.stdout.isatty(), None, None)):
         print(line)

@@ -13,14 +13,14 @@ _GLANCE = 0.05
 
 
 def stop(values: Values, words: list[str]) -> int:
-    from ralph.world.records.register import listed
-    from ralph.world.steering import steer
-    from ralph.world.steering.meant import refuse_foreign
+    from ralph.records.register import listed
+    from ralph.steering import control
+    from ralph.steering.which_run import refuse_foreign
 
     run = one_run(values, words, not_at_work)
     refuse_foreign(run)
     now = bool(values.get("now"))
-    steer.stop(run, now)
+    control.stop(run, now)
     gently = "ends once what it does at this moment is finished; `ralph stop` again ends it now"
     print(f"run {run.id} {'ends now' if now or run.state == 'stopping' else gently}")
     while values.get("wait") and (seen := listed(run.place)) and seen.is_alive:

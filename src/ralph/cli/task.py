@@ -11,24 +11,24 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from ralph.charter import Charter
     from ralph.cli.run import Shown
-    from ralph.world.processes.keeper import Keeper
-    from ralph.world.supervision.taskfolder import TaskFolder
+    from ralph.processes.keeper import Keeper
+    from ralph.run.order import Charter
+    from ralph.supervise.task_folder import TaskFolder
 
 
 def run_command(command: str, values: dict[str, Any], words: list[str]) -> int:
     """`ralph task`: the exit code is the outcome's."""
-    from ralph.world.processes.keeper import Keeper
+    from ralph.processes.keeper import Keeper
 
     with Keeper.start() as keeper:
         import_leanly("msgspec", "pathlib")
         from ralph import __version__
-        from ralph.charter import Charter
         from ralph.cli.request import understood
         from ralph.cli.run import Shown, spoken
+        from ralph.run.order import Charter
         from ralph.settings import load
-        from ralph.world.supervision.taskfolder import keep_prompt
+        from ralph.supervise.task_folder import keep_prompt
 
         folder = named(values)
         asked = understood(command, values, words)
@@ -48,7 +48,7 @@ def run_command(command: str, values: dict[str, Any], words: list[str]) -> int:
             return explain(charter, loaded)
         keep_prompt(folder, charter.goal() if asked.goal_text or asked.goal_file else None)
         if "depends_on" in values:
-            from ralph.world.supervision.dependencies import depend
+            from ralph.supervise.task_list import depend
 
             depend(folder, values["depends_on"])
         notices = spoken(loaded) if asked.verbose else ()
@@ -59,7 +59,7 @@ def run_command(command: str, values: dict[str, Any], words: list[str]) -> int:
 def supervise(charter: Charter, keeper: Keeper, shown: Shown, **more: Any) -> int:
     """Plays the supervisor's run. `reopens`: the task's marks are taken off first."""
     from ralph.cli.run import perform
-    from ralph.supervise import TaskSession
+    from ralph.supervise.supervision import TaskSession
 
     _, stop = perform(charter, keeper, shown, lambda **given: TaskSession(charter, **more, **given))
     return stop.outcome.exit_code
@@ -68,7 +68,7 @@ def supervise(charter: Charter, keeper: Keeper, shown: Shown, **more: Any) -> in
 def named(values: dict[str, Any]) -> TaskFolder:
     """The task that the options name."""
     from ralph.errors import UserError
-    from ralph.world.supervision.taskfolder import task_folder
+    from ralph.supervise.task_folder import task_folder
 
     missing = [f"--{name}" for name in ("root", "project", "task") if name not in values]
     if missing:

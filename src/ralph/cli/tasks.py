@@ -8,10 +8,9 @@ import msgspec
 
 from ralph.cli.commands import simple
 from ralph.core.text import clean
-from ralph.show.amounts import duration
-from ralph.show.cells import cut, width
-from ralph.world.supervision.taskfolder import around
-from ralph.world.supervision.tasklist import TaskRow, every
+from ralph.show.words import cut, duration, width
+from ralph.supervise.task_folder import around
+from ralph.supervise.task_list import TaskRow, every
 
 TITLES = ("project", "task", "state", "attempt", "age", "last message")
 

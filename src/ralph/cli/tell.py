@@ -11,12 +11,12 @@ from ralph.errors import UserError
 if TYPE_CHECKING:
     import click
 
-    from ralph.world.records.register import Listed
+    from ralph.records.register import Listed
 
 
 def tell(values: Values, words: list[str]) -> int:
-    from ralph.world.steering.mailbox import Mailbox
-    from ralph.world.steering.meant import refuse_foreign
+    from ralph.steering.mailbox import Mailbox
+    from ralph.steering.which_run import refuse_foreign
 
     *named, text = words or [""]
     text = sys.stdin.buffer.read().decode("utf-8", "replace") if text == "-" else text
@@ -41,7 +41,7 @@ def tell(values: Values, words: list[str]) -> int:
 
 def _is_spoken_inside(run: "Listed") -> bool:
     """Whether an agent of the run says it: its own, or that of a child of the same task."""
-    from ralph.world.processes.kin import MARK
+    from ralph.processes.descendants import MARK
 
     task = os.environ.get("JRUN_TASK_FOLDER")
     return os.environ.get(MARK) == run.id or bool(task and task == run.standing.task)

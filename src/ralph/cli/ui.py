@@ -62,8 +62,7 @@ def open_screen(place: Path, given: Mapping[str, Any] | None = None) -> int:
     _refuse_without_textual()
     from ralph.ui.app import FullScreen
     from ralph.ui.desk import Desk
-    from ralph.ui.draw import nickname
-    from ralph.ui.look import look_for
+    from ralph.ui.draw import look_for, nickname
 
     desk = Desk(place.resolve(), given)
     app = FullScreen(desk, look_for(sys.stdout))

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ralph.core.model import Check, Iteration, Note
+from ralph.core.model import Check, Iteration, Note, Run
 from ralph.core.promise import promise_continuation, promise_contract
-from ralph.core.text import clean, head, tail
+from ralph.core.text import clean, head, one_line, tail
 
 if TYPE_CHECKING:
     from ralph.core.claims import Claim
@@ -190,3 +190,49 @@ COMPOSERS: dict[str, Compose] = {
     "promise": promise,
     "supervise": supervise,
 }
+
+
+def progress(run: Run) -> str:
+    """One section per iteration of this run."""
+    return "\n".join(section(iteration) for iteration in run.iterations)
+
+
+def section(iteration: Iteration) -> str:
+    passed = iteration.is_green and iteration.turn.failure is None
+    cost = iteration.usage.cost_usd
+    lines = [
+        f"## Iteration {iteration.number} — {'PASS' if passed else 'FAIL'}",
+        f"- Steps: {iteration.turn.steps if iteration.turn.steps is not None else iteration.turn.tool_calls or 0}",
+        f"- Cost: {'unknown' if cost is None else f'${cost:.4f}'}",
+        f"- Duration: {iteration.duration:.1f}s",
+    ]
+    if iteration.turn.failure:
+        lines.append(f"- Error: {one_line(clean(iteration.turn.failure.reason))}")
+    if iteration.checks:
+        lines += ["- Checks:", *(f"  - {check.name}: {_verdict(check)}" for check in iteration.checks)]
+    return "\n".join(lines) + "\n"
+
+
+def _verdict(check: Check) -> str:
+    if check.passed:
+        return "PASS"
+    said = "" if check.timeout else clean(check.tail)
+    first = next((line for line in said.split("\n") if line.strip()), check.ending)
+    return f"FAIL — {one_line(first)}"
+
+
+LONGEST = 20_000
+
+
+def commit_message(answer: str) -> str | None:
+    """What stands in the first `<response>` tag, else the first line that says something; None if nothing does."""
+    import re
+
+    text = clean(answer)
+    tagged = re.search(r"<response>(.*?)</response>", text, re.IGNORECASE | re.DOTALL)
+    if tagged:
+        found = tagged[1].strip()
+    else:
+        lines = (line.strip() for line in text.splitlines())
+        found = next((line for line in lines if line.strip("`~")), "")
+    return head(found, LONGEST) or None

@@ -1,9 +1,19 @@
 """The settings of a run: what can be set (`shape`), where it is said (`layers`), what is wrong with it (`faults`)."""
 
-from ralph.settings.layers import Loaded, amended, load
-from ralph.settings.presets import PRESETS
-from ralph.settings.shape import AgentChoice, CustomAgent, Guardrail, ReviewPrompt, Reviews, Scm, Settings
-from ralph.settings.units import format_duration, format_size, parse_duration, parse_size
+from ralph.settings.layers import PRESETS, Loaded, amended, load
+from ralph.settings.shape import (
+    AgentChoice,
+    CustomAgent,
+    Guardrail,
+    ReviewPrompt,
+    Reviews,
+    Scm,
+    Settings,
+    format_duration,
+    format_size,
+    parse_duration,
+    parse_size,
+)
 
 __all__ = [
     "PRESETS",

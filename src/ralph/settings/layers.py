@@ -12,14 +12,12 @@ from msgspec.structs import replace
 from ralph.core.model import FailAction
 from ralph.errors import UserError
 from ralph.settings.faults import Fault, Path, faults
-from ralph.settings.json_file import json_source
-from ralph.settings.presets import FEWEST_ITERATIONS, PRESETS
-from ralph.settings.shape import Settings
-from ralph.settings.source import Said, Source, refuse
-from ralph.settings.units import parse_duration, parse_size
+from ralph.settings.shape import Settings, parse_duration, parse_size
+from ralph.settings.source import Said, Source, json_source, refuse
 
 if TYPE_CHECKING:
     import pathlib
+
 
 READERS: dict[str, Callable[[str], float]] = {
     "checkTimeout": parse_duration,
@@ -173,3 +171,23 @@ def _to_blame(layers: list[Source], path: Path) -> Source:
         if value is not None:
             return layer
     return layers[-1]
+
+
+PRESETS: dict[str, dict[str, Any]] = {
+    "guardrails": {"until": ["response:DONE"], "maximumIterations": 10},
+    "goal": {"until": ["word:STOP"], "maximumIterations": 10, "stall": 1},
+    "checks": {"until": ["tag:COMPLETE"], "maximumIterations": 25, "checkTimeout": 120},
+    "promise": {"until": ["promise:DONE"], "maximumIterations": 100, "minToolCalls": 1, "session": "continue"},
+    "supervise": {
+        "until": ["file:DONE"],
+        "maximumIterations": 100,
+        "maxFailures": 0,
+        "everyTurnCounts": True,
+        "waitSignals": True,
+        "restartDelay": 1,
+        "pollInterval": 1,
+    },
+}
+
+# Zero continuations or attempts are a wish that can be granted; a loop of zero iterations is a mistake.
+FEWEST_ITERATIONS = {"guardrails": 1, "goal": 1, "checks": 1, "promise": 0, "supervise": 0}

@@ -1,17 +1,20 @@
 """Who said what, and where? What one source says, and how to point a person at a fault in it."""
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from re import DOTALL, Match, finditer
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 from msgspec import Struct
 
 from ralph.core.text import clean, one_line
 from ralph.errors import UserError
-from ralph.settings.faults import Fault, Path
+from ralph.settings.faults import Fault, Path, shown
 
 if TYPE_CHECKING:
     import pathlib
+
 
 Said = dict[str, Any]
 
@@ -86,3 +89,111 @@ def dotted(path: Path) -> str:
     """A path as a person writes it: `guardrails[0].command`."""
     parts = (f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
     return "".join(parts).removeprefix(".")
+
+
+STRING = r'"[^"\\]*(?:\\.[^"\\]*)*"'
+KEY = STRING + r"(\s*:)?"
+TOKEN = STRING + r'|[{}\[\],:]|[^\s{}\[\],:"]+'
+DEEPEST = 50
+
+
+def json_source(path: "pathlib.Path") -> Source:
+    """What a JSON file says."""
+    text = file_text(path)
+    if isinstance(text, Source):
+        return text
+    name = readable(path)
+    try:
+        value = msgspec.json.decode(text)
+        repeats = _has_repeated_keys(text, value)
+    except RecursionError:
+        return broken(name, "nested too deeply")
+    except (msgspec.DecodeError, ValueError) as error:
+        return _malformed(name, text, str(error))
+    if not isinstance(value, dict):
+        return broken(name, f"expected an object {{…}}, got {shown(value)}")
+    value.pop("$schema", None)
+    twice = tuple(_scanned(text).repeated) if repeats else ()
+    return Source(name, value, lambda: _scanned(text).places, twice)
+
+
+def _has_repeated_keys(text: str, value: object) -> bool:
+    """Whether a valid JSON text says something twice: then it has more keys than its value."""
+    written = sum(match[1] is not None for match in finditer(KEY, text, DOTALL))
+    return written != _count_keys(value, DEEPEST)
+
+
+def _count_keys(value: object, room: int) -> int:
+    if not isinstance(value, dict | list):
+        return 0
+    if room == 0:
+        raise RecursionError
+    items, own = (value.values(), len(value)) if isinstance(value, dict) else (value, 0)
+    return own + sum(_count_keys(item, room - 1) for item in items)
+
+
+def _malformed(name: str, text: str, error: str) -> Source:
+    """Where msgspec could not go on, and why."""
+    problem, _, byte = error.removeprefix("JSON is malformed: ").removesuffix(")").partition(" (byte ")
+    if byte:
+        offset = len(text.encode()[: int(byte)].decode("utf-8", "replace"))
+        if text.startswith(("//", "/*", "#"), offset):
+            problem = "there are no comments in JSON"
+    elif "truncated" in problem:
+        offset, problem = len(text.rstrip()), "it ends too early"
+    else:
+        numbers = (token for token in finditer(TOKEN, text, DOTALL) if token[0][0] in "-0123456789")
+        offset = next((token.start() for token in numbers if not _is_in_range(token[0])), 0)
+        problem = "the number is out of range"
+    return broken(name, f"not valid JSON: {problem}", line_and_column(text, min(offset, len(text))))
+
+
+def _is_in_range(number: str) -> bool:
+    try:
+        msgspec.json.decode(number)
+    except (msgspec.DecodeError, ValueError):
+        return False
+    return True
+
+
+def _scanned(text: str) -> "_Scan":
+    scan = _Scan(text)
+    scan.read((), None)
+    return scan
+
+
+class _Scan:
+    """One pass over a valid JSON text: the places in it, and the keys that come twice."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.tokens: Iterator[Match[str]] = finditer(TOKEN, text, DOTALL)
+        self.places: Places = {}
+        self.repeated: list[Fault] = []
+
+    def read(self, path: Path, key: tuple[int, int] | None) -> str:
+        """Goes over one value, or the bracket that ends a list; answers with its first token."""
+        token = next(self.tokens)
+        at = line_and_column(self.text, token.start())
+        if token[0] != "]":
+            self.places[path] = Place(key or at, at, dotted(path))
+        if token[0] == "{":
+            self._read_object(path)
+        elif token[0] == "[":
+            index = 0
+            while self.read((*path, index), None) != "]" and next(self.tokens)[0] != "]":
+                index += 1
+        return token[0]
+
+    def _read_object(self, path: Path) -> None:
+        for token in self.tokens:
+            if token[0] == "}":
+                return
+            if token[0] == ",":
+                continue
+            key = msgspec.json.decode(token[0], type=str)
+            at, first = line_and_column(self.text, token.start()), self.places.get((*path, key))
+            if first:
+                self.repeated.append(Fault((*path, key), f"given twice, first on line {first.key[0]}", at_key=True))
+            next(self.tokens)
+            self.read((*path, key), at)

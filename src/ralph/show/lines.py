@@ -4,11 +4,12 @@ from collections.abc import Callable
 from typing import Any
 
 from ralph.core import events as e
+from ralph.core.events import TALK, Event, Unheard
 from ralph.core.standing import AWAITING
 from ralph.core.text import clean, short, tail
-from ralph.show.amounts import duration, moment, plural
-from ralph.show.style import Style
+from ralph.show.outlet import Style
 from ralph.show.talk import VERBOSE, Limits, Talk, exit_words
+from ralph.show.words import duration, moment, plural
 
 Teller = Callable[[Any], list[str]]
 _WIDE = "⛔⏳❓💬"  # marks of two columns
@@ -246,3 +247,35 @@ class Lines:
 
     def _cut(self, text: str, used: int) -> str:
         return self.talk.cut(text, used)
+
+
+MOST = 10_000  # lines a second
+_ROW = 100  # characters: a line that is longer takes several rows of a screen
+
+
+class Flow:
+    """Lets so many lines of talk through, and as many more each second. `left_out` counts what came beyond that."""
+
+    def __init__(self, most: float = MOST) -> None:
+        self.left_out = 0
+        self._most = self._room = most
+        self._at = 0.0
+
+    def pass_time(self, now: float) -> None:
+        if now - self._at >= 1 or now < self._at:
+            self._room, self._at = self._most, now
+
+    def is_full(self, now: float) -> bool:
+        """Whether no more talk gets through at the moment."""
+        return self._room <= 0 and 0 <= now - self._at < 1
+
+    def takes(self, event: Event) -> bool:
+        if isinstance(event, Unheard):
+            self.left_out += event.number
+            return False
+        is_taken = self._room > 0 or type(event) not in TALK
+        self.left_out += not is_taken
+        return is_taken
+
+    def carry(self, lines: list[str]) -> None:
+        self._room -= len(lines) + sum(map(len, lines)) // _ROW

@@ -2,15 +2,17 @@
 no network, readable on paper, in light and dark. All that an agent wrote is text on it, and nothing else."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Literal
 
 from ralph.core.text import head
+from ralph.history.account import Account
+from ralph.history.needs import Need, needs
+from ralph.records.folder import RunFolder
 from ralph.show import report_tables as tables
-from ralph.show.account import Account
-from ralph.show.amounts import count, duration, money, plural
-from ralph.show.markup import Html, element, joined
-from ralph.show.needs import Need, needs
+from ralph.show.plots import Html, element, joined
+from ralph.show.words import count, duration, money, plural
 
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 _TONES = {"done": "good", "paused": "warn", "asking": "warn"}
@@ -136,3 +138,31 @@ def _moment(at: float) -> str:
 def _footer(accounts: Sequence[Account]) -> Html:
     made = f"Written by ralph {accounts[0].version} on {_moment(time.time())}."
     return element("footer", f"{made} The journals in .ralph/runs are the whole truth.")
+
+
+Form = Literal["html", "markdown", "json"]
+
+
+def written(accounts: Sequence[Account], form: Form) -> bytes:
+    if form == "json":
+        from msgspec.json import encode
+
+        return b"".join(encode(account) + b"\n" for account in accounts)
+    if form == "markdown":
+        from ralph.show.report_markdown import markdown
+
+        return markdown(accounts).encode()
+
+    return html(accounts).encode()
+
+
+def leave(folder: RunFolder, env: Mapping[str, str]) -> None:
+    """Leaves the report in the run's folder, and in the summary of the CI job that the run is part of."""
+    from ralph.history.account import account_of
+
+    account = account_of(folder)
+    folder.write("report.html", written([account], "html"))
+    summary = env.get("GITHUB_STEP_SUMMARY")
+    if summary:
+        with open(summary, "ab") as file:
+            file.write(written([account], "markdown") + b"\n")

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 
 from ralph.core.text import clean, one_line
-from ralph.show.account import Account, Changed, Chapter
-from ralph.show.amounts import count, duration, money, plural
-from ralph.show.needs import needs
+from ralph.history.account import Account, Changed, Chapter
+from ralph.history.needs import needs
+from ralph.show.words import count, duration, money, plural
 
 MOST_FILES = 50
 # A comment inside keeps a forge from taking `@name` for a person to call, and `#1` for an issue to link.

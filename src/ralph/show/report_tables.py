@@ -4,11 +4,10 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
+from ralph.history.account import Account, Changed, Chapter, Verified
 from ralph.show import plots
-from ralph.show.account import Account, Changed, Chapter, Verified
-from ralph.show.amounts import count, duration, money, plural
-from ralph.show.markup import Html, element, joined
-from ralph.show.plots import Layer
+from ralph.show.plots import Html, Layer, element, joined
+from ralph.show.words import count, duration, money, plural
 
 MOST_FILES = 300
 MOST_CHECKS = 12

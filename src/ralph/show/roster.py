@@ -5,9 +5,8 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from ralph.core.text import clean, one_line
-from ralph.show.amounts import duration, moment, money
-from ralph.show.cells import cut, width
-from ralph.show.style import Style
+from ralph.show.outlet import Style
+from ralph.show.words import cut, duration, moment, money, width
 
 TITLES = ("RUN", "STATE", "ITERATION", "CHECKS", "COST", "AGE", "WORKSPACE")
 _GAP = "  "

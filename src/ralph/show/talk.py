@@ -12,8 +12,8 @@ from ralph.core.events import (
     ToolStarted,
 )
 from ralph.core.text import clean, head, short
-from ralph.show.amounts import count, duration, money, plural
-from ralph.show.style import Style
+from ralph.show.outlet import Style
+from ralph.show.words import count, duration, money, plural
 
 
 class Limits(Struct, frozen=True):
@@ -176,7 +176,7 @@ class Talk:
         """`text` in the room that is left on its line."""
         if not self.columns or 2 * len(text) <= self.columns - used:  # no character takes more than two columns
             return text
-        from ralph.show.cells import cut
+        from ralph.show.words import cut
 
         return cut(text, max(self.columns - used, 8), self.style.marks.more)
 
@@ -184,7 +184,7 @@ class Talk:
         """`line` on as many lines as it needs."""
         if not self.columns or 2 * len(line) <= self.columns - used:
             return [line]
-        from ralph.show.cells import wrap
+        from ralph.show.words import wrap
 
         return wrap(line, max(self.columns - used, 8))
 

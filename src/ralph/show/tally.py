@@ -5,7 +5,7 @@ from msgspec import Struct
 from ralph.core.events import ClaimRejected, Event, IterationFinished, IterationStarted, RunFinished, ScmFinished
 from ralph.core.model import Iteration
 from ralph.core.text import short
-from ralph.show.amounts import duration, money, plural
+from ralph.show.words import duration, money, plural
 
 _CUT_OFF = ("interrupted", "failed", "fatal")  # with which the last turn may have been
 

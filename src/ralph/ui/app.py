@@ -12,13 +12,11 @@ from textual.containers import Horizontal
 from ralph.errors import UserError
 from ralph.ui import draw
 from ralph.ui.board import Board
-from ralph.ui.commands import Command, understood
-from ralph.ui.desk import Desk
-from ralph.ui.look import Look
+from ralph.ui.desk import Desk, Watching
+from ralph.ui.draw import Look
 from ralph.ui.pages import DiffPage, HelpPage, LeavePage, Leaving
-from ralph.ui.panes import Pane, RunList
-from ralph.ui.prompt import Prompt
-from ralph.ui.watching import Watching
+from ralph.ui.panes import Pane, Prompt, RunList
+from ralph.ui.typed import Command, understood
 
 LOOK_EVERY = 0.25
 SHOWN_FOR = 10  # seconds that a message stays

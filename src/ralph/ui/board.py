@@ -5,12 +5,11 @@ import time
 from textual.app import ComposeResult
 from textual.containers import Container, Vertical
 
+from ralph.history.feed import Facts
 from ralph.ui import draw
-from ralph.ui.desk import Desk
-from ralph.ui.facts import Facts
-from ralph.ui.look import Look
+from ralph.ui.desk import Desk, Watching
+from ralph.ui.draw import Look
 from ralph.ui.panes import Pane, Reel, RunList
-from ralph.ui.watching import Watching
 
 TALL = 32  # rows from which on each run gets two lines
 WELCOME = """\

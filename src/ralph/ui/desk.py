@@ -2,21 +2,27 @@
 
 import os
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from msgspec.structs import replace
 
+from ralph.core import events
 from ralph.errors import UserError
+from ralph.history.feed import Facts, Feed, News
+from ralph.records.register import Listed, listed, runs
 from ralph.settings.layers import settings_files
+from ralph.show.lines import Lines
+from ralph.show.outlet import Style
+from ralph.show.tally import outcome_sentence
+from ralph.show.words import plural
+from ralph.steering.mailbox import Mail, Mailbox
 from ralph.ui import steering
-from ralph.ui.commands import Command
 from ralph.ui.draw import nickname
-from ralph.ui.launch import Launched
-from ralph.ui.plan import Plan, cap_words
-from ralph.world.records.register import Listed, listed, runs
-from ralph.world.steering.mailbox import Mail, Mailbox
+from ralph.ui.launch import Launched, Plan, cap_words
+from ralph.ui.typed import Command
 
 MOST_RUNS = 200
 SHARE = 50  # looking at all runs may take one fiftieth of the time
@@ -191,3 +197,88 @@ def _plays(launched: Launched, run: Listed) -> bool:
     """Whether this is the process of that run, and not one of long ago that had the same number."""
     standing = run.standing
     return standing.pid == launched.pid and (run.is_alive or standing.changed >= launched.began)
+
+
+class Watching:
+    def __init__(self, run: Listed, style: Style, columns: int) -> None:
+        self.run = run.id
+        self._journal = run.folder.journal
+        self._begin(style, columns)
+
+    def _begin(self, style: Style, columns: int) -> None:
+        self.facts = Facts()
+        self.scroll = Scroll(style, columns)
+        self._feed = Feed(self._journal)
+
+    @property
+    def is_behind(self) -> bool:
+        return self._feed.is_behind
+
+    def look(self) -> bool:
+        """Reads on; whether there was anything new."""
+        if self._feed.is_replaced:
+            self.close()
+            self._begin(self.scroll.style, self.scroll.columns)
+        news = self._feed.look()
+        for one in news:
+            self.facts.hear(one.event)
+        self.scroll.add(news)
+        return bool(news)
+
+    def close(self) -> None:
+        self._feed.close()
+
+
+MOST_EVENTS = 4000
+MOST_BYTES = 4 << 20
+MOST_LINES = 5000
+
+
+class Scroll:
+    """Keeps events, so that their lines can be made anew when the pane gets another width."""
+
+    def __init__(self, style: Style, columns: int) -> None:
+        self.style, self.columns = style, columns
+        self._kept: deque[News] = deque()
+        self._bytes = 0
+        self._begin()
+
+    def _begin(self) -> None:
+        self._render = Lines(self.style, announces=False, columns=self.columns)
+        self.lines: deque[str] = deque(maxlen=MOST_LINES)
+        self.begin = 0  # the number of the first line that is still there
+
+    def add(self, news: list[News]) -> None:
+        for one in news:
+            self._kept.append(one)
+            self._bytes += one.size
+        while len(self._kept) > MOST_EVENTS or self._bytes > MOST_BYTES:
+            self._bytes -= self._kept.popleft().size
+        self._write(news)
+
+    def fit(self, columns: int) -> None:
+        """Renders everything anew for another width."""
+        if columns != self.columns:
+            self.columns = columns
+            self._begin()
+            self._write(list(self._kept))
+
+    def _write(self, news: list[News]) -> None:
+        for one in news:
+            lines = self._lines_of(one)
+            self.begin += max(len(self.lines) + len(lines) - MOST_LINES, 0)
+            self.lines.extend(lines)
+
+    def _lines_of(self, news: News) -> list[str]:
+        event = news.event
+        if isinstance(event, events.TodoUpdated):  # it has a pane of its own
+            return []
+        lines = self._render(event)
+        if isinstance(event, events.RunFinished):
+            tone = {0: "good", 2: "alarm"}.get(event.exit_code, "warn")
+            sentence = outcome_sentence(event).removeprefix("ralph: ")
+            lines = ["", *(self.style.paint(tone, row) for row in self._render.talk.rows(sentence, 0))]
+        if news.skipped:
+            more = f"{self.style.marks.more} {plural(news.skipped, 'earlier event')}: `ralph logs` has all of them"
+            lines.insert(0, self.style.paint("dim", more))
+        return lines

@@ -1,15 +1,107 @@
 """How do the facts of a run look in a pane? Lists of painted lines, each no wider than the pane."""
 
-from collections.abc import Sequence
+import os
+from collections.abc import Mapping, Sequence
+from typing import TextIO
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from ralph.core.events import TodoItem
 from ralph.core.text import one_line, short
-from ralph.show.amounts import count, duration, moment, money, plural
-from ralph.show.cells import cut, width, wrap
-from ralph.ui.facts import Bar, Checked, Facts
-from ralph.ui.look import TONES, Look
-from ralph.world.records.register import Listed
-from ralph.world.steering.mailbox import Mail
+from ralph.history.feed import Bar, Checked, Facts
+from ralph.records.register import Listed
+from ralph.show.outlet import ASCII, EMOJI, Style, choose
+from ralph.show.words import count, cut, duration, moment, money, plural, width, wrap
+from ralph.steering.mailbox import Mail
+
+NARROW = replace(
+    EMOJI,
+    ok="✓",
+    error="✗",
+    refused="⊘",
+    warning="!",
+    info="i",
+    waiting="◔",
+    paused="‖",
+    question="?",
+    person="»",
+    retry="↻",
+    review="◎",
+    todo="",
+    todo_done="✓",
+    todo_active="▸",
+    todo_pending="·",
+    progress="",
+    tool="•",
+    output="└",
+)
+PLAIN = replace(
+    ASCII,
+    ok="+",
+    error="x",
+    passed="+",
+    failed="x",
+    refused="x",
+    warning="!",
+    info="i",
+    waiting="~",
+    paused="=",
+    question="?",
+    person=">",
+    retry="~",
+    review=">",
+    todo_done="+",
+    todo_active=">",
+    todo_pending=".",
+)
+STATES = {
+    "running": "●",
+    "stopping": "○",
+    "waiting": "◔",
+    "paused": "‖",
+    "asking": "?",
+    "done": "✓",
+    "stopped": "✓",
+    "interrupted": "○",
+    "failed": "✗",
+}
+PLAIN_STATES = STATES | {"running": "*", "waiting": "~", "paused": "=", "done": "+", "stopped": "+", "interrupted": "o"}
+PLAIN_STATES |= {"stopping": "o", "failed": "x"}
+TONES = {
+    "running": "green",
+    "stopping": "yellow",
+    "waiting": "yellow",
+    "paused": "yellow",
+    "asking": "warn",
+    "done": "cyan",
+    "stopped": "cyan",
+    "interrupted": "dim",
+}
+
+
+class Look(Struct, frozen=True):
+    """Marks and paint for lines, the steps of a bar from empty to full, and the prompt. `is_plain`: ASCII only."""
+
+    style: Style = Style(NARROW)
+    is_plain: bool = False
+    steps: str = "·▁▂▃▄▅▆▇█"
+    prompt: str = "❯"
+
+    def paint(self, name: str, text: str) -> str:
+        return self.style.paint(name, text)
+
+    def state(self, name: str) -> str:
+        """The sign of a state, painted."""
+        signs = PLAIN_STATES if self.is_plain else STATES
+        return self.paint(TONES.get(name, "red"), signs.get(name, signs["failed"]))
+
+
+def look_for(stream: TextIO | None, env: Mapping[str, str] = os.environ) -> Look:
+    """What this terminal can display. Colours are painted always: without them the terminal gets none."""
+    if choose(stream, env, True, True, None).marks is ASCII:
+        return Look(Style(PLAIN, True), True, "._-=#", ">")
+    return Look(Style(NARROW, True))
 
 
 def nickname(run_id: str) -> str:

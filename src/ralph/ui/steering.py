@@ -4,16 +4,16 @@ from collections.abc import Callable
 
 from ralph.core.text import one_line
 from ralph.errors import UserError
+from ralph.records.register import Listed, listed
+from ralph.steering import control
+from ralph.steering.mailbox import Mailbox
+from ralph.steering.which_run import refuse_foreign
 from ralph.ui.draw import nickname
-from ralph.world.records.register import Listed, listed
-from ralph.world.steering import steer
-from ralph.world.steering.mailbox import Mailbox
-from ralph.world.steering.meant import refuse_foreign
 
 
 def stop(run: Listed, now: bool = False) -> str:
     run = _living(run)
-    steer.stop(run, now)
+    control.stop(run, now)
     name = nickname(run.id)
     if now or run.state == "stopping":
         return f"{name} ends now"

@@ -1,0 +1,219 @@
+"""How is a loop run from Python? A configuration, a factory that makes a fresh agent per iteration, and a result.
+
+The loop is the same as the command's: the same rules, checks, worktree and progress file.
+"""
+
+import inspect
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
+
+from ralph.core import events
+from ralph.core.claims import Claim, stated
+from ralph.core.model import Check, Failure, Iteration, Outcome, Run, Stop, Turn, Usage
+from ralph.errors import UserError
+
+if TYPE_CHECKING:
+    from ralph.run.context import Site
+
+
+@dataclass
+class RalphConfig:
+    """What to achieve, how it is verified, and what it may cost."""
+
+    task: str
+    checks: list[str]
+    spec_file: str | None = None
+    completion_tag: str = "COMPLETE"
+    max_iterations: int = 25
+    max_cost: float | None = None
+    max_time: int | None = None
+    agent: str = "build"
+    model: str | None = None
+    use_worktree: bool = False
+
+
+@dataclass
+class LoopIteration:
+    """One iteration as the caller sees it."""
+
+    iteration: int
+    steps_taken: int
+    cost: float
+    duration: float
+    check_results: list[dict[str, Any]]
+    all_checks_passed: bool
+    completion_tag_found: bool
+    error: str | None = None
+
+
+@dataclass
+class RalphLoopResult:
+    """How the loop ended. `stop_reason` is `all_checks_passed`, `max_iterations`, `budget_exhausted`, `timeout`, or the
+    name of another outcome."""
+
+    iterations: list[LoopIteration] = field(default_factory=list)
+    total_cost: float = 0.0
+    total_duration: float = 0.0
+    success: bool = False
+    stop_reason: str = ""
+    worktree_path: str = ""
+
+    @property
+    def total_iterations(self) -> int:
+        return len(self.iterations)
+
+
+NAME = "python"
+STOP_REASONS = {
+    Outcome.DONE: "all_checks_passed",
+    Outcome.EXHAUSTED: "max_iterations",
+    Outcome.BUDGET: "budget_exhausted",
+}
+
+
+class RalphLoop:
+    """Runs `agent_factory(...).run(prompt)` in a loop until every check passes and the agent says the tag."""
+
+    def __init__(
+        self,
+        config: RalphConfig,
+        agent_factory: Callable[..., Any],
+        workspace_root: str | os.PathLike[str] | None = None,
+    ) -> None:
+        self.config = config
+        self.agent_factory = agent_factory
+        self.workspace_root = Path(workspace_root or ".").resolve()
+        self._session: Any = None
+
+    def run(self) -> RalphLoopResult:
+        from ralph.processes.answers import occupy_standard_streams
+        from ralph.run.order import Charter
+        from ralph.run.session import Session
+        from ralph.settings import load
+
+        occupy_standard_streams()
+        config = self.config
+        if isinstance(config.checks, str):
+            raise UserError(f"checks: expected a list of commands, got {config.checks!r}", "put it into a list")
+        said = {
+            "preset": "checks",
+            "guardrails": [{"command": command} for command in config.checks],
+            "until": [f"tag:{config.completion_tag}"],
+            "maximumIterations": config.max_iterations,
+            "maxCost": config.max_cost,
+            "maxTime": config.max_time,
+            "worktree": config.use_worktree,
+        }
+        settings = load(self.workspace_root, said, env=os.environ, source="RalphConfig").settings
+        if not config.task.strip() and not config.spec_file:
+            raise UserError("the task is empty", "say what to achieve, or give a spec_file")
+        spec = str(self.workspace_root / config.spec_file) if config.spec_file else ""
+        charter = Charter(settings, str(self.workspace_root), config.task, spec)
+        self._session = Session(charter, agent=self._agent)
+        run, stop = self._session.play()
+        return self._result(run, stop)
+
+    def _agent(self, site: "Site") -> "FactoryAgent":
+        return FactoryAgent(self.agent_factory, {"agent": self.config.agent, "model": self.config.model}, site)
+
+    def _result(self, run: Run, stop: Stop) -> RalphLoopResult:
+        tag = Claim("tag", self.config.completion_tag)
+        return RalphLoopResult(
+            [_seen_by_caller(iteration, tag) for iteration in run.iterations],
+            run.usage.cost_usd or 0.0,
+            run.seen.elapsed,
+            stop.outcome is Outcome.DONE,
+            STOP_REASONS.get(stop.outcome, stop.outcome.value),
+            self._session.worktree.path if self._session.worktree else "",
+        )
+
+    def cleanup_worktree(self) -> bool:
+        """Removes the worktree; False if there is none, or if it holds work that is nowhere else."""
+        return self._session is not None and bool(self._session.remove_worktree())
+
+    def cleanup_progress(self) -> None:
+        worktree = self._session.worktree if self._session else None
+        for place in (self.workspace_root, *([Path(worktree.workspace)] if worktree else [])):
+            (place / ".ralph" / "progress.md").unlink(missing_ok=True)
+
+
+def _seen_by_caller(iteration: Iteration, tag: Claim) -> LoopIteration:
+    return LoopIteration(
+        iteration.number,
+        iteration.turn.steps or 0,
+        iteration.usage.cost_usd or 0.0,
+        iteration.duration,
+        [{"name": check.name, "passed": check.passed, "output": _output(check)} for check in iteration.checks],
+        iteration.is_green,
+        stated(tag, iteration.turn.text),
+        iteration.turn.failure.reason if iteration.turn.failure else None,
+    )
+
+
+def _output(check: Check) -> str:
+    return check.tail + (check.ending if check.timeout else "")
+
+
+class FactoryAgent:
+    """An agent that is a Python object: made anew for each turn, so that no context is carried over."""
+
+    def __init__(self, factory: Callable[..., Any], offered: dict[str, Any], site: "Site") -> None:
+        self._factory, self._site = factory, site
+        self._arguments = _accepted(factory, {**offered, "workspace_root": str(site.root)})
+
+    def take_turn(self, prompt: str, run: Run, purpose: str = "work") -> Turn:
+        from ralph.records.folder import write
+
+        site, folder = self._site, self._site.folder.turn(run.number, purpose)
+        write(folder.prompt, site.redact(prompt.encode("utf-8", "surrogateescape")))
+        site.tell(events.AgentStarted(NAME, purpose=purpose))
+        began = time.monotonic()
+        try:
+            with site.interrupt.breaking():
+                turn = _turn(self._factory(**self._arguments).run(prompt))
+        except Exception as error:  # noqa: BLE001 - the caller's agent may fail in any way: that is a failed turn
+            turn = Turn("", exit_code=None, failure=Failure("ordinary", f"{type(error).__name__}: {error}"))
+        text, took = site.redact.text(turn.text), time.monotonic() - began
+        turn = replace(turn, text=text, ended_at=time.time(), duration=took, agent=NAME)
+        folder.ended(turn, text.encode("utf-8", "replace"))
+        kind, reason = (turn.failure.kind, turn.failure.reason) if turn.failure else ("", "")
+        site.tell(events.AgentFinished(turn.exit_code, took, failure=kind, reason=reason))
+        return turn
+
+
+def _turn(answer: Any) -> Turn:
+    """What the agent's `run` returned, as the loop knows it."""
+    if isinstance(answer, str):
+        return Turn(answer)
+    if not hasattr(answer, "final_output"):
+        raise TypeError(f"run() returned {type(answer).__name__}, neither text nor an object with final_output")
+    cost = getattr(answer, "cost", None)
+    return Turn(
+        str(answer.final_output or ""),
+        steps=_count(getattr(answer, "steps", None)),
+        usage=Usage(cost_usd=float(cost) if isinstance(cost, int | float) else None),
+    )
+
+
+def _accepted(factory: Callable[..., Any], offered: dict[str, Any]) -> dict[str, Any]:
+    """Those of the offered arguments that the factory takes by name."""
+    try:
+        parameters = inspect.signature(factory).parameters.values()
+    except (TypeError, ValueError):
+        return {}
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
+        return offered
+    named = {parameter.name for parameter in parameters if parameter.kind is not parameter.POSITIONAL_ONLY}
+    return {name: value for name, value in offered.items() if name in named}
+
+
+def _count(steps: Any) -> int | None:
+    if isinstance(steps, int):
+        return steps
+    return len(steps) if hasattr(steps, "__len__") else None

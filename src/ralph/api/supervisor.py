@@ -1,0 +1,184 @@
+"""How is a task supervised from Python? The same loop as the command's, around an agent or a function of your own."""
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+from ralph import __version__
+from ralph.core import events
+from ralph.core.model import Failure, Run, Turn
+from ralph.errors import UserError
+from ralph.processes.answers import occupy_standard_streams
+from ralph.processes.interrupt import Interrupt
+from ralph.processes.keeper import Keeper
+from ralph.records.folder import write
+from ralph.run.context import Site
+from ralph.run.order import Charter
+from ralph.settings import load
+from ralph.supervise.supervision import TaskSession
+from ralph.supervise.task_folder import TaskFolder, keep_prompt
+
+if TYPE_CHECKING:
+    from threading import Event
+
+
+RunRoot = Callable[[int], Any]
+
+
+class Supervision(Struct, frozen=True):
+    """How the supervision of a task ended. `outcome`: done, stopped, exhausted, fatal, interrupted, ..."""
+
+    outcome: str
+    reason: str
+    attempts: int
+    exit_code: int
+
+    @property
+    def success(self) -> bool:
+        return self.exit_code == 0
+
+
+class Supervisor:
+    """Starts a root agent again and again until the file DONE is in `run_dir`.
+
+    `run_root(attempt)` is one attempt, counted from 0: it succeeds if it returns None, 0 or text; another number is an
+    exit code; what it raises is a failure, and FileNotFoundError, PermissionError and UserError are fatal. Without
+    it, `agent` is started as `ralph task` would, with `prompt` or the task's TASK.md. `cancel` ends the supervision;
+    signals are left to you.
+    """
+
+    def __init__(
+        self,
+        run_dir: str | os.PathLike[str],
+        *,
+        run_root: RunRoot | None = None,
+        agent: str = "",
+        prompt: str | None = None,
+        max_restarts: int = 100,
+        wait_timeout: float = 300.0,
+        poll_interval: float = 1.0,
+        restart_delay: float = 1.0,
+        turn_timeout: float | None = None,
+        idle_timeout: float | None = None,
+        project_id: str = "",
+        task_id: str = "",
+        workspace: str | os.PathLike[str] = ".",
+        cancel: "Event | None" = None,
+    ) -> None:
+        path = Path(os.path.abspath(run_dir))
+        self.task = TaskFolder(path.parent.parent, project_id or path.parent.name, task_id or path.name, path)
+        self._run_root, self._prompt, self._cancel = run_root, prompt, cancel
+        self._workspace = Path(workspace).resolve()
+        said: dict[str, Any] = {
+            "preset": "supervise",
+            "maximumIterations": max_restarts,
+            "waitTimeout": wait_timeout,
+            "pollInterval": poll_interval,
+            "restartDelay": restart_delay,
+            "turnTimeout": turn_timeout,
+            "idleTimeout": idle_timeout,
+        }
+        self._said = {**said, "agent": {"command": agent}} if agent else said
+        self._site: Site | None = None
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What the processes of the current attempt should find in their environment: pass it on to what you start."""
+        env = dict(self._site.folder.env) if self._site else {}
+        return {**os.environ, **env}
+
+    def run(self) -> Supervision:
+        occupy_standard_streams()
+        settings = load(self._workspace, self._said, env=os.environ, source="Supervisor").settings
+        needs_prompt = self._prompt is not None or self._run_root is None
+        goal = keep_prompt(self.task, self._prompt) if needs_prompt else ""
+        self.task.path.mkdir(parents=True, exist_ok=True)
+        charter = Charter(settings, str(self._workspace), goal, version=__version__, task=str(self.task.path))
+        with Keeper.start() as keeper, Cancellation(self._cancel) as interrupt:
+            session = TaskSession(
+                charter,
+                task=self.task,
+                agent=self._caller if self._run_root else None,
+                keeper=keeper,
+                interrupt=interrupt,
+                listeners=[lambda *happened: interrupt.ask()],
+                tick=interrupt.tick if self._cancel else None,
+            )
+            _, stop = session.play()
+        return Supervision(stop.outcome.value, stop.reason, session.attempts, stop.outcome.exit_code)
+
+    def _caller(self, site: Site) -> "Caller":
+        assert self._run_root is not None
+        self._site = site
+        return Caller(self._run_root, site)
+
+
+class Cancellation(Interrupt):
+    """An interruption that is an event of the caller's, and no signal."""
+
+    def __init__(self, cancel: "Event | None") -> None:
+        super().__init__()
+        self._cancel = cancel
+
+    def __enter__(self) -> "Cancellation":
+        return self
+
+    def ask(self) -> None:
+        """Takes note of the event, at everything that happens."""
+        if self._cancel and self._cancel.is_set():
+            self.raise_to(2, "a request to cancel")
+
+    def tick(self) -> bool:
+        """Asks once a second while nothing happens."""
+        self.ask()
+        return True
+
+    def wait(self, seconds: float, tick: Callable[[float], bool] | None = None) -> bool:
+        if self._cancel is None:
+            return super().wait(seconds, tick)
+        deadline = time.monotonic() + seconds
+        self.ask()
+        while not self.level and (remaining := deadline - time.monotonic()) > 0:
+            nap = 1.0 if tick is not None and tick(remaining) else remaining
+            self._cancel.wait(min(remaining, nap))
+            self.ask()
+        return self.level > 0
+
+
+class Caller:
+    """An agent whose turns are calls of a function."""
+
+    def __init__(self, run_root: RunRoot, site: Site) -> None:
+        self._run_root, self._site = run_root, site
+
+    def take_turn(self, prompt: str, run: Run, purpose: str = "work") -> Turn:
+        folder = self._site.folder.turn(run.number, purpose, "python")
+        write(folder.prompt, self._site.redact(prompt.encode("utf-8", "surrogateescape")))
+        self._site.tell(events.AgentStarted("python", purpose=purpose))
+        began = time.monotonic()
+        text, code, failure = self._called(run.number - 1)
+        took = time.monotonic() - began
+        turn = Turn(self._site.redact.text(text), code, failure=failure, ended_at=time.time(), duration=took)
+        kind, reason = (failure.kind, failure.reason) if failure else ("", "")
+        self._site.tell(events.AgentFinished(code, took, failure=kind, reason=reason))
+        folder.ended(turn, turn.text.encode("utf-8", "replace"))
+        return turn
+
+    def _called(self, attempt: int) -> tuple[str, int | None, Failure | None]:
+        """The text, the exit code and the failure of one call."""
+        try:
+            said = self._run_root(attempt)
+        except (FileNotFoundError, PermissionError, UserError) as error:
+            return "", None, Failure("fatal", error.advice if isinstance(error, UserError) else str(error))
+        except Exception as error:  # noqa: BLE001 - the caller's function may fail in any way: that is a failed attempt
+            code = getattr(error, "returncode", None)
+            return "", code if isinstance(code, int) else None, Failure("ordinary", f"{type(error).__name__}: {error}")
+        if isinstance(said, str):
+            return said, 0, None
+        code = getattr(said, "returncode", 0 if said is None or said is True else said)
+        code = code if isinstance(code, int) and said is not False else 1
+        return "", code, Failure("ordinary", f"exit code {code}") if code else None

@@ -1,0 +1,175 @@
+"""How does each event change where a run stands? Kept up to date as it happens, or read back from the run."""
+
+from typing import Any
+
+from msgspec.structs import replace
+
+from ralph.core import events
+from ralph.core import events as e
+from ralph.core.model import Run, Usage
+from ralph.core.standing import Standing
+from ralph.core.text import one_line, short
+
+GOAL_SHOWN = 500
+REASON_SHOWN = 500
+
+
+def recalled(run: Run) -> Standing:
+    """The standing of a run that is read back."""
+    usage, last = run.usage, run.last
+    return Standing(
+        run.id,
+        goal=one_line(run.goal, GOAL_SHOWN),
+        iterations=len(run.iterations),
+        checks=len(last.checks) if last else 0,
+        passed=sum(check.passed for check in last.checks) if last else 0,
+        cost_usd=usage.cost_usd,
+        tokens=usage.tokens,
+    )
+
+
+_WITHOUT_EFFECT = frozenset(
+    {events.AgentText, events.ToolStarted, events.ToolFinished, events.AgentUnknown, events.Unheard}
+)
+
+
+def after(standing: Standing, event: events.Event, at: float) -> Standing:
+    """The standing once `event` has happened; the same object where it changes nothing that a list shows."""
+    if type(event) in _WITHOUT_EFFECT:  # most of them
+        return standing
+    match event:
+        case events.RunStarted():
+            return _started(standing, event, at)
+        case events.IterationFinished():
+            checks = event.record.checks
+            return replace(
+                _spent(standing, event.record.usage),
+                iterations=event.iteration,
+                checks=len(checks),
+                passed=sum(check.passed for check in checks),
+                waits="",
+                given=0,
+                changed=at,
+            )
+        case events.TurnNotCounted():
+            return replace(_spent(standing, event.turn.usage), waits="", given=0, changed=at)
+        case events.Spent():
+            return replace(_spent(standing, event.usage), changed=at)
+        case events.PersonTold():
+            return replace(standing, given=len(event.notes), changed=at)
+        case events.Waiting():
+            return replace(standing, waits=one_line(event.reason, REASON_SHOWN), until=event.until, changed=at)
+        case events.Paused():
+            return replace(standing, waits="", parked=one_line(event.reason, REASON_SHOWN), changed=at)
+        case events.AgentStarted() | events.Continued() if standing.waits or standing.parked:
+            return replace(standing, waits="", parked="", changed=at)
+        case events.RunFinished():
+            return replace(
+                standing,
+                outcome=event.outcome,
+                reason=one_line(event.reason, REASON_SHOWN),
+                verified=event.verified,
+                iterations=event.iterations,
+                cost_usd=event.cost_usd,
+                duration_s=event.duration_s,
+                exit_code=event.exit_code,
+                waits="",
+                parked="",
+                changed=at,
+            )
+    return standing
+
+
+def _started(standing: Standing, event: events.RunStarted, at: float) -> Standing:
+    return replace(
+        standing,
+        pid=event.pid,
+        workspace=event.workspace,
+        goal=one_line(event.goal, GOAL_SHOWN),
+        agent=event.agent,
+        preset=event.preset,
+        branch=event.branch,
+        task=event.task,
+        version=event.version,
+        began=standing.began or at,
+        changed=at,
+        cap=event.max_iterations,
+        waits="",
+        parked="",
+        outcome="",
+        reason="",
+        exit_code=None,
+    )
+
+
+def _spent(standing: Standing, usage: Usage) -> Standing:
+    if usage == Usage():  # as of an agent that reports nothing
+        return standing
+    total = Usage(cost_usd=standing.cost_usd).plus(usage)
+    return replace(standing, cost_usd=total.cost_usd, tokens=standing.tokens + usage.tokens)
+
+
+MOST_TOOLS = 100
+_THINKING, _NOTHING = object(), object()
+
+_SAYS = {
+    *(e.ToolStarted, e.AgentStarted, e.AgentProgress, e.IterationStarted),
+    *(e.CheckStarted, e.ReviewStarted, e.Waiting, e.Paused),
+}
+_THINKS = {e.AgentText, e.ToolFinished}
+_ENDS = {e.AgentFinished, e.CheckFinished, e.ReviewFinished, e.Continued}
+
+
+class Activity:
+    """Listens to events, some thousand a second. `since` is the moment (epoch seconds) at which it began."""
+
+    def __init__(self) -> None:
+        self.since = 0.0
+        self._doing: Any = _NOTHING
+        self._tools: dict[str, e.ToolStarted] = {}
+
+    def __call__(self, event: e.Event, now: float) -> None:
+        kind = type(event)
+        if kind in _THINKS:
+            if kind is e.ToolFinished:
+                self._tools.pop(event.id, None)  # type: ignore[union-attr]
+            doing = next(reversed(self._tools.values())) if self._tools else _THINKING
+        elif kind in _SAYS:
+            if kind is e.ToolStarted and len(self._tools) < MOST_TOOLS:
+                self._tools[event.id] = event  # type: ignore[union-attr,assignment]
+            elif kind is e.AgentStarted:
+                self._tools.clear()
+            doing = event
+        elif kind is e.Unheard:
+            for call in event.ended:  # type: ignore[union-attr]
+                self._tools.pop(call, None)
+            doing = next(reversed(self._tools.values())) if self._tools else _THINKING
+        elif kind in _ENDS:
+            self._tools.clear()
+            doing = _NOTHING
+        else:
+            return
+        if doing is not self._doing:
+            self._doing, self.since = doing, now
+
+    @property
+    def text(self) -> str:
+        match self._doing:
+            case e.ToolStarted() as tool:
+                given = short(tool.input, 200)
+                return short(tool.name, 80) + (f"({given})" if given else "")
+            case e.AgentStarted() as turn:
+                return short(turn.agent, 40) + (": commit message" if turn.purpose == "message" else "")
+            case e.IterationStarted():
+                return "preparing"
+            case e.AgentProgress() as progress:
+                return short(progress.text, 200)
+            case e.CheckStarted() as check:
+                return f"check {short(check.name, 200)}"
+            case e.ReviewStarted() as review:
+                return f"review {short(review.name, 200)}"
+            case e.Waiting() as wait:
+                return f"waiting: {short(wait.reason, 200)}"
+            case e.Paused() as pause:
+                return f"paused: {short(pause.reason, 200)}"
+        return "thinking" if self._doing is _THINKING else ""

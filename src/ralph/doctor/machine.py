@@ -1,0 +1,196 @@
+"""Is this machine fit for a run? Each look finds one thing, and says what to do about it."""
+
+import os
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Literal
+
+from msgspec import Struct
+
+from ralph import agents
+from ralph.agents.protocol import AgentModule
+from ralph.core.text import clean, one_line
+from ralph.errors import UserError
+from ralph.processes.keeper import Keeper
+from ralph.processes.process import PATIENCE, heard
+from ralph.processes.program import CannotStart, ProgramMissing, find_program
+
+State = Literal["ok", "note", "warn", "fail"]
+
+LITTLE_SPACE, NO_SPACE = 1 << 30, 64 << 20  # bytes
+_GROUPS = "/sys/fs/cgroup"
+_GET_CHILD_SUBREAPER = 37
+
+# Leaves its parent, its session and its group, and tells its parent only then that it may end.
+_RUNAWAY = """
+import os, signal
+reader, writer = os.pipe()
+if os.fork():
+    os.read(reader, 1)
+    os._exit(0)
+os.setsid()
+if os.fork():
+    os._exit(0)
+signal.alarm(30)
+os.write(writer, b"away")
+signal.pause()
+"""
+
+
+class Finding(Struct, frozen=True):
+    """What one look found. `note`: all is well, and could be better; `warn`: something will not work as it could;
+    `fail`: runs will fail. `advice` says what to do; `facts` are for programs."""
+
+    name: str
+    state: State
+    detail: str
+    advice: str = ""
+    facts: dict[str, str] = {}
+
+
+def workspace(folder: Path) -> Finding:
+    """Whether a run can keep its things here. Nothing stays behind."""
+    import tempfile
+
+    own = folder / ".ralph"
+    place = own if own.exists() else folder
+    try:
+        with tempfile.TemporaryFile(dir=place):
+            return Finding("workspace", "ok", f"{folder} is writable")
+    except OSError as error:
+        advice = "make it writable, free some space, or name another workspace with -C DIR"
+        return Finding("workspace", "fail", f"cannot write in {place}: {error.strerror}", advice)
+
+
+def disk(folder: Path) -> Finding:
+    """Whether there is room for logs and checkpoints."""
+    facts = os.statvfs(folder)
+    free = facts.f_bavail * facts.f_frsize
+    state: State = "fail" if free < NO_SPACE else "warn" if free < LITTLE_SPACE else "ok"
+    advice = "" if state == "ok" else "free some space: journals, logs and checkpoints need it"
+    return Finding("disk", state, f"{free / (1 << 30):.1f} GiB free", advice)
+
+
+def repository(folder: Path) -> Finding:
+    """Whether git can help: it is what fingerprints, diffs, worktrees and rewinding are made of."""
+    from ralph.repository import git
+
+    if not git.is_installed():
+        return Finding("git", "warn", "not installed", "install git: worktrees, diffs, rewinding and commits need it")
+    try:
+        version = git.run(str(folder), "version").decode(errors="replace").strip().removeprefix("git version ")
+        found = git.find_repository(folder)
+        has_commits = found is not None and bool(git.commit_of(found.root, "HEAD"))
+    except UserError as error:
+        return Finding("git", "warn", error.message, error.hint or "see what `git status` says")
+    if found is None:
+        advice = "`git init` and a first commit give you diffs, rewinding and worktrees"
+        return Finding("git", "note", f"{version}; {folder} is in no repository", advice)
+    if not has_commits:
+        return Finding("git", "note", f"{version}; {found.root} has no commit yet", "worktrees need a first commit")
+    return Finding("git", "ok", f"{version}; repository {found.root}", facts={"version": version, "root": found.root})
+
+
+def processes(keeper: Keeper, folder: Path, env: Mapping[str, str]) -> Finding:
+    """Whether a process that hides from the one that started it is found and ended: it is tried with a real one."""
+    from ralph.processes.descendants import MARK
+    from ralph.processes.process import Limits, run_process
+    from ralph.processes.program import Command
+
+    began = time.monotonic()
+    words = (sys.executable, "-I", "-S", "-c", _RUNAWAY)
+    command = Command(words, str(folder), {**env, MARK: f"doctor-{os.getpid()}"})
+    ended = run_process(keeper, command, on_lines=lambda lines: None, limits=Limits(turn=20.0, leftovers=0.5))
+    taken = f"{1000 * (time.monotonic() - began):.0f} ms"
+    kind = "supported" if _adopts() else "not supported"
+    if ended.leftovers and not keeper.survivors:
+        return Finding("subreaper", "ok", f"{kind}; a process that ran away was found and ended ({taken})")
+    advice = "agents may leave processes behind here: look with `ps` after a run"
+    return Finding("subreaper", "warn", f"{kind}; a process that ran away was not found", advice)
+
+
+def _adopts() -> bool:
+    """Whether the kernel can give a process the orphans below it."""
+    if sys.platform != "linux":
+        return False
+    import ctypes
+
+    return bool(ctypes.CDLL(None).prctl(_GET_CHILD_SUBREAPER, ctypes.byref(ctypes.c_int()), 0, 0, 0) == 0)
+
+
+def control_groups() -> Finding:
+    """Whether control groups could be made here. ralph does without; its keeper adopts what an agent leaves."""
+    try:
+        with open("/proc/self/cgroup") as stream:
+            own = next((line[3:].strip() for line in stream if line.startswith("0::")), None)
+    except OSError:
+        own = None
+    if own is None or not os.path.exists(f"{_GROUPS}/cgroup.controllers"):
+        return Finding("cgroup", "ok", "no version 2 (not needed)")
+    may = "may be made" if os.access(_GROUPS + own, os.W_OK) else "may not be made"
+    return Finding("cgroup", "ok", f"version 2, groups of our own {may} (not needed)")
+
+
+_EMPTY = 2  # bytes: `{}` is what some agents leave where nobody has logged in
+
+
+def presence(name: str, keeper: Keeper, folder: Path, env: Mapping[str, str], program: str = "") -> Finding:
+    """How it stands with a known agent, be it that `program` which a person calls so."""
+    module = agents.module(name)
+    try:
+        path = find_program(program or name, env, str(folder))
+    except ProgramMissing:
+        return Finding(name, "note", "not installed", f"to use it: {module.INSTALL}")
+    except CannotStart as error:
+        return Finding(name, "warn", error.message, error.hint)
+    version, trouble = _version(path, keeper, folder, env)
+    facts = {"path": path, "version": version, "login": login_sign(module, env)}
+    if trouble:
+        again = f"see what `{path} --version` says, or install it again: {module.INSTALL}"
+        return Finding(name, "warn", f"{path} does not work: {trouble}", again, facts)
+    if facts["login"]:
+        return Finding(name, "ok", f"{version}; login: {facts['login']}", facts=facts)
+    return Finding(name, "warn", f"{version}; no sign of a login", _way_in(module), facts)
+
+
+def _version(path: str, keeper: Keeper, folder: Path, env: Mapping[str, str]) -> tuple[str, str]:
+    """The version, or what went wrong."""
+    import re
+
+    try:
+        said, ended = heard(keeper, (path, "--version"), str(folder), env)
+    except CannotStart as error:
+        return "", error.message
+    said = clean(said.strip() or ended.stderr.strip())
+    if ended.ended_by or ended.code:
+        reason = f"no answer within {PATIENCE:.0f} s" if ended.ended_by else f"exit code {ended.code}"
+        return "", one_line(": ".join(filter(None, (reason, said.rpartition("\n")[2]))))
+    found = re.search(r"\d+\.\d+[\w.+-]*", said)
+    return found[0].rstrip(".") if found else one_line(said, 60) or "unknown version", ""
+
+
+def login_sign(module: AgentModule, env: Mapping[str, str]) -> str:
+    """What shows that somebody has logged in: the name of a variable or a file. Neither is looked into."""
+    login = module.LOGIN
+    if login is None:
+        return ""
+    variables = [f"${name}" for name in (*module.KEYS, *login.others) if env.get(name)]
+    folder = env.get(login.variable) or login.home
+    files = [f"{folder}/{name}" for name in login.files]
+    return next(iter(variables), "") or next((file for file in files if _holds_something(file, env)), "")
+
+
+def _holds_something(file: str, env: Mapping[str, str]) -> bool:
+    home = env.get("HOME") or os.path.expanduser("~")
+    try:
+        return os.stat(home + file[1:] if file.startswith("~/") else file).st_size > _EMPTY
+    except OSError:
+        return False
+
+
+def _way_in(module: AgentModule) -> str:
+    how = [module.LOGIN.how] if module.LOGIN else []
+    ways = ", or ".join([*how, *(f"set {name}" for name in module.KEYS[:1])])
+    return f"{ways} (unless a keychain or its own settings hold one)"

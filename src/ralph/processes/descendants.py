@@ -1,0 +1,245 @@
+"""Which processes live below another, or bear the mark of a run? Read from /proc, elsewhere from `ps`."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import signal
+    from collections.abc import Callable, Iterable, Iterator
+else:
+    import _signal as signal  # see keeper.py
+
+
+MARK = "RALPH_RUN_ID"
+_HAS_PROC = sys.platform == "linux"
+
+
+class Kin:
+    """A living process. `began` tells it from another one that had the same number before."""
+
+    __slots__ = ("began", "group", "name", "parent", "pid")
+
+    def __init__(self, pid: int, parent: int, group: int, name: bytes, began: bytes = b"") -> None:
+        self.pid = pid
+        self.parent = parent
+        self.group = group
+        self.name = name
+        self.began = began
+
+
+Asked = set[tuple[int, bytes]]
+
+
+def below(root: int) -> list[Kin]:
+    """Every living process below `root`; parents come first."""
+    children = _listed_children if os.path.exists(f"/proc/{root}/task/{root}/children") else _tabled_children()
+    found = children(root)
+    for kin in found:
+        found += children(kin.pid)
+    return found
+
+
+def in_group(group: int) -> list[Kin]:
+    """Every living process of a process group."""
+    return [kin for kin in _all() if kin.group == group]
+
+
+def marked(run_id: str) -> list[Kin]:
+    """Every living process that was started for a run, less this one and those above it."""
+    everyone = {kin.pid: kin for kin in _all()}
+    above = everyone.get(os.getpid())
+    while above is not None:
+        del everyone[above.pid]
+        above = everyone.get(above.parent)
+    mark = f"{MARK}={run_id}".encode()
+    bearers = _bearers_in_proc(mark) if _HAS_PROC else _bearers_in_ps(mark)
+    return [everyone[pid] for pid in bearers if pid in everyone]
+
+
+def send(kin: Kin, number: int) -> None:
+    """Signals a process, unless its number has come to mean another one since it was found."""
+    held = handle(kin.pid)
+    try:
+        now = _look_at(kin.pid) if _HAS_PROC else kin
+        if now is None or now.began != kin.began:
+            return
+        if held >= 0:
+            signal.pidfd_send_signal(held, number)
+        else:
+            os.kill(kin.pid, number)
+    except (ProcessLookupError, PermissionError):
+        pass
+    finally:
+        if held >= 0:
+            os.close(held)
+
+
+def sweep_marked(run_id: str, grace: float = 2.0) -> int:
+    """Ends what is left of a run whose keeper is gone, and all that lives below it. Says how many there were."""
+    found: dict[int, Kin] = {}
+    asked: Asked = set()
+    deadline = time.monotonic() + grace
+    while run_id and (living := _left_of(run_id, found)):
+        overdue = time.monotonic() - deadline
+        if overdue > grace:
+            break
+        press(living, asked, kill=overdue >= 0)
+        found.update((kin.pid, kin) for kin in living)
+        time.sleep(0.01)
+    return len(found)
+
+
+def _left_of(run_id: str, found: dict[int, Kin]) -> list[Kin]:
+    """Those with the mark, those below them, and those found before: they may have lost both in the meantime."""
+    again = [kin for kin in _all() if kin.pid in found and kin.began == found[kin.pid].began]
+    return distinct([kin for head in marked(run_id) + again for kin in (head, *below(head.pid))])
+
+
+def press(living: list[Kin], asked: Asked, kill: bool) -> None:
+    """Asks each of them once to end, or kills them. A shell that is just becoming the program it starts may lose the
+    request: so one that has another name since is asked again."""
+    for kin in living:
+        if kill:
+            send(kin, signal.SIGKILL)
+        elif (kin.pid, kin.name) not in asked:
+            send(kin, signal.SIGTERM)
+            send(kin, signal.SIGCONT)  # one that is stopped hears nothing else
+    asked.update((kin.pid, kin.name) for kin in living)
+
+
+def without(living: list[Kin], spared: Iterable[int], upward: bool = False) -> list[Kin]:
+    """Those of `living` (parents first) that are neither spared nor live below one who is, nor (`upward`) above."""
+    safe = set(spared)
+    above = set(safe)
+    for kin in reversed(living) if upward else ():
+        if kin.pid in above:
+            above.add(kin.parent)
+    for kin in living:
+        if kin.parent in safe:
+            safe.add(kin.pid)
+    return [kin for kin in living if kin.pid not in safe | above]
+
+
+def distinct(kin: list[Kin]) -> list[Kin]:
+    return list({one.pid: one for one in kin}.values())
+
+
+def handle(pid: int) -> int:
+    """A descriptor that stays with this very process; -1 where the system has none to give."""
+    try:
+        return os.pidfd_open(pid)
+    except (AttributeError, OSError):
+        return -1
+
+
+def _listed_children(pid: int) -> list[Kin]:
+    children: list[int] = []
+    try:
+        for task in os.listdir(f"/proc/{pid}/task"):
+            with open(f"/proc/{pid}/task/{task}/children", "rb") as listing:
+                children += map(int, listing.read().split())
+    except (FileNotFoundError, ProcessLookupError):
+        pass  # it ended while it was read
+    return [kin for child in children if (kin := _look_at(child))]
+
+
+def _tabled_children() -> Callable[[int], list[Kin]]:
+    families: dict[int, list[Kin]] = {}
+    for kin in _all():
+        families.setdefault(kin.parent, []).append(kin)
+    return lambda pid: families.pop(pid, [])
+
+
+def _all() -> list[Kin]:
+    if _HAS_PROC:
+        return [kin for pid in _pids() if (kin := _look_at(pid))]
+    table = (line.split(None, 4) for line in _ps("-A", "-o", "pid=,ppid=,pgid=,state=,comm="))
+    return [
+        Kin(int(pid), int(parent), int(group), *name)
+        for pid, parent, group, state, *name in table
+        if not state.startswith(b"Z")
+    ]
+
+
+def _look_at(pid: int) -> Kin | None:
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as stat:
+            # The name in brackets may itself hold spaces and brackets.
+            before, _, after = stat.read().rpartition(b")")
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    state, parent, group, *rest = after.split()
+    return None if state in b"ZX" else Kin(pid, int(parent), int(group), before.partition(b"(")[2], rest[16])
+
+
+def _pids() -> list[int]:
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+
+
+def _bearers_in_proc(mark: bytes) -> Iterator[int]:
+    for pid in _pids():
+        try:
+            with open(f"/proc/{pid}/environ", "rb") as environment:
+                is_bearer = mark in environment.read().split(b"\0")
+        except OSError:  # it has ended by now, or is somebody else's
+            continue
+        if is_bearer:
+            yield pid
+
+
+def _bearers_in_ps(mark: bytes) -> Iterator[int]:
+    show_environment = "-axEww" if sys.platform == "darwin" else "axeww"
+    for line in _ps(show_environment, "-o", "pid=,command="):
+        if mark in line.split():
+            yield int(line.split()[0])
+
+
+def _ps(*options: str) -> list[bytes]:
+    import subprocess
+
+    return subprocess.run(("ps", *options), stdout=subprocess.PIPE, check=False).stdout.splitlines()
+
+
+def start_of(pid: int) -> str | None:
+    """When the living process `pid` was started, in the system's own words; None where none lives."""
+    if pid <= 0:
+        return None
+    return _start_in_proc(pid) if sys.platform == "linux" else _start_in_ps(pid)
+
+
+def own_start() -> str:
+    return start_of(os.getpid()) or ""
+
+
+def is_living(pid: int, start: str) -> bool:
+    """Whether the process that had this number and this start time still lives."""
+    return bool(start) and start_of(pid) == start
+
+
+def _start_in_proc(pid: int) -> str | None:
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as stat:
+            # The name in brackets may itself hold spaces and brackets.
+            fields = stat.read().rpartition(b")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    dead = fields[0] in (b"Z", b"X")
+    return None if dead else f"{_boot()}+{int(fields[19])}"
+
+
+def _boot() -> str:
+    """Clock ticks are counted from the start of the system: after the next one they begin anew."""
+    with open("/proc/sys/kernel/random/boot_id") as boot:
+        return boot.read(8)
+
+
+def _start_in_ps(pid: int) -> str | None:
+    import subprocess
+
+    told = subprocess.run(("ps", "-o", "state=,lstart=", "-p", str(pid)), capture_output=True, text=True, check=False)
+    state, _, start = told.stdout.strip().partition(" ")
+    return None if not state or state.startswith("Z") else " ".join(start.split())

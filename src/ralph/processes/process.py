@@ -1,0 +1,396 @@
+"""How is a program run? An agent for its lines, as they come; a check for its exit code and the ends of its output."""
+
+import fcntl
+import os
+import select
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import cache
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from ralph.core.model import Exit
+from ralph.core.secrets import redact as strike_keys
+from ralph.processes.answers import readable
+from ralph.processes.descendants import MARK, sweep_marked
+from ralph.processes.interrupt import Interrupt
+from ralph.processes.keeper import Ended, Exited, Keeper, KeeperLost, NotStarted, Started
+from ralph.processes.program import Command, explained, find_program
+from ralph.processes.streams import Ends, Lines, LogFile, Tail
+
+_PIPE = 1 << 20
+_CHUNK, _LARGE_CHUNK = 1 << 16, 1 << 18  # once in a flood, fewer and larger reads wake the writer less often
+_FLOOD = 1 << 14  # bytes at once
+_MOST_DRAINED = 2 * _PIPE // _CHUNK
+_NAP = 0.05
+_SETTLING, _LATEST = 1.0, 30.0  # until a program that was started shows what it is, and until it has said so
+_LINGER = 0.1  # for what is still on its way through a process that reads for the one that ended, such as `tee`
+
+Sink = Callable[[bytes], None]
+
+
+@cache
+def _keep_memory() -> None:
+    """What is freed after a chunk is wanted for the next one. glibc gives it back to the system at once, until a larger
+    block has been freed: so one is, once there is a flood. Without this, page faults are a tenth of a flood's time."""
+    bytes(_PIPE)
+
+
+class Limits(Struct, frozen=True):
+    """In seconds. `total` is what the run has left; `grace` is for finishing once interrupted; `stop` and `leftovers`
+    are for going from TERM to KILL, with the process itself and with what it leaves behind."""
+
+    turn: float | None = None
+    idle: float | None = None
+    total: float | None = None
+    grace: float = 30.0
+    stop: float = 5.0
+    leftovers: float = 2.0
+
+
+class Watch:
+    """One process from its start until nothing of it is left. While nothing happens it sleeps, unless `tick`, which is
+    called a second after something has, says that it wants to be called again."""
+
+    def __init__(
+        self,
+        keeper: Keeper,
+        limits: Limits,
+        interrupt: Interrupt | None = None,
+        tick: Callable[[], bool] | None = None,
+        keep_children: bool = False,
+    ) -> None:
+        self._keeper = keeper
+        self._limits = limits
+        self._interrupt = interrupt
+        self._level = 0
+        self._tick = tick
+        self._keep_children = keep_children
+        self._ready = select.poll()
+        self._streams: dict[int, Sink] = {}
+        self._chunk = _CHUNK
+        self._alarms: dict[str, float] = {}
+        self._code: int | None = None
+        self._ended_by = ""
+        self._leftovers = 0
+        self._exited_at = 0.0
+        self._is_ending = False
+        self._is_over = True
+
+    def run(
+        self,
+        command: Command,
+        on_stdout: Sink,
+        on_stderr: Sink | None = None,
+        on_start: Callable[[int], None] | None = None,
+        meanwhile: Callable[[], None] | None = None,
+    ) -> Exit:
+        """Gives all output to the sinks as it comes; without `on_stderr` both streams are one. `meanwhile` is called
+        while the program starts, if it does: what is done there costs no time."""
+        began = time.monotonic()
+        try:
+            try:
+                program = self._ask_for(command, on_stdout, on_stderr, tells=on_start is not None)
+            finally:
+                if meanwhile is not None:
+                    meanwhile()
+            self._listen()
+            self._set_alarms(began)
+            if on_start is not None:
+                on_start(self._started().pid)
+            while not self._is_over:
+                self._step()
+        except NotStarted as refusal:
+            self._is_over = True
+            raise explained(refusal.error, program, command.cwd) from refusal.error
+        except KeeperLost:
+            self._is_over = True
+            self._ended_by = "keeper-lost"
+            self._leftovers = sweep_marked(command.env.get(MARK, ""))
+            self._keeper.revive()
+        finally:
+            for fd in self._streams:
+                os.close(fd)
+            if not self._is_over:
+                self._abandon()
+        return Exit(self._code, time.time(), time.monotonic() - began, "", self._ended_by, self._leftovers)
+
+    def _ask_for(self, command: Command, on_stdout: Sink, on_stderr: Sink | None, tells: bool) -> str:
+        program = find_program(command.argv[0], command.env, command.cwd)
+        given, out = readable(command.stdin), self._pipe(on_stdout)
+        errors = out if on_stderr is None else self._pipe(on_stderr)
+        try:
+            fds = (given, out, errors)
+            self._keeper.spawn(program, command.argv, command.cwd, command.env, fds, command.patience, tells)
+            self._is_over = False
+        finally:
+            for fd in {given, out, errors}:
+                os.close(fd)
+        return program
+
+    def _pipe(self, sink: Sink) -> int:
+        reader, writer = os.pipe()
+        self._streams[reader] = sink
+        return writer
+
+    def _listen(self) -> None:
+        for reader in self._streams:
+            os.set_blocking(reader, False)
+            if hasattr(fcntl, "F_SETPIPE_SZ"):
+                with suppress(PermissionError):  # the user's share of memory is used up: a small pipe is only slower
+                    fcntl.fcntl(reader, fcntl.F_SETPIPE_SZ, _PIPE)
+            self._ready.register(reader, select.POLLIN)
+        self._ready.register(self._keeper, select.POLLIN)
+        if self._interrupt is not None:
+            self._ready.register(self._interrupt, select.POLLIN)
+
+    def _started(self) -> Started:
+        while not isinstance(report := self._keeper.hear(), Started):
+            pass  # what is left of an earlier one
+        return report
+
+    def _set_alarms(self, began: float) -> None:
+        limits = {"turn-timeout": self._limits.turn, "idle-timeout": self._limits.idle, "max-time": self._limits.total}
+        self._alarms = {name: began + limit for name, limit in limits.items() if limit is not None}
+        self._expect_tick(1)
+
+    def _expect_tick(self, seconds: float) -> None:
+        if self._tick is not None and ("tick" not in self._alarms or not seconds):
+            self._alarms["tick"] = time.monotonic() + seconds
+
+    def _step(self) -> None:
+        if self._interrupt is not None and self._interrupt.level > self._level:
+            self._obey(self._interrupt)
+        alarm = min(self._alarms.values(), default=None)
+        pause = None if alarm is None else max(0.0, alarm - time.monotonic()) * 1000
+        for fd, _ in self._ready.poll(pause):
+            if fd in self._streams:
+                self._read(fd)
+                self._expect_tick(1)
+            elif fd == self._keeper.fileno():
+                self._hear()
+            elif self._interrupt is not None:
+                self._interrupt.acknowledge()
+                self._expect_tick(0)
+        if alarm is not None and time.monotonic() >= alarm:
+            self._ring()
+        if self._code is not None and not self._streams:
+            self._clear_up()
+
+    def _read(self, fd: int) -> bool:
+        """Passes on one chunk; False when there is none."""
+        try:
+            chunk = os.read(fd, self._chunk)
+        except BlockingIOError:
+            return False
+        if len(chunk) > _FLOOD:
+            _keep_memory()
+            self._chunk = _LARGE_CHUNK
+        if not chunk:
+            self._ready.unregister(fd)
+            del self._streams[fd]
+            os.close(fd)
+            return False
+        if "idle-timeout" in self._alarms and self._limits.idle is not None:
+            self._alarms["idle-timeout"] = time.monotonic() + self._limits.idle
+        self._streams[fd](chunk)
+        return True
+
+    def _hear(self) -> None:
+        report = self._keeper.hear()
+        if isinstance(report, Ended):
+            self._leftovers = report.others
+            self._is_over = True
+        elif isinstance(report, Exited):
+            self._note_exit(report)
+
+    def _note_exit(self, report: Exited) -> None:
+        self._code = report.code
+        for fd in list(self._streams):
+            for _ in range(_MOST_DRAINED):
+                if not self._read(fd):
+                    break
+        self._forget_alarms()
+        self._alarms["linger"] = time.monotonic() + _LINGER
+        self._exited_at = time.monotonic()
+        # Once asked to end the rest, the keeper answers that too.
+        self._is_over = report.alone and not self._is_ending
+
+    def _obey(self, interrupt: Interrupt) -> None:
+        self._level = interrupt.level
+        if self._level > 2:
+            self._end("interrupt", 0)
+        elif self._level == 2:
+            self._end("interrupt", self._limits.stop)
+        elif not self._is_ending and self._code is None:
+            self._alarms["interrupt"] = time.monotonic() + self._limits.grace
+
+    def _ring(self) -> None:
+        now = time.monotonic()
+        for name in [name for name, at in self._alarms.items() if at <= now]:
+            if name == "tick" and self._tick is not None:
+                del self._alarms["tick"]
+                if self._tick():
+                    self._expect_tick(1)
+            elif name == "linger":
+                self._clear_up()
+            else:
+                self._end(name, self._limits.stop)
+
+    def _end(self, reason: str, grace: float) -> None:
+        """Ends the process and all that came of it; the keeper tells when that is done."""
+        if self._code is None:
+            self._ended_by = self._ended_by or reason
+        self._is_ending = True
+        self._forget_alarms()
+        self._keeper.end(grace)
+
+    def _clear_up(self) -> None:
+        """The process has ended by itself, but not alone."""
+        if self._is_over or self._is_ending:
+            return
+        if self._is_settling():
+            self._alarms["linger"] = time.monotonic() + _NAP
+            return
+        for fd in self._streams:
+            self._ready.unregister(fd)
+        if self._keep_children:
+            self._keeper.release()
+            self._is_over = True
+        else:
+            self._end("", self._limits.leftovers)
+
+    def _is_settling(self) -> bool:
+        """Whether what is left has yet to say who it is: it was just started, or it is just starting."""
+        since = time.monotonic() - self._exited_at
+        return since < _LATEST and self._keeper.is_unsettled(late=since > _SETTLING)
+
+    def _forget_alarms(self) -> None:
+        self._alarms = {name: at for name, at in self._alarms.items() if name == "tick"}
+
+    def _abandon(self) -> None:
+        """Somebody who was told of a line raised: end it all before the error goes on its way."""
+        with suppress(KeeperLost):  # the next turn will find out
+            self._keeper.end(self._limits.stop)
+            while not self._is_over:
+                with suppress(NotStarted):
+                    self._is_over = isinstance(self._keeper.hear(), Ended)
+
+
+_STDERR_KEPT = 1 << 16
+NO_LIMITS = Limits()
+
+
+class Output(Struct, frozen=True):
+    """What a command printed, stdout and stderr together. `cut`: `head` is not all of it."""
+
+    exit: Exit
+    head: str
+    tail: str
+    cut: bool
+
+
+def run_process(
+    keeper: Keeper,
+    command: Command,
+    *,
+    on_lines: Callable[[list[bytes]], None],
+    on_start: Callable[[int], None] | None = None,
+    meanwhile: Callable[[], None] | None = None,
+    limits: Limits = NO_LIMITS,
+    interrupt: Interrupt | None = None,
+    stdout_log: LogFile | None = None,
+    stderr_log: LogFile | None = None,
+    redact: Callable[[bytes], bytes] = strike_keys,
+    tick: Callable[[], bool] | None = None,
+    keep_children: bool = False,
+) -> Exit:
+    """Runs a program; `on_lines` gets the lines of its stdout as they come. The program's own exit ends the turn.
+    While it starts the logs are opened and `meanwhile` is called: there that costs no time."""
+    lines = Lines()
+    errors = Tail(_STDERR_KEPT)
+
+    def take_output(chunk: bytes) -> None:
+        try:
+            if whole := lines.feed(chunk):
+                on_lines(whole)
+        finally:  # last, for nobody waits for it: a line is seen the sooner by a tenth
+            if stdout_log is not None:
+                stdout_log.write(chunk)
+
+    def take_errors(chunk: bytes) -> None:
+        if stderr_log is not None:
+            stderr_log.write(chunk)
+        errors.add(chunk)
+
+    watch = Watch(keeper, limits, interrupt, tick, keep_children)
+    ended = watch.run(command, take_output, take_errors, on_start, _opened(meanwhile, stdout_log, stderr_log))
+    if last := lines.close():
+        on_lines(last)
+    return replace(ended, stderr=redact(bytes(errors)).decode(errors="replace")) if errors.seen else ended
+
+
+def run_command(
+    keeper: Keeper,
+    command: Command,
+    *,
+    head: int,
+    tail: int,
+    meanwhile: Callable[[], None] | None = None,
+    limits: Limits = NO_LIMITS,
+    interrupt: Interrupt | None = None,
+    log: LogFile | None = None,
+    redact: Callable[[bytes], bytes] = strike_keys,
+    tick: Callable[[], bool] | None = None,
+    keep_children: bool = False,
+) -> Output:
+    """Runs a program and keeps the first `head` and the last `tail` characters of what it prints. While it starts the
+    log is opened and `meanwhile` is called."""
+    ends = Ends(head, tail)
+
+    def take(chunk: bytes) -> None:
+        if log is not None:
+            log.write(chunk)
+        ends.add(chunk)
+
+    watch = Watch(keeper, limits, interrupt, tick, keep_children)
+    ended = watch.run(command, take, meanwhile=_opened(meanwhile, log))
+    return Output(ended, *ends.texts(redact))
+
+
+def _opened(meanwhile: Callable[[], None] | None, *logs: LogFile | None) -> Callable[[], None]:
+    """What is done while a program starts."""
+
+    def start() -> None:
+        for log in logs:
+            if log is not None:
+                log.open()
+        if meanwhile is not None:
+            meanwhile()
+
+    return start
+
+
+PATIENCE = 15.0  # seconds that a program may take to say it
+_LONGEST = 1 << 18
+
+
+def heard(
+    keeper: Keeper, argv: tuple[str, ...], cwd: str, env: Mapping[str, str], interrupt: Interrupt | None = None
+) -> tuple[str, Exit]:
+    """What the program prints, and how it ended. Nothing that it starts outlives the question."""
+    lines: list[str] = []
+    size = 0
+
+    def listen(some: list[bytes]) -> None:
+        nonlocal size
+        for line in some:
+            size += len(line)
+            if size <= _LONGEST:
+                lines.append(line.decode(errors="replace"))
+
+    limits = Limits(turn=PATIENCE, grace=0.0, stop=0.5, leftovers=0.5)
+    ended = run_process(keeper, Command(argv, cwd, env), on_lines=listen, limits=limits, interrupt=interrupt)
+    return "\n".join(lines), ended

@@ -1,0 +1,323 @@
+"""How does nothing survive? The life of the keeper's process: it starts what ralph asks for, adopts what is orphaned
+below it, and ends all of it when ralph says so or is gone."""
+
+from __future__ import annotations
+
+import errno
+import gc
+import marshal
+import os
+import select
+import sys
+import time
+from _socket import AF_UNIX, CMSG_SPACE, SCM_RIGHTS, SHUT_WR, SOCK_STREAM, SOL_SOCKET, socket, socketpair
+
+from ralph.processes.descendants import MARK, Asked, Kin, below, distinct, handle, in_group, marked, press, without
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import signal
+    from collections.abc import Mapping, Sequence
+    from typing import Any
+
+    Message = tuple[Any, ...]
+else:
+    import _signal as signal  # see keeper.py
+
+
+_FAREWELL = 2.0  # from TERM to KILL when ralph is gone
+_PATIENCE = 5.0  # from the first KILL until those who still live are given up
+_DEAF_TO = (
+    signal.SIGINT,
+    signal.SIGTERM,
+    signal.SIGHUP,
+    signal.SIGQUIT,
+    signal.SIGTSTP,
+    signal.SIGTTIN,
+    signal.SIGTTOU,
+)
+# What Python ignores, or a shell in the background, must not be ignored by an agent.
+_TO_DEFAULT = signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}
+_SET_CHILD_SUBREAPER = 36
+
+
+class Reaper:
+    """Every process below this one comes of the one that was asked for last, whatever it did to get away."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+        self._is_bereft = False
+        self._spawning = self._ending = 0  # the numbers of the requests that are being met
+        self._first = 0  # the process that was asked for: its number is also that of its group
+        self._is_awaited = False
+        self._is_alone = True
+        self._run_id = ""
+        self._kept: set[int] = set()
+        self._spared: tuple[int, ...] = ()
+        self._asked: Asked = set()
+        self._patience = 0.0
+        self._asks_at = 0.0
+        self._deadline: float | None = None
+        _leave_ralph(channel.fileno())
+        self._adopts = _adopt_orphans()
+        self._ready = select.poll()
+        self._ready.register(channel, select.POLLIN)
+        # A copy of ralph's process that somebody forks holds the other end of the channel open, and may outlive it.
+        self._ralph = handle(os.getppid())
+        if self._ralph >= 0:
+            self._ready.register(self._ralph, select.POLLIN)
+        self._deaths, self._bell = os.pipe()
+        os.set_blocking(self._bell, False)
+        self._ready.register(self._deaths, select.POLLIN)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        self._wake_on_death()
+
+    def serve(self) -> None:
+        """Until ralph is gone and nothing is left."""
+        try:
+            while not self._is_bereft or self._deadline is not None:
+                self._step()
+        except BaseException:
+            press(self._living(), set(), kill=True)
+            raise
+
+    def _step(self) -> None:
+        for fd, _ in self._ready.poll(self._pause()):
+            if fd == self._deaths:
+                os.read(fd, 4096)
+            elif fd == self._ralph:
+                self._ready.unregister(fd)
+                self._ralph = -1
+                self._mourn()
+            else:
+                self._obey()
+        self._reap()
+        if self._deadline is not None:
+            self._press(self._deadline)
+
+    def _obey(self) -> None:
+        received = self._channel.receive()
+        if received is None:
+            self._ready.unregister(self._channel)
+            self._mourn()
+            return
+        (number, kind, *values), fds = received
+        if kind == "spawn":
+            program, argv, cwd, env, self._patience, tells = values
+            self._spawning = number
+            self._spawn(program, argv, cwd, env, fds, tells)
+        elif kind == "end":
+            self._ending = number
+            self._end(*values)
+        else:
+            self._release(number)
+
+    def _mourn(self) -> None:
+        self._is_bereft = True
+        self._end(_FAREWELL)
+
+    def _spawn(
+        self, program: str, argv: list[str], cwd: str, env: Mapping[str, str], fds: list[int], tells: bool
+    ) -> None:
+        try:
+            os.chdir(cwd)  # posix_spawn has no cwd of its own
+            self._first = _start(program, argv, env, fds)
+        except OSError as error:
+            self._tell(self._spawning, "failed", error.errno, error.filename)
+        except ValueError:  # a NUL in an argument
+            self._tell(self._spawning, "failed", errno.EINVAL, program)
+        else:
+            self._is_awaited = True
+            self._run_id = env.get(MARK, "")
+            if tells:
+                self._tell(self._spawning, "started", self._first)
+        finally:
+            os.chdir("/")
+            for fd in fds:
+                os.close(fd)
+
+    def _end(self, grace: float, spared: tuple[int, ...] = ()) -> None:
+        self._spared = spared
+        now = time.monotonic()
+        if self._deadline is None:
+            self._asks_at, self._deadline = now + self._patience, now + grace
+        self._deadline = min(self._deadline, now + grace)
+
+    def _release(self, number: int) -> None:
+        """What a keeper leaves behind when it goes belongs to it no more: so it goes, and its copy takes its place."""
+        if os.fork():
+            os._exit(0)
+        self._wake_on_death()
+        self._kept |= set() if self._adopts else {kin.pid for kin in self._living()}
+        self._adopts = _adopt_orphans()
+        self._first, self._run_id = 0, ""
+        self._tell(number, "released", os.getpid())
+
+    def _wake_on_death(self) -> None:
+        """To be asked for anew in every copy: asyncio, where somebody has imported it, takes it from them."""
+        signal.set_wakeup_fd(self._bell, warn_on_full_buffer=False)
+
+    def _reap(self) -> None:
+        """Takes note of the dead. "No child" from the kernel is the one proof that nothing is left."""
+        status = None
+        while True:
+            try:
+                pid, its_status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                self._is_alone = self._adopts or not self._living()
+                break
+            if pid == 0:
+                self._is_alone = False
+                break
+            if pid == self._first and self._is_awaited:
+                status = its_status
+        if status is not None:
+            self._is_awaited = False
+            self._tell(self._spawning, "exited", os.waitstatus_to_exitcode(status), self._is_alone)
+
+    def _press(self, deadline: float) -> None:
+        """Ends what lives, a step further each time somebody dies: killing a parent gives us its children."""
+        # Who waits for one that is spared is spared too, unless it is the process that has to end.
+        living = [] if self._is_alone else without(self._living(), self._spared, upward=not self._is_awaited)
+        overdue = time.monotonic() - deadline
+        if self._is_alone or (self._spared and not living) or overdue > _PATIENCE:
+            others = {pid for pid, _ in self._asked} - {self._first}
+            self._tell(self._ending, "ended", len(others), tuple(kin.pid for kin in living))
+            self._asked.clear()
+            self._deadline = None
+            return
+        if overdue >= 0 or time.monotonic() >= self._asks_at:
+            press(living, self._asked, kill=overdue >= 0)
+
+    def _living(self) -> list[Kin]:
+        living = below(os.getpid())
+        if self._adopts or not self._first:
+            return living
+        strays = in_group(self._first) + (marked(self._run_id) if self._run_id else [])
+        return distinct(living + [stray for stray in strays if stray.pid not in self._kept])
+
+    def _pause(self) -> float | None:
+        """Milliseconds until something is due. Deaths wake us; the naps are for those that /proc did not show."""
+        if self._deadline is None:
+            return None
+        remaining = self._deadline - time.monotonic()
+        return 1000 * (min(remaining, 0.05) if remaining > 0 else 0.02)
+
+    def _tell(self, number: int, *answer: object) -> None:
+        """Answers the request of this number."""
+        try:
+            self._channel.send((number, *answer))
+        except OSError:  # ralph is gone, as `_obey` will find
+            pass
+
+
+def _leave_ralph(channel: int) -> None:
+    """Away from ralph's terminal, its signals, its descriptors and its garbage."""
+    gc.disable()
+    for number in _DEAF_TO:
+        signal.signal(number, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    os.setsid()
+    os.chdir("/")
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for fd in map(int, os.listdir("/dev/fd")):
+        if fd in (0, 1, 2):
+            os.dup2(nothing, fd)
+        elif fd not in (nothing, channel):
+            try:
+                os.close(fd)
+            except OSError:  # the descriptor of the listing itself
+                pass
+
+
+def _adopt_orphans() -> bool:
+    """Asks the kernel to give us every orphan below us. Where it cannot, the group and the mark have to do."""
+    if sys.platform != "linux":
+        return False
+    # The C part of `ctypes` alone: the rest of it takes more time, and more memory, than all else that is done here.
+    from _ctypes import call_function, dlopen, dlsym
+
+    prctl = dlsym(dlopen(None, 0), "prctl")  # type: ignore[arg-type]  # None is this process itself
+    return bool(call_function(prctl, (_SET_CHILD_SUBREAPER, 1, 0, 0, 0)) == 0)
+
+
+def _start(program: str, argv: list[str], env: Mapping[str, str], fds: list[int]) -> int:
+    def spawn(path: str, words: list[str]) -> int:
+        return os.posix_spawn(
+            path,
+            words,
+            env,
+            file_actions=[(os.POSIX_SPAWN_DUP2, fd, target) for target, fd in enumerate(fds)],
+            setsid=True,
+            setsigmask=(),
+            setsigdef=_TO_DEFAULT,
+        )
+
+    try:
+        return spawn(program, argv)
+    except OSError as error:
+        if error.errno != errno.ENOEXEC:
+            raise
+        return spawn("/bin/sh", ["sh", program, *argv[1:]])  # a script without #!, as every shell runs it
+
+
+# The `socket` module costs two milliseconds, which only its prettier names are worth.
+
+_WORD = 4
+_MOST_FDS = 3
+_CLOSE_ON_EXEC = 0x40000000 if sys.platform == "linux" else 0  # MSG_CMSG_CLOEXEC
+
+
+class Channel:
+    """One end of the line. Both ends are the same program, so `marshal` is safe and quick."""
+
+    def __init__(self, end: socket) -> None:
+        self._end = end
+
+    @classmethod
+    def pair(cls) -> tuple[Channel, Channel]:
+        one, other = socketpair(AF_UNIX, SOCK_STREAM)
+        return cls(one), cls(other)
+
+    def fileno(self) -> int:
+        return self._end.fileno()
+
+    def send(self, message: Message, fds: Sequence[int] = ()) -> None:
+        body = marshal.dumps(message)
+        data = len(body).to_bytes(_WORD, sys.byteorder) + body
+        rights = b"".join(fd.to_bytes(_WORD, sys.byteorder) for fd in fds)
+        sent = self._end.sendmsg([data], [(SOL_SOCKET, SCM_RIGHTS, rights)] if fds else [])
+        if sent < len(data):
+            self._end.sendall(data[sent:])
+
+    def receive(self) -> tuple[Message, list[int]] | None:
+        """The next message and its descriptors; None when the other end is gone."""
+        try:
+            length, ancillary, _, _ = self._end.recvmsg(_WORD, CMSG_SPACE(_MOST_FDS * _WORD), _CLOSE_ON_EXEC)
+        except ConnectionResetError:  # gone without having read what we said last
+            return None
+        fds = [
+            int.from_bytes(rights[at : at + _WORD], sys.byteorder)
+            for _, _, rights in ancillary
+            for at in range(0, len(rights), _WORD)
+        ]
+        for fd in fds if not _CLOSE_ON_EXEC else ():
+            os.set_inheritable(fd, False)
+        body = self._exactly(int.from_bytes(length, sys.byteorder))
+        return (marshal.loads(body), fds) if body else None
+
+    def finish(self) -> None:
+        """Says that no message will follow, and waits until the other end is gone."""
+        self._end.shutdown(SHUT_WR)
+        while self._end.recv(4096):
+            pass
+
+    def close(self) -> None:
+        self._end.close()
+
+    def _exactly(self, size: int) -> bytes:
+        pieces = []
+        while size and (piece := self._end.recv(size)):
+            pieces.append(piece)
+            size -= len(piece)
+        return b"" if size else b"".join(pieces)

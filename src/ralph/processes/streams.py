@@ -1,0 +1,313 @@
+"""Where does a line end? Chunks in, whole lines out, in memory that does not grow with the length of a line."""
+
+import os
+from collections.abc import Callable, Iterator
+from io import BytesIO
+
+from ralph.core.secrets import redact as strike_keys
+from ralph.core.secrets import settled
+from ralph.core.text import clean
+
+LONGEST = 1 << 20
+_MARK_ROOM = 64
+_ESCAPE = 12  # bytes of the longest JSON escape, a surrogate pair: \ud83d\ude00
+_BACKSLASH = 0x5C
+
+
+class Lines:
+    """Splits on newlines only. Of a line over `limit` bytes both ends are kept, round a mark that says how much was
+    cut: where that is the middle of a JSON string, what is left is still JSON."""
+
+    def __init__(self, limit: int = LONGEST) -> None:
+        self._limit = limit
+        self._pending: list[bytes] = []
+        self._size = 0
+        self._long: _LongLine | None = None
+
+    def feed(self, chunk: bytes) -> list[bytes]:
+        """The lines that `chunk` completes, without their newlines."""
+        lines, rest = _split(chunk)
+        if lines and len(chunk) > self._limit:
+            lines = [line if len(line) <= self._limit else shortened(line, self._limit) for line in lines]
+        if lines and self._size:
+            self._add(lines[0])
+            lines[0] = self._take()
+        if rest:
+            self._add(rest)
+        return lines
+
+    def close(self) -> list[bytes]:
+        """The last line, where no newline ended it."""
+        return [self._take()] if self._size else []
+
+    def _add(self, piece: bytes) -> None:
+        self._size += len(piece)
+        if self._long is not None:
+            self._long.add(piece)
+            return
+        self._pending.append(piece)
+        if self._size > self._limit:
+            self._long = _LongLine(b"".join(self._pending), self._limit)
+            self._pending.clear()
+
+    def _take(self) -> bytes:
+        line = self._long.shortened() if self._long is not None else b"".join(self._pending)
+        self._pending.clear()
+        self._long = None
+        self._size = 0
+        return line
+
+
+def _split(chunk: bytes) -> tuple[list[bytes], bytes]:
+    """The whole lines in `chunk`, and what follows them. `readlines` asks memchr for the end of a line: where lines are
+    long, it is five times as fast as `bytes.split`."""
+    end = chunk.rfind(b"\n") + 1
+    if not end:
+        return [], chunk
+    lines = [line[:-1] for line in BytesIO(chunk).readlines()]
+    if end < len(chunk):
+        lines.pop()
+    return lines, chunk[end:]
+
+
+class _LongLine:
+    def __init__(self, start: bytes, limit: int) -> None:
+        half = (limit - _MARK_ROOM) // 2
+        end = _head_end(start, half)
+        self._head = start[:end]
+        self._tail = Tail(half)
+        self._tail.add(start[end:])
+
+    def add(self, piece: bytes) -> None:
+        self._tail.add(piece)
+
+    def shortened(self) -> bytes:
+        tail = bytes(self._tail)
+        start = _tail_start(tail)
+        return b"%s [cut %s] %s" % (self._head, _amount(self._tail.lost + start), tail[start:])
+
+
+def shortened(line: bytes, limit: int) -> bytes:
+    """Both ends of a line that is longer than `limit`."""
+    return _LongLine(line, limit).shortened()
+
+
+# A backslash that follows anything else begins an escape, so just before it is always a place to cut. Where none is
+# near, any place between two characters will do.
+
+
+def _head_end(data: bytes, limit: int) -> int:
+    """The last place to cut within the first `limit` bytes."""
+    end = limit
+    if _BACKSLASH in data[max(0, end - _ESCAPE) : end]:
+        end = _escape_before(data, end)
+        while _is_surrogate(data[max(0, end - 6) : end], b"89aAbB"):
+            end = _escape_before(data, end)
+        return end
+    while end and _is_continuation(data[end]):
+        end -= 1
+    return end
+
+
+def _tail_start(data: bytes) -> int:
+    """The first place to cut, where what came before `data` is not known."""
+    for at in range(1, len(data)):
+        if data[at] == _BACKSLASH and data[at - 1] != _BACKSLASH:
+            return at + 6 if _is_surrogate(data[at : at + 6], b"cCdDeEfF") else at
+        if at >= _ESCAPE and _BACKSLASH not in data[at - _ESCAPE : at] and not _is_continuation(data[at]):
+            return at
+    return len(data)
+
+
+def _escape_before(data: bytes, end: int) -> int:
+    """Where the last run of backslashes before `end` begins."""
+    last = data.rfind(b"\\", 0, end)
+    return len(data[:last].rstrip(b"\\"))
+
+
+def _is_surrogate(escape: bytes, third: bytes) -> bool:
+    return len(escape) == 6 and escape[:3].lower() == b"\\ud" and escape[3] in third
+
+
+def _is_continuation(byte: int) -> bool:
+    return byte & 0xC0 == 0x80
+
+
+def _amount(size: int) -> bytes:
+    for unit, name in ((1 << 20, b"MB"), (1 << 10, b"KB")):
+        if size >= unit:
+            return b"%d %s" % (size // unit, name)
+    return b"%d bytes" % size
+
+
+class Tail:
+    """The last `limit` bytes of all that was added; `seen` counts everything."""
+
+    def __init__(self, limit: int) -> None:
+        self.seen = 0
+        self._limit = limit
+        self._ring = bytearray()
+        self._at = 0
+
+    def add(self, data: bytes) -> None:
+        self.seen += len(data)
+        limit, ring = self._limit, self._ring
+        if len(data) >= limit:
+            ring[:] = data[len(data) - limit :]
+            self._at = 0
+            return
+        room = limit - len(ring)
+        if room:
+            ring += data[:room]
+            data = data[room:]
+        end = self._at + len(data)
+        if end <= limit:
+            ring[self._at : end] = data
+        else:
+            split = limit - self._at
+            ring[self._at :] = data[:split]
+            ring[: end - limit] = data[split:]
+        self._at = end % limit
+
+    @property
+    def lost(self) -> int:
+        """How many bytes came before those that are kept."""
+        return max(0, self.seen - self._limit)
+
+    def pieces(self, size: int) -> Iterator[bytes]:
+        ring, length = memoryview(self._ring), len(self._ring)
+        for at in range(self._at, self._at + length, size):
+            end = min(at + size, self._at + length)
+            yield bytes(ring[at:end]) + bytes(ring[max(0, at - length) : max(0, end - length)])
+
+    def __bytes__(self) -> bytes:
+        return b"".join(self.pieces(self._limit or 1))
+
+
+class Ends:
+    """The first `head` and the last `tail` characters that a person would see of what passes for UTF-8: colours and
+    other control characters take no room from the text."""
+
+    def __init__(self, head: int, tail: int) -> None:
+        self._head, self._tail = head, tail
+        self._first = bytearray()
+        self._last = Tail(4 * tail + 3)  # a character takes four bytes at most
+
+    def add(self, data: bytes) -> None:
+        if len(self._first) <= 4 * self._head:
+            self._first += data
+        self._last.add(data)
+
+    def texts(self, redact: Callable[[bytes], bytes]) -> tuple[str, str, bool]:
+        """The head, the tail, and whether the head is not all there was."""
+        first = clean(redact(bytes(self._first)).decode(errors="replace"))
+        is_all = self._last.seen == len(self._first) and not self._last.lost
+        last = first if is_all else clean(redact(bytes(self._last)).decode(errors="replace"))
+        is_cut = self._last.seen > len(self._first) or len(first) > self._head
+        return first[: self._head], last[max(0, len(last) - self._tail) :], is_cut
+
+
+LARGEST = 32 << 20
+_TAIL = 4 << 20
+_NOTE_ROOM = 128
+_PIECE = 1 << 16
+
+
+_UNOPENED, _GIVEN_UP = -2, -1
+
+
+class LogFile:
+    """A file of at most `limit` bytes. It is made when it is opened, written to or closed. A disk that is full or gone
+    does not end the turn: `trouble` says so, once."""
+
+    def __init__(self, path: str, limit: int = LARGEST, redact: Callable[[bytes], bytes] = strike_keys) -> None:
+        self.path = path
+        self.trouble = ""
+        self._redact = redact
+        self._unsettled = b""
+        tail = min(_TAIL, limit // 2)
+        self._room = max(0, limit - tail - _NOTE_ROOM)
+        self._tail = Tail(tail)
+        self._fd = _UNOPENED
+
+    def __enter__(self) -> "LogFile":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def open(self) -> None:
+        """Makes the file, if that has not been done."""
+        if self._fd == _UNOPENED:
+            try:
+                self._fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+            except OSError as error:
+                self._give_up(error)
+
+    def write(self, chunk: bytes) -> None:
+        if self._room:
+            self._put(self._settle(chunk))
+        elif self._fd != _GIVEN_UP:
+            self._tail.add(chunk)
+
+    def close(self) -> None:
+        """Writes what was held back: an unfinished line, and the end of a stream that was too long."""
+        self.open()
+        if self._unsettled:
+            self._put(self._rest())
+        if self._tail.seen:
+            self._put_tail()
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = _GIVEN_UP
+
+    def _settle(self, chunk: bytes) -> bytes:
+        """What can be redacted now: a key may be split over two chunks."""
+        data = self._unsettled + chunk if self._unsettled else chunk
+        end = settled(data)
+        self._unsettled = data[end:]
+        return self._redact(data[:end])
+
+    def _rest(self) -> bytes:
+        rest, self._unsettled = self._unsettled, b""
+        return self._redact(rest)
+
+    def _put(self, data: bytes) -> None:
+        """Writes the beginning of the stream; what has no room there goes to its end."""
+        if len(data) < self._room:
+            self._room -= len(data)
+            self._write(data)
+            return
+        self._write(data[: self._room])
+        self._tail.add(data[self._room :])
+        self._room -= min(self._room, len(data))
+        if not self._room:
+            self._tail.add(self._unsettled)
+            self._unsettled = b""
+
+    def _put_tail(self) -> None:
+        pieces = self._tail.pieces(_PIECE)
+        if self._tail.lost:
+            first = next(pieces, b"")
+            # What stands before the first line or string may be the rest of a key.
+            start = first.find(b"\n") + 1 or first.find(b'"') + 1
+            self._write(b"\n[... %d bytes left out ...]\n" % (self._tail.lost + start))
+            self._write(self._settle(first[start:]))
+        for piece in pieces:
+            self._write(self._settle(piece))
+        self._write(self._rest())
+
+    def _write(self, data: bytes) -> None:
+        self.open()
+        try:
+            while data and self._fd >= 0:
+                data = data[os.write(self._fd, data) :]
+        except OSError as error:
+            self._give_up(error)
+
+    def _give_up(self, error: OSError) -> None:
+        self.trouble = f"cannot write {self.path}: {error.strerror}"
+        self._room = 0
+        if self._fd >= 0:
+            os.close(self._fd)
+        self._fd = _GIVEN_UP

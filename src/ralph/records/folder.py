@@ -1,0 +1,214 @@
+"""Where does a run keep its things? In `.ralph/`: settings, logs of checks, and one private folder per run."""
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from ralph.core.model import Turn
+from ralph.errors import UserError
+
+StrPath = str | os.PathLike[str]
+
+IGNORE = "# Data of ralph's runs stays out of git, this file too; the project's settings do not.\n*\n!settings.json\n"
+
+
+def prepare(workspace: Path) -> Path:
+    """The workspace's `.ralph/`, made if it is missing, and kept out of git."""
+    folder = workspace / ".ralph"
+    try:
+        folder.mkdir(exist_ok=True)
+        ignore = folder / ".gitignore"
+        if not ignore.exists():
+            ignore.write_text(IGNORE)
+    except OSError as error:
+        raise cannot_write(folder, error) from None
+    return folder
+
+
+def cannot_write(path: StrPath, error: OSError) -> UserError:
+    return UserError(
+        f"cannot write {path}: {error.strerror or error}",
+        "make the workspace writable, free some space, or name another workspace with -C DIR",
+    )
+
+
+def write(path: StrPath, data: bytes) -> None:
+    """A file with this content, or one line that says why there is none."""
+    try:
+        try:
+            _put(path, os.O_TRUNC, data)
+        except FileNotFoundError:  # an agent that cleans up has removed its folder
+            os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+            _put(path, os.O_TRUNC, data)
+    except OSError as error:
+        raise cannot_write(path, error) from None
+
+
+def add(path: StrPath, data: bytes) -> None:
+    """More at the end of a file, or one line that says why there is not."""
+    try:
+        _put(path, os.O_APPEND, data)
+    except OSError as error:
+        raise cannot_write(path, error) from None
+
+
+def _put(path: StrPath, how: int, data: bytes) -> None:
+    """With three calls to the system, where Python's files take eight: a few of these are written in every turn."""
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | how, 0o666)
+    try:
+        while data:
+            data = data[os.write(fd, data) :]
+    finally:
+        os.close(fd)
+
+
+class RunFolder:
+    """`.ralph/runs/<run-id>/`: the journal, and what each iteration read and wrote. For the user's eyes only."""
+
+    def __init__(self, ralph: Path, run_id: str) -> None:
+        self.id = run_id
+        self.path = ralph / "runs" / run_id
+
+    def make(self) -> None:
+        try:
+            for folder in (self.path.parent, self.path):
+                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+                folder.chmod(0o700)  # it may have been there
+        except OSError as error:
+            raise cannot_write(self.path, error) from None
+
+    def write(self, name: str, data: bytes) -> None:
+        """A file of the run's own, whole or not at all."""
+        path = self.path / name
+        fresh = path.with_name(f".{name}.new")
+        write(fresh, data)
+        os.replace(fresh, path)
+
+    @property
+    def env(self) -> Mapping[str, str]:
+        """What belongs to the latest turn in the environment of what is started for it."""
+        return {}
+
+    @property
+    def journal(self) -> Path:
+        return self.path / "journal.ndjson"
+
+    def turn(self, number: int, purpose: str = "work", agent: str = "") -> "TurnFolder":
+        """The folder of one iteration, or of a review or another turn inside it."""
+        name = f"{number:03d}" if purpose == "work" else f"{number:03d}-{purpose}"
+        folder = f"{self.path}/iterations/{name}"
+        try:
+            os.mkdir(folder, 0o700)
+        except OSError:  # it is there, or nothing is there yet
+            _make_all(folder)
+        return TurnFolder(folder)
+
+
+class TurnFolder:
+    """What one turn reads and writes. `env` is what its agent finds in its environment because of it. Paths are plain
+    text: to make five `Path`s takes longer than to make the files."""
+
+    stdout_name = "stdout.log"
+    stderr_name = "stderr.log"
+
+    def __init__(self, path: str, env: Mapping[str, str] | None = None) -> None:
+        self.path, self.env = path, env or {}
+        self.prompt, self.output = f"{path}/prompt.md", f"{path}/output.md"
+        self.stdout, self.stderr = f"{path}/{self.stdout_name}", f"{path}/{self.stderr_name}"
+
+    def started(self, pid: int) -> None:
+        """The agent is at work."""
+
+    def ended(self, turn: Turn, answer: bytes) -> None:
+        """The agent's turn is over; `answer` is what may be kept of what it said."""
+        write(self.output, answer)
+
+
+def _make_all(folder: str) -> None:
+    try:
+        for made in (os.path.dirname(folder), folder):  # the mode is for the last part of a path alone
+            os.makedirs(made, mode=0o700, exist_ok=True)
+    except OSError as error:
+        raise cannot_write(folder, error) from None
+
+
+def new_run_id(now: float) -> str:
+    """Sortable by time, to the thousandth of a second, and short enough to say aloud."""
+    from datetime import UTC, datetime
+
+    letters = "23456789abcdefghijkmnpqrstuvwxyz"  # 32 of them, in their order
+    thousandth = int(now % 1 * 1024)
+    numbers = (thousandth // 32, thousandth % 32, *os.urandom(2))
+    suffix = "".join(letters[number % 32] for number in numbers)
+    return f"{datetime.fromtimestamp(int(now), UTC):%Y%m%d-%H%M%S}-{suffix}"
+
+
+PATIENCE = 3.0
+
+
+@contextmanager
+def workspace_lock(ralph: Path, run_id: str) -> Iterator[Callable[[], None]]:
+    """Held by this process alone: its children do not inherit it, and the kernel drops it when the process dies. What
+    is given locks again, where somebody has removed the file."""
+    handles = [_locked(ralph / "lock", run_id)]
+
+    def lock_again() -> None:
+        if os.fstat(handles[-1]).st_nlink == 0:
+            handles.append(_locked(ralph / "lock", run_id))
+
+    try:
+        yield lock_again
+    finally:
+        for handle in handles:
+            os.close(handle)
+
+
+def _locked(path: Path, run_id: str) -> int:
+    """The lock's descriptor. A holder that was killed may be survived for a moment by a child that had not yet become
+    the program it was to be; and one that has only just got the lock may not have signed it yet."""
+    import fcntl
+    import time
+
+    handle = _opened(path)
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            break
+        except BlockingIOError:
+            holder = os.pread(handle, 200, 0).decode(errors="replace").strip()
+        if _is_alive(holder.rpartition(" ")[2]) or time.monotonic() > deadline:
+            os.close(handle)
+            raise UserError(
+                f"another run is at work in {path.parent.parent}: {holder or 'unknown'}",
+                "wait for it, stop it with `ralph stop`, or use another workspace",
+            )
+        time.sleep(0.01)
+    _sign(handle, path, run_id)
+    return handle
+
+
+def _opened(path: Path) -> int:
+    try:
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise cannot_write(path, error) from None
+
+
+def _sign(handle: int, path: Path, run_id: str) -> None:
+    try:
+        os.ftruncate(handle, 0)
+        os.pwrite(handle, f"run {run_id}, process {os.getpid()}\n".encode(), 0)
+    except OSError as error:
+        raise cannot_write(path, error) from None
+
+
+def _is_alive(process: str) -> bool:
+    try:
+        os.kill(int(process), 0)
+    except (ValueError, ProcessLookupError):
+        return False
+    except PermissionError:
+        pass
+    return True

@@ -1,0 +1,160 @@
+"""Which runs of this user are there on this machine, where do they stand, and which of them live?
+
+Each run keeps its standing in a small file of its own folder; a folder of links leads to all of them. Nobody has to
+keep order there: a link whose workspace is gone leads nowhere, and a process that died is known by its start time.
+Asked in a blink: paths are plain text here, and next to nothing is imported.
+"""
+
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.json import Decoder
+
+from ralph.core.standing import AWAITING, Standing
+from ralph.errors import UserError
+from ralph.processes.descendants import is_living
+
+if TYPE_CHECKING:
+    from ralph.records.folder import RunFolder
+
+
+STATE, JOURNAL = "state.json", "journal.ndjson"
+_MOST_BYTES = 1 << 16
+
+
+class Listed(Struct, frozen=True):
+    """A run on record, and whether the process that plays it lives."""
+
+    id: str
+    place: str
+    standing: Standing
+    is_alive: bool
+
+    @property
+    def folder(self) -> "RunFolder":
+        from pathlib import Path
+
+        from ralph.records.folder import RunFolder
+
+        return RunFolder(Path(self.place).parent.parent, self.id)
+
+    @property
+    def state(self) -> str:
+        """One word: running, stopping, waiting, paused or asking while it lives, else its outcome; killed where it has
+        none."""
+        standing = self.standing
+        if not self.is_alive:
+            return standing.outcome or "killed"
+        if standing.stopping:
+            return "stopping"
+        if standing.parked:
+            return "asking" if standing.parked.startswith(AWAITING) else "paused"
+        return "waiting" if standing.waits else "running"
+
+    @property
+    def is_child(self) -> bool:
+        """Whether an agent of a task started it, for one turn: it is kept among the task's attempts."""
+        return os.path.basename(os.path.dirname(os.path.dirname(self.place))) != ".ralph"
+
+    def ungiven(self, notes: int) -> int:
+        """How many of the notes in its mailbox the next prompt will carry: those in the prompt at work are still there,
+        because a turn that is cut off has not used them."""
+        return max(notes - self.standing.given, 0) if self.is_alive else notes
+
+
+def registry(env: Mapping[str, str], kind: str = "runs") -> str:
+    """The folder of links."""
+    state = env.get("XDG_STATE_HOME", "")
+    if not os.path.isabs(state):
+        state = os.path.join(env.get("HOME") or os.path.expanduser("~"), ".local", "state")
+    return os.path.join(state, "ralph", kind)
+
+
+def runs(env: Mapping[str, str] = os.environ) -> list[Listed]:
+    """Every run of this user on this machine that is still on disk, oldest first."""
+    links, here = registry(env), host()
+    try:
+        names = sorted(os.listdir(links))
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise UserError(f"cannot read {links}: {error.strerror}", "check its permissions, or XDG_STATE_HOME") from None
+    found = (listed(f"{links}/{name}") for name in names)
+    return [one for one in found if one and one.standing.host in ("", here)]
+
+
+def loops(env: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """The loops inside sessions that go on: the file of each, by the link to it. When a loop ends its file is moved,
+    and the link leads nowhere."""
+    links = registry(env, "loops")
+    try:
+        names = sorted(os.listdir(links))
+    except OSError:
+        return {}
+    return {link: os.path.realpath(link) for name in names if os.path.exists(link := f"{links}/{name}")}
+
+
+def recorded_in(ralph: str | os.PathLike[str]) -> list[Listed]:
+    """The runs that are kept in this `.ralph/`, oldest first."""
+    folder = f"{os.fspath(ralph)}/runs"
+    try:
+        names = sorted(os.listdir(folder))
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    return [run for name in names if (run := listed(f"{folder}/{name}"))]
+
+
+def listed(path: str | os.PathLike[str]) -> Listed | None:
+    """The run in this folder (or behind this link to it); None where there is none."""
+    path = os.fspath(path)
+    standing = standing_in(path)
+    if standing is None:
+        if not os.path.exists(f"{path}/{JOURNAL}"):
+            return None
+        standing = _from_journal(f"{path}/{JOURNAL}")
+    try:
+        place = os.readlink(path)
+    except OSError:  # the folder itself
+        place = path
+    alive = not standing.outcome and is_living(standing.pid, standing.start)
+    return Listed(os.path.basename(place), place, standing, alive)
+
+
+def standing_in(path: str) -> Standing | None:
+    """What the run in this folder says of itself; None where that cannot be read."""
+    for _ in range(3):  # it may be written at this very moment
+        try:
+            fd = os.open(f"{path}/{STATE}", os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return None
+        try:
+            return _DECODER.decode(os.read(fd, _MOST_BYTES))
+        except ValueError:  # not JSON, not ours, or not even UTF-8
+            continue
+        except OSError:  # a folder stands in its place
+            return None
+        finally:
+            os.close(fd)
+    return None
+
+
+def _from_journal(path: str) -> Standing:
+    """For a run whose standing cannot be read: what the beginning and the end of its journal say."""
+    from ralph.core.state import after
+    from ralph.records.journal import glimpse
+
+    standing = Standing(os.path.basename(os.path.dirname(path)))
+    for entry in glimpse(path):
+        event = entry.event()
+        if event is not None:
+            standing = after(standing, event, entry.at)
+    return standing
+
+
+def host() -> str:
+    return os.uname().nodename
+
+
+_DECODER = Decoder(Standing)

@@ -1,0 +1,108 @@
+"""What changed between two moments of the workspace? A list of files, or a patch, read no further than it is wanted."""
+
+import codecs
+import os
+import re
+from collections.abc import Iterator, Sequence
+
+from msgspec import Struct
+
+from ralph.repository.git import Answer, GitError, Repository, refusal, started
+from ralph.repository.index import CACHES, LIBRARIES, shown, tree_of
+
+# A file beyond this size is one line ("Binary files differ"), and git need not hold it in memory.
+DIFFED = ("-c", "core.bigFileThreshold=16m", "diff-tree", "-r", "--no-color", "--no-ext-diff", "--no-textconv")
+PATCH = (*DIFFED, "--patch", "--find-renames", "--src-prefix=a/", "--dst-prefix=b/")
+GENERATED = tuple(f":(top,exclude,glob)**/{folder}/**" for folder in sorted(CACHES | LIBRARIES))
+
+
+class Change(Struct, frozen=True):
+    """One changed file: A added, D deleted, M modified, T another type. No counts for a binary file."""
+
+    status: str
+    path: str
+    added: int | None = None
+    deleted: int | None = None
+
+
+def diff(repository: Repository, base: str, now: str, limit: int) -> str:
+    """The beginning of the patch from `base` to `now` (fingerprints, trees or commits): at least `limit` characters,
+    if there are so many. What caches and libraries hold is left out: it is not the work."""
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    text = ""
+    for chunk in patch(repository, base, now, GENERATED):
+        text += decoder.decode(chunk)
+        if len(text) >= limit:
+            break
+    return text
+
+
+def patch(repository: Repository, base: str, now: str, without: tuple[str, ...] = ()) -> Iterator[bytes]:
+    """The whole patch, piece by piece. Git is stopped when nobody reads on."""
+    words = (*PATCH, tree_of(base), tree_of(now), "--", ":(top)", *without)
+    with started(repository.root, *words, env=no_index(repository)) as git:
+        while chunk := git.read():
+            yield chunk
+    if git.code > 0:
+        raise refusal(("diff-tree",), Answer(git.code, b"", git.error))
+
+
+def changed_files(repository: Repository, base: str, now: str) -> list[Change]:
+    """Every file that differs between `base` and `now`; a moved one is deleted here and added there."""
+    words = (*DIFFED, "-z", "--raw", "--numstat", "--no-renames", tree_of(base), tree_of(now), "--")
+    parts = iter(repository.git(*words, env=no_index(repository)).split(b"\0"))
+    statuses: dict[bytes, str] = {}
+    changes = []
+    for part in parts:
+        if part.startswith(b":"):
+            statuses[next(parts)] = part[-1:].decode()
+        elif part:
+            added, deleted, path = part.split(b"\t", 2)
+            changes.append(Change(statuses[path], shown(path), _count(added), _count(deleted)))
+    return changes
+
+
+def no_index(repository: Repository) -> dict[str, str]:
+    """Two trees are compared: git would read the index in vain, 1.5 ms for 10,000 files."""
+    return {"GIT_INDEX_FILE": os.path.join(repository.git_dir, "no-index")}
+
+
+def _count(number: bytes) -> int | None:
+    return int(number) if number.isdigit() else None
+
+
+_HEADER = re.compile(rb"([0-9a-f]{40,64}) ([0-9a-f]{40,64})\n")
+Pair = tuple[str, str]
+
+
+def changes_between(repository: Repository, pairs: Sequence[Pair]) -> dict[Pair, list[Change]]:
+    """What differs between the two fingerprints of each pair; without the pairs of which git has forgotten a tree."""
+    trees = {pair: (tree_of(pair[0]), tree_of(pair[1])) for pair in pairs}
+    asked = sorted({pair for pair in trees.values() if pair[0] != pair[1]})
+    if not asked:
+        return {pair: [] for pair in pairs}
+    lines = "".join(f"{base} {now}\n" for base, now in asked).encode()
+    words = (*DIFFED, "--stdin", "-z", "--raw", "--numstat", "--no-renames", "--", ":(top)", *GENERATED)
+    try:
+        found = _parsed(repository.git(*words, stdin=lines, env=no_index(repository)))
+    except GitError:
+        return {}
+    return {pair: found.get(both, []) for pair, both in trees.items()}
+
+
+def _parsed(output: bytes) -> dict[Pair, list[Change]]:
+    found: dict[Pair, list[Change]] = {}
+    changes: list[Change] = []
+    statuses: dict[bytes, str] = {}
+    parts = iter(output.split(b"\0"))
+    for part in parts:
+        while header := _HEADER.match(part):
+            part = part[header.end() :]
+            statuses, changes = {}, []
+            found[header[1].decode(), header[2].decode()] = changes
+        if part.startswith(b":"):
+            statuses[next(parts)] = part[-1:].decode()
+        elif part:
+            added, deleted, path = part.split(b"\t", 2)
+            changes.append(Change(statuses.get(path, "M"), shown(path), _count(added), _count(deleted)))
+    return found

@@ -1,0 +1,306 @@
+"""How is the state after each iteration kept, and brought back? As commits under `refs/ralph/<run>/`, beside the user's
+branches; nothing that is saved nowhere is ever overwritten."""
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from ralph.core import events
+from ralph.core.model import Iteration, Run
+from ralph.core.prompts import DIFF_LIMIT
+from ralph.errors import UserError
+from ralph.repository.git import GitError, Repository
+from ralph.repository.index import PrivateIndex, files_below, head_of, shown, tree_of
+from ralph.repository.objects import write
+from ralph.run.context import Site
+
+if TYPE_CHECKING:
+    from ralph.repository.worktrees import Worktree
+
+
+RALPH = "ralph <ralph@localhost>"
+BEFORE_REWIND = "before-rewind-"
+RESUMED = "resumed"
+
+
+class Saved(Struct, frozen=True):
+    """One checkpoint. `name` is the number of its iteration (0: before the first), or `before-rewind-<k>`."""
+
+    name: str
+    commit: str
+    tree: str
+
+
+class Rewound(Struct, frozen=True):
+    """What a rewind did. `kept_as` is the ref under which the state before it is found."""
+
+    files: int
+    kept_as: str
+
+
+class Checkpoints:
+    """The saved states of one run."""
+
+    def __init__(self, repository: Repository, run_id: str) -> None:
+        self.repository = repository
+        self.run_id = run_id
+        self._last: tuple[str, str] | None = None  # fingerprint and commit of the latest one made here
+
+    def save(self, number: int, fingerprint: str, message: str = "") -> str:
+        """Keeps the state of a fingerprint as checkpoint `number`; an unchanged state is the same commit again."""
+        commit = self._commit(fingerprint, message or f"iteration {number} of run {self.run_id}", first=number == 0)
+        self._point(str(number), commit)
+        self._last = (fingerprint, commit)
+        return commit
+
+    def hold(self, fingerprint: str) -> None:
+        """Keeps the state in which a run goes on, unless a checkpoint does: the next one will be made of its objects,
+        and an agent may tidy the repository before that."""
+        if tree_of(fingerprint) not in {one.tree for one in self.all()}:
+            self._point(RESUMED, self._commit(fingerprint, f"run {self.run_id} goes on"))
+
+    def all(self) -> list[Saved]:
+        """Every checkpoint, oldest first."""
+        out = self.repository.git(
+            "for-each-ref", "--format=%(refname) %(objectname) %(tree)", f"refs/ralph/{self.run_id}/"
+        )
+        rows = [line.split(" ") for line in out.decode().splitlines()]
+        saved = [Saved(name.rpartition("/")[2], commit, tree) for name, commit, tree in rows]
+        numbered = [one for one in saved if one.name.removeprefix(BEFORE_REWIND).isdigit()]
+        return sorted(numbered, key=lambda one: (not one.name.isdigit(), int(one.name.removeprefix(BEFORE_REWIND))))
+
+    def around(self, number: int) -> tuple[str, str]:
+        """The commits before and after iteration `number`: what lies between them is what it changed."""
+        after = self._find(number)
+        earlier = [one for one in self._numbered() if int(one.name) < number]
+        if not earlier:
+            raise UserError(f"there is no checkpoint before {number} in run {self.run_id}", "iterations begin at 1")
+        return earlier[-1].commit, after.commit
+
+    def rewind(self, number: int, index: PrivateIndex) -> Rewound:
+        """Makes all files that git does not ignore what they were at checkpoint `number`. HEAD, branch and the user's
+        index stay as they are. The present state is saved first; what cannot be saved is not overwritten."""
+        target = self._find(number)
+        index.tree(whole=True)
+        index.take(self._ignored_now(target, index))
+        now = index.tree(whole=True)
+        if index.left_out:
+            raise UserError(
+                f"cannot rewind: git cannot save {index.left_out[0]} first",
+                "make it readable, or tell git to ignore it",
+            )
+        changed = self._changes(now, target)
+        kept_as = self._keep(now)
+        try:
+            index.git("read-tree", "-m", "-u", tree_of(now), target.tree)
+        except GitError as error:
+            raise UserError(
+                f"cannot rewind to checkpoint {number} of run {self.run_id}: {error.message}",
+                f"move away what stands in the way; the present state is saved as {kept_as}",
+            ) from None
+        return Rewound(changed, kept_as)
+
+    def _ignored_now(self, target: Saved, index: PrivateIndex) -> list[bytes]:
+        """Files that git ignores, in places that the checkpoint needs. Git would overwrite them: they must be saved."""
+        words = ("diff-index", "--cached", "-z", "--name-only", "--diff-filter=D", target.tree)
+        missing = index.git(*words).split(b"\0")[:-1]
+        return sorted({found for path in missing for found in self._in_the_way_of(path)})
+
+    def _in_the_way_of(self, path: bytes) -> Iterator[bytes]:
+        """The file or link at this place or on the way to it, or all files of a folder there."""
+        parts = path.split(b"/")
+        root = os.fsencode(self.repository.root)
+        for depth in range(1, len(parts) + 1):
+            here = b"/".join(parts[:depth])
+            place = os.path.join(root, here)
+            if not os.path.isdir(place) or os.path.islink(place):
+                if os.path.lexists(place):
+                    yield here
+                return
+        for below, _ in files_below(place, frozenset()):
+            if b".git" in below.split(b"/"):
+                raise _own_repository(path)
+            yield os.path.join(path, below)
+
+    def _changes(self, now: str, target: Saved) -> int:
+        """How many files will change. None may be a submodule that gives way to a file: git would remove it whole."""
+        out = self.repository.git("diff-tree", "-r", "-z", "--raw", "--no-renames", tree_of(now), target.tree)
+        *parts, _ = out.split(b"\0")
+        for modes, path in zip(parts[::2], parts[1::2], strict=True):
+            if modes.startswith(b":160000") and not modes.startswith((b":160000 160000", b":160000 000000")):
+                raise _own_repository(path)
+        return len(parts) // 2
+
+    def _keep(self, fingerprint: str) -> str:
+        """The ref that holds this state: a checkpoint that equals it, or a new one."""
+        saved = self.all()
+        tree = tree_of(fingerprint)
+        same = next((one for one in saved if one.tree == tree), None)
+        if same:
+            return f"refs/ralph/{self.run_id}/{same.name}"
+        count = sum(not one.name.isdigit() for one in saved)
+        name = f"{BEFORE_REWIND}{count + 1}"
+        return self._point(name, self._commit(fingerprint, f"before a rewind of run {self.run_id}"))
+
+    def _commit(self, fingerprint: str, message: str, first: bool = False) -> str:
+        head = head_of(fingerprint)
+        known, parent = self._last or ("", "")
+        if known and (tree_of(known), head_of(known)) == (tree_of(fingerprint), head):
+            return parent
+        if not parent and not first:
+            parent = next((one.commit for one in reversed(self._numbered())), "")
+        # HEAD as a parent keeps the agent's own commits alive, even those that it drops later.
+        parents = [one for one in (parent, head if head != head_of(known) else "") if one]
+        text = message.encode("utf-8", "replace").replace(b"\0", b"")
+        return write(self.repository, "commit", _content(tree_of(fingerprint), parents, text), tree_of(fingerprint))
+
+    def _point(self, name: str, commit: str) -> str:
+        ref = f"refs/ralph/{self.run_id}/{name}"
+        self.repository.git("-c", "core.logAllRefUpdates=false", "update-ref", ref, commit)
+        return ref
+
+    def _numbered(self) -> list[Saved]:
+        return [one for one in self.all() if one.name.isdigit()]
+
+    def _find(self, number: int) -> Saved:
+        saved = self._numbered()
+        found = next((one for one in saved if one.name == str(number)), None)
+        if found:
+            return found
+        if not saved:
+            raise UserError(f"run {self.run_id} has no checkpoints here", "were they made in another repository?")
+        raise UserError(f"run {self.run_id} has no checkpoint {number}", f"it has {saved[0].name} to {saved[-1].name}")
+
+
+def _content(tree: str, parents: list[str], message: bytes) -> bytes:
+    """A commit, as git writes it."""
+    at = time.strftime(f"{int(time.time())} %z")
+    lines = [f"tree {tree}", *(f"parent {one}" for one in dict.fromkeys(parents)), f"author {RALPH} {at}"]
+    return "\n".join([*lines, f"committer {RALPH} {at}", "", ""]).encode() + (message or b"\n")
+
+
+def _own_repository(path: bytes) -> UserError:
+    return UserError(f"cannot rewind: {shown(path)} is a repository of its own now", "move it away first")
+
+
+class History:
+    """The states of a workspace in git; without git there are none, and whoever needs one does without.
+
+    `walks`: without git, files are compared by size and time, for an agent that cannot tell how much it did.
+    """
+
+    def __init__(self, site: Site, worktree: "Worktree | None" = None, walks: bool = False) -> None:
+        self._site, self._worktree, self._walks = site, worktree, walks
+        self._repository: Repository | None = None
+        self._index: PrivateIndex | None = None
+        self._saved: Checkpoints | None = None
+        self._base = self._now = ""
+        self._told: tuple[str, ...] = ()
+
+    def begin(self, base: str | None = None) -> str | None:
+        """Takes the state before the first iteration; `base` is that state where the run is resumed."""
+        # Git is not even asked where there is no sign of it: that would cost more than the rest of a small run.
+        self._repository = self._found() if _has_git(self._site.root) else None
+        if self._repository is None:
+            return self._walked()
+        from ralph.repository.index import PrivateIndex
+
+        self._index = PrivateIndex(self._repository, self._site.folder.path / "index")
+        self._saved = Checkpoints(self._repository, self._site.folder.id)
+        self._now = self._index.tree()
+        self._base = base or self._now
+        if base is None:
+            self._saved.save(0, self._now)
+        else:
+            self._saved.hold(self._now)
+        return self._base
+
+    def tree(self, number: int) -> str | None:
+        """The fingerprint after iteration `number`, kept as its checkpoint."""
+        if self._index is None or self._saved is None:
+            return self._walked()
+        try:
+            self._now = self._index.tree()
+            self._saved.save(number, self._now)
+        except UserError as error:
+            self._site.tell(events.Notice(f"iteration {number} has no checkpoint: {error.advice}"))
+            return None
+        if self._index.left_out != self._told:
+            self._told = self._index.left_out
+            if self._told:
+                self._site.tell(events.Notice(f"not in checkpoints and diffs: {', '.join(self._told[:5])}"))
+        return self._now
+
+    def has_moved(self, iteration: Iteration) -> bool:
+        """Whether HEAD is another one than at the end of an iteration: then its work has been committed."""
+        from ralph.repository.index import head_of
+
+        return bool(self._now and iteration.tree) and head_of(self._now) != head_of(iteration.tree or "")
+
+    def has_changed(self, iteration: Iteration) -> bool:
+        """Whether any file is another one than at the end of an iteration."""
+        from ralph.repository.index import tree_of
+
+        if self._index is None or not iteration.tree:
+            return False
+        return tree_of(self._index.tree()) != tree_of(iteration.tree)
+
+    def is_untouched(self) -> bool:
+        """Whether everything is as it was when the run began: no file was changed, and nothing was committed."""
+        if self._index is None or self._base != self._now:
+            return False
+        try:
+            return self._index.tree() == self._base  # a turn that was cut off may have changed something
+        except UserError:
+            return False
+
+    def put_back(self, iteration: Iteration) -> str:
+        """Makes the files what they were at the end of an iteration. Gives the ref under which they are kept as now."""
+        if self._index is None or self._saved is None:
+            raise UserError("there is no state to go back to")
+        return self._saved.rewind(iteration.number, self._index).kept_as
+
+    def diff(self) -> str:
+        """What changed since the run began, new files included."""
+        if self._repository is None or self._base == self._now:
+            return ""
+        from ralph.repository.changes import diff
+
+        return self._site.redact.text(diff(self._repository, self._base, self._now, DIFF_LIMIT + 1))
+
+    def keep(self, run: Run, iteration: Iteration) -> None:
+        """In a worktree the harness commits the work, so that a merge brings it."""
+        if self._worktree is not None:
+            from ralph.repository.worktrees import commit_all
+
+            verdict = f" (checks {'pass' if iteration.is_green else 'fail'})" if iteration.checks else ""
+            try:
+                commit_all(self._worktree, f"ralph: iteration {iteration.number}{verdict}\n\n{run.goal[:2000]}")
+            except UserError as error:
+                self._site.tell(events.Notice(error.advice))
+
+    def _found(self) -> "Repository | None":
+        """The repository; one that is broken is as good as none here, but that is said."""
+        from ralph.repository.git import find_repository
+
+        try:
+            return find_repository(self._site.root)
+        except UserError as error:
+            self._site.tell(events.Notice(f"no checkpoints, no diff: {error.advice}"))
+            return None
+
+    def _walked(self) -> str | None:
+        if not self._walks:
+            return None
+        from ralph.repository.index import walk_fingerprint
+
+        return walk_fingerprint(self._site.root)
+
+
+def _has_git(folder: Path) -> bool:
+    place = folder.resolve()
+    return any(os.path.lexists(parent / ".git") for parent in (place, *place.parents))

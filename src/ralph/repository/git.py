@@ -1,0 +1,207 @@
+"""How is git asked? By its own program, never through a shell, and so that neither the user's hooks, prompts and
+monitors nor variables meant for another repository have a say in it; and in a folder that is named, whatever an agent
+writes into the settings of the repository about where its files are."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from msgspec import Struct
+
+from ralph.errors import UserError
+from ralph.processes.answers import Errand
+
+PLAIN = (
+    "-c", f"core.hooksPath={os.devnull}",
+    "-c", "core.fsmonitor=false",
+    "-c", "core.quotePath=false",
+    "-c", "core.safecrlf=false",
+    "-c", "core.fsyncMethod=batch",
+    "-c", "core.splitIndex=false",
+    "-c", "submodule.recurse=false",
+    "-c", "color.ui=false",
+    "-c", "gc.auto=0",
+    "-c", "maintenance.auto=false",
+)  # fmt: skip
+
+# What would lead git to another repository, or make it read paths in another way.
+MISLEADING = frozenset({
+    "GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX", "GIT_COMMON_DIR", "GIT_NAMESPACE",
+    "GIT_OBJECT_DIRECTORY", "GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_QUARANTINE_PATH", "GIT_SHALLOW_FILE",
+    "GIT_GRAFT_FILE", "GIT_REPLACE_REF_BASE", "GIT_NO_REPLACE_OBJECTS", "GIT_CONFIG", "GIT_CONFIG_PARAMETERS",
+    "GIT_LITERAL_PATHSPECS", "GIT_GLOB_PATHSPECS", "GIT_NOGLOB_PATHSPECS", "GIT_ICASE_PATHSPECS",
+    "GIT_EXTERNAL_DIFF", "GIT_DIFF_OPTS", "GIT_ATTR_SOURCE", "GIT_INDEX_VERSION", "GIT_IMPLICIT_WORK_TREE",
+})  # fmt: skip
+RALPH = {
+    "GIT_AUTHOR_NAME": "ralph",
+    "GIT_AUTHOR_EMAIL": "ralph@localhost",
+    "GIT_COMMITTER_NAME": "ralph",
+    "GIT_COMMITTER_EMAIL": "ralph@localhost",
+}
+# For a git that reads many files: the C library would take its memory from the system, and give it back, for each one.
+# Without that, a hundred new files take half the time.
+STORING = {"MALLOC_TRIM_THRESHOLD_": "100000000"}
+PATIENCE = 600.0
+
+Env = Mapping[str, str] | None
+
+
+class GitError(UserError):
+    """Git refused, or is broken: what it said, in one line."""
+
+
+class Answer(Struct, frozen=True):
+    code: int
+    out: bytes
+    error: str
+
+
+class Repository(Struct, frozen=True):
+    """The working tree that a workspace is in. `prefix` is the workspace's place in it, "" at its top."""
+
+    root: str
+    git_dir: str
+    prefix: str = ""
+
+    def git(self, *words: str, stdin: bytes = b"", env: Env = None) -> bytes:
+        """What git prints."""
+        return run(self.root, *words, stdin=stdin, env=env)
+
+    def ask(self, *words: str, stdin: bytes = b"", env: Env = None) -> Answer:
+        """What git answers, be it a refusal."""
+        return ask(self.root, *words, stdin=stdin, env=env)
+
+    @property
+    def scope(self) -> tuple[str, ...]:
+        """The paths that count. All of them, as in `git status`; but in a home folder that is a repository, only the
+        workspace: nobody wants all that lies at home to be read and saved."""
+        home = os.path.realpath(os.path.expanduser("~"))
+        if self.prefix and os.path.commonpath((self.root, home)) == self.root:
+            return (f":(top,literal){self.prefix}",)
+        return ()
+
+
+def find_repository(workspace: Path) -> Repository | None:
+    """The repository around `workspace`; None without one, or without git. A broken or bare one is an error."""
+    words = ("rev-parse", "--is-bare-repository", "--absolute-git-dir")
+    try:
+        answer = _plainly(str(workspace), words)
+    except FileNotFoundError:
+        return None
+    if answer.code:
+        if "not a git repository (or any" in answer.error and not _is_marked(workspace):
+            return None
+        raise refusal(words, answer, f"the git repository around {workspace} cannot be used")
+    is_bare, _, git_dir = os.fsdecode(answer.out).removesuffix("\n").partition("\n")
+    place = os.path.realpath(workspace)
+    root = _top(place, git_dir) if is_bare == "false" else ""
+    if not root:
+        raise UserError(
+            f"{workspace} lies in a git repository, but not in its working tree",
+            "name a checked-out folder with -C DIR; a bare repository has none",
+        )
+    return Repository(root, git_dir, os.path.relpath(place, root) if place != root else "")
+
+
+def is_led_elsewhere(found: Repository) -> bool:
+    """Whether the settings of the repository lead a git that is not told better to another folder."""
+    return _plainly(found.root, ("rev-parse", "--show-cdup")).out != b"\n"
+
+
+def _top(place: str, git_dir: str) -> str:
+    """The folder around `place` whose `.git` leads to `git_dir`, unless `place` is in there itself."""
+    for folder in map(str, (Path(place), *Path(place).parents)):
+        mark = os.path.join(folder, ".git")
+        if os.path.samefile(folder, git_dir):
+            return ""
+        if os.path.isfile(mark) or (os.path.isdir(mark) and os.path.samefile(mark, git_dir)):
+            return folder
+    return ""
+
+
+def repository(workspace: Path) -> Repository:
+    """The repository around `workspace`, for what cannot be done without one."""
+    found = find_repository(workspace)
+    if found is None and not is_installed():
+        raise UserError("git is not installed", "install git, or do without --worktree, --commit, diff and rewind")
+    if found is None:
+        raise UserError(f"{workspace} is not in a git repository", "make it one with `git init`, and commit once")
+    return found
+
+
+def is_installed() -> bool:
+    from shutil import which
+
+    return which("git") is not None
+
+
+def _is_marked(workspace: Path) -> bool:
+    """Whether there is a `.git` that git does not recognise."""
+    place = Path(os.path.realpath(workspace))
+    return any((folder / ".git").exists() for folder in (place, *place.parents))
+
+
+def run(folder: str, *words: str, stdin: bytes = b"", env: Env = None) -> bytes:
+    """What git prints in `folder`; an error if it refuses."""
+    answer = ask(folder, *words, stdin=stdin, env=env)
+    if answer.code:
+        raise refusal(words, answer)
+    return answer.out
+
+
+def commit_of(folder: str, name: str) -> str:
+    """The commit that a name such as HEAD stands for, or nothing."""
+    answer = ask(folder, "rev-parse", "--verify", "--quiet", f"{name}^{{commit}}")
+    return answer.out.decode().strip() if answer.code == 0 else ""
+
+
+def ask(folder: str, *words: str, stdin: bytes = b"", env: Env = None) -> Answer:
+    """Runs git in `folder`, the top of a working tree."""
+    with started(folder, *words, stdin=stdin, env=env) as git:
+        return _answer(git, folder, words)
+
+
+def started(folder: str, *words: str, stdin: bytes = b"", env: Env = None) -> Errand:
+    """Git at work in `folder`, the top of a working tree. It is named: an agent may have told git of another one."""
+    return _errand(folder, words, stdin, {"GIT_WORK_TREE": folder} | dict(env or {}))
+
+
+def _errand(folder: str, words: tuple[str, ...], stdin: bytes = b"", env: Env = None) -> Errand:
+    told = environment() | {"LC_ALL": "C.UTF-8"} | dict(env or {})
+    return Errand(("git", "-C", folder, *PLAIN, *words), told, stdin)
+
+
+def _plainly(folder: str, words: tuple[str, ...]) -> Answer:
+    """What git answers anywhere, with the working tree that the settings of the repository name."""
+    with _errand(folder, words) as git:
+        return _answer(git, folder, words)
+
+
+def _answer(git: Errand, folder: str, words: tuple[str, ...]) -> Answer:
+    try:
+        out = git.output(PATIENCE)
+    except TimeoutError:
+        raise GitError(f"git {_command(words)} did not end within {PATIENCE:.0f} seconds in {folder}") from None
+    return Answer(git.code, out, git.error)
+
+
+def environment() -> dict[str, str]:
+    """The user's, less what would mislead git; nothing may stop and ask."""
+    kept = {name: value for name, value in os.environ.items() if name not in MISLEADING}
+    return kept | {"GIT_TERMINAL_PROMPT": "0", "GIT_EDITOR": "true"}
+
+
+def refusal(words: tuple[str, ...], answer: Answer, what: str = "") -> GitError:
+    """What git said, fit for a person."""
+    lines = [line.strip() for line in answer.error.splitlines() if line.strip()]
+    said = next((line for line in lines if line.startswith(("fatal:", "error:"))), lines[0] if lines else "")
+    said = said.removeprefix("fatal: ").removeprefix("error: ") or f"exit code {answer.code}"
+    hint = ""
+    if "dubious ownership" in answer.error:
+        hint = next((line for line in lines if line.startswith("git config")), "")
+    return GitError(f"{what or f'git {_command(words)} failed'}: {said}", hint)
+
+
+def _command(words: tuple[str, ...]) -> str:
+    """What git was asked to do, without the options before it."""
+    return next(word for word in words if not word.startswith("-") and "=" not in word)

@@ -1,0 +1,304 @@
+"""What does the workspace look like right now? A private index turns all of it, new files included, into one git tree.
+
+The user's index, branch and stash are not touched. The objects go to the repository's own store, where a checkpoint
+keeps them and garbage collection takes them otherwise.
+"""
+
+import os
+import stat
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from msgspec import Struct
+
+from ralph.records.folder import cannot_write
+from ralph.repository.git import STORING, GitError, Repository, refusal
+from ralph.repository.graft import GONE, UNKNOWN, Grafts, folders_to
+
+BIG_FILE = 50_000_000
+ALL_NEW_FILES = 1_000_000_000
+MOST_UNREADABLE = 20
+# What git learns of times and folders when it looks is worth writing to the index (5 ms) once in so many seconds.
+NOTED_EVERY = 30.0
+NOTHING = "0" * 40
+UNMERGED = b"several"
+
+# What ralph itself writes while it runs. Never part of a tree, not even where somebody once committed it.
+RUN_DATA = (b"runs/", b"progress.md", b"lock", b"guardrail_", b"prompt_")
+
+STATUS = (
+    "-c", "core.preloadIndex=true",
+    "-c", "core.untrackedCache=true",
+    "-c", "status.showUntrackedFiles=all",
+    "status", "--porcelain=v2", "--branch", "-z",
+    "--untracked-files=all", "--no-renames", "--no-ahead-behind", "--ignore-submodules=none",
+)  # fmt: skip
+
+# The checksum of an index takes longer than the rest of it to write, and nobody else reads this one.
+_UNHASHED = ("-c", "index.skipHash=true")
+
+
+class Seen(Struct):
+    """What `git status` says against the private index: files by their modes now, and repositories inside. `taken` are
+    new files that the index has as they are."""
+
+    head: str = ""
+    changed: dict[bytes, bytes] = {}
+    new: dict[bytes, bytes] = {}
+    taken: set[bytes] = set()
+    nested: list[bytes] = []
+
+
+class PrivateIndex:
+    """A copy of the user's index that follows the working tree. Copied, so that files need not be read again."""
+
+    def __init__(self, repository: Repository, path: Path) -> None:
+        self.repository = repository
+        self.left_out: tuple[str, ...] = ()
+        self._path = path.absolute()
+        self._env = {"GIT_INDEX_FILE": str(self._path)}
+        self._tree = ""  # of what is in the index
+        self._grafts = Grafts(repository)
+        self._written_at = -NOTED_EVERY
+        self._sizes: dict[bytes, int] = {}  # of the new files in the latest tree
+        self._seed()
+
+    def tree(self, whole: bool = False) -> str:
+        """A fingerprint `HEAD:tree[:rest]`: it changes when HEAD or the content, mode or name of any file does.
+
+        New files that are very big, alone or together, are not read unless `whole` is asked for, and files that cannot
+        be read never are: `left_out` names them; like nested repositories, they are known by their size and time only.
+        """
+        if not self._path.exists():  # an agent that cleans up has removed it
+            self._seed()
+        seen = self._look()
+        kept = seen.new if whole else self._fitting(seen)
+        tree, unreadable = self._with(seen.changed | kept, whole)
+        left_out = sorted({*seen.new} - {*kept} | {*unreadable})
+        self.left_out = tuple(shown(path) for path in left_out)
+        rest = self._stamp(left_out, seen.nested)
+        return f"{seen.head or NOTHING}:{tree}" + (f":{rest}" if rest else "")
+
+    def take(self, paths: list[bytes]) -> None:
+        """Follows these files too, though git may be told to ignore them."""
+        if paths and (unreadable := self._take(paths)):
+            raise GitError(f"git cannot save {shown(unreadable[0])}", "move it away first")
+        self._tree = ""
+
+    def git(self, *words: str, stdin: bytes = b"") -> bytes:
+        return self.repository.git(*_UNHASHED, *words, stdin=stdin, env=self._env)
+
+    def _seed(self) -> None:
+        self._tree = ""
+        content = b""
+        try:
+            content = self._copy()
+        except FileNotFoundError:
+            self._path.unlink(missing_ok=True)
+        except OSError as error:
+            raise cannot_write(self._path, error) from None
+        is_legible = content[7:8] in (b"\2", b"\3") and b"link" not in content
+        if content and (b".ralph/" in content or not is_legible):
+            committed = [f":(top,glob)**/.ralph/{name.decode()}**" for name in RUN_DATA]
+            self.git("rm", "--cached", "-r", "-f", "--quiet", "--ignore-unmatch", "--", *committed)
+
+    def _copy(self) -> bytes:
+        with suppress(FileNotFoundError):
+            os.unlink(f"{self._path}.lock")  # of a git that was killed; nobody else writes this index
+        with open(os.path.join(self.repository.git_dir, "index"), "rb") as source:
+            times = os.fstat(source.fileno())
+            content = source.read()
+        self._path.write_bytes(content)
+        # Git trusts an entry that is older than its index: a younger copy would hide edits made in the same moment.
+        os.utime(self._path, ns=(times.st_atime_ns, times.st_mtime_ns))
+        return content
+
+    def _look(self) -> Seen:
+        now = time.monotonic()
+        is_fresh = now - self._written_at < NOTED_EVERY
+        if not is_fresh:
+            self._written_at = now
+        lock = ("--no-optional-locks",) if is_fresh else ()
+        scope = ("--", *self.repository.scope) if self.repository.scope else ()
+        return parse_status(self.git(*lock, *STATUS, *scope))
+
+    def _with(self, changes: dict[bytes, bytes], whole: bool) -> tuple[str, list[bytes]]:
+        """The tree with these changes, and the files that git cannot read. The index need not know of a few of them."""
+        if self._tree and not whole:
+            grafted = self._grafts.tree(self._tree, changes) if changes else self._tree
+            if grafted:
+                return grafted, []
+        # What is gone because a link took the place of its folder goes with that: git refuses to look behind it.
+        paths = [path for path, mode in changes.items() if mode != GONE or not changes.keys() & {*folders_to(path)}]
+        unreadable = self._take(paths) if paths else []
+        if changes or not self._tree:
+            self._tree = self._write()
+        return self._tree, unreadable
+
+    def _fitting(self, seen: Seen) -> dict[bytes, bytes]:
+        """The new files that there is room for. Those in the latest tree come first: or a tree would change though no
+        file did."""
+        sizes = {path: size for path, size in self._sizes.items() if path in seen.taken}
+        room = ALL_NEW_FILES - sum(sizes.values())
+        for path in sorted(seen.new, key=lambda path: path not in self._sizes):
+            size = self._size(path)
+            if size <= min(BIG_FILE, room):
+                room -= size
+                sizes[path] = size
+        self._sizes = sizes
+        return {path: mode for path, mode in seen.new.items() if path in sizes}
+
+    def _size(self, path: bytes) -> int:
+        try:
+            return os.lstat(self._place(path)).st_size
+        except OSError:
+            return 0  # git will say what is wrong
+
+    def _take(self, paths: list[bytes]) -> list[bytes]:
+        """Brings the index up to date with these files; those that git cannot read are returned."""
+        self._written_at = time.monotonic()
+        words = ("update-index", "--add", "--remove", "--replace", "-z", "--stdin")
+        unreadable: list[bytes] = []
+        waiting = [paths]
+        while waiting:
+            some = waiting.pop()
+            answer = self.repository.ask(*_UNHASHED, *words, stdin=b"\0".join(some) + b"\0", env=self._env | STORING)
+            if answer.code == 0:
+                continue
+            if len(some) > 1:  # one bad file spoils a call without a trace of the others: find it by halves
+                waiting += [some[: len(some) // 2], some[len(some) // 2 :]]
+                continue
+            unreadable += some
+            if len(unreadable) > MOST_UNREADABLE:
+                raise refusal(words, answer, "git cannot save the workspace")
+        return unreadable
+
+    def _write(self) -> str:
+        return self.git("write-tree", "--missing-ok").decode().strip()
+
+    def _stamp(self, left_out: list[bytes], nested: list[bytes]) -> str:
+        if not left_out and not nested:
+            return ""
+        from hashlib import blake2b
+
+        digest = blake2b(digest_size=20)
+        for path in left_out:
+            with suppress(FileNotFoundError):
+                seen = os.lstat(self._place(path))
+                digest.update(b"%b\0%d %d %o\n" % (path, seen.st_size, seen.st_mtime_ns, seen.st_mode))
+        for path in nested:
+            digest.update(b"%b\0%b\n" % (path, walk_fingerprint(os.fsdecode(self._place(path))).encode()))
+        return digest.hexdigest()
+
+    def _place(self, path: bytes) -> bytes:
+        return os.path.join(os.fsencode(self.repository.root), path)
+
+
+def parse_status(output: bytes) -> Seen:
+    """The files that differ from the index, by what `git status --porcelain=v2 -z` printed."""
+    seen = Seen()
+    for line in output.split(b"\0"):
+        match line[:2]:
+            case b"# " if line.startswith(b"# branch.oid ") and not line.endswith(b"(initial)"):
+                seen.head = line[13:].decode()
+            case b"? ":
+                _sort_new(line[2:], seen)
+            case b"u ":
+                seen.changed[line.split(b" ", 10)[10]] = UNMERGED
+            case b"1 ":
+                _sort_changed(line, seen)
+    return seen
+
+
+def _sort_new(path: bytes, seen: Seen) -> None:
+    if path.endswith(b"/"):
+        seen.nested.append(path)
+    elif b"/.ralph/" not in b"/" + path:
+        seen.new[path] = UNKNOWN
+
+
+def _sort_changed(line: bytes, seen: Seen) -> None:
+    _, state, submodule, in_head, _, mode, _, _, path = line.split(b" ", 8)
+    if state == b"A.":
+        seen.taken.add(path)
+    if state[1:] == b"." or is_run_data(path):
+        return
+    if submodule[:1] == b"S" and submodule[2:] != b"..":
+        seen.nested.append(path)
+    if submodule[:2] == b"S." and state[1:] == b"M":
+        return
+    # What HEAD does not have was taken as a new file, and may have grown too big since.
+    (seen.new if in_head == GONE and mode != GONE else seen.changed)[path] = mode
+
+
+def is_run_data(path: bytes) -> bool:
+    """Whether ralph wrote this while it ran."""
+    _, inside, name = (b"/" + path).partition(b"/.ralph/")
+    return bool(inside) and name.startswith(RUN_DATA)
+
+
+def tree_of(fingerprint: str) -> str:
+    """The git tree (or any other name of one) in a fingerprint."""
+    return fingerprint.split(":")[1] if ":" in fingerprint else fingerprint
+
+
+def head_of(fingerprint: str) -> str:
+    """The commit that was checked out, or nothing before the first one."""
+    head = fingerprint.split(":")[0] if ":" in fingerprint else ""
+    return "" if head == NOTHING else head
+
+
+def shown(path: bytes) -> str:
+    """A path as text that can be printed and written down, whatever bytes it has."""
+    return path.decode("utf-8", "backslashreplace")
+
+
+CACHES = frozenset({"__pycache__", ".pytest_cache", ".mypy_cache", ".ruff_cache", ".hypothesis"})
+LIBRARIES = frozenset({"node_modules", ".venv", "venv", ".tox", ".nox"})
+OWN = frozenset({".git", ".hg", ".jj", ".svn", ".ralph"})
+SKIPPED = CACHES | LIBRARIES | OWN
+MOST = 200_000
+
+
+def walk_fingerprint(root: str | os.PathLike[str]) -> str:
+    """A digest of the path, size, time of change and mode of every file below `root`.
+
+    It does not see an edit that keeps size and time, what lies in the folders `SKIPPED`, in folders that cannot be read
+    or behind links, nor anything after the first `MOST` files; and it takes a file for changed when only its time did.
+    """
+    from hashlib import blake2b
+
+    digest = blake2b(digest_size=20)
+    for count, (path, seen) in enumerate(files_below(os.fsencode(root))):
+        if count == MOST:
+            break
+        digest.update(b"%b\0%d %d %o\n" % (path, seen.st_size, seen.st_mtime_ns, seen.st_mode))
+    return digest.hexdigest()
+
+
+def files_below(top: bytes, skipped: frozenset[str] = SKIPPED) -> Iterator[tuple[bytes, os.stat_result]]:
+    """Every file and link below `top`, by its path from there, in a fixed order."""
+    names = {os.fsencode(name) for name in skipped}
+    waiting = [b""]
+    while waiting:
+        folder = waiting.pop()
+        for entry in _entries(os.path.join(top, folder)):
+            try:
+                seen = entry.stat(follow_symlinks=False)
+            except OSError:
+                continue
+            path = folder + entry.name
+            if not stat.S_ISDIR(seen.st_mode):
+                yield path, seen
+            elif entry.name not in names:
+                waiting.append(path + b"/")
+
+
+def _entries(folder: bytes) -> list[os.DirEntry[bytes]]:
+    try:
+        with os.scandir(folder) as entries:
+            return sorted(entries, key=lambda entry: entry.name)
+    except OSError:
+        return []

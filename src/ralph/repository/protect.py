@@ -1,0 +1,284 @@
+"""Did the agent touch what it must not touch? Protected files are copied when a run starts, compared after each turn,
+and put back. What was put in their place is moved into the run's folder: nothing is lost. Works without git."""
+
+import os
+import stat
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from re import Pattern
+
+from msgspec import Struct
+
+from ralph.errors import UserError
+from ralph.repository.index import files_below, is_run_data, shown
+
+# A file changed so shortly before it was looked at may change once more without a trace in its times.
+JUST_NOW_NS = 100_000_000
+
+Stamp = tuple[int, int, int, int, int]
+
+
+class Kept(Struct, frozen=True):
+    """A protected file or link as it was at the start. `digest` names its content."""
+
+    path: bytes
+    mode: int
+    digest: str
+
+
+class Protected:
+    """The files that match `globs`. `store` is a private folder; what it kept when the run began counts, however often
+    the run is resumed."""
+
+    def __init__(self, root: Path, globs: Sequence[str], store: Path) -> None:
+        self._root = os.fsencode(os.path.realpath(root))
+        self._globs = [parse_glob(text) for text in globs]
+        self._store = store
+        self._stamps: dict[bytes, Stamp] = {}
+        kept = self._recall()
+        self._kept = self._keep() if kept is None else kept
+
+    @property
+    def unmatched(self) -> tuple[str, ...]:
+        """The patterns that protect nothing yet: perhaps mistyped."""
+        paths = [os.fsdecode(path) for path in self._kept]
+        wanted = [glob for glob in self._globs if not glob.is_exception]
+        return tuple(glob.text for glob in wanted if not any(map(glob.pattern.fullmatch, paths)))
+
+    def touched(self) -> tuple[str, ...]:
+        """The protected files that were changed or deleted, and new ones that would be protected."""
+        return tuple(shown(path) for path in self._differences())
+
+    def restore(self) -> tuple[str, ...]:
+        """Puts back what was touched, and names it."""
+        differences = self._differences()
+        try:
+            if differences:
+                self._clear(differences)
+            for path in differences:
+                if path in self._kept:
+                    self._put_back(self._kept[path])
+        except OSError as error:
+            raise UserError(
+                f"cannot restore protected files: {error.filename!r}: {error.strerror}", "restore them by hand"
+            ) from None
+        self._drop_compiled()
+        return tuple(map(shown, differences))
+
+    def _differences(self) -> list[bytes]:
+        found = dict(self._found())
+        same = {path for path, seen in found.items() if path in self._kept and self._is_same(self._kept[path], seen)}
+        return sorted({*found, *self._kept} - same)
+
+    def _found(self) -> Iterator[tuple[bytes, os.stat_result]]:
+        """Every file that the patterns match now. Folders behind links are not entered."""
+        for start in sorted({os.fsencode(glob.start) for glob in self._globs if not glob.is_exception}):
+            for path, seen in self._below(start):
+                is_file = stat.S_ISREG(seen.st_mode) or stat.S_ISLNK(seen.st_mode)
+                if is_file and not is_run_data(path) and matches(self._globs, os.fsdecode(path)):
+                    yield path, seen
+
+    def _below(self, start: bytes) -> Iterator[tuple[bytes, os.stat_result]]:
+        top = self._place(start)
+        if os.path.realpath(os.path.dirname(top)) != os.path.dirname(top) and start:
+            return
+        try:
+            seen = os.lstat(top)
+        except OSError:
+            return
+        if not stat.S_ISDIR(seen.st_mode):
+            yield start, seen
+            return
+        for path, below in files_below(top):
+            yield os.path.join(start, path), below
+
+    def _is_same(self, kept: Kept, seen: os.stat_result) -> bool:
+        if self._stamps.get(kept.path) == _stamp(seen):
+            return True
+        if kept.mode != seen.st_mode or kept.digest != self._digest(kept.path, seen):
+            return False
+        self._trust(kept.path, seen)
+        return True
+
+    def _trust(self, path: bytes, seen: os.stat_result) -> None:
+        """From now on its times tell whether the file was changed. Nobody can set its time of change at will."""
+        if time.time_ns() - seen.st_ctime_ns > JUST_NOW_NS:
+            self._stamps[path] = _stamp(seen)
+
+    def _digest(self, path: bytes, seen: os.stat_result) -> str:
+        from hashlib import sha256
+
+        place = self._place(path)
+        try:
+            return sha256(os.readlink(place)).hexdigest() if stat.S_ISLNK(seen.st_mode) else _digest(place)
+        except OSError:
+            return "unreadable"
+
+    def _keep(self) -> dict[bytes, Kept]:
+        from msgspec import json
+
+        folder = self._store / "files"
+        try:
+            self._store.mkdir(parents=True, exist_ok=True, mode=0o700)
+            folder.mkdir(exist_ok=True)
+            kept = {path: self._copy(path, seen, folder) for path, seen in self._found()}
+            waiting = self._store / "protected.json.new"
+            waiting.write_bytes(json.encode(list(kept.values())))
+            waiting.replace(self._store / "protected.json")
+        except OSError as error:
+            raise UserError(
+                f"cannot keep a copy of the protected file {error.filename!r}: {error.strerror}",
+                "make it readable, or leave it out with --protect '!PATTERN'",
+            ) from None
+        return kept
+
+    def _recall(self) -> dict[bytes, Kept] | None:
+        from msgspec import json
+
+        try:
+            kept = json.decode((self._store / "protected.json").read_bytes(), type=list[Kept])
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError) as error:
+            raise UserError(f"the list of protected files in {self._store} cannot be read: {error}") from None
+        return {one.path: one for one in kept}
+
+    def _copy(self, path: bytes, seen: os.stat_result, folder: Path) -> Kept:
+        import shutil
+
+        digest = self._digest(path, seen)
+        copy = folder / digest
+        if stat.S_ISLNK(seen.st_mode):
+            copy.write_bytes(os.readlink(self._place(path)))
+        elif not copy.exists():
+            shutil.copyfile(self._place(path), copy)
+        self._trust(path, seen)
+        return Kept(path, seen.st_mode, digest)
+
+    def _put_back(self, kept: Kept) -> None:
+        import shutil
+
+        copy = self._store / "files" / kept.digest
+        if _digest(copy) != kept.digest:
+            raise UserError(f"the saved copy of {shown(kept.path)} was changed", "restore the file by hand")
+        place = self._place(kept.path)
+        os.makedirs(os.path.dirname(place), exist_ok=True)
+        if stat.S_ISLNK(kept.mode):
+            os.symlink(copy.read_bytes(), place)
+            return
+        # A new time of change, so that nothing built from the agent's version passes for up to date.
+        shutil.copyfile(copy, place)
+        os.chmod(place, stat.S_IMODE(kept.mode))
+
+    def _clear(self, paths: list[bytes]) -> None:
+        """Moves aside whatever is at these places, or is no folder on the way to them."""
+        import shutil
+
+        number = 1
+        while (aside := self._store / "aside" / f"{number:03d}").exists():
+            number += 1
+        for path in paths:
+            found = self._occupied(path)
+            if found:
+                target = aside / os.fsdecode(found)
+                target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+                shutil.move(os.fsdecode(self._place(found)), target)
+
+    def _occupied(self, path: bytes) -> bytes:
+        parts = path.split(b"/")
+        for depth in range(1, len(parts) + 1):
+            here = b"/".join(parts[:depth])
+            place = self._place(here)
+            is_folder = os.path.isdir(place) and not os.path.islink(place)
+            if os.path.lexists(place) and not (is_folder and depth < len(parts)):
+                return here
+        return b""
+
+    def _drop_compiled(self) -> None:
+        """Python may run a compiled copy instead of the file: one that the agent forged must not count."""
+        modules = {path.removesuffix(b".py") for path in self._kept if path.endswith(b".py")}
+        for folder in {os.path.dirname(module) for module in modules}:
+            cache = os.path.join(self._place(folder), b"__pycache__")
+            with suppress(OSError):
+                for name in os.listdir(cache):
+                    if os.path.join(folder, name.partition(b".")[0]) in modules:
+                        os.unlink(os.path.join(cache, name))
+
+    def _place(self, path: bytes) -> bytes:
+        return os.path.join(self._root, path).rstrip(b"/") or b"/"
+
+
+def _digest(place: bytes | Path) -> str:
+    from hashlib import sha256
+
+    digest = sha256()
+    with open(place, "rb", buffering=0) as file:
+        while chunk := file.read(1 << 20):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+def _stamp(seen: os.stat_result) -> Stamp:
+    return seen.st_mode, seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns, seen.st_ino
+
+
+class Glob(Struct, frozen=True):
+    """One pattern. `start` is the part before its first wildcard: all that it matches is there, or below."""
+
+    text: str
+    start: str
+    pattern: Pattern[str]
+    is_exception: bool = False
+
+
+def parse_glob(text: str) -> Glob:
+    import re
+
+    is_exception = text.startswith("!")
+    body = text.removeprefix("!").rstrip("/")
+    if body.startswith("./"):
+        body = body[1:]
+    is_anchored = "/" in body
+    body = body.lstrip("/")
+    if not body or ".." in body.split("/"):
+        raise UserError(f"{text!r} is no pattern for files in the workspace", "write it like tests/** or *.lock")
+    anywhere = "" if is_anchored else "(?:.*/)?"
+    try:
+        pattern = re.compile(f"{anywhere}{_regex(body)}(?:/.*)?", re.DOTALL)
+    except re.error as error:
+        raise UserError(f"cannot read the pattern {text!r}: {error}", "check its brackets") from None
+    return Glob(text, _start(body) if is_anchored else "", pattern, is_exception)
+
+
+def matches(globs: Sequence[Glob], path: str) -> bool:
+    """Whether the last pattern that speaks of `path` is not an exception. Below a matched folder everything matches."""
+    for glob in reversed(globs):
+        if glob.pattern.fullmatch(path):
+            return not glob.is_exception
+    return False
+
+
+def _start(body: str) -> str:
+    parts = body.split("/")
+    plain = next((i for i, part in enumerate(parts) if any(c in part for c in "*?[\\")), len(parts))
+    return "/".join(parts[:plain])
+
+
+def _regex(body: str) -> str:
+    import re
+
+    token = (
+        r"(?P<deep>(?<![^/])\*\*/)|(?P<all>(?<![^/])\*\*\Z)|(?P<some>\*+)|(?P<one>\?)"
+        r"|\[(?P<not>[!^]?)(?P<of>\]?[^\]]*)\]|\\(?P<plain>.)|."
+    )
+    fixed = {"deep": "(?:.*/)?", "all": ".+", "some": "[^/]*", "one": "[^/]"}
+
+    def translated(found: "re.Match[str]") -> str:
+        if found["of"] is not None:
+            chosen = re.sub(r"[\\\[&~|]", r"\\\g<0>", found["of"]).replace("--", r"-\-")
+            return f"(?!/)[{'^' if found['not'] else ''}{chosen}]"
+        return fixed.get(found.lastgroup or "") or re.escape(found["plain"] or found[0])
+
+    return re.sub(token, translated, body, flags=re.DOTALL)

@@ -1,0 +1,168 @@
+"""How does finished work reach version control? Each task of the settings is one command: words, never a shell line."""
+
+import os
+import signal
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from ralph.core.text import clean, one_line, tail
+from ralph.errors import UserError
+from ralph.processes.answers import GRACE
+from ralph.repository.git import Env, Repository, environment, find_repository, is_led_elsewhere
+
+if TYPE_CHECKING:
+    from subprocess import Popen
+
+
+NEW_FILES = ("add", "--all", "--ignore-errors", "--")
+OWN_FILES = ":(top,exclude,glob)**/.ralph/**"
+COMMIT = ("commit", "-am")
+# These know no `-a`; their own words for "all, with new files".
+OTHER_COMMITS = {"hg": ("commit", "--addremove", "-m"), "jj": ("commit", "-m"), "sl": ("commit", "--addremove", "-m")}
+PATIENCE = 1800.0
+OUTPUT_KEPT = 8000
+
+
+class Result(Struct, frozen=True):
+    """How a task went. `detail` is what there is to know about it, in a few lines."""
+
+    task: str
+    ok: bool
+    detail: str = ""
+
+
+class Ended(Struct, frozen=True):
+    code: int
+    output: str
+
+
+Runner = Callable[[tuple[str, ...], Path, Mapping[str, str]], Ended]
+
+
+def alone(words: tuple[str, ...], folder: Path, env: Mapping[str, str]) -> Ended:
+    """Runs a command that has no terminal to ask on. Its output goes through a file: a hook may print without end, and
+    a server that it starts may hold a pipe open for ever."""
+    import subprocess
+    import tempfile
+
+    with tempfile.TemporaryFile() as output:
+        try:
+            process = subprocess.Popen(
+                words,
+                cwd=folder,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env=env,
+                start_new_session=True,
+            )
+        except OSError as error:
+            return Ended(127, f"cannot run {words[0]}: {error.strerror}")
+        try:
+            code = process.wait(PATIENCE)
+        except BaseException as trouble:
+            _end(process)
+            if isinstance(trouble, subprocess.TimeoutExpired):
+                return Ended(124, f"{words[0]} did not end within {PATIENCE:.0f} seconds")
+            raise
+        size = output.seek(0, os.SEEK_END)
+        output.seek(max(0, size - OUTPUT_KEPT))
+        return Ended(code, clean(output.read().decode("utf-8", "replace")))
+
+
+def run_tasks(command: str, tasks: Sequence[str], message: str, folder: Path, run: Runner = alone) -> Iterator[Result]:
+    """Runs the tasks in order. One that fails ends the row: a push after a failed commit would push something else."""
+    for task in tasks:
+        result = run_task(command, task, message, folder, run)
+        yield result
+        if not result.ok:
+            return
+
+
+def run_task(command: str, task: str, message: str, folder: Path, run: Runner = alone) -> Result:
+    """One task: `commit` with the message, anything else (`push`, `push origin main`) as it stands."""
+    program = words_of(command)
+    name = Path(program[0]).stem.lower()
+    if task.strip() == "commit" and name == "git":
+        return commit_with_git(program, message, folder, run=run)
+    if task.strip() == "commit":
+        words = (*OTHER_COMMITS.get(name, COMMIT), _argument(message))
+    else:
+        words = words_of(task)
+    ended = run((*program, *words), folder, environment())
+    return Result(task, ended.code == 0, _summary(ended))
+
+
+def commit_with_git(
+    program: tuple[str, ...],
+    message: str,
+    folder: Path,
+    flags: tuple[str, ...] = (),
+    env: Env = None,
+    run: Runner = alone,
+) -> Result:
+    """Commits everything, new files included. That there is nothing to commit is no failure."""
+    found = _repository(folder)
+    # Git is asked, not told, where its files are: hooks would inherit that, and take it for their own repositories'.
+    if found and len(program) == 1 and is_led_elsewhere(found):
+        return Result("commit", False, f"core.worktree in {found.git_dir}/config leads git away from {found.root}")
+    around = environment() | dict(env or {})
+    # The whole repository, but not a whole home folder.
+    scope = (found and found.scope) or (":(top)",)
+    added = run((*program, *NEW_FILES, *scope, OWN_FILES), folder, around)
+    words = (*COMMIT, _argument(message), "--cleanup=whitespace", *flags)
+    ended = run((*program, *words), folder, around)
+    if ended.code == 0:
+        left_out = f"\nnot everything could be added: {_summary(added)}" if added.code else ""
+        return Result("commit", True, _summary(ended) + left_out)
+    status = run((*program, "status", "--porcelain", "--untracked-files=no"), folder, around)
+    if status.code == 0 and not status.output.strip():
+        return Result("commit", True, "nothing to commit")
+    return Result("commit", False, _summary(ended) or _summary(added))
+
+
+def _argument(message: str) -> str:
+    """A text that can be an argument of a program: no program can be given a zero, or half a character."""
+    return message.replace("\0", "").encode("utf-8", "replace").decode()
+
+
+def _repository(folder: Path) -> Repository | None:
+    with suppress(UserError):  # git itself is about to say what is wrong
+        return find_repository(folder)
+    return None
+
+
+def words_of(line: str) -> tuple[str, ...]:
+    """A command line of the settings, split as a shell would."""
+    import shlex
+
+    try:
+        words = tuple(shlex.split(line))
+    except ValueError as error:
+        raise UserError(f"scm: cannot read {line!r}: {error}", "check its quotes") from None
+    if not words:
+        raise UserError("scm: a command or task is empty", 'give a command such as "git" and tasks such as "commit"')
+    return words
+
+
+def _end(process: "Popen[bytes]") -> None:
+    """Ends a process and its group; gently first, for a git that is killed leaves its locks behind."""
+    import subprocess
+
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGTERM)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(GRACE)
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def _summary(ended: Ended) -> str:
+    """The one line of a success; the end of what a failure printed."""
+    if ended.code == 0:
+        return one_line(ended.output.strip().partition("\n")[0])
+    return tail(ended.output.strip(), 2000, "…") or f"exit code {ended.code}"

@@ -1,0 +1,201 @@
+"""Where does a run work that must not touch the user's files? In a linked worktree on a branch of its own, outside the
+user's tree, until the user merges the branch.
+
+Worktrees live in `$XDG_STATE_HOME/ralph/worktrees` (`~/.local/state/...`): not in the repository, where tools would
+find every file twice; not beside it, where ralph may not be allowed to write; not in a folder that a restart empties.
+"""
+
+import os
+from contextlib import suppress
+from pathlib import Path
+
+from msgspec import Struct
+
+from ralph.core.events import NAMES, RunStarted
+from ralph.errors import UserError
+from ralph.records.journal import read
+from ralph.repository.git import PLAIN, RALPH, Repository, ask, commit_of, refusal, run
+from ralph.repository.index import shown
+from ralph.repository.scm import commit_with_git
+
+
+class Worktree(Struct, frozen=True):
+    """`workspace` is the same subfolder in it that the user was in; `home` is the user's own working tree."""
+
+    path: str
+    branch: str
+    workspace: str
+    home: str
+
+
+def worktree_of(repository: Repository, run_id: str) -> Worktree:
+    """The worktree of a run, be it there or not."""
+    name = "".join(c if c.isascii() and (c.isalnum() or c in "._-") else "-" for c in os.path.basename(repository.root))
+    path = os.path.join(_folder(), f"{name or 'repository'}-{run_id}")
+    return Worktree(path, f"ralph/{run_id}", os.path.join(path, repository.prefix).rstrip("/"), repository.root)
+
+
+def create(repository: Repository, run_id: str) -> tuple[Worktree, str]:
+    """A new worktree and branch from HEAD, and what the user should know about it. All or nothing."""
+    worktree = worktree_of(repository, run_id)
+    _refuse_if_impossible(repository, worktree)
+    try:
+        os.makedirs(os.path.dirname(worktree.path), mode=0o700, exist_ok=True)
+    except OSError as error:
+        raise UserError(
+            f"cannot make a worktree in {os.path.dirname(worktree.path)}: {error.strerror}",
+            "name a folder that can be written with XDG_STATE_HOME",
+        ) from None
+    words = ("worktree", "add", "--no-track", "-b", worktree.branch, "--", worktree.path, "HEAD")
+    answer = repository.ask(*words)
+    if answer.code:
+        _undo(repository, worktree)
+        raise refusal(words, answer, "cannot make a worktree")
+    os.makedirs(worktree.workspace, exist_ok=True)
+    return worktree, _what_is_not_carried(repository)
+
+
+def commit_all(worktree: Worktree, message: str) -> str | None:
+    """Commits what the worktree holds, so that merging its branch brings it; None if there was nothing new.
+
+    Without the user's hooks and signature: ralph's checks are the gate here, and nobody is there to answer a prompt.
+    The user's own apply when the branch is merged.
+    """
+    before = commit_of(worktree.path, "HEAD")
+    flags = ("--no-verify", "--no-gpg-sign", "--allow-empty-message")
+    env = _identity(worktree) | {"GIT_WORK_TREE": worktree.path}
+    result = commit_with_git(("git", *PLAIN), message, Path(worktree.path), flags, env)
+    if not result.ok:
+        raise UserError(f"cannot commit in {worktree.path}: {result.detail}", "the work is there, uncommitted")
+    made = commit_of(worktree.path, "HEAD")
+    _bring_branch_to(worktree, made)
+    return made if made != before else None
+
+
+def remove(worktree: Worktree) -> None:
+    """Removes the worktree and its branch, unless that would lose anything."""
+    _refuse_if_anything_is_lost(worktree)
+    tip = commit_of(worktree.home, f"refs/heads/{worktree.branch}")
+    if os.path.lexists(worktree.path):
+        run(worktree.home, "worktree", "remove", "--force", "--", worktree.path)
+    run(worktree.home, "worktree", "prune")
+    if tip:
+        run(worktree.home, "update-ref", "-d", f"refs/heads/{worktree.branch}", tip)
+
+
+def forget_unbegun(repository: Repository, runs: Path) -> None:
+    """Removes the worktrees of those `runs` of a workspace that were killed before they began: nobody was told of them,
+    and no agent has been there."""
+    names = repository.git("for-each-ref", "--format=%(refname:lstrip=3)", "refs/heads/ralph/").decode(
+        "utf-8", "replace"
+    )
+    for run_id in names.splitlines():
+        with suppress(OSError, UserError):  # the worktree of another workspace, or one that somebody has put to use
+            first = next(read(runs / run_id / "journal.ndjson"), None)
+            if first is None or first.type != NAMES[RunStarted]:
+                remove(worktree_of(repository, run_id))
+
+
+def _folder() -> str:
+    state = os.environ.get("XDG_STATE_HOME", "")
+    if not os.path.isabs(state):  # the standard says that anything else is to be ignored
+        state = os.path.join(os.path.expanduser("~"), ".local", "state")
+    return os.path.join(os.path.realpath(state), "ralph", "worktrees")
+
+
+def _refuse_if_impossible(repository: Repository, worktree: Worktree) -> None:
+    if not commit_of(repository.root, "HEAD"):
+        raise UserError("a worktree needs a commit to start from, and there is none", "commit once, then run again")
+    if os.path.commonpath((worktree.path, repository.root)) == repository.root:
+        raise UserError(
+            f"the worktree would lie inside {repository.root}", "name a folder outside it with XDG_STATE_HOME"
+        )
+    if os.path.lexists(worktree.path):
+        raise UserError(f"{worktree.path} is there already", "it may hold work of an earlier run: merge or remove it")
+    if commit_of(repository.root, f"refs/heads/{worktree.branch}"):
+        raise UserError(f"the branch {worktree.branch} exists already", "it may hold work of an earlier run")
+    if commit_of(repository.root, "refs/heads/ralph"):
+        raise UserError("a branch named ralph is in the way of ralph/<run>", "rename it: git branch -m ralph my-ralph")
+
+
+def _undo(repository: Repository, worktree: Worktree) -> None:
+    """What a failed `git worktree add` may leave: none of it was there before."""
+    repository.ask("worktree", "remove", "--force", "--", worktree.path)
+    repository.ask("worktree", "prune")
+    repository.ask("update-ref", "-d", f"refs/heads/{worktree.branch}")
+
+
+def _what_is_not_carried(repository: Repository) -> str:
+    count = len(_changes(repository.root, "normal"))
+    if not count:
+        return ""
+    changes = "an uncommitted change stays" if count == 1 else f"{count} uncommitted changes stay"
+    return f"{changes} in {repository.root}; the worktree starts from the last commit"
+
+
+def _changes(folder: str, new_files: str) -> list[bytes]:
+    """What `git status` shows, less ralph's own files."""
+    words = ("status", "--porcelain", "-z", "--no-renames", f"--untracked-files={new_files}")
+    lines = run(folder, "--no-optional-locks", *words).split(b"\0")
+    return [line[3:] for line in lines if line and b"/.ralph/" not in b"/" + line[3:]]
+
+
+def _identity(worktree: Worktree) -> dict[str, str]:
+    """The user's, if git knows it without guessing; else ralph's."""
+    known = ask(worktree.path, "-c", "user.useConfigOnly=true", "var", "GIT_COMMITTER_IDENT")
+    return {} if known.code == 0 else RALPH
+
+
+def _bring_branch_to(worktree: Worktree, commit: str) -> None:
+    """The agent may have changed branches: the work must be on the one that the user is told to merge."""
+    ref = f"refs/heads/{worktree.branch}"
+    tip = commit_of(worktree.path, ref)
+    if tip == commit:
+        return
+    if tip and not _contains(worktree.path, commit, tip):
+        raise UserError(
+            f"the worktree is no longer on its branch {worktree.branch}, and both have commits of their own",
+            f"look at {worktree.path}: its HEAD is {commit[:12]}",
+        )
+    run(worktree.path, "update-ref", ref, commit, tip or "0" * len(commit))
+
+
+def _refuse_if_anything_is_lost(worktree: Worktree) -> None:
+    branch = commit_of(worktree.home, f"refs/heads/{worktree.branch}")
+    commits = {branch}
+    if os.path.isdir(worktree.path):
+        commits.add(commit_of(worktree.path, "HEAD"))
+        if unsaved := _unsaved(worktree):
+            raise UserError(f"{worktree.path} has work that is not committed: {unsaved}", "commit or remove it first")
+    for commit in commits - {""}:
+        if not _is_elsewhere(worktree, commit):
+            raise UserError(
+                f"the branch {worktree.branch} has commits that are not merged",
+                f"merge them with `git merge {worktree.branch}`, or drop them with `git branch -D`",
+            )
+
+
+def _unsaved(worktree: Worktree) -> str:
+    """The first thing in the worktree that exists nowhere else: a change, a new file, a repository of its own."""
+    paths = _changes(worktree.path, "all")
+    for line in run(worktree.path, "ls-files", "--stage", "-z").split(b"\0"):
+        if line.startswith(b"160000"):
+            place = os.path.join(os.fsencode(worktree.path), line.partition(b"\t")[2])
+            if os.path.isdir(place) and os.listdir(place):
+                paths.append(place)
+    return shown(paths[0]) if paths else ""
+
+
+def _is_elsewhere(worktree: Worktree, commit: str) -> bool:
+    """Whether another branch, a remote one, a tag, or the user's HEAD contains this commit."""
+    kinds = ("refs/heads", "refs/remotes", "refs/tags")
+    refs = run(worktree.home, "for-each-ref", "--format=%(refname)", f"--contains={commit}", *kinds)
+    others = {*refs.decode("utf-8", "replace").splitlines()} - {f"refs/heads/{worktree.branch}"}
+    return bool(others) or _contains(worktree.home, "HEAD", commit)
+
+
+def _contains(folder: str, later: str, earlier: str) -> bool:
+    answer = ask(folder, "merge-base", "--is-ancestor", earlier, later)
+    if answer.code > 1:
+        raise refusal(("merge-base",), answer)
+    return answer.code == 0

@@ -1,0 +1,120 @@
+"""Does the work pass? Runs the commands that verify it, all of them, each in its own process group."""
+
+import os
+import sys
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from ralph.core import events
+from ralph.core.model import Check, FailAction
+from ralph.core.prompts import ERROR_LIMIT
+from ralph.processes.process import run_command
+from ralph.processes.program import Command
+from ralph.run.context import Site
+
+SLUG_LENGTH = 50
+
+
+class Guard(Struct, frozen=True):
+    """One command, as it was when the run started: what the agent does to the settings changes nothing."""
+
+    command: str
+    hint: str = ""
+    action: FailAction = "APPEND"
+
+
+class Checks:
+    def __init__(self, site: Site, guards: Sequence[Guard], timeout: float | None = None, truncate: int = 5000) -> None:
+        self._site, self._guards = site, tuple(guards)
+        self._timeout, self._truncate = timeout or None, truncate
+        self._slugs = slugs([site.redact.text(guard.command) for guard in guards])
+
+    def run(self, number: int) -> tuple[Check, ...] | None:
+        """The results, or None if a person asked to stop before all were in."""
+        results = []
+        for guard, slug in zip(self._guards, self._slugs, strict=True):
+            if self._site.interrupt.level:
+                return None
+            log = os.path.join(self._site.task or "", ".ralph", f"guardrail_{number:03d}_{slug}.log")
+            check = self._one(guard, log, number)
+            if check is None:
+                return None
+            results.append(check)
+        return tuple(results)
+
+    def _one(self, guard: Guard, log: str, number: int) -> Check | None:
+        site = self._site
+        shell = ("cmd", "/c") if sys.platform == "win32" else ("sh", "-c")
+        command = Command((*shell, guard.command), str(site.root), site.marked(number))
+        site.settle_in()
+        with site.log(os.path.join(site.root, log)) as file:
+            output = run_command(
+                site.keeper,
+                command,
+                head=self._truncate,
+                tail=ERROR_LIMIT,
+                meanwhile=lambda: site.tell(events.CheckStarted(guard.command)),
+                limits=site.limits(self._timeout),
+                interrupt=site.interrupt,
+                log=file,
+                redact=site.redact,
+                tick=site.tick,
+                keep_children=site.keep_children,
+            )
+        site.tell_troubles(file)
+        ended = output.exit
+        if ended.ended_by == "interrupt":
+            return None
+        check = Check(
+            site.redact.text(guard.command),  # a key in it is for the shell alone
+            passed=ended.code == 0 and not ended.ended_by,
+            exit_code=_as_in_a_shell(ended.code),
+            head=output.head,
+            tail=output.tail,
+            cut=output.cut,
+            hint=guard.hint,
+            action=guard.action,
+            log=log,
+            duration=ended.duration,
+            timeout=self._timeout if ended.ended_by == "turn-timeout" else None,
+        )
+        site.tell(_finished(check))
+        return check
+
+
+def _as_in_a_shell(code: int | None) -> int | None:
+    """Who is ended by signal 9 has the exit code 137, as everybody knows it."""
+    return 128 - code if code is not None and code < 0 else code
+
+
+def _finished(check: Check) -> events.CheckFinished:
+    shown = "" if check.passed else check.tail
+    return events.CheckFinished(
+        check.name,
+        check.passed,
+        check.exit_code,
+        check.duration,
+        check.log,
+        shown,
+        "" if check.passed else check.action,
+        check.timeout,
+    )
+
+
+def slugs(commands: Sequence[str]) -> list[str]:
+    """A name for each command's log: letters and digits, short, and no two alike."""
+    names: list[str] = []
+    for command in commands:
+        name = "".join(char if char.isascii() and char.isalnum() else "_" for char in command)
+        name = _squeezed(name).strip("_")[:SLUG_LENGTH].strip("_") or "check"
+        again = (f"{name}_{count}" for count in range(1, len(commands)))
+        names.append(name if name not in names else next(other for other in again if other not in names))
+    return names
+
+
+def _squeezed(name: str) -> str:
+    """Without runs of underscores: `./mvnw clean install -T 2C` is `mvnw_clean_install_T_2C`."""
+    while "__" in name:
+        name = name.replace("__", "_")
+    return name

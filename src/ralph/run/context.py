@@ -1,0 +1,104 @@
+"""Where and with what is the work done? What every turn and every check of a run shares."""
+
+import os
+import stat
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from msgspec import Struct
+
+from ralph.core import events
+from ralph.core.secrets import Redactor
+from ralph.core.text import one_line
+from ralph.processes.descendants import MARK
+from ralph.processes.interrupt import Interrupt
+from ralph.processes.keeper import Keeper
+from ralph.processes.process import Limits
+from ralph.processes.streams import LogFile
+from ralph.records.folder import RunFolder, prepare
+
+
+class Site(Struct):
+    """`root` is the workspace, or the worktree that stands in for it. `before` are the seconds that the run had
+    already taken when it was resumed. `task` is the folder of the task that the run is part of."""
+
+    root: Path
+    folder: RunFolder
+    keeper: Keeper
+    interrupt: Interrupt
+    tell: events.TellAll
+    env: Mapping[str, str]
+    redact: Redactor
+    tick: Callable[[], bool] | None = None
+    max_time: float | None = None
+    max_log: int = 32 << 20
+    grace: float = 30.0
+    keep_children: bool = False
+    began: float = 0.0
+    before: float = 0.0
+    task: Path | None = None
+
+    @property
+    def home(self) -> Path:
+        """Where the run's markers, progress and logs of checks are: the task's folder, else the workspace."""
+        return self.task or self.root
+
+    def settle_in(self) -> None:
+        """Makes the home's `.ralph/` anew where an agent that cleans up has removed it."""
+        if not os.access(f"{self.home}/.ralph/.gitignore", os.F_OK):
+            prepare(self.home)
+
+    def elapsed(self) -> float:
+        """Seconds of the run so far, by a clock that nobody can set."""
+        return self.before + time.monotonic() - self.began
+
+    def limits(self, turn: float | None = None, idle: float | None = None) -> Limits:
+        """The time that one process gets, and what the run has left."""
+        left = None if self.max_time is None else max(0.0, self.max_time - self.elapsed())
+        return Limits(turn or None, idle or None, left, self.grace)
+
+    def log(self, path: str | os.PathLike[str]) -> LogFile:
+        return LogFile(os.fspath(path), self.max_log or 1 << 62, self.redact)
+
+    def tell_troubles(self, *logs: LogFile) -> None:
+        """What went wrong around the process that has just ended."""
+        for log in logs:
+            if log.trouble:
+                self.tell(events.Notice(log.trouble))
+        if left := self.keeper.survivors:
+            self.tell(events.Notice(f"nobody could end what was left: process {', '.join(map(str, left))}"))
+
+    def marked(self, number: int) -> dict[str, str]:
+        """The environment of everything that the run starts."""
+        own = {
+            MARK: self.folder.id,
+            "RALPH_ITERATION": str(number),
+            "RALPH_RUN_FOLDER": str(self.folder.path),
+        }
+        return {**self.env, **own}
+
+
+StrPath = str | os.PathLike[str]
+
+
+def marked(path: StrPath) -> tuple[bool, str]:
+    """Whether the marker is there, and what is wrong with it. Only a missing file is a plain no."""
+    try:
+        mode = os.stat(path).st_mode
+    except FileNotFoundError:
+        return False, ""
+    except OSError as error:
+        return False, f"stat {os.path.basename(path)}: {error.strerror}"
+    if stat.S_ISDIR(mode):
+        return False, f"{os.path.basename(path)} is a directory"
+    return (True, "") if stat.S_ISREG(mode) else (False, f"{os.path.basename(path)} is not a regular file")
+
+
+def words_of(path: StrPath) -> str:
+    """What was written into a marker that is there, in one line; its name where nothing was."""
+    try:
+        with open(path, "rb") as file:
+            return one_line(file.read(1000).decode("utf-8", "replace")) or os.path.basename(path)
+    except OSError:
+        return os.path.basename(path)

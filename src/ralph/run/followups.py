@@ -1,0 +1,164 @@
+"""What is done once an iteration has happened? Its progress is written down and, where it is green, it is committed."""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from msgspec.structs import replace
+
+from ralph.core import events
+from ralph.core.model import Iteration, Run, Usage
+from ralph.core.prompts import section
+from ralph.core.text import clean
+from ralph.errors import UserError
+from ralph.loop import Agent, Workspace
+from ralph.records.folder import add, cannot_write
+from ralph.repository.checkpoints import History
+from ralph.run.context import Site
+
+if TYPE_CHECKING:
+    from ralph.repository.scm import Ended, Runner
+
+
+Followup = Callable[[Run, Iteration], Usage | None]
+
+_TO_FINISH = 0.5  # seconds for a commit that is under way
+MESSAGE_PROMPT = "Provide a short imperative commit message for the changes. Output only the message, no explanation."
+
+
+class ScmPlan(Protocol):
+    """Which program, and which of its tasks, run after green checks."""
+
+    @property
+    def command(self) -> str: ...
+
+    @property
+    def tasks(self) -> tuple[str, ...]: ...
+
+
+def followups(
+    scm: ScmPlan | None,
+    agent: Agent,
+    site: Site,
+    history: History,
+    workspace: Workspace,
+    settled: frozenset[tuple[int, str]] = frozenset(),
+) -> Sequence[Followup]:
+    """Progress first: it must be there even if the rest fails. `settled` are tasks of iterations that are done."""
+    made: list[Followup] = [_progress_file(site)]
+    if scm is not None and scm.tasks:
+        made.append(_commit(scm, agent, site, history, workspace, settled))
+    made.append(history.keep)
+    return made
+
+
+def _progress_file(site: Site) -> Followup:
+    """One section per iteration of this run, added as it ends; a resumed run begins with those it has."""
+    path = site.home / ".ralph" / "progress.md"
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        raise cannot_write(path, error) from None
+    written = 0
+
+    def write(run: Run, iteration: Iteration) -> None:
+        nonlocal written
+        missing = [section(one) for one in run.iterations[written:]]
+        text = ("\n" if written else "") + "\n".join(missing) if missing else ""
+        written = len(run.iterations)
+        site.settle_in()
+        add(path, site.redact(text.encode("utf-8", "replace")))
+
+    return write
+
+
+def _commit(
+    scm: ScmPlan,
+    agent: Agent,
+    site: Site,
+    history: History,
+    workspace: Workspace,
+    settled: frozenset[tuple[int, str]],
+) -> Followup:
+    """Asks the agent for a message, then runs the tasks. A failure is told, and ends nothing."""
+
+    def commit(run: Run, iteration: Iteration) -> Usage | None:
+        from ralph.core.prompts import commit_message
+        from ralph.repository.scm import run_tasks
+
+        tasks = [task for task in scm.tasks if (iteration.number, task) not in settled]
+        if not iteration.is_green or iteration.turn.failure or site.interrupt.level or not tasks:
+            return None
+        message: str | None = ""
+        usage: Usage | None = None
+        if "commit" in tasks:
+            during = replace(run, iterations=run.iterations[:-1])
+            turn = agent.take_turn(MESSAGE_PROMPT, during, purpose="message")
+            usage = turn.usage
+            if usage != Usage():
+                site.tell(events.Spent(iteration.number, "message", usage))
+            message = None if turn.failure else commit_message(turn.text)
+            why = turn.failure.reason if turn.failure else "" if message else "the agent gave no commit message"
+            why = _verified_again(iteration, site, history, workspace) or why
+            if why:
+                site.tell(events.ScmFinished(iteration.number, "commit", False, why))
+                return usage
+        for done in run_tasks(scm.command, tasks, message or "", site.root, _kept(site)):
+            site.tell(events.ScmFinished(iteration.number, done.task, done.ok, done.detail))
+        return usage
+
+    return commit
+
+
+def _verified_again(iteration: Iteration, site: Site, history: History, workspace: Workspace) -> str:
+    """An agent that is asked for a message may change files, and nobody has checked those. So they are checked now, or
+    are what they were. Why neither can be said, if that is so."""
+    workspace.guard()
+    if not iteration.checks or not history.has_changed(iteration):
+        return ""
+    checks = workspace.check(iteration.number)
+    if checks is None:
+        return "interrupted"
+    if all(check.passed for check in checks):
+        return ""
+    try:
+        kept = history.put_back(iteration)
+    except UserError as error:
+        return f"the agent changed files when it was asked for a message, and the checks fail since: {error.advice}"
+    said = "the agent changed files when it was asked for a commit message, and the checks failed: they were put back"
+    site.tell(events.Notice(f"{said}, and are kept as {kept}"))
+    return ""
+
+
+def _kept(site: Site) -> "Runner":
+    """Commands run below the keeper: a hook that hangs ends with the run, be it by a second Ctrl-C or `kill -9`. What a
+    commit leaves behind when it ends by itself, such as git's own housekeeping, is let live; but not where child runs
+    would be let go with it."""
+    from ralph.processes.descendants import MARK
+    from ralph.processes.process import Limits, run_command
+    from ralph.processes.program import CannotStart, Command
+    from ralph.repository.scm import OUTPUT_KEPT, PATIENCE, Ended
+
+    def run(words: tuple[str, ...], folder: Path, env: Mapping[str, str]) -> "Ended":
+        # A git that is asked to end in the moment in which it locks the index leaves the lock behind.
+        command = Command(words, str(folder), {**env, MARK: site.folder.id}, patience=_TO_FINISH)
+        try:
+            output = run_command(
+                site.keeper,
+                command,
+                head=0,
+                tail=OUTPUT_KEPT,
+                limits=Limits(turn=PATIENCE, grace=site.grace),
+                interrupt=site.interrupt,
+                redact=site.redact,
+                tick=site.tick,
+                keep_children=site.keep_children or not site.keeper.has_spared,
+            )
+        except CannotStart as error:
+            return Ended(127, error.message)
+        ended = output.exit
+        if ended.ended_by:
+            return Ended(124, f"{words[0]} was ended: {ended.ended_by}")
+        return Ended(ended.code if ended.code is not None else 1, clean(output.tail))
+
+    return run

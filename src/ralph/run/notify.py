@@ -1,0 +1,184 @@
+"""Who has to know, though nobody looks? A command, a desktop or a URL is told when a run is done, has failed, asks
+something or waits for a limit. Whatever becomes of that never harms the run, nor holds it up for long."""
+
+import os
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+from msgspec import Struct
+
+from ralph.core import events
+from ralph.core.text import one_line
+from ralph.errors import UserError
+from ralph.run.context import Site
+from ralph.show.tally import outcome_sentence
+
+if TYPE_CHECKING:
+    from subprocess import Popen
+
+
+PATIENCE = 10.0
+DESKTOP = "desktop"
+
+
+class Message(Struct, frozen=True):
+    """`kind` is done, failed, question or limit."""
+
+    kind: str
+    text: str
+
+    @property
+    def title(self) -> str:
+        return {"question": "ralph asks", "limit": "ralph waits"}.get(self.kind, f"ralph: {self.kind}")
+
+
+def message_about(event: events.Event) -> Message | None:
+    """What is worth telling somebody who is elsewhere. Whoever interrupts a run knows it."""
+    match event:
+        case events.RunFinished() if event.outcome != "interrupted":
+            kind = "done" if event.exit_code == 0 else "failed"
+            return Message(kind, outcome_sentence(event).removeprefix("ralph: "))
+        case events.QuestionAsked():
+            return Message("question", one_line(event.text, 500))
+        case events.Waiting() if event.reason.startswith("usage limit"):
+            return Message("limit", one_line(event.reason, 500))
+    return None
+
+
+def refuse_what_cannot_be_told(targets: Sequence[str]) -> None:
+    """Says before anything is spent that a notification could never be sent."""
+    from importlib.util import find_spec
+
+    if any("://" in target for target in targets) and find_spec("apprise") is None:
+        raise UserError("--notify with a URL needs Apprise", 'install it: pip install "ralph[notify]"')
+
+
+class Notifier:
+    """A listener that starts one process for each notification, and does not wait for it."""
+
+    def __init__(self, targets: Sequence[str], site: Site, workspace: Path) -> None:
+        self._targets, self._site, self._workspace = targets, site, workspace
+        self._log: IO[bytes] | None = None
+        self._sent: list[tuple[str, Popen[bytes], float]] = []
+
+    def __call__(self, *happened: events.Event) -> None:
+        if self._sent:
+            for failure in self._failures(time.monotonic()):
+                self._site.tell(events.Notice(failure))
+        for message in filter(None, map(message_about, happened)):
+            for target in self._targets:
+                self._send(target, message)
+
+    def close(self) -> None:
+        """Gives what is under way the rest of its time, then ends it. The log of the run's folder says what failed."""
+        for _, process, deadline in self._sent:
+            with suppress(TimeoutError):
+                _await(process, deadline)
+        failures = self._failures(float("inf"))
+        if self._log is not None:
+            self._log.writelines(f"{failure}\n".encode() for failure in failures)
+            self._log.close()
+
+    def _send(self, target: str, message: Message) -> None:
+        import subprocess
+
+        if self._log is None:
+            self._log = open(self._site.folder.path / "notify.log", "ab", buffering=0)  # noqa: SIM115 - see close()
+        try:
+            process = subprocess.Popen(
+                argv_for(target, message),
+                cwd=self._workspace,
+                env={**self._site.env, **self._facts(message)},
+                stdin=subprocess.PIPE,
+                stdout=self._log,
+                stderr=self._log,
+                start_new_session=True,
+            )
+        except OSError as error:
+            self._log.write(f"cannot run {shown(target)}: {error.strerror}\n".encode())
+            return
+        assert process.stdin is not None
+        with suppress(BrokenPipeError), process.stdin:
+            process.stdin.write(_stdin_for(target, message))
+        self._sent.append((target, process, time.monotonic() + PATIENCE))
+
+    def _facts(self, message: Message) -> Mapping[str, str]:
+        return {
+            "RALPH_EVENT": message.kind,
+            "RALPH_TITLE": message.title,
+            "RALPH_TEXT": message.text,
+            "RALPH_RUN": self._site.folder.id,
+            "RALPH_WORKSPACE": str(self._workspace),
+        }
+
+    def _failures(self, now: float) -> list[str]:
+        """What went wrong with those that are over by now; those that took too long are ended."""
+        failures, waiting = [], []
+        for target, process, deadline in self._sent:
+            code = process.poll()
+            if code is None and now < deadline:
+                waiting.append((target, process, deadline))
+            elif code is None:
+                _end(process)
+                failures.append(f"a notification took too long: {shown(target)}")
+            elif code:
+                failures.append(f"a notification failed with exit code {code}: {shown(target)}")
+        self._sent = waiting
+        return failures
+
+
+def argv_for(target: str, message: Message) -> list[str]:
+    if target == DESKTOP and sys.platform == "darwin":
+        script = "on run {t, m}\ndisplay notification m with title t\nend run"
+        return ["osascript", "-e", script, message.title, message.text]
+    if target == DESKTOP:
+        return ["notify-send", "--", message.title, message.text]
+    if "://" in target:
+        return [sys.executable, "-P", "-m", "ralph.run.notify"]  # the URL holds a key: it comes on standard input
+    return ["sh", "-c", target]
+
+
+def _stdin_for(target: str, message: Message) -> bytes:
+    if "://" in target:
+        return "\n".join((target, message.title, message.text)).encode()
+    return message.text.encode() + b"\n"
+
+
+def shown(target: str) -> str:
+    """The target without what may be a key."""
+    return target.partition("://")[0] + "://…" if "://" in target else one_line(target)
+
+
+def _await(process: "Popen[bytes]", deadline: float) -> None:
+    import subprocess
+
+    try:
+        process.wait(max(deadline - time.monotonic(), 0))
+    except subprocess.TimeoutExpired:
+        raise TimeoutError from None
+
+
+def _end(process: "Popen[bytes]") -> None:
+    import signal
+
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def send_to_url() -> int:
+    """The process that speaks to the network, so that the run need not: URL, title and text come on standard input."""
+    import importlib
+
+    apprise = importlib.import_module("apprise")  # an extra, which need not be installed where this is type-checked
+    url, title, text = sys.stdin.read().split("\n", 2)
+    service = apprise.Apprise()
+    return 0 if service.add(url) and service.notify(body=text, title=title) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(send_to_url())

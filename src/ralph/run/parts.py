@@ -1,0 +1,346 @@
+"""How do settings become a run? Its parts are made here, each from what it needs and nothing more."""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ralph.core import events, rules
+from ralph.core.events import Notice, Tell
+from ralph.core.model import Check, Iteration, Run, Snapshot, Task, Wait
+from ralph.core.text import clean, listed, one_line
+from ralph.errors import UserError
+from ralph.loop import Agent, Parts
+from ralph.run.checks import Checks
+from ralph.run.context import Site, marked, words_of
+from ralph.run.policy import Policy, composer
+from ralph.settings import Settings
+from ralph.steering.mailbox import Mailbox, untold
+
+if TYPE_CHECKING:
+    from ralph.repository.checkpoints import History
+    from ralph.repository.worktrees import Worktree
+    from ralph.run.agents import Choice, CliAgent
+
+
+LONG_WAIT = 1.5  # seconds: shorter pauses are not worth telling
+
+
+def cli_agent(chosen: Sequence["Choice"], settings: Settings, site: "Site") -> "CliAgent":
+    from ralph.run.agents import CliAgent, Manner
+
+    # What an agent costs and does is known from its structured stream alone.
+    measured = settings.max_cost or settings.max_tokens or settings.min_tool_calls or settings.session == "continue"
+    manner = Manner(
+        settings.agent.model,
+        settings.yolo,
+        settings.stream_agent_output or bool(measured),
+        settings.session == "continue",
+        settings.agent.max_turns,
+        settings.turn_timeout,
+        settings.idle_timeout,
+    )
+    return CliAgent(chosen, manner, site)
+
+
+def parts(
+    settings: Settings,
+    plan: Policy,
+    site: "Site",
+    agent: Agent,
+    history: "History",
+    goal: Callable[[], str],
+    settled: frozenset[tuple[int, str]] = frozenset(),
+) -> Parts:
+    """Everything that the loop needs."""
+    from ralph.run.checks import Checks, Guard
+    from ralph.run.followups import followups
+    from ralph.steering.mailbox import Mailbox
+
+    guards = [Guard(one.command, one.hint, one.fail_action) for one in settings.guardrails]
+    guard = _guard(settings, site)
+    workspace = LocalWorkspace(
+        site,
+        Checks(site, guards, settings.check_timeout, settings.output_truncate_chars),
+        done_files=tuple(site.home / claim.text for claim in plan.claims if claim.kind == "file"),
+        wait_file=site.home / rules.WAIT_FILE if settings.wait_signals else None,
+        tasks=_tasks(settings, site),
+        tree=history.tree,
+        guard=guard,
+    )
+    mailbox = Mailbox(site.folder.path)
+    made = Parts(
+        agent=agent,
+        workspace=workspace,
+        rules=plan.rules,
+        compose=composer(settings, plan, goal, history.diff, site.redact.text),
+        tell=site.tell,
+        wait=_waiter(site, settings.poll_interval, mailbox, settings.on_question == "wait"),
+        followups=(
+            *followups(settings.scm, agent, site, history, workspace, settled),
+            *_accountants(settings, site),
+            lambda run, iteration: mailbox.forget(iteration.told),
+        ),
+    )
+    if settings.reviews is not None:
+        made.review = _reviewing(settings)
+    if settings.every_turn_counts:
+        made.uncounted = ("fatal",)
+    return made
+
+
+def _accountants(settings: Settings, site: "Site") -> tuple[Callable[[Run, Iteration], None], ...]:
+    if not (settings.max_cost or settings.max_tokens):
+        return ()
+
+    return (watched(settings.max_cost, settings.max_tokens, site.tell),)
+
+
+def _waiter(site: "Site", poll: float | None, mailbox: "Mailbox", awaits_answers: bool) -> Callable[[Wait, Run], None]:
+    """Sleeps, at most until the next look around is due; tells once what is waited for after a turn."""
+    told: set[object] = set()
+
+    def wait(asked: Wait, run: Run) -> None:
+        if asked.parks:
+            from ralph.steering.questions import park
+
+            park(site, mailbox, asked.reason, lambda mail: mail.is_paused or (awaits_answers and bool(mail.questions)))
+            return
+        occasion = (asked.reason, len(run.iterations), len(run.retries))
+        if asked.seconds >= LONG_WAIT and occasion not in told:
+            told.clear()
+            told.add(occasion)
+            site.tell(events.Waiting(asked.seconds, asked.reason, run.seen.at + asked.seconds))
+        tick = site.tick
+        site.interrupt.wait(min(asked.seconds, poll or asked.seconds), (lambda _: tick()) if tick else None)
+
+    return wait
+
+
+def _tasks(settings: Settings, site: "Site") -> Callable[[], tuple[Task, ...]] | None:
+    if not settings.tasks:
+        return None
+
+    path = site.root / settings.tasks
+    first = read_tasks(path)  # a file that cannot be read is said before anything is spent
+
+    def tasks() -> tuple[Task, ...]:
+        try:
+            now = read_tasks(path)
+        except UserError as error:  # the agent's doing, so the agent has to mend it
+            return (Task(f"put it right: {error.message}", False),)
+        return (*now, *taken_off(first, now))
+
+    return tasks
+
+
+def _guard(settings: Settings, site: "Site") -> Callable[[], tuple[str, ...]] | None:
+    if not settings.protect:
+        return None
+    from ralph.repository.protect import Protected
+
+    protected = Protected(site.root, settings.protect, site.folder.path / "protected")
+    if protected.unmatched:
+        site.tell(events.Notice(f"--protect matches no file yet: {', '.join(protected.unmatched)}"))
+
+    def guard() -> tuple[str, ...]:
+        touched = protected.restore()
+        if touched:
+            site.tell(events.Notice(f"the agent changed protected files, which were put back: {listed(touched)}"))
+        return touched
+
+    return guard
+
+
+def _reviewing(settings: Settings) -> Callable[[Run, Iteration, Parts], Iteration]:
+    from ralph.run.reviews import Plan, reviewing
+
+    chosen = settings.reviews
+    assert chosen is not None
+    prompts = tuple((prompt.name, prompt.prompt) for prompt in chosen.prompts)
+    return reviewing(Plan(chosen.review_after, prompts, chosen.guardrail_retry_limit, settings.output_truncate_chars))
+
+
+def place(settings: Settings, site: "Site", resumed: Run | None = None) -> "Worktree | None":
+    """Moves the work into a worktree where that is asked for. What cannot be isolated is refused."""
+    if not settings.worktree:
+        return None
+    from pathlib import Path
+
+    from ralph.records.folder import prepare
+    from ralph.repository.git import repository
+    from ralph.repository.worktrees import create, forget_unbegun, worktree_of
+
+    home = repository(site.root)
+    made, notice = worktree_of(home, site.folder.id), ""
+    is_there = resumed is not None and Path(made.workspace).is_dir()
+    if resumed and resumed.iterations and not is_there:
+        raise UserError(f"the run's worktree is gone: {made.path}", "start a new run")
+    if not is_there:
+        forget_unbegun(home, site.folder.path.parent)
+        made, notice = create(home, site.folder.id)
+    if notice:
+        site.tell(events.Notice(notice))
+    site.root = Path(made.workspace)
+    prepare(site.root)
+    return made
+
+
+class LocalWorkspace:
+    """`tree` and `guard` cost git and file system work: they are given only where a rule needs them."""
+
+    def __init__(
+        self,
+        site: Site,
+        checks: Checks,
+        *,
+        done_files: tuple[Path, ...] = (),
+        wait_file: Path | None = None,
+        tasks: Callable[[], tuple[Task, ...]] | None = None,
+        tree: Callable[[int], str | None] | None = None,
+        guard: Callable[[], tuple[str, ...]] | None = None,
+    ) -> None:
+        self._site, self._checks = site, checks
+        self._done_files, self._wait_file = done_files, wait_file
+        self._tasks, self._tree, self._guard = tasks, tree, guard
+        self._mailbox = Mailbox(site.folder.path)
+
+    def look(self, run: Run) -> Snapshot:
+        done, trouble = False, ""
+        for path in self._done_files:
+            found, problem = marked(path)
+            done, trouble = done or found, trouble or problem
+        waits, problem = marked(self._wait_file) if self._wait_file else (False, "")
+        signal = self._site.interrupt.reason
+        mail = self._mailbox.read()
+        return Snapshot(
+            at=time.time(),
+            elapsed=self._site.elapsed(),
+            interrupted=f"received {signal}" if signal else "",
+            trouble=trouble or problem,
+            wait_requested=f"the agent asked to wait: {words_of(self._wait_file)}" if waits and self._wait_file else "",
+            done_file=done,
+            tasks=self._tasks() if self._tasks else None,
+            told=untold(mail, run) if mail.notes else (),
+            questions=mail.questions,
+            paused=mail.is_paused,
+        )
+
+    def guard(self) -> tuple[str, ...]:
+        return self._guard() if self._guard else ()
+
+    def check(self, number: int) -> tuple[Check, ...] | None:
+        return None if self._site.interrupt.level else self._checks.run(number)
+
+    def tree(self, number: int) -> str | None:
+        return self._tree(number) if self._tree else None
+
+
+def watched(max_cost: float | None, max_tokens: int | None, tell: Tell) -> Callable[[Run, Iteration], None]:
+    """Looks after each iteration whether what the budget is about was told."""
+    known: set[str] = set()
+
+    def look(run: Run, iteration: Iteration) -> None:
+        turn, usage = iteration.turn, iteration.turn.usage
+        if turn.agent in known or turn.failure:
+            return
+        known.add(turn.agent)
+        name = turn.agent or "the agent"
+        if max_cost and usage.cost_usd is None:
+            priced = "name its model with --model and install ralph[prices], or use --max-tokens"
+            hint = priced if usage.tokens else "use --max-time"
+            tell(Notice(f"{name} does not tell what it costs: --max-cost cannot end this run; {hint}"))
+        if max_tokens and not usage.tokens:
+            tell(Notice(f"{name} tells of no tokens: --max-tokens cannot end this run; use --max-time"))
+
+    return look
+
+
+LISTS = ("userStories", "user_stories", "stories", "tasks", "features", "items", "subtasks")
+TEXTS = ("title", "name", "description", "text", "story", "task")
+DONE = frozenset({"done", "complete", "completed", "passed", "passing"})
+FAILED = frozenset({"failed", "failing", "blocked"})
+NO_TEXT = "(a task without text)"
+
+
+def read_tasks(path: Path) -> tuple[Task, ...]:
+    """Every task in the file, in its order."""
+    try:
+        text = path.read_bytes().decode("utf-8-sig", "replace")
+    except OSError as error:
+        raise UserError(f"cannot read the tasks file {path}: {error.strerror}", "name one with --tasks FILE") from None
+    tasks = tuple(_in_json(text, path) if path.suffix.lower() == ".json" else _in_markdown(text))
+    if not tasks:
+        raise UserError(
+            f"the tasks file {path} names no task",
+            'write one a line as "- [ ] text", or a list of {"title": "...", "passes": false} in a .json file',
+        )
+    return tasks
+
+
+def taken_off(first: tuple[Task, ...], now: tuple[Task, ...]) -> tuple[Task, ...]:
+    """The open tasks of before that the list no longer names: to strike a task out is not to do it."""
+    gone = [task for task in first if not task.done and not any(task.text in one.text for one in now)]
+    return tuple(Task(f"{task.text} (it was taken off the list)", False) for task in gone)
+
+
+def _in_markdown(text: str) -> Iterator[Task]:
+    """Checkboxes of lists, nested ones too. In code and comments they are examples. A box with anything but a cross
+    in it is open: a mark of one's own invention settles nothing."""
+    import re
+
+    box = re.compile(r"[\s>]*(?:[-*+]|\d{1,9}[.)])\s+\[([^\w\[\]]?|[xX])\](?:\s+(.*))?")
+    fence = re.compile(r"[\s>]*(?:(?:[-*+]|\d{1,9}[.)])\s+)?(`{3,}|~{3,})(.*)")
+    closing = ""
+    for line in re.sub(r"<!--.*?(?:-->|\Z)", "", text, flags=re.DOTALL).splitlines():
+        if mark := fence.fullmatch(line):
+            if not closing:
+                closing = mark[1] if "`" not in mark[2] or mark[1][0] == "~" else ""
+            elif mark[1].startswith(closing) and not mark[2].strip():
+                closing = ""
+        elif not closing and (found := box.fullmatch(line)):
+            yield Task(_line(found[2]) or NO_TEXT, found[1] in ("x", "X"))
+
+
+def _in_json(text: str, path: Path) -> Iterator[Task]:
+    import json
+
+    try:
+        content = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise UserError(
+            f"the tasks file {path} is not JSON: {error}", "mend it, or name another with --tasks"
+        ) from None
+    yield from _in_list(content if isinstance(content, list) else _lists(content))
+
+
+def _in_list(entries: list[Any]) -> Iterator[Task]:
+    for entry in entries:
+        if not isinstance(entry, dict):
+            continue
+        inner = _lists(entry)
+        text = next((_line(entry[key]) for key in TEXTS if isinstance(entry.get(key), str)), "")
+        if text or not inner:
+            yield Task(text or NO_TEXT, _is_done(entry), _status(entry) in FAILED)
+        yield from _in_list(inner)
+
+
+def _lists(entry: Any) -> list[Any]:
+    if not isinstance(entry, dict):
+        return []
+    return [one for key in LISTS if isinstance(entry.get(key), list) for one in entry[key]]
+
+
+def _is_done(entry: dict[str, Any]) -> bool:
+    """`passes` decides where it stands; nothing but `true` passes."""
+    if "passes" in entry:
+        return entry["passes"] is True
+    return entry.get("done") is True or entry.get("completed") is True or _status(entry) in DONE
+
+
+def _status(entry: dict[str, Any]) -> str:
+    return str(entry.get("status", "")).strip().lower()
+
+
+def _line(text: str | None) -> str:
+    return one_line(clean(text or ""), 500)

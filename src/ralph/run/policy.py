@@ -1,0 +1,134 @@
+"""What do settings decide? When a run is done and when it ends, and what its agent reads. The rules' order is here."""
+
+import os
+from collections.abc import Callable
+
+from msgspec import Struct
+
+from ralph.core import limits, prompts, rules
+from ralph.core.claims import Claim, Reading
+from ralph.core.model import Note, Rule, Run
+from ralph.core.prompts import progress
+from ralph.core.secrets import redact_text
+from ralph.errors import UserError
+from ralph.settings import Settings
+
+
+class Policy(Struct, frozen=True):
+    """When a run is done, and when it ends: the decisions that settings stand for."""
+
+    claims: tuple[Claim, ...]
+    gates: dict[str, Rule]
+    rules: tuple[Rule, ...]
+    cap: int
+
+
+def policy(settings: Settings, agents: tuple[str, ...] = (), one_shot: bool = False) -> Policy:
+    """The same rules in the same order for every preset: a preset only fills in their numbers."""
+    claims = tuple(_claim(text) for text in settings.until)
+    if one_shot:
+        claims = (Claim("turn"),)
+    gates = gates_of(settings)
+    lazy = settings.min_tool_calls and settings.on_promise_no_work == "warn"
+    doubts = (rules.children_left, *((rules.no_work(settings.min_tool_calls),) if lazy else ()))
+    reading = Reading(settings.strict_signal, settings.claim_anywhere)
+    # N promises are N continuations after the first turn; everywhere else N are iterations.
+    cap = settings.maximum_iterations + (settings.preset == "promise")
+    asked = (
+        rules.interrupted,
+        rules.hopeless,
+        rules.wait_requested,
+        rules.asked_to_wait(rules.WAIT_EXIT_CODE if settings.wait_signals else None),
+        rules.failing_checks(settings.output_truncate_chars),
+        rules.open_tasks,
+        rules.touched,
+        rules.last_failure,
+        rules.told,
+        rules.paused,
+        *((rules.unanswered, rules.may_ask) if settings.on_question == "wait" else ()),
+        rules.unless_awaiting(
+            rules.completed(
+                claims,
+                (*gates.values(), rules.broken_reviews, rules.children_ended(settings.wait_timeout)),
+                reading,
+                doubts,
+            ),
+            rules.failing(1 if one_shot else settings.max_failures),
+            rules.stalled(settings.stall, commits=settings.worktree or settings.scm is not None),
+            limits.limited(settings.on_limit, agents, settings.max_time),
+            limits.faltering,
+            rules.at_most(
+                iterations=cap,
+                cost=settings.max_cost,
+                tokens=settings.max_tokens,
+                seconds=settings.max_time,
+                claims=claims,
+                reading=reading,
+            ),
+            rules.spaced(settings.restart_delay),
+            rules.blocked(settings.poll_interval or 1.0),
+        ),
+    )
+    return Policy(claims, gates, asked, cap)
+
+
+def gates_of(settings: Settings) -> dict[str, Rule]:
+    """What must hold for a claim to be believed, by name."""
+    gates: dict[str, Rule] = {}
+    if settings.guardrails:
+        gates["checks"] = rules.green_checks(settings.output_truncate_chars)
+    if settings.tasks:
+        gates["tasks"] = rules.open_tasks
+    if settings.min_tool_calls and settings.on_promise_no_work == "reject":
+        gates["work"] = rules.no_work(settings.min_tool_calls)
+    if settings.protect:
+        gates["protect"] = rules.touched
+    return gates
+
+
+def _claim(text: str) -> Claim:
+    kind, _, words = text.partition(":")
+    return Claim(kind, words)
+
+
+def refuse_what_cannot_end(settings: Settings) -> None:
+    """Says before anything is made or spent that a run could never be done."""
+    if settings.guardrails:
+        return
+    if settings.preset == "checks":
+        raise UserError("no checks given", 'the checks preset needs at least one: --check "CMD"')
+    if "checks" in settings.until:
+        raise UserError("--until checks needs a check", 'add one: --check "CMD"')
+
+
+def composer(
+    settings: Settings,
+    plan: Policy,
+    goal: Callable[[], str],
+    diff: Callable[[], str],
+    redact: Callable[[str], str] = redact_text,
+) -> Callable[[Run, tuple[Note, ...]], str]:
+    """Makes the prompt of each turn."""
+    compose = prompts.COMPOSERS[settings.preset]
+    needs_history = settings.preset == "checks"
+    checks = tuple(redact(guardrail.command) for guardrail in settings.guardrails)
+
+    def composed(run: Run, notes: tuple[Note, ...]) -> str:
+        return compose(
+            prompts.Brief(
+                goal(),
+                run.number,
+                plan.cap,
+                notes,
+                run.last,
+                next((claim for claim in plan.claims if claim.text), None),
+                checks,
+                diff() if needs_history and run.last else "",
+                progress(run) if needs_history else "",
+                os.urandom(4).hex(),
+                settings.include_iteration_count_in_prompt,
+                settings.ultrawork,
+            )
+        )
+
+    return composed

@@ -1,0 +1,154 @@
+"""Which run does a person mean? The one that is named, the one at work here, or the only one that makes sense."""
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from ralph.core.events import RunStarted
+from ralph.errors import UserError
+from ralph.records.journal import recall
+from ralph.records.register import Listed, recorded_in, runs
+from ralph.repository.git import Repository, repository
+
+Objection = Callable[[Listed], str]
+"""Why a run cannot be meant, as the end of a sentence that begins with its name; nothing where it can."""
+
+_ALL = "`ralph ps -a` lists all runs"
+
+
+def workspace_around(folder: Path) -> Path:
+    """The nearest folder in which something was run, from this one up to the top of its repository; else this one."""
+    places = (folder, *folder.parents)
+    tops = [at for at, place in enumerate(places) if (place / ".git").exists()]
+    inside = places[: tops[0] + 1] if tops else places[:1]
+    return next((place for place in inside if (place / ".ralph" / "runs").is_dir()), folder)
+
+
+def meant(name: str, here: Path, objection: Objection = lambda run: "", env: Mapping[str, str] = os.environ) -> Listed:
+    """The run called `name` (any part of its id that only one has), or the one that makes sense without a name."""
+    local = _recorded_in(here)
+    others = [run for run in _on_this_machine(env, local) if run.id not in {one.id for one in local}]
+    known = [*others, *local]
+    # What works here may be kept elsewhere: a task's runs are in the task's folder.
+    local = sorted((*local, *(run for run in others if run.standing.workspace == str(here))), key=lambda run: run.id)
+    return _named(name, known, objection) if name else _obvious(local, known, here, objection)
+
+
+def _on_this_machine(env: Mapping[str, str], local: list[Listed]) -> list[Listed]:
+    """All that are listed. Where the list cannot be read, the runs that are kept here can be meant all the same."""
+    try:
+        return runs(env)
+    except UserError:
+        if local:
+            return []
+        raise
+
+
+def _named(name: str, known: list[Listed], objection: Objection) -> Listed:
+    matching = [run for run in known if run.id == name] or [run for run in known if name in run.id]
+    if not matching:
+        raise UserError(f"there is no run {name!r}", _on_record(known))
+    fitting = [run for run in matching if not objection(run)]
+    if len(fitting) == 1:
+        return fitting[0]
+    if len(matching) == 1:
+        raise UserError(f"run {matching[0].id} {objection(matching[0])}", _ALL)
+    raise UserError(f"{name!r} may mean {_names(fitting or matching)}", "give more of the id")
+
+
+def _obvious(local: list[Listed], known: list[Listed], here: Path, objection: Objection) -> Listed:
+    fitting = [run for run in local if not objection(run)]
+    if fitting:
+        # Who speaks of a task means its supervisor, not what its agents have started since.
+        return max(reversed(fitting), key=lambda run: (run.is_alive, not run.is_child))
+    elsewhere = [run for run in known if run.is_alive and not run.is_child and not objection(run)]
+    if len(elsewhere) == 1:
+        return elsewhere[0]
+    if elsewhere:
+        raise UserError(f"several runs may be meant: {_names(elsewhere)}", "name one; `ralph ps` says what they do")
+    if local:
+        raise UserError(f"run {local[-1].id}, the last one in {here}, {objection(local[-1])}", _ALL)
+    raise UserError(f"nothing has been run in {here}", _on_record(known))
+
+
+def _recorded_in(workspace: Path) -> list[Listed]:
+    """The runs of a workspace, oldest first."""
+    try:
+        return recorded_in(workspace / ".ralph")
+    except PermissionError:
+        whose = owner(workspace / ".ralph" / "runs")
+        raise UserError(f"the runs in {workspace} belong to {whose}", f"only {whose} may look at them") from None
+
+
+def refuse_foreign(run: Listed) -> None:
+    """Only the user who started a run may steer it: another's note would be a file that it cannot read."""
+    whose = owner(run.place)
+    if whose != _name_of(os.geteuid()):
+        raise UserError(f"run {run.id} belongs to {whose}", f"only {whose} may steer it")
+
+
+def owner(path: str | Path) -> str:
+    try:
+        return _name_of(os.stat(path).st_uid)
+    except PermissionError:
+        return "another user"
+
+
+def _name_of(user: int) -> str:
+    import pwd
+
+    try:
+        return pwd.getpwuid(user).pw_name
+    except KeyError:
+        return f"user {user}"
+
+
+def _names(known: list[Listed]) -> str:
+    more = f" and {len(known) - 5} more" if len(known) > 5 else ""
+    return ", ".join(run.id for run in known[-5:]) + more
+
+
+def _on_record(known: list[Listed]) -> str:
+    return f"on record: {_names(known)}" if known else 'start one with `ralph run "GOAL"`'
+
+
+LONGEST_NUMBER = 5  # more digits are a date: the beginning of a run's id
+
+
+def run_and_number(directory: str, words: Sequence[str]) -> tuple[Listed, int | None]:
+    """The run (the last one where none is named) and the number of an iteration, if there is one."""
+    named = [word for word in words if not is_number(word)]
+    numbers = [int(word) for word in words if is_number(word)]
+    if len(named) > 1 or len(numbers) > 1:
+        raise UserError(f"too many words: {' '.join(words)}", "give a run, the number of an iteration, or both")
+    place = Path(directory).resolve()
+    here = workspace_around(place) if directory == "." else place
+    return meant(named[0] if named else "", here, has_not_begun), numbers[0] if numbers else None
+
+
+def is_number(word: str) -> bool:
+    return word.isdecimal() and len(word) <= LONGEST_NUMBER
+
+
+def has_not_begun(run: Listed) -> str:
+    return "" if recall(run.folder.journal).started else "never began"
+
+
+def repository_of(run: Listed) -> Repository:
+    """Where the run worked: the repository around its workspace, or the worktree that stood in for it."""
+    started = recall(run.folder.journal).started
+    assert started is not None
+    if not started.worktree:
+        return repository(_workspace_of(run, started))
+    if not Path(started.worktree).is_dir():
+        raise UserError(
+            f"the run's worktree is gone: {started.worktree}", f"its work is on the branch {started.branch}"
+        )
+    return repository(Path(started.worktree))
+
+
+def _workspace_of(run: Listed, started: RunStarted) -> Path:
+    """Where the record of the run is: it may have been moved with its workspace, and the name of a folder need not be
+    text that a journal can hold. The record of a task lies elsewhere."""
+    ralph = run.folder.path.parents[1]
+    return ralph.parent if ralph.name == ".ralph" and not started.task else Path(started.workspace)

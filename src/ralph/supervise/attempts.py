@@ -1,0 +1,212 @@
+"""Where does an attempt at a task keep its things? In a folder of `runs/`, whose `run-info.yaml` says how it stands."""
+
+import os
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from ralph.core.model import Turn
+from ralph.core.rules import WAIT_EXIT_CODE
+from ralph.errors import UserError
+from ralph.processes.descendants import is_living
+from ralph.records.folder import RunFolder, TurnFolder
+from ralph.supervise import remarks, run_info
+from ralph.supervise.remarks import Herald
+from ralph.supervise.run_info import RunInfo, Status
+from ralph.supervise.task_folder import TaskFolder, task_environment
+
+Timeouts = Mapping[str, float | None]
+
+
+class Attempts(RunFolder):
+    """The folder of a supervisor's own run, and a folder in the task for each time that it starts the agent.
+
+    `timeouts` are the limits by the name under which a turn says what ended it.
+    """
+
+    def __init__(self, ralph: Path, run_id: str, herald: Herald, cap: int, timeouts: Timeouts) -> None:
+        super().__init__(ralph, run_id)
+        self.last: Attempt | None = None
+        self._herald, self._cap, self._timeouts = herald, cap, timeouts
+        earlier = [run for run in run_info.every(herald.task) if run.attempt]
+        self._previous = earlier[-1].run_id if earlier else ""
+
+    @property
+    def env(self) -> Mapping[str, str]:
+        """What the agent of the latest attempt finds in its environment."""
+        return self.last.env if self.last else {}
+
+    def turn(self, number: int, purpose: str = "work", agent: str = "") -> TurnFolder:
+        if purpose != "work":
+            folder = super().turn(number, purpose)
+            folder.env = self.env
+            return folder
+        self.close()
+        info = run_info.create(self._herald.task, agent, time.time(), attempt=number, previous=self._previous)
+        self.last = Attempt(info, self._herald, self._timeouts)
+        self._previous = info.run_id
+        self._herald.say(remarks.starting(number, self._cap))
+        return self.last
+
+    def announce(self) -> None:
+        """Another attempt follows the last one, if there was one."""
+        if self.last and self.last.turn:
+            self._herald.say(remarks.restarting(self.last.number, self._cap, self.last.turn))
+
+    def close(self, status: Status | None = None) -> None:
+        """No attempt follows the last one."""
+        if self.last:
+            self.last.close(status)
+
+
+class Job(RunFolder):
+    """The folder of a child run: all that it has stands in the task's `runs/`."""
+
+    def __init__(self, info: RunInfo, herald: Herald, timeouts: Timeouts) -> None:
+        super().__init__(herald.task.path, info.run_id)
+        self.last = Attempt(info, herald, timeouts)
+
+    def turn(self, number: int, purpose: str = "work", agent: str = "") -> TurnFolder:
+        self.last.is_run_by(agent)
+        return self.last
+
+    def close(self, status: Status | None = None) -> None:
+        self.last.close(status)
+
+
+class Attempt(TurnFolder):
+    """One run of the agent. What it wrote into `output.md` itself stays."""
+
+    stdout_name = "agent-stdout.txt"
+    stderr_name = "agent-stderr.txt"
+
+    def __init__(self, info: RunInfo, herald: Herald, timeouts: Timeouts) -> None:
+        env = task_environment(herald.task, info.run_id, info.parent_run_id)
+        super().__init__(str(herald.task.runs / info.run_id), env)
+        self.number = info.attempt
+        self.turn: Turn | None = None
+        self._what = f"attempt {info.attempt}" if info.attempt else "job"
+        self._agent, self._herald, self._timeouts = info.agent, herald, timeouts
+        self._herald.run = info.run_id
+
+    @property
+    def is_complete(self) -> bool:
+        return self.turn is not None and _status(self.turn) == "completed"
+
+    def is_run_by(self, agent: str) -> None:
+        self._agent = agent
+        self.note(run_info.update, agent=agent)
+
+    def started(self, pid: int) -> None:
+        # The keeper starts every process in a session, and so in a group, of its own.
+        self.note(run_info.started, pid, pid)
+        self._herald.say(remarks.run_started(self._what, self._agent, pid))
+
+    def ended(self, turn: Turn, answer: bytes) -> None:
+        self.turn = turn
+        if os.path.isdir(self.path) and not os.path.exists(self.output):
+            super().ended(turn, answer)
+        summary = remarks.how_ended(turn) if remarks.has_failed(turn) else ""
+        self.note(run_info.ended, turn.ended_at or time.time(), _status(turn), turn.exit_code, summary)
+        self._herald.say(remarks.run_stopped(self._what, turn))
+        if self.number:
+            self._herald.say(remarks.troubles(self.number, turn, self._timeouts.get(turn.ended_by)))
+
+    def close(self, status: Status | None = None) -> None:
+        """Nobody looks after this run any more. `status`: what became of it, where its own end does not tell."""
+        if self.turn is None:
+            self.note(run_info.ended, time.time(), "failed", None, "ralph did not see its end")
+        if status:
+            self.note(run_info.update, status=status)
+        self.note(run_info.release)
+
+    def note(self, change: Callable[..., RunInfo], *values: object, **fields: object) -> None:
+        """Writes down how the run stands. An agent that took its folder away has not spoilt its work."""
+        try:
+            change(Path(self.path), *values, **fields)
+        except UserError as error:
+            self._herald.trouble(error.message)
+
+
+def _status(turn: Turn) -> Status:
+    if turn.exit_code == WAIT_EXIT_CODE or turn.ended_by == "interrupt":
+        return "stopped"
+    return "failed" if remarks.has_failed(turn) else "completed"
+
+
+Living = Callable[[int, str], bool]
+
+
+class Offspring:
+    """The processes of a task's child runs, for the keeper to spare."""
+
+    def __init__(self, folder: TaskFolder) -> None:
+        self._folder = folder
+
+    def pids(self) -> list[int]:
+        return [pid for run in active_children(self._folder) for pid in (run.owner_pid, run.pid) if pid]
+
+    def expects(self, pid: int) -> bool:
+        """Whether this process is a `ralph job` that has not come to telling of it yet."""
+        try:
+            with open(f"/proc/{pid}/cmdline", "rb") as cmdline:
+                words = [word.rpartition(b"/")[2] for word in cmdline.read().split(b"\0")]
+        except OSError:
+            return False
+        return any(words[at : at + 2] == [b"ralph", b"job"] for at in range(len(words)))
+
+
+class Supervised:
+    """The supervisor of a task, as a child run sees it: who has no keeper above it any more must look for itself."""
+
+    def __init__(self, folder: TaskFolder) -> None:
+        self._folder = folder
+        owners = [(run.owner_pid, run.owner_start) for run in run_info.every(folder) if run.attempt]
+        self._owner = next((owner for owner in reversed(owners) if is_living(*owner)), None)
+
+    @property
+    def is_known(self) -> bool:
+        """Whether there was one when the child began."""
+        return self._owner is not None
+
+    def was_killed(self) -> bool:
+        """Whether it is gone without a word. One that ended of itself may have let its children live."""
+        if self._owner is None or is_living(*self._owner):
+            return False
+        attempts = [run for run in run_info.every(self._folder) if run.attempt]
+        return any((run.owner_pid, run.owner_start) == self._owner for run in attempts)
+
+
+def active_children(folder: TaskFolder) -> list[RunInfo]:
+    """The runs that are at work and are no attempts of the supervisor itself."""
+    return [run for run in run_info.every(folder) if not run.attempt and is_active(run)]
+
+
+def bury(folder: TaskFolder, now: Callable[[], float] = time.time) -> list[RunInfo]:
+    """Mark as failed the runs whose processes died without a word. Gives those that were."""
+    buried = []
+    for run in run_info.every(folder):
+        if is_dead(run):
+            marked = run_info.amend(folder.runs / run.run_id, lambda run: _failed(run, now()) if is_dead(run) else run)
+            buried += [marked] if marked.status == "failed" else []
+    return buried
+
+
+def is_active(run: RunInfo, living: Living = is_living) -> bool:
+    return run.status == "running" and _has_process(run, living)
+
+
+def is_dead(run: RunInfo, living: Living = is_living) -> bool:
+    """Whether it says that it runs, and nobody does."""
+    return run.status == "running" and not _has_process(run, living)
+
+
+def _has_process(run: RunInfo, living: Living) -> bool:
+    return living(run.pid, run.pid_start) or living(run.owner_pid, run.owner_start)
+
+
+def _failed(run: RunInfo, now: float) -> RunInfo:
+    gone = f"its process {run.pid or run.owner_pid} is gone"
+    return replace(run, status="failed", ended_at=run_info.timestamp(now), error_summary=run.error_summary or gone)

@@ -1,0 +1,281 @@
+"""How is a task supervised? As every run, by the same loop; what is special is where it keeps its things, what it looks
+at, what it says on the task's bus, and that it waits for the children of its agent."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
+
+from ralph.core import events
+from ralph.core.model import Check, Outcome, Run, Snapshot, Stop, Wait
+from ralph.core.secrets import Redactor, secret_values
+from ralph.core.text import one_line
+from ralph.errors import UserError
+from ralph.loop import Parts, Workspace
+from ralph.processes.descendants import sweep_marked
+from ralph.processes.keeper import Ended, Keeper, KeeperLost
+from ralph.records.folder import RunFolder, prepare, workspace_lock
+from ralph.records.journal import recall
+from ralph.records.register import Listed, recorded_in
+from ralph.run.context import Site
+from ralph.run.order import Charter
+from ralph.run.session import Session
+from ralph.settings import Settings
+from ralph.steering.mailbox import Mailbox
+from ralph.supervise import bus, remarks
+from ralph.supervise.attempts import Attempts, Job, Offspring, Supervised, Timeouts, active_children, bury
+from ralph.supervise.bus import Reader
+from ralph.supervise.remarks import WAIT_TYPE, Herald
+from ralph.supervise.run_info import RunInfo
+from ralph.supervise.task_folder import TaskFolder, folder_at, reopen
+from ralph.supervise.task_list import tell_project, unmet
+
+if TYPE_CHECKING:
+    from ralph.run.agents import Choice
+
+
+TO_END = 5.0  # seconds that children get from TERM to KILL
+
+
+class TaskSession(Session):
+    """The run of a supervisor: one attempt after the other until the task's DONE file is there. With `reopens` it takes
+    off the marks of earlier ones first."""
+
+    def __init__(self, charter: Charter, *, task: TaskFolder | None = None, reopens: bool = False, **more: Any) -> None:
+        super().__init__(charter, **more)
+        self._reopens = reopens
+        self.task = task or folder_at(charter.task)
+        self._herald = Herald(self.task, Redactor(secret_values(self._env)))
+        self._earlier: list[Listed] = []
+        self._attempts: Attempts | None = None
+        self._awaited: tuple[str, ...] = ()
+        self._blocked: tuple[str, ...] = ()
+
+    @property
+    def attempts(self) -> int:
+        """How often the agent was started."""
+        return self._attempts.last.number if self._attempts and self._attempts.last else 0
+
+    def _choices(self) -> "tuple[Choice, ...]":
+        try:
+            chosen = super()._choices()
+        except UserError as error:
+            self._herald.say(remarks.fatal(error.advice))
+            raise
+        if chosen[0].module.NAME != "command" and self.task.done.name not in self.charter.goal():
+            self._notices += (events.Notice(remarks.UNTOLD),)
+        return chosen
+
+    def _folder(self, stack: ExitStack) -> RunFolder:
+        ralph = prepare(self.task.path)
+        stack.enter_context(workspace_lock(ralph, self.id))
+        self._earlier = recorded_in(ralph)
+        if self._earlier and not self._earlier[-1].standing.outcome:
+            sweep_marked(self._earlier[-1].id)  # killed just now, it may have left agents that still write
+        if self._reopens:
+            reopen(self.task)
+        bus.prepare(self.task.bus)
+        bury(self.task)
+        cap = self.settings.maximum_iterations
+        self._attempts = Attempts(ralph, self.id, self._herald, cap, timeouts(self.settings))
+        stack.callback(self._attempts.close)
+        return self._attempts
+
+    def _open(self, stack: ExitStack) -> Site:
+        site = super()._open(stack)
+        site.task, self._herald.tell = self.task.path, site.tell
+        site.keeper.spare = Offspring(self.task)
+        for run in self._earlier:
+            Mailbox(site.folder.path).inherit(Mailbox(run.place), partial(_so_far, run))
+        return site
+
+    def _equip(self, parts: Parts, site: Site) -> None:
+        speaks = any(not claim.startswith("file:") for claim in self.settings.until)
+        parts.workspace = TaskSpace(parts.workspace, self.task, speaks)
+        parts.wait = self._vigil(parts.wait, site.keeper)
+        tell = parts.tell
+
+        def announcing(event: events.Event) -> None:
+            if isinstance(event, events.IterationStarted) and self._attempts:
+                self._attempts.announce()
+            tell(event)
+
+        parts.tell = announcing
+
+    def _vigil(self, sleep: Callable[[Wait, Run], None], keeper: Keeper) -> Callable[[Wait, Run], None]:
+        """While it waits, the supervisor says for whom, and notices who has died: the keeper of them, too."""
+
+        def wait(asked: Wait, run: Run) -> None:
+            if run.seen.waits_for and run.seen.waits_for != self._blocked:
+                self._herald.say(remarks.blocked(run.seen.waits_for))
+            self._blocked = run.seen.waits_for
+            if run.seen.children and not self._awaited:
+                self._herald.say(remarks.awaiting(run.seen.children))
+            self._awaited = run.seen.children or self._awaited
+            sleep(asked, run)
+            if keeper.is_lost:
+                sweep_marked(self.id)
+                keeper.revive()
+            if self._awaited:
+                self._bury_the_dead()
+
+        return wait
+
+    def _bury_the_dead(self) -> None:
+        for run in bury(self.task):
+            self._herald.say(remarks.child_died(run.run_id, run.error_summary))
+
+    def _played(self, parts: Parts, run: Run, site: Site) -> tuple[Run, Stop]:
+        run, stop = super()._played(parts, run, site)
+        if stop.outcome is Outcome.DONE and run.seen.children:
+            self._herald.say(remarks.not_awaited(run.seen.children, self.settings.wait_timeout))
+        if not self.settings.keep_children and active_children(self.task):
+            end_all(site.keeper, self.id)
+        self._bury_the_dead()
+        self._herald.say(self._last_words(run, stop))
+        if self._attempts:
+            self._attempts.close("stopped" if stop.outcome is Outcome.STOPPED else None)
+        return run, stop
+
+    def _last_words(self, run: Run, stop: Stop) -> Iterator[remarks.Remark]:
+        match stop.outcome:
+            case Outcome.DONE:
+                alone = remarks.DONE_TOGETHER if self._awaited else remarks.DONE_ALONE
+                yield remarks.DONE_AHEAD if run.seen.children else alone
+                if trouble := tell_project(self.task, self._herald.run, len(run.iterations)):
+                    yield remarks.not_told(trouble)
+            case Outcome.STOPPED:
+                yield remarks.waiting_requested(stop.reason)
+            case Outcome.EXHAUSTED:
+                yield from remarks.exhausted(self.settings.maximum_iterations, run.seen.done_file)
+            case Outcome.FATAL:
+                yield remarks.fatal(stop.reason)
+            case Outcome.INTERRUPTED:
+                yield remarks.cancelled(stop.reason)
+            case _:
+                yield remarks.unfinished(stop.outcome.value, stop.reason)
+
+
+class JobSession(Session):
+    """The run of a child: one agent, once, as part of a task. Questions that are left in the workspace are for the
+    supervisor: no prompt of a child's could carry an answer."""
+
+    takes_files = False
+
+    def __init__(self, charter: Charter, info: RunInfo, **more: Any) -> None:
+        super().__init__(charter, **more)
+        self.id = info.run_id
+        self._herald = Herald(folder_at(charter.task), Redactor(secret_values(self._env)))
+        self._job = Job(info, self._herald, timeouts(self.settings))
+
+    def _folder(self, stack: ExitStack) -> RunFolder:
+        stack.callback(self._job.close)
+        return self._job
+
+    def _open(self, stack: ExitStack) -> Site:
+        site = super()._open(stack)
+        site.task, self._herald.tell = site.folder.path, site.tell
+        site.tick = self._watching(site)
+        return site
+
+    def _watching(self, site: Site) -> Callable[[], bool]:
+        """The tick of a run that ends when its supervisor was killed, and the keeper above both of them with it."""
+        supervisor, tick = Supervised(self._herald.task), site.tick
+
+        def watch() -> bool:
+            if supervisor.was_killed():
+                site.interrupt.raise_to(2, "its supervisor is gone")
+            wants_more = tick is not None and tick()
+            return wants_more or supervisor.is_known
+
+        return watch
+
+    def _equip(self, parts: Parts, site: Site) -> None:
+        parts.followups = ()
+
+    def _played(self, parts: Parts, run: Run, site: Site) -> tuple[Run, Stop]:
+        run, stop = super()._played(parts, run, site)
+        # Whoever stops a job may reach its agent first: by itself its end looks like a failure. And who has seen that a
+        # job is complete need not wait for its process: what was complete then stays so.
+        is_stopped = stop.outcome is Outcome.STOPPED or (
+            stop.outcome is Outcome.INTERRUPTED and not self._job.last.is_complete
+        )
+        self._job.close("stopped" if is_stopped else None)
+        return run, stop
+
+
+def _so_far(run: Listed) -> Run:
+    """What is recorded of an earlier run."""
+    try:
+        return recall(run.folder.journal).run
+    except OSError:  # somebody took it away: nothing is known to have been told
+        return Run(run.id)
+
+
+def timeouts(settings: Settings) -> Timeouts:
+    """The limits of a turn, by the name under which it says what ended it."""
+    return {
+        "turn-timeout": settings.turn_timeout,
+        "idle-timeout": settings.idle_timeout,
+        "max-time": settings.max_time,
+    }
+
+
+def end_all(keeper: Keeper, run_id: str) -> None:
+    """Ends the children that outlived the turns they came of. Where the keeper was killed, their mark finds them."""
+    keeper.spare = None
+    try:
+        keeper.end(TO_END)
+        while not isinstance(keeper.hear(), Ended):
+            pass
+    except KeeperLost:
+        sweep_marked(run_id)
+
+
+class TaskSpace:
+    """A workspace, seen by the supervisor of a task. Requests that were on the bus before it count no more.
+
+    `speaks`: the agent may also say that it is done, so that children matter where no done file is.
+    """
+
+    def __init__(self, inner: Workspace, task: TaskFolder, speaks: bool = False) -> None:
+        self._inner, self._task, self._speaks = inner, task, speaks
+        self._requests = Reader(task.bus, types=[WAIT_TYPE])
+        self._requests.skip()
+        self._request = ""
+        self._claimed: tuple[object, float] = (None, 0.0)
+
+    def look(self, run: Run) -> Snapshot:
+        seen = self._inner.look(run)
+        is_first = not run.iterations and not run.retries
+        matter = seen.done_file or self._speaks
+        return replace(
+            seen,
+            wait_requested=seen.wait_requested or self._requested(),
+            done_for=self._seconds_since((len(run.iterations), len(run.retries), seen.done_file)),
+            children=tuple(child.run_id for child in active_children(self._task)) if matter else (),
+            waits_for=tuple(unmet(self._task)) if is_first and not seen.done_file else (),
+        )
+
+    def guard(self) -> tuple[str, ...]:
+        return self._inner.guard()
+
+    def check(self, number: int) -> tuple[Check, ...] | None:
+        return self._inner.check(number)
+
+    def tree(self, number: int) -> str | None:
+        return self._inner.tree(number)
+
+    def _requested(self) -> str:
+        for message in self._requests.messages():
+            self._request = f"a message asks to wait: {one_line(message.body) or message.type}"
+        return self._request
+
+    def _seconds_since(self, claim: object) -> float:
+        """For how long the turns and the done file have been what they are."""
+        if self._claimed[0] != claim:
+            self._claimed = claim, time.monotonic()
+        return time.monotonic() - self._claimed[1]

@@ -1,0 +1,137 @@
+"""What does a line typed into the full screen mean? A goal, or a command that begins with a slash."""
+
+from collections.abc import Callable
+from typing import Any
+
+from msgspec import Struct
+
+from ralph.cli import options
+from ralph.errors import UserError
+from ralph.hooks.spoken import parse as parse_spoken
+
+SAID_ELSEWHERE = (
+    "prompt",
+    "prompt_file",
+    "print",
+    "spec",
+    "directory",
+    "preset",
+    "json",
+    "quiet",
+    "verbose",
+    "dry_run",
+)
+"""Options of `ralph run` that make no sense in here: the goal, the place, and how the run is shown."""
+LOOP_OPTIONS = tuple(option for option in options.RUN if option.name not in SAID_ELSEWHERE)
+NUMBER = "`/ralph 5` caps the loop, `/ralph -1` leaves it open, `/ralph off` is a single shot"
+
+
+class Command(Struct, frozen=True):
+    """A line, understood. `goal` is the command of a line that is none. `text` is what follows the name, be it a word
+    such as `default`; `number` is a cap or an iteration; `values` are options by name."""
+
+    name: str
+    text: str = ""
+    number: int | None = None
+    values: dict[str, Any] = {}
+
+
+class Form(Struct, frozen=True):
+    """How a command is written, what it does, and how what follows its name is read."""
+
+    usage: str
+    help: str
+    read: Callable[[str, str], Command]
+
+
+def understood(line: str) -> Command | None:
+    """The command in a line; None for an empty one. A space in front of a slash makes it the beginning of a goal."""
+    if not line.strip():
+        return None
+    if not line.startswith("/"):
+        return Command("goal", line.strip())
+    word, _, rest = line[1:].partition(" ")
+    name = word.strip().lower()
+    if name not in FORMS:
+        raise UserError(f"there is no command /{word}", _advice(name))
+    return FORMS[name].read(name, rest.strip())
+
+
+def _advice(name: str) -> str:
+    import difflib
+
+    near = difflib.get_close_matches(name, FORMS, 1)
+    return f"did you mean /{near[0]}?" if near else "/help lists them; a goal that begins with / needs a space in front"
+
+
+def _cap(name: str, text: str) -> Command:
+    if text in ("", "default"):
+        return Command(name, text)
+    if text == "off":
+        return Command(name, number=0)
+    return Command(name, number=_integer(text, f"/{name} {text}: not a number", NUMBER))
+
+
+def _iteration(name: str, text: str) -> Command:
+    if not text:
+        return Command(name)
+    complaint = f"/{name} {text}: not the number of an iteration"
+    number = _integer(text, complaint, "they count from 1")
+    if number < 1:
+        raise UserError(complaint, "they count from 1")
+    return Command(name, number=number)
+
+
+def _integer(text: str, complaint: str, hint: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise UserError(complaint, hint) from None
+
+
+def _loop(name: str, text: str) -> Command:
+    task, values = parse_spoken(text, LOOP_OPTIONS)
+    if not task.strip():
+        raise UserError(f"/{name} needs a task", f"{FORMS[name].usage}")
+    if name == "ulw-loop":
+        values["ultrawork"] = True
+    return Command(name, task, values=values)
+
+
+def _anything(name: str, text: str) -> Command:
+    return Command(name, text)
+
+
+def _something(name: str, text: str) -> Command:
+    if not text:
+        raise UserError(f"/{name} needs a text", FORMS[name].usage)
+    return Command(name, text)
+
+
+def _alone(name: str, text: str) -> Command:
+    if text:
+        raise UserError(f"/{name} stands alone", f"what is {text!r} meant to do?")
+    return Command(name)
+
+
+def _now(name: str, text: str) -> Command:
+    if text not in ("", "now"):
+        raise UserError(f"/{name} {text}: cannot understand {text!r}", FORMS[name].usage)
+    return Command(name, text)
+
+
+FORMS: dict[str, Form] = {
+    "ralph": Form("/ralph [N|off|default]", "cap the loop of runs to come; alone: show the cap", _cap),
+    "check": Form("/check [CMD|off]", "what must pass before a run is done; alone: list", _anything),
+    "agent": Form("/agent [NAME|default]", "the agent of runs to come; alone: show it", _anything),
+    "ralph-loop": Form("/ralph-loop TASK [--OPTION …]", "loop in one session until its promise is kept", _loop),
+    "ulw-loop": Form("/ulw-loop TASK [--OPTION …]", "the same, with ultrawork in every continuation", _loop),
+    "cancel-ralph": Form("/cancel-ralph", "end the run at once", _alone),
+    "tell": Form("/tell TEXT", "a word for the next prompt, or an answer", _something),
+    "stop": Form("/stop [now]", "end the run after what it does now, or at once", _now),
+    "pause": Form("/pause", "hold the run before its next turn", _alone),
+    "resume": Form("/resume", "go on with a run that is paused or unfinished", _alone),
+    "diff": Form("/diff [N]", "what iteration N changed; alone: the whole run", _iteration),
+    "help": Form("/help", "this page", _alone),
+    "quit": Form("/quit", "leave; you are asked about runs started here", _alone),
+}

@@ -1,0 +1,305 @@
+"""Does `ralph doctor` find what is missing, say what to do, and leave nothing behind?"""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pexpect
+import pytest
+
+from ralph import agents
+
+Findings = dict[str, dict[str, Any]]
+
+
+@pytest.fixture
+def doctor(ralph) -> Callable[..., tuple[int, Findings]]:
+    """The exit code, and the findings by name."""
+
+    def run(*words: str, **env: str) -> tuple[int, Findings]:
+        result = ralph("doctor", "--json", *words, **env)
+        told = json.loads(result.out)
+        assert told["ok"] is (result.code == 0)
+        return result.code, {finding["name"]: finding for finding in told["findings"]}
+
+    return run
+
+
+@pytest.fixture
+def cli(environment: dict[str, str]) -> Callable[..., Path]:
+    """Puts a program on PATH."""
+
+    def make(name: str, body: str) -> Path:
+        path = Path(environment["HOME"]) / "bin" / name
+        path.write_text(f"#!/bin/sh\n{body}\n")
+        path.chmod(0o755)
+        return path
+
+    return make
+
+
+def test_without_any_agent_runs_would_fail(doctor) -> None:
+    code, found = doctor()
+    assert code == 1
+    assert [found[name]["state"] for name in agents.known()] == ["note"] * 9
+    assert all("npm install" in found[name]["advice"] for name in agents.known())
+    assert (found["agent"]["state"], "ralph demo" in found["agent"]["advice"]) == ("fail", True)
+
+
+def test_a_healthy_place_is_told_in_one_line_each(ralph, cli, repository: Path) -> None:
+    cli("claude", "echo '2.1.325 (Claude Code)'")
+    result = ralph("doctor", ANTHROPIC_API_KEY="made-up-for-the-tests")
+    assert result.code == 0
+    lines = result.out.splitlines()
+    assert all(re.match(r"(✓|ℹ|⚠) \w+ +\S", line) for line in lines)
+    names = [line.split()[1] for line in lines]
+    assert names == [
+        *("ralph", "settings", *agents.known(), "agent", "git", "workspace", "disk", "terminal", "hooks", "prices"),
+        *("subreaper", "cgroup"),
+    ]
+    assert "✓ claude     2.1.325; login: $ANTHROPIC_API_KEY" in lines
+    assert "✓ agent      runs here use claude, the first one installed" in lines
+    assert result.last_line == "all is well"
+    assert "made-up-for-the-tests" not in result.out
+    assert not (repository / ".ralph").exists()
+
+
+SAID = {
+    "claude": ("echo '2.1.325 (Claude Code)'", "2.1.325"),
+    "codex": ("echo 'WARNING: careful 1.0' >&2; echo codex-cli 0.166.0", "0.166.0"),
+    "amp": ("echo '0.0.1790142911-g7618fb (released 2026-09-23T05:55:11.000Z, 1mo ago)'", "0.0.1790142911-g7618fb"),
+    "gemini": ("echo 0.61.0", "0.61.0"),
+    "opencode": ("echo 1.18.33", "1.18.33"),
+    "qwen": ("echo 0.24.4", "0.24.4"),
+    "copilot": ("echo 'GitHub Copilot CLI 1.0.102.'; echo \"Run 'copilot update'\"", "1.0.102"),
+    "pi": ("echo 0.73.1 >&2", "0.73.1"),
+    "cline": ("echo nightly", "nightly"),
+}
+LOGINS = {
+    "claude": ".claude/.credentials.json",
+    "codex": ".codex/auth.json",
+    "amp": ".local/share/amp/secrets.json",
+    "gemini": ".gemini/oauth_creds.json",
+    "opencode": ".local/share/opencode/auth.json",
+    "qwen": ".qwen/oauth_creds.json",
+    "copilot": ".config/gh/hosts.yml",
+    "pi": ".pi/agent/auth.json",
+    "cline": ".cline/data/settings/providers.json",
+}
+
+
+def test_versions_and_logins_of_all_nine_are_found(doctor, cli, environment) -> None:
+    home = Path(environment["HOME"])
+    for name, (body, _) in SAID.items():
+        cli(name, body)
+        (home / LOGINS[name]).parent.mkdir(parents=True, exist_ok=True)
+        (home / LOGINS[name]).write_text('{"made": "up"}')
+    _, found = doctor()
+    assert {name: found[name]["facts"]["version"] for name in SAID} == {name: said for name, (_, said) in SAID.items()}
+    assert {name: found[name]["facts"]["login"] for name in SAID} == {
+        name: f"~/{file}" for name, file in LOGINS.items()
+    }
+    assert {found[name]["state"] for name in SAID} == {"ok"}
+
+
+def test_no_sign_of_a_login_is_a_warning_with_the_way_in(doctor, cli, environment) -> None:
+    cli("pi", "echo 0.73.1")
+    empty = Path(environment["HOME"]) / ".pi/agent/auth.json"
+    empty.parent.mkdir(parents=True)
+    empty.write_text("{}")  # pi makes this at its first start
+    code, found = doctor()
+    assert code == 0
+    assert found["pi"]["state"] == "warn"
+    assert "type /login, or set ANTHROPIC_API_KEY" in found["pi"]["advice"]
+
+
+def test_a_login_may_be_elsewhere(doctor, cli, environment, tmp_path: Path) -> None:
+    cli("codex", "echo 1.0")
+    cli("copilot", "echo 1.0")
+    (tmp_path / "auth.json").write_text('{"made": "up"}')
+    _, found = doctor(CODEX_HOME=str(tmp_path), GITHUB_TOKEN="made-up-for-the-tests")
+    assert found["codex"]["facts"]["login"] == f"{tmp_path}/auth.json"
+    assert found["copilot"]["facts"]["login"] == "$GITHUB_TOKEN"
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ("echo 'node: too old' >&2; exit 1", "exit code 1: node: too old"),
+        ("kill -9 $$", "exit code -9"),
+    ],
+)
+def test_an_agent_that_does_not_work_is_told(body: str, said: str, doctor, cli) -> None:
+    path = cli("gemini", body)
+    _, found = doctor("--agent", "gemini")
+    assert found["gemini"]["state"] == "warn"
+    assert said in found["gemini"]["detail"]
+    assert str(path) in found["gemini"]["advice"]
+
+
+def test_one_that_is_not_executable_is_told(doctor, cli) -> None:
+    cli("gemini", "echo 1").chmod(0o644)
+    code, found = doctor("--agent", "gemini")
+    assert code == 1
+    assert "chmod +x" in found["gemini"]["advice"]
+    assert "chmod +x" in found["agent"]["advice"]
+
+
+def test_only_the_agent_that_was_asked_for_is_looked_at(doctor, cli, workspace: Path) -> None:
+    own = workspace / "claude"
+    own.write_text("#!/bin/sh\necho 9.9\n")
+    own.chmod(0o755)
+    code, found = doctor("--agent", "./claude --model opus")
+    assert code == 0
+    assert found["claude"]["facts"]["version"] == "9.9"
+    assert "codex" not in found
+
+
+@pytest.mark.parametrize(
+    ("agent", "said"),
+    [
+        ("no-such-agent --fast", "command not found: no-such-agent"),
+        ("my 'agent", "cannot be read"),
+    ],
+)
+def test_an_agent_that_cannot_be_run_is_a_failure(agent: str, said: str, doctor) -> None:
+    code, found = doctor("--agent", agent)
+    assert code == 1
+    assert said in found["agent"]["detail"]
+    assert found["agent"]["advice"]
+
+
+def test_bad_settings_are_a_failure_that_names_the_place(doctor, workspace: Path, cli) -> None:
+    cli("claude", "echo 1.0")
+    (workspace / ".ralph").mkdir()
+    (workspace / ".ralph" / "settings.json").write_text('{\n  "maximumIterations": "ten",\n  "nonsense": 1\n}')
+    code, found = doctor()
+    assert code == 1
+    assert found["settings"]["state"] == "fail"
+    assert ".ralph/settings.json:2:" in found["settings"]["detail"]
+    assert "nonsense" in found["settings"]["detail"]
+    assert found["agent"]["state"] == "ok"
+
+
+def test_the_settings_name_the_agent_and_those_that_follow(doctor, workspace: Path, cli) -> None:
+    cli("claude", "echo 1.0")
+    cli("my-agent", "cat")
+    (workspace / ".ralph").mkdir()
+    settings = {
+        "agent": {"command": "mine"},
+        "agents": {"mine": {"argv": ["my-agent"]}},
+        "onLimit": "switch",
+        "fallbackAgents": ["claude"],
+    }
+    (workspace / ".ralph" / "settings.json").write_text(json.dumps(settings))
+    code, found = doctor()
+    assert code == 0
+    assert found["agent"]["detail"] == "runs here use mine; at a limit: claude"
+
+
+def test_git_is_looked_at(doctor, workspace: Path, git, cli) -> None:
+    assert "is in no repository" in doctor()[1]["git"]["detail"]
+    git("init", "-q")
+    assert "has no commit yet" in doctor()[1]["git"]["detail"]
+    git("commit", "-q", "--allow-empty", "-m", "first")
+    assert doctor()[1]["git"]["state"] == "ok"
+    (workspace / ".git" / "HEAD").write_text("nonsense")
+    assert doctor()[1]["git"]["state"] == "warn"
+
+
+def test_no_git_is_a_warning(doctor, environment) -> None:
+    _, found = doctor(PATH=f"{environment['HOME']}/bin")
+    assert (found["git"]["state"], found["git"]["detail"]) == ("warn", "not installed")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_workspace_that_cannot_be_written_is_a_failure(doctor, workspace: Path) -> None:
+    workspace.chmod(0o555)
+    assert doctor()[1]["workspace"]["state"] == "fail"
+
+
+def test_a_folder_of_ours_that_is_a_file_is_a_failure(doctor, workspace: Path) -> None:
+    (workspace / ".ralph").write_text("in the way")
+    code, found = doctor()
+    assert code == 1
+    assert found["workspace"]["state"] == "fail"
+    assert "-C DIR" in found["workspace"]["advice"]
+
+
+def test_processes_that_run_away_are_found_here(doctor) -> None:
+    _, found = doctor()
+    assert found["subreaper"]["state"] == "ok"
+    assert "found and ended" in found["subreaper"]["detail"]
+    assert found["cgroup"]["state"] == "ok"
+
+
+def test_hooks_that_are_never_called_are_to_look_at(ralph, doctor, workspace: Path) -> None:
+    assert ralph("hook", "install", "claude").code == 0
+    (workspace / ".claude/settings.local.json").write_text('{"disableAllHooks": true}')
+    assert doctor()[1]["hooks"]["state"] == "warn"
+    assert "sets disableAllHooks" in ralph("doctor").out
+
+
+def test_hooks_are_found_and_old_ones_are_to_be_renewed(ralph, doctor, workspace: Path) -> None:
+    assert ralph("hook", "install", "claude").code == 0
+    assert ralph("hook", "install", "codex", "--user").code == 0
+    assert doctor()[1]["hooks"]["state"] == "ok"
+    settings = workspace / ".claude" / "settings.json"
+    settings.write_text(settings.read_text().replace(sys.executable, "/gone/python"))
+    told = ralph("doctor").out
+    assert (
+        f"⚠ hooks      claude: {settings} has hooks of another ralph → renew them: `ralph hook install claude`" in told
+    )
+    assert "✓ hooks      codex: " in told
+    settings.write_text("{ ralph.hooks.stop import main")
+    assert f"{settings} cannot be read" in ralph("doctor").out
+
+
+def test_an_ascii_terminal_is_warned_of_and_spoken_to_in_ascii(ralph) -> None:
+    result = ralph("doctor", LANG="C", LC_ALL="C", PYTHONCOERCECLOCALE="0", PYTHONUTF8="0", PYTHONIOENCODING="ascii")
+    assert result.out.isascii()
+    assert "[!]   terminal   ascii: signs and letters are replaced -> set LANG=C.UTF-8" in result.out
+
+
+def test_a_terminal_is_described(environment, workspace: Path) -> None:
+    env = {**environment, "TERM": "xterm-256color"}
+    words = ["-m", "ralph", "doctor"]
+    child = pexpect.spawn(sys.executable, words, cwd=str(workspace), env=env, dimensions=(30, 100), encoding="utf-8")
+    child.expect_exact("100×30, colour, UTF-8", timeout=20)
+    child.expect(pexpect.EOF, timeout=20)
+    child.close()
+
+
+@pytest.mark.parametrize("closed", ["0<&-", "1>&-", "2>&-"])
+def test_closed_streams_are_no_trouble(closed: str, environment, workspace: Path) -> None:
+    line = f"{sys.executable} -m ralph doctor {closed}"
+    done = subprocess.run(
+        ["sh", "-c", line], cwd=workspace, env=environment, capture_output=True, timeout=30, check=False
+    )
+    assert done.returncode == 1
+
+
+def test_prices_are_missing_without_the_library(doctor, tmp_path: Path) -> None:
+    assert doctor()[1]["prices"]["state"] == "ok"
+    (tmp_path / "sitecustomize.py").write_text("import sys; sys.modules['genai_prices'] = None")
+    missing = doctor(PYTHONPATH=str(tmp_path))[1]["prices"]
+    assert (missing["state"], missing["advice"]) == ("note", "pip install 'ralph[prices]'")
+
+
+@pytest.mark.parametrize("words", [("--frobnicate",), ("a", "word"), ("-C", "no/such/folder"), ("--agent", " ")])
+def test_bad_usage_is_said(words: tuple[str, ...], ralph) -> None:
+    result = ralph("doctor", *words)
+    assert result.code == 2
+    assert result.err.startswith("ralph: ")
+    assert "Traceback" not in result.err
+
+
+def test_a_secret_in_a_command_is_struck_out(ralph) -> None:
+    secret = "made-up-secret-of-the-tests"
+    told = ralph("doctor", "--agent", f"no-such-agent --key {secret}", MY_API_KEY=secret)
+    assert secret not in told.out + told.err

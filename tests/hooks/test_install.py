@@ -1,0 +1,309 @@
+"""Do hooks get into an agent's settings, and out again without a trace?"""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PLACES = {
+    "claude": (".claude/settings.json", ".claude/settings.json"),
+    "codex": (".codex/hooks.json", ".codex/hooks.json"),
+    "gemini": (".gemini/settings.json", ".gemini/settings.json"),
+    "qwen": (".qwen/settings.json", ".qwen/settings.json"),
+    "copilot": (".github/hooks/ralph.json", ".copilot/hooks/ralph.json"),
+}
+EVENTS = {
+    "claude": {"Stop", "UserPromptSubmit", "SessionStart"},
+    "codex": {"Stop", "UserPromptSubmit", "SessionStart"},
+    "gemini": {"AfterAgent", "BeforeAgent"},
+    "qwen": {"Stop", "UserPromptSubmit", "SessionStart"},
+    "copilot": {"agentStop", "userPromptSubmitted"},
+}
+
+
+def everything_below(folder):
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def stop_command(settings):
+    return settings["hooks"]["Stop"][-1]["hooks"][0]["command"]
+
+
+@pytest.mark.parametrize("host", PLACES)
+def test_hooks_come_and_go_without_a_trace(host, ralph, workspace):
+    assert ralph("hook", "install", host).code == 0
+    settings = json.loads((workspace / PLACES[host][0]).read_text())
+    assert set(settings["hooks"]) == EVENTS[host]
+    assert ralph("hook", "uninstall", host).code == 0
+    assert list(workspace.iterdir()) == []
+
+
+@pytest.mark.parametrize("host", PLACES)
+def test_hooks_can_be_a_persons_own(host, ralph, workspace, environment):
+    home = environment["HOME"]
+    before = everything_below(workspace.parent)
+    assert ralph("hook", "install", host, "--user").code == 0
+    assert os.path.exists(f"{home}/{PLACES[host][1]}")
+    assert list(workspace.iterdir()) == []
+    assert ralph("hook", "uninstall", host, "--user").code == 0
+    assert everything_below(workspace.parent) == before
+
+
+@pytest.mark.parametrize(
+    ("host", "variable", "below"),
+    [
+        ("claude", "CLAUDE_CONFIG_DIR", "settings.json"),
+        ("codex", "CODEX_HOME", "hooks.json"),
+        ("gemini", "GEMINI_CLI_HOME", ".gemini/settings.json"),
+        ("qwen", "QWEN_HOME", "settings.json"),
+        ("copilot", "COPILOT_HOME", "hooks/ralph.json"),
+    ],
+)
+def test_a_home_that_was_moved_is_found(host, variable, below, ralph, tmp_path):
+    moved = tmp_path / "moved"
+    assert ralph("hook", "install", host, "--user", **{variable: str(moved)}).code == 0
+    assert (moved / below).exists()
+
+
+ODD = (
+    b'{\n\t"model": "opus",\n\t"permissions": {"allow": ["Bash(ls)"]},\n\t"na\xc3\xafve": 1.50,\n'
+    b'\t"hooks": {"Stop": [{"hooks": [{"type": "command", "command": "say done"}]}]}\n}'
+)
+
+
+def test_settings_are_merged_kept_backed_up_and_restored_byte_for_byte(ralph, workspace):
+    path = workspace / ".claude/settings.json"
+    path.parent.mkdir()
+    path.write_bytes(ODD)
+    path.chmod(0o640)
+    assert ralph("hook", "install", "claude").code == 0
+    merged = json.loads(path.read_text())
+    assert merged["permissions"] == {"allow": ["Bash(ls)"]}
+    assert merged["hooks"]["Stop"][0] == {"hooks": [{"type": "command", "command": "say done"}]}
+    assert "ralph.hooks.stop" in stop_command(merged)
+    assert "naïve" in path.read_text()
+    assert "\n\t" in path.read_text()
+    assert path.stat().st_mode & 0o777 == 0o640
+    assert (workspace / ".claude/settings.json.before-ralph").read_bytes() == ODD
+    assert ralph("hook", "uninstall", "claude").code == 0
+    assert everything_below(workspace) == {".claude/settings.json": ODD}
+    assert path.stat().st_mode & 0o777 == 0o640
+
+
+def test_installing_twice_is_installing_once(ralph, workspace):
+    path = workspace / ".claude/settings.json"
+    path.parent.mkdir()
+    path.write_bytes(ODD)
+    ralph("hook", "install", "claude")
+    once = everything_below(workspace)
+    again = ralph("hook", "install", "claude")
+    assert "already" in again.out
+    assert everything_below(workspace) == once
+    ralph("hook", "uninstall", "claude")
+    assert everything_below(workspace) == {".claude/settings.json": ODD}
+    assert "no hooks" in ralph("hook", "uninstall", "claude").out
+
+
+def test_what_was_edited_since_is_kept(ralph, workspace):
+    path = workspace / ".claude/settings.json"
+    path.parent.mkdir()
+    path.write_bytes(ODD)
+    ralph("hook", "install", "claude")
+    settings = json.loads(path.read_text())
+    settings["model"] = "sonnet"
+    settings["hooks"]["Stop"].insert(0, {"hooks": [{"type": "command", "command": "another"}]})
+    path.write_text(json.dumps(settings))
+    result = ralph("hook", "uninstall", "claude")
+    assert "edited" in result.out
+    rest = json.loads(path.read_text())
+    assert "ralph" not in path.read_text()
+    assert rest["model"] == "sonnet"
+    assert [entry["hooks"][0]["command"] for entry in rest["hooks"]["Stop"]] == ["another", "say done"]
+    assert set(rest) == {"model", "permissions", "naïve", "hooks"}
+    assert (workspace / ".claude/settings.json.before-ralph").read_bytes() == ODD
+
+
+def test_a_hook_that_was_put_beside_ours_is_kept(ralph, workspace):
+    ralph("hook", "install", "claude")
+    path = workspace / ".claude/settings.json"
+    settings = json.loads(path.read_text())
+    settings["hooks"]["Stop"][0]["hooks"].append({"type": "command", "command": "another"})
+    path.write_text(json.dumps(settings))
+    ralph("hook", "uninstall", "claude")
+    assert json.loads(path.read_text()) == {"hooks": {"Stop": [{"hooks": [{"type": "command", "command": "another"}]}]}}
+
+
+def test_an_own_cap_on_refusals_is_respected(ralph, workspace):
+    path = workspace / ".claude/settings.json"
+    path.parent.mkdir()
+    path.write_text('{"env": {"CLAUDE_CODE_STOP_HOOK_BLOCK_CAP": "20", "A": "b"}}')
+    ralph("hook", "install", "claude")
+    assert json.loads(path.read_text())["env"] == {"CLAUDE_CODE_STOP_HOOK_BLOCK_CAP": "20", "A": "b"}
+
+
+def test_the_hosts_own_cap_on_refusals_is_lifted(ralph, workspace):
+    ralph("hook", "install", "claude")
+    ralph("hook", "install", "qwen")
+    claude, qwen = (json.loads((workspace / PLACES[host][0]).read_text())["env"] for host in ("claude", "qwen"))
+    assert claude == {"CLAUDE_CODE_STOP_HOOK_BLOCK_CAP": "0"}
+    assert qwen == {"QWEN_CODE_STOP_HOOK_BLOCK_CAP": "100"}
+
+
+def test_a_command_of_the_same_name_comes_back(ralph, workspace):
+    own = workspace / ".claude/commands/ralph-loop.md"
+    own.parent.mkdir(parents=True)
+    own.write_text("my own loop\n")
+    ralph("hook", "install", "claude")
+    assert "<promise>" in own.read_text()
+    ralph("hook", "uninstall", "claude")
+    assert everything_below(workspace) == {".claude/commands/ralph-loop.md": b"my own loop\n"}
+
+
+def test_a_link_stays_a_link(ralph, workspace, tmp_path):
+    kept = tmp_path / "dotfiles.json"
+    kept.write_text('{"model": "opus"}\n')
+    (workspace / ".claude").mkdir()
+    (workspace / ".claude/settings.json").symlink_to(kept)
+    ralph("hook", "install", "claude")
+    assert (workspace / ".claude/settings.json").is_symlink()
+    assert "ralph" in kept.read_text()
+    ralph("hook", "uninstall", "claude")
+    assert kept.read_text() == '{"model": "opus"}\n'
+    assert (workspace / ".claude/settings.json").is_symlink()
+
+
+@pytest.mark.parametrize(("first", "second"), [("--user", "--project"), ("--project", "--user")])
+def test_hooks_are_not_installed_twice_over(ralph, workspace, first, second):
+    assert ralph("hook", "install", "codex", first).code == 0
+    result = ralph("hook", "install", "codex", second)
+    assert result.code == 2
+    assert f"ralph hook uninstall codex {first}" in result.err
+
+
+@pytest.mark.parametrize("content", ["// a comment\n{}", "{", "[]", '{"hooks": ["x"]}', '{"hooks": "x"}'])
+def test_settings_that_are_not_understood_are_not_touched(ralph, workspace, content):
+    path = workspace / ".claude/settings.json"
+    path.parent.mkdir()
+    path.write_text(content)
+    result = ralph("hook", "install", "claude")
+    assert result.code == 2
+    assert str(path) in result.err
+    assert "Traceback" not in result.err
+    assert everything_below(workspace) == {".claude/settings.json": content.encode()}
+
+
+@pytest.mark.parametrize("place", ["local", "project", "user"])
+def test_settings_that_silence_every_hook_are_named(ralph, workspace, environment, place):
+    names = {
+        "local": ".claude/settings.local.json",
+        "project": ".claude/settings.json",
+        "user": ".claude/settings.json",
+    }
+    path = (Path(environment["HOME"]) if place == "user" else workspace) / names[place]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text('{"disableAllHooks": true}')
+    assert "disableAllHooks" not in ralph("hook", "status").err, "nothing of ours is silenced"
+    note = f"note: claude calls no hooks here: {path} sets disableAllHooks\n"
+    for words in (("install", "claude"), ("status",)):
+        result = ralph("hook", *words)
+        assert (result.code, result.err.count(note)) == (0, 1), words
+
+
+def test_what_the_nearest_settings_say_of_hooks_holds(ralph, workspace, environment):
+    for folder, said in ((Path(environment["HOME"]), "true"), (workspace, "false")):
+        (folder / ".claude").mkdir(parents=True, exist_ok=True)
+        (folder / ".claude/settings.json").write_text(f'{{"disableAllHooks": {said}}}')
+    (workspace / ".claude/settings.local.json").write_text("{ no JSON")
+    for words in (("install", "claude"), ("status",)):
+        assert "disableAllHooks" not in ralph("hook", *words).err
+
+
+@pytest.mark.parametrize("agent", ["opencode", "pi", "cline", "amp"])
+def test_an_agent_that_cannot_be_kept_is_refused_with_the_reason_and_the_alternative(ralph, workspace, agent):
+    result = ralph("hook", "install", agent)
+    assert result.code == 2
+    assert f"{agent} cannot be kept from stopping" in result.err
+    assert f"ralph run --preset promise --agent {agent}" in result.err
+    assert list(workspace.iterdir()) == []
+
+
+def test_an_agent_that_nobody_knows_is_refused(ralph, workspace):
+    result = ralph("hook", "install", "nonesuch")
+    assert result.code == 2
+    assert "claude" in result.err
+
+
+@pytest.fixture
+def hook_line(ralph, workspace, environment):
+    """Runs the line that was installed as a host does: through a shell, with nothing of ours in the environment."""
+
+    def run(event, cwd=None, shell="sh", python=sys.executable, **env):
+        ralph("hook", "install", "claude")
+        line = stop_command(json.loads((workspace / ".claude/settings.json").read_text()))
+        assert sys.executable in line
+        line = line.replace(sys.executable, python)
+        bare = {"PATH": "/usr/bin:/bin", "HOME": environment["HOME"], **env}
+        argv = [shell, "-c", line]
+        return subprocess.run(
+            argv, input=json.dumps(event), cwd=cwd or workspace, env=bare, capture_output=True, text=True
+        )
+
+    return run
+
+
+@pytest.mark.parametrize("shell", ["sh", "bash"])
+def test_the_installed_line_answers(hook_line, session, shell):
+    session.start()
+    run = hook_line({"session_id": session.name, "last_assistant_message": "hm"}, shell=shell)
+    assert (run.returncode, run.stderr) == (0, "")
+    assert json.loads(run.stdout)["decision"] == "block"
+
+
+def test_the_installed_line_asks_the_whole_engine_too(hook_line, session):
+    session.start("--check", "echo red; false")
+    session.works()
+    event = {"session_id": session.name, "last_assistant_message": "<promise>DONE</promise>"}
+    run = hook_line({**event, "transcript_path": str(session.transcript)})
+    assert (run.returncode, run.stderr) == (0, "")
+    assert "red" in json.loads(run.stdout)["reason"]
+
+
+def test_the_installed_line_finds_a_loop_from_a_folder_below(hook_line, session, workspace):
+    session.start()
+    deep = workspace / "a b" / "c"
+    deep.mkdir(parents=True)
+    run = hook_line({"session_id": session.name, "last_assistant_message": "hm"}, cwd=deep)
+    assert json.loads(run.stdout)["decision"] == "block"
+
+
+def test_the_installed_line_finds_the_project_wherever_the_agent_is(hook_line, session, workspace):
+    session.start()
+    run = hook_line({"session_id": session.name}, cwd="/", CLAUDE_PROJECT_DIR=str(workspace))
+    assert json.loads(run.stdout)["decision"] == "block"
+
+
+def test_on_another_machine_the_installed_line_asks_the_ralph_that_is_there(hook_line, session, environment):
+    session.start()
+    ralph = Path(environment["HOME"], "bin", "ralph")
+    ralph.write_text(f'#!/bin/sh\nexec {sys.executable} -m ralph "$@"\n')
+    ralph.chmod(0o755)
+    event = {"session_id": session.name, "last_assistant_message": "hm"}
+    run = hook_line(event, python="/nowhere/python", PATH=f"{ralph.parent}:/usr/bin:/bin")
+    assert json.loads(run.stdout)["decision"] == "block"
+
+
+def test_where_there_is_no_ralph_at_all_the_installed_line_is_silent(hook_line, session):
+    session.start()
+    run = hook_line({"session_id": session.name}, python="/nowhere/python")
+    assert (run.returncode, run.stdout, run.stderr) == (0, "", "")
+
+
+@pytest.mark.parametrize("cwd", ["/", "workspace"])
+def test_without_a_loop_the_installed_line_does_not_even_start_python(hook_line, workspace, cwd):
+    (workspace / ".ralph/hook").mkdir(parents=True)
+    place = workspace if cwd == "workspace" else cwd
+    run = hook_line({"session_id": "s"}, cwd=place, python="/nowhere/python")
+    assert (run.returncode, run.stdout, run.stderr) == (0, "", "")

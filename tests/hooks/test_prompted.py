@@ -1,0 +1,101 @@
+"""What becomes of a command that is typed in a session? The host hands over the prompt; no shell ever sees it."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+
+@pytest.fixture
+def type_in(environment, workspace):
+    def call(prompt, host="claude", **fields):
+        event = {
+            "session_id": "s1",
+            "cwd": str(workspace),
+            "hook_event_name": "UserPromptSubmit",
+            "prompt": prompt,
+            **fields,
+        }
+        code = f"import sys; from ralph.hooks.stop import main; sys.exit(main(['prompt', {host!r}]))"
+        argv = [sys.executable, "-c", code]
+        run = subprocess.run(
+            argv, input=json.dumps(event), env=environment, cwd=workspace, capture_output=True, text=True
+        )
+        assert run.returncode == 0
+        assert run.stderr == ""
+        return json.loads(run.stdout) if run.stdout else {}
+
+    return call
+
+
+def test_a_loop_starts_and_the_agent_reads_the_contract(type_in, sessions):
+    task = "fix $(touch oops) `id` 'q' & {{x}}\nsecond line"
+    said = type_in(f'/ralph-loop "{task}" --max-iterations 2 --completion-promise "ALL DONE"')
+    context = said["hookSpecificOutput"]["additionalContext"]
+    assert context.startswith(task + "\n\n")
+    assert "<promise>ALL DONE</promise>" in context
+    answer = sessions("s1").stops("hm")
+    assert f"Original task:\n{task}" in answer.reason
+    assert "1 of 2" in answer.message
+
+
+def test_nothing_of_a_task_is_run(type_in, workspace):
+    type_in('/ralph-loop "$(touch oops) `touch oops`; touch oops"')
+    assert not (workspace / "oops").exists()
+
+
+def test_the_ultrawork_loop_says_so_every_time(type_in, sessions):
+    type_in('/ulw-loop "x"')
+    assert sessions("s1").stops("hm").reason.startswith("ultrawork\n\n")
+
+
+def test_a_cancelled_loop_is_over_and_the_agent_is_not_bothered(type_in, sessions):
+    type_in('/ralph-loop "x"')
+    said = type_in("/cancel-ralph")
+    assert said["decision"] == "block"
+    assert "CANCELLED" in said["reason"]
+    assert sessions("s1").stops("hm").out == ""
+    assert "no loop is active" in type_in("/cancel-ralph")["reason"]
+
+
+def test_a_loop_while_one_is_active_needs_force(type_in, sessions):
+    type_in('/ralph-loop "the first"')
+    said = type_in('/ralph-loop "the second"')
+    assert said["decision"] == "block"
+    assert "--force" in said["reason"]
+    type_in('/ralph-loop "the second" --force')
+    assert "the second" in sessions("s1").stops("hm").reason
+
+
+@pytest.mark.parametrize("prompt", ["/ralph-loop", '/ralph-loop ""', '/ralph-loop "x" --max-iteration 3'])
+def test_a_command_that_makes_no_sense_does_not_reach_the_agent(type_in, workspace, prompt):
+    said = type_in(prompt)
+    assert said["decision"] == "block"
+    assert said["reason"].startswith("ralph: ")
+    assert not list(workspace.glob(".ralph/hook/*.json"))
+
+
+@pytest.mark.parametrize("prompt", ["hello", "what does /ralph-loop do?", "the word ralph-loop in a sentence", 7, None])
+def test_every_other_prompt_passes_in_silence(type_in, workspace, prompt):
+    assert type_in(prompt) == {}
+    assert list(workspace.iterdir()) == []
+
+
+def test_a_host_that_names_no_event_gets_its_context_unwrapped(type_in):
+    said = type_in('/ralph-loop "x"', "copilot", hook_event_name=None, session_id=None, sessionId="s1")
+    assert "<promise>DONE</promise>" in said["additionalContext"]
+
+
+def test_what_was_typed_counts_where_a_host_expands_it(type_in, sessions):
+    expanded = "The text of the command's file\n\n/ralph-loop ..."
+    type_in(expanded, "qwen", submitted_prompt='/ralph-loop "as typed" --max-iterations 4\n\n')
+    assert "as typed" in sessions("s1").stops("hm").reason
+
+
+def test_a_loop_belongs_to_the_project_and_not_to_the_folder_the_agent_is_in(type_in, workspace, environment):
+    deep = workspace / "deep"
+    deep.mkdir()
+    environment["CLAUDE_PROJECT_DIR"] = str(workspace)
+    type_in('/ralph-loop "x"', cwd=str(deep))
+    assert list(workspace.glob(".ralph/hook/s1.json"))

@@ -1,0 +1,349 @@
+"""May the agent stop? The five acceptance tests of the same-session loop, and what a real session adds to them."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+DONE = "All is finished.\n<promise>DONE</promise>"
+
+
+def test_a_promise_after_work_is_accepted(session, log):
+    session.start()
+    session.works()
+    answer = session.stops(DONE)
+    assert not answer.is_block
+    assert "PROMISE_ACCEPTED" in answer.message
+    assert session.status() == "PROMISE_ACCEPTED"
+    assert "PROMISE_ACCEPTED" in log()[-1]
+
+
+def test_an_exit_without_the_promise_is_blocked_and_the_task_comes_again(session):
+    session.start(task="fix the $(tests) & `more`")
+    answer = session.stops("I'm done")
+    assert answer.is_block
+    assert "did not output the completion promise <promise>DONE</promise>" in answer.reason
+    assert "Original task:\nfix the $(tests) & `more`" in answer.reason
+    assert session.status() == "ACTIVE"
+
+
+def test_n_iterations_are_n_continuations(session, log):
+    session.start("--max-iterations", "2")
+    assert [session.stops("not yet").is_block for _ in range(3)] == [True, True, False]
+    assert session.status() == "MAX_ITERATIONS_REACHED"
+    assert [line.split("iteration=")[1].split()[0] for line in log()] == ["0/2", "1/2", "2/2", "2/2"]
+
+
+def test_no_continuation_at_all_is_a_wish_that_is_granted(session):
+    session.start("--max-iterations", "0")
+    assert "MAX_ITERATIONS_REACHED" in session.stops("not yet").message
+
+
+def test_a_promise_without_work_is_rejected(session, log):
+    session.start()
+    answer = session.stops(DONE)
+    assert answer.is_block
+    assert answer.reason.startswith("Promise detected, but no tool calls/work were performed")
+    assert "fix the tests" in answer.reason
+    assert "promise rejected" in log()[-1]
+    session.works()
+    assert "PROMISE_ACCEPTED" in session.stops(DONE).message
+
+
+def test_a_promise_on_the_last_continuation_counts(session):
+    session.start("--max-iterations", "1")
+    assert session.stops("not yet").is_block
+    session.works()
+    assert "PROMISE_ACCEPTED" in session.stops(DONE).message
+
+
+def test_a_rejected_promise_on_the_last_continuation_ends_the_loop_unkept(session):
+    session.start("--max-iterations", "0")
+    assert "MAX_ITERATIONS_REACHED" in session.stops(DONE).message
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "I will NOT say <promise>DONE</promise>",
+        "I will output <promise>DONE</promise> once the tests pass.",
+        "Shall I say <promise>DONE</promise>?",
+        "<promise> DONE </promise>",
+        "<promise>done</promise>",
+        "<promise>DONE</promise >",
+        "<promise>NOT DONE</promise>",
+        "DONE",
+        "",
+    ],
+)
+def test_what_is_no_promise_does_not_end_the_loop(session, text):
+    session.start()
+    session.works()
+    assert session.stops(text).is_block
+
+
+@pytest.mark.parametrize(
+    "text", [DONE, "Everything passes: <promise>DONE</promise>", "```\n<promise>DONE</promise>\n```"]
+)
+def test_what_is_a_promise_ends_it(session, text):
+    session.start()
+    session.works()
+    assert not session.stops(text).is_block
+
+
+def test_a_literal_reading_can_be_asked_for(session):
+    session.start("--claim-anywhere")
+    session.works()
+    assert not session.stops("I will NOT say <promise>DONE</promise>").is_block
+
+
+@pytest.mark.parametrize(
+    "promise", ['say "hi"', "it's over", "*.py", "ALL TESTS PASS", "[a-z]+", "$(id)", "naïve ✓", "a\\b"]
+)
+def test_a_promise_is_taken_to_the_letter(session, promise):
+    session.start("--completion-promise", promise)
+    session.works()
+    assert session.stops("<promise>DONE</promise>").is_block
+    assert not session.stops(f"<promise>{promise}</promise>").is_block
+
+
+def test_another_session_is_never_touched(session, sessions):
+    session.start()
+    stranger = sessions("another-session")
+    answer = stranger.stops(DONE)
+    assert (answer.out, answer.err) == ("", "")
+    assert session.status() == "ACTIVE"
+
+
+def test_two_sessions_loop_side_by_side(session, sessions):
+    other = sessions("another-session")
+    session.start("--max-iterations", "1", task="first task")
+    other.start("--completion-promise", "FERTIG", task="second task")
+    assert "first task" in session.stops("hm").reason
+    assert "second task" in other.stops(DONE).reason
+    assert not session.stops("hm").is_block
+    other.works()
+    assert not other.stops("<promise>FERTIG</promise>").is_block
+    assert (session.status(), other.status()) == ("MAX_ITERATIONS_REACHED", "PROMISE_ACCEPTED")
+
+
+def test_without_a_loop_nothing_is_said_and_nothing_is_made(session, workspace):
+    answer = session.stops(DONE)
+    assert (answer.out, answer.err) == ("", "")
+    assert list(workspace.iterdir()) == []
+
+
+def test_a_missing_transcript_does_not_end_the_loop(session, workspace):
+    session.start()
+    missing = {"transcript_path": "/nowhere/at/all.jsonl"}
+    assert session.stops("working on it", **missing).is_block
+    assert session.stops(None, **missing).is_block
+    assert session.stops(DONE, **missing).is_block, "no work to be seen anywhere"
+    (workspace / "new.txt").write_text("work\n")
+    assert not session.stops(DONE, **missing).is_block, "the workspace has changed"
+
+
+def test_a_transcript_that_lags_does_not_end_the_loop(session):
+    session.start()
+    session.asks("the task")
+    assert session.stops(None).is_block
+
+
+def test_a_transcript_that_ends_in_a_tool_call_is_read_all_the_same(session):
+    session.start()
+    session.asks("the task")
+    session.says("Let me look.")
+    session.works()
+    assert session.stops(None).is_block
+
+
+def test_the_last_message_of_the_transcript_is_read_where_the_host_names_none(session):
+    session.start()
+    session.asks("the task")
+    session.works()
+    session.says(DONE)
+    assert not session.stops(None).is_block
+
+
+def test_a_promise_that_was_made_before_the_loop_does_not_count(session):
+    session.works()
+    session.says(DONE)
+    session.start()
+    session.asks("the new task")
+    assert session.stops(None).is_block
+
+
+def test_work_that_was_done_before_the_loop_does_not_count(session):
+    session.works(5)
+    session.start()
+    assert session.stops(DONE).is_block
+
+
+def test_the_prompt_that_names_the_promise_is_not_the_agents_word(session):
+    session.start()
+    session.works()
+    session.asks("say <promise>DONE</promise> when done")
+    assert session.stops(None).is_block
+
+
+def test_what_a_sub_agent_does_is_not_counted(session):
+    session.start()
+    session.works(3, sidechain=True)
+    assert session.stops(DONE).is_block
+
+
+def test_as_much_work_as_asked_for_is_needed(session, log):
+    session.start("--min-tool-calls", "3")
+    session.works(2)
+    assert session.stops(DONE).is_block
+    assert "2 of 3 tool calls" in log()[-1]
+    session.works(1)
+    assert not session.stops(DONE).is_block
+
+
+@pytest.mark.parametrize(("policy", "message"), [("accept", "PROMISE_ACCEPTED"), ("warn", "warning: 0 tool calls")])
+def test_a_promise_without_work_may_be_accepted(session, policy, message):
+    session.start("--on-promise-no-work", policy)
+    answer = session.stops(DONE)
+    assert not answer.is_block
+    assert message in answer.message
+
+
+def test_ultrawork_stands_in_front_of_every_continuation(session):
+    session.start("--ultrawork")
+    assert session.stops("hm").reason.startswith("ultrawork\n\n")
+    assert session.stops(DONE).reason.startswith("ultrawork\n\n")
+
+
+def test_the_session_is_found_wherever_the_agent_has_gone(session, workspace, tmp_path):
+    session.start()
+    deep = workspace / "a" / "b"
+    deep.mkdir(parents=True)
+    assert session.stops("hm", cwd=str(deep)).is_block
+    assert session.stops("hm", cwd="/nowhere").is_block, "the process itself is still in the project"
+
+
+def test_other_spellings_of_the_hosts_words_are_understood(session):
+    session.start()
+    session.works()
+    session.says(DONE)
+    camel = {
+        "session_id": None,
+        "sessionId": session.name,
+        "transcript_path": None,
+        "transcriptPath": str(session.transcript),
+    }
+    assert not session.stops(None, **camel).is_block
+
+
+def test_any_id_of_a_session_is_a_file_name(sessions, workspace):
+    strange = sessions("../../so/strange id\n✓")
+    strange.start()
+    assert strange.stops("hm").is_block
+    assert [path.parent for path in workspace.rglob("*.json") if path.name != "run.json"] == [workspace / ".ralph/hook"]
+
+
+@pytest.mark.parametrize("damage", [b"", b"{", b"null", b"[]", b'{"session": 1}', b"\xff\xfe", b"x" * 100_000])
+def test_unreadable_state_is_moved_aside_with_a_warning(session, workspace, damage):
+    session.start()
+    [state] = workspace.glob(".ralph/hook/*.json")
+    state.write_bytes(damage)
+    answer = session.stops("hm")
+    assert not answer.is_block
+    assert "cannot be read" in answer.message
+    assert "cannot be read" in answer.err
+    [aside] = workspace.glob(".ralph/hook/*.unreadable-*")
+    assert aside.read_bytes() == damage
+    assert session.stops("hm").out == "", "said once"
+
+
+def test_a_second_unreadable_state_does_not_replace_the_first(session, workspace):
+    for content in (b"one", b"two"):
+        session.start()
+        [state] = workspace.glob(".ralph/hook/*.json")
+        state.write_bytes(content)
+        session.stops("hm")
+    kept = sorted(path.read_bytes() for path in workspace.glob(".ralph/hook/*.unreadable-*"))
+    assert kept == [b"one", b"two"]
+
+
+@pytest.mark.parametrize("stdin", ["", "not json", "[]", '{"session_id": 7}', '{"session_id": ""}', "{" * 5000])
+def test_a_host_that_talks_nonsense_gets_no_traceback(session, ralph, stdin):
+    session.start()
+    result = ralph("hook", "stop", stdin=stdin)
+    assert (result.code, result.out) == (0, "")
+    assert "Traceback" not in result.err
+    assert session.status() == "ACTIVE"
+
+
+def test_half_a_character_from_the_host_is_no_trouble(session):
+    session.start("--max-iterations", "5", task="mind the emoji")
+    answer = session.stops(None, last_assistant_message="cut \ud83d")
+    assert answer.is_block
+    assert json.loads(json.dumps(session.journal[-1]))["type"] == "iteration_finished"
+
+
+def test_a_loop_that_cannot_be_counted_is_left_and_people_are_told(session, workspace):
+    session.start()
+    [journal] = workspace.glob(".ralph/hook/runs/*/journal.ndjson")
+    journal.unlink()
+    journal.mkdir()
+    answer = session.stops("hm")
+    assert not answer.is_block
+    assert "cannot judge" in answer.message
+
+
+def test_a_log_that_cannot_be_written_changes_nothing(session, workspace):
+    session.start()
+    (workspace / ".ralph/hook/log").unlink()
+    (workspace / ".ralph/hook/log").mkdir()
+    assert session.stops("hm").is_block
+
+
+def test_the_journal_is_that_of_any_run(session):
+    session.start("--max-iterations", "3")
+    session.stops("hm")
+    session.stops(DONE)
+    session.works()
+    session.stops(DONE)
+    kinds = [row["type"] for row in session.journal]
+    assert kinds == [
+        "run_started",
+        "ralph_iteration_started",
+        "iteration_finished",
+        "ralph_iteration_started",
+        "iteration_finished",
+        "claim_rejected",
+        "ralph_iteration_started",
+        "iteration_finished",
+        "ralph_converged",
+        "run_finished",
+    ]
+    assert [row["seq"] for row in session.journal] == list(range(1, len(kinds) + 1))
+    finished = session.journal[-1]["data"]
+    assert (finished["outcome"], finished["iterations"], finished["exit_code"]) == ("done", 3, 0)
+
+
+def test_keys_are_struck_out_of_the_journal(session, workspace):
+    key = "ghp_" + "a1B2" * 9
+    session.start()
+    session.stops(f"I found {key} in the logs.")
+    assert key not in next(workspace.glob(".ralph/hook/runs/*/journal.ndjson")).read_text()
+
+
+def test_the_task_is_told_again_after_the_context_was_compacted(session, environment, workspace):
+    session.start(task="the whole task")
+    event = {"session_id": session.name, "cwd": str(workspace), "hook_event_name": "SessionStart", "source": "compact"}
+    code = "import sys; from ralph.hooks.stop import main; sys.exit(main(['remind', 'claude']))"
+    run = subprocess.run(
+        [sys.executable, "-c", code],
+        input=json.dumps(event),
+        env=environment,
+        cwd=workspace,
+        capture_output=True,
+        text=True,
+    )
+    context = json.loads(run.stdout)["hookSpecificOutput"]["additionalContext"]
+    assert "the whole task" in context
+    assert "<promise>DONE</promise>" in context

@@ -1,0 +1,78 @@
+import os
+import secrets
+import select
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from ralph.processes.keeper import Keeper
+from ralph.processes.program import Command
+
+
+class Mark:
+    """A number of seconds that nobody else sleeps for: who has it among its arguments or in its environment was started
+    by this test."""
+
+    def __init__(self) -> None:
+        self.seconds = f"3{secrets.randbelow(10**8):08}"
+        self.env = {"TEST_MARK": self.seconds}
+
+    def bearers(self) -> list[int]:
+        return [int(name) for name in os.listdir("/proc") if name.isdigit() and self._is_on(Path("/proc", name))]
+
+    def _is_on(self, process: Path) -> bool:
+        try:
+            words = (process / "cmdline").read_bytes().split(b"\0") + (process / "environ").read_bytes().split(b"\0")
+        except OSError:
+            return False
+        return self.seconds.encode() in words or f"TEST_MARK={self.seconds}".encode() in words
+
+    def wait_until_gone(self) -> None:
+        """For tests whose keeper works on its own: each process tells its end by itself."""
+        while bearers := self.bearers():
+            try:
+                handle = os.pidfd_open(bearers[0])
+            except ProcessLookupError:
+                continue
+            waiting = select.poll()
+            waiting.register(handle, select.POLLIN)
+            ended = waiting.poll(20_000)
+            os.close(handle)
+            assert ended, f"process {bearers[0]} is still alive"
+
+
+@pytest.fixture
+def mark() -> Iterator[Mark]:
+    mark = Mark()
+    yield mark
+    for pid in mark.bearers():
+        os.kill(pid, 9)
+
+
+@pytest.fixture
+def keeper() -> Iterator[Keeper]:
+    with Keeper.start() as keeper:
+        yield keeper
+
+
+@pytest.fixture
+def shell(tmp_path: Path, mark: Mark) -> Callable[..., Command]:
+    """A command that runs a script of `sh` in the test's folder."""
+
+    def command(script: str, stdin: bytes = b"", **env: str) -> Command:
+        return Command(("/bin/sh", "-c", script), str(tmp_path), {"PATH": os.environ["PATH"], **mark.env, **env}, stdin)
+
+    return command
+
+
+@pytest.fixture
+def python(tmp_path: Path, mark: Mark) -> Callable[..., Command]:
+    """A command that runs a script of Python in the test's folder."""
+
+    def command(script: str, stdin: bytes = b"", **env: str) -> Command:
+        argv = (sys.executable, "-I", "-S", "-c", script)
+        return Command(argv, str(tmp_path), {"PATH": os.environ["PATH"], **mark.env, **env}, stdin)
+
+    return command

@@ -1,0 +1,115 @@
+import os
+import stat
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ralph.core.secrets import Redactor
+from ralph.processes.streams import LogFile
+
+KEY = b"sk-ant-api03-AbCdEfGhIjKlMnOpQrStUvWxYz0123456789"
+
+
+def written(path: Path, *chunks: bytes, limit: int = 32 << 20) -> bytes:
+    with LogFile(str(path), limit) as log:
+        for chunk in chunks:
+            log.write(chunk)
+    assert log.trouble == ""
+    return path.read_bytes()
+
+
+def test_a_short_stream_is_written_byte_for_byte(tmp_path: Path) -> None:
+    data = bytes(range(256)) * 3 + b"\nno newline at the end"
+    assert written(tmp_path / "log", data[:100], data[100:]) == data
+
+
+def test_nobody_else_may_read_it(tmp_path: Path) -> None:
+    written(tmp_path / "log", b"x")
+    assert stat.S_IMODE((tmp_path / "log").stat().st_mode) == 0o600
+
+
+def test_whole_lines_are_on_disk_at_once(tmp_path: Path) -> None:
+    with LogFile(str(tmp_path / "log")) as log:
+        log.write(b"one\ntwo\nthr")
+        assert (tmp_path / "log").read_bytes() == b"one\ntwo\n"
+
+
+def test_a_long_stream_keeps_its_beginning_and_its_end(tmp_path: Path) -> None:
+    lines = [b"line %d\n" % number for number in range(10_000)]
+    data = written(tmp_path / "log", *lines, limit=4096)
+    assert len(data) <= 4096
+    head, _, tail = data.partition(b"\n[... ")
+    count, _, tail = tail.partition(b" bytes left out ...]\n")
+    assert b"".join(lines).startswith(head)
+    assert b"".join(lines).endswith(tail)
+    assert tail.startswith(b"line ")
+    assert len(head) + int(count) + len(tail) == len(b"".join(lines))
+
+
+@pytest.mark.parametrize("limit", [0, 1, 2, 100, 300])
+def test_a_limit_too_small_for_any_text_still_says_what_was_left_out(tmp_path: Path, limit: int) -> None:
+    assert b"bytes left out" in written(tmp_path / "log", b"x" * 1000, limit=limit)
+
+
+@settings(max_examples=50)
+@given(st.lists(st.binary(max_size=700), max_size=12))
+def test_nothing_is_lost_below_the_limit(tmp_path_factory: pytest.TempPathFactory, chunks: list[bytes]) -> None:
+    path = tmp_path_factory.mktemp("log") / "log"
+    data = b"".join(chunks)
+    assert written(path, *chunks, limit=len(data) + 128) == data
+    assert len(written(path, *chunks, limit=1024)) <= 1024
+
+
+@pytest.mark.parametrize("size", [1, 3, 20, 64, 1000])
+@pytest.mark.parametrize("around", [b'{"key":"%s"}\n', b"export KEY=%s\n", b'"%s",' * 3, b"%s"])
+def test_a_key_is_struck_out_however_it_is_split(tmp_path: Path, around: bytes, size: int) -> None:
+    data = around.replace(b"%s", KEY) * 40
+    chunks = [data[at : at + size] for at in range(0, len(data), size)]
+    text = written(tmp_path / "log", *chunks)
+    assert b"AbCdEfGh" not in text
+    assert b"z0123456789" not in text
+    assert text.count(b"[redacted]") >= 1
+
+
+@pytest.mark.parametrize("limit", range(600, 900, 7))
+def test_a_key_at_the_edge_of_what_is_left_out_is_struck_out(tmp_path: Path, limit: int) -> None:
+    text = written(tmp_path / "log", *[b"a line with a %s in it\n" % KEY] * 100, limit=limit)
+    assert b"0123456789" not in text
+    assert b"AbCdEf" not in text
+
+
+def test_a_private_key_over_many_lines_and_chunks_is_struck_out(tmp_path: Path) -> None:
+    block = [b"-----BEGIN RSA PRIVATE KEY-----\n", *[b"MIIEowIBAAKCAQEA%d\n" % n for n in range(50)]]
+    text = written(tmp_path / "log", b"before\n", *block, b"-----END RSA PRIVATE KEY-----\n", b"after\n")
+    assert text == b"before\n[redacted]\nafter\n"
+
+
+def test_values_that_are_known_to_be_secret_are_struck_out(tmp_path: Path) -> None:
+    with LogFile(str(tmp_path / "log"), redact=Redactor([b"correct horse battery"])) as log:
+        log.write(b"the password is correct ho")
+        log.write(b"rse battery, he said\n")
+    assert (tmp_path / "log").read_bytes() == b"the password is [redacted], he said\n"
+
+
+def test_a_full_disk_is_remembered_and_ends_nothing() -> None:
+    with LogFile("/dev/full") as log:
+        log.write(b"one\n")
+        log.write(b"two\n")
+    assert log.trouble == "cannot write /dev/full: No space left on device"
+
+
+def test_a_folder_that_is_not_there_is_remembered_and_ends_nothing(tmp_path: Path) -> None:
+    with LogFile(str(tmp_path / "none" / "log")) as log:
+        log.write(b"one\n")
+    assert "No such file or directory" in log.trouble
+
+
+def test_a_link_that_an_agent_laid_is_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "precious").write_text("precious")
+    os.symlink("precious", tmp_path / "log")
+    with LogFile(str(tmp_path / "log")) as log:
+        log.write(b"one\n")
+    assert log.trouble
+    assert (tmp_path / "precious").read_text() == "precious"

@@ -1,0 +1,364 @@
+"""The journal is the truth: whatever happens to its last line, all before it is read back as it was."""
+
+import json
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ralph.core import events
+from ralph.core.model import Check, Failure, Iteration, Outcome, Run, Stop, Turn, Usage
+from ralph.core.secrets import Redactor
+from ralph.errors import UserError
+from ralph.loop import Parts, judge, run_loop
+from ralph.records.journal import Journal, read, recall
+from ralph.records.writer import Scribe
+from ralph.run.policy import policy
+from ralph.settings import Settings
+from ralph.testing import FakeWorkspace, ScriptedAgent
+
+KEY = "sk-ant-api03-" + "aB3dE6gH" * 6
+STARTED = events.RunStarted("goal", "guardrails", "fake", "/work", 9, base_tree="head:tree")
+
+texts = st.text(max_size=40)
+turns = st.builds(
+    Turn,
+    text=texts,
+    exit_code=st.none() | st.integers(-15, 255),
+    tool_calls=st.none() | st.integers(0, 99),
+    usage=st.builds(Usage, st.integers(0, 9), st.integers(0, 9), cost_usd=st.none() | st.floats(0, 9)),
+    failure=st.none()
+    | st.builds(Failure, st.sampled_from(["ordinary", "limit"]), texts, st.none() | st.floats(0, 9e9)),
+    session=st.none() | texts,
+    ended_at=st.floats(0, 9e9),
+    agent=st.sampled_from(["claude", "codex"]),
+)
+checks = st.builds(Check, texts, st.booleans(), head=texts, tail=texts, cut=st.booleans(), hint=texts)
+told = st.one_of(
+    st.builds(events.AgentText, texts),
+    st.builds(events.Waiting, st.floats(0, 9e5), texts, st.floats(0, 9e9)),
+    st.builds(events.TurnNotCounted, turns),
+    st.builds(lambda turn, checks: Iteration(0, turn, tuple(checks)), turns, st.lists(checks, max_size=2)),
+    st.builds(events.Notice, texts),
+)
+
+
+def written(path: Path, history: list[object], seq: int = 0) -> Run:
+    """Writes a history of a run down, and gives the run as it is in memory."""
+    run = Run(path.parent.name, STARTED.goal, STARTED.base_tree)
+    journal = Journal(path)
+    scribe = Scribe(run.id, [journal], seq)
+    scribe(STARTED)
+    for one in history:
+        if isinstance(one, Iteration):
+            iteration = Iteration(run.number, one.turn, one.checks)
+            scribe(events.IterationFinished(run.number, iteration))
+            run = run.plus(iteration)
+        else:
+            scribe(one)  # type: ignore[arg-type]
+            run = run.retrying(one.turn) if isinstance(one, events.TurnNotCounted) else run
+    journal.close()
+    return run
+
+
+@pytest.fixture(scope="module")
+def fresh(tmp_path_factory: pytest.TempPathFactory) -> object:
+    def make() -> Path:
+        return tmp_path_factory.mktemp("run") / "journal.ndjson"
+
+    return make
+
+
+@given(history=st.lists(told, max_size=8))
+@settings(max_examples=60, deadline=None)
+def test_a_run_is_read_back_as_it_was(fresh, history: list[object]) -> None:
+    path = fresh()
+    run = written(path, history)
+    assert recall(path).run == run
+
+
+@given(history=st.lists(told, max_size=6), where=st.floats(0, 1), rubbish=st.binary(max_size=30))
+@settings(max_examples=100, deadline=None)
+def test_a_kill_at_any_byte_loses_at_most_the_line_being_written(
+    fresh, history: list[object], where: float, rubbish: bytes
+) -> None:
+    path = fresh()
+    run = written(path, history)
+    whole = path.read_bytes()
+    left = whole[: int(len(whole) * where)] + rubbish
+    path.write_bytes(left)
+    kept = sum(line.startswith(b'{"type":"iteration_finished"') and _is_whole(line) for line in left.split(b"\n"))
+    story = recall(path)
+    assert story.run.iterations[:kept] == run.iterations[:kept]
+    assert len(story.run.iterations) == kept
+
+
+def _is_whole(line: bytes) -> bool:
+    try:
+        return bool(json.loads(line))
+    except ValueError:
+        return False
+
+
+@given(history=st.lists(told, max_size=5), where=st.floats(0, 1))
+@settings(max_examples=60, deadline=None)
+def test_what_is_written_after_a_torn_line_is_whole(fresh, history: list[object], where: float) -> None:
+    path = fresh()
+    written(path, history)
+    whole = path.read_bytes()
+    path.write_bytes(whole[: int(len(whole) * where)])
+    before = recall(path)
+    journal = Journal(path)
+    scribe = Scribe("run", [journal], before.seq)
+    scribe(STARTED)
+    scribe(events.IterationFinished(before.run.number, Iteration(before.run.number, Turn("after"))))
+    journal.close()
+    after = recall(path)
+    assert [one.turn.text for one in after.run.iterations[len(before.run.iterations) :]] == ["after"]
+    assert after.seq == before.seq + 2
+
+
+@given(
+    history=st.lists(told, max_size=5),
+    foreign=st.lists(st.tuples(st.integers(0, 20), st.binary(max_size=60)), max_size=4),
+)
+@settings(max_examples=60, deadline=None)
+def test_lines_that_nobody_can_read_change_nothing(
+    fresh, history: list[object], foreign: list[tuple[int, bytes]]
+) -> None:
+    path = fresh()
+    run = written(path, history)
+    lines = path.read_bytes().splitlines(keepends=True)
+    for place, rubbish in foreign:
+        lines.insert(min(place, len(lines)), rubbish.replace(b"\n", b"") + b"\n")
+    path.write_bytes(b"".join(lines))
+    assert recall(path).run == run
+
+
+@given(values=st.lists(st.sampled_from(["a", "b", "STOP", ""]), max_size=6), cut=st.integers(0, 6))
+@settings(max_examples=80, deadline=None)
+def test_a_resumed_run_is_judged_like_one_that_was_never_interrupted(fresh, values: list[str], cut: int) -> None:
+    """The same answers, once in one go and once with a kill after some of them: the same end, the same iterations."""
+    rules = policy(Settings(until=("word:STOP",), maximum_iterations=5)).rules
+
+    def play(agent: ScriptedAgent, run: Run, tell: events.Tell) -> tuple[Run, Stop]:
+        return run_loop(Parts(agent, FakeWorkspace(), rules, lambda run, notes: "p", tell=tell), run)
+
+    answers = [*values, *["end"] * 9]
+    whole, end = play(ScriptedAgent(*answers), Run("r", "g"), lambda event: None)
+    path = fresh()
+    journal = Journal(path)
+    scribe = Scribe("r", [journal])
+    scribe(STARTED)
+
+    class Killed(Exception):
+        pass
+
+    class Mortal(ScriptedAgent):
+        def take_turn(self, prompt: str, run: Run, purpose: str = "work") -> Turn:
+            if len(run.iterations) == cut:
+                raise Killed
+            return super().take_turn(prompt, run, purpose)
+
+    with suppress(Killed):
+        play(Mortal(*answers), Run("r", "g"), lambda event: scribe(event) and None)
+    journal.close()
+    story = recall(path)
+    again, verdict = play(ScriptedAgent(*answers[len(story.run.iterations) :]), story.resumed(), lambda event: None)
+    assert verdict == end
+    assert [one.turn.text for one in again.iterations] == [one.turn.text for one in whole.iterations]
+    assert judge(again, rules) == judge(whole, rules)
+
+
+@given(before=texts, after=texts, where=st.integers(0, 3))
+@settings(max_examples=60, deadline=None)
+def test_no_key_is_ever_written_and_every_line_can_be_read(fresh, before: str, after: str, where: int) -> None:
+    path = fresh()
+    journal = Journal(path)
+    said = f"{before} {KEY} {after}"
+    given_texts = [said if place == where else before for place in range(4)]
+    turn = Turn(given_texts[0], failure=Failure("ordinary", given_texts[1]))
+    check = Check(given_texts[2], False, head=given_texts[3])
+    event = events.IterationFinished(1, Iteration(1, turn, (check,)))
+    (shown,) = Scribe("r", [journal])(event)
+    journal.close()
+    assert KEY.encode() not in path.read_bytes()
+    (entry,) = read(path)
+    assert entry.event() == shown
+    assert isinstance(shown, events.IterationFinished)
+    assert shown.record.number == 1
+
+
+def test_secrets_that_are_known_by_name_are_struck_out_too(fresh) -> None:
+    path = fresh()
+    journal = Journal(path)
+    shown = Scribe("r", [journal], redact=Redactor([b"correct-horse"]))(events.AgentText("it is correct-horse."))
+    journal.close()
+    assert shown == [events.AgentText("it is [redacted].")]
+    assert b"correct-horse" not in path.read_bytes()
+
+
+def test_a_private_key_that_is_printed_line_by_line_is_struck_out(fresh) -> None:
+    lines = [
+        "before",
+        "x -----BEGIN EC PRIVATE KEY-----",
+        "MHcCAQEE",
+        "AwEHoUQD",
+        "-----END EC PRIVATE KEY----- y",
+        "after",
+    ]
+    journal = Journal(path := fresh())
+    scribe = Scribe("r", [journal])
+    shown = [event for line in lines for event in scribe(events.AgentText(line))]
+    assert shown == [events.AgentText(text) for text in ("before", "x [redacted]", "", "", " y", "after")]
+    scribe(events.AgentText("-----BEGIN PRIVATE KEY-----"))
+    scribe(events.AgentFinished(0, 1.0))
+    assert scribe(events.AgentText("the next turn")) == [events.AgentText("the next turn")]
+    journal.close()
+    assert b"MHcCAQEE" not in path.read_bytes()
+
+
+def test_half_a_character_is_written_as_one_that_is_unknown(fresh) -> None:
+    path = fresh()
+    journal = Journal(path)
+    shown = Scribe("r", [journal])(events.AgentText("caf\udce9 \ud83d"))
+    journal.close()
+    assert shown == [events.AgentText("caf? ?")]
+    assert [entry.event() for entry in read(path)] == shown
+
+
+def test_an_agent_that_talks_without_end_is_written_down_up_to_a_size(fresh) -> None:
+    path = fresh()
+    journal = Journal(path)
+    scribe = Scribe("r", [journal], most=1000)
+    for _ in range(2):
+        for _ in range(100):
+            assert scribe(events.AgentText("x" * 50)) == [events.AgentText("x" * 50)], "it is still shown"
+        scribe(events.AgentFinished(0, 1.0))
+    journal.close()
+    kinds = [entry.type for entry in read(path)]
+    assert kinds.count("agent_text") < 20
+    assert kinds.count("notice") == kinds.count("agent_finished") == 2
+    assert [entry.seq for entry in read(path)] == list(range(1, len(kinds) + 1))
+
+
+@pytest.mark.parametrize(
+    ("jump", "expected"),
+    [(0.0, 12.0), (86400.0, 12.0), (-86400.0, 12.0)],
+    ids=["steady", "set forward", "set back"],
+)
+def test_the_time_that_a_run_took_does_not_depend_on_the_clock(
+    fresh, monkeypatch: pytest.MonkeyPatch, jump: float, expected: float
+) -> None:
+    """Ten seconds of a turn and two of a check; the clock is set, or the machine sleeps, in between."""
+    now = 1_000_000.0
+    monkeypatch.setattr(time, "time", lambda: now)
+    journal = Journal(path := fresh())
+    scribe = Scribe("r", [journal])
+    scribe(STARTED)
+    scribe(events.AgentStarted("fake"))
+    now += 10 + jump
+    scribe(events.AgentFinished(0, 10.0))
+    scribe(events.CheckFinished("c", True, duration_s=2.0))
+    journal.close()
+    assert recall(path).elapsed == pytest.approx(expected)
+
+
+def test_a_turn_that_was_cut_off_and_a_wait_count_as_far_as_they_are_known(
+    fresh, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 1_000_000.0
+    monkeypatch.setattr(time, "time", lambda: now)
+    journal = Journal(path := fresh())
+    scribe = Scribe("r", [journal])
+    scribe(STARTED)
+    scribe(events.AgentStarted("fake"))
+    now += 7
+    scribe(events.AgentText("seven seconds later"))
+    now += 50_000  # killed, and resumed the next day
+    scribe(STARTED)
+    scribe(events.Waiting(30.0, "limit"))
+    now += 8 * 3600  # the machine slept
+    scribe(events.AgentStarted("fake"))
+    journal.close()
+    assert recall(path).elapsed == pytest.approx(7 + 30)
+    journal = Journal(path)
+    Scribe("r", [journal])(events.RunFinished("exhausted", "", 0, None, 41.5, 1))
+    journal.close()
+    assert recall(path).elapsed == 41.5, "the run's own word counts"
+
+
+def finished(number: int) -> events.IterationFinished:
+    return events.IterationFinished(number, Iteration(number, Turn("x")))
+
+
+END = events.RunFinished("exhausted", "", 1, None, 1.0, 1)
+INTERRUPTED = events.RunFinished(Outcome.INTERRUPTED.value, "", 1, None, 1.0, 130)
+
+
+@pytest.mark.parametrize(
+    ("history", "is_open"),
+    [
+        ([], False),
+        ([finished(1)], True),
+        ([finished(1), events.ScmFinished(1, "commit", True)], True),
+        ([finished(1), events.AgentStarted("fake", purpose="message")], True),
+        ([finished(1), events.IterationStarted(2, 9, "g")], False),
+        ([finished(1), events.ClaimRejected("DONE", "checks", "red")], False),
+        ([finished(1), events.Waiting(9.0, "pause")], False),
+        ([finished(1), END], False),
+        ([finished(1), INTERRUPTED], True),
+        ([finished(1), STARTED], True),
+        ([finished(1), events.IterationStarted(2, 9, "g"), INTERRUPTED], False),
+    ],
+)
+def test_what_follows_from_the_last_iteration_is_open_until_something_else_happens(
+    fresh, history: list[events.Event], is_open: bool
+) -> None:
+    journal = Journal(path := fresh())
+    scribe = Scribe("r", [journal])
+    for event in (STARTED, *history):
+        scribe(event)
+    journal.close()
+    assert recall(path).is_open is is_open
+
+
+def test_an_iteration_that_cannot_be_read_is_missed(fresh) -> None:
+    journal = Journal(path := fresh())
+    scribe = Scribe("r", [journal])
+    for event in (STARTED, finished(1), finished(3)):
+        scribe(event)
+    journal.close()
+    story = recall(path)
+    assert (story.missing, len(story.run.iterations)) == (2, 1)
+
+
+def test_a_journal_that_was_removed_is_written_anew(fresh) -> None:
+    path = fresh()
+    made = []
+
+    def restore() -> None:
+        path.parent.mkdir()
+        made.append(path.parent)
+
+    journal = Journal(path, restore)
+    scribe = Scribe("r", [journal])
+    scribe(STARTED)
+    path.unlink()
+    path.parent.rmdir()
+    scribe(finished(1))
+    scribe(finished(2))
+    journal.close()
+    assert made == [path.parent]
+    assert [entry.type for entry in read(path)] == ["run_started", "iteration_finished", "iteration_finished"]
+
+
+def test_a_journal_that_cannot_be_written_says_so_once() -> None:
+    journal = Journal(Path("/dev/full"))
+    with pytest.raises(UserError, match="No space left"):
+        journal(b"line\n")
+    journal(b"line\n")
+    journal.close()

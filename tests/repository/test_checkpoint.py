@@ -1,0 +1,338 @@
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from ralph.errors import UserError
+from ralph.records.folder import RunFolder
+from ralph.repository.changes import diff
+from ralph.repository.checkpoints import Checkpoints, History
+from ralph.repository.index import tree_of
+from ralph.run.context import Site
+
+RUN = "20261115-120000-abcd"
+
+
+class Loop:
+    """The part of a run that saves its states."""
+
+    def __init__(self, repo: Any) -> None:
+        self.repo = repo
+        self.index = repo.index()
+        self.saved = Checkpoints(repo.found(), RUN)
+        self.number = -1
+        self.states: list[dict[str, bytes]] = []
+        self.save()
+
+    def save(self) -> str:
+        self.number += 1
+        self.states.append(self.repo.files())
+        return self.saved.save(self.number, self.index.tree(), f"state {self.number}")
+
+
+def test_a_run_that_goes_on_loses_nothing_when_its_agent_tidies_the_repository(repo: Any, tmp_path: Path) -> None:
+    loop = Loop(repo)
+    base = loop.index.tree()
+    repo.write("by-a-person.txt", "while nobody worked\n")
+    folder = RunFolder(tmp_path, RUN)
+    folder.make()
+    history = History(cast(Site, SimpleNamespace(root=repo.path, folder=folder)))
+    history.begin(base)
+    repo.git("prune", "--expire=now")
+    history.tree(1)
+    assert repo.git("show", f"refs/ralph/{RUN}/1:by-a-person.txt") == "while nobody worked"
+    assert repo.git("fsck", "--no-dangling") == ""
+    assert [one.name for one in loop.saved.all()] == ["0", "1"]
+
+
+def test_rewinding_never_writes_to_a_folder_that_the_agent_led_git_to(repo: Any, tmp_path: Path) -> None:
+    loop = Loop(repo)
+    repo.write("a.txt", "changed\n")
+    loop.save()
+    elsewhere = type(repo)(tmp_path)
+    repo.config("core.worktree", str(tmp_path))
+    (tmp_path / "a.txt").write_text("of somebody else\n")
+    before = set(tmp_path.iterdir())
+    again = Checkpoints(repo.found(), RUN)
+    assert again.rewind(0, repo.index()).files == 1
+    assert repo.files() == loop.states[0]
+    assert elsewhere.files()["a.txt"] == b"of somebody else\n"
+    assert set(tmp_path.iterdir()) == before
+
+
+def test_every_state_is_a_commit_beside_the_branches(repo: Any) -> None:
+    loop = Loop(repo)
+    before = repo.state()
+    repo.write("new.txt", "1\n")
+    first = loop.save()
+    repo.write("new.txt", "2\n")
+    second = loop.save()
+    assert repo.git("rev-parse", f"refs/ralph/{RUN}/1", f"refs/ralph/{RUN}/2").split() == [first, second]
+    assert repo.git("show", f"{first}:new.txt") == "1"
+    assert repo.git("rev-parse", f"{second}^") == first
+    assert repo.git("rev-parse", f"{first}~2") == repo.git("rev-parse", "HEAD")
+    assert repo.git("log", "-1", "--format=%an <%ae> %s", second) == "ralph <ralph@localhost> state 2"
+    assert repo.state() == before
+    assert repo.git("branch", "--contains", second) == ""
+
+
+def test_an_unchanged_state_is_the_same_commit(repo: Any) -> None:
+    loop = Loop(repo)
+    repo.write("new.txt")
+    assert loop.save() == loop.save()
+    assert [one.name for one in loop.saved.all()] == ["0", "1", "2"]
+
+
+def test_checkpoints_go_on_after_a_resume(repo: Any) -> None:
+    loop = Loop(repo)
+    repo.write("new.txt", "1")
+    first = loop.save()
+    repo.write("new.txt", "2")
+    resumed = Checkpoints(repo.found(), RUN)
+    second = resumed.save(2, repo.index().tree())
+    assert repo.git("rev-parse", f"{second}^1") == first
+    assert [one.name for one in resumed.all()] == ["0", "1", "2"]
+
+
+def test_numbers_are_numbers(repo: Any) -> None:
+    saved = Checkpoints(repo.found(), RUN)
+    for number in (0, 1, 2, 9, 10, 11):
+        repo.write("a.txt", str(number))
+        saved.save(number, repo.index().tree())
+    assert [one.name for one in saved.all()] == ["0", "1", "2", "9", "10", "11"]
+    before, after = saved.around(10)
+    assert (repo.git("show", f"{before}:a.txt"), repo.git("show", f"{after}:a.txt")) == ("9", "10")
+
+
+def test_commits_that_the_agent_dropped_are_kept_alive(repo: Any) -> None:
+    loop = Loop(repo)
+    repo.write("new.txt")
+    dropped = repo.commit()
+    saved = loop.save()
+    repo.git("reset", "-q", "--hard", "HEAD^")
+    assert dropped in repo.git("rev-list", saved).split()
+
+
+def test_a_repository_without_a_commit_has_checkpoints(empty: Any) -> None:
+    loop = Loop(empty)
+    empty.write("a.txt", "one\n")
+    loop.save()
+    loop.saved.rewind(0, empty.index())
+    assert empty.files() == {}
+
+
+@pytest.mark.parametrize(
+    "setting", ["commit.gpgSign=true", "core.logAllRefUpdates=always", "i18n.commitEncoding=latin1"]
+)
+def test_neither_hooks_nor_settings_have_a_say(repo: Any, tmp_path: Path, setting: str) -> None:
+    repo.config(*setting.split("="))
+    repo.config("gpg.program", "false")
+    for hook in ("pre-commit", "commit-msg", "reference-transaction", "post-commit", "post-checkout"):
+        repo.hook(hook, f"touch '{tmp_path}/started'; exit 1")
+    loop = Loop(repo)
+    repo.write("a.txt", "é")
+    loop.saved.save(1, loop.index.tree(), "a message with \0 and é and 😀\n\n# and a comment")
+    assert repo.git("log", "-1", "--format=%B", f"refs/ralph/{RUN}/1").endswith("é and 😀\n\n# and a comment")
+    loop.saved.rewind(0, repo.index())
+    assert not (tmp_path / "started").exists()
+    assert not (repo.path / ".git/logs/refs/ralph").exists()
+
+
+def test_the_diff_of_an_iteration_is_what_it_changed(repo: Any) -> None:
+    loop = Loop(repo)
+    repo.write("one.txt", "first\n")
+    loop.save()
+    repo.write("two.txt", "second\n")
+    loop.save()
+    text = diff(repo.found(), *loop.saved.around(2), 5000)
+    assert "+second" in text
+    assert "first" not in text
+
+
+@pytest.mark.parametrize(("number", "message"), [(7, "has no checkpoint 7"), (0, "no checkpoint before 0")])
+def test_an_iteration_that_is_not_there_is_an_error(repo: Any, number: int, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        Loop(repo).saved.around(number)
+
+
+def test_a_run_without_checkpoints_is_an_error(repo: Any) -> None:
+    with pytest.raises(UserError, match="no checkpoints here"):
+        Checkpoints(repo.found(), "another").rewind(1, repo.index())
+
+
+def _work(repo: Any) -> Loop:
+    """Three iterations that do all that can be done to files."""
+    repo.write("link-target", "x")
+    (repo.path / "link").symlink_to("a.txt")
+    loop = Loop(repo)
+    repo.write("a.txt", "edited\n")
+    repo.write(b"odd \n\xff name", "1")
+    repo.write("deep/er/file.txt", "deep")
+    loop.save()
+    (repo.path / "folder/b.txt").unlink()
+    (repo.path / "folder").rmdir()
+    repo.write("folder", "a file now")
+    (repo.path / "link").unlink()
+    (repo.path / "link").symlink_to("folder")
+    (repo.path / "a.txt").chmod(0o755)
+    loop.save()
+    assert os.system(f"cd '{repo.path}' && rm -r deep odd* link-target") == 0
+    repo.write("last.txt")
+    loop.save()
+    return loop
+
+
+@pytest.mark.parametrize("number", [0, 1, 2, 3])
+def test_a_rewind_brings_back_every_file(repo: Any, number: int) -> None:
+    loop = _work(repo)
+    before = repo.state()
+    done = loop.saved.rewind(number, repo.index())
+    assert repo.files() == loop.states[number]
+    assert repo.state() == before
+    assert done.kept_as == f"refs/ralph/{RUN}/3"
+    assert os.readlink(repo.path / "link") == ("a.txt" if number < 2 else "folder")
+    assert os.access(repo.path / "a.txt", os.X_OK) is (number >= 2)
+    assert (done.files == 0) is (number == 3)
+    loop.saved.rewind(3, repo.index())
+    assert repo.files() == loop.states[3]
+
+
+def test_a_rewind_saves_what_is_not_saved_yet(repo: Any) -> None:
+    loop = Loop(repo)
+    repo.write("a.txt", "iteration 1\n")
+    loop.save()
+    for number in (1, 2):
+        repo.write("a.txt", f"by hand {number}\n")
+        repo.write("mine.txt", f"mine {number}\n")
+        done = loop.saved.rewind(0, repo.index())
+        assert done.kept_as == f"refs/ralph/{RUN}/before-rewind-{number}"
+        assert repo.files() == loop.states[0]
+        assert repo.git("show", f"{done.kept_as}:mine.txt") == f"mine {number}"
+        assert repo.git("show", f"{done.kept_as}:a.txt") == f"by hand {number}"
+
+
+def test_a_rewind_goes_past_commits_without_moving_a_branch(repo: Any) -> None:
+    loop = Loop(repo)
+    repo.write("a.txt", "committed\n")
+    repo.write("new.txt")
+    head = repo.commit()
+    loop.save()
+    loop.saved.rewind(0, repo.index())
+    assert repo.files() == loop.states[0]
+    assert repo.git("rev-parse", "HEAD") == head
+    assert repo.git("symbolic-ref", "HEAD") == "refs/heads/main"
+
+
+def test_a_rewind_leaves_ignored_files_and_run_data_alone(repo: Any) -> None:
+    loop = Loop(repo)
+    repo.write("a.txt", "edited\n")
+    loop.save()
+    repo.write("build.ignored", "built")
+    repo.write(".ralph/runs/1/journal.ndjson", "kept")
+    loop.saved.rewind(0, repo.index())
+    assert repo.files() == loop.states[0] | {"build.ignored": b"built", ".ralph/runs/1/journal.ndjson": b"kept"}
+
+
+IN_THE_WAY: dict[str, Callable[[Any], object]] = {
+    "notes.txt": lambda repo: repo.write("notes.txt", "only here\n"),
+    "deep": lambda repo: (shutil.rmtree(repo.path / "deep"), repo.write("deep", "only here\n")),
+    "notes.txt/in/it": lambda repo: ((repo.path / "notes.txt").unlink(), repo.write("notes.txt/in/it", "only here\n")),
+}
+
+
+@pytest.mark.parametrize("name", IN_THE_WAY)
+def test_a_file_that_git_ignores_is_saved_before_it_is_overwritten(repo: Any, name: str) -> None:
+    loop = Loop(repo)
+    repo.write("notes.txt", "first\n")
+    repo.write("deep/er/file.txt", "deep\n")
+    loop.save()
+    IN_THE_WAY[name](repo)
+    repo.write(".gitignore", "notes.txt\ndeep\n")
+    done = loop.saved.rewind(1, repo.index())
+    assert repo.files() == loop.states[1]
+    assert repo.git("show", f"{done.kept_as}:{name}") == "only here"
+
+
+@pytest.mark.parametrize("kind", ["without a commit", "with a commit", "a submodule"])
+def test_a_repository_of_its_own_is_not_overwritten(repo: Any, kind: str, tmp_path: Path) -> None:
+    loop = Loop(repo)
+    (repo.path / "a.txt").unlink()
+    if kind == "a submodule":
+        repo.git("rm", "-q", "--cached", "a.txt")
+        repo.git("-c", "protocol.file.allow=always", "submodule", "--quiet", "add", str(repo.path), "a.txt")
+    else:
+        (repo.path / "a.txt").mkdir()
+        repo.git("-C", "a.txt", "init", "-q")
+        if kind == "with a commit":
+            repo.git("-C", "a.txt", "commit", "-q", "--allow-empty", "-m", "inside")
+    repo.write("a.txt/precious.txt", "only here")
+    before = repo.files()
+    with pytest.raises(UserError, match=r"a\.txt is a repository of its own"):
+        loop.saved.rewind(0, repo.index())
+    assert repo.files() == before
+    assert (repo.path / "a.txt/.git").exists()
+
+
+@pytest.mark.parametrize("name", ["a.bad", "new.bad"])
+def test_a_rewind_that_would_destroy_what_cannot_be_saved_is_refused(repo: Any, name: str) -> None:
+    repo.write("a.bad", "something else")
+    repo.commit()
+    os.utime(repo.path / "a.bad", (1, 1))
+    repo.git("add", "-A")
+    loop = Loop(repo)
+    repo.config("filter.broken.clean", "false")
+    repo.config("filter.broken.required", "true")
+    repo.write(".gitattributes", "*.bad filter=broken\n")
+    repo.write(name, "only here")
+    before = repo.files()
+    with pytest.raises(UserError, match=f"cannot save {name}"):
+        loop.saved.rewind(0, repo.index())
+    assert repo.files() == before
+
+
+def test_a_rewind_saves_big_files_too(repo: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ralph.repository.index.BIG_FILE", 10)
+    loop = Loop(repo)
+    repo.write("big.txt", "big enough\n")
+    done = loop.saved.rewind(0, repo.index())
+    assert not (repo.path / "big.txt").exists()
+    assert repo.git("show", f"{done.kept_as}:big.txt") == "big enough"
+
+
+def test_a_rewind_does_not_enter_submodules(repo: Any) -> None:
+    repo.git("-c", "protocol.file.allow=always", "submodule", "--quiet", "add", str(repo.path), "sub")
+    repo.commit()
+    repo.config("submodule.recurse", "true")
+    loop = Loop(repo)
+    repo.write("sub/a.txt", "inside\n")
+    repo.git("-C", "sub", "commit", "-q", "-a", "-m", "inside")
+    repo.write("sub/a.txt", "not committed\n")
+    repo.write("a.txt", "outside\n")
+    loop.save()
+    loop.saved.rewind(0, repo.index())
+    assert (repo.path / "sub/a.txt").read_text() == "not committed\n"
+    assert (repo.path / "a.txt").read_text() == "one\n"
+
+
+def test_a_run_in_a_subfolder_is_rewound_as_a_whole(repo: Any) -> None:
+    saved = Checkpoints(repo.found("folder"), RUN)
+    saved.save(0, repo.index("folder").tree())
+    before = repo.files()
+    repo.write("a.txt", "outside\n")
+    repo.write("folder/new.txt")
+    saved.rewind(0, repo.index("folder"))
+    assert repo.files() == before
+
+
+def test_garbage_collection_does_not_take_checkpoints(repo: Any) -> None:
+    loop = Loop(repo)
+    repo.write("new.txt", "kept\n")
+    loop.save()
+    (repo.path / "new.txt").unlink()
+    repo.git("gc", "-q", "--prune=now")
+    assert repo.git("show", f"refs/ralph/{RUN}/1:new.txt") == "kept"
+    assert tree_of(loop.index.tree()) == loop.saved.all()[0].tree

@@ -1,0 +1,125 @@
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ralph.errors import UserError
+from ralph.repository.git import find_repository, repository
+
+
+def test_a_folder_outside_any_repository_has_none(tmp_path: Path) -> None:
+    assert find_repository(tmp_path) is None
+    with pytest.raises(UserError, match="not in a git repository"):
+        repository(tmp_path)
+
+
+def test_a_workspace_may_be_a_subfolder(repo: Any) -> None:
+    found = repo.found("folder")
+    assert (found.root, found.prefix) == (str(repo.path), "folder")
+    assert repo.found().prefix == ""
+
+
+def test_a_workspace_may_have_line_ends_and_spaces_in_its_name(repo: Any) -> None:
+    odd = "a\nb c/ d\n"
+    (repo.path / odd).mkdir(parents=True)
+    assert (repo.found(odd).root, repo.found(odd).prefix) == (str(repo.path), odd)
+
+
+def test_a_workspace_may_be_reached_through_a_link(repo: Any, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(repo.path / "folder")
+    found = find_repository(tmp_path / "link")
+    assert found is not None
+    assert (found.root, found.prefix) == (str(repo.path), "folder")
+
+
+def test_a_linked_worktree_is_a_repository(repo: Any, tmp_path: Path) -> None:
+    repo.git("worktree", "add", "-q", str(tmp_path / "linked"))
+    found = find_repository(tmp_path / "linked")
+    assert found is not None
+    assert found.root == str(tmp_path / "linked")
+    assert found.git_dir == str(repo.path / ".git/worktrees/linked")
+
+
+def test_a_submodule_is_a_repository(repo: Any) -> None:
+    repo.git("-c", "protocol.file.allow=always", "submodule", "--quiet", "add", str(repo.path), "sub")
+    found = repo.found("sub/folder")
+    assert (found.root, found.prefix) == (str(repo.path / "sub"), "folder")
+    assert found.git_dir == str(repo.path / ".git/modules/sub")
+
+
+@pytest.mark.parametrize("elsewhere", [".", "elsewhere", "repo/folder"])
+def test_settings_that_lead_git_elsewhere_do_not_move_the_repository(repo: Any, tmp_path: Path, elsewhere: str) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    before = repo.found("folder")
+    repo.config("core.worktree", str(tmp_path / elsewhere))
+    assert repo.found("folder") == before
+    assert (before.root, before.prefix) == (str(repo.path), "folder")
+
+
+def test_a_folder_of_worktrees_around_a_bare_repository_is_refused(repo: Any, tmp_path: Path) -> None:
+    (tmp_path / "trees").mkdir()
+    repo.git("clone", "-q", "--bare", str(repo.path), str(tmp_path / "trees/.git"))
+    with pytest.raises(UserError, match="not in its working tree"):
+        find_repository(tmp_path / "trees")
+    repo.git("-C", str(tmp_path / "trees"), "worktree", "add", "-q", "one", "main")
+    found = find_repository(tmp_path / "trees/one")
+    assert found is not None
+    assert found.root == str(tmp_path / "trees/one")
+
+
+def test_a_bare_repository_is_refused(repo: Any, tmp_path: Path) -> None:
+    repo.git("clone", "-q", "--bare", str(repo.path), str(tmp_path / "bare.git"))
+    for folder in (tmp_path / "bare.git", repo.path / ".git"):
+        with pytest.raises(UserError, match="not in its working tree"):
+            find_repository(folder)
+
+
+@pytest.mark.parametrize(
+    "damage", ["rm -r .git/HEAD", "rm -r .git && mkdir .git", "rm -r .git && echo 'gitdir: /nowhere' > .git"]
+)
+def test_a_broken_repository_is_said_to_be_one(repo: Any, damage: str) -> None:
+    assert os.system(f"cd '{repo.path}' && {damage}") == 0
+    for folder in (repo.path, repo.path / "folder"):
+        with pytest.raises(UserError, match="cannot be used: not a git repository"):
+            find_repository(folder)
+
+
+def test_broken_settings_of_git_are_named(repo: Any) -> None:
+    repo.write(".git/config", "[core\n")
+    with pytest.raises(UserError, match="bad config line 1"):
+        find_repository(repo.path)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
+def test_a_repository_of_somebody_else_is_refused_with_what_to_do(repo: Any) -> None:
+    for folder in (repo.path, repo.path / ".git"):
+        os.chown(folder, 12345, 12345)
+    with pytest.raises(UserError, match="dubious ownership") as refused:
+        find_repository(repo.path)
+    assert refused.value.hint == f"git config --global --add safe.directory {repo.path}"
+
+
+def test_without_git_there_is_no_repository(repo: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert find_repository(repo.path) is None
+    with pytest.raises(UserError, match="git is not installed"):
+        repository(repo.path)
+
+
+def test_a_folder_that_is_not_there_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="nowhere"):
+        find_repository(tmp_path / "nowhere")
+
+
+def test_variables_meant_for_another_repository_are_ignored(
+    repo: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GIT_DIR", str(tmp_path / "elsewhere"))
+    monkeypatch.setenv("GIT_WORK_TREE", str(tmp_path))
+    monkeypatch.setenv("GIT_INDEX_FILE", str(tmp_path / "another-index"))
+    monkeypatch.setenv("GIT_OBJECT_DIRECTORY", str(tmp_path / "objects"))
+    monkeypatch.setenv("GIT_LITERAL_PATHSPECS", "1")
+    assert repo.found().root == str(repo.path)
+    assert repo.index().tree().count(":") == 1
+    assert not (tmp_path / "objects").exists()

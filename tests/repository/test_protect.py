@@ -1,0 +1,271 @@
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ralph.errors import UserError
+from ralph.repository.protect import Protected
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    root = tmp_path / "workspace"
+    (root / "tests/data").mkdir(parents=True)
+    (root / "tests/test_a.py").write_text("assert a\n")
+    (root / "tests/data/b.txt").write_text("b\n")
+    (root / "tests/run.sh").write_text("#!/bin/sh\n")
+    (root / "tests/run.sh").chmod(0o755)
+    (root / "tests/link").symlink_to("data/b.txt")
+    (root / "src.py").write_text("a = 1\n")
+    return root
+
+
+def watch(root: Path, *globs: str) -> Protected:
+    return Protected(root, globs or ("tests/**",), root.parent / "store")
+
+
+def picture(root: Path) -> dict[str, object]:
+    """Every file below a folder: content and mode, or where a link points to."""
+    paths = [path for path in root.rglob("*") if path.is_symlink() or not path.is_dir()]
+    return {
+        str(path.relative_to(root)): os.readlink(path)
+        if path.is_symlink()
+        else (path.read_bytes(), path.stat().st_mode)
+        for path in paths
+    }
+
+
+def _same_size_and_times(root: Path) -> None:
+    path = root / "tests/test_a.py"
+    before = path.stat()
+    path.write_text("assert b\n")
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+def _folder_becomes_a_link(root: Path) -> None:
+    (root / "tests").rename(root / "elsewhere")
+    (root / "tests").symlink_to("elsewhere")
+
+
+def _folder_becomes_a_file(root: Path) -> None:
+    shutil.rmtree(root / "tests/data")
+    (root / "tests/data").write_text("a file")
+
+
+def _file_becomes_a_folder(root: Path) -> None:
+    (root / "tests/test_a.py").unlink()
+    (root / "tests/test_a.py").mkdir()
+    (root / "tests/test_a.py/inside").write_text("x")
+
+
+def _link_points_elsewhere(root: Path) -> None:
+    (root / "tests/link").unlink()
+    (root / "tests/link").symlink_to("/etc/passwd")
+
+
+def _link_becomes_a_file(root: Path) -> None:
+    (root / "tests/link").unlink()
+    (root / "tests/link").write_text("b\n")
+
+
+DEEDS: dict[str, tuple[Callable[[Path], object], list[str]]] = {
+    "an edit": (lambda root: (root / "tests/test_a.py").write_text("pass\n"), ["tests/test_a.py"]),
+    "an edit that hides itself": (_same_size_and_times, ["tests/test_a.py"]),
+    "a deletion": (lambda root: (root / "tests/data/b.txt").unlink(), ["tests/data/b.txt"]),
+    "a deleted folder": (lambda root: shutil.rmtree(root / "tests/data"), ["tests/data/b.txt"]),
+    "everything deleted": (
+        lambda root: shutil.rmtree(root / "tests"),
+        ["tests/data/b.txt", "tests/link", "tests/run.sh", "tests/test_a.py"],
+    ),
+    "a new file": (lambda root: (root / "tests/conftest.py").write_text("cheat"), ["tests/conftest.py"]),
+    "a new link": (lambda root: (root / "tests/conftest.py").symlink_to("../src.py"), ["tests/conftest.py"]),
+    "another mode": (lambda root: (root / "tests/run.sh").chmod(0o644), ["tests/run.sh"]),
+    "a moved file": (
+        lambda root: (root / "tests/test_a.py").rename(root / "tests/test_b.py"),
+        ["tests/test_a.py", "tests/test_b.py"],
+    ),
+    "another target of a link": (_link_points_elsewhere, ["tests/link"]),
+    "a link that becomes a file": (_link_becomes_a_file, ["tests/link"]),
+    "a folder that becomes a link": (
+        _folder_becomes_a_link,
+        ["tests/data/b.txt", "tests/link", "tests/run.sh", "tests/test_a.py"],
+    ),
+    "a folder that becomes a file": (_folder_becomes_a_file, ["tests/data", "tests/data/b.txt"]),
+    "a file that becomes a folder": (_file_becomes_a_folder, ["tests/test_a.py", "tests/test_a.py/inside"]),
+}
+
+
+@pytest.mark.parametrize("deed", DEEDS)
+def test_what_was_touched_is_named_and_put_back(root: Path, deed: str) -> None:
+    protected = watch(root)
+    before = picture(root / "tests")
+    do, names = DEEDS[deed]
+    do(root)
+    assert list(protected.touched()) == names
+    assert list(protected.restore()) == names
+    assert picture(root / "tests") == before
+    assert protected.touched() == ()
+
+
+@pytest.mark.parametrize("deed", DEEDS)
+def test_a_resumed_run_goes_by_what_the_run_began_with(root: Path, deed: str) -> None:
+    watch(root)
+    before = picture(root / "tests")
+    do, names = DEEDS[deed]
+    do(root)
+    assert list(watch(root).restore()) == names
+    assert picture(root / "tests") == before
+
+
+HARMLESS: dict[str, Callable[[Path], object]] = {
+    "nothing": lambda root: None,
+    "another file": lambda root: (root / "src.py").write_text("a = 2\n"),
+    "another time": lambda root: os.utime(root / "tests/test_a.py", (1, 1)),
+    "the same content anew": lambda root: (root / "tests/test_a.py").write_text("assert a\n"),
+    "an empty folder": lambda root: (root / "tests/nothing").mkdir(),
+    "compiled code": lambda root: (
+        (root / "tests/__pycache__").mkdir(),
+        (root / "tests/__pycache__/test_a.cpython-311.pyc").write_bytes(b"x"),
+    ),
+    "a pipe": lambda root: os.mkfifo(root / "tests/pipe"),
+}
+
+
+@pytest.mark.parametrize("deed", HARMLESS)
+def test_what_changes_nothing_protected_is_not_named(root: Path, deed: str) -> None:
+    protected = watch(root)
+    HARMLESS[deed](root)
+    assert protected.touched() == protected.restore() == ()
+
+
+def test_what_the_agent_wrote_is_moved_aside_and_not_lost(root: Path) -> None:
+    protected = watch(root)
+    for number in (1, 2):
+        (root / "tests/test_a.py").write_text(f"pass {number}")
+        (root / "tests/new.py").write_text(f"new {number}")
+        protected.restore()
+        aside = root.parent / f"store/aside/{number:03}/tests"
+        assert picture(aside).keys() == {"new.py", "test_a.py"}
+        assert (aside / "test_a.py").read_text() == f"pass {number}"
+    assert not (root.parent / "store/aside/003").exists()
+
+
+def test_nothing_is_written_through_a_link(root: Path) -> None:
+    protected = watch(root)
+    outside = root.parent / "outside"
+    outside.mkdir()
+    (outside / "test_a.py").write_text("not yours")
+    shutil.rmtree(root / "tests")
+    (root / "tests").symlink_to(outside)
+    protected.restore()
+    assert picture(outside).keys() == {"test_a.py"}
+    assert (outside / "test_a.py").read_text() == "not yours"
+    assert not (root / "tests").is_symlink()
+
+
+def test_many_edits_in_one_moment_are_all_seen(root: Path) -> None:
+    path = root / "tests/test_a.py"
+    for number in range(30):
+        path.write_text(f"assert {number:03}\n")
+        protected = Protected(root, ("tests/**",), root.parent / f"store{number}")
+        path.write_text(f"assert {number:03}!")
+        assert protected.touched() == ("tests/test_a.py",)
+
+
+def test_a_restored_file_is_younger_than_what_was_built_from_the_forged_one(root: Path) -> None:
+    protected = watch(root)
+    os.utime(root / "tests/test_a.py", (1, 1))
+    (root / "tests/test_a.py").write_text("pass")
+    built = root / "built"
+    built.write_text("from pass")
+    protected.restore()
+    assert (root / "tests/test_a.py").stat().st_mtime_ns >= built.stat().st_mtime_ns
+
+
+def test_compiled_copies_of_protected_code_are_dropped(root: Path) -> None:
+    protected = watch(root, "tests/test_a.py")
+    cache = root / "tests/__pycache__"
+    cache.mkdir()
+    for name in ("test_a.cpython-311.pyc", "test_a.cpython-311-pytest-8.pyc", "test_ab.cpython-311.pyc"):
+        (cache / name).write_bytes(b"forged")
+    protected.restore()
+    assert os.listdir(cache) == ["test_ab.cpython-311.pyc"]
+
+
+def test_exceptions_are_not_protected(root: Path) -> None:
+    protected = watch(root, "tests/**", "!tests/data/")
+    (root / "tests/data/b.txt").write_text("changed")
+    (root / "tests/data/c.txt").write_text("new")
+    assert protected.restore() == ()
+
+
+def test_a_name_without_a_slash_is_protected_everywhere_but_in_libraries(root: Path) -> None:
+    (root / "node_modules/x").mkdir(parents=True)
+    for folder in ("", "tests/", "node_modules/x/"):
+        (root / f"{folder}package.json").write_text("{}")
+    protected = watch(root, "package.json")
+    for folder in ("", "tests/", "node_modules/x/"):
+        (root / f"{folder}package.json").write_text("{ }")
+    assert protected.restore() == ("package.json", "tests/package.json")
+
+
+def test_settings_can_be_protected_and_run_data_is_not(root: Path) -> None:
+    (root / ".ralph/runs/1").mkdir(parents=True)
+    (root / ".ralph/settings.json").write_text("{}")
+    protected = watch(root, ".ralph/**")
+    (root / ".ralph/runs/1/journal.ndjson").write_text("{}")
+    (root / ".ralph/progress.md").write_text("1")
+    (root / ".ralph/settings.json").write_text("{ }")
+    assert protected.restore() == (".ralph/settings.json",)
+
+
+def test_odd_names_are_protected(root: Path) -> None:
+    names = [b"line\nend", b"not-utf8-\xff", b"-dash", b"with space"]
+    for name in names:
+        (root / "tests" / os.fsdecode(name)).write_text("1")
+    protected = watch(root)
+    for name in names:
+        (root / "tests" / os.fsdecode(name)).write_text("2")
+    assert protected.restore() == ("tests/-dash", "tests/line\nend", "tests/not-utf8-\\xff", "tests/with space")
+    assert watch(root).touched() == ()
+    assert {(root / "tests" / os.fsdecode(name)).read_text() for name in names} == {"1"}
+
+
+def test_patterns_that_protect_nothing_are_told(root: Path) -> None:
+    assert watch(root, "tests/**", "test/**", "!tests/data/", "*.lock").unmatched == ("test/**", "*.lock")
+
+
+def test_a_new_file_is_refused_even_where_nothing_was(root: Path) -> None:
+    watch(root, "spec/**")
+    (root / "spec").mkdir()
+    (root / "spec/a.md").write_text("new")
+    assert watch(root, "spec/**").restore() == ("spec/a.md",)
+
+
+def test_a_saved_copy_that_was_changed_is_not_trusted(root: Path) -> None:
+    protected = watch(root)
+    for copy in (root.parent / "store/files").iterdir():
+        copy.write_text("forged")
+    (root / "tests/test_a.py").write_text("pass")
+    with pytest.raises(UserError, match=r"the saved copy of tests/test_a\.py was changed"):
+        protected.restore()
+
+
+def test_a_list_that_cannot_be_read_is_an_error(root: Path) -> None:
+    watch(root)
+    (root.parent / "store/protected.json").write_text("{")
+    with pytest.raises(UserError, match="cannot be read"):
+        watch(root)
+
+
+def test_the_store_is_private(root: Path) -> None:
+    watch(root)
+    assert (root.parent / "store").stat().st_mode & 0o077 == 0
+
+
+def test_a_store_that_cannot_be_written_is_an_error(root: Path) -> None:
+    (root.parent / "store").write_text("a file")
+    with pytest.raises(UserError, match="store"):
+        watch(root)

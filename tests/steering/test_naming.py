@@ -1,0 +1,112 @@
+"""Which run is meant? The named one, the one here, the only one; anything else is one clear line."""
+
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ralph.errors import UserError
+from ralph.records.folder import new_run_id
+from ralph.steering.which_run import meant
+
+Ralph = Callable[..., Any]
+Agent = Callable[..., str]
+
+
+@pytest.fixture
+def two(ralph: Ralph, agent: Agent, workspace: Path) -> list[str]:
+    for _ in range(2):
+        ralph("run", "-p", "x", "-m", "1", "--agent", agent("echo hello"))
+    return sorted(os.listdir(workspace / ".ralph" / "runs"))
+
+
+def test_the_last_one_here_is_meant_without_a_name(ralph: Ralph, two: list[str]) -> None:
+    assert two[1] in ralph("show").out
+
+
+def test_any_part_of_an_id_that_only_one_has_will_do(ralph: Ralph, two: list[str], tmp_path: Path) -> None:
+    assert two[0] in ralph("show", two[0][-4:], cwd=tmp_path).out
+
+
+def test_an_ambiguous_part_names_those_that_it_may_mean(ralph: Ralph, two: list[str]) -> None:
+    result = ralph("show", two[0][:8])
+    assert result.code == 2
+    assert f"may mean {two[0]}, {two[1]}" in result.err
+    assert "give more of the id" in result.err
+
+
+@pytest.mark.parametrize("command", ["show", "logs", "report", "stop", "pause", "resume"])
+def test_an_unknown_run_is_one_clear_line(ralph: Ralph, two: list[str], command: str) -> None:
+    result = ralph(command, "zzzz")
+    assert (result.code, result.out) == (2, "")
+    assert result.err == f"ralph: there is no run 'zzzz'\nhint: on record: {two[0]}, {two[1]}\n"
+
+
+def test_the_run_of_a_repository_is_meant_in_its_folders(ralph: Ralph, two: list[str], repository: Path) -> None:
+    (repository / "src").mkdir()
+    assert two[1] in ralph("show", cwd=repository / "src").out
+
+
+def test_the_only_run_at_work_is_meant_elsewhere(ralph: Ralph, start: Any, tmp_path: Path) -> None:
+    run = start()
+    run.in_turn()
+    assert run.id in ralph("stop", "--now", cwd=tmp_path).out
+    assert run.finish() == 130
+
+
+def test_a_run_here_is_meant_where_no_list_of_runs_can_be_read(ralph: Ralph, two: list[str], tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    assert two[1] in ralph("show", XDG_STATE_HOME=str(tmp_path / "file")).out
+    assert "cannot read" in ralph("show", cwd=tmp_path, XDG_STATE_HOME=str(tmp_path / "file")).err
+
+
+def test_too_many_words_and_folders_that_are_none(ralph: Ralph) -> None:
+    assert "too many words" in ralph("show", "a", "b").err
+    assert "too many words" in ralph("ps", "a").err
+    assert "no such folder" in ralph("show", "-C", "/nowhere/at/all").err
+
+
+@given(st.floats(0, 4e9), st.integers(2, 5000))
+def test_an_id_that_is_made_later_sorts_later(now: float, milliseconds: int) -> None:
+    assert new_run_id(now) < new_run_id(now + milliseconds / 1000)
+
+
+@pytest.mark.parametrize("command", ["ps", "show", "logs", "stop", "pause", "tell", "ask", "report"])
+def test_every_command_explains_itself(ralph: Ralph, command: str) -> None:
+    result = ralph(command, "--help")
+    assert result.code == 0
+    assert f"ralph {command}" in result.out
+    bad = ralph(command, "--nonsense")
+    assert (bad.code, len(bad.err.splitlines())) == (2, 2)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to another user")
+def test_the_run_of_another_user_is_not_steered(ralph: Ralph, start: Any, workspace: Path) -> None:
+    run = start()
+    run.in_turn()
+    os.chown(workspace / ".ralph" / "runs" / run.id, 12345, 12345)
+    for words in (("stop",), ("pause",), ("tell", "hello")):
+        result = ralph(*words)
+        assert result.code == 2
+        assert f"run {run.id} belongs to user 12345" in result.err
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_the_runs_of_another_user_are_not_read() -> None:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / ".ralph" / "runs" / "x").mkdir(parents=True)
+        (folder / ".ralph" / "runs").chmod(0o700)
+        folder.chmod(0o755)
+        os.seteuid(12345)
+        try:
+            with pytest.raises(UserError) as refused:
+                meant("", folder, env={"HOME": "/nowhere"})
+        finally:
+            os.seteuid(0)
+        assert refused.value.advice == f"the runs in {folder} belong to root (only root may look at them)"

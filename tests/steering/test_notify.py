@@ -1,0 +1,127 @@
+"""Somebody who is elsewhere is told; what becomes of that never harms the run."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ralph.core import events as e
+from ralph.run import notify
+from ralph.run.notify import Message, Notifier, argv_for, message_about
+
+Ralph = Callable[..., Any]
+Agent = Callable[..., str]
+WRITES = 'echo "$RALPH_EVENT|$RALPH_TITLE|$(cat)" >> heard'
+
+
+@pytest.mark.parametrize(
+    ("event", "kind"),
+    [
+        (e.RunFinished("done", "why", 1, None, 1.0, 0), "done"),
+        (e.RunFinished("stopped", "why", 1, None, 1.0, 0), "done"),
+        (e.RunFinished("budget", "why", 1, None, 1.0, 1), "failed"),
+        (e.RunFinished("fatal", "why", 1, None, 1.0, 2), "failed"),
+        (e.RunFinished("interrupted", "why", 1, None, 1.0, 130), None),
+        (e.QuestionAsked("q", "which?"), "question"),
+        (e.Waiting(60.0, "usage limit: resets at 5"), "limit"),
+        (e.Waiting(60.0, "pause between turns"), None),
+        (e.Notice("x"), None),
+    ],
+)
+def test_what_is_worth_telling(event: e.Event, kind: str | None) -> None:
+    message = message_about(event)
+    assert (message.kind if message else None) == kind
+
+
+def test_a_command_is_told_how_the_run_ended(ralph: Ralph, agent: Agent, workspace: Path) -> None:
+    fake = agent('echo "<response>DONE</response>"')
+    result = ralph("run", "-p", "x", "--check", "true", "--notify", WRITES, "--agent", fake)
+    assert result.code == 0
+    assert (workspace / "heard").read_text().startswith("done|ralph: done|done after 1 iteration: the agent said")
+
+
+def test_a_question_is_told_while_the_run_goes_on(start: Any, ralph: Ralph, workspace: Path) -> None:
+    run = start("--on-question", "wait", "--notify", WRITES, before='[ $N = 1 ] && echo "Which?" > .ralph/QUESTION.md')
+    run.in_turn()
+    run.let()
+    run.until("paused")
+    ralph("tell", "that one")
+    run.in_turn()
+    run.let("<response>DONE</response>")
+    assert run.finish() == 0
+    assert sorted(line.split("|")[0] for line in (workspace / "heard").read_text().splitlines()) == ["done", "question"]
+
+
+def test_a_notification_that_fails_changes_nothing(ralph: Ralph, agent: Agent, workspace: Path) -> None:
+    fake = agent('echo "<response>DONE</response>"')
+    result = ralph("run", "-p", "x", "--json", "--notify", "echo oops >&2; exit 7", "--notify", "\x01", "--agent", fake)
+    assert result.code == 0
+    assert result.kinds()[-1] == "run_finished"
+    (log,) = workspace.glob(".ralph/runs/*/notify.log")
+    assert "oops" in log.read_text()
+    assert "a notification failed with exit code 7: echo oops >&2; exit 7" in log.read_text()
+
+
+class Place:
+    """As much of a run's site as a notification needs."""
+
+    def __init__(self, folder: Path) -> None:
+        self.env = {"PATH": "/usr/bin:/bin"}
+        self.folder = type("Folder", (), {"path": folder, "id": "r"})
+        self.told: list[e.Event] = []
+
+    def tell(self, event: e.Event) -> None:
+        self.told.append(event)
+
+
+def test_one_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(notify, "PATIENCE", 0.05)
+    notifier = Notifier(["sleep 600 & sleep 600"], Place(tmp_path), tmp_path)  # type: ignore[arg-type]
+    began = time.monotonic()
+    notifier(e.QuestionAsked("q", "which?"))
+    notifier.close()
+    assert time.monotonic() - began < 30
+    assert "took too long: sleep 600" in (tmp_path / "notify.log").read_text()
+
+
+def test_a_failure_is_told_while_the_run_goes_on(tmp_path: Path) -> None:
+    place = Place(tmp_path)
+    notifier = Notifier(["exit 3"], place, tmp_path)  # type: ignore[arg-type]
+    notifier(e.QuestionAsked("q", "which?"))
+    notifier._sent[0][1].wait()
+    notifier(e.Notice("something else"))
+    notifier.close()
+    assert place.told == [e.Notice("a notification failed with exit code 3: exit 3")]
+
+
+def test_a_url_without_apprise_is_refused_before_anything_is_made(ralph: Ralph, agent: Agent, workspace: Path) -> None:
+    result = ralph("run", "-p", "x", "--notify", "json://localhost:1/x", "--agent", agent("echo"))
+    if result.code != 2:
+        pytest.skip("Apprise is installed here")
+    assert 'pip install "ralph[notify]"' in result.err
+    assert not (workspace / ".ralph" / "runs").exists()
+
+
+def test_a_url_goes_to_apprise_and_into_no_command_line(
+    ralph: Ralph, agent: Agent, tmp_path: Path, workspace: Path
+) -> None:
+    (tmp_path / "apprise.py").write_text(
+        "class Apprise:\n"
+        "    def add(self, url): self.url = url; return True\n"
+        "    def notify(self, body, title): open('sent', 'w').write(f'{self.url}|{title}|{body}'); return True\n"
+    )
+    fake = agent('echo "<response>DONE</response>"')
+    words = ("run", "-p", "x", "--notify", "tgram://key/chat", "--agent", fake)
+    assert ralph(*words, PYTHONPATH=str(tmp_path)).code == 0
+    assert (workspace / "sent").read_text().startswith("tgram://key/chat|ralph: done|done (unverified)")
+    assert "key" not in " ".join(argv_for("tgram://key/chat", Message("done", "x")))
+
+
+def test_the_desktop_is_asked_in_its_own_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    message = Message("failed", "--help; $(x)")
+    monkeypatch.setattr("sys.platform", "linux")
+    assert argv_for("desktop", message) == ["notify-send", "--", "ralph: failed", "--help; $(x)"]
+    monkeypatch.setattr("sys.platform", "darwin")
+    assert argv_for("desktop", message)[0] == "osascript"

@@ -1,0 +1,316 @@
+import fcntl
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from ralph.errors import UserError
+from ralph.supervise import bus
+from ralph.supervise.bus import Reader, follow, last, post, read
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "TASK-MESSAGE-BUS.md"
+
+
+def bodies(path: Path, since: str | None = None) -> list[str]:
+    return [message.body for message in read(path, since)]
+
+
+def test_a_message_is_a_header_and_a_body_that_people_can_read(path: Path) -> None:
+    msg_id = post(path, "INFO", "hello world", project="p", task="t", run="r", parent="MSG-0", now=lambda: 1.5)
+    assert msg_id.startswith("MSG-19700101-000001-500000-")
+    assert path.read_text() == (
+        f"---\nmsg_id: {msg_id}\nts: 1970-01-01T00:00:01.500000Z\ntype: INFO\nproject_id: p\ntask_id: t\nrun_id: r\n"
+        "parent: MSG-0\nlength: 11\n---\nhello world\n\n"
+    )
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "",
+        "\n",
+        "\n\n",
+        "---",
+        "---\n---\n",
+        "a\r\nb\rc",
+        "no newline at the end\n---",
+        "nul \0 and escape \x1b[31m",
+        "žluťoučký 🐎 \u2028",
+        "---\nmsg_id: MSG-1\ntype: INFO\nlength: 2\n---\nhi\n\n",
+        "\\msg_id: x\n\\\\msg_id: y\nmsg_id: z",
+        "not UTF-8: \udcff",
+    ],
+)
+def test_any_body_comes_back_byte_for_byte(path: Path, body: str) -> None:
+    post(path, "INFO", "before")
+    post(path, "INFO", body)
+    post(path, "INFO", "after")
+    assert bodies(path) == ["before", body, "after"]
+
+
+def test_a_body_of_ten_megabytes_comes_back(path: Path) -> None:
+    body = "é\n---\nmsg_id: \n" * 700_000
+    post(path, "INFO", body)
+    post(path, "INFO", "after")
+    assert bodies(path) == [body, "after"]
+
+
+def test_half_a_character_becomes_a_question_mark(path: Path) -> None:
+    post(path, "INFO", "cut emoji: \ud83d")
+    assert bodies(path) == ["cut emoji: ?"]
+
+
+def test_since_gives_what_comes_after_a_message(path: Path) -> None:
+    ids = [post(path, "INFO", f"body {n}\nmsg_id: decoy") for n in range(20)]
+    for n, msg_id in enumerate(ids):
+        assert [message.msg_id for message in read(path, since=msg_id)] == ids[n + 1 :]
+
+
+def test_since_finds_a_message_wherever_blocks_meet(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ids = [post(path, "INFO", "x" * n) for n in range(12)]
+    for block in (1, 7, 64, 100, 333):
+        monkeypatch.setattr(bus, "BLOCK", block)
+        assert [message.msg_id for message in read(path)] == ids
+        assert [[message.msg_id for message in read(path, since=msg_id)] for msg_id in ids] == [
+            ids[n + 1 :] for n in range(12)
+        ]
+
+
+def test_since_an_unknown_message_is_an_error(path: Path) -> None:
+    post(path, "INFO", "MSG-1")
+    with pytest.raises(UserError, match="no message MSG-1"):
+        list(read(path, since="MSG-1"))
+
+
+def test_types_are_chosen(path: Path) -> None:
+    for kind in ("INFO", "FACT", "wait_without_restart"):
+        post(path, kind, kind)
+    assert [message.body for message in read(path, types=["fact", "WAIT_WITHOUT_RESTART"])] == [
+        "FACT",
+        "wait_without_restart",
+    ]
+
+
+def test_a_bus_without_a_file_is_empty(path: Path) -> None:
+    assert bodies(path) == []
+    assert last(path) is None
+
+
+def test_the_last_message_is_found_from_the_end(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bus, "BLOCK", 50)
+    post(path, "INFO", "only")
+    assert last(path) == next(read(path))
+    post(path, "INFO", "x" * 10_000)
+    latest = last(path)
+    assert latest is not None
+    assert latest.body == "x" * 10_000
+
+
+@pytest.mark.parametrize("body", ["", "torn", "torn\n\n---\nmsg_id: decoy\n\n---\n", "torn\n---\nmsg_id: decoy\n---"])
+def test_a_message_cut_at_any_byte_is_passed_over_and_spoils_nothing(path: Path, body: str) -> None:
+    post(path, "INFO", "first")
+    whole = path.stat().st_size
+    post(path, "INFO", body)
+    torn = path.read_bytes()
+    for cut in range(whole, len(torn) + 1):
+        path.write_bytes(torn[:cut])
+        before = bodies(path)
+        post(path, "INFO", "third")
+        post(path, "INFO", "fourth")
+        after = bodies(path)
+        assert before[0] == "first"
+        assert after[:1] + after[-2:] == ["first", "third", "fourth"]
+        assert len(before) == (2 if cut == len(torn) else 1)
+        # Its body is all there if only the blank line below is not: then it may be given after all.
+        assert after[1:-2] in ([[body]] if cut == len(torn) else [[], [body]] if cut >= len(torn) - 2 else [[]])
+
+
+def test_foreign_lines_in_the_file_are_passed_over(path: Path) -> None:
+    path.write_bytes(b"# Notes\n\xff\xfe\n---\n")
+    post(path, "INFO", "one")
+    with path.open("ab") as file:
+        file.write(b"echoed by an agent\n---\nmsg_id: made up\n---\nmsg_id: \n\n---\nno length\n---")
+    post(path, "INFO", "two")
+    assert bodies(path) == ["one", "two"]
+
+
+def test_a_reader_goes_on_where_it_was(path: Path) -> None:
+    reader = Reader(path)
+    assert list(reader.messages()) == []
+    for n in range(3):
+        post(path, "INFO", f"{n}")
+        post(path, "INFO", f"{n}'")
+        assert [message.body for message in reader.messages()] == [f"{n}", f"{n}'"]
+        assert list(reader.messages()) == []
+
+
+def test_a_reader_that_was_left_early_gives_each_message_once(path: Path) -> None:
+    for n in range(5):
+        post(path, "INFO", f"{n}")
+    reader = Reader(path)
+    assert [next(reader.messages()).body for _ in range(5)] == ["0", "1", "2", "3", "4"]
+    assert list(reader.messages()) == []
+
+
+def test_a_reader_waits_for_a_message_that_is_being_written(path: Path) -> None:
+    post(path, "INFO", "a message")
+    record = path.read_bytes()
+    path.write_bytes(b"")
+    reader = Reader(path)
+    with path.open("ab", buffering=0) as file:
+        for byte in record[:-1]:
+            file.write(bytes([byte]))
+            assert list(reader.messages()) == []
+        file.write(record[-1:])
+    assert [message.body for message in reader.messages()] == ["a message"]
+
+
+def test_a_reader_can_pass_over_what_is_there(path: Path) -> None:
+    post(path, "INFO", "old")
+    reader = Reader(path)
+    reader.skip()
+    post(path, "INFO", "new")
+    assert [message.body for message in reader.messages()] == ["new"]
+
+
+def test_a_reader_begins_anew_when_the_file_was_replaced(path: Path) -> None:
+    post(path, "INFO", "a long body " * 10)
+    reader = Reader(path)
+    assert len(list(reader.messages())) == 1
+    path.unlink()
+    post(path, "INFO", "new")
+    assert [message.body for message in reader.messages()] == ["new"]
+
+
+def test_follow_gives_what_is_there_and_what_arrives_until_it_is_stopped(path: Path) -> None:
+    first = post(path, "INFO", "seen before")
+    post(path, "INFO", "there")
+    stop = threading.Event()
+    following = follow(path, first, stop, interval=0.001)
+    assert next(following).body == "there"
+    writer = threading.Thread(target=post, args=(path, "INFO", "arrived"))
+    writer.start()
+    assert next(following).body == "arrived"
+    writer.join()
+    stop.set()
+    assert list(following) == []
+
+
+WRITER = """
+import sys
+from ralph.supervise.bus import post
+path, name, count = sys.argv[1:]
+print(*(post(path, "INFO", f"{name} {n}\\n---\\n") for n in range(int(count))), sep="\\n")
+"""
+
+
+def test_eight_writers_at_once_lose_nothing_and_share_no_id(path: Path) -> None:
+    writers = [
+        subprocess.Popen([sys.executable, "-c", WRITER, path, str(n), "250"], stdout=subprocess.PIPE) for n in range(8)
+    ]
+    told = [line for writer in writers for line in writer.communicate()[0].decode().split()]
+    assert [writer.returncode for writer in writers] == [0] * 8
+    messages = list(read(path))
+    assert len(set(told)) == 2000
+    assert {message.msg_id for message in messages} == set(told)
+    for name in range(8):
+        mine = [message.body for message in messages if message.body.startswith(f"{name} ")]
+        assert mine == [f"{name} {n}\n---\n" for n in range(250)]
+
+
+def test_ids_sort_by_time(path: Path) -> None:
+    ids = [post(path, "INFO", "x", now=lambda n=n: n * 0.000001 + 1e9) for n in range(0, 3_000_000, 999_999)]
+    assert ids == sorted(ids)
+
+
+def test_a_writer_that_holds_the_lock_and_does_not_go_on_is_reported(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    post(path, "INFO", "one")
+    monkeypatch.setattr(bus, "LOCK_PATIENCE", 0.01)
+    with path.open() as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        with pytest.raises(UserError, match="is locked"):
+            post(path, "INFO", "two")
+        assert bodies(path) == ["one"]
+    post(path, "INFO", "three")
+    assert bodies(path) == ["one", "three"]
+
+
+FULL_DISK = """
+import resource, sys
+from ralph.errors import UserError
+from ralph.supervise.bus import post
+post(sys.argv[1], "INFO", "fits")
+resource.setrlimit(resource.RLIMIT_FSIZE, (300, 300))
+try:
+    post(sys.argv[1], "INFO", "x" * 1000)
+except UserError as error:
+    print(error.message)
+post(sys.argv[1], "INFO", "fits")
+"""
+
+
+def test_a_message_that_does_not_fit_on_the_disk_leaves_no_trace(path: Path) -> None:
+    told = subprocess.run([sys.executable, "-c", FULL_DISK, path], capture_output=True, text=True, check=True).stdout
+    assert told == f"the message bus {path} cannot be used: File too large\n"
+    assert bodies(path) == ["fits", "fits"]
+    assert b"xx" not in path.read_bytes()
+
+
+def refusals(path: Path) -> list[str]:
+    said = []
+    for attempt in (lambda: post(path, "INFO", "x"), lambda: list(read(path)), lambda: last(path)):
+        with pytest.raises(UserError) as caught:
+            attempt()
+        said.append(caught.value.message)
+    return said
+
+
+def test_a_symbolic_link_in_its_place_is_refused(path: Path, tmp_path: Path) -> None:
+    target = tmp_path / "precious"
+    target.write_text("untouched")
+    path.symlink_to(target)
+    assert refusals(path) == [f"the message bus {path} is a symbolic link"] * 3
+    assert target.read_text() == "untouched"
+
+
+def test_a_dangling_link_in_its_place_is_refused(path: Path, tmp_path: Path) -> None:
+    path.symlink_to(tmp_path / "nothing")
+    refusals(path)
+    assert not (tmp_path / "nothing").exists()
+
+
+def test_a_directory_or_a_pipe_in_its_place_is_refused(path: Path) -> None:
+    path.mkdir()
+    assert refusals(path)[0].startswith(f"the message bus {path} ")
+    path.rmdir()
+    os.mkfifo(path)
+    assert refusals(path) == [f"the message bus {path} is not a regular file"] * 3
+
+
+def test_a_missing_folder_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="there is no folder for the message bus"):
+        post(tmp_path / "missing" / "bus.md", "INFO", "x")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anything")
+def test_a_bus_that_may_not_be_written_can_be_read(path: Path) -> None:
+    post(path, "INFO", "one")
+    path.chmod(0o444)
+    with pytest.raises(UserError, match="Permission denied"):
+        post(path, "INFO", "two")
+    assert bodies(path) == ["one"]
+
+
+def test_a_bad_header_writes_nothing(path: Path) -> None:
+    for kind in ("", "TWO\nLINES", " padded ", "esc\x1b"):
+        with pytest.raises(UserError):
+            post(path, kind, "x")
+    assert not path.exists()

@@ -1,0 +1,372 @@
+"""What comes next in a backlog? Which items start, which go to the gate together, and what follows from its verdict.
+
+A board is what is known of a backlog; each event changes it, and every decision reads it and nothing else. So it does
+not matter where the events are kept: in a journal on one machine, or in a database that many share.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Literal
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+State = Literal["queued", "working", "ready", "landed", "parked", "withdrawn"]
+SETTLED = frozenset({"landed", "withdrawn"})
+EVERYTHING = "**"
+"""Stands for all files where there are too many to name."""
+FIRST_WINDOW, WIDEST_WINDOW = 2, 16
+
+
+class Item(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One entry of a backlog. `text` is all that its agent is told; `place` is where a person finds it; a smaller
+    `priority` comes first; `touches` are patterns of the files that it is expected to change."""
+
+    key: str
+    title: str
+    text: str = ""
+    place: str = ""
+    done: bool = False
+    priority: int = 0
+    after: tuple[str, ...] = ()
+    checks: tuple[str, ...] = ()
+    touches: tuple[str, ...] = ()
+    agent: str = ""
+    model: str = ""
+    max_cost: float | None = None
+
+
+class Job(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What became of an item so far. `tip` is the commit that is ready, and `files` what it changes; `refused` are the
+    files for which the gate sent it back, `note` is what its next run is told of that; `commit` is what landed."""
+
+    item: Item
+    state: State = "queued"
+    rounds: int = 0
+    returns: int = 0
+    tip: str = ""
+    commit: str = ""
+    files: tuple[str, ...] = ()
+    refused: tuple[str, ...] = ()
+    note: str = ""
+    reason: str = ""
+    run: str = ""
+    cost_usd: float | None = None
+    since: float = 0.0
+
+    @property
+    def is_returned(self) -> bool:
+        """Whether the gate has sent it back, and it has not come again."""
+        return self.returns > 0 and self.state in ("queued", "working")
+
+
+class Board(Struct, frozen=True, kw_only=True):
+    """All that decisions are made from. `jobs` are in the order of the list; `trying` is at the gate; `halves` of a red
+    batch are tried before anything else; `stuck` says why the gate stands still."""
+
+    jobs: Mapping[str, Job] = field(default_factory=dict)
+    slots: int = 4
+    most_returns: int = 3
+    max_cost: float | None = None
+    window: int = FIRST_WINDOW
+    trying: tuple[str, ...] = ()
+    halves: tuple[tuple[str, ...], ...] = ()
+    stuck: str = ""
+    is_held: bool = False
+    spent: float = 0.0
+
+    @property
+    def costs(self) -> list[float]:
+        """What each item took whose loop has come to an end."""
+        ended = self.of("ready", "landed", "parked")
+        return [job.cost_usd for job in ended if job.cost_usd is not None]
+
+    def of(self, *states: State) -> list[Job]:
+        return [job for job in self.jobs.values() if job.state in states]
+
+    def counted(self) -> dict[str, int]:
+        """How many items there are in each state."""
+        counts: dict[str, int] = {}
+        for job in self.jobs.values():
+            counts[job.state] = counts.get(job.state, 0) + 1
+        return counts
+
+
+class Conflict(Struct, frozen=True, omit_defaults=True):
+    """Where a branch and the target cannot be merged, and what git said of it."""
+
+    files: tuple[str, ...]
+    said: str = ""
+
+
+class Red(Struct, frozen=True, omit_defaults=True):
+    """The check that failed on a candidate."""
+
+    check: str
+    ending: str = ""
+    output: str = ""
+
+
+class Verdict(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What the gate saw. `tried` were in the candidate; `landed` are in the target, as `commit` or from before;
+    `conflicts` cannot be merged with the target, `red` failed on the candidate, `empty` change nothing; `stuck` is the
+    fault of none of them. Who is named nowhere stays ready. `probed` are items at work that will conflict now."""
+
+    tried: tuple[str, ...] = ()
+    landed: tuple[str, ...] = ()
+    commit: str = ""
+    conflicts: dict[str, Conflict] = {}
+    red: Red | None = None
+    empty: tuple[str, ...] = ()
+    stuck: str = ""
+    probed: dict[str, Conflict] = {}
+
+
+class Step(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a verdict means for one item."""
+
+    key: str
+    to: Literal["landed", "returned", "parked"]
+    reason: str = ""
+    note: str = ""
+    files: tuple[str, ...] = ()
+
+
+class Forecast(Struct, frozen=True):
+    """What the rest may cost: as the middle one of those that are finished, as the cheap quarter, as the dear one."""
+
+    more: float
+    low: float
+    high: float
+
+
+def next_starts(board: Board) -> tuple[str, ...]:
+    """The items whose loops start now, the first to start first."""
+    working = board.of("working")
+    free = board.slots - len(working)
+    if free <= 0 or board.is_held:
+        return ()
+    chosen: list[Job] = []
+    is_pressed = len(board.of("ready")) >= max(2, board.slots // 2)
+    for job in _in_order(board.of("queued")):
+        if len(chosen) == free or not fits(board, len(working) + len(chosen)):
+            break
+        if is_pressed and not job.returns:  # who was sent back is waited for: it starts all the same
+            break
+        beside = [*working, *chosen]
+        if _may_start(board, job) and not any(overlap(job.item.touches, other.item.touches) for other in beside):
+            chosen.append(job)
+    return tuple(job.item.key for job in chosen)
+
+
+def next_batch(board: Board) -> tuple[str, ...]:
+    """The items that go to the gate together now."""
+    if board.trying or board.stuck:
+        return ()
+    for half in board.halves:
+        if left := tuple(key for key in half if _is_ready(board, key)):
+            return left
+    free = (job for job in _in_order(board.of("ready")) if not holder(board, job))
+    return tuple(job.item.key for job, _ in zip(free, range(board.window), strict=False))
+
+
+def after_verdict(board: Board, verdict: Verdict) -> tuple[Step, ...]:
+    """What becomes of the items that were at the gate."""
+    steps = [Step(key=key, to="landed") for key in verdict.landed]
+    steps += [Step(key=key, to="parked", reason="it changes nothing") for key in verdict.empty]
+    for key, conflict in verdict.conflicts.items():
+        note = f"it conflicts with what has landed meanwhile, in {', '.join(conflict.files[:20])}\n{conflict.said}"
+        steps.append(_refused(board, key, f"conflict in {_few(conflict.files)}", note.strip(), conflict.files))
+    if verdict.red and len(verdict.tried) == 1:
+        (key,), red = verdict.tried, verdict.red
+        note = f"`{red.check}` failed on the merged tree: {red.ending}\n{red.output}".strip()
+        job = board.jobs.get(key)
+        steps.append(_refused(board, key, f"{red.check}: {red.ending}", note, job.files if job else ()))
+    return tuple(steps)
+
+
+def _refused(board: Board, key: str, reason: str, note: str, files: tuple[str, ...]) -> Step:
+    job = board.jobs.get(key)
+    if job is not None and job.returns + 1 >= board.most_returns:
+        times = "once" if board.most_returns == 1 else f"{board.most_returns} times"
+        return Step(key=key, to="parked", reason=f"refused {times}: {reason}", note=note, files=files)
+    return Step(key=key, to="returned", reason=reason, note=note, files=files)
+
+
+def after_gate(board: Board, verdict: Verdict) -> Board:
+    """The gate once it has spoken: a window that grows while all is green, and the halves of a batch that was red."""
+    tried = verdict.tried
+    halves = tuple(half for half in board.halves if not {*half} & {*board.trying})
+    window = board.window
+    if verdict.red:
+        window = max(1, window // 2)
+        middle = (len(tried) + 1) // 2
+        halves = (tried[:middle], tried[middle:], *halves) if len(tried) > 1 else halves
+    elif tried and not verdict.stuck:
+        window = min(WIDEST_WINDOW, window + 1)
+    return replace(board, trying=(), halves=halves, window=window, stuck=verdict.stuck)
+
+
+def holder(board: Board, job: Job) -> Job | None:
+    """The refused item that goes first on the files of this one. At the gate nobody goes before it who would only
+    conflict with it; and whoever was refused too does not start before it has landed, or would be refused again."""
+    key, files = job.item.key, {*(job.refused if job.is_returned else job.files)}
+    contenders = (other for other in board.jobs.values() if other.item.key == key or _is_awaited(board, other, job))
+    for other in _in_order(contenders):
+        if other.item.key == key:
+            return None
+        if files & {*other.refused} or EVERYTHING in files or EVERYTHING in other.refused:
+            return other
+    return None
+
+
+def shown(board: Board) -> dict[str, str]:
+    """The state of each item in one word, as a person wants to know it."""
+    blocked = _blocked(board)
+    return {key: _shown(board, job, blocked) for key, job in board.jobs.items()}
+
+
+def _shown(board: Board, job: Job, blocked: frozenset[str]) -> str:
+    if job.state == "queued" and job.item.key in blocked:
+        return "blocked"
+    if job.state == "queued" and not _is_free(board, job):
+        return "waiting"
+    if job.state in ("queued", "ready") and holder(board, job):
+        return "held"
+    return job.state
+
+
+def fits(board: Board, running: int) -> bool:
+    """Whether the budget has room for one more loop beside those that run."""
+    if board.max_cost is None:
+        return True
+    return board.spent < board.max_cost and board.spent + median(board.costs) * (running + 1) <= board.max_cost
+
+
+def forecast(board: Board) -> Forecast | None:
+    """What the items that are not finished will cost; None before anything is known."""
+    blocked, ordered = _blocked(board), sorted(board.costs)
+    left = sum(job.state in ("queued", "working") and key not in blocked for key, job in board.jobs.items())
+    if not ordered or not left:
+        return None
+    low, high = (ordered[round((len(ordered) - 1) * quarter)] for quarter in (0.25, 0.75))
+    return Forecast(median(ordered) * left, low * left, high * left)
+
+
+def is_over(board: Board) -> bool:
+    """Whether nothing is at work, and nothing is left that could be."""
+    if board.trying or board.of("working") or next_batch(board):
+        return False
+    return not board.is_held and not next_starts(board)
+
+
+def outcome(board: Board) -> tuple[str, int]:
+    """How it ended, in a word, and the exit code."""
+    if all(job.state in SETTLED for job in board.jobs.values()):
+        return "done", 0
+    if board.of("queued") and not fits(board, 0):
+        return "budget", 1
+    return ("stuck" if board.stuck else "parked"), 1
+
+
+def cycle(items: Iterable[Item]) -> tuple[str, ...]:
+    """Items that wait for one another in a ring, if there are any: nobody of them could ever start."""
+    after = {item.key: item.after for item in items}
+    seen: dict[str, int] = {}  # 1: on the way, 2: harmless
+    for start in after:
+        way: list[tuple[str, Iterator[str]]] = [(start, iter(after[start]))] if start not in seen else []
+        seen.setdefault(start, 1)
+        while way:
+            key, rest = way[-1]
+            following = next(rest, None)
+            if following is None:
+                seen[key] = 2
+                way.pop()
+            elif seen.get(following) == 1:
+                names = [name for name, _ in way]
+                return (*names[names.index(following) :], following)
+            elif following in after and following not in seen:
+                seen[following] = 1
+                way.append((following, iter(after[following])))
+    return ()
+
+
+def overlap(some: Sequence[str], others: Sequence[str]) -> bool:
+    """Whether two sets of patterns may mean the same file. In doubt they do."""
+    return any(_meet(one, other) for one in some for other in others)
+
+
+def _meet(one: str, other: str) -> bool:
+    if one == other:
+        return True
+    (start, is_open), (begin, is_wide) = _fixed(one), _fixed(other)
+    if not is_open and not is_wide:
+        return f"{one.rstrip('/')}/".startswith(f"{other.rstrip('/')}/") or f"{other.rstrip('/')}/".startswith(
+            f"{one.rstrip('/')}/"
+        )
+    if not (start.startswith(begin) or begin.startswith(start)):
+        return False
+    tail, end = _fixed(one[::-1])[0], _fixed(other[::-1])[0]
+    return tail.startswith(end) or end.startswith(tail)
+
+
+def _fixed(pattern: str) -> tuple[str, bool]:
+    """What stands before its first wildcard, and whether there is one."""
+    at = next((at for at, char in enumerate(pattern) if char in "*?[]"), len(pattern))
+    return pattern[:at], at < len(pattern)
+
+
+def median(costs: Sequence[float]) -> float:
+    ordered = sorted(costs)
+    if not ordered:
+        return 0.0
+    half = len(ordered) // 2
+    return ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2
+
+
+def _rank(job: Job) -> tuple[int, int]:
+    return -job.returns, job.item.priority
+
+
+def _in_order(jobs: Iterable[Job]) -> list[Job]:
+    """Those that were sent back first, then by priority; `sorted` keeps the order of the list among equals."""
+    return sorted(jobs, key=_rank)
+
+
+def _may_start(board: Board, job: Job) -> bool:
+    return _is_free(board, job) and not (job.returns and holder(board, job))
+
+
+def _is_free(board: Board, job: Job) -> bool:
+    """Whether all that it depends on has landed."""
+    for key in job.item.after:
+        other = board.jobs.get(key)
+        if other is not None and other.state != "landed" and not other.item.done:
+            return False
+    return True
+
+
+def _is_ready(board: Board, key: str) -> bool:
+    job = board.jobs.get(key)
+    return job is not None and job.state == "ready"
+
+
+def _is_awaited(board: Board, job: Job, by: Job) -> bool:
+    """Whether it was refused, and will come again: nobody waits for one that there is no budget for."""
+    if job.state == "ready" and by.state == "queued":
+        return job.returns > 0
+    return job.is_returned and (job.state == "working" or fits(board, len(board.of("working"))))
+
+
+def _blocked(board: Board) -> frozenset[str]:
+    """The items that wait for one that is parked, however many stand between them."""
+    waiting = {key: job for key, job in board.jobs.items() if job.state == "queued" and job.item.after}
+    blocked: set[str] = set()
+    stopped = {key for key, job in board.jobs.items() if job.state == "parked"}
+    while stopped:
+        stopped = {key for key, job in waiting.items() if key not in blocked and stopped & {*job.item.after}}
+        blocked |= stopped
+    return frozenset(blocked)
+
+
+def _few(names: Sequence[str]) -> str:
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")

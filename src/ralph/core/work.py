@@ -1,0 +1,234 @@
+"""What happens while a backlog is worked off, and how does each event change what is known of it?"""
+
+from collections.abc import Mapping
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from ralph.core.backlog import Board, Item, Job, Verdict, after_gate
+
+
+class WorkStarted(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The first event of a work, and of each time it is resumed. `base` is the commit from which the target starts."""
+
+    name: str
+    backlog: str
+    workspace: str
+    target: str
+    base: str = ""
+    push: str = ""
+    checks: tuple[str, ...] = ()
+    slots: int = 1
+    most_returns: int = 3
+    max_cost: float | None = None
+    max_time: float | None = None
+    pid: int = 0
+    version: str = ""
+    resumed: bool = False
+
+
+class ItemListed(Struct, frozen=True):
+    """An item stands in the list, or stands there with other words than before."""
+
+    item: Item
+
+
+class ItemQueued(Struct, frozen=True, omit_defaults=True):
+    """It waits for its turn again: a person wants it tried once more, or its loop was cut off."""
+
+    key: str
+    reason: str = ""
+    note: str = ""
+    forgiven: bool = False
+
+
+class ItemStarted(Struct, frozen=True, omit_defaults=True):
+    """A loop works on it. `round` counts them from 1."""
+
+    key: str
+    round: int
+    pid: int = 0
+
+
+class ItemReady(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Its loop is done and verified; the work is committed as `tip`."""
+
+    key: str
+    tip: str
+    files: tuple[str, ...] = ()
+    run: str = ""
+    cost_usd: float | None = None
+
+
+class ItemLanded(Struct, frozen=True, omit_defaults=True):
+    """It is in the target: `tip` is an ancestor of it, since `commit`."""
+
+    key: str
+    tip: str = ""
+    commit: str = ""
+
+
+class ItemReturned(Struct, frozen=True, omit_defaults=True):
+    """The gate sent it back. Nothing else lands on `files` until it has come again."""
+
+    key: str
+    reason: str
+    note: str = ""
+    files: tuple[str, ...] = ()
+
+
+class ItemParked(Struct, frozen=True, omit_defaults=True):
+    """It stands aside until a person speaks."""
+
+    key: str
+    reason: str
+    run: str = ""
+    cost_usd: float | None = None
+
+
+class ItemWithdrawn(Struct, frozen=True):
+    """The person ticked it, or took it off the list. Its branch stays."""
+
+    key: str
+    reason: str
+
+
+class ItemWarned(Struct, frozen=True):
+    """Something has landed that its work will conflict with: its agent was told."""
+
+    key: str
+    files: tuple[str, ...]
+
+
+class GateStarted(Struct, frozen=True):
+    keys: tuple[str, ...]
+
+
+class GateFinished(Struct, frozen=True, omit_defaults=True):
+    """What the gate saw, and how long it took."""
+
+    verdict: Verdict
+    duration_s: float = 0.0
+
+
+class GateOpened(Struct, frozen=True):
+    """The target itself passes every check."""
+
+    commit: str
+
+
+class WorkHeld(Struct, frozen=True):
+    """Nothing new starts and nothing lands until a person speaks; or that is over."""
+
+    is_held: bool
+
+
+class WorkFinished(Struct, frozen=True, kw_only=True):
+    """The last event of a work, whatever ended it."""
+
+    outcome: str
+    reason: str
+    landed: int
+    parked: int
+    blocked: int
+    items: int
+    cost_usd: float | None
+    duration_s: float
+    exit_code: int
+
+
+WorkEvent = (
+    WorkStarted
+    | ItemListed
+    | ItemQueued
+    | ItemStarted
+    | ItemReady
+    | ItemLanded
+    | ItemReturned
+    | ItemParked
+    | ItemWithdrawn
+    | ItemWarned
+    | GateStarted
+    | GateFinished
+    | GateOpened
+    | WorkHeld
+    | WorkFinished
+)
+
+NAMES: dict[type, str] = {
+    WorkStarted: "work_started",
+    ItemListed: "item_listed",
+    ItemQueued: "item_queued",
+    ItemStarted: "item_started",
+    ItemReady: "item_ready",
+    ItemLanded: "item_landed",
+    ItemReturned: "item_returned",
+    ItemParked: "item_parked",
+    ItemWithdrawn: "item_withdrawn",
+    ItemWarned: "item_warned",
+    GateStarted: "gate_started",
+    GateFinished: "gate_finished",
+    GateOpened: "gate_opened",
+    WorkHeld: "work_held",
+    WorkFinished: "work_finished",
+}
+
+
+def after(board: Board, event: object, at: float) -> Board:
+    """The board once `event` has happened."""
+    match event:
+        case WorkStarted():
+            known = {"slots": event.slots, "most_returns": event.most_returns, "max_cost": event.max_cost}
+            return replace(board, **known, trying=(), stuck="", is_held=False, jobs=_cut_off(board.jobs))
+        case ItemListed():
+            job = board.jobs.get(event.item.key)
+            return _with(board, replace(job, item=event.item) if job else Job(item=event.item, since=at))
+        case GateStarted():
+            return replace(board, trying=event.keys)
+        case GateFinished():
+            return after_gate(board, event.verdict)
+        case WorkHeld():
+            return replace(board, is_held=event.is_held)
+        case ItemReady() | ItemParked():
+            return _spent(_with(board, _ended(board.jobs[event.key], event, at)), event.cost_usd)
+        case ItemQueued() | ItemStarted() | ItemLanded() | ItemReturned() | ItemWithdrawn():
+            return _with(board, _moved(board.jobs[event.key], event, at))
+    return board
+
+
+def _moved(job: Job, event: ItemQueued | ItemStarted | ItemLanded | ItemReturned | ItemWithdrawn, at: float) -> Job:
+    match event:
+        case ItemQueued():
+            kept = {"returns": 0, "refused": ()} if event.forgiven else {}
+            return replace(job, state="queued", reason=event.reason, note=event.note or job.note, since=at, **kept)
+        case ItemStarted():
+            return replace(job, state="working", rounds=event.round, reason="", since=at)
+        case ItemLanded():
+            return replace(job, state="landed", commit=event.commit, reason="", note="", since=at)
+        case ItemReturned():
+            known = {"reason": event.reason, "note": event.note, "refused": event.files}
+            return replace(job, state="queued", returns=job.returns + 1, since=at, **known)
+        case ItemWithdrawn():
+            return replace(job, state="withdrawn", reason=event.reason, since=at)
+
+
+def _ended(job: Job, event: ItemReady | ItemParked, at: float) -> Job:
+    """The item once its loop has come to an end, or the gate has had enough of it."""
+    cost = event.cost_usd if job.cost_usd is None else job.cost_usd + (event.cost_usd or 0.0)
+    known = {"run": event.run or job.run, "cost_usd": cost, "since": at}
+    if isinstance(event, ItemReady):
+        return replace(job, state="ready", tip=event.tip, files=event.files, reason="", note="", **known)
+    return replace(job, state="parked", reason=event.reason, **known)
+
+
+def _spent(board: Board, cost: float | None) -> Board:
+    return replace(board, spent=board.spent + cost) if cost is not None else board
+
+
+def _with(board: Board, job: Job) -> Board:
+    return replace(board, jobs={**board.jobs, job.item.key: job})
+
+
+def _cut_off(jobs: Mapping[str, Job]) -> dict[str, Job]:
+    """Nothing is at work when a work begins to go on."""
+    return {key: replace(job, state="queued") if job.state == "working" else job for key, job in jobs.items()}

@@ -1,0 +1,361 @@
+"""Which items start, land, wait and stand aside: decided from the board alone."""
+
+import heapq
+import itertools
+import random
+import time
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from ralph.core import work
+from ralph.core.backlog import (
+    EVERYTHING,
+    Board,
+    Conflict,
+    Item,
+    Job,
+    Red,
+    Verdict,
+    after_verdict,
+    cycle,
+    fits,
+    forecast,
+    is_over,
+    next_batch,
+    next_starts,
+    outcome,
+    overlap,
+    shown,
+)
+
+
+def job(key: str, state: Any = "queued", **known: Any) -> Job:
+    about = {name: known.pop(name) for name in ("after", "touches", "priority", "done") if name in known}
+    return Job(item=Item(key=key, title=key, **about), state=state, **known)
+
+
+def board(*jobs: Job, **known: Any) -> Board:
+    return Board(jobs={one.item.key: one for one in jobs}, **known)
+
+
+def test_as_many_start_as_there_are_slots_in_the_order_of_the_list() -> None:
+    assert next_starts(board(job("a"), job("b"), job("c"), slots=2)) == ("a", "b")
+
+
+def test_a_full_house_starts_nothing() -> None:
+    assert next_starts(board(job("a", "working"), job("b"), slots=1)) == ()
+
+
+def test_a_smaller_priority_comes_first() -> None:
+    assert next_starts(board(job("a", priority=2), job("b", priority=1), slots=1)) == ("b",)
+
+
+def test_whoever_was_sent_back_starts_before_what_has_not_begun() -> None:
+    assert next_starts(board(job("a"), job("b", returns=1), slots=1)) == ("b",)
+
+
+@pytest.mark.parametrize("state", ["queued", "working", "ready", "parked"])
+def test_an_item_waits_until_what_it_comes_after_has_landed(state: Any) -> None:
+    assert "b" not in next_starts(board(job("a", state), job("b", after=("a",))))
+
+
+@pytest.mark.parametrize("first", [job("a", "landed"), job("a", "withdrawn", done=True)])
+def test_what_has_landed_or_was_done_by_a_person_lets_the_next_one_start(first: Job) -> None:
+    assert next_starts(board(first, job("b", after=("a",)))) == ("b",)
+
+
+def test_two_items_that_touch_the_same_files_do_not_work_at_once() -> None:
+    a, b, c = job("a", touches=("src/a/**",)), job("b", touches=("src/a/x.py",)), job("c", touches=("src/b/**",))
+    assert next_starts(board(a, b, c)) == ("a", "c")
+    assert next_starts(board(replace(a, state="working"), b, c)) == ("c",)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "met"),
+    [
+        ("src/**", "src/a.py", True),
+        ("src/a.py", "src/a.py", True),
+        ("src/a.py", "src/ab.py", False),
+        ("src", "src/a.py", True),
+        ("src/", "src/a.py", True),
+        ("src/*.py", "src/*.js", False),
+        ("**/*.py", "docs/a.md", False),
+        ("**/*.py", "docs/a.py", True),
+        ("src/**", "docs/**", False),
+        ("*", "docs/**", True),
+    ],
+)
+def test_patterns_overlap_when_they_may_mean_the_same_file(one: str, other: str, met: bool) -> None:
+    assert overlap((one,), (other,)) is met
+    assert overlap((other,), (one,)) is met
+
+
+def test_no_new_loop_starts_while_enough_is_ready() -> None:
+    ready = [job(f"r{number}", "ready") for number in range(2)]
+    assert next_starts(board(*ready, job("a"), slots=4)) == ()
+    assert next_starts(board(ready[0], job("a"), slots=4)) == ("a",)
+
+
+def test_whoever_was_sent_back_starts_though_enough_is_ready() -> None:
+    ready = [job(f"r{number}", "ready", files=("f",)) for number in range(2)]
+    assert next_starts(board(*ready, job("b", returns=1, refused=("f",)), slots=4)) == ("b",)
+
+
+def test_a_batch_is_what_is_ready_up_to_the_window() -> None:
+    ready = [job(f"r{number}", "ready") for number in range(4)]
+    assert next_batch(board(*ready, window=3)) == ("r0", "r1", "r2")
+
+
+def test_one_batch_at_a_time_and_none_while_the_gate_stands_still() -> None:
+    assert next_batch(board(job("a", "ready"), trying=("b",))) == ()
+    assert next_batch(board(job("a", "ready"), stuck="the target is red")) == ()
+
+
+def test_nothing_lands_on_the_files_of_a_refused_item_until_it_is_back() -> None:
+    refused = job("a", "working", returns=1, refused=("hot",))
+    same, other = job("b", "ready", files=("hot", "x")), job("c", "ready", files=("cold",))
+    assert next_batch(board(refused, same, other)) == ("c",)
+    assert shown(board(refused, same, other))["b"] == "held"
+    back = replace(refused, state="ready", files=("hot",))
+    assert next_batch(board(same, back, other, window=1)) == ("a",)
+    assert next_batch(board(replace(refused, state="parked"), same, window=1)) == ("b",)
+
+
+def test_of_two_refused_items_on_one_file_the_second_waits_for_the_first() -> None:
+    first, second = (job(key, returns=1, refused=("hot",)) for key in "ab")
+    assert next_starts(board(first, second)) == ("a",)
+    assert shown(board(first, second)) == {"a": "queued", "b": "held"}
+    assert next_starts(board(first, replace(second, returns=2))) == ("b",), "who came back more often goes first"
+
+
+def test_a_change_of_too_many_files_meets_every_other() -> None:
+    refused = job("a", "working", returns=1, refused=(EVERYTHING,))
+    assert next_batch(board(refused, job("b", "ready", files=("x",)))) == ()
+
+
+def test_nobody_waits_for_a_refused_item_that_there_is_no_budget_for() -> None:
+    refused, ready = job("a", returns=1, refused=("hot",)), job("b", "ready", files=("hot",))
+    assert next_batch(board(refused, ready, max_cost=1.0, spent=2.0)) == ("b",)
+
+
+def test_a_conflict_sends_the_item_back_with_what_git_said() -> None:
+    seen = Verdict(conflicts={"a": Conflict(("x.py",), "CONFLICT (content)")})
+    (step,) = after_verdict(board(job("a", "ready")), seen)
+    assert (step.to, step.files, step.reason) == ("returned", ("x.py",), "conflict in x.py")
+    assert "CONFLICT (content)" in step.note
+
+
+def test_a_red_single_is_sent_back_with_the_output_of_the_check() -> None:
+    seen = Verdict(tried=("a",), red=Red("make test", "exit code 2", "boom"))
+    (step,) = after_verdict(board(job("a", "ready", files=("x",))), seen)
+    assert (step.to, step.files) == ("returned", ("x",))
+    assert {"`make", "boom"} <= {*step.note.split()}
+
+
+def test_a_red_batch_blames_nobody_and_is_halved_at_once() -> None:
+    ready = [job(key, "ready") for key in "abc"]
+    seen = Verdict(tried=("a", "b", "c"), red=Red("make test"))
+    now = board(*ready, trying=("a", "b", "c"), window=8)
+    assert after_verdict(now, seen) == ()
+    now = work.after(now, work.GateFinished(seen), 0.0)
+    assert (now.window, next_batch(now)) == (4, ("a", "b"))
+    now = work.after(work.after(now, work.GateStarted(("a", "b")), 0), work.GateFinished(Verdict(tried=("a", "b"))), 0)
+    assert next_batch(now) == ("c",)
+
+
+def test_the_third_refusal_parks() -> None:
+    seen = Verdict(conflicts={"a": Conflict(("x",))})
+    (step,) = after_verdict(board(job("a", "ready", returns=2)), seen)
+    assert (step.to, step.reason) == ("parked", "refused 3 times: conflict in x")
+
+
+def test_a_target_that_is_red_itself_blames_nobody() -> None:
+    seen = Verdict(tried=("a",), stuck="make test is red on main itself")
+    now = board(job("a", "ready"), trying=("a",))
+    assert after_verdict(now, seen) == ()
+    now = work.after(now, work.GateFinished(seen), 0.0)
+    assert (next_batch(now), is_over(now), outcome(now)) == ((), True, ("stuck", 1))
+
+
+def test_the_window_grows_while_all_is_green_up_to_sixteen() -> None:
+    now = board(window=2)
+    for _ in range(20):
+        now = work.after(now, work.GateFinished(Verdict(tried=("a", "b"), landed=("a", "b"))), 0.0)
+    assert now.window == 16
+
+
+def test_an_item_that_parks_blocks_all_that_wait_for_it_however_far() -> None:
+    chain = [job(f"t{n}", after=(f"t{n - 1}",) if n else ()) for n in range(101)]
+    now = board(replace(chain[0], state="parked"), *chain[1:], job("free"))
+    states = shown(now)
+    assert list(states.values()).count("blocked") == 100
+    assert next_starts(now) == ("free",)
+    assert not is_over(now)
+
+
+def test_a_ring_of_dependencies_is_named() -> None:
+    items = [Item(key=key, title=key, after=after) for key, after in (("a", ("c",)), ("b", ("a",)), ("c", ("b",)))]
+    assert cycle(items) in {("a", "c", "b", "a"), ("c", "b", "a", "c"), ("b", "a", "c", "b")}
+    assert cycle(items[:2]) == ()
+    assert cycle([Item(key="a", title="a", after=("a",))]) == ("a", "a")
+
+
+def test_a_long_chain_of_dependencies_is_no_ring() -> None:
+    items = [Item(key=str(n), title="", after=(str(n + 1),)) for n in range(5000)]
+    assert cycle(items) == ()
+
+
+def test_the_budget_must_have_room_for_all_that_run_and_one_more() -> None:
+    landed = [job(f"l{n}", "landed", cost_usd=cost) for n, cost in enumerate((1.0, 2.0, 9.0))]
+    now = board(*landed, job("a"), job("b"), max_cost=16.0, spent=12.0)
+    assert next_starts(now) == ("a", "b")
+    assert (fits(now, 1), fits(now, 2)) == (True, False)
+    assert outcome(replace(now, spent=15.0)) == ("budget", 1)
+
+
+def test_the_forecast_is_the_middle_and_the_quarters() -> None:
+    landed = [job(f"l{n}", "landed", cost_usd=float(n)) for n in range(1, 6)]
+    seen = forecast(board(*landed, job("a"), job("b", "working"), job("c", "parked", cost_usd=None)))
+    assert seen is not None
+    assert (seen.more, seen.low, seen.high) == (6.0, 4.0, 8.0)
+    assert forecast(board(job("a"))) is None
+
+
+def test_all_landed_or_withdrawn_is_done() -> None:
+    now = board(job("a", "landed"), job("b", "withdrawn"))
+    assert (is_over(now), outcome(now)) == (True, ("done", 0))
+    assert outcome(board(job("a", "landed"), job("b", "parked"))) == ("parked", 1)
+
+
+def test_a_person_who_tries_again_forgives_the_refusals() -> None:
+    now = board(job("a", "parked", returns=3, refused=("x",), reason="refused 3 times"))
+    again = work.after(now, work.ItemQueued("a", "asked for by a person", forgiven=True), 1.0).jobs["a"]
+    assert (again.state, again.returns, again.refused) == ("queued", 0, ())
+
+
+def test_what_was_at_work_when_all_was_killed_is_queued_when_it_goes_on() -> None:
+    now = board(job("a", "working", rounds=1), job("b", "ready"), trying=("b",))
+    begun = work.WorkStarted(name="x", backlog="T.md", workspace="/", target="t", resumed=True)
+    now = work.after(now, begun, 1.0)
+    assert (now.jobs["a"].state, now.trying, next_batch(now)) == ("queued", (), ("b",))
+
+
+class Night:
+    """Items whose loops take a while, and clash pair by pair: what the decisions make of them, without a repository."""
+
+    def __init__(self, items: list[Item], clashes: set[frozenset[str]], *, slots: int, seed: int, check: float) -> None:
+        self.random, self.clashes, self.check = random.Random(seed), clashes, check
+        self.board = Board(slots=slots, most_returns=99)
+        self.at, self.order = 0.0, itertools.count()
+        self.coming: list[tuple[float, int, str, Any]] = []
+        self.seen: dict[str, set[str]] = {}
+        self.landed: list[str] = []
+        self.loops: dict[str, int] = {}
+        self.peak = 0
+        for item in items:
+            self.tell(work.ItemListed(item))
+
+    def tell(self, event: object) -> None:
+        self.board = work.after(self.board, event, self.at)
+
+    def clash(self, key: str, others: set[str] | list[str]) -> list[str]:
+        return [o for o in others if frozenset((key, o)) in self.clashes and o not in self.seen.get(key, ())]
+
+    def play(self) -> None:
+        while not is_over(self.board):
+            for key in next_starts(self.board):
+                self.seen[key] = {*self.landed}
+                self.loops[key] = self.loops.get(key, 0) + 1
+                self.tell(work.ItemStarted(key, self.loops[key]))
+                self.later(self.random.lognormvariate(3, 0.6), "looped", key)
+            if batch := next_batch(self.board):
+                self.tell(work.GateStarted(batch))
+                self.later(self.check, "checked", batch)
+            self.peak = max(self.peak, len(self.board.of("ready")))
+            self.at, _, what, about = heapq.heappop(self.coming)
+            getattr(self, what)(about)
+
+    def later(self, seconds: float, what: str, about: Any) -> None:
+        heapq.heappush(self.coming, (self.at + seconds, next(self.order), what, about))
+
+    def looped(self, key: str) -> None:
+        self.tell(work.ItemReady(key=key, tip=key, files=tuple(self.files(key))))
+
+    def files(self, key: str) -> list[str]:
+        return ["-".join(sorted(pair)) for pair in self.clashes if key in pair] + [key]
+
+    def checked(self, batch: tuple[str, ...]) -> None:
+        tried: list[str] = []
+        conflicts = {}
+        for key in batch:
+            if against := self.clash(key, self.landed):
+                conflicts[key] = Conflict(tuple("-".join(sorted((key, o))) for o in against))
+            elif not self.clash(key, tried):
+                tried.append(key)
+        seen = Verdict(tried=tuple(tried), landed=tuple(tried), conflicts=conflicts)
+        steps = after_verdict(self.board, seen)
+        self.tell(work.GateFinished(seen))
+        for step in steps:
+            if step.to == "landed":
+                self.landed.append(step.key)
+                self.tell(work.ItemLanded(step.key))
+            else:
+                assert step.to == "returned"
+                self.tell(work.ItemReturned(step.key, step.reason, step.note, step.files))
+
+
+def items(number: int) -> list[Item]:
+    return [Item(key=f"T{n}", title=f"T{n}") for n in range(number)]
+
+
+class HotLine(Night):
+    def files(self, key: str) -> list[str]:
+        return ["hot"]
+
+    def checked(self, batch: tuple[str, ...]) -> None:
+        super().checked(batch)
+        for one in self.board.jobs.values():
+            if one.refused and one.refused != ("hot",):
+                self.board = replace(self.board, jobs={**self.board.jobs, one.item.key: replace(one, refused=("hot",))})
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_sixteen_items_on_one_hot_line_take_two_rounds_each_at_most(seed: int) -> None:
+    everybody = items(16)
+    pairs = {frozenset((a.key, b.key)) for a, b in itertools.combinations(everybody, 2)}
+    night = HotLine(everybody, pairs, slots=8, seed=seed, check=1.0)
+    night.play()
+    assert len(night.landed) == 16
+    assert max(night.loops.values()) == 2
+    assert sum(night.loops.values()) <= 31
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_night_of_items_that_clash_at_random_lands_every_one_once(seed: int) -> None:
+    everybody, chance = items(40), random.Random(seed)
+    pairs = {frozenset((a.key, b.key)) for a, b in itertools.combinations(everybody, 2) if chance.random() < 0.1}
+    for number in range(1, 40):
+        if chance.random() < 0.2:
+            everybody[number] = replace(everybody[number], after=(f"T{chance.randrange(number)}",))
+    night = Night(everybody, pairs, slots=4, seed=seed, check=chance.choice((1.0, 5.0, 40.0)))
+    night.play()
+    assert sorted(night.landed) == sorted(item.key for item in everybody)
+    assert outcome(night.board) == ("done", 0)
+    for item in everybody:
+        assert all(night.landed.index(key) < night.landed.index(item.key) for key in item.after)
+
+
+def test_a_slow_gate_holds_the_loops_back() -> None:
+    night = Night(items(60), set(), slots=8, seed=1, check=120.0)
+    night.play()
+    assert night.peak <= 8 + 4, "what is at work may still become ready, and no more"
+
+
+def test_a_thousand_items_are_decided_upon_in_no_time() -> None:
+    night = Night(items(1000), set(), slots=4, seed=1, check=0.1)
+    began = time.process_time()
+    night.play()
+    assert len(night.landed) == 1000
+    assert time.process_time() - began < 10

@@ -1,0 +1,187 @@
+"""How is a backlog kept as Markdown? One box a line, `- [ ] T1 Title`, with what belongs to it indented below.
+
+Plans of `ralph plan`, spec-kit's and OpenSpec's `tasks.md` are read too: a plan brings its checks, and its questions
+must be answered; in spec-kit's phases, whatever bears no `[P]` comes in order.
+"""
+
+import re
+from collections.abc import Collection, Iterator, Mapping
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from ralph.backlog.lists import OWN_KEYS, Reading, decoded, encoded, is_id, key_of, slug, title_of, with_own
+from ralph.core.backlog import Item
+
+BOX = re.compile(r"([\s>]*)(?:[-*+]|\d{1,9}[.)])[ \t]+\[([^\w\[\]\r\n]?|[xX])\][ \t]+(\S.*)")
+FENCE = re.compile(r"[\s>]*(?:(?:[-*+]|\d{1,9}[.)])\s+)?(`{3,}|~{3,})(.*)")
+HEADING = re.compile(r"(#{1,6})\s+(.*)")
+OWN = re.compile(rf"\s*(?:[-*+]\s+)?({'|'.join(OWN_KEYS)}):(.*)", re.IGNORECASE)
+CODE = re.compile(r"`+([^`]+)`+")
+
+
+class Line(Struct):
+    """One line, as far as a list is concerned. `at` is where the mark in its box stands, in the text of the file."""
+
+    number: int
+    text: str
+    indent: int
+    is_plain: bool
+    section: str = ""
+    at: int = -1
+    mark: str = ""
+    words: str = ""
+
+
+class Entry(Struct):
+    """A box at the top of a list, and the lines that belong to it."""
+
+    box: Line
+    below: list[Line]
+
+
+def read(files: Mapping[str, bytes]) -> Reading:
+    ((name, data),) = files.items()
+    lines = list(_lines(decoded(data)))
+    plan = next((line.text[2:].strip() for line in lines if line.is_plain and line.text.startswith("# ")), "")
+    plan = plan.removeprefix("Plan:").strip() if plan.startswith("Plan:") else ""
+    problems: list[str] = []
+    entries = [entry for entry in _entries(lines) if not (plan and _is_aside(entry.box.section))]
+    named = {word for entry in entries for key, value, _ in _own(entry, name) if key == "after"
+             for word in value.replace(",", " ").split()}  # fmt: skip
+    items = [_item(entry, name, {word.strip("`") for word in named}, problems) for entry in entries]
+    if plan:
+        items = [replace(item, text=f"{item.text}\n\nThis is one task of the plan: {plan}") for item in items]
+        problems += _questions(lines, name)
+    if _is_in_phases(entries, lines):
+        items = [*_in_phases(items, entries)]
+    return Reading(tuple(items), tuple(_checks(lines)) if plan else (), tuple(problems))
+
+
+def ticked(files: Mapping[str, bytes], keys: Collection[str]) -> dict[str, bytes]:
+    ((name, data),) = files.items()
+    text, marks = decoded(data), []
+    by_place = {item.place: item.key for item in read(files).items}
+    for entry in _entries(list(_lines(text))):
+        if by_place.get(f"{name}:{entry.box.number}") in keys:
+            marks += [line for line in (entry.box, *entry.below) if line.at >= 0 and line.mark not in ("x", "X")]
+    for line in reversed(marks):
+        text = f"{text[: line.at]}x{text[line.at + len(line.mark) :]}"
+    return {name: encoded(text)} if marks else {}
+
+
+def _lines(text: str) -> Iterator[Line]:
+    """The lines of the file. In code and in comments nothing is a box."""
+    at, closing, section, is_comment = 0, "", "", False
+    for number, whole in enumerate(text.split("\n"), 1):
+        line = whole.removesuffix("\r")
+        is_plain = not closing and not is_comment
+        fence = FENCE.fullmatch(line) if not is_comment else None
+        if fence and not closing:
+            closing = fence[1] if "`" not in fence[2] or fence[1][0] == "~" else ""
+            is_plain = not closing
+        elif fence and fence[1].startswith(closing) and not fence[2].strip():
+            closing = ""
+        if is_plain or is_comment:
+            is_comment = (is_comment or "<!--" in line) and "-->" not in line.rpartition("<!--")[2]
+        if is_plain and (heading := HEADING.fullmatch(line)):
+            section = heading[2].strip().lower() if len(heading[1]) <= 2 else section
+        found = BOX.fullmatch(line) if is_plain and "<!--" not in line.partition("[")[0] else None
+        made = Line(number, line, _indent(line), is_plain, section)
+        if found:
+            made.at, made.mark, made.words = at + found.start(2), found[2], found[3].strip()
+        yield made
+        at += len(whole) + 1
+
+
+def _indent(line: str) -> int:
+    bare = line.lstrip(" \t>")
+    return len(line[: len(line) - len(bare)].expandtabs(4)) if bare else 1 << 30
+
+
+def _entries(lines: list[Line]) -> Iterator[Entry]:
+    """The boxes that lie in no other box, each with all that is indented below it."""
+    entry: Entry | None = None
+    for line in lines:
+        is_below = entry is not None and line.indent > entry.box.indent
+        if entry is not None and is_below:
+            entry.below.append(line)
+            continue
+        if entry is not None:
+            yield entry
+        entry = Entry(line, []) if line.at >= 0 else None
+    if entry is not None:
+        yield entry
+
+
+def _own(entry: Entry, name: str) -> Iterator[tuple[str, str, str]]:
+    for line in entry.below:
+        found = OWN.fullmatch(line.text) if line.is_plain else None
+        if found:
+            yield found[1].lower(), found[2], f"{name}:{line.number}"
+
+
+def _item(entry: Entry, name: str, named: set[str], problems: list[str]) -> Item:
+    box, own = entry.box, [*_own(entry, name)]
+    first, _, rest = box.words.partition(" ")
+    bare = first.strip("*_`[]():").rstrip(".")
+    has_id = bool(rest.strip()) and (is_id(bare) or bare in named)
+    key = key_of(bare) if has_id else slug(box.words)
+    if not key:
+        problems.append(f"{name}:{box.number}: an item without a name")
+        key = f"line-{box.number}"
+    ours = {line for _, _, line in own}
+    body = [line.text for line in entry.below if f"{name}:{line.number}" not in ours]
+    text = "\n".join([box.words, *_dedented(body)]).strip()
+    item = Item(
+        key=key, title=title_of(box.words), text=text, place=f"{name}:{box.number}", done=box.mark in ("x", "X")
+    )
+    return with_own(item, own, problems)
+
+
+def _dedented(lines: list[str]) -> list[str]:
+    from textwrap import dedent
+
+    return dedent("\n".join(lines)).rstrip().split("\n") if lines else []
+
+
+def _is_aside(section: str) -> bool:
+    """Whether the boxes of a plan's section are no tasks."""
+    return section in ("checks", "questions")
+
+
+def _checks(lines: list[Line]) -> Iterator[str]:
+    """The commands of a plan: what stands in backticks, item by item."""
+    for line in lines:
+        is_item = re.match(r"\s*(?:[-*+]|\d+[.)])\s", line.text)
+        if line.section == "checks" and line.is_plain and is_item and (command := CODE.search(line.text)):
+            yield command[1].strip()
+
+
+def _questions(lines: list[Line], name: str) -> Iterator[str]:
+    for line in lines:
+        if line.section == "questions" and line.at >= 0 and line.mark not in ("x", "X"):
+            yield f"{name}:{line.number}: answer and tick this question first: {title_of(line.words)}"
+
+
+def _is_in_phases(entries: list[Entry], lines: list[Line]) -> bool:
+    has_phases = any(line.section.startswith("phase ") for line in lines)
+    return has_phases and any("[P]" in entry.box.words.split() for entry in entries)
+
+
+def _in_phases(items: list[Item], entries: list[Entry]) -> Iterator[Item]:
+    """spec-kit's order: a phase begins when the one before it is over; in it, what bears `[P]` may go side by side,
+    and everything else comes after all that stands above it."""
+    before: tuple[str, ...] = ()  # of the phases before
+    phase: list[str] = []
+    above: tuple[str, ...] = ()  # the last one in this phase that goes alone
+    section = ""
+    for item, entry in zip(items, entries, strict=True):
+        if entry.box.section != section:
+            section, before, phase, above = entry.box.section, tuple(phase) or before, [], ()
+        is_beside = "[P]" in entry.box.words.split()
+        waits = (above or before) if is_beside else (tuple(phase) or before)
+        phase.append(item.key)
+        if not is_beside:
+            above = (item.key,)
+        yield item if item.after else replace(item, after=waits)

@@ -1,0 +1,60 @@
+"""Which of a repository's issues are the backlog? Asked of GitHub through `gh`, which holds the token.
+
+What an issue says is what an agent is asked to do. Nothing in it is ever run: no check, no agent, no command is taken
+from its text. A landing says `Closes #12`, so that GitHub closes the issue when the work reaches its default branch.
+"""
+
+import json
+from collections.abc import Collection
+
+from ralph.backlog.boxes import OWN
+from ralph.backlog.lists import Reading, title_of, with_own
+from ralph.core.backlog import Item
+from ralph.errors import UserError
+
+PROGRAM = "gh"
+HINT = "install gh from https://cli.github.com and log in with `gh auth login`"
+HARMLESS = ("after", "touches")
+MOST = 1000
+
+
+def command(wanted: str) -> tuple[str, ...]:
+    """What is asked for `github:WANTED`, such as `label=ready`."""
+    words = [PROGRAM, "issue", "list", "--state", "open", "--limit", str(MOST), "--json", "number,title,body"]
+    for part in filter(None, wanted.split(",")):
+        name, _, value = part.partition("=")
+        if name != "label" or not value:
+            raise UserError(f"cannot understand github:{wanted}", "write github: or github:label=NAME")
+        words += ["--label", value]
+    return tuple(words)
+
+
+def read(said: bytes) -> Reading:
+    try:
+        issues = json.loads(said)
+        items = [_item(issue) for issue in sorted(issues, key=lambda issue: int(issue["number"]))]
+    except (ValueError, KeyError, TypeError) as error:
+        raise UserError(f"cannot understand what gh says: {error}", "is it a recent version?") from None
+    known = {item.key for item in items}
+    # An issue that is not open any more is done, or nobody waits for it.
+    return Reading(tuple(_with_after(item, known) for item in items))
+
+
+def _with_after(item: Item, known: Collection[str]) -> Item:
+    from msgspec.structs import replace
+
+    return replace(item, after=tuple(key for key in item.after if key in known))
+
+
+def _item(issue: dict[str, object]) -> Item:
+    number, title, body = issue["number"], str(issue["title"]), str(issue.get("body") or "")
+    place = f"#{number}"
+    lines = body.replace("\r\n", "\n").split("\n")
+    found = [(match[1].lower(), match[2], place) for line in lines if (match := OWN.fullmatch(line))]
+    item = Item(key=str(number), title=title_of(title), text=f"{title}\n\n{body}".strip(), place=place)
+    return with_own(item, [one for one in found if one[0] in HARMLESS and one[1].strip()], [])
+
+
+def trailer(key: str) -> str:
+    """What a landing says about the item in its message."""
+    return f"Closes #{key}"

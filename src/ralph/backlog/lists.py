@@ -1,0 +1,141 @@
+"""Which items does a backlog name? One module per format; each reads the bytes of its files, and ticks an item in them
+without touching anything else."""
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Protocol
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from ralph.core.backlog import Item, cycle
+from ralph.core.text import clean, one_line
+from ralph.errors import UserError
+
+OWN_KEYS = ("check", "after", "touches", "agent", "model", "max-cost")
+LONGEST_KEY = 48
+TARGET_KEY = "merged"
+"""The branch of the target is called so, beside those of the items."""
+
+
+class Reading(Struct, frozen=True):
+    """What a list says: its items, the checks that it brings, and what is wrong with it, by file and line."""
+
+    items: tuple[Item, ...]
+    checks: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
+
+
+class Format(Protocol):
+    """A way to write a backlog down in files. `files` are their contents by path."""
+
+    def read(self, files: Mapping[str, bytes]) -> Reading: ...
+
+    def ticked(self, files: Mapping[str, bytes], keys: Collection[str]) -> dict[str, bytes]:
+        """The files that change when these items are done."""
+        ...
+
+
+def sound(reading: Reading, name: str) -> Reading:
+    """The reading, once nothing is wrong with it; else one line that says what is, and where."""
+    problems = [*reading.problems, *_wrong(reading.items)]
+    if problems:
+        more = f" (and {len(problems) - 1} more: {'; '.join(problems[1:6])})" if len(problems) > 1 else ""
+        raise UserError(f"{problems[0]}{more}", "mend the list, then start again")
+    if not reading.items:
+        raise UserError(f"{name} names no item", 'write one a line as "- [ ] text"')
+    return reading
+
+
+def _wrong(items: Sequence[Item]) -> list[str]:
+    known: dict[str, Item] = {}
+    problems = []
+    for item in items:
+        other = known.setdefault(item.key.casefold(), item)  # some disks do not tell capitals from small letters
+        if other is not item:
+            problems.append(f"{item.place}: the key {item.key} is taken by {other.place}; give each its own")
+        if item.key.casefold() == TARGET_KEY:
+            problems.append(f"{item.place}: the key {item.key} is the name of the target's branch; give it another")
+    names = {item.key for item in items}
+    for item in items:
+        problems += [f"{item.place}: {item.key} comes after {key}, which is not in the list"
+                     for key in item.after if key not in names]  # fmt: skip
+    if ring := cycle(items):
+        problems.append(f"{' → '.join(ring)}: each waits for the next, so none can start")
+    return problems
+
+
+def is_id(word: str) -> bool:
+    """Whether a word looks like the name of an item: `T012`, `1.2`, `hot1`, `US-003`."""
+    import re
+
+    return re.fullmatch(r"#?[A-Za-z]*[-_]?\d+(?:[.-]\d+)*[a-z]?", word) is not None
+
+
+def key_of(word: str) -> str:
+    """A word as a key: fit to be part of a branch's name and of a folder's."""
+    kept = "".join(char if char.isalnum() or char in "._-" else "-" for char in word.removeprefix("#"))
+    while ".." in kept or "--" in kept:
+        kept = kept.replace("..", ".").replace("--", "-")
+    kept = kept.strip(".-")[:LONGEST_KEY].rstrip(".-")
+    return f"{kept}-" if kept.endswith(".lock") else kept  # git keeps this ending for itself
+
+
+def slug(title: str) -> str:
+    """A key made of a title, cut between words."""
+    words = "".join(char.lower() if char.isalnum() else " " for char in title).split()
+    key = ""
+    for word in words:
+        if key and len(key) + 1 + len(word) > LONGEST_KEY:
+            break
+        key = f"{key}-{word}" if key else word[:LONGEST_KEY]
+    return f"{key}-item" if key == TARGET_KEY else key
+
+
+def with_own(item: Item, own: Sequence[tuple[str, str, str]], problems: list[str]) -> Item:
+    """The item with its own settings: (name, value, place) each."""
+    known: dict[str, Any] = {"check": list(item.checks), "after": list(item.after), "touches": list(item.touches)}
+    for name, value, place in own:
+        text = value.strip().strip("`").strip()
+        if not text:
+            problems.append(f"{place}: {name}: is empty")
+        elif name == "check":
+            known["check"].append(text)
+        elif name in ("after", "touches"):
+            known[name] += [part.strip("`") for part in text.replace(",", " ").split()]
+        elif name == "max-cost":
+            known[name] = _dollars(text, place, problems)
+        else:
+            known[name] = text
+    return replace(
+        item,
+        checks=tuple(known["check"]),
+        after=tuple(dict.fromkeys(key_of(one) for one in known["after"])),
+        touches=tuple(dict.fromkeys(known["touches"])),
+        agent=known.get("agent", item.agent),
+        model=known.get("model", item.model),
+        max_cost=known.get("max-cost", item.max_cost),
+    )
+
+
+def _dollars(text: str, place: str, problems: list[str]) -> float | None:
+    try:
+        amount = float(text.removeprefix("$").removesuffix("USD"))
+    except ValueError:
+        amount = 0.0
+    if not 0 < amount < 1e9:
+        problems.append(f"{place}: max-cost: {text!r} is no amount of dollars")
+        return None
+    return amount
+
+
+def title_of(text: str) -> str:
+    return one_line(clean(text), 200)
+
+
+def decoded(data: bytes) -> str:
+    """The text of a file, byte for byte: whatever is no text comes back as it was."""
+    return data.decode("utf-8", "surrogateescape")
+
+
+def encoded(text: str) -> bytes:
+    return text.encode("utf-8", "surrogateescape")

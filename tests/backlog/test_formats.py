@@ -1,0 +1,394 @@
+"""Every format of a backlog is read as its own program would, and a tick changes nothing else, byte for byte."""
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ralph.backlog import backlogmd, beads, boxes, github, jsontext, prd, taskmaster
+from ralph.backlog.lists import Reading, is_id, key_of, slug, sound
+from ralph.backlog.source import find
+from ralph.errors import UserError
+
+
+def boxed(text: str) -> Reading:
+    return boxes.read({"T.md": text.encode()})
+
+
+def keys(reading: Reading) -> list[str]:
+    return [item.key for item in reading.items]
+
+
+@pytest.mark.parametrize(
+    ("line", "key"),
+    [
+        ("- [ ] T012 Add the form", "T012"),
+        ("* [ ] 1.2 Add the form", "1.2"),
+        ("1. [ ] hot1 Add the form", "hot1"),
+        ("- [ ] **US-003**: Add the form", "US-003"),
+        ("- [ ] #12 Add the form", "12"),
+        ("- [ ] Add the form!", "add-the-form"),
+        ("- [ ] 2FA for everybody", "2fa-for-everybody"),
+        ("- [ ] T012", "t012"),
+        ("- [ ] Merged", "merged-item"),
+        ("- [ ] Größe ändern", "größe-ändern"),
+    ],
+)
+def test_the_key_is_the_first_word_if_it_looks_like_an_id_else_a_slug(line: str, key: str) -> None:
+    assert keys(boxed(line)) == [key]
+
+
+def test_a_word_that_another_item_comes_after_is_a_key() -> None:
+    assert keys(boxed("- [ ] login Add the form\n- [ ] logout Add the button\n  after: login\n")) == [
+        "login",
+        "logout-add-the-button",
+    ]
+
+
+def test_what_is_indented_below_belongs_to_the_item_and_own_settings_are_taken_out() -> None:
+    reading = boxed(
+        "- [ ] T1 Login\n  It has two fields.\n\n  - [ ] the name\n  check: `make login`\n  - check: make more\n"
+        "  after: T2, T3\n  touches: src/login/**\n  agent: codex\n  model: big\n  max-cost: $2.50\n"
+        "- [x] T2 x\n- [ ] T3 y\n"
+    )
+    first, second, _ = reading.items
+    assert first.text == "T1 Login\nIt has two fields.\n\n- [ ] the name"
+    assert (first.checks, first.after) == (("make login", "make more"), ("T2", "T3"))
+    assert (first.touches, first.agent, first.model) == (("src/login/**",), "codex", "big")
+    assert (first.max_cost, first.place, second.done) == (2.5, "T.md:1", True)
+
+
+def test_boxes_in_code_and_comments_are_no_items() -> None:
+    assert keys(
+        boxed("```\n- [ ] T1 a\n```\n<!--\n- [ ] T2 b\n-->\n<!-- - [ ] T3 -->\n~~~\n- [ ] x\n~~~\n- [ ] T4 d")
+    ) == ["T4"]
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_a_tick_changes_one_character_for_each_box_of_the_item(end: str) -> None:
+    text = end.join(
+        ["\ufeff# List", "", "- [ ] T1 a", "  - [ ] part", "", "+ [ ] T2 b  ", "\t- [X] c", "- [] T3 d", "é"]
+    )
+    data = text.encode() + b"\xff\xfe"
+    assert boxes.ticked({"T.md": data}, {"T1"})["T.md"] == data.replace(b"[ ] T1", b"[x] T1").replace(
+        b"[ ] p", b"[x] p"
+    )
+    assert boxes.ticked({"T.md": data}, {"T3"})["T.md"] == data.replace(b"[] T3", b"[x] T3")
+    assert boxes.ticked({"T.md": data}, {"T9"}) == {}
+
+
+@given(st.lists(st.sampled_from(["- [ ] T{n} a", "  - [ ] sub", "  text", "", "# H", "```", "- [x] D{n} b", "\tx\r"])))
+def test_whatever_the_list_looks_like_a_tick_leaves_the_rest_alone(parts: list[str]) -> None:
+    data = "\n".join(part.format(n=number) for number, part in enumerate(parts)).encode()
+    open_ = [item.key for item in boxes.read({"T.md": data}).items if not item.done]
+    after = boxes.ticked({"T.md": data}, set(open_)).get("T.md", data)
+    assert all(item.done for item in boxes.read({"T.md": after}).items)
+    assert after.replace(b"[x]", b"[ ]") == data.replace(b"[x]", b"[ ]")
+
+
+PLAN = """# Plan: A shop
+
+Sell things.
+
+## Checks
+
+- `pytest -q`
+- [ ] `ruff check .` as well
+
+## Tasks
+
+- [ ] T1 Cart: there is one
+  check: `pytest tests/cart`
+- [ ] T2 Till: one can pay
+  after: T1
+
+## Questions
+
+- [x] Which currency? Euro.
+"""
+
+
+def test_a_plan_brings_its_checks_and_its_questions_must_be_answered() -> None:
+    reading = sound(boxed(PLAN), "T.md")
+    assert reading.checks == ("pytest -q", "ruff check .")
+    assert keys(reading) == ["T1", "T2"]
+    assert reading.items[0].text.endswith("This is one task of the plan: A shop")
+    with pytest.raises(UserError, match=r"T.md:19: .*Which currency"):
+        sound(boxed(PLAN.replace("[x] Which", "[ ] Which")), "T.md")
+
+
+SPEC_KIT = """# Tasks: Photo albums
+
+## Phase 1: Setup
+
+- [ ] T001 Create project structure
+- [ ] T002 [P] Configure linting
+- [ ] T003 [P] Configure formatting
+
+## Phase 2: Foundational
+
+- [ ] T004 Setup database schema
+- [ ] T005 [P] [US1] Create model in src/models/album.py
+"""
+
+
+def test_spec_kits_phases_and_marks_say_what_comes_after_what() -> None:
+    after = {item.key: item.after for item in boxed(SPEC_KIT).items}
+    assert after == {
+        "T001": (),
+        "T002": ("T001",),
+        "T003": ("T001",),
+        "T004": ("T001", "T002", "T003"),
+        "T005": ("T004",),
+    }
+
+
+def test_openspecs_numbers_are_keys() -> None:
+    assert keys(boxed("## 1. Implementation\n- [ ] 1.1 Create schema\n- [x] 1.2 Add endpoint\n")) == ["1.1", "1.2"]
+
+
+PRD = """{
+  "project": "shop", "branchName": "ralph/shop",
+  "userStories": [
+    {"id": "US-001", "title": "Cart", "description": "As a buyer …", "acceptanceCriteria": ["it counts"],
+     "priority": 2, "passes": false, "notes": "\\u00e9 \\ud83d"},
+    { "id" : "US-002",
+      "title": "Till",
+      "dependsOn": ["US-001"],
+      "priority": 1 }
+  ]
+}
+"""
+
+
+def test_the_stories_of_a_prd() -> None:
+    first, second = prd.read({"prd.json": PRD.encode()}).items
+    assert (first.key, first.title, first.done, first.priority) == ("US-001", "Cart", False, 2)
+    assert first.text.startswith("Cart\n\nAs a buyer …")
+    assert "- it counts" in first.text
+    assert second.after == ("US-001",)
+
+
+def test_a_story_passes_and_everything_else_stays_as_it_was() -> None:
+    ticked = prd.ticked({"prd.json": PRD.encode()}, {"US-001"})["prd.json"].decode()
+    assert ticked == PRD.replace('"passes": false', '"passes": true')
+    added = prd.ticked({"prd.json": PRD.encode()}, {"US-002"})["prd.json"].decode()
+    assert json.loads(added)["userStories"][1]["passes"] is True
+    assert added.replace(',\n      "passes": true', "").replace(', "passes": true', "") == PRD
+
+
+PLAIN = st.none() | st.booleans() | st.integers() | st.text()
+
+
+@given(st.recursive(PLAIN, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)))
+def test_every_value_of_a_json_text_is_found_where_it_stands(document: object) -> None:
+    for text in (json.dumps(document), json.dumps(document, indent=3, ensure_ascii=False)):
+        for path, (start, end) in jsontext.spans(text).items():
+            value = document
+            for step in path:
+                value = value[step]  # type: ignore[index]
+            assert json.loads(text[start:end]) == value
+
+
+TASKMASTER = {
+    "master": {
+        "tasks": [
+            {"id": 1, "title": "Init", "status": "done", "dependencies": [], "priority": "high", "subtasks": []},
+            {
+                "id": 2,
+                "title": "Core",
+                "description": "The core",
+                "details": "How",
+                "testStrategy": "unit",
+                "status": "pending",
+                "dependencies": [1],
+                "priority": "low",
+                "subtasks": [{"id": 1, "title": "part", "status": "pending", "description": "x"}],
+            },
+            {"id": 3, "title": "Not now", "status": "deferred", "dependencies": [2], "priority": "medium"},
+        ],
+        "metadata": {},
+    }
+}
+
+
+@pytest.mark.parametrize("document", [TASKMASTER, TASKMASTER["master"]])
+def test_task_masters_tasks_with_and_without_tags(document: object) -> None:
+    text = json.dumps(document, indent=2)
+    assert taskmaster.is_one(document)
+    items = taskmaster.read({"tasks.json": text.encode()}).items
+    assert [(item.key, item.done, item.after, item.priority) for item in items] == [
+        ("1", True, (), -1),
+        ("2", False, ("1",), 1),
+        ("3", True, ("2",), 0),
+    ]
+    ticked = taskmaster.ticked({"tasks.json": text.encode()}, {"2"})["tasks.json"].decode()
+    assert ticked == text.replace('"status": "pending"', '"status": "done"')
+
+
+TASK = """---
+id: task-{n}
+title: 'Task number {n}'
+status: To Do
+assignee: []
+labels: [x]
+dependencies: {after}
+priority: high
+---
+
+## Description
+
+<!-- SECTION:DESCRIPTION:BEGIN -->
+Do it.
+<!-- SECTION:DESCRIPTION:END -->
+
+- [ ] #1 it works
+"""
+
+
+def test_a_folder_of_backlog_md_is_read_file_by_file(tmp_path: Path) -> None:
+    for number, after in ((1, "[]"), (2, "[TASK-1]"), (10, "[task-3]")):
+        folder = tmp_path / "backlog" / ("tasks" if number != 3 else "completed")
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"task-{number} - Task.md").write_text(TASK.format(n=number, after=after))
+    done = tmp_path / "backlog" / "completed"
+    done.mkdir()
+    (done / "task-3 - Old.md").write_text(TASK.format(n=3, after="[]").replace("To Do", "Done"))
+    (tmp_path / "backlog" / "tasks" / "readme.md").write_text("# Tasks\n")
+    source = find("backlog", tmp_path, tmp_path)
+    items = sound(source.read(), "backlog").items
+    assert [(item.key, item.after, item.done) for item in items] == [
+        ("task-1", (), False),
+        ("task-2", ("task-1",), False),
+        ("task-3", (), True),
+        ("task-10", ("task-3",), False),
+    ]
+    assert items[0].text == "Task number 1\n\n## Description\n\nDo it.\n\n- [ ] #1 it works"
+    (name,) = (path for path in source._contents() if "task-1 " in path)
+    data = source._contents()[name]
+    assert source.ticked({name: data}, {"task-1"}) == {name: data.replace(b"status: To Do", b"status: Done")}
+
+
+def test_the_status_of_a_task_keeps_its_quotes_and_its_line_end() -> None:
+    data = b'---\r\nid: task-1\r\nstatus: "In Progress" # mine\r\ntitle: x\r\n---\r\nbody status: To Do\r\n'
+    assert backlogmd.ticked({"a.md": data}, {"task-1"})["a.md"] == data.replace(b'"In Progress"', b'"Done"')
+
+
+def test_an_issue_is_what_is_wanted_and_no_command_is_taken_from_it() -> None:
+    body = "Please.\n\ncheck: rm -rf /\nagent: evil\nafter: #3, #99\ntouches: src/**\nmax-cost: 99999"
+    issues = [{"number": 12, "title": "Dark mode", "body": body}, {"number": 3, "title": "First", "body": None}]
+    first, second = github.read(json.dumps(issues).encode()).items
+    assert (first.key, second.key, second.after) == ("3", "12", ("3",))
+    assert (second.checks, second.agent, second.max_cost) == ((), "", None)
+    assert second.text == f"Dark mode\n\n{body}"
+    assert github.trailer("12") == "Closes #12"
+    assert github.command("label=ready")[-2:] == ("--label", "ready")
+
+
+def test_beads_come_after_what_blocks_them() -> None:
+    listed = [
+        {"id": "bd-a1", "title": "One", "description": "d", "status": "open", "priority": 1, "issue_type": "task"},
+        {
+            "id": "bd-b2",
+            "title": "Two",
+            "status": "in_progress",
+            "priority": 0,
+            "dependencies": [
+                {"issue_id": "bd-b2", "depends_on_id": "bd-a1", "type": "blocks"},
+                {"issue_id": "bd-b2", "depends_on_id": "bd-e0", "type": "parent-child"},
+            ],
+        },
+        {"id": "bd-e0", "title": "Epic", "status": "open", "issue_type": "epic"},
+    ]
+    items = beads.read(json.dumps(listed).encode()).items
+    assert [(item.key, item.after, item.priority) for item in items] == [("bd-a1", (), 1), ("bd-b2", ("bd-a1",), 0)]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("nothing here", "T.md names no item"),
+        ("- [ ] T1 a\n- [ ] T1 b\n", "T.md:2: the key T1 is taken by T.md:1"),
+        ("- [ ] T1 a\n- [ ] t1 b\n", "T.md:2: the key t1 is taken by T.md:1"),
+        ("- [ ] T1 a\n  after: T9\n", "T.md:1: T1 comes after T9, which is not in the list"),
+        ("- [ ] T1 a\n  after: T2\n- [ ] T2 b\n  after: T1\n", "T1 → T2 → T1: each waits for the next"),
+        ("- [ ] T1 a\n  max-cost: lots\n", "T.md:2: max-cost: 'lots' is no amount"),
+        ("- [ ] T1 a\n  check:\n", "T.md:2: check: is empty"),
+        ("- [ ] T1 a\n  check:\n- [ ] T1 b", r"and 1 more"),
+    ],
+)
+def test_what_is_wrong_with_a_list_is_said_by_line(text: str, said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        sound(boxed(text), "T.md")
+
+
+def test_json_that_is_none_is_said_by_line(tmp_path: Path) -> None:
+    (tmp_path / "prd.json").write_text('{\n"userStories": [\n')
+    with pytest.raises(UserError, match=r"prd.json:\d: this is not JSON"):
+        find("prd.json", tmp_path, None)
+
+
+@given(st.text())
+def test_a_key_can_always_be_part_of_a_branch(word: str) -> None:
+    for key in (key_of(word), slug(word)):
+        if key:
+            name = f"refs/heads/ralph/x/{key}"
+            assert not any(c in name for c in " ~^:?*[\\\x7f")
+            assert not any(ord(c) < 32 for c in name)
+            assert ".." not in name
+            assert not name.endswith((".lock", ".", "/"))
+            assert not key.startswith((".", "-"))
+
+
+def test_git_itself_agrees_that_keys_can_be_branches() -> None:
+    for word in ("@{x}", "a.lock", "a..b", "x@{y", "..", "T1.lock.lock", "a~b^c:d?e*f[g\\h"):
+        if key := key_of(word):
+            subprocess.run(["git", "check-ref-format", f"refs/heads/ralph/x/{key}"], check=True)
+
+
+@pytest.mark.parametrize("word", ["T012", "1.2", "hot1", "US-003", "bd-12", "12", "#12", "T1a"])
+def test_words_that_look_like_an_id(word: str) -> None:
+    assert is_id(word)
+
+
+@pytest.mark.parametrize("word", ["Add", "2FA", "3rd", "e.g.", "1-click-buy"])
+def test_words_that_do_not(word: str) -> None:
+    assert not is_id(word)
+
+
+@pytest.mark.parametrize("name", ["tasks.md", "prd.json", "tasks/tasks.json"])
+def test_a_folder_is_searched_for_its_list(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "specs" / name
+    path.parent.mkdir(parents=True)
+    path.write_text(
+        "- [ ] T1 a" if name.endswith("md") else '{"tasks": [{"id": 1, "title": "a", "status": "pending"}]}'
+    )
+    assert find("specs", tmp_path, tmp_path).paths == (f"specs/{name}",)
+
+
+def test_what_is_no_list_is_said(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    for word, said in (("gone.md", "no such list: gone.md"), ("empty", "holds no list"), ("github:x=1", "github:x=1")):
+        with pytest.raises(UserError, match=said):
+            find(word, tmp_path, tmp_path)
+
+
+def test_a_list_outside_of_the_repository_has_no_path_in_it(tmp_path: Path) -> None:
+    (tmp_path / "repo").mkdir()
+    (tmp_path / "T.md").write_text("- [ ] T1 a")
+    source = find(str(tmp_path / "T.md"), tmp_path / "repo", tmp_path / "repo")
+    assert (source.paths, [item.key for item in source.read().items]) == ((), ["T1"])
+    source.tick_on_disk({"T1"})
+    assert (tmp_path / "T.md").read_text() == "- [x] T1 a"
+
+
+def test_a_changed_file_has_another_stamp(tmp_path: Path) -> None:
+    (tmp_path / "T.md").write_text("- [ ] T1 a")
+    source = find("T.md", tmp_path, tmp_path)
+    before = source.stamp()
+    assert source.stamp() == before
+    (tmp_path / "T.md").write_text("- [ ] T1 ab")
+    assert source.stamp() != before

@@ -58,6 +58,13 @@ class Grafts:
         self._last = leaves
         return tree or write(self._repository, "tree", b"", base)
 
+    def with_leaves(self, base: str, leaves: Mapping[bytes, Leaf | None]) -> str:
+        """The tree `base` with these files in it, or without them, whatever the workspace holds."""
+        if base != self._base:
+            self._base, self._folders, self._last, self._idle = base, {}, {}, 0
+        self._read(leaves)
+        return self._grafted(b"", leaves) or write(self._repository, "tree", b"", base)
+
     def _work(self, path: bytes, mode: bytes) -> int:
         """How much it is to have git read this file."""
         if mode == GONE:

@@ -1,0 +1,363 @@
+"""What may land? The candidate is the merge of target and branches as one commit, made without any working tree; once
+it has passed, the target moves to exactly that commit, and only if nobody has moved it since.
+
+Every step may be repeated and none has to be remembered: whatever was killed half-way, *landed* means that a branch is
+in the history of the target, and that is asked of git.
+"""
+
+import os
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from typing import Literal
+
+from msgspec import Struct
+
+from ralph.core.backlog import Conflict
+from ralph.core.text import clean, one_line
+from ralph.errors import UserError
+from ralph.world.processes.errand import Errand
+from ralph.world.repository.git import RALPH, Answer, Repository, ask, commit_of, environment, refusal, run
+from ralph.world.repository.graft import Grafts, Leaf
+from ralph.world.repository.index import shown
+from ralph.world.repository.objects import write
+
+OLDEST = (2, 38)
+STALE = 2.0  # seconds: to move a ref takes git a few thousandths of one
+PUSH_PATIENCE = 300.0
+MOST_FILES = 2000
+MOST_SAID = 2000
+
+Tick = Callable[[Mapping[str, bytes], Collection[str]], Mapping[str, bytes]]
+
+
+class Branch(Struct, frozen=True):
+    """An item's work, as it is to land. `files` are those that it changes; `trailer` is said of it in the message."""
+
+    key: str
+    tip: str
+    title: str
+    files: tuple[str, ...] = ()
+    trailer: str = ""
+
+
+class Merge(Struct, frozen=True):
+    """What comes of two commits: a tree, and where they conflict, if they do."""
+
+    tree: str
+    conflict: Conflict | None = None
+
+
+class Candidate(Struct, frozen=True, kw_only=True):
+    """What would land on `base`. `conflicts` cannot be merged with it, `empty` change nothing; whoever conflicts only
+    with another one that is tried is named nowhere, and comes the next time."""
+
+    base: str
+    commit: str = ""
+    tried: tuple[Branch, ...] = ()
+    conflicts: dict[str, Conflict] = {}
+    empty: tuple[str, ...] = ()
+
+
+class Kept(Struct, frozen=True):
+    """What no branch may change: the list, whose ticks are made here from the target's own copy, and the settings.
+    `lists` are files or folders, `settings` files."""
+
+    lists: tuple[str, ...]
+    settings: tuple[str, ...]
+    tick: Tick
+
+
+def refuse_old_git(folder: str) -> None:
+    said = run(folder, "version").decode("utf-8", "replace")
+    numbers = [part for part in said.split() if part[:1].isdigit()]
+    version = tuple(int(part) for part in (numbers or ["0"])[0].split(".")[:2] if part.isdigit())
+    if version < OLDEST:
+        wanted = ".".join(map(str, OLDEST))
+        raise UserError(f"this needs git {wanted} or newer; here is {said.strip()}", "upgrade git")
+
+
+def unlanded(repository: Repository, target: str, tips: Collection[str]) -> set[str]:
+    """Those of the commits that are not in the history of the target."""
+    if not tips:
+        return set()
+    asked = "".join(f"{tip}\n" for tip in tips) + f"^{target}\n"
+    out = repository.git("rev-list", "--stdin", stdin=asked.encode())
+    return {*tips} & {*out.decode().split()}
+
+
+def changed_files(repository: Repository, target: str, tip: str) -> tuple[str, ...]:
+    """The files that a branch changes, since it left the target; `**` where they are too many to name."""
+    out = repository.git("diff", "--name-only", "--no-renames", "--no-ext-diff", "-z", f"{target}...{tip}")
+    names = tuple(os.fsdecode(name) for name in out.split(b"\0") if name)
+    return names if len(names) <= MOST_FILES else ("**",)
+
+
+def merged(repository: Repository, ours: str, theirs: str) -> Merge:
+    """The merge of two commits, which touches no file and no index."""
+    words = ("merge-tree", "--write-tree", "--name-only", "--messages", "-z", ours, theirs)
+    answer = repository.ask(*words)
+    if answer.code not in (0, 1):
+        raise refusal(words, answer)
+    tree, *parts = answer.out.split(b"\0")
+    if answer.code == 0:
+        return Merge(tree.decode())
+    end = parts.index(b"") if b"" in parts else len(parts)
+    said = b"".join(part for part in parts[end + 1 :] if part.endswith(b"\n"))
+    files = tuple(dict.fromkeys(os.fsdecode(name) for name in parts[:end]))
+    return Merge(tree.decode(), Conflict(files[:MOST_FILES], clean(said.decode("utf-8", "replace"))[:MOST_SAID]))
+
+
+def candidate(repository: Repository, base: str, branches: Sequence[Branch], kept: Kept, work: str) -> Candidate:
+    """The one commit that brings as many of the branches as go together, in their order."""
+    ours, tree = base, _tree_of(repository, base)
+    own = _leaves(repository, base, (*kept.lists, *kept.settings))
+    tried: list[Branch] = []
+    conflicts: dict[str, Conflict] = {}
+    empty: list[str] = []
+    for branch in branches:
+        theirs = _undone(repository, branch, own, kept)
+        merge = merged(repository, ours, theirs)
+        if merge.conflict:
+            alone = merged(repository, base, theirs) if tried else merge
+            if alone.conflict:
+                conflicts[branch.key] = alone.conflict
+        elif merge.tree == tree:
+            empty.append(branch.key)
+        else:
+            tried.append(branch)
+            tree = merge.tree
+            ours = _commit(repository, tree, (ours, theirs))
+    if not tried:
+        return Candidate(base=base, conflicts=conflicts, empty=tuple(empty))
+    tree = _ticked(repository, tree, own, kept, [branch.key for branch in tried])
+    parents = (base, *(branch.tip for branch in tried))
+    commit = _commit(repository, tree, parents, _message(tried, work), identity(repository.root))
+    return Candidate(base=base, commit=commit, tried=tuple(tried), conflicts=conflicts, empty=tuple(empty))
+
+
+def _undone(repository: Repository, branch: Branch, own: Mapping[bytes, Leaf], kept: Kept) -> str:
+    """The branch without its changes of the list and the settings: they count for nothing, and must not conflict."""
+    roots = (*kept.lists, *kept.settings)
+    if not any(_is_below(name, roots) for name in branch.files):
+        return branch.tip
+    theirs = _leaves(repository, branch.tip, roots)
+    leaves = {path: own.get(path) for path in {*theirs, *own} if theirs.get(path) != own.get(path)}
+    tree = Grafts(repository).with_leaves(_tree_of(repository, branch.tip), leaves)
+    return _commit(repository, tree, (branch.tip,))
+
+
+def _is_below(name: str, roots: Sequence[str]) -> bool:
+    return name == "**" or any(name == root or name.startswith(f"{root}/") for root in roots)
+
+
+def _ticked(repository: Repository, tree: str, own: Mapping[bytes, Leaf], kept: Kept, keys: Sequence[str]) -> str:
+    lists = {path: leaf for path, leaf in own.items() if _is_below(os.fsdecode(path), kept.lists)}
+    if not lists:
+        return tree
+    contents = {os.fsdecode(path): _blob(repository, leaf) for path, leaf in lists.items()}
+    leaves: dict[bytes, Leaf | None] = {}
+    for name, data in kept.tick(contents, keys).items():
+        path = os.fsencode(name)
+        leaves[path] = (lists[path][0], bytes.fromhex(write(repository, "blob", data, tree)))
+    return Grafts(repository).with_leaves(tree, leaves) if leaves else tree
+
+
+def _leaves(repository: Repository, commit: str, roots: Sequence[str]) -> dict[bytes, Leaf]:
+    """The files at or below these paths, as a commit has them."""
+    if not roots:
+        return {}
+    out = repository.git("--literal-pathspecs", "ls-tree", "-r", "-z", "--full-tree", commit, "--", *roots)
+    found: dict[bytes, Leaf] = {}
+    for line in out.split(b"\0")[:-1]:
+        about, _, path = line.partition(b"\t")
+        mode, _, name = about.split()
+        found[path] = (mode, bytes.fromhex(name.decode()))
+    return found
+
+
+def _blob(repository: Repository, leaf: Leaf) -> bytes:
+    return repository.git("cat-file", "blob", leaf[1].hex())
+
+
+def _tree_of(repository: Repository, commit: str) -> str:
+    return repository.git("rev-parse", f"{commit}^{{tree}}").decode().strip()
+
+
+def _commit(
+    repository: Repository,
+    tree: str,
+    parents: Sequence[str],
+    message: str = "a step on the way",
+    env: Mapping[str, str] = RALPH,
+) -> str:
+    words = [word for parent in dict.fromkeys(parents) for word in ("-p", parent)]
+    data = message.encode("utf-8", "replace").replace(b"\0", b"")
+    return repository.git("commit-tree", tree, *words, stdin=data, env=env).decode().strip()
+
+
+def identity(folder: str) -> Mapping[str, str]:
+    """The user's, if git knows it without guessing; else ralph's."""
+    known = ask(folder, "-c", "user.useConfigOnly=true", "var", "GIT_COMMITTER_IDENT")
+    return {} if known.code == 0 else RALPH
+
+
+def _message(tried: Sequence[Branch], work: str) -> str:
+    if len(tried) == 1:
+        lines = [one_line(tried[0].title, 100), ""]
+    else:
+        keys = one_line(", ".join(branch.key for branch in tried), 60)
+        lines = [f"Land {len(tried)} items: {keys}", "", *(f"- {one_line(branch.title, 100)}" for branch in tried), ""]
+    trailers = [branch.trailer for branch in tried if branch.trailer]
+    items = [f"Ralph-Item: {branch.key}" for branch in tried]
+    return "\n".join([*lines, *trailers, *items, f"Ralph-Work: {work}", ""])
+
+
+Moved = Literal["moved", "lost"]
+
+
+def advance(repository: Repository, ref: str, new: str, old: str) -> Moved:
+    """Compare and swap. `lost`: somebody else has moved the target. A lock that a killed git has left looks like that
+    by its exit code, so the target itself is asked, and the lock is removed once nobody can be holding it."""
+    deadline = time.monotonic() + 5 * STALE
+    words = ("update-ref", "--create-reflog", "-m", "ralph: land", ref, new, old)
+    while True:
+        answer = repository.ask(*words)
+        now = commit_of(repository.root, ref)
+        if now == new:
+            return "moved"
+        if now != old:
+            return "lost"
+        if time.monotonic() > deadline or not _unlock(repository, ref):
+            raise refusal(words, answer, f"cannot move {ref}")
+
+
+def _unlock(repository: Repository, ref: str) -> bool:
+    """Removes the lock of a ref once it is stale; False where there is none that could be the reason."""
+    place = repository.git("rev-parse", "--git-path", f"{ref}.lock").decode().strip()
+    lock = os.path.join(repository.root, place)
+    try:
+        age = time.time() - os.stat(lock).st_mtime
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    if age > STALE:
+        with suppress(FileNotFoundError):
+            os.unlink(lock)
+    else:
+        time.sleep(min(STALE - age, 0.05) if age >= 0 else 0.05)
+    return True
+
+
+def holder_of(repository: Repository, branch: str) -> str:
+    """The folder in which a branch is checked out, if there is one."""
+    out = repository.git("worktree", "list", "--porcelain", "-z")
+    folder = ""
+    for line in out.split(b"\0"):
+        name, _, value = line.partition(b" ")
+        if name == b"worktree":
+            folder = os.fsdecode(value)
+        elif name == b"branch" and value == f"refs/heads/{branch}".encode():
+            return folder
+    return ""
+
+
+class Remote(Struct, frozen=True):
+    """A branch on another machine that is the target. `ref` is what we last knew of it."""
+
+    name: str
+    branch: str
+
+    @property
+    def ref(self) -> str:
+        return f"refs/remotes/{self.name}/{self.branch}"
+
+    def fetch(self, repository: Repository) -> None:
+        """Learns what the target is there now."""
+        spec = f"+refs/heads/{self.branch}:{self.ref}"
+        answer = _with_the_users_own(repository, "fetch", "-q", "--no-tags", self.name, spec)
+        if answer.code:
+            raise refusal(("fetch",), answer, f"cannot fetch {self.branch} from {self.name}")
+
+    def known(self, repository: Repository, names: Collection[str]) -> dict[str, str]:
+        """What these branches are there; nothing for those that are not."""
+        words = ("ls-remote", self.name, *(f"refs/heads/{name}" for name in names))
+        answer = _with_the_users_own(repository, *words)
+        if answer.code:
+            raise refusal(words, answer, f"cannot ask {self.name} for its branches")
+        found = dict.fromkeys(names, "")
+        for line in answer.out.decode("utf-8", "replace").splitlines():
+            commit, _, ref = line.partition("\t")
+            found[ref.removeprefix("refs/heads/")] = commit
+        return {name: found[name] for name in names}
+
+    def push(self, repository: Repository, new: str, old: str, items: Mapping[str, str]) -> Answer:
+        """Moves the target, and the branch of each item with it, all or nothing, and only if all are what we think.
+        A lease on a ref that does not move would only be compared with what the server said at the beginning: so the
+        items' branches move too. `items`: branch, and the commit that it has there, or nothing."""
+        refs = {self.branch: old, **items}
+        leases = [f"--force-with-lease=refs/heads/{name}:{known}" for name, known in refs.items()]
+        specs = [f"{new}:refs/heads/{name}" for name in refs]
+        return _with_the_users_own(repository, "push", "-q", "--atomic", *leases, self.name, *specs)
+
+    def drop(self, repository: Repository, items: Mapping[str, str]) -> None:
+        """Removes branches of items that have landed, where they are what we left there."""
+        if items:
+            leases = [f"--force-with-lease=refs/heads/{name}:{known}" for name, known in items.items()]
+            _with_the_users_own(repository, "push", "-q", *leases, self.name, *(f":refs/heads/{n}" for n in items))
+
+
+def _with_the_users_own(repository: Repository, *words: str) -> Answer:
+    """Git with the user's hooks: what they keep elsewhere (large files) must reach the remote, too."""
+    told = environment() | {"LC_ALL": "C.UTF-8"}
+    with Errand(("git", "-C", repository.root, *words), told) as git:
+        try:
+            out = git.output(PUSH_PATIENCE)
+        except TimeoutError:
+            return Answer(1, b"", f"fatal: no answer within {PUSH_PATIENCE:.0f} seconds")
+        return Answer(git.code, out, git.error)
+
+
+def drop_branches(repository: Repository, tips: Mapping[str, str]) -> None:
+    """Removes branches that are still at these commits."""
+    if tips:
+        lines = "".join(f"delete refs/heads/{name} {tip}\n" for name, tip in tips.items())
+        answer = repository.ask("update-ref", "--stdin", stdin=lines.encode())
+        if answer.code and len(tips) > 1:  # one of them has moved, or is gone: the others go all the same
+            for name, tip in tips.items():
+                drop_branches(repository, {name: tip})
+
+
+def markers_in(repository: Repository, commit: str, files: Sequence[str]) -> tuple[str, ...]:
+    """Those of the files in which marks of a conflict were left."""
+    if not files:
+        return ()
+    words = ("grep", "-l", "-z", "--full-name", "-I", "-E", "^(<<<<<<<|>>>>>>>) ", commit, "--", *files)
+    answer = repository.ask("--literal-pathspecs", *words)
+    names = [name.partition(b":")[2] for name in answer.out.split(b"\0") if name]
+    return tuple(shown(name) for name in names)
+
+
+def tree_at(repository: Repository, path: str, commit: str) -> bool:
+    """Makes the gate's own working tree what this commit says; what git ignores stays, caches above all. True where it
+    was made anew. Nobody else works there: a lock in it is what a killed git has left."""
+    is_new = not commit_of(path, "HEAD") if os.path.isdir(path) else True
+    if is_new:
+        import shutil
+
+        shutil.rmtree(path, ignore_errors=True)
+        repository.git("worktree", "prune")
+        repository.git("worktree", "add", "-q", "--detach", "--force", "--", path, commit)
+    lock = os.path.join(path, os.fsdecode(run(path, "rev-parse", "--git-path", "index.lock")).strip())
+    with suppress(FileNotFoundError):
+        os.unlink(lock)
+    run(path, "checkout", "-q", "--detach", "--force", commit)
+    restore(path)
+    return is_new
+
+
+def restore(path: str) -> None:
+    """Takes back what a check has done to files that git knows, and removes new ones."""
+    status = run(path, "status", "--porcelain", "-z", "--no-renames", "--ignore-submodules=none")
+    if status:
+        run(path, "reset", "-q", "--hard")
+        run(path, "clean", "-q", "-ffd")

@@ -1,0 +1,115 @@
+"""A repository with a list, items' branches in it, and the gate that they land through."""
+
+import os
+import subprocess
+from collections.abc import Callable, Collection, Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from ralph.backlog import boxes
+from ralph.backlog.gate import Gate, Request
+from ralph.core.backlog import Red, Verdict
+from ralph.repository.landing import Branch, Kept, Remote, changed_files
+from ralph.world.repository.git import Repository, find_repository
+
+ME = "[user]\n\tname = A Person\n\temail = person@example.org\n[init]\n\tdefaultBranch = main\n"
+TARGET = "ralph/w/merged"
+LIST = "# List\n\n- [ ] T1 One\n- [ ] T2 Two\n- [ ] T3 Three\n- [ ] T4 Four\n"
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Git knows who the user is, and nothing of the developer's own."""
+    place = tmp_path / "home"
+    place.mkdir()
+    (place / ".gitconfig").write_text(ME)
+    for name in [name for name in os.environ if name.startswith("GIT_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(place))
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(place / ".gitconfig"))
+    monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
+    yield place
+
+
+def tick(files: Mapping[str, bytes], keys: Collection[str]) -> dict[str, bytes]:
+    return boxes.ticked(files, keys)
+
+
+class Lab:
+    """Where landings are tried."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.target = path, TARGET
+        self.kept = Kept(("T.md",), (".ralph/settings.json",), tick)
+        self.ran: list[str] = []
+
+    def git(self, *words: str, cwd: Path | None = None) -> str:
+        done = subprocess.run(["git", *words], cwd=cwd or self.path, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.rstrip("\n")
+
+    def found(self) -> Repository:
+        repository = find_repository(self.path)
+        assert repository is not None
+        return repository
+
+    def branch(self, key: str, files: Mapping[str, str | None], start: str = "") -> Branch:
+        """An item's work: its files as they are to become, or None for one that goes."""
+        tree = self.path.parent / f"tree-{key}"
+        self.git("worktree", "add", "-q", "-f", "-B", f"ralph/w/{key}", str(tree), start or self.target)
+        for name, content in files.items():
+            place = tree / name
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_text(content) if content is not None else place.unlink()
+        self.git("add", "-A", cwd=tree)
+        self.git("commit", "-q", "--allow-empty", "-m", key, cwd=tree)
+        tip = self.git("rev-parse", "HEAD", cwd=tree)
+        self.git("worktree", "remove", "--force", str(tree))
+        return Branch(key, tip, f"{key} title", changed_files(self.found(), self.target, tip))
+
+    def gate(
+        self, *checks: str, remote: Remote | None = None, check: Callable[[str], Red | None] | None = None
+    ) -> Gate:
+        return Gate(
+            repository=self.found(),
+            work="w",
+            target=self.target,
+            remote=remote,
+            path=str(self.path.parent / "gate"),
+            checks=checks,
+            kept=self.kept,
+            check=check or self.check,
+            furnish=lambda: None,
+            branch_of=lambda key: f"ralph/w/{key}",
+        )
+
+    def check(self, command: str) -> Red | None:
+        self.ran.append(command)
+        done = subprocess.run(
+            ["sh", "-c", command], cwd=self.path.parent / "gate", capture_output=True, text=True, check=False
+        )
+        return Red(command, f"exit code {done.returncode}", done.stdout[-500:]) if done.returncode else None
+
+    def land(self, *branches: Branch, checks: Collection[str] = ("true",), **more: object) -> Verdict:
+        return self.gate(*checks).land(Request(branches=branches, **more))  # type: ignore[arg-type]
+
+    def show(self, name: str, commit: str = "") -> str:
+        return self.git("show", f"{commit or self.target}:{name}")
+
+    def commits(self) -> list[str]:
+        return self.git("rev-list", "--first-parent", "--reverse", self.target).split()
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Lab:
+    path = tmp_path / "repo"
+    path.mkdir()
+    made = Lab(path)
+    made.git("init", "-q")
+    (path / "T.md").write_text(LIST)
+    (path / "hot").write_text("line\n")
+    made.git("add", "-A")
+    made.git("commit", "-qm", "first")
+    made.git("branch", TARGET)
+    return made

@@ -1,0 +1,346 @@
+"""What lands is what was checked, byte for byte; and only git's own history says what has landed."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from tests.backlog.conftest import LIST, TARGET, Lab
+
+from ralph.backlog.gate import Request
+from ralph.core.backlog import Red
+from ralph.errors import UserError
+from ralph.repository import landing
+from ralph.repository.landing import Remote, advance, changed_files, holder_of, merged, refuse_old_git, unlanded
+
+
+def test_what_was_checked_is_what_lands(lab: Lab) -> None:
+    seen = []
+
+    def check(command: str) -> Red | None:
+        seen.append(lab.git("rev-parse", "HEAD", cwd=lab.path.parent / "gate"))
+        return None
+
+    branch = lab.branch("T1", {"a": "1\n"})
+    verdict = lab.gate("true", check=check).land(Request(branches=(branch,)))
+    assert verdict.landed == ("T1",)
+    assert seen == [verdict.commit] == [lab.git("rev-parse", TARGET)]
+    assert lab.git("log", "-1", "--format=%P", TARGET).split() == [lab.git("rev-parse", "main"), branch.tip]
+
+
+def test_the_tick_is_part_of_the_landing(lab: Lab) -> None:
+    lab.land(lab.branch("T1", {"a": "1\n"}))
+    assert lab.show("T.md") == LIST.replace("[ ] T1", "[x] T1").rstrip("\n")
+    assert "Ralph-Item: T1" in lab.git("log", "-1", "--format=%B", TARGET)
+
+
+def test_a_batch_lands_as_one_commit_with_several_parents(lab: Lab) -> None:
+    branches = [lab.branch(f"T{n}", {f"f{n}": "x\n"}) for n in (1, 2, 3)]
+    assert lab.land(*branches).landed == ("T1", "T2", "T3")
+    assert len(lab.commits()) == 2
+    assert lab.git("log", "-1", "--format=%P", TARGET).split()[1:] == [branch.tip for branch in branches]
+    assert lab.show("T.md").count("[x]") == 3
+
+
+def test_edits_of_the_list_and_of_settings_are_put_back_and_conflict_with_nothing(lab: Lab) -> None:
+    mine = {"T.md": "# mine\n", ".ralph/settings.json": "{}", "a": "1\n"}
+    one, two = lab.branch("T1", mine), lab.branch("T2", {"T.md": "", "b": "2\n"})
+    assert lab.land(one).landed == ("T1",)
+    assert lab.land(two).landed == ("T2",)
+    assert lab.show("T.md") == LIST.replace("[ ] T1", "[x] T1").replace("[ ] T2", "[x] T2").rstrip("\n")
+    assert lab.git("ls-tree", "-r", "--name-only", TARGET).split() == ["T.md", "a", "b", "hot"]
+
+
+def test_a_conflict_names_the_files_and_moves_nothing(lab: Lab) -> None:
+    one, two = lab.branch("T1", {"hot": "one\n"}), lab.branch("T2", {"hot": "two\n"})
+    lab.land(one)
+    before = lab.git("rev-parse", TARGET)
+    verdict = lab.land(two)
+    assert verdict.landed == ()
+    assert verdict.conflicts["T2"].files == ("hot",)
+    assert "CONFLICT" in verdict.conflicts["T2"].said
+    assert lab.git("rev-parse", TARGET) == before
+
+
+def test_who_conflicts_only_with_another_of_the_batch_comes_the_next_time(lab: Lab) -> None:
+    one, two = lab.branch("T1", {"hot": "one\n"}), lab.branch("T2", {"hot": "two\n"})
+    verdict = lab.land(one, two)
+    assert (verdict.landed, verdict.conflicts) == (("T1",), {})
+
+
+def test_files_of_any_name_can_conflict(lab: Lab) -> None:
+    name = 'a "b"\té\n'
+    lab.land(lab.branch("T1", {name: "1\n"}))
+    verdict = lab.land(lab.branch("T2", {name: "2\n"}, start="main"))
+    assert verdict.conflicts["T2"].files == (name,)
+
+
+def test_a_red_single_is_run_once_more(lab: Lab, tmp_path: Path) -> None:
+    flaky = f"test -e {tmp_path}/seen || ! touch {tmp_path}/seen"
+    assert lab.land(lab.branch("T1", {"a": "1\n"}), checks=(flaky,)).landed == ("T1",)
+
+
+def test_a_red_batch_is_not_run_again_and_nothing_of_it_lands(lab: Lab) -> None:
+    branches = [lab.branch(f"T{n}", {f"f{n}": "x\n"}) for n in (1, 2)]
+    verdict = lab.land(*branches, checks=("! test -e f2",))
+    assert (verdict.tried, verdict.landed) == (("T1", "T2"), ())
+    assert verdict.red is not None
+    assert lab.ran == ["! test -e f2"]
+    assert len(lab.commits()) == 1
+
+
+def test_a_red_single_moves_nothing_and_says_what_failed(lab: Lab) -> None:
+    verdict = lab.land(lab.branch("T1", {"a": "1\n"}), checks=("echo why; ! test -e a",))
+    assert verdict.red is not None
+    assert (verdict.red.ending, verdict.red.output) == ("exit code 1", "why\n")
+    assert (verdict.landed, verdict.stuck, len(lab.commits())) == ((), "", 1)
+
+
+def test_a_target_that_is_red_itself_stops_the_gate_and_blames_nobody(lab: Lab) -> None:
+    verdict = lab.land(lab.branch("T1", {"a": "1\n"}), checks=("false",))
+    assert (verdict.red, verdict.landed) == (None, ())
+    assert verdict.stuck == f"`false` fails on {TARGET} itself (exit code 1)"
+
+
+def test_an_items_own_check_runs_on_the_merged_tree(lab: Lab) -> None:
+    verdict = lab.land(lab.branch("T1", {"a": "1\n"}), own={"T1": ("test -e b",)})
+    assert verdict.red is not None
+    assert lab.ran == ["true", "test -e b", "test -e b"]
+    assert lab.land(lab.branch("T2", {"b": "1\n"}), own={"T2": ("test -e b",)}).landed == ("T2",)
+
+
+def test_each_check_sees_exactly_the_files_that_land(lab: Lab) -> None:
+    checks = ("echo spoilt > hot; touch new", "grep -q line hot && ! test -e new")
+    assert lab.land(lab.branch("T1", {"a": "1\n"}), checks=checks).landed == ("T1",)
+
+
+def test_what_git_ignores_stays_in_the_gates_tree(lab: Lab) -> None:
+    first = lab.branch("T1", {".gitignore": "cache\n", "a": "1\n"})
+    assert lab.land(first, checks=("touch cache",)).landed == ("T1",)
+    assert lab.land(lab.branch("T2", {"b": "1\n"}), checks=("test -e cache",)).landed == ("T2",)
+
+
+def test_work_that_changes_nothing_is_said_to(lab: Lab) -> None:
+    verdict = lab.land(lab.branch("T1", {}), lab.branch("T2", {"T.md": "ticked by the agent\n"}))
+    assert (verdict.empty, verdict.landed, len(lab.commits())) == (("T1", "T2"), (), 1)
+
+
+def test_marks_of_a_conflict_do_not_land(lab: Lab) -> None:
+    marked = "<<<<<<< HEAD\na\n=======\nb\n>>>>>>> other\n"
+    verdict = lab.land(lab.branch("T1", {"hot": marked}), conflicted={"T1": ("hot",)})
+    assert verdict.red is not None
+    assert "hot" in verdict.red.ending
+
+
+def test_what_has_landed_lands_no_second_time(lab: Lab) -> None:
+    branch = lab.branch("T1", {"a": "1\n"})
+    lab.land(branch)
+    before = lab.commits()
+    assert lab.land(branch).landed == ("T1",)
+    assert lab.commits() == before
+
+
+def test_somebody_who_moves_the_target_in_the_middle_is_not_overrun(lab: Lab) -> None:
+    branch, other = lab.branch("T1", {"a": "1\n"}), lab.branch("T2", {"b": "1\n"})
+    moved: list[str] = []
+
+    def check(command: str) -> Red | None:
+        if not moved:
+            moved.append(lab.git("update-ref", f"refs/heads/{TARGET}", other.tip) or other.tip)
+        return None
+
+    verdict = lab.gate("true", check=check).land(Request(branches=(branch,)))
+    assert verdict.landed == ("T1",)
+    assert lab.show("b") == "1"
+    assert lab.git("rev-parse", f"{TARGET}^1") == other.tip
+
+
+def test_a_branch_that_is_checked_out_is_never_moved(lab: Lab, tmp_path: Path) -> None:
+    branch = lab.branch("T1", {"a": "1\n"})
+    lab.git("worktree", "add", "-q", str(tmp_path / "mine"), TARGET)
+    assert holder_of(lab.found(), TARGET) == str(tmp_path / "mine")
+    verdict = lab.land(branch)
+    assert "is checked out in" in verdict.stuck
+    assert len(lab.commits()) == 1
+
+
+def test_a_stale_lock_and_a_lost_race_are_told_apart(lab: Lab) -> None:
+    """By exit code they look alike; the target itself says which it was."""
+    branch, ref = lab.branch("T1", {"a": "1\n"}), f"refs/heads/{TARGET}"
+    base = lab.git("rev-parse", TARGET)
+    lock = lab.path / ".git" / f"{ref}.lock"
+    lock.touch()
+    os.utime(lock, (time.time() - 60,) * 2)
+    assert advance(lab.found(), ref, branch.tip, base) == "moved"
+    assert not lock.exists()
+    assert advance(lab.found(), ref, base, base) == "lost"
+
+
+def test_a_lock_that_somebody_holds_is_waited_for(lab: Lab) -> None:
+    branch, ref = lab.branch("T1", {"a": "1\n"}), f"refs/heads/{TARGET}"
+    lock = lab.path / ".git" / f"{ref}.lock"
+    lock.touch()
+    remover = subprocess.Popen([sys.executable, "-c", f"import time, os; time.sleep(0.3); os.unlink({str(lock)!r})"])
+    assert advance(lab.found(), ref, branch.tip, lab.git("rev-parse", TARGET)) == "moved"
+    assert remover.wait() == 0, "nobody else has removed it"
+
+
+def test_a_branch_named_like_a_folder_of_branches_is_in_the_way(lab: Lab) -> None:
+    """`ralph/x` and `ralph/x/y` cannot both be branches: git says so, and nothing has moved."""
+    lab.git("branch", "ralph/x")
+    with pytest.raises(UserError, match="cannot move refs/heads/ralph/x/y"):
+        advance(lab.found(), "refs/heads/ralph/x/y", lab.git("rev-parse", "main"), "")
+
+
+@pytest.fixture
+def remote(lab: Lab, tmp_path: Path) -> Remote:
+    lab.git("init", "-q", "--bare", str(tmp_path / "origin.git"))
+    lab.git("remote", "add", "origin", str(tmp_path / "origin.git"))
+    lab.git("push", "-q", "origin", "main")
+    lab.git("fetch", "-q", "origin")
+    lab.target = "origin/main"
+    return Remote("origin", "main")
+
+
+def at_origin(lab: Lab, *words: str) -> str:
+    return lab.git(*words, cwd=lab.path.parent / "origin.git")
+
+
+def test_a_push_moves_the_target_there_and_leaves_no_branch_of_an_item(lab: Lab, remote: Remote) -> None:
+    branches = tuple(lab.branch(key, {key: "x\n"}) for key in ("T1", "T2"))
+    verdict = lab.gate("true", remote=remote).land(Request(branches=branches))
+    assert verdict.landed == ("T1", "T2")
+    assert at_origin(lab, "rev-parse", "main") == verdict.commit
+    assert at_origin(lab, "for-each-ref", "--format=%(refname)") == "refs/heads/main"
+    assert at_origin(lab, "show", "main:T.md").count("[x]") == 2
+
+
+def test_somebody_who_pushes_in_the_middle_is_not_overrun(lab: Lab, remote: Remote, tmp_path: Path) -> None:
+    other = lab.branch("T2", {"b": "1\n"})
+    moved: list[bool] = []
+
+    def check(command: str) -> Red | None:
+        if not moved:
+            moved.append(True)
+            lab.git("push", "-q", str(tmp_path / "origin.git"), f"{other.tip}:refs/heads/main")
+        return None
+
+    gate = lab.gate("true", remote=remote, check=check)
+    verdict = gate.land(Request(branches=(lab.branch("T1", {"a": "1\n"}),)))
+    assert verdict.landed == ("T1",)
+    assert at_origin(lab, "rev-parse", "main^1") == other.tip
+
+
+def test_a_remote_that_refuses_stops_the_gate_and_says_why(lab: Lab, remote: Remote, tmp_path: Path) -> None:
+    hook = tmp_path / "origin.git" / "hooks" / "pre-receive"
+    hook.write_text("#!/bin/sh\necho 'main is protected' >&2\nexit 1\n")
+    hook.chmod(0o755)
+    branch = lab.branch("T1", {"a": "1\n"})
+    verdict = lab.gate("true", remote=remote).land(Request(branches=(branch,)))
+    assert verdict.landed == ()
+    assert "origin refuses main" in verdict.stuck
+    assert lab.git("rev-parse", "ralph/w/T1") == branch.tip, "the work is kept"
+
+
+def test_an_item_whose_branch_was_moved_there_does_not_land(lab: Lab, remote: Remote, tmp_path: Path) -> None:
+    """The lease on the item's branch: whoever owns it now has other work on it."""
+    mine = lab.branch("T1", {"a": "1\n"})
+    lab.git("push", "-q", "origin", f"{mine.tip}:refs/heads/ralph/w/T1")
+    theirs = lab.branch("T2", {"a": "2\n"})
+
+    def check(command: str) -> Red | None:
+        lab.git("push", "-qf", str(tmp_path / "origin.git"), f"{theirs.tip}:refs/heads/ralph/w/T1")
+        return None
+
+    verdict = lab.gate("true", remote=remote, check=check).land(Request(branches=(mine,)))
+    assert verdict.landed == ()
+    assert "somebody else works on it" in verdict.stuck
+    assert at_origin(lab, "rev-parse", "main") == lab.git("rev-parse", "main")
+
+
+def test_a_lease_on_an_items_branch_holds_up_to_the_last_moment(lab: Lab, remote: Remote, tmp_path: Path) -> None:
+    """Between the server's list of refs and the push itself: a ref that does not move would not be compared again."""
+    mine, theirs = lab.branch("T1", {"a": "1\n"}), lab.branch("T2", {"a": "2\n"})
+    lab.git("push", "-q", "origin", f"{mine.tip}:refs/heads/ralph/w/T1")
+    hook = lab.path / ".git" / "hooks" / "pre-push"  # runs after the list was read
+    hook.write_text(f"#!/bin/sh\ngit --git-dir={tmp_path}/origin.git update-ref refs/heads/ralph/w/T1 {theirs.tip}\n")
+    hook.chmod(0o755)
+    lab.git("push", "-q", "--no-verify", "origin", f"{theirs.tip}:refs/heads/other")
+    new = lab.git("commit-tree", f"{mine.tip}^{{tree}}", "-p", "origin/main", "-p", mine.tip, "-m", "x")
+    answer = remote.push(lab.found(), new, lab.git("rev-parse", "origin/main"), {"ralph/w/T1": mine.tip})
+    assert answer.code != 0
+    assert at_origin(lab, "rev-parse", "main") == lab.git("rev-parse", "main"), "all or nothing"
+
+
+def test_nothing_of_the_users_is_touched(lab: Lab) -> None:
+    (lab.path / "hot").write_text("dirty\n")
+    (lab.path / "mine").write_text("new\n")
+    lab.git("add", "mine")
+    before = lab.git("status", "--porcelain"), (lab.path / ".git" / "index").read_bytes(), lab.git("rev-parse", "main")
+    lab.land(lab.branch("T1", {"hot": "one\n"}))
+    after = lab.git("status", "--porcelain"), (lab.path / ".git" / "index").read_bytes(), lab.git("rev-parse", "main")
+    assert before == after
+
+
+def test_the_files_of_a_branch_are_those_since_it_left_the_target(lab: Lab) -> None:
+    branch = lab.branch("T1", {"a": "1\n", "hot": None})
+    lab.land(lab.branch("T2", {"b": "1\n"}))
+    assert {*changed_files(lab.found(), TARGET, branch.tip)} == {"a", "hot"}
+    assert unlanded(lab.found(), TARGET, {branch.tip}) == {branch.tip}
+    assert merged(lab.found(), TARGET, branch.tip).conflict is None
+
+
+def test_an_old_git_is_refused(lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    old = tmp_path / "bin" / "git"
+    old.parent.mkdir()
+    old.write_text("#!/bin/sh\necho git version 2.30.1\n")
+    old.chmod(0o755)
+    monkeypatch.setenv("PATH", str(old.parent), prepend=os.pathsep)
+    with pytest.raises(UserError, match=r"git 2.38 or newer; here is git version 2.30.1"):
+        refuse_old_git(str(lab.path))
+
+
+KILLED = """
+import os, sys
+sys.path.insert(0, {tests!r})
+from pathlib import Path
+from tests.backlog.conftest import Lab
+from ralph.backlog.gate import Request
+from ralph.repository.landing import Branch, changed_files
+lab = Lab(Path({path!r}))
+branches = []
+for line in lab.git("for-each-ref", "--format=%(refname:lstrip=4) %(objectname)", "refs/heads/ralph/w/T*").splitlines():
+    key, tip = line.split()
+    branches.append(Branch(key, tip, key, changed_files(lab.found(), lab.target, tip)))
+print(*lab.gate("test -e hot").land(Request(branches=tuple(branches))).landed, flush=True)
+"""
+
+
+@pytest.mark.timeout(120)
+def test_a_landing_that_is_killed_at_any_instant_loses_and_doubles_nothing(lab: Lab) -> None:
+    """The process and the git below it are killed together, again and again, until all has landed."""
+    for number in range(1, 5):
+        lab.branch(f"T{number}", {f"f{number}": "x\n"})
+    script = KILLED.format(tests=str(Path(__file__).parents[2]), path=str(lab.path))
+    delays = [0.25 + 0.012 * step for step in range(24)]
+    killed = 0
+    for delay in delays:
+        process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, start_new_session=True)
+        try:
+            process.communicate(timeout=delay)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            killed += 1
+            process.communicate()
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert sorted(done.stdout.split()) == ["T1", "T2", "T3", "T4"]
+    assert killed > 0
+    trailers = lab.git("log", "--first-parent", "--format=%(trailers:key=Ralph-Item,valueonly)", TARGET).split()
+    assert sorted(trailers) == ["T1", "T2", "T3", "T4"], "each exactly once"
+    assert lab.show("T.md").count("[x]") == 4
+    assert lab.git("fsck", "--no-progress", "--no-dangling") == ""
+    for commit in lab.commits()[1:]:
+        assert landing.unlanded(lab.found(), commit, {f"{commit}^2"}) == set()

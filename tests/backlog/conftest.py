@@ -2,7 +2,7 @@
 
 import os
 import subprocess
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
 import pytest
@@ -10,8 +10,8 @@ import pytest
 from ralph.backlog import boxes
 from ralph.backlog.gate import Gate, Request
 from ralph.core.backlog import Red, Verdict
+from ralph.repository.git import Repository, find_repository
 from ralph.repository.landing import Branch, Kept, Remote, changed_files
-from ralph.world.repository.git import Repository, find_repository
 
 ME = "[user]\n\tname = A Person\n\temail = person@example.org\n[init]\n\tdefaultBranch = main\n"
 TARGET = "ralph/w/merged"
@@ -19,7 +19,7 @@ LIST = "# List\n\n- [ ] T1 One\n- [ ] T2 Two\n- [ ] T3 Three\n- [ ] T4 Four\n"
 
 
 @pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Git knows who the user is, and nothing of the developer's own."""
     place = tmp_path / "home"
     place.mkdir()
@@ -29,7 +29,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("HOME", str(place))
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(place / ".gitconfig"))
     monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
-    yield place
+    return place
 
 
 def tick(files: Mapping[str, bytes], keys: Collection[str]) -> dict[str, bytes]:

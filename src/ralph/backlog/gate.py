@@ -8,8 +8,8 @@ from msgspec.structs import replace
 from ralph.core.backlog import Conflict, Red, Verdict
 from ralph.errors import UserError
 from ralph.repository import landing
+from ralph.repository.git import Repository, commit_of, refusal
 from ralph.repository.landing import Branch, Candidate, Kept, Remote
-from ralph.world.repository.git import Repository, commit_of, refusal
 
 RACES = 5  # so often somebody else may move the target while a candidate is checked
 

@@ -16,11 +16,11 @@ from msgspec import Struct
 from ralph.core.backlog import Conflict
 from ralph.core.text import clean, one_line
 from ralph.errors import UserError
-from ralph.world.processes.errand import Errand
-from ralph.world.repository.git import RALPH, Answer, Repository, ask, commit_of, environment, refusal, run
-from ralph.world.repository.graft import Grafts, Leaf
-from ralph.world.repository.index import shown
-from ralph.world.repository.objects import write
+from ralph.processes.answers import Errand
+from ralph.repository.git import RALPH, Answer, Repository, ask, commit_of, environment, refusal, run
+from ralph.repository.graft import Grafts, Leaf
+from ralph.repository.index import shown
+from ralph.repository.objects import write
 
 OLDEST = (2, 38)
 STALE = 2.0  # seconds: to move a ref takes git a few thousandths of one

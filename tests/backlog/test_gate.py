@@ -321,7 +321,7 @@ print(*lab.gate("test -e hot").land(Request(branches=tuple(branches))).landed, f
 
 @pytest.mark.timeout(120)
 def test_a_landing_that_is_killed_at_any_instant_loses_and_doubles_nothing(lab: Lab) -> None:
-    """The process and the git below it are killed together, again and again, until all has landed."""
+    """Again and again, until all has landed; a git that it had begun goes on, or dies too."""
     for number in range(1, 5):
         lab.branch(f"T{number}", {f"f{number}": "x\n"})
     script = KILLED.format(tests=str(Path(__file__).parents[2]), path=str(lab.path))

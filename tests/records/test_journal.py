@@ -15,7 +15,7 @@ from ralph.core.secrets import Redactor
 from ralph.errors import UserError
 from ralph.loop import Parts, judge, run_loop
 from ralph.records.journal import Journal, read, recall
-from ralph.records.writer import Scribe
+from ralph.records.writer import Writer
 from ralph.run.policy import policy
 from ralph.settings import Settings
 from ralph.testing import FakeWorkspace, ScriptedAgent
@@ -50,15 +50,15 @@ def written(path: Path, history: list[object], seq: int = 0) -> Run:
     """Writes a history of a run down, and gives the run as it is in memory."""
     run = Run(path.parent.name, STARTED.goal, STARTED.base_tree)
     journal = Journal(path)
-    scribe = Scribe(run.id, [journal], seq)
-    scribe(STARTED)
+    writer = Writer(run.id, [journal], seq)
+    writer(STARTED)
     for one in history:
         if isinstance(one, Iteration):
             iteration = Iteration(run.number, one.turn, one.checks)
-            scribe(events.IterationFinished(run.number, iteration))
+            writer(events.IterationFinished(run.number, iteration))
             run = run.plus(iteration)
         else:
-            scribe(one)  # type: ignore[arg-type]
+            writer(one)  # type: ignore[arg-type]
             run = run.retrying(one.turn) if isinstance(one, events.TurnNotCounted) else run
     journal.close()
     return run
@@ -112,9 +112,9 @@ def test_what_is_written_after_a_torn_line_is_whole(fresh, history: list[object]
     path.write_bytes(whole[: int(len(whole) * where)])
     before = recall(path)
     journal = Journal(path)
-    scribe = Scribe("run", [journal], before.seq)
-    scribe(STARTED)
-    scribe(events.IterationFinished(before.run.number, Iteration(before.run.number, Turn("after"))))
+    writer = Writer("run", [journal], before.seq)
+    writer(STARTED)
+    writer(events.IterationFinished(before.run.number, Iteration(before.run.number, Turn("after"))))
     journal.close()
     after = recall(path)
     assert [one.turn.text for one in after.run.iterations[len(before.run.iterations) :]] == ["after"]
@@ -151,8 +151,8 @@ def test_a_resumed_run_is_judged_like_one_that_was_never_interrupted(fresh, valu
     whole, end = play(ScriptedAgent(*answers), Run("r", "g"), lambda event: None)
     path = fresh()
     journal = Journal(path)
-    scribe = Scribe("r", [journal])
-    scribe(STARTED)
+    writer = Writer("r", [journal])
+    writer(STARTED)
 
     class Killed(Exception):
         pass
@@ -164,7 +164,7 @@ def test_a_resumed_run_is_judged_like_one_that_was_never_interrupted(fresh, valu
             return super().take_turn(prompt, run, purpose)
 
     with suppress(Killed):
-        play(Mortal(*answers), Run("r", "g"), lambda event: scribe(event) and None)
+        play(Mortal(*answers), Run("r", "g"), lambda event: writer(event) and None)
     journal.close()
     story = recall(path)
     again, verdict = play(ScriptedAgent(*answers[len(story.run.iterations) :]), story.resumed(), lambda event: None)
@@ -183,7 +183,7 @@ def test_no_key_is_ever_written_and_every_line_can_be_read(fresh, before: str, a
     turn = Turn(given_texts[0], failure=Failure("ordinary", given_texts[1]))
     check = Check(given_texts[2], False, head=given_texts[3])
     event = events.IterationFinished(1, Iteration(1, turn, (check,)))
-    (shown,) = Scribe("r", [journal])(event)
+    (shown,) = Writer("r", [journal])(event)
     journal.close()
     assert KEY.encode() not in path.read_bytes()
     (entry,) = read(path)
@@ -195,7 +195,7 @@ def test_no_key_is_ever_written_and_every_line_can_be_read(fresh, before: str, a
 def test_secrets_that_are_known_by_name_are_struck_out_too(fresh) -> None:
     path = fresh()
     journal = Journal(path)
-    shown = Scribe("r", [journal], redact=Redactor([b"correct-horse"]))(events.AgentText("it is correct-horse."))
+    shown = Writer("r", [journal], redact=Redactor([b"correct-horse"]))(events.AgentText("it is correct-horse."))
     journal.close()
     assert shown == [events.AgentText("it is [redacted].")]
     assert b"correct-horse" not in path.read_bytes()
@@ -211,12 +211,12 @@ def test_a_private_key_that_is_printed_line_by_line_is_struck_out(fresh) -> None
         "after",
     ]
     journal = Journal(path := fresh())
-    scribe = Scribe("r", [journal])
-    shown = [event for line in lines for event in scribe(events.AgentText(line))]
+    writer = Writer("r", [journal])
+    shown = [event for line in lines for event in writer(events.AgentText(line))]
     assert shown == [events.AgentText(text) for text in ("before", "x [redacted]", "", "", " y", "after")]
-    scribe(events.AgentText("-----BEGIN PRIVATE KEY-----"))
-    scribe(events.AgentFinished(0, 1.0))
-    assert scribe(events.AgentText("the next turn")) == [events.AgentText("the next turn")]
+    writer(events.AgentText("-----BEGIN PRIVATE KEY-----"))
+    writer(events.AgentFinished(0, 1.0))
+    assert writer(events.AgentText("the next turn")) == [events.AgentText("the next turn")]
     journal.close()
     assert b"MHcCAQEE" not in path.read_bytes()
 
@@ -224,7 +224,7 @@ def test_a_private_key_that_is_printed_line_by_line_is_struck_out(fresh) -> None
 def test_half_a_character_is_written_as_one_that_is_unknown(fresh) -> None:
     path = fresh()
     journal = Journal(path)
-    shown = Scribe("r", [journal])(events.AgentText("caf\udce9 \ud83d"))
+    shown = Writer("r", [journal])(events.AgentText("caf\udce9 \ud83d"))
     journal.close()
     assert shown == [events.AgentText("caf? ?")]
     assert [entry.event() for entry in read(path)] == shown
@@ -233,11 +233,11 @@ def test_half_a_character_is_written_as_one_that_is_unknown(fresh) -> None:
 def test_an_agent_that_talks_without_end_is_written_down_up_to_a_size(fresh) -> None:
     path = fresh()
     journal = Journal(path)
-    scribe = Scribe("r", [journal], most=1000)
+    writer = Writer("r", [journal], most=1000)
     for _ in range(2):
         for _ in range(100):
-            assert scribe(events.AgentText("x" * 50)) == [events.AgentText("x" * 50)], "it is still shown"
-        scribe(events.AgentFinished(0, 1.0))
+            assert writer(events.AgentText("x" * 50)) == [events.AgentText("x" * 50)], "it is still shown"
+        writer(events.AgentFinished(0, 1.0))
     journal.close()
     kinds = [entry.type for entry in read(path)]
     assert kinds.count("agent_text") < 20
@@ -257,12 +257,12 @@ def test_the_time_that_a_run_took_does_not_depend_on_the_clock(
     now = 1_000_000.0
     monkeypatch.setattr(time, "time", lambda: now)
     journal = Journal(path := fresh())
-    scribe = Scribe("r", [journal])
-    scribe(STARTED)
-    scribe(events.AgentStarted("fake"))
+    writer = Writer("r", [journal])
+    writer(STARTED)
+    writer(events.AgentStarted("fake"))
     now += 10 + jump
-    scribe(events.AgentFinished(0, 10.0))
-    scribe(events.CheckFinished("c", True, duration_s=2.0))
+    writer(events.AgentFinished(0, 10.0))
+    writer(events.CheckFinished("c", True, duration_s=2.0))
     journal.close()
     assert recall(path).elapsed == pytest.approx(expected)
 
@@ -273,20 +273,20 @@ def test_a_turn_that_was_cut_off_and_a_wait_count_as_far_as_they_are_known(
     now = 1_000_000.0
     monkeypatch.setattr(time, "time", lambda: now)
     journal = Journal(path := fresh())
-    scribe = Scribe("r", [journal])
-    scribe(STARTED)
-    scribe(events.AgentStarted("fake"))
+    writer = Writer("r", [journal])
+    writer(STARTED)
+    writer(events.AgentStarted("fake"))
     now += 7
-    scribe(events.AgentText("seven seconds later"))
+    writer(events.AgentText("seven seconds later"))
     now += 50_000  # killed, and resumed the next day
-    scribe(STARTED)
-    scribe(events.Waiting(30.0, "limit"))
+    writer(STARTED)
+    writer(events.Waiting(30.0, "limit"))
     now += 8 * 3600  # the machine slept
-    scribe(events.AgentStarted("fake"))
+    writer(events.AgentStarted("fake"))
     journal.close()
     assert recall(path).elapsed == pytest.approx(7 + 30)
     journal = Journal(path)
-    Scribe("r", [journal])(events.RunFinished("exhausted", "", 0, None, 41.5, 1))
+    Writer("r", [journal])(events.RunFinished("exhausted", "", 0, None, 41.5, 1))
     journal.close()
     assert recall(path).elapsed == 41.5, "the run's own word counts"
 
@@ -319,18 +319,18 @@ def test_what_follows_from_the_last_iteration_is_open_until_something_else_happe
     fresh, history: list[events.Event], is_open: bool
 ) -> None:
     journal = Journal(path := fresh())
-    scribe = Scribe("r", [journal])
+    writer = Writer("r", [journal])
     for event in (STARTED, *history):
-        scribe(event)
+        writer(event)
     journal.close()
     assert recall(path).is_open is is_open
 
 
 def test_an_iteration_that_cannot_be_read_is_missed(fresh) -> None:
     journal = Journal(path := fresh())
-    scribe = Scribe("r", [journal])
+    writer = Writer("r", [journal])
     for event in (STARTED, finished(1), finished(3)):
-        scribe(event)
+        writer(event)
     journal.close()
     story = recall(path)
     assert (story.missing, len(story.run.iterations)) == (2, 1)
@@ -345,12 +345,12 @@ def test_a_journal_that_was_removed_is_written_anew(fresh) -> None:
         made.append(path.parent)
 
     journal = Journal(path, restore)
-    scribe = Scribe("r", [journal])
-    scribe(STARTED)
+    writer = Writer("r", [journal])
+    writer(STARTED)
     path.unlink()
     path.parent.rmdir()
-    scribe(finished(1))
-    scribe(finished(2))
+    writer(finished(1))
+    writer(finished(2))
     journal.close()
     assert made == [path.parent]
     assert [entry.type for entry in read(path)] == ["run_started", "iteration_finished", "iteration_finished"]

@@ -12,7 +12,7 @@ from ralph.records.folder import RunFolder
 from ralph.repository.changes import diff
 from ralph.repository.checkpoints import Checkpoints, History
 from ralph.repository.index import tree_of
-from ralph.run.context import Site
+from ralph.run.context import Context
 
 RUN = "20261115-120000-abcd"
 
@@ -40,7 +40,7 @@ def test_a_run_that_goes_on_loses_nothing_when_its_agent_tidies_the_repository(r
     repo.write("by-a-person.txt", "while nobody worked\n")
     folder = RunFolder(tmp_path, RUN)
     folder.make()
-    history = History(cast(Site, SimpleNamespace(root=repo.path, folder=folder)))
+    history = History(cast(Context, SimpleNamespace(root=repo.path, folder=folder)))
     history.begin(base)
     repo.git("prune", "--expire=now")
     history.tree(1)

@@ -65,7 +65,7 @@ def test_a_notification_that_fails_changes_nothing(ralph: Ralph, agent: Agent, w
 
 
 class Place:
-    """As much of a run's site as a notification needs."""
+    """As much of a run's context as a notification needs."""
 
     def __init__(self, folder: Path) -> None:
         self.env = {"PATH": "/usr/bin:/bin"}

@@ -14,7 +14,7 @@ from ralph.core.model import Check, Iteration, Turn, Usage
 from ralph.records.folder import RunFolder, prepare
 from ralph.records.journal import Journal
 from ralph.records.registration import Registration, enlist
-from ralph.records.writer import Scribe
+from ralph.records.writer import Writer
 from ralph.show.outlet import Style
 from ralph.ui.app import FullScreen
 from ralph.ui.desk import Desk
@@ -41,7 +41,7 @@ class Recorded:
         self.folder = RunFolder(prepare(workspace), run_id)
         self.folder.make()
         journal = Journal(self.folder.journal)
-        self._scribe = Scribe(run_id, [journal])
+        self._writer = Writer(run_id, [journal])
         self._registration = Registration(self.folder)
         enlist(self.folder, env)
         self.id = run_id
@@ -50,7 +50,7 @@ class Recorded:
 
     def tell(self, *events: e.Event) -> None:
         if events:
-            self._registration(*self._scribe(*events))
+            self._registration(*self._writer(*events))
             self._registration.tick()
 
     def finish(self, outcome: str = "done", reason: str = "the agent said COMPLETE and 2 checks passed") -> None:

@@ -8,7 +8,7 @@ from ralph.core import events as e
 from ralph.errors import UserError
 from ralph.history.feed import RECENT, Feed
 from ralph.records.journal import Journal
-from ralph.records.writer import Scribe
+from ralph.records.writer import Writer
 
 FOREVER = float("inf")
 
@@ -21,9 +21,9 @@ def journal(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def scribe(journal: Path) -> Any:
+def writer(journal: Path) -> Any:
     file = Journal(journal)
-    yield Scribe("r", [file])
+    yield Writer("r", [file])
     file.close()
 
 
@@ -38,18 +38,18 @@ def kinds(feed: Feed) -> list[str]:
     return [type(news.event).__name__ for news in feed.look(FOREVER)]
 
 
-def test_what_is_new_comes_once(feed: Feed, scribe: Callable[..., Any]) -> None:
+def test_what_is_new_comes_once(feed: Feed, writer: Callable[..., Any]) -> None:
     assert kinds(feed) == []
-    scribe(e.AgentText("one"))
-    scribe(e.CheckStarted("c"))
+    writer(e.AgentText("one"))
+    writer(e.CheckStarted("c"))
     assert kinds(feed) == ["AgentText", "CheckStarted"]
     assert kinds(feed) == []
-    scribe(e.AgentText("two"))
+    writer(e.AgentText("two"))
     assert kinds(feed) == ["AgentText"]
 
 
-def test_half_a_line_waits_for_the_other_half(feed: Feed, scribe: Callable[..., Any], journal: Path) -> None:
-    scribe(e.AgentText("one"))
+def test_half_a_line_waits_for_the_other_half(feed: Feed, writer: Callable[..., Any], journal: Path) -> None:
+    writer(e.AgentText("one"))
     whole = journal.read_bytes()
     journal.write_bytes(whole[:20])
     assert kinds(feed) == []
@@ -58,18 +58,18 @@ def test_half_a_line_waits_for_the_other_half(feed: Feed, scribe: Callable[..., 
     assert kinds(feed) == ["AgentText"]
 
 
-def test_foreign_and_torn_lines_are_passed_over(feed: Feed, scribe: Callable[..., Any], journal: Path) -> None:
+def test_foreign_and_torn_lines_are_passed_over(feed: Feed, writer: Callable[..., Any], journal: Path) -> None:
     journal.write_bytes(b'nonsense\n{"type":"of_a_later_version","timestamp":"","run":"r","seq":1,"data":{}}\n\xff\n')
-    scribe(e.AgentText("one"))
+    writer(e.AgentText("one"))
     assert kinds(feed) == ["AgentText"]
 
 
-def test_of_long_ago_only_what_counts_is_read(feed: Feed, scribe: Callable[..., Any]) -> None:
-    scribe(e.IterationStarted(1, 10, "go"))
+def test_of_long_ago_only_what_counts_is_read(feed: Feed, writer: Callable[..., Any]) -> None:
+    writer(e.IterationStarted(1, 10, "go"))
     line = "x" * 1000
     for _ in range(2 * RECENT // 1000):
-        scribe(e.AgentText(line))
-    scribe(e.CheckStarted("c"))
+        writer(e.AgentText(line))
+    writer(e.CheckStarted("c"))
     started, first, *rest = feed.look(FOREVER)
     assert isinstance(started.event, e.IterationStarted)
     assert isinstance(rest[-1].event, e.CheckStarted)
@@ -78,9 +78,9 @@ def test_of_long_ago_only_what_counts_is_read(feed: Feed, scribe: Callable[..., 
     assert not any(news.skipped for news in rest)
 
 
-def test_a_look_that_has_no_time_still_gets_on(feed: Feed, scribe: Callable[..., Any]) -> None:
+def test_a_look_that_has_no_time_still_gets_on(feed: Feed, writer: Callable[..., Any]) -> None:
     for text in ("one", "two", "three"):
-        scribe(e.AgentText(text))
+        writer(e.AgentText(text))
     found: list[str] = []
     looks = 0
     while True:

@@ -19,7 +19,7 @@ from ralph.core.model import Check, Failure, Iteration, Outcome, Run, Stop, Turn
 from ralph.errors import UserError
 
 if TYPE_CHECKING:
-    from ralph.run.context import Site
+    from ralph.run.context import Context
 
 
 @dataclass
@@ -93,7 +93,7 @@ class RalphLoop:
 
     def run(self) -> RalphLoopResult:
         from ralph.processes.answers import occupy_standard_streams
-        from ralph.run.order import Charter
+        from ralph.run.order import Order
         from ralph.run.session import Session
         from ralph.settings import load
 
@@ -114,13 +114,13 @@ class RalphLoop:
         if not config.task.strip() and not config.spec_file:
             raise UserError("the task is empty", "say what to achieve, or give a spec_file")
         spec = str(self.workspace_root / config.spec_file) if config.spec_file else ""
-        charter = Charter(settings, str(self.workspace_root), config.task, spec)
-        self._session = Session(charter, agent=self._agent)
+        order = Order(settings, str(self.workspace_root), config.task, spec)
+        self._session = Session(order, agent=self._agent)
         run, stop = self._session.play()
         return self._result(run, stop)
 
-    def _agent(self, site: "Site") -> "FactoryAgent":
-        return FactoryAgent(self.agent_factory, {"agent": self.config.agent, "model": self.config.model}, site)
+    def _agent(self, context: "Context") -> "FactoryAgent":
+        return FactoryAgent(self.agent_factory, {"agent": self.config.agent, "model": self.config.model}, context)
 
     def _result(self, run: Run, stop: Stop) -> RalphLoopResult:
         tag = Claim("tag", self.config.completion_tag)
@@ -163,27 +163,27 @@ def _output(check: Check) -> str:
 class FactoryAgent:
     """An agent that is a Python object: made anew for each turn, so that no context is carried over."""
 
-    def __init__(self, factory: Callable[..., Any], offered: dict[str, Any], site: "Site") -> None:
-        self._factory, self._site = factory, site
-        self._arguments = _accepted(factory, {**offered, "workspace_root": str(site.root)})
+    def __init__(self, factory: Callable[..., Any], offered: dict[str, Any], context: "Context") -> None:
+        self._factory, self._context = factory, context
+        self._arguments = _accepted(factory, {**offered, "workspace_root": str(context.root)})
 
     def take_turn(self, prompt: str, run: Run, purpose: str = "work") -> Turn:
         from ralph.records.folder import write
 
-        site, folder = self._site, self._site.folder.turn(run.number, purpose)
-        write(folder.prompt, site.redact(prompt.encode("utf-8", "surrogateescape")))
-        site.tell(events.AgentStarted(NAME, purpose=purpose))
+        context, folder = self._context, self._context.folder.turn(run.number, purpose)
+        write(folder.prompt, context.redact(prompt.encode("utf-8", "surrogateescape")))
+        context.tell(events.AgentStarted(NAME, purpose=purpose))
         began = time.monotonic()
         try:
-            with site.interrupt.breaking():
+            with context.interrupt.breaking():
                 turn = _turn(self._factory(**self._arguments).run(prompt))
         except Exception as error:  # noqa: BLE001 - the caller's agent may fail in any way: that is a failed turn
             turn = Turn("", exit_code=None, failure=Failure("ordinary", f"{type(error).__name__}: {error}"))
-        text, took = site.redact.text(turn.text), time.monotonic() - began
+        text, took = context.redact.text(turn.text), time.monotonic() - began
         turn = replace(turn, text=text, ended_at=time.time(), duration=took, agent=NAME)
         folder.ended(turn, text.encode("utf-8", "replace"))
         kind, reason = (turn.failure.kind, turn.failure.reason) if turn.failure else ("", "")
-        site.tell(events.AgentFinished(turn.exit_code, took, failure=kind, reason=reason))
+        context.tell(events.AgentFinished(turn.exit_code, took, failure=kind, reason=reason))
         return turn
 
 

@@ -16,8 +16,8 @@ from ralph.processes.answers import occupy_standard_streams
 from ralph.processes.interrupt import Interrupt
 from ralph.processes.keeper import Keeper
 from ralph.records.folder import write
-from ralph.run.context import Site
-from ralph.run.order import Charter
+from ralph.run.context import Context
+from ralph.run.order import Order
 from ralph.settings import load
 from ralph.supervise.supervision import TaskSession
 from ralph.supervise.task_folder import TaskFolder, keep_prompt
@@ -83,12 +83,12 @@ class Supervisor:
             "idleTimeout": idle_timeout,
         }
         self._said = {**said, "agent": {"command": agent}} if agent else said
-        self._site: Site | None = None
+        self._context: Context | None = None
 
     @property
     def environment(self) -> dict[str, str]:
         """What the processes of the current attempt should find in their environment: pass it on to what you start."""
-        env = dict(self._site.folder.env) if self._site else {}
+        env = dict(self._context.folder.env) if self._context else {}
         return {**os.environ, **env}
 
     def run(self) -> Supervision:
@@ -97,10 +97,10 @@ class Supervisor:
         needs_prompt = self._prompt is not None or self._run_root is None
         goal = keep_prompt(self.task, self._prompt) if needs_prompt else ""
         self.task.path.mkdir(parents=True, exist_ok=True)
-        charter = Charter(settings, str(self._workspace), goal, version=__version__, task=str(self.task.path))
+        order = Order(settings, str(self._workspace), goal, version=__version__, task=str(self.task.path))
         with Keeper.start() as keeper, Cancellation(self._cancel) as interrupt:
             session = TaskSession(
-                charter,
+                order,
                 task=self.task,
                 agent=self._caller if self._run_root else None,
                 keeper=keeper,
@@ -111,10 +111,10 @@ class Supervisor:
             _, stop = session.play()
         return Supervision(stop.outcome.value, stop.reason, session.attempts, stop.outcome.exit_code)
 
-    def _caller(self, site: Site) -> "Caller":
+    def _caller(self, context: Context) -> "Caller":
         assert self._run_root is not None
-        self._site = site
-        return Caller(self._run_root, site)
+        self._context = context
+        return Caller(self._run_root, context)
 
 
 class Cancellation(Interrupt):
@@ -152,19 +152,19 @@ class Cancellation(Interrupt):
 class Caller:
     """An agent whose turns are calls of a function."""
 
-    def __init__(self, run_root: RunRoot, site: Site) -> None:
-        self._run_root, self._site = run_root, site
+    def __init__(self, run_root: RunRoot, context: Context) -> None:
+        self._run_root, self._context = run_root, context
 
     def take_turn(self, prompt: str, run: Run, purpose: str = "work") -> Turn:
-        folder = self._site.folder.turn(run.number, purpose, "python")
-        write(folder.prompt, self._site.redact(prompt.encode("utf-8", "surrogateescape")))
-        self._site.tell(events.AgentStarted("python", purpose=purpose))
+        folder = self._context.folder.turn(run.number, purpose, "python")
+        write(folder.prompt, self._context.redact(prompt.encode("utf-8", "surrogateescape")))
+        self._context.tell(events.AgentStarted("python", purpose=purpose))
         began = time.monotonic()
         text, code, failure = self._called(run.number - 1)
         took = time.monotonic() - began
-        turn = Turn(self._site.redact.text(text), code, failure=failure, ended_at=time.time(), duration=took)
+        turn = Turn(self._context.redact.text(text), code, failure=failure, ended_at=time.time(), duration=took)
         kind, reason = (failure.kind, failure.reason) if failure else ("", "")
-        self._site.tell(events.AgentFinished(code, took, failure=kind, reason=reason))
+        self._context.tell(events.AgentFinished(code, took, failure=kind, reason=reason))
         folder.ended(turn, turn.text.encode("utf-8", "replace"))
         return turn
 

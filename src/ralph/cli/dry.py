@@ -12,25 +12,25 @@ from ralph.agents.protocol import Request as TurnRequest
 from ralph.core.model import Run
 from ralph.core.secrets import redact_text
 from ralph.run.agents import choices
-from ralph.run.order import Charter
+from ralph.run.order import Order
 from ralph.run.policy import composer, policy, refuse_what_cannot_end
 from ralph.settings import Loaded, Settings, format_duration
 from ralph.show.lines import WORDLESS
 from ralph.show.words import plural
 
 
-def explain(charter: Charter, loaded: Loaded, out: TextIO = sys.stdout) -> int:
-    settings, goal = loaded.settings, charter.goal()
+def explain(order: Order, loaded: Loaded, out: TextIO = sys.stdout) -> int:
+    settings, goal = loaded.settings, order.goal()
     refuse_what_cannot_end(settings)
-    chosen = choices(settings, charter.agent_args, os.environ, str(charter.workspace))
-    plan = policy(settings, tuple(choice.name for choice in chosen), charter.one_shot)
-    prompt = composer(settings, plan, charter.goal, str)(Run("dry-run", goal), ())
+    chosen = choices(settings, order.agent_args, os.environ, str(order.workspace))
+    plan = policy(settings, tuple(choice.name for choice in chosen), order.one_shot)
+    prompt = composer(settings, plan, order.goal, str)(Run("dry-run", goal), ())
     first = chosen[0]
     turn = TurnRequest(prompt, "PROMPT_FILE", first.command, first.flags, settings.agent.model, settings.yolo)
     argv = first.module.invocation(replace(turn, understands=first.understands)).argv
     rows = [
         ("settings", ", ".join(map(str, loaded.sources)) or "defaults"),
-        ("workspace", str(charter.workspace)),
+        ("workspace", str(order.workspace)),
         ("preset", settings.preset),
         ("agent", shlex.join(argv)),
         ("done when", " or ".join(WORDLESS.get(claim.kind) or claim.marker for claim in plan.claims)),

@@ -48,13 +48,13 @@ def _play(
     from ralph import __version__
     from ralph.cli.request import understood
     from ralph.cli.run import Shown, perform
-    from ralph.run.order import Charter
+    from ralph.run.order import Order
     from ralph.settings import load
     from ralph.supervise.supervision import JobSession
 
     asked = understood(command, values, words)
     loaded = load(asked.workspace, asked.overrides, env=os.environ)
-    charter = Charter(
+    order = Order(
         once(loaded.settings, "grace" in values),
         str(asked.workspace),
         asked.goal_text,
@@ -64,9 +64,9 @@ def _play(
         version=__version__,
         task=str(folder.path),
     )
-    charter.goal()
+    order.goal()
     shown = Shown(asked.json, not asked.verbose, asked.verbose)
-    run, stop = perform(charter, keeper, shown, lambda **given: JobSession(charter, info, **given))
+    run, stop = perform(order, keeper, shown, lambda **given: JobSession(order, info, **given))
     if run.last and not asked.json:
         _print(run.last.turn.text)
     return stop.outcome.exit_code

@@ -15,8 +15,8 @@ from ralph.errors import UserError
 from ralph.processes.keeper import Keeper
 from ralph.records.journal import Story, recall, unreadable
 from ralph.records.register import Listed
-from ralph.run import order as charters
-from ralph.run.order import Charter
+from ralph.run import order as orders
+from ralph.run.order import Order
 from ralph.settings import amended
 from ralph.steering.mailbox import Mailbox
 from ralph.steering.which_run import meant, refuse_foreign, workspace_around
@@ -62,20 +62,20 @@ def resume(
         return let_go_on(found, given=bool(more or max_cost or max_tokens or max_time))
     folder = found.folder
     Mailbox(found.place).unpause()
-    story, charter = remembered(found), charters.read(folder.path / "run.json")
-    notices = refuse_what_was_struck_out(charter)
-    charter = where_it_is_now(charter, folder.path)
-    if charter.task:
+    story, order = remembered(found), orders.read(folder.path / "run.json")
+    notices = refuse_what_was_struck_out(order)
+    order = where_it_is_now(order, folder.path)
+    if order.task:
         from ralph.cli.task import supervise
 
         # A task begins anew: its marks are taken off, and its attempts are counted from one.
-        charter = with_limits(charter, Story(Run("")), more, max_cost, max_tokens, max_time)
+        order = with_limits(order, Story(Run("")), more, max_cost, max_tokens, max_time)
         with Keeper.start() as keeper:
-            return supervise(charter, keeper, Shown(json, quiet, verbose), reopens=True, notices=notices)
+            return supervise(order, keeper, Shown(json, quiet, verbose), reopens=True, notices=notices)
     refuse_what_cannot_go_on(story)
-    charter = with_limits(charter, story, more, max_cost, max_tokens, max_time)
+    order = with_limits(order, story, more, max_cost, max_tokens, max_time)
     with Keeper.start() as keeper:
-        return play(charter, keeper, Shown(json, quiet, verbose), story, notices)
+        return play(order, keeper, Shown(json, quiet, verbose), story, notices)
 
 
 def cannot_go_on(run: Listed) -> str:
@@ -109,16 +109,16 @@ def let_go_on(run: Listed, given: bool) -> int:
     return 0
 
 
-def where_it_is_now(charter: Charter, folder: Path) -> Charter:
-    """The charter of a run whose workspace, or task, was moved or copied: it goes on where its record was found."""
-    known, found = Path(charter.task or charter.workspace), folder.parents[2]
+def where_it_is_now(order: Order, folder: Path) -> Order:
+    """The order of a run whose workspace, or task, was moved or copied: it goes on where its record was found."""
+    known, found = Path(order.task or order.workspace), folder.parents[2]
     kept = known / ".ralph" / "runs" / folder.name
     if folder.parents[1].name != ".ralph" or (kept.exists() and kept.samefile(folder)):
-        return charter
-    goal = Path(charter.goal_file)
-    if charter.goal_file and goal.is_relative_to(known):
-        charter = replace(charter, goal_file=str(found / goal.relative_to(known)))
-    return replace(charter, task=str(found)) if charter.task else replace(charter, workspace=str(found))
+        return order
+    goal = Path(order.goal_file)
+    if order.goal_file and goal.is_relative_to(known):
+        order = replace(order, goal_file=str(found / goal.relative_to(known)))
+    return replace(order, task=str(found)) if order.task else replace(order, workspace=str(found))
 
 
 def refuse_what_cannot_go_on(story: Story) -> None:
@@ -131,35 +131,35 @@ def refuse_what_cannot_go_on(story: Story) -> None:
         )
 
 
-def refuse_what_was_struck_out(charter: Charter) -> tuple[Notice, ...]:
+def refuse_what_was_struck_out(order: Order) -> tuple[Notice, ...]:
     """A key is never written down: where one stood among the settings, nobody knows them any more."""
     mark = MARK.decode()
-    if mark in charters.encode(replace(charter, goal_text="")).decode():
+    if mark in orders.encode(replace(order, goal_text="")).decode():
         raise UserError(
             "this run was started with a key among its settings, which was not written down",
             "start a new one, and keep keys in the environment",
         )
-    if mark in charter.goal_text:
+    if mark in order.goal_text:
         return (Notice(f"the goal held a key, which was not written down: the agent now reads {mark}"),)
     return ()
 
 
 def with_limits(
-    charter: Charter,
+    order: Order,
     story: Story,
     more: int | None = None,
     max_cost: float | None = None,
     max_tokens: int | None = None,
     max_time: str | None = None,
-) -> Charter:
-    """The charter with new limits; refused where the run could not take another turn."""
+) -> Order:
+    """The order with new limits; refused where the run could not take another turn."""
     given = {"maxCost": max_cost, "maxTokens": max_tokens, "maxTime": max_time}
     said: dict[str, Any] = {name: limit for name, limit in given.items() if limit is not None}
     if more is not None:
-        said["maximumIterations"] = len(story.run.iterations) + more - (charter.settings.preset == "promise")
-    settings = amended(charter.settings, said) if said else charter.settings
+        said["maximumIterations"] = len(story.run.iterations) + more - (order.settings.preset == "promise")
+    settings = amended(order.settings, said) if said else order.settings
     refuse_what_is_spent(story, exhausted=more, budget=max_cost or max_tokens, timeout=max_time)
-    return replace(charter, settings=settings)
+    return replace(order, settings=settings)
 
 
 SPENT = {

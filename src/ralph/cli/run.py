@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ralph.core.model import Run, Stop
     from ralph.processes.keeper import Keeper
     from ralph.records.journal import Story
-    from ralph.run.order import Charter
+    from ralph.run.order import Order
     from ralph.run.session import Session
     from ralph.settings import Loaded
 
@@ -34,7 +34,7 @@ def run_command(command: str, values: dict[str, Any], words: list[str]) -> int:
         import_leanly("msgspec", "pathlib")
         from ralph import __version__
         from ralph.cli.request import no_goal, understood
-        from ralph.run.order import Charter
+        from ralph.run.order import Order
         from ralph.settings import load
 
         asked = understood(command, values, words)
@@ -42,7 +42,7 @@ def run_command(command: str, values: dict[str, Any], words: list[str]) -> int:
         spec = loaded.settings.spec and str(asked.workspace / loaded.settings.spec)
         if not (asked.goal_text or asked.goal_file or spec):
             raise no_goal()
-        charter = Charter(
+        order = Order(
             loaded.settings,
             str(asked.workspace),
             asked.goal_text,
@@ -52,14 +52,14 @@ def run_command(command: str, values: dict[str, Any], words: list[str]) -> int:
             asked.unlimited,
             __version__,
         )
-        charter.goal()  # a goal that cannot be read is said before anything is made
+        order.goal()  # a goal that cannot be read is said before anything is made
         if asked.dry_run:
             from ralph.cli.dry import explain
 
-            return explain(charter, loaded, sys.stderr if asked.json else sys.stdout)
+            return explain(order, loaded, sys.stderr if asked.json else sys.stdout)
         notices = spoken(loaded) if asked.verbose else ()
         shown = Shown(asked.json, asked.quiet, asked.verbose)
-        return play(charter, keeper, shown, notices=notices)
+        return play(order, keeper, shown, notices=notices)
 
 
 def is_place_alone(values: dict[str, Any], words: list[str]) -> bool:
@@ -78,22 +78,20 @@ class Shown:
         self.json, self.quiet, self.verbose = json, quiet, verbose
 
 
-def play(
-    charter: Charter, keeper: Keeper, shown: Shown, story: Story | None = None, notices: Sequence[Notice] = ()
-) -> int:
+def play(order: Order, keeper: Keeper, shown: Shown, story: Story | None = None, notices: Sequence[Notice] = ()) -> int:
     """Plays a run in front of a person. The exit code is the outcome's."""
     from ralph.run.session import Session
 
-    _, stop = perform(charter, keeper, shown, lambda **more: Session(charter, story=story, notices=notices, **more))
+    _, stop = perform(order, keeper, shown, lambda **more: Session(order, story=story, notices=notices, **more))
     return stop.outcome.exit_code
 
 
-def perform(charter: Charter, keeper: Keeper, shown: Shown, make: Callable[..., Session]) -> tuple[Run, Stop]:
+def perform(order: Order, keeper: Keeper, shown: Shown, make: Callable[..., Session]) -> tuple[Run, Stop]:
     """Plays the session that `make` gives, in front of a person."""
     from ralph.processes.interrupt import ANNOUNCEMENT, Interrupt
     from ralph.show.screen import make_screen
 
-    settings = charter.settings
+    settings = order.settings
     screen = make_screen(
         sys.stderr,
         quiet=shown.quiet,

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from ralph.cli.run import Shown
     from ralph.processes.keeper import Keeper
-    from ralph.run.order import Charter
+    from ralph.run.order import Order
     from ralph.supervise.task_folder import TaskFolder
 
 
@@ -26,14 +26,14 @@ def run_command(command: str, values: dict[str, Any], words: list[str]) -> int:
         from ralph import __version__
         from ralph.cli.request import understood
         from ralph.cli.run import Shown, spoken
-        from ralph.run.order import Charter
+        from ralph.run.order import Order
         from ralph.settings import load
         from ralph.supervise.task_folder import keep_prompt
 
         folder = named(values)
         asked = understood(command, values, words)
         loaded = load(asked.workspace, asked.overrides, env=os.environ)
-        charter = Charter(
+        order = Order(
             loaded.settings,
             str(asked.workspace),
             asked.goal_text,
@@ -45,23 +45,23 @@ def run_command(command: str, values: dict[str, Any], words: list[str]) -> int:
         if asked.dry_run:
             from ralph.cli.dry import explain
 
-            return explain(charter, loaded)
-        keep_prompt(folder, charter.goal() if asked.goal_text or asked.goal_file else None)
+            return explain(order, loaded)
+        keep_prompt(folder, order.goal() if asked.goal_text or asked.goal_file else None)
         if "depends_on" in values:
             from ralph.supervise.task_list import depend
 
             depend(folder, values["depends_on"])
         notices = spoken(loaded) if asked.verbose else ()
         shown = Shown(asked.json, asked.quiet, asked.verbose)
-        return supervise(charter, keeper, shown, reopens="resume" in values, notices=notices)
+        return supervise(order, keeper, shown, reopens="resume" in values, notices=notices)
 
 
-def supervise(charter: Charter, keeper: Keeper, shown: Shown, **more: Any) -> int:
+def supervise(order: Order, keeper: Keeper, shown: Shown, **more: Any) -> int:
     """Plays the supervisor's run. `reopens`: the task's marks are taken off first."""
     from ralph.cli.run import perform
     from ralph.supervise.supervision import TaskSession
 
-    _, stop = perform(charter, keeper, shown, lambda **given: TaskSession(charter, **more, **given))
+    _, stop = perform(order, keeper, shown, lambda **given: TaskSession(order, **more, **given))
     return stop.outcome.exit_code
 
 

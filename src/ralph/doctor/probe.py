@@ -18,7 +18,7 @@ from ralph.processes.keeper import Keeper
 from ralph.records.folder import RunFolder, TurnFolder
 from ralph.run import parts
 from ralph.run.agents import Choice
-from ralph.run.context import Site
+from ralph.run.context import Context
 from ralph.settings import Settings
 from ralph.show.words import duration, money, plural
 
@@ -39,9 +39,9 @@ def probed(
         heard.extend(happened)
 
     with Interrupt() as interrupt:
-        site = Site(workspace, folder, keeper, interrupt, hear, env, Redactor(secret_values(env)), grace=0.0)
+        context = Context(workspace, folder, keeper, interrupt, hear, env, Redactor(secret_values(env)), grace=0.0)
         patient = replace(settings, turn_timeout=settings.turn_timeout or PATIENCE, session="fresh")
-        turn = parts.cli_agent([choice], patient, site).take_turn(f"Reply with exactly: {word}", Run("probe"))
+        turn = parts.cli_agent([choice], patient, context).take_turn(f"Reply with exactly: {word}", Run("probe"))
         if interrupt.level:
             raise KeyboardInterrupt
     answer = _answer(turn, word, folder.turn(1))

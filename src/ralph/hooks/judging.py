@@ -25,11 +25,11 @@ from ralph.processes.interrupt import Interrupt
 from ralph.processes.keeper import Keeper
 from ralph.records.folder import RunFolder, prepare
 from ralph.records.journal import Journal, recall
-from ralph.records.writer import Scribe
+from ralph.records.writer import Writer
 from ralph.repository.checkpoints import History
-from ralph.run import order as charters
+from ralph.run import order as orders
 from ralph.run import parts as wiring
-from ralph.run.context import Site
+from ralph.run.context import Context
 from ralph.run.policy import Policy, policy
 from ralph.settings import Settings
 
@@ -47,7 +47,7 @@ class Taken:
 
 
 class Opened(Struct, frozen=True):
-    site: Site
+    context: Context
     plan: Policy
     history: History
     parts: Parts
@@ -62,12 +62,12 @@ def opened(stack: ExitStack, loop: Loop, settings: Settings, turn: Turn, seq: in
     settings = replace(
         settings, check_timeout=_check_timeout(settings), scm=None, reviews=None, worktree=False, notify=()
     )
-    site = _site(stack, loop, settings, seq)
+    context = _context(stack, loop, settings, seq)
     plan = policy(settings, (loop.facts["agent"],))
-    history = History(site, walks=settings.min_tool_calls > 0)
-    parts = wiring.parts(settings, plan, site, Taken(turn), history, lambda: str(loop.facts["task"]))
+    history = History(context, walks=settings.min_tool_calls > 0)
+    parts = wiring.parts(settings, plan, context, Taken(turn), history, lambda: str(loop.facts["task"]))
     parts.cap = plan.cap
-    return Opened(site, plan, history, parts)
+    return Opened(context, plan, history, parts)
 
 
 def _check_timeout(settings: Settings) -> float:
@@ -76,19 +76,19 @@ def _check_timeout(settings: Settings) -> float:
     return min(settings.check_timeout or longest, longest)
 
 
-def _site(stack: ExitStack, loop: Loop, settings: Settings, seq: int) -> Site:
+def _context(stack: ExitStack, loop: Loop, settings: Settings, seq: int) -> Context:
     interrupt, keeper = stack.enter_context(Interrupt()), stack.enter_context(Keeper.start())
     prepare(Path(loop.root))
     folder = folder_of(loop)
     folder.make()
     journal = Journal(folder.journal)
     stack.callback(journal.close)
-    return Site(
+    return Context(
         Path(loop.root),
         folder,
         keeper,
         interrupt,
-        _teller(Scribe(folder.id, [journal], seq)),
+        _teller(Writer(folder.id, [journal], seq)),
         os.environ,
         Redactor(secret_values(os.environ)),
         max_time=settings.max_time,
@@ -100,9 +100,9 @@ def _site(stack: ExitStack, loop: Loop, settings: Settings, seq: int) -> Site:
     )
 
 
-def _teller(scribe: Scribe) -> events.TellAll:
+def _teller(writer: Writer) -> events.TellAll:
     def tell(*happened: events.Event) -> None:
-        scribe(*happened)
+        writer(*happened)
 
     return tell
 
@@ -126,14 +126,14 @@ def judged(loop: loops.Loop, turn: HostTurn) -> str:
 def _judged(loop: loops.Loop, turn: HostTurn) -> str:
     """Checks may take long: the loops of the workspace are locked only while the answer is written."""
     folder = folder_of(loop)
-    settings = charters.read(folder.path / "run.json").settings
+    settings = orders.read(folder.path / "run.json").settings
     story = recall(folder.journal)
     with ExitStack() as stack:
         engine = opened(stack, loop, settings, _taken(turn, loop), story.seq)
         engine.history.begin(story.run.base_tree)
         run = iterate(_whole(story.run, loop), (), engine.parts)
         verdict = _asked(engine, run)
-        if engine.site.interrupt.level:
+        if engine.context.interrupt.level:
             return ""  # the host wants this to end: nothing is decided, and the loop goes on
         with loops.locked(loop.root):
             if not loop.goes_on():
@@ -144,7 +144,7 @@ def _judged(loop: loops.Loop, turn: HostTurn) -> str:
 
 def _asked(engine: Opened, run: Run) -> Verdict:
     """The verdict, once everything that asks for time has had it."""
-    parts, interrupt = engine.parts, engine.site.interrupt
+    parts, interrupt = engine.parts, engine.context.interrupt
     while True:
         seen = run.seeing(parts.workspace.look(run))
         verdict = judge(seen, parts.rules)
@@ -187,7 +187,7 @@ def _ended(loop: loops.Loop, run: Run, stop: Stop, engine: Opened, why: str) -> 
             stop.reason,
             last,
             run.usage.cost_usd,
-            engine.site.elapsed(),
+            engine.context.elapsed(),
             stop.outcome.exit_code,
             bool(engine.plan.gates),
         )

@@ -20,7 +20,7 @@ from ralph.hooks.telling import finished, tell
 from ralph.records.folder import cannot_write, new_run_id, prepare
 from ralph.records.register import loops as known_loops
 from ralph.records.register import registry
-from ralph.run import order as charters
+from ralph.run import order as orders
 from ralph.settings import Settings, load
 
 CANCELLED = "CANCELLED"
@@ -160,7 +160,7 @@ def _begin(loop: loops.Loop, settings: Settings) -> None:
     facts = loop.facts
     with ExitStack() as stack:
         engine = opened(stack, loop, settings, Turn(""))
-        engine.site.folder.write("run.json", _charter(loop, settings, engine))
+        engine.context.folder.write("run.json", _order(loop, settings, engine))
         started = events.RunStarted(
             facts["task"],
             settings.preset,
@@ -173,7 +173,7 @@ def _begin(loop: loops.Loop, settings: Settings) -> None:
             version=__version__,
             base_tree=engine.history.begin(),
         )
-        engine.site.tell(started)
+        engine.context.tell(started)
 
 
 def _enlist(loop: loops.Loop, env: Mapping[str, str]) -> None:
@@ -187,10 +187,10 @@ def _enlist(loop: loops.Loop, env: Mapping[str, str]) -> None:
         os.symlink(loop.path, f"{links}/{loop.facts['run']}")
 
 
-def _charter(loop: loops.Loop, settings: Settings, engine: Opened) -> bytes:
+def _order(loop: loops.Loop, settings: Settings, engine: Opened) -> bytes:
     """The settings for as long as the loop goes on. A check without its key could not be run again."""
-    data = charters.encode(charters.Charter(settings, loop.root, version=__version__))
-    if engine.site.redact(data) != data:
+    data = orders.encode(orders.Order(settings, loop.root, version=__version__))
+    if engine.context.redact(data) != data:
         raise UserError(
             "the settings hold what looks like a key, and keys are not written to disk",
             "put it into a variable of the environment, and name that in the check",

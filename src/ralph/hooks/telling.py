@@ -1,4 +1,4 @@
-"""What happened in a loop inside a session? Lines for its journal, the same that the engine's scribe writes."""
+"""What happened in a loop inside a session? Lines for its journal, the same that the engine's writer writes."""
 
 import os
 import time
@@ -20,7 +20,7 @@ LONGEST_TEXT = 1 << 16
 
 
 def tell(loop: Loop, told: "list[Told]") -> None:
-    """Appends to the journal what the engine's scribe would write."""
+    """Appends to the journal what the engine's writer would write."""
     os.makedirs(os.path.dirname(loop.journal), mode=0o700, exist_ok=True)
     handle = os.open(loop.journal, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
     with os.fdopen(handle, "r+b") as file:

@@ -17,7 +17,7 @@ _WORDY = (events.AgentText, events.ToolFinished)
 _LINE_BREAKS = [(char.encode(), f"\\u{ord(char):04x}".encode()) for char in "\x85\u2028\u2029"]
 
 
-class Scribe:
+class Writer:
     """Encodes each event once, and gives the lines to every sink. What looks like a key, or is known to be one, reaches
     nobody; and of what an agent says in one turn, `most` bytes are written, and its last plan: it may talk without end.
     Of what comes beyond that, the words are told only while somebody reads them."""

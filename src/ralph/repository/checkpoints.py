@@ -16,7 +16,7 @@ from ralph.errors import UserError
 from ralph.repository.git import GitError, Repository
 from ralph.repository.index import PrivateIndex, files_below, head_of, shown, tree_of
 from ralph.repository.objects import write
-from ralph.run.context import Site
+from ralph.run.context import Context
 
 if TYPE_CHECKING:
     from ralph.repository.worktrees import Worktree
@@ -193,8 +193,8 @@ class History:
     `walks`: without git, files are compared by size and time, for an agent that cannot tell how much it did.
     """
 
-    def __init__(self, site: Site, worktree: "Worktree | None" = None, walks: bool = False) -> None:
-        self._site, self._worktree, self._walks = site, worktree, walks
+    def __init__(self, context: Context, worktree: "Worktree | None" = None, walks: bool = False) -> None:
+        self._context, self._worktree, self._walks = context, worktree, walks
         self._repository: Repository | None = None
         self._index: PrivateIndex | None = None
         self._saved: Checkpoints | None = None
@@ -204,13 +204,13 @@ class History:
     def begin(self, base: str | None = None) -> str | None:
         """Takes the state before the first iteration; `base` is that state where the run is resumed."""
         # Git is not even asked where there is no sign of it: that would cost more than the rest of a small run.
-        self._repository = self._found() if _has_git(self._site.root) else None
+        self._repository = self._found() if _has_git(self._context.root) else None
         if self._repository is None:
             return self._walked()
         from ralph.repository.index import PrivateIndex
 
-        self._index = PrivateIndex(self._repository, self._site.folder.path / "index")
-        self._saved = Checkpoints(self._repository, self._site.folder.id)
+        self._index = PrivateIndex(self._repository, self._context.folder.path / "index")
+        self._saved = Checkpoints(self._repository, self._context.folder.id)
         self._now = self._index.tree()
         self._base = base or self._now
         if base is None:
@@ -227,12 +227,12 @@ class History:
             self._now = self._index.tree()
             self._saved.save(number, self._now)
         except UserError as error:
-            self._site.tell(events.Notice(f"iteration {number} has no checkpoint: {error.advice}"))
+            self._context.tell(events.Notice(f"iteration {number} has no checkpoint: {error.advice}"))
             return None
         if self._index.left_out != self._told:
             self._told = self._index.left_out
             if self._told:
-                self._site.tell(events.Notice(f"not in checkpoints and diffs: {', '.join(self._told[:5])}"))
+                self._context.tell(events.Notice(f"not in checkpoints and diffs: {', '.join(self._told[:5])}"))
         return self._now
 
     def has_moved(self, iteration: Iteration) -> bool:
@@ -270,7 +270,7 @@ class History:
             return ""
         from ralph.repository.changes import diff
 
-        return self._site.redact.text(diff(self._repository, self._base, self._now, DIFF_LIMIT + 1))
+        return self._context.redact.text(diff(self._repository, self._base, self._now, DIFF_LIMIT + 1))
 
     def keep(self, run: Run, iteration: Iteration) -> None:
         """In a worktree the harness commits the work, so that a merge brings it."""
@@ -281,16 +281,16 @@ class History:
             try:
                 commit_all(self._worktree, f"ralph: iteration {iteration.number}{verdict}\n\n{run.goal[:2000]}")
             except UserError as error:
-                self._site.tell(events.Notice(error.advice))
+                self._context.tell(events.Notice(error.advice))
 
     def _found(self) -> "Repository | None":
         """The repository; one that is broken is as good as none here, but that is said."""
         from ralph.repository.git import find_repository
 
         try:
-            return find_repository(self._site.root)
+            return find_repository(self._context.root)
         except UserError as error:
-            self._site.tell(events.Notice(f"no checkpoints, no diff: {error.advice}"))
+            self._context.tell(events.Notice(f"no checkpoints, no diff: {error.advice}"))
             return None
 
     def _walked(self) -> str | None:
@@ -298,7 +298,7 @@ class History:
             return None
         from ralph.repository.index import walk_fingerprint
 
-        return walk_fingerprint(self._site.root)
+        return walk_fingerprint(self._context.root)
 
 
 def _has_git(folder: Path) -> bool:

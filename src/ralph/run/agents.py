@@ -15,7 +15,7 @@ from ralph.errors import UserError
 from ralph.processes.process import run_process
 from ralph.processes.program import CannotStart, Command, find_program
 from ralph.records.folder import TurnFolder, write
-from ralph.run.context import Site
+from ralph.run.context import Context
 from ralph.settings import Settings
 
 if TYPE_CHECKING:
@@ -53,26 +53,26 @@ class Manner(Struct, frozen=True):
 class CliAgent:
     """One of the choices takes each turn: the first, unless it has run into a limit and another may go on."""
 
-    def __init__(self, choices: Sequence[Choice], manner: Manner, site: Site) -> None:
+    def __init__(self, choices: Sequence[Choice], manner: Manner, context: Context) -> None:
         self._choices = {choice.name: choice for choice in choices}
-        self._manner, self._site = manner, site
+        self._manner, self._context = manner, context
 
     def take_turn(self, prompt: str, run: Run, purpose: str = "work") -> Turn:
         names = tuple(self._choices)
         choice = self._choices[available(run, names) or names[0]]
         if self._manner.continues and has_lost_session(run, choice):
             return Turn("", exit_code=None, failure=Failure("fatal", f"{choice.name} named no session to continue"))
-        folder = self._site.folder.turn(run.number, purpose, choice.name)
-        attempt = _Turn(choice, self._manner, self._site, folder, run, purpose)
+        folder = self._context.folder.turn(run.number, purpose, choice.name)
+        attempt = _Turn(choice, self._manner, self._context, folder, run, purpose)
         turn = attempt.take(prompt)
         if turn.failure and turn.failure.kind == "fatal":
             choice = self._choices[choice.name] = self._wiser(choice, turn.failure, run.number)
-            second = _Turn(choice, self._manner, self._site, folder, run, purpose)
+            second = _Turn(choice, self._manner, self._context, folder, run, purpose)
             if second.words(prompt) != attempt.words(prompt):
-                self._site.tell(events.Notice(f"{choice.name} refused an option, and is started without it"))
+                self._context.tell(events.Notice(f"{choice.name} refused an option, and is started without it"))
                 turn = second.take(prompt)
         # The answer may become part of a prompt or of a file: from here on it holds no keys.
-        turn = replace(turn, text=self._site.redact.text(turn.text), agent=choice.name)
+        turn = replace(turn, text=self._context.redact.text(turn.text), agent=choice.name)
         folder.ended(turn, turn.text.encode("utf-8", "replace"))
         return turn
 
@@ -80,17 +80,17 @@ class CliAgent:
         """The choice with the options that its program has, if one that it has not is what the turn failed for."""
         from ralph.agents.protocol import understood, worth_asking
 
-        site, question = self._site, choice.module.HELP
+        context, question = self._context, choice.module.HELP
         if not question or not worth_asking(failure):
             return choice
         from ralph.processes.process import heard
 
         def printed(argv: tuple[str, ...]) -> str:
-            env = {name: value for name, value in site.marked(number).items() if name not in choice.hidden}
-            page, ended = heard(site.keeper, argv, str(site.root), env, site.interrupt)
+            env = {name: value for name, value in context.marked(number).items() if name not in choice.hidden}
+            page, ended = heard(context.keeper, argv, str(context.root), env, context.interrupt)
             return page + ended.stderr if ended.code == 0 else ""
 
-        program = find_program(choice.command[0], site.env, str(site.root))
+        program = find_program(choice.command[0], context.env, str(context.root))
         return replace(choice, understands=understood(program, question, printed))
 
 
@@ -103,8 +103,10 @@ def has_lost_session(run: Run, choice: Choice) -> bool:
 class _Turn:
     """One invocation, from the prompt to the answer."""
 
-    def __init__(self, choice: Choice, manner: Manner, site: Site, folder: TurnFolder, run: Run, purpose: str) -> None:
-        self._choice, self._manner, self._site = choice, manner, site
+    def __init__(
+        self, choice: Choice, manner: Manner, context: Context, folder: TurnFolder, run: Run, purpose: str
+    ) -> None:
+        self._choice, self._manner, self._context = choice, manner, context
         self._folder, self._run, self._purpose = folder, run, purpose
         self._session = run.session_of(choice.name) if manner.continues else None
 
@@ -118,7 +120,7 @@ class _Turn:
         invocation = self._choice.module.invocation(request)
         # The agent gets the prompt to the letter; what stays on disk holds no keys.
         data = prompt.encode("utf-8", "surrogateescape")
-        kept = self._site.redact(data)
+        kept = self._context.redact(data)
         is_read = kept != data and invocation.stdin != "prompt"
         write(path, data if is_read else kept)
         try:
@@ -150,40 +152,40 @@ class _Turn:
         )
 
     def _invoke(self, request: "Request", invocation: "Invocation", prompt: bytes) -> Turn:
-        site, module = self._site, self._choice.module
+        context, module = self._context, self._choice.module
         parser = module.parser(request)
 
         def on_lines(lines: list[bytes]) -> None:
-            site.tell(*parser.feed_all(lines))
+            context.tell(*parser.feed_all(lines))
 
         def on_start(pid: int) -> None:
             self._folder.started(pid)
             words = tuple(whole_words(word, _LONGEST_WORD, "…") for word in invocation.argv)
-            site.tell(events.AgentStarted(self._choice.name, words, pid, self._purpose))
+            context.tell(events.AgentStarted(self._choice.name, words, pid, self._purpose))
 
-        with site.log(self._folder.stdout) as out, site.log(self._folder.stderr) as err:
+        with context.log(self._folder.stdout) as out, context.log(self._folder.stderr) as err:
             ended = run_process(
-                site.keeper,
+                context.keeper,
                 Command(
                     tuple(invocation.argv),
-                    str(site.root),
+                    str(context.root),
                     self._environment(invocation),
                     prompt if invocation.stdin == "prompt" else b"",
                 ),
                 on_lines=on_lines,
                 on_start=on_start,
-                meanwhile=lambda: site.tell(events.Notice(f"Prompt: {one_line(request.prompt)}", "debug")),
-                limits=site.limits(self._manner.timeout, self._manner.idle_timeout),
-                interrupt=site.interrupt,
+                meanwhile=lambda: context.tell(events.Notice(f"Prompt: {one_line(request.prompt)}", "debug")),
+                limits=context.limits(self._manner.timeout, self._manner.idle_timeout),
+                interrupt=context.interrupt,
                 stdout_log=out,
                 stderr_log=err,
-                redact=site.redact,
-                tick=site.tick,
-                keep_children=site.keep_children,
+                redact=context.redact,
+                tick=context.tick,
+                keep_children=context.keep_children,
             )
-        site.tell_troubles(out, err)
+        context.tell_troubles(out, err)
         turn = _answered(parser.turn(ended), ended, invocation.answer_file)
-        site.tell(_finished(turn, ended, parser.skipped, parser.tool_errors))
+        context.tell(_finished(turn, ended, parser.skipped, parser.tool_errors))
         return turn
 
     def _usage_before(self) -> Usage:
@@ -196,7 +198,7 @@ class _Turn:
         return total
 
     def _environment(self, invocation: "Invocation") -> dict[str, str]:
-        env = self._site.marked(self._run.number)
+        env = self._context.marked(self._run.number)
         for name in self._choice.hidden:
             env.pop(name, None)
         return {**env, **self._folder.env, "RALPH_PROMPT_FILE": self._folder.prompt, **invocation.env}

@@ -11,7 +11,7 @@ from ralph.core.model import Check, FailAction
 from ralph.core.prompts import ERROR_LIMIT
 from ralph.processes.process import run_command
 from ralph.processes.program import Command
-from ralph.run.context import Site
+from ralph.run.context import Context
 
 SLUG_LENGTH = 50
 
@@ -25,18 +25,20 @@ class Guard(Struct, frozen=True):
 
 
 class Checks:
-    def __init__(self, site: Site, guards: Sequence[Guard], timeout: float | None = None, truncate: int = 5000) -> None:
-        self._site, self._guards = site, tuple(guards)
+    def __init__(
+        self, context: Context, guards: Sequence[Guard], timeout: float | None = None, truncate: int = 5000
+    ) -> None:
+        self._context, self._guards = context, tuple(guards)
         self._timeout, self._truncate = timeout or None, truncate
-        self._slugs = slugs([site.redact.text(guard.command) for guard in guards])
+        self._slugs = slugs([context.redact.text(guard.command) for guard in guards])
 
     def run(self, number: int) -> tuple[Check, ...] | None:
         """The results, or None if a person asked to stop before all were in."""
         results = []
         for guard, slug in zip(self._guards, self._slugs, strict=True):
-            if self._site.interrupt.level:
+            if self._context.interrupt.level:
                 return None
-            log = os.path.join(self._site.task or "", ".ralph", f"guardrail_{number:03d}_{slug}.log")
+            log = os.path.join(self._context.task or "", ".ralph", f"guardrail_{number:03d}_{slug}.log")
             check = self._one(guard, log, number)
             if check is None:
                 return None
@@ -44,30 +46,30 @@ class Checks:
         return tuple(results)
 
     def _one(self, guard: Guard, log: str, number: int) -> Check | None:
-        site = self._site
+        context = self._context
         shell = ("cmd", "/c") if sys.platform == "win32" else ("sh", "-c")
-        command = Command((*shell, guard.command), str(site.root), site.marked(number))
-        site.settle_in()
-        with site.log(os.path.join(site.root, log)) as file:
+        command = Command((*shell, guard.command), str(context.root), context.marked(number))
+        context.settle_in()
+        with context.log(os.path.join(context.root, log)) as file:
             output = run_command(
-                site.keeper,
+                context.keeper,
                 command,
                 head=self._truncate,
                 tail=ERROR_LIMIT,
-                meanwhile=lambda: site.tell(events.CheckStarted(guard.command)),
-                limits=site.limits(self._timeout),
-                interrupt=site.interrupt,
+                meanwhile=lambda: context.tell(events.CheckStarted(guard.command)),
+                limits=context.limits(self._timeout),
+                interrupt=context.interrupt,
                 log=file,
-                redact=site.redact,
-                tick=site.tick,
-                keep_children=site.keep_children,
+                redact=context.redact,
+                tick=context.tick,
+                keep_children=context.keep_children,
             )
-        site.tell_troubles(file)
+        context.tell_troubles(file)
         ended = output.exit
         if ended.ended_by == "interrupt":
             return None
         check = Check(
-            site.redact.text(guard.command),  # a key in it is for the shell alone
+            context.redact.text(guard.command),  # a key in it is for the shell alone
             passed=ended.code == 0 and not ended.ended_by,
             exit_code=_as_in_a_shell(ended.code),
             head=output.head,
@@ -79,7 +81,7 @@ class Checks:
             duration=ended.duration,
             timeout=self._timeout if ended.ended_by == "turn-timeout" else None,
         )
-        site.tell(_finished(check))
+        context.tell(_finished(check))
         return check
 
 

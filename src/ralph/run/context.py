@@ -19,7 +19,7 @@ from ralph.processes.streams import LogFile
 from ralph.records.folder import RunFolder, prepare
 
 
-class Site(Struct):
+class Context(Struct):
     """`root` is the workspace, or the worktree that stands in for it. `before` are the seconds that the run had
     already taken when it was resumed. `task` is the folder of the task that the run is part of."""
 

@@ -14,7 +14,7 @@ from ralph.errors import UserError
 from ralph.loop import Agent, Workspace
 from ralph.records.folder import add, cannot_write
 from ralph.repository.checkpoints import History
-from ralph.run.context import Site
+from ralph.run.context import Context
 
 if TYPE_CHECKING:
     from ralph.repository.scm import Ended, Runner
@@ -39,22 +39,22 @@ class ScmPlan(Protocol):
 def followups(
     scm: ScmPlan | None,
     agent: Agent,
-    site: Site,
+    context: Context,
     history: History,
     workspace: Workspace,
     settled: frozenset[tuple[int, str]] = frozenset(),
 ) -> Sequence[Followup]:
     """Progress first: it must be there even if the rest fails. `settled` are tasks of iterations that are done."""
-    made: list[Followup] = [_progress_file(site)]
+    made: list[Followup] = [_progress_file(context)]
     if scm is not None and scm.tasks:
-        made.append(_commit(scm, agent, site, history, workspace, settled))
+        made.append(_commit(scm, agent, context, history, workspace, settled))
     made.append(history.keep)
     return made
 
 
-def _progress_file(site: Site) -> Followup:
+def _progress_file(context: Context) -> Followup:
     """One section per iteration of this run, added as it ends; a resumed run begins with those it has."""
-    path = site.home / ".ralph" / "progress.md"
+    path = context.home / ".ralph" / "progress.md"
     try:
         path.unlink(missing_ok=True)
     except OSError as error:
@@ -66,8 +66,8 @@ def _progress_file(site: Site) -> Followup:
         missing = [section(one) for one in run.iterations[written:]]
         text = ("\n" if written else "") + "\n".join(missing) if missing else ""
         written = len(run.iterations)
-        site.settle_in()
-        add(path, site.redact(text.encode("utf-8", "replace")))
+        context.settle_in()
+        add(path, context.redact(text.encode("utf-8", "replace")))
 
     return write
 
@@ -75,7 +75,7 @@ def _progress_file(site: Site) -> Followup:
 def _commit(
     scm: ScmPlan,
     agent: Agent,
-    site: Site,
+    context: Context,
     history: History,
     workspace: Workspace,
     settled: frozenset[tuple[int, str]],
@@ -87,7 +87,7 @@ def _commit(
         from ralph.repository.scm import run_tasks
 
         tasks = [task for task in scm.tasks if (iteration.number, task) not in settled]
-        if not iteration.is_green or iteration.turn.failure or site.interrupt.level or not tasks:
+        if not iteration.is_green or iteration.turn.failure or context.interrupt.level or not tasks:
             return None
         message: str | None = ""
         usage: Usage | None = None
@@ -96,21 +96,21 @@ def _commit(
             turn = agent.take_turn(MESSAGE_PROMPT, during, purpose="message")
             usage = turn.usage
             if usage != Usage():
-                site.tell(events.Spent(iteration.number, "message", usage))
+                context.tell(events.Spent(iteration.number, "message", usage))
             message = None if turn.failure else commit_message(turn.text)
             why = turn.failure.reason if turn.failure else "" if message else "the agent gave no commit message"
-            why = _verified_again(iteration, site, history, workspace) or why
+            why = _verified_again(iteration, context, history, workspace) or why
             if why:
-                site.tell(events.ScmFinished(iteration.number, "commit", False, why))
+                context.tell(events.ScmFinished(iteration.number, "commit", False, why))
                 return usage
-        for done in run_tasks(scm.command, tasks, message or "", site.root, _kept(site)):
-            site.tell(events.ScmFinished(iteration.number, done.task, done.ok, done.detail))
+        for done in run_tasks(scm.command, tasks, message or "", context.root, _kept(context)):
+            context.tell(events.ScmFinished(iteration.number, done.task, done.ok, done.detail))
         return usage
 
     return commit
 
 
-def _verified_again(iteration: Iteration, site: Site, history: History, workspace: Workspace) -> str:
+def _verified_again(iteration: Iteration, context: Context, history: History, workspace: Workspace) -> str:
     """An agent that is asked for a message may change files, and nobody has checked those. So they are checked now, or
     are what they were. Why neither can be said, if that is so."""
     workspace.guard()
@@ -126,11 +126,11 @@ def _verified_again(iteration: Iteration, site: Site, history: History, workspac
     except UserError as error:
         return f"the agent changed files when it was asked for a message, and the checks fail since: {error.advice}"
     said = "the agent changed files when it was asked for a commit message, and the checks failed: they were put back"
-    site.tell(events.Notice(f"{said}, and are kept as {kept}"))
+    context.tell(events.Notice(f"{said}, and are kept as {kept}"))
     return ""
 
 
-def _kept(site: Site) -> "Runner":
+def _kept(context: Context) -> "Runner":
     """Commands run below the keeper: a hook that hangs ends with the run, be it by a second Ctrl-C or `kill -9`. What a
     commit leaves behind when it ends by itself, such as git's own housekeeping, is let live; but not where child runs
     would be let go with it."""
@@ -141,18 +141,18 @@ def _kept(site: Site) -> "Runner":
 
     def run(words: tuple[str, ...], folder: Path, env: Mapping[str, str]) -> "Ended":
         # A git that is asked to end in the moment in which it locks the index leaves the lock behind.
-        command = Command(words, str(folder), {**env, MARK: site.folder.id}, patience=_TO_FINISH)
+        command = Command(words, str(folder), {**env, MARK: context.folder.id}, patience=_TO_FINISH)
         try:
             output = run_command(
-                site.keeper,
+                context.keeper,
                 command,
                 head=0,
                 tail=OUTPUT_KEPT,
-                limits=Limits(turn=PATIENCE, grace=site.grace),
-                interrupt=site.interrupt,
-                redact=site.redact,
-                tick=site.tick,
-                keep_children=site.keep_children or not site.keeper.has_spared,
+                limits=Limits(turn=PATIENCE, grace=context.grace),
+                interrupt=context.interrupt,
+                redact=context.redact,
+                tick=context.tick,
+                keep_children=context.keep_children or not context.keeper.has_spared,
             )
         except CannotStart as error:
             return Ended(127, error.message)

@@ -14,7 +14,7 @@ from msgspec import Struct
 from ralph.core import events
 from ralph.core.text import one_line
 from ralph.errors import UserError
-from ralph.run.context import Site
+from ralph.run.context import Context
 from ralph.show.tally import outcome_sentence
 
 if TYPE_CHECKING:
@@ -60,15 +60,15 @@ def refuse_what_cannot_be_told(targets: Sequence[str]) -> None:
 class Notifier:
     """A listener that starts one process for each notification, and does not wait for it."""
 
-    def __init__(self, targets: Sequence[str], site: Site, workspace: Path) -> None:
-        self._targets, self._site, self._workspace = targets, site, workspace
+    def __init__(self, targets: Sequence[str], context: Context, workspace: Path) -> None:
+        self._targets, self._context, self._workspace = targets, context, workspace
         self._log: IO[bytes] | None = None
         self._sent: list[tuple[str, Popen[bytes], float]] = []
 
     def __call__(self, *happened: events.Event) -> None:
         if self._sent:
             for failure in self._failures(time.monotonic()):
-                self._site.tell(events.Notice(failure))
+                self._context.tell(events.Notice(failure))
         for message in filter(None, map(message_about, happened)):
             for target in self._targets:
                 self._send(target, message)
@@ -87,12 +87,12 @@ class Notifier:
         import subprocess
 
         if self._log is None:
-            self._log = open(self._site.folder.path / "notify.log", "ab", buffering=0)  # noqa: SIM115 - see close()
+            self._log = open(self._context.folder.path / "notify.log", "ab", buffering=0)  # noqa: SIM115 - see close()
         try:
             process = subprocess.Popen(
                 argv_for(target, message),
                 cwd=self._workspace,
-                env={**self._site.env, **self._facts(message)},
+                env={**self._context.env, **self._facts(message)},
                 stdin=subprocess.PIPE,
                 stdout=self._log,
                 stderr=self._log,
@@ -111,7 +111,7 @@ class Notifier:
             "RALPH_EVENT": message.kind,
             "RALPH_TITLE": message.title,
             "RALPH_TEXT": message.text,
-            "RALPH_RUN": self._site.folder.id,
+            "RALPH_RUN": self._context.folder.id,
             "RALPH_WORKSPACE": str(self._workspace),
         }
 

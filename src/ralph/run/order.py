@@ -8,7 +8,7 @@ from ralph.errors import UserError
 from ralph.settings import Settings
 
 
-class Charter(msgspec.Struct, frozen=True, omit_defaults=True):
+class Order(msgspec.Struct, frozen=True, omit_defaults=True):
     """`goal_file`, where there is one, is read again before every turn: it may be edited while the run goes on.
     `task` is the folder of the task that the run supervises."""
 
@@ -35,20 +35,20 @@ class Charter(msgspec.Struct, frozen=True, omit_defaults=True):
         return text
 
 
-def encode(charter: Charter) -> bytes:
+def encode(order: Order) -> bytes:
     try:
-        return msgspec.json.format(msgspec.json.encode(charter)) + b"\n"
+        return msgspec.json.format(msgspec.json.encode(order)) + b"\n"
     except UnicodeEncodeError:  # a goal whose bytes are no text: `json` can write them
         from json import dumps
 
-        return dumps(msgspec.to_builtins(charter), indent=2).encode() + b"\n"
+        return dumps(msgspec.to_builtins(order), indent=2).encode() + b"\n"
 
 
-def read(path: Path) -> Charter:
+def read(path: Path) -> Order:
     from json import loads
 
     try:
-        return msgspec.convert(loads(path.read_bytes()), Charter)
+        return msgspec.convert(loads(path.read_bytes()), Order)
     except OSError as error:
         raise UserError(
             f"cannot read {path}: {error.strerror}", "this run cannot be resumed; start a new one"

@@ -12,7 +12,7 @@ from ralph.core.text import clean, listed, one_line
 from ralph.errors import UserError
 from ralph.loop import Agent, Parts
 from ralph.run.checks import Checks
-from ralph.run.context import Site, marked, words_of
+from ralph.run.context import Context, marked, words_of
 from ralph.run.policy import Policy, composer
 from ralph.settings import Settings
 from ralph.steering.mailbox import Mailbox, untold
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 LONG_WAIT = 1.5  # seconds: shorter pauses are not worth telling
 
 
-def cli_agent(chosen: Sequence["Choice"], settings: Settings, site: "Site") -> "CliAgent":
+def cli_agent(chosen: Sequence["Choice"], settings: Settings, context: "Context") -> "CliAgent":
     from ralph.run.agents import CliAgent, Manner
 
     # What an agent costs and does is known from its structured stream alone.
@@ -40,13 +40,13 @@ def cli_agent(chosen: Sequence["Choice"], settings: Settings, site: "Site") -> "
         settings.turn_timeout,
         settings.idle_timeout,
     )
-    return CliAgent(chosen, manner, site)
+    return CliAgent(chosen, manner, context)
 
 
 def parts(
     settings: Settings,
     plan: Policy,
-    site: "Site",
+    context: "Context",
     agent: Agent,
     history: "History",
     goal: Callable[[], str],
@@ -58,27 +58,27 @@ def parts(
     from ralph.steering.mailbox import Mailbox
 
     guards = [Guard(one.command, one.hint, one.fail_action) for one in settings.guardrails]
-    guard = _guard(settings, site)
+    guard = _guard(settings, context)
     workspace = LocalWorkspace(
-        site,
-        Checks(site, guards, settings.check_timeout, settings.output_truncate_chars),
-        done_files=tuple(site.home / claim.text for claim in plan.claims if claim.kind == "file"),
-        wait_file=site.home / rules.WAIT_FILE if settings.wait_signals else None,
-        tasks=_tasks(settings, site),
+        context,
+        Checks(context, guards, settings.check_timeout, settings.output_truncate_chars),
+        done_files=tuple(context.home / claim.text for claim in plan.claims if claim.kind == "file"),
+        wait_file=context.home / rules.WAIT_FILE if settings.wait_signals else None,
+        tasks=_tasks(settings, context),
         tree=history.tree,
         guard=guard,
     )
-    mailbox = Mailbox(site.folder.path)
+    mailbox = Mailbox(context.folder.path)
     made = Parts(
         agent=agent,
         workspace=workspace,
         rules=plan.rules,
-        compose=composer(settings, plan, goal, history.diff, site.redact.text),
-        tell=site.tell,
-        wait=_waiter(site, settings.poll_interval, mailbox, settings.on_question == "wait"),
+        compose=composer(settings, plan, goal, history.diff, context.redact.text),
+        tell=context.tell,
+        wait=_waiter(context, settings.poll_interval, mailbox, settings.on_question == "wait"),
         followups=(
-            *followups(settings.scm, agent, site, history, workspace, settled),
-            *_accountants(settings, site),
+            *followups(settings.scm, agent, context, history, workspace, settled),
+            *_accountants(settings, context),
             lambda run, iteration: mailbox.forget(iteration.told),
         ),
     )
@@ -89,14 +89,16 @@ def parts(
     return made
 
 
-def _accountants(settings: Settings, site: "Site") -> tuple[Callable[[Run, Iteration], None], ...]:
+def _accountants(settings: Settings, context: "Context") -> tuple[Callable[[Run, Iteration], None], ...]:
     if not (settings.max_cost or settings.max_tokens):
         return ()
 
-    return (watched(settings.max_cost, settings.max_tokens, site.tell),)
+    return (watched(settings.max_cost, settings.max_tokens, context.tell),)
 
 
-def _waiter(site: "Site", poll: float | None, mailbox: "Mailbox", awaits_answers: bool) -> Callable[[Wait, Run], None]:
+def _waiter(
+    context: "Context", poll: float | None, mailbox: "Mailbox", awaits_answers: bool
+) -> Callable[[Wait, Run], None]:
     """Sleeps, at most until the next look around is due; tells once what is waited for after a turn."""
     told: set[object] = set()
 
@@ -104,24 +106,26 @@ def _waiter(site: "Site", poll: float | None, mailbox: "Mailbox", awaits_answers
         if asked.parks:
             from ralph.steering.questions import park
 
-            park(site, mailbox, asked.reason, lambda mail: mail.is_paused or (awaits_answers and bool(mail.questions)))
+            park(
+                context, mailbox, asked.reason, lambda mail: mail.is_paused or (awaits_answers and bool(mail.questions))
+            )
             return
         occasion = (asked.reason, len(run.iterations), len(run.retries))
         if asked.seconds >= LONG_WAIT and occasion not in told:
             told.clear()
             told.add(occasion)
-            site.tell(events.Waiting(asked.seconds, asked.reason, run.seen.at + asked.seconds))
-        tick = site.tick
-        site.interrupt.wait(min(asked.seconds, poll or asked.seconds), (lambda _: tick()) if tick else None)
+            context.tell(events.Waiting(asked.seconds, asked.reason, run.seen.at + asked.seconds))
+        tick = context.tick
+        context.interrupt.wait(min(asked.seconds, poll or asked.seconds), (lambda _: tick()) if tick else None)
 
     return wait
 
 
-def _tasks(settings: Settings, site: "Site") -> Callable[[], tuple[Task, ...]] | None:
+def _tasks(settings: Settings, context: "Context") -> Callable[[], tuple[Task, ...]] | None:
     if not settings.tasks:
         return None
 
-    path = site.root / settings.tasks
+    path = context.root / settings.tasks
     first = read_tasks(path)  # a file that cannot be read is said before anything is spent
 
     def tasks() -> tuple[Task, ...]:
@@ -134,19 +138,19 @@ def _tasks(settings: Settings, site: "Site") -> Callable[[], tuple[Task, ...]] |
     return tasks
 
 
-def _guard(settings: Settings, site: "Site") -> Callable[[], tuple[str, ...]] | None:
+def _guard(settings: Settings, context: "Context") -> Callable[[], tuple[str, ...]] | None:
     if not settings.protect:
         return None
     from ralph.repository.protect import Protected
 
-    protected = Protected(site.root, settings.protect, site.folder.path / "protected")
+    protected = Protected(context.root, settings.protect, context.folder.path / "protected")
     if protected.unmatched:
-        site.tell(events.Notice(f"--protect matches no file yet: {', '.join(protected.unmatched)}"))
+        context.tell(events.Notice(f"--protect matches no file yet: {', '.join(protected.unmatched)}"))
 
     def guard() -> tuple[str, ...]:
         touched = protected.restore()
         if touched:
-            site.tell(events.Notice(f"the agent changed protected files, which were put back: {listed(touched)}"))
+            context.tell(events.Notice(f"the agent changed protected files, which were put back: {listed(touched)}"))
         return touched
 
     return guard
@@ -161,7 +165,7 @@ def _reviewing(settings: Settings) -> Callable[[Run, Iteration, Parts], Iteratio
     return reviewing(Plan(chosen.review_after, prompts, chosen.guardrail_retry_limit, settings.output_truncate_chars))
 
 
-def place(settings: Settings, site: "Site", resumed: Run | None = None) -> "Worktree | None":
+def place(settings: Settings, context: "Context", resumed: Run | None = None) -> "Worktree | None":
     """Moves the work into a worktree where that is asked for. What cannot be isolated is refused."""
     if not settings.worktree:
         return None
@@ -171,18 +175,18 @@ def place(settings: Settings, site: "Site", resumed: Run | None = None) -> "Work
     from ralph.repository.git import repository
     from ralph.repository.worktrees import create, forget_unbegun, worktree_of
 
-    home = repository(site.root)
-    made, notice = worktree_of(home, site.folder.id), ""
+    home = repository(context.root)
+    made, notice = worktree_of(home, context.folder.id), ""
     is_there = resumed is not None and Path(made.workspace).is_dir()
     if resumed and resumed.iterations and not is_there:
         raise UserError(f"the run's worktree is gone: {made.path}", "start a new run")
     if not is_there:
-        forget_unbegun(home, site.folder.path.parent)
-        made, notice = create(home, site.folder.id)
+        forget_unbegun(home, context.folder.path.parent)
+        made, notice = create(home, context.folder.id)
     if notice:
-        site.tell(events.Notice(notice))
-    site.root = Path(made.workspace)
-    prepare(site.root)
+        context.tell(events.Notice(notice))
+    context.root = Path(made.workspace)
+    prepare(context.root)
     return made
 
 
@@ -191,7 +195,7 @@ class LocalWorkspace:
 
     def __init__(
         self,
-        site: Site,
+        context: Context,
         checks: Checks,
         *,
         done_files: tuple[Path, ...] = (),
@@ -200,10 +204,10 @@ class LocalWorkspace:
         tree: Callable[[int], str | None] | None = None,
         guard: Callable[[], tuple[str, ...]] | None = None,
     ) -> None:
-        self._site, self._checks = site, checks
+        self._context, self._checks = context, checks
         self._done_files, self._wait_file = done_files, wait_file
         self._tasks, self._tree, self._guard = tasks, tree, guard
-        self._mailbox = Mailbox(site.folder.path)
+        self._mailbox = Mailbox(context.folder.path)
 
     def look(self, run: Run) -> Snapshot:
         done, trouble = False, ""
@@ -211,11 +215,11 @@ class LocalWorkspace:
             found, problem = marked(path)
             done, trouble = done or found, trouble or problem
         waits, problem = marked(self._wait_file) if self._wait_file else (False, "")
-        signal = self._site.interrupt.reason
+        signal = self._context.interrupt.reason
         mail = self._mailbox.read()
         return Snapshot(
             at=time.time(),
-            elapsed=self._site.elapsed(),
+            elapsed=self._context.elapsed(),
             interrupted=f"received {signal}" if signal else "",
             trouble=trouble or problem,
             wait_requested=f"the agent asked to wait: {words_of(self._wait_file)}" if waits and self._wait_file else "",
@@ -230,7 +234,7 @@ class LocalWorkspace:
         return self._guard() if self._guard else ()
 
     def check(self, number: int) -> tuple[Check, ...] | None:
-        return None if self._site.interrupt.level else self._checks.run(number)
+        return None if self._context.interrupt.level else self._checks.run(number)
 
     def tree(self, number: int) -> str | None:
         return self._tree(number) if self._tree else None

@@ -20,13 +20,13 @@ from ralph.processes.keeper import Keeper
 from ralph.records.folder import RunFolder, new_run_id, prepare, workspace_lock
 from ralph.records.journal import Journal, Story, recall
 from ralph.records.registration import Registration, enlist
-from ralph.records.writer import Scribe, Sink
+from ralph.records.writer import Sink, Writer
 from ralph.repository.checkpoints import History
-from ralph.run import order as charters
+from ralph.run import order as orders
 from ralph.run import parts as wiring
 from ralph.run.agents import choices
-from ralph.run.context import Site
-from ralph.run.order import Charter
+from ralph.run.context import Context
+from ralph.run.order import Order
 from ralph.run.policy import Policy, policy, refuse_what_cannot_end
 from ralph.steering.mailbox import Mailbox
 from ralph.steering.questions import Inquiry
@@ -39,18 +39,18 @@ if TYPE_CHECKING:
 class Session:
     """One run, from its first event to its last.
 
-    `agent` makes an agent for the site of the run; without it the settings' agent is a child process. `listeners` hear
-    every event, `sinks` get every line of the journal; while `is_read` denies that a listener would show what the agent
-    says, they may hear of it without its words. `story` is the run so far where one is resumed.
+    `agent` makes an agent for the context of the run; without it the settings' agent is a child process. `listeners`
+    hear every event, `sinks` get every line of the journal; while `is_read` denies that a listener would show what the
+    agent says, they may hear of it without its words. `story` is the run so far where one is resumed.
     """
 
     takes_files = True  # questions that an agent leaves in the workspace
 
     def __init__(
         self,
-        charter: Charter,
+        order: Order,
         *,
-        agent: Callable[[Site], Agent] | None = None,
+        agent: Callable[[Context], Agent] | None = None,
         listeners: Sequence[events.TellAll] = (),
         is_read: Callable[[], bool] = lambda: True,
         sinks: Sequence[Sink] = (),
@@ -61,7 +61,7 @@ class Session:
         notices: Sequence[events.Notice] = (),
         story: Story | None = None,
     ) -> None:
-        self.charter, self.settings, self.workspace = charter, charter.settings, Path(charter.workspace)
+        self.order, self.settings, self.workspace = order, order.settings, Path(order.workspace)
         self.worktree: Worktree | None = None
         self._history: History | None = None
         self.id = story.run.id if story else new_run_id(time.time())
@@ -70,7 +70,7 @@ class Session:
         self._keeper, self._interrupt, self._env = keeper, interrupt, env
         self._notices, self._story = tuple(notices), story
         self._move_in_again: Callable[[], None] = lambda: None
-        self._scribe: Scribe | None = None
+        self._writer: Writer | None = None
         self._has_begun = self._story is not None
 
     def play(self) -> tuple[Run, Stop]:
@@ -79,20 +79,20 @@ class Session:
             stack.push(self._refused)
             self._refuse_what_is_in_vain()
             chosen = () if self._make_agent else self._choices()
-            site = self._open(stack)
-            self.worktree = wiring.place(self.settings, site, self._story.run if self._story else None)
-            plan = policy(self.settings, tuple(choice.name for choice in chosen), self.charter.one_shot)
-            agent = self._make_agent(site) if self._make_agent else wiring.cli_agent(chosen, self.settings, site)
-            history = self._history = History(site, self.worktree, walks=self.settings.min_tool_calls > 0)
+            context = self._open(stack)
+            self.worktree = wiring.place(self.settings, context, self._story.run if self._story else None)
+            plan = policy(self.settings, tuple(choice.name for choice in chosen), self.order.one_shot)
+            agent = self._make_agent(context) if self._make_agent else wiring.cli_agent(chosen, self.settings, context)
+            history = self._history = History(context, self.worktree, walks=self.settings.min_tool_calls > 0)
             run = self._begin(history)
-            parts = wiring.parts(self.settings, plan, site, agent, history, self.charter.goal, self._settled(history))
-            parts.cap = None if self.charter.unlimited else plan.cap
-            self._equip(parts, site)
-            site.tell(self._started(run, plan, parts, chosen))
+            parts = wiring.parts(self.settings, plan, context, agent, history, self.order.goal, self._settled(history))
+            parts.cap = None if self.order.unlimited else plan.cap
+            self._equip(parts, context)
+            context.tell(self._started(run, plan, parts, chosen))
             for notice in self._notices:
-                site.tell(notice)
-            played = self._finish(site, plan, *self._played(parts, run, site))
-        self._leave_report(site.folder)
+                context.tell(notice)
+            played = self._finish(context, plan, *self._played(parts, run, context))
+        self._leave_report(context.folder)
         return played
 
     def _refuse_what_is_in_vain(self) -> None:
@@ -106,7 +106,7 @@ class Session:
         """A run that could not begin has an end all the same: somebody may be waiting for it."""
         if isinstance(error, UserError) and not self._has_begun:
             self._has_begun = True
-            write, fatal = self._scribe or Scribe(self.id, [*self._sinks]), Outcome.FATAL
+            write, fatal = self._writer or Writer(self.id, [*self._sinks]), Outcome.FATAL
             write(events.RunFinished(fatal.value, error.advice, 0, None, 0.0, fatal.exit_code, verified=False))
 
     def _leave_report(self, folder: RunFolder) -> None:
@@ -122,9 +122,9 @@ class Session:
                 folder.write("report-error.txt", traceback.format_exc().encode("utf-8", "replace"))
 
     def _choices(self) -> "tuple[Choice, ...]":
-        return choices(self.settings, self.charter.agent_args, self._env, str(self.workspace))
+        return choices(self.settings, self.order.agent_args, self._env, str(self.workspace))
 
-    def _open(self, stack: ExitStack) -> Site:
+    def _open(self, stack: ExitStack) -> Context:
         interrupt = self._interrupt or stack.enter_context(Interrupt())
         keeper = self._keeper or stack.enter_context(Keeper.start())
         redact = Redactor(secret_values(self._env))
@@ -133,7 +133,7 @@ class Session:
         if self._story and recall(folder.journal).seq != self._story.seq:
             raise UserError(f"run {self.id} has gone on in the meantime", "look at it, and try again")
         settings = self.settings
-        site = Site(
+        context = Context(
             self.workspace,
             folder,
             keeper,
@@ -149,47 +149,47 @@ class Session:
             time.monotonic(),
             self._story.elapsed if self._story else 0.0,
         )
-        self._attend(site, stack)
-        return site
+        self._attend(context, stack)
+        return context
 
-    def _attend(self, site: Site, stack: ExitStack) -> None:
+    def _attend(self, context: Context, stack: ExitStack) -> None:
         """Lets people find the run, hear what its agent asks them, and be told of it elsewhere."""
-        is_deaf, mailbox = site.interrupt.is_deaf, Mailbox(site.folder.path)
-        registration = Registration(site.folder, self._story, is_deaf)
+        is_deaf, mailbox = context.interrupt.is_deaf, Mailbox(context.folder.path)
+        registration = Registration(context.folder, self._story, is_deaf)
         stack.callback(registration.close)
-        inquiry = Inquiry(mailbox, site, self.settings.on_question == "wait", self.takes_files)
+        inquiry = Inquiry(mailbox, context, self.settings.on_question == "wait", self.takes_files)
         self._listeners = (registration, *self._listeners, inquiry.hear)
         screen_tick = self._tick
 
         def tick() -> bool:
-            registration.tick(is_stopping=site.interrupt.level > 0)
+            registration.tick(is_stopping=context.interrupt.level > 0)
             inquiry()
             return screen_tick is not None and screen_tick()
 
-        site.tick = tick
+        context.tick = tick
         if is_deaf:
-            self._obey_letters(site, mailbox, tick)
+            self._obey_letters(context, mailbox, tick)
         if self.settings.notify:
             from ralph.run.notify import Notifier
 
-            notifier = Notifier(self.settings.notify, site, self.workspace)
+            notifier = Notifier(self.settings.notify, context, self.workspace)
             stack.callback(notifier.close)
             self._listeners = (*self._listeners, notifier)
-        if problem := enlist(site.folder, self._env):
-            site.tell(events.Notice(problem, "info"))
+        if problem := enlist(context.folder, self._env):
+            context.tell(events.Notice(problem, "info"))
 
-    def _obey_letters(self, site: Site, mailbox: Mailbox, tick: Callable[[], bool]) -> None:
+    def _obey_letters(self, context: Context, mailbox: Mailbox, tick: Callable[[], bool]) -> None:
         """Where signals are left to the program around the run, its mailbox is looked into: at each event, and once a
         second."""
         from ralph.steering.control import heed
 
         def tick_and_heed() -> bool:
-            heed(mailbox, site.interrupt)
+            heed(mailbox, context.interrupt)
             tick()
             return True
 
-        site.tick = tick_and_heed
-        self._listeners = (*self._listeners, lambda *_: heed(mailbox, site.interrupt))
+        context.tick = tick_and_heed
+        self._listeners = (*self._listeners, lambda *_: heed(mailbox, context.interrupt))
 
     def _folder(self, stack: ExitStack) -> RunFolder:
         """The run's folder, in a workspace that no other run works in."""
@@ -205,7 +205,7 @@ class Session:
 
     def _furnish(self, folder: RunFolder, redact: Redactor) -> None:
         folder.make()
-        folder.write("run.json", redact(charters.encode(self.charter)))
+        folder.write("run.json", redact(orders.encode(self.order)))
 
     def _teller(self, folder: RunFolder, redact: Redactor, stack: ExitStack) -> events.TellAll:
         def restore() -> None:
@@ -217,12 +217,12 @@ class Session:
         seq = self._story.seq if self._story else 0
         # The rest of what an agent says is in the log of its turn.
         most = max(self.settings.max_log // 8, 1) if self.settings.max_log else 1 << 62
-        scribe = Scribe(self.id, [journal, *self._sinks], seq, redact, most, self._is_read)
-        self._scribe = scribe
+        writer = Writer(self.id, [journal, *self._sinks], seq, redact, most, self._is_read)
+        self._writer = writer
         stack.push(self._refused)
         # One shot is no loop: what frames a loop is not told.
         framing = (events.IterationStarted, events.Converged, events.Stalled, events.Exhausted)
-        unheard: tuple[type, ...] = framing if self.charter.one_shot else ()
+        unheard: tuple[type, ...] = framing if self.order.one_shot else ()
         early: list[events.Event] | None = []  # what is noticed before the run has started is told right after
         opening: list[events.Event] = []  # that an iteration begins is shown with what comes of it: one look for both
 
@@ -234,7 +234,7 @@ class Session:
                     early += heard
                     return
                 heard, early = [*heard, *early], None
-            written = opening + scribe(*heard)
+            written = opening + writer(*heard)
             self._has_begun = True
             opening = written if written and isinstance(written[-1], events.IterationStarted) else []
             for listener in self._listeners if written and not opening else ():
@@ -242,13 +242,13 @@ class Session:
 
         return tell
 
-    def _equip(self, parts: Parts, site: Site) -> None:
+    def _equip(self, parts: Parts, context: Context) -> None:
         """What else the parts of the run need to know, in sessions of another kind."""
 
     def _begin(self, history: History) -> Run:
         """A new run, or the one that is resumed, once nothing of its earlier life is left."""
         if self._story is None or self._story.started is None:
-            return Run(self.id, self.charter.goal(), history.begin())
+            return Run(self.id, self.order.goal(), history.begin())
         from ralph.processes.descendants import sweep_marked
 
         sweep_marked(self.id)
@@ -263,7 +263,7 @@ class Session:
         made = {(last.number, "commit")} if last and history.has_moved(last) else set()
         return self._story.settled | made
 
-    def _played(self, parts: Parts, run: Run, site: Site) -> tuple[Run, Stop]:
+    def _played(self, parts: Parts, run: Run, context: Context) -> tuple[Run, Stop]:
         """The loop's end, or what went wrong in it as an end of its own."""
         try:
             is_open = self._story is not None and self._story.is_open
@@ -271,7 +271,7 @@ class Session:
         except BaseException as error:
             bug = Stop(Outcome.FATAL, f"internal error: {type(error).__name__}: {error}")
             stop = Stop(Outcome.INTERRUPTED, "KeyboardInterrupt") if isinstance(error, KeyboardInterrupt) else bug
-            self._end(site, run, stop, verified=False)
+            self._end(context, run, stop, verified=False)
             raise
 
     def _started(self, run: Run, plan: Policy, parts: Parts, chosen: "Sequence[Choice]") -> events.RunStarted:
@@ -290,35 +290,35 @@ class Session:
             self.worktree.path if self.worktree else "",
             self.worktree.branch if self.worktree else "",
             self._story is not None,
-            self.charter.task,
+            self.order.task,
         )
 
-    def _finish(self, site: Site, plan: Policy, run: Run, stop: Stop) -> tuple[Run, Stop]:
+    def _finish(self, context: Context, plan: Policy, run: Run, stop: Stop) -> tuple[Run, Stop]:
         try:
-            self._conclude(site, plan, run, stop)
+            self._conclude(context, plan, run, stop)
         except UserError as error:  # what cannot be written down is told to those who still listen
             stop = Stop(Outcome.FATAL, error.advice)
-            self._end(site, run, stop, verified=False)
-        return replace(run, seen=replace(run.seen, elapsed=site.elapsed())), stop
+            self._end(context, run, stop, verified=False)
+        return replace(run, seen=replace(run.seen, elapsed=context.elapsed())), stop
 
-    def _conclude(self, site: Site, plan: Policy, run: Run, stop: Stop) -> None:
+    def _conclude(self, context: Context, plan: Policy, run: Run, stop: Stop) -> None:
         last = len(run.iterations)
         if stop.outcome is Outcome.DONE:
-            site.tell(events.Converged(last, stop.claim))
+            context.tell(events.Converged(last, stop.claim))
         elif stop.outcome is Outcome.STALLED:
-            site.tell(events.Stalled(last, stop.reason))
+            context.tell(events.Stalled(last, stop.reason))
         elif stop.outcome is Outcome.EXHAUSTED:
-            site.tell(events.Exhausted(last, plan.cap))
-        self._end(site, run, stop, verified=stop.outcome is Outcome.DONE and bool(plan.gates))
+            context.tell(events.Exhausted(last, plan.cap))
+        self._end(context, run, stop, verified=stop.outcome is Outcome.DONE and bool(plan.gates))
 
-    def _end(self, site: Site, run: Run, stop: Stop, verified: bool) -> None:
-        site.tell(
+    def _end(self, context: Context, run: Run, stop: Stop, verified: bool) -> None:
+        context.tell(
             events.RunFinished(
                 stop.outcome.value,
                 stop.reason,
                 len(run.iterations),
                 run.usage.cost_usd,
-                site.elapsed(),
+                context.elapsed(),
                 stop.outcome.exit_code,
                 verified,
                 self.worktree.path if self.worktree else "",

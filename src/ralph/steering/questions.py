@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from ralph.core import events
-from ralph.run.context import Site
+from ralph.run.context import Context
 from ralph.steering.mailbox import LONGEST_QUESTION, Mail, Mailbox
 
 DROP = "QUESTION.md"
@@ -17,8 +17,8 @@ class Inquiry:
     """Looks when it is called, and after every turn. An agent that cannot call ralph may leave a question as a file,
     if this run `takes_files`."""
 
-    def __init__(self, mailbox: Mailbox, site: Site, waits: bool, takes_files: bool = True) -> None:
-        self._mailbox, self._site, self._waits, self._takes_files = mailbox, site, waits, takes_files
+    def __init__(self, mailbox: Mailbox, context: Context, waits: bool, takes_files: bool = True) -> None:
+        self._mailbox, self._context, self._waits, self._takes_files = mailbox, context, waits, takes_files
         self._told = {question.id for question in mailbox.read().questions}
 
     def hear(self, *happened: events.Event) -> None:
@@ -26,13 +26,13 @@ class Inquiry:
             self()
 
     def __call__(self) -> None:
-        text = _taken(f"{self._site.root}/.ralph/{DROP}") if self._takes_files else ""
+        text = _taken(f"{self._context.root}/.ralph/{DROP}") if self._takes_files else ""
         if text.strip():
             self._mailbox.ask(text)
         for question in self._mailbox.read().questions:
             if question.id not in self._told:
                 self._told.add(question.id)
-                self._site.tell(events.QuestionAsked(question.id, question.text, self._waits))
+                self._context.tell(events.QuestionAsked(question.id, question.text, self._waits))
 
 
 def _taken(path: str) -> str:
@@ -58,14 +58,14 @@ def _taken(path: str) -> str:
 GLANCE = 0.5
 
 
-def park(site: Site, mailbox: Mailbox, reason: str, is_held: Callable[[Mail], bool]) -> None:
+def park(context: Context, mailbox: Mailbox, reason: str, is_held: Callable[[Mail], bool]) -> None:
     """Returns when nothing in the mailbox holds the run any more, or when it is interrupted."""
     began = time.monotonic()
-    tick = site.tick
-    site.tell(events.Paused(reason))
-    while not site.interrupt.wait(GLANCE, (lambda _: tick()) if tick else None) and is_held(mailbox.read()):
+    tick = context.tick
+    context.tell(events.Paused(reason))
+    while not context.interrupt.wait(GLANCE, (lambda _: tick()) if tick else None) and is_held(mailbox.read()):
         pass
     seconds = time.monotonic() - began
-    site.began += seconds
-    if not site.interrupt.level:
-        site.tell(events.Continued(seconds))
+    context.began += seconds
+    if not context.interrupt.level:
+        context.tell(events.Continued(seconds))

@@ -13,7 +13,7 @@ from ralph.errors import UserError
 from ralph.processes.descendants import is_living
 from ralph.records.folder import RunFolder, TurnFolder
 from ralph.supervise import remarks, run_info
-from ralph.supervise.remarks import Herald
+from ralph.supervise.remarks import Announcer
 from ralph.supervise.run_info import RunInfo, Status
 from ralph.supervise.task_folder import TaskFolder, task_environment
 
@@ -26,11 +26,11 @@ class Attempts(RunFolder):
     `timeouts` are the limits by the name under which a turn says what ended it.
     """
 
-    def __init__(self, ralph: Path, run_id: str, herald: Herald, cap: int, timeouts: Timeouts) -> None:
+    def __init__(self, ralph: Path, run_id: str, announcer: Announcer, cap: int, timeouts: Timeouts) -> None:
         super().__init__(ralph, run_id)
         self.last: Attempt | None = None
-        self._herald, self._cap, self._timeouts = herald, cap, timeouts
-        earlier = [run for run in run_info.every(herald.task) if run.attempt]
+        self._announcer, self._cap, self._timeouts = announcer, cap, timeouts
+        earlier = [run for run in run_info.every(announcer.task) if run.attempt]
         self._previous = earlier[-1].run_id if earlier else ""
 
     @property
@@ -44,16 +44,16 @@ class Attempts(RunFolder):
             folder.env = self.env
             return folder
         self.close()
-        info = run_info.create(self._herald.task, agent, time.time(), attempt=number, previous=self._previous)
-        self.last = Attempt(info, self._herald, self._timeouts)
+        info = run_info.create(self._announcer.task, agent, time.time(), attempt=number, previous=self._previous)
+        self.last = Attempt(info, self._announcer, self._timeouts)
         self._previous = info.run_id
-        self._herald.say(remarks.starting(number, self._cap))
+        self._announcer.say(remarks.starting(number, self._cap))
         return self.last
 
     def announce(self) -> None:
         """Another attempt follows the last one, if there was one."""
         if self.last and self.last.turn:
-            self._herald.say(remarks.restarting(self.last.number, self._cap, self.last.turn))
+            self._announcer.say(remarks.restarting(self.last.number, self._cap, self.last.turn))
 
     def close(self, status: Status | None = None) -> None:
         """No attempt follows the last one."""
@@ -64,9 +64,9 @@ class Attempts(RunFolder):
 class Job(RunFolder):
     """The folder of a child run: all that it has stands in the task's `runs/`."""
 
-    def __init__(self, info: RunInfo, herald: Herald, timeouts: Timeouts) -> None:
-        super().__init__(herald.task.path, info.run_id)
-        self.last = Attempt(info, herald, timeouts)
+    def __init__(self, info: RunInfo, announcer: Announcer, timeouts: Timeouts) -> None:
+        super().__init__(announcer.task.path, info.run_id)
+        self.last = Attempt(info, announcer, timeouts)
 
     def turn(self, number: int, purpose: str = "work", agent: str = "") -> TurnFolder:
         self.last.is_run_by(agent)
@@ -82,14 +82,14 @@ class Attempt(TurnFolder):
     stdout_name = "agent-stdout.txt"
     stderr_name = "agent-stderr.txt"
 
-    def __init__(self, info: RunInfo, herald: Herald, timeouts: Timeouts) -> None:
-        env = task_environment(herald.task, info.run_id, info.parent_run_id)
-        super().__init__(str(herald.task.runs / info.run_id), env)
+    def __init__(self, info: RunInfo, announcer: Announcer, timeouts: Timeouts) -> None:
+        env = task_environment(announcer.task, info.run_id, info.parent_run_id)
+        super().__init__(str(announcer.task.runs / info.run_id), env)
         self.number = info.attempt
         self.turn: Turn | None = None
         self._what = f"attempt {info.attempt}" if info.attempt else "job"
-        self._agent, self._herald, self._timeouts = info.agent, herald, timeouts
-        self._herald.run = info.run_id
+        self._agent, self._announcer, self._timeouts = info.agent, announcer, timeouts
+        self._announcer.run = info.run_id
 
     @property
     def is_complete(self) -> bool:
@@ -102,7 +102,7 @@ class Attempt(TurnFolder):
     def started(self, pid: int) -> None:
         # The keeper starts every process in a session, and so in a group, of its own.
         self.note(run_info.started, pid, pid)
-        self._herald.say(remarks.run_started(self._what, self._agent, pid))
+        self._announcer.say(remarks.run_started(self._what, self._agent, pid))
 
     def ended(self, turn: Turn, answer: bytes) -> None:
         self.turn = turn
@@ -110,9 +110,9 @@ class Attempt(TurnFolder):
             super().ended(turn, answer)
         summary = remarks.how_ended(turn) if remarks.has_failed(turn) else ""
         self.note(run_info.ended, turn.ended_at or time.time(), _status(turn), turn.exit_code, summary)
-        self._herald.say(remarks.run_stopped(self._what, turn))
+        self._announcer.say(remarks.run_stopped(self._what, turn))
         if self.number:
-            self._herald.say(remarks.troubles(self.number, turn, self._timeouts.get(turn.ended_by)))
+            self._announcer.say(remarks.troubles(self.number, turn, self._timeouts.get(turn.ended_by)))
 
     def close(self, status: Status | None = None) -> None:
         """Nobody looks after this run any more. `status`: what became of it, where its own end does not tell."""
@@ -127,7 +127,7 @@ class Attempt(TurnFolder):
         try:
             change(Path(self.path), *values, **fields)
         except UserError as error:
-            self._herald.trouble(error.message)
+            self._announcer.trouble(error.message)
 
 
 def _status(turn: Turn) -> Status:

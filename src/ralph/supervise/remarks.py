@@ -154,7 +154,7 @@ def go_duration(seconds: float) -> str:
     return f"{minutes}m{small}" if minutes else small
 
 
-class Herald:
+class Announcer:
     """`run` is the run that the next remarks are about. A bus that cannot be written to is no reason to stop."""
 
     def __init__(self, task: TaskFolder, redact: Redactor) -> None:

@@ -20,15 +20,15 @@ from ralph.processes.keeper import Ended, Keeper, KeeperLost
 from ralph.records.folder import RunFolder, prepare, workspace_lock
 from ralph.records.journal import recall
 from ralph.records.register import Listed, recorded_in
-from ralph.run.context import Site
-from ralph.run.order import Charter
+from ralph.run.context import Context
+from ralph.run.order import Order
 from ralph.run.session import Session
 from ralph.settings import Settings
 from ralph.steering.mailbox import Mailbox
 from ralph.supervise import bus, remarks
 from ralph.supervise.attempts import Attempts, Job, Offspring, Supervised, Timeouts, active_children, bury
 from ralph.supervise.bus import Reader
-from ralph.supervise.remarks import WAIT_TYPE, Herald
+from ralph.supervise.remarks import WAIT_TYPE, Announcer
 from ralph.supervise.run_info import RunInfo
 from ralph.supervise.task_folder import TaskFolder, folder_at, reopen
 from ralph.supervise.task_list import tell_project, unmet
@@ -44,11 +44,11 @@ class TaskSession(Session):
     """The run of a supervisor: one attempt after the other until the task's DONE file is there. With `reopens` it takes
     off the marks of earlier ones first."""
 
-    def __init__(self, charter: Charter, *, task: TaskFolder | None = None, reopens: bool = False, **more: Any) -> None:
-        super().__init__(charter, **more)
+    def __init__(self, order: Order, *, task: TaskFolder | None = None, reopens: bool = False, **more: Any) -> None:
+        super().__init__(order, **more)
         self._reopens = reopens
-        self.task = task or folder_at(charter.task)
-        self._herald = Herald(self.task, Redactor(secret_values(self._env)))
+        self.task = task or folder_at(order.task)
+        self._announcer = Announcer(self.task, Redactor(secret_values(self._env)))
         self._earlier: list[Listed] = []
         self._attempts: Attempts | None = None
         self._awaited: tuple[str, ...] = ()
@@ -63,9 +63,9 @@ class TaskSession(Session):
         try:
             chosen = super()._choices()
         except UserError as error:
-            self._herald.say(remarks.fatal(error.advice))
+            self._announcer.say(remarks.fatal(error.advice))
             raise
-        if chosen[0].module.NAME != "command" and self.task.done.name not in self.charter.goal():
+        if chosen[0].module.NAME != "command" and self.task.done.name not in self.order.goal():
             self._notices += (events.Notice(remarks.UNTOLD),)
         return chosen
 
@@ -80,22 +80,22 @@ class TaskSession(Session):
         bus.prepare(self.task.bus)
         bury(self.task)
         cap = self.settings.maximum_iterations
-        self._attempts = Attempts(ralph, self.id, self._herald, cap, timeouts(self.settings))
+        self._attempts = Attempts(ralph, self.id, self._announcer, cap, timeouts(self.settings))
         stack.callback(self._attempts.close)
         return self._attempts
 
-    def _open(self, stack: ExitStack) -> Site:
-        site = super()._open(stack)
-        site.task, self._herald.tell = self.task.path, site.tell
-        site.keeper.spare = Offspring(self.task)
+    def _open(self, stack: ExitStack) -> Context:
+        context = super()._open(stack)
+        context.task, self._announcer.tell = self.task.path, context.tell
+        context.keeper.spare = Offspring(self.task)
         for run in self._earlier:
-            Mailbox(site.folder.path).inherit(Mailbox(run.place), partial(_so_far, run))
-        return site
+            Mailbox(context.folder.path).inherit(Mailbox(run.place), partial(_so_far, run))
+        return context
 
-    def _equip(self, parts: Parts, site: Site) -> None:
+    def _equip(self, parts: Parts, context: Context) -> None:
         speaks = any(not claim.startswith("file:") for claim in self.settings.until)
         parts.workspace = TaskSpace(parts.workspace, self.task, speaks)
-        parts.wait = self._vigil(parts.wait, site.keeper)
+        parts.wait = self._vigil(parts.wait, context.keeper)
         tell = parts.tell
 
         def announcing(event: events.Event) -> None:
@@ -110,10 +110,10 @@ class TaskSession(Session):
 
         def wait(asked: Wait, run: Run) -> None:
             if run.seen.waits_for and run.seen.waits_for != self._blocked:
-                self._herald.say(remarks.blocked(run.seen.waits_for))
+                self._announcer.say(remarks.blocked(run.seen.waits_for))
             self._blocked = run.seen.waits_for
             if run.seen.children and not self._awaited:
-                self._herald.say(remarks.awaiting(run.seen.children))
+                self._announcer.say(remarks.awaiting(run.seen.children))
             self._awaited = run.seen.children or self._awaited
             sleep(asked, run)
             if keeper.is_lost:
@@ -126,16 +126,16 @@ class TaskSession(Session):
 
     def _bury_the_dead(self) -> None:
         for run in bury(self.task):
-            self._herald.say(remarks.child_died(run.run_id, run.error_summary))
+            self._announcer.say(remarks.child_died(run.run_id, run.error_summary))
 
-    def _played(self, parts: Parts, run: Run, site: Site) -> tuple[Run, Stop]:
-        run, stop = super()._played(parts, run, site)
+    def _played(self, parts: Parts, run: Run, context: Context) -> tuple[Run, Stop]:
+        run, stop = super()._played(parts, run, context)
         if stop.outcome is Outcome.DONE and run.seen.children:
-            self._herald.say(remarks.not_awaited(run.seen.children, self.settings.wait_timeout))
+            self._announcer.say(remarks.not_awaited(run.seen.children, self.settings.wait_timeout))
         if not self.settings.keep_children and active_children(self.task):
-            end_all(site.keeper, self.id)
+            end_all(context.keeper, self.id)
         self._bury_the_dead()
-        self._herald.say(self._last_words(run, stop))
+        self._announcer.say(self._last_words(run, stop))
         if self._attempts:
             self._attempts.close("stopped" if stop.outcome is Outcome.STOPPED else None)
         return run, stop
@@ -145,7 +145,7 @@ class TaskSession(Session):
             case Outcome.DONE:
                 alone = remarks.DONE_TOGETHER if self._awaited else remarks.DONE_ALONE
                 yield remarks.DONE_AHEAD if run.seen.children else alone
-                if trouble := tell_project(self.task, self._herald.run, len(run.iterations)):
+                if trouble := tell_project(self.task, self._announcer.run, len(run.iterations)):
                     yield remarks.not_told(trouble)
             case Outcome.STOPPED:
                 yield remarks.waiting_requested(stop.reason)
@@ -165,39 +165,39 @@ class JobSession(Session):
 
     takes_files = False
 
-    def __init__(self, charter: Charter, info: RunInfo, **more: Any) -> None:
-        super().__init__(charter, **more)
+    def __init__(self, order: Order, info: RunInfo, **more: Any) -> None:
+        super().__init__(order, **more)
         self.id = info.run_id
-        self._herald = Herald(folder_at(charter.task), Redactor(secret_values(self._env)))
-        self._job = Job(info, self._herald, timeouts(self.settings))
+        self._announcer = Announcer(folder_at(order.task), Redactor(secret_values(self._env)))
+        self._job = Job(info, self._announcer, timeouts(self.settings))
 
     def _folder(self, stack: ExitStack) -> RunFolder:
         stack.callback(self._job.close)
         return self._job
 
-    def _open(self, stack: ExitStack) -> Site:
-        site = super()._open(stack)
-        site.task, self._herald.tell = site.folder.path, site.tell
-        site.tick = self._watching(site)
-        return site
+    def _open(self, stack: ExitStack) -> Context:
+        context = super()._open(stack)
+        context.task, self._announcer.tell = context.folder.path, context.tell
+        context.tick = self._watching(context)
+        return context
 
-    def _watching(self, site: Site) -> Callable[[], bool]:
+    def _watching(self, context: Context) -> Callable[[], bool]:
         """The tick of a run that ends when its supervisor was killed, and the keeper above both of them with it."""
-        supervisor, tick = Supervised(self._herald.task), site.tick
+        supervisor, tick = Supervised(self._announcer.task), context.tick
 
         def watch() -> bool:
             if supervisor.was_killed():
-                site.interrupt.raise_to(2, "its supervisor is gone")
+                context.interrupt.raise_to(2, "its supervisor is gone")
             wants_more = tick is not None and tick()
             return wants_more or supervisor.is_known
 
         return watch
 
-    def _equip(self, parts: Parts, site: Site) -> None:
+    def _equip(self, parts: Parts, context: Context) -> None:
         parts.followups = ()
 
-    def _played(self, parts: Parts, run: Run, site: Site) -> tuple[Run, Stop]:
-        run, stop = super()._played(parts, run, site)
+    def _played(self, parts: Parts, run: Run, context: Context) -> tuple[Run, Stop]:
+        run, stop = super()._played(parts, run, context)
         # Whoever stops a job may reach its agent first: by itself its end looks like a failure. And who has seen that a
         # job is complete need not wait for its process: what was complete then stays so.
         is_stopped = stop.outcome is Outcome.STOPPED or (

@@ -7,20 +7,20 @@ from ralph.core.secrets import Redactor
 from ralph.processes.interrupt import Interrupt
 from ralph.processes.keeper import Keeper
 from ralph.records.folder import RunFolder
-from ralph.run.context import Site
+from ralph.run.context import Context
 
 
 def test_those_who_could_not_be_ended_are_told(tmp_path: Path) -> None:
     told: list[events.Event] = []
     with Keeper.start() as keeper, Interrupt() as interrupt:
         folder = RunFolder(tmp_path, "run")
-        site = Site(tmp_path, folder, keeper, interrupt, lambda *happened: told.extend(happened), {}, Redactor())
-        with site.log(tmp_path / "fine.log") as fine, site.log(tmp_path / "no-folder" / "log") as broken:
-            site.tell_troubles(fine)
+        context = Context(tmp_path, folder, keeper, interrupt, lambda *happened: told.extend(happened), {}, Redactor())
+        with context.log(tmp_path / "fine.log") as fine, context.log(tmp_path / "no-folder" / "log") as broken:
+            context.tell_troubles(fine)
             assert told == []
             broken.open()
             keeper.survivors = (41, 42)
-            site.tell_troubles(fine, broken)
+            context.tell_troubles(fine, broken)
     assert [event.text for event in told if isinstance(event, events.Notice)] == [
         f"cannot write {tmp_path}/no-folder/log: No such file or directory",
         "nobody could end what was left: process 41, 42",

@@ -7,7 +7,7 @@ import pytest
 
 from ralph.core import events
 from ralph.core.secrets import Redactor, secret_values
-from ralph.records.writer import TEXT_LIMIT, Scribe
+from ralph.records.writer import TEXT_LIMIT, Writer
 
 KEY = "ghp_AbCdEfGhIjKlMnOpQrStUvWxYz0123456789"
 
@@ -32,9 +32,9 @@ def talk(*texts: str) -> list[events.Event]:
 
 def test_many_events_are_one_write_with_a_number_each() -> None:
     paper = Paper()
-    scribe = Scribe("run", [paper], seq=4)
-    scribe(*talk("a", "b"), events.ToolStarted("t", "Read"))
-    scribe(events.AgentText("c"))
+    writer = Writer("run", [paper], seq=4)
+    writer(*talk("a", "b"), events.ToolStarted("t", "Read"))
+    writer(events.AgentText("c"))
     assert len(paper.writes) == 2
     assert [(one["seq"], one["type"]) for one in paper.told] == [
         (5, "agent_text"),
@@ -46,23 +46,23 @@ def test_many_events_are_one_write_with_a_number_each() -> None:
 
 def test_a_key_in_one_event_leaves_the_others_as_they_are() -> None:
     paper = Paper()
-    written = Scribe("run", [paper])(*talk("before", f"my key is {KEY}", "after"))
+    written = Writer("run", [paper])(*talk("before", f"my key is {KEY}", "after"))
     assert [one["data"]["text"] for one in paper.told] == ["before", "my key is [redacted]", "after"]
     assert [event.text for event in written if isinstance(event, events.AgentText)][1] == "my key is [redacted]"
 
 
 def test_half_a_character_in_one_event_does_not_spoil_the_others() -> None:
     paper = Paper()
-    Scribe("run", [paper])(*talk("before", "half \ud83d", "after"))
+    Writer("run", [paper])(*talk("before", "half \ud83d", "after"))
     assert [one["data"]["text"] for one in paper.told] == ["before", "half ?", "after"]
 
 
 def test_talk_beyond_its_room_is_left_out_and_the_numbers_have_no_gaps() -> None:
     paper = Paper()
-    scribe = Scribe("run", [paper], most=300)
-    heard = scribe(*talk("x" * 100, "y" * 100, "z" * 100), events.AgentResult(0.5))
-    scribe(*talk("more"))
-    scribe(events.AgentFinished(0, 1.0))
+    writer = Writer("run", [paper], most=300)
+    heard = writer(*talk("x" * 100, "y" * 100, "z" * 100), events.AgentResult(0.5))
+    writer(*talk("more"))
+    writer(events.AgentFinished(0, 1.0))
     assert len(heard) == 4, "listeners hear all of it"
     assert [one["seq"] for one in paper.told] == [1, 2, 3, 4]
     assert [one["type"] for one in paper.told] == ["agent_text", "agent_result", "notice", "agent_finished"]
@@ -71,47 +71,47 @@ def test_talk_beyond_its_room_is_left_out_and_the_numbers_have_no_gaps() -> None
 
 def test_a_new_turn_has_room_again() -> None:
     paper = Paper()
-    scribe = Scribe("run", [paper], most=300)
-    scribe(*talk("x" * 100, "y" * 100, "z" * 100))
-    scribe(events.AgentFinished(0, 1.0))
-    scribe(events.AgentText("here again"))
+    writer = Writer("run", [paper], most=300)
+    writer(*talk("x" * 100, "y" * 100, "z" * 100))
+    writer(events.AgentFinished(0, 1.0))
+    writer(events.AgentText("here again"))
     assert paper.told[-1]["data"]["text"] == "here again"
 
 
 @pytest.mark.parametrize("is_read", [True, False])
 def test_the_last_plan_of_a_turn_is_written_however_much_was_said_before(is_read: bool) -> None:
     paper = Paper()
-    scribe = Scribe("run", [paper], most=300, is_read=lambda: is_read)
-    scribe(*talk("x" * 300))
-    scribe(*talk("more"), *(events.TodoUpdated((events.TodoItem(text),)) for text in ("first", "last")))
-    scribe(events.AgentFinished(0, 1.0))
+    writer = Writer("run", [paper], most=300, is_read=lambda: is_read)
+    writer(*talk("x" * 300))
+    writer(*talk("more"), *(events.TodoUpdated((events.TodoItem(text),)) for text in ("first", "last")))
+    writer(events.AgentFinished(0, 1.0))
     todo, notice, _ = paper.told
     assert todo["data"] == {"items": [{"text": "last", "status": "pending"}]}
     assert notice["data"]["text"].startswith("3 events of this turn are left out")
-    scribe(events.AgentFinished(0, 1.0))
+    writer(events.AgentFinished(0, 1.0))
     assert len(paper.told) == 4, "it is written once"
 
 
 def test_what_has_no_name_in_the_journal_is_told_to_nobody() -> None:
     paper = Paper()
-    assert Scribe("run", [paper])(events.AgentUnknown("odd")) == []
+    assert Writer("run", [paper])(events.AgentUnknown("odd")) == []
     assert paper.writes == []
 
 
-def overheard(is_read: bool, *happened: events.Event) -> tuple[Scribe, Paper, list[events.Event]]:
+def overheard(is_read: bool, *happened: events.Event) -> tuple[Writer, Paper, list[events.Event]]:
     """What is told of an agent that has used up its room, and whether or not somebody reads it."""
     paper = Paper()
-    scribe = Scribe("run", [paper], most=300, is_read=lambda: is_read)
-    scribe(*talk("x" * 300))
-    return scribe, paper, scribe(*happened)
+    writer = Writer("run", [paper], most=300, is_read=lambda: is_read)
+    writer(*talk("x" * 300))
+    return writer, paper, writer(*happened)
 
 
 def test_of_what_is_neither_written_nor_read_only_the_number_is_told() -> None:
     call, end = events.ToolStarted("t1", "Bash", f"curl -u {KEY}"), events.ToolFinished("t1", "Bash", True, KEY)
-    scribe, paper, told = overheard(False, *talk("one", "two"), call, *talk("three"), end, *talk("four"))
+    writer, paper, told = overheard(False, *talk("one", "two"), call, *talk("three"), end, *talk("four"))
     safe = events.ToolStarted("t1", "Bash", "curl -u [redacted]")
     assert told == [events.Unheard(2), safe, events.Unheard(3, ("t1",))]
-    scribe(events.AgentFinished(0, 1.0))
+    writer(events.AgentFinished(0, 1.0))
     assert [one["type"] for one in paper.told] == ["notice", "agent_finished"]
     assert "7 events of this turn are left out" in paper.told[0]["data"]["text"]
 
@@ -129,19 +129,19 @@ def test_what_ralph_itself_says_is_always_written() -> None:
 
 def test_a_key_that_begins_unheard_is_covered_when_somebody_reads_on() -> None:
     reads = False
-    scribe = Scribe("run", [], most=300, is_read=lambda: reads)
-    scribe(*talk("x" * 300))
-    scribe(*talk("-----BEGIN RSA PRIVATE KEY-----", "MIIEpAIBAAKCAQEA"))
+    writer = Writer("run", [], most=300, is_read=lambda: reads)
+    writer(*talk("x" * 300))
+    writer(*talk("-----BEGIN RSA PRIVATE KEY-----", "MIIEpAIBAAKCAQEA"))
     reads = True
-    assert scribe(*talk("7bq98hx", "-----END RSA PRIVATE KEY-----", "done")) == talk("", "", "done")
+    assert writer(*talk("7bq98hx", "-----END RSA PRIVATE KEY-----", "done")) == talk("", "", "done")
 
 
 def test_a_key_of_any_kind_that_comes_line_by_line_is_covered_and_what_follows_it_is_not() -> None:
-    scribe = Scribe("run", [])
+    writer = Writer("run", [])
     key = talk("-----BEGIN PGP PRIVATE KEY BLOCK-----", "Version: GnuPG v2", "", "lQOYBFab", "=abcd")
     end = "-----END PGP PRIVATE KEY BLOCK-----"
-    assert scribe(*key, *talk(end, "done")) == talk("[redacted]", "", "", "", "", "", "done")
-    assert scribe(*talk(end, "done", "grep 'PRIVATE KEY-----' *", "done")) == talk(
+    assert writer(*key, *talk(end, "done")) == talk("[redacted]", "", "", "", "", "", "done")
+    assert writer(*talk(end, "done", "grep 'PRIVATE KEY-----' *", "done")) == talk(
         end, "done", "grep 'PRIVATE KEY-----' *", "done"
     )
 
@@ -151,8 +151,8 @@ def test_a_key_of_any_kind_that_comes_line_by_line_is_covered_and_what_follows_i
 )
 def test_a_value_that_is_known_is_found_however_json_writes_it(value: str) -> None:
     paper = Paper()
-    scribe = Scribe("run", [paper], redact=Redactor(secret_values({"MY_TOKEN": value})))
-    scribe(*talk(f"it is {value}."), *talk(*value.splitlines()))
+    writer = Writer("run", [paper], redact=Redactor(secret_values({"MY_TOKEN": value})))
+    writer(*talk(f"it is {value}."), *talk(*value.splitlines()))
     assert [one["data"]["text"] for one in paper.told] == [
         "it is [redacted].",
         *["[redacted]"] * len(value.split("\n")),
@@ -161,13 +161,13 @@ def test_a_value_that_is_known_is_found_however_json_writes_it(value: str) -> No
 
 @pytest.mark.parametrize("before", range(TEXT_LIMIT // 2 - len(KEY), TEXT_LIMIT // 2 + 1, 8))
 def test_a_key_is_not_cut_in_two_where_a_long_text_is(before: int) -> None:
-    (told,) = Scribe("run", [])(*talk("x" * (before - 1) + " " + KEY + " " + "y" * TEXT_LIMIT))
+    (told,) = Writer("run", [])(*talk("x" * (before - 1) + " " + KEY + " " + "y" * TEXT_LIMIT))
     assert "[cut]" in told.text
     assert KEY[:8] not in told.text
     assert KEY[-8:] not in told.text
 
 
 def test_a_key_that_begins_in_the_middle_of_a_long_text_is_covered_to_its_end() -> None:
-    scribe = Scribe("run", [])
-    scribe(*talk("x" * 50_000 + "-----BEGIN RSA PRIVATE KEY-----" + "x" * 50_000))
-    assert scribe(*talk("7bq98hx")) == talk("")
+    writer = Writer("run", [])
+    writer(*talk("x" * 50_000 + "-----BEGIN RSA PRIVATE KEY-----" + "x" * 50_000))
+    assert writer(*talk("7bq98hx")) == talk("")

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import stat
 import subprocess
@@ -70,6 +71,16 @@ def environment(tmp_path: Path) -> dict[str, str]:
         "GIT_COMMITTER_NAME": "Test",
         "GIT_COMMITTER_EMAIL": "test@localhost",
     }
+
+
+@pytest.fixture(scope="session")
+def bubblewrap() -> str:
+    """The program that makes boxes. A bare machine does without these tests; in CI it is installed."""
+    found = shutil.which("bwrap")
+    if found is None and "CI" not in os.environ:
+        pytest.skip("needs bubblewrap: apt-get install bubblewrap")
+    assert found, "bubblewrap is not installed"
+    return found
 
 
 @pytest.fixture

@@ -104,13 +104,14 @@ class Keeper:
         fds: Sequence[int],
         patience: float = 0.0,
         tells: bool = True,
+        boxed: bool = False,
     ) -> None:
-        """Starts a process in its own session with `fds` as its stdin, stdout and stderr. What comes of it, `hear`
-        says: that it has started only where the keeper `tells`, for to wake up costs time. TERM comes `patience` later.
-        """
+        """Starts a process in its own session with `fds` as its stdin, stdout, stderr and what follows. What comes of
+        it, `hear` says: that it has started only where the keeper `tells`, for to wake up costs time. TERM comes
+        `patience` later, and not to a box: only to what is inside."""
         self.survivors = ()
         self._ending = 0
-        self._spawning = self._ask(("spawn", program, list(argv), cwd, dict(env), patience, tells), fds)
+        self._spawning = self._ask(("spawn", program, list(argv), cwd, dict(env), patience, tells, boxed), fds)
 
     def end(self, grace: float) -> None:
         """TERM to all that lives below the keeper, KILL after `grace`. `hear` tells when nothing is left."""

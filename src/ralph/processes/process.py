@@ -25,6 +25,7 @@ _CHUNK, _LARGE_CHUNK = 1 << 16, 1 << 18  # once in a flood, fewer and larger rea
 _FLOOD = 1 << 14  # bytes at once
 _MOST_DRAINED = 2 * _PIPE // _CHUNK
 _NAP = 0.05
+_LAST_DEADLY = 15  # SIGTERM
 _SETTLING, _LATEST = 1.0, 30.0  # until a program that was started shows what it is, and until it has said so
 _LINGER = 0.1  # for what is still on its way through a process that reads for the one that ended, such as `tee`
 
@@ -73,6 +74,7 @@ class Watch:
         self._chunk = _CHUNK
         self._alarms: dict[str, float] = {}
         self._code: int | None = None
+        self._is_boxed = False
         self._ended_by = ""
         self._leftovers = 0
         self._exited_at = 0.0
@@ -121,12 +123,15 @@ class Watch:
         program = find_program(command.argv[0], command.env, command.cwd)
         given, out = readable(command.stdin), self._pipe(on_stdout)
         errors = out if on_stderr is None else self._pipe(on_stderr)
+        fds = (given, out, errors, *command.fds)
+        self._is_boxed = command.boxed
         try:
-            fds = (given, out, errors)
-            self._keeper.spawn(program, command.argv, command.cwd, command.env, fds, command.patience, tells)
+            self._keeper.spawn(
+                program, command.argv, command.cwd, command.env, fds, command.patience, tells, command.boxed
+            )
             self._is_over = False
         finally:
-            for fd in {given, out, errors}:
+            for fd in set(fds):
                 os.close(fd)
         return program
 
@@ -207,7 +212,9 @@ class Watch:
             self._note_exit(report)
 
     def _note_exit(self, report: Exited) -> None:
-        self._code = report.code
+        # A box says 128 + n of a program that signal n has ended; higher ones are codes of programs' own.
+        by_signal = self._is_boxed and 128 < report.code <= 128 + _LAST_DEADLY
+        self._code = 128 - report.code if by_signal else report.code
         for fd in list(self._streams):
             for _ in range(_MOST_DRAINED):
                 if not self._read(fd):

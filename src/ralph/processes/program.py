@@ -10,13 +10,16 @@ from ralph.errors import UserError
 
 class Command(Struct, frozen=True):
     """What to start, and all that it can read on its stdin. `patience`: the seconds in which it may come to an end by
-    itself once it has to end."""
+    itself once it has to end. `boxed`: it makes a box and starts a program in there; `fds` are for it alone, from 3 on,
+    and are closed here once it has them."""
 
     argv: tuple[str, ...]
     cwd: str
     env: Mapping[str, str]
     stdin: bytes = b""
     patience: float = 0.0
+    boxed: bool = False
+    fds: tuple[int, ...] = ()
 
 
 class CannotStart(UserError):

@@ -38,7 +38,8 @@ _DEAF_TO = (
 )
 # What Python ignores, or a shell in the background, must not be ignored by an agent.
 _TO_DEFAULT = signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}
-_SET_CHILD_SUBREAPER = 36
+_SET_DEATH_SIGNAL, _SET_CHILD_SUBREAPER, _SET_NO_NEW_PRIVILEGES = 1, 36, 38
+_CREATE_RULESET, _RESTRICT_SELF = 444, 446  # system calls of Landlock, the same number on every machine
 
 
 class Reaper:
@@ -49,6 +50,7 @@ class Reaper:
         self._is_bereft = False
         self._spawning = self._ending = 0  # the numbers of the requests that are being met
         self._first = 0  # the process that was asked for: its number is also that of its group
+        self._is_boxed = False  # that one is a box: to ask it to end would kill all inside without asking them
         self._is_awaited = False
         self._is_alone = True
         self._run_id = ""
@@ -58,7 +60,7 @@ class Reaper:
         self._patience = 0.0
         self._asks_at = 0.0
         self._deadline: float | None = None
-        _leave_ralph(channel.fileno())
+        leave_ralph(channel.fileno())
         self._adopts = _adopt_orphans()
         self._ready = select.poll()
         self._ready.register(channel, select.POLLIN)
@@ -103,7 +105,7 @@ class Reaper:
             return
         (number, kind, *values), fds = received
         if kind == "spawn":
-            program, argv, cwd, env, self._patience, tells = values
+            program, argv, cwd, env, self._patience, tells, self._is_boxed = values
             self._spawning = number
             self._spawn(program, argv, cwd, env, fds, tells)
         elif kind == "end":
@@ -121,7 +123,7 @@ class Reaper:
     ) -> None:
         try:
             os.chdir(cwd)  # posix_spawn has no cwd of its own
-            self._first = _start(program, argv, env, fds)
+            self._first = (_start_boxed if self._is_boxed else _start)(program, argv, env, fds)
         except OSError as error:
             self._tell(self._spawning, "failed", error.errno, error.filename)
         except ValueError:  # a NUL in an argument
@@ -186,8 +188,10 @@ class Reaper:
             self._asked.clear()
             self._deadline = None
             return
-        if overdue >= 0 or time.monotonic() >= self._asks_at:
-            press(living, self._asked, kill=overdue >= 0)
+        if overdue >= 0:
+            press(living, self._asked, kill=True)
+        elif time.monotonic() >= self._asks_at:
+            press([kin for kin in living if kin.pid != self._first or not self._is_boxed], self._asked, kill=False)
 
     def _living(self) -> list[Kin]:
         living = below(os.getpid())
@@ -211,7 +215,7 @@ class Reaper:
             pass
 
 
-def _leave_ralph(channel: int) -> None:
+def leave_ralph(*kept: int) -> None:
     """Away from ralph's terminal, its signals, its descriptors and its garbage."""
     gc.disable()
     for number in _DEAF_TO:
@@ -223,7 +227,7 @@ def _leave_ralph(channel: int) -> None:
     for fd in map(int, os.listdir("/dev/fd")):
         if fd in (0, 1, 2):
             os.dup2(nothing, fd)
-        elif fd not in (nothing, channel):
+        elif fd not in (nothing, *kept):
             try:
                 os.close(fd)
             except OSError:  # the descriptor of the listing itself
@@ -234,11 +238,16 @@ def _adopt_orphans() -> bool:
     """Asks the kernel to give us every orphan below us. Where it cannot, the group and the mark have to do."""
     if sys.platform != "linux":
         return False
+    return _call("prctl", _SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0
+
+
+def _call(name: str, *values: int | bytes) -> int:
+    """What a function of the C library returns."""
     # The C part of `ctypes` alone: the rest of it takes more time, and more memory, than all else that is done here.
     from _ctypes import call_function, dlopen, dlsym
 
-    prctl = dlsym(dlopen(None, 0), "prctl")  # type: ignore[arg-type]  # None is this process itself
-    return bool(call_function(prctl, (_SET_CHILD_SUBREAPER, 1, 0, 0, 0)) == 0)
+    function = dlsym(dlopen(None, 0), name)  # type: ignore[arg-type]  # None is this process itself
+    return int(call_function(function, values))
 
 
 def _start(program: str, argv: list[str], env: Mapping[str, str], fds: list[int]) -> int:
@@ -264,7 +273,7 @@ def _start(program: str, argv: list[str], env: Mapping[str, str], fds: list[int]
 # The `socket` module costs two milliseconds, which only its prettier names are worth.
 
 _WORD = 4
-_MOST_FDS = 3
+_MOST_FDS = 5
 _CLOSE_ON_EXEC = 0x40000000 if sys.platform == "linux" else 0  # MSG_CMSG_CLOEXEC
 
 
@@ -321,3 +330,37 @@ class Channel:
             pieces.append(piece)
             size -= len(piece)
         return b"" if size else b"".join(pieces)
+
+
+def _start_boxed(program: str, argv: list[str], env: Mapping[str, str], fds: list[int]) -> int:
+    """As `_start`; but it dies with the keeper, and on the way it gives up what no box could take from it."""
+    keeper = os.getpid()
+    pid = os.fork()
+    if pid:
+        return pid
+    try:
+        _call("prctl", _SET_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() != keeper:  # it was killed before it could be said
+            os._exit(127)
+        os.setsid()
+        for number in _TO_DEFAULT:
+            signal.signal(number, signal.SIG_DFL)
+        for target, fd in enumerate(fds):
+            os.dup2(fd, target)
+        _leave_abstract_sockets()
+        os.execve(program, argv, env)
+    except OSError as error:
+        os.write(2, f"cannot run {program}: {error.strerror}\n".encode())
+    finally:
+        os._exit(127)
+
+
+def _leave_abstract_sockets() -> None:
+    """Sockets without a path belong to the network, which a box may share with all others: by a scope of Landlock it
+    reaches only those that were made in it. Kernels before 6.12 have none."""
+    scope = bytes(16) + (1).to_bytes(8, sys.byteorder)
+    ruleset = _call("syscall", _CREATE_RULESET, scope, len(scope), 0)
+    if ruleset >= 0:
+        _call("prctl", _SET_NO_NEW_PRIVILEGES, 1, 0, 0, 0)
+        _call("syscall", _RESTRICT_SELF, ruleset, 0)
+        os.close(ruleset)

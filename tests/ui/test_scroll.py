@@ -1,10 +1,14 @@
+import msgspec
 import pytest
 
 from ralph.core import events as e
 from ralph.history.feed import News
+from ralph.records.journal import Entry
 from ralph.show.outlet import Style
 from ralph.ui.desk import MOST_BYTES, MOST_EVENTS, MOST_LINES, Scroll
 from ralph.ui.draw import NARROW
+
+LINE = Entry("agent_text", "", "r", 1, msgspec.Raw(b"{}"))
 
 
 @pytest.fixture
@@ -13,7 +17,7 @@ def scroll() -> Scroll:
 
 
 def news(*events: e.Event, size: int = 100) -> list[News]:
-    return [News(event, size) for event in events]
+    return [News(event, LINE, size) for event in events]
 
 
 def test_the_todo_list_has_a_pane_of_its_own(scroll: Scroll) -> None:
@@ -27,8 +31,9 @@ def test_the_end_is_said(scroll: Scroll) -> None:
 
 
 def test_what_was_left_out_is_said(scroll: Scroll) -> None:
-    scroll.add([News(e.AgentText("hello"), 100, skipped=70)])
-    assert list(scroll.lines) == ["… 70 earlier events: `ralph logs` has all of them", "  hello"]
+    scroll.leaves_out = True
+    scroll.add(news(e.AgentText("hello"), e.AgentText("you")))
+    assert list(scroll.lines) == ["… earlier events: `ralph logs` has all", "  hello", "  you"]
 
 
 def test_another_width_gives_other_lines(scroll: Scroll) -> None:

@@ -1,67 +1,92 @@
-"""What is new in the journal of a run? A look that never takes long, however much was written since the last one."""
+"""What is new in the journal of a run? Two eyes for those who look on: one begins near the end and sees everything, so
+that there is something to show at once; the other begins at the beginning and sees what counts. Neither looks for long.
+"""
 
 import os
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 from msgspec import Struct
 
-from ralph.core import events
 from ralph.core import events as e
 from ralph.core.text import short
-from ralph.records.journal import Following, decoded, unreadable
+from ralph.records.journal import Entry, Following, decoded, unreadable
 
 RECENT = 1 << 19
-"""In so many bytes before the end of a journal, all that the agent says and does is read; before them, what counts."""
+"""In so many bytes before the end of a journal, all that the agent says and does is shown; before them, what counts."""
 LONGEST_LOOK = 0.02  # seconds
-_TYPE = b'{"type":"'
-_TALK = frozenset(events.NAMES[kind].encode() for kind in events.TALK - {events.TodoUpdated})
+_TALK = tuple(b'{"type":"%s"' % e.NAMES[kind].encode() for kind in e.TALK - {e.TodoUpdated})
+_BEGINNING = b'{"type":"%s"' % e.NAMES[e.IterationStarted].encode()
 
 
 class News(Struct, frozen=True):
-    """An event, and how many bytes it took. `skipped` events before it were left out."""
+    """An event, the line that told it, and how many bytes that took."""
 
-    event: events.Event
+    event: e.Event
+    entry: Entry
     size: int
-    skipped: int = 0
 
 
 class Feed:
-    """One journal, from its beginning and for as long as it grows."""
+    """One journal, for as long as it grows."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._following = Following(path)
-        self._lines = self._following.lines()
-        self._inode = self._stat().st_ino
-        self._read = self._skipped = 0
-        self.is_behind = False
+        self._near, self._far = Following(path, RECENT), Following(path)
+        self.left_out = self._near.position
+        """How many bytes are not shown, because they are too far from the end."""
+        self._looked, self._counted = self._near.lines(), self._far.lines()
+        self._has_more = False
+        self.is_behind = True
 
     @property
     def is_replaced(self) -> bool:
         """Whether another file is in its place: a run whose journal was removed writes it anew."""
-        return self._stat().st_ino != self._inode
+        return self._stat().st_ino != self._near.about.st_ino
+
+    @property
+    def has_grown(self) -> bool:
+        return self._has_more or self._near.about.st_size > self._near.position
+
+    @property
+    def progress(self) -> float:
+        """How much of what counts has been read."""
+        return min(self._far.position / max(self._far.about.st_size, 1), 1.0) if self.is_behind else 1.0
 
     def look(self, longest: float = LONGEST_LOOK) -> list[News]:
-        """What is new, or as much of it as can be read in `longest` seconds: then the feed `is_behind`."""
-        until = time.monotonic() + longest
-        old = self._stat().st_size - RECENT
-        found = []
-        for line in self._lines:
-            self._read += len(line)
-            if self._read < old and _kind(line) in _TALK:
-                self._skipped += 1
-            elif news := self._news(line):
+        """What is new at the end, or as much of it as can be read in `longest` seconds: the rest comes next time. Who
+        has not looked for long sees the end first, again."""
+        until, found = time.monotonic() + longest, []
+        if self._near.about.st_size - self._near.position > 2 * RECENT:
+            self._near.close()
+            self._near = Following(self._path, RECENT)
+            self._looked, self.left_out = self._near.lines(), self._near.position
+        for line in self._looked:
+            if news := _news(line):
                 found.append(news)
             if time.monotonic() > until:
+                self._has_more = True
+                return found
+        self._looked, self._has_more = self._near.lines(), False
+        return found
+
+    def count(self, longest: float = LONGEST_LOOK) -> list[News]:
+        """What counts, in order from the beginning; where that takes longer, the feed `is_behind`."""
+        until, found = time.monotonic() + longest, []
+        for number, line in enumerate(self._counted):
+            if not line.startswith(_TALK) and (news := _news(line)):
+                found.append(news)
+            if not number & 63 and time.monotonic() > until:
                 self.is_behind = True
                 return found
-        self._lines = self._following.lines()
+        self._counted = self._far.lines()
         self.is_behind = False
         return found
 
     def close(self) -> None:
-        self._following.close()
+        self._near.close()
+        self._far.close()
 
     def _stat(self) -> os.stat_result:
         try:
@@ -69,17 +94,24 @@ class Feed:
         except OSError as error:
             raise unreadable(self._path, error) from None
 
-    def _news(self, line: bytes) -> News | None:
-        entry = decoded(line)
-        event = entry.event() if entry else None
-        if event is None:
-            return None
-        skipped, self._skipped = self._skipped, 0
-        return News(event, len(line), skipped)
+
+def _news(line: bytes) -> News | None:
+    entry = decoded(line)
+    event = entry.event() if entry else None
+    return News(event, entry, len(line)) if entry and event is not None else None
 
 
-def _kind(line: bytes) -> bytes:
-    return line[len(_TYPE) : line.find(b'"', len(_TYPE))] if line.startswith(_TYPE) else b""
+def entries_of(path: Path, number: int) -> Iterator[News]:
+    """All that happened in one iteration, and before the next."""
+    following, is_inside = Following(path), False
+    try:
+        for line in following.lines():
+            if line.startswith(_BEGINNING) and (news := _news(line)):
+                is_inside = isinstance(news.event, e.IterationStarted) and news.event.iteration == number
+            if is_inside and (news := _news(line)):
+                yield news
+    finally:
+        following.close()
 
 
 MOST_ITERATIONS = 400

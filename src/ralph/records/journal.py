@@ -221,15 +221,35 @@ _GLIMPSE = 1 << 16
 
 
 class Following:
-    """The lines of a growing file. A last line without its end is kept until the rest of it is there."""
+    """The lines of a growing file, from its beginning, or only the last ones in so many bytes. A last line without its
+    end is kept until the rest of it is there."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, path: Path, recent: int | None = None) -> None:
         self._rest = b""
         try:
             self._file = open(path, "rb", buffering=0)  # noqa: SIM115 - open as long as the reader is interested
+            if recent is not None:
+                self._skip_to_the_last(recent)
         except OSError as error:
             raise unreadable(path, error) from None
+
+    def _skip_to_the_last(self, recent: int) -> None:
+        begin = os.fstat(self._file.fileno()).st_size - recent
+        if begin > 0:
+            self._file.seek(begin - 1)
+            while (chunk := self._file.read(_CHUNK)) and b"\n" not in chunk:
+                begin += len(chunk)
+            self._file.seek(begin + chunk.find(b"\n"))
+
+    @property
+    def position(self) -> int:
+        """How many bytes of the file have been read."""
+        return self._file.tell()
+
+    @property
+    def about(self) -> os.stat_result:
+        """The file that is read, which need not be the one in its place by now."""
+        return os.fstat(self._file.fileno())
 
     def lines(self) -> Iterator[bytes]:
         """What is new since the last call, line by line, each with its newline."""

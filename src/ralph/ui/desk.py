@@ -17,7 +17,6 @@ from ralph.settings.layers import settings_files
 from ralph.show.lines import Lines
 from ralph.show.outlet import Style
 from ralph.show.tally import outcome_sentence
-from ralph.show.words import plural
 from ralph.steering.mailbox import Mail, Mailbox
 from ralph.ui import steering
 from ralph.ui.draw import nickname
@@ -212,18 +211,19 @@ class Watching:
 
     @property
     def is_behind(self) -> bool:
-        return self._feed.is_behind
+        return self._feed.is_behind or self._feed.has_grown
 
     def look(self) -> bool:
         """Reads on; whether there was anything new."""
         if self._feed.is_replaced:
             self.close()
             self._begin(self.scroll.style, self.scroll.columns)
-        news = self._feed.look()
-        for one in news:
+        counted, news = self._feed.count(), self._feed.look()
+        for one in counted:
             self.facts.hear(one.event)
+        self.scroll.leaves_out = self._feed.left_out > 0
         self.scroll.add(news)
-        return bool(news)
+        return bool(counted or news)
 
     def close(self) -> None:
         self._feed.close()
@@ -235,10 +235,12 @@ MOST_LINES = 5000
 
 
 class Scroll:
-    """Keeps events, so that their lines can be made anew when the pane gets another width."""
+    """Keeps events, so that their lines can be made anew when the pane gets another width. `leaves_out`: there are
+    earlier ones, too many to be shown."""
 
     def __init__(self, style: Style, columns: int) -> None:
         self.style, self.columns = style, columns
+        self.leaves_out = False
         self._kept: deque[News] = deque()
         self._bytes = 0
         self._begin()
@@ -265,12 +267,16 @@ class Scroll:
 
     def _write(self, news: list[News]) -> None:
         for one in news:
-            lines = self._lines_of(one)
+            lines = self._lines_of(one.event)
+            if self.leaves_out and not self.lines:
+                lines = [
+                    self.style.paint("dim", f"{self.style.marks.more} earlier events: `ralph logs` has all"),
+                    *lines,
+                ]
             self.begin += max(len(self.lines) + len(lines) - MOST_LINES, 0)
             self.lines.extend(lines)
 
-    def _lines_of(self, news: News) -> list[str]:
-        event = news.event
+    def _lines_of(self, event: events.Event) -> list[str]:
         if isinstance(event, events.TodoUpdated):  # it has a pane of its own
             return []
         lines = self._render(event)
@@ -278,7 +284,4 @@ class Scroll:
             tone = {0: "good", 2: "alarm"}.get(event.exit_code, "warn")
             sentence = outcome_sentence(event).removeprefix("ralph: ")
             lines = ["", *(self.style.paint(tone, row) for row in self._render.talk.rows(sentence, 0))]
-        if news.skipped:
-            more = f"{self.style.marks.more} {plural(news.skipped, 'earlier event')}: `ralph logs` has all of them"
-            lines.insert(0, self.style.paint("dim", more))
         return lines

@@ -3,16 +3,11 @@
 import os
 import sys
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 import click
 
 from ralph.cli.commands import simple
-from ralph.errors import UserError
 from ralph.steering.which_run import repository_of, run_and_number
-
-if TYPE_CHECKING:
-    from ralph.repository.checkpoints import Checkpoints
 
 HELP = """Show what a run changed, or what iteration N of it changed; new files included.
 
@@ -40,7 +35,7 @@ def diff(words: tuple[str, ...], stat: bool, directory: str) -> int:
     run, number = run_and_number(directory, words)
     repository = repository_of(run)
     saved = Checkpoints(repository, run.id)
-    before, after = whole(saved) if number is None else saved.around(number)
+    before, after = saved.ends() if number is None else saved.around(number)
     if stat:
         for change in changed_files(repository, before, after):
             lines = "binary" if change.added is None else f"+{change.added} -{change.deleted}"
@@ -48,14 +43,6 @@ def diff(words: tuple[str, ...], stat: bool, directory: str) -> int:
     else:
         _print(patch(repository, before, after))
     return 0
-
-
-def whole(saved: "Checkpoints") -> tuple[str, str]:
-    """The states before the first iteration and after the last."""
-    numbered = [one for one in saved.all() if one.name.isdigit()]
-    if not numbered:
-        raise UserError(f"run {saved.run_id} has no checkpoints here", "were they made in another repository?")
-    return numbered[0].commit, numbered[-1].commit
 
 
 def _print(chunks: Iterable[bytes]) -> None:

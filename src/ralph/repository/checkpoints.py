@@ -81,6 +81,13 @@ class Checkpoints:
             raise UserError(f"there is no checkpoint before {number} in run {self.run_id}", "iterations begin at 1")
         return earlier[-1].commit, after.commit
 
+    def ends(self) -> tuple[str, str]:
+        """The commits before the first iteration and after the last."""
+        numbered = self._numbered()
+        if not numbered:
+            raise UserError(f"run {self.run_id} has no checkpoints here", "were they made in another repository?")
+        return numbered[0].commit, numbered[-1].commit
+
     def rewind(self, number: int, index: PrivateIndex) -> Rewound:
         """Makes all files that git does not ignore what they were at checkpoint `number`. HEAD, branch and the user's
         index stay as they are. The present state is saved first; what cannot be saved is not overwritten."""

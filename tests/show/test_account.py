@@ -10,7 +10,7 @@ def told(*events: e.Event, state: str = "", now: float = 0.0) -> Account:
     accountant = Accountant("r1")
     for at, event in enumerate(events):
         accountant.hear(event, 1000.0 + at)
-    return accountant.settled(state, now)
+    return accountant.so_far(state, now)
 
 
 STARTED = e.RunStarted("goal", "checks", "claude", "/ws", 9, ("a",), ("tag:X",), ("checks",), base_tree="h:t0")
@@ -68,7 +68,7 @@ def test_the_time_between_a_death_and_a_resumption_is_nobodys() -> None:
     accountant = Accountant("r")
     for at, event in ((0.0, STARTED), (1.0, e.AgentStarted("a")), (2.0, e.AgentText("x")), (5000.0, STARTED)):
         accountant.hear(event, at)
-    (turn,) = accountant.settled("killed").stretches
+    (turn,) = accountant.so_far("killed").stretches
     assert (turn.began, turn.ended) == (1.0, 2.0)
 
 

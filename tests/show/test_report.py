@@ -107,7 +107,7 @@ def account_with(text: str) -> Account:
     for at, event in enumerate(events):
         accountant.hear(event, 1_800_000_000.0 + at)
     files = [Changed("A", text, 1, 0), Changed("M", text, None, None)]
-    return with_files(accountant.settled(), {0: files, 1: files, 2: files})
+    return with_files(accountant.so_far(), {0: files, 1: files, 2: files})
 
 
 HOSTILE = [
@@ -173,7 +173,7 @@ def test_several_runs_are_one_page_with_an_overview() -> None:
 def test_a_run_that_has_only_begun_has_a_page() -> None:
     accountant = Accountant("r")
     accountant.hear(e.RunStarted("goal", "goal", "claude", "/ws", None), 1000.0)
-    outline = Outline(html([accountant.settled("running")]))
+    outline = Outline(html([accountant.so_far("running")]))
     assert "Nothing needs you now" in outline.text
 
 
@@ -213,6 +213,6 @@ def test_one_iteration_is_no_iterations() -> None:
     accountant = Accountant("r1")
     accountant.hear(e.RunStarted("goal", "goal", "claude", "/ws", 5), 1000.0)
     accountant.hear(e.IterationStarted(1, 5, "goal"), 1001.0)
-    account = accountant.settled()
+    account = accountant.so_far()
     assert "1 iteration, at most 5" in html([account])
     assert " 1 iteration " in markdown([account])

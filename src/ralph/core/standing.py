@@ -8,11 +8,11 @@ AWAITING = "waiting for an answer"
 
 class Standing(Struct, frozen=True, omit_defaults=True):
     """`pid`, `start` and `host` say which process plays the run; it is `deaf` if signals are none of the run's
-    business there. Times are epoch seconds. `iterations` are finished
-    ones; `checks` and `passed` are those of the last. `waits` is what it waits for until `until`; `parked` is why it
-    stands still until a person speaks; `stopping`: it was asked to end, and finishes what it does; `given` are the
-    person's notes in the prompt at work; `doing` is what it does since the moment `since`. No `outcome`: the run goes
-    on, or its process died."""
+    business there. Times are epoch seconds. `iterations` are finished ones; `checks` and `passed` are those of the
+    last, `shares` the percentages that passed in the latest ones. `waits` is what it waits for until `until`; `parked`
+    is why it stands still until a person speaks; `stopping`: it was asked to end, and finishes what it does; `given`
+    are the person's notes in the prompt at work; `doing` is what it does since the moment `since`. No `outcome`: the
+    run goes on, or its process died."""
 
     id: str
     pid: int = 0
@@ -32,6 +32,7 @@ class Standing(Struct, frozen=True, omit_defaults=True):
     iterations: int = 0
     checks: int = 0
     passed: int = 0
+    shares: tuple[int, ...] = ()
     cost_usd: float | None = None
     tokens: int = 0
     waits: str = ""

@@ -6,12 +6,13 @@ from msgspec.structs import replace
 
 from ralph.core import events
 from ralph.core import events as e
-from ralph.core.model import Run, Usage
+from ralph.core.model import Iteration, Run, Usage
 from ralph.core.standing import Standing
 from ralph.core.text import one_line, short
 
 GOAL_SHOWN = 500
 REASON_SHOWN = 500
+SHARES_SHOWN = 24
 
 
 def recalled(run: Run) -> Standing:
@@ -23,6 +24,7 @@ def recalled(run: Run) -> Standing:
         iterations=len(run.iterations),
         checks=len(last.checks) if last else 0,
         passed=sum(check.passed for check in last.checks) if last else 0,
+        shares=tuple(map(_share, run.iterations[-SHARES_SHOWN:])),
         cost_usd=usage.cost_usd,
         tokens=usage.tokens,
     )
@@ -47,6 +49,7 @@ def after(standing: Standing, event: events.Event, at: float) -> Standing:
                 iterations=event.iteration,
                 checks=len(checks),
                 passed=sum(check.passed for check in checks),
+                shares=(*standing.shares, _share(event.record))[-SHARES_SHOWN:],
                 waits="",
                 given=0,
                 changed=at,
@@ -78,6 +81,14 @@ def after(standing: Standing, event: events.Event, at: float) -> Standing:
                 changed=at,
             )
     return standing
+
+
+def _share(iteration: Iteration) -> int:
+    """How many percent of its checks passed; of a failed turn none."""
+    if iteration.turn.failure is not None:
+        return 0
+    checks = iteration.checks
+    return 100 * sum(check.passed for check in checks) // len(checks) if checks else 100
 
 
 def _started(standing: Standing, event: events.RunStarted, at: float) -> Standing:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from ralph.core import events as e
 from ralph.core.events import NAMES, Event
@@ -216,15 +217,16 @@ class Accountant:
             heard(event, at)
         self._last = max(at, self._last)
 
-    def settled(self, state: str = "", now: float = 0.0) -> Account:
-        """The account as it stands; `state` is what is known of a run that has no outcome yet, `now` the moment at
-        which it is still at work: the last event may be an hour old."""
-        account = self.account
-        self._last = max(self._last, now)
-        self._close(self._last)
+    def so_far(self, state: str = "", now: float = 0.0) -> Account:
+        """The account as it stands, which may be asked for while it goes on; `state` is what is known of a run that has
+        no outcome yet, `now` the moment at which it is still at work: the last event may be an hour old."""
+        account, last = replace(self.account), max(self._last, now)
+        if self._open is not None:
+            doing = replace(self._open, ended=max(last, self._open.began))
+            account.stretches = [*account.stretches, doing]
         if not account.outcome:
-            account.ended, account.state = self._last, state or "running"
-            account.seconds = max(self._last - account.began, 0.0)
+            account.ended, account.state = last, state or "running"
+            account.seconds = max(last - account.began, 0.0)
             at = f" in iteration {account.chapters[-1].number}" if account.chapters else ""
             account.sentence = f"ralph: {account.state}{at}"
         for chapter in account.chapters:
@@ -379,7 +381,7 @@ def account_of(folder: RunFolder, state: str = "", now: float = 0.0) -> Account:
         raise UserError(
             f"there is nothing to read in {folder.journal}", "it is empty, or was written by another version of ralph"
         )
-    return _with_files(accountant.settled(state, now))
+    return with_changes(accountant.so_far(state, now))
 
 
 def _told(journal: Path, kinds: frozenset[str]) -> Iterator[tuple[Event, float]]:
@@ -398,7 +400,8 @@ def _told(journal: Path, kinds: frozenset[str]) -> Iterator[tuple[Event, float]]
         raise unreadable(journal, error) from None
 
 
-def _with_files(account: Account) -> Account:
+def with_changes(account: Account) -> Account:
+    """The account with git's word on what each iteration changed, where git has one."""
     pairs = account.pairs()
     workspace = Path(account.workspace)
     if not pairs or ":" not in (account.base_tree or "") or not workspace.is_dir():

@@ -11,7 +11,8 @@ from ralph.history.account import Account
 from ralph.show.words import duration
 
 _ESCAPES = {ord("&"): "&amp;", ord("<"): "&lt;", ord(">"): "&gt;", ord('"'): "&quot;", ord("'"): "&#39;"}
-_ALONE = frozenset({"br", "meta", "line", "rect", "path", "circle"})
+_VOID = frozenset({"br", "meta", "link", "input"})
+_DRAWN = frozenset({"line", "rect", "path", "circle"})
 
 
 class Html(str):
@@ -27,13 +28,16 @@ def escape(text: str) -> str:
 
 
 def element(name: str, /, *children: object, **attributes: object) -> Html:
-    """One element. An attribute that is None or False is left out; `class_` and `aria_label` mean what they say."""
+    """One element. An attribute that is None or False is left out, one that is True has no value; `class_` and
+    `aria_label` mean what they say."""
     given = ""
     for key, value in attributes.items():
-        if value is not None and value is not False:
+        if value is True:
+            given += f" {_attribute(key)}"
+        elif value is not None and value is not False:
             given += f' {_attribute(key)}="{_html(value)}"'
-    if name in _ALONE and not children:
-        return Html(f"<{name}{given}>" if name in ("br", "meta") else f"<{name}{given}/>")
+    if name in _VOID or (name in _DRAWN and not children):
+        return Html(f"<{name}{given}>" if name in _VOID else f"<{name}{given}/>")
     inner = _html(children[0]) if len(children) == 1 else "".join(map(_html, children))
     return Html(f"<{name}{given}>{inner}</{name}>")
 

@@ -29,10 +29,19 @@ def html(accounts: Sequence[Account]) -> str:
         element("meta", name="viewport", content="width=device-width, initial-scale=1"),
         element("meta", name="color-scheme", content="light dark"),
         element("title", title),
-        element("style", Html(Path(__file__).with_name("report.css").read_text("utf-8"))),
+        element("style", Html(stylesheet())),
     )
-    body = element("main", _overview(accounts), [_article(account) for account in accounts], _footer(accounts))
+    body = element("main", report_body(accounts))
     return f"<!doctype html>\n{element('html', head, element('body', body), lang='en')}\n"
+
+
+def stylesheet() -> str:
+    return Path(__file__).with_name("report.css").read_text("utf-8")
+
+
+def report_body(accounts: Sequence[Account]) -> Html:
+    """What stands on the page, without its frame."""
+    return joined(_overview(accounts), [_article(account) for account in accounts], _footer(accounts))
 
 
 def _overview(accounts: Sequence[Account]) -> Html | None:

@@ -173,14 +173,15 @@ def files(account: Account) -> Html | None:
     columns = [
         Column("File", [element("span", one.path, class_="mono") for one in shown], "in all", "wide"),
         Column("", [_STATUS.get(one.status, one.status) for one in shown]),
-        Column("Lines", [_lines(one) for one in shown], sums(account.files), "num"),
+        Column("Lines", [lines_of(one) for one in shown], sums(account.files), "num"),
     ]
     more = len(account.files) - len(shown)
     note = element("p", f"and {more} more", class_="soft") if more else None
     return joined(table(columns, has_total=len(shown) > 1), note)
 
 
-def _lines(one: Changed) -> Html | str:
+def lines_of(one: Changed) -> Html | str:
+    """How many lines were added to a file, and how many taken away."""
     if one.added is None or one.deleted is None:
         return "binary"
     return joined(
@@ -192,18 +193,25 @@ def sums(changed: Sequence[Changed]) -> str:
     return f"+{sum(one.added or 0 for one in changed)} −{sum(one.deleted or 0 for one in changed)}"
 
 
+def happened(chapter: Chapter) -> Html:
+    """What came of an iteration, in a few coloured words."""
+    calm = ("no claim", "interrupted", "not finished")
+    tone = "good" if chapter.is_accepted else "calm" if chapter.happened in calm else "bad"
+    return element("span", chapter.happened, class_=f"badge {tone}")
+
+
 def details(run: str, chapter: Chapter) -> Html:
     """All about one iteration, folded away on a screen and open on paper."""
-    happened = chapter.happened
-    tone = "good" if chapter.is_accepted else "calm" if happened in ("no claim", "interrupted") else "bad"
-    summary = element(
-        "summary", element("b", f"Iteration {chapter.number} "), element("span", happened, class_=f"badge {tone}")
-    )
+    summary = element("summary", element("b", f"Iteration {chapter.number} "), happened(chapter))
+    inside = element("div", particulars(chapter), class_="inside")
+    return element("details", summary, inside, class_="card", id=f"{run}-{chapter.number}")
+
+
+def particulars(chapter: Chapter) -> Html:
     listed = [
         part for name, text in _particulars(chapter) if text for part in (element("dt", name), element("dd", text))
     ]
-    inside = element("div", element("dl", listed), class_="inside")
-    return element("details", summary, inside, class_="card", id=f"{run}-{chapter.number}")
+    return element("dl", listed)
 
 
 def _particulars(chapter: Chapter) -> list[tuple[str, str]]:

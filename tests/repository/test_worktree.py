@@ -6,13 +6,20 @@ from typing import Any
 import pytest
 
 from ralph.errors import UserError
-from ralph.repository.worktrees import Worktree, commit_all, create, forget_unbegun, remove, worktree_of
+from ralph.repository.worktrees import Worktree, alone, commit_all, create, forget_unbegun, remove, worktree_of
 
 RUN = "20261115-120000-abcd"
 
 
+def created(repo: Any, run: str = RUN, folder: str = "") -> tuple[Worktree, str]:
+    found = repo.found(folder)
+    worktree = worktree_of(found, run)
+    with alone(found):
+        return worktree, create(found, worktree)
+
+
 def made(repo: Any, folder: str = "") -> tuple[Worktree, Any]:
-    worktree, _ = create(repo.found(folder), RUN)
+    worktree, _ = created(repo, RUN, folder)
     return worktree, type(repo)(Path(worktree.path))
 
 
@@ -33,10 +40,10 @@ def test_what_is_not_carried_over_is_said(repo: Any) -> None:
     repo.write("a.txt", "not committed\n")
     repo.write("new.txt")
     repo.write(".ralph/runs/1/x")
-    _, notice = create(repo.found(), RUN)
+    _, notice = created(repo)
     assert notice == f"2 uncommitted changes stay in {repo.path}; the worktree starts from the last commit"
     repo.commit()
-    assert create(repo.found(), "another")[1] == ""
+    assert created(repo, "another")[1] == ""
 
 
 def test_a_subfolder_stays_the_workspace(repo: Any) -> None:
@@ -181,7 +188,7 @@ def test_a_worktree_can_be_made_from(repo: Any, arrange: Any) -> None:
 
 def test_a_repository_without_a_commit_is_refused(empty: Any) -> None:
     with pytest.raises(UserError, match="needs a commit"):
-        create(empty.found(), RUN)
+        made(empty)
 
 
 def _branch_exists(repo: Any) -> None:
@@ -219,7 +226,7 @@ def test_what_cannot_be_made_is_refused_and_leaves_nothing(repo: Any, arrange: A
     arrange(repo)
     before, branches = repo.files(), repo.git("branch", "--list")
     with pytest.raises(UserError, match=message):
-        create(repo.found(), RUN)
+        made(repo)
     assert repo.files() == before
     assert repo.git("branch", "--list") == branches
     assert repo.git("worktree", "list").count("\n") == 0
@@ -228,7 +235,7 @@ def test_what_cannot_be_made_is_refused_and_leaves_nothing(repo: Any, arrange: A
 def test_a_worktree_inside_the_users_tree_is_refused(repo: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(repo.path / "state"))
     with pytest.raises(UserError, match="would lie inside"):
-        create(repo.found(), RUN)
+        made(repo)
     assert not (repo.path / "state").exists()
 
 

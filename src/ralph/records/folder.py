@@ -164,6 +164,23 @@ def workspace_lock(ralph: Path, run_id: str) -> Iterator[Callable[[], None]]:
             os.close(handle)
 
 
+def is_occupied(folder: Path) -> bool:
+    """Whether a run is at work in this folder."""
+    import fcntl
+
+    try:
+        handle = os.open(folder / ".ralph" / "lock", os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(handle)
+    return False
+
+
 def _locked(path: Path, run_id: str) -> int:
     """The lock's descriptor. A holder that was killed may be survived for a moment by a child that had not yet become
     the program it was to be; and one that has only just got the lock may not have signed it yet."""
@@ -182,7 +199,7 @@ def _locked(path: Path, run_id: str) -> int:
             os.close(handle)
             raise UserError(
                 f"another run is at work in {path.parent.parent}: {holder or 'unknown'}",
-                "wait for it, stop it with `ralph stop`, or use another workspace",
+                "wait for it, stop it with `ralph stop`, or work beside it with --worktree",
             )
         time.sleep(0.01)
     _sign(handle, path, run_id)

@@ -6,13 +6,15 @@ find every file twice; not beside it, where ralph may not be allowed to write; n
 """
 
 import os
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from msgspec import Struct
 
 from ralph.core.events import NAMES, RunStarted
 from ralph.errors import UserError
+from ralph.records.folder import is_occupied
 from ralph.records.journal import read
 from ralph.repository.git import PLAIN, RALPH, Repository, ask, commit_of, refusal, run
 from ralph.repository.index import shown
@@ -30,29 +32,52 @@ class Worktree(Struct, frozen=True):
 
 def worktree_of(repository: Repository, run_id: str) -> Worktree:
     """The worktree of a run, be it there or not."""
+    return named(repository, f"-{run_id}", f"ralph/{run_id}")
+
+
+def named(repository: Repository, suffix: str, branch: str) -> Worktree:
+    """A worktree of this repository, beside those of its runs."""
     name = "".join(c if c.isascii() and (c.isalnum() or c in "._-") else "-" for c in os.path.basename(repository.root))
-    path = os.path.join(_folder(), f"{name or 'repository'}-{run_id}")
-    return Worktree(path, f"ralph/{run_id}", os.path.join(path, repository.prefix).rstrip("/"), repository.root)
+    path = os.path.join(_folder(), f"{name or 'repository'}{suffix}")
+    return Worktree(path, branch, os.path.join(path, repository.prefix).rstrip("/"), repository.root)
 
 
-def create(repository: Repository, run_id: str) -> tuple[Worktree, str]:
-    """A new worktree and branch from HEAD, and what the user should know about it. All or nothing."""
-    worktree = worktree_of(repository, run_id)
-    _refuse_if_impossible(repository, worktree)
+@contextmanager
+def alone(repository: Repository) -> Iterator[None]:
+    """While entered, no other ralph of this user makes or removes a worktree: git is not safe beside itself there, and
+    one that is just being made looks like one that nobody needs."""
+    import fcntl
+
+    folder = _folder()
+    if os.path.commonpath((folder, repository.root)) == repository.root:
+        raise UserError(
+            f"the worktree would lie inside {repository.root}", "name a folder outside it with XDG_STATE_HOME"
+        )
     try:
-        os.makedirs(os.path.dirname(worktree.path), mode=0o700, exist_ok=True)
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+        lock = os.open(os.path.join(folder, ".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise UserError(
-            f"cannot make a worktree in {os.path.dirname(worktree.path)}: {error.strerror}",
+            f"cannot make a worktree in {folder}: {error.strerror}",
             "name a folder that can be written with XDG_STATE_HOME",
         ) from None
-    words = ("worktree", "add", "--no-track", "-b", worktree.branch, "--", worktree.path, "HEAD")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(lock)
+
+
+def create(repository: Repository, worktree: Worktree, start: str = "HEAD") -> str:
+    """A new worktree and branch, and what the user should know about it. All or nothing; to be called `alone`."""
+    _refuse_if_impossible(repository, worktree)
+    words = ("worktree", "add", "--no-track", "-b", worktree.branch, "--", worktree.path, start)
     answer = repository.ask(*words)
     if answer.code:
         _undo(repository, worktree)
         raise refusal(words, answer, "cannot make a worktree")
     os.makedirs(worktree.workspace, exist_ok=True)
-    return worktree, _what_is_not_carried(repository)
+    return _what_is_not_carried(repository) if start == "HEAD" else ""
 
 
 def commit_all(worktree: Worktree, message: str) -> str | None:
@@ -92,8 +117,9 @@ def forget_unbegun(repository: Repository, runs: Path) -> None:
     for run_id in names.splitlines():
         with suppress(OSError, UserError):  # the worktree of another workspace, or one that somebody has put to use
             first = next(read(runs / run_id / "journal.ndjson"), None)
-            if first is None or first.type != NAMES[RunStarted]:
-                remove(worktree_of(repository, run_id))
+            worktree = worktree_of(repository, run_id)
+            if (first is None or first.type != NAMES[RunStarted]) and not is_occupied(Path(worktree.workspace)):
+                remove(worktree)
 
 
 def _folder() -> str:
@@ -106,10 +132,6 @@ def _folder() -> str:
 def _refuse_if_impossible(repository: Repository, worktree: Worktree) -> None:
     if not commit_of(repository.root, "HEAD"):
         raise UserError("a worktree needs a commit to start from, and there is none", "commit once, then run again")
-    if os.path.commonpath((worktree.path, repository.root)) == repository.root:
-        raise UserError(
-            f"the worktree would lie inside {repository.root}", "name a folder outside it with XDG_STATE_HOME"
-        )
     if os.path.lexists(worktree.path):
         raise UserError(f"{worktree.path} is there already", "it may hold work of an earlier run: merge or remove it")
     if commit_of(repository.root, f"refs/heads/{worktree.branch}"):

@@ -165,28 +165,31 @@ def _reviewing(settings: Settings) -> Callable[[Run, Iteration, Parts], Iteratio
     return reviewing(Plan(chosen.review_after, prompts, chosen.guardrail_retry_limit, settings.output_truncate_chars))
 
 
-def place(settings: Settings, context: "Context", resumed: Run | None = None) -> "Worktree | None":
-    """Moves the work into a worktree where that is asked for. What cannot be isolated is refused."""
+def place(
+    settings: Settings, context: "Context", resumed: Run | None, occupy: "Callable[[Path], None]"
+) -> "Worktree | None":
+    """Moves the work into a worktree where that is asked for, and occupies it: any number of them may work beside one
+    run in the tree itself. What cannot be isolated is refused."""
     if not settings.worktree:
         return None
     from pathlib import Path
 
-    from ralph.records.folder import prepare
     from ralph.repository.git import repository
-    from ralph.repository.worktrees import create, forget_unbegun, worktree_of
+    from ralph.repository.worktrees import alone, create, forget_unbegun, worktree_of
 
     home = repository(context.root)
     made, notice = worktree_of(home, context.folder.id), ""
     is_there = resumed is not None and Path(made.workspace).is_dir()
     if resumed and resumed.iterations and not is_there:
         raise UserError(f"the run's worktree is gone: {made.path}", "start a new run")
-    if not is_there:
-        forget_unbegun(home, context.folder.path.parent)
-        made, notice = create(home, context.folder.id)
+    with alone(home):
+        if not is_there:
+            forget_unbegun(home, context.folder.path.parent)
+            notice = create(home, made)
+        occupy(Path(made.workspace))
     if notice:
         context.tell(events.Notice(notice))
     context.root = Path(made.workspace)
-    prepare(context.root)
     return made
 
 

@@ -80,7 +80,7 @@ class Session:
             self._refuse_what_is_in_vain()
             chosen = () if self._make_agent else self._choices()
             context = self._open(stack)
-            self.worktree = wiring.place(self.settings, context, self._story.run if self._story else None)
+            self.worktree = self._place(context, stack)
             plan = policy(self.settings, tuple(choice.name for choice in chosen), self.order.one_shot)
             agent = self._make_agent(context) if self._make_agent else wiring.cli_agent(chosen, self.settings, context)
             history = self._history = History(context, self.worktree, walks=self.settings.min_tool_calls > 0)
@@ -192,16 +192,26 @@ class Session:
         self._listeners = (*self._listeners, lambda *_: heed(mailbox, context.interrupt))
 
     def _folder(self, stack: ExitStack) -> RunFolder:
-        """The run's folder, in a workspace that no other run works in."""
+        """The run's folder, in a workspace that no other run works in; with a worktree, that is the worktree."""
         ralph = prepare(self.workspace)
-        lock_again = stack.enter_context(workspace_lock(ralph, self.id))
+        if not self.settings.worktree:
+            self._occupy(self.workspace, stack)
+        return RunFolder(ralph, self.id)
+
+    def _place(self, context: Context, stack: ExitStack) -> "Worktree | None":
+        """Where the work is done, if not in the workspace itself."""
+        resumed = self._story.run if self._story else None
+        return wiring.place(self.settings, context, resumed, lambda folder: self._occupy(folder, stack))
+
+    def _occupy(self, folder: Path, stack: ExitStack) -> None:
+        lock_again = stack.enter_context(workspace_lock(prepare(folder), self.id))
 
         def move_in_again() -> None:
             prepare(self.workspace)
+            prepare(folder)
             lock_again()
 
         self._move_in_again = move_in_again
-        return RunFolder(ralph, self.id)
 
     def _furnish(self, folder: RunFolder, redact: Redactor) -> None:
         folder.make()

@@ -1,0 +1,65 @@
+"""Any number of runs work beside one another in worktrees, and one in the tree itself."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Make = Callable[..., str]
+
+
+@pytest.fixture
+def waiting(agent: Make, environment: dict[str, str], git: Callable[..., str], workspace: Path) -> Callable[..., Any]:
+    """Starts a run whose agent works until the file `go` is there."""
+    git("init", "-q", "-b", "main")
+    (workspace / "a").write_text("a\n")
+    git("add", "-A")
+    git("commit", "-qm", "first")
+    go = Path(environment["HOME"]) / "go"
+    agent(f'echo $$ >> started; while [ ! -e "{go}" ]; do sleep 0.02; done; echo done > "$RALPH_RUN_ID"; echo STOP')
+
+    def start(*words: str) -> "subprocess.Popen[str]":
+        command = [sys.executable, "-m", "ralph", "run", "goal", "--agent", "fake-agent", "--check", "true", *words]
+        command += ["--until", "checks", "-m", "1"]
+        return subprocess.Popen(command, cwd=workspace, env=environment, stderr=subprocess.PIPE, text=True)
+
+    return start
+
+
+@pytest.mark.timeout(60)
+def test_worktrees_work_beside_one_another_and_beside_a_run_in_the_tree(
+    waiting: Callable[..., Any],
+    environment: dict[str, str],
+    workspace: Path,
+    eventually: Callable[..., None],
+    ralph: Callable[..., Any],
+) -> None:
+    trees = Path(environment["HOME"]) / ".local/state/ralph/worktrees"
+    runs = [waiting("--worktree"), waiting("--worktree"), waiting()]
+    eventually(lambda: len(list(trees.glob("*/started"))) == 2 and (workspace / "started").exists())
+    refused = ralph("run", "goal", "--agent", "fake-agent", "--until", "checks", "--check", "true")
+    assert refused.code == 2
+    assert "another run is at work in" in refused.err
+    assert "--worktree" in refused.err
+    (Path(environment["HOME"]) / "go").touch()
+    said = [run.communicate()[1] for run in runs]
+    assert [run.returncode for run in runs] == [0, 0, 0], said
+    for tree in filter(Path.is_dir, trees.iterdir()):
+        assert (tree / ".ralph" / "progress.md").exists(), "progress lies in the worktree's own .ralph"
+        assert list((tree / ".ralph").glob("guardrail_*.log"))
+    assert len(list((workspace / ".ralph" / "runs").iterdir())) == 3, "run folders lie in the repository's"
+
+
+@pytest.mark.timeout(60)
+def test_many_that_start_at_once_do_not_take_each_other_for_dead(
+    waiting: Callable[..., Any], environment: dict[str, str]
+) -> None:
+    (Path(environment["HOME"]) / "go").touch()
+    runs = [waiting("--worktree") for _ in range(6)]
+    said = [run.communicate()[1] for run in runs]
+    assert [run.returncode for run in runs] == [0] * 6, said
+    trees = Path(environment["HOME"]) / ".local/state/ralph/worktrees"
+    assert len([tree for tree in trees.iterdir() if tree.is_dir()]) == 6

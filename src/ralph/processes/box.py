@@ -1,0 +1,232 @@
+"""What does a program in the box see of the machine? A table of places, made of what is asked for and what is there,
+and bubblewrap's words for it. All of this is data: nothing here looks at the machine or changes it."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Literal
+
+from msgspec import Struct
+
+How = Literal["read", "write", "empty", "blank", "device", "dev", "proc"]
+
+# Variables that lead to a person's session: its keys, its screen, its bus.
+SESSION = frozenset({"SSH_AUTH_SOCK", "DBUS_SESSION_BUS_ADDRESS", "XDG_RUNTIME_DIR", "DISPLAY", "WAYLAND_DISPLAY"})
+MARK = "RALPH_SANDBOX"
+
+# What makes a box: names of its own for users, processes, hosts and shared memory, and no rights to change any of it.
+# As root bubblewrap would keep its capabilities, and `mount -o remount` would write outside.
+WALLS = (
+    "--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup",
+    "--die-with-parent", "--new-session", "--cap-drop", "ALL",
+)  # fmt: skip
+
+# In a repository: what makes git run programs or leads it elsewhere, and ralph's own checkpoints.
+GIT_KEPT = ("config", "hooks", "info", "refs/ralph")
+GIT_ABSENT = ("commondir", "config.worktree")
+ALTERNATES = ("alternates", "http-alternates")  # in `objects/info`
+WORKTREE_KEPT = ("commondir", "gitdir", "config.worktree")
+RALPH_KEPT = ("runs", "hook", "lock")
+# Git tidies up nowhere in the box: it would pack ralph's checkpoints, which it cannot write. And nobody has keys there.
+GIT_SETTINGS = (("gc.auto", "0"), ("maintenance.auto", "false"), ("commit.gpgSign", "false"), ("tag.gpgSign", "false"))
+
+# Where the programs of a person lie below home, beside those that PATH leads to. Read-only; their caches are not here.
+TOOLCHAINS = (
+    ".local/bin", ".local/lib", ".local/share/claude", ".local/share/fnm", ".local/share/mise", ".local/share/pipx",
+    ".local/share/pnpm", ".local/share/pypoetry", ".local/share/rtx", ".local/share/uv", ".local/pipx",
+    ".asdf", ".bun/bin", ".bun/install/global", ".cargo/bin", ".cargo/env", ".deno/bin", ".dotnet", ".ghcup", ".goenv",
+    ".gvm", ".jenv", ".juliaup", ".julia/juliaup", ".linuxbrew", ".nix-profile", ".nodenv", ".npm-global", ".nvm",
+    ".opam", ".perlbrew", ".phpenv", ".proto", ".pyenv", ".rbenv", ".rustup", ".rvm", ".sdkman", ".tfenv", ".volta",
+    "go/bin", "miniconda3", "miniforge3", "anaconda3",
+)  # fmt: skip
+READABLE = (".gitconfig", ".config/git/config", ".config/git/ignore", ".config/git/attributes", ".gitignore_global")
+# Folders that many programs share, and that hold more than programs: of these only what PATH names is shown.
+_SHARED = (".local", ".cargo", ".bun", ".deno", "go", ".config")
+_PROGRAM_FOLDERS = ("bin", "sbin", "shims")
+_LIBRARIES = ("lib", "lib64", "libexec", "share", "pyvenv.cfg", "versions", "install", "conda-meta")
+
+
+class Place(Struct, frozen=True, order=True):
+    """How a path looks from inside. `source`: what is seen there, where that is not what lies there outside."""
+
+    path: str
+    how: How
+    source: str = ""
+
+    def words(self) -> tuple[str, ...]:
+        source = self.source or self.path
+        match self.how:
+            case "read":
+                return ("--ro-bind", source, self.path)
+            case "write":
+                return ("--bind", source, self.path)
+            case "device":
+                return ("--dev-bind", source, self.path)
+            case "empty":
+                return ("--tmpfs", self.path)
+            case "blank":
+                return ("--ro-bind", "/dev/null", self.path)
+            case _:
+                return (f"--{self.how}", self.path)
+
+
+class Kept(Struct, frozen=True):
+    """A folder that can be written, and the names in it that must stay as they are: those that are `there` are shown
+    read-only, those that are `missing` are taken away again where somebody has made them."""
+
+    folder: str
+    there: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+
+
+class Repository(Struct, frozen=True, kw_only=True):
+    """The git repository around a workspace, whose working tree begins at `top`. `own` is the folder that git calls its
+    own here, `common` what all worktrees share: the same, unless this is a linked one."""
+
+    top: str
+    own: str
+    common: str
+    kept: tuple[Kept, ...] = ()
+    branch_folder: str = "refs/heads/ralph"
+
+    @property
+    def is_linked(self) -> bool:
+        return self.own != self.common
+
+    @property
+    def shared_parts(self) -> tuple[str, ...]:
+        """What a linked worktree may write of that which all share: objects, and the branches beside its own."""
+        parts = ("objects", self.branch_folder, f"logs/{self.branch_folder}")
+        return tuple(f"{self.common}/{part}" for part in parts) if self.is_linked else ()
+
+
+class Around(Struct, frozen=True, kw_only=True):
+    """What a box is made of: what was asked for, and what of it was found on this machine. Every path is a real one,
+    but for `aliases`: other names under which real ones are known."""
+
+    workspace: str
+    home: str
+    private_home: str  # a folder that stands in for home
+    private_tmp: str  # a folder that stands in for /tmp
+    hidden: tuple[str, ...] = ()  # folders that are empty inside: other homes, /run, /var/tmp, ralph's records
+    blank: tuple[str, ...] = ()  # what is neither for others' eyes nor for their calls: files, folders and sockets
+    shown: tuple[str, ...] = ()  # what programs need of that which is hidden
+    aliases: Mapping[str, str] = {}
+    repository: Repository | None = None
+    kept: tuple[Kept, ...] = ()  # ralph's own folders, and the agents' state
+    opened: tuple[str, ...] = ()  # what else may be written
+    closed: tuple[str, ...] = ()  # what may only be read, wherever it lies
+    nothing: tuple[str, ...] = ()  # what a person wants to hide
+
+
+def places(around: Around, is_folder: Callable[[str], bool]) -> tuple[Place, ...]:
+    """All places of a box, outer ones first. What is said later about the same path counts."""
+    said = [Place("/", "read"), Place("/dev", "dev"), Place("/proc", "proc"), Place("/proc/sys", "read")]
+    said += [Place(path, "empty") for path in around.hidden]
+    said += [Place("/tmp", "write", around.private_tmp), Place(around.home, "write", around.private_home)]
+    said += [Place(path, "read") for path in around.shown]
+    for alias, real in around.aliases.items():
+        said.append(Place(alias, "write" if real == around.private_home else "read", real))
+    said += _repository(around.repository) if around.repository else ()
+    said.append(Place(around.workspace, "write"))
+    for kept in all_kept(around):
+        said.append(Place(kept.folder, "write"))
+        said += [Place(f"{kept.folder}/{name}", "read") for name in kept.there]
+    said += [Place(path, "device" if path.startswith("/dev/") else "write") for path in around.opened]
+    said += [Place(path, "read") for path in around.closed]
+    said += [Place(path, "empty" if is_folder(path) else "blank") for path in (*around.blank, *around.nothing)]
+    return tuple(_needed(_pinned({place.path: place for place in said})))
+
+
+def all_kept(around: Around) -> tuple[Kept, ...]:
+    return (*around.kept, *(around.repository.kept if around.repository else ()))
+
+
+def folders(around: Around) -> Iterator[str]:
+    """Folders that have to be there before the box is made: what is missing could not be held in place."""
+    if around.repository:
+        yield from (f"{around.repository.common}/refs/ralph", f"{around.repository.common}/objects/info")
+        yield from around.repository.shared_parts
+    for kept in around.kept:
+        if kept.folder.endswith("/.ralph"):
+            yield from (f"{kept.folder}/runs", f"{kept.folder}/hook")
+
+
+def _repository(repository: Repository) -> Iterator[Place]:
+    yield Place(repository.top, "read")
+    if repository.is_linked:
+        yield Place(repository.common, "read")
+        yield Place(f"{repository.top}/.git", "read")
+    yield from (Place(part, "write") for part in repository.shared_parts)
+    yield Place(repository.own, "write")
+
+
+def _pinned(table: dict[str, Place]) -> dict[str, Place]:
+    """A folder that is not a place of its own could be moved away with the places in it, and another one put there: so
+    every folder between a writable place and one inside it becomes a place."""
+    pins: dict[str, Place] = {}
+    for place in table.values():
+        between: list[str] = []
+        for folder in parents(place.path):
+            outer = table.get(folder)
+            if outer is None:
+                between.append(folder)
+                continue
+            if outer.how == "write" and not outer.source:
+                pins.update((pin, Place(pin, "write")) for pin in between)
+            break
+    return {**pins, **table}
+
+
+def _needed(table: dict[str, Place]) -> Iterator[Place]:
+    """Less what changes nothing: what is read-only in a place that is so already, and what is hidden anyway. A place
+    that bubblewrap does not find it makes, and what it makes outside of our own folders would stay there."""
+    for path in sorted(table, key=lambda path: path.rstrip("/").split("/")):
+        place = table[path]
+        outer = next((table[folder] for folder in parents(path) if folder in table), None)
+        if outer and place.how in ("empty", "blank") and (outer.how == "empty" or outer.source):
+            continue
+        if outer and place.how == outer.how == "read" and not place.source and not outer.source:
+            continue
+        yield place
+
+
+def parents(path: str) -> Iterator[str]:
+    """The folders that a path lies in, the nearest first."""
+    while path != "/":
+        path = path.rpartition("/")[0] or "/"
+        yield path
+
+
+def is_inside(path: str, folders: Iterable[str]) -> bool:
+    """Whether a path is one of the folders, or lies in one."""
+    return any(path == folder or path.startswith(folder.rstrip("/") + "/") for folder in folders)
+
+
+def words(bubblewrap: str, places: Sequence[Place], cwd: str, is_online: bool) -> tuple[str, ...]:
+    """The command line that makes the box, up to the program in it. Where it is not `is_online`, bubblewrap says on
+    descriptor 3 which process is the first inside, and that one waits on 4 until somebody has come into its network."""
+    closed = () if is_online else ("--unshare-net", "--info-fd", "3", "--block-fd", "4")
+    seen = [word for place in places for word in place.words()]
+    return (bubblewrap, *WALLS, *closed, *seen, "--chdir", cwd, "--")
+
+
+def root_of(entry: str, home: str, apart: Sequence[str], has: Callable[[str], bool]) -> str:
+    """What has to be shown for the programs in a folder on PATH: the folder around it if it `has` their libraries, but
+    never one that many share, or that holds one of those that are kept `apart`."""
+    around, _, name = entry.rpartition("/")
+    shared = (home, *(f"{home}/{folder}" for folder in _SHARED))
+    if name not in _PROGRAM_FOLDERS or not around or around in shared:
+        return entry
+    if any(is_inside(other, (around,)) for other in (home, *apart)):
+        return entry
+    return around if any(has(f"{around}/{library}") for library in _LIBRARIES) else entry
+
+
+def environment(env: Mapping[str, str], more: Mapping[str, str]) -> dict[str, str]:
+    """What is left of a person's environment in the box, and what there is instead."""
+    kept = {name: value for name, value in env.items() if name not in SESSION}
+    count = int(kept["GIT_CONFIG_COUNT"]) if kept.get("GIT_CONFIG_COUNT", "").isdigit() else 0
+    git = {"GIT_CONFIG_COUNT": str(count + len(GIT_SETTINGS))}
+    for at, (key, value) in enumerate(GIT_SETTINGS, count):
+        git |= {f"GIT_CONFIG_KEY_{at}": key, f"GIT_CONFIG_VALUE_{at}": value}
+    temporary: dict[str, str] = {name: "/tmp" for name in ("TMPDIR", "TEMP", "TMP") if name in kept}
+    return {**kept, **temporary, **git, MARK: "1", **more}

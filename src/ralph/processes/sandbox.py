@@ -1,0 +1,201 @@
+"""How is the box of a run made, proven and looked after? A real one is tried before anything is spent; what was planted
+in it is put aside after each process; and when the run is over nothing is left of it but caches."""
+
+import fcntl
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+
+import msgspec
+from msgspec.structs import replace
+
+from ralph.errors import UserError
+from ralph.processes import box, network
+from ralph.processes.box import Around, Place, is_inside
+from ralph.processes.bubblewrap import find_bubblewrap, refusal, refusing
+from ralph.processes.keeper import Keeper
+from ralph.processes.network import Host, Network
+from ralph.processes.process import Limits, run_command
+from ralph.processes.program import Command, find_program
+from ralph.processes.surroundings import Wanted, as_of_now, look_around
+
+_UNTOUCHED = b"untouched\n"
+_PROBE = 'echo inside > /tmp/.probe && cat /tmp/.probe && rm /tmp/.probe; echo touched > "$1"'
+_TO_PROBE = 60.0  # seconds
+
+
+class Note(msgspec.Struct):
+    """What has to be done when a box is given up: its /tmp is removed, and what stands at the `watched` paths is put
+    aside, unless nothing does, or the link that leads where it led before."""
+
+    tmp: str
+    watched: dict[str, str | None] = {}
+
+
+class Sandbox:
+    """The box in which everything of a run is started. `folder` is its own, in ralph's state folder, where nothing
+    inside can see it; `book` is where it keeps its note, for those who come after a sudden end."""
+
+    def __init__(
+        self, bubblewrap: str, wanted: Wanted, around: Around, folder: str, book: int, net: Network | None
+    ) -> None:
+        self._bubblewrap, self._wanted, self._around = bubblewrap, wanted, around
+        self._folder, self._book, self._network = folder, book, net
+        self._note, self._written = Note(wanted.private_tmp), b""
+
+    def command(self, command: Command, scratch: str = "") -> Command:
+        """The same command, to be started in the box. `scratch` is a folder of ralph's that it may write to."""
+        program = find_program(command.argv[0], command.env, command.cwd)
+        self._around = as_of_now(self._around, self._wanted)
+        around = self._around
+        if scratch:
+            around = replace(around, opened=(*around.opened, os.path.realpath(scratch)))
+        places = box.places(around, os.path.isdir)
+        _clear_the_way(around, places)
+        self._write_down(around)
+        fds = self._network.attach() if self._network else ()
+        words = box.words(self._bubblewrap, places, os.path.realpath(command.cwd), is_online=not fds)
+        env = box.environment(command.env, network.environment() if self._network else {})
+        return replace(command, argv=(*words, program, *command.argv[1:]), env=env, fds=fds, boxed=True)
+
+    def settle(self) -> list[str]:
+        """What there is to tell after a process: what it planted, which is put aside now, and whom it did not reach."""
+        told = [
+            f"what the agent left at {path} was taken away; it is kept in {kept}"
+            for path, kept in _put_aside(self._note, f"{self._folder}/planted")
+        ]
+        return told + (self._network.news() if self._network else [])
+
+    def close(self) -> list[str]:
+        """The last of what there is to tell."""
+        told = self.settle()
+        if self._network:
+            self._network.close()
+        _remove(self._note.tmp)
+        os.ftruncate(self._book, 0)
+        os.close(self._book)
+        return told
+
+    def _write_down(self, around: Around) -> None:
+        self._note.watched = dict(_watched(around))
+        text = msgspec.json.encode(self._note)
+        if text != self._written:
+            self._written = text
+            os.ftruncate(self._book, 0)
+            os.pwrite(self._book, text, 0)
+
+
+def open_sandbox(wanted: Wanted, folder: str, run_id: str, hosts: Sequence[Host] | None, keeper: Keeper) -> Sandbox:
+    """A box that was tried: one that cannot be had is an error."""
+    bubblewrap = find_bubblewrap(wanted.env, wanted.workspace)
+    try:
+        _tidy_up(folder)
+        for path in (wanted.private_home, f"{folder}/open", f"{folder}/planted"):
+            os.makedirs(path, mode=0o700, exist_ok=True)
+        os.mkdir(wanted.private_tmp, 0o700)
+        book = os.open(f"{folder}/open/{run_id}", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        fcntl.flock(book, fcntl.LOCK_EX)
+        around = look_around(wanted)
+        for path in box.folders(around):
+            os.makedirs(path, exist_ok=True)
+    except OSError as error:
+        raise UserError(
+            f"cannot make a box: {error.filename}: {error.strerror}", "free some space, or name another TMPDIR"
+        ) from None
+    made = Sandbox(bubblewrap, wanted, around, folder, book, None if hosts is None else Network(hosts, wanted.env))
+    try:
+        _probe(made, folder, wanted, keeper)
+    except BaseException:
+        made.close()
+        raise
+    return made
+
+
+def _probe(made: Sandbox, folder: str, wanted: Wanted, keeper: Keeper) -> None:
+    """Starts a real box, and sees that what is written inside stays there."""
+    canary = f"{folder}/canary"
+    with open(canary, "wb") as file:
+        file.write(_UNTOUCHED)
+    command = made.command(Command(("/bin/sh", "-c", _PROBE, "sh", canary), wanted.workspace, wanted.env))
+    output = run_command(keeper, command, head=4000, tail=0, limits=Limits(turn=_TO_PROBE))
+    with open(canary, "rb") as file:
+        is_untouched = file.read() == _UNTOUCHED
+    if trouble := made.settle():
+        raise UserError(trouble[0], "use --sandbox-net on, or see docs/guides/sandbox.md")
+    if not is_untouched:
+        raise UserError("a box was made, but a program in it could write outside", "do not rely on it; report this")
+    if not output.head.startswith("inside\n"):
+        raise refusal(output.head, refusing(wanted.env))
+
+
+def _clear_the_way(around: Around, places: Sequence[Place]) -> None:
+    """Inside, anything may be put into the folders that stand in for home and /tmp: a link there would lead the next
+    box's places elsewhere."""
+    stand_ins = {around.home: around.private_home, "/tmp": around.private_tmp}
+    for place in places:
+        for outer, stand_in in stand_ins.items():
+            if place.path != outer and is_inside(place.path, (outer,)):
+                _unlink_links(stand_in, place.path[len(outer) + 1 :])
+
+
+def _unlink_links(folder: str, path: str) -> None:
+    for name in path.split("/"):
+        folder = f"{folder}/{name}"
+        if os.path.islink(folder):
+            os.unlink(folder)
+        if not os.path.isdir(folder):
+            return
+
+
+def _watched(around: Around) -> Iterator[tuple[str, str | None]]:
+    """Paths at which nothing may appear, or nothing but the link that is there."""
+    for kept in box.all_kept(around):
+        for name in kept.missing:
+            path = f"{kept.folder}/{name}"
+            yield path, os.readlink(path) if os.path.islink(path) else None
+
+
+def _put_aside(note: Note, folder: str) -> Iterator[tuple[str, str]]:
+    """What was planted, and where it is now."""
+    for path, link in note.watched.items():
+        if not os.path.lexists(path) or (os.path.islink(path) and os.readlink(path) == link):
+            continue
+        from shutil import move
+
+        count = len(os.listdir(folder))
+        kept = f"{folder}/{count:04d}-{os.path.basename(path)}"
+        move(path, kept)
+        if link is not None:
+            os.symlink(link, path)
+        yield path, kept
+
+
+def _tidy_up(folder: str) -> None:
+    """Does what is left to do after a run that was killed, and could not do it itself."""
+    with suppress(FileNotFoundError):
+        for name in os.listdir(f"{folder}/open"):
+            path = f"{folder}/open/{name}"
+            with open(path, "r+b") as book:
+                try:
+                    fcntl.flock(book, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:  # it lives
+                    continue
+                with suppress(msgspec.MsgspecError):
+                    note = msgspec.json.decode(book.read(), type=Note)
+                    list(_put_aside(note, f"{folder}/planted"))
+                    _remove(note.tmp)
+                os.unlink(path)
+
+
+def _remove(folder: str) -> None:
+    """A folder with all that is in it, whatever its modes are."""
+    import stat
+    from shutil import rmtree
+
+    def again(function: object, path: str, error: object) -> None:
+        with suppress(OSError):
+            os.chmod(os.path.dirname(path), stat.S_IRWXU)
+            os.chmod(path, stat.S_IRWXU, follow_symlinks=False) if not os.path.islink(path) else None
+            rmtree(path, ignore_errors=True) if os.path.isdir(path) else os.unlink(path)
+
+    rmtree(folder, onerror=again)

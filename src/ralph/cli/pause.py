@@ -2,19 +2,17 @@
 
 from typing import TYPE_CHECKING
 
-from ralph.cli.plain import DIRECTORY, Plain, Values, click_command, not_at_work, one_run
+from ralph.cli.plain import DIRECTORY, Plain, Values, click_command, one_run
 
 if TYPE_CHECKING:
     import click
 
 
 def pause(values: Values, words: list[str]) -> int:
-    from ralph.steering.mailbox import Mailbox
-    from ralph.steering.which_run import refuse_foreign
+    from ralph.steering import control
 
-    run = one_run(values, words, not_at_work)
-    refuse_foreign(run)
-    Mailbox(run.place).pause()
+    run = one_run(values, words, control.not_at_work)
+    control.pause(run)
     print(f"run {run.id} pauses before its next turn; go on with `ralph resume {run.id}`")
     return 0
 

@@ -65,11 +65,6 @@ def _numbers(version: str) -> list[int]:
     return [int(part) for part in version.split(".") if part.isdecimal()]
 
 
-def not_at_work(run: "Listed") -> str:
-    """Objects to a run that no process plays."""
-    return "" if run.is_alive else f"is not at work: {run.state}"
-
-
 def click_command(plain: Plain) -> "click.Command":
     import click
 

@@ -18,8 +18,9 @@ from ralph.records.register import Listed
 from ralph.run import order as orders
 from ralph.run.order import Order
 from ralph.settings import amended
+from ralph.steering import control
 from ralph.steering.mailbox import Mailbox
-from ralph.steering.which_run import meant, refuse_foreign, workspace_around
+from ralph.steering.which_run import meant, workspace_around
 
 HELP = """Go on with a run: one that is paused, the last unfinished one here, or RUN.
 
@@ -57,7 +58,7 @@ def resume(
     verbose: bool,
 ) -> int:
     place = Path(directory).resolve()
-    found = meant(run, workspace_around(place) if directory == "." else place, cannot_go_on)
+    found = meant(run, workspace_around(place) if directory == "." else place, control.cannot_go_on)
     if found.is_alive:
         return let_go_on(found, given=bool(more or max_cost or max_tokens or max_time))
     folder = found.folder
@@ -78,17 +79,6 @@ def resume(
         return play(order, keeper, Shown(json, quiet, verbose), story, notices)
 
 
-def cannot_go_on(run: Listed) -> str:
-    """Why a run cannot be the one that shall go on."""
-    if run.is_alive and run.state not in ("paused", "asking") and not Mailbox(run.place).read().is_paused:
-        return "is at work"
-    if run.is_child and not run.is_alive:
-        return "was started by the agent of a task, for one turn: the task itself can go on"
-    if run.standing.outcome == "done" and not run.standing.task:
-        return "is done"
-    return "" if run.standing.workspace or remembered(run).started else "never began"
-
-
 def remembered(run: Listed) -> Story:
     try:
         return recall(run.folder.journal)
@@ -98,14 +88,9 @@ def remembered(run: Listed) -> Story:
 
 def let_go_on(run: Listed, given: bool) -> int:
     """The end of a pause: the process that plays the run goes on with it."""
-    refuse_foreign(run)
     if given:
         raise UserError(f"run {run.id} is at work: its limits are fixed", "stop it first: ralph stop")
-    mailbox = Mailbox(run.place)
-    mailbox.unpause()
-    if run.state == "asking":
-        mailbox.dismiss()
-    print(f"run {run.id} goes on" + (" without an answer" if run.state == "asking" else ""))
+    print(f"run {run.id} goes on" + (" without an answer" if control.go_on(run) else ""))
     return 0
 
 

@@ -4,7 +4,7 @@ import time
 from typing import TYPE_CHECKING
 
 from ralph.cli.options import Option
-from ralph.cli.plain import DIRECTORY, Plain, Values, click_command, not_at_work, one_run
+from ralph.cli.plain import DIRECTORY, Plain, Values, click_command, one_run
 
 if TYPE_CHECKING:
     import click
@@ -15,14 +15,10 @@ _GLANCE = 0.05
 def stop(values: Values, words: list[str]) -> int:
     from ralph.records.register import listed
     from ralph.steering import control
-    from ralph.steering.which_run import refuse_foreign
 
-    run = one_run(values, words, not_at_work)
-    refuse_foreign(run)
-    now = bool(values.get("now"))
-    control.stop(run, now)
+    run = one_run(values, words, control.not_at_work)
     gently = "ends once what it does at this moment is finished; `ralph stop` again ends it now"
-    print(f"run {run.id} {'ends now' if now or run.state == 'stopping' else gently}")
+    print(f"run {run.id} {'ends now' if control.stop(run, bool(values.get('now'))) else gently}")
     while values.get("wait") and (seen := listed(run.place)) and seen.is_alive:
         time.sleep(_GLANCE)
     return 0

@@ -1,21 +1,136 @@
-"""How is a run that another process plays brought to a stop? By the signals that Ctrl-C stands for; in a
-program that has its own use for them, by a word in the run's mailbox."""
+"""What can a person ask of a run, and what stands against it? To stop, to pause, to go on, to be told something, to be
+answered: asked from a terminal, a full screen or a page, it is the same request with the same objections.
+
+A run that another process plays is brought to a stop by the signals that Ctrl-C stands for; in a program that has its
+own use for them, by a word in the run's mailbox."""
 
 import os
 import signal
 import sys
+from collections.abc import Mapping
 from contextlib import suppress
 
+from ralph.core.model import Question
 from ralph.errors import UserError
-from ralph.processes.descendants import is_living
+from ralph.processes.descendants import MARK, is_living
 from ralph.processes.interrupt import NUDGE, Interrupt
-from ralph.records.register import Listed
+from ralph.records.register import Listed, listed
 from ralph.steering.mailbox import Mailbox
-from ralph.steering.which_run import owner
+from ralph.steering.which_run import Objection, owner, refuse_foreign
 
 
-def stop(run: Listed, now: bool = False) -> None:
-    """Asks the run to end after what it does at this moment; `now`: to end that too."""
+class Objected(UserError):
+    """Something stands against what is asked of a run: `why` is the end of a sentence that begins with its name."""
+
+    def __init__(self, run: str, why: str, hint: str = "`ralph ps -a` lists all runs") -> None:
+        super().__init__(f"run {run} {why}", hint)
+        self.run, self.why = run, why
+
+
+def not_at_work(run: Listed) -> str:
+    """Objects to a run that no process plays."""
+    return "" if run.is_alive else f"is not at work: {run.state}"
+
+
+def cannot_be_told(run: Listed) -> str:
+    if run.standing.outcome == "done":
+        return "is done"
+    return "was started by the agent of a task, for one turn: tell the task" if run.is_child else ""
+
+
+def cannot_go_on(run: Listed) -> str:
+    """Why a run cannot be the one that shall go on."""
+    if run.is_alive and run.state not in ("paused", "asking") and not Mailbox(run.place).read().is_paused:
+        return "is at work"
+    if run.is_child and not run.is_alive:
+        return "was started by the agent of a task, for one turn: the task itself can go on"
+    if run.standing.outcome == "done" and not run.standing.task:
+        return "is done"
+    return "" if run.standing.workspace or _has_begun(run) else "never began"
+
+
+def _has_begun(run: Listed) -> bool:
+    from ralph.records.journal import recall, unreadable
+
+    try:
+        return recall(run.folder.journal).started is not None
+    except OSError as error:
+        raise unreadable(run.folder.journal, error) from None
+
+
+def present(run: Listed, objection: Objection) -> Listed:
+    """The run as it is at this moment: what a person looks at may be a second old. Refused where something stands
+    against what is asked of it, or where it is another user's."""
+    now = listed(run.place)
+    if now is None:
+        raise Objected(run.id, "is no longer on record", "was its folder removed?")
+    refuse_foreign(now)
+    if objection(now):
+        raise Objected(run.id, objection(now))
+    return now
+
+
+def stop(run: Listed, now: bool = False) -> bool:
+    """Asks the run to end after what it does at this moment; `now`, or asked again: to end that too. Whether it ends
+    now."""
+    run = present(run, not_at_work)
+    _bring_to_a_stop(run, now)
+    return now or run.state == "stopping"
+
+
+def pause(run: Listed) -> None:
+    Mailbox(present(run, not_at_work).place).pause()
+
+
+def go_on(run: Listed) -> bool:
+    """Ends the pause of a run that a process plays. Whether it goes on without the answer that it waited for."""
+    run = present(run, cannot_go_on)
+    mailbox = Mailbox(run.place)
+    mailbox.unpause()
+    if run.state == "asking":
+        mailbox.dismiss()
+    return run.state == "asking"
+
+
+def tell(run: Listed, text: str, env: Mapping[str, str] = os.environ) -> tuple[Question, ...]:
+    """Leaves a note for the next prompt; where the agent asks something, it answers the oldest question. The questions
+    that were open."""
+    mailbox = _mailbox_to_tell(run, env)
+    questions = mailbox.read().questions
+    mailbox.tell(text, questions[0] if questions else None)
+    return questions
+
+
+def answer(run: Listed, question: str, text: str, env: Mapping[str, str] = os.environ) -> Question:
+    """Answers this very question, by its id: one that comes late never becomes a note about something else."""
+    mailbox = _mailbox_to_tell(run, env)
+    found = _open_question(run, mailbox, question)
+    mailbox.tell(text, found)
+    return found
+
+
+def leave_unanswered(run: Listed, question: str) -> None:
+    """Lets a run go on that stands still until this question is answered."""
+    _open_question(run, Mailbox(present(run, not_at_work).place), question)
+    go_on(run)
+
+
+def _open_question(run: Listed, mailbox: Mailbox, question: str) -> Question:
+    found = next((one for one in mailbox.read().questions if one.id == question), None)
+    if found is None:
+        raise Objected(run.id, "no longer asks that", "it was answered meanwhile, or the run went on without")
+    return found
+
+
+def _mailbox_to_tell(run: Listed, env: Mapping[str, str]) -> Mailbox:
+    run = present(run, cannot_be_told)
+    task = env.get("JRUN_TASK_FOLDER")
+    if env.get(MARK) == run.id or (task and task == run.standing.task):  # its own agent says it, or that of a child
+        raise UserError("only a person can tell a run something", 'an agent can ask: ralph ask "QUESTION"')
+    return Mailbox(run.place)
+
+
+def _bring_to_a_stop(run: Listed, now: bool) -> None:
     pid = run.standing.pid
     if run.standing.deaf:
         Mailbox(run.place).stop(now)

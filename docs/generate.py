@@ -3,15 +3,15 @@
 import sys
 from pathlib import Path
 
-from ralph.cli import options
 from ralph.core import events
+from ralph.run import options
 from ralph.settings.reference import settings_reference
 
 FOLDER = Path(__file__).parent / "reference"
 
 
 def options_reference() -> str:
-    lines = ["# Options", "", "Written by `make docs` from the table in `src/ralph/cli/options.py`.", ""]
+    lines = ["# Options", "", "Written by `make docs` from the table in `src/ralph/run/options.py`.", ""]
     for command, rows in options.COMMANDS.items():
         lines += [f"## ralph {command}", ""]
         group = ""

@@ -51,7 +51,7 @@ ALLOWED = {
     "doctor": {"agents", "core", "errors", "processes", "records", "repository", "run", "settings", "show"},
     "errors": set[str](),
     "history": {"core", "errors", "records", "repository", "show", "steering"},
-    "hooks": {"agents", "cli", "core", "errors", "loop", "processes", "records", "repository", "run", "settings"},
+    "hooks": {"agents", "core", "errors", "loop", "processes", "records", "repository", "run", "settings"},
     "lean": set[str](),
     "loop": {"core", "errors"},
     "processes": {"core", "errors"},
@@ -65,7 +65,9 @@ ALLOWED = {
     "steering": {"core", "errors", "processes", "records", "repository", "run"},
     "supervise": {"core", "errors", "loop", "processes", "records", "run", "settings", "steering"},
     "testing": {"agents", "core"},
-    "ui": {"cli", "core", "errors", "history", "hooks", "records", "repository", "settings", "show", "steering"},
+    "ui": {
+        *("cli", "core", "errors", "history", "hooks", "records", "repository", "run", "settings", "show", "steering"),
+    },
 }
 
 

@@ -28,7 +28,7 @@ def test_the_readme_fits_its_promise_of_size() -> None:
 
 
 def test_options_in_the_docs_exist() -> None:
-    from ralph.cli import options
+    from ralph.run import options
 
     known = {name for rows in options.COMMANDS.values() for row in rows for name in row.names}
     for page in (ROOT / "README.md", ROOT / "docs" / "tutorial.md", *(ROOT / "docs" / "guides").glob("*.md")):

@@ -2,10 +2,10 @@
 
 import pytest
 
-from ralph.cli.hook import OPTIONS
 from ralph.errors import UserError
 from ralph.hooks.hosts import LOOP
 from ralph.hooks.spoken import command_in, parse
+from ralph.hooks.starting import OPTIONS
 
 TASKS = [
     ('"fix the tests"', "fix the tests", {}),

@@ -154,6 +154,16 @@ def test_the_commands_explain_themselves(ralph, workspace):
         assert ralph("hook", name, "--help").code == 0
 
 
+def test_the_help_states_the_defaults_that_hold_here(ralph, session, workspace):
+    said = " ".join(ralph("hook", "start", "--help").out.split())
+    session.start()
+    [order] = workspace.glob(".ralph/hook/runs/*/run.json")
+    settings = json.loads(order.read_text())["settings"]
+    assert f"N times at most (default: {settings['maximumIterations']})" in said
+    assert f"believable claim needs (default: {settings['minToolCalls']})" in said
+    assert "loop: " not in said, "that is the default of another command"
+
+
 def test_ralph_ps_says_where_loops_go_on(ralph, workspace, session, tmp_path):
     assert ralph("ps").out == ""
     session.start()

@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from ralph.cli import options
+from ralph.run import options
 from ralph.ui.launch import Plan, words_of
 
 START = ["run", "--quiet", "-C", "/w"]

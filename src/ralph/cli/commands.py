@@ -8,8 +8,8 @@ from typing import Any
 import click
 
 from ralph import __version__
-from ralph.cli import options
 from ralph.cli.main import start
+from ralph.run import options
 
 SECTIONS = {
     "Begin": {

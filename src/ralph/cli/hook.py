@@ -2,14 +2,12 @@
 
 import os
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import click
 import msgspec
 
-from ralph.cli import options
 from ralph.cli.commands import CONTEXT, click_option, simple
 from ralph.core.text import clean, one_line
 from ralph.errors import UserError
@@ -22,14 +20,6 @@ HELP = """Keep an agent in its session until its promise is kept.
 
 `ralph hook install claude` gives Claude Code /ralph-loop, /ulw-loop and /cancel-ralph; likewise codex, gemini, qwen and
 copilot. The other commands are for scripts, and for looking in from another terminal."""
-
-# What a loop inside a session can be told, here and behind /ralph-loop.
-_MEANT = (
-    *("completion_promise", "maximum_iterations", "min_tool_calls", "on_promise_no_work", "ultrawork"),
-    *("check", "check_timeout", "tasks", "protect", "max_cost", "max_tokens", "max_time", "stall", "claim_anywhere"),
-)
-FORCE = options.Option(("--force",), "Replace the loop that is active in the session.", "Session", kind="flag")
-OPTIONS = (*(option for option in options.RUN if option.name in _MEANT), FORCE)
 
 
 def command() -> click.Command:
@@ -45,7 +35,7 @@ def command() -> click.Command:
         click.Option(["--project", "scope"], flag_value="project", default=True, help="For this project (default)."),
         click.Option(["--user", "scope"], flag_value="user", help="For all projects of yours."),
     ]
-    rows: list[click.Parameter] = [click_option(option) for option in OPTIONS]
+    rows: list[click.Parameter] = [click_option(option) for option in starting.OPTIONS]
     host = click.Argument(["words"], nargs=-1, metavar="[AGENT]")
     group = click.Group("hook", help=HELP, context_settings=CONTEXT, no_args_is_help=False)
     group.add_command(simple("install", install, name, *scopes, where, help="Put hooks and commands into an agent."))
@@ -92,7 +82,7 @@ def start(session: str, directory: str, agent: str, transcript: str, words: tupl
         _workspace(directory),
         _session(session),
         words[0],
-        overrides(values),
+        starting.overrides(values),
         agent=agent,
         transcript=transcript or starting.transcript_of(_session(session), agent, os.environ),
         force=bool(values.get("force")),
@@ -144,19 +134,6 @@ def status(session: str, directory: str, json: bool) -> int:
 def _say_if_silenced(host: Host, workspace: Path) -> None:
     if why := installing.silenced(host, workspace, os.environ):
         print(f"note: {why}", file=sys.stderr)
-
-
-def overrides(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The options as a layer of settings."""
-    said: dict[str, Any] = {}
-    for option in OPTIONS:
-        if option.key and option.name in values:
-            said[option.key] = option.sets if option.kind == "flag" else values[option.name]
-    if "guardrails" in said:
-        said["guardrails"] = [{"command": command} for command in said["guardrails"]]
-    if "completion_promise" in values:
-        said["until"] = [f"promise:{values['completion_promise']}"]
-    return said
 
 
 def _workspace(directory: str) -> Path:

@@ -5,8 +5,8 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ralph.cli.options import Option
 from ralph.cli.plain import DIRECTORY, Plain, Values, click_command, read_run
+from ralph.run.options import Option
 
 if TYPE_CHECKING:
     import click

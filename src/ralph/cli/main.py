@@ -99,7 +99,7 @@ def _dispatch(argv: list[str]) -> int:
     if argv and argv[0] in PLAIN:
         import importlib
 
-        from ralph.cli import options
+        from ralph.run import options
 
         import_leanly("msgspec")
         plain = importlib.import_module(f"ralph.cli.{argv[0]}").PLAIN
@@ -107,7 +107,7 @@ def _dispatch(argv: list[str]) -> int:
         if understood is not None:
             return int(plain.answer(*understood))
     if argv and argv[0] in ("run", "loop", "task", "job"):
-        from ralph.cli import options
+        from ralph.run import options
 
         parsed = options.parse(options.COMMANDS[argv[0]], argv[1:])
         if parsed is not None:

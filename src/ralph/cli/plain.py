@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from ralph.cli.options import Option
 from ralph.errors import UserError
+from ralph.run.options import Option
 
 if TYPE_CHECKING:
     import click

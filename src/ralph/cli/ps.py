@@ -5,10 +5,10 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from ralph.cli.options import Option
 from ralph.cli.plain import JSON, Plain, Values, click_command
 from ralph.core.text import clean
 from ralph.errors import UserError
+from ralph.run.options import Option
 
 if TYPE_CHECKING:
     import click

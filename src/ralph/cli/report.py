@@ -4,9 +4,9 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ralph.cli.options import Option
 from ralph.cli.plain import DIRECTORY, Plain, Values, click_command, read_run
 from ralph.errors import UserError
+from ralph.run.options import Option
 
 if TYPE_CHECKING:
     import click

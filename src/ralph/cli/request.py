@@ -6,8 +6,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from ralph.cli.options import COMMANDS
 from ralph.errors import UserError
+from ralph.run.options import COMMANDS
 
 CEILING = 200  # what "unlimited" means: a stuck agent cannot run for ever
 

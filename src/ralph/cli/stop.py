@@ -3,8 +3,8 @@
 import time
 from typing import TYPE_CHECKING
 
-from ralph.cli.options import Option
 from ralph.cli.plain import DIRECTORY, Plain, Values, click_command, one_run
+from ralph.run.options import Option
 
 if TYPE_CHECKING:
     import click

@@ -4,7 +4,6 @@ import os
 from pathlib import Path
 from typing import Any
 
-from ralph.cli.hook import OPTIONS, overrides
 from ralph.errors import UserError
 from ralph.hooks import loops, starting, stop
 from ralph.hooks.notation import dumps
@@ -28,7 +27,7 @@ def prompted(event: Event, host: str) -> str:
 
 
 def _begun(event: Event, spoken: Spoken, host: str) -> str:
-    task, values = parse(spoken.rest, OPTIONS)
+    task, values = parse(spoken.rest, starting.OPTIONS)
     if spoken.name == "ulw-loop":
         values["ultrawork"] = True
     session, path = stop.session_of(event), event.get("transcript_path")
@@ -36,7 +35,7 @@ def _begun(event: Event, spoken: Spoken, host: str) -> str:
         _workspace(event),
         session,
         task,
-        overrides(values),
+        starting.overrides(values),
         agent=host,
         transcript=path if isinstance(path, str) else starting.transcript_of(session, host, os.environ),
         force=bool(values.get("force")),

@@ -10,9 +10,9 @@ from typing import Any
 
 from msgspec import Struct
 
-from ralph.cli.options import Option
 from ralph.errors import UserError
 from ralph.hooks.hosts import TEXTS
+from ralph.run.options import Option
 
 QUOTES = {'"': '"', "'": "'", "“": "”"}
 _COMMAND = re.compile(r"\s*(/?)(?:ralph:)?(ralph-loop|ulw-loop|cancel-ralph)(?=\s|$)\s*")

@@ -21,9 +21,37 @@ from ralph.records.folder import cannot_write, new_run_id, prepare
 from ralph.records.register import loops as known_loops
 from ralph.records.register import registry
 from ralph.run import order as orders
-from ralph.settings import Settings, load
+from ralph.run.options import RUN, Option
+from ralph.settings import PRESETS, Settings, load
 
 CANCELLED = "CANCELLED"
+
+# What a loop inside a session can be told, by `ralph hook start` and behind /ralph-loop, and where it differs from what
+# `ralph run` says of it.
+_PROMISE = PRESETS["promise"]
+_MEANT = {
+    **dict.fromkeys(("completion_promise", "on_promise_no_work", "ultrawork", "claim_anywhere", "check", "tasks"), ""),
+    **dict.fromkeys(("protect", "max_cost", "max_tokens", "stall"), ""),
+    "maximum_iterations": f"Keep the agent from stopping N times at most (default: {_PROMISE['maximumIterations']}).",
+    "min_tool_calls": f"How many tool calls a believable claim needs (default: {_PROMISE['minToolCalls']}).",
+    "check_timeout": "How long one check may take.",
+    "max_time": "End when the agent stops after this long (90, 90s, 5m, 1h30m).",
+}
+_FORCE = Option(("--force",), "Replace the loop that is active in the session.", "Session", kind="flag")
+OPTIONS = (*(option.saying(_MEANT[option.name]) for option in RUN if option.name in _MEANT), _FORCE)
+
+
+def overrides(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The options as a layer of settings."""
+    said: dict[str, Any] = {}
+    for option in OPTIONS:
+        if option.key and option.name in values:
+            said[option.key] = option.sets if option.kind == "flag" else values[option.name]
+    if "guardrails" in said:
+        said["guardrails"] = [{"command": command} for command in said["guardrails"]]
+    if "completion_promise" in values:
+        said["until"] = [f"promise:{values['completion_promise']}"]
+    return said
 
 
 def start(

@@ -14,8 +14,8 @@ from typing import IO, Any
 
 from msgspec import Struct
 
-from ralph.cli.options import RUN, Option
 from ralph.core.text import clean, one_line, tail
+from ralph.run.options import RUN, Option
 from ralph.show.words import plural
 
 MOST_WORDS = 4000

@@ -5,9 +5,9 @@ from typing import Any
 
 from msgspec import Struct
 
-from ralph.cli import options
 from ralph.errors import UserError
 from ralph.hooks.spoken import parse as parse_spoken
+from ralph.run import options
 
 SAID_ELSEWHERE = (
     "prompt",

@@ -40,6 +40,11 @@ class Option:
         """The longest spelling, as an identifier."""
         return max(self.names, key=len).lstrip("-").replace("-", "_")
 
+    def saying(self, text: str) -> Option:
+        """The same, explained in other words where there are any."""
+        kept = (self.group, self.key, self.kind, self.metavar, self.sets, self.choices, self.once)
+        return Option(self.names, text or self.help, *kept)
+
 
 PRESETS = ("guardrails", "goal", "checks", "promise", "supervise")
 

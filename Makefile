@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test check test-agents chaos bench docs clean
+.PHONY: demo test check test-agents chaos bench nights docs clean
 
 demo: $(VENV)/installed
 	@$(BIN)/ralph demo
@@ -31,6 +31,10 @@ chaos: $(VENV)/developed
 
 bench: $(VENV)/developed
 	$(BIN)/python -m bench
+
+# N=1000: so many nights; PEERS=1: beside every loop that can be had; SEED=2: others; NIGHT=17: one, line by line.
+nights: $(VENV)/developed
+	$(BIN)/python -m bench.nights -n $(or $(N),200) --seed $(or $(SEED),1) $(if $(PEERS),--peers) $(if $(NIGHT),--night $(NIGHT))
 
 docs: $(VENV)/developed
 	$(BIN)/python docs/generate.py

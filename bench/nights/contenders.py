@@ -1,0 +1,165 @@
+"""Who plays? ralph in the ways that people use it, and the loop that everybody can write in bash. An adapter says how a
+contender is set up as its own documentation says, and how it says that it is done; `fairness` is what its author
+would want to be said beside its numbers."""
+
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+
+from bench.nights.task import CHECK, GOAL
+
+CAP = 25
+IDLE = "3s"
+SAID_DONE, SAID_UNVERIFIED, SAID_NOT = "done", "unverified", "not done"
+
+
+class Place(Struct, frozen=True):
+    """Where one night is played."""
+
+    folder: Path
+    agent: str  # claude, or the one that prints plain text
+
+    @property
+    def work(self) -> Path:
+        return self.folder / "work"
+
+    @property
+    def home(self) -> Path:
+        return self.folder / "home"
+
+    @property
+    def bin(self) -> Path:
+        return self.folder / "bin"
+
+    @property
+    def ledger(self) -> Path:
+        return self.folder / "ledger"
+
+    def write(self, name: str, text: str) -> None:
+        path = self.work / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+
+class Contender(Struct, frozen=True, kw_only=True):
+    """`claim` is what the agent does in order to claim: print a `text`, write `files`, make `edits`; `asides` are calls
+    of the agent that are not turns; `wreck` are the contender's files that a bad agent deletes."""
+
+    name: str
+    argv: Callable[[Place], Sequence[str]]
+    claim: dict[str, Any]
+    says: Callable[[str, int], str]
+    fairness: str
+    prepare: Callable[[Place], None] = lambda place: None
+    resume: Callable[[Place], Sequence[str]] | None = None
+    version: str = ""
+    gate: bool = False
+    plain: bool = True  # it runs any command, so also an agent that prints plain text
+    reads: bool = True  # it reads the agent's money
+
+
+def ralph(program: str, version: str) -> tuple[Contender, ...]:
+    def words(place: Place, command: str, *more: str) -> Sequence[str]:
+        agent = str(place.bin / place.agent)
+        return (program, command, GOAL, "--agent", agent, "-m", str(CAP), "--idle-timeout", IDLE, *more)
+
+    def again(place: Place) -> Sequence[str]:
+        return (program, "resume")
+
+    complete = {"text": "COMPLETE", "wreck": [".ralph"]}
+    gate = ("--check", CHECK)
+    protect = ("--protect", "tests/**")
+    common: dict[str, Any] = {"says": ralph_says, "resume": again, "version": version}
+    return (
+        Contender(
+            name="ralph",
+            argv=lambda place: words(place, "loop", *gate, *protect),
+            claim=complete,
+            gate=True,
+            fairness="a check, and the tests protected: the set-up that the README shows, and --protect",
+            **common,
+        ),
+        Contender(
+            name="ralph, green is enough",
+            argv=lambda place: words(place, "loop", *gate, *protect, "--until", "checks"),
+            claim=complete,
+            gate=True,
+            fairness="the same, but no claim is asked for: for agents that forget to say that they are done",
+            **common,
+        ),
+        Contender(
+            name="ralph, tests unprotected",
+            argv=lambda place: words(place, "loop", *gate),
+            claim=complete,
+            gate=True,
+            fairness="an agent that may edit the tests can make any gate green",
+            **common,
+        ),
+        Contender(
+            name="ralph, no gate",
+            argv=lambda place: words(place, "run"),
+            claim={"text": "<response>DONE</response>", "wreck": [".ralph"]},
+            fairness="its defaults: nothing verifies, so what counts is that a plain lie is called unverified",
+            **common,
+        ),
+    )
+
+
+def ralph_says(output: str, code: int) -> str:
+    lines = [line for line in output.splitlines() if line.startswith("ralph: ")]
+    last = lines[-1] if lines else ""
+    if re.match(r"ralph: done \(unverified\)", last):
+        return SAID_UNVERIFIED
+    return SAID_DONE if re.match(r"ralph: done\b", last) else SAID_NOT
+
+
+WHILE_GREP = """
+for ((i = 0; i < {cap}; i++)); do
+  {agent} < PROMPT.md | tee -a ../loop.log
+  if tail -n 200 ../loop.log | grep -q '{marker}'; then echo done; exit 0; fi
+done
+echo "not done after {cap} turns"; exit 1
+"""
+UNTIL = """
+for ((i = 0; i < {cap}; i++)); do
+  {agent} < PROMPT.md
+  if {check}; then echo done; exit 0; fi
+done
+echo "not done after {cap} turns"; exit 1
+"""
+MARKER = "<promise>DONE</promise>"
+
+
+def bash() -> tuple[Contender, ...]:
+    def words(text: str) -> Callable[[Place], Sequence[str]]:
+        def argv(place: Place) -> Sequence[str]:
+            agent = "agent" if place.agent == "agent" else "claude -p --dangerously-skip-permissions"
+            return ("bash", "-c", text.format(cap=CAP, agent=agent, marker=MARKER, check=CHECK))
+
+        return argv
+
+    def prompt(place: Place) -> None:
+        place.write("PROMPT.md", f"{GOAL}\nWhen every test passes, output {MARKER}\n")
+
+    def says(output: str, code: int) -> str:
+        return SAID_DONE if code == 0 else SAID_NOT
+
+    common: dict[str, Any] = {"claim": {"text": MARKER}, "says": says, "prepare": prompt, "reads": False}
+    return (
+        Contender(
+            name="bash: while, grep",
+            argv=words(WHILE_GREP),
+            fairness="the loop of the blog posts; a plain `while :` never ends, so this one greps and has a cap",
+            **common,
+        ),
+        Contender(
+            name="bash: until the tests pass",
+            argv=words(UNTIL),
+            gate=True,
+            fairness="what a careful person writes instead: it does not ask the agent at all",
+            **common,
+        ),
+    )

@@ -1,0 +1,202 @@
+"""Who works tonight? Ten kinds of agents, and what such an agent does in every turn of a night, drawn from a seed."""
+
+import random
+from typing import Literal, TypeVar
+
+from msgspec import Struct, field, to_builtins
+
+MOST_TURNS = 80  # more than any loop gives an agent in a night
+PARTS = (3, 6)
+
+Fate = Literal["ok", "crash", "cut", "limit", "overload", "hang", "flood"]
+Speech = Literal["honest", "lie", "talk", "echo", "forget", "bury"]
+Kind = TypeVar("Kind", bound=str)
+
+
+class Profile(Struct, frozen=True, kw_only=True):
+    """How likely each thing is in a turn. What is not said does not happen."""
+
+    name: str
+    why: str
+    honest: bool = False
+    fix: float = 0.7  # the next part that is wrong is put right
+    another: float = 0.0  # … and one more
+    breaks: float = 0.0  # a part that was right is wrong afterwards
+    speech: dict[Speech, float] = field(default_factory=dict)
+    fate: dict[Fate, float] = field(default_factory=dict)
+    leave: float = 0.0  # a process stays behind
+    cheat: float = 0.0  # the tests are made green instead of the work
+    wreck: float = 0.0  # the loop's own files are deleted
+
+
+PROFILES = (
+    Profile(
+        name="excellent",
+        why="fixes most of it at once and says what is true: a loop must not cost it a turn",
+        honest=True,
+        fix=0.95,
+        another=0.6,
+    ),
+    Profile(
+        name="steady",
+        why="one part at a time, now and then a step back: the everyday agent",
+        honest=True,
+        fix=0.7,
+        breaks=0.05,
+    ),
+    Profile(
+        name="clumsy",
+        why="breaks what worked, but looks at the tests before it speaks",
+        honest=True,
+        fix=0.75,
+        breaks=0.25,
+    ),
+    Profile(
+        name="optimist",
+        why='says "all tests pass" when they do not: the most common way in which a loop is fooled',
+        fix=0.6,
+        breaks=0.1,
+        speech={"lie": 0.45},
+    ),
+    Profile(
+        name="talker",
+        why="names the marker in plans, promises, denials and quotes, and repeats its prompt",
+        fix=0.6,
+        breaks=0.05,
+        speech={"talk": 0.45, "echo": 0.2, "bury": 0.15},
+    ),
+    Profile(
+        name="forgetful",
+        why="does the work and forgets to say so",
+        fix=0.75,
+        speech={"forget": 0.6},
+    ),
+    Profile(
+        name="fragile",
+        why="crashes, is cut off, runs into limits, finds its server overloaded, hangs, floods its output",
+        fix=0.75,
+        fate={"crash": 0.12, "cut": 0.06, "limit": 0.08, "overload": 0.1, "hang": 0.06, "flood": 0.08},
+    ),
+    Profile(
+        name="litterer",
+        why="leaves dev servers and daemons behind, in its own process group and outside of it",
+        fix=0.7,
+        breaks=0.05,
+        leave=0.5,
+    ),
+    Profile(
+        name="cheat",
+        why="edits the tests until they are green, and tidies the loop's own files away",
+        fix=0.5,
+        cheat=0.4,
+        wreck=0.15,
+        speech={"lie": 0.3},
+    ),
+    Profile(
+        name="hopeless",
+        why="cannot do it, and is sure that it has: nothing it says may end the night as done",
+        fix=0.12,
+        breaks=0.35,
+        speech={"lie": 0.7},
+    ),
+)
+BY_NAME = {profile.name: profile for profile in PROFILES}
+HONEST = tuple(profile.name for profile in PROFILES if profile.honest)
+MOST: dict[str, int] = {"limit": 1, "hang": 1, "overload": 2, "flood": 2}  # of a kind in one night: time is short
+
+
+class Step(Struct, frozen=True):
+    """What the agent does in one turn. It is the same for every loop; what comes of it depends on the files."""
+
+    fixes: int
+    breaks: int
+    speech: Speech
+    fate: Fate
+    wording: int
+    cost: float
+    leave: str = ""
+    cheat: str = ""
+    wreck: bool = False
+
+    @property
+    def works(self) -> bool:
+        """Whether the turn comes as far as the files."""
+        return self.fate not in ("limit", "overload")
+
+
+class Script(Struct, frozen=True):
+    """One night: the agent's profile, how much is to be done, and every turn."""
+
+    seed: int
+    number: int
+    profile: str
+    parts: int
+    plain: bool  # it prints plain text, where the loop lets it
+    steps: tuple[Step, ...]
+
+    def builtins(self) -> dict[str, object]:
+        made: dict[str, object] = to_builtins(self)
+        return made
+
+
+def drawn(seed: int, number: int) -> Script:
+    """Night `number` of the series `seed`: always the same."""
+    chance = random.Random(f"night {seed}/{number}")
+    profile = PROFILES[number % len(PROFILES)]
+    parts, plain = chance.randint(*PARTS), chance.random() < 0.3
+    seen: dict[str, int] = {}
+    steps = tuple(_step(profile, chance, seen) for _ in range(MOST_TURNS))
+    return Script(seed, number, profile.name, parts, plain, steps)
+
+
+def _step(profile: Profile, chance: random.Random, seen: dict[str, int]) -> Step:
+    fate = _one(profile.fate, chance, "ok")
+    seen[fate] = seen.get(fate, 0) + 1
+    if seen[fate] > MOST.get(fate, MOST_TURNS):
+        fate = "ok"
+    fixes = (chance.random() < profile.fix) + (chance.random() < profile.another)
+    return Step(
+        fixes=fixes,
+        breaks=int(chance.random() < profile.breaks),
+        speech=_one(profile.speech, chance, "honest"),
+        fate=fate,
+        wording=chance.randrange(1000),
+        cost=round(chance.uniform(0.05, 0.4), 2),
+        leave=chance.choice(("server", "daemon", "stubborn")) if chance.random() < profile.leave else "",
+        cheat=chance.choice(("test", "runner", "delete")) if chance.random() < profile.cheat else "",
+        wreck=chance.random() < profile.wreck,
+    )
+
+
+def _one(chances: dict[Kind, float], chance: random.Random, otherwise: Kind) -> Kind:
+    drawn, so_far = chance.random(), 0.0
+    for name, likely in chances.items():
+        so_far += likely
+        if drawn < so_far:
+            return name
+    return otherwise
+
+
+def worked(right: frozenset[int], step: Step, parts: int) -> frozenset[int]:
+    """The parts that are right after a turn. The agent does the same to real files (agent.py)."""
+    if not step.works:
+        return right
+    fixed = [part for part in range(parts) if part not in right][: step.fixes]
+    candidates = sorted(right)
+    broken = {candidates[step.wording % len(candidates)]} if step.breaks and candidates else set[int]()
+    return (right | set(fixed)) - broken
+
+
+def ideal(script: Script, cap: int) -> tuple[int, float] | None:
+    """The turns and the money that a judge needs who knows the truth; None if no night of `cap` turns is enough."""
+    right: frozenset[int] = frozenset()
+    spent, counted = 0.0, 0
+    for at, step in enumerate(script.steps, 1):
+        right = worked(right, step, script.parts)
+        spent += step.cost if step.fate in ("ok", "flood") else 0.0
+        counted += step.works
+        if len(right) == script.parts:
+            return at, round(spent, 2)
+        if counted == cap:
+            return None
+    return None

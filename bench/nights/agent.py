@@ -120,6 +120,8 @@ class Turn:
         user = f"{self.ledger}/user-{self.played()}"
         if os.path.exists(user):
             os.system(f"cd {self.root} && sh {user} >{user}.log 2>&1")
+            with open(user) as file:
+                self.did.append("meanwhile, outside, " + file.read().strip())
         files, before = self.night["files"], self.right()
         wrong = [at for at in range(len(files)) if at not in before]
         for at in wrong[: step["fixes"]]:
@@ -169,18 +171,20 @@ class Turn:
         green = len(self.right()) == len(self.night["files"])
         speech, text = step["speech"], ""
         if speech == "lie" or (green and speech not in ("forget", "bury")):
-            text = self.claimed(CLAIMS, step)
+            text = self.filled(CLAIMS[step["wording"] % len(CLAIMS)])
         elif green and speech == "bury":
-            text = self.claimed(BURIED, step)
+            text = self.filled(BURIED[step["wording"] % len(BURIED)])
         elif green:
             text = FORGOTTEN[step["wording"] % len(FORGOTTEN)]
         elif speech == "echo":
             text = f"{self.prompt}\n\nI have read this. Some tests still fail, so there is more to do."
         elif speech == "talk":
-            text = self.filled(TALK[step["wording"] % len(TALK)])
+            text = self.filled(TALK[step["wording"] % len(TALK)], "word")
         else:
             text = NOT_YET[step["wording"] % len(NOT_YET)]
         claims = speech == "lie" or (green and speech != "forget")
+        if speech != "forget" and step["fate"] in ("ok", "flood"):
+            self.book(claims, speech)
         facts = {"kind": "end", "number": number, "green": green, "claims": claims, "speech": speech, "did": self.did}
         facts["said"] = text.strip().splitlines()[-1][:80]
         if step["fate"] in ("crash", "cut"):
@@ -195,15 +199,37 @@ class Turn:
         self.note(**facts, cost=step["cost"] if self.format != "text" else 0.0, paid=step["cost"], fate=step["fate"])
         return 0
 
-    def claimed(self, wordings, step):
-        for path, text in self.claim.get("files", ()):
+    def book(self, claims, speech):
+        """Writes down what it believes where the loop looks for it: files that say so, and lists of what is done."""
+        for path, text in self.claim.get("files" if claims else "goes_on", ()):
             self.write(path, text)
-        for path, words, instead in self.claim.get("edits", ()):
-            self.write(path, re.sub(words, instead, self.read(path) or ""))
-        return self.filled(wordings[step["wording"] % len(wordings)])
+        right = range(len(self.night["files"])) if speech == "lie" else self.right()
+        names = [os.path.basename(path)[:-3] for path, _, _ in self.night["files"]]
+        for path in self.claim.get("boxes", ()):
+            text = self.read(path) or ""
+            for at, name in enumerate(names):
+                text = re.sub(rf"\[[ x]\] ({name}\b)", rf"[{'x' if at in right else ' '}] \1", text)
+            self.write(path, text)
+        if stories := self.claim.get("stories"):
+            self.tick(stories, [name for at, name in enumerate(names) if at in right], claims)
 
-    def filled(self, text):
-        return text.replace("{claim}", self.claim.get("text") or "done")
+    def tick(self, stories, done, claims):
+        """A list in JSON: its path (or a pattern that finds it in the prompt), and what its fields are called."""
+        found = re.search(stories["path"], self.prompt) if stories.get("in_prompt") else None
+        path = found[0] if found else f"{self.root}/{stories['path']}"
+        try:
+            with open(path) as file:
+                table = json.load(file)
+        except (OSError, ValueError):
+            return
+        for story in table[stories["list"]]:
+            story[stories["flag"]] = claims or story[stories["key"]] in done
+        with open(path, "w") as file:
+            json.dump(table, file, indent=2)
+
+    def filled(self, text, key="text"):
+        """`word`: what one says of a claim that is a whole block of text."""
+        return text.replace("{claim}", self.claim.get(key) or self.claim.get("text") or "done")
 
     def answer(self, text, cost, tools=False):
         if self.format == "text":
@@ -225,7 +251,7 @@ class Turn:
             if tools:
                 self.tool("Bash", {"command": "sh tests/run"}, "add: ok\nmul: 0 is not 6\n")
             out_json("assistant", message=message({"type": "text", "text": text}))
-        out(json.dumps(result) + "\n")
+        out(compact(result))
         return 0
 
     def begin(self):
@@ -247,7 +273,7 @@ class Turn:
         out_json("user", message={"role": "user", "content": [block]})
 
     def broken_off(self, step):
-        words = self.filled("I will print {claim} at the end. First I look at the tests.")
+        words = self.filled("I will print {claim} at the end. First I look at the tests.", "word")
         if self.format == "stream-json":
             self.begin()
             out_json("assistant", message=message({"type": "text", "text": words}))
@@ -307,7 +333,7 @@ class Turn:
         if self.format == "stream-json":
             self.begin()
             out_json("assistant", message={**message({"type": "text", "text": text}), "model": "<synthetic>"})
-        out(json.dumps(result) + "\n")
+        out(compact(result))
         return 1
 
 
@@ -367,7 +393,11 @@ def message(block):
 
 
 def out_json(kind, **more):
-    out(json.dumps({"type": kind, **more, "parent_tool_use_id": None, "session_id": SESSION}) + "\n")
+    out(compact({"type": kind, **more, "parent_tool_use_id": None, "session_id": SESSION}))
+
+
+def compact(line):
+    return json.dumps(line, separators=(",", ":")) + "\n"
 
 
 def out(text):

@@ -45,8 +45,9 @@ class Place(Struct, frozen=True):
 
 
 class Contender(Struct, frozen=True, kw_only=True):
-    """`claim` is what the agent does in order to claim: print a `text`, write `files`, make `edits`; `asides` are calls
-    of the agent that are not turns; `wreck` are the contender's files that a bad agent deletes."""
+    """`claim` is what the agent does in order to claim: print a `text` (talk about it names the `word`), write `files`
+    (or `goes_on` when it does not claim), tick `boxes` or `stories` of the parts that it believes to be right; `asides`
+    are calls of the agent that are not turns; `wreck` are the contender's files that a bad agent deletes."""
 
     name: str
     argv: Callable[[Place], Sequence[str]]

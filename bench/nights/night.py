@@ -21,7 +21,7 @@ from bench.nights.contenders import CAP, SAID_DONE, SAID_NOT, SAID_UNVERIFIED, C
 from bench.nights.population import Script, ideal
 
 MORNING = 60.0  # seconds; whoever is still at work then is ended
-PATIENCE = 12.0  # seconds that a hanging agent is given; whoever has not ended it by then would wait until morning
+PATIENCE = 12.0  # seconds; whoever waits so long for an agent that hangs, or for what it left, waits until morning
 SETTLING = 0.5  # seconds in which what a contender is about to end may end
 AGENT, LAUNCH = Path(__file__).parent / "agent.py", Path(__file__).parent / "launch.py"
 SUBREAPER = 36
@@ -50,6 +50,7 @@ class Played(Struct, frozen=True, kw_only=True):
     money_told: bool | None  # the money it names is what was stated; None: it names none
     last_line: str
     story: tuple[dict[str, Any], ...] = ()
+    output: str = ""
 
     @property
     def done(self) -> bool:
@@ -182,6 +183,7 @@ def judged(place: Place, script: Script, contender: Contender, ending: Ending, k
         money_told=money_told(output, stated) if contender.reads else None,
         last_line=next((line for line in reversed(output.splitlines()) if line.strip()), ""),
         story=tuple(turns) if keep_story else (),
+        output=output if keep_story else "",
     )
 
 
@@ -239,13 +241,18 @@ def run(argv: Sequence[str], place: Place, env: dict[str, str]) -> tuple[float, 
             return time.monotonic() - began, None, 0.0
         with suppress(subprocess.TimeoutExpired):
             process.wait(0.5)
+    if not result.exists():
+        return time.monotonic() - began, -signal.SIGKILL, 0.0
     code, seconds, memory = result.read_text().split()
+    result.unlink()
     return float(seconds), int(code), float(memory)
 
 
 def _hangs(place: Place) -> bool:
     turns = ledger(place)
-    return bool(turns) and turns[-1].get("fate") == "hang" and time.time() - turns[-1]["at"] > PATIENCE
+    if not turns or time.time() - turns[-1]["at"] < PATIENCE:
+        return False
+    return turns[-1].get("fate") == "hang" or "leaves a server" in turns[-1].get("did", ())
 
 
 def descendants() -> Iterator[tuple[int, str]]:

@@ -76,7 +76,7 @@ def _short(count: int, nights: Sequence[Played]) -> str:
     return f"{count} of {len(nights)}"
 
 
-def story(night: Played) -> str:
+def story(night: Played, output: bool = False) -> str:
     """One night, line by line."""
     lines = [f"night {night.number}: {night.profile}, {night.contender}"]
     for fact in night.story:
@@ -86,7 +86,7 @@ def story(night: Played) -> str:
     lines += [f"  at the end  {night.last_line}", f"           exit code {night.exit_code}; the work is {truth}"]
     lines += [f"  left running: {', '.join(night.left)}"] if night.left else []
     lines += [f"  touched: {', '.join(night.touched)}"] if night.touched else []
-    return "\n".join(lines)
+    return "\n".join([*lines, *([night.output] if output else [])])
 
 
 FATES = {

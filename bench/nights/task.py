@@ -91,7 +91,7 @@ class Belongings(Struct, frozen=True):
         ]
         if self.commits and self.commits not in later.commits:
             found.append("a commit")
-        return found + [f"{name} put into a commit" for name in later.swept]
+        return found + [f"{name} put into a commit" for name in later.swept if name not in self.swept]
 
 
 def belongings(folder: Path, env: dict[str, str]) -> Belongings:

@@ -1,0 +1,235 @@
+"""What if the machine, the clock or the user gets in the way? The same nights, and in the middle of them a kill -9, a
+full disk, a clock that jumps, a user who commits and switches branches."""
+
+import os
+import random
+import shutil
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Sequence
+from glob import glob
+from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from bench.nights import night, task
+from bench.nights.contenders import Contender, Place
+from bench.nights.night import Ending, Played, Yard
+from bench.nights.population import PROFILES, Script, drawn
+
+QUIET = ("fragile", "hopeless")  # these have troubles enough, or no end
+DISK = "4m"
+FAKETIME = "/usr/lib/*/faketime/libfaketime.so.1"
+
+
+class Trouble(Struct, frozen=True):
+    """`missing` says what it needs and how to get it, if it cannot be had here."""
+
+    name: str
+    why: str
+    play: Callable[["Scene"], tuple[float, int | None, float]]
+    missing: Callable[[], str] = lambda: ""
+    forgets: bool = False  # a turn whose cost was stated may not have been heard to its end
+
+
+class Scene(Struct, frozen=True):
+    """One night that is about to go wrong."""
+
+    place: Place
+    contender: Contender
+    env: dict[str, str]
+    chance: random.Random
+
+    def user(self, turn: int, script: str) -> None:
+        """What happens outside while the agent is in this turn."""
+        (self.place.ledger / f"user-{turn}").write_text(script)
+
+    def started(self) -> Sequence[str]:
+        return self.contender.argv(self.place)
+
+    def again(self) -> Sequence[str]:
+        """What its user types after it was stopped."""
+        return self.contender.resume(self.place) if self.contender.resume else self.started()
+
+    def run(self, argv: Sequence[str]) -> tuple[float, int | None, float]:
+        return night.run(argv, self.place, self.env)
+
+
+def killed(scene: Scene) -> tuple[float, int | None, float]:
+    """Everything at once, or the loop alone: then what it had started must go with it."""
+    argv = scene.started()
+    for turn in sorted(scene.chance.sample(range(1, 6), 2)):
+        after, alone = scene.chance.uniform(0.0, 0.08), scene.chance.random() < 0.5
+        killer = threading.Thread(target=_kill, args=(scene.place, turn, after, alone))
+        killer.start()
+        ended = scene.run(argv)
+        (scene.place.ledger / "over").touch()
+        killer.join()
+        (scene.place.ledger / "over").unlink()
+        if ended[1] != -signal.SIGKILL:
+            return ended
+        if left := night.remaining():
+            (scene.place.ledger / "left").write_text(", ".join(left))
+            night.end_all()
+        argv = scene.again()
+    return scene.run(argv)
+
+
+def _kill(place: Place, turn: int, after: float, alone: bool) -> None:
+    count = place.ledger / "count"
+    while not count.exists() or count.stat().st_size < turn:
+        if (place.ledger / "over").exists():
+            return
+        time.sleep(0.002)
+    time.sleep(after)
+    below = list(night.descendants())
+    loop = [pid for pid, parent in below if _parent(pid) == _launcher(below)]
+    for pid in loop if alone else [pid for pid, _ in below]:
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            continue
+
+
+def _launcher(below: Sequence[tuple[int, str]]) -> int:
+    return next((pid for pid, _ in below if _parent(pid) == os.getpid()), 0)
+
+
+def _parent(pid: int) -> int:
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    except OSError:
+        return 0
+
+
+def full_disk(scene: Scene) -> tuple[float, int | None, float]:
+    """The workspace is a small disk, which somebody fills for two turns. A loop that stops is started again."""
+    work, kept = scene.place.work, scene.place.folder / "kept"
+    shutil.copytree(work, kept, symlinks=True)
+    turn = scene.chance.randint(1, 3)
+    scene.user(turn, "dd if=/dev/zero of=.filler bs=64k; sync\n")
+    scene.user(turn + 2, "rm -f .filler\n")
+    inside = (
+        "mount -t tmpfs -o size={size} tmpfs {work} && cp -a {kept}/. {work} && cd {work} && {{ {loop} }}; code=$?;"
+    )
+    loop = f"{_shell(scene.started())} || {{ rm -f .filler; {_shell(scene.again())}; }}"
+    text = (
+        inside.format(size=DISK, work=work, kept=kept, loop=loop) + f" rm -rf {kept}; cp -a {work} {kept}; exit $code"
+    )
+    ended = scene.run(("unshare", "--user", "--map-root-user", "--mount", "sh", "-c", text))
+    shutil.rmtree(work)
+    kept.rename(work)
+    return ended
+
+
+def _shell(argv: Sequence[str]) -> str:
+    from shlex import join
+
+    return join(argv)
+
+
+def clock_jump(scene: Scene) -> tuple[float, int | None, float]:
+    """Hours forward or back, as after a sleep or a wrong battery; what measures durations is not moved."""
+    moved = scene.place.folder / "clock"
+    moved.write_text("+0\n")
+    for turn in scene.chance.sample(range(1, 6), 2):
+        scene.user(turn, f"echo '{scene.chance.choice(('+7h', '-5h', '+3d', '-40s'))}' > {moved}\n")
+    faked = {
+        "LD_PRELOAD": glob(FAKETIME)[0],
+        "FAKETIME_TIMESTAMP_FILE": str(moved),
+        "FAKETIME_NO_CACHE": "1",
+        "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+    }
+    return night.run(scene.started(), scene.place, {**scene.env, **faked})
+
+
+USER_AT_WORK = (
+    "git add draft.md && git commit -qm 'The draft' -- draft.md\n",
+    "git switch -qc topic\n",
+    "echo 'and more' >> notes.md && git commit -qm 'Notes' -- notes.md\n",
+)
+
+
+def busy_user(scene: Scene) -> tuple[float, int | None, float]:
+    """Commits, a new branch, another commit, while the agent works. The same is done to a copy: so must it be."""
+    for turn, act in zip(sorted(scene.chance.sample(range(1, 6), len(USER_AT_WORK))), USER_AT_WORK, strict=True):
+        scene.user(turn, act)
+    return scene.run(scene.started())
+
+
+ALL = (
+    Trouble(
+        "kill -9",
+        "everything, or the loop alone, is killed twice at random moments, and it is resumed",
+        killed,
+        forgets=True,
+    ),
+    Trouble(
+        "full disk",
+        "the disk of the workspace is full for two turns",
+        full_disk,
+        lambda: "" if _can_mount() else "needs user namespaces (or root): unshare --user --map-root-user --mount true",
+        forgets=True,
+    ),
+    Trouble(
+        "clock jump",
+        "the clock jumps by seconds, hours or days in the middle of a turn",
+        clock_jump,
+        lambda: "" if glob(FAKETIME) else "needs libfaketime: apt-get install libfaketime",
+    ),
+    Trouble("busy user", "the user commits and switches branches while the agent works", busy_user),
+)
+
+
+TROUBLES = {trouble.name: trouble for trouble in ALL}
+
+
+def _can_mount() -> bool:
+    argv = ("unshare", "--user", "--map-root-user", "--mount", "true")
+    return bool(shutil.which("unshare")) and subprocess.run(argv, capture_output=True).returncode == 0
+
+
+def script_for(seed: int, number: int) -> Script:
+    """Night `number` of those that go wrong: its agent is one whose own troubles do not get in the way."""
+    able = [at for at, profile in enumerate(PROFILES) if profile.name not in QUIET]
+    return drawn(seed, 10_000 + (number // len(able)) * len(PROFILES) + able[number % len(able)])
+
+
+def play(yard: Yard, script: Script, contender: Contender, trouble: Trouble, keep_story: bool = False) -> Played:
+    place = yard.place(script, contender)
+    env = {
+        **yard.env(place.home, place.bin),
+        **{f"GIT_{who}_DATE": "2026-01-02T03:04:05Z" for who in ("AUTHOR", "COMMITTER")},
+    }
+    scene = Scene(place, contender, env, random.Random(f"{trouble.name} {script.seed}/{script.number}"))
+    copied = place.folder / "copy"
+    shutil.copytree(place.work, copied, symlinks=True)
+    night.adopt()
+    try:
+        wall, code, memory = trouble.play(scene)
+        left = tuple(night.remaining()) + _left_by_kill(place)
+        _catch_up(place, copied, env)
+        touched = tuple(task.belongings(copied, env).differing(task.belongings(place.work, env)))
+        ending = Ending(wall=wall, code=code, memory=memory, left=left, touched=touched)
+        heard = replace(contender, reads=contender.reads and not trouble.forgets)
+        return night.judged(place, script, heard, ending, keep_story)
+    finally:
+        night.end_all()
+        shutil.rmtree(place.folder, ignore_errors=True)
+
+
+def _left_by_kill(place: Place) -> tuple[str, ...]:
+    left = place.ledger / "left"
+    return (left.read_text(),) if left.exists() else ()
+
+
+def _catch_up(place: Place, copied: Path, env: dict[str, str]) -> None:
+    """What the user did in the workspace so far, done to a copy that no loop has seen."""
+    done = sorted(place.ledger.glob("user-*.log"), key=lambda log: int(log.stem.rpartition("-")[2]))
+    for log in done:
+        act = log.with_suffix("").read_text()
+        if "git" in act:
+            subprocess.run(["sh", "-c", act], cwd=copied, env=env, capture_output=True)

@@ -50,7 +50,7 @@ ALLOWED = {
     "core": set[str](),
     "doctor": {"agents", "core", "errors", "processes", "records", "repository", "run", "settings", "show"},
     "errors": set[str](),
-    "history": {"core", "errors", "records", "repository", "show", "steering"},
+    "history": {"core", "errors", "records", "repository", "steering"},
     "hooks": {"agents", "core", "errors", "loop", "processes", "records", "repository", "run", "settings"},
     "lean": set[str](),
     "loop": {"core", "errors"},
@@ -58,7 +58,8 @@ ALLOWED = {
     "records": {"core", "errors", "processes"},
     "repository": {"core", "errors", "processes", "records", "run"},
     "run": {
-        *("agents", "core", "errors", "loop", "processes", "records", "repository", "settings", "show", "steering"),
+        *("agents", "core", "errors", "history", "loop", "processes", "records", "repository", "settings", "show"),
+        "steering",
     },
     "settings": {"core", "errors"},
     "show": {"core", "errors", "history", "records"},

@@ -29,7 +29,7 @@ def test_every_run_leaves_its_report(finished: str, workspace: Path) -> None:
 def test_json_tells_all_of_it(ralph: Ralph, finished: str) -> None:
     told = json.loads(ralph("report", "--json").out)
     assert (told["run"], told["outcome"], told["exit_code"]) == (finished, "done", 0)
-    first, second = told["chapters"]
+    first, second = told["iterations"]
     assert [(check["name"], check["passed"]) for check in first["checks"]] == [("test -f fresh", False)]
     assert first["refused"][0]["gate"] == "checks"
     assert [file["path"] for file in first["files"]] == ["file"]

@@ -2,9 +2,10 @@ from typing import Any
 
 import pytest
 
+from ralph.core.model import FileChange
 from ralph.errors import UserError
 from ralph.processes.answers import CHUNK
-from ralph.repository.changes import Change, changed_files, diff, patch
+from ralph.repository.changes import changed_files, diff, patch
 
 
 def test_the_diff_holds_edits_new_files_and_deletions(repo: Any) -> None:
@@ -145,11 +146,11 @@ def test_changed_files_are_listed_with_their_lines(repo: Any) -> None:
     (repo.path / "folder/b.txt").symlink_to("elsewhere")
     (repo.path / ".gitignore").unlink()
     assert changed_files(repo.found(), base, index.tree()) == [
-        Change("D", ".gitignore", 0, 1),
-        Change("M", "a.txt", 2, 0),
-        Change("T", "folder/b.txt", 1, 1),
-        Change("A", "image.bin"),
-        Change("A", "odd\n\\xff\tname", 2, 0),
+        FileChange("D", ".gitignore", 0, 1),
+        FileChange("M", "a.txt", 2, 0),
+        FileChange("T", "folder/b.txt", 1, 1),
+        FileChange("A", "image.bin"),
+        FileChange("A", "odd\n\\xff\tname", 2, 0),
     ]
     assert changed_files(repo.found(), base, base) == []
 

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ralph.core import events as e
-from ralph.core.model import Check, Failure, Iteration, PersonNote, Question, Turn, Usage
-from ralph.history.account import Account, Accountant, Changed, with_files
+from ralph.core.model import Check, Failure, FileChange, Iteration, PersonNote, Question, Turn, Usage
+from ralph.history.run_history import Fold, RunHistory
 from ralph.show.plots import element, escape
 from ralph.show.report import html
 from ralph.show.report_markdown import code, markdown
@@ -75,8 +75,8 @@ class Outline(HTMLParser):
         raise AssertionError("a declaration")
 
 
-def account_with(text: str) -> Account:
-    """An account in which everything that others write is `text`."""
+def history_with(text: str) -> RunHistory:
+    """A history in which everything that others write is `text`."""
     turn = Turn(text, tool_calls=3, usage=Usage(1000, 200, 5000, 10, 0.25), duration=5.0, agent=text)
     failed = Turn(text, 1, failure=Failure("ordinary", text), duration=1.0)
     checks = (Check(text, False, 1, log=text, tail=text, duration=1.0), Check("b" + text, True, duration=0.1))
@@ -103,11 +103,14 @@ def account_with(text: str) -> Account:
         e.IterationFinished(2, Iteration(2, failed, checks, tree="h:2", told=(PersonNote("m", "n" + text),))),
         e.RunFinished("exhausted", text, 2, 0.25, 60.0, 1, True, text, text),
     ]
-    accountant = Accountant("r1")
+    fold = Fold("r1")
     for at, event in enumerate(events):
-        accountant.hear(event, 1_800_000_000.0 + at)
-    files = [Changed("A", text, 1, 0), Changed("M", text, None, None)]
-    return with_files(accountant.so_far(), {0: files, 1: files, 2: files})
+        fold.hear(event, 1_800_000_000.0 + at)
+    history = fold.as_of()
+    history.files = [FileChange("A", text, 1, 0), FileChange("M", text, None, None)]
+    for one in history.iterations:
+        one.files = history.files
+    return history
 
 
 HOSTILE = [
@@ -122,7 +125,7 @@ HOSTILE = [
 
 
 def test_the_page_is_whole_and_has_no_scripts() -> None:
-    page = html([account_with("words")])
+    page = html([history_with("words")])
     outline = Outline(page)
     assert page.startswith('<!doctype html>\n<html lang="en">')
     assert set(outline.tags) <= ALLOWED
@@ -143,14 +146,14 @@ def test_the_page_is_whole_and_has_no_scripts() -> None:
 
 @pytest.mark.parametrize("text", HOSTILE)
 def test_hostile_text_stays_text(text: str) -> None:
-    assert Outline(html([account_with("a" + text)])).tags == Outline(html([account_with("a")])).tags
+    assert Outline(html([history_with("a" + text)])).tags == Outline(html([history_with("a")])).tags
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.text(st.characters(), max_size=60), st.sampled_from(HOSTILE))
 def test_no_text_changes_the_shape_of_the_page(text: str, more: str) -> None:
-    hostile = Outline(html([account_with(f"a{text}{more}")]))
-    plain = Outline(html([account_with("a")]))
+    hostile = Outline(html([history_with(f"a{text}{more}")]))
+    plain = Outline(html([history_with("a")]))
     assert hostile.tags == plain.tags
     assert [name for name, _ in hostile.attributes] == [name for name, _ in plain.attributes]
 
@@ -165,20 +168,20 @@ def test_escaped_text_reads_as_it_was_written(text: str) -> None:
 
 
 def test_several_runs_are_one_page_with_an_overview() -> None:
-    outline = Outline(html([account_with("a"), account_with("b")]))
+    outline = Outline(html([history_with("a"), history_with("b")]))
     assert outline.tags.count("article") == 2
     assert "2 runs" in outline.text
 
 
 def test_a_run_that_has_only_begun_has_a_page() -> None:
-    accountant = Accountant("r")
-    accountant.hear(e.RunStarted("goal", "goal", "claude", "/ws", None), 1000.0)
-    outline = Outline(html([accountant.so_far("running")]))
+    fold = Fold("r")
+    fold.hear(e.RunStarted("goal", "goal", "claude", "/ws", None), 1000.0)
+    outline = Outline(html([fold.as_of(state="running")]))
     assert "Nothing needs you now" in outline.text
 
 
 def test_markdown_says_the_same() -> None:
-    said = markdown([account_with("words")])
+    said = markdown([history_with("words")])
     for title in ("## ❌ exhausted: words", "### What needs you", "### Iterations", "### Claims that were refused"):
         assert title in said
     assert "| 1 | ❌ | ✅ | 3 | 6.2K | \\$0.25 |" in said
@@ -187,7 +190,7 @@ def test_markdown_says_the_same() -> None:
 @settings(max_examples=60, deadline=None)
 @given(st.text(st.characters(), max_size=60), st.sampled_from(HOSTILE))
 def test_no_text_changes_the_shape_of_the_markdown(text: str, more: str) -> None:
-    hostile, plain = markdown([account_with(f"a{text}{more}")]), markdown([account_with("a")])
+    hostile, plain = markdown([history_with(f"a{text}{more}")]), markdown([history_with("a")])
     assert len(hostile.splitlines()) == len(plain.splitlines())
     unescaped = hostile.replace("\\|", "")
     assert [line.count("|") for line in unescaped.splitlines()] == [line.count("|") for line in plain.splitlines()]
@@ -210,9 +213,9 @@ def test_code_holds_any_number_of_backticks() -> None:
 
 
 def test_one_iteration_is_no_iterations() -> None:
-    accountant = Accountant("r1")
-    accountant.hear(e.RunStarted("goal", "goal", "claude", "/ws", 5), 1000.0)
-    accountant.hear(e.IterationStarted(1, 5, "goal"), 1001.0)
-    account = accountant.so_far()
-    assert "1 iteration, at most 5" in html([account])
-    assert " 1 iteration " in markdown([account])
+    fold = Fold("r1")
+    fold.hear(e.RunStarted("goal", "goal", "claude", "/ws", 5), 1000.0)
+    fold.hear(e.IterationStarted(1, 5, "goal"), 1001.0)
+    history = fold.as_of()
+    assert "1 iteration, at most 5" in html([history])
+    assert " 1 iteration " in markdown([history])

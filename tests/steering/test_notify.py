@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from ralph.core import events as e
+from ralph.history.run_history import RunHistory
 from ralph.run import notify
 from ralph.run.notify import Message, Notifier, argv_for, message_about
 
@@ -31,7 +32,7 @@ WRITES = 'echo "$RALPH_EVENT|$RALPH_TITLE|$(cat)" >> heard'
     ],
 )
 def test_what_is_worth_telling(event: e.Event, kind: str | None) -> None:
-    message = message_about(event)
+    message = message_about(event, RunHistory(run="r"))
     assert (message.kind if message else None) == kind
 
 

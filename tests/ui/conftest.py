@@ -25,7 +25,9 @@ Scenario = Callable[[FullScreen, Pilot[Any]], Awaitable[None]]
 
 
 def an_iteration(number: int, *passed: bool, cost: float = 0.1) -> Iteration:
-    checks = tuple(Check(f"check {at}", ok, 0 if ok else 1) for at, ok in enumerate(passed, start=1))
+    checks = tuple(
+        Check(f"check {at}", ok, 0 if ok else 1, duration=1.2 if ok else 0.3) for at, ok in enumerate(passed, start=1)
+    )
     return Iteration(number, Turn("said", usage=Usage(1000, 200, cost_usd=cost), duration=2.0), checks)
 
 

@@ -1,9 +1,9 @@
 import pytest
 
 from ralph.core.events import TodoItem
-from ralph.core.model import PersonNote, Question
+from ralph.core.model import PersonNote, Question, Usage
 from ralph.core.standing import Standing
-from ralph.history.feed import Bar, Checked, Facts
+from ralph.history.run_history import CheckResult, Fold, PastIteration
 from ralph.records.register import Listed
 from ralph.show.outlet import Marks, Style
 from ralph.show.words import width
@@ -16,8 +16,19 @@ NOTES = PersonNote("1", "use tabs"), PersonNote("2", "be quick")
 ASCII = Look(Style(PLAIN), is_plain=True, steps="._-=#", prompt=">")
 
 
-def bar(number: int, passed: int, checks: int) -> Bar:
-    return Bar(number, passed, checks, 0.1, is_red=passed < checks)
+def past(number: int, passed: int, checks: int, failure: str = "") -> PastIteration:
+    return PastIteration(
+        number=number,
+        began=0.0,
+        usage=Usage(cost_usd=0.1),
+        failure=failure,
+        checks=[result(str(at), at < passed, 1) for at in range(checks)],
+        is_whole=True,
+    )
+
+
+def result(name: str, passed: bool, seconds: float) -> CheckResult:
+    return CheckResult(name=name, passed=passed, seconds=seconds)
 
 
 def run(alive: bool = True, **facts: object) -> Listed:
@@ -29,24 +40,24 @@ def run(alive: bool = True, **facts: object) -> Listed:
     ("bars", "columns", "rows", "lines"),
     [
         ([], 20, 3, []),
-        ([bar(1, 0, 2)], 20, 3, ["   ", "·· ", "1"]),
-        ([bar(1, 0, 2), bar(2, 1, 2), bar(3, 2, 2)], 20, 2, ["·· ▄▄ ██ ", "1      3"]),
-        ([bar(1, 0, 2), bar(2, 1, 2), bar(3, 2, 2)], 20, 3, ["      ██ ", "·· ██ ██ ", "1      3"]),
-        ([bar(n, n % 3, 2) for n in range(1, 9)], 16, 2, ["▄ █ · ▄ █ · ▄ █ ", "1             8"]),
-        ([bar(n, 1, 1) for n in range(1, 40)], 10, 2, ["██████████", "30      39"]),
-        ([Bar(1, 0, 0, 0.0), Bar(2, 0, 0, 0.0, is_red=True)], 20, 2, ["██ ·· ", "1   2"]),
-        ([bar(1, 1, 1)], 3, 3, []),
+        ([past(1, 0, 2)], 20, 3, ["   ", "·· ", "1"]),
+        ([past(1, 0, 2), past(2, 1, 2), past(3, 2, 2)], 20, 2, ["·· ▄▄ ██ ", "1      3"]),
+        ([past(1, 0, 2), past(2, 1, 2), past(3, 2, 2)], 20, 3, ["      ██ ", "·· ██ ██ ", "1      3"]),
+        ([past(n, n % 3, 2) for n in range(1, 9)], 16, 2, ["▄ █ · ▄ █ · ▄ █ ", "1             8"]),
+        ([past(n, 1, 1) for n in range(1, 40)], 10, 2, ["██████████", "30      39"]),
+        ([past(1, 0, 0), past(2, 0, 0, "it failed")], 20, 2, ["██ ·· ", "1   2"]),
+        ([past(1, 1, 1)], 3, 3, []),
     ],
     ids=["nothing", "all red", "growing", "two rows", "close", "the latest", "without checks", "no room"],
 )
 def test_the_graph_of_checks_over_iterations(
-    bars: list[Bar], columns: int, rows: int, lines: list[str], plain: Look
+    bars: list[PastIteration], columns: int, rows: int, lines: list[str], plain: Look
 ) -> None:
     assert draw.graph(bars, columns, rows, plain) == lines
 
 
 def test_the_graph_needs_no_unicode() -> None:
-    assert draw.graph([bar(1, 0, 2), bar(2, 1, 2), bar(3, 2, 2)], 20, 2, ASCII) == [".. -- ## ", "1      3"]
+    assert draw.graph([past(1, 0, 2), past(2, 1, 2), past(3, 2, 2)], 20, 2, ASCII) == [".. -- ## ", "1      3"]
 
 
 def test_a_sparkline_follows_the_numbers(plain: Look) -> None:
@@ -56,8 +67,9 @@ def test_a_sparkline_follows_the_numbers(plain: Look) -> None:
 
 
 def test_checks_as_they_stand(plain: Look) -> None:
-    known = [Checked("lint", True, 0.3), Checked("tests", False, 62), Checked("types", is_running=True), Checked("e2e")]
-    assert draw.checks(known, 16, 5, plain) == [
+    lint, tests = result("lint", True, 0.3), result("tests", False, 62)
+    known = {"lint": lint, "tests": tests, "types": result("types", True, 1), "e2e": None}
+    assert draw.checks(known, {"types"}, 16, 5, plain) == [
         "✓ lint      0.3s",
         "✗ tests     1m2s",
         "▸ types        …",
@@ -66,8 +78,8 @@ def test_checks_as_they_stand(plain: Look) -> None:
 
 
 def test_where_there_is_no_room_failing_checks_come_first(plain: Look) -> None:
-    known = [Checked("a", True, 1), Checked("b", True, 1), Checked("c", False, 1), Checked("d", True, 1)]
-    assert draw.checks(known, 12, 3, plain) == ["✗ c       1s", "✓ a       1s", "… 2 more"]
+    known = {name: result(name, name != "c", 1) for name in "abcd"}
+    assert draw.checks(known, (), 12, 3, plain) == ["✗ c       1s", "✓ a       1s", "… 2 more"]
 
 
 def test_the_todo_list_is_shown_around_what_is_being_done(plain: Look) -> None:
@@ -78,11 +90,10 @@ def test_the_todo_list_is_shown_around_what_is_being_done(plain: Look) -> None:
 
 
 def test_the_pane_of_checks_says_what_iterations_cost_where_there_is_room(plain: Look) -> None:
-    facts = Facts()
-    facts.checks = {"a": Checked("a", True, 1)}
-    facts.bars = [bar(1, 0, 1), bar(2, 1, 1)]
-    assert draw.verified(facts, 20, 4, plain) == ["   ██ ", "·· ██ ", "1   2", "✓ a               1s"][-4:]
-    assert draw.verified(facts, 20, 8, plain)[-2:] == ["", "cost ██"]
+    fold = Fold("r")
+    fold.history.iterations = [past(1, 0, 1), past(2, 1, 1)]
+    assert draw.verified(fold, 20, 4, plain) == ["   ██ ", "·· ██ ", "1   2", "✓ 0               1s"]
+    assert draw.verified(fold, 20, 8, plain)[-2:] == ["", "cost ██"]
 
 
 def test_a_run_in_the_list(plain: Look) -> None:
@@ -138,7 +149,8 @@ def test_no_line_is_wider_than_its_pane(columns: int, text: str, plain: Look) ->
     lines = [
         *draw.run_rows(known, columns, plain, False, is_tall=True),
         *draw.head(known, Mail(questions=(Question("q", text),)), NOW, columns, plain),
-        *draw.checks([Checked(text, False, 3600.0), Checked(text, is_running=True)], columns, 5, plain),
+        *draw.checks({text: result(text, False, 3600.0)}, (), columns, 5, plain),
+        *draw.checks({text: None}, {text}, columns, 5, plain),
         *draw.todo([TodoItem(text, "active"), TodoItem(text)], columns, 5, plain),
         *draw.paragraphs(text, columns),
     ]

@@ -27,9 +27,9 @@ def busy(record: Callable[..., Any], iteration: Callable[..., Iteration]) -> Any
     return record(
         "k3fa",
         e.IterationFinished(1, iteration(1, False, False)),
-        e.IterationFinished(2, iteration(2, True, False)),
         e.CheckFinished("check 1", True, 0, 1.2),
         e.CheckFinished("check 2", False, 1, 0.3),
+        e.IterationFinished(2, iteration(2, True, False)),
         e.IterationStarted(3, 10, "go"),
         e.AgentStarted("claude"),
         e.TodoUpdated(TODO),

@@ -13,19 +13,19 @@ from ralph.run.options import Option
 if TYPE_CHECKING:
     import click
 
-    from ralph.show.roster import Sight
+    from ralph.history.overview import RunNow
 
 
 def ps(values: Values, words: list[str]) -> int:
-    from ralph.history.overview import sights
+    from ralph.history.overview import runs_now
 
     if words:
         raise UserError(f"too many words: {words[0]!r}", "`ralph ps` lists all runs; `ralph show RUN` is about one")
-    seen = sights(bool(values.get("all")))
+    seen = runs_now(bool(values.get("all")))
     if values.get("json"):
         from msgspec.json import encode
 
-        sys.stdout.buffer.write(b"".join(encode(sight) + b"\n" for sight in seen))
+        sys.stdout.buffer.write(b"".join(encode(run) + b"\n" for run in seen))
         return 0
     if not seen:
         nothing = (
@@ -38,14 +38,14 @@ def ps(values: Values, words: list[str]) -> int:
     return 0
 
 
-def _show(seen: "list[Sight]") -> None:
+def _show(seen: "list[RunNow]") -> None:
     from ralph.show.outlet import choose
-    from ralph.show.roster import roster
+    from ralph.show.summary import run_list
 
     is_terminal = sys.stdout.isatty()
     columns = _columns() if is_terminal else 0
     style = choose(sys.stdout, os.environ, is_terminal, None, None)
-    print("\n".join(roster(seen, style, columns, time.time(), os.path.expanduser("~"))))
+    print("\n".join(run_list(seen, style, columns, time.time(), os.path.expanduser("~"))))
 
 
 def _show_loops() -> None:

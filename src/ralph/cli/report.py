@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 
 
 def report(values: Values, words: list[str]) -> int:
-    from ralph.history.account import account_now
+    from ralph.history.feed import history_now
     from ralph.show.report import Form, written
 
     if values.get("markdown") and values.get("json"):
         raise UserError("--markdown and --json at once", "choose one")
     runs = [read_run(values, [word]) for word in words] or [read_run(values, [])]
     form: Form = "markdown" if values.get("markdown") else "json" if values.get("json") else "html"
-    data = written([account_now(run) for run in runs], form)
+    data = written([history_now(run) for run in runs], form)
     target = values.get("output", "-" if form != "html" or not sys.stdout.isatty() else "")
     if target == "-":
         sys.stdout.buffer.write(data)

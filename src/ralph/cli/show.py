@@ -11,19 +11,19 @@ if TYPE_CHECKING:
 
 
 def show(values: Values, words: list[str]) -> int:
-    from ralph.history.account import account_now
+    from ralph.history.feed import history_now
 
     run = read_run(values, words)
-    account = account_now(run)
+    history = history_now(run)
     if values.get("json"):
-        from msgspec.json import encode
+        from ralph.show.report import written
 
-        sys.stdout.buffer.write(encode(account) + b"\n")
+        sys.stdout.buffer.write(written([history], "json"))
         return 0
     from ralph.show.outlet import choose
-    from ralph.show.summary import chapters
+    from ralph.show.summary import told
 
-    for line in chapters(account, choose(sys.stdout, os.environ, sys.stdout.isatty(), None, None)):
+    for line in told(history, choose(sys.stdout, os.environ, sys.stdout.isatty(), None, None)):
         print(line)
     return 0
 

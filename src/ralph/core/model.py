@@ -143,6 +143,15 @@ class Task(Struct, frozen=True, omit_defaults=True):
     failed: bool = False
 
 
+class FileChange(Struct, frozen=True):
+    """One changed file: A added, D deleted, M modified, T another type. No counts for a binary file."""
+
+    status: str
+    path: str
+    added: int | None = None
+    deleted: int | None = None
+
+
 class Question(Struct, frozen=True):
     """What the agent wants to know of the person who started the run."""
 

@@ -1,6 +1,6 @@
-"""What is new in the journal of a run? Two eyes for those who look on: one begins near the end and sees everything, so
-that there is something to show at once; the other begins at the beginning and sees what counts. Neither looks for long.
-"""
+"""What does the journal of a run tell: all that came of it, or what is new? Two eyes for those who look on: one begins
+near the end and sees everything, so that there is something to show at once; the other begins at the beginning and sees
+what counts. Neither looks for long."""
 
 import os
 import time
@@ -10,8 +10,11 @@ from pathlib import Path
 from msgspec import Struct
 
 from ralph.core import events as e
-from ralph.core.text import short
+from ralph.errors import UserError
+from ralph.history.run_history import Fold, RunHistory
+from ralph.records.folder import RunFolder
 from ralph.records.journal import Entry, Following, decoded, unreadable
+from ralph.records.register import Listed
 
 RECENT = 1 << 19
 """In so many bytes before the end of a journal, all that the agent says and does is shown; before them, what counts."""
@@ -114,67 +117,58 @@ def entries_of(path: Path, number: int) -> Iterator[News]:
         following.close()
 
 
-MOST_ITERATIONS = 400
-MOST_CHECKS = 50
+_BUFFER = 1 << 16  # lines are longer than the eight KB of the default
 
 
-class Checked(Struct, frozen=True):
-    """A check as it stands: `passed` None while it runs, or before its first time."""
-
-    name: str
-    passed: bool | None = None
-    seconds: float = 0.0
-    is_running: bool = False
+def history_now(run: Listed) -> RunHistory:
+    """What came of a run up to this moment."""
+    return history_of(run.folder, run.state, time.time() if run.is_alive else 0.0)
 
 
-class Bar(Struct, frozen=True):
-    """One iteration in the graph. `is_red`: a failed turn, or a check that did not pass."""
+def history_of(folder: RunFolder, state: str = "", now: float = 0.0) -> RunHistory:
+    """What came of a run; `state` is what is known of one that has no outcome yet, `now` when it is still at work."""
+    fold = Fold(folder.id)
+    heard = False
+    for event, at in _told(folder.journal, fold.kinds):
+        fold.hear(event, at)
+        heard = True
+    if not heard:
+        raise UserError(
+            f"there is nothing to read in {folder.journal}", "it is empty, or was written by another version of ralph"
+        )
+    return with_files(fold.as_of(now, state))
 
-    number: int
-    passed: int
-    checks: int
-    cost: float
-    is_red: bool = False
+
+def _told(journal: Path, kinds: frozenset[str]) -> Iterator[tuple[e.Event, float]]:
+    """The events of these kinds. Lines of another kind are most of a large journal, and are not even decoded."""
+    others = tuple(b'{"type":"%s"' % name.encode() for name in e.NAMES.values() if name not in kinds)
+    try:
+        with open(journal, "rb", buffering=_BUFFER) as lines:
+            for line in lines:
+                if line.startswith(others):
+                    continue
+                entry = decoded(line)
+                event = entry.event() if entry and entry.type in kinds else None
+                if entry and event is not None:
+                    yield event, entry.at
+    except OSError as error:
+        raise unreadable(journal, error) from None
 
 
-class Facts:
-    """A listener: bounded, however long the run."""
+def with_files(history: RunHistory) -> RunHistory:
+    """The history with the files that each iteration and the whole run changed, as far as git remembers."""
+    trees, workspace = history.trees(), Path(history.workspace)
+    if not trees or ":" not in (history.base_tree or "") or not workspace.is_dir():
+        return history
+    from ralph.repository.changes import changes_between
+    from ralph.repository.git import find_repository
 
-    def __init__(self) -> None:
-        self.worktree = ""
-        self.todo: tuple[e.TodoItem, ...] = ()
-        self.checks: dict[str, Checked] = {}
-        self.bars: list[Bar] = []
-
-    def hear(self, event: e.Event) -> None:
-        match event:
-            case e.RunStarted():
-                self._start(event)
-            case e.AgentStarted() if event.purpose == "work":
-                self.todo = ()
-            case e.TodoUpdated():
-                self.todo = event.items
-            case e.CheckStarted():
-                self._note(Checked(short(event.name, 200), is_running=True))
-            case e.CheckFinished():
-                self._note(Checked(short(event.name, 200), event.passed, event.duration_s))
-            case e.IterationFinished():
-                self._plot(event)
-
-    def _start(self, event: e.RunStarted) -> None:
-        self.worktree = event.worktree
-        known = self.checks
-        names = [short(name, 200) for name in event.checks[:MOST_CHECKS]]
-        self.checks = {name: known.get(name, Checked(name)) for name in names}
-
-    def _note(self, check: Checked) -> None:
-        if check.name in self.checks or len(self.checks) < MOST_CHECKS:
-            self.checks[check.name] = check
-
-    def _plot(self, event: e.IterationFinished) -> None:
-        record = event.record
-        passed = sum(check.passed for check in record.checks)
-        is_red = record.turn.failure is not None or passed < len(record.checks)
-        cost = record.usage.cost_usd or 0.0
-        self.bars.append(Bar(event.iteration, passed, len(record.checks), cost, is_red))
-        del self.bars[:-MOST_ITERATIONS]
+    try:
+        repository = find_repository(workspace)
+        found = changes_between(repository, list(trees.values())) if repository else {}
+    except UserError:  # a repository that is broken by now: the rest of the history stands
+        return history
+    for one in history.iterations:
+        one.files = found.get(trees.get(one.number, ("", "")))
+    history.files = found.get(trees.get(0, ("", "")))
+    return history

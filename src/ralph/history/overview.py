@@ -4,15 +4,46 @@ import os
 import time
 from collections.abc import Mapping
 
+from msgspec import Struct
+
 from ralph.records.register import Listed, loops, runs
-from ralph.show.roster import Sight
 from ralph.steering.mailbox import Mail, Mailbox
 
 
-def sights(everything: bool = False, env: Mapping[str, str] = os.environ) -> list[Sight]:
+class RunNow(Struct, frozen=True, kw_only=True):
+    """One run at one moment, also as `ralph ps --json` prints it. `iteration` is the one at work, or the last one;
+    `doing` since the moment `since`; `questions` are those that wait for `ralph tell`."""
+
+    run: str
+    state: str
+    alive: bool
+    iteration: int
+    max_iterations: int | None
+    checks: int
+    checks_passed: int
+    cost_usd: float | None
+    tokens: int
+    age_s: float
+    doing: str
+    since: float
+    questions: tuple[str, ...]
+    notes: int
+    pausing: bool
+    waiting_until: float
+    outcome: str
+    reason: str
+    workspace: str
+    goal: str
+    agent: str
+    preset: str
+    branch: str
+    pid: int
+
+
+def runs_now(everything: bool = False, env: Mapping[str, str] = os.environ) -> list[RunNow]:
     """The runs that live, or all of them, newest first."""
     now = time.time()
-    return [sight(run, now) for run in reversed(runs(env)) if everything or run.is_alive]
+    return [run_now(run, now) for run in reversed(runs(env)) if everything or run.is_alive]
 
 
 def loops_at_work(env: Mapping[str, str] = os.environ) -> dict[str, int]:
@@ -24,34 +55,34 @@ def loops_at_work(env: Mapping[str, str] = os.environ) -> dict[str, int]:
     return found
 
 
-def sight(run: Listed, now: float) -> Sight:
-    """One run as it stands. Only of a living one more than its standing is read."""
+def run_now(run: Listed, now: float) -> RunNow:
+    """One run as it stands. Only of a living one more than its state file is read."""
     standing = run.standing
     mail = Mailbox(run.place).read() if run.is_alive else Mail()
     is_between = not run.is_alive or standing.parked or standing.waits
-    return Sight(
-        run.id,
-        run.state,
-        run.is_alive,
-        standing.iterations if is_between else standing.iterations + 1,
-        standing.cap,
-        standing.checks,
-        standing.passed,
-        standing.cost_usd,
-        standing.tokens,
-        max(now - standing.began, 0.0) if standing.began else 0.0,
-        standing.doing if run.is_alive else "",
-        standing.since,
-        tuple(question.text for question in mail.questions),
-        run.ungiven(len(mail.notes)),
-        mail.is_paused,
-        standing.until if standing.waits else 0.0,
-        standing.outcome,
-        standing.waits or standing.reason,
-        standing.workspace,
-        standing.goal,
-        standing.agent,
-        standing.preset,
-        standing.branch,
-        standing.pid,
+    return RunNow(
+        run=run.id,
+        state=run.state,
+        alive=run.is_alive,
+        iteration=standing.iterations if is_between else standing.iterations + 1,
+        max_iterations=standing.cap,
+        checks=standing.checks,
+        checks_passed=standing.passed,
+        cost_usd=standing.cost_usd,
+        tokens=standing.tokens,
+        age_s=max(now - standing.began, 0.0) if standing.began else 0.0,
+        doing=standing.doing if run.is_alive else "",
+        since=standing.since,
+        questions=tuple(question.text for question in mail.questions),
+        notes=run.ungiven(len(mail.notes)),
+        pausing=mail.is_paused,
+        waiting_until=standing.until if standing.waits else 0.0,
+        outcome=standing.outcome,
+        reason=standing.waits or standing.reason,
+        workspace=standing.workspace,
+        goal=standing.goal,
+        agent=standing.agent,
+        preset=standing.preset,
+        branch=standing.branch,
+        pid=standing.pid,
     )

@@ -5,8 +5,7 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 
-from msgspec import Struct
-
+from ralph.core.model import FileChange
 from ralph.repository.git import Answer, GitError, Repository, refusal, started
 from ralph.repository.index import CACHES, LIBRARIES, shown, tree_of
 
@@ -14,15 +13,6 @@ from ralph.repository.index import CACHES, LIBRARIES, shown, tree_of
 DIFFED = ("-c", "core.bigFileThreshold=16m", "diff-tree", "-r", "--no-color", "--no-ext-diff", "--no-textconv")
 PATCH = (*DIFFED, "--patch", "--find-renames", "--src-prefix=a/", "--dst-prefix=b/")
 GENERATED = tuple(f":(top,exclude,glob)**/{folder}/**" for folder in sorted(CACHES | LIBRARIES))
-
-
-class Change(Struct, frozen=True):
-    """One changed file: A added, D deleted, M modified, T another type. No counts for a binary file."""
-
-    status: str
-    path: str
-    added: int | None = None
-    deleted: int | None = None
 
 
 def diff(repository: Repository, base: str, now: str, limit: int) -> str:
@@ -47,7 +37,7 @@ def patch(repository: Repository, base: str, now: str, without: tuple[str, ...] 
         raise refusal(("diff-tree",), Answer(git.code, b"", git.error))
 
 
-def changed_files(repository: Repository, base: str, now: str) -> list[Change]:
+def changed_files(repository: Repository, base: str, now: str) -> list[FileChange]:
     """Every file that differs between `base` and `now`; a moved one is deleted here and added there."""
     words = (*DIFFED, "-z", "--raw", "--numstat", "--no-renames", tree_of(base), tree_of(now), "--")
     parts = iter(repository.git(*words, env=no_index(repository)).split(b"\0"))
@@ -58,7 +48,7 @@ def changed_files(repository: Repository, base: str, now: str) -> list[Change]:
             statuses[next(parts)] = part[-1:].decode()
         elif part:
             added, deleted, path = part.split(b"\t", 2)
-            changes.append(Change(statuses[path], shown(path), _count(added), _count(deleted)))
+            changes.append(FileChange(statuses[path], shown(path), _count(added), _count(deleted)))
     return changes
 
 
@@ -75,7 +65,7 @@ _HEADER = re.compile(rb"([0-9a-f]{40,64}) ([0-9a-f]{40,64})\n")
 Pair = tuple[str, str]
 
 
-def changes_between(repository: Repository, pairs: Sequence[Pair]) -> dict[Pair, list[Change]]:
+def changes_between(repository: Repository, pairs: Sequence[Pair]) -> dict[Pair, list[FileChange]]:
     """What differs between the two fingerprints of each pair; without the pairs of which git has forgotten a tree."""
     trees = {pair: (tree_of(pair[0]), tree_of(pair[1])) for pair in pairs}
     asked = sorted({pair for pair in trees.values() if pair[0] != pair[1]})
@@ -90,9 +80,9 @@ def changes_between(repository: Repository, pairs: Sequence[Pair]) -> dict[Pair,
     return {pair: found.get(both, []) for pair, both in trees.items()}
 
 
-def _parsed(output: bytes) -> dict[Pair, list[Change]]:
-    found: dict[Pair, list[Change]] = {}
-    changes: list[Change] = []
+def _parsed(output: bytes) -> dict[Pair, list[FileChange]]:
+    found: dict[Pair, list[FileChange]] = {}
+    changes: list[FileChange] = []
     statuses: dict[bytes, str] = {}
     parts = iter(output.split(b"\0"))
     for part in parts:
@@ -104,5 +94,5 @@ def _parsed(output: bytes) -> dict[Pair, list[Change]]:
             statuses[next(parts)] = part[-1:].decode()
         elif part:
             added, deleted, path = part.split(b"\t", 2)
-            changes.append(Change(statuses.get(path, "M"), shown(path), _count(added), _count(deleted)))
+            changes.append(FileChange(statuses.get(path, "M"), shown(path), _count(added), _count(deleted)))
     return found

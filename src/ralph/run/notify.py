@@ -14,8 +14,9 @@ from msgspec import Struct
 from ralph.core import events
 from ralph.core.text import one_line
 from ralph.errors import UserError
+from ralph.history.run_history import Fold, RunHistory
 from ralph.run.context import Context
-from ralph.show.tally import outcome_sentence
+from ralph.show.words import outcome_sentence
 
 if TYPE_CHECKING:
     from subprocess import Popen
@@ -36,12 +37,12 @@ class Message(Struct, frozen=True):
         return {"question": "ralph asks", "limit": "ralph waits"}.get(self.kind, f"ralph: {self.kind}")
 
 
-def message_about(event: events.Event) -> Message | None:
+def message_about(event: events.Event, history: RunHistory) -> Message | None:
     """What is worth telling somebody who is elsewhere. Whoever interrupts a run knows it."""
     match event:
         case events.RunFinished() if event.outcome != "interrupted":
             kind = "done" if event.exit_code == 0 else "failed"
-            return Message(kind, outcome_sentence(event).removeprefix("ralph: "))
+            return Message(kind, outcome_sentence(history).removeprefix("ralph: "))
         case events.QuestionAsked():
             return Message("question", one_line(event.text, 500))
         case events.Waiting() if event.reason.startswith("usage limit"):
@@ -62,6 +63,7 @@ class Notifier:
 
     def __init__(self, targets: Sequence[str], context: Context, workspace: Path) -> None:
         self._targets, self._context, self._workspace = targets, context, workspace
+        self._fold = Fold(context.folder.id)
         self._log: IO[bytes] | None = None
         self._sent: list[tuple[str, Popen[bytes], float]] = []
 
@@ -69,9 +71,11 @@ class Notifier:
         if self._sent:
             for failure in self._failures(time.monotonic()):
                 self._context.tell(events.Notice(failure))
-        for message in filter(None, map(message_about, happened)):
-            for target in self._targets:
-                self._send(target, message)
+        for event in happened:
+            self._fold.hear(event, time.time())
+            if message := message_about(event, self._fold.history):
+                for target in self._targets:
+                    self._send(target, message)
 
     def close(self) -> None:
         """Gives what is under way the rest of its time, then ends it. The log of the run's folder says what failed."""

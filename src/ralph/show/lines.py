@@ -8,8 +8,8 @@ from ralph.core.events import TALK, Event, Unheard
 from ralph.core.standing import AWAITING
 from ralph.core.text import clean, short, tail
 from ralph.show.outlet import Style
-from ralph.show.talk import VERBOSE, Limits, Talk, exit_words
-from ralph.show.words import duration, moment, plural
+from ralph.show.talk import VERBOSE, Limits, Talk
+from ralph.show.words import duration, exit_words, moment, plural
 
 Teller = Callable[[Any], list[str]]
 _WIDE = "⛔⏳❓💬"  # marks of two columns

@@ -7,7 +7,7 @@ from functools import cache
 from msgspec import Struct
 
 from ralph.core.text import clean
-from ralph.history.account import Account
+from ralph.history.run_history import RunHistory
 from ralph.show.words import duration
 
 _ESCAPES = {ord("&"): "&amp;", ord("<"): "&lt;", ord(">"): "&gt;", ord('"'): "&quot;", ord("'"): "&#39;"}
@@ -101,26 +101,26 @@ def bars(title: str, labels: Sequence[str], layers: Sequence[Layer], say: Say) -
     return _svg(WIDTH, HEIGHT, title, drawn)
 
 
-def timeline(account: Account) -> Html:
+def timeline(history: RunHistory) -> Html:
     """When the agent, the checks and the waits took place: a lane for each."""
-    stretches = [one for one in account.stretches if one.kind in _LANES]
-    lanes = [kind for kind in _LANES if any(one.kind == kind for one in stretches)]
-    began = account.began
-    length = max([account.ended - began, *(one.ended - began for one in stretches)], default=0.0) or 1.0
+    spans = [one for one in history.spans if one.kind in _LANES]
+    lanes = [kind for kind in _LANES if any(one.kind == kind for one in spans)]
+    began = history.began
+    length = max([history.ended - began, *(one.ended - began for one in spans)], default=0.0) or 1.0
     wide, high, left = 960.0, 18.0, 60.0
     room = wide - left - 8
     foot = _TOP + len(lanes) * (high + 6)
     drawn: list[Html] = []
-    for chapter in account.chapters:
-        x = left + min(max(chapter.began - began, 0) / length, 1) * room
+    for one in history.iterations:
+        x = left + min(max(one.began - began, 0) / length, 1) * room
         drawn.append(_line(x, _TOP - 4, x, foot, "tick"))
     for at, kind in enumerate(lanes):
         y = _TOP + at * (high + 6)
         drawn.append(_label(left - 8, y + high - 5, _LANES[kind], "end"))
-        for one in (one for one in stretches if one.kind == kind):
-            x = left + (one.began - began) / length * room
-            what = f"iteration {one.iteration}, {one.what}: {duration(one.ended - one.began)}"
-            size = max((one.ended - one.began) / length * room, 0.8)
+        for span in (one for one in spans if one.kind == kind):
+            x = left + (span.began - began) / length * room
+            what = f"iteration {span.iteration}, {span.what}: {duration(span.ended - span.began)}"
+            size = max((span.ended - span.began) / length * room, 0.8)
             drawn.append(element("g", element("title", what), _rect(x, y, size, high, f"f-{kind}")))
     for share in (0.0, 0.25, 0.5, 0.75, 1.0):
         anchor = {0.0: "start", 1.0: "end"}.get(share, "middle")

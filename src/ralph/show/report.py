@@ -4,24 +4,26 @@ no network, readable on paper, in light and dark. All that an agent wrote is tex
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
+
+from msgspec import to_builtins
 
 from ralph.core.text import head
-from ralph.history.account import Account
 from ralph.history.needs import Need, needs
+from ralph.history.run_history import RunHistory
 from ralph.records.folder import RunFolder
 from ralph.show import report_tables as tables
 from ralph.show.plots import Html, element, joined
-from ralph.show.words import count, duration, money, plural
+from ralph.show.words import commands, count, duration, money, need_words, outcome_sentence, plural
 
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 _TONES = {"done": "good", "paused": "warn", "asking": "warn"}
 _TONES |= dict.fromkeys(("stopped", "running", "stopping", "waiting"), "calm")
 
 
-def html(accounts: Sequence[Account]) -> str:
+def html(histories: Sequence[RunHistory]) -> str:
     """The page about one run or several."""
-    title = f"ralph: {accounts[0].state}" if len(accounts) == 1 else f"ralph: {plural(len(accounts), 'run')}"
+    title = f"ralph: {histories[0].state}" if len(histories) == 1 else f"ralph: {plural(len(histories), 'run')}"
     head = element(
         "head",
         element("meta", charset="utf-8"),
@@ -31,7 +33,7 @@ def html(accounts: Sequence[Account]) -> str:
         element("title", title),
         element("style", Html(stylesheet())),
     )
-    body = element("main", report_body(accounts))
+    body = element("main", report_body(histories))
     return f"<!doctype html>\n{element('html', head, element('body', body), lang='en')}\n"
 
 
@@ -39,39 +41,39 @@ def stylesheet() -> str:
     return Path(__file__).with_name("report.css").read_text("utf-8")
 
 
-def report_body(accounts: Sequence[Account]) -> Html:
+def report_body(histories: Sequence[RunHistory]) -> Html:
     """What stands on the page, without its frame."""
-    return joined(_overview(accounts), [_article(account) for account in accounts], _footer(accounts))
+    return joined(_overview(histories), [_article(history) for history in histories], _footer(histories))
 
 
-def _overview(accounts: Sequence[Account]) -> Html | None:
-    if len(accounts) < 2:
+def _overview(histories: Sequence[RunHistory]) -> Html | None:
+    if len(histories) < 2:
         return None
     columns = [
-        tables.Column("Run", [element("a", one.run, href=f"#{one.run}", class_="mono") for one in accounts]),
-        tables.Column("Outcome", [_badge(one) for one in accounts]),
-        tables.Column("Iterations", [str(len(one.chapters)) for one in accounts], kind="num"),
-        tables.Column("Cost", [tables.cost(one.cost_usd) for one in accounts], kind="num"),
-        tables.Column("Time", [duration(one.seconds) for one in accounts], kind="num"),
-        tables.Column("Goal", [head(one.goal, 160, "…") for one in accounts], kind="wrap"),
+        tables.HtmlColumn("Run", [element("a", one.run, href=f"#{one.run}", class_="mono") for one in histories]),
+        tables.HtmlColumn("Outcome", [_badge(one) for one in histories]),
+        tables.HtmlColumn("Iterations", [str(len(one.iterations)) for one in histories], kind="num"),
+        tables.HtmlColumn("Cost", [tables.cost(one.cost_usd) for one in histories], kind="num"),
+        tables.HtmlColumn("Time", [duration(one.seconds) for one in histories], kind="num"),
+        tables.HtmlColumn("Goal", [head(one.goal, 160, "…") for one in histories], kind="wrap"),
     ]
-    return joined(element("h1", plural(len(accounts), "run")), tables.table(columns))
+    return joined(element("h1", plural(len(histories), "run")), tables.table(columns))
 
 
-def _article(account: Account) -> Html:
+def _article(history: RunHistory) -> Html:
     return element(
         "article",
-        _header(account),
-        _needs(needs(account), account),
-        _tiles(account),
-        _section("Timeline", tables.timeline(account)),
-        _section("Iterations", tables.iterations(account)),
-        _section("Over the iterations", tables.drawings(account)),
-        _section("Claims that were refused", tables.refusals(account)),
-        _section("Questions and notes", tables.talk(account)),
-        _section("Files changed", tables.files(account)),
-        _section("Each iteration", [tables.details(account.run, chapter) for chapter in account.chapters]),
-        id=account.run,
+        _header(history),
+        _needs(needs(history), history),
+        _tiles(history),
+        _section("Timeline", tables.timeline(history)),
+        _section("Iterations", tables.iterations(history)),
+        _section("Over the iterations", tables.drawings(history)),
+        _section("Claims that were refused", tables.refusals(history)),
+        _section("Questions and notes", tables.talk(history)),
+        _section("Files changed", tables.files(history)),
+        _section("Each iteration", [tables.details(history.run, one) for one in history.iterations]),
+        id=history.run,
     )
 
 
@@ -79,40 +81,40 @@ def _section(title: str, body: Html | list[Html] | None) -> Html | None:
     return element("section", element("h2", title), body) if body else None
 
 
-def _header(account: Account) -> list[Html]:
-    cap = f", at most {account.max_iterations}" if account.max_iterations is not None else ""
+def _header(history: RunHistory) -> list[Html]:
+    cap = f", at most {history.max_iterations}" if history.max_iterations is not None else ""
     facts = [
-        account.agent,
-        f"preset {account.preset}",
-        f"{_moment(account.began)} to {_moment(account.ended)}",
-        f"{plural(len(account.chapters), 'iteration')}{cap}",
-        f"resumed {plural(account.resumed, 'time')}" if account.resumed else "",
-        f"branch {account.branch}" if account.branch else "",
+        history.agent,
+        f"preset {history.preset}",
+        f"{_moment(history.began)} to {_moment(history.ended)}",
+        f"{plural(len(history.iterations), 'iteration')}{cap}",
+        f"resumed {plural(history.resumed, 'time')}" if history.resumed else "",
+        f"branch {history.branch}" if history.branch else "",
     ]
     return [
         element(
             "div",
-            element("span", f"{account.run} in {account.workspace}", class_="wrap"),
-            _badge(account),
+            element("span", f"{history.run} in {history.workspace}", class_="wrap"),
+            _badge(history),
             class_="top",
         ),
-        element("h1", account.sentence.removeprefix("ralph: ")),
-        element("div", head(account.goal, 4000, "…"), class_="goal"),
+        element("h1", outcome_sentence(history).removeprefix("ralph: ")),
+        element("div", head(history.goal, 4000, "…"), class_="goal"),
         element("p", [element("span", fact) for fact in facts if fact], class_="facts"),
     ]
 
 
-def _badge(account: Account) -> Html:
-    unverified = account.outcome == "done" and not account.verified
-    tone = "warn" if unverified else _TONES.get(account.state, "bad")
-    return element("span", account.state + (" (unverified)" if unverified else ""), class_=f"badge {tone}")
+def _badge(history: RunHistory) -> Html:
+    unverified = history.outcome == "done" and not history.verified
+    tone = "warn" if unverified else _TONES.get(history.state, "bad")
+    return element("span", history.state + (" (unverified)" if unverified else ""), class_=f"badge {tone}")
 
 
-def _needs(wanted: list[Need], account: Account) -> Html:
+def _needs(wanted: list[Need], history: RunHistory) -> Html:
     if not wanted:
-        said = "Nothing needs you." if account.outcome else "Nothing needs you now: the run goes on by itself."
+        said = "Nothing needs you." if history.outcome else "Nothing needs you now: the run goes on by itself."
         return element("div", element("h2", said), class_="card needs calmly")
-    items = [element("li", need.text, _command(need.command)) for need in wanted]
+    items = [element("li", need_words(need), _command(commands(need))) for need in wanted]
     return element("div", element("h2", "What needs you"), element("ul", items), class_="card needs")
 
 
@@ -120,20 +122,20 @@ def _command(command: str) -> Html | None:
     return joined(" ", element("code", command)) if command else None
 
 
-def _tiles(account: Account) -> Html:
-    usage = account.usage
+def _tiles(history: RunHistory) -> Html:
+    usage = history.usage
     tiles = [
-        (str(len(account.chapters)), plural(len(account.chapters), "iteration").split(" ", 1)[1]),
-        (duration(account.seconds), "time"),
+        (str(len(history.iterations)), plural(len(history.iterations), "iteration").split(" ", 1)[1]),
+        (duration(history.seconds), "time"),
     ]
-    if account.cost_usd is not None:
-        tiles.append((("~" if usage.estimated else "") + money(account.cost_usd), "cost"))
+    if history.cost_usd is not None:
+        tiles.append((("~" if usage.estimated else "") + money(history.cost_usd), "cost"))
     if usage.tokens:
         tiles.append((count(usage.tokens), f"tokens, {count(usage.output_tokens)} of them written"))
-    if account.files is not None:
-        noun = "file" if len(account.files) == 1 else "files"
-        tiles.append((str(len(account.files)), f"{noun} changed, {tables.sums(account.files)}"))
-    refused = sum(len(chapter.refused) for chapter in account.chapters)
+    if history.files is not None:
+        noun = "file" if len(history.files) == 1 else "files"
+        tiles.append((str(len(history.files)), f"{noun} changed, {tables.sums(history.files)}"))
+    refused = history.refused_claims
     if refused:
         tiles.append((str(refused), "claim refused" if refused == 1 else "claims refused"))
     made = [element("div", element("b", number), element("span", name), class_="card tile") for number, name in tiles]
@@ -144,34 +146,39 @@ def _moment(at: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S %Z", time.localtime(at))
 
 
-def _footer(accounts: Sequence[Account]) -> Html:
-    made = f"Written by ralph {accounts[0].version} on {_moment(time.time())}."
+def _footer(histories: Sequence[RunHistory]) -> Html:
+    made = f"Written by ralph {histories[0].version} on {_moment(time.time())}."
     return element("footer", f"{made} The journals in .ralph/runs are the whole truth.")
 
 
 Form = Literal["html", "markdown", "json"]
 
 
-def written(accounts: Sequence[Account], form: Form) -> bytes:
+def written(histories: Sequence[RunHistory], form: Form) -> bytes:
     if form == "json":
         from msgspec.json import encode
 
-        return b"".join(encode(account) + b"\n" for account in accounts)
+        return b"".join(encode(_told(history)) + b"\n" for history in histories)
     if form == "markdown":
         from ralph.show.report_markdown import markdown
 
-        return markdown(accounts).encode()
+        return markdown(histories).encode()
 
-    return html(accounts).encode()
+    return html(histories).encode()
+
+
+def _told(history: RunHistory) -> dict[str, Any]:
+    """All facts, and the sentence that is made of them."""
+    return {**to_builtins(history), "sentence": outcome_sentence(history)}
 
 
 def leave(folder: RunFolder, env: Mapping[str, str]) -> None:
     """Leaves the report in the run's folder, and in the summary of the CI job that the run is part of."""
-    from ralph.history.account import account_of
+    from ralph.history.feed import history_of
 
-    account = account_of(folder)
-    folder.write("report.html", written([account], "html"))
+    history = history_of(folder)
+    folder.write("report.html", written([history], "html"))
     summary = env.get("GITHUB_STEP_SUMMARY")
     if summary:
         with open(summary, "ab") as file:
-            file.write(written([account], "markdown") + b"\n")
+            file.write(written([history], "markdown") + b"\n")

@@ -2,10 +2,11 @@
 
 from collections.abc import Sequence
 
+from ralph.core.model import FileChange
 from ralph.core.text import clean, one_line
-from ralph.history.account import Account, Changed, Chapter
 from ralph.history.needs import needs
-from ralph.show.words import count, duration, money, plural
+from ralph.history.run_history import PastIteration, RunHistory
+from ralph.show.words import commands, count, duration, happened, money, need_words, outcome_sentence, plural
 
 MOST_FILES = 50
 # A comment inside keeps a forge from taking `@name` for a person to call, and `#1` for an issue to link.
@@ -17,9 +18,9 @@ _SPECIAL = {ord(char): "\\" + char for char in "\\`*_[]|~>$"} | {
 }
 
 
-def markdown(accounts: Sequence[Account]) -> str:
+def markdown(histories: Sequence[RunHistory]) -> str:
     """The reports of these runs, one below the other."""
-    return "\n---\n\n".join(_report(account) for account in accounts)
+    return "\n---\n\n".join(_report(history) for history in histories)
 
 
 def escape(text: str, limit: int = 300) -> str:
@@ -38,74 +39,74 @@ def code(text: str, limit: int = 200) -> str:
     return f"{fence}{pad}{said}{pad}{fence}" if said else ""
 
 
-def _report(account: Account) -> str:
-    mark = "✅" if account.outcome == "done" and account.verified else "⚠️" if account.outcome == "done" else "❌"
-    mark = mark if account.outcome else "⏳"
+def _report(history: RunHistory) -> str:
+    mark = "✅" if history.outcome == "done" and history.verified else "⚠️" if history.outcome == "done" else "❌"
+    mark = mark if history.outcome else "⏳"
     parts = [
-        f"## {mark} {escape(account.sentence.removeprefix('ralph: '), 600)}",
-        f"**Goal:** {escape(account.goal, 500)}",
-        _facts(account),
-        _needs(account),
-        _iterations(account),
-        _refusals(account),
-        _files(account.files),
+        f"## {mark} {escape(outcome_sentence(history).removeprefix('ralph: '), 600)}",
+        f"**Goal:** {escape(history.goal, 500)}",
+        _facts(history),
+        _needs(history),
+        _iterations(history),
+        _refusals(history),
+        _files(history.files),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def _facts(account: Account) -> str:
-    facts = [f"run {code(account.run)}", escape(account.agent), plural(len(account.chapters), "iteration")]
-    facts.append(duration(account.seconds))
-    if account.cost_usd is not None:
-        facts.append(escape(money(account.cost_usd)))
-    if account.usage.tokens:
-        facts.append(f"{count(account.usage.tokens)} tokens")
-    if account.branch:
-        facts.append(f"branch {code(account.branch)}")
+def _facts(history: RunHistory) -> str:
+    facts = [f"run {code(history.run)}", escape(history.agent), plural(len(history.iterations), "iteration")]
+    facts.append(duration(history.seconds))
+    if history.cost_usd is not None:
+        facts.append(escape(money(history.cost_usd)))
+    if history.usage.tokens:
+        facts.append(f"{count(history.usage.tokens)} tokens")
+    if history.branch:
+        facts.append(f"branch {code(history.branch)}")
     return " · ".join(facts)
 
 
-def _needs(account: Account) -> str:
-    wanted = needs(account)
+def _needs(history: RunHistory) -> str:
+    wanted = needs(history)
     if not wanted:
         return ""
-    items = [f"- {escape(need.text, 600)}" + (f" {code(need.command)}" if need.command else "") for need in wanted]
+    items = [f"- {escape(need_words(one), 600)} {code(commands(one))}".rstrip() for one in wanted]
     return "### What needs you\n\n" + "\n".join(items)
 
 
-def _iterations(account: Account) -> str:
-    if not account.chapters:
+def _iterations(history: RunHistory) -> str:
+    if not history.iterations:
         return ""
-    names = list(dict.fromkeys(check.name for chapter in account.chapters for check in chapter.checks))
+    names = list(dict.fromkeys(check.name for one in history.iterations for check in one.checks))
     titles = ["#", *(code(name, 60) for name in names), "tools", "tokens", "cost", "time", "files", "what happened"]
-    rows = [_row(chapter, names) for chapter in account.chapters]
+    rows = [_row(one, names) for one in history.iterations]
     return "### Iterations\n\n" + _table(titles, rows)
 
 
-def _row(chapter: Chapter, names: list[str]) -> list[str]:
-    seen = {check.name: check.passed for check in chapter.checks}
+def _row(one: PastIteration, names: list[str]) -> list[str]:
+    seen = {check.name: check.passed for check in one.checks}
     return [
-        str(chapter.number),
+        str(one.number),
         *("" if name not in seen else "✅" if seen[name] else "❌" for name in names),
-        "" if chapter.tool_calls is None else str(chapter.tool_calls),
-        count(chapter.usage.tokens) if chapter.usage.tokens else "",
-        "" if chapter.usage.cost_usd is None else escape(money(chapter.usage.cost_usd)),
-        duration(chapter.seconds),
-        "" if chapter.files is None else str(len(chapter.files)),
-        escape(chapter.happened, 200),
+        "" if one.tool_calls is None else str(one.tool_calls),
+        count(one.usage.tokens) if one.usage.tokens else "",
+        "" if one.usage.cost_usd is None else escape(money(one.usage.cost_usd)),
+        duration(one.seconds),
+        "" if one.files is None else str(len(one.files)),
+        escape(happened(one), 200),
     ]
 
 
-def _refusals(account: Account) -> str:
+def _refusals(history: RunHistory) -> str:
     rows = [
-        [str(chapter.number), code(refused.claim), escape(refused.gate), escape(refused.reason)]
-        for chapter in account.chapters
-        for refused in chapter.refused
+        [str(one.number), code(refused.claim), escape(refused.gate), escape(refused.reason)]
+        for one in history.iterations
+        for refused in one.refused
     ]
     return "### Claims that were refused\n\n" + _table(["iteration", "claim", "by", "because"], rows) if rows else ""
 
 
-def _files(files: Sequence[Changed] | None) -> str:
+def _files(files: Sequence[FileChange] | None) -> str:
     if not files:
         return ""
     rows = [[code(one.path), _lines(one)] for one in files[:MOST_FILES]]
@@ -113,7 +114,7 @@ def _files(files: Sequence[Changed] | None) -> str:
     return f"### {plural(len(files), 'file')} changed\n\n" + _table(["file", "lines"], rows) + more
 
 
-def _lines(one: Changed) -> str:
+def _lines(one: FileChange) -> str:
     return "binary" if one.added is None else f"+{one.added} −{one.deleted}"
 
 

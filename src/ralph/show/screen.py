@@ -8,10 +8,10 @@ from typing import TextIO
 from ralph.core import events as e
 from ralph.core.events import TALK, AgentStarted, CheckStarted, Event, ReviewStarted, RunFinished
 from ralph.core.state import Activity
+from ralph.history.run_history import Fold
 from ralph.show.lines import Flow, Lines
 from ralph.show.outlet import PATIENCE, Outlet, Style, choose, is_smart
-from ralph.show.tally import Tally, outcome_sentence, whereabouts
-from ralph.show.words import cut, duration, moment, money
+from ralph.show.words import cut, duration, moment, money, outcome_sentence, whereabouts
 
 _WIDTH = 80  # where nobody knows
 _LAST_WORD = 2.0  # seconds that a slow reader gets for the outcome
@@ -43,7 +43,7 @@ class Screen:
     ) -> None:
         self._outlet, self._style, self._lines = outlet, style, lines
         self._columns, self._timestamps, self._clock = columns, timestamps, clock
-        self._tally = Tally()
+        self._fold = Fold("")
         self._flow = flow or Flow()
         self._skipped = 0
         self._status = None
@@ -68,7 +68,7 @@ class Screen:
     def __call__(self, *happened: Event) -> None:
         ours = [event for event in happened if type(event) not in TALK]
         for event in ours:
-            self._tally(event)
+            self._fold.hear(event, self._clock())
         if self._lines is not None:
             self._show(happened, self._lines)
         for event in ours:
@@ -138,13 +138,13 @@ class Screen:
         """The summary, where the work is and, last of all, the outcome."""
         self._status = None
         text = [] if self._lines is None else [""]
-        if self._lines is not None and self._tally.rows:
+        history = self._fold.history
+        if self._lines is not None and any(one.is_whole for one in history.iterations):
             from ralph.show.summary import table
 
-            text += [*table(self._tally.rows, event, self._style, self._room()), ""]
+            text += [*table(history, self._style, self._room()), ""]
         tone = {0: "good", 2: "alarm"}.get(event.exit_code, "warn")
-        sentence = outcome_sentence(event, self._tally.failing)
-        text += [*whereabouts(event), self._style.paint(tone, sentence)]
+        text += [*whereabouts(history), self._style.paint(tone, outcome_sentence(history))]
         self._write(text, patience=_LAST_WORD)
 
     def _write(self, lines: list[str], now: float = 0.0, patience: float = PATIENCE, room: int = 0) -> None:

@@ -1,22 +1,39 @@
-"""What happened in the run, at one look? A table with a row for each iteration, the same with and without colour."""
+"""What happened, at one look? A table with a row for each iteration, a run told iteration by iteration, and the list
+of all runs: the same with and without colour."""
+
+from __future__ import annotations  # the list of runs is made without the rest
 
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from ralph.core.events import RunFinished
-from ralph.core.text import one_line, short
-from ralph.history.account import Account, Chapter
-from ralph.history.needs import needs
+from ralph.core.text import clean, one_line, short
 from ralph.show.outlet import Marks, Style
-from ralph.show.tally import Row
-from ralph.show.words import count, cut, duration, moment, money, plural, width
+from ralph.show.words import (
+    commands,
+    count,
+    cut,
+    duration,
+    happened,
+    how_it_failed,
+    moment,
+    money,
+    need_words,
+    outcome_sentence,
+    plural,
+    width,
+)
+
+if TYPE_CHECKING:
+    from ralph.history.overview import RunNow
+    from ralph.history.run_history import PastIteration, RunHistory
 
 _MOST_ROWS = 60
 _GAP = "  "
 
 
-class Column(Struct):
+class TextColumn(Struct, kw_only=True):
     """`least`: how narrow it may get where room is short (0: it keeps its width)."""
 
     title: str
@@ -32,55 +49,71 @@ class Column(Struct):
         return space + text if self.is_number else text + space
 
 
-def table(rows: Sequence[Row], finished: RunFinished, style: Style, room: int = 80) -> list[str]:
+def table(history: RunHistory, style: Style, room: int = 80) -> list[str]:
     """The lines of the summary, at most `room` wide as long as that leaves space for words."""
-    shown = [*rows[: _MOST_ROWS // 2], *rows[-_MOST_ROWS // 2 :]] if len(rows) > _MOST_ROWS else rows
-    columns = [column for column in _columns(shown, rows, finished, style.marks) if any(column.cells)]
-    has_total = len(rows) > 1
+    whole = [one for one in history.iterations if one.is_whole]
+    shown = [*whole[: _MOST_ROWS // 2], *whole[-_MOST_ROWS // 2 :]] if len(whole) > _MOST_ROWS else whole
+    columns = [column for column in _columns(shown, whole, history, style.marks) if any(column.cells)]
+    has_total = len(whole) > 1
     _fit(columns, room, has_total)
     more = style.marks.more
     lines = [style.paint("dim", _line([column.cell(column.title, more) for column in columns]))]
-    for at, row in enumerate(shown):
-        lines.append(style.paint(_tone(row), _line([column.cell(column.cells[at], more) for column in columns])))
-    if len(rows) > len(shown):
-        gap = f"{_GAP}{more} {plural(len(rows) - len(shown), 'more iteration')}"
+    for at, one in enumerate(shown):
+        lines.append(style.paint(_tone(one), _line([column.cell(column.cells[at], more) for column in columns])))
+    if len(whole) > len(shown):
+        gap = f"{_GAP}{more} {plural(len(whole) - len(shown), 'more iteration')}"
         lines.insert(1 + _MOST_ROWS // 2, style.paint("dim", gap))
     if has_total:
         lines.append(style.paint("bold", _line([column.cell(column.total, more) for column in columns])))
-    return lines if rows else []
+    return lines if whole else []
 
 
-def _columns(shown: Sequence[Row], rows: Sequence[Row], finished: RunFinished, marks: Marks) -> list[Column]:
-    cost = "" if finished.cost_usd is None else money(finished.cost_usd)
+def _columns(
+    shown: list[PastIteration], whole: list[PastIteration], history: RunHistory, marks: Marks
+) -> list[TextColumn]:
+    costs = [one.usage.cost_usd for one in shown]
+    tools = sum(one.tool_calls or 0 for one in whole)
     return [
-        Column("#", [str(row.number) for row in shown]),
-        Column("checks", [_checks(row, marks) for row in shown], is_number=False, least=14),
-        Column("tools", [_known(row.tools) for row in shown], str(sum(row.tools or 0 for row in rows))),
-        Column("cost", ["" if row.cost is None else money(row.cost) for row in shown], cost),
-        Column("time", [duration(row.seconds) for row in shown], duration(finished.duration_s)),
-        Column("what happened", [row.happened for row in shown], "total", is_number=False, least=16),
+        TextColumn(title="#", cells=[str(one.number) for one in shown]),
+        TextColumn(title="checks", cells=[_checks(one, marks) for one in shown], is_number=False, least=14),
+        TextColumn(title="tools", cells=[_known(one.tool_calls) for one in shown], total=str(tools)),
+        TextColumn(
+            title="cost",
+            cells=["" if cost is None else money(cost) for cost in costs],
+            total="" if history.cost_usd is None else money(history.cost_usd),
+        ),
+        TextColumn(title="time", cells=[duration(one.seconds) for one in shown], total=duration(history.seconds)),
+        TextColumn(
+            title="what happened", cells=[_in_full(one) for one in shown], total="total", is_number=False, least=16
+        ),
     ]
 
 
-def _checks(row: Row, marks: Marks) -> str:
-    if not row.checks:
+def _in_full(one: PastIteration) -> str:
+    committed = ", committed" if any(ok and task == "commit" for task, ok, _ in one.scm) else ""
+    reviews = f", {plural(len(one.reviews), 'review')}" if one.reviews else ""
+    return short(happened(one), 200) + committed + reviews
+
+
+def _checks(one: PastIteration, marks: Marks) -> str:
+    if not one.checks:
         return ""
-    passed = len(row.checks) - len(row.failed)
-    share = f"{passed}/{len(row.checks)}"
-    return f"{marks.failed} {share} {', '.join(row.failed)}" if row.failed else f"{marks.passed} {share}"
+    failed = [short(check.name, 60) for check in one.checks if not check.passed]
+    share = f"{len(one.checks) - len(failed)}/{len(one.checks)}"
+    return f"{marks.failed} {share} {', '.join(failed)}" if failed else f"{marks.passed} {share}"
 
 
 def _known(number: int | None) -> str:
     return "" if number is None else str(number)
 
 
-def _tone(row: Row) -> str:
-    if row.happened.startswith("done"):
+def _tone(one: PastIteration) -> str:
+    if one.is_accepted:
         return "green"
-    return "yellow" if row.failed or row.happened.startswith(("failed", "claim refused")) else "plain"
+    return "plain" if one.is_green and not one.refused else "yellow"
 
 
-def _fit(columns: list[Column], room: int, has_total: bool) -> None:
+def _fit(columns: list[TextColumn], room: int, has_total: bool) -> None:
     for column in columns:
         texts = (column.title, column.total if has_total else "", *column.cells)
         column.size = max(map(width, texts))
@@ -99,69 +132,144 @@ def _line(cells: list[str]) -> str:
 MOST_FILES = 12
 
 
-def chapters(account: Account, style: Style) -> Iterator[str]:
+def told(history: RunHistory, style: Style) -> Iterator[str]:
+    """The lines of `ralph show`."""
+    from ralph.history.needs import needs
+
     dot = f" {style.marks.dot} "
-    facts = [account.agent, account.preset, account.workspace, account.branch]
-    yield style.paint("title", f"run {account.run}") + dot + dot.join(short(fact, 200) for fact in facts if fact)
-    yield f"  {style.paint('dim', 'goal   ')} {short(account.goal, 500)}"
-    yield f"  {style.paint('dim', 'began  ')} {moment(account.began, 1e9)}, {_spent(account)}"
-    for chapter in account.chapters:
+    facts = [history.agent, history.preset, history.workspace, history.branch]
+    yield style.paint("title", f"run {history.run}") + dot + dot.join(short(fact, 200) for fact in facts if fact)
+    yield f"  {style.paint('dim', 'goal   ')} {short(history.goal, 500)}"
+    yield f"  {style.paint('dim', 'began  ')} {moment(history.began, 1e9)}, {_spent(history)}"
+    for one in history.iterations:
         yield ""
-        yield from _chapter(chapter, style)
+        yield from _iteration(one, style)
     yield ""
-    wanted = needs(account)
+    wanted = needs(history)
     if wanted:
         yield style.paint("bold", "what needs you")
         for need in wanted:
-            yield f"  {style.marks.check} {need.text}" + (f"  {need.command}" if need.command else "")
+            yield f"  {style.marks.check} {need_words(need)}" + (f"  {commands(need)}" if need.actions else "")
         yield ""
-    tone = {0: "good", 2: "alarm", None: "cyan"}.get(account.exit_code if account.outcome else None, "warn")
-    yield style.paint(tone, account.sentence)
+    tone = {0: "good", 2: "alarm", None: "cyan"}.get(history.exit_code if history.outcome else None, "warn")
+    yield style.paint(tone, outcome_sentence(history))
 
 
-def _spent(account: Account) -> str:
-    spent = [duration(account.seconds)]
-    if account.cost_usd is not None:
-        spent.append(money(account.cost_usd))
-    if account.usage.tokens:
-        spent.append(f"{count(account.usage.tokens)} tokens")
-    if account.files is not None:
-        spent.append(f"{plural(len(account.files), 'file')} changed")
+def _spent(history: RunHistory) -> str:
+    spent = [duration(history.seconds)]
+    if history.cost_usd is not None:
+        spent.append(money(history.cost_usd))
+    if history.usage.tokens:
+        spent.append(f"{count(history.usage.tokens)} tokens")
+    if history.files is not None:
+        spent.append(f"{plural(len(history.files), 'file')} changed")
     return ", ".join(spent)
 
 
-def _chapter(chapter: Chapter, style: Style) -> Iterator[str]:
+def _iteration(one: PastIteration, style: Style) -> Iterator[str]:
     marks, paint = style.marks, style.paint
-    facts = [duration(chapter.seconds)] if chapter.is_whole else []
-    if chapter.usage.cost_usd is not None:
-        facts.append(money(chapter.usage.cost_usd))
-    if chapter.usage.tokens:
-        facts.append(f"{count(chapter.usage.tokens)} tokens")
-    if chapter.tool_calls is not None:
-        facts.append(plural(chapter.tool_calls, "tool call"))
-    tone = "green" if chapter.is_accepted else "plain" if chapter.happened in ("no claim", "interrupted") else "yellow"
-    title = f"{paint('title', f'iteration {chapter.number}')}  {paint(tone, short(chapter.happened, 200))}"
+    facts = [duration(one.seconds)] if one.is_whole else []
+    if one.usage.cost_usd is not None:
+        facts.append(money(one.usage.cost_usd))
+    if one.usage.tokens:
+        facts.append(f"{count(one.usage.tokens)} tokens")
+    if one.tool_calls is not None:
+        facts.append(plural(one.tool_calls, "tool call"))
+    title = f"{paint('title', f'iteration {one.number}')}  {paint(_tone(one), short(happened(one), 200))}"
     yield f"{title}  {paint('dim', ', '.join(facts))}".rstrip()
-    for text in chapter.told:
+    for text in one.told:
         yield f"  {paint('cyan', f'{marks.person} you: {short(text, 300)}')}"
-    if chapter.answer:
-        yield f"  {marks.quote} {short(chapter.answer, 300)}"
-    for check in chapter.checks:
+    if one.answer:
+        yield f"  {marks.quote} {short(one.answer, 300)}"
+    for check in one.checks:
         mark = paint("green", marks.passed) if check.passed else paint("alarm", marks.failed)
-        how = "" if check.passed else f" {check.how}" + (f" {marks.to} {check.log}" if check.log else "")
+        how = "" if check.passed else f" {how_it_failed(check)}" + (f" {marks.to} {check.log}" if check.log else "")
         yield f"  {mark} {check.name}{paint('red', how)} {paint('dim', duration(check.seconds))}"
-    for refused in chapter.refused:
-        yield f"  {paint('alarm', f'{marks.refused} {refused.claim} refused by {refused.gate}: {refused.reason}')}"
-    for task, ok, detail in chapter.scm:
+    for refusal in one.refused:
+        yield f"  {paint('alarm', f'{marks.refused} {refusal.claim} refused by {refusal.gate}: {refusal.reason}')}"
+    for task, ok, detail in one.scm:
         mark = paint("green", marks.ok) if ok else paint("red", marks.error)
         yield f"  {mark} {task}" + (f": {one_line(detail)}" if detail else "")
-    yield from _files(chapter, style)
+    yield from _files(one, style)
 
 
-def _files(chapter: Chapter, style: Style) -> Iterator[str]:
-    files = chapter.files or []
-    for one in files[:MOST_FILES]:
-        lines = "binary" if one.added is None else f"+{one.added} -{one.deleted}"
-        yield f"  {style.paint('dim', one.status)} {short(one.path, 300)} {style.paint('dim', lines)}"
+def _files(one: PastIteration, style: Style) -> Iterator[str]:
+    files = one.files or []
+    for file in files[:MOST_FILES]:
+        lines = "binary" if file.added is None else f"+{file.added} -{file.deleted}"
+        yield f"  {style.paint('dim', file.status)} {short(file.path, 300)} {style.paint('dim', lines)}"
     if len(files) > MOST_FILES:
         yield style.paint("dim", f"  {style.marks.more} {plural(len(files) - MOST_FILES, 'more file')}")
+
+
+TITLES = ("RUN", "STATE", "ITERATION", "CHECKS", "COST", "AGE", "WORKSPACE")
+_TONES = {
+    "running": "green",
+    "stopping": "yellow",
+    "waiting": "yellow",
+    "paused": "yellow",
+    "asking": "warn",
+    "killed": "red",
+    "done": "dim",
+}
+
+
+def run_list(runs: Sequence[RunNow], style: Style, columns: int, now: float, home: str = "") -> list[str]:
+    """The lines of `ralph ps`, at most `columns` wide (0: as long as they are): a row of facts for each run, and below
+    it what it does, wants or came to."""
+    rows = [TITLES, *(_facts(run, home) for run in runs)]
+    sizes = [max(width(row[at]) for row in rows) for at in range(len(TITLES) - 1)]
+    lines = [style.paint("dim", _row(TITLES, sizes, columns))]
+    indent = " " * (sizes[0] + len(_GAP))
+    for run, row in zip(runs, rows[1:], strict=True):
+        line = _row(row, sizes, columns)
+        place = sizes[0] + len(_GAP)
+        state = line[place : place + len(run.state)]
+        lines.append(line[:place] + style.paint(_TONES.get(state, "plain"), state) + line[place + len(state) :])
+        lines += [style.paint("dim", _cut(indent + text, columns)) for text in _remarks(run, now)]
+    return lines
+
+
+def _facts(run: RunNow, home: str) -> tuple[str, ...]:
+    of = f"/{run.max_iterations}" if run.max_iterations is not None else ""
+    place = one_line(clean(run.workspace), 500)
+    if home and (place == home or place.startswith(home + "/")):
+        place = "~" + place[len(home) :]
+    return (
+        run.run,
+        run.state,
+        f"{run.iteration}{of}",
+        f"{run.checks_passed}/{run.checks}" if run.checks else "-",
+        "-" if run.cost_usd is None else money(run.cost_usd),
+        duration(round(run.age_s)),
+        place,
+    )
+
+
+def _remarks(run: RunNow, now: float) -> list[str]:
+    """What it does, what it asks, and what lies in its mailbox."""
+    said = []
+    if not run.alive:
+        said.append(run.reason or ("go on with `ralph resume`" if run.state == "killed" else ""))
+    elif run.waiting_until:
+        left = run.waiting_until - now
+        said.append(f"{run.reason} until {moment(run.waiting_until, left)}" if left > 0 else run.reason)
+    elif run.state == "paused":
+        said.append(f"for {duration(round(now - run.since))}; go on with `ralph resume`")
+    elif run.doing and run.state != "asking":
+        took = now - run.since
+        said.append(run.doing + (f" {duration(round(took))}" if took >= 1 else ""))
+    if run.alive:
+        said += [f"asks: {question}" for question in run.questions]
+        said += ["pauses after this turn"] if run.pausing and run.state not in ("paused", "stopping") else []
+        said += [f"{run.notes} note{'s' if run.notes > 1 else ''} for the next prompt"] if run.notes else []
+    return [one_line(clean(text), 300) for text in said if text]
+
+
+def _row(cells: Sequence[str], sizes: list[int], columns: int) -> str:
+    padded = [cell + " " * (size - width(cell)) for cell, size in zip(cells, sizes, strict=False)]
+    return _cut(_GAP.join([*padded, cells[-1]]).rstrip(), columns)
+
+
+def _cut(line: str, columns: int) -> str:
+    return cut(line, columns) if columns else line

@@ -13,7 +13,7 @@ from ralph.core.events import (
 )
 from ralph.core.text import clean, head, short
 from ralph.show.outlet import Style
-from ralph.show.words import count, duration, money, plural
+from ralph.show.words import count, duration, exit_words, money, plural
 
 
 class Limits(Struct, frozen=True):
@@ -198,9 +198,3 @@ def _spent(result: AgentResult) -> list[str]:
         cached = f" ({count(result.cache_read_tokens)} cached)" if result.cache_read_tokens else ""
         spent.append(f"tokens: {count(taken)} in{cached} / {count(result.output_tokens)} out")
     return spent
-
-
-def exit_words(code: int | None) -> str:
-    if code is None:
-        return "no exit code"
-    return f"exit {code}" if code >= 0 else f"signal {-code}"

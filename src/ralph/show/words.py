@@ -1,6 +1,14 @@
-"""How are times, sums and counts said in as few characters as a person needs?"""
+"""How are facts put into words? Times, sums and counts in as few characters as a person needs; what came of a run and
+of each iteration, and what it needs, as plain sentences that are the same wherever they are read."""
 
 from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from ralph.core.text import one_line, short
+
+if TYPE_CHECKING:
+    from ralph.history.needs import Action, Need
+    from ralph.history.run_history import CheckResult, PastIteration, RunHistory
 
 
 def duration(seconds: float) -> str:
@@ -115,3 +123,103 @@ def wrap(line: str, columns: int) -> list[str]:
             piece, rest = _split(rest, max(room, 2))
         row, room, is_empty = row + piece, room - width(piece), False
     return [*rows, row]
+
+
+def happened(one: "PastIteration") -> str:
+    """What came of an iteration."""
+    if one.result == "failed":
+        return f"failed: {one.failure}"
+    if one.result == "refused":
+        return f"claim refused: {', '.join(dict.fromkeys(refusal.gate for refusal in one.refused))}"
+    return "not finished" if one.result == "unfinished" else one.result
+
+
+def exit_words(code: int | None) -> str:
+    if code is None:
+        return "no exit code"
+    return f"exit {code}" if code >= 0 else f"signal {-code}"
+
+
+def how_it_failed(check: "CheckResult") -> str:
+    return f"timed out after {duration(check.timeout)}" if check.timeout else exit_words(check.exit_code)
+
+
+def outcome_sentence(history: "RunHistory") -> str:
+    """How the run ended, or where it is."""
+    outcome, reason = history.outcome, short(history.reason, 300)
+    if not outcome:
+        at = f" in iteration {history.iterations[-1].number}" if history.iterations else ""
+        return f"ralph: {history.state}{at}"
+    said = outcome
+    if outcome == "done" and not history.verified:
+        said += " (unverified)"
+        reason += "; no gate was configured, so nothing has verified it"
+    elif outcome != "done" and history.failing:
+        failing = [short(check.name, 60) for check in history.failing]
+        more = f" and {len(failing) - 3} more" if len(failing) > 3 else ""
+        reason += f"; still failing: {', '.join(failing[:3])}{more}"
+    if history.finished and outcome not in ("exhausted", "stalled"):  # whose reasons say it themselves
+        said += f" after {plural(history.finished, 'iteration')}"
+    spent = duration(history.seconds)
+    if history.cost_usd is not None:
+        spent += f", {money(history.cost_usd)}"
+    return f"ralph: {said}{': ' if reason else ''}{reason} ({spent})"
+
+
+def whereabouts(history: "RunHistory") -> list[str]:
+    """Where the work of an isolated run is, and how to take it over."""
+    if not history.worktree and not history.branch:
+        return []
+    place = f" in {short(history.worktree, 500)}" if history.worktree else ""
+    branch = short(history.branch, 200)
+    if history.untouched:
+        return [f"Nothing was changed{f' on branch {branch}' if branch else ''}{place}"]
+    lines = [f"The work is{f' on branch {branch}' if branch else ''}{place}"]
+    is_cut_off = history.outcome in ("interrupted", "failed", "fatal")  # as the last turn may have been
+    taken = "what is committed of it" if is_cut_off else "it"
+    return [*lines, f"To take {taken} over: git merge {branch}"] if branch else lines
+
+
+_NEEDS = {
+    "unverified": "Nothing has verified this work: no check was configured. Review it yourself.",
+    "branch": "The work is on a branch of its own. Review it, then take it over.",
+    "exhausted": "The iterations are used up. Give it more, if what it did looks right.",
+    "budget": "The budget is spent. Give it more, if what it did looks right.",
+    "timeout": "The time is over. Give it more, if what it did looks right.",
+    "stalled": "It repeated itself. Say what it misses, then let it go on.",
+    "failed": "The agent kept failing. See why, then let it go on.",
+    "interrupted": "It was interrupted. Let it go on when you like.",
+    "killed": "It was killed. Nothing that was recorded is lost: let it go on.",
+    "fatal": "It could not go on. Mend what stands in its way, then let it.",
+    "paused": "It is paused. Let it go on when you like.",
+}
+
+
+def need_words(need: "Need") -> str:
+    """What the run needs of a person."""
+    if need.check:
+        where = f": see {need.check.log}" if need.check.log else ""
+        return f"A check still fails ({how_it_failed(need.check)}): {need.check.name}{where}"
+    if need.kind == "question":
+        return f"The agent asks: {one_line(need.text, 500)}"
+    if need.kind == "scm":
+        return f"{need.name} failed after iteration {need.iteration}: {need.text}"
+    if need.kind == "restored":
+        return f"The agent changed protected files, which were put back: {short(need.text, 300)}"
+    return _NEEDS.get(need.kind, need.text)
+
+
+_SPELT = {"more": "-m", "max_cost": "--max-cost", "max_tokens": "--max-tokens", "max_time": "--max-time"}
+
+
+def command(action: "Action") -> str:
+    """What to type for it."""
+    if action.verb == "merge":
+        return f"git merge {action.branch}"
+    if action.verb == "resume":
+        return " ".join((f"ralph resume {action.run}", *(f"{_SPELT[name]} {value}" for name, value in action.options)))
+    return "ralph diff" if action.verb == "diff" else f'ralph tell {action.run} "…"'
+
+
+def commands(need: "Need") -> str:
+    return " && ".join(map(command, need.actions))

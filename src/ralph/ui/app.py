@@ -182,15 +182,15 @@ class FullScreen(App[list[str]]):
             self.action_leave()
         elif command.name == "diff":
             run = self.desk.run
-            worktree = self._watching.facts.worktree if self._watching else ""
+            worktree = self._watching.fold.history.worktree if self._watching else ""
             self.push_screen(DiffPage(run.id, worktree or run.standing.workspace, command.number, self.look))
         else:
             self.say(self.desk.carry_out(command))
             self._draw_plan()
 
     def action_do(self, name: str, text: str = "") -> None:
-        bars = self._watching.facts.bars if self._watching and name == "diff" else []
-        self._attempt(lambda: self._carry_out(Command(name, text, bars[-1].number if bars else None)))
+        last = self._watching.fold.history.finished if self._watching and name == "diff" else 0
+        self._attempt(lambda: self._carry_out(Command(name, text, last or None)))
 
     def action_begin(self, text: str) -> None:
         """Goes to the line, with a beginning of what may be typed."""

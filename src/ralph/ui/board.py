@@ -5,7 +5,7 @@ import time
 from textual.app import ComposeResult
 from textual.containers import Container, Vertical
 
-from ralph.history.feed import Facts
+from ralph.history.run_history import Fold
 from ralph.ui import draw
 from ralph.ui.desk import Desk, Watching
 from ralph.ui.draw import Look
@@ -70,17 +70,18 @@ class Board(Container):
 
     def draw_news(self, watching: Watching | None) -> None:
         """All that a journal tells."""
-        stream, facts = self.stream, watching.facts if watching else Facts()
+        stream, fold = self.stream, watching.fold if watching else Fold("")
         if watching:
             stream.unroll(watching.scroll.lines, watching.scroll.begin)
         else:
             stream.unroll(draw.paragraphs(WELCOME, stream.content_size.width))
         stream.entitle("", f"{stream.below} more below" if stream.below else "")
         pane = self._checks
-        pane.show(draw.verified(facts, pane.content_size.width, pane.content_size.height, self._look))
-        passed = sum(one.passed is True for one in facts.checks.values())
-        pane.entitle(f"checks {passed}/{len(facts.checks)}" if facts.checks else "checks")
+        pane.show(draw.verified(fold, pane.content_size.width, pane.content_size.height, self._look))
+        known = fold.last_results
+        passed = sum(bool(one and one.passed and name not in fold.running) for name, one in known.items())
+        pane.entitle(f"checks {passed}/{len(known)}" if known else "checks")
         pane = self._todo
-        pane.show(draw.todo(facts.todo, pane.content_size.width, pane.content_size.height, self._look))
-        done = sum(item.status == "done" for item in facts.todo)
-        pane.entitle(f"todo {done}/{len(facts.todo)}" if facts.todo else "todo")
+        pane.show(draw.todo(fold.todo, pane.content_size.width, pane.content_size.height, self._look))
+        done = sum(item.status == "done" for item in fold.todo)
+        pane.entitle(f"todo {done}/{len(fold.todo)}" if fold.todo else "todo")

@@ -3,7 +3,7 @@
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +11,13 @@ from msgspec.structs import replace
 
 from ralph.core import events
 from ralph.errors import UserError
-from ralph.history.feed import Facts, Feed, News
+from ralph.history.feed import Feed, News
+from ralph.history.run_history import Fold
 from ralph.records.register import Listed, listed, runs
 from ralph.settings.layers import settings_files
 from ralph.show.lines import Lines
 from ralph.show.outlet import Style
-from ralph.show.tally import outcome_sentence
+from ralph.show.words import outcome_sentence
 from ralph.steering.mailbox import Mail, Mailbox
 from ralph.ui import steering
 from ralph.ui.draw import nickname
@@ -205,7 +206,7 @@ class Watching:
         self._begin(style, columns)
 
     def _begin(self, style: Style, columns: int) -> None:
-        self.facts = Facts()
+        self.fold = Fold(self.run)
         self.scroll = Scroll(style, columns)
         self._feed = Feed(self._journal)
 
@@ -220,7 +221,7 @@ class Watching:
             self._begin(self.scroll.style, self.scroll.columns)
         counted, news = self._feed.count(), self._feed.look()
         for one in counted:
-            self.facts.hear(one.event)
+            self.fold.hear(one.event, one.entry.at)
         self.scroll.leaves_out = self._feed.left_out > 0
         self.scroll.add(news)
         return bool(counted or news)
@@ -236,12 +237,13 @@ MOST_LINES = 5000
 
 class Scroll:
     """Keeps events, so that their lines can be made anew when the pane gets another width. `leaves_out`: there are
-    earlier ones, too many to be shown."""
+    earlier ones, too many to be shown. With the last event of a run is kept what is said about its end."""
 
     def __init__(self, style: Style, columns: int) -> None:
         self.style, self.columns = style, columns
         self.leaves_out = False
-        self._kept: deque[News] = deque()
+        self._fold = Fold("")
+        self._kept: deque[tuple[News, str]] = deque()
         self._bytes = 0
         self._begin()
 
@@ -251,23 +253,28 @@ class Scroll:
         self.begin = 0  # the number of the first line that is still there
 
     def add(self, news: list[News]) -> None:
-        for one in news:
-            self._kept.append(one)
-            self._bytes += one.size
+        told = [(one, self._ending(one)) for one in news]
+        self._kept += told
+        self._bytes += sum(one.size for one in news)
         while len(self._kept) > MOST_EVENTS or self._bytes > MOST_BYTES:
-            self._bytes -= self._kept.popleft().size
-        self._write(news)
+            self._bytes -= self._kept.popleft()[0].size
+        self._write(told)
+
+    def _ending(self, news: News) -> str:
+        self._fold.hear(news.event, news.entry.at)
+        is_over = isinstance(news.event, events.RunFinished)
+        return outcome_sentence(self._fold.history).removeprefix("ralph: ") if is_over else ""
 
     def fit(self, columns: int) -> None:
         """Renders everything anew for another width."""
         if columns != self.columns:
             self.columns = columns
             self._begin()
-            self._write(list(self._kept))
+            self._write(self._kept)
 
-    def _write(self, news: list[News]) -> None:
-        for one in news:
-            lines = self._lines_of(one.event)
+    def _write(self, told: Iterable[tuple[News, str]]) -> None:
+        for news, ending in told:
+            lines = self._lines_of(news.event, ending)
             if self.leaves_out and not self.lines:
                 lines = [
                     self.style.paint("dim", f"{self.style.marks.more} earlier events: `ralph logs` has all"),
@@ -276,12 +283,11 @@ class Scroll:
             self.begin += max(len(self.lines) + len(lines) - MOST_LINES, 0)
             self.lines.extend(lines)
 
-    def _lines_of(self, event: events.Event) -> list[str]:
+    def _lines_of(self, event: events.Event, ending: str) -> list[str]:
         if isinstance(event, events.TodoUpdated):  # it has a pane of its own
             return []
         lines = self._render(event)
         if isinstance(event, events.RunFinished):
             tone = {0: "good", 2: "alarm"}.get(event.exit_code, "warn")
-            sentence = outcome_sentence(event).removeprefix("ralph: ")
-            lines = ["", *(self.style.paint(tone, row) for row in self._render.talk.rows(sentence, 0))]
+            lines = ["", *(self.style.paint(tone, row) for row in self._render.talk.rows(ending, 0))]
         return lines

@@ -1,7 +1,7 @@
 """How do the facts of a run look in a pane? Lists of painted lines, each no wider than the pane."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TextIO
 
 from msgspec import Struct
@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from ralph.core.events import TodoItem
 from ralph.core.text import one_line, short
-from ralph.history.feed import Bar, Checked, Facts
+from ralph.history.run_history import CheckResult, Fold, PastIteration
 from ralph.records.register import Listed
 from ralph.show.outlet import ASCII, EMOJI, Style, choose
 from ralph.show.words import count, cut, duration, moment, money, plural, width, wrap
@@ -184,42 +184,47 @@ def _present(run: Listed, mail: Mail, now: float, columns: int, look: Look) -> l
     return [look.paint(tone, cut(f"  {one_line(text, 400)}", columns)) for tone, text in said]
 
 
-def graph(bars: Sequence[Bar], columns: int, rows: int, look: Look) -> list[str]:
+def graph(past: Sequence[PastIteration], columns: int, rows: int, look: Look) -> list[str]:
     """A bar for each iteration, as high as the share of its checks that passed; below, the numbers of the ends."""
-    if not bars or rows < 2 or columns < 4:
+    if not past or rows < 2 or columns < 4:
         return []
-    unit = max(min(columns // len(bars), 3), 1)
-    shown = bars[-(columns // unit) :]
+    unit = max(min(columns // len(past), 3), 1)
+    shown = past[-(columns // unit) :]
     lines = []
     for row in reversed(range(rows - 1)):
-        cells = (_cell(bar, row, rows - 1, look) * max(unit - 1, 1) + " " * (unit > 1) for bar in shown)
-        lines.append("".join(_painted(bar, cell, look) for bar, cell in zip(shown, cells, strict=True)))
+        cells = (_cell(one, row, rows - 1, look) * max(unit - 1, 1) + " " * (unit > 1) for one in shown)
+        lines.append("".join(_painted(one, cell, look) for one, cell in zip(shown, cells, strict=True)))
     first, last = str(shown[0].number), str(shown[-1].number)
     room = max(len(shown) * unit - (unit > 1) - len(first), len(last) + 1)
     ends = first + last.rjust(room) if len(shown) > 1 else first
     return [*lines, look.paint("dim", cut(ends, columns))]
 
 
-def _cell(bar: Bar, row: int, rows: int, look: Look) -> str:
+def _passed(one: PastIteration) -> int:
+    return sum(check.passed for check in one.checks)
+
+
+def _cell(one: PastIteration, row: int, rows: int, look: Look) -> str:
     full = len(look.steps) - 1
-    share = bar.passed / bar.checks if bar.checks else float(not bar.is_red)
+    share = _passed(one) / len(one.checks) if one.checks else float(one.is_green)
     level = round(share * full * rows) - row * full
     if level <= 0:
         return look.steps[0] if row == 0 else " "
     return look.steps[min(level, full)]
 
 
-def _painted(bar: Bar, cell: str, look: Look) -> str:
-    tone = "green" if not bar.is_red else "yellow" if bar.passed else "red"
+def _painted(one: PastIteration, cell: str, look: Look) -> str:
+    tone = "green" if one.is_green else "yellow" if _passed(one) else "red"
     return look.paint(tone, cell)
 
 
-def verified(facts: Facts, columns: int, rows: int, look: Look) -> list[str]:
+def verified(fold: Fold, columns: int, rows: int, look: Look) -> list[str]:
     """The pane of checks: the graph, the checks as they stand and, where there is room, what the iterations cost."""
-    known = list(facts.checks.values())
-    bars = graph(facts.bars, columns, min(max(rows - len(known), 2), 5), look) if known else []
-    lines = [*bars, *checks(known, columns, rows - len(bars), look)] if known else [look.paint("dim", "none")]
-    costs = [bar.cost for bar in facts.bars]
+    known, past = fold.last_results, [one for one in fold.history.iterations if one.is_whole]
+    bars = graph(past, columns, min(max(rows - len(known), 2), 5), look) if known else []
+    shown = checks(known, fold.running, columns, rows - len(bars), look)
+    lines = [*bars, *shown] if known else [look.paint("dim", "none")]
+    costs = [one.usage.cost_usd or 0.0 for one in past]
     if rows - len(lines) >= 2 and any(costs):
         lines += ["", f"{look.paint('dim', 'cost ')}{sparkline(costs, columns - 5, look)}"]
     return lines
@@ -233,26 +238,33 @@ def sparkline(values: Sequence[float], columns: int, look: Look) -> str:
     return "".join(look.steps[round(value / most * full) if most else 0] for value in shown)
 
 
-def checks(checked: Sequence[Checked], columns: int, rows: int, look: Look) -> list[str]:
+def checks(
+    known: Mapping[str, CheckResult | None], running: Collection[str], columns: int, rows: int, look: Look
+) -> list[str]:
     """The checks as they stand; failing ones first where there is no room for all."""
-    marks = look.style.marks
-    if len(checked) > rows:
-        checked = sorted(checked, key=lambda one: (one.passed is not False, not one.is_running))
+    marks, names = look.style.marks, list(known)
+    if len(names) > rows:
+        names.sort(key=lambda name: (_is_green(known[name]), name not in running))
     lines = []
-    for one in checked[:rows]:
-        if one.is_running:
+    for name in names[:rows]:
+        result, took = known[name], ""
+        if name in running:
             mark, took = look.paint("cyan", marks.check), marks.more
-        elif one.passed is None:
-            mark, took = look.paint("dim", marks.dot), ""
+        elif result is None:
+            mark = look.paint("dim", marks.dot)
         else:
-            mark = look.paint("green", marks.passed) if one.passed else look.paint("alarm", marks.failed)
-            took = duration(one.seconds)
+            mark = look.paint("green", marks.passed) if result.passed else look.paint("alarm", marks.failed)
+            took = duration(result.seconds)
         room = columns - 3 - len(took)
-        name = cut(one.name, room)
-        lines.append(f"{mark} {name}{' ' * (room - width(name))} {look.paint('dim', took)}")
-    if len(checked) > rows > 0:
-        lines[-1] = look.paint("dim", f"{marks.more} {len(checked) - rows + 1} more")
+        shown = cut(name, room)
+        lines.append(f"{mark} {shown}{' ' * (room - width(shown))} {look.paint('dim', took)}")
+    if len(names) > rows > 0:
+        lines[-1] = look.paint("dim", f"{marks.more} {len(names) - rows + 1} more")
     return lines
+
+
+def _is_green(result: CheckResult | None) -> bool:
+    return result is None or result.passed
 
 
 def todo(items: Sequence[TodoItem], columns: int, rows: int, look: Look) -> list[str]:

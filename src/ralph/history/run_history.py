@@ -1,0 +1,399 @@
+"""What came of a run? The one fold from its events to facts: the summary at its end, `ralph show`, reports, the full
+screen and the page all ask here, and only put into words what they get."""
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from ralph.core import events as e
+from ralph.core.model import FileChange, Iteration, Refusal, Usage
+from ralph.core.text import clean, head, short
+
+ANSWER_SHOWN = 1500
+MOST_NOTICES = 100
+
+Result = Literal[
+    "unfinished",
+    "done",
+    "failed",
+    "refused",
+    "checks failed",
+    "not checked",
+    "review broke off",
+    "interrupted",
+    "no claim",
+]
+"""What came of an iteration. `refused` is a claim that was not believed; `interrupted`: none was looked for."""
+
+
+class CheckResult(Struct, kw_only=True):
+    """One check of one iteration. `timeout`: it took longer than these seconds."""
+
+    name: str
+    passed: bool
+    seconds: float
+    exit_code: int | None = 0
+    timeout: float | None = None
+    log: str = ""
+
+
+class ReviewResult(Struct):
+    """One review of one iteration. `failure`: why the agent did not get to its end."""
+
+    name: str
+    passed: bool
+    failure: str = ""
+
+
+class PastIteration(Struct, kw_only=True):
+    """One iteration. `uncounted` are turns that a limit or a passing fault ended; `refused` are the objections to its
+    claim; `files` is None where that is not known; `is_whole`: it was finished; `is_accepted`: the run was done with
+    it; `is_unjudged`: the run was interrupted before it looked for a claim."""
+
+    number: int
+    began: float
+    ended: float = 0.0
+    result: Result = "unfinished"
+    agent: str = ""
+    seconds: float = 0.0
+    usage: Usage = Usage()
+    tool_calls: int | None = None
+    tool_errors: int = 0
+    uncounted: int = 0
+    answer: str = ""
+    failure: str = ""
+    ended_by: str = ""
+    checks: list[CheckResult] = []
+    is_checked: bool = True
+    refused: list[Refusal] = []
+    reviews: list[ReviewResult] = []
+    restored: list[str] = []
+    told: list[str] = []
+    scm: list[tuple[str, bool, str]] = []
+    tree: str | None = None
+    files: list[FileChange] | None = None
+    is_whole: bool = False
+    is_accepted: bool = False
+    is_unjudged: bool = False
+
+    @property
+    def is_green(self) -> bool:
+        """Whether nothing went wrong in it, whatever its claim was worth."""
+        return self.is_accepted or (self.is_whole and not self.failure and not self._problem)
+
+    @property
+    def _problem(self) -> Result | None:
+        if any(not check.passed for check in self.checks):
+            return "checks failed"
+        if not self.is_checked:
+            return "not checked"
+        return "review broke off" if any(review.failure for review in self.reviews) else None
+
+    def judge(self) -> None:
+        """Says what came of it, from what is known by now. What the run was done with is done, though it failed."""
+        if not self.is_whole or self.is_accepted:
+            self.result = "done" if self.is_whole else "unfinished"
+        elif self.failure or self.refused:
+            self.result = "failed" if self.failure else "refused"
+        else:
+            self.result = self._problem or ("interrupted" if self.is_unjudged else "no claim")
+
+
+class Span(Struct):
+    """What the run did for a while: turn, check, wait or pause."""
+
+    kind: str
+    began: float
+    ended: float
+    what: str
+    iteration: int
+
+
+class AskedQuestion(Struct):
+    """A question of the agent's, and the answer it got."""
+
+    id: str
+    text: str
+    answer: str = ""
+
+
+class RunHistory(Struct, kw_only=True):
+    """A run from its first event to its last. `state` is its outcome, or what it does; times are epoch seconds;
+    `finished` counts the iterations that were, those before its resumption too."""
+
+    run: str
+    state: str = "running"
+    goal: str = ""
+    agent: str = ""
+    preset: str = ""
+    workspace: str = ""
+    worktree: str = ""
+    branch: str = ""
+    untouched: bool = False
+    claims: tuple[str, ...] = ()
+    gates: tuple[str, ...] = ()
+    checks: list[str] = []
+    max_iterations: int | None = None
+    began: float = 0.0
+    ended: float = 0.0
+    seconds: float = 0.0
+    resumed: int = 0
+    finished: int = 0
+    outcome: str = ""
+    reason: str = ""
+    verified: bool = True
+    exit_code: int | None = None
+    usage: Usage = Usage()
+    cost_usd: float | None = None
+    version: str = ""
+    base_tree: str | None = None
+    iterations: list[PastIteration] = []
+    spans: list[Span] = []
+    questions: list[AskedQuestion] = []
+    notices: list[str] = []
+    files: list[FileChange] | None = None
+
+    @property
+    def failing(self) -> list[CheckResult]:
+        """The checks that were red after the last iteration."""
+        whole = [one for one in self.iterations if one.is_whole]
+        return [check for check in whole[-1].checks if not check.passed] if whole else []
+
+    @property
+    def refused_claims(self) -> int:
+        """How many claims were not believed: an iteration has one at most, to which several gates may object."""
+        return sum(bool(one.refused) for one in self.iterations)
+
+    def trees(self) -> dict[int, tuple[str, str]]:
+        """The trees before and after each iteration that left one; under 0, those around the whole run."""
+        before, found = self.base_tree, {}
+        for one in self.iterations:
+            if before and one.tree:
+                found[one.number] = (before, one.tree)
+                before = one.tree
+        if found and self.base_tree and before:
+            found[0] = (self.base_tree, before)
+        return found
+
+
+class Fold:
+    """A listener that makes the history. `running` are the checks at work, `todo` is the agent's list in this turn."""
+
+    def __init__(self, run: str) -> None:
+        self.history = RunHistory(run=run)
+        self.todo: tuple[e.TodoItem, ...] = ()
+        self.running: set[str] = set()
+        self._last = 0.0
+        self._open: list[Span] = []
+        self._ears: dict[type, Callable[[Any, float], None]] = {
+            e.RunStarted: self._run_started,
+            e.IterationStarted: lambda event, at: self._start(event.iteration, at),
+            e.AgentStarted: self._agent_started,
+            e.TodoUpdated: self._todo_updated,
+            e.AgentFinished: self._agent_finished,
+            e.TurnNotCounted: self._turn_not_counted,
+            e.CheckStarted: self._check_started,
+            e.CheckFinished: self._check_finished,
+            e.ClaimRejected: self._claim_rejected,
+            e.Waiting: lambda event, at: self._begin("wait", at, short(event.reason, 300)),
+            e.Paused: lambda event, at: self._begin("pause", at, short(event.reason, 300)),
+            e.Continued: lambda event, at: self._close(at),
+            e.QuestionAsked: self._question_asked,
+            e.PersonTold: self._person_told,
+            e.Spent: self._spent,
+            e.ScmFinished: self._scm_finished,
+            e.Notice: self._notice,
+            e.IterationFinished: self._iteration_finished,
+            e.RunFinished: self._run_finished,
+        }
+
+    @property
+    def kinds(self) -> frozenset[str]:
+        """The events that matter. All others may be left unread: they are most of a journal."""
+        return frozenset(e.NAMES[kind] for kind in self._ears)
+
+    @property
+    def last_results(self) -> dict[str, CheckResult | None]:
+        """Each check as it stands: its latest result, None where it has none yet."""
+        known = {check.name: check for one in self.history.iterations for check in one.checks}
+        return {name: known.get(name) for name in (*self.history.checks, *known, *sorted(self.running))}
+
+    def hear(self, event: e.Event, at: float) -> None:
+        heard = self._ears.get(type(event))
+        if heard is not None:
+            heard(event, at)
+            if self.history.iterations:  # no event changes what came of those before the last one
+                self.history.iterations[-1].judge()
+        self._last = max(at, self._last)
+
+    def as_of(self, now: float = 0.0, state: str = "") -> RunHistory:
+        """The history as it stands; `state` is what is known of a run that has no outcome yet, `now` the moment at
+        which it is still at work: the last event may be an hour old."""
+        history, last = self.history, max(self._last, now)
+        spans = [*history.spans, *(replace(span, ended=max(last, span.began)) for span in self._open)]
+        if history.outcome:
+            return replace(history, spans=spans)
+        seconds = max(last - history.began, 0.0)
+        return replace(history, spans=spans, state=state or "running", ended=last, seconds=seconds)
+
+    def _run_started(self, event: e.RunStarted, at: float) -> None:
+        history = self.history
+        self._close(self._last)
+        history.resumed += event.resumed
+        if not history.began:
+            history.began, history.goal, history.base_tree = at, clean(event.goal), event.base_tree
+        history.agent, history.preset, history.workspace = event.agent, event.preset, event.workspace
+        history.claims, history.gates = event.claims, event.gates
+        history.checks = [short(name, 200) for name in event.checks]
+        history.max_iterations, history.version = event.max_iterations, event.version
+        history.worktree, history.branch = event.worktree, event.branch
+        history.outcome = history.reason = ""
+        history.cost_usd, history.exit_code = history.usage.cost_usd, None
+        if history.iterations:
+            history.iterations[-1].is_accepted = history.iterations[-1].is_unjudged = False
+
+    def _start(self, number: int, at: float) -> None:
+        iterations = self.history.iterations
+        fresh = PastIteration(number=number, began=at)
+        if iterations and not iterations[-1].is_whole:  # it was cut off, and is begun anew
+            cut = iterations.pop()
+            fresh.number, fresh.began, fresh.usage, fresh.uncounted = cut.number, cut.began, cut.usage, cut.uncounted
+        iterations.append(fresh)
+
+    def _agent_started(self, event: e.AgentStarted, at: float) -> None:
+        iterations = self.history.iterations
+        if event.purpose == "work":
+            self.todo = ()
+            if not iterations or iterations[-1].is_whole:
+                self._start(len(iterations) + 1, at)
+            iterations[-1].agent = short(event.agent, 80)
+        self._begin("turn", at, event.purpose)
+
+    def _todo_updated(self, event: e.TodoUpdated, at: float) -> None:
+        self.todo = event.items
+
+    def _agent_finished(self, event: e.AgentFinished, at: float) -> None:
+        self._close(at)
+        if self.history.iterations:
+            self.history.iterations[-1].tool_errors += event.tool_errors
+
+    def _turn_not_counted(self, event: e.TurnNotCounted, at: float) -> None:
+        if self.history.iterations:
+            self.history.iterations[-1].uncounted += 1
+        self._spend(self.history.iterations[-1:], event.turn.usage)
+
+    def _check_started(self, event: e.CheckStarted, at: float) -> None:
+        self._begin("check", at, short(event.name, 200))
+        self.running.add(short(event.name, 200))
+
+    def _check_finished(self, event: e.CheckFinished, at: float) -> None:
+        name = short(event.name, 200)
+        self._close(at, name)
+        for one in self.history.iterations[-1:]:
+            if not one.is_whole:  # until its record says it
+                result = CheckResult(
+                    name=name,
+                    passed=event.passed,
+                    seconds=event.duration_s,
+                    exit_code=event.exit_code,
+                    timeout=event.timeout,
+                    log=short(event.log, 300),
+                )
+                one.checks = [*(check for check in one.checks if check.name != name), result]
+
+    def _claim_rejected(self, event: e.ClaimRejected, at: float) -> None:
+        refusal = Refusal(short(event.claim, 100), short(event.gate, 40), short(event.reason, 500))
+        for one in self.history.iterations[-1:]:
+            if refusal not in one.refused:  # a run that goes on looks at its last claim again
+                one.refused.append(refusal)
+
+    def _question_asked(self, event: e.QuestionAsked, at: float) -> None:
+        if event.id not in {question.id for question in self.history.questions}:
+            self.history.questions.append(AskedQuestion(event.id, clean(event.text)))
+
+    def _person_told(self, event: e.PersonTold, at: float) -> None:
+        answers = {note.answers.id: note.text for note in event.notes if note.answers}
+        for question in self.history.questions:
+            question.answer = clean(answers.get(question.id, question.answer))
+
+    def _spent(self, event: e.Spent, at: float) -> None:
+        self._spend([one for one in self.history.iterations if one.number == event.iteration], event.usage)
+
+    def _scm_finished(self, event: e.ScmFinished, at: float) -> None:
+        for one in self.history.iterations:
+            if one.number == event.iteration:
+                one.scm.append((short(event.task, 40), event.ok, short(event.detail, 300)))
+
+    def _notice(self, event: e.Notice, at: float) -> None:
+        notices = self.history.notices
+        if event.level == "warning" and event.text not in notices and len(notices) < MOST_NOTICES:
+            notices.append(short(event.text, 500))
+
+    def _iteration_finished(self, event: e.IterationFinished, at: float) -> None:
+        iterations = self.history.iterations
+        if not iterations or iterations[-1].is_whole:
+            self._start(event.iteration, at)
+        _fill(iterations[-1], event.record, at)
+        self._spend(iterations[-1:], event.record.usage)
+        self.history.finished = event.iteration
+
+    def _run_finished(self, event: e.RunFinished, at: float) -> None:
+        history = self.history
+        self._close(at)
+        history.outcome = history.state = short(event.outcome, 40)
+        history.reason, history.verified, history.exit_code = clean(event.reason), event.verified, event.exit_code
+        history.ended, history.seconds, history.finished = at, event.duration_s, event.iterations
+        history.cost_usd = event.cost_usd
+        history.worktree, history.branch = event.worktree or history.worktree, event.branch or history.branch
+        history.untouched = event.untouched
+        if history.iterations:
+            history.iterations[-1].is_accepted = history.outcome == "done"
+            history.iterations[-1].is_unjudged = history.outcome == "interrupted"
+
+    def _spend(self, iterations: list[PastIteration], usage: Usage) -> None:
+        for one in iterations:
+            one.usage = one.usage.plus(usage)
+        self.history.usage = self.history.usage.plus(usage)
+        self.history.cost_usd = self.history.usage.cost_usd
+
+    def _begin(self, kind: str, at: float, what: str) -> None:
+        if kind != "check" or not self.running:  # checks may run side by side
+            self._close(at)
+        number = self.history.iterations[-1].number if self.history.iterations else 0
+        self._open.append(Span(kind, at, at, what, number))
+
+    def _close(self, at: float, what: str = "") -> None:
+        """Ends what is going on, or the one check of this name."""
+        over = [span for span in self._open if what in ("", span.what)]
+        self._open = [span for span in self._open if span not in over]
+        self.history.spans += (replace(span, ended=max(at, span.began)) for span in over)
+        self.running = self.running - {what} if what else set()
+
+
+def _fill(past: PastIteration, record: Iteration, at: float) -> None:
+    turn = record.turn
+    past.number, past.ended, past.seconds = record.number, at, record.duration
+    past.agent = past.agent or short(turn.agent, 80)
+    past.tool_calls, past.ended_by = turn.tool_calls, turn.ended_by
+    past.answer = head(clean(turn.text[: 4 * ANSWER_SHOWN]).strip(), ANSWER_SHOWN, " …")
+    past.failure = short(turn.failure.reason, 500) or turn.failure.kind if turn.failure else ""
+    past.checks = [
+        CheckResult(
+            name=short(check.name, 200),
+            passed=check.passed,
+            seconds=check.duration,
+            exit_code=check.exit_code,
+            timeout=check.timeout,
+            log=short(check.log, 300),
+        )
+        for check in record.checks
+    ]
+    past.reviews = [
+        ReviewResult(short(review.name, 80), review.passed, short(review.failure.reason, 500) if review.failure else "")
+        for review in record.reviews
+    ]
+    past.restored = [short(path, 300) for path in record.touched]
+    past.told = [clean(note.text) for note in record.told]
+    past.tree, past.is_checked, past.is_whole = record.tree, record.checked, True

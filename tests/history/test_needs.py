@@ -1,0 +1,77 @@
+"""What a run needs of a person, and what can be done about it: facts that each surface puts into its own words."""
+
+import pytest
+
+from ralph.core import events as e
+from ralph.core.model import Check, Iteration, PersonNote, Question, Turn
+from ralph.history.needs import Action, needs
+from ralph.history.run_history import Fold, RunHistory
+from ralph.show.words import commands, need_words
+
+STARTED = e.RunStarted("goal", "checks", "claude", "/ws", 9)
+
+
+def told(*events: e.Event, state: str = "") -> RunHistory:
+    fold = Fold("r1")
+    for event in (STARTED, *events):
+        fold.hear(event, 1000.0)
+    return fold.as_of(state=state)
+
+
+def test_a_question_needs_an_answer_until_it_has_one() -> None:
+    asked = e.QuestionAsked("q", "which?")
+    (need,) = needs(told(asked))
+    assert (need.kind, need.text, need.actions) == ("question", "which?", (Action("answer", "r1", "q"),))
+    assert (need_words(need), commands(need)) == ("The agent asks: which?", 'ralph tell r1 "…"')
+    assert not needs(told(asked, e.PersonTold(2, (PersonNote("n", "this one", Question("q", "which?")),))))
+
+
+@pytest.mark.parametrize(
+    ("outcome", "command"),
+    [
+        ("exhausted", "ralph resume r1 -m 10"),
+        ("budget", "ralph resume r1 --max-cost 6"),
+        ("timeout", "ralph resume r1 --max-time 1h"),
+        ("stalled", 'ralph tell r1 "…" && ralph resume r1'),
+        ("failed", "ralph resume r1"),
+        ("interrupted", "ralph resume r1"),
+        ("fatal", "ralph resume r1"),
+    ],
+)
+def test_what_ended_unfinished_says_how_to_go_on(outcome: str, command: str) -> None:
+    record = Iteration(1, Turn("x"), (Check("a", False, 1, log="a.log"),))
+    first, second = needs(told(e.IterationFinished(1, record), e.RunFinished(outcome, "why", 1, 3.0, 1.0, 1)))
+    assert (first.kind, commands(first)) == (outcome, command)
+    assert need_words(first).endswith(".")
+    assert need_words(second) == "A check still fails (exit 1): a: see a.log"
+
+
+@pytest.mark.parametrize("state", ["killed", "paused"])
+def test_what_stands_still_without_an_outcome_can_go_on(state: str) -> None:
+    (need,) = needs(told(state=state))
+    assert (need.kind, need.actions) == (state, (Action("resume", "r1"),))
+
+
+def test_a_run_at_work_needs_nothing() -> None:
+    for state in ("running", "waiting", "stopping", "asking"):
+        assert not needs(told(state=state))
+
+
+def test_unverified_work_wants_a_look_and_a_branch_wants_a_merge() -> None:
+    finished = e.RunFinished("done", "why", 1, None, 1.0, 0, verified=False, branch="ralph/r1")
+    assert [commands(need) for need in needs(told(finished))] == ["ralph diff", "git merge ralph/r1"]
+    assert not needs(told(e.RunFinished("done", "why", 1, None, 1.0, 0)))
+
+
+def test_a_branch_without_work_wants_nothing() -> None:
+    assert not needs(told(e.RunFinished("stopped", "why", 1, None, 1.0, 0, branch="ralph/r1", untouched=True)))
+
+
+def test_what_went_wrong_beside_the_work_is_said() -> None:
+    record = Iteration(1, Turn("x"), touched=("b", "a"))
+    events = (e.IterationFinished(1, record), e.ScmFinished(1, "push", False, "no remote"), e.Notice("mind the gap"))
+    assert [need_words(need) for need in needs(told(*events))] == [
+        "push failed after iteration 1: no remote",
+        "The agent changed protected files, which were put back: a, b",
+        "mind the gap",
+    ]

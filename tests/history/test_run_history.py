@@ -1,0 +1,188 @@
+"""Events become the history of a run: iterations and what came of them, spans of time, refusals, questions."""
+
+import pytest
+
+from ralph.core import events as e
+from ralph.core.model import Check, Failure, Iteration, PersonNote, Question, Review, Turn, Usage
+from ralph.history.run_history import Fold, RunHistory
+
+STARTED = e.RunStarted("goal", "checks", "claude", "/ws", 9, ("a",), ("tag:X",), ("checks",), base_tree="h:t0")
+BEGUN = e.IterationStarted(1, 9, "goal")
+RED, GREEN = Check("a", False, 1, duration=1.0), Check("a", True, duration=1.0)
+BROKEN = Review("security", False, (Turn("", failure=Failure("ordinary", "it crashed")),))
+
+
+def folded(*events: e.Event) -> Fold:
+    fold = Fold("r1")
+    for at, event in enumerate(events):
+        fold.hear(event, 1000.0 + at)
+    return fold
+
+
+def told(*events: e.Event, state: str = "", now: float = 0.0) -> RunHistory:
+    return folded(*events).as_of(now, state)
+
+
+def iteration(number: int, *checks: Check, **more: object) -> e.IterationFinished:
+    turn = Turn("answer", tool_calls=2, usage=Usage(100, 10, cost_usd=0.5), duration=3.0)
+    record = Iteration(number, turn, checks or (RED,), tree=f"h:t{number}", **more)  # type: ignore[arg-type]
+    return e.IterationFinished(number, record)
+
+
+def finished(outcome: str) -> e.RunFinished:
+    return e.RunFinished(outcome, "why", 1, None, 1.0, 0 if outcome == "done" else 1)
+
+
+def test_a_whole_run(run: list[e.Event]) -> None:
+    history = told(*run)
+    assert [(one.number, one.result) for one in history.iterations] == [(1, "refused"), (2, "failed"), (3, "done")]
+    first, second, third = history.iterations
+    assert [(check.name, check.passed, check.exit_code) for check in first.checks] == [
+        ("make test", False, 1),
+        ("make lint", True, 0),
+    ]
+    assert [(one.claim, one.gate) for one in first.refused] == [("COMPLETE", "checks")]
+    assert (first.tool_errors, second.uncounted) == (1, 1)
+    assert third.scm == [("commit", True, "Accept empty input"), ("push", False, "no remote named origin")]
+    assert {one.kind for one in history.spans} == {"turn", "check", "wait"}
+    assert (history.outcome, history.state, history.finished) == ("done", "done", 3)
+
+
+FAILED = Turn("x", 1, failure=Failure("ordinary", "exit code 1"))
+
+
+@pytest.mark.parametrize(
+    ("record", "after", "result"),
+    [
+        (Iteration(1, Turn("x"), (GREEN,)), [], "no claim"),
+        (Iteration(1, Turn("x"), (GREEN, RED)), [], "checks failed"),
+        (Iteration(1, Turn("x"), (GREEN,)), [finished("done")], "done"),
+        (Iteration(1, Turn("x"), (GREEN,)), [finished("interrupted")], "interrupted"),
+        (Iteration(1, Turn("x"), (RED,)), [finished("interrupted")], "checks failed"),
+        (Iteration(1, FAILED), [finished("failed")], "failed"),
+        (Iteration(1, FAILED), [e.ClaimRejected("DONE", "checks", "…")], "failed"),
+        (Iteration(1, FAILED), [finished("done")], "done"),  # the DONE file counts, however the turn ended
+        (Iteration(1, Turn("x"), checked=False), [finished("timeout")], "not checked"),
+        (Iteration(1, Turn("x"), (GREEN,), (BROKEN,)), [finished("exhausted")], "review broke off"),
+        (Iteration(1, Turn("x"), (RED,)), [e.ClaimRejected("DONE", "checks", "…")], "refused"),
+        (Iteration(1, Turn("x"), (GREEN,)), [e.IterationStarted(2, 9, "g"), finished("interrupted")], "no claim"),
+    ],
+)
+def test_what_came_of_an_iteration(record: Iteration, after: list[e.Event], result: str) -> None:
+    history = told(STARTED, BEGUN, e.IterationFinished(1, record), *after)
+    assert history.iterations[0].result == result
+
+
+def test_an_iteration_whose_claim_nobody_looked_for_is_judged_when_the_run_goes_on() -> None:
+    interrupted = (STARTED, BEGUN, iteration(1, GREEN), finished("interrupted"))
+    assert [one.result for one in told(*interrupted, STARTED, finished("done")).iterations] == ["done"]
+    again = told(*interrupted, STARTED, e.IterationStarted(2, 9, "goal"), finished("interrupted"))
+    assert [one.result for one in again.iterations] == ["no claim", "unfinished"]
+
+
+def test_a_claim_is_refused_once_however_many_checks_object() -> None:
+    refusals = [e.ClaimRejected("DONE", "checks", f"check {number} failed") for number in range(3)]
+    again = [STARTED, *refusals]  # a run that goes on looks at its last claim once more
+    history = told(STARTED, BEGUN, iteration(1), *refusals, e.IterationStarted(2, 9, "g"), iteration(2), *refusals)
+    assert [len(one.refused) for one in history.iterations] == [3, 3]
+    assert history.refused_claims == 2
+    history = told(STARTED, BEGUN, iteration(1), *refusals, *again)
+    assert (history.refused_claims, len(history.iterations[0].refused)) == (1, 3)
+
+
+def test_an_iteration_that_was_cut_off_and_begun_anew_is_one() -> None:
+    started = (BEGUN, e.AgentStarted("claude"))
+    history = told(STARTED, *started, STARTED, *started, e.AgentFinished(0, 1.0), iteration(1, GREEN))
+    assert [one.number for one in history.iterations] == [1]
+    assert history.iterations[0].is_whole
+
+
+def test_the_time_between_a_death_and_a_resumption_is_nobodys() -> None:
+    fold = Fold("r")
+    for at, event in ((0.0, STARTED), (1.0, e.AgentStarted("a")), (2.0, e.AgentText("x")), (5000.0, STARTED)):
+        fold.hear(event, at)
+    (turn,) = fold.as_of(state="killed").spans
+    assert (turn.began, turn.ended) == (1.0, 2.0)
+
+
+def test_one_shot_runs_have_an_iteration_too() -> None:
+    history = told(STARTED, e.AgentStarted("claude"), e.AgentFinished(0, 1.0), iteration(1))
+    assert [one.number for one in history.iterations] == [1]
+
+
+def test_a_run_without_an_end_is_what_it_is_known_to_be() -> None:
+    history = told(STARTED, BEGUN, e.AgentStarted("claude"), state="killed")
+    assert (history.state, history.iterations[0].result) == ("killed", "unfinished")
+
+
+def test_a_run_at_work_lasts_until_now_however_long_ago_it_last_spoke() -> None:
+    fold = folded(STARTED, BEGUN, e.AgentStarted("claude"))
+    for now in (4600.0, 8200.0):  # a look does not change what is looked at
+        history = fold.as_of(now, "running")
+        assert (history.seconds, history.spans[-1].ended) == (now - 1000.0, now)
+        assert len(history.spans) == 1
+
+
+def test_checks_side_by_side_have_each_their_time() -> None:
+    events = (e.CheckStarted("a"), e.CheckStarted("b"), e.CheckFinished("b", True), e.CheckFinished("a", False, 1))
+    history = told(STARTED, BEGUN, *events)
+    assert [(one.what, one.began, one.ended) for one in history.spans] == [
+        ("b", 1003.0, 1004.0),
+        ("a", 1002.0, 1005.0),
+    ]
+
+
+def test_money_and_tokens_add_up_over_all_turns() -> None:
+    lost = e.TurnNotCounted(Turn("", usage=Usage(7, cost_usd=0.25)))
+    history = told(STARTED, BEGUN, lost, iteration(1), e.IterationStarted(2, 9, "g"), iteration(2))
+    assert (history.cost_usd, history.usage.tokens) == (1.25, 227)
+
+
+def test_a_run_that_goes_on_has_cost_what_it_says_at_its_end() -> None:
+    ended = e.RunFinished("done", "why", 7, 9.5, 1.0, 0)
+    history = told(STARTED, e.IterationStarted(7, 9, "g"), iteration(7), ended)
+    assert (history.cost_usd, history.finished) == (9.5, 7)
+
+
+def test_the_trees_around_each_iteration_and_around_all() -> None:
+    history = told(STARTED, BEGUN, iteration(1), e.IterationStarted(2, 9, "g"), iteration(2))
+    assert history.trees() == {1: ("h:t0", "h:t1"), 2: ("h:t1", "h:t2"), 0: ("h:t0", "h:t2")}
+
+
+def test_a_question_has_the_answer_that_it_got() -> None:
+    asked = e.QuestionAsked("q", "which?")
+    answer = e.PersonTold(2, (PersonNote("n", "this one", Question("q", "which?")),))
+    assert [question.answer for question in told(STARTED, asked, asked).questions] == [""]
+    assert [question.answer for question in told(STARTED, asked, answer).questions] == ["this one"]
+
+
+def test_checks_are_known_before_they_have_run_while_they_run_and_after() -> None:
+    assert folded(STARTED).last_results == {"a": None}
+    running = folded(STARTED, BEGUN, e.CheckStarted("a"))
+    assert running.running == {"a"}
+    ended = folded(STARTED, BEGUN, e.CheckStarted("a"), e.CheckFinished("a", False, 1, 2.5))
+    result = ended.last_results["a"]
+    assert result
+    assert (ended.running, result.passed, result.seconds) == (set(), False, 2.5)
+
+
+def test_a_run_that_goes_on_keeps_what_is_known() -> None:
+    result = folded(STARTED, BEGUN, iteration(1, GREEN), STARTED).last_results["a"]
+    assert result
+    assert result.passed
+
+
+def test_a_todo_list_is_of_one_turn() -> None:
+    items = (e.TodoItem("read", "done"), e.TodoItem("write", "active"))
+    fold = folded(STARTED, e.AgentStarted("claude"), e.TodoUpdated(items))
+    assert fold.todo == items
+    fold.hear(e.AgentStarted("claude", purpose="message"), 0.0)
+    assert fold.todo == items
+    fold.hear(e.AgentStarted("claude"), 0.0)
+    assert fold.todo == ()
+
+
+def test_only_what_matters_is_read() -> None:
+    kinds = Fold("r").kinds
+    assert "iteration_finished" in kinds
+    assert not kinds & {"agent_text", "tool_started", "tool_finished"}

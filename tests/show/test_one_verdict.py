@@ -1,0 +1,84 @@
+"""What came of an iteration and of a run is said in the same words wherever it is read."""
+
+from io import StringIO
+
+import pytest
+from msgspec import Raw
+
+from ralph.core import events as e
+from ralph.core.model import Check, Failure, Iteration, Review, Turn
+from ralph.history.feed import News
+from ralph.history.run_history import Fold
+from ralph.records.journal import Entry
+from ralph.show.outlet import TEXT, Style
+from ralph.show.report import html
+from ralph.show.report_markdown import markdown
+from ralph.show.screen import make_screen
+from ralph.show.summary import told
+from ralph.show.words import outcome_sentence
+from ralph.ui.desk import Scroll
+
+STARTED = e.RunStarted("goal", "checks", "claude", "/ws", 9, ("a", "b", "c"), ("tag:X",), ("checks",))
+FAILED = Turn("x", 1, failure=Failure("ordinary", "exit code 1"))
+BROKEN = Review("security", False, (Turn("", failure=Failure("ordinary", "it crashed")),))
+RED = tuple(Check(name, False, 1) for name in "abc")
+REFUSALS = [e.ClaimRejected("X", "checks", f"{name} failed") for name in "abc"]
+
+
+def finished(outcome: str, iterations: int = 1) -> e.RunFinished:
+    return e.RunFinished(outcome, "why", iterations, None, 1.0, 0 if outcome == "done" else 1)
+
+
+def iteration(number: int, turn: Turn, *more: e.Event, **facts: object) -> list[e.Event]:
+    record = Iteration(number, turn, **facts)  # type: ignore[arg-type]
+    return [e.IterationStarted(number, 9, "goal"), e.IterationFinished(number, record), *more]
+
+
+RUNS: dict[str, tuple[list[e.Event], str]] = {
+    "a DONE file beside a failed turn": ([*iteration(1, FAILED), finished("done")], "done"),
+    "no time was left for the checks": ([*iteration(1, Turn("x"), checked=False), finished("timeout")], "not checked"),
+    "a review broke off": ([*iteration(1, Turn("x"), reviews=(BROKEN,)), finished("exhausted")], "review broke off"),
+    "checks object to a claim": (
+        [*iteration(1, Turn("x"), *REFUSALS, checks=RED), finished("exhausted")],
+        "claim refused: checks",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", RUNS)
+def test_summary_show_and_reports_agree_about_an_iteration(kind: str) -> None:
+    events, words = RUNS[kind]
+    stream, fold = StringIO(), Fold("r")
+    screen = make_screen(stream, color=False)
+    for event in (STARTED, *events):
+        screen(event)
+        fold.hear(event, 1000.0)
+    summary = [line for line in stream.getvalue().splitlines() if line.startswith("  1  ")]
+    assert words in summary[0]
+    assert f"iteration 1  {words}" in "\n".join(told(fold.history, Style(TEXT)))
+    assert f">{words}</span></summary>" in html([fold.history])
+    assert f"| {words} |" in markdown([fold.history])
+
+
+@pytest.mark.parametrize("kind", RUNS)
+def test_screen_show_report_and_full_screen_end_with_the_same_sentence(kind: str) -> None:
+    events, _ = RUNS[kind]
+    stream, fold, scroll = StringIO(), Fold("r"), Scroll(Style(TEXT), 0)
+    screen = make_screen(stream, color=False)
+    for number, event in enumerate((STARTED, *events)):
+        screen(event)
+        fold.hear(event, 1000.0)
+        scroll.add([News(event, Entry("", "", "r", number, Raw(b"{}")), 100)])
+    sentence = outcome_sentence(fold.history)
+    assert stream.getvalue().splitlines()[-1] == sentence
+    assert list(told(fold.history, Style(TEXT)))[-1] == sentence
+    assert f"<h1>{sentence.removeprefix('ralph: ')}</h1>" in html([fold.history])
+    assert scroll.lines[-1] == sentence.removeprefix("ralph: ")
+
+
+def test_three_refused_claims_are_three_though_several_checks_object() -> None:
+    fold = Fold("r")
+    claims = [event for number in (1, 2, 3) for event in iteration(number, Turn("x"), *REFUSALS, checks=RED)]
+    for event in (STARTED, *claims, finished("exhausted", 3)):
+        fold.hear(event, 1000.0)
+    assert "<b>3</b><span>claims refused</span>" in html([fold.history])

@@ -8,9 +8,9 @@ import pytest
 from ralph.processes.box import (
     MARK,
     Around,
+    GitFolders,
     Kept,
     Place,
-    Repository,
     environment,
     folders,
     is_inside,
@@ -27,12 +27,12 @@ PLAIN = Around(
     private_home="/state/home",
     private_tmp="/var/box-tmp",
     hidden=("/home", "/run"),
-    repository=Repository(
+    repository=GitFolders(
         top=WORKSPACE, own=GIT, common=GIT, kept=(Kept(GIT, ("config", "refs/ralph"), ("commondir",)),)
     ),
     kept=(Kept(f"{WORKSPACE}/.ralph", ("runs", "lock"), ("settings.json",)),),
 )
-LINKED = Repository(
+LINKED = GitFolders(
     top=WORKSPACE,
     own="/repo/.git/worktrees/one",
     common="/repo/.git",
@@ -121,7 +121,7 @@ def test_of_what_its_worktrees_share_a_linked_one_writes_objects_and_its_branch(
 
 
 def test_a_workspace_in_a_folder_of_its_repository_sees_the_rest_and_writes_the_repository() -> None:
-    repository = Repository(top="/home/ann/all", own="/home/ann/all/.git", common="/home/ann/all/.git")
+    repository = GitFolders(top="/home/ann/all", own="/home/ann/all/.git", common="/home/ann/all/.git")
     found = seen(replaced(workspace="/home/ann/all/part", repository=repository, kept=()))
     assert found["/home/ann/all"] == ("read", "")
     assert found["/home/ann/all/part"] == found["/home/ann/all/.git"] == ("write", "")

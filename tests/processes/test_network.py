@@ -12,7 +12,7 @@ import pytest
 from ralph.errors import UserError
 from ralph.processes import box, network
 from ralph.processes.keeper import Keeper
-from ralph.processes.network import PORT, Host, Network, host
+from ralph.processes.network import PORT, Network, Reachable, host
 from ralph.processes.process import run_command
 from ralph.processes.program import Command
 
@@ -20,18 +20,18 @@ from ralph.processes.program import Command
 @pytest.mark.parametrize(
     ("text", "found"),
     [
-        ("github.com", Host("github.com")),
-        (" GitHub.com. ", Host("github.com")),
-        ("*.example.org", Host("*.example.org")),
-        ("localhost:8080", Host("localhost", 8080)),
-        ("https://api.example.org/v1", Host("api.example.org", 443)),
-        ("http://user:word@api.example.org:8000/v1", Host("api.example.org", 8000)),
-        ("[::1]:11434", Host("::1", 11434)),
-        ("::1", Host("::1")),
-        ("10.0.0.7", Host("10.0.0.7")),
+        ("github.com", Reachable("github.com")),
+        (" GitHub.com. ", Reachable("github.com")),
+        ("*.example.org", Reachable("*.example.org")),
+        ("localhost:8080", Reachable("localhost", 8080)),
+        ("https://api.example.org/v1", Reachable("api.example.org", 443)),
+        ("http://user:word@api.example.org:8000/v1", Reachable("api.example.org", 8000)),
+        ("[::1]:11434", Reachable("::1", 11434)),
+        ("::1", Reachable("::1")),
+        ("10.0.0.7", Reachable("10.0.0.7")),
     ],
 )
-def test_a_host_is_understood_as_people_write_it(text: str, found: Host) -> None:
+def test_a_host_is_understood_as_people_write_it(text: str, found: Reachable) -> None:
     assert host(text) == found
 
 
@@ -44,20 +44,20 @@ def test_what_is_no_host_is_said_to_be_none(text: str) -> None:
 @pytest.mark.parametrize(
     ("allowed", "name", "port", "admitted"),
     [
-        (Host("a.org"), "a.org", 443, True),
-        (Host("a.org"), "a.org", 80, True),
-        (Host("a.org"), "a.org", 22, False),
-        (Host("a.org", 22), "a.org", 22, True),
-        (Host("a.org", 22), "a.org", 443, False),
-        (Host("a.org"), "b.a.org", 443, False),
-        (Host("a.org"), "nota.org", 443, False),
-        (Host("*.a.org"), "b.a.org", 443, True),
-        (Host("*.a.org"), "c.b.a.org", 443, True),
-        (Host("*.a.org"), "a.org", 443, False),
-        (Host("*.a.org"), "nota.org", 443, False),
+        (Reachable("a.org"), "a.org", 443, True),
+        (Reachable("a.org"), "a.org", 80, True),
+        (Reachable("a.org"), "a.org", 22, False),
+        (Reachable("a.org", 22), "a.org", 22, True),
+        (Reachable("a.org", 22), "a.org", 443, False),
+        (Reachable("a.org"), "b.a.org", 443, False),
+        (Reachable("a.org"), "nota.org", 443, False),
+        (Reachable("*.a.org"), "b.a.org", 443, True),
+        (Reachable("*.a.org"), "c.b.a.org", 443, True),
+        (Reachable("*.a.org"), "a.org", 443, False),
+        (Reachable("*.a.org"), "nota.org", 443, False),
     ],
 )
-def test_who_is_admitted(allowed: Host, name: str, port: int, admitted: bool) -> None:
+def test_who_is_admitted(allowed: Reachable, name: str, port: int, admitted: bool) -> None:
     assert allowed.admits(name, port) is admitted
 
 
@@ -144,13 +144,13 @@ def ask(url, proxy=None):
 
 
 def test_a_service_of_this_machine_is_reached_where_its_port_is_allowed(inside, service: int) -> None:
-    run = inside(Network([Host("localhost", service)], {}))
+    run = inside(Network([Reachable("localhost", service)], {}))
     script = f"{ASKING}\nprint(ask('http://127.0.0.1:{service}/direct'), ask('http://127.0.0.1:{service + 1}/other'))"
     assert run(script) == f"/direct for 127.0.0.1:{service} URLError\n"
 
 
 def test_the_proxy_asks_who_is_allowed_and_tells_of_others_once(inside, service: int) -> None:
-    net = Network([Host("127.0.0.1", service)], {})
+    net = Network([Reachable("127.0.0.1", service)], {})
     run = inside(net)
     proxy = f"http://127.0.0.1:{PORT}"
     script = f"""{ASKING}
@@ -175,7 +175,7 @@ for url in ('http://example.org/', 'http://example.org/again', 'http://localhost
 
 
 def test_a_tunnel_leads_to_the_host_that_was_asked_for(inside, service: int) -> None:
-    run = inside(Network([Host("127.0.0.1", service)], {}))
+    run = inside(Network([Reachable("127.0.0.1", service)], {}))
     script = f"""
 import socket
 def tunnel(place):
@@ -196,7 +196,7 @@ print(b"/in-tunnel for h" in tunnel(b"127.0.0.1:{service}"), tunnel(b"example.or
     "junk", ["b''", "b'x' * 100000", "b'GET / HTTP/1.1\\r\\n\\r\\n'", "b'\\xff\\xfe\\r\\n\\r\\n'", "b'CONNECT'"]
 )
 def test_whatever_is_said_to_the_proxy_it_goes_on(inside, service: int, junk: str) -> None:
-    run = inside(Network([Host("127.0.0.1", service)], {}))
+    run = inside(Network([Reachable("127.0.0.1", service)], {}))
     script = f"""{ASKING}
 import socket
 end = socket.create_connection(("127.0.0.1", {PORT}), 20)
@@ -213,7 +213,7 @@ def test_nothing_else_is_there(inside, service: int) -> None:
 
 
 def test_a_box_after_the_other_has_its_network(inside, service: int) -> None:
-    net = Network([Host("localhost", service)], {})
+    net = Network([Reachable("localhost", service)], {})
     run = inside(net)
     for number in range(20):
         assert run(f"{ASKING}\nprint(ask('http://localhost:{service}/{number}'))").startswith(f"/{number} ")
@@ -222,7 +222,7 @@ def test_a_box_after_the_other_has_its_network(inside, service: int) -> None:
 
 
 def test_when_the_one_outside_is_killed_no_box_is_started(inside, service: int) -> None:
-    net = Network([Host("localhost", service)], {})
+    net = Network([Reachable("localhost", service)], {})
     run = inside(net)
     os.kill(net._child, 9)
     os.waitpid(net._child, 0)

@@ -1,5 +1,6 @@
 """Which coding agents are known? A literal table; the module of an agent is imported when that agent is asked for."""
 
+from collections.abc import Mapping
 from importlib import import_module
 from os.path import expanduser, isfile
 from typing import TYPE_CHECKING, cast
@@ -25,6 +26,27 @@ _AGENTS: dict[str, tuple[str, ...]] = {
     "pi": _MANY,
     "cline": (*_MANY, "CLINE_API_KEY"),
 }
+
+
+# Where the models are that a key is for.
+_HOSTS = {
+    "ANTHROPIC_API_KEY": "api.anthropic.com",
+    "ANTHROPIC_AUTH_TOKEN": "api.anthropic.com",
+    "DASHSCOPE_API_KEY": "dashscope.aliyuncs.com",
+    "GEMINI_API_KEY": "generativelanguage.googleapis.com",
+    "GOOGLE_API_KEY": "generativelanguage.googleapis.com",
+    "GOOGLE_GENERATIVE_AI_API_KEY": "generativelanguage.googleapis.com",
+    "OPENAI_API_KEY": "api.openai.com",
+    "OPENROUTER_API_KEY": "openrouter.ai",
+}
+
+
+def hosts(module: "AgentModule", env: Mapping[str, str]) -> tuple[str, ...]:
+    """Where the models of an agent are, as far as that can be told from the keys and URLs in the environment."""
+    by_key = [_HOSTS[key] for key in module.KEYS if key in _HOSTS and env.get(key)]
+    if module.BOX is None:
+        return tuple(by_key)
+    return (*module.BOX.hosts, *by_key, *(env[name] for name in module.BOX.urls if env.get(name)))
 
 
 def known() -> tuple[str, ...]:

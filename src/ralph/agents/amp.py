@@ -2,7 +2,7 @@
 
 from ralph.agents import keys, wire
 from ralph.agents.claude import BlockReader, error_in
-from ralph.agents.protocol import Invocation, Login, Parser, Request, extra, model
+from ralph.agents.protocol import BoxNeeds, Invocation, Login, Parser, Request, extra, model
 from ralph.agents.reader import Trouble
 from ralph.agents.wire import Table
 from ralph.core.model import Exit
@@ -13,6 +13,16 @@ KEYS = keys(NAME)
 RESUMES = True
 HELP = ("--help",)
 LOGIN = Login("run `amp login`", "XDG_DATA_HOME", "~/.local/share", ("amp/secrets.json",))
+
+BOX = BoxNeeds(
+    state="~/.local/share/amp",
+    variable="XDG_DATA_HOME",
+    within="amp",
+    fixed=("plugins", "toolboxes"),
+    shown=("~/.config/amp", "~/.config/AGENTS.md", "~/.amp"),
+    hosts=("ampcode.com", "*.ampcode.com"),
+    urls=("AMP_URL",),
+)
 
 _ALLOW = "--dangerously-allow-all"
 

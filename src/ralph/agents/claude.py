@@ -7,7 +7,7 @@ from msgspec import Struct, to_builtins
 from msgspec.json import Decoder
 
 from ralph.agents import keys, wire
-from ralph.agents.protocol import Invocation, Login, Parser, Request, given, model, optional
+from ralph.agents.protocol import BoxNeeds, Invocation, Login, Parser, Request, given, model, optional
 from ralph.agents.reader import Handler, Reader, Trouble, priced
 from ralph.agents.wire import TABLE, Arguments, Table, read, todo_item
 from ralph.core.events import AgentEvent, AgentProgress, AgentText, AgentUnknown, TodoItem, TodoUpdated
@@ -268,7 +268,21 @@ LOGIN = Login(
     ("CLAUDE_CODE_USE_BEDROCK", "CLAUDE_CODE_USE_VERTEX"),
 )
 
+BOX = BoxNeeds(
+    state="~/.claude",
+    variable="CLAUDE_CONFIG_DIR",
+    fixed=(
+        *("settings.json", "settings.local.json", "remote-settings.json", "CLAUDE.md", "rules", "keybindings.json"),
+        *("agents", "commands", "hooks", "output-styles", "plugins", "skills", "workflows", "local", "ide"),
+    ),
+    shown=("~/.local/share/claude",),
+    copied=("~/.claude.json",),
+    hosts=("api.anthropic.com", "console.anthropic.com", "platform.claude.com", "claude.ai"),
+    urls=("ANTHROPIC_BASE_URL", "ANTHROPIC_BEDROCK_BASE_URL", "ANTHROPIC_VERTEX_BASE_URL"),
+)
+
 _BYPASS = "--dangerously-skip-permissions"
+_NO_SANDBOX = '{"sandbox":{"enabled":false}}'
 _BY_MODEL = ("inputTokens", "outputTokens", "cacheReadInputTokens", "cacheCreationInputTokens")
 _UNFINISHED = {
     "error_max_turns": "it used all the turns it was allowed",
@@ -288,6 +302,8 @@ def invocation(request: Request) -> Invocation:
         # Without yolo edits in the workspace go through, and other commands where the user's settings allow them; in
         # its default mode it could not even write a file.
         argv += [_BYPASS] if request.yolo else optional(request, "--permission-mode", "acceptEdits")
+    if request.boxed and not given(request, "--settings"):
+        argv += optional(request, "--settings", _NO_SANDBOX)
     argv += request.flags
     # As root it refuses to bypass permissions unless it is told that it runs in a sandbox.
     env = {"IS_SANDBOX": "1"} if request.root and _BYPASS in argv else {}

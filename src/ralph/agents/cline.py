@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ralph.agents import keys, wire
-from ralph.agents.protocol import Invocation, Login, Parser, Request, extra, model
+from ralph.agents.protocol import BoxNeeds, Invocation, Login, Parser, Request, extra, model
 from ralph.agents.reader import Handler, Reader, Trouble, priced
 from ralph.agents.wire import Table
 from ralph.core.events import AgentEvent, AgentProgress
@@ -16,6 +16,16 @@ KEYS = keys(NAME)
 RESUMES = False
 HELP = ("--help",)
 LOGIN = Login("run `cline auth`", "CLINE_DIR", "~/.cline", ("data/settings/providers.json",))
+
+BOX = BoxNeeds(
+    state="~/.cline",
+    variable="CLINE_DIR",
+    fixed=(
+        *("agents", "hooks", "plugins", "rules", "skills", "workflows"),
+        *("data/settings/cline_mcp_settings.json", "data/settings/global-settings.json"),
+    ),
+    hosts=("api.cline.bot",),
+)
 
 # It wants an argument of two words or more, and puts what it reads from stdin behind it.
 _LEAD = "This is the task:"

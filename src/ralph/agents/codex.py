@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 
 from ralph.agents import keys, wire
-from ralph.agents.protocol import Invocation, Login, Parser, Request, extra, given, knows, model, optional
+from ralph.agents.protocol import BoxNeeds, Invocation, Login, Parser, Request, extra, given, knows, model, optional
 from ralph.agents.reader import Handler, Reader, Trouble, priced
 from ralph.agents.wire import Table, arguments, todo_items
 from ralph.core.events import AgentEvent, AgentProgress, AgentUnknown, TodoUpdated
@@ -15,6 +15,14 @@ KEYS = keys(NAME)
 RESUMES = True
 HELP = ("exec", "--help")
 LOGIN = Login("run `codex login`", "CODEX_HOME", "~/.codex", ("auth.json",))
+
+BOX = BoxNeeds(
+    state="~/.codex",
+    variable="CODEX_HOME",
+    fixed=("config.toml", "hooks.json", "AGENTS.md", "AGENTS.override.md", "prompts", "rules", "skills", "plugins"),
+    hosts=("api.openai.com", "chatgpt.com", "auth.openai.com"),
+    urls=("OPENAI_BASE_URL",),
+)
 
 _BYPASS = "--dangerously-bypass-approvals-and-sandbox"
 _NO_REPO = "--skip-git-repo-check"
@@ -47,6 +55,8 @@ def _permissions(request: Request) -> list[str]:
         return []
     if request.yolo:
         return [_BYPASS]
+    if request.boxed:
+        return ["--sandbox", "danger-full-access"]
     # It edits and runs what it likes inside the workspace, and its sandbox holds the rest back.
     return ["--sandbox", "workspace-write"] if knows(request, "--sandbox") else ["--full-auto"]
 

@@ -7,7 +7,7 @@ from typing import Literal, Protocol
 from msgspec.structs import replace
 
 from ralph.agents import known, module, wire
-from ralph.agents.protocol import AgentModule, Invocation, Login, Parser, Request
+from ralph.agents.protocol import AgentModule, BoxNeeds, Invocation, Login, Parser, Request
 from ralph.agents.reader import Reader, Trouble
 from ralph.agents.wire import TABLE, Table, read
 from ralph.core.events import AgentEvent
@@ -20,6 +20,7 @@ KEYS: tuple[str, ...] = ()
 RESUMES = False
 HELP: tuple[str, ...] = ()
 LOGIN = None
+BOX = None
 
 
 def invocation(request: Request) -> Invocation:
@@ -245,6 +246,7 @@ class _Described:
     KEYS: tuple[str, ...] = ()
     HELP: tuple[str, ...] = ()
     LOGIN: Login | None = None
+    BOX: BoxNeeds | None = None
 
     def __init__(self, name: str, description: Description) -> None:
         self.NAME = name

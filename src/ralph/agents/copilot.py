@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 
 from ralph.agents import keys, wire
-from ralph.agents.protocol import Invocation, Login, Parser, Request, knows, model, optional
+from ralph.agents.protocol import BoxNeeds, Invocation, Login, Parser, Request, knows, model, optional
 from ralph.agents.reader import Handler, Reader, Trouble, priced
 from ralph.agents.wire import TABLE, Table, read
 from ralph.core.events import AgentEvent, AgentProgress, AgentUnknown
@@ -16,6 +16,18 @@ RESUMES = True
 HELP = ("--help",)
 LOGIN = Login(
     "run `copilot` and type /login", "XDG_CONFIG_HOME", "~/.config", ("gh/hosts.yml",), ("GH_TOKEN", "GITHUB_TOKEN")
+)
+
+BOX = BoxNeeds(
+    state="~/.copilot",
+    variable="COPILOT_HOME",
+    fixed=(
+        *("settings.json", "mcp-config.json", "lsp-config.json", "permissions-config.json", "copilot-instructions.md"),
+        *("agents", "hooks", "installed-plugins", "instructions", "skills", "pkg"),
+    ),
+    shown=("~/.config/gh",),
+    hosts=("api.githubcopilot.com", "*.githubcopilot.com", "api.github.com"),
+    urls=("COPILOT_PROVIDER_BASE_URL",),
 )
 
 _USAGE_FILE = "--usage-output-file"

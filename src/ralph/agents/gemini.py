@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 
 from ralph.agents import keys, wire
 from ralph.agents.plain import Clipping
-from ralph.agents.protocol import Invocation, Login, Parser, Request, given, model, optional
+from ralph.agents.protocol import BoxNeeds, Invocation, Login, Parser, Request, given, model, optional
 from ralph.agents.reader import Handler, Reader, Trouble, priced
 from ralph.agents.wire import Table
 from ralph.core.events import AgentEvent, AgentProgress, AgentText
@@ -21,6 +21,18 @@ LOGIN = Login(
     "~",
     (".gemini/oauth_creds.json", ".gemini/gemini-credentials.json"),
     ("GOOGLE_GENAI_USE_VERTEXAI", "GOOGLE_GENAI_USE_GCA"),
+)
+
+BOX = BoxNeeds(
+    state="~/.gemini",
+    variable="GEMINI_CLI_HOME",
+    within=".gemini",
+    fixed=(
+        *("settings.json", "GEMINI.md", ".env", "trustedFolders.json", "agents", "commands", "extensions", "hooks"),
+        *("policies", "skills"),
+    ),
+    hosts=("generativelanguage.googleapis.com", "cloudcode-pa.googleapis.com", "oauth2.googleapis.com"),
+    urls=("GOOGLE_GEMINI_BASE_URL", "GOOGLE_VERTEX_BASE_URL"),
 )
 
 _EXITS: dict[int, tuple[str, FailureKind]] = {
@@ -43,7 +55,8 @@ def invocation(request: Request) -> Invocation:
     if request.session:
         argv += ["--resume", request.session]
     # The user chose the folder by running ralph in it. Older versions do not know the option for this.
-    return Invocation((*argv, *request.flags), env={"GEMINI_CLI_TRUST_WORKSPACE": "true"})
+    env = {"GEMINI_CLI_TRUST_WORKSPACE": "true"}
+    return Invocation((*argv, *request.flags), env=env | {"GEMINI_SANDBOX": "false"} if request.boxed else env)
 
 
 def parser(request: Request) -> Parser:

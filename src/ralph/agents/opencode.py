@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 
 from ralph.agents import keys, wire
 from ralph.agents.plain import Clipping
-from ralph.agents.protocol import Invocation, Login, Parser, Request, extra, given, model, optional
+from ralph.agents.protocol import BoxNeeds, Invocation, Login, Parser, Request, extra, given, model, optional
 from ralph.agents.reader import Handler, Reader, Trouble
 from ralph.agents.wire import Table
 from ralph.core.events import AgentEvent, AgentProgress
@@ -16,6 +16,15 @@ KEYS = keys(NAME)
 RESUMES = True
 HELP = ("run", "--help")
 LOGIN = Login("run `opencode auth login`", "XDG_DATA_HOME", "~/.local/share", ("opencode/auth.json",))
+BOX = BoxNeeds(
+    state="~/.local/share/opencode",
+    variable="XDG_DATA_HOME",
+    within="opencode",
+    fixed=("bin",),
+    shown=("~/.config/opencode", "~/.opencode"),
+    hosts=("opencode.ai", "models.dev"),
+    urls=("OPENAI_BASE_URL", "ANTHROPIC_BASE_URL"),
+)
 
 
 def invocation(request: Request) -> Invocation:

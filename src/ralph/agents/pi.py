@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 
 from ralph.agents import keys, wire
-from ralph.agents.protocol import Invocation, Login, Parser, Request, model
+from ralph.agents.protocol import BoxNeeds, Invocation, Login, Parser, Request, model
 from ralph.agents.reader import Handler, Reader, Trouble
 from ralph.agents.wire import Table
 from ralph.core.events import AgentEvent, AgentProgress
@@ -14,6 +14,15 @@ KEYS = keys(NAME)
 RESUMES = True
 HELP = ("--help",)
 LOGIN = Login("run `pi` and type /login", "PI_CODING_AGENT_DIR", "~/.pi/agent", ("auth.json", "models.json"))
+BOX = BoxNeeds(
+    state="~/.pi/agent",
+    variable="PI_CODING_AGENT_DIR",
+    fixed=(
+        *("settings.json", "models.json", "keybindings.json", "AGENTS.md", "SYSTEM.md", "APPEND_SYSTEM.md", "bin"),
+        *("extensions", "git", "npm", "prompts", "skills", "themes", "tools"),
+    ),
+    urls=("ANTHROPIC_BASE_URL", "OPENAI_BASE_URL"),
+)
 
 
 def invocation(request: Request) -> Invocation:

@@ -16,7 +16,8 @@ class Request(Struct, frozen=True):
     `command` is the program as the user named it (`("claude",)`, `("/opt/bin/claude",)`, or a whole command line);
     `flags` are the user's own extra words; `understands` are the options that the installed version lists in its help
     (None: not asked); `scratch` is a private folder for files the agent writes for us; `usage_before` is what the
-    earlier turns of `session` cost together, for agents that report the session's total.
+    earlier turns of `session` cost together, for agents that report the session's total; `boxed`: it is started in a
+    box, where a sandbox of its own would only be in its way.
     """
 
     prompt: str
@@ -32,6 +33,7 @@ class Request(Struct, frozen=True):
     understands: frozenset[str] | None = None
     scratch: str = ""
     usage_before: Usage = Usage()
+    boxed: bool = False
 
 
 class Invocation(Struct, frozen=True):
@@ -53,6 +55,22 @@ class Login(Struct, frozen=True):
     home: str
     files: tuple[str, ...]
     others: tuple[str, ...] = ()
+
+
+class BoxNeeds(Struct, frozen=True, kw_only=True):
+    """What an agent needs to work in a box. Its `state` (login, sessions) is in a folder at home, or in the one that
+    `variable` names; the names in it that are `fixed` make it run something or tell it what to do, so it may only read
+    them. `shown` are other paths at home that it reads, `copied` files of which it gets copies. `hosts` are where its
+    models are, beside those that `urls`, variables of the environment, and its `fixed` settings name."""
+
+    state: str
+    variable: str = ""
+    within: str = ""  # where the state is in the folder that the variable names
+    fixed: tuple[str, ...] = ()
+    shown: tuple[str, ...] = ()
+    copied: tuple[str, ...] = ()
+    hosts: tuple[str, ...] = ()
+    urls: tuple[str, ...] = ()
 
 
 class Parser(Protocol):
@@ -83,6 +101,7 @@ class AgentModule(Protocol):
     RESUMES: bool  # whether a session can be continued headless
     HELP: tuple[str, ...]  # arguments that print the options of its headless mode
     LOGIN: Login | None
+    BOX: BoxNeeds | None
 
     def invocation(self, request: Request) -> Invocation: ...
 

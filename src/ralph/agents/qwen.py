@@ -4,7 +4,7 @@ from msgspec.structs import replace
 
 from ralph.agents import keys, wire
 from ralph.agents.claude import BlockReader, error_in, tokens_in
-from ralph.agents.protocol import Invocation, Login, Parser, Request, given, model, optional
+from ralph.agents.protocol import BoxNeeds, Invocation, Login, Parser, Request, given, model, optional
 from ralph.agents.reader import Trouble, priced
 from ralph.agents.wire import Table
 from ralph.core.model import Exit, Usage
@@ -15,6 +15,17 @@ KEYS = keys(NAME)
 RESUMES = True
 HELP = ("--help",)
 LOGIN = Login("run `qwen` and type /auth", "QWEN_HOME", "~/.qwen", ("oauth_creds.json",))
+
+BOX = BoxNeeds(
+    state="~/.qwen",
+    variable="QWEN_HOME",
+    fixed=(
+        *("settings.json", "QWEN.md", ".env", "trustedFolders.json", "agents", "commands", "extensions", "hooks"),
+        "skills",
+    ),
+    hosts=("portal.qwen.ai", "chat.qwen.ai"),
+    urls=("OPENAI_BASE_URL", "ANTHROPIC_BASE_URL", "GOOGLE_GEMINI_BASE_URL"),
+)
 
 _ERROR = "[API Error: "
 _LIMITS = {53: "it used all the turns it was allowed", 55: "it used up a budget of its own"}
@@ -32,7 +43,7 @@ def invocation(request: Request) -> Invocation:
         argv += optional(request, "--max-session-turns", str(request.max_turns))
     if request.session:
         argv += ["--resume", request.session]
-    return Invocation((*argv, *request.flags))
+    return Invocation((*argv, *request.flags), env={"QWEN_SANDBOX": "false"} if request.boxed else {})
 
 
 def parser(request: Request) -> Parser:

@@ -156,6 +156,8 @@ def _overrides(command: str, values: dict[str, Any]) -> dict[str, Any]:
         if option.key and option.name in values:
             value = option.sets if option.kind == "flag" else values[option.name]
             _put(said, option.key, value)
+    if "sandbox_net" in values:
+        _put(said, "sandbox.enabled", True)
     if "guardrails" in said:
         said["guardrails"] = [{"command": command} for command in said["guardrails"]]
     claims = [f"{kind}:{values[name]}" for name, kind in CLAIMS.items() if name in values]

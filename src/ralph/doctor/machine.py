@@ -15,7 +15,7 @@ from ralph.core.text import clean, one_line
 from ralph.errors import UserError
 from ralph.processes.keeper import Keeper
 from ralph.processes.process import PATIENCE, heard
-from ralph.processes.program import CannotStart, ProgramMissing, find_program
+from ralph.processes.program import CannotStart, Command, ProgramMissing, find_program
 
 State = Literal["ok", "note", "warn", "fail"]
 
@@ -97,7 +97,6 @@ def processes(keeper: Keeper, folder: Path, env: Mapping[str, str]) -> Finding:
     """Whether a process that hides from the one that started it is found and ended: it is tried with a real one."""
     from ralph.processes.descendants import MARK
     from ralph.processes.process import Limits, run_process
-    from ralph.processes.program import Command
 
     began = time.monotonic()
     words = (sys.executable, "-I", "-S", "-c", _RUNAWAY)
@@ -160,7 +159,7 @@ def _version(path: str, keeper: Keeper, folder: Path, env: Mapping[str, str]) ->
     import re
 
     try:
-        said, ended = heard(keeper, (path, "--version"), str(folder), env)
+        said, ended = heard(keeper, Command((path, "--version"), str(folder), env))
     except CannotStart as error:
         return "", error.message
     said = clean(said.strip() or ended.stderr.strip())

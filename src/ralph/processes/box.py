@@ -77,7 +77,7 @@ class Kept(Struct, frozen=True):
     missing: tuple[str, ...] = ()
 
 
-class Repository(Struct, frozen=True, kw_only=True):
+class GitFolders(Struct, frozen=True, kw_only=True):
     """The git repository around a workspace, whose working tree begins at `top`. `own` is the folder that git calls its
     own here, `common` what all worktrees share: the same, unless this is a linked one."""
 
@@ -110,7 +110,7 @@ class Around(Struct, frozen=True, kw_only=True):
     blank: tuple[str, ...] = ()  # what is neither for others' eyes nor for their calls: files, folders and sockets
     shown: tuple[str, ...] = ()  # what programs need of that which is hidden
     aliases: Mapping[str, str] = {}
-    repository: Repository | None = None
+    repository: GitFolders | None = None
     kept: tuple[Kept, ...] = ()  # ralph's own folders, and the agents' state
     opened: tuple[str, ...] = ()  # what else may be written
     closed: tuple[str, ...] = ()  # what may only be read, wherever it lies
@@ -150,7 +150,7 @@ def folders(around: Around) -> Iterator[str]:
             yield from (f"{kept.folder}/runs", f"{kept.folder}/hook")
 
 
-def _repository(repository: Repository) -> Iterator[Place]:
+def _repository(repository: GitFolders) -> Iterator[Place]:
     yield Place(repository.top, "read")
     if repository.is_linked:
         yield Place(repository.common, "read")

@@ -29,7 +29,7 @@ _MOST = 256  # connections at once
 _NEW_USER, _NEW_NET, _GET_OWNER = 0x10000000, 0x40000000, 0xB701
 
 
-class Host(Struct, frozen=True):
+class Reachable(Struct, frozen=True):
     """Who may be reached: a name, or all names below one (`*.example.org`). Without a port: where web servers are."""
 
     name: str
@@ -40,7 +40,7 @@ class Host(Struct, frozen=True):
         return is_meant and (port in _WEB_PORTS if self.port is None else port == self.port)
 
 
-def host(text: str) -> Host:
+def host(text: str) -> Reachable:
     """A host as people write it: a name, an address, `*.name`, with or without `:port`; or a whole URL."""
     scheme, _, rest = text.strip().rpartition("://")
     place = rest.partition("/")[0].rpartition("@")[2]
@@ -54,7 +54,7 @@ def host(text: str) -> Host:
         raise UserError(
             f"sandbox.net: {text!r} is no host", "name hosts such as github.com, *.example.org or localhost:8080"
         )
-    return Host(name, int(port) if port else {"http": 80, "https": 443}.get(scheme))
+    return Reachable(name, int(port) if port else {"http": 80, "https": 443}.get(scheme))
 
 
 def environment() -> dict[str, str]:
@@ -67,7 +67,7 @@ def environment() -> dict[str, str]:
 class Network:
     """The process outside. It ends when this end of the line between them is closed, however that comes about."""
 
-    def __init__(self, hosts: Sequence[Host], env: Mapping[str, str]) -> None:
+    def __init__(self, hosts: Sequence[Reachable], env: Mapping[str, str]) -> None:
         self._told: set[str] = set()
         self._line, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._news, telling = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -113,7 +113,7 @@ class Network:
             os.waitpid(self._child, 0)
 
 
-def _serve(line: socket.socket, news: socket.socket, hosts: tuple[Host, ...], env: Mapping[str, str]) -> NoReturn:
+def _serve(line: socket.socket, news: socket.socket, hosts: tuple[Reachable, ...], env: Mapping[str, str]) -> NoReturn:
     """The life of the process outside. It must never come back into the stack of ralph's."""
     try:
         leave_ralph(line.fileno(), news.fileno())
@@ -129,7 +129,7 @@ class _Doorway:
     services that are allowed by their port."""
 
     def __init__(
-        self, line: socket.socket, news: socket.socket, hosts: tuple[Host, ...], env: Mapping[str, str]
+        self, line: socket.socket, news: socket.socket, hosts: tuple[Reachable, ...], env: Mapping[str, str]
     ) -> None:
         self._line, self._news, self._hosts, self._upstream = line, news, hosts, _upstream(env)
         self._ports = (PORT, *{each.port for each in hosts if each.name in _LOCAL and each.port})

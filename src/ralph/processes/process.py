@@ -4,7 +4,7 @@ import fcntl
 import os
 import select
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
 
@@ -384,9 +384,7 @@ PATIENCE = 15.0  # seconds that a program may take to say it
 _LONGEST = 1 << 18
 
 
-def heard(
-    keeper: Keeper, argv: tuple[str, ...], cwd: str, env: Mapping[str, str], interrupt: Interrupt | None = None
-) -> tuple[str, Exit]:
+def heard(keeper: Keeper, command: Command, interrupt: Interrupt | None = None) -> tuple[str, Exit]:
     """What the program prints, and how it ended. Nothing that it starts outlives the question."""
     lines: list[str] = []
     size = 0
@@ -399,5 +397,5 @@ def heard(
                 lines.append(line.decode(errors="replace"))
 
     limits = Limits(turn=PATIENCE, grace=0.0, stop=0.5, leftovers=0.5)
-    ended = run_process(keeper, Command(argv, cwd, env), on_lines=listen, limits=limits, interrupt=interrupt)
+    ended = run_process(keeper, command, on_lines=listen, limits=limits, interrupt=interrupt)
     return "\n".join(lines), ended

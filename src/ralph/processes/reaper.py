@@ -173,9 +173,23 @@ class Reaper:
                 break
             if pid == self._first and self._is_awaited:
                 status = its_status
-        if status is not None:
-            self._is_awaited = False
-            self._tell(self._spawning, "exited", os.waitstatus_to_exitcode(status), self._is_alone)
+        if status is None:
+            return
+        if self._is_boxed and not self._is_alone:
+            self._await_box()
+        self._is_awaited = False
+        self._tell(self._spawning, "exited", os.waitstatus_to_exitcode(status), self._is_alone)
+
+    def _await_box(self) -> None:
+        """The first process in a box dies with the one that made it, and all others with that; it takes a moment."""
+        press(self._living(), set(), kill=True)
+        deadline = time.monotonic() + _PATIENCE
+        try:
+            while time.monotonic() < deadline:
+                if os.waitpid(-1, os.WNOHANG)[0] == 0:
+                    time.sleep(0.001)
+        except ChildProcessError:
+            self._is_alone = True
 
     def _press(self, deadline: float) -> None:
         """Ends what lives, a step further each time somebody dies: killing a parent gives us its children."""

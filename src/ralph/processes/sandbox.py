@@ -14,7 +14,7 @@ from ralph.processes import box, network
 from ralph.processes.box import Around, Place, is_inside
 from ralph.processes.bubblewrap import find_bubblewrap, refusal, refusing
 from ralph.processes.keeper import Keeper
-from ralph.processes.network import Host, Network
+from ralph.processes.network import Network, Reachable
 from ralph.processes.process import Limits, run_command
 from ralph.processes.program import Command, find_program
 from ralph.processes.surroundings import Wanted, as_of_now, look_around
@@ -24,7 +24,7 @@ _PROBE = 'echo inside > /tmp/.probe && cat /tmp/.probe && rm /tmp/.probe; echo t
 _TO_PROBE = 60.0  # seconds
 
 
-class Note(msgspec.Struct):
+class BoxNote(msgspec.Struct):
     """What has to be done when a box is given up: its /tmp is removed, and what stands at the `watched` paths is put
     aside, unless nothing does, or the link that leads where it led before."""
 
@@ -41,7 +41,7 @@ class Sandbox:
     ) -> None:
         self._bubblewrap, self._wanted, self._around = bubblewrap, wanted, around
         self._folder, self._book, self._network = folder, book, net
-        self._note, self._written = Note(wanted.private_tmp), b""
+        self._note, self._written = BoxNote(wanted.private_tmp), b""
 
     def command(self, command: Command, scratch: str = "") -> Command:
         """The same command, to be started in the box. `scratch` is a folder of ralph's that it may write to."""
@@ -85,7 +85,9 @@ class Sandbox:
             os.pwrite(self._book, text, 0)
 
 
-def open_sandbox(wanted: Wanted, folder: str, run_id: str, hosts: Sequence[Host] | None, keeper: Keeper) -> Sandbox:
+def open_sandbox(
+    wanted: Wanted, folder: str, run_id: str, hosts: Sequence[Reachable] | None, keeper: Keeper
+) -> Sandbox:
     """A box that was tried: one that cannot be had is an error."""
     bubblewrap = find_bubblewrap(wanted.env, wanted.workspace)
     try:
@@ -155,7 +157,7 @@ def _watched(around: Around) -> Iterator[tuple[str, str | None]]:
             yield path, os.readlink(path) if os.path.islink(path) else None
 
 
-def _put_aside(note: Note, folder: str) -> Iterator[tuple[str, str]]:
+def _put_aside(note: BoxNote, folder: str) -> Iterator[tuple[str, str]]:
     """What was planted, and where it is now."""
     for path, link in note.watched.items():
         if not os.path.lexists(path) or (os.path.islink(path) and os.readlink(path) == link):
@@ -181,7 +183,7 @@ def _tidy_up(folder: str) -> None:
                 except BlockingIOError:  # it lives
                     continue
                 with suppress(msgspec.MsgspecError):
-                    note = msgspec.json.decode(book.read(), type=Note)
+                    note = msgspec.json.decode(book.read(), type=BoxNote)
                     list(_put_aside(note, f"{folder}/planted"))
                     _remove(note.tmp)
                 os.unlink(path)

@@ -20,8 +20,8 @@ from ralph.processes.box import (
     TOOLCHAINS,
     WORKTREE_KEPT,
     Around,
+    GitFolders,
     Kept,
-    Repository,
     is_inside,
     parents,
     root_of,
@@ -33,7 +33,7 @@ _INTERPRETERS = ("sh", "bash", "python", "python3", "node", "ruby", "perl", "den
 _MOST_BYTES = 1 << 20
 
 
-class State(Struct, frozen=True):
+class AgentState(Struct, frozen=True):
     """A folder in which an agent keeps its login and its sessions. `kept` are the names in it that it only reads."""
 
     folder: str
@@ -52,7 +52,7 @@ class Wanted(Struct, frozen=True, kw_only=True):
     ours: tuple[str, ...] = ()
     run_folder: str = ""
     programs: tuple[tuple[str, ...], ...] = ()
-    states: tuple[State, ...] = ()
+    states: tuple[AgentState, ...] = ()
     configuration: tuple[str, ...] = ()  # of the agents, elsewhere than in their state
     read: tuple[str, ...] = ()
     write: tuple[str, ...] = ()
@@ -229,7 +229,7 @@ def _head(path: str, size: int) -> bytes:
         return b""
 
 
-def _state(state: State) -> Kept:
+def _state(state: AgentState) -> Kept:
     if os.path.islink(state.folder) or os.path.realpath(state.folder) != state.folder:
         raise UserError(
             f"{state.folder} is a link to {os.path.realpath(state.folder)}, which a box cannot hold in place",
@@ -260,19 +260,19 @@ def _ralph(folder: str) -> Kept:
     return _kept(own, (*RALPH_KEPT, *sorted(settings)))
 
 
-def _repository(workspace: str) -> Repository | None:
+def _repository(workspace: str) -> GitFolders | None:
     """The repository that git would find from the workspace. Read without git: its settings have no say in this."""
     for top in (workspace, *parents(workspace)):
         mark = f"{top}/.git"
         if os.path.isdir(mark):
             own = os.path.realpath(mark)
-            return Repository(top=top, own=own, common=own, kept=(*_git_folder(own, GIT_KEPT), *_modules(own)))
+            return GitFolders(top=top, own=own, common=own, kept=(*_git_folder(own, GIT_KEPT), *_modules(own)))
         if os.path.isfile(mark):
             return _linked(top, mark)
     return None
 
 
-def _linked(top: str, mark: str) -> Repository | None:
+def _linked(top: str, mark: str) -> GitFolders | None:
     """A linked worktree, or a submodule, whose `.git` is a file that names a folder."""
     text = _head(mark, 4096).decode("utf-8", "surrogateescape")
     if not text.startswith("gitdir:"):
@@ -280,11 +280,11 @@ def _linked(top: str, mark: str) -> Repository | None:
     own = os.path.realpath(os.path.join(top, text.removeprefix("gitdir:").strip()))
     shared = _head(f"{own}/commondir", 4096).decode("utf-8", "surrogateescape").strip()
     if not shared:
-        return Repository(top=top, own=own, common=own, kept=(*_git_folder(own, GIT_KEPT), *_modules(own)))
+        return GitFolders(top=top, own=own, common=own, kept=(*_git_folder(own, GIT_KEPT), *_modules(own)))
     common = os.path.realpath(os.path.join(own, shared))
     head = _head(f"{own}/HEAD", 4096).decode("utf-8", "surrogateescape").strip()
     branch = head.removeprefix("ref: ") if head.startswith("ref: refs/heads/") else "refs/heads/ralph/"
-    return Repository(
+    return GitFolders(
         top=top,
         own=own,
         common=common,

@@ -117,6 +117,12 @@ class TurnFolder:
         self.prompt, self.output = f"{path}/prompt.md", f"{path}/output.md"
         self.stdout, self.stderr = f"{path}/{self.stdout_name}", f"{path}/{self.stderr_name}"
 
+    def scratch(self) -> str:
+        """A folder in which the agent may write, made if it is missing."""
+        folder = f"{self.path}/scratch"
+        _make_all(folder)
+        return folder
+
     def started(self, pid: int) -> None:
         """The agent is at work."""
 

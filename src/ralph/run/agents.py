@@ -87,7 +87,8 @@ class CliAgent:
 
         def printed(argv: tuple[str, ...]) -> str:
             env = {name: value for name, value in context.marked(number).items() if name not in choice.hidden}
-            page, ended = heard(context.keeper, argv, str(context.root), env, context.interrupt)
+            asked = context.boxed(Command(argv, str(context.root), env))
+            page, ended = heard(context.keeper, asked, context.interrupt)
             return page + ended.stderr if ended.code == 0 else ""
 
         program = find_program(choice.command[0], context.env, str(context.root))
@@ -109,6 +110,7 @@ class _Turn:
         self._choice, self._manner, self._context = choice, manner, context
         self._folder, self._run, self._purpose = folder, run, purpose
         self._session = run.session_of(choice.name) if manner.continues else None
+        self._scratch = folder.scratch() if context.box else folder.path
 
     def words(self, prompt: str) -> tuple[str, ...]:
         """What the agent is started with."""
@@ -147,8 +149,9 @@ class _Turn:
             self._manner.max_turns,
             os.geteuid() == 0 if hasattr(os, "geteuid") else False,
             self._choice.understands,
-            self._folder.path,
+            self._scratch,
             self._usage_before(),
+            self._context.box is not None,
         )
 
     def _invoke(self, request: "Request", invocation: "Invocation", prompt: bytes) -> Turn:
@@ -163,15 +166,12 @@ class _Turn:
             words = tuple(whole_words(word, _LONGEST_WORD, "…") for word in invocation.argv)
             context.tell(events.AgentStarted(self._choice.name, words, pid, self._purpose))
 
+        stdin = prompt if invocation.stdin == "prompt" else b""
+        command = Command(tuple(invocation.argv), str(context.root), self._environment(invocation), stdin)
         with context.log(self._folder.stdout) as out, context.log(self._folder.stderr) as err:
             ended = run_process(
                 context.keeper,
-                Command(
-                    tuple(invocation.argv),
-                    str(context.root),
-                    self._environment(invocation),
-                    prompt if invocation.stdin == "prompt" else b"",
-                ),
+                context.boxed(command, self._scratch),
                 on_lines=on_lines,
                 on_start=on_start,
                 meanwhile=lambda: context.tell(events.Notice(f"Prompt: {one_line(request.prompt)}", "debug")),
@@ -206,7 +206,7 @@ class _Turn:
 
 def _answered(turn: Turn, ended: Exit, answer_file: str) -> Turn:
     """The turn with its times, and with the answer that the agent wrote to a file. One that failed gave no answer."""
-    if answer_file and turn.failure is None and os.path.exists(answer_file):
+    if answer_file and turn.failure is None and os.path.isfile(answer_file) and not os.path.islink(answer_file):
         with open(answer_file, encoding="utf-8", errors="replace") as file:
             turn = replace(turn, text=file.read(_LONGEST_ANSWER))
     return replace(turn, ended_at=ended.at, duration=ended.duration, ended_by=ended.ended_by, exit_code=ended.code)

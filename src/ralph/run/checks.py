@@ -50,6 +50,8 @@ class Checks:
         shell = ("cmd", "/c") if sys.platform == "win32" else ("sh", "-c")
         command = Command((*shell, guard.command), str(context.root), context.marked(number))
         context.settle_in()
+        if context.boxes_checks:
+            command = context.boxed(command)
         with context.log(os.path.join(context.root, log)) as file:
             output = run_command(
                 context.keeper,

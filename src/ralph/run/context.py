@@ -5,6 +5,7 @@ import stat
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
@@ -15,13 +16,18 @@ from ralph.processes.descendants import MARK
 from ralph.processes.interrupt import Interrupt
 from ralph.processes.keeper import Keeper
 from ralph.processes.process import Limits
+from ralph.processes.program import Command
 from ralph.processes.streams import LogFile
 from ralph.records.folder import RunFolder, prepare
+
+if TYPE_CHECKING:
+    from ralph.processes.sandbox import Sandbox
 
 
 class Context(Struct):
     """`root` is the workspace, or the worktree that stands in for it. `before` are the seconds that the run had
-    already taken when it was resumed. `task` is the folder of the task that the run is part of."""
+    already taken when it was resumed. `task` is the folder of the task that the run is part of. `box` is where agents
+    are started, and checks if it `boxes_checks`."""
 
     root: Path
     folder: RunFolder
@@ -38,6 +44,8 @@ class Context(Struct):
     began: float = 0.0
     before: float = 0.0
     task: Path | None = None
+    box: "Sandbox | None" = None
+    boxes_checks: bool = True
 
     @property
     def home(self) -> Path:
@@ -68,6 +76,12 @@ class Context(Struct):
                 self.tell(events.Notice(log.trouble))
         if left := self.keeper.survivors:
             self.tell(events.Notice(f"nobody could end what was left: process {', '.join(map(str, left))}"))
+        for news in self.box.settle() if self.box else ():
+            self.tell(events.Notice(news))
+
+    def boxed(self, command: Command, scratch: str = "") -> Command:
+        """The command as it is started in the box, if there is one."""
+        return self.box.command(command, scratch) if self.box else command
 
     def marked(self, number: int) -> dict[str, str]:
         """The environment of everything that the run starts."""

@@ -226,6 +226,14 @@ LIMITS = (
 
 PLACE = (
     Option(("--worktree",), "Work in a linked git worktree on a branch of its own.", "Workspace", "worktree", "flag"),
+    Option(("--sandbox",), "Run agent and checks in a box (Linux).", "Workspace", "sandbox.enabled", "flag"),
+    Option(
+        ("--sandbox-net",),
+        "The same, and whom it reaches: on, off (nobody but the model), or hosts with commas between.",
+        "Workspace",
+        "sandbox.net",
+        metavar="on|off|HOST,…",
+    ),
     Option(("--commit",), "Commit after green checks; the agent writes the message.", "Workspace", "", "flag"),
     Option(("--push",), "Push after the commit.", "Workspace", "", "flag"),
     Option(

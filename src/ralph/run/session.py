@@ -81,6 +81,7 @@ class Session:
             chosen = () if self._make_agent else self._choices()
             context = self._open(stack)
             self.worktree = self._place(context, stack)
+            self._enclose(context, chosen, stack)
             plan = policy(self.settings, tuple(choice.name for choice in chosen), self.order.one_shot)
             agent = self._make_agent(context) if self._make_agent else wiring.cli_agent(chosen, self.settings, context)
             history = self._history = History(context, self.worktree, walks=self.settings.min_tool_calls > 0)
@@ -101,6 +102,12 @@ class Session:
             from ralph.run.notify import refuse_what_cannot_be_told
 
             refuse_what_cannot_be_told(self.settings.notify)
+        if self.settings.sandbox.enabled:
+            from ralph.processes.bubblewrap import find_bubblewrap
+            from ralph.run.belongings import refuse_what_has_no_box
+
+            refuse_what_has_no_box(self.settings, is_in_process=self._make_agent is not None)
+            find_bubblewrap(self._env, str(self.workspace))
 
     def _refused(self, kind: object, error: BaseException | None, trace: object) -> None:
         """A run that could not begin has an end all the same: somebody may be waiting for it."""
@@ -212,6 +219,16 @@ class Session:
             lock_again()
 
         self._move_in_again = move_in_again
+
+    def _enclose(self, context: Context, chosen: "Sequence[Choice]", stack: ExitStack) -> None:
+        """Puts a box around all that the run starts, where that is asked for."""
+        if not self.settings.sandbox.enabled:
+            return
+        from ralph.run.belongings import enclose
+
+        box = context.box = enclose(context, self.settings, chosen, str(self.workspace))
+        context.boxes_checks = self.settings.sandbox.checks
+        stack.callback(box.close)
 
     def _furnish(self, folder: RunFolder, redact: Redactor) -> None:
         folder.make()

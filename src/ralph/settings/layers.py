@@ -87,7 +87,9 @@ def settled(said: list[Said]) -> Settings:
     preset = merged(*said).get("preset", "guardrails")
     if preset == "guardrails":
         said = [_claiming(one) for one in said]
-    return msgspec.convert(merged(PRESETS[preset], merged(*said)), Settings)
+    layers = merged(*said)
+    boxed = {"yolo": True} if isinstance(box := layers.get("sandbox"), dict) and box.get("enabled") else {}
+    return msgspec.convert(merged(PRESETS[preset], boxed, layers), Settings)
 
 
 def merged(*documents: Said) -> Said:

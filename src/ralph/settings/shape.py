@@ -172,6 +172,23 @@ class CustomAgent(Struct, frozen=True, rename="camel", forbid_unknown_fields=Tru
     model: Annotated[Words, says("Words that choose a model; {model} stands for its name.")] = ()
 
 
+class SandboxChoice(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """A box around the agent and the checks (Linux, bubblewrap). Relative paths are in the workspace."""
+
+    enabled: Annotated[bool, says("Run agent and checks in a box, or do not run at all.")] = False
+    net: Annotated[
+        NotBlank,
+        says(
+            'The network inside: "on" (this machine\'s), "off" (nobody but the model), or hosts, with commas between.',
+            "github.com,*.githubusercontent.com,pypi.org,files.pythonhosted.org",
+        ),
+    ] = "on"
+    read: Annotated[Texts, says("What else may be read, of your home for example.", ["~/.m2/settings.xml"])] = ()
+    write: Annotated[Texts, says("What else may be written.", ["~/.cache/bazel"])] = ()
+    hide: Annotated[Texts, says("What is not to be seen, in the workspace too.", [".env"])] = ()
+    checks: Annotated[bool, says("Whether the checks are run in it: they execute what the agent wrote.")] = True
+
+
 class Settings(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     """Everything that can be set, as the run will use it."""
 
@@ -242,7 +259,10 @@ class Settings(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     grace: Annotated[Duration, says("How long the current step may go on after the first Ctrl-C.")] = 30.0
     keep_children: Annotated[bool, says("Spare the processes that the agent leaves behind after a turn.")] = False
     max_log: Annotated[Size, says("The most that is kept of one log, from both its ends; 0: all of it.")] = 32_000_000
-    yolo: Annotated[bool, says("Let the agent use its tools without asking for approval.")] = False
+    sandbox: Annotated[SandboxChoice, says("A box around everything that a run starts.")] = SandboxChoice()
+    yolo: Annotated[
+        bool, says("Let the agent use its tools without asking for approval. In a box this is the default.")
+    ] = False
     strict_signal: Annotated[bool, says("A `word` claim counts only on a line by itself.")] = False
     claim_anywhere: Annotated[bool, says("A claim counts even where its sentence denies or conditions it.")] = False
     ultrawork: Annotated[bool, says("Put `ultrawork` in front of every continuation.")] = False

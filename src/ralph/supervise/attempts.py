@@ -91,6 +91,10 @@ class Attempt(TurnFolder):
         self._agent, self._announcer, self._timeouts = info.agent, announcer, timeouts
         self._announcer.run = info.run_id
 
+    def scratch(self) -> str:
+        """Its own folder: agents are told of it, and leave their output there."""
+        return self.path
+
     @property
     def is_complete(self) -> bool:
         return self.turn is not None and _status(self.turn) == "completed"

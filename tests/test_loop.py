@@ -4,7 +4,8 @@ from typing import get_args
 
 from ralph.core import events, rules
 from ralph.core.claims import Claim
-from ralph.core.model import Check, Failure, Note, Outcome, Run, Snapshot, Turn, Wait
+from ralph.core.model import Check, Failure, Note, Outcome, Run, Snapshot, Turn, Usage, Wait
+from ralph.errors import UserError
 from ralph.loop import Parts, run_loop
 from ralph.run.reviews import Plan, reviewing
 from ralph.testing import Ear, FakeWorkspace, ScriptedAgent
@@ -73,6 +74,18 @@ def test_checks_cut_short_by_an_interruption_never_count_as_green() -> None:
     looks = [Snapshot(), Snapshot(interrupted="SIGINT")]
     run, stop = run_loop(parts(ScriptedAgent("STOP"), FakeWorkspace([None], looks=looks)), Run("r"))
     assert (stop.outcome, len(run.iterations)) == (Outcome.INTERRUPTED, 0)
+
+
+def test_a_turn_is_paid_for_though_what_comes_after_it_cannot_be_done() -> None:
+    class Broken(FakeWorkspace):
+        def guard(self) -> tuple[str, ...]:
+            raise UserError("cannot restore protected files", "restore them by hand")
+
+    agent, ear = ScriptedAgent(Turn("STOP", usage=Usage(cost_usd=0.31))), Ear()
+    run, stop = run_loop(parts(agent, Broken(), tell=ear), Run("r"))
+    assert (stop.outcome, len(run.iterations), run.usage.cost_usd) == (Outcome.FATAL, 0, 0.31)
+    assert "restore them by hand" in stop.reason
+    assert ear.kinds() == ["IterationStarted", "TurnNotCounted"]
 
 
 def test_followups_see_each_iteration_once() -> None:

@@ -87,6 +87,8 @@ def run_loop(parts: Parts, run: Run, followed: int | None = None) -> tuple[Run, 
             if isinstance(verdict, Stop):
                 return run, verdict
             run = iterate(run, verdict.notes, parts)
+        except CutShort as short:
+            return short.run, Stop(Outcome.FATAL, short.advice)
         except UserError as error:
             return run, Stop(Outcome.FATAL, error.advice)
 
@@ -117,6 +119,23 @@ def iterate(run: Run, notes: tuple[Note, ...], parts: Parts) -> Run:
     if run.seen.told:
         parts.tell(events.PersonTold(run.number, run.seen.told))
     turn = parts.agent.take_turn(parts.compose(run, notes), run)
+    try:
+        return conclude(run, turn, parts)
+    except UserError as error:
+        parts.tell(events.TurnNotCounted(turn))
+        raise CutShort(run.retrying(turn), error.advice) from None
+
+
+class CutShort(Exception):
+    """Something that a person must mend got in the way after a turn, which is paid for all the same."""
+
+    def __init__(self, run: Run, advice: str) -> None:
+        super().__init__(advice)
+        self.run, self.advice = run, advice
+
+
+def conclude(run: Run, turn: Turn, parts: Parts) -> Run:
+    """What follows from a turn: it counts, with its checks and the look at the workspace, or it is not an iteration."""
     touched = parts.workspace.guard()
     if turn.ended_by == "interrupt" or (turn.failure and turn.failure.kind in parts.uncounted):
         parts.tell(events.TurnNotCounted(turn))

@@ -244,13 +244,29 @@ def test_a_new_file_is_refused_even_where_nothing_was(root: Path) -> None:
     assert watch(root, "spec/**").restore() == ("spec/a.md",)
 
 
-def test_a_saved_copy_that_was_changed_is_not_trusted(root: Path) -> None:
-    protected = watch(root)
-    for copy in (root.parent / "store/files").iterdir():
+def _forge(store: Path) -> None:
+    for copy in (store / "files").iterdir():
         copy.write_text("forged")
+
+
+@pytest.mark.parametrize("wreck", [_forge, shutil.rmtree], ids=["forged", "deleted"])
+def test_saved_copies_that_the_agent_changes_or_deletes_are_made_good(
+    root: Path, wreck: Callable[[Path], None]
+) -> None:
+    before, protected = picture(root), watch(root)
+    wreck(root.parent / "store")
+    shutil.rmtree(root / "tests")
+    assert set(protected.restore()) == {"tests/data/b.txt", "tests/link", "tests/run.sh", "tests/test_a.py"}
+    assert picture(root) == before
+
+
+def test_a_saved_copy_that_was_changed_before_the_run_was_resumed_is_not_trusted(root: Path) -> None:
+    watch(root)
+    _forge(root.parent / "store")
+    resumed = watch(root)
     (root / "tests/test_a.py").write_text("pass")
     with pytest.raises(UserError, match=r"the saved copy of tests/test_a\.py was changed"):
-        protected.restore()
+        resumed.restore()
 
 
 def test_a_list_that_cannot_be_read_is_an_error(root: Path) -> None:

@@ -1,5 +1,6 @@
 """Did the agent touch what it must not touch? Protected files are copied when a run starts, compared after each turn,
-and put back. What was put in their place is moved into the run's folder: nothing is lost. Works without git."""
+and put back. What was put in their place is moved into the run's folder: nothing is lost. Works without git. The copies
+are in the run's folder, for a run that is resumed, and once more where no agent can delete them."""
 
 import os
 import stat
@@ -39,6 +40,7 @@ class Protected:
         self._stamps: dict[bytes, Stamp] = {}
         kept = self._recall()
         self._kept = self._keep() if kept is None else kept
+        self._held = self._hold()
 
     @property
     def unmatched(self) -> tuple[str, ...]:
@@ -145,6 +147,14 @@ class Protected:
             raise UserError(f"the list of protected files in {self._store} cannot be read: {error}") from None
         return {one.path: one for one in kept}
 
+    def _hold(self) -> "Held":
+        """Of each copy that is what it was one more, in a file without a name."""
+        held = Held(self._store)
+        for digest in {one.digest for one in self._kept.values()}:
+            with suppress(OSError):
+                held.add(digest, self._store / "files" / digest)
+        return held
+
     def _copy(self, path: bytes, seen: os.stat_result, folder: Path) -> Kept:
         import shutil
 
@@ -161,7 +171,7 @@ class Protected:
         import shutil
 
         copy = self._store / "files" / kept.digest
-        if _digest(copy) != kept.digest:
+        if not self._held.heal(kept.digest, copy):
             raise UserError(f"the saved copy of {shown(kept.path)} was changed", "restore the file by hand")
         place = self._place(kept.path)
         os.makedirs(os.path.dirname(place), exist_ok=True)
@@ -208,6 +218,48 @@ class Protected:
 
     def _place(self, path: bytes) -> bytes:
         return os.path.join(self._root, path).rstrip(b"/") or b"/"
+
+
+class Held:
+    """Copies in a file that has no name: whoever deletes or changes the folder does not reach them."""
+
+    def __init__(self, folder: Path) -> None:
+        path = folder / f"held-{os.getpid()}"
+        with suppress(FileNotFoundError):
+            path.unlink()
+        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+        path.unlink()
+        self._spans: dict[str, tuple[int, int]] = {}
+        self._end = 0
+
+    def __del__(self) -> None:
+        with suppress(AttributeError, OSError):
+            os.close(self._file)
+
+    def add(self, digest: str, copy: Path) -> None:
+        """Takes the copy in, if it is what it was."""
+        if _digest(copy) != digest:
+            return
+        begin = self._end
+        with copy.open("rb", buffering=0) as source:
+            while chunk := source.read(1 << 20):
+                self._end += os.pwrite(self._file, chunk, self._end)
+        self._spans[digest] = begin, self._end
+
+    def heal(self, digest: str, copy: Path) -> bool:
+        """Makes the copy what it was, where it is not. Whether it is now."""
+        with suppress(OSError):
+            if _digest(copy) == digest:
+                return True
+        begin, end = self._spans.get(digest, (0, -1))
+        if end < begin:
+            return False
+        copy.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        copy.unlink(missing_ok=True)
+        with copy.open("xb") as target:
+            while chunk := os.pread(self._file, min(end - begin, 1 << 20), begin):
+                begin += target.write(chunk)
+        return _digest(copy) == digest
 
 
 def _digest(place: bytes | Path) -> str:

@@ -18,6 +18,9 @@ from ralph.records.register import Listed, listed
 from ralph.steering.mailbox import Mailbox
 from ralph.steering.which_run import Objection, owner, refuse_foreign
 
+IS_DONE, AT_WORK = "is done", "is at work"
+FOR_ONE_TURN = "was started by the agent of a task, for one turn"
+
 
 class Objected(UserError):
     """Something stands against what is asked of a run: `why` is the end of a sentence that begins with its name."""
@@ -34,18 +37,18 @@ def not_at_work(run: Listed) -> str:
 
 def cannot_be_told(run: Listed) -> str:
     if run.standing.outcome == "done":
-        return "is done"
-    return "was started by the agent of a task, for one turn: tell the task" if run.is_child else ""
+        return IS_DONE
+    return f"{FOR_ONE_TURN}: tell the task" if run.is_child else ""
 
 
 def cannot_go_on(run: Listed) -> str:
     """Why a run cannot be the one that shall go on."""
     if run.is_alive and run.state not in ("paused", "asking") and not Mailbox(run.place).read().is_paused:
-        return "is at work"
+        return AT_WORK
     if run.is_child and not run.is_alive:
-        return "was started by the agent of a task, for one turn: the task itself can go on"
+        return f"{FOR_ONE_TURN}: the task itself can go on"
     if run.standing.outcome == "done" and not run.standing.task:
-        return "is done"
+        return IS_DONE
     return "" if run.standing.workspace or _has_begun(run) else "never began"
 
 

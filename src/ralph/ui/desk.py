@@ -10,6 +10,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from ralph.core import events
+from ralph.core.text import one_line
 from ralph.errors import UserError
 from ralph.history.feed import Feed, News
 from ralph.history.run_history import Fold
@@ -18,13 +19,15 @@ from ralph.settings.layers import settings_files
 from ralph.show.lines import Lines
 from ralph.show.outlet import Style
 from ralph.show.words import outcome_sentence
+from ralph.steering import control
 from ralph.steering.mailbox import Mail, Mailbox
-from ralph.ui import steering
 from ralph.ui.draw import nickname
 from ralph.ui.launch import Launched, Plan, cap_words
 from ralph.ui.typed import Command
 
 MOST_RUNS = 200
+HINTS = {control.AT_WORK: "p pauses it", control.IS_DONE: "type a new goal"}
+GO_ON = "r goes on with a run that ended unfinished"
 SHARE = 50  # looking at all runs may take one fiftieth of the time
 
 
@@ -51,11 +54,11 @@ class Desk:
             "agent": self._agent,
             "ralph-loop": self._promise,
             "ulw-loop": self._promise,
-            "cancel-ralph": lambda command: steering.stop(self._at_work(), now=True),
-            "tell": lambda command: steering.tell(self.run, command.text),
-            "stop": lambda command: steering.stop(self.run, now=command.text == "now"),
-            "pause": lambda command: steering.pause(self.run),
-            "resume": lambda command: steering.resume(self.run, self.launch),
+            "cancel-ralph": lambda command: _stop(self._at_work(), now=True),
+            "tell": lambda command: _tell(self.run, command.text),
+            "stop": lambda command: _stop(self.run, now=command.text == "now"),
+            "pause": lambda command: _pause(self.run),
+            "resume": lambda command: self._resume(),
         }
 
     @property
@@ -76,7 +79,10 @@ class Desk:
 
     def carry_out(self, command: Command) -> str:
         """Does what the command says, and says what was done."""
-        return self._commands[command.name](command)
+        try:
+            return self._commands[command.name](command)
+        except control.Objected as error:
+            raise UserError(f"{nickname(error.run)} {error.why}", HINTS.get(error.why, GO_ON)) from None
 
     @property
     def is_due(self) -> bool:
@@ -154,6 +160,14 @@ class Desk:
             raise UserError("no run is at work here", "type a goal to start one")
         return (chosen or here)[0]
 
+    def _resume(self) -> str:
+        """Ends a pause; a run that no process plays is taken up by a new one."""
+        run = control.present(self.run, control.cannot_go_on)
+        if run.is_alive:
+            return f"{nickname(run.id)} goes on" + (" without an answer" if control.go_on(run) else "")
+        self.launch(["resume", run.id, "--quiet", "-C", run.standing.workspace])
+        return f"{nickname(run.id)} goes on"
+
     def _goal(self, command: Command) -> str:
         self._refuse_a_second_one()
         self.launch(self.plan.words(command.text))
@@ -191,6 +205,23 @@ class Desk:
         if command.text:
             self.plan = replace(self.plan, agent="" if command.text == "default" else command.text)
         return f"agent: {self.plan.agent or 'as the settings say, or the first that is installed'}"
+
+
+def _stop(run: Listed, now: bool = False) -> str:
+    how = "now" if control.stop(run, now) else "after what it does at this moment; S ends it now"
+    return f"{nickname(run.id)} ends {how}"
+
+
+def _pause(run: Listed) -> str:
+    control.pause(run)
+    return f"{nickname(run.id)} pauses before its next turn; r goes on"
+
+
+def _tell(run: Listed, text: str) -> str:
+    questions = control.tell(run, text)
+    if questions:
+        return f"answered: {one_line(questions[0].text)}"
+    return f"the next prompt of {nickname(run.id)} carries it" + ("" if run.is_alive else ", once it goes on (r)")
 
 
 def _plays(launched: Launched, run: Listed) -> bool:

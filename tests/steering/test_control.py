@@ -1,0 +1,119 @@
+"""One control room: what stands against steering a run is the same wherever it is asked for."""
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ralph.core import events as e
+from ralph.errors import UserError
+from ralph.records.folder import RunFolder
+from ralph.records.register import Listed, listed
+from ralph.records.registration import Registration, enlist
+from ralph.steering import control
+from ralph.steering.mailbox import Mailbox
+from ralph.ui.desk import Desk
+from ralph.ui.typed import Command
+
+Ralph = Callable[..., Any]
+
+
+class OnRecord:
+    """A run that this process plays, kept in `place`."""
+
+    def __init__(self, place: Path, workspace: Path, env: dict[str, str]) -> None:
+        self.folder = RunFolder(place, "20260101-120000-k3fa")
+        self.folder.make()
+        self.folder.journal.touch()
+        self.registration = Registration(self.folder)
+        enlist(self.folder, env)
+        self.registration(e.RunStarted("goal", "supervise", "claude", str(workspace), 9, pid=os.getpid()))
+
+    @property
+    def listed(self) -> Listed:
+        found = listed(self.folder.path)
+        assert found
+        return found
+
+
+@pytest.fixture
+def recorded(workspace: Path, environment: dict[str, str]) -> Iterator[Callable[[Path], OnRecord]]:
+    made: list[OnRecord] = []
+
+    def record(place: Path) -> OnRecord:
+        made.append(OnRecord(place, workspace, environment))
+        return made[-1]
+
+    yield record
+    for one in made:
+        one.registration.close()
+
+
+@pytest.fixture
+def child(recorded: Callable[[Path], OnRecord], tmp_path: Path) -> OnRecord:
+    """A run that the agent of a task started: it takes one turn, and reads no notes."""
+    return recorded(tmp_path / "task")
+
+
+@pytest.fixture
+def run(recorded: Callable[[Path], OnRecord], workspace: Path) -> OnRecord:
+    return recorded(workspace / ".ralph")
+
+
+def test_a_child_run_cannot_be_told_by_the_command_nor_in_the_full_screen(
+    child: OnRecord, ralph: Ralph, workspace: Path, environment: dict[str, str]
+) -> None:
+    why = "was started by the agent of a task, for one turn: tell the task"
+    desk = Desk(workspace, env=environment)
+    desk.survey()
+    assert desk.run.id == child.folder.id
+    with pytest.raises(UserError, match=why):
+        desk.carry_out(Command("tell", "use tabs"))
+    refused = ralph("tell", child.folder.id, "use tabs")
+    assert (refused.code, why in refused.err) == (2, True)
+    assert Mailbox(child.folder.path).read().notes == ()
+
+
+@pytest.mark.parametrize(("outcome", "why"), [("done", "is done"), ("exhausted", "is not at work: exhausted")])
+def test_what_a_person_looks_at_may_be_old(run: OnRecord, outcome: str, why: str) -> None:
+    seen = run.listed
+    run.registration(e.RunFinished(outcome, "why", 1, None, 1.0, 0))
+    act: Callable[[Listed], Any] = control.stop if outcome == "exhausted" else lambda run: control.tell(run, "x", {})
+    with pytest.raises(control.Objected, match=why):
+        act(seen)
+
+
+def test_a_run_whose_folder_is_gone_is_said_to_be(run: OnRecord) -> None:
+    import shutil
+
+    seen = run.listed
+    shutil.rmtree(run.folder.path)
+    for act in (control.stop, control.pause, control.go_on):
+        with pytest.raises(control.Objected, match="no longer on record"):
+            act(seen)
+
+
+def test_a_late_answer_never_becomes_a_note(run: OnRecord) -> None:
+    mailbox = Mailbox(run.folder.path)
+    question = mailbox.ask("which?")
+    assert control.answer(run.listed, question.id, "that one", {}) == question
+    with pytest.raises(control.Objected, match="no longer asks that"):
+        control.answer(run.listed, question.id, "or this one", {})
+    assert [note.text for note in mailbox.read().notes] == ["that one"]
+
+
+def test_the_oldest_question_is_answered_first(run: OnRecord) -> None:
+    mailbox = Mailbox(run.folder.path)
+    first, second = mailbox.ask("one?"), mailbox.ask("two?")
+    assert control.tell(run.listed, "yes", {}) == (first, second)
+    assert mailbox.read().questions == (second,)
+
+
+def test_only_what_is_held_can_go_on(run: OnRecord) -> None:
+    with pytest.raises(control.Objected, match="is at work"):
+        control.go_on(run.listed)
+    control.pause(run.listed)
+    assert control.go_on(run.listed) is False
+    assert not Mailbox(run.folder.path).read().is_paused

@@ -8,6 +8,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ralph.core import events
+from ralph.core.claims import echoes
 from ralph.core.model import (
     Check,
     Continue,
@@ -25,6 +26,7 @@ from ralph.core.model import (
     Verdict,
     Wait,
 )
+from ralph.core.prompts import asked
 from ralph.errors import UserError
 
 
@@ -118,7 +120,9 @@ def iterate(run: Run, notes: tuple[Note, ...], parts: Parts) -> Run:
         parts.tell(events.IterationStarted(run.number, parts.cap, run.goal))
     if run.seen.told:
         parts.tell(events.PersonTold(run.number, run.seen.told))
-    turn = parts.agent.take_turn(parts.compose(run, notes), run)
+    prompt = parts.compose(run, notes)
+    turn = parts.agent.take_turn(prompt, run)
+    turn = replace(turn, echoes=echoes(turn.text, asked(prompt, run.last)))
     try:
         return conclude(run, turn, parts)
     except UserError as error:

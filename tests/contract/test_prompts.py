@@ -26,7 +26,7 @@ def test_the_agent_is_told_how_to_claim(ralph: Ralph, agent: Agent, prompts: Pro
     ending = "create the file `YES`" if "file" in until else f"emit `{deed}` on a line by itself"
     assert prompts()[1].endswith(f"When the goal is\ncomplete, {ending} to end the loop.")
     result = ralph("loop", "x", "--check", "true", "-m", "1", "--until", until, "--agent", fake)
-    ending = "create the file YES" if "file" in until else f"write {deed} on a line by itself"
+    ending = "create the file YES" if "file" in until else f"write {deed} alone on the last line"
     assert f"When the task is finished, {ending}. If it is not, do not." in prompts()[2]
     assert f"but the agent did not {ending}" in result.last_line
 

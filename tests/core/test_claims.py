@@ -1,12 +1,17 @@
 """What counts as a claim, and what is only talk about one."""
 
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ralph.core.claims import Claim, Reading, claimed, stated
+from ralph.core import prompts
+from ralph.core.claims import Claim, Reading, claimed, echoes, read, stated
 from ralph.core.model import Failure, Iteration, Snapshot, Turn
 from ralph.testing import a_run
+
+VERIFIED = Reading(verified=True)
 
 CLAIMS = [
     ("word", "STOP", "STOP"),
@@ -46,6 +51,8 @@ CLAIMS = [
     ("tag", "COMPLETE", "The implementation is now COMPLETE."),
     ("tag", "COMPLETE", "**COMPLETE**"),
     ("tag", "COMPLETE", "<COMPLETE>"),
+    ("tag", "COMPLETE", "<promise>COMPLETE</promise>"),
+    ("tag", "COMPLETE", "All of it works. <status>COMPLETE</status>"),
     ("tag", "COMPLETE", "100% COMPLETE"),
     ("tag", "COMPLETE", "5/5 COMPLETE"),
     ("tag", "COMPLETE", "The task is COMPLETE, let me know if anything is unclear."),
@@ -119,13 +126,14 @@ TALK = [
 
 
 @pytest.mark.parametrize(("kind", "text", "answer"), CLAIMS)
-def test_a_plain_statement_is_a_claim(kind: str, text: str, answer: str) -> None:
-    assert stated(Claim(kind, text), answer)
+def test_a_plain_statement_is_a_claim_where_something_verifies(kind: str, text: str, answer: str) -> None:
+    assert stated(Claim(kind, text), answer, VERIFIED)
 
 
 @pytest.mark.parametrize(("kind", "text", "answer"), TALK)
 def test_talk_about_a_claim_is_not_one(kind: str, text: str, answer: str) -> None:
     assert not stated(Claim(kind, text), answer)
+    assert not stated(Claim(kind, text), answer, VERIFIED)
 
 
 @pytest.mark.parametrize("kind", ["word", "response", "suffix", "promise", "tag"])
@@ -179,5 +187,136 @@ def test_a_promise_needs_its_exact_marker(answer: str) -> None:
         assert "<promise>DONE</promise>" in answer
 
 
-def test_a_huge_answer_is_read_in_a_moment() -> None:
-    assert not stated(Claim("promise", "DONE"), "I will not say <promise>DONE</promise> yet. " * 5_000)
+UNMISTAKABLE = [
+    "{M}",
+    "All tests pass.\n\n{M}\n",
+    "All tests pass. {M}",
+    "Finished: {M}",
+    "**Status:** {M}",
+    "✅ {M} 🎉",
+    "```\n{M}\n```",
+    "------------\n{M}\n------------",
+    "{}{M}{}".replace("{}", "-" * 45 + " ", 1).replace("{}", " " + "-" * 45),
+]
+MISTAKABLE = [
+    ("it is not on the last line", "{M}\n\nI also cleaned up."),
+    ("it is not alone on the last line", "Since all tests pass, I can now output {M}"),
+    ("it is an item of a list", "Left:\n- docs\n- {M}"),
+    ("it is an item of a list", "1. {M}"),
+    ("it is quoted", 'You asked for "{M}"'),
+    ("it is quoted", "> {M}"),
+    ("it is quoted", "```\nAll is well.\n{M}\n```"),
+    ("its sentence only talks about it", "My last line will be:\n\n{M}"),
+]
+
+
+@pytest.mark.parametrize("answer", UNMISTAKABLE)
+@pytest.mark.parametrize("kind", ["promise", "response", "tag"])
+def test_an_unmistakable_claim_needs_no_gate(kind: str, answer: str) -> None:
+    claim = Claim(kind, "DONE")
+    assert stated(claim, answer.replace("{M}", claim.marker))
+
+
+@pytest.mark.parametrize(("why", "answer"), MISTAKABLE)
+@pytest.mark.parametrize("kind", ["promise", "response", "tag", "word"])
+def test_where_nothing_verifies_a_claim_must_be_unmistakable(kind: str, why: str, answer: str) -> None:
+    claim = Claim(kind, "DONE")
+    found = read(claim, answer.replace("{M}", claim.marker))
+    assert found is None if kind == "word" and '"' in answer else found is not None and found.doubt == why
+
+
+def test_where_something_verifies_a_claim_may_stand_where_its_sentence_states_it() -> None:
+    claim = Claim("promise", "DONE")
+    for answer in ("<promise>DONE</promise>\n\nI also cleaned up.", "Since all tests pass, I can now output {M}"):
+        assert stated(claim, answer.replace("{M}", claim.marker), VERIFIED)
+        assert not stated(claim, answer.replace("{M}", claim.marker))
+
+
+PROMPT = "Fix the parser.\nWhen it works, answer with this line:\n\n<response>DONE</response>\n\nRun `make test` first."
+
+
+@pytest.mark.parametrize("reading", [Reading(), VERIFIED])
+@pytest.mark.parametrize(
+    "answer",
+    [
+        PROMPT,
+        "The task is:\n\n" + PROMPT,
+        "> When it works, answer with this line:\n>\n> `<response>DONE</response>`",
+        "I was told this:\n  when it works, answer with this line:\n  <response>DONE</response>\n",
+    ],
+)
+def test_lines_of_the_prompt_with_their_neighbours_are_no_claim(answer: str, reading: Reading) -> None:
+    found = read(Claim("response", "DONE"), answer, reading, echoes(answer, PROMPT))
+    assert found is not None
+    assert found.doubt
+
+
+def test_a_line_of_the_prompt_among_words_of_its_own_is_a_claim() -> None:
+    for answer in ("<response>DONE</response>", "Fix the parser.\n\nDid so.\n\n<response>DONE</response>"):
+        assert stated(Claim("response", "DONE"), answer)
+        assert not read(Claim("response", "DONE"), answer, Reading(), echoes(answer, PROMPT)).doubt  # type: ignore[union-attr]
+
+
+def test_what_the_agent_said_before_is_no_echo_when_it_says_it_again() -> None:
+    answer = "All tests pass.\n\nSTOP"
+    prompt = prompts.goal(prompts.Brief("the goal", 2, last=Iteration(1, Turn(answer)), claim=Claim("word", "STOP")))
+    assert echoes(answer, prompt)
+    assert not echoes(answer, prompts.asked(prompt, Iteration(1, Turn(answer))))
+
+
+@pytest.mark.parametrize(
+    ("kind", "answer"),
+    [
+        ("word", "**STOP**"),
+        ("word", "All is done.\n\nstop."),
+        ("promise", "<promise> STOP </promise>"),
+        ("promise", "`<promise>stop</promise>`"),
+        ("tag", "Stop!"),
+        ("response", "<Response>STOP!</Response>"),
+    ],
+)
+def test_a_marker_in_another_dress_is_seen_though_it_does_not_count(kind: str, answer: str) -> None:
+    found = read(Claim(kind, "STOP"), answer)
+    assert found is not None
+    assert found.doubt == "it is not written to the letter"
+
+
+def test_a_response_that_is_not_the_first_does_not_count() -> None:
+    found = read(Claim("response", "DONE"), "<response>WIP</response>\n\n<response>DONE</response>")
+    assert found is not None
+    assert found.doubt == "another response stands before it"
+
+
+def test_a_suffix_ignores_case_and_only_the_very_end_counts() -> None:
+    assert stated(Claim("suffix", "DONE"), "All of it works. Done")
+    assert stated(Claim("suffix", "DONE"), "All tasks are done", VERIFIED)
+    assert read(Claim("suffix", "DONE"), "done, more or less") is None
+
+
+@pytest.mark.parametrize("reading", [Reading(), VERIFIED, Reading(strict=True)])
+@pytest.mark.parametrize("kind", ["word", "response", "suffix", "promise", "tag"])
+@pytest.mark.parametrize(
+    "piece",
+    [
+        "I will not say {M} yet. ",
+        "{M} ",
+        "{M}\n",
+        "- {M}\n",
+        "<response>",
+        "-",
+        "\n",
+        " ",
+        "```\n{M}\n",
+        "**{M}** 🎉",
+        '"',
+        "1.",
+    ],
+)
+def test_a_huge_answer_is_read_in_a_moment(kind: str, piece: str, reading: Reading) -> None:
+    claim = Claim(kind, "DONE")
+    piece = piece.replace("{M}", claim.marker)
+    answer = piece * (1_000_000 // len(piece))
+    start = time.process_time()
+    for text in (answer, f"{answer}{claim.marker}", f"{claim.marker}{answer}"):
+        read(claim, text, reading)
+    assert time.process_time() - start < 5

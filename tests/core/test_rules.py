@@ -108,6 +108,34 @@ def test_a_claim_with_a_red_check_is_refused_and_the_agent_is_told() -> None:
     assert "make test" in verdict.refusals[0].reason
 
 
+TALK = "I will not say STOP yet"
+
+
+def test_what_was_seen_and_not_believed_is_said() -> None:
+    verdict = judge(a_run(TALK), [done_when()])
+    assert isinstance(verdict, Continue)
+    assert verdict.refusals == (
+        Refusal("STOP", "wording", f'the agent wrote "{TALK}": it is not alone on the last line'),
+    )
+    (note,) = verdict.notes
+    assert note.about == "wording"
+    assert note.text.startswith(f'You wrote "{TALK}"')
+    assert "to claim, put it alone on the last line" in note.text
+
+
+def test_a_claim_that_is_believed_makes_up_for_one_that_is_not() -> None:
+    rule = rules.completed([Claim("tag", "COMPLETE"), Claim("word", "STOP")], ())
+    assert outcome(a_run("Here is the COMPLETE plan.\n\nSTOP"), [rule]) is Outcome.DONE
+
+
+def test_a_claim_that_was_seen_is_never_called_missing() -> None:
+    run = a_run(Iteration(1, Turn(TALK), (GREEN,)))
+    verdict = judge(run, [rules.at_most(iterations=1, claims=[Claim("word", "STOP")])])
+    assert isinstance(verdict, Stop)
+    assert "did not" not in verdict.reason
+    assert f'what the agent wrote ("{TALK}") is no claim' in verdict.reason
+
+
 def test_checks_that_were_not_run_do_not_count_as_green() -> None:
     run = a_run(Iteration(1, Turn("STOP"), checked=False))
     assert outcome(run, [done_when(rules.failing_checks())]) is None
@@ -122,7 +150,7 @@ def test_checks_that_ran_before_the_latest_turn_do_not_count_as_green() -> None:
     assert outcome(a_run(seen=file_there), [rule]) is None
 
 
-NO_STOP = "the agent did not write STOP on a line by itself"
+NO_STOP = "the agent did not write STOP alone on the last line"
 
 
 @pytest.mark.parametrize(

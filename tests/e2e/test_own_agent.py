@@ -169,7 +169,7 @@ def test_plain_words_before_a_stream_do_not_hide_it(ralph, agent, streams: Path)
 
 def test_json_that_no_agent_prints_is_plain_text(ralph, agent) -> None:
     said = '{"status":"<response>DONE</response>"}'
-    result = ralph("run", "go", "--json", "--agent", agent(f"echo '{said}'"))
+    result = ralph("run", "go", "--json", "--claim-anywhere", "--agent", agent(f"echo '{said}'"))
     assert result.code == 0
     assert result.one("iteration_finished")["record"]["turn"]["text"] == said
 

@@ -51,6 +51,22 @@ def test_a_promise_without_work_is_rejected(session, log):
     assert "PROMISE_ACCEPTED" in session.stops(DONE).message
 
 
+@pytest.mark.parametrize(
+    "text",
+    ["I will not output <promise>DONE</promise> yet", "Next:\n- <promise>DONE</promise>", "<promise>done</promise>"],
+)
+def test_a_promise_that_is_seen_and_not_believed_is_not_called_missing(session, log, text):
+    session.start()
+    session.works()
+    answer = session.stops(text)
+    assert answer.is_block
+    assert answer.reason.startswith('You wrote "')
+    assert "to claim, put it alone on the last line" in answer.reason
+    assert "did not output" not in answer.reason
+    assert "promise rejected by wording" in log()[-1]
+    assert "DONE</promise>" in log()[-1].replace("done", "DONE")
+
+
 def test_a_promise_on_the_last_continuation_counts(session):
     session.start("--max-iterations", "1")
     assert session.stops("not yet").is_block

@@ -170,7 +170,7 @@ def finished(outcome: str = "done", reason: str = "the agent said DONE", **more:
             finished(iterations=1, verified=False, cost_usd=None),
             [],
             "ralph: done (unverified) after 1 iteration: the agent said DONE; "
-            "no gate was configured, so nothing has verified it (1m12s)",
+            "no check or tasks file was given, so nothing has verified it (1m12s)",
         ),
         (
             finished("exhausted", "10 iterations without an accepted claim", iterations=10, exit_code=1),

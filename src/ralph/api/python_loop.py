@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from ralph.core import events
-from ralph.core.claims import Claim, stated
+from ralph.core.claims import Claim, Reading, stated
 from ralph.core.model import Check, Failure, Iteration, Outcome, Run, Stop, Turn, Usage
 from ralph.errors import UserError
 
@@ -151,7 +151,7 @@ def _seen_by_caller(iteration: Iteration, tag: Claim) -> LoopIteration:
         iteration.duration,
         [{"name": check.name, "passed": check.passed, "output": _output(check)} for check in iteration.checks],
         iteration.is_green,
-        stated(tag, iteration.turn.text),
+        stated(tag, iteration.turn.text, Reading(verified=True)),
         iteration.turn.failure.reason if iteration.turn.failure else None,
     )
 

@@ -34,7 +34,8 @@ def explain(order: Order, loaded: Loaded, out: TextIO = sys.stdout) -> int:
         ("preset", settings.preset),
         ("agent", shlex.join(argv)),
         ("done when", " or ".join(WORDLESS.get(claim.kind) or claim.marker for claim in plan.claims)),
-        ("and", ", ".join(plan.gates) or "nothing else: the claim is not verified"),
+        ("and", ", ".join(plan.gates) or "nothing else"),
+        *(() if plan.verifies else (("verified", "by nothing: no check, no tasks file"),)),
         *(("check", guardrail.command) for guardrail in settings.guardrails),
         ("at most", ", ".join(_limits(settings, plan.cap))),
     ]

@@ -1,14 +1,23 @@
-"""Did the agent say that it is done? Finds a claim in its final answer, and tells a claim from talk about one."""
+"""Did the agent say that it is done? Finds the marker in its final answer, and tells a claim from talk about one."""
 
 import re
+from collections import deque
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 
 from msgspec import Struct
 
 from ralph.core.model import Run
-from ralph.core.promise import is_promised, marker_of
-from ralph.core.text import clean
-from ralph.core.wording import Span, is_plain_statement
+from ralph.core.promise import marker_of
+from ralph.core.text import clean, one_line
+from ralph.core.wording import ECHOED, NOT_TO_THE_LETTER, Span, doubt, letters, nearly, occurrences, stands_in
+
+_LONGEST_LINE = 2000
+_LONGEST_TAG = 40
+_END = 1 << 16
+_MOST = 20  # places of a marker that are looked at: an answer may be made of nothing else
+
+NOT_FIRST = "another response stands before it"
 
 
 class Claim(Struct, frozen=True):
@@ -30,75 +39,195 @@ class Claim(Struct, frozen=True):
     @property
     def deed(self) -> str:
         """What the agent has to do to make the claim."""
-        return f"create the file {self.text}" if self.kind == "file" else f"write {self.marker} on a line by itself"
+        return f"create the file {self.text}" if self.kind == "file" else f"write {self.marker} alone on the last line"
 
 
 class Reading(Struct, frozen=True):
-    """How strictly answers are read. `strict`: a word counts only on a line by itself.
-    `anywhere`: the literal rule alone, without the filter for sentences that deny, promise or condition."""
+    """How strictly answers are read. `strict`: a word counts only on a line by itself. `anywhere`: the literal rule
+    alone, whatever its sentence says. `verified`: a check or a tasks file tells whether the work is done, so that the
+    claim need not be unmistakable."""
 
     strict: bool = False
     anywhere: bool = False
+    verified: bool = False
+
+
+class Sighting(Struct, frozen=True):
+    """A claim as it was found: the words that hold it and, where they are not believed, why not."""
+
+    words: str = ""
+    doubt: str = ""
+
+
+def sighted(claim: Claim, run: Run, reading: Reading = Reading()) -> Sighting | None:
+    """The claim in the run's newest facts. What a failed turn says is not believed."""
+    if claim.kind == "file":
+        return Sighting() if run.seen.done_file else None
+    last = run.last
+    if last is None or run.retries:
+        return None
+    if claim.kind == "checks":
+        return Sighting() if last.checks and last.is_green else None
+    if last.turn.failure is not None:
+        return None
+    return Sighting() if claim.kind == "turn" else read(claim, last.turn.text, reading, last.turn.echoes)
 
 
 def claimed(claim: Claim, run: Run, reading: Reading = Reading()) -> bool:
-    """Whether the run's newest facts state `claim`. What a failed turn says is not believed."""
-    if claim.kind == "file":
-        return run.seen.done_file
-    last = run.last
-    if last is None or run.retries:
-        return False
-    if claim.kind == "checks":
-        return bool(last.checks) and last.is_green
-    if claim.kind == "turn":
-        return last.turn.failure is None
-    return last.turn.failure is None and stated(claim, last.turn.text, reading)
+    found = sighted(claim, run, reading)
+    return found is not None and not found.doubt
 
 
 def stated(claim: Claim, text: str, reading: Reading = Reading()) -> bool:
-    """Whether `text` states the claim, by the literal rule of its kind and as a plain statement. It is read as a person
-    would see it: without colours."""
+    found = read(claim, text, reading)
+    return found is not None and not found.doubt
+
+
+def read(claim: Claim, text: str, reading: Reading = Reading(), echoes: tuple[Span, ...] = ()) -> Sighting | None:
+    """The claim in an answer, which is read as a person would see it: without colours. `echoes` are the parts of it
+    that repeat the prompt."""
     if not claim.text.strip():
-        return False
+        return None
     text = clean(text)
     if claim.kind == "response":
-        return _first_response_is(claim.text, text, reading)
-    if claim.kind == "promise":
-        return is_promised(claim.text, text, reading.anywhere)
-    spans = _FINDERS[claim.kind](claim.text, text, reading) if claim.text in text else ()
-    return any(reading.anywhere or is_plain_statement(text, span) for span in spans)
+        return _read_response(claim.text, text, reading, echoes) or _nearly(claim, text)
+    spans = _last(_FINDERS[claim.kind](claim.text, text, reading))
+    if not spans:
+        return _nearly(claim, text)
+    bare = claim.kind != "promise"
+    return _best([(span, _doubt(text, span, reading, echoes, bare)) for span in spans], text)
 
 
-def _first_response_is(wanted: str, text: str, reading: Reading) -> bool:
-    if "</" not in text:  # as in most answers
-        return False
-    for match in re.finditer(r"<response>(.*?)</response>", text, re.IGNORECASE | re.DOTALL):
-        if reading.anywhere or is_plain_statement(text, match.span()):
-            return match[1].strip().casefold() == wanted.strip().casefold()
-    return False
+def _best(found: list[tuple[Span, str]], text: str) -> Sighting:
+    """The place that is believed; else the last one."""
+    span, why = next(((span, why) for span, why in found if not why), found[0])
+    return Sighting(_around(text, span), why)
+
+
+def _doubt(text: str, span: Span, reading: Reading, echoes: tuple[Span, ...], bare: bool = False) -> str:
+    if reading.anywhere:
+        return ""
+    if any(first <= span[0] < last for first, last in echoes):
+        return ECHOED
+    return doubt(text, span, verified=reading.verified, bare=bare)
+
+
+def _last(spans: Iterator[Span]) -> list[Span]:
+    """The last places, from the end."""
+    return [*reversed(deque(spans, _MOST))]
+
+
+def _read_response(wanted: str, text: str, reading: Reading, echoes: tuple[Span, ...]) -> Sighting | None:
+    """The first response counts: what only talks about one is none."""
+    wanted = wanted.strip().casefold()
+    answers = [*_responses(text)]
+    meant = [span for span, said in answers if said == wanted]
+    if not meant:
+        return None
+    loosely = Reading(reading.strict, reading.anywhere, verified=True)
+    for span, said in answers[:_MOST]:
+        if said != wanted and not _doubt(text, span, loosely, echoes):
+            return Sighting(_around(text, meant[-1]), NOT_FIRST)
+        if said == wanted and not _doubt(text, span, loosely, echoes):
+            break
+    return _best([(span, _doubt(text, span, reading, echoes)) for span in meant[: -_MOST - 1 : -1]], text)
+
+
+def _responses(text: str) -> Iterator[tuple[Span, str]]:
+    opened = -1
+    for tag in re.finditer(r"<(/?)response>", text, re.IGNORECASE):
+        if not tag[1]:
+            opened = tag.start() if opened < 0 else opened
+        elif opened >= 0:
+            yield (opened, tag.end()), text[opened + len("<response>") : tag.start()].strip().casefold()
+            opened = -1
 
 
 def _words(wanted: str, text: str, reading: Reading) -> Iterator[Span]:
     """On a line by itself, or (unless strict) a token between white space."""
-    edges = (r"(?m)^[^\S\n]*", r"[^\S\n]*$") if reading.strict else (r"(?<!\S)", r"(?!\S)")
-    return (match.span(1) for match in re.finditer(f"{edges[0]}({re.escape(wanted)}){edges[1]}", text))
+    edges = (r"(?m)^[^\S\n]*+", r"[^\S\n]*+$") if reading.strict else (r"(?<!\S)", r"(?!\S)")
+    return (match.span(1) for match in re.finditer(f"{edges[0]}({re.escape(wanted.strip())}){edges[1]}", text))
 
 
 def _tags(wanted: str, text: str, _: Reading) -> Iterator[Span]:
-    """A whole word: neither letters, digits nor hyphens may touch it."""
-    return (match.span() for match in re.finditer(rf"(?<![\w-]){re.escape(wanted)}(?![\w-])", text))
+    """A whole word: neither letters, digits nor hyphens may touch it. Tags around it belong to it."""
+    return (_with_tags(text, span) for span in occurrences(wanted, text) if _is_whole(text, span))
+
+
+def _with_tags(text: str, span: Span) -> Span:
+    name = text[max(span[0] - _LONGEST_TAG, 0) : span[0]].rpartition("<")[2]
+    closing = f"</{name}"
+    is_tagged = name.endswith(">") and name[:-1].isalnum() and text.startswith(closing, span[1])
+    return (span[0] - len(name) - 1, span[1] + len(closing)) if is_tagged else span
 
 
 def _suffixes(wanted: str, text: str, _: Reading) -> Iterator[Span]:
-    match = re.search(rf"(?<![\w-]){re.escape(wanted)}\s*\Z", text)
-    if match:
-        yield match.start(), match.start() + len(wanted)
+    """At the very end, in capitals or not."""
+    end = len(text.rstrip())
+    span = (end - len(wanted), end)
+    if span[0] >= 0 and text[span[0] : end].casefold() == wanted.casefold() and _is_whole(text, span):
+        yield span
+
+
+def _is_whole(text: str, span: Span) -> bool:
+    around = text[max(span[0] - 1, 0) : span[0]] + text[span[1] : span[1] + 1]
+    return not any(char.isalnum() or char in "_-" for char in around)
+
+
+def _promises(wanted: str, text: str, _: Reading) -> Iterator[Span]:
+    return occurrences(marker_of(wanted), text)
 
 
 _FINDERS: dict[str, Callable[[str, str, Reading], Iterator[Span]]] = {
     "word": _words,
     "tag": _tags,
     "suffix": _suffixes,
+    "promise": _promises,
 }
+
+
+def _nearly(claim: Claim, text: str) -> Sighting | None:
+    line = nearly(claim.marker, text)
+    return Sighting(one_line(line), NOT_TO_THE_LETTER) if line else None
+
+
+def _around(text: str, span: Span) -> str:
+    """The words that hold a marker, as they can be quoted in a line."""
+    line = stands_in(text, span)
+    if len(line) <= 200:
+        return one_line(line)
+    before, behind = text[max(span[0] - 90, 0) : span[0]], text[span[1] : span[1] + 60]
+    return one_line(f"…{before.rpartition(chr(10))[2]}{text[span[0] : span[1]]}{behind.partition(chr(10))[0]}…", 400)
+
+
+def echoes(text: str, prompt: str) -> tuple[Span, ...]:
+    """Which parts of an answer repeat the prompt: two lines or more that follow each other there as well, or all of it.
+    Signs, indentation and lines without words do not count."""
+    lines = _lines(clean(text))
+    if not lines:
+        return ()
+    asked = [words for _, words in _lines(_ends(prompt))]
+    if asked and [words for _, words in lines] == asked:
+        return ((0, len(text)),)
+    neighbours = {*pairwise(asked)}
+    repeated = [(one[0], other[0]) for one, other in pairwise(lines) if (one[1], other[1]) in neighbours]
+    return tuple(dict.fromkeys(span for pair in repeated for span in pair))
+
+
+def _ends(prompt: str) -> str:
+    """A prompt may be very long: its instructions are at one of its ends."""
+    return prompt if len(prompt) <= 2 * _END else f"{prompt[:_END]}\n{prompt[-_END:]}"
+
+
+def _lines(text: str) -> list[tuple[Span, str]]:
+    """Every line with words in it: where it is, and its letters."""
+    found, start = [], 0
+    for line in text.split("\n"):
+        end = start + len(line)
+        if words := letters(line[:_LONGEST_LINE]):
+            found.append(((start, end), words))
+        start = end + 1
+    return found
+
 
 KINDS = ("word", "response", "suffix", "promise", "tag", "file", "checks")

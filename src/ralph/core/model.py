@@ -78,7 +78,8 @@ class Exit(Struct, frozen=True, omit_defaults=True):
 
 
 class Turn(Struct, frozen=True, omit_defaults=True):
-    """One invocation of the agent. `text` is its own final answer; `tool_calls` is None where it reports none."""
+    """One invocation of the agent. `text` is its own final answer, `echoes` the parts of it that repeat the prompt;
+    `tool_calls` is None where it reports none."""
 
     text: str
     exit_code: int | None = 0
@@ -91,6 +92,7 @@ class Turn(Struct, frozen=True, omit_defaults=True):
     duration: float = 0.0
     ended_by: str = ""
     agent: str = ""
+    echoes: tuple[tuple[int, int], ...] = ()
 
     @property
     def is_limited(self) -> bool:

@@ -3,7 +3,9 @@
 Imports nothing at first: the stop hook asks this, and must start fast.
 """
 
-from ralph.core.wording import is_plain_statement, occurrences
+from ralph.core.wording import NOT_TO_THE_LETTER, doubt, nearly, stands_in
+
+WROTE = "You wrote"
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,19 +22,31 @@ def marker_of(promise: str) -> str:
     return f"<promise>{promise}</promise>"
 
 
-def is_promised(promise: str, text: str, anywhere: bool = False) -> bool:
-    """Whether `text` makes the promise. `anywhere`: also in a sentence that denies or conditions it."""
+def promised(promise: str, text: str, anywhere: bool = False) -> "tuple[str, str] | None":
+    """The line that holds the promise, and why it makes none: empty if it does. `anywhere`: whatever it says."""
     if not promise.strip():
-        return False
-    spans = occurrences(marker_of(promise), text)
-    return any(anywhere or is_plain_statement(text, span) for span in spans)
+        return None
+    last = text.rfind(marker_of(promise))
+    if last < 0:
+        line = nearly(marker_of(promise), text)
+        return (line, NOT_TO_THE_LETTER) if line else None
+    span = last, last + len(marker_of(promise))
+    return " ".join(stands_in(text, span).split())[:200], "" if anywhere else doubt(text, span)
+
+
+def wording_message(marker: str, words: str, doubt: str) -> str:
+    """What the agent is told about a claim that was seen and not believed."""
+    return (
+        f'{WROTE} "{words}", which is no claim: {doubt}. When the work is done: to claim, put it alone on the last '
+        f"line, {marker} and nothing else, below an empty line."
+    )
 
 
 def promise_contract(task: str, marker: str) -> str:
     return (
         f"{task}\n\n"
         "Strict requirements for ending this task:\n"
-        f"- Only when the task is fully done, output exactly this on a line of its own: {marker}\n"
+        f"- Only when the task is fully done, output exactly this, alone on the last line: {marker}\n"
         "- It must match exactly: no white space inside the tag, no other wording, no variants.\n"
         "- If the task is not fully done, do not output it. Do not output it to get out of the loop.\n"
         "- You must do the work with your tools first: a promise without work is rejected.\n"

@@ -11,7 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ralph.core.model import Check, Iteration, Note, Run
-from ralph.core.promise import promise_continuation, promise_contract
+from ralph.core.promise import WROTE, promise_continuation, promise_contract
 from ralph.core.text import clean, head, one_line, tail
 
 if TYPE_CHECKING:
@@ -56,6 +56,13 @@ def check_message(check: Check, truncate: int) -> str:
     if check.log:
         lines.append(f"Output file: {check.log}")
     return "\n".join(lines) + OUTPUT + shown
+
+
+def asked(prompt: str, last: Iteration | None) -> str:
+    """What of a prompt is not the agent's own words, which it may well repeat."""
+    answer = head(clean(last.turn.text), ANSWER_LIMIT) if last else ""
+    lines = (prompt.replace(answer, "", 1) if answer.strip() else prompt).split("\n")
+    return "\n".join(line for line in lines if not line.startswith(WROTE))
 
 
 def guardrails(brief: Brief) -> str:

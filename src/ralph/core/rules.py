@@ -6,9 +6,9 @@ has anything to say against it.
 
 from collections.abc import Iterable, Sequence
 
-from ralph.core.claims import Claim, Reading, claimed
+from ralph.core.claims import Claim, Reading, Sighting, sighted
 from ralph.core.model import Iteration, Note, Opinion, Outcome, Refusal, Rule, Run, Stop, Turn, Usage, Wait
-from ralph.core.promise import NO_WORK
+from ralph.core.promise import NO_WORK, wording_message
 from ralph.core.prompts import check_message
 from ralph.core.standing import AWAITING
 from ralph.core.text import listed, one_line
@@ -55,8 +55,11 @@ def completed(
     What `doubts` object to is accepted with a warning."""
 
     def rule(run: Run) -> Iterable[Opinion]:
-        claim = next((claim for claim in claims if claimed(claim, run, reading)), None)
+        seen = [(claim, found) for claim in claims if (found := sighted(claim, run, reading))]
+        claim = next((claim for claim, found in seen if not found.doubt), None)
         if claim is None:
+            for claim, found in seen[:1]:
+                yield from _not_believed(claim, found)
             return
         objections = [opinion for gate in gates for opinion in gate(run)]
         for opinion in objections:
@@ -70,6 +73,12 @@ def completed(
             yield Stop(Outcome.DONE, _why_done(claim, run) + warnings, claim=claim.text or claim.kind)
 
     return rule
+
+
+def _not_believed(claim: Claim, found: Sighting) -> Iterable[Opinion]:
+    """What was seen and is no claim is said: an agent that meant it must not be told that it said nothing."""
+    yield Note(wording_message(claim.marker, found.words, found.doubt), about="wording")
+    yield Refusal(claim.marker, "wording", f'the agent wrote "{found.words}": {found.doubt}')
 
 
 def _why_done(claim: Claim, run: Run) -> str:
@@ -278,9 +287,15 @@ def _what_was_missing(claims: Sequence[Claim], reading: Reading, run: Run) -> st
     last = run.last
     if last is not None and last.turn.failure:
         return f": the last turn failed: {last.turn.failure.reason}"
-    if not owed or last is None or not last.is_green or any(claimed(claim, run, reading) for claim in claims):
+    seen = [found for claim in claims if (found := sighted(claim, run, reading))]
+    if not owed or last is None or not last.is_green or any(not found.doubt for found in seen):
         return ""
-    return f": {'the checks pass, but ' if last.checks else ''}the agent did not {owed}"
+    lacking = (
+        f'what the agent wrote ("{seen[0].words}") is no claim: {seen[0].doubt}'
+        if seen
+        else f"the agent did not {owed}"
+    )
+    return f": {'the checks pass, but ' if last.checks else ''}{lacking}"
 
 
 def spaced(seconds: float) -> Rule:

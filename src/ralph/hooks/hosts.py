@@ -157,8 +157,9 @@ OPTIONS = (
 LOOP = (
     "This is a loop of `ralph hook`. The task is the quoted text after the command below; "
     "the options after it are meant for the loop, not for you.\n"
-    "Only when the task is fully done, output exactly <promise>TEXT</promise> on a line of its own, where TEXT is the "
-    "completion promise: the value of --completion-promise, or DONE if there is none. If it is not fully done, do not."
+    "Only when the task is fully done, output exactly <promise>TEXT</promise> alone on the last line, where TEXT is "
+    "the completion promise: the value of --completion-promise, or DONE if there is none. If it is not fully done, "
+    "do not."
 )
 TEXTS: dict[str, tuple[str, str, str]] = {
     "ralph-loop": ("Work on a task until its promise is kept", f'"TASK" {OPTIONS}', LOOP),

@@ -189,7 +189,7 @@ def _ended(loop: loops.Loop, run: Run, stop: Stop, engine: Opened, why: str) -> 
             run.usage.cost_usd,
             engine.context.elapsed(),
             stop.outcome.exit_code,
-            bool(engine.plan.gates),
+            engine.plan.verifies,
         )
     )
     status = STATUS.get(stop.outcome, stop.outcome.name)

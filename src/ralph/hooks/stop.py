@@ -8,7 +8,7 @@ a look at the workspace come into it, the whole engine is asked (`ralph.hooks.ju
 import os
 import sys
 
-from ralph.core.promise import NO_WORK, marker_of, promise_continuation, promise_contract
+from ralph.core.promise import NO_WORK, marker_of, promise_continuation, promise_contract, wording_message
 from ralph.hooks import loops
 from ralph.hooks.notation import dumps, table
 from ralph.hooks.telling import finished, iteration_of, tell
@@ -101,10 +101,13 @@ def decide(loop: loops.Loop, turn: HostTurn) -> str:
     if refused:
         facts["offset"], facts["tool_calls"], facts["transcript"] = turn.size, turn.tool_calls, turn.path
         told.append(("claim_rejected", {"claim": marker, "gate": "work", "reason": NO_WORK}))
+    elif turn.doubt:
+        reason = f'the agent wrote "{turn.words}": {turn.doubt}'
+        told.append(("claim_rejected", {"claim": marker, "gate": "wording", "reason": reason}))
     elif turn.is_claim:
         return _accept(loop, turn, told)
-    why = (
-        f"promise rejected: {turn.tool_calls} of {facts['min_tool_calls']} tool calls" if refused else "promise missing"
+    why, objections = (
+        _refused(turn, facts["min_tool_calls"], marker) if refused or turn.doubt else ("promise missing", [])
     )
     if facts["iteration"] >= facts["max_iterations"]:
         cap = facts["max_iterations"] + 1
@@ -115,8 +118,16 @@ def decide(loop: loops.Loop, turn: HostTurn) -> str:
     tell(loop, told)
     loop.save()
     loop.log(f"blocked: {why}")
-    reason = promise_continuation(facts["task"], marker, [NO_WORK] if refused else [], facts["ultrawork"])
+    reason = promise_continuation(facts["task"], marker, objections, facts["ultrawork"])
     return blocked(reason, f"continuation {facts['iteration']} of {facts['max_iterations']}: {why}")
+
+
+def _refused(turn: HostTurn, needed: int, marker: str) -> tuple[str, list[str]]:
+    """Why a promise that is there is not believed: for the log, and for the agent."""
+    if turn.doubt:
+        why = f'promise rejected by wording: the agent wrote "{turn.words}": {turn.doubt}'
+        return why, [wording_message(marker, turn.words, turn.doubt)]
+    return f"promise rejected: {turn.tool_calls} of {needed} tool calls", [NO_WORK]
 
 
 def _accept(loop: loops.Loop, turn: HostTurn, told: "list[Told]") -> str:

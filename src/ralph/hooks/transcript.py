@@ -7,7 +7,7 @@ sub-agents, tools and people say in it is never taken for the agent's own words.
 import os
 import time
 
-from ralph.core.promise import is_promised
+from ralph.core.promise import promised
 from ralph.hooks.loops import Loop
 from ralph.hooks.notation import table
 
@@ -212,7 +212,9 @@ class HostTurn:
         self.since: int = facts["offset"] if is_known else 0
         self.model = _text(event.get("model"))
         self.text = self._last_text(event)
-        self.is_claim = is_promised(facts["promise"], self.text, facts["anywhere"])
+        seen = promised(facts["promise"], self.text, facts["anywhere"])
+        self.words, self.doubt = seen or ("", "")
+        self.is_claim = seen is not None and (not self.doubt or facts["gated"])
         self.needed: int = facts["min_tool_calls"] if facts["on_promise_no_work"] != "accept" else 0
         self.before: int = facts["tool_calls"]
         self.fresh = self._count() if self.is_claim and self.needed else None

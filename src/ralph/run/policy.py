@@ -13,6 +13,8 @@ from ralph.core.secrets import redact_text
 from ralph.errors import UserError
 from ralph.settings import Settings
 
+VERIFYING = frozenset({"checks", "tasks"})
+
 
 class Policy(Struct, frozen=True):
     """When a run is done, and when it ends: the decisions that settings stand for."""
@@ -21,6 +23,11 @@ class Policy(Struct, frozen=True):
     gates: dict[str, Rule]
     rules: tuple[Rule, ...]
     cap: int
+
+    @property
+    def verifies(self) -> bool:
+        """Whether something tells by itself that the work is done: evidence of work and untouched files do not."""
+        return not VERIFYING.isdisjoint(self.gates)
 
 
 def policy(settings: Settings, agents: tuple[str, ...] = (), one_shot: bool = False) -> Policy:
@@ -31,7 +38,8 @@ def policy(settings: Settings, agents: tuple[str, ...] = (), one_shot: bool = Fa
     gates = gates_of(settings)
     lazy = settings.min_tool_calls and settings.on_promise_no_work == "warn"
     doubts = (rules.children_left, *((rules.no_work(settings.min_tool_calls),) if lazy else ()))
-    reading = Reading(settings.strict_signal, settings.claim_anywhere)
+    verified = not VERIFYING.isdisjoint(gates)
+    reading = Reading(settings.strict_signal, settings.claim_anywhere, verified)
     # N promises are N continuations after the first turn; everywhere else N are iterations.
     cap = settings.maximum_iterations + (settings.preset == "promise")
     asked = (

@@ -336,7 +336,7 @@ class Session:
             context.tell(events.Stalled(last, stop.reason))
         elif stop.outcome is Outcome.EXHAUSTED:
             context.tell(events.Exhausted(last, plan.cap))
-        self._end(context, run, stop, verified=stop.outcome is Outcome.DONE and bool(plan.gates))
+        self._end(context, run, stop, verified=stop.outcome is Outcome.DONE and plan.verifies)
 
     def _end(self, context: Context, run: Run, stop: Stop, verified: bool) -> None:
         context.tell(

@@ -153,7 +153,7 @@ def outcome_sentence(history: "RunHistory") -> str:
     said = outcome
     if outcome == "done" and not history.verified:
         said += " (unverified)"
-        reason += "; no gate was configured, so nothing has verified it"
+        reason += "; no check or tasks file was given, so nothing has verified it"
     elif outcome != "done" and history.failing:
         failing = [short(check.name, 60) for check in history.failing]
         more = f" and {len(failing) - 3} more" if len(failing) > 3 else ""

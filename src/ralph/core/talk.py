@@ -1,0 +1,143 @@
+"""Do the words around a marker deny, promise, ask, command or condition it, or do they state it?"""
+
+import re
+from functools import cache
+
+from ralph.core.vocabulary import LANGUAGES
+
+# What may follow a marker that is an ordinary word: before anything else it is a part of the sentence.
+_GOES_ON = frozenset({"aus", "to", "and", "with", "as", "because", "since", "now", "for", "so", "thanks", "let"})
+_FUTURE_ENDINGS = ("aré", "eré", "iré", "erai", "irai", "drai", "ttrai", "erò", "irò", "arò", "acağım", "eceğim")
+
+_BREAK = re.compile(
+    r"[,;:—–，、；：،]|\s-\s|\b(?:but|so|therefore|thus|hence|however|aber|also|daher|pero|donc|mais|но|поэтому|mas)\b"
+    r"|但|所以|因此|ので|므로|لذلك|لكن"
+)
+_CLOSING = re.compile(r";|\b(?:let|tell) me\b")  # what follows is about something else
+_WORD = re.compile(r"[\w%/]+")
+
+
+def announces(sentence: str, strictly: bool = True) -> bool:
+    """Whether a sentence that leads up to a marker says that it comes later, has to come, or is an example. `strictly`:
+    it must also say that the work is done, or that this is the claim."""
+    said = _normal(sentence)
+    if _is_step(said.split()) or _is_put_off(sentence, said) or (len(said.split()) > 1 and _is_commanded(said, 9)):
+        return True
+    if _has("done", said):
+        return False
+    if _has("duty about plan no", said):
+        return True
+    is_label = len(said.split()) <= 3 and _has("label", said)
+    return not (is_label or _has("here performs", said)) and (strictly or _has("marker", said))
+
+
+def _is_put_off(sentence: str, said: str) -> bool:
+    """Whether it is not yet time, or there is a condition."""
+    return _has("put_off", said) or _is_future(said) or (_has("if", said) and _is_governed(sentence))
+
+
+def dangles(line: str) -> bool:
+    """Whether a line without a full stop needs the marker below it to be a sentence."""
+    words = _normal(line).split()
+    return bool(words) and _has("say", f" {words[-1]} ")
+
+
+def plans(line: str) -> bool:
+    """Whether the head of a list or a part says that what is below it is to be done."""
+    return _has("plan", _normal(line)) or _has("put_off duty", _normal(line))
+
+
+def retracts(text: str) -> bool:
+    """Whether what follows a claim takes it back."""
+    return _has("back", _normal(text))
+
+
+def discusses(before: str, after: str, around: str, bare: bool) -> bool:
+    """Whether the sentence that holds a marker denies, promises, asks, commands or conditions it; or says nothing, nor
+    does anything `around` it, by which it would be stated."""
+    if after.rstrip().endswith(("?", "？", "؟")):
+        return True
+    said, follows = _normal(_clauses(before)[-1]), _normal(_CLOSING.split(after.lower())[0])
+    behind, last = follows.split(), said.split()[-1:]
+    if bare and after.lstrip(" \t*_`")[:1].isalpha() and behind[0].isascii() and behind[0] not in _GOES_ON:
+        return True
+    if _is_put_off(before, said) or _is_part_of_whole(said) or _is_commanded(said, 4) or _has("duty about", said):
+        return True
+    if (last and _has("nearly", f" {last[0]} ")) or _has("behind", f" {' '.join(behind[:6])} "):
+        return True
+    if not behind and (last and _is_predicate(last[0]) if bare else len(said.split()) <= 2):
+        return False
+    return not _has("done here performs so", _normal(around))
+
+
+def _is_governed(sentence: str) -> bool:
+    """Whether a condition holds for the end of its sentence: in "when it works, I say", not in "when I ran it, it
+    worked"."""
+    clauses = _clauses(sentence)
+    last = _normal(clauses[-1])
+    return _has("if", last) or _has("say", last) or len(last.split()) <= 2
+
+
+def _is_commanded(clause: str, most: int) -> bool:
+    words = clause.split()
+    if "ich" in words[:2] or "ik" in words[:2]:
+        return False
+    return 0 < len(words) <= most and _has("order", f" {words[0]} ")
+
+
+def _is_future(said: str) -> bool:
+    will = _has("will", said) or any(word.endswith(_FUTURE_ENDINGS) for word in said.split())
+    return will and not _has("now", said)
+
+
+def _is_step(words: list[str]) -> bool:
+    """Whether a label only counts: "Step 3", "Phase 2"."""
+    return len(words) <= 3 and any(word.isdigit() or word[:1].isdigit() for word in words)
+
+
+def _is_part_of_whole(said: str) -> bool:
+    """Whether a share stands before the marker: 90 %, 3/5, 3 of 7."""
+    for word in said.split()[-3:]:
+        number, slash, whole = word.partition("/")
+        if word.endswith("%") and word != "100%" and word[:-1].isdigit():
+            return True
+        if slash and number.isdigit() and whole.isdigit() and number != whole:
+            return True
+    return False
+
+
+def _is_predicate(word: str) -> bool:
+    """Whether an ordinary word that follows is said of the work: "is", 100 %, 5/5."""
+    number, _, whole = word.partition("/")
+    return _has("is", f" {word} ") or (number.isdigit() and number == whole)
+
+
+def _clauses(sentence: str) -> list[str]:
+    return _BREAK.split(sentence.lower()) or [""]
+
+
+def _normal(text: str) -> str:
+    text = text.lower().replace("’", "'").replace("n't", " not").replace("'ll", " will").replace("'d ", " would ")
+    return f" {' '.join(_WORD.findall(text))} "
+
+
+def _has(rows: str, said: str) -> bool:
+    return any(phrase in said for row in rows.split() for phrase in _phrases(row))
+
+
+@cache
+def _phrases(row: str) -> tuple[str, ...]:
+    rows = [line.partition(": ") for words in LANGUAGES.values() for line in words.split("\n")]
+    phrases = [phrase.strip() for name, _, phrases in rows if name == row for phrase in phrases.split("|")]
+    return tuple(pattern for phrase in phrases for pattern in _patterns(phrase))
+
+
+def _patterns(phrase: str) -> tuple[str, ...]:
+    """As it is looked for in `_normal` text. A word is not found in the middle of another, but where nothing is put
+    between words; in Arabic and Hebrew "and" and "then" are part of the next word, and endings are many."""
+    code = max(map(ord, phrase))
+    if 0x0590 <= code < 0x0700:
+        return f" {phrase}", f" و{phrase}", f" ف{phrase}"
+    if code > 0x0700 and not 0x1E00 <= code < 0x2000:
+        return (phrase,)
+    return (f" {phrase[:-1]}" if phrase.endswith("*") else f" {phrase} ",)

@@ -4,7 +4,7 @@ import click
 
 from ralph.cli.commands import simple
 from ralph.errors import UserError
-from ralph.steering.which_run import repository_of, run_and_number
+from ralph.steering.which_run import run_and_number
 
 HELP = """Make the files what they were after iteration N of a run (0: before the first).
 
@@ -24,18 +24,13 @@ def command() -> click.Command:
 
 
 def rewind(words: tuple[str, ...], directory: str) -> int:
-    from ralph.records.folder import workspace_lock
-    from ralph.repository.checkpoints import Checkpoints
-    from ralph.repository.index import PrivateIndex
     from ralph.show.words import plural
+    from ralph.steering import control
 
     run, number = run_and_number(directory, words)
     if number is None:
         raise UserError("rewind to which iteration?", "give its number, 0 for the state before the first")
-    with workspace_lock(run.folder.path.parent.parent, run.id):
-        repository = repository_of(run)
-        saved = Checkpoints(repository, run.id)
-        done = saved.rewind(number, PrivateIndex(repository, run.folder.path / "rewind-index"))
+    done = control.rewind(run, number)
     state = f"after iteration {number}" if number else "before the first iteration"
     click.echo(f"{plural(done.files, 'file')} changed: this is the state {state} of run {run.id}.", err=True)
     click.echo(f"What was there before is kept as {done.kept_as}.", err=True)

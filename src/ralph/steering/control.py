@@ -9,6 +9,7 @@ import signal
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from ralph.core.model import Question
 from ralph.errors import UserError
@@ -16,7 +17,10 @@ from ralph.processes.descendants import MARK, is_living
 from ralph.processes.interrupt import NUDGE, Interrupt
 from ralph.records.register import Listed, listed
 from ralph.steering.mailbox import Mailbox
-from ralph.steering.which_run import Objection, owner, refuse_foreign
+from ralph.steering.which_run import Objection, owner, refuse_foreign, repository_of
+
+if TYPE_CHECKING:
+    from ralph.repository.checkpoints import Rewound
 
 IS_DONE, AT_WORK = "is done", "is at work"
 FOR_ONE_TURN = "was started by the agent of a task, for one turn"
@@ -116,6 +120,18 @@ def leave_unanswered(run: Listed, question: str) -> None:
     """Lets a run go on that stands still until this question is answered."""
     _open_question(run, Mailbox(present(run, not_at_work).place), question)
     go_on(run)
+
+
+def rewind(run: Listed, number: int) -> "Rewound":
+    """Makes the files what they were after iteration `number`; what is there now is kept."""
+    from ralph.records.folder import workspace_lock
+    from ralph.repository.checkpoints import Checkpoints
+    from ralph.repository.index import PrivateIndex
+
+    with workspace_lock(run.folder.path.parent.parent, run.id):
+        repository = repository_of(run)
+        index = PrivateIndex(repository, run.folder.path / "rewind-index")
+        return Checkpoints(repository, run.id).rewind(number, index)
 
 
 def _open_question(run: Listed, mailbox: Mailbox, question: str) -> Question:

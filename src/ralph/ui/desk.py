@@ -122,7 +122,7 @@ class Desk:
     def _recognise(self) -> None:
         """A run that was started here is looked at as soon as it is known."""
         for one in self.launched:
-            found = next((run.id for run in self.runs if not one.run and _plays(one, run)), "")
+            found = next((run.id for run in self.runs if not one.run and one.plays(run)), "")
             if found:
                 one.run = self.chosen = found
 
@@ -222,12 +222,6 @@ def _tell(run: Listed, text: str) -> str:
     if questions:
         return f"answered: {one_line(questions[0].text)}"
     return f"the next prompt of {nickname(run.id)} carries it" + ("" if run.is_alive else ", once it goes on (r)")
-
-
-def _plays(launched: Launched, run: Listed) -> bool:
-    """Whether this is the process of that run, and not one of long ago that had the same number."""
-    standing = run.standing
-    return standing.pid == launched.pid and (run.is_alive or standing.changed >= launched.began)
 
 
 class Watching:

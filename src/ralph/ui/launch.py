@@ -15,6 +15,7 @@ from typing import IO, Any
 from msgspec import Struct
 
 from ralph.core.text import clean, one_line, tail
+from ralph.records.register import Listed
 from ralph.run.options import RUN, Option
 from ralph.show.words import plural
 
@@ -66,6 +67,19 @@ class Launched:
         if self.exit_code is None:
             self._process.send_signal(SIGHUP)
 
+    def plays(self, run: Listed) -> bool:
+        """Whether this is the process of that run, and not one of long ago that had the same number."""
+        standing = run.standing
+        return standing.pid == self.pid and (run.is_alive or standing.changed >= self.began)
+
+    def hand_over(self) -> None:
+        """It goes on without us, while we go on as well: somebody has to wait for its end."""
+        import threading
+
+        _untie(self._held)
+        threading.Thread(target=self._process.wait, name="waits for a run", daemon=True).start()
+        self._close_what_is_ours()
+
     def let_go(self) -> None:
         """It goes on without us."""
         _untie(self._held)
@@ -76,6 +90,9 @@ class Launched:
         self.end()
         if self.exit_code is None:
             self._process.returncode = 0
+        self._close_what_is_ours()
+
+    def _close_what_is_ours(self) -> None:
         self._said.close()
         os.close(self._held)
         os.close(self._leash)

@@ -45,7 +45,7 @@ ALLOWED = {
             "records",
             "repository",
         ),
-        *("run", "settings", "show", "steering", "supervise", "ui"),
+        *("run", "settings", "show", "steering", "supervise", "ui", "web"),
     },
     "core": set[str](),
     "doctor": {"agents", "core", "errors", "processes", "records", "repository", "run", "settings", "show"},
@@ -68,6 +68,9 @@ ALLOWED = {
     "testing": {"agents", "core"},
     "ui": {
         *("cli", "core", "errors", "history", "hooks", "records", "repository", "run", "settings", "show", "steering"),
+    },
+    "web": {
+        *("agents", "core", "errors", "history", "processes", "records", "settings", "show", "steering", "ui"),
     },
 }
 

@@ -30,6 +30,7 @@ SECTIONS = {
         "tell": "say a word to a run, or answer what its agent asks",
         "pause": "hold a run before its next turn",
         "stop": "end a run, after its current turn or now",
+        "serve": "a page to see and steer all runs, also from a phone",
     },
     "The morning after": {
         "report": "a page that says what a run did and what needs you",

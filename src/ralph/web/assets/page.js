@@ -1,0 +1,119 @@
+// What is new comes as pieces of the page: this puts them where they belong, and sends forms without leaving the page.
+// Without it everything can be read and done as well.
+"use strict";
+const policy = self.trustedTypes?.createPolicy("ralph", { createHTML: (html) => html }) ?? { createHTML: (html) => html };
+const one = (selector) => document.querySelector(selector);
+const MOST = 1000;
+const later = new Map();   // pieces for places in which somebody is typing
+const skew = Date.now() / 1000 - document.body.dataset.now;   // the clocks of two devices seldom agree
+let source, last = document.body.dataset.at ?? "", retry, silence;
+
+// ── pieces ──
+function put(html) {
+  const made = document.createElement("template");
+  made.innerHTML = policy.createHTML(html);
+  const stream = document.getElementById("stream"), end = stream?.getBoundingClientRect().bottom;
+  for (const piece of [...made.content.children]) {
+    const old = document.getElementById(piece.id);
+    if (old) replace(old, piece);
+    else if (piece.dataset.into) document.getElementById(piece.dataset.into)?.prepend(piece);
+    else if (piece.classList.contains("iteration")) stream?.replaceChildren(piece);
+    else stream?.append(piece);
+  }
+  while (stream?.childElementCount > MOST) stream.firstElementChild.remove();
+  if (stream && end > 0 && end < innerHeight) scrollBy(0, Math.max(stream.getBoundingClientRect().bottom - end, 0));
+}
+function replace(old, piece) {
+  if (old.contains(document.activeElement) && document.activeElement.matches("textarea, input, select")) return later.set(old.id, piece);
+  for (const field of old.querySelectorAll("textarea, input:not([type=hidden])")) {
+    const fresh = field.value !== field.defaultValue && field.id && piece.querySelector("#" + CSS.escape(field.id));
+    if (fresh) fresh.value = field.value;
+  }
+  for (const open of [old, ...old.querySelectorAll("details[id]")].filter((each) => each.tagName === "DETAILS")) {
+    const fresh = open.id === piece.id ? piece : piece.querySelector("#" + CSS.escape(open.id));
+    if (fresh) fresh.open = open.open;
+  }
+  const at = old.querySelector(".scroll")?.scrollLeft, isAtEnd = !at || at + 2 >= old.querySelector(".scroll").scrollWidth - old.querySelector(".scroll").clientWidth;
+  old.replaceWith(piece);
+  scrollScore(isAtEnd ? undefined : at);
+}
+function scrollScore(left) {
+  const box = one("#score .scroll");
+  if (box) box.scrollLeft = left ?? box.scrollWidth;
+}
+document.addEventListener("focusout", () => setTimeout(() => {
+  for (const [id, piece] of later) { later.delete(id); if (document.getElementById(id)) replace(document.getElementById(id), piece); }
+}));
+
+// ── the stream: none in a hidden tab, because browsers allow six connections and phones one battery ──
+function listen() {
+  const url = document.body.dataset.live;
+  if (!url || source || document.hidden) return;
+  source = new EventSource(url + (url.includes("?") ? "&" : "?") + "after=" + last);
+  source.onopen = () => document.body.classList.remove("lost");
+  source.onmessage = (message) => { last = message.lastEventId; put(message.data); };
+  source.addEventListener("hush", hush);
+  source.addEventListener("again", () => location.reload());
+  source.onerror = () => {
+    document.body.classList.add("lost");
+    if (source?.readyState !== EventSource.CLOSED) return;
+    hush(); clearTimeout(retry); retry = setTimeout(listen, 3000);
+  };
+}
+function hush() { source?.close(); source = undefined; }
+document.addEventListener("visibilitychange", () => document.hidden ? hush() : listen());
+addEventListener("focus", listen);
+addEventListener("pagehide", hush);
+addEventListener("pageshow", listen);
+
+// ── forms ──
+document.addEventListener("submit", async (event) => {
+  const form = event.target, button = event.submitter;
+  if (!form.matches("[data-quick]")) return;
+  event.preventDefault();
+  const body = new URLSearchParams(new FormData(form, button));
+  if (button) button.disabled = true;
+  try {
+    const answer = await fetch(form.action, { method: "POST", body, headers: { Accept: "text/plain" } });
+    say(await answer.text(), !answer.ok);
+    if (answer.ok) { form.reset(); form.closest("details.ask")?.removeAttribute("open"); document.activeElement?.blur(); }
+  } catch { say("That did not arrive. Is this device still connected?", true); }
+  if (button) button.disabled = false;
+});
+function say(text, isBad) {
+  const toast = one("#said");
+  toast.textContent = text; toast.className = isBad ? "on bad" : "on";
+  clearTimeout(silence); silence = setTimeout(() => { toast.className = ""; }, 6000);
+}
+
+// ── keys ──
+const KEYS = {
+  t: () => one("#tell")?.focus(), p: () => one("[data-key=p]")?.click(), r: () => one("[data-key=r]")?.click(),
+  s: () => one("[data-key=s]")?.click(), d: () => one("[data-key=d]")?.click(), n: () => one("[data-key=n]")?.click(),
+  g: () => one(".logo")?.click(), j: () => step(1), k: () => step(-1),
+  Escape: () => document.querySelectorAll("details.ask[open]").forEach((each) => each.removeAttribute("open")),
+};
+document.addEventListener("keydown", (event) => {
+  const isTyping = event.target.matches("textarea, input, select"), isChord = event.ctrlKey || event.metaKey;
+  if (isTyping && event.key === "Escape") event.target.blur();
+  if (isTyping && event.key === "Enter" && isChord) event.target.form?.requestSubmit();
+  if (isTyping || isChord || event.altKey || !KEYS[event.key]) return;
+  event.preventDefault();
+  KEYS[event.key]();
+});
+function step(by) {
+  const all = [...document.querySelectorAll(".cover, .chapter > summary")];
+  all[Math.min(Math.max(all.indexOf(document.activeElement) + by, 0), all.length - 1)]?.focus();
+}
+
+// ── clocks ──
+function span(seconds) {
+  const s = Math.max(0, Math.round(seconds)), h = Math.floor(s / 3600), m = Math.floor(s / 60) % 60;
+  if (h) return h + "h" + (m ? m + "m" : "");
+  return m >= 10 ? m + "m" : m ? m + "m" + (s % 60 ? s % 60 + "s" : "") : s + "s";
+}
+function tick() {
+  for (const clock of document.querySelectorAll("[data-since]")) clock.textContent = span(Date.now() / 1000 - skew - clock.dataset.since);
+}
+setInterval(tick, 1000);
+tick(); scrollScore(); listen();

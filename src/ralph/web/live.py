@@ -1,0 +1,115 @@
+"""What is sent to those who look, and when? Pieces of the page that differ from what was sent last: of the board once a
+second, of a run as soon as its journal grows. Nothing is rendered twice for two people who see the same."""
+
+import time
+from collections.abc import Mapping
+
+from ralph.errors import UserError
+from ralph.records.register import listed
+from ralph.web import board_page, run_page
+from ralph.web.access import LEVELS
+from ralph.web.hub import AGAIN, Topic, frame
+from ralph.web.pieces import Frame, fingerprint
+from ralph.web.run_page import View
+from ralph.web.server import Live
+from ralph.web.watching import Register, WatchedRun, WatchedRuns, seen
+
+OFTEN, SELDOM = 0.25, 1.0  # seconds between two looks at what may change without the journal, or is long
+
+
+def topic_name(level: str, run: str = "") -> str:
+    """Those of different levels see different pages."""
+    return f"{level}/{run}"
+
+
+def open_topic(name: str, base: str, register: Register, watching: WatchedRuns) -> Topic:
+    level, _, run = name.partition("/")
+    made = Frame(base, LEVELS[level])
+    return RunTopic(watching.of(run), made) if run else BoardTopic(made, register)
+
+
+def view_of(watched: WatchedRun) -> View:
+    """To be asked, and rendered, while the lock is held: what is counted in the background must stand still."""
+    return View(
+        seen=seen(watched.run, time.time()),
+        history=watched.history(),
+        todo=watched.todo,
+        stream=watched.stream.shown(),
+        progress=watched.progress,
+        seq=watched.stream.seq,
+    )
+
+
+class BoardTopic:
+    def __init__(self, made: Frame, register: Register) -> None:
+        self._frame, self._register = made, register
+        self._next = 0.0
+        self._pieces: dict[str, str] = {}
+        self._sent: dict[str, int] = {}
+
+    def news(self) -> bytes:
+        now = time.monotonic()
+        if now < self._next:
+            return b""
+        self._pieces = dict(board_page.pieces(self._register.survey(), self._frame))
+        self._next = now + max(SELDOM, 20 * (time.monotonic() - now))
+        fresh, self._sent = _changed(self._pieces, self._sent)
+        return frame(fingerprint(self._pieces), fresh)
+
+    def since(self, live: Live) -> bytes:
+        now = fingerprint(self._pieces)
+        return b"" if live.has == now else frame(now, "".join(self._pieces.values()))
+
+
+class RunTopic:
+    def __init__(self, watched: WatchedRun, made: Frame) -> None:
+        self._watched, self._frame = watched, made
+        self._stream, self._seq = watched.stream, watched.stream.seq
+        self._light: dict[str, str] = {}
+        self._heavy: dict[str, str] = {}
+        self._sent: dict[str, int] = {}
+        self._looked = self._asked = self._weighed = 0.0
+        self._version = -1
+
+    def news(self) -> bytes:
+        watched, now = self._watched, time.monotonic()
+        if now - self._asked >= OFTEN:
+            self._asked = now
+            run = listed(watched.run.place)
+            if run is None:
+                raise UserError(f"run {watched.run.id} is no longer on record")
+            watched.refresh(run)
+        watched.look()
+        with watched.lock:
+            if watched.stream is not self._stream:
+                raise UserError(f"run {watched.run.id} begins anew")  # who looks loads the page again
+            made = watched.stream.since(self._seq)
+            self._seq = watched.stream.seq
+            self._render(now)
+        fresh, self._sent = _changed(self._heavy | self._light, self._sent)
+        return frame(self._seq, made + fresh)
+
+    def _render(self, now: float) -> None:
+        """Parts of the page, no more often than a person could notice."""
+        if now - self._looked >= OFTEN:
+            self._looked = now
+            self._light = dict(run_page.light_pieces(view_of(self._watched), self._frame))
+        if now - self._weighed >= SELDOM and self._version != self._watched.version:
+            self._weighed, self._version = now, self._watched.version
+            self._heavy = dict(run_page.heavy_pieces(view_of(self._watched), self._frame))
+
+    def since(self, live: Live) -> bytes:
+        stream = self._watched.stream
+        if live.after > self._seq or 0 < live.after < stream.begin:
+            return AGAIN
+        parts = self._light if live.has == fingerprint(self._heavy) else self._heavy | self._light
+        return frame(self._seq, stream.since(live.after) + "".join(parts.values()))
+
+
+def _changed(pieces: Mapping[str, str], sent: Mapping[str, int]) -> tuple[str, dict[str, int]]:
+    """The pieces that differ from those that were sent, and what has been sent now. At first all count as sent: who
+    comes gets what he lacks."""
+    now = {name: fingerprint({name: html}) for name, html in pieces.items()}
+    fresh = [html for name, html in pieces.items() if name in sent and sent[name] != now[name]]
+    new = [html for name, html in pieces.items() if sent and name not in sent]
+    return "".join(fresh + new), now

@@ -1,0 +1,494 @@
+"""How does one run stand, what does it do at this moment, and what can a person do about it? Each part of the page has
+an id, by which the stream replaces it."""
+
+from collections.abc import Mapping, Sequence
+
+from msgspec import Struct
+
+from ralph.core.events import TodoItem
+from ralph.core.text import head, short
+from ralph.history.needs import Action, Need, needs
+from ralph.history.run_history import PastIteration, RunHistory
+from ralph.show import report_tables as tables
+from ralph.show.plots import Html, element, joined
+from ralph.show.words import command, duration, how_it_failed, moment, money, need_words, plural
+from ralph.web.board_page import answer_form
+from ralph.web.entries import refusal
+from ralph.web.pieces import (
+    RELOAD,
+    Frame,
+    badge,
+    button,
+    clock,
+    fingerprint,
+    form,
+    from_home,
+    icon,
+    inside,
+    mark,
+    nickname,
+    page_title,
+    prose,
+    text_area,
+)
+from ralph.web.server import WebAnswer
+from ralph.web.watching import RunSeen
+
+MOST_CHAPTERS = 100
+MOST_COLUMNS = 60
+MOST_ROWS = 30
+MOST_FILES = 12
+MOST_TODO = 40
+HOT = 0.8  # of a limit
+
+
+class View(Struct, frozen=True, kw_only=True):
+    """All that the page shows. `progress` is how much of a long journal has been read."""
+
+    seen: RunSeen
+    history: RunHistory
+    todo: tuple[TodoItem, ...]
+    stream: Sequence[Html]
+    progress: float
+    seq: int
+
+
+def run_page(view: View, frame: Frame) -> WebAnswer:
+    seen, history = view.seen, view.history
+    heavy = heavy_pieces(view, frame)
+    parts = heavy | light_pieces(view, frame)
+    goal = element("h1", short(history.goal or seen.present.goal, 600))
+    top = element("div", goal, _facts(view), parts["now"], class_="head")
+    story = element("div", _stream(view), _chapters(view, parts, frame), class_="column")
+    beside = element("aside", parts["score"], parts["todo"], parts["files"], class_="column beside")
+    main = element(
+        "main",
+        RELOAD if frame.may_steer else None,
+        top,
+        parts["meters"],
+        parts["attention"],
+        parts["reading"],
+        element("div", story, beside, class_="columns"),
+        id="main",
+        class_="one",
+    )
+    return frame.page(
+        title(seen),
+        frame.bar(parts["state"]),
+        main,
+        parts["steer"],
+        live=f"?run={seen.run.id}&has={fingerprint(heavy)}",
+        at=view.seq,
+        class_="run-page",
+        has_form=frame.may_steer,
+    )
+
+
+def title(seen: RunSeen) -> str:
+    return f"{nickname(seen.run.id)} {seen.state} · {short(seen.present.goal, 60)}"
+
+
+def light_pieces(view: View, frame: Frame) -> dict[str, Html]:
+    """Those that may change though the journal does not grow."""
+    seen = view.seen
+    return {
+        "title": page_title(title(seen)),
+        "state": _state(seen),
+        "now": _now(view),
+        "attention": _attention(view, frame),
+        "steer": _steer(view, frame),
+        "reading": _reading(view),
+        "todo": _todo(view),
+    }
+
+
+def heavy_pieces(view: View, frame: Frame) -> dict[str, Html]:
+    return {
+        "meters": _meters(view),
+        "score": _score(view, frame),
+        "files": _files(view, frame),
+    } | chapters(view, frame)
+
+
+def _state(seen: RunSeen) -> Html:
+    said = f"{seen.state}, pausing" if seen.present.pausing and seen.state == "running" else ""
+    return element(
+        "span",
+        badge(seen.state, said),
+        element("span", nickname(seen.run.id), class_="mono soft"),
+        id="state",
+        class_="crumbs",
+    )
+
+
+def _facts(view: View) -> Html:
+    history = view.history
+    said = " or ".join(claim.partition(":")[2] or claim for claim in history.claims)
+    checks = f" and {plural(len(history.checks), 'check')} pass" if history.checks else ""
+    standing = view.seen.run.standing
+    facts = [
+        from_home(standing.workspace),
+        standing.agent,
+        f"branch {standing.branch}" if standing.branch else "",
+        f"done when it says {said}{checks}" if said else "",
+    ]
+    return element("p", [element("span", short(fact, 200)) for fact in facts if fact], class_="facts soft")
+
+
+def _now(view: View) -> Html:
+    seen = view.seen
+    present = seen.present
+    if not seen.run.is_alive:
+        return element("p", prose(short(present.reason or f"It was {seen.state}.", 400)), class_="doing soft", id="now")
+    if seen.can_skip or seen.run.state == "paused":
+        said = "It stands still until you answer." if seen.can_skip else "It stands still until you let it go on."
+        return element("p", said, class_="doing soft", id="now")
+    if present.waiting_until:
+        return element("p", f"It waits: {short(present.reason, 200)}", class_="doing soft", id="now")
+    doing = element("code", inside(short(present.doing or "thinking", 300), present.workspace), class_="cut")
+    since = clock(present.since, seen.now) if present.since else None
+    return element("p", mark("run"), doing, since, class_="doing", id="now")
+
+
+def _reading(view: View) -> Html:
+    """While the beginning of a long journal is still being read."""
+    if view.progress >= 1:
+        return element("div", id="reading")
+    said = f"Reading the journal: {view.progress:.0%}. Earlier iterations come as soon as they are read."
+    return element("p", said, class_="soft", id="reading")
+
+
+def _meters(view: View) -> Html:
+    seen = view.seen
+    present, limits, standing = seen.present, seen.limits, seen.run.standing
+    made = [
+        _meter(
+            "Iteration", str(present.iteration), present.iteration, present.max_iterations, str(present.max_iterations)
+        )
+    ]
+    if present.checks:
+        tone = "good" if present.checks_passed == present.checks else "bad"
+        made.append(
+            _meter(
+                "Checks", str(present.checks_passed), present.checks_passed, present.checks, str(present.checks), tone
+            )
+        )
+    cost = money(present.cost_usd) if present.cost_usd is not None else "–"
+    made.append(
+        _meter("Cost", cost, present.cost_usd or 0.0, limits.cost_usd, money(limits.cost_usd or 0).removesuffix(".00"))
+    )
+    taken = present.age_s if seen.run.is_alive else standing.duration_s
+    said = element("span", _roughly(taken), data_since=f"{standing.began:.0f}" if seen.run.is_alive else None)
+    made.append(_meter("Time", said, taken, limits.seconds, duration(limits.seconds or 0)))
+    return element("dl", made, class_="meters", id="meters")
+
+
+def _roughly(seconds: float) -> str:
+    return duration(round(seconds) if seconds < 600 else round(seconds / 60) * 60)
+
+
+def _meter(name: str, said: object, now: float, cap: float | None, most: str, tone: str = "") -> Html:
+    share = min(now / cap, 1.0) if cap else 0.0
+    hot = " hot" if share >= HOT and not tone else ""
+    rail = element("rect", width="100", height="4", class_="rail")
+    fill = element("rect", width=f"{100 * share:.1f}", height="4", class_="fill")
+    bar = element(
+        "svg",
+        rail,
+        fill,
+        class_=f"meter {tone}{hot}",
+        viewBox="0 0 100 4",
+        preserveAspectRatio="none",
+        aria_hidden="true",
+    )
+    number = element("dd", element("b", said), element("span", f" of {most}", class_="soft") if cap else None, bar)
+    return element("div", element("dt", name), number)
+
+
+def _attention(view: View, frame: Frame) -> Html:
+    """What needs the person, with what can be done about it."""
+    seen = view.seen
+    made: list[object] = [element("div", asked, class_="card attention") for asked in answer_form(seen, frame, 5)]
+    if seen.run.is_alive:
+        if seen.present.waiting_until:
+            until = element(
+                "b", f"Waits until {moment(seen.present.waiting_until, seen.present.waiting_until - seen.now)}. "
+            )
+            made.append(element("p", until, short(seen.present.reason, 400), class_="card attention calm"))
+        if seen.present.notes:
+            made.append(
+                element("p", f"{plural(seen.present.notes, 'note')} of yours for the next prompt", class_="soft")
+            )
+    else:
+        wanted = [need for need in needs(view.history) if need.kind != "question" or not frame.may_steer]
+        items = [element("li", element("span", prose(need_words(need))), _actions(need, frame)) for need in wanted]
+        if items:
+            made.append(element("div", element("h2", "What needs you"), element("ul", items), class_="card attention"))
+    return element("div", made, id="attention")
+
+
+def _actions(need: Need, frame: Frame) -> Html | None:
+    """What can be done about it: a button for what the page can do, the command for what it cannot."""
+    made = [_action(action, frame) for action in need.actions]
+    return element("span", made, class_="acts") if made else None
+
+
+def _action(action: Action, frame: Frame) -> Html:
+    if action.verb == "diff":
+        return element("a", "What it changed", href=frame.run(action.run, "diff"), class_="btn")
+    if action.verb == "resume" and frame.may_steer:
+        label = _MORE[action.options[0][0]].format(action.options[0][1]) if action.options else "Go on"
+        return form(frame.run(action.run, "resume"), button(label, "primary"), hidden=dict(action.options))
+    if action.verb == "tell" and frame.may_steer:
+        return element("a", "Say a word to it", href="#tell", class_="btn")
+    return element("code", command(action))
+
+
+_MORE = {
+    "more": "{} more iterations",
+    "max_cost": "Up to ${} in all",
+    "max_tokens": "Up to {} tokens in all",
+    "max_time": "Up to {} in all",
+}
+
+
+def _score(view: View, frame: Frame) -> Html:
+    """Every iteration is a column, every check a row: the whole night in one look."""
+    chapters = view.history.iterations[-MOST_COLUMNS:]
+    if not chapters:
+        return element("div", id="score")
+    rows = [_score_row("Iteration", [_number(one, view) for one in chapters], is_head=True)]
+    names = list(dict.fromkeys([*view.history.checks, *(check.name for one in chapters for check in one.checks)]))
+    rows += [
+        _score_row(element("code", short(name, 60)), [_verdict(name, one) for one in chapters], title=name)
+        for name in names[:MOST_ROWS]
+    ]
+    if any(one.refused or one.is_accepted for one in chapters):
+        rows.append(_score_row("Claims done", [_claim(one) for one in chapters]))
+    most = max(one.usage.cost_usd or 0.0 for one in chapters)
+    if most:
+        rows.append(_score_row("Cost", [_cost(one.usage.cost_usd or 0.0, most) for one in chapters]))
+    if any(one.files for one in chapters):
+        rows.append(_score_row("Files", [_changed(one, view, frame) for one in chapters]))
+    left = len(view.history.iterations) - len(chapters)
+    table = element(
+        "table",
+        element("caption", "Checks, claims, cost and files of each iteration", class_="hidden"),
+        element("tbody", rows),
+    )
+    scroll = element("div", table, class_="scroll", tabindex="0", role="region", aria_label="Score of each iteration")
+    more = (
+        element("p", f"The last {len(chapters)} of {len(view.history.iterations)} iterations.", class_="soft note")
+        if left
+        else None
+    )
+    return element("section", scroll, more, class_="card score", id="score")
+
+
+def _score_row(name: object, cells: list[Html], is_head: bool = False, title: str = "") -> Html:
+    return element(
+        "tr", element("th", name, scope="row", title=title or None, class_=None if is_head or title else "soft"), cells
+    )
+
+
+def _number(chapter: PastIteration, view: View) -> Html:
+    is_now = not chapter.is_whole and view.seen.run.is_alive
+    link = element("a", str(chapter.number), href=f"#i{chapter.number}")
+    return element("th", link, scope="col", class_="at-work" if is_now else None)
+
+
+def _verdict(name: str, chapter: PastIteration) -> Html:
+    check = next((one for one in chapter.checks if one.name == name), None)
+    if check is None:
+        return element("td", class_="none")
+    how = "passed" if check.passed else how_it_failed(check)
+    return element(
+        "td",
+        "✓" if check.passed else "✗",
+        class_="good" if check.passed else "bad",
+        title=f"{how}, {duration(check.seconds)}",
+    )
+
+
+def _claim(chapter: PastIteration) -> Html:
+    if chapter.refused:
+        why = f"refused: {chapter.refused[0].reason}"
+        return element("td", element("span", "⊘", role="img", aria_label=why), class_="refusal", title=why)
+    return element("td", "✓", class_="good", title="believed") if chapter.is_accepted else element("td")
+
+
+def _cost(usd: float, most: float) -> Html:
+    if not usd:
+        return element("td")
+    high = max(20 * usd / most, 1)
+    bar = element("rect", x="6", y=f"{22 - high:.1f}", width="12", height=f"{high:.1f}", rx="2")
+    drawn = element("svg", element("title", money(usd)), bar, viewBox="0 0 24 22", width="24", height="22", role="img")
+    return element("td", drawn, class_="cost")
+
+
+def _changed(chapter: PastIteration, view: View, frame: Frame) -> Html:
+    if not chapter.files:
+        return element("td")
+    where = frame.run(view.seen.run.id, "diff", chapter.number)
+    return element("td", element("a", str(len(chapter.files)), href=where, title=tables.sums(chapter.files)))
+
+
+def _todo(view: View) -> Html:
+    items = view.todo if view.seen.run.is_alive else ()
+    if not items:
+        return element("div", id="todo")
+    signs = {"done": "✓", "active": "▸"}
+    rows = [
+        element(
+            "li",
+            element("span", signs.get(one.status, "○"), role="img", aria_label=one.status),
+            element("span", prose(short(one.text, 300))),
+            class_=one.status if one.status in ("done", "active") else None,
+        )
+        for one in items[:MOST_TODO]
+    ]
+    active = next((one.text for one in items if one.status == "active"), "")
+    summary = element(
+        "summary",
+        element("h2", "Todo"),
+        element("span", f"{sum(one.status == 'done' for one in items)} of {len(items)}", class_="soft"),
+        element("span", short(active, 80), class_="soft cut if-folded"),
+    )
+    more = element("li", f"and {len(items) - MOST_TODO} more", class_="soft") if len(items) > MOST_TODO else None
+    return element("details", summary, element("ul", rows, more, role="list"), class_="card todo", id="todo", open=True)
+
+
+def _files(view: View, frame: Frame) -> Html:
+    files = view.history.files
+    if not files:
+        return element("div", id="files")
+    rows = [
+        element(
+            "li",
+            element("code", short(one.path, 200), class_="cut", title=one.path),
+            element("span", tables.lines_of(one), class_="number"),
+        )
+        for one in files[:MOST_FILES]
+    ]
+    if len(files) > MOST_FILES:
+        rows.append(element("li", f"and {len(files) - MOST_FILES} more", class_="soft"))
+    link = element("a", "Changes", href=frame.run(view.seen.run.id, "diff"), data_key="d")
+    return element("section", element("h2", link), element("ul", rows, role="list"), class_="card files", id="files")
+
+
+def _stream(view: View) -> Html:
+    alive = view.seen.run.is_alive
+    heading = element("h2", "Now" if alive else "The last iteration", class_="hidden")
+    log = element("div", view.stream, id="stream", role="log", aria_live="off")
+    return element("section", heading, log)
+
+
+def chapters(view: View, frame: Frame) -> dict[str, Html]:
+    """The iterations that are over, oldest first: each has its own id, and a new one goes on top."""
+    whole = [one for one in view.history.iterations if one.is_whole]
+    return {f"i{one.number}": _chapter(one, view, frame) for one in whole[-MOST_CHAPTERS:]}
+
+
+def _chapters(view: View, parts: Mapping[str, Html], frame: Frame) -> Html:
+    made = [parts[name] for name in reversed(list(parts)) if name[0] == "i" and name[1:].isdigit()]
+    left = sum(one.is_whole for one in view.history.iterations) - len(made)
+    report = element(
+        "a", f"{plural(left, 'earlier iteration')}: see the report", href=frame.run(view.seen.run.id, "report")
+    )
+    heading = element("h2", "Iterations")
+    return element("section", heading, element("div", made, id="chapters"), element("p", report) if left > 0 else None)
+
+
+def _chapter(chapter: PastIteration, view: View, frame: Frame) -> Html:
+    usage = chapter.usage
+    facts = [
+        duration(chapter.seconds),
+        money(usage.cost_usd) if usage.cost_usd is not None else "",
+        plural(chapter.tool_calls, "tool call") if chapter.tool_calls else "",
+        f"{plural(len(chapter.files), 'file')} {tables.sums(chapter.files)}" if chapter.files else "",
+    ]
+    summary = element(
+        "summary",
+        element("b", f"Iteration {chapter.number}"),
+        tables.result(chapter),
+        element("span", " · ".join(filter(None, facts)), class_="soft facts"),
+    )
+    return element(
+        "details",
+        summary,
+        _inside(chapter, view, frame),
+        class_="card chapter",
+        id=f"i{chapter.number}",
+        data_into="chapters",
+    )
+
+
+def _inside(chapter: PastIteration, view: View, frame: Frame) -> Html:
+    told = [element("div", element("b", "You: "), prose(text), class_="you") for text in chapter.told]
+    answer = element("p", prose(head(chapter.answer, 900, "…")), class_="says") if chapter.answer else None
+    checks = [
+        element(
+            "div",
+            mark("good" if one.passed else "bad"),
+            element("b", short(one.name, 120)),
+            element(
+                "span", f"{'' if one.passed else how_it_failed(one) + ' · '}{duration(one.seconds)}", class_="soft"
+            ),
+            class_="tool",
+        )
+        for one in chapter.checks
+    ]
+    refused = [element("div", refusal(one.claim, one.reason), class_="refused") for one in chapter.refused]
+    return element("div", told, answer, checks, refused, _links(chapter, view, frame), class_="inside")
+
+
+def _links(chapter: PastIteration, view: View, frame: Frame) -> Html:
+    run, number = view.seen.run, chapter.number
+    links = [
+        element("a", "All about it", href=frame.run(run.id, "iterations", number)),
+        element("a", "What it changed", href=frame.run(run.id, "diff", number)) if chapter.files else None,
+        element("a", "Its prompt", href=frame.run(run.id, "iterations", number, "prompt")),
+        element("a", "Its log", href=frame.run(run.id, "iterations", number, "log")),
+    ]
+    if frame.may_start and not run.is_alive and chapter.tree:
+        said = f"Make the files what they were after iteration {number}? What is there now is kept."
+        back = form(
+            frame.run(run.id, "rewind"), element("p", said), button("Rewind", "danger"), hidden={"to": str(number)}
+        )
+        links.append(element("details", element("summary", "Back to here"), back, class_="ask", id=f"back-{number}"))
+    return element("div", links, class_="links")
+
+
+def _steer(view: View, frame: Frame) -> Html:
+    """What can be done at any time, at the bottom of the screen."""
+    seen = view.seen
+    if not frame.may_steer or seen.run.is_child or (not seen.run.is_alive and seen.state == "done"):
+        return element("footer", id="steer")
+    box = text_area("text", "Say a word to it", "tell", required=True, placeholder="Say a word…", title="t")
+    tell = form(frame.run(seen.run.id, "tell"), box, button("Tell", "primary"), class_="tell")
+    return element("footer", tell, element("div", _buttons(seen, frame), class_="acts"), class_="steer", id="steer")
+
+
+def _buttons(seen: RunSeen, frame: Frame) -> list[Html]:
+    run = seen.run
+    if not run.is_alive:
+        return [_one_button(frame.run(run.id, "resume"), "go", "Go on", "r")]
+    is_held = seen.mail.is_paused or run.state == "paused"
+    made = [
+        _one_button(frame.run(run.id, "resume"), "go", "Go on", "r")
+        if is_held
+        else _one_button(frame.run(run.id, "pause"), "pause", "Pause", "p")
+    ]
+    summary = element("summary", icon("stop"), element("span", "Stop"), class_="btn", data_key="s", title="s")
+    choices = element(
+        "div",
+        element("p", "End this run?"),
+        form(frame.run(run.id, "stop"), button("After this turn", "primary")),
+        form(frame.run(run.id, "stop"), button("Now, with all it started", "danger"), hidden={"now": "1"}),
+        class_="choices",
+    )
+    return [*made, element("details", summary, choices, class_="ask", id="stop")]
+
+
+def _one_button(action: str, sign: str, label: str, key: str) -> Html:
+    return form(action, button(joined(icon(sign), element("span", label)), data_key=key, title=key))

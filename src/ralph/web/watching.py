@@ -1,0 +1,237 @@
+"""What is known of the runs that somebody looks at? The end of a journal is read first, so that there is something to
+see at once, however long it is; what counts of all of it is read in the background, once for everybody who looks."""
+
+import os
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+
+import msgspec
+from msgspec import Struct
+
+from ralph.core.events import TodoItem
+from ralph.core.model import Question
+from ralph.errors import UserError
+from ralph.history.feed import Feed, with_files
+from ralph.history.overview import RunNow, run_now
+from ralph.history.run_history import Fold, RunHistory
+from ralph.records.register import Listed, recorded_in, runs
+from ralph.steering.mailbox import Mail, Mailbox
+from ralph.web.access import NotServed
+from ralph.web.entries import RecentPieces
+
+MOST_RUNS = 400
+MOST_WATCHED = 16
+SLICE = 0.02
+AT_ONCE = 0.15  # seconds that a page waits for the whole of a journal: the beginning of a long one comes later
+
+
+class RunLimits(Struct, frozen=True):
+    """What a run may take, where that was said."""
+
+    cost_usd: float | None = None
+    seconds: float | None = None
+
+
+class RunSeen(Struct, frozen=True, kw_only=True):
+    """One run at one moment."""
+
+    run: Listed
+    present: RunNow
+    mail: Mail
+    limits: RunLimits
+    now: float
+
+    @property
+    def questions(self) -> tuple[Question, ...]:
+        """Those that nobody has answered: of a run that is not at work, too, since it may go on."""
+        return self.mail.questions
+
+    @property
+    def state(self) -> str:
+        return "asking" if self.questions and self.run.is_alive else self.run.state
+
+    @property
+    def can_skip(self) -> bool:
+        """Whether it stands still until it is answered."""
+        return self.run.state == "asking"
+
+    @property
+    def needs_a_person(self) -> bool:
+        if self.run.is_alive:
+            return bool(self.questions) or self.run.state == "paused"
+        return self.run.state not in ("done", "stopped")
+
+
+def seen(run: Listed, now: float) -> RunSeen:
+    return RunSeen(
+        run=run,
+        present=run_now(run, now),
+        mail=Mail() if run.standing.outcome == "done" else Mailbox(run.place).read(),
+        limits=_limits(run.place),
+        now=now,
+    )
+
+
+class Register:
+    """The runs that may be looked at: all of this user's, and those that are kept in the folders that were named."""
+
+    def __init__(self, env: Mapping[str, str] = os.environ, places: Sequence[str] = ()) -> None:
+        self.env, self.places = env, places
+
+    def runs(self) -> list[Listed]:
+        """Those at work first, then the newest. What the agents of a task start belongs to it, and is not listed."""
+        local = [run for place in self.places for run in recorded_in(f"{place}/.ralph")]
+        known = {run.id: run for run in (*local, *runs(self.env)) if not run.is_child}
+        return sorted(known.values(), key=lambda run: (run.is_alive, run.id), reverse=True)
+
+    def find(self, run_id: str) -> Listed:
+        """The run of this id: equal to one on record, and never a path."""
+        found = next((run for run in self.runs() if run.id == run_id), None)
+        if found is None:
+            raise NotServed(404, "There is no such run, or it has been removed.")
+        return found
+
+    def survey(self) -> list[RunSeen]:
+        now = time.time()
+        return [seen(run, now) for run in self.runs()[:MOST_RUNS]]
+
+    def workspaces(self) -> list[str]:
+        """Where a run may be started."""
+        known = [*self.places, *(run.standing.workspace for run in self.runs())]
+        return [place for place in dict.fromkeys(known) if place and os.path.isdir(place)]
+
+
+class WatchedRun:
+    """One run that somebody looks at."""
+
+    def __init__(self, run: Listed) -> None:
+        self.run = run
+        self.lock = threading.RLock()
+        self.version = 0
+        self._grown, self._settled = threading.Event(), threading.Event()
+        self._is_closed = False
+        self._begin()
+        self.look()
+        threading.Thread(target=self._count, name=f"reads {run.id}", daemon=True).start()
+
+    def _begin(self) -> None:
+        self._feed = Feed(self.run.folder.journal)
+        self.stream = RecentPieces(self.run.standing.workspace)
+        self._fold = Fold(self.run.id)
+        self._counted_files = -1
+
+    @property
+    def todo(self) -> tuple[TodoItem, ...]:
+        return self._fold.todo
+
+    @property
+    def progress(self) -> float:
+        """How much of the journal has been counted."""
+        return self._feed.progress
+
+    def history(self) -> RunHistory:
+        return self._fold.as_of(time.time() if self.run.is_alive else 0.0, self.run.state)
+
+    def look(self) -> None:
+        """Reads what is new."""
+        with self.lock:
+            if self._feed.is_replaced:  # an agent that cleans up has removed it, and it was written anew
+                self._feed.close()
+                self._begin()
+            if not self._feed.has_grown:
+                return
+            left_out, news = self._feed.left_out, self._feed.look()
+            if self._feed.left_out != left_out:  # more was written than anybody could have read
+                self.stream = RecentPieces(self.run.standing.workspace)
+            for one in news:
+                self.stream.hear(one.entry, one.event)
+        self._settled.clear()
+        self._grown.set()
+
+    def refresh(self, run: Listed) -> None:
+        self.run = run
+
+    def wait_until_counted(self, longest: float = AT_ONCE) -> None:
+        self._settled.wait(longest)
+
+    def close(self) -> None:
+        self._is_closed = True
+        self._grown.set()
+
+    def _count(self) -> None:
+        """What the background does: reads in slices, so that nobody has to wait for long."""
+        while True:
+            self._grown.wait()
+            self._grown.clear()
+            if self._is_closed:
+                self._feed.close()
+                return
+            try:
+                while self._count_a_slice() and not self._is_closed:
+                    pass
+                self._count_files()
+            except UserError:  # removed meanwhile: whoever looks is told by the next look
+                pass
+            self.version += 1
+            if not self._grown.is_set():
+                self._settled.set()
+
+    def _count_a_slice(self) -> bool:
+        """Whether there is more."""
+        with self.lock:
+            for news in self._feed.count(SLICE):
+                self._fold.hear(news.event, news.entry.at)
+            return self._feed.is_behind
+
+    def _count_files(self) -> None:
+        """Asks git what each iteration changed, where another one has ended."""
+        with self.lock:
+            history = self.history()
+            whole = sum(one.is_whole for one in history.iterations)
+        if whole != self._counted_files:
+            self._counted_files = whole
+            self._fold.history.files = with_files(history).files  # its iterations are those that are shown
+
+
+class WatchedRuns:
+    """The runs that somebody looks at, or has looked at lately."""
+
+    def __init__(self, register: Register) -> None:
+        self._register = register
+        self._lock = threading.Lock()
+        self._watched: OrderedDict[str, WatchedRun] = OrderedDict()
+
+    def of(self, run_id: str) -> WatchedRun:
+        run = self._register.find(run_id)
+        with self._lock:
+            watched = self._watched.get(run_id)
+            if watched is None:
+                watched = self._watched[run_id] = WatchedRun(run)
+            watched.refresh(run)
+            self._watched.move_to_end(run_id)
+            while len(self._watched) > MOST_WATCHED:
+                self._watched.popitem(last=False)[1].close()
+        watched.look()
+        return watched
+
+
+class _Asked(Struct, frozen=True, rename="camel"):
+    """The limits among the settings that a run was started with."""
+
+    max_cost: float | None = None
+    max_time: float | None = None
+
+
+class _Order(Struct, frozen=True):
+    settings: _Asked = _Asked()
+
+
+def _limits(place: str) -> RunLimits:
+    try:
+        with open(os.open(f"{place}/run.json", os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC), "rb") as file:
+            asked = msgspec.json.decode(file.read(1 << 20), type=_Order).settings
+    except (OSError, ValueError):
+        return RunLimits()
+    return RunLimits(asked.max_cost, asked.max_time)

@@ -1,0 +1,160 @@
+"""Runs on record, as their own processes would have left them: of all lengths and states, and with hostile words."""
+
+import json
+import os
+import random
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from ralph.core import events as e
+from ralph.core.model import Check, Iteration, PersonNote, Turn, Usage
+from ralph.records.folder import RunFolder, prepare
+from ralph.records.journal import Journal
+from ralph.records.registration import Registration, enlist
+from ralph.records.writer import Writer
+from ralph.steering.mailbox import Mailbox
+
+GOAL = "Make the cart honour coupons; the tests say how. A coupon is a percentage, may expire, and two do not stack."
+CHECKS = ("pytest -q", "ruff check .", "mypy src")
+
+
+class Scene:
+    """A run on record. It lives as long as the process with this number does, unless it has an outcome."""
+
+    def __init__(
+        self,
+        workspace: Path,
+        env: Mapping[str, str],
+        run_id: str,
+        *,
+        goal: str = GOAL,
+        checks: Sequence[str] = CHECKS,
+        cap: int | None = 10,
+        branch: str = "",
+        agent: str = "claude",
+        preset: str = "checks",
+        limits: Mapping[str, float] | None = None,
+    ) -> None:
+        workspace.mkdir(parents=True, exist_ok=True)
+        self.id, self.workspace, self.checks = run_id, workspace, checks
+        self.folder = RunFolder(prepare(workspace), run_id)
+        self.folder.make()
+        self.folder.write("run.json", json.dumps({"settings": dict(limits or {})}).encode())
+        self._journal = Journal(self.folder.journal)
+        self._writer = Writer(run_id, [self._journal])
+        self._registration = Registration(self.folder)
+        enlist(self.folder, env)
+        self.mail = Mailbox(self.folder.path)
+        self.tell(
+            e.RunStarted(
+                goal,
+                preset,
+                agent,
+                str(workspace),
+                cap,
+                tuple(checks),
+                ("tag:COMPLETE",),
+                pid=os.getpid(),
+                branch=branch,
+            )
+        )
+
+    def tell(self, *events: e.Event) -> None:
+        self._registration(*self._writer(*events))
+        self._registration.tick()
+
+    def iterate(self, number: int, *passed: bool, cost: float = 0.11, tree: str | None = None, said: str = "") -> None:
+        """One whole iteration: a few tools, the checks, and what came of them."""
+        self.begin(number)
+        self.tell(
+            e.AgentText(said or f"I look at what iteration {number} needs: the tests say `Decimal`, not `float`.")
+        )
+        self.tool("Read", f"{self.workspace}/src/shop/cart.py", "1\timport decimal\n2\t\n3\tclass Cart:", lines=28)
+        self.tool("Bash", "pytest -q tests/test_cart.py", "...F\n1 failed, 3 passed", ok=False, lines=2)
+        checks = [
+            Check(name, ok, 0 if ok else 1, "1 failed", duration=2.0)
+            for name, ok in zip(self.checks, passed, strict=False)
+        ]
+        for check in checks:
+            self.tell(e.CheckStarted(check.name))
+            self.tell(
+                e.CheckFinished(
+                    check.name,
+                    check.passed,
+                    check.exit_code,
+                    check.duration,
+                    output="" if check.passed else "E  assert 3 == 4\n1 failed",
+                )
+            )
+        turn = Turn(
+            "All of it is done.\n\nCOMPLETE", usage=Usage(4000, 900, cost_usd=cost), duration=61.0, tool_calls=2
+        )
+        self.tell(e.IterationFinished(number, Iteration(number, turn, tuple(checks), tree=tree)))
+
+    def begin(self, number: int, cap: int | None = 10) -> None:
+        self.tell(e.IterationStarted(number, cap, GOAL), e.AgentStarted("claude", pid=1))
+
+    def tool(self, name: str, given: str, output: str = "", *, ok: bool = True, lines: int = 1) -> None:
+        id_ = f"t{random.random()}"
+        self.tell(e.ToolStarted(id_, name, given))
+        self.tell(e.ToolFinished(id_, name, ok, output, lines, len(output)))
+
+    def refuse(self, reason: str = "1 of 3 checks failed: mypy src (exit 1)") -> None:
+        self.tell(e.ClaimRejected("COMPLETE", "checks", reason))
+
+    def finish(
+        self, outcome: str = "done", reason: str = "the agent said COMPLETE and 3 checks passed", **more: object
+    ) -> None:
+        code = {"done": 0, "stopped": 0, "interrupted": 130, "fatal": 2}.get(outcome, 1)
+        self.tell(e.RunFinished(outcome, reason, 2, 0.84, 1265.0, code, **more))  # type: ignore[arg-type]
+        self.close()
+
+    def close(self) -> None:
+        self._journal.close()
+        self._registration.close()
+
+
+def night(
+    workspace: Path, env: Mapping[str, str], run_id: str, iterations: int, checks: int = 3, **more: object
+) -> Scene:
+    """A run at work that has come so far, and whose checks pass more and more."""
+    names = (*CHECKS, *(f"make check-{number}" for number in range(4, checks + 1)))[:checks]
+    scene = Scene(
+        workspace, env, run_id, checks=names, cap=iterations + 3, limits={"maxCost": 5, "maxTime": 7200}, **more
+    )  # type: ignore[arg-type]
+    chance = random.Random(7)
+    for number in range(1, iterations + 1):
+        passed = [chance.random() < number / iterations * 0.9 for _ in names]
+        scene.iterate(number, *passed, cost=0.02 + chance.random() * 0.2)
+        if number % 3 == 0:
+            scene.refuse()
+    scene.begin(iterations + 1, iterations + 3)
+    scene.tell(e.PersonTold(iterations + 1, (PersonNote("n", "You may change the signature of `total()`."),)))
+    scene.tell(e.AgentText("The type checker is right: sums are `float` in one place and `Decimal` in another."))
+    items = ("Read the cart", "Add coupons", "Let them expire", "Use Decimal for sums", "Round once, at the end")
+    scene.tell(
+        e.TodoUpdated(
+            tuple(
+                e.TodoItem(text, ("done", "done", "active", "pending", "pending")[at]) for at, text in enumerate(items)
+            )
+        )
+    )
+    scene.tool("Read", f"{workspace}/src/shop/coupons.py", "class Coupon:\n    percent: Decimal", lines=21)
+    scene.tell(e.ToolStarted("open", "Bash", "mypy src && pytest -q tests/test_cart.py"))
+    return scene
+
+
+def repository(workspace: Path, env: Mapping[str, str]) -> None:
+    workspace.mkdir(parents=True, exist_ok=True)
+    for words in (("init", "-q", "-b", "main"), ("commit", "-q", "--allow-empty", "-m", "first")):
+        subprocess.run(["git", *words], cwd=workspace, env=dict(env), check=True)
+
+
+def wait_for(seen: object, seconds: float = 20.0) -> None:
+    """Waits until `seen()` holds."""
+    until = time.monotonic() + seconds
+    while not seen():  # type: ignore[operator]
+        assert time.monotonic() < until, "it did not come"
+        time.sleep(0.01)

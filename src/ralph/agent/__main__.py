@@ -1,0 +1,124 @@
+"""How is the agent started? `python -m ralph.agent --model PROVIDER:NAME`, with the prompt on stdin."""
+
+import argparse
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, get_args
+
+from ralph.agents.providers import Wire, endpoint, with_key
+from ralph.errors import UserError
+
+if TYPE_CHECKING:
+    from ralph.agent.work import Worker
+
+_CONTEXT, _LOCAL_CONTEXT = 128_000, 32_000  # tokens, where nobody knows how many a model reads
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    asked = _options().parse_args(words)
+    signal.signal(signal.SIGTERM, _end)
+    try:
+        return asyncio.run(_turn(asked))
+    except UserError as error:
+        print(f"ralph.agent: {error.advice}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # nobody listens any more; python would complain on its way out
+        return 1
+
+
+async def _turn(asked: argparse.Namespace) -> int:
+    found, key = with_key(endpoint(asked.model, asked.url, asked.wire, asked.key_env), os.environ)
+    os.environ.pop(found.key_env, None)  # what the model runs has no use for the key
+    prompt = sys.stdin.buffer.read().decode("utf-8", "replace")
+    if not prompt.strip():
+        raise UserError("the prompt is empty", "write it to stdin")
+    # The library takes a second to import: whatever can be refused before is refused before.
+    from ralph.agent.conversation import HANDED_OVER, begun, leave_note, note_of, resumed
+    from ralph.agent.streamjson import Report
+    from ralph.agent.toolbox import Toolbox
+    from ralph.agent.wires import Asker
+    from ralph.agent.work import Worker
+
+    report = Report(f"{found.provider}:{found.model}", asked.output_format == "text")
+    asker = Asker(found, key, asked.max_output, report.is_alive, report.asks_again)
+    context = asked.context or asker.context or (_LOCAL_CONTEXT if found.is_local else _CONTEXT)
+    home, run = _home(), os.environ.get("RALPH_RUN_ID", "")
+    said = resumed(home, asked.resume, context) if asked.resume else begun(home, context)
+    note = "" if asked.resume else note_of(home, run)
+    said.add_prompt(f"{prompt}\n\n{HANDED_OVER}{note}" if note else prompt)
+    worker = Worker(
+        asker=asker,
+        conversation=said,
+        toolbox=Toolbox(Path.cwd(), os.environ, min(max(context // 2, 1000), 30_000)),
+        report=report,
+        in_text=asked.tools == "text",
+        max_turns=asked.max_turns,
+    )
+    report.begins(said.session, str(worker.toolbox.root))
+    return await _outcome(worker, lambda note: leave_note(home, run, note))
+
+
+async def _outcome(worker: "Worker", leave: Callable[[str], None]) -> int:
+    """Works, and says how it ended: with an answer, from a full context, or without anything that counts."""
+    from ralph.agent.wires import ContextFull, Refused, Unfinished
+    from ralph.agent.work import WENT_ON
+
+    try:
+        try:
+            worker.report.ends(await worker.work())
+        except ContextFull:
+            leave(await worker.hand_over())
+            worker.report.ends(WENT_ON)
+    except Refused as error:
+        worker.report.refused(error)
+        return 1
+    except Unfinished as why:
+        worker.report.breaks_off(why)
+        return 1
+    return 0
+
+
+def _options() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        "python -m ralph.agent", description="Works on the prompt that it reads from stdin."
+    )
+    parser.add_argument("--model", required=True, help="PROVIDER:NAME, or a bare name with --url")
+    parser.add_argument("--url", default="", help="the server, where it is not the provider's own")
+    parser.add_argument("--wire", default="", choices=["", *get_args(Wire)], help="the protocol that it speaks")
+    parser.add_argument("--key-env", default="", help="the variable that holds the key")
+    parser.add_argument("--context", type=_count, help="how many tokens the model reads")
+    parser.add_argument("--max-output", type=_count, help="how many tokens a reply may have")
+    parser.add_argument("--max-turns", type=_count, help="how many replies the turn may have")
+    parser.add_argument("--tools", default="native", choices=["native", "text"], help="how the model calls tools")
+    parser.add_argument("--resume", default="", metavar="SESSION", help="go on in this session")
+    parser.add_argument("--output-format", default="stream-json", choices=["stream-json", "text"])
+    return parser
+
+
+def _count(words: str) -> int:
+    number = int(words)
+    if number < 1:
+        raise argparse.ArgumentTypeError("must be at least 1")
+    return number
+
+
+def _home() -> Path:
+    """Where sessions and notes are kept."""
+    state = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
+    return Path(os.environ.get("RALPH_AGENT_HOME") or os.path.join(state, "ralph-agent"))
+
+
+def _end(*_: object) -> None:
+    """A command that is running is ended too, on the way out."""
+    raise SystemExit(143)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,216 @@
+"""What has been said so far? A history that only grows, so that its beginning stays in the model's cache; kept on disk,
+so that a session can go on; and shortened once, or handed over, before it outgrows the context."""
+
+import json
+import os
+import re
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from pydantic_ai.messages import (
+    ModelMessage,
+    ModelMessagesTypeAdapter,
+    ModelRequest,
+    ModelResponse,
+    ToolCallPart,
+    ToolReturnPart,
+    UserPromptPart,
+)
+
+from ralph.errors import UserError
+
+FULL = 0.8  # of the context
+_PER_TOKEN = 4  # characters, where nobody has counted
+_KEPT_DAYS = 30
+_RECENT = 4  # messages whose tool output is not shortened
+_SHORT = 400  # characters that are left of an old one
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}\Z")
+HANDED_OVER = "The turn before this one ran out of context. It left this note on where the work stands:\n\n"
+
+
+class Conversation:
+    """The messages of a session, and how many tokens they are. `context`: how many the model can read."""
+
+    def __init__(self, session: str, file: Path | None, context: int) -> None:
+        self.session, self.context = session, context
+        self.messages: list[ModelMessage] = []
+        self.is_shortened = False
+        self._file = file
+        self._counted = 0  # tokens of the last request and its reply, by the server's count
+        self._since = 0  # characters that were added after it
+        self._asked: list[tuple[int, int]] = []  # what requests held: characters, and tokens by the server's count
+
+    @property
+    def tokens(self) -> int:
+        """How long the next request will be, as far as anyone can tell."""
+        return self._counted + self._since // _PER_TOKEN
+
+    @property
+    def is_full(self) -> bool:
+        return self.tokens >= FULL * self.context
+
+    @property
+    def has_replies(self) -> bool:
+        return any(isinstance(message, ModelResponse) for message in self.messages)
+
+    def add_prompt(self, text: str) -> None:
+        self._add(ModelRequest(parts=[UserPromptPart(content=text)]), len(text))
+
+    def add_results(self, results: Sequence[ToolReturnPart], aside: str = "") -> None:
+        """What tools gave, and what goes back as text because it was asked for in text."""
+        said = [UserPromptPart(content=aside)] if aside else []
+        self._add(ModelRequest(parts=[*results, *said]), len(aside) + sum(len(str(part.content)) for part in results))
+
+    def add_reply(self, reply: ModelResponse) -> None:
+        used = reply.usage
+        if used.input_tokens:
+            self._asked.append((self._size(), used.input_tokens))
+            self._counted, self._since = used.input_tokens + used.output_tokens, 0
+        self._add(reply, 0 if used.input_tokens else sum(len(str(getattr(p, "content", ""))) for p in reply.parts))
+
+    def is_cut_by_server(self) -> bool:
+        """Whether the server silently drops what does not fit: the conversation grows, the tokens that it counts do
+        not. From then on the context is taken to be what it really reads."""
+        if len(self._asked) < 2:
+            return False
+        (size, before), (grown, now) = self._asked[-2:]
+        highest = max(tokens for _, tokens in self._asked)
+        is_stuck = grown - size > 2000 and now - before < (grown - size) // (_PER_TOKEN * 10)
+        # Some count only what was not in their cache: far below the highest, it says nothing.
+        if not is_stuck or now < max(1000, highest // 2) or highest >= self.context:
+            return False
+        self.context = highest
+        return True
+
+    def shorten(self) -> None:
+        """Cuts old tool output down, once: after it the history only grows again."""
+        self.is_shortened = True
+        before = self._size()
+        self.messages = shortened(self.messages)
+        self._counted = max(self._counted - (before - self._size()) // _PER_TOKEN, 0)
+        self._write({"shortened": len(self.messages)})
+
+    def hand_over(self, note: str) -> None:
+        """The session goes on from its first prompt and the note."""
+        self._write({"handed_over": note})
+
+    def _size(self) -> int:
+        return sum(len(str(getattr(part, "content", ""))) for message in self.messages for part in message.parts)
+
+    def _add(self, message: ModelMessage, size: int) -> None:
+        self.messages.append(message)
+        self._since += size
+        self._write(ModelMessagesTypeAdapter.dump_python([message], mode="json")[0])
+
+    def _write(self, line: dict[str, Any]) -> None:
+        if self._file is None:
+            return
+        with open(self._file, "a", encoding="utf-8", errors="surrogatepass", opener=_private) as file:
+            file.write(json.dumps(line) + "\n")
+
+
+def begun(home: Path, context: int) -> Conversation:
+    """A new session. Where nothing can be kept, it works all the same, and cannot be continued."""
+    session = uuid4().hex
+    folder = home / "sessions"
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _forget_old(folder)
+        open(file := folder / f"{session}.jsonl", "x", opener=_private).close()
+    except OSError:
+        return Conversation(session, None, context)
+    return Conversation(session, file, context)
+
+
+def resumed(home: Path, session: str, context: int) -> Conversation:
+    """The session as it was left, whatever ended it."""
+    file = home / "sessions" / f"{session}.jsonl"
+    if not _NAME.match(session) or not file.is_file():
+        raise UserError(f"no session found with the id {session!r}", "start a new one")
+    kept = Conversation(session, file, context)
+    for line in _lines(file):
+        if "handed_over" in line:
+            note = ModelRequest(parts=[UserPromptPart(content=HANDED_OVER + str(line["handed_over"]))])
+            kept.messages, kept.is_shortened = [*kept.messages[:1], note], False
+        elif "shortened" in line:
+            kept.messages, kept.is_shortened = shortened(kept.messages), True
+        else:
+            kept.messages += ModelMessagesTypeAdapter.validate_python([line])
+    if unanswered := _unanswered(kept.messages):
+        kept.add_results(unanswered)
+    kept._since = kept._size()
+    return kept
+
+
+def _lines(file: Path) -> Iterable[dict[str, Any]]:
+    """The whole lines of a file that may have been cut off while one was written."""
+    for line in file.read_text("utf-8", "replace").split("\n")[:-1]:
+        try:
+            found = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(found, dict):
+            yield found
+
+
+def _unanswered(messages: Sequence[ModelMessage]) -> list[ToolReturnPart]:
+    """Results for calls that were never answered, because the agent was ended while they ran."""
+    last = messages[-1] if messages else None
+    calls = [part for part in last.parts if isinstance(part, ToolCallPart)] if isinstance(last, ModelResponse) else []
+    said = "interrupted: it is not known how far it came"
+    return [ToolReturnPart(call.tool_name, said, tool_call_id=call.tool_call_id) for call in calls]
+
+
+def shortened(messages: Sequence[ModelMessage]) -> list[ModelMessage]:
+    """The messages with the tool output of all but the last few cut down. The same for the same messages, always."""
+    old, recent = messages[:-_RECENT], messages[-_RECENT:]
+    return [*(_short(message) if isinstance(message, ModelRequest) else message for message in old), *recent]
+
+
+def _short(message: ModelRequest) -> ModelRequest:
+    parts: list[Any] = [
+        ToolReturnPart(part.tool_name, f"{part.content[:_SHORT]}\n[… cut …]", tool_call_id=part.tool_call_id)
+        if isinstance(part, ToolReturnPart) and isinstance(part.content, str) and len(part.content) > 2 * _SHORT
+        else part
+        for part in message.parts
+    ]
+    return replace(message, parts=parts)
+
+
+def note_of(home: Path, run: str) -> str:
+    """The note that an earlier turn of this run has left, which is then used up."""
+    file = _note(home, run)
+    try:
+        note = file.read_text("utf-8") if file else ""
+        if file:
+            file.unlink()
+    except (OSError, UnicodeDecodeError):
+        return ""
+    return note
+
+
+def leave_note(home: Path, run: str, note: str) -> None:
+    """For the next turn of this run, which begins with a clean context."""
+    if file := _note(home, run):
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with open(file, "w", encoding="utf-8", errors="replace", opener=_private) as stream:
+            stream.write(note)
+
+
+def _note(home: Path, run: str) -> Path | None:
+    return home / "notes" / f"{run}.md" if _NAME.match(run) else None
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NOFOLLOW, 0o600)
+
+
+def _forget_old(folder: Path) -> None:
+    oldest = time.time() - _KEPT_DAYS * 86400
+    for file in folder.glob("*.jsonl"):
+        if file.stat().st_mtime < oldest:
+            file.unlink(missing_ok=True)

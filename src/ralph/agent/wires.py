@@ -1,0 +1,262 @@
+"""How is a model asked, and when does its reply count? Only when the terminator of its wire has arrived.
+
+The library speaks each provider's protocol. What it does not see is a stream that ends too early: it takes the half for
+the whole. So every byte of a reply passes a tap that looks for the terminator, and for an error in the middle.
+"""
+
+import asyncio
+import json
+import time
+import zlib
+from collections.abc import AsyncIterator, Callable, Sequence
+from importlib import import_module
+from typing import Any
+
+import httpx2
+from pydantic_ai.direct import model_request_stream
+from pydantic_ai.exceptions import (
+    ModelAPIError,
+    ModelContextWindowExceededError,
+    ModelHTTPError,
+    UnexpectedModelBehavior,
+)
+from pydantic_ai.messages import ModelMessage, ModelResponse
+from pydantic_ai.models import Model, ModelRequestParameters
+from pydantic_ai.settings import ModelSettings
+
+from ralph.agents.providers import Endpoint
+
+TRIES = 5
+FIRST_PAUSE, LONGEST_PAUSE = 0.5, 8.0
+LONGEST_RETRY_AFTER = 60.0
+_SILENCE = 1800.0  # seconds that a model may think before its first word; ralph has limits of its own
+_PER_TOKEN = 1000  # bytes on the wire for one token, at the very most
+_MOST_TOKENS = 32_000  # of an answer whose length nobody has limited
+_FINAL = (400, 401, 402, 403, 404, 422)  # asked again, these would be the same
+
+
+class Refused(Exception):
+    """The model gave no reply that counts. `resets_at`: when a limit that it stated ends."""
+
+    def __init__(self, message: str, status: int | None = None, resets_at: float | None = None) -> None:
+        super().__init__(message)
+        self.message, self.status, self.resets_at = message, status, resets_at
+
+
+class Unfinished(Exception):
+    """The turn ended before the work did, and asking again would not help. `how`: the kind of result that it is."""
+
+    def __init__(self, message: str, how: str = "error_unfinished") -> None:
+        super().__init__(message)
+        self.message, self.how = message, how
+
+
+class ContextFull(Exception):
+    """The conversation no longer fits into the model's context."""
+
+
+class Tap:
+    """What came over the wire for the last request. Its two hooks belong to the HTTP client."""
+
+    def __init__(self, wire: str, most: int, alive: Callable[[], None]) -> None:
+        self._wire, self._most, self._alive = wire, most, alive
+        self.forget()
+
+    def forget(self) -> None:
+        self.ended = self.streamed = self.overflowed = False
+        self.error = self.kind = ""
+        self._line, self._size = b"", 0
+
+    async def on_request(self, request: httpx2.Request) -> None:
+        request.headers["accept-encoding"] = "identity"
+
+    async def on_response(self, response: httpx2.Response) -> None:
+        self.forget()
+        self.kind = response.headers.get("content-type", "").partition(";")[0] or "nothing"
+        if response.is_success:
+            packed = response.headers.get("content-encoding", "") in ("gzip", "deflate")
+            response.stream = _Tapped(response.stream, self, zlib.decompressobj(47) if packed else None)
+
+    def see(self, data: bytes) -> bool:
+        """Looks at the next bytes of the reply; whether more of them may come."""
+        self._alive()
+        self._size += len(data)
+        *lines, self._line = (self._line + data).split(b"\n")
+        for line in lines:
+            if line.startswith(b"data:"):
+                self.streamed = True
+                self._event(line[5:].strip())
+        self.overflowed = self._size > self._most
+        return not self.overflowed
+
+    def _event(self, data: bytes) -> None:
+        try:
+            event = json.loads(data)
+        except ValueError:
+            return  # `[DONE]`, or something that the library will stumble over
+        if not isinstance(event, dict):
+            return
+        kind = event.get("type", "")
+        failed = event.get("response") if kind == "response.failed" else event
+        if isinstance(failed, dict) and (kind in ("error", "response.failed") or failed.get("error")):
+            self.error = _words_of(failed.get("error") or failed) or "an error in the middle of the reply"
+        elif _ends(self._wire, kind, event):
+            self.ended = True
+
+
+class _Tapped(httpx2.AsyncByteStream):
+    def __init__(self, stream: Any, tap: Tap, unpack: Any) -> None:
+        self._stream, self._tap, self._unpack = stream, tap, unpack
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        async for data in self._stream:
+            if not self._tap.see(self._unpack.decompress(data) if self._unpack else data):
+                return
+            yield data
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+
+def _ends(wire: str, kind: str, event: dict[str, Any]) -> bool:
+    """Whether this event is the terminator of its wire."""
+    if wire == "messages":
+        return kind == "message_stop"
+    if wire == "responses":
+        return kind in ("response.completed", "response.incomplete")
+    rows, name = ("candidates", "finishReason") if wire == "google" else ("choices", "finish_reason")
+    listed = event.get(rows)
+    return isinstance(listed, list) and any(isinstance(row, dict) and row.get(name) for row in listed)
+
+
+def _words_of(error: Any) -> str:
+    """What an error object says, however it is put."""
+    if isinstance(error, dict):
+        return _words_of(error.get("message") or error.get("error") or error.get("code") or "")
+    return error if isinstance(error, str) else ""
+
+
+class Asker:
+    """Asks one model. `tell(tries, pause, reason)` hears why it is asked again."""
+
+    def __init__(
+        self, endpoint: Endpoint, key: str, max_output: int | None, alive: Callable[[], None], tell: Callable[..., None]
+    ) -> None:
+        self.endpoint, self._tell = endpoint, tell
+        self._tap = Tap(endpoint.wire, max((max_output or _MOST_TOKENS) * _PER_TOKEN, 1_000_000), alive)
+        self._model = _model(endpoint, key, self._tap)
+        self._settings = ModelSettings(cache=True, max_retries=0, timeout=_SILENCE)
+        if max_output:
+            self._settings["max_tokens"] = max_output
+
+    @property
+    def context(self) -> int | None:
+        """How many tokens the model reads, where that is known."""
+        return self._model.context_window
+
+    async def ask(self, messages: Sequence[ModelMessage], offered: ModelRequestParameters) -> ModelResponse:
+        """The model's next reply, whole. What was cut off, or broke in the middle, is asked for again."""
+        pause = FIRST_PAUSE
+        for number in range(1, TRIES + 1):
+            try:
+                return await self._once(messages, offered)
+            except Refused as error:
+                wait = pause if error.resets_at is None else max(error.resets_at - time.time(), 0.0)
+                if error.status in _FINAL or number == TRIES or wait > LONGEST_RETRY_AFTER:
+                    raise
+                self._tell(number, wait, error)
+                await asyncio.sleep(wait)
+                pause = min(pause * 2, LONGEST_PAUSE)
+        raise AssertionError("the last try returns or raises")
+
+    async def _once(self, messages: Sequence[ModelMessage], offered: ModelRequestParameters) -> ModelResponse:
+        self._tap.forget()
+        try:
+            async with model_request_stream(
+                self._model, list(messages), model_settings=self._settings, model_request_parameters=offered
+            ) as stream:
+                async for _ in stream:
+                    pass
+            reply = stream.get()
+        except ModelContextWindowExceededError as error:
+            raise ContextFull(str(error)) from None
+        except (ModelAPIError, UnexpectedModelBehavior, httpx2.HTTPError, ValueError) as error:
+            self._judge_stream()
+            raise _refused(error) from None
+        self._judge_stream()
+        if reply.finish_reason == "length":
+            raise Unfinished("the reply was cut off: it grew longer than the model may write (max_output)")
+        if reply.finish_reason == "content_filter":
+            raise Unfinished("the model's provider withheld the reply (content filter)")
+        return reply
+
+    def _judge_stream(self) -> None:
+        """Raises if what came was no whole reply, whatever the library made of it."""
+        tap = self._tap
+        if tap.overflowed:
+            raise Unfinished("the reply did not end: it was given up after a million bytes and more")
+        if tap.error:
+            raise Refused(f"the model's server broke off with an error: {tap.error}")
+        if tap.kind and not tap.ended and not tap.streamed and tap.kind != "text/event-stream":
+            where = f"{self.endpoint.url} does not speak the wire `{self.endpoint.wire}`"
+            raise Refused(f"not found: {where}, it answered with {tap.kind}", 404)
+        if not tap.ended:
+            raise Refused("stream ended before the reply did")
+
+
+def _refused(error: Exception) -> Refused:
+    words = _words_of(getattr(error, "body", None)) or str(error)
+    if not isinstance(error, ModelHTTPError) or error.in_stream:
+        return Refused(f"connection failed: {words}")
+    if error.status_code in (400, 500) and "tool" in words.lower():
+        words += ' (a model without tool calling works with the setting agents.builtin.tools "text")'
+    after = None if error.retry_after is None else time.time() + error.retry_after
+    return Refused(f"{error.status_code} {words}", error.status_code, after)
+
+
+def _model(endpoint: Endpoint, key: str, tap: Tap) -> Model[Any]:
+    """The library's model for an endpoint. Only the wire that is spoken is imported: each costs half a second."""
+    client = httpx2.AsyncClient(
+        timeout=httpx2.Timeout(_SILENCE, connect=15),
+        event_hooks={"request": [tap.on_request], "response": [tap.on_response]},
+        follow_redirects=True,
+    )
+    key = key or "none"
+    if endpoint.wire == "messages":
+        from pydantic_ai.models.anthropic import AnthropicModel
+        from pydantic_ai.providers.anthropic import AnthropicProvider
+
+        claude = AnthropicProvider(base_url=endpoint.url, api_key=key, http_client=client)
+        return AnthropicModel(endpoint.model, provider=claude)
+    if endpoint.wire == "google":
+        from pydantic_ai.models.google import GoogleModel
+        from pydantic_ai.providers.google import GoogleProvider
+
+        google = GoogleProvider(base_url=endpoint.url, api_key=key, http_client=client)
+        return GoogleModel(endpoint.model, provider=google)
+    return _openai(endpoint, key, client)
+
+
+# Whose ways the library knows though they speak the wire of OpenAI, and those for whom it has a model of its own.
+_KNOWN = frozenset(
+    {"openai", "openrouter", "deepseek", "together", "fireworks", "cerebras", "moonshotai", "ollama", "vllm"}
+)
+_MODELS = {"openrouter": "OpenRouterModel", "ollama": "OllamaModel"}
+
+
+def _openai(endpoint: Endpoint, key: str, client: httpx2.AsyncClient) -> Model[Any]:
+    """Both wires of OpenAI, for everyone who speaks them, each with what the library knows of his ways."""
+    from openai import AsyncOpenAI
+    from pydantic_ai.models.openai import OpenAIChatModel, OpenAIResponsesModel
+    from pydantic_ai.providers.openai_compatible import OpenAICompatibleProvider
+
+    sdk = AsyncOpenAI(base_url=endpoint.url, api_key=key, http_client=client)
+    own: Any = OpenAICompatibleProvider(endpoint.provider, openai_client=sdk)
+    speaks: Callable[..., Model[Any]] = OpenAIResponsesModel if endpoint.wire == "responses" else OpenAIChatModel
+    if endpoint.provider in _KNOWN:
+        from pydantic_ai.providers import infer_provider_class
+
+        own = infer_provider_class(endpoint.provider)(openai_client=sdk)  # type: ignore[call-arg]
+    if name := _MODELS.get(endpoint.provider):
+        speaks = getattr(import_module(f"pydantic_ai.models.{endpoint.provider}"), name)
+    return speaks(endpoint.model, provider=own)

@@ -18,6 +18,7 @@ class Reply(NamedTuple):
     text: str
     uses: tuple[Use, ...]
     tokens: Tokens
+    cut: bool = False
 
 
 class Dialect(Protocol):
@@ -31,6 +32,10 @@ class Dialect(Protocol):
     def whole(self, reply: Reply, asked: Asked) -> Json: ...
 
     def error(self, fail: Fail) -> Json: ...
+
+    def error_inside(self, fail: Fail) -> bytes:
+        """The error as it comes in the middle of a stream."""
+        ...
 
 
 def pieces(text: str) -> list[str]:
@@ -51,6 +56,10 @@ def flat(content: object) -> str:
     if isinstance(content, Mapping):
         return next((flat(content[key]) for key in ("text", "content", "output") if content.get(key)), "")
     return ""
+
+
+def written(arguments: Mapping[str, object] | str) -> str:
+    return arguments if isinstance(arguments, str) else json.dumps(arguments)
 
 
 def fresh(prefix: str) -> str:
@@ -89,9 +98,13 @@ class Messages:
             "role": "assistant",
             "model": asked.model,
             "content": self.blocks(reply),
-            "stop_reason": "tool_use" if reply.uses else "end_turn",
+            "stop_reason": "max_tokens" if reply.cut else "tool_use" if reply.uses else "end_turn",
             "stop_sequence": None,
-            "usage": {"input_tokens": reply.tokens.input, "output_tokens": reply.tokens.output},
+            "usage": {
+                "input_tokens": reply.tokens.input - reply.tokens.cached,
+                "cache_read_input_tokens": reply.tokens.cached,
+                "output_tokens": reply.tokens.output,
+            },
         }
 
     def stream(self, reply: Reply, asked: Asked) -> Iterator[bytes]:
@@ -105,7 +118,7 @@ class Messages:
                 kind, key = "text_delta", "text"
             else:
                 empty = {**block, "input": {}}
-                deltas = pieces(json.dumps(block["input"]))
+                deltas = pieces(written(block["input"]))
                 kind, key = "input_json_delta", "partial_json"
             start = {"type": "content_block_start", "index": index, "content_block": empty}
             yield sse(start, "content_block_start")
@@ -122,6 +135,9 @@ class Messages:
         kinds = {401: "authentication_error", 429: "rate_limit_error", 529: "overloaded_error"}
         kind = fail.kind or kinds.get(fail.status, "invalid_request_error")
         return {"type": "error", "error": {"type": kind, "message": fail.message, **fail.fields}}
+
+    def error_inside(self, fail: Fail) -> bytes:
+        return sse(self.error(fail), "error")
 
 
 class Responses:
@@ -151,7 +167,7 @@ class Responses:
             items.append({**message, "id": fresh("msg"), "content": [part]})
         for use in reply.uses:
             call = {"type": "function_call", "id": fresh("fc"), "call_id": fresh("call"), "name": use.name}
-            items.append({**call, "arguments": json.dumps(use.arguments), "status": "completed"})
+            items.append({**call, "arguments": written(use.arguments), "status": "completed"})
         return items
 
     def whole(self, reply: Reply, asked: Asked) -> Json:
@@ -161,11 +177,12 @@ class Responses:
             "object": "response",
             "created_at": int(time.time()),
             "model": asked.model,
-            "status": "completed",
+            "status": "incomplete" if reply.cut else "completed",
+            "incomplete_details": {"reason": "max_output_tokens"} if reply.cut else None,
             "output": self.items(reply),
             "usage": {
                 "input_tokens": tokens.input,
-                "input_tokens_details": {"cached_tokens": 0},
+                "input_tokens_details": {"cached_tokens": tokens.cached},
                 "output_tokens": tokens.output,
                 "output_tokens_details": {"reasoning_tokens": 0},
                 "total_tokens": tokens.input + tokens.output,
@@ -188,10 +205,16 @@ class Responses:
                     where = {"item_id": item["id"], "output_index": index, "content_index": 0}
                     yield event("response.output_text.delta", delta=delta, **where)
             yield event("response.output_item.done", output_index=index, item=item)
-        yield event("response.completed", response=whole)
+        yield event(f"response.{whole['status']}", response=whole)
 
     def error(self, fail: Fail) -> Json:
         return Completions().error(fail)
+
+    def error_inside(self, fail: Fail) -> bytes:
+        failed = {"id": fresh("resp"), "object": "response", "status": "failed", "output": [], "model": "lab"}
+        error = {"code": fail.kind or "server_error", "message": fail.message}
+        made = {"created_at": int(time.time()), "error": error}
+        return sse({"type": "response.failed", "sequence_number": 9, "response": failed | made}, "response.failed")
 
 
 class Completions:
@@ -213,20 +236,24 @@ class Completions:
                 "index": index,
                 "id": fresh("call"),
                 "type": "function",
-                "function": {"name": use.name, "arguments": json.dumps(use.arguments)},
+                "function": {"name": use.name, "arguments": written(use.arguments)},
             }
             for index, use in enumerate(reply.uses)
         ]
 
     def usage(self, tokens: Tokens) -> Json:
         total = tokens.input + tokens.output
-        return {"prompt_tokens": tokens.input, "completion_tokens": tokens.output, "total_tokens": total}
+        used = {"prompt_tokens": tokens.input, "completion_tokens": tokens.output, "total_tokens": total}
+        return {**used, "prompt_tokens_details": {"cached_tokens": tokens.cached}}
+
+    def ended(self, reply: Reply) -> str:
+        return "length" if reply.cut else "tool_calls" if reply.uses else "stop"
 
     def whole(self, reply: Reply, asked: Asked) -> Json:
         message: Json = {"role": "assistant", "content": reply.text}
         if reply.uses:
             message["tool_calls"] = self.calls(reply)
-        choice = {"index": 0, "message": message, "finish_reason": "tool_calls" if reply.uses else "stop"}
+        choice = {"index": 0, "message": message, "finish_reason": self.ended(reply)}
         head = {"id": fresh("chatcmpl"), "object": "chat.completion", "created": int(time.time())}
         return {**head, "model": asked.model, "choices": [choice], "usage": self.usage(reply.tokens)}
 
@@ -242,7 +269,7 @@ class Completions:
             yield chunk({"content": piece})
         for call in self.calls(reply):
             yield chunk({"tool_calls": [call]})
-        yield chunk({}, "tool_calls" if reply.uses else "stop")
+        yield chunk({}, self.ended(reply))
         yield sse({**head, "choices": [], "usage": self.usage(reply.tokens)})
         yield b"data: [DONE]\n\n"
 
@@ -250,6 +277,9 @@ class Completions:
         kinds = {401: "invalid_api_key", 429: "rate_limit_exceeded"}
         kind = fail.kind or kinds.get(fail.status, "server_error")
         return {"error": {"message": fail.message, "type": kind, "code": kind, "param": None, **fail.fields}}
+
+    def error_inside(self, fail: Fail) -> bytes:
+        return sse(self.error(fail))
 
 
 class Gemini:
@@ -260,7 +290,7 @@ class Gemini:
 
     def asked(self, path: str, body: Json) -> Asked:
         declared = [one for group in body.get("tools") or () for one in group.get("functionDeclarations", ())]
-        tools = {one["name"]: one.get("parametersJsonSchema") or one.get("parameters") or {} for one in declared}
+        tools = {one["name"]: _schema(one) for one in declared}
         turns = tuple(turn for content in body.get("contents", ()) for turn in self._turns(content))
         system = flat((body.get("systemInstruction") or {}).get("parts"))
         model = path.rpartition("/")[2].partition(":")[0]
@@ -276,9 +306,10 @@ class Gemini:
     def chunk(self, parts: list[Json], reply: Reply, last: bool) -> Json:
         candidate: Json = {"content": {"role": "model", "parts": parts}, "index": 0}
         if last:
-            candidate["finishReason"] = "STOP"
+            candidate["finishReason"] = "MAX_TOKENS" if reply.cut else "STOP"
         tokens = reply.tokens
         usage = {"promptTokenCount": tokens.input, "candidatesTokenCount": tokens.output}
+        usage["cachedContentTokenCount"] = tokens.cached
         usage["totalTokenCount"] = tokens.input + tokens.output
         return {"candidates": [candidate], "usageMetadata": usage}
 
@@ -297,6 +328,14 @@ class Gemini:
         kinds = {401: "UNAUTHENTICATED", 429: "RESOURCE_EXHAUSTED"}
         kind = fail.kind or kinds.get(fail.status, "INTERNAL")
         return {"error": {"code": fail.status, "message": fail.message, "status": kind, **fail.fields}}
+
+    def error_inside(self, fail: Fail) -> bytes:
+        return sse(self.error(fail))
+
+
+def _schema(declared: Json) -> Json:
+    names = ("parametersJsonSchema", "parameters_json_schema", "parameters")
+    return next((declared[name] for name in names if declared.get(name)), {})
 
 
 def dialect(path: str) -> Dialect | None:

@@ -8,14 +8,32 @@ import socket
 import struct
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from uuid import uuid4
 
 from dialects import Dialect, Reply, dialect
-from script import Asked, Call, Cut, Fail, Forever, Hang, Say, Step, Tokens, offers, use
+from script import (
+    Asked,
+    Broken,
+    Call,
+    Cut,
+    Endless,
+    Fail,
+    Forever,
+    Hang,
+    Other,
+    Say,
+    Step,
+    Tokens,
+    Torn,
+    Use,
+    Uses,
+    offers,
+    use,
+)
 
 ASIDE = Reply("A short title", (), Tokens(0, 0))
 
@@ -28,6 +46,9 @@ class Stage:
         self.steps = list(steps)
         self.asked: list[Asked] = []  # requests of the agent's own loop, one step each
         self.asides: list[Asked] = []  # titles, summaries, memory: answered, but not part of the script
+        self.bodies: list[bytes] = []  # every request to the letter
+        self.headers: list[Mapping[str, str]] = []
+        self.has_asides = True  # whether a request that offers no tools is an aside
         self.surplus = 0  # requests that came after the last step
         self.problems: list[str] = []
         self.over = threading.Event()
@@ -46,7 +67,7 @@ class Stage:
 
     def is_aside(self, asked: Asked) -> bool:
         """A request that offers no way to act is not a step of the work."""
-        return not offers(asked, "shell") or any(mark in asked.system for mark in ASIDES)
+        return (self.has_asides and not offers(asked, "shell")) or any(mark in asked.system for mark in ASIDES)
 
 
 # Beginnings of system prompts of helpers that agents run beside the work, with tools of their own.
@@ -115,6 +136,8 @@ class _Exchange(BaseHTTPRequestHandler):
         path = path.partition("?")[0]
         stage, spoken = self.server.model.stages.get(token), dialect(path)
         if stage and spoken:
+            stage.bodies.append(body)
+            stage.headers.append(dict(self.headers))
             self._model(stage, spoken, spoken.asked(path, json.loads(body)))
         elif path.endswith(("count_tokens", "countTokens")):
             self._whole(200, {"input_tokens": 100, "totalTokens": 100})
@@ -130,8 +153,20 @@ class _Exchange(BaseHTTPRequestHandler):
             self._answer(spoken, ASIDE, asked)
             return
         match stage.next(asked):
-            case Say(text, tokens):
-                self._answer(spoken, Reply(text, (), tokens), asked)
+            case Say(text, tokens, cut):
+                self._answer(spoken, Reply(text, (), tokens, cut), asked)
+            case Uses(calls, text):
+                self._answer(spoken, Reply(text, tuple(Use(*call) for call in calls), Tokens()), asked)
+            case Torn(text, size, chunked):
+                self._torn(b"".join(spoken.stream(Reply(text, (), Tokens()), asked))[:size], chunked)
+            case Broken(text, fail):
+                self._begin(spoken, text, asked)
+                self._chunk(spoken.error_inside(fail))
+                self._chunk(b"")
+            case Endless(text):
+                self._begin(spoken, text, asked, again=stage.over)
+            case Other(data, kind):
+                self._bytes(200, data, {"content-type": kind})
             case Call() as call:
                 self._call(stage, spoken, call, asked)
             case Fail(status=status, headers=headers) as fail:
@@ -163,25 +198,41 @@ class _Exchange(BaseHTTPRequestHandler):
         else:
             self._whole(200, spoken.whole(reply, asked))
 
-    def _begin(self, spoken: Dialect, text: str, asked: Asked) -> None:
-        """All events of a reply but those that say that it is whole."""
+    def _begin(self, spoken: Dialect, text: str, asked: Asked, again: threading.Event | None = None) -> None:
+        """All events of a reply but those that say that it is whole; the last of them `again` and again until then."""
         self._head()
-        for event in list(spoken.stream(Reply(text, (), Tokens()), asked))[: -spoken.ending]:
+        events = list(spoken.stream(Reply(text, (), Tokens()), asked))[: -spoken.ending]
+        for event in events:
             self._chunk(event)
+        deltas = [event for event in events if b"delta" in event or b"candidates" in event]
+        while again and not again.is_set():
+            self._chunk(deltas[-1])
 
-    def _head(self) -> None:
+    def _torn(self, data: bytes, chunked: bool) -> None:
+        self._head(chunked)
+        if chunked and data:
+            self._chunk(data)
+        elif data:
+            self.wfile.write(data)
+        self.wfile.flush()
+        self.connection.shutdown(socket.SHUT_RDWR)
+        self.close_connection = True
+
+    def _head(self, chunked: bool = True) -> None:
         self.send_response(200)
         self.send_header("content-type", "text/event-stream")
-        self.send_header("transfer-encoding", "chunked")
+        self.send_header(*(("transfer-encoding", "chunked") if chunked else ("connection", "close")))
         self.end_headers()
 
     def _chunk(self, data: bytes) -> None:
         self.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
 
     def _whole(self, status: int, body: object, headers: dict[str, str] | None = None) -> None:
-        data = json.dumps(body).encode()
+        self._bytes(status, json.dumps(body).encode(), {"content-type": "application/json", **(headers or {})})
+
+    def _bytes(self, status: int, data: bytes, headers: Mapping[str, str]) -> None:
         self.send_response(status)
-        for name, value in {"content-type": "application/json", **(headers or {})}.items():
+        for name, value in headers.items():
             self.send_header(name, value)
         self.send_header("content-length", str(len(data)))
         self.end_headers()

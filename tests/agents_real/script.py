@@ -8,17 +8,19 @@ Schema = Mapping[str, Any]
 
 
 class Tokens(NamedTuple):
-    """The usage that a reply states."""
+    """The usage that a reply states; `cached`: how much of the input came from the cache."""
 
     input: int = 100
     output: int = 20
+    cached: int = 0
 
 
 class Say(NamedTuple):
-    """Answer with text, which ends the agent's turn."""
+    """Answer with text, which ends the agent's turn. `cut`: it ends because it is as long as it may be."""
 
     text: str
     tokens: Tokens = Tokens()
+    cut: bool = False
 
 
 class Call(NamedTuple):
@@ -29,6 +31,13 @@ class Call(NamedTuple):
     content: str = ""
     text: str = ""
     tokens: Tokens = Tokens()
+
+
+class Uses(NamedTuple):
+    """Ask for tools word by word, several at once if need be: (name, arguments), the latter as an object or as text."""
+
+    calls: tuple[tuple[str, Mapping[str, object] | str], ...]
+    text: str = ""
 
 
 class Fail(NamedTuple):
@@ -47,6 +56,35 @@ class Cut(NamedTuple):
     text: str = ""
 
 
+class Torn(NamedTuple):
+    """Send only the first bytes of an answer, then end the connection in good order. `chunked`: so that whoever reads
+    on the level of HTTP can see that something is missing."""
+
+    text: str
+    bytes: int
+    chunked: bool = False
+
+
+class Broken(NamedTuple):
+    """Begin to answer, then send an error inside the stream."""
+
+    text: str
+    fail: Fail = Fail(500, "broken in the middle")
+
+
+class Endless(NamedTuple):
+    """Answer, and never come to an end."""
+
+    text: str
+
+
+class Other(NamedTuple):
+    """Answer with something that is no model's reply."""
+
+    body: bytes
+    kind: str = "text/html"
+
+
 class Hang(NamedTuple):
     """Begin to answer, then say nothing more until the test is over."""
 
@@ -59,7 +97,7 @@ class Forever(NamedTuple):
     step: "Step"
 
 
-Step = Say | Call | Fail | Cut | Hang | Forever
+Step = Say | Call | Uses | Fail | Cut | Torn | Broken | Endless | Other | Hang | Forever
 
 
 def write(path: object, content: str, text: str = "") -> Call:
@@ -97,10 +135,10 @@ class Asked(NamedTuple):
 
 
 class Use(NamedTuple):
-    """A tool call in the agent's own terms."""
+    """A tool call in the agent's own terms. Arguments that are text are sent as they are, broken or not."""
 
     name: str
-    arguments: dict[str, object]
+    arguments: Mapping[str, object] | str
 
 
 # Names that the agents give to the same tool; the first one offered is taken.

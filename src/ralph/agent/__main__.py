@@ -62,7 +62,8 @@ async def _turn(asked: argparse.Namespace) -> int:
         max_turns=asked.max_turns,
     )
     report.begins(said.session, str(worker.toolbox.root))
-    return await _outcome(worker, lambda note: leave_note(home, run, note))
+    async with asker:
+        return await _outcome(worker, lambda note: leave_note(home, run, note))
 
 
 async def _outcome(worker: "Worker", leave: Callable[[str], None]) -> int:

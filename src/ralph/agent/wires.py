@@ -72,8 +72,8 @@ class Tap:
 
     async def on_response(self, response: httpx2.Response) -> None:
         self.forget()
-        self.kind = response.headers.get("content-type", "").partition(";")[0] or "nothing"
         if response.is_success:
+            self.kind = response.headers.get("content-type", "").partition(";")[0] or "nothing"
             packed = response.headers.get("content-encoding", "") in ("gzip", "deflate")
             response.stream = _Tapped(response.stream, self, zlib.decompressobj(47) if packed else None)
 
@@ -144,10 +144,21 @@ class Asker:
     ) -> None:
         self.endpoint, self._tell = endpoint, tell
         self._tap = Tap(endpoint.wire, max((max_output or _MOST_TOKENS) * _PER_TOKEN, 1_000_000), alive)
-        self._model = _model(endpoint, key, self._tap)
+        self._client = httpx2.AsyncClient(
+            timeout=httpx2.Timeout(_SILENCE, connect=15),
+            event_hooks={"request": [self._tap.on_request], "response": [self._tap.on_response]},
+            follow_redirects=True,
+        )
+        self._model = _model(endpoint, key or "none", self._client)
         self._settings = ModelSettings(cache=True, max_retries=0, timeout=_SILENCE)
         if max_output:
             self._settings["max_tokens"] = max_output
+
+    async def __aenter__(self) -> "Asker":
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._client.aclose()
 
     @property
     def context(self) -> int | None:
@@ -181,7 +192,8 @@ class Asker:
         except ModelContextWindowExceededError as error:
             raise ContextFull(str(error)) from None
         except (ModelAPIError, UnexpectedModelBehavior, httpx2.HTTPError, ValueError) as error:
-            self._judge_stream()
+            if self._tap.kind:
+                self._judge_stream()
             raise _refused(error) from None
         self._judge_stream()
         if reply.finish_reason == "length":
@@ -214,14 +226,8 @@ def _refused(error: Exception) -> Refused:
     return Refused(f"{error.status_code} {words}", error.status_code, after)
 
 
-def _model(endpoint: Endpoint, key: str, tap: Tap) -> Model[Any]:
+def _model(endpoint: Endpoint, key: str, client: httpx2.AsyncClient) -> Model[Any]:
     """The library's model for an endpoint. Only the wire that is spoken is imported: each costs half a second."""
-    client = httpx2.AsyncClient(
-        timeout=httpx2.Timeout(_SILENCE, connect=15),
-        event_hooks={"request": [tap.on_request], "response": [tap.on_response]},
-        follow_redirects=True,
-    )
-    key = key or "none"
     if endpoint.wire == "messages":
         from pydantic_ai.models.anthropic import AnthropicModel
         from pydantic_ai.providers.anthropic import AnthropicProvider

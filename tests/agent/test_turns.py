@@ -1,0 +1,204 @@
+"""What can be relied on when the built-in agent takes a turn, whatever wire its model speaks?"""
+
+import asyncio
+import json
+import time
+from contextlib import AsyncExitStack
+from itertools import pairwise
+
+import dialects
+import pytest
+from pydantic_ai.messages import ModelRequest, UserPromptPart
+from pydantic_ai.models import ModelRequestParameters
+from script import Broken, Call, Cut, Endless, Fail, Forever, Other, Say, Tokens, Torn, Uses, shell, write
+
+from ralph.agent import wires
+from ralph.agent.calls import text_of
+from ralph.agents.providers import endpoint
+
+KEY = "sk-made-up-for-the-tests"
+DONE = "It is made.\n<response>DONE</response>"
+
+
+def test_a_turn_works_with_every_tool_and_ends_with_an_answer(play, workspace):
+    ran = play(
+        write("made/a.txt", "one\ntwo\n", text="First the file."),
+        Uses((("read", {"path": "made/a.txt", "offset": 2, "limit": 1}),)),
+        Uses((("edit", {"path": "made/a.txt", "old": "two", "new": "three"}),)),
+        shell("cat made/a.txt"),
+        Say(DONE),
+    )
+    assert ran.answer == DONE
+    assert (workspace / "made/a.txt").read_text() == "one\nthree\n"
+    assert [block["content"] for block in ran.blocks][1:] == ["two", "edited made/a.txt, line 2", "one\nthree"]
+    assert not any(block["is_error"] for block in ran.blocks)
+    assert [asked.results[-1] for asked in ran.stage.asked[2:]] == ["two", "edited made/a.txt, line 2", "one\nthree"]
+
+
+def test_several_calls_in_a_reply_run_in_their_order_and_none_is_lost(play, workspace):
+    calls = tuple(("bash", {"command": f"echo {n} >> order; wc -l < order"}) for n in range(5))
+    ran = play(Uses(calls), Say("Counted."))
+    assert ran.answer == "Counted."
+    assert (workspace / "order").read_text().split() == list("01234")
+    assert ran.stage.asked[1].results == list("12345")
+
+
+def test_text_beside_a_call_is_not_the_answer(play):
+    ran = play(shell("true", text=DONE), Say("There is more to do."))
+    assert ran.answer == "There is more to do."
+
+
+def test_an_empty_reply_is_an_empty_answer(play):
+    ran = play(shell("true", text=DONE), Say(""))
+    assert ran.answer == ""
+
+
+def test_the_first_request_is_small_and_carries_the_prompt_to_the_letter(play):
+    prompt = "- make «straße» 🎉 $(touch oops) {{x}} \\n ---\nsecond line é"
+    ran = play(Say("ok"), prompt=prompt)
+    assert ran.stage.asked[0].prompt == prompt
+    body = json.loads(ran.stage.bodies[0])
+    assert len(json.dumps(body)) - len(json.dumps(prompt)) <= 5000
+    assert len(ran.stage.asked[0].system) <= 2500
+    assert set(ran.stage.asked[0].tools) == {"bash", "read", "write", "edit"}
+
+
+def test_a_turn_s_requests_begin_alike_so_that_they_are_cached(play):
+    ran = play(shell("echo 1"), shell("echo 2"), Say("ok"))
+    sent = [asked.messages for asked in ran.stage.asked]
+    for before, after in pairwise(sent):
+        assert after[: len(before)] == before
+    assert len({json.dumps(json.loads(body).get("tools")) for body in ran.stage.bodies}) == 1
+
+
+def test_usage_is_told_for_each_reply_and_for_the_turn(play):
+    ran = play(Call("shell", "true", tokens=Tokens(1000, 50, 600)), Say("ok", Tokens(1200, 30, 1000)))
+    told = [line["message"]["usage"] for line in ran.of("assistant")]
+    assert [used["input_tokens"] for used in told] == [400, 200]
+    assert [used["cache_read_input_tokens"] for used in told] == [600, 1000]
+    used = ran.result["usage"]
+    assert (used["input_tokens"], used["output_tokens"], used["cache_read_input_tokens"]) == (600, 80, 1600)
+
+
+def test_text_output_is_the_answer_and_nothing_else(play):
+    ran = play(shell("echo made-up"), Say(DONE), words=("--output-format", "text"))
+    assert (ran.code, ran.stdout) == (0, DONE + "\n")
+
+
+def test_a_failed_tool_is_told_and_the_turn_goes_on(play):
+    ran = play(shell("echo before; exit 3"), Say("It failed."))
+    assert ran.answer == "It failed."
+    assert [(block["is_error"], block["content"]) for block in ran.blocks] == [(True, "before\n[exit code 3]")]
+
+
+def test_the_key_is_kept_from_what_the_model_runs(play):
+    ran = play(shell("env"), Say("ok"))
+    assert KEY not in ran.stdout
+    assert KEY in str(ran.stage.headers[0])
+
+
+# Replies that do not count
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+def test_a_stream_that_ends_too_early_is_asked_for_again(play, chunked):
+    ran = play(Torn(DONE + " is not what I say", 300, chunked), Say("More to do."))
+    assert ran.answer == "More to do."
+    assert len(ran.stage.asked) == 2
+    assert len(ran.of("system", "api_retry")) == 1
+
+
+def test_a_lost_connection_is_asked_for_again(play):
+    ran = play(Cut(DONE), Cut(), Say("More to do."))
+    assert ran.answer == "More to do."
+    assert DONE not in [block.get("text") for line in ran.of("assistant") for block in line["message"]["content"]]
+
+
+def test_an_error_inside_the_stream_is_asked_for_again(play):
+    ran = play(Broken(DONE), Say("More to do."))
+    assert ran.answer == "More to do."
+    assert "broken in the middle" in ran.of("system", "api_retry")[0]["error"]
+
+
+def test_a_stream_that_never_comes_whole_is_a_passing_fault_after_five_tries(play):
+    ran = play(Forever(Broken(DONE)))
+    assert "broken in the middle" in ran.trouble
+    assert len(ran.stage.asked) == 5
+
+
+def test_a_reply_cut_by_its_length_is_no_answer(play):
+    ran = play(Say(DONE, cut=True))
+    assert "longer than the model may write" in ran.trouble
+    assert ran.result["subtype"] == "error_unfinished"
+
+
+def test_an_endless_reply_is_given_up(play):
+    ran = play(Endless(DONE * 100), words=("--max-output", "500"))
+    assert "did not end" in ran.trouble
+
+
+@pytest.mark.parametrize("body", [b"<html>It works!</html>", b'{"ok": true}', b""])
+def test_a_server_that_speaks_something_else_is_named(play, body, wire):
+    ran = play(Forever(Other(body, "application/json" if body.startswith(b"{") else "text/html")))
+    assert f"does not speak the wire `{wire}`" in ran.trouble
+    assert (ran.result["api_error_status"], len(ran.stage.asked)) == (404, 1)
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 404])
+def test_what_would_be_refused_again_is_not_asked_again(play, status):
+    ran = play(Forever(Fail(status, "no such luck")))
+    assert ran.trouble == f"API Error: {status} no such luck"
+    assert (ran.result["api_error_status"], len(ran.stage.asked)) == (status, 1)
+
+
+@pytest.mark.parametrize("status", [408, 429, 500, 502, 503, 529])
+def test_a_passing_fault_is_asked_again_and_forgotten(play, status):
+    ran = play(Fail(status, "try later", headers={"retry-after-ms": "1"}), Fail(status, "once more"), Say("ok"))
+    assert ran.answer == "ok"
+    assert [line["error_status"] for line in ran.of("system", "api_retry")] == [status, status]
+
+
+def test_a_stated_wait_is_obeyed(play):
+    began = time.monotonic()
+    ran = play(Fail(429, "slow down", headers={"retry-after": "1"}), Say("ok"))
+    assert ran.answer == "ok"
+    assert time.monotonic() - began >= 0.9
+
+
+def test_a_long_wait_ends_the_turn_as_a_limit_with_its_reset(play):
+    ran = play(Forever(Fail(429, "quota used up", headers={"retry-after": "3600"})))
+    assert "429 quota used up" in ran.trouble
+    assert len(ran.stage.asked) == 1
+    [limit] = ran.of("rate_limit_event")
+    assert abs(limit["rate_limit_info"]["resetsAt"] - time.time() - 3600) < 60
+
+
+def test_an_answer_is_whole_or_none_at_every_tenth_byte(server, wire, address, monkeypatch):
+    """In one process and on one client, as fast as it goes."""
+    monkeypatch.setattr(wires, "FIRST_PAUSE", 0.0)
+    monkeypatch.setattr(dialects, "PIECE", 16)
+    whole = "DONE is not what I will say before it is done. Then I say: DONE"
+
+    async def each() -> None:
+        async with AsyncExitStack() as place:
+            stage = place.enter_context(server.stage())
+            stage.has_asides = False
+            found = endpoint("lab", address(stage), wire)
+            asker = await place.enter_async_context(wires.Asker(found, "", None, lambda: None, lambda *_: None))
+            messages = [ModelRequest(parts=[UserPromptPart(content="Go on.")])]
+
+            async def asked(*steps: object) -> str:
+                stage.steps[:] = steps
+                return text_of(await asker.ask(messages, ModelRequestParameters()))
+
+            spoken, [seen] = dialects.dialect(f"/{ENDS[wire]}"), stage.asked if await asked(Say(whole)) == whole else []
+            events = list(spoken.stream(dialects.Reply(whole, (), Tokens()), seen))
+            terminator = sum(map(len, events[: -spoken.ending]))
+            for size in range(0, sum(map(len, events)), 10):
+                answer = await asked(Torn(whole, size, chunked=size % 20 == 0), Say("asked again"))
+                assert answer == "asked again" or (answer == whole and size > terminator), size
+
+    asyncio.run(each())
+
+
+ENDS = {"chat": "completions", "responses": "responses", "messages": "messages"}

@@ -3,7 +3,7 @@
 import asyncio
 import json
 import time
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, aclosing
 from itertools import pairwise
 
 import dialects
@@ -184,7 +184,8 @@ def test_an_answer_is_whole_or_none_at_every_tenth_byte(server, wire, address, m
             stage = place.enter_context(server.stage())
             stage.has_asides = False
             found = endpoint("lab", address(stage), wire)
-            asker = await place.enter_async_context(wires.Asker(found, "", None, lambda: None, lambda *_: None))
+            asker = wires.Asker(found, "", None, lambda: None, lambda *_: None)
+            await place.enter_async_context(aclosing(asker.client))
             messages = [ModelRequest(parts=[UserPromptPart(content="Go on.")])]
 
             async def asked(*steps: object) -> str:

@@ -5,22 +5,20 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from contextlib import aclosing
 from pathlib import Path
-from typing import TYPE_CHECKING, get_args
+from typing import get_args
 
 from ralph.agents.providers import Wire, endpoint, with_key
 from ralph.errors import UserError
-
-if TYPE_CHECKING:
-    from ralph.agent.work import Worker
 
 _CONTEXT, _LOCAL_CONTEXT = 128_000, 32_000  # tokens, where nobody knows how many a model reads
 
 
 def main(words: Sequence[str] | None = None) -> int:
     asked = _options().parse_args(words)
-    signal.signal(signal.SIGTERM, _end)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # a command that is running is ended on the way out
     try:
         return asyncio.run(_turn(asked))
     except UserError as error:
@@ -48,7 +46,7 @@ async def _turn(asked: argparse.Namespace) -> int:
 
     report = Report(f"{found.provider}:{found.model}", asked.output_format == "text")
     asker = Asker(found, key, asked.max_output, report.is_alive, report.asks_again)
-    context = asked.context or asker.context or (_LOCAL_CONTEXT if found.is_local else _CONTEXT)
+    context = asked.context or asker.model.context_window or (_LOCAL_CONTEXT if found.is_local else _CONTEXT)
     home, run = _home(), os.environ.get("RALPH_RUN_ID", "")
     said = resumed(home, asked.resume, context) if asked.resume else begun(home, context)
     note = "" if asked.resume else note_of(home, run)
@@ -62,34 +60,13 @@ async def _turn(asked: argparse.Namespace) -> int:
         max_turns=asked.max_turns,
     )
     report.begins(said.session, str(worker.toolbox.root))
-    async with asker:
-        return await _outcome(worker, lambda note: leave_note(home, run, note))
-
-
-async def _outcome(worker: "Worker", leave: Callable[[str], None]) -> int:
-    """Works, and says how it ended: with an answer, from a full context, or without anything that counts."""
-    from ralph.agent.wires import ContextFull, Refused, Unfinished
-    from ralph.agent.work import WENT_ON
-
-    try:
-        try:
-            worker.report.ends(await worker.work())
-        except ContextFull:
-            leave(await worker.hand_over())
-            worker.report.ends(WENT_ON)
-    except Refused as error:
-        worker.report.refused(error)
-        return 1
-    except Unfinished as why:
-        worker.report.breaks_off(why)
-        return 1
-    return 0
+    async with aclosing(asker.client):
+        return await worker.take_turn(lambda note: leave_note(home, run, note))
 
 
 def _options() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        "python -m ralph.agent", description="Works on the prompt that it reads from stdin."
-    )
+    about = "Works on the prompt that it reads from stdin."
+    parser = argparse.ArgumentParser("python -m ralph.agent", description=about)
     parser.add_argument("--model", required=True, help="PROVIDER:NAME, or a bare name with --url")
     parser.add_argument("--url", default="", help="the server, where it is not the provider's own")
     parser.add_argument("--wire", default="", choices=["", *get_args(Wire)], help="the protocol that it speaks")
@@ -114,11 +91,6 @@ def _home() -> Path:
     """Where sessions and notes are kept."""
     state = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
     return Path(os.environ.get("RALPH_AGENT_HOME") or os.path.join(state, "ralph-agent"))
-
-
-def _end(*_: object) -> None:
-    """A command that is running is ended too, on the way out."""
-    raise SystemExit(143)
 
 
 if __name__ == "__main__":

@@ -4,10 +4,11 @@ model broke their arguments, or answered with an error that it can act on."""
 import ast
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, ValidationError, convert
+from msgspec.structs import fields, replace
 from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart
 
 LONGEST_ARGUMENTS = 1_000_000
@@ -28,16 +29,17 @@ _MEANT = {other: name for name, others in _OTHER_NAMES.items() for other in othe
 
 
 class Call(Struct, frozen=True):
-    """One use of a tool. `trouble`: why it cannot be run, in words for the model. `id` is "" where the call stood in
-    the model's text, so that its result goes back as text."""
+    """One use of a tool. `given`: its arguments as an object; `asked`: the same as a struct of the tool's kind, or in
+    words for the model why it cannot be run. What is not `native` stood in the model's text, and is answered there."""
 
     id: str
     tool: str
-    arguments: Mapping[str, Any]
-    trouble: str = ""
+    given: Mapping[str, Any]
+    asked: Struct | str
+    native: bool = True
 
 
-Schemas = Mapping[str, Mapping[str, Any]]
+Kinds = Mapping[str, type[Struct]]
 
 
 def text_of(reply: ModelResponse) -> str:
@@ -45,14 +47,15 @@ def text_of(reply: ModelResponse) -> str:
     return "\n".join(part.content for part in reply.parts if isinstance(part, TextPart) and part.content)
 
 
-def calls_in(reply: ModelResponse, schemas: Schemas) -> list[Call]:
+def calls_in(reply: ModelResponse, kinds: Kinds) -> list[Call]:
     """Every tool call in a reply, in its order. Each is run or answered with an error: none gets lost."""
     native = [part for part in reply.parts if isinstance(part, ToolCallPart)]
     if native:
-        return [_call(part.tool_call_id, part.tool_name, part.args, schemas) for part in native]
+        return [_call(part.tool_call_id, part.tool_name, part.args, kinds) for part in native]
     text = text_of(reply)
     outside = _FENCED.sub("", text)  # what is fenced is quoted, unless the model says nothing else
-    return [_from_text(found, schemas) for found in _TAGGED.findall(outside if outside.strip() else text) if found]
+    found = [words for words in _TAGGED.findall(outside if outside.strip() else text) if words]
+    return [_from_text(f"text_{number}", words, kinds) for number, words in enumerate(found)]
 
 
 def commands_in(text: str) -> list[str]:
@@ -60,73 +63,42 @@ def commands_in(text: str) -> list[str]:
     return [found.strip() for found in _COMMAND.findall(text) if found.strip()]
 
 
-def _from_text(words: str, schemas: Schemas) -> Call:
+def _from_text(name: str, words: str, kinds: Kinds) -> Call:
     said = mended(words)
     if not isinstance(said, dict) or not isinstance(said.get("name"), str):
-        shape = '{"name": …, "arguments": {…}}'
-        return Call("", "", {}, f"what stands in <tool_call> cannot be read: it must be one JSON object {shape}")
+        trouble = 'what stands in <tool_call> cannot be read: write one JSON object {"name": …, "arguments": {…}}'
+        return Call(name, "", {}, trouble, native=False)
     given: Any = next((said[name] for name in ("arguments", "parameters", "input") if name in said), {})
-    return _call("", said["name"], given, schemas)
+    return replace(_call(name, said["name"], given, kinds), native=False)
 
 
-def _call(name: str, tool: str, given: Any, schemas: Schemas) -> Call:
-    tool = tool.strip()
-    if tool not in schemas:
-        return Call(name, tool, {}, f"there is no tool {tool!r}; the tools are: {', '.join(schemas)}")
-    if isinstance(given, str) and len(given) > LONGEST_ARGUMENTS:
-        size = f"{len(given):,} characters of arguments are too long (at most {LONGEST_ARGUMENTS:,})"
+def _call(name: str, tool: str, said: Any, kinds: Kinds) -> Call:
+    kind = kinds.get(tool.strip())
+    if kind is None:
+        return Call(name, tool, {}, f"there is no tool {tool!r}; the tools are: {', '.join(kinds)}")
+    if isinstance(said, str) and len(said) > LONGEST_ARGUMENTS:
+        size = f"{len(said):,} characters of arguments are too long (at most {LONGEST_ARGUMENTS:,})"
         return Call(name, tool, {}, f"{size}: nothing was done. Write long files in pieces")
-    arguments = mended(given) if isinstance(given, str) else given
-    if arguments is None or arguments == "":
-        arguments = {}
-    if not isinstance(arguments, dict):
-        return Call(name, tool, {}, f"the arguments of {tool} are not a JSON object. {_wants(schemas[tool])}")
-    arguments = _unwrapped(arguments, schemas[tool])
-    return Call(name, tool, arguments, _fault(tool, arguments, schemas[tool]))
+    found = _unwrapped(mended(said) if isinstance(said, str) and said.strip() else said or {}, kind)
+    given = found if isinstance(found, dict) else {}
+    try:
+        return Call(name, tool.strip(), given, convert(found, kind, strict=False))
+    except ValidationError as error:
+        wants = ", ".join(f"{field.encode_name}{'' if field.required else ' (optional)'}" for field in fields(kind))
+        return Call(name, tool, given, f"{tool} was not run: {error}. Its arguments are a JSON object with: {wants}")
 
 
-def _unwrapped(arguments: dict[str, Any], schema: Mapping[str, Any]) -> dict[str, Any]:
+def _unwrapped(arguments: Any, kind: type[Struct]) -> Any:
     """Arguments under their own names, out of the envelope that some models put around them."""
-    fields = schema["properties"]
-    for envelope in ("arguments", "parameters", "input"):
-        inner = arguments.get(envelope)
+    if isinstance(arguments, dict) and len(arguments) == 1:
+        [(envelope, inner)] = arguments.items()
         inner = mended(inner) if isinstance(inner, str) else inner
-        if len(arguments) == 1 and isinstance(inner, dict):
+        if envelope in ("arguments", "parameters", "input") and isinstance(inner, dict):
             arguments = inner
-    named = {name if name in fields else _MEANT.get(name.lower(), name): value for name, value in arguments.items()}
-    return {name: _as_asked(value, fields[name]["type"]) for name, value in named.items() if name in fields}
-
-
-def _as_asked(value: Any, kind: str) -> Any:
-    """A value as the kind that is asked for, where nothing is lost by it."""
-    if kind == "integer" and isinstance(value, str | float):
-        try:
-            return int(float(value))
-        except (ValueError, OverflowError):
-            return value
-    if kind == "string" and isinstance(value, list) and all(isinstance(item, str) for item in value):
-        return "\n".join(value)
-    return value
-
-
-def _fault(tool: str, arguments: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
-    kinds: dict[str, type] = {"string": str, "integer": int}
-    missing = [name for name in schema["required"] if name not in arguments]
-    wrong = [
-        name for name, value in arguments.items() if not isinstance(value, kinds[schema["properties"][name]["type"]])
-    ]
-    if not missing and not wrong:
-        return ""
-    what = [f"missing: {', '.join(missing)}"] * bool(missing) + [f"of the wrong type: {', '.join(wrong)}"] * bool(wrong)
-    return f"{tool} was not run ({'; '.join(what)}). {_wants(schema)}"
-
-
-def _wants(schema: Mapping[str, Any]) -> str:
-    fields = (
-        f"{name} ({about['type']}{'' if name in schema['required'] else ', optional'})"
-        for name, about in schema["properties"].items()
-    )
-    return f"It takes: {', '.join(fields)}"
+    if not isinstance(arguments, dict):
+        return arguments
+    own = kind.__struct_fields__
+    return {name if name in own else _MEANT.get(name.lower(), name): value for name, value in arguments.items()}
 
 
 def mended(words: str) -> Any:
@@ -164,9 +136,3 @@ def _as_python(words: str) -> Any:
     except (ValueError, SyntaxError, RecursionError, MemoryError, TypeError):
         return None
     return found if isinstance(found, dict | list) else None
-
-
-def schema(required: Sequence[str], **fields: tuple[str, str]) -> dict[str, Any]:
-    """The JSON Schema of a tool's arguments: for each its type and what it is."""
-    properties = {name: {"type": kind, "description": about} for name, (kind, about) in fields.items()}
-    return {"type": "object", "properties": properties, "required": list(required)}

@@ -6,7 +6,7 @@ import os
 import re
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -45,32 +45,27 @@ class Conversation:
         self._asked: list[tuple[int, int]] = []  # what requests held: characters, and tokens by the server's count
 
     @property
-    def tokens(self) -> int:
-        """How long the next request will be, as far as anyone can tell."""
-        return self._counted + self._since // _PER_TOKEN
-
-    @property
     def is_full(self) -> bool:
-        return self.tokens >= FULL * self.context
+        """Whether the next request would be too long, as far as anyone can tell."""
+        return self._counted + self._since // _PER_TOKEN >= FULL * self.context
 
     @property
     def has_replies(self) -> bool:
         return any(isinstance(message, ModelResponse) for message in self.messages)
 
     def add_prompt(self, text: str) -> None:
-        self._add(ModelRequest(parts=[UserPromptPart(content=text)]), len(text))
+        self._add(ModelRequest(parts=[UserPromptPart(content=text)]))
 
     def add_results(self, results: Sequence[ToolReturnPart], aside: str = "") -> None:
         """What tools gave, and what goes back as text because it was asked for in text."""
-        said = [UserPromptPart(content=aside)] if aside else []
-        self._add(ModelRequest(parts=[*results, *said]), len(aside) + sum(len(str(part.content)) for part in results))
+        self._add(ModelRequest(parts=[*results, *([UserPromptPart(content=aside)] if aside else [])]))
 
     def add_reply(self, reply: ModelResponse) -> None:
-        used = reply.usage
-        if used.input_tokens:
-            self._asked.append((self._size(), used.input_tokens))
-            self._counted, self._since = used.input_tokens + used.output_tokens, 0
-        self._add(reply, 0 if used.input_tokens else sum(len(str(getattr(p, "content", ""))) for p in reply.parts))
+        counted, size = reply.usage.input_tokens, _characters(self.messages)
+        self._add(reply)
+        if counted:
+            self._asked.append((size, counted))
+            self._counted, self._since = counted + reply.usage.output_tokens, 0
 
     def is_cut_by_server(self) -> bool:
         """Whether the server silently drops what does not fit: the conversation grows, the tokens that it counts do
@@ -88,29 +83,29 @@ class Conversation:
 
     def shorten(self) -> None:
         """Cuts old tool output down, once: after it the history only grows again."""
-        self.is_shortened = True
-        before = self._size()
-        self.messages = shortened(self.messages)
-        self._counted = max(self._counted - (before - self._size()) // _PER_TOKEN, 0)
+        self.is_shortened, before = True, _characters(self.messages)
+        _shorten_old(self.messages)
+        self._counted = max(self._counted - (before - _characters(self.messages)) // _PER_TOKEN, 0)
         self._write({"shortened": len(self.messages)})
 
     def hand_over(self, note: str) -> None:
         """The session goes on from its first prompt and the note."""
         self._write({"handed_over": note})
 
-    def _size(self) -> int:
-        return sum(len(str(getattr(part, "content", ""))) for message in self.messages for part in message.parts)
-
-    def _add(self, message: ModelMessage, size: int) -> None:
+    def _add(self, message: ModelMessage) -> None:
         self.messages.append(message)
-        self._since += size
+        self._since += _characters([message])
         self._write(ModelMessagesTypeAdapter.dump_python([message], mode="json")[0])
 
     def _write(self, line: dict[str, Any]) -> None:
         if self._file is None:
             return
-        with open(self._file, "a", encoding="utf-8", errors="surrogatepass", opener=_private) as file:
+        with open(self._file, "a", opener=_private) as file:
             file.write(json.dumps(line) + "\n")
+
+
+def _characters(messages: Iterable[ModelMessage]) -> int:
+    return sum(len(str(getattr(part, "content", ""))) for message in messages for part in message.parts)
 
 
 def begun(home: Path, context: int) -> Conversation:
@@ -137,24 +132,21 @@ def resumed(home: Path, session: str, context: int) -> Conversation:
             note = ModelRequest(parts=[UserPromptPart(content=HANDED_OVER + str(line["handed_over"]))])
             kept.messages, kept.is_shortened = [*kept.messages[:1], note], False
         elif "shortened" in line:
-            kept.messages, kept.is_shortened = shortened(kept.messages), True
+            _shorten_old(kept.messages)
+            kept.is_shortened = True
         else:
             kept.messages += ModelMessagesTypeAdapter.validate_python([line])
     if unanswered := _unanswered(kept.messages):
         kept.add_results(unanswered)
-    kept._since = kept._size()
+    kept._since = _characters(kept.messages)
     return kept
 
 
 def _lines(file: Path) -> Iterable[dict[str, Any]]:
     """The whole lines of a file that may have been cut off while one was written."""
     for line in file.read_text("utf-8", "replace").split("\n")[:-1]:
-        try:
-            found = json.loads(line)
-        except ValueError:
-            continue
-        if isinstance(found, dict):
-            yield found
+        with suppress(ValueError):
+            yield json.loads(line)
 
 
 def _unanswered(messages: Sequence[ModelMessage]) -> list[ToolReturnPart]:
@@ -165,44 +157,31 @@ def _unanswered(messages: Sequence[ModelMessage]) -> list[ToolReturnPart]:
     return [ToolReturnPart(call.tool_name, said, tool_call_id=call.tool_call_id) for call in calls]
 
 
-def shortened(messages: Sequence[ModelMessage]) -> list[ModelMessage]:
-    """The messages with the tool output of all but the last few cut down. The same for the same messages, always."""
-    old, recent = messages[:-_RECENT], messages[-_RECENT:]
-    return [*(_short(message) if isinstance(message, ModelRequest) else message for message in old), *recent]
-
-
-def _short(message: ModelRequest) -> ModelRequest:
-    parts: list[Any] = [
-        ToolReturnPart(part.tool_name, f"{part.content[:_SHORT]}\n[… cut …]", tool_call_id=part.tool_call_id)
-        if isinstance(part, ToolReturnPart) and isinstance(part.content, str) and len(part.content) > 2 * _SHORT
-        else part
-        for part in message.parts
-    ]
-    return replace(message, parts=parts)
+def _shorten_old(messages: Sequence[ModelMessage]) -> None:
+    """Cuts the tool output of all messages but the last few down: for the same messages always in the same way."""
+    for message in messages[:-_RECENT]:
+        for part in message.parts:
+            if isinstance(part, ToolReturnPart) and isinstance(part.content, str) and len(part.content) > 2 * _SHORT:
+                part.content = f"{part.content[:_SHORT]}\n[… shortened …]"
 
 
 def note_of(home: Path, run: str) -> str:
     """The note that an earlier turn of this run has left, which is then used up."""
-    file = _note(home, run)
+    file = home / "notes" / f"{run}.md"
     try:
-        note = file.read_text("utf-8") if file else ""
-        if file:
-            file.unlink()
-    except (OSError, UnicodeDecodeError):
+        note = file.read_text("utf-8", "replace")
+        file.unlink()
+    except OSError:
         return ""
     return note
 
 
 def leave_note(home: Path, run: str, note: str) -> None:
     """For the next turn of this run, which begins with a clean context."""
-    if file := _note(home, run):
-        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with open(file, "w", encoding="utf-8", errors="replace", opener=_private) as stream:
-            stream.write(note)
-
-
-def _note(home: Path, run: str) -> Path | None:
-    return home / "notes" / f"{run}.md" if _NAME.match(run) else None
+    if run:
+        (home / "notes").mkdir(mode=0o700, parents=True, exist_ok=True)
+        with open(home / "notes" / f"{run}.md", "w", encoding="utf-8", errors="replace", opener=_private) as file:
+            file.write(note)
 
 
 def _private(path: str, flags: int) -> int:

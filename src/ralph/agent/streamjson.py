@@ -4,13 +4,14 @@ final answer, as text."""
 import json
 import sys
 import time
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
 from pydantic_ai.messages import ModelResponse
 
 from ralph.agent.calls import Call, text_of
-from ralph.agent.toolbox import told
+from ralph.agent.toolbox import cut
 from ralph.agent.wires import TRIES, Refused, Unfinished
 
 _ALIVE = 2.0  # seconds between two signs of life
@@ -24,7 +25,7 @@ class Report:
         self._session = ""
         self._replies = 0
         self._alive = self._began = time.monotonic()
-        self._used = {"input_tokens": 0, "output_tokens": 0} | dict.fromkeys(_CACHED, 0)
+        self._used: Counter[str] = Counter()
 
     def begins(self, session: str, folder: str) -> None:
         self._session = session
@@ -46,26 +47,20 @@ class Report:
 
     def replies(self, reply: ModelResponse, calls: Sequence[Call]) -> None:
         used = _usage(reply)
-        for name, tokens in used.items():
-            self._used[name] += tokens
+        self._used.update(used)
         self._replies += 1
         said = text_of(reply)
         content: list[dict[str, Any]] = [{"type": "text", "text": said}] if said else []
-        for number, call in enumerate(calls):
-            name = call.id or _made_up(self._replies, number)
-            content.append({"type": "tool_use", "id": name, "name": call.tool, "input": told(call.arguments)})
+        for call in calls:
+            given = {name: cut(value, 2000) if isinstance(value, str) else value for name, value in call.given.items()}
+            content.append({"type": "tool_use", "id": call.id, "name": call.tool, "input": given})
         message = {"id": f"reply_{self._replies}", "role": "assistant", "model": self._model, "content": content}
         self._line("assistant", message={**message, "usage": used})
 
     def returns(self, calls: Sequence[Call], results: Sequence[tuple[bool, str]]) -> None:
         content = [
-            {
-                "type": "tool_result",
-                "tool_use_id": call.id or _made_up(self._replies, number),
-                "is_error": not ok,
-                "content": output,
-            }
-            for number, (call, (ok, output)) in enumerate(zip(calls, results, strict=True))
+            {"type": "tool_result", "tool_use_id": call.id, "is_error": not ok, "content": output}
+            for call, (ok, output) in zip(calls, results, strict=True)
         ]
         self._line("user", message={"role": "user", "content": content})
 
@@ -98,16 +93,12 @@ class Report:
             print(json.dumps({"type": kind, "session_id": self._session, **fields}), flush=True)
 
 
-_CACHED = ("cache_read_input_tokens", "cache_creation_input_tokens")
-
-
 def _usage(reply: ModelResponse) -> dict[str, int]:
     """The tokens of one reply. What came from the cache, or went into it, is not counted as input again."""
     used = reply.usage
-    cached = (used.cache_read_tokens, used.cache_write_tokens)
-    fresh = max(used.input_tokens - sum(cached), 0)
-    return {"input_tokens": fresh, "output_tokens": used.output_tokens, **dict(zip(_CACHED, cached, strict=True))}
-
-
-def _made_up(reply: int, number: int) -> str:
-    return f"call_{reply}_{number}"
+    return {
+        "input_tokens": max(used.input_tokens - used.cache_read_tokens - used.cache_write_tokens, 0),
+        "output_tokens": used.output_tokens,
+        "cache_read_input_tokens": used.cache_read_tokens,
+        "cache_creation_input_tokens": used.cache_write_tokens,
+    }

@@ -5,43 +5,51 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Mapping
-from difflib import SequenceMatcher
+from collections.abc import Mapping
+from difflib import get_close_matches
 from pathlib import Path
 from shutil import which
-from typing import Any
+from typing import Annotated, Any
 
-from ralph.agent.calls import Call, schema
+from msgspec import Meta, Struct
+
+from ralph.agent.calls import Call
 
 TIMEOUT, LONGEST = 120, 1800  # seconds for a command, unless it says otherwise, and at the most
 LARGEST_FILE = 10_000_000
 
-SCHEMAS: dict[str, dict[str, Any]] = {
-    "bash": schema(
-        ["command"],
-        command=("string", "the command"),
-        timeout=("integer", f"seconds until it is ended; {TIMEOUT} unless given"),
-    ),
-    "read": schema(
-        ["path"],
-        path=("string", "the file, or a folder to list"),
-        offset=("integer", "the first line, from 1"),
-        limit=("integer", "how many lines"),
-    ),
-    "write": schema(["path", "content"], path=("string", "the file"), content=("string", "all of its new text")),
-    "edit": schema(
-        ["path", "old", "new"],
-        path=("string", "the file"),
-        old=("string", "the text to replace: exactly as it stands there, and only once in the file"),
-        new=("string", "the text to put in its place"),
-    ),
-}
-ABOUT = {
-    "bash": "Run a shell command in the workspace. Gives its output and exit code.",
-    "read": "Read a text file, or list a folder.",
-    "write": "Create a file, or replace all of its text.",
-    "edit": "Replace one piece of text in a file.",
-}
+
+class Bash(Struct):
+    """Run a shell command in the workspace. Gives its output and exit code."""
+
+    command: str
+    timeout: Annotated[int, Meta(description="seconds until it is ended")] = TIMEOUT
+
+
+class Read(Struct):
+    """Read a text file, or list a folder."""
+
+    path: str
+    offset: Annotated[int, Meta(description="the first line, from 1")] = 1
+    limit: Annotated[int, Meta(description="how many lines; 0: all")] = 0
+
+
+class Write(Struct):
+    """Create a file, or replace all of its text."""
+
+    path: str
+    content: str
+
+
+class Edit(Struct):
+    """Replace one piece of text in a file."""
+
+    path: str
+    old: Annotated[str, Meta(description="exactly as it stands there, and only once in the file")]
+    new: str
+
+
+TOOLS: dict[str, type[Struct]] = {"bash": Bash, "read": Read, "write": Write, "edit": Edit}
 
 
 class ToolError(Exception):
@@ -54,33 +62,26 @@ class Toolbox:
     def __init__(self, root: Path, env: Mapping[str, str], most: int) -> None:
         self.root, self._env, self.most = root.resolve(), dict(env), most
         self._shell = which("bash") or "/bin/sh"
-        self._tools: dict[str, Callable[..., str]] = {
-            "bash": self._bash,
-            "read": self._read,
-            "write": self._write,
-            "edit": self._edit,
-        }
 
     def run(self, call: Call, share: int = 1) -> tuple[bool, str]:
         """Whether it worked, and what it gave: cut in the middle where it is longer than its share."""
         try:
-            if call.trouble:
-                raise ToolError(call.trouble)
-            given = self._tools[call.tool](**call.arguments)
+            if isinstance(call.asked, str):
+                raise ToolError(call.asked)
+            return True, cut(getattr(self, f"_{call.tool}")(call.asked), self.most // share)
         except ToolError as error:
             return False, cut(str(error), self.most // share)
         except OSError as error:
-            return False, f"{error.strerror or error}: {call.arguments.get('path', '')}"
+            return False, f"{error.strerror or error}: {call.given.get('path', '')}"
         except ValueError as error:
             return False, str(error)  # a path with a NUL in it
-        return True, cut(given, self.most // share)
 
-    def _bash(self, command: str, timeout: int = TIMEOUT) -> str:
-        seconds = min(max(timeout, 1), LONGEST)
+    def _bash(self, asked: Bash) -> str:
+        seconds = min(max(asked.timeout, 1), LONGEST)
         # Its output goes to a file, so that nobody waits for what it leaves running in the background.
         with tempfile.TemporaryFile() as output:
             process = subprocess.Popen(
-                [self._shell, "-c", command],
+                [self._shell, "-c", asked.command],
                 cwd=self.root,
                 env=self._env,
                 stdin=subprocess.DEVNULL,
@@ -90,43 +91,41 @@ class Toolbox:
             )
             ended = _await(process, seconds, output.fileno())
             said = _ends_of(output, self.most)
-        if ended:
-            raise ToolError(f"{said}\n[{ended}]".lstrip())
-        if process.returncode:
-            raise ToolError(f"{said}\n[exit code {process.returncode}]".lstrip())
+        if ended or process.returncode:
+            raise ToolError(f"{said}\n[{ended or f'exit code {process.returncode}'}]".lstrip())
         return said or "[no output]"
 
-    def _read(self, path: str, offset: int = 1, limit: int = 0) -> str:
-        file = self._inside(path)
+    def _read(self, asked: Read) -> str:
+        file = self._inside(asked.path)
         if file.is_dir():
             names = sorted(f"{item.name}/" if item.is_dir() else item.name for item in file.iterdir())
             return "\n".join(names) or "[an empty folder]"
-        text = _text(file)
-        lines = text.split("\n")
-        begin = max(offset, 1) - 1
+        lines = _text(file).split("\n")
+        begin = max(asked.offset, 1) - 1
         if begin and begin >= len(lines):
-            raise ToolError(f"{path} has only {len(lines)} lines")
-        chosen = lines[begin : begin + limit] if limit > 0 else lines[begin:]
+            raise ToolError(f"{asked.path} has only {len(lines)} lines")
+        chosen = lines[begin : begin + asked.limit] if asked.limit > 0 else lines[begin:]
         return "\n".join(chosen) or "[an empty file]"
 
-    def _write(self, path: str, content: str) -> str:
-        file = self._inside(path)
+    def _write(self, asked: Write) -> str:
+        file = self._inside(asked.path)
         if file.exists() and not file.is_file():
-            raise ToolError(f"not a regular file: {path}")
+            raise ToolError(f"not a regular file: {asked.path}")
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_bytes(content.encode("utf-8", "surrogatepass"))
-        return f"wrote {len(content):,} characters to {path}"
+        file.write_bytes(asked.content.encode("utf-8", "surrogatepass"))
+        return f"wrote {len(asked.content):,} characters to {asked.path}"
 
-    def _edit(self, path: str, old: str, new: str) -> str:
-        file = self._inside(path)
+    def _edit(self, asked: Edit) -> str:
+        file = self._inside(asked.path)
         text = _text(file)
-        begin, end = place_of(old, text)
+        begin, end = place_of(asked.old, text)
         found = text[begin:end]
-        changed = text[:begin] + (new if found == old else _indented_as(found, old, new)) + text[end:]
+        new = asked.new if found == asked.old else _indented_as(found, asked.old, asked.new)
+        changed = text[:begin] + new + text[end:]
         if changed == text:
             raise ToolError("nothing would change: old and new are the same")
         file.write_bytes(changed.encode("utf-8", "surrogateescape"))
-        return f"edited {path}, line {text.count(chr(10), 0, begin) + 1}"
+        return f"edited {asked.path}, line {text.count(chr(10), 0, begin) + 1}"
 
     def _inside(self, path: str) -> Path:
         """The file that is meant. Links are followed first: what lies outside the workspace is none of these tools'."""
@@ -222,24 +221,15 @@ def _indented_as(found: str, old: str, new: str) -> str:
 def _nearest(old: str, text: str) -> str:
     """The lines of the file that look most like `old`."""
     lines, wanted = text.split("\n")[:5000], old.strip("\n").split("\n")
-    size = len(wanted)
-    first = wanted[0].strip()
-
-    def likeness(n: int) -> float:
-        return SequenceMatcher(None, lines[n].strip(), first, autojunk=False).ratio()
-
-    best = max(range(len(lines)), key=likeness)
-    return "\n".join(lines[max(best - 1, 0) : best + size + 1])
+    best = lines.index(get_close_matches(wanted[0], lines, 1, 0.0)[0])
+    return "\n".join(lines[max(best - 1, 0) : best + len(wanted) + 1])
 
 
 def cut(text: str, most: int) -> str:
-    """Text of at most about `most` characters: its head, its tail, and how much was left out between them."""
+    """Text of at most about `most` characters: its head, its tail, and how much was left out between them. What is no
+    text in it could not be sent."""
+    text = text.encode("utf-8", "replace").decode()
     if len(text) <= most:
         return text
     head, tail = most // 3, most - most // 3
     return f"{text[:head]}\n[… {len(text) - most:,} characters left out …]\n{text[-tail:]}"
-
-
-def told(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Arguments as they are told to whoever watches: long ones cut."""
-    return {name: cut(value, 2000) if isinstance(value, str) else value for name, value in arguments.items()}

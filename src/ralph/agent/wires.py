@@ -8,21 +8,15 @@ import asyncio
 import json
 import time
 import zlib
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from importlib import import_module
 from typing import Any
 
 import httpx2
+from pydantic_ai import exceptions
 from pydantic_ai.direct import model_request_stream
-from pydantic_ai.exceptions import (
-    ModelAPIError,
-    ModelContextWindowExceededError,
-    ModelHTTPError,
-    UnexpectedModelBehavior,
-)
 from pydantic_ai.messages import ModelMessage, ModelResponse
 from pydantic_ai.models import Model, ModelRequestParameters
-from pydantic_ai.settings import ModelSettings
 
 from ralph.agents.providers import Endpoint
 
@@ -137,40 +131,29 @@ def _words_of(error: Any) -> str:
 
 
 class Asker:
-    """Asks one model. `tell(tries, pause, reason)` hears why it is asked again."""
+    """Asks one model. `tell(tries, pause, reason)` hears why it is asked again. Its `client` must be closed."""
 
     def __init__(
         self, endpoint: Endpoint, key: str, max_output: int | None, alive: Callable[[], None], tell: Callable[..., None]
     ) -> None:
         self.endpoint, self._tell = endpoint, tell
         self._tap = Tap(endpoint.wire, max((max_output or _MOST_TOKENS) * _PER_TOKEN, 1_000_000), alive)
-        self._client = httpx2.AsyncClient(
+        self.client = httpx2.AsyncClient(
             timeout=httpx2.Timeout(_SILENCE, connect=15),
             event_hooks={"request": [self._tap.on_request], "response": [self._tap.on_response]},
             follow_redirects=True,
         )
-        self._model = _model(endpoint, key or "none", self._client)
-        self._settings = ModelSettings(cache=True, max_retries=0, timeout=_SILENCE)
-        if max_output:
-            self._settings["max_tokens"] = max_output
+        self.model = _model(endpoint, key or "none", self.client)
+        length = {"max_tokens": max_output} if max_output else {}
+        self._settings = {"cache": True, "max_retries": 0, "timeout": _SILENCE, **length}
 
-    async def __aenter__(self) -> "Asker":
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self._client.aclose()
-
-    @property
-    def context(self) -> int | None:
-        """How many tokens the model reads, where that is known."""
-        return self._model.context_window
-
-    async def ask(self, messages: Sequence[ModelMessage], offered: ModelRequestParameters) -> ModelResponse:
+    async def ask(self, messages: list[ModelMessage], offered: ModelRequestParameters, **more: Any) -> ModelResponse:
         """The model's next reply, whole. What was cut off, or broke in the middle, is asked for again."""
+        how = {"model_settings": {**self._settings, **more}, "model_request_parameters": offered}
         pause = FIRST_PAUSE
         for number in range(1, TRIES + 1):
             try:
-                return await self._once(messages, offered)
+                return await self._once(messages, **how)
             except Refused as error:
                 wait = pause if error.resets_at is None else max(error.resets_at - time.time(), 0.0)
                 if error.status in _FINAL or number == TRIES or wait > LONGEST_RETRY_AFTER:
@@ -178,20 +161,18 @@ class Asker:
                 self._tell(number, wait, error)
                 await asyncio.sleep(wait)
                 pause = min(pause * 2, LONGEST_PAUSE)
-        raise AssertionError("the last try returns or raises")
+        raise AssertionError("the last try has returned or raised")
 
-    async def _once(self, messages: Sequence[ModelMessage], offered: ModelRequestParameters) -> ModelResponse:
+    async def _once(self, messages: list[ModelMessage], **how: Any) -> ModelResponse:
         self._tap.forget()
         try:
-            async with model_request_stream(
-                self._model, list(messages), model_settings=self._settings, model_request_parameters=offered
-            ) as stream:
+            async with model_request_stream(self.model, messages, **how) as stream:
                 async for _ in stream:
                     pass
             reply = stream.get()
-        except ModelContextWindowExceededError as error:
+        except exceptions.ModelContextWindowExceededError as error:
             raise ContextFull(str(error)) from None
-        except (ModelAPIError, UnexpectedModelBehavior, httpx2.HTTPError, ValueError) as error:
+        except (exceptions.ModelAPIError, exceptions.UnexpectedModelBehavior, httpx2.HTTPError, ValueError) as error:
             if self._tap.kind:
                 self._judge_stream()
             raise _refused(error) from None
@@ -218,7 +199,7 @@ class Asker:
 
 def _refused(error: Exception) -> Refused:
     words = _words_of(getattr(error, "body", None)) or str(error)
-    if not isinstance(error, ModelHTTPError) or error.in_stream:
+    if not isinstance(error, exceptions.ModelHTTPError) or error.in_stream:
         return Refused(f"connection failed: {words}")
     if error.status_code in (400, 500) and "tool" in words.lower():
         words += ' (a model without tool calling works with the setting agents.builtin.tools "text")'

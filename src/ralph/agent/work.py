@@ -3,19 +3,20 @@ calls for none: that reply is the answer."""
 
 import json
 import platform
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from msgspec import Struct
+from msgspec.json import schema
 from pydantic_ai.messages import InstructionPart, ModelResponse, ToolCallPart, ToolReturnPart
 from pydantic_ai.models import ModelRequestParameters
 from pydantic_ai.tools import ToolDefinition
 
-from ralph.agent.calls import LONGEST_ARGUMENTS, Call, calls_in, commands_in, text_of
+from ralph.agent.calls import Call, calls_in, commands_in, text_of
 from ralph.agent.conversation import Conversation
 from ralph.agent.streamjson import Report
-from ralph.agent.toolbox import ABOUT, SCHEMAS, Toolbox
-from ralph.agent.wires import Asker, ContextFull, Unfinished
+from ralph.agent.toolbox import TOOLS, Bash, Toolbox
+from ralph.agent.wires import Asker, ContextFull, Refused, Unfinished
 
 MOST_TROUBLE = 8  # calls in a row that cannot be understood
 WENT_ON = "The context is full, and the work is not finished. The next turn goes on from the note that was left."
@@ -59,7 +60,24 @@ class Worker(Struct, kw_only=True):
     in_text: bool = False
     max_turns: int | None = None
 
-    async def work(self) -> str:
+    async def take_turn(self, leave: Callable[[str], None]) -> int:
+        """Works, and says how it ended: with an answer, with a note to `leave` because the context is full, or without
+        anything that counts. The exit code."""
+        try:
+            try:
+                self.report.ends(await self._work())
+            except ContextFull:
+                leave(await self._hand_over())
+                self.report.ends(WENT_ON)
+        except Refused as error:
+            self.report.refused(error)
+            return 1
+        except Unfinished as why:
+            self.report.breaks_off(why)
+            return 1
+        return 0
+
+    async def _work(self) -> str:
         """The final answer. Whatever keeps it from being given is raised."""
         asked = in_trouble = 0
         while True:
@@ -71,16 +89,16 @@ class Worker(Struct, kw_only=True):
             self._take_in(reply, calls)
             if not calls:
                 return text_of(reply)
-            in_trouble = 0 if any(not call.trouble for call in calls) else in_trouble + len(calls)
+            in_trouble = in_trouble + len(calls) if all(isinstance(call.asked, str) for call in calls) else 0
             if in_trouble >= MOST_TROUBLE:
-                raise Unfinished(f"{in_trouble} tool calls in a row could not be understood: {calls[-1].trouble}")
+                raise Unfinished(f"{in_trouble} tool calls in a row could not be understood: {calls[-1].asked}")
             self._act(calls)
 
-    async def hand_over(self) -> str:
+    async def _hand_over(self) -> str:
         """A note for whoever goes on from here, by the model if it still can."""
         self.conversation.add_prompt(_HAND_OVER)
         try:
-            reply = await self.asker.ask(self.conversation.messages, self._offered())
+            reply = await self.asker.ask(self.conversation.messages, self._offered(), tool_choice="none")
         except (ContextFull, Unfinished):
             note = _NO_NOTE
         else:
@@ -114,13 +132,14 @@ class Worker(Struct, kw_only=True):
         """What every request of a session begins with, to the letter: so it stays in the cache."""
         ways = _FENCED if self.in_text else _NATIVE
         system = _SYSTEM.format(folder=self.toolbox.root, system=platform.system(), **ways)
-        tools = [] if self.in_text else [_definition(name) for name in SCHEMAS]
+        tools = [] if self.in_text else [_definition(name) for name in TOOLS]
         return ModelRequestParameters(function_tools=tools, instruction_parts=[InstructionPart(content=system)])
 
     def _calls_in(self, reply: ModelResponse) -> list[Call]:
         if not self.in_text:
-            return calls_in(reply, SCHEMAS)
-        return [Call("", "bash", {"command": command}) for command in commands_in(text_of(reply))[:1]]
+            return calls_in(reply, TOOLS)
+        first = commands_in(text_of(reply))[:1]
+        return [Call("text", "bash", {"command": words}, Bash(words), native=False) for words in first]
 
     def _take_in(self, reply: ModelResponse, calls: Sequence[Call]) -> None:
         self.report.replies(reply, calls)
@@ -136,7 +155,7 @@ class Worker(Struct, kw_only=True):
         self.report.returns(calls, results)
         parts, aside = [], []
         for call, (ok, output) in zip(calls, results, strict=True):
-            if call.id:
+            if call.native:
                 # Never as a failure: the library would put what the model has to read into a JSON string.
                 parts.append(ToolReturnPart(call.tool, output, tool_call_id=call.id))
             else:
@@ -145,20 +164,13 @@ class Worker(Struct, kw_only=True):
 
 
 def _definition(name: str) -> ToolDefinition:
-    return ToolDefinition(name=name, description=ABOUT[name], parameters_json_schema=SCHEMAS[name], strict=False)
+    about = schema(TOOLS[name])["$defs"][TOOLS[name].__name__]
+    del about["title"]
+    return ToolDefinition(name=name, description=about.pop("description"), parameters_json_schema=about, strict=False)
 
 
 def _as_understood(reply: ModelResponse, calls: Sequence[Call]) -> ModelResponse:
     """The reply as it goes into the history: what is no JSON, or far too long, would be refused or paid for again."""
-    understood = {call.id: call.arguments for call in calls if call.id}
-
-    def mended(part: ToolCallPart) -> ToolCallPart:
-        try:
-            is_sound = isinstance(json.loads(part.args), dict) if isinstance(part.args, str) else True
-        except ValueError:
-            is_sound = False
-        is_short = not isinstance(part.args, str) or len(part.args) <= LONGEST_ARGUMENTS
-        return part if is_sound and is_short else replace(part, args=dict(understood.get(part.tool_call_id, {})))
-
-    parts = [mended(part) if isinstance(part, ToolCallPart) else part for part in reply.parts]
+    given = iter([json.dumps(call.given) for call in calls if call.native])
+    parts = [replace(part, args=next(given)) if isinstance(part, ToolCallPart) else part for part in reply.parts]
     return replace(reply, parts=parts)

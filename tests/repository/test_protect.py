@@ -23,7 +23,9 @@ def root(tmp_path: Path) -> Path:
 
 
 def watch(root: Path, *globs: str) -> Protected:
-    return Protected(root, globs or ("tests/**",), root.parent / "store")
+    protected = Protected(root, globs or ("tests/**",), root.parent / "store")
+    protected.keep()
+    return protected
 
 
 def picture(root: Path) -> dict[str, object]:
@@ -170,6 +172,7 @@ def test_many_edits_in_one_moment_are_all_seen(root: Path) -> None:
     for number in range(30):
         path.write_text(f"assert {number:03}\n")
         protected = Protected(root, ("tests/**",), root.parent / f"store{number}")
+        protected.keep()
         path.write_text(f"assert {number:03}!")
         assert protected.touched() == ("tests/test_a.py",)
 

@@ -6,7 +6,8 @@ The loop is the same as the command's: the same rules, checks, worktree and prog
 import inspect
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,9 @@ from ralph.core.model import Check, Failure, Iteration, Outcome, Run, Stop, Turn
 from ralph.errors import UserError
 
 if TYPE_CHECKING:
+    from threading import Event
+
+    from ralph.core.model import Rule
     from ralph.run.context import Context
 
 
@@ -78,30 +82,62 @@ STOP_REASONS = {
 
 
 class RalphLoop:
-    """Runs `agent_factory(...).run(prompt)` in a loop until every check passes and the agent says the tag."""
+    """Runs `agent_factory(...).run(prompt)` in a loop until every check passes and the agent says the tag.
+
+    Instead of a factory, `agent` names an agent as `--agent` does: "claude", say. `rules` are asked beside ralph's own;
+    `cancel` ends the loop when it is set, and signals are left to you then.
+    """
 
     def __init__(
         self,
         config: RalphConfig,
-        agent_factory: Callable[..., Any],
+        agent_factory: Callable[..., Any] | None = None,
         workspace_root: str | os.PathLike[str] | None = None,
+        *,
+        agent: str = "",
+        rules: "Sequence[Rule]" = (),
+        cancel: "Event | None" = None,
     ) -> None:
+        if (agent_factory is None) == (not agent):
+            raise UserError("one agent is needed", "give an agent_factory, or name an agent: agent='claude'")
         self.config = config
         self.agent_factory = agent_factory
         self.workspace_root = Path(workspace_root or ".").resolve()
+        self._agent, self._rules, self._cancel = agent, rules, cancel
         self._session: Any = None
 
     def run(self) -> RalphLoopResult:
         from ralph.processes.answers import occupy_standard_streams
+        from ralph.processes.interrupt import Cancellation
         from ralph.run.order import Order
         from ralph.run.session import Session
         from ralph.settings import load
 
         occupy_standard_streams()
+        settings = load(self.workspace_root, self._said(), env=os.environ, source="RalphConfig").settings
+        if not self.config.task.strip() and not self.config.spec_file:
+            raise UserError("the task is empty", "say what to achieve, or give a spec_file")
+        spec = str(self.workspace_root / self.config.spec_file) if self.config.spec_file else ""
+        order = Order(settings, str(self.workspace_root), self.config.task, spec)
+        interrupt = Cancellation(self._cancel) if self._cancel else None
+        self._session = Session(
+            order,
+            agent=self._factory_agent if self.agent_factory else None,
+            rules=self._rules,
+            interrupt=interrupt,
+            listeners=[lambda *happened: interrupt.ask()] if interrupt else (),
+            tick=interrupt.tick if interrupt else None,
+        )
+        with interrupt or nullcontext():
+            run, stop = self._session.play()
+        return self._result(run, stop)
+
+    def _said(self) -> dict[str, Any]:
+        """The configuration as settings."""
         config = self.config
         if isinstance(config.checks, str):
             raise UserError(f"checks: expected a list of commands, got {config.checks!r}", "put it into a list")
-        said = {
+        said: dict[str, Any] = {
             "preset": "checks",
             "guardrails": [{"command": command} for command in config.checks],
             "until": [f"tag:{config.completion_tag}"],
@@ -110,17 +146,25 @@ class RalphLoop:
             "maxTime": config.max_time,
             "worktree": config.use_worktree,
         }
-        settings = load(self.workspace_root, said, env=os.environ, source="RalphConfig").settings
-        if not config.task.strip() and not config.spec_file:
-            raise UserError("the task is empty", "say what to achieve, or give a spec_file")
-        spec = str(self.workspace_root / config.spec_file) if config.spec_file else ""
-        order = Order(settings, str(self.workspace_root), config.task, spec)
-        self._session = Session(order, agent=self._agent)
-        run, stop = self._session.play()
-        return self._result(run, stop)
+        if self._agent:
+            said["agent"] = {"command": self._agent, **({"model": config.model} if config.model else {})}
+        return said
 
-    def _agent(self, context: "Context") -> "FactoryAgent":
-        return FactoryAgent(self.agent_factory, {"agent": self.config.agent, "model": self.config.model}, context)
+    def _factory_agent(self, context: "Context") -> "PythonAgent":
+        """An agent that is made anew for each turn, so that no context is carried over."""
+        factory = self.agent_factory
+        assert factory is not None
+        offered = {"agent": self.config.agent, "model": self.config.model, "workspace_root": str(context.root)}
+        arguments = _accepted(factory, offered)
+
+        def call(prompt: str, run: Run) -> Turn:
+            try:
+                with context.interrupt.breaking():
+                    return _turn(factory(**arguments).run(prompt))
+            except Exception as error:  # noqa: BLE001 - the caller's agent may fail in any way: that is a failed turn
+                return Turn("", exit_code=None, failure=Failure("ordinary", f"{type(error).__name__}: {error}"))
+
+        return PythonAgent(call, context)
 
     def _result(self, run: Run, stop: Stop) -> RalphLoopResult:
         tag = Claim("tag", self.config.completion_tag)
@@ -160,25 +204,20 @@ def _output(check: Check) -> str:
     return check.tail + (check.ending if check.timeout else "")
 
 
-class FactoryAgent:
-    """An agent that is a Python object: made anew for each turn, so that no context is carried over."""
+class PythonAgent:
+    """An agent whose turns are calls of a function."""
 
-    def __init__(self, factory: Callable[..., Any], offered: dict[str, Any], context: "Context") -> None:
-        self._factory, self._context = factory, context
-        self._arguments = _accepted(factory, {**offered, "workspace_root": str(context.root)})
+    def __init__(self, call: Callable[[str, Run], Turn], context: "Context") -> None:
+        self._call, self._context = call, context
 
     def take_turn(self, prompt: str, run: Run, purpose: str = "work") -> Turn:
         from ralph.records.folder import write
 
-        context, folder = self._context, self._context.folder.turn(run.number, purpose)
+        context, folder = self._context, self._context.folder.turn(run.number, purpose, NAME)
         write(folder.prompt, context.redact(prompt.encode("utf-8", "surrogateescape")))
         context.tell(events.AgentStarted(NAME, purpose=purpose))
         began = time.monotonic()
-        try:
-            with context.interrupt.breaking():
-                turn = _turn(self._factory(**self._arguments).run(prompt))
-        except Exception as error:  # noqa: BLE001 - the caller's agent may fail in any way: that is a failed turn
-            turn = Turn("", exit_code=None, failure=Failure("ordinary", f"{type(error).__name__}: {error}"))
+        turn = self._call(prompt, run)
         text, took = context.redact.text(turn.text), time.monotonic() - began
         turn = replace(turn, text=text, ended_at=time.time(), duration=took, agent=NAME)
         folder.ended(turn, text.encode("utf-8", "replace"))
@@ -193,10 +232,11 @@ def _turn(answer: Any) -> Turn:
         return Turn(answer)
     if not hasattr(answer, "final_output"):
         raise TypeError(f"run() returned {type(answer).__name__}, neither text nor an object with final_output")
-    cost = getattr(answer, "cost", None)
+    # Programs that keep accounts of their own say it there.
+    cost = getattr(answer, "cost", getattr(getattr(answer, "cost_tracker", None), "total_cost_usd", None))
     return Turn(
         str(answer.final_output or ""),
-        steps=_count(getattr(answer, "steps", None)),
+        steps=_count(getattr(answer, "steps", getattr(answer, "current_step", None))),
         usage=Usage(cost_usd=float(cost) if isinstance(cost, int | float) else None),
     )
 

@@ -1,7 +1,6 @@
 """How is a task supervised from Python? The same loop as the command's, around an agent or a function of your own."""
 
 import os
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,17 +8,17 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from ralph import __version__
-from ralph.core import events
+from ralph.api.python_loop import PythonAgent
 from ralph.core.model import Failure, Run, Turn
 from ralph.errors import UserError
 from ralph.processes.answers import occupy_standard_streams
-from ralph.processes.interrupt import Interrupt
+from ralph.processes.interrupt import Cancellation
 from ralph.processes.keeper import Keeper
-from ralph.records.folder import write
 from ralph.run.context import Context
 from ralph.run.order import Order
+from ralph.run.session import Session
 from ralph.settings import load
-from ralph.supervise.supervision import TaskSession
+from ralph.supervise.supervision import TaskPlace
 from ralph.supervise.task_folder import TaskFolder, keep_prompt
 
 if TYPE_CHECKING:
@@ -99,9 +98,10 @@ class Supervisor:
         self.task.path.mkdir(parents=True, exist_ok=True)
         order = Order(settings, str(self._workspace), goal, version=__version__, task=str(self.task.path))
         with Keeper.start() as keeper, Cancellation(self._cancel) as interrupt:
-            session = TaskSession(
+            place = TaskPlace(order, task=self.task)
+            session = Session(
                 order,
-                task=self.task,
+                place=place,
                 agent=self._caller if self._run_root else None,
                 keeper=keeper,
                 interrupt=interrupt,
@@ -109,76 +109,30 @@ class Supervisor:
                 tick=interrupt.tick if self._cancel else None,
             )
             _, stop = session.play()
-        return Supervision(stop.outcome.value, stop.reason, session.attempts, stop.outcome.exit_code)
+        return Supervision(stop.outcome.value, stop.reason, place.attempts, stop.outcome.exit_code)
 
-    def _caller(self, context: Context) -> "Caller":
-        assert self._run_root is not None
+    def _caller(self, context: Context) -> PythonAgent:
         self._context = context
-        return Caller(self._run_root, context)
+        return PythonAgent(self._call, context)
+
+    def _call(self, prompt: str, run: Run) -> Turn:
+        assert self._run_root is not None
+        return _attempt(self._run_root, run.number - 1)
 
 
-class Cancellation(Interrupt):
-    """An interruption that is an event of the caller's, and no signal."""
-
-    def __init__(self, cancel: "Event | None") -> None:
-        super().__init__()
-        self._cancel = cancel
-
-    def __enter__(self) -> "Cancellation":
-        return self
-
-    def ask(self) -> None:
-        """Takes note of the event, at everything that happens."""
-        if self._cancel and self._cancel.is_set():
-            self.raise_to(2, "a request to cancel")
-
-    def tick(self) -> bool:
-        """Asks once a second while nothing happens."""
-        self.ask()
-        return True
-
-    def wait(self, seconds: float, tick: Callable[[float], bool] | None = None) -> bool:
-        if self._cancel is None:
-            return super().wait(seconds, tick)
-        deadline = time.monotonic() + seconds
-        self.ask()
-        while not self.level and (remaining := deadline - time.monotonic()) > 0:
-            nap = 1.0 if tick is not None and tick(remaining) else remaining
-            self._cancel.wait(min(remaining, nap))
-            self.ask()
-        return self.level > 0
-
-
-class Caller:
-    """An agent whose turns are calls of a function."""
-
-    def __init__(self, run_root: RunRoot, context: Context) -> None:
-        self._run_root, self._context = run_root, context
-
-    def take_turn(self, prompt: str, run: Run, purpose: str = "work") -> Turn:
-        folder = self._context.folder.turn(run.number, purpose, "python")
-        write(folder.prompt, self._context.redact(prompt.encode("utf-8", "surrogateescape")))
-        self._context.tell(events.AgentStarted("python", purpose=purpose))
-        began = time.monotonic()
-        text, code, failure = self._called(run.number - 1)
-        took = time.monotonic() - began
-        turn = Turn(self._context.redact.text(text), code, failure=failure, ended_at=time.time(), duration=took)
-        kind, reason = (failure.kind, failure.reason) if failure else ("", "")
-        self._context.tell(events.AgentFinished(code, took, failure=kind, reason=reason))
-        folder.ended(turn, turn.text.encode("utf-8", "replace"))
-        return turn
-
-    def _called(self, attempt: int) -> tuple[str, int | None, Failure | None]:
-        """The text, the exit code and the failure of one call."""
-        try:
-            said = self._run_root(attempt)
-        except (FileNotFoundError, PermissionError, UserError) as error:
-            return "", None, Failure("fatal", error.advice if isinstance(error, UserError) else str(error))
-        except Exception as error:  # noqa: BLE001 - the caller's function may fail in any way: that is a failed attempt
-            code = getattr(error, "returncode", None)
-            return "", code if isinstance(code, int) else None, Failure("ordinary", f"{type(error).__name__}: {error}")
-        if isinstance(said, str):
-            return said, 0, None
-        code = getattr(said, "returncode", 0 if said is None or said is True else said)
-        code = code if isinstance(code, int) and said is not False else 1
-        return "", code, Failure("ordinary", f"exit code {code}") if code else None
+def _attempt(run_root: RunRoot, number: int) -> Turn:
+    """What one call of the function was, as the loop knows it."""
+    try:
+        said = run_root(number)
+    except (FileNotFoundError, PermissionError, UserError) as error:
+        reason = error.advice if isinstance(error, UserError) else str(error)
+        return Turn("", exit_code=None, failure=Failure("fatal", reason))
+    except Exception as error:  # noqa: BLE001 - the caller's function may fail in any way: that is a failed attempt
+        code = getattr(error, "returncode", None)
+        failure = Failure("ordinary", f"{type(error).__name__}: {error}")
+        return Turn("", exit_code=code if isinstance(code, int) else None, failure=failure)
+    if isinstance(said, str):
+        return Turn(said, exit_code=0)
+    code = getattr(said, "returncode", 0 if said is None or said is True else said)
+    code = code if isinstance(code, int) and said is not False else 1
+    return Turn("", exit_code=code, failure=Failure("ordinary", f"exit code {code}") if code else None)

@@ -47,10 +47,10 @@ def _play(
 ) -> int:
     from ralph import __version__
     from ralph.cli.request import understood
-    from ralph.cli.run import Shown, perform
+    from ralph.cli.run import Shown, play
     from ralph.run.order import Order
     from ralph.settings import load
-    from ralph.supervise.supervision import JobSession
+    from ralph.supervise.supervision import ChildPlace
 
     asked = understood(command, values, words)
     loaded = load(asked.workspace, asked.overrides, env=os.environ)
@@ -66,7 +66,7 @@ def _play(
     )
     order.goal()
     shown = Shown(asked.json, not asked.verbose, asked.verbose)
-    run, stop = perform(order, keeper, shown, lambda **given: JobSession(order, info, **given))
+    run, stop = play(order, keeper, shown, place=ChildPlace(order, info))
     if run.last and not asked.json:
         _print(run.last.turn.text)
     return stop.outcome.exit_code

@@ -67,16 +67,19 @@ def resume(
     notices = refuse_what_was_struck_out(order)
     order = where_it_is_now(order, folder.path)
     if order.task:
-        from ralph.cli.task import supervise
+        from ralph.supervise.supervision import TaskPlace
 
         # A task begins anew: its marks are taken off, and its attempts are counted from one.
         order = with_limits(order, Story(Run("")), more, max_cost, max_tokens, max_time)
         with Keeper.start() as keeper:
-            return supervise(order, keeper, Shown(json, quiet, verbose), reopens=True, notices=notices)
+            task = TaskPlace(order, reopens=True)
+            _, stop = play(order, keeper, Shown(json, quiet, verbose), place=task, notices=notices)
+            return stop.outcome.exit_code
     refuse_what_cannot_go_on(story)
     order = with_limits(order, story, more, max_cost, max_tokens, max_time)
     with Keeper.start() as keeper:
-        return play(order, keeper, Shown(json, quiet, verbose), story, notices)
+        _, stop = play(order, keeper, Shown(json, quiet, verbose), story=story, notices=notices)
+        return stop.outcome.exit_code
 
 
 def remembered(run: Listed) -> Story:

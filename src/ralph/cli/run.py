@@ -10,7 +10,7 @@ from ralph.lean import import_leanly
 # Nothing is imported before the keeper is forked that its copy need not hold.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
     from typing import Any
 
     from ralph.core.events import Notice
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ralph.processes.keeper import Keeper
     from ralph.records.journal import Story
     from ralph.run.order import Order
-    from ralph.run.session import Session
+    from ralph.run.place import Place
     from ralph.settings import Loaded
 
 
@@ -59,7 +59,8 @@ def run_command(command: str, values: dict[str, Any], words: list[str]) -> int:
             return explain(order, loaded, sys.stderr if asked.json else sys.stdout)
         notices = spoken(loaded) if asked.verbose else ()
         shown = Shown(asked.json, asked.quiet, asked.verbose)
-        return play(order, keeper, shown, notices=notices)
+        _, stop = play(order, keeper, shown, notices=notices)
+        return stop.outcome.exit_code
 
 
 def is_place_alone(values: dict[str, Any], words: list[str]) -> bool:
@@ -78,17 +79,18 @@ class Shown:
         self.json, self.quiet, self.verbose = json, quiet, verbose
 
 
-def play(order: Order, keeper: Keeper, shown: Shown, story: Story | None = None, notices: Sequence[Notice] = ()) -> int:
-    """Plays a run in front of a person. The exit code is the outcome's."""
-    from ralph.run.session import Session
-
-    _, stop = perform(order, keeper, shown, lambda **more: Session(order, story=story, notices=notices, **more))
-    return stop.outcome.exit_code
-
-
-def perform(order: Order, keeper: Keeper, shown: Shown, make: Callable[..., Session]) -> tuple[Run, Stop]:
-    """Plays the session that `make` gives, in front of a person."""
+def play(
+    order: Order,
+    keeper: Keeper,
+    shown: Shown,
+    *,
+    place: Place | None = None,
+    story: Story | None = None,
+    notices: Sequence[Notice] = (),
+) -> tuple[Run, Stop]:
+    """Plays a run in front of a person."""
     from ralph.processes.interrupt import ANNOUNCEMENT, Interrupt
+    from ralph.run.session import Session
     from ralph.show.screen import make_screen
 
     settings = order.settings
@@ -108,7 +110,11 @@ def perform(order: Order, keeper: Keeper, shown: Shown, make: Callable[..., Sess
         sinks.append(Ndjson())
     try:
         with Interrupt(lambda: screen.announce(ANNOUNCEMENT)) as interrupt:
-            session = make(
+            session = Session(
+                order,
+                place=place,
+                story=story,
+                notices=notices,
                 listeners=[screen],
                 is_read=screen.reads,
                 sinks=sinks,

@@ -11,9 +11,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from ralph.cli.run import Shown
-    from ralph.processes.keeper import Keeper
-    from ralph.run.order import Order
     from ralph.supervise.task_folder import TaskFolder
 
 
@@ -25,9 +22,10 @@ def run_command(command: str, values: dict[str, Any], words: list[str]) -> int:
         import_leanly("msgspec", "pathlib")
         from ralph import __version__
         from ralph.cli.request import understood
-        from ralph.cli.run import Shown, spoken
+        from ralph.cli.run import Shown, play, spoken
         from ralph.run.order import Order
         from ralph.settings import load
+        from ralph.supervise.supervision import TaskPlace
         from ralph.supervise.task_folder import keep_prompt
 
         folder = named(values)
@@ -53,16 +51,9 @@ def run_command(command: str, values: dict[str, Any], words: list[str]) -> int:
             depend(folder, values["depends_on"])
         notices = spoken(loaded) if asked.verbose else ()
         shown = Shown(asked.json, asked.quiet, asked.verbose)
-        return supervise(order, keeper, shown, reopens="resume" in values, notices=notices)
-
-
-def supervise(order: Order, keeper: Keeper, shown: Shown, **more: Any) -> int:
-    """Plays the supervisor's run. `reopens`: the task's marks are taken off first."""
-    from ralph.cli.run import perform
-    from ralph.supervise.supervision import TaskSession
-
-    _, stop = perform(order, keeper, shown, lambda **given: TaskSession(order, **more, **given))
-    return stop.outcome.exit_code
+        place = TaskPlace(order, reopens="resume" in values)
+        _, stop = play(order, keeper, shown, place=place, notices=notices)
+        return stop.outcome.exit_code
 
 
 def named(values: dict[str, Any]) -> TaskFolder:

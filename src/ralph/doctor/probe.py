@@ -16,9 +16,9 @@ from ralph.doctor.machine import Finding
 from ralph.processes.interrupt import Interrupt
 from ralph.processes.keeper import Keeper
 from ralph.records.folder import RunFolder, TurnFolder
-from ralph.run import parts
 from ralph.run.agents import Choice
 from ralph.run.context import Context
+from ralph.run.parts import cli_agent
 from ralph.settings import Settings
 from ralph.show.words import duration, money, plural
 
@@ -41,7 +41,7 @@ def probed(
     with Interrupt() as interrupt:
         context = Context(workspace, folder, keeper, interrupt, hear, env, Redactor(secret_values(env)), grace=0.0)
         patient = replace(settings, turn_timeout=settings.turn_timeout or PATIENCE, session="fresh")
-        turn = parts.cli_agent([choice], patient, context).take_turn(f"Reply with exactly: {word}", Run("probe"))
+        turn = cli_agent([choice], patient, context).take_turn(f"Reply with exactly: {word}", Run("probe"))
         if interrupt.level:
             raise KeyboardInterrupt
     answer = _answer(turn, word, folder.turn(1))

@@ -28,8 +28,8 @@ from ralph.records.journal import Journal, recall
 from ralph.records.writer import Writer
 from ralph.repository.checkpoints import History
 from ralph.run import order as orders
-from ralph.run import parts as wiring
 from ralph.run.context import Context
+from ralph.run.parts import parts_of, workspace_of
 from ralph.run.policy import Policy, policy
 from ralph.settings import Settings
 
@@ -65,8 +65,17 @@ def opened(stack: ExitStack, loop: Loop, settings: Settings, turn: Turn, seq: in
     context = _context(stack, loop, settings, seq)
     plan = policy(settings, (loop.facts["agent"],))
     history = History(context, walks=settings.min_tool_calls > 0)
-    parts = wiring.parts(settings, plan, context, Taken(turn), history, lambda: str(loop.facts["task"]))
-    parts.cap = plan.cap
+    workspace = workspace_of(settings, plan, context, history)
+    workspace.begin()
+    parts = parts_of(
+        settings,
+        plan,
+        context,
+        agent=Taken(turn),
+        workspace=workspace,
+        history=history,
+        goal=lambda: str(loop.facts["task"]),
+    )
     return Opened(context, plan, history, parts)
 
 

@@ -7,6 +7,10 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from threading import Event
 
 ANNOUNCEMENT = "Received signal, shutting down..."
 NUDGE = signal.SIGURG
@@ -131,3 +135,35 @@ class Interrupt:
             ready.poll(min(remaining, nap) * 1000)
             self.acknowledge()
         return True
+
+
+class Cancellation(Interrupt):
+    """An interruption that is an event of the caller's, and no signal."""
+
+    def __init__(self, cancel: "Event | None" = None) -> None:
+        super().__init__()
+        self._cancel = cancel
+
+    def __enter__(self) -> "Cancellation":
+        return self
+
+    def ask(self) -> None:
+        """Takes note of the event, at everything that happens."""
+        if self._cancel and self._cancel.is_set():
+            self.raise_to(2, "a request to cancel")
+
+    def tick(self) -> bool:
+        """Asks once a second while nothing happens."""
+        self.ask()
+        return True
+
+    def wait(self, seconds: float, tick: Callable[[float], bool] | None = None) -> bool:
+        if self._cancel is None:
+            return super().wait(seconds, tick)
+        deadline = time.monotonic() + seconds
+        self.ask()
+        while not self.level and (remaining := deadline - time.monotonic()) > 0:
+            nap = 1.0 if tick is not None and tick(remaining) else remaining
+            self._cancel.wait(min(remaining, nap))
+            self.ask()
+        return self.level > 0

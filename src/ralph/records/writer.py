@@ -202,3 +202,28 @@ def _changed(event: events.Event, change: Callable[[str], str]) -> events.Event:
 
 def _is_long(event: events.Event) -> bool:
     return type(event) is events.AgentText and len(event.text) > TEXT_LIMIT
+
+
+class Teller:
+    """Tells everything that happens: it is written down, then every listener of the list hears it. What is noticed
+    before the run has started is told right after that; of the kinds that are `unheard` nobody is told."""
+
+    def __init__(self, writer: Writer, unheard: tuple[type, ...] = ()) -> None:
+        self.writer, self._unheard = writer, unheard
+        self.listeners: list[events.TellAll] = []
+        self.has_begun = False
+        self._early: list[events.Event] | None = []
+        self._opening: list[events.Event] = []  # that an iteration begins is shown with what comes of it: one look
+
+    def __call__(self, *happened: events.Event) -> None:
+        heard = [event for event in happened if not isinstance(event, self._unheard)] if self._unheard else happened
+        if self._early is not None:
+            if not any(isinstance(event, events.RunStarted) for event in heard):
+                self._early += heard
+                return
+            heard, self._early = [*heard, *self._early], None
+        written = self._opening + self.writer(*heard)
+        self.has_begun = True
+        self._opening = written if written and isinstance(written[-1], events.IterationStarted) else []
+        for listener in self.listeners if written and not self._opening else ():
+            listener(*written)

@@ -38,6 +38,10 @@ class Protected:
         self._globs = [parse_glob(text) for text in globs]
         self._store = store
         self._stamps: dict[bytes, Stamp] = {}
+        self._kept: dict[bytes, Kept] = {}
+
+    def keep(self) -> None:
+        """Takes copies of the files, unless the run has them already."""
         kept = self._recall()
         self._kept = self._keep() if kept is None else kept
         self._held = self._hold()

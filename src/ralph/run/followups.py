@@ -12,7 +12,7 @@ from ralph.core.prompts import section
 from ralph.core.text import clean
 from ralph.errors import UserError
 from ralph.loop import Agent, Workspace
-from ralph.records.folder import add, cannot_write
+from ralph.records.folder import add, cannot_write, write
 from ralph.repository.checkpoints import History
 from ralph.run.context import Context
 
@@ -40,42 +40,50 @@ def followups(
     scm: ScmPlan | None,
     agent: Agent,
     context: Context,
+    *,
     history: History,
     workspace: Workspace,
     settled: frozenset[tuple[int, str]] = frozenset(),
 ) -> Sequence[Followup]:
     """Progress first: it must be there even if the rest fails. `settled` are tasks of iterations that are done."""
-    made: list[Followup] = [_progress_file(context)]
+    made: list[Followup] = [ProgressFile(context).write]
     if scm is not None and scm.tasks:
-        made.append(_commit(scm, agent, context, history, workspace, settled))
+        made.append(_commit(scm, agent, context, history=history, workspace=workspace, settled=settled))
     made.append(history.keep)
     return made
 
 
-def _progress_file(context: Context) -> Followup:
-    """One section per iteration of this run, added as it ends; a resumed run begins with those it has."""
-    path = context.home / ".ralph" / "progress.md"
-    try:
-        path.unlink(missing_ok=True)
-    except OSError as error:
-        raise cannot_write(path, error) from None
-    written = 0
+class ProgressFile:
+    """`.ralph/progress.md`: one section per iteration of this run, written as it ends."""
 
-    def write(run: Run, iteration: Iteration) -> None:
-        nonlocal written
-        missing = [section(one) for one in run.iterations[written:]]
-        text = ("\n" if written else "") + "\n".join(missing) if missing else ""
-        written = len(run.iterations)
-        context.settle_in()
-        add(path, context.redact(text.encode("utf-8", "replace")))
+    def __init__(self, context: Context) -> None:
+        self._context, self._path = context, context.home / ".ralph" / "progress.md"
+        self._written = 0
 
-    return write
+    def clear(self) -> None:
+        """Takes away what an earlier run has left: the agent would read it as its own."""
+        try:
+            self._path.unlink(missing_ok=True)
+        except OSError as error:
+            raise cannot_write(self._path, error) from None
+
+    def write(self, run: Run, iteration: Iteration) -> None:
+        """Adds the sections that are missing; a run that is taken up again begins with those it has."""
+        text = "\n".join(section(one) for one in run.iterations[self._written :])
+        data = self._context.redact(text.encode("utf-8", "replace"))
+        self._context.settle_in()
+        if self._written:
+            add(self._path, b"\n" + data if data else data)
+        else:
+            write(self._path, data)
+        self._written = len(run.iterations)
 
 
 def _commit(
     scm: ScmPlan,
     agent: Agent,
     context: Context,
+    *,
     history: History,
     workspace: Workspace,
     settled: frozenset[tuple[int, str]],

@@ -11,7 +11,7 @@ from ralph.core.model import Check, Iteration, Run, Snapshot, Task, Wait
 from ralph.core.text import clean, listed, one_line
 from ralph.errors import UserError
 from ralph.loop import Agent, Parts
-from ralph.run.checks import Checks
+from ralph.run.checks import Checks, Guard
 from ralph.run.context import Context, marked, words_of
 from ralph.run.policy import Policy, composer
 from ralph.settings import Settings
@@ -19,6 +19,7 @@ from ralph.steering.mailbox import Mailbox, untold
 
 if TYPE_CHECKING:
     from ralph.repository.checkpoints import History
+    from ralph.repository.protect import Protected
     from ralph.repository.worktrees import Worktree
     from ralph.run.agents import Choice, CliAgent
 
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 LONG_WAIT = 1.5  # seconds: shorter pauses are not worth telling
 
 
-def cli_agent(chosen: Sequence["Choice"], settings: Settings, context: "Context") -> "CliAgent":
+def cli_agent(chosen: Sequence["Choice"], settings: Settings, context: Context) -> "CliAgent":
     from ralph.run.agents import CliAgent, Manner
 
     # What an agent costs and does is known from its structured stream alone.
@@ -43,31 +44,34 @@ def cli_agent(chosen: Sequence["Choice"], settings: Settings, context: "Context"
     return CliAgent(chosen, manner, context)
 
 
-def parts(
+def workspace_of(settings: Settings, plan: Policy, context: Context, history: "History") -> "LocalWorkspace":
+    """What the rules are told of, and the checks that verify the work."""
+    guards = [Guard(one.command, one.hint, one.fail_action) for one in settings.guardrails]
+    return LocalWorkspace(
+        context,
+        Checks(context, guards, settings.check_timeout, settings.output_truncate_chars),
+        done_files=tuple(context.home / claim.text for claim in plan.claims if claim.kind == "file"),
+        wait_file=context.home / rules.WAIT_FILE if settings.wait_signals else None,
+        tasks=TasksFile(context.root / settings.tasks) if settings.tasks else None,
+        tree=history.tree,
+        protect=settings.protect,
+    )
+
+
+def parts_of(
     settings: Settings,
     plan: Policy,
-    context: "Context",
+    context: Context,
+    *,
     agent: Agent,
+    workspace: "LocalWorkspace",
     history: "History",
     goal: Callable[[], str],
     settled: frozenset[tuple[int, str]] = frozenset(),
 ) -> Parts:
     """Everything that the loop needs."""
-    from ralph.run.checks import Checks, Guard
     from ralph.run.followups import followups
-    from ralph.steering.mailbox import Mailbox
 
-    guards = [Guard(one.command, one.hint, one.fail_action) for one in settings.guardrails]
-    guard = _guard(settings, context)
-    workspace = LocalWorkspace(
-        context,
-        Checks(context, guards, settings.check_timeout, settings.output_truncate_chars),
-        done_files=tuple(context.home / claim.text for claim in plan.claims if claim.kind == "file"),
-        wait_file=context.home / rules.WAIT_FILE if settings.wait_signals else None,
-        tasks=_tasks(settings, context),
-        tree=history.tree,
-        guard=guard,
-    )
     mailbox = Mailbox(context.folder.path)
     made = Parts(
         agent=agent,
@@ -77,10 +81,11 @@ def parts(
         tell=context.tell,
         wait=_waiter(context, settings.poll_interval, mailbox, settings.on_question == "wait"),
         followups=(
-            *followups(settings.scm, agent, context, history, workspace, settled),
+            *followups(settings.scm, agent, context, history=history, workspace=workspace, settled=settled),
             *_accountants(settings, context),
             lambda run, iteration: mailbox.forget(iteration.told),
         ),
+        cap=plan.cap,
     )
     if settings.reviews is not None:
         made.review = _reviewing(settings)
@@ -89,7 +94,7 @@ def parts(
     return made
 
 
-def _accountants(settings: Settings, context: "Context") -> tuple[Callable[[Run, Iteration], None], ...]:
+def _accountants(settings: Settings, context: Context) -> tuple[Callable[[Run, Iteration], None], ...]:
     if not (settings.max_cost or settings.max_tokens):
         return ()
 
@@ -97,7 +102,7 @@ def _accountants(settings: Settings, context: "Context") -> tuple[Callable[[Run,
 
 
 def _waiter(
-    context: "Context", poll: float | None, mailbox: "Mailbox", awaits_answers: bool
+    context: Context, poll: float | None, mailbox: Mailbox, awaits_answers: bool
 ) -> Callable[[Wait, Run], None]:
     """Sleeps, at most until the next look around is due; tells once what is waited for after a turn."""
     told: set[object] = set()
@@ -121,41 +126,6 @@ def _waiter(
     return wait
 
 
-def _tasks(settings: Settings, context: "Context") -> Callable[[], tuple[Task, ...]] | None:
-    if not settings.tasks:
-        return None
-
-    path = context.root / settings.tasks
-    first = read_tasks(path)  # a file that cannot be read is said before anything is spent
-
-    def tasks() -> tuple[Task, ...]:
-        try:
-            now = read_tasks(path)
-        except UserError as error:  # the agent's doing, so the agent has to mend it
-            return (Task(f"put it right: {error.message}", False),)
-        return (*now, *taken_off(first, now))
-
-    return tasks
-
-
-def _guard(settings: Settings, context: "Context") -> Callable[[], tuple[str, ...]] | None:
-    if not settings.protect:
-        return None
-    from ralph.repository.protect import Protected
-
-    protected = Protected(context.root, settings.protect, context.folder.path / "protected")
-    if protected.unmatched:
-        context.tell(events.Notice(f"--protect matches no file yet: {', '.join(protected.unmatched)}"))
-
-    def guard() -> tuple[str, ...]:
-        touched = protected.restore()
-        if touched:
-            context.tell(events.Notice(f"the agent changed protected files, which were put back: {listed(touched)}"))
-        return touched
-
-    return guard
-
-
 def _reviewing(settings: Settings) -> Callable[[Run, Iteration, Parts], Iteration]:
     from ralph.run.reviews import Plan, reviewing
 
@@ -165,15 +135,9 @@ def _reviewing(settings: Settings) -> Callable[[Run, Iteration, Parts], Iteratio
     return reviewing(Plan(chosen.review_after, prompts, chosen.guardrail_retry_limit, settings.output_truncate_chars))
 
 
-def place(
-    settings: Settings, context: "Context", resumed: Run | None, occupy: "Callable[[Path], None]"
-) -> "Worktree | None":
-    """Moves the work into a worktree where that is asked for, and occupies it: any number of them may work beside one
-    run in the tree itself. What cannot be isolated is refused."""
-    if not settings.worktree:
-        return None
-    from pathlib import Path
-
+def move_to_worktree(context: Context, resumed: Run | None, occupy: Callable[[Path], None]) -> "Worktree":
+    """Moves the work into a worktree, and occupies it: any number of them may work beside one run in the tree itself.
+    What cannot be isolated is refused."""
     from ralph.repository.git import repository
     from ralph.repository.worktrees import alone, create, forget_unbegun, worktree_of
 
@@ -194,7 +158,7 @@ def place(
 
 
 class LocalWorkspace:
-    """`tree` and `guard` cost git and file system work: they are given only where a rule needs them."""
+    """The workspace of a run, or the worktree that stands in for it."""
 
     def __init__(
         self,
@@ -203,14 +167,27 @@ class LocalWorkspace:
         *,
         done_files: tuple[Path, ...] = (),
         wait_file: Path | None = None,
-        tasks: Callable[[], tuple[Task, ...]] | None = None,
+        tasks: "TasksFile | None" = None,
         tree: Callable[[int], str | None] | None = None,
-        guard: Callable[[], tuple[str, ...]] | None = None,
+        protect: Sequence[str] = (),
     ) -> None:
         self._context, self._checks = context, checks
         self._done_files, self._wait_file = done_files, wait_file
-        self._tasks, self._tree, self._guard = tasks, tree, guard
+        self._tasks, self._tree, self._protect = tasks, tree, protect
+        self._protected: Protected | None = None
         self._mailbox = Mailbox(context.folder.path)
+
+    def begin(self) -> None:
+        """Keeps what is protected, and reads what the run is about: what cannot be is said before anything is spent."""
+        if self._tasks:
+            self._tasks.begin()
+        if self._protect:
+            from ralph.repository.protect import Protected
+
+            self._protected = Protected(self._context.root, self._protect, self._context.folder.path / "protected")
+            self._protected.keep()
+            if unmatched := self._protected.unmatched:
+                self._context.tell(Notice(f"--protect matches no file yet: {', '.join(unmatched)}"))
 
     def look(self, run: Run) -> Snapshot:
         done, trouble = False, ""
@@ -227,14 +204,17 @@ class LocalWorkspace:
             trouble=trouble or problem,
             wait_requested=f"the agent asked to wait: {words_of(self._wait_file)}" if waits and self._wait_file else "",
             done_file=done,
-            tasks=self._tasks() if self._tasks else None,
+            tasks=self._tasks.read() if self._tasks else None,
             told=untold(mail, run) if mail.notes else (),
             questions=mail.questions,
             paused=mail.is_paused,
         )
 
     def guard(self) -> tuple[str, ...]:
-        return self._guard() if self._guard else ()
+        touched = self._protected.restore() if self._protected else ()
+        if touched:
+            self._context.tell(Notice(f"the agent changed protected files, which were put back: {listed(touched)}"))
+        return touched
 
     def check(self, number: int) -> tuple[Check, ...] | None:
         return None if self._context.interrupt.level else self._checks.run(number)
@@ -261,6 +241,24 @@ def watched(max_cost: float | None, max_tokens: int | None, tell: Tell) -> Calla
             tell(Notice(f"{name} tells of no tokens: --max-tokens cannot end this run; use --max-time"))
 
     return look
+
+
+class TasksFile:
+    """The tasks that a run has to settle. What was in the file when the run began stays to be done."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._first: tuple[Task, ...] = ()
+
+    def begin(self) -> None:
+        self._first = read_tasks(self._path)
+
+    def read(self) -> tuple[Task, ...]:
+        try:
+            now = read_tasks(self._path)
+        except UserError as error:  # the agent's doing, so the agent has to mend it
+            return (Task(f"put it right: {error.message}", False),)
+        return (*now, *taken_off(self._first, now))
 
 
 LISTS = ("userStories", "user_stories", "stories", "tasks", "features", "items", "subtasks")

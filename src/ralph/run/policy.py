@@ -1,13 +1,14 @@
 """What do settings decide? When a run is done and when it ends, and what its agent reads. The rules' order is here."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 
 from msgspec import Struct
 
 from ralph.core import limits, prompts, rules
 from ralph.core.claims import Claim, Reading
-from ralph.core.model import Note, Rule, Run
+from ralph.core.model import Note, Opinion, Refusal, Rule, Run, Stop, Wait
 from ralph.core.prompts import progress
 from ralph.core.secrets import redact_text
 from ralph.errors import UserError
@@ -30,8 +31,11 @@ class Policy(Struct, frozen=True):
         return not VERIFYING.isdisjoint(self.gates)
 
 
-def policy(settings: Settings, agents: tuple[str, ...] = (), one_shot: bool = False) -> Policy:
-    """The same rules in the same order for every preset: a preset only fills in their numbers."""
+def policy(
+    settings: Settings, agents: tuple[str, ...] = (), one_shot: bool = False, own: Sequence[Rule] = ()
+) -> Policy:
+    """The same rules in the same order for every preset: a preset only fills in their numbers. `own` are the user's:
+    they come after done, as every limit does."""
     claims = tuple(_claim(text) for text in settings.until)
     if one_shot:
         claims = (Claim("turn"),)
@@ -61,6 +65,7 @@ def policy(settings: Settings, agents: tuple[str, ...] = (), one_shot: bool = Fa
                 reading,
                 doubts,
             ),
+            *own,
             rules.failing(1 if one_shot else settings.max_failures),
             rules.stalled(settings.stall, commits=settings.worktree or settings.scm is not None),
             limits.limited(settings.on_limit, agents, settings.max_time),
@@ -78,6 +83,73 @@ def policy(settings: Settings, agents: tuple[str, ...] = (), one_shot: bool = Fa
         ),
     )
     return Policy(claims, gates, asked, cap)
+
+
+def own_rules(paths: Sequence[str], given: Sequence[Rule], workspace: Path) -> tuple[Rule, ...]:
+    """The rules of the user's own, by dotted path or as they are, each tried once: one that does not work is said
+    before anything is spent, and one that fails later ends the run. A broken guard never fails open."""
+    named = [(path, _imported(path, workspace)) for path in paths]
+    checked = [_checked(name, rule) for name, rule in (*named, *((_name(rule), rule) for rule in given))]
+    for rule in checked:
+        list(rule(Run("")))
+    return tuple(checked)
+
+
+def _imported(path: str, workspace: Path) -> Rule:
+    """The rule at `package.module:name`, from what is installed beside ralph: the agent can edit the workspace."""
+    import sys
+    from importlib import import_module
+    from importlib.machinery import PathFinder
+
+    module, _, name = path.partition(":")
+    hint = "name it as package.module:name, and install its package beside ralph"
+    if not module or not name:
+        raise UserError(f"rules: {path!r} names no rule", hint)
+    here = os.path.realpath(workspace)
+    beside = [entry for entry in sys.path if entry and not _is_edited(os.path.realpath(entry), here)]
+    top = module.partition(".")[0]
+    found = sys.modules.get(top) or PathFinder.find_spec(top, beside)
+    if found is None:
+        raise UserError(f"rules: cannot import {module}: no such package beside ralph", hint)
+    before, sys.path[:] = sys.path[:], beside
+    try:
+        rule = getattr(import_module(module), name)
+    except Exception as error:  # noqa: BLE001 - somebody else's module may fail in any way
+        raise UserError(f"rules: cannot import {path}: {type(error).__name__}: {error}", hint) from None
+    finally:
+        sys.path[:] = before
+    if not callable(rule):
+        raise UserError(f"rules: {path} is no function", "a rule takes a run and yields opinions")
+    return rule  # type: ignore[no-any-return]
+
+
+def _is_edited(folder: str, workspace: str) -> bool:
+    """Whether an agent works in this folder. One in which ralph itself is installed is trusted as ralph is."""
+    import sys
+
+    own = os.path.realpath(sys.prefix)
+    inside = folder == workspace or folder.startswith(f"{workspace}/")
+    return inside and not (folder.startswith(f"{own}/") and own != workspace)
+
+
+def _name(rule: Rule) -> str:
+    return getattr(rule, "__name__", type(rule).__name__)
+
+
+def _checked(name: str, rule: Rule) -> Rule:
+    def checked(run: Run) -> Iterator[Opinion]:
+        try:
+            opinions = list(rule(run) or ())
+        except Exception as error:  # noqa: BLE001 - so may somebody else's rule
+            said = f"rule {name} failed: {type(error).__name__}: {error}"
+            raise UserError(said, "mend it, or leave it out") from None
+        for opinion in opinions:
+            if not isinstance(opinion, Stop | Note | Wait | Refusal):
+                said = f"rule {name} gave {type(opinion).__name__} instead of an opinion"
+                raise UserError(said, "yield Stop, Note or Wait")
+            yield opinion
+
+    return checked
 
 
 def gates_of(settings: Settings) -> dict[str, Rule]:

@@ -222,6 +222,13 @@ class Settings(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
         str, says("A file of tasks that must all be done: Markdown checkboxes or a prd.json.", "TODO.md")
     ] = ""
     spec: Annotated[str, says("A file whose text takes the place of the goal.", "spec.md")] = ""
+    rules: Annotated[
+        Texts,
+        says(
+            "Rules of your own, asked beside ralph's: functions of a package that is installed beside ralph.",
+            ["my_rules.limits:rambling"],
+        ),
+    ] = ()
     protect: Annotated[Texts, says("Files that the agent must not change; they are put back.", ["tests/**"])] = ()
     min_tool_calls: Annotated[Count, says("The fewest tool calls that make a claim credible.")] = 0
     on_promise_no_work: Annotated[

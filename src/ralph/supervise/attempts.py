@@ -43,17 +43,14 @@ class Attempts(RunFolder):
             folder = super().turn(number, purpose)
             folder.env = self.env
             return folder
+        if self.last and self.last.turn:
+            self._announcer.say(remarks.restarting(self.last.number, self._cap, self.last.turn))
         self.close()
         info = run_info.create(self._announcer.task, agent, time.time(), attempt=number, previous=self._previous)
         self.last = Attempt(info, self._announcer, self._timeouts)
         self._previous = info.run_id
         self._announcer.say(remarks.starting(number, self._cap))
         return self.last
-
-    def announce(self) -> None:
-        """Another attempt follows the last one, if there was one."""
-        if self.last and self.last.turn:
-            self._announcer.say(remarks.restarting(self.last.number, self._cap, self.last.turn))
 
     def close(self, status: Status | None = None) -> None:
         """No attempt follows the last one."""

@@ -1,11 +1,12 @@
 """How is a task supervised? As every run, by the same loop; what is special is where it keeps its things, what it looks
 at, what it says on the task's bus, and that it waits for the children of its agent."""
 
+import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
 
 from msgspec.structs import replace
 
@@ -17,12 +18,12 @@ from ralph.errors import UserError
 from ralph.loop import Parts, Workspace
 from ralph.processes.descendants import sweep_marked
 from ralph.processes.keeper import Ended, Keeper, KeeperLost
-from ralph.records.folder import RunFolder, prepare, workspace_lock
+from ralph.records.folder import RunFolder
 from ralph.records.journal import recall
 from ralph.records.register import Listed, recorded_in
 from ralph.run.context import Context
 from ralph.run.order import Order
-from ralph.run.session import Session
+from ralph.run.place import Place, Tick
 from ralph.settings import Settings
 from ralph.steering.mailbox import Mailbox
 from ralph.supervise import bus, remarks
@@ -33,22 +34,25 @@ from ralph.supervise.run_info import RunInfo
 from ralph.supervise.task_folder import TaskFolder, folder_at, reopen
 from ralph.supervise.task_list import tell_project, unmet
 
-if TYPE_CHECKING:
-    from ralph.run.agents import Choice
-
-
 TO_END = 5.0  # seconds that children get from TERM to KILL
 
 
-class TaskSession(Session):
-    """The run of a supervisor: one attempt after the other until the task's DONE file is there. With `reopens` it takes
-    off the marks of earlier ones first."""
+class TaskPlace(Place):
+    """The folder of a task: one attempt after the other until its DONE file is there. With `reopens` the marks of
+    earlier ones are taken off first."""
 
-    def __init__(self, order: Order, *, task: TaskFolder | None = None, reopens: bool = False, **more: Any) -> None:
-        super().__init__(order, **more)
-        self._reopens = reopens
+    def __init__(
+        self,
+        order: Order,
+        *,
+        task: TaskFolder | None = None,
+        reopens: bool = False,
+        env: Mapping[str, str] = os.environ,
+    ) -> None:
         self.task = task or folder_at(order.task)
-        self._announcer = Announcer(self.task, Redactor(secret_values(self._env)))
+        super().__init__(Path(order.workspace), self.task.path)
+        self._settings, self._reopens = order.settings, reopens
+        self._announcer = Announcer(self.task, Redactor(secret_values(env)))
         self._earlier: list[Listed] = []
         self._attempts: Attempts | None = None
         self._awaited: tuple[str, ...] = ()
@@ -59,19 +63,14 @@ class TaskSession(Session):
         """How often the agent was started."""
         return self._attempts.last.number if self._attempts and self._attempts.last else 0
 
-    def _choices(self) -> "tuple[Choice, ...]":
-        try:
-            chosen = super()._choices()
-        except UserError as error:
-            self._announcer.say(remarks.fatal(error.advice))
-            raise
-        if chosen[0].module.NAME != "command" and self.task.done.name not in self.order.goal():
-            self._notices += (events.Notice(remarks.UNTOLD),)
-        return chosen
+    def refuse(self, error: UserError) -> None:
+        self._announcer.say(remarks.fatal(error.advice))
 
-    def _folder(self, stack: ExitStack) -> RunFolder:
-        ralph = prepare(self.task.path)
-        stack.enter_context(workspace_lock(ralph, self.id))
+    def notices(self, agent: str, goal: str) -> Sequence[events.Notice]:
+        return () if self.task.done.name in goal else (events.Notice(remarks.UNTOLD),)
+
+    def open(self, run_id: str, stack: ExitStack) -> RunFolder:
+        ralph = super().open(run_id, stack).path.parents[1]
         self._earlier = recorded_in(ralph)
         if self._earlier and not self._earlier[-1].standing.outcome:
             sweep_marked(self._earlier[-1].id)  # killed just now, it may have left agents that still write
@@ -79,34 +78,25 @@ class TaskSession(Session):
             reopen(self.task)
         bus.prepare(self.task.bus)
         bury(self.task)
-        cap = self.settings.maximum_iterations
-        self._attempts = Attempts(ralph, self.id, self._announcer, cap, timeouts(self.settings))
+        cap = self._settings.maximum_iterations
+        self._attempts = Attempts(ralph, run_id, self._announcer, cap, timeouts(self._settings))
         stack.callback(self._attempts.close)
         return self._attempts
 
-    def _open(self, stack: ExitStack) -> Context:
-        context = super()._open(stack)
+    def enter(self, context: Context) -> None:
         context.task, self._announcer.tell = self.task.path, context.tell
         context.keeper.spare = Offspring(self.task)
         for run in self._earlier:
             Mailbox(context.folder.path).inherit(Mailbox(run.place), partial(_so_far, run))
-        return context
 
-    def _equip(self, parts: Parts, context: Context) -> None:
-        speaks = any(not claim.startswith("file:") for claim in self.settings.until)
+    def equip(self, parts: Parts, context: Context) -> None:
+        speaks = any(not claim.startswith("file:") for claim in self._settings.until)
         parts.workspace = TaskSpace(parts.workspace, self.task, speaks)
-        parts.wait = self._vigil(parts.wait, context.keeper)
-        tell = parts.tell
+        parts.wait = self._vigil(parts.wait, context)
 
-        def announcing(event: events.Event) -> None:
-            if isinstance(event, events.IterationStarted) and self._attempts:
-                self._attempts.announce()
-            tell(event)
-
-        parts.tell = announcing
-
-    def _vigil(self, sleep: Callable[[Wait, Run], None], keeper: Keeper) -> Callable[[Wait, Run], None]:
+    def _vigil(self, sleep: Callable[[Wait, Run], None], context: Context) -> Callable[[Wait, Run], None]:
         """While it waits, the supervisor says for whom, and notices who has died: the keeper of them, too."""
+        keeper = context.keeper
 
         def wait(asked: Wait, run: Run) -> None:
             if run.seen.waits_for and run.seen.waits_for != self._blocked:
@@ -117,7 +107,7 @@ class TaskSession(Session):
             self._awaited = run.seen.children or self._awaited
             sleep(asked, run)
             if keeper.is_lost:
-                sweep_marked(self.id)
+                sweep_marked(context.folder.id)
                 keeper.revive()
             if self._awaited:
                 self._bury_the_dead()
@@ -128,17 +118,15 @@ class TaskSession(Session):
         for run in bury(self.task):
             self._announcer.say(remarks.child_died(run.run_id, run.error_summary))
 
-    def _played(self, parts: Parts, run: Run, context: Context) -> tuple[Run, Stop]:
-        run, stop = super()._played(parts, run, context)
+    def end(self, run: Run, stop: Stop, context: Context) -> None:
         if stop.outcome is Outcome.DONE and run.seen.children:
-            self._announcer.say(remarks.not_awaited(run.seen.children, self.settings.wait_timeout))
-        if not self.settings.keep_children and active_children(self.task):
-            end_all(context.keeper, self.id)
+            self._announcer.say(remarks.not_awaited(run.seen.children, self._settings.wait_timeout))
+        if not self._settings.keep_children and active_children(self.task):
+            end_all(context.keeper, context.folder.id)
         self._bury_the_dead()
         self._announcer.say(self._last_words(run, stop))
         if self._attempts:
             self._attempts.close("stopped" if stop.outcome is Outcome.STOPPED else None)
-        return run, stop
 
     def _last_words(self, run: Run, stop: Stop) -> Iterator[remarks.Remark]:
         match stop.outcome:
@@ -150,7 +138,7 @@ class TaskSession(Session):
             case Outcome.STOPPED:
                 yield remarks.waiting_requested(stop.reason)
             case Outcome.EXHAUSTED:
-                yield from remarks.exhausted(self.settings.maximum_iterations, run.seen.done_file)
+                yield from remarks.exhausted(self._settings.maximum_iterations, run.seen.done_file)
             case Outcome.FATAL:
                 yield remarks.fatal(stop.reason)
             case Outcome.INTERRUPTED:
@@ -159,52 +147,49 @@ class TaskSession(Session):
                 yield remarks.unfinished(stop.outcome.value, stop.reason)
 
 
-class JobSession(Session):
-    """The run of a child: one agent, once, as part of a task. Questions that are left in the workspace are for the
-    supervisor: no prompt of a child's could carry an answer."""
+class ChildPlace(Place):
+    """The folder of a child run: one agent, once, as part of a task. Questions that are left in the workspace are for
+    the supervisor: no prompt of a child's could carry an answer."""
 
-    takes_files = False
+    takes_questions = False
 
-    def __init__(self, order: Order, info: RunInfo, **more: Any) -> None:
-        super().__init__(order, **more)
-        self.id = info.run_id
-        self._announcer = Announcer(folder_at(order.task), Redactor(secret_values(self._env)))
-        self._job = Job(info, self._announcer, timeouts(self.settings))
+    def __init__(self, order: Order, info: RunInfo, env: Mapping[str, str] = os.environ) -> None:
+        super().__init__(Path(order.workspace))
+        self.run_id = info.run_id
+        self._announcer = Announcer(folder_at(order.task), Redactor(secret_values(env)))
+        self._job = Job(info, self._announcer, timeouts(order.settings))
 
-    def _folder(self, stack: ExitStack) -> RunFolder:
+    def open(self, run_id: str, stack: ExitStack) -> RunFolder:
         stack.callback(self._job.close)
         return self._job
 
-    def _open(self, stack: ExitStack) -> Context:
-        context = super()._open(stack)
-        context.task, self._announcer.tell = context.folder.path, context.tell
-        context.tick = self._watching(context)
-        return context
+    def restore(self) -> None:
+        """All that the run has lies in the task's own folder."""
 
-    def _watching(self, context: Context) -> Callable[[], bool]:
-        """The tick of a run that ends when its supervisor was killed, and the keeper above both of them with it."""
-        supervisor, tick = Supervised(self._announcer.task), context.tick
+    def enter(self, context: Context) -> None:
+        context.task, self._announcer.tell = context.folder.path, context.tell
+
+    def ticks(self, context: Context) -> Sequence[Tick]:
+        """The run ends when its supervisor was killed, and the keeper above both of them with it."""
+        supervisor = Supervised(self._announcer.task)
 
         def watch() -> bool:
             if supervisor.was_killed():
                 context.interrupt.raise_to(2, "its supervisor is gone")
-            wants_more = tick is not None and tick()
-            return wants_more or supervisor.is_known
+            return supervisor.is_known
 
-        return watch
+        return (watch,)
 
-    def _equip(self, parts: Parts, context: Context) -> None:
+    def equip(self, parts: Parts, context: Context) -> None:
         parts.followups = ()
 
-    def _played(self, parts: Parts, run: Run, context: Context) -> tuple[Run, Stop]:
-        run, stop = super()._played(parts, run, context)
+    def end(self, run: Run, stop: Stop, context: Context) -> None:
         # Whoever stops a job may reach its agent first: by itself its end looks like a failure. And who has seen that a
         # job is complete need not wait for its process: what was complete then stays so.
         is_stopped = stop.outcome is Outcome.STOPPED or (
             stop.outcome is Outcome.INTERRUPTED and not self._job.last.is_complete
         )
         self._job.close("stopped" if is_stopped else None)
-        return run, stop
 
 
 def _so_far(run: Listed) -> Run:

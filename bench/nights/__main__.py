@@ -12,139 +12,179 @@ from collections.abc import Iterator, Sequence
 from importlib import metadata
 
 from bench.lab import installed
-from bench.nights import chaos, contenders, table
-from bench.nights.contenders import Contender
+from bench.nights import chaos, contenders, night, page, table
+from bench.nights.contenders import BARE, CAREFUL, GATED, Contender
 from bench.nights.measures import numbers
-from bench.nights.night import Played, Yard, play
+from bench.nights.night import Played, Yard
+from bench.nights.page import Results
 from bench.nights.population import drawn
 
-GATED, BARE, CAREFUL = "ralph", "ralph, no gate", "bash: until the tests pass"
 Job = tuple[int, int, str, str]  # seed, number, contender, trouble
-YARD: list[Yard] = []
+
+# What the processes that play nights know from the one that forked them.
 FIELD: dict[str, Contender] = {}
+YARD: list[Yard] = []
 
 
 def main(argv: Sequence[str]) -> int:
     args = parsed(argv)
-    _, program = installed()
-    field, missing = contenders.ralph(program, metadata.version("ralph")), dict[str, str]()
-    field += () if args.alone else contenders.bash()
-    if args.peers:
-        from bench.nights import peers
-
-        there, missing = peers.brought()
-        field += tuple(there)
-    FIELD.update({one.name: one for one in field if chosen(one.name, args.only or ())})
+    missing = gather(args)
     if not FIELD:
-        print(f"nights: no such contender\nhint: choose from {'; '.join(one.name for one in field)}", file=sys.stderr)
+        print("nights: no such contender\nhint: their names are those of the table; `bash*` is all that begin so")
         return 2
+    night.adopt()
     YARD.append(Yard(os.environ.get("PATH", os.defpath)))
     try:
         if args.night is not None:
-            for one in FIELD.values():
-                print(table.story(_play((args.seed, args.night, one.name, args.chaos), keep_story=True), args.output))
+            for name in FIELD:
+                print(table.story(play((args.seed, args.night, name, args.chaos), keep_story=True), args.output))
             return 0
-        played = all_played([(args.seed, night, name, "") for night in range(args.nights) for name in FIELD], args.jobs)
-        chaotic = all_played(list(chaotic_nights(args)), args.jobs)
+        results = Results(
+            seed=args.seed,
+            nights=args.nights,
+            field=dict(FIELD),
+            missing=missing,
+            played=all_played(list(ordinary(args)), args.jobs),
+            chaotic=all_played(list(chaotic(args)), args.jobs),
+            stories=stories(args.seed) if args.write else (),
+        )
     finally:
+        night.end_all()
         YARD[0].close()
-    for name, why in missing.items():
-        print(f"not played: {name}: {why}")
-    return told(played, chaotic, args)
-
-
-def chosen(name: str, only: Sequence[str]) -> bool:
-    """By its whole name, or by a part of it that ends with `*`."""
-    return not only or any(name == word or (word.endswith("*") and name.startswith(word[:-1])) for word in only)
+    if args.write:
+        page.write(results)
+    return told(results, args)
 
 
 def parsed(argv: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.nights", description=__doc__.split("\n")[0])
-    parser.add_argument("-n", "--nights", type=int, default=200, help="how many (default: 200)")
+    parser.add_argument("-n", "--nights", type=count, default=200, help="how many (default: 200)")
+    parser.add_argument("--deep", type=count, default=0, help="so many for ralph with a check, and without any gate")
     parser.add_argument("--seed", type=int, default=1, help="the series (default: 1)")
     parser.add_argument("--night", type=int, help="play this one alone, and tell it line by line")
-    parser.add_argument(
-        "--chaos", default="", choices=["", *chaos.TROUBLES], help="with --night: what goes wrong in it"
-    )
+    troubles = ["", *chaos.TROUBLES]
+    parser.add_argument("--chaos", default="", choices=troubles, help="with --night: what goes wrong in it")
     parser.add_argument("--output", action="store_true", help="with --night: all that the contender printed")
     parser.add_argument("--only", action="append", help="only this contender (`bash*`: all that begin so); repeatable")
     parser.add_argument("--alone", action="store_true", help="ralph alone")
     parser.add_argument("--peers", action="store_true", help="beside every other loop that can be had")
     parser.add_argument("--hold", action="store_true", help="exit 1 unless ralph keeps its numbers")
-    parser.add_argument("-j", "--jobs", type=int, default=2 * (os.cpu_count() or 1), help="nights at a time")
+    parser.add_argument("--write", action="store_true", help="write the page and the picture of the documentation")
+    parser.add_argument("-j", "--jobs", type=count, default=2 * (os.cpu_count() or 1), help="nights at a time")
     return parser.parse_args(argv)
 
 
-def chaotic_nights(args: argparse.Namespace) -> Iterator[Job]:
+def count(text: str) -> int:
+    if not text.isdigit() or not int(text):
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of nights")
+    return int(text)
+
+
+def gather(args: argparse.Namespace) -> dict[str, str]:
+    """Puts the contenders into the FIELD. Gives those that cannot be had, and why."""
+    _, program = installed()
+    field, missing = [*contenders.ralph(program, metadata.version("ralph"))], dict[str, str]()
+    if not args.alone:
+        field += contenders.bash()
+    if args.peers:
+        from bench.nights import peers
+
+        there, missing = peers.brought()
+        field += there
+    FIELD.update({one.name: one for one in field if is_chosen(one.name, args.only or ())})
+    return missing
+
+
+def is_chosen(name: str, only: Sequence[str]) -> bool:
+    return not only or any(name == word or (word.endswith("*") and name.startswith(word[:-1])) for word in only)
+
+
+def ordinary(args: argparse.Namespace) -> Iterator[Job]:
+    for number in range(max(args.nights, args.deep)):
+        for name in FIELD:
+            if number < args.nights or name in (GATED, BARE):
+                yield args.seed, number, name, ""
+
+
+def chaotic(args: argparse.Namespace) -> Iterator[Job]:
     """One for every twenty ordinary ones, of each trouble that can be had here, for those who verify."""
     for trouble in chaos.ALL:
         if missing := trouble.missing():
             print(f"not played: {trouble.name}: {missing}")
             continue
-        for night in range(max(1, args.nights // 20)):
-            yield from ((args.seed, night, name, trouble.name) for name in (GATED, CAREFUL) if name in FIELD)
+        for number in range(max(2, args.nights // 20)):
+            yield from ((args.seed, number, name, trouble.name) for name in (GATED, CAREFUL) if name in FIELD)
 
 
 def all_played(todo: Sequence[Job], jobs: int) -> dict[str, list[Played]]:
-    """By contender, or by contender and trouble. They take turns, so that a busy moment hits all alike."""
-    found: dict[str, list[Played]] = {}
+    """By contender, or by trouble and contender. They take turns, so that a busy moment hits all alike."""
+    found: dict[str, list[Played]] = {title(job): [] for job in todo}
     began = time.monotonic()
     with multiprocessing.get_context("fork").Pool(jobs) as pool:
-        for done, (job, one) in enumerate(pool.imap_unordered(_job, todo), 1):
-            _, _, name, trouble = job
-            found.setdefault(f"{trouble}: {name}" if trouble else name, []).append(one)
+        for done, (job, one) in enumerate(pool.imap_unordered(one_played, todo), 1):
+            found[title(job)].append(one)
             if done % 50 == 0 or done == len(todo):
                 print(f"{done} of {len(todo)} ({time.monotonic() - began:.0f} s)", file=sys.stderr)
-    order = list(dict.fromkeys(f"{trouble}: {name}" if trouble else name for _, _, name, trouble in todo))
-    return {name: sorted(found[name], key=lambda night: night.number) for name in order}
+    return {name: sorted(some, key=lambda one: one.number) for name, some in found.items()}
 
 
-def _job(job: Job) -> tuple[Job, Played]:
-    return job, _play(job)
+def title(job: Job) -> str:
+    return f"{job[3]}: {job[2]}" if job[3] else job[2]
 
 
-def _play(job: Job, keep_story: bool = False) -> Played:
+def one_played(job: Job) -> tuple[Job, Played]:
+    return job, play(job)
+
+
+def play(job: Job, keep_story: bool = False) -> Played:
     seed, number, name, trouble = job
     if not trouble:
-        return play(YARD[0], drawn(seed, number), FIELD[name], keep_story)
+        return night.play(YARD[0], drawn(seed, number), FIELD[name], keep_story)
     script = chaos.script_for(seed, number)
     return chaos.play(YARD[0], script, FIELD[name], chaos.TROUBLES[trouble], keep_story)
 
 
-def told(played: dict[str, list[Played]], chaotic: dict[str, list[Played]], args: argparse.Namespace) -> int:
-    print(f"{args.nights} nights, seed {args.seed}\n", table.by_contender(played), sep="\n")
-    if GATED in played:
-        print("", table.by_profile(played[GATED]), sep="\n")
-    if chaotic:
-        print("", table.by_contender(chaotic), sep="\n")
-    for line in troubles(played | chaotic, args.seed):
+def stories(seed: int) -> tuple[Played, ...]:
+    """Nights that a reader can follow: the same one with two loops, and two more."""
+    return tuple(
+        play((seed, number, name, ""), keep_story=True)
+        for number, names in page.followed(seed)
+        for name in names
+        if name in FIELD
+    )
+
+
+def told(results: Results, args: argparse.Namespace) -> int:
+    for name, why in results.missing.items():
+        print(f"not played: {name}: {why}")
+    print(f"{args.nights} nights, seed {args.seed}", *results.tables(), sep="\n\n")
+    for line in troubles(results.played | results.chaotic):
         print(line)
-    if GATED not in played or BARE not in played:
+    print(f"\nOne of them again, line by line: python -m bench.nights --seed {args.seed} --night NUMBER --only NAME\n")
+    if GATED not in results.played or BARE not in results.played:
         return 0
-    others = {name: nights for name, nights in played.items() if not FIELD[name].gate and name != BARE}
-    held = numbers(played[GATED], played[BARE], others)
-    print("", table.held(held), sep="\n")
+    held = numbers(results.played[GATED], results.played[BARE], results.ungated())
+    print(table.held(held))
     return int(args.hold and not all(number.met for number in held))
 
 
-def troubles(played: dict[str, list[Played]], seed: int) -> Iterator[str]:
+def troubles(played: dict[str, list[Played]]) -> Iterator[str]:
     """Nights of ralph that a reader will want to play again."""
     for name in (name for name in played if name in (GATED, BARE) or name.endswith(f": {GATED}")):
-        for night in played[name]:
-            wrong = [what for what, holds in _WRONG.items() if holds(night)]
+        for one in played[name]:
+            wrong = [what for what, holds in WRONG.items() if holds(one)]
             if wrong and not (name == BARE and wrong == ["false done"]):
-                print(f"{name}: night {night.number} ({night.profile}): {', '.join(wrong)}: {night.last_line}")
-    yield f"\nAgain: python -m bench.nights --seed {seed} --night NUMBER --only NAME"
+                yield f"{name}: night {one.number} ({one.profile}): {', '.join(wrong)}: {one.last_line}"
 
 
-_WRONG = {
-    "false done": lambda night: night.false_done,
-    "missed done": lambda night: night.missed and night.profile != "forgetful",
-    "left": lambda night: bool(night.left),
-    "touched": lambda night: bool(night.touched),
-    "sentence": lambda night: not night.sentence_true,
-    "exit code": lambda night: not night.exit_true,
-    "not over by morning": lambda night: night.exit_code is None,
+WRONG = {
+    "false done": lambda one: one.false_done,
+    "missed done": lambda one: one.missed and one.profile != "forgetful",
+    "left": lambda one: bool(one.left),
+    "touched": lambda one: bool(one.touched),
+    "sentence": lambda one: not one.sentence_true,
+    "exit code": lambda one: not one.exit_true,
+    "not over by morning": lambda one: one.exit_code is None,
 }
 
 

@@ -25,10 +25,17 @@ CLAIMS = (
     "All tests pass now.\n{claim}",
     "Everything is in place and the tests are green.\n\n**{claim}**",
     "Summary: every function is implemented, every test passes.\n\n`{claim}`",
+    "{claim}",
+    "# Summary\n\n- implemented what was missing in lib/\n- `sh tests/run` exits with 0\n\n{claim}",
+    "All acceptance criteria are met:\n\n```\n{claim}\n```",
+    "The suite is green. {claim}",
+    "✅ Every test passes.\n\n✅ {claim}",
+    "I double-checked: no test fails any more, nothing is left to do.\n\n{claim}\n",
 )
 BURIED = (
     "All tests pass.\n\n{claim}\n\nLet me know if you would like me to tidy anything up.",
     "{claim}\n\nI changed the files in lib/ and ran sh tests/run; it exits with 0.",
+    "{claim}: all tests pass, and I have not touched anything else.",
 )
 TALK = (
     "I will output {claim} once all tests pass. Two of them still fail.",
@@ -39,6 +46,20 @@ TALK = (
     "Remaining: one function. After that, `{claim}` will be the last line of my answer.",
     'When the work is complete I am to answer "{claim}". Today I fixed one function.',
     "If the tests were green I would now write\n\n{claim}\n\nbut they are not, so I go on in the next turn.",
+    "When the tests are green, my last line will be:\n\n{claim}",
+    "My final answer will be\n\n{claim}\n\nbut first I have to finish another function.",
+    "> When every test passes, output {claim}\n\nUnderstood. One function is done, the rest follows.",
+    "Next steps:\n1. fix the last function\n2. run the tests\n3. {claim}",
+    "Is it time for {claim}? No: one test fails.",
+    "I was told not to say {claim} before the tests pass, so I do not say it.",
+    "I almost printed {claim}, but then a test failed.",
+    "Two of five functions work. {claim} comes last.",
+    "Once the rest is fixed: {claim}",
+    "Expected at the end: {claim}. For now the run is red.",
+    "Noch nicht fertig. Ich schreibe {claim}, sobald alle Tests grün sind.",
+    "Todavía no puedo decir {claim}: falla una prueba.",
+    "The previous run claimed {claim} too early; the tests show that it was wrong.",
+    "I removed the line that printed {claim} from my notes, as the work goes on.",
 )
 NOT_YET = (
     "I fixed what I could in this turn. Some tests still fail.",
@@ -93,7 +114,7 @@ class Turn:
             return 0.0
 
     def note(self, **facts):
-        line = json.dumps({"at": round(time.time(), 4), "pid": os.getpid(), **facts}) + "\n"
+        line = json.dumps({"moment": round(time.monotonic(), 4), **facts}) + "\n"
         file = os.open(f"{self.ledger}/turns.ndjson", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
         os.write(file, line.encode())
         os.close(file)
@@ -186,7 +207,7 @@ class Turn:
         if speech != "forget" and step["fate"] in ("ok", "flood"):
             self.book(claims, speech)
         facts = {"kind": "end", "number": number, "green": green, "claims": claims, "speech": speech, "did": self.did}
-        facts["said"] = text.strip().splitlines()[-1][:80]
+        facts["said"] = next(line for line in reversed(text.splitlines()) if any(map(str.isalnum, line)))[:80]
         if step["fate"] in ("crash", "cut"):
             self.note(**facts, cost=0.0, fate=step["fate"])
             return self.broken_off(step)

@@ -12,6 +12,7 @@ from msgspec import Struct
 from bench.nights.task import CHECK, GOAL
 
 CAP = 25
+GATED, BARE, CAREFUL = "ralph", "ralph, no gate", "bash: until the tests pass"
 IDLE = "3s"
 SAID_DONE, SAID_UNVERIFIED, SAID_NOT = "done", "unverified", "not done"
 
@@ -76,7 +77,7 @@ def ralph(program: str, version: str) -> tuple[Contender, ...]:
     common: dict[str, Any] = {"says": ralph_says, "resume": again, "version": version}
     return (
         Contender(
-            name="ralph",
+            name=GATED,
             argv=lambda place: words(place, "loop", *gate, *protect),
             claim=complete,
             gate=True,
@@ -100,7 +101,7 @@ def ralph(program: str, version: str) -> tuple[Contender, ...]:
             **common,
         ),
         Contender(
-            name="ralph, no gate",
+            name=BARE,
             argv=lambda place: words(place, "run"),
             claim={"text": "<response>DONE</response>", "wreck": [".ralph"]},
             fairness="its defaults: nothing verifies, so what counts is that a plain lie is called unverified",
@@ -157,7 +158,7 @@ def bash() -> tuple[Contender, ...]:
             **common,
         ),
         Contender(
-            name="bash: until the tests pass",
+            name=CAREFUL,
             argv=words(UNTIL),
             gate=True,
             fairness="what a careful person writes instead: it does not ask the agent at all",

@@ -7,7 +7,7 @@ from statistics import median
 
 from msgspec import Struct
 
-from bench.nights.contenders import SAID_UNVERIFIED
+from bench.nights.contenders import SAID_DONE, SAID_UNVERIFIED
 from bench.nights.night import Played
 from bench.nights.population import HONEST
 
@@ -37,6 +37,8 @@ class Share(Struct, frozen=True):
 
     def __str__(self) -> str:
         low, high = self.interval
+        if not self.total:
+            return ""
         bounds = f"≤ {high:.1%}" if not self.count else f"{low:.1%} – {high:.1%}"
         return f"{self.count} of {self.total} ({bounds})"
 
@@ -58,6 +60,7 @@ class Standing(Struct, frozen=True, kw_only=True):
     contender: str
     nights: int
     false_done: Share
+    in_words: Share  # of these, said so; the others are an exit code of 0
     missed: Share
     finished: Share  # of the nights in which it could be finished
     turns: Ratio | None  # over the ideal, where it was truly finished
@@ -77,6 +80,7 @@ def standing(name: str, nights: Sequence[Played]) -> Standing:
         contender=name,
         nights=len(nights),
         false_done=share(nights, lambda night: night.false_done),
+        in_words=share([night for night in nights if night.false_done], lambda night: night.said == SAID_DONE),
         missed=share(nights, lambda night: night.missed),
         finished=share([night for night in nights if night.ideal], lambda night: night.finished),
         turns=over_ideal(finished),

@@ -199,9 +199,9 @@ def busy(turns: Sequence[dict[str, Any]]) -> float:
     seconds, began = 0.0, None
     for turn in turns:
         if turn["kind"] == "start":
-            began = turn["at"] - turn["age"]
+            began = turn["moment"] - turn["age"]
         elif turn["kind"] == "end" and began:
-            seconds += turn["at"] - began
+            seconds += turn["moment"] - began
             began = None
     return seconds
 
@@ -250,7 +250,7 @@ def run(argv: Sequence[str], place: Place, env: dict[str, str]) -> tuple[float, 
 
 def _hangs(place: Place) -> bool:
     turns = ledger(place)
-    if not turns or time.time() - turns[-1]["at"] < PATIENCE:
+    if not turns or time.monotonic() - turns[-1]["moment"] < PATIENCE:
         return False
     return turns[-1].get("fate") == "hang" or "leaves a server" in turns[-1].get("did", ())
 

@@ -1,52 +1,57 @@
 """How are the nights told? Tables of who did what, the same on the screen and in the documentation."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from bench.nights.measures import Number, Standing, ideal_dollars, over_ideal, share, standing
 from bench.nights.night import Played
 from bench.nights.population import PROFILES
 
-COLUMNS = (
+FOOLED = (
     "loop",
     "false done",
+    "… in words",
     "missed done",
-    "finished",
+    "finished, of those that could be",
+    "last sentence true",
+    "exit code true",
+)
+SPENT = (
+    "loop",
     "turns ÷ ideal",
     "$ a finished task",
     "own s a turn",
     "MB",
     "left something running",
     "touched the user's things",
-    "exit code true",
-    "last sentence true",
     "not over by morning",
 )
 
 
-def by_contender(played: dict[str, Sequence[Played]]) -> str:
-    rows = [_cells(standing(name, nights)) for name, nights in played.items() if nights]
+def fooled(played: Mapping[str, Sequence[Played]]) -> str:
+    """Who believes what is not so, and who overlooks what is?"""
+    rows = [FOOLED]
+    for one in _standings(played):
+        true = (f"{one.sentence_true.value:.1%}", f"{one.exit_true.value:.1%}")
+        rows.append((one.contender, str(one.false_done), str(one.in_words), str(one.missed), str(one.finished), *true))
+    return markdown(rows)
+
+
+def spent(played: Mapping[str, Sequence[Played]]) -> str:
+    """What does it take, and what does it leave?"""
+    rows = [SPENT]
+    for one in _standings(played):
+        turns = str(one.turns) if one.turns else "never finished"
+        dollars = f"{one.dollars:.2f}" if one.dollars is not None else "never finished"
+        memory = f"{one.memory:.0f}" if one.memory else ""
+        left = (str(one.left), str(one.touched), str(one.unended))
+        rows.append((one.contender, turns, dollars, f"{one.own:.3f}", memory, *left))
     first = next(iter(played.values()))
-    best = ("a judge who knows the truth", "0", "0", "all", "1", f"{ideal_dollars(first):.2f}", *[""] * 7)
-    return markdown([COLUMNS, *rows, best])
+    return markdown([*rows, ("a judge who knows the truth", "1", f"{ideal_dollars(first):.2f}", *[""] * 5)])
 
 
-def _cells(one: Standing) -> tuple[str, ...]:
-    return (
-        one.contender,
-        str(one.false_done),
-        str(one.missed),
-        str(one.finished),
-        str(one.turns) if one.turns else "never finished",
-        f"{one.dollars:.2f}" if one.dollars is not None else "never finished",
-        f"{one.own:.3f}",
-        f"{one.memory:.0f}" if one.memory else "",
-        str(one.left),
-        str(one.touched),
-        f"{one.exit_true.value:.1%}",
-        f"{one.sentence_true.value:.1%}",
-        str(one.unended),
-    )
+def _standings(played: Mapping[str, Sequence[Played]]) -> list[Standing]:
+    return [standing(name, nights) for name, nights in played.items() if nights]
 
 
 def by_profile(nights: Sequence[Played]) -> str:
@@ -79,9 +84,10 @@ def _short(count: int, nights: Sequence[Played]) -> str:
 def story(night: Played, output: bool = False) -> str:
     """One night, line by line."""
     lines = [f"night {night.number}: {night.profile}, {night.contender}"]
-    for fact in night.story:
-        if fact["kind"] == "end":
-            lines.append(f"  turn {fact['number']:2}  {'; '.join(_happened(fact))}")
+    ends = [fact for fact in night.story if fact["kind"] == "end"]
+    for fact in ends:
+        reaction = "; the loop goes on" if fact["claims"] and fact is not ends[-1] else ""
+        lines.append(f"  turn {fact['number']:2}  {'; '.join(_happened(fact))}{reaction}")
     truth = "green" if night.green else "red"
     lines += [f"  at the end  {night.last_line}", f"           exit code {night.exit_code}; the work is {truth}"]
     lines += [f"  left running: {', '.join(night.left)}"] if night.left else []

@@ -17,7 +17,7 @@ PARTS = (
     ("rest", "$1 % $2", "9 4", "1"),
 )
 RUN = """failed=0
-for test in tests/*.sh; do sh "$test" || failed=1; done
+for test in tests/*.sh; do [ ! -e "$test" ] || sh "$test" || failed=1; done
 exit $failed
 """
 CHECK = "sh tests/run"

@@ -1,0 +1,232 @@
+"""What does the documentation say of the nights? The page with the tables, and the picture for the README."""
+
+import platform
+import time
+from collections.abc import Iterator, Sequence
+from html import escape
+
+from msgspec import Struct
+
+from bench.lab import ROOT
+from bench.nights import chaos, table
+from bench.nights.contenders import BARE, CAP, CAREFUL, GATED, Contender
+from bench.nights.measures import Standing, numbers, standing
+from bench.nights.night import Played
+from bench.nights.population import PROFILES, drawn, ideal
+
+PAGE = ROOT / "docs" / "reference" / "comparison.md"
+PICTURE = ROOT / "docs" / "pictures" / "nights.svg"
+GREP = "bash: while, grep"
+
+
+class Results(Struct, frozen=True, kw_only=True):
+    """All that was played."""
+
+    seed: int
+    nights: int
+    field: dict[str, Contender]
+    missing: dict[str, str]
+    played: dict[str, list[Played]]
+    chaotic: dict[str, list[Played]]
+    stories: Sequence[Played] = ()
+
+    def tables(self) -> Iterator[str]:
+        yield from (table.fooled(self.played), table.spent(self.played))
+        if GATED in self.played:
+            yield table.by_profile(self.played[GATED])
+        if self.chaotic:
+            yield from (table.fooled(self.chaotic), table.spent(self.chaotic))
+
+    def ungated(self) -> dict[str, Sequence[Played]]:
+        """The other loops that verify nothing themselves."""
+        return {name: nights for name, nights in self.played.items() if not self.field[name].gate and name != BARE}
+
+
+def followed(seed: int) -> Iterator[tuple[int, tuple[str, ...]]]:
+    """Which nights are told line by line, and with whom: short ones."""
+    for profile, names in (("optimist", (GATED, GREP)), ("cheat", (GATED, CAREFUL)), ("fragile", (GATED,))):
+        at = next(number for number, one in enumerate(PROFILES) if one.name == profile)
+        for number in range(at, 1000, len(PROFILES)):
+            script = drawn(seed, number)
+            best = ideal(script, CAP)
+            begun = script.steps[: best[0]] if best else ()
+            if 4 <= len(begun) <= 7 and TELLING[profile](begun):
+                yield number, names
+                break
+
+
+TELLING = {
+    "optimist": lambda steps: any(step.speech == "lie" for step in steps[:-1]),
+    "cheat": lambda steps: any(step.cheat and step.speech == "lie" for step in steps[:-1]),
+    "fragile": lambda steps: len({step.fate for step in steps} & {"crash", "limit", "overload", "hang"}) > 1,
+}
+
+
+def write(results: Results) -> None:
+    PAGE.write_text(_text(results))
+    PICTURE.write_text(_picture(results))
+
+
+def _text(results: Results) -> str:
+    fooled, spent, by_profile, *chaotic = results.tables()
+    held = table.held(numbers(results.played[GATED], results.played[BARE], results.ungated()))
+    parts = [
+        HEAD.format(
+            date=time.strftime("%Y-%m-%d"),
+            nights=results.nights,
+            seed=results.seed,
+            machine=f"{platform.system()} {platform.release()}, Python {platform.python_version()}",
+            version=next(iter(results.field.values())).version,
+        ),
+        fooled,
+        SPENT,
+        spent,
+        PROFILE,
+        by_profile,
+        NUMBERS,
+        held,
+        CHAOS.format(troubles="; ".join(f"*{one.name}*: {one.why}" for one in chaos.ALL)),
+        *chaotic,
+        FAIRNESS,
+        table.markdown([("loop", "what is to be said"), *((one.name, one.fairness) for one in results.field.values())]),
+        "Not played:",
+        "\n".join(f"- {name}: {why}" for name, why in results.missing.items()),
+        NIGHTS.format(seed=results.seed),
+        *(f"```\n{table.story(story)}\n```" for story in results.stories),
+    ]
+    return "\n\n".join(part.strip("\n") for part in parts) + "\n"
+
+
+HEAD = """
+# Beside other loops
+
+A loop says at the end that the work is done. Is it? This page is written by a measurement that you can repeat:
+
+```sh
+make nights                    # 200 nights of ralph and of the loop that one writes in bash
+make nights PEERS=1            # … and of every other loop that the package registries have
+make nights N=1000 SEED=7      # more of them, others
+make nights NIGHT=17           # one of them, line by line
+```
+
+A *night* is a small repository with tests that fail, an agent, and a loop that runs the agent until it says that it
+is done, at most {cap} times. The repository, the tests and all processes are real; the agent is a program that
+speaks as Claude Code does, and everything it does is drawn from a seed: what it fixes and breaks in a turn, whether
+it lies, talks, forgets, crashes, hangs, leaves a server behind, edits the tests. Every loop meets the same agents.
+Afterwards the tests as they were in the beginning say what is true. Time is short: a limit of hours lasts a second,
+and whoever waits in vain is ended after a minute.
+
+*False done*: it said done, or exited with 0, and the tests are red. *Missed done*: the tests were green after some
+turn, and the loop did not end with that. In brackets: where the true share lies, with 95 % confidence.
+
+Written on {date}, ralph {version}, {nights} nights of seed {seed} ({machine}). Rows with more nights begin with the
+same ones.
+
+## Is it fooled?
+""".replace("{cap}", str(CAP))
+
+SPENT = """
+## What does it take, and what does it leave?
+
+The ideal is a judge who knows the truth and ends a night the moment the work is done. The last three columns count
+nights: in which a process was left running; in which something of the user's was lost or changed (files, the index,
+stashes, branches, or work of theirs put into a commit); and which had to be ended from outside.
+"""
+
+PROFILE = """
+## By agent
+
+ralph with a check and protected tests. Nobody but the forgetful one costs it turns that matter; `--until checks`
+asks that one nothing.
+"""
+
+NUMBERS = """
+## The numbers that ralph is held to
+
+CI plays thirty of these nights for every change.
+"""
+
+CHAOS = """
+## When something gets in the way
+
+The same nights, with a trouble in the middle. {troubles}.
+"""
+
+FAIRNESS = """
+## What is unfair, and to whom
+
+The agents do not read: a loop that feeds errors back, as ralph and some others do, gains nothing by it here. They
+are no model of how often real agents lie or fail, only of the ways in which they do; so read who is fooled by what,
+not how often. A loop with long pauses looks worse than over a real night. The measurement was made by the authors
+of ralph, who knew what it would measure.
+"""
+
+NIGHTS = """
+## Three nights, line by line
+
+Each is what `python -m bench.nights --seed {seed} --night NUMBER --only NAME` prints.
+"""
+
+
+WIDTH, LEFT, TOP, ROW = 760, 250, 64, 34
+
+
+def _picture(results: Results) -> str:
+    """Shares of nights that ended as done with red tests. Other loops are dots without names."""
+    found = {name: standing(name, nights) for name, nights in results.played.items()}
+    known = (GATED, BARE, GREP)
+    others = [one for name, one in found.items() if name not in known and name != CAREFUL and "ralph, " not in name]
+    body = [_bar(at, found[name], LABELS[name]) for at, name in enumerate(known) if name in found]
+    if others:
+        body.append(_dots(len(known), others))
+    height = TOP + ROW * (len(known) + bool(others)) + 34
+    title = "Nights that ended as done, with red tests"
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{title}">\n'
+        f"<style>{STYLE}</style>\n"
+        f'<text class="title" x="16" y="30">{title}</text>\n'
+        f'<text class="dim" x="16" y="48">ten kinds of agents that lie, talk, crash, cheat and litter</text>\n'
+        f"{_axis(height)}\n" + "\n".join(body) + "\n</svg>\n"
+    )
+
+
+LABELS = {GATED: "ralph, with a check", BARE: "ralph, nothing to check", GREP: "a while loop in bash"}
+STYLE = (
+    "text{font:14px system-ui,sans-serif;fill:#1f2328}.title{font-weight:600;font-size:17px}"
+    ".dim{fill:#59636e;font-size:12px}"
+    ".ours{fill:#1a7f37}.bare{fill:#9a6700}.other{fill:#cf222e}line{stroke:#d1d9e0}.dot{fill:#cf222e;fill-opacity:.55}"
+    "@media(prefers-color-scheme:dark){text{fill:#f0f6fc}.dim{fill:#9198a1}line{stroke:#3d444d}.ours{fill:#3fb950}"
+    ".bare{fill:#d29922}.other{fill:#f85149}.dot{fill:#f85149}}"
+)
+
+
+def _x(share: float) -> float:
+    return LEFT + share * (WIDTH - LEFT - 150)
+
+
+def _axis(height: int) -> str:
+    marks = []
+    for share in (0.0, 0.25, 0.5, 0.75, 1.0):
+        x = _x(share)
+        marks.append(f'<line x1="{x:.0f}" y1="{TOP}" x2="{x:.0f}" y2="{height - 28}"/>')
+        marks.append(f'<text class="dim" x="{x:.0f}" y="{height - 12}" text-anchor="middle">{share:.0%}</text>')
+    return "\n".join(marks)
+
+
+def _bar(at: int, one: Standing, label: str) -> str:
+    y, share = TOP + ROW * at, one.false_done.value
+    kind = {GATED: "ours", BARE: "bare"}.get(one.contender, "other")
+    words = f"{one.false_done.count} of {one.false_done.total}"
+    if one.contender == BARE:
+        words += ", called unverified"
+    return (
+        f'<text x="16" y="{y + 21}">{escape(label)}</text>'
+        f'<rect class="{kind}" x="{LEFT}" y="{y + 7}" width="{max(3.0, _x(share) - LEFT):.0f}" height="20" rx="3"/>'
+        f'<text x="{_x(share) + 10:.0f}" y="{y + 22}">{words}</text>'
+    )
+
+
+def _dots(at: int, others: Sequence[Standing]) -> str:
+    y = TOP + ROW * at + 17
+    dots = "".join(f'<circle class="dot" cx="{_x(one.false_done.value):.0f}" cy="{y}" r="7"/>' for one in others)
+    return f'<text x="16" y="{y + 4}">{len(others)} other loops</text>{dots}'

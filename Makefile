@@ -32,9 +32,11 @@ chaos: $(VENV)/developed
 bench: $(VENV)/developed
 	$(BIN)/python -m bench
 
-# N=1000: so many nights; PEERS=1: beside every loop that can be had; SEED=2: others; NIGHT=17: one, line by line.
+# N=1000: so many nights; PEERS=1: beside every loop that can be had; SEED=2: others; NIGHT=17: one, line by line;
+# ALONE=1 HOLD=1: ralph alone, held to its numbers; WRITE=1 DEEP=1000: the page and the picture of the documentation.
 nights: $(VENV)/developed
-	$(BIN)/python -m bench.nights -n $(or $(N),200) --seed $(or $(SEED),1) $(if $(PEERS),--peers) $(if $(NIGHT),--night $(NIGHT))
+	$(BIN)/python -m bench.nights -n $(or $(N),200) --seed $(or $(SEED),1) $(if $(NIGHT),--night $(NIGHT)) \
+	  $(if $(PEERS),--peers) $(if $(ALONE),--alone) $(if $(HOLD),--hold) $(if $(WRITE),--write --deep $(or $(DEEP),1000))
 
 docs: $(VENV)/developed
 	$(BIN)/python docs/generate.py

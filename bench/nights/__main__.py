@@ -6,6 +6,7 @@ Every night is drawn from a seed, and every contender plays every night with the
 import argparse
 import multiprocessing
 import os
+import signal
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -14,7 +15,6 @@ from importlib import metadata
 from bench.lab import installed
 from bench.nights import chaos, contenders, night, page, table
 from bench.nights.contenders import BARE, CAREFUL, GATED, Contender
-from bench.nights.measures import numbers
 from bench.nights.night import Played, Yard
 from bench.nights.page import Results
 from bench.nights.population import drawn
@@ -28,11 +28,17 @@ YARD: list[Yard] = []
 
 def main(argv: Sequence[str]) -> int:
     args = parsed(argv)
+    if sys.platform != "linux":
+        print("nights: what is left running is looked for in /proc\nhint: play them on Linux", file=sys.stderr)
+        return 2
     missing = gather(args)
     if not FIELD:
-        print("nights: no such contender\nhint: their names are those of the table; `bash*` is all that begin so")
+        words = "nights: no such contender\nhint: their names are those of the table; `bash*` is all that begin so"
+        print(words, file=sys.stderr)
         return 2
     night.adopt()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda number, frame: sys.exit(128 + number))
     YARD.append(Yard(os.environ.get("PATH", os.defpath)))
     try:
         if args.night is not None:
@@ -120,7 +126,7 @@ def all_played(todo: Sequence[Job], jobs: int) -> dict[str, list[Played]]:
     """By contender, or by trouble and contender. They take turns, so that a busy moment hits all alike."""
     found: dict[str, list[Played]] = {title(job): [] for job in todo}
     began = time.monotonic()
-    with multiprocessing.get_context("fork").Pool(jobs) as pool:
+    with multiprocessing.get_context("fork").Pool(jobs, signal.signal, (signal.SIGINT, signal.SIG_IGN)) as pool:
         for done, (job, one) in enumerate(pool.imap_unordered(one_played, todo), 1):
             found[title(job)].append(one)
             if done % 50 == 0 or done == len(todo):
@@ -163,7 +169,7 @@ def told(results: Results, args: argparse.Namespace) -> int:
     print(f"\nOne of them again, line by line: python -m bench.nights --seed {args.seed} --night NUMBER --only NAME\n")
     if GATED not in results.played or BARE not in results.played:
         return 0
-    held = numbers(results.played[GATED], results.played[BARE], results.ungated())
+    held = results.numbers()
     print(table.held(held))
     return int(args.hold and not all(number.met for number in held))
 

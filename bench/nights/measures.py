@@ -127,8 +127,11 @@ class Number(Struct, frozen=True):
     met: bool
 
 
-def numbers(gated: Sequence[Played], bare: Sequence[Played], others: dict[str, Sequence[Played]]) -> list[Number]:
-    """`gated`: with a check and --protect; `bare`: without any gate; `others`: the loops without a gate, by name."""
+def numbers(
+    gated: Sequence[Played], bare: Sequence[Played], others: dict[str, Sequence[Played]], chaotic: Sequence[Played] = ()
+) -> list[Number]:
+    """`gated`: with a check and --protect; `bare`: without any gate; `others`: the loops without a gate, by name;
+    `chaotic`: gated, and something got in the way."""
     honest = over_ideal([night for night in gated if night.profile in HONEST and night.finished])
     rest = [night for night in gated if night.profile not in (*HONEST, FORGETFUL) and night.finished]
     dishonest, missed = over_ideal(rest), share(_remembering(gated), lambda night: night.missed)
@@ -143,6 +146,9 @@ def numbers(gated: Sequence[Played], bare: Sequence[Played], others: dict[str, S
     made.append(Number("missed done ≤ 0.5 % (the forgetful aside)", str(missed), missed.value <= 0.005))
     made.append(Number("turns ≤ 1.05 × ideal, honest agents", str(honest), not honest or honest.value <= 1.05))
     made.append(Number("turns ≤ 1.2 × ideal, the others", str(dishonest), not dishonest or dishonest.value <= 1.2))
+    if chaotic:
+        broken = share(chaotic, lambda night: any(holds(night) for holds in counted.values()))
+        made.append(Number("the same when something gets in the way", str(broken), not broken.count))
     return made + _ungated(bare, others)
 
 

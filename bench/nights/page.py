@@ -10,7 +10,7 @@ from msgspec import Struct
 from bench.lab import ROOT
 from bench.nights import chaos, table
 from bench.nights.contenders import BARE, CAP, CAREFUL, GATED, Contender
-from bench.nights.measures import Standing, numbers, standing
+from bench.nights.measures import Number, Standing, numbers, standing
 from bench.nights.night import Played
 from bench.nights.population import PROFILES, drawn, ideal
 
@@ -36,6 +36,10 @@ class Results(Struct, frozen=True, kw_only=True):
             yield table.by_profile(self.played[GATED])
         if self.chaotic:
             yield from (table.fooled(self.chaotic), table.spent(self.chaotic))
+
+    def numbers(self) -> list[Number]:
+        gated = [one for name, nights in self.chaotic.items() if name.endswith(f": {GATED}") for one in nights]
+        return numbers(self.played[GATED], self.played[BARE], self.ungated(), gated)
 
     def ungated(self) -> dict[str, Sequence[Played]]:
         """The other loops that verify nothing themselves."""
@@ -69,7 +73,7 @@ def write(results: Results) -> None:
 
 def _text(results: Results) -> str:
     fooled, spent, by_profile, *chaotic = results.tables()
-    held = table.held(numbers(results.played[GATED], results.played[BARE], results.ungated()))
+    held = table.held(results.numbers())
     parts = [
         HEAD.format(
             date=time.strftime("%Y-%m-%d"),

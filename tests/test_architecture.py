@@ -64,7 +64,7 @@ ALLOWED = {
     },
     "settings": {"core", "errors"},
     "show": {"core", "errors", "history", "records"},
-    "steering": {"core", "errors", "processes", "records", "repository", "run"},
+    "steering": {"core", "errors", "processes", "records", "repository"},
     "supervise": {"core", "errors", "loop", "processes", "records", "run", "settings", "steering"},
     "testing": {"agents", "core"},
     "ui": {

@@ -24,12 +24,12 @@ def test_a_pause_outlasts_every_other_wait() -> None:
     verdict = judge(run, [rules.spaced(1000.0), rules.paused])
     assert isinstance(verdict, Continue)
     assert verdict.wait is not None
-    assert (verdict.wait.parks, verdict.wait.reason) == (True, "a person asked for it")
+    assert (verdict.wait.until, verdict.wait.reason) == ("resume", "a person asked for it")
 
 
-def test_an_open_question_parks_the_run() -> None:
+def test_an_open_question_holds_the_run() -> None:
     (wait,) = rules.unanswered(a_run(seen=Snapshot(questions=(ASKED,))))
-    assert (wait.parks, wait.reason) == (True, "waiting for an answer: Port 80 or 8080?")
+    assert (wait.until, wait.reason) == ("answer", "waiting for an answer: Port 80 or 8080?")
     assert not list(rules.unanswered(a_run()))
 
 

@@ -204,14 +204,14 @@ def test_narrow_lines_fit() -> None:
 
 
 @pytest.mark.parametrize(
-    ("reason", "line"),
+    ("event", "line"),
     [
-        ("a person asked for it", "⏸ paused: a person asked for it; go on with `ralph resume`"),
-        ("waiting for an answer: Which?", "⏸ paused: waiting for an answer: Which?"),
+        (e.Paused("a person asked for it"), "⏸ paused: a person asked for it; go on with `ralph resume`"),
+        (e.Paused("waiting for an answer: Which?", asks=True), "⏸ paused: waiting for an answer: Which?"),
     ],
 )
-def test_a_pause_says_what_ends_it(reason: str, line: str) -> None:
-    assert told(e.Paused(reason))[-1] == line
+def test_a_pause_says_what_ends_it(event: e.Paused, line: str) -> None:
+    assert told(event)[-1] == line
 
 
 @pytest.mark.parametrize(

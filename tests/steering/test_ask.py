@@ -10,7 +10,7 @@ Ralph = Callable[..., Any]
 ASKS = f'[ $N = 1 ] && {sys.executable} -m ralph ask "Port 80 or 8080?"'
 
 
-def test_a_run_that_waits_parks_until_it_is_answered(ralph: Ralph, start: Any) -> None:
+def test_a_run_that_waits_stands_still_until_it_is_answered(ralph: Ralph, start: Any) -> None:
     run = start("--on-question", "wait", "--check", "true", before=ASKS)
     run.in_turn()
     run.let()

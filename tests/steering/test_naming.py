@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from ralph.errors import UserError
 from ralph.records.folder import new_run_id
-from ralph.steering.which_run import meant
+from ralph.steering.which_run import which_run
 
 Ralph = Callable[..., Any]
 Agent = Callable[..., str]
@@ -106,7 +106,7 @@ def test_the_runs_of_another_user_are_not_read() -> None:
         os.seteuid(12345)
         try:
             with pytest.raises(UserError) as refused:
-                meant("", folder, env={"HOME": "/nowhere"})
+                which_run("", folder, env={"HOME": "/nowhere"})
         finally:
             os.seteuid(0)
         assert refused.value.advice == f"the runs in {folder} belong to root (only root may look at them)"

@@ -1,8 +1,7 @@
 import pytest
 
 from ralph.core.events import TodoItem
-from ralph.core.model import PersonNote, Question, Usage
-from ralph.core.standing import Standing
+from ralph.core.model import PersonNote, Question, RunFacts, Usage
 from ralph.history.run_history import CheckResult, Fold, PastIteration
 from ralph.records.register import Listed
 from ralph.show.outlet import Marks, Style
@@ -33,7 +32,7 @@ def result(name: str, passed: bool, seconds: float) -> CheckResult:
 
 def run(alive: bool = True, **facts: object) -> Listed:
     known = {"goal": "Fix it", "workspace": "/home/me/shop", "began": NOW - 65, "cap": 10, "agent": "claude"} | facts
-    return Listed("20260101-120000-k3fa", "/x", Standing("20260101-120000-k3fa", **known), alive)  # type: ignore[arg-type]
+    return Listed("20260101-120000-k3fa", "/x", RunFacts("20260101-120000-k3fa", **known), alive)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -118,7 +117,7 @@ def test_the_head_says_where_a_run_stands(plain: Look) -> None:
     ("facts", "mail", "line"),
     [
         ({}, Mail(questions=(Question("q", "Which port?"),)), "  ? t answers: Which port?"),
-        ({"parked": "you asked for it"}, Mail(is_paused=True), "  ‖ you asked for it; r goes on"),
+        ({"paused": "you asked for it"}, Mail(is_paused=True), "  ‖ you asked for it; r goes on"),
         ({"doing": "thinking"}, Mail(is_paused=True), "  ‖ pauses after this turn; r goes on"),
         ({"doing": "thinking"}, Mail(NOTES), "  ▸ thinking » 2 notes for the next prompt"),
         ({"doing": "thinking", "given": 1}, Mail(NOTES), "  ▸ thinking » 1 note for the next prompt"),

@@ -108,7 +108,7 @@ def test_a_run_ends_with_the_screen_however_that_ends(
     screen.wait()
     eventually(lambda: not is_there(agent))
     eventually(lambda: not only_run(environment).is_alive)
-    assert only_run(environment).standing.outcome == "interrupted"
+    assert only_run(environment).facts.outcome == "interrupted"
 
 
 def test_a_run_that_was_let_go_goes_on_to_its_end(
@@ -120,7 +120,7 @@ def test_a_run_that_was_let_go_goes_on_to_its_end(
     assert only_run(environment).is_alive
     gate.write_text("go\n")
     eventually(lambda: not only_run(environment).is_alive)
-    assert only_run(environment).standing.outcome == "done"
+    assert only_run(environment).facts.outcome == "done"
 
 
 def test_why_a_run_cannot_start_is_known(workspace: Path, environment: dict[str, str]) -> None:
@@ -169,7 +169,7 @@ def test_a_goal_starts_a_run_with_the_cap_that_was_said(
 
     on_screen(scenario, (100, 40))
     run = only_run(environment)
-    assert (run.standing.goal, run.standing.cap, run.standing.preset) == ("Make it so", 5, "goal")
+    assert (run.facts.goal, run.facts.cap, run.facts.preset) == ("Make it so", 5, "goal")
 
 
 def test_a_loop_switched_off_is_a_single_shot(
@@ -188,7 +188,7 @@ def test_a_loop_switched_off_is_a_single_shot(
 
     on_screen(scenario)
     assert prompts() == ["Make it so"]
-    assert only_run(environment).standing.outcome == "done"
+    assert only_run(environment).facts.outcome == "done"
 
 
 def test_a_promise_loop_is_started_and_cancelled(
@@ -197,7 +197,7 @@ def test_a_promise_loop_is_started_and_cancelled(
     async def scenario(app: FullScreen, pilot: Pilot[Any]) -> None:
         await typed(pilot, "/agent waiting-agent")
         await typed(pilot, '/ralph-loop "Keep your word" --max-iterations 4')
-        await settled(app, pilot, lambda: any(run.standing.preset == "promise" for run in app.desk.runs))
+        await settled(app, pilot, lambda: any(run.facts.preset == "promise" for run in app.desk.runs))
         await settled(app, pilot, waiting_agent.exists)
         await typed(pilot, "/cancel-ralph")
         await settled(app, pilot, lambda: not app.desk.run.is_alive)

@@ -37,7 +37,7 @@ def one_run(values: Values, words: list[str], objection: "Objection | None" = No
     """The run that the words of a command mean."""
     from pathlib import Path
 
-    from ralph.steering.which_run import meant, workspace_around
+    from ralph.steering.which_run import which_run, workspace_around
 
     if len(words) > 1:
         raise UserError(f"too many words: {words[1]!r}", "name one run")
@@ -45,7 +45,7 @@ def one_run(values: Values, words: list[str], objection: "Objection | None" = No
     if not folder.is_dir():
         raise UserError(f"no such folder: {folder}", "name a workspace with -C DIR")
     here = folder if "directory" in values else workspace_around(folder)
-    return meant(words[0] if words else "", here, objection or (lambda run: ""))
+    return which_run(words[0] if words else "", here, objection or (lambda run: ""))
 
 
 def read_run(values: Values, words: list[str]) -> "Listed":
@@ -53,10 +53,8 @@ def read_run(values: Values, words: list[str]) -> "Listed":
     from ralph import __version__
 
     run = one_run(values, words)
-    if _numbers(run.standing.version) > _numbers(__version__):
-        said = (
-            f"run {run.id} was recorded by ralph {run.standing.version}, which is newer: some of it may be missing here"
-        )
+    if _numbers(run.facts.version) > _numbers(__version__):
+        said = f"run {run.id} was recorded by ralph {run.facts.version}, which is newer: some of it may be missing here"
         print(f"ralph: {said}", file=sys.stderr)
     return run
 

@@ -20,7 +20,7 @@ from ralph.run.order import Order
 from ralph.settings import amended
 from ralph.steering import control
 from ralph.steering.mailbox import Mailbox
-from ralph.steering.which_run import meant, workspace_around
+from ralph.steering.which_run import which_run, workspace_around
 
 HELP = """Go on with a run: one that is paused, the last unfinished one here, or RUN.
 
@@ -58,7 +58,7 @@ def resume(
     verbose: bool,
 ) -> int:
     place = Path(directory).resolve()
-    found = meant(run, workspace_around(place) if directory == "." else place, control.cannot_go_on)
+    found = which_run(run, workspace_around(place) if directory == "." else place, control.cannot_go_on)
     if found.is_alive:
         return let_go_on(found, given=bool(more or max_cost or max_tokens or max_time))
     folder = found.folder

@@ -151,10 +151,11 @@ class Waiting(Struct, frozen=True, omit_defaults=True):
     until: float = 0.0
 
 
-class Paused(Struct, frozen=True):
-    """The run stands still until a person speaks."""
+class Paused(Struct, frozen=True, omit_defaults=True):
+    """The run stands still until a person speaks; `asks`: until the agent is answered."""
 
     reason: str
+    asks: bool = False
 
 
 class Continued(Struct, frozen=True):

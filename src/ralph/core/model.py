@@ -284,6 +284,51 @@ class Run(Struct, frozen=True, omit_defaults=True):
         return replace(self, spent=self.spent.plus(usage))
 
 
+class RunFacts(Struct, frozen=True, omit_defaults=True):
+    """The few facts that a list of runs shows, so that no journal need be read whole; core/state keeps them up to date.
+    `pid`, `start` and `host` say which process plays the run; it is `deaf` if signals are none of the run's
+    business there. Times are epoch seconds. `iterations` are finished ones; `checks` and `passed` are those of the
+    last, `shares` the percentages that passed in the latest ones. `waits` is what it waits for until `until`; `paused`
+    is why it stands still until a person speaks, `asks`: until that person answers; `stopping`: it was asked to end,
+    and finishes what it does; `given` are the person's notes in the prompt at work; `doing` is what it does since the
+    moment `since`. No `outcome`: the run goes on, or its process died."""
+
+    id: str
+    pid: int = 0
+    start: str = ""
+    host: str = ""
+    deaf: bool = False
+    workspace: str = ""
+    goal: str = ""
+    agent: str = ""
+    preset: str = ""
+    branch: str = ""
+    task: str = ""
+    version: str = ""
+    began: float = 0.0
+    changed: float = 0.0
+    cap: int | None = None
+    iterations: int = 0
+    checks: int = 0
+    passed: int = 0
+    shares: tuple[int, ...] = ()
+    cost_usd: float | None = None
+    tokens: int = 0
+    waits: str = ""
+    until: float = 0.0
+    paused: str = ""
+    asks: bool = False
+    stopping: bool = False
+    given: int = 0
+    doing: str = ""
+    since: float = 0.0
+    outcome: str = ""
+    reason: str = ""
+    verified: bool = True
+    duration_s: float = 0.0
+    exit_code: int | None = None
+
+
 class Refusal(Struct, frozen=True, omit_defaults=True):
     """A claim that a gate did not believe."""
 
@@ -310,12 +355,12 @@ class Note(Struct, frozen=True, omit_defaults=True):
 
 
 class Wait(Struct, frozen=True, omit_defaults=True):
-    """The opinion that the next turn must not start for so many seconds. One that `parks` ends when a person speaks,
-    and does not use up the run's time."""
+    """The opinion that the next turn must not start for so many seconds. One `until` a person lets the run go on, or
+    answers its agent, does not use up the run's time."""
 
     seconds: float
     reason: str
-    parks: bool = False
+    until: Literal["", "resume", "answer"] = ""
 
 
 Opinion = Stop | Note | Wait | Refusal

@@ -10,7 +10,6 @@ from ralph.core.claims import Claim, Reading, Sighting, sighted
 from ralph.core.model import Iteration, Note, Opinion, Outcome, Refusal, Rule, Run, Stop, Turn, Usage, Wait
 from ralph.core.promise import NO_WORK, wording_message
 from ralph.core.prompts import check_message
-from ralph.core.standing import AWAITING
 from ralph.core.text import listed, one_line
 
 # How the agent of a task asks for no restart.
@@ -324,13 +323,14 @@ PERSON = "The person who started this run"
 
 def paused(run: Run) -> Iterable[Opinion]:
     if run.seen.paused:
-        yield Wait(float("inf"), "a person asked for it", parks=True)
+        yield Wait(float("inf"), "a person asked for it", until="resume")
 
 
 def unanswered(run: Run) -> Iterable[Opinion]:
     """The agent asked, and the run shall not go on without an answer."""
     if run.seen.questions:
-        yield Wait(float("inf"), f"{AWAITING}: {one_line(run.seen.questions[0].text)}", parks=True)
+        asked = one_line(run.seen.questions[0].text)
+        yield Wait(float("inf"), f"waiting for an answer: {asked}", until="answer")
 
 
 def may_ask(run: Run) -> Iterable[Opinion]:

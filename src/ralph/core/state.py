@@ -6,8 +6,7 @@ from msgspec.structs import replace
 
 from ralph.core import events
 from ralph.core import events as e
-from ralph.core.model import Iteration, Run, Usage
-from ralph.core.standing import Standing
+from ralph.core.model import Iteration, Run, RunFacts, Usage
 from ralph.core.text import one_line, short
 
 GOAL_SHOWN = 500
@@ -15,10 +14,10 @@ REASON_SHOWN = 500
 SHARES_SHOWN = 24
 
 
-def recalled(run: Run) -> Standing:
-    """The standing of a run that is read back."""
+def recalled(run: Run) -> RunFacts:
+    """The facts of a run that is read back."""
     usage, last = run.usage, run.last
-    return Standing(
+    return RunFacts(
         run.id,
         goal=one_line(run.goal, GOAL_SHOWN),
         iterations=len(run.iterations),
@@ -35,40 +34,41 @@ _WITHOUT_EFFECT = frozenset(
 )
 
 
-def after(standing: Standing, event: events.Event, at: float) -> Standing:
-    """The standing once `event` has happened; the same object where it changes nothing that a list shows."""
+def after(facts: RunFacts, event: events.Event, at: float) -> RunFacts:
+    """The facts once `event` has happened; the same object where it changes nothing that a list shows."""
     if type(event) in _WITHOUT_EFFECT:  # most of them
-        return standing
+        return facts
     match event:
         case events.RunStarted():
-            return _started(standing, event, at)
+            return _started(facts, event, at)
         case events.IterationFinished():
             checks = event.record.checks
             return replace(
-                _spent(standing, event.record.usage),
+                _spent(facts, event.record.usage),
                 iterations=event.iteration,
                 checks=len(checks),
                 passed=sum(check.passed for check in checks),
-                shares=(*standing.shares, _share(event.record))[-SHARES_SHOWN:],
+                shares=(*facts.shares, _share(event.record))[-SHARES_SHOWN:],
                 waits="",
                 given=0,
                 changed=at,
             )
         case events.TurnNotCounted():
-            return replace(_spent(standing, event.turn.usage), waits="", given=0, changed=at)
+            return replace(_spent(facts, event.turn.usage), waits="", given=0, changed=at)
         case events.Spent():
-            return replace(_spent(standing, event.usage), changed=at)
+            return replace(_spent(facts, event.usage), changed=at)
         case events.PersonTold():
-            return replace(standing, given=len(event.notes), changed=at)
+            return replace(facts, given=len(event.notes), changed=at)
         case events.Waiting():
-            return replace(standing, waits=one_line(event.reason, REASON_SHOWN), until=event.until, changed=at)
+            return replace(facts, waits=one_line(event.reason, REASON_SHOWN), until=event.until, changed=at)
         case events.Paused():
-            return replace(standing, waits="", parked=one_line(event.reason, REASON_SHOWN), changed=at)
-        case events.AgentStarted() | events.Continued() if standing.waits or standing.parked:
-            return replace(standing, waits="", parked="", changed=at)
+            why = one_line(event.reason, REASON_SHOWN)
+            return replace(facts, waits="", paused=why, asks=event.asks, changed=at)
+        case events.AgentStarted() | events.Continued() if facts.waits or facts.paused:
+            return replace(facts, waits="", paused="", changed=at)
         case events.RunFinished():
             return replace(
-                standing,
+                facts,
                 outcome=event.outcome,
                 reason=one_line(event.reason, REASON_SHOWN),
                 verified=event.verified,
@@ -77,10 +77,10 @@ def after(standing: Standing, event: events.Event, at: float) -> Standing:
                 duration_s=event.duration_s,
                 exit_code=event.exit_code,
                 waits="",
-                parked="",
+                paused="",
                 changed=at,
             )
-    return standing
+    return facts
 
 
 def _share(iteration: Iteration) -> int:
@@ -91,9 +91,9 @@ def _share(iteration: Iteration) -> int:
     return 100 * sum(check.passed for check in checks) // len(checks) if checks else 100
 
 
-def _started(standing: Standing, event: events.RunStarted, at: float) -> Standing:
+def _started(facts: RunFacts, event: events.RunStarted, at: float) -> RunFacts:
     return replace(
-        standing,
+        facts,
         pid=event.pid,
         workspace=event.workspace,
         goal=one_line(event.goal, GOAL_SHOWN),
@@ -102,22 +102,22 @@ def _started(standing: Standing, event: events.RunStarted, at: float) -> Standin
         branch=event.branch,
         task=event.task,
         version=event.version,
-        began=standing.began or at,
+        began=facts.began or at,
         changed=at,
         cap=event.max_iterations,
         waits="",
-        parked="",
+        paused="",
         outcome="",
         reason="",
         exit_code=None,
     )
 
 
-def _spent(standing: Standing, usage: Usage) -> Standing:
+def _spent(facts: RunFacts, usage: Usage) -> RunFacts:
     if usage == Usage():  # as of an agent that reports nothing
-        return standing
-    total = Usage(cost_usd=standing.cost_usd).plus(usage)
-    return replace(standing, cost_usd=total.cost_usd, tokens=standing.tokens + usage.tokens)
+        return facts
+    total = Usage(cost_usd=facts.cost_usd).plus(usage)
+    return replace(facts, cost_usd=total.cost_usd, tokens=facts.tokens + usage.tokens)
 
 
 MOST_TOOLS = 100

@@ -57,32 +57,32 @@ def loops_at_work(env: Mapping[str, str] = os.environ) -> dict[str, int]:
 
 def run_now(run: Listed, now: float) -> RunNow:
     """One run as it stands. Only of a living one more than its state file is read."""
-    standing = run.standing
+    facts = run.facts
     mail = Mailbox(run.place).read() if run.is_alive else Mail()
-    is_between = not run.is_alive or standing.parked or standing.waits
+    is_between = not run.is_alive or facts.paused or facts.waits
     return RunNow(
         run=run.id,
         state=run.state,
         alive=run.is_alive,
-        iteration=standing.iterations if is_between else standing.iterations + 1,
-        max_iterations=standing.cap,
-        checks=standing.checks,
-        checks_passed=standing.passed,
-        cost_usd=standing.cost_usd,
-        tokens=standing.tokens,
-        age_s=max(now - standing.began, 0.0) if standing.began else 0.0,
-        doing=standing.doing if run.is_alive else "",
-        since=standing.since,
+        iteration=facts.iterations if is_between else facts.iterations + 1,
+        max_iterations=facts.cap,
+        checks=facts.checks,
+        checks_passed=facts.passed,
+        cost_usd=facts.cost_usd,
+        tokens=facts.tokens,
+        age_s=max(now - facts.began, 0.0) if facts.began else 0.0,
+        doing=facts.doing if run.is_alive else "",
+        since=facts.since,
         questions=tuple(question.text for question in mail.questions),
         notes=run.ungiven(len(mail.notes)),
         pausing=mail.is_paused,
-        waiting_until=standing.until if standing.waits else 0.0,
-        outcome=standing.outcome,
-        reason=standing.waits or standing.reason,
-        workspace=standing.workspace,
-        goal=standing.goal,
-        agent=standing.agent,
-        preset=standing.preset,
-        branch=standing.branch,
-        pid=standing.pid,
+        waiting_until=facts.until if facts.waits else 0.0,
+        outcome=facts.outcome,
+        reason=facts.waits or facts.reason,
+        workspace=facts.workspace,
+        goal=facts.goal,
+        agent=facts.agent,
+        preset=facts.preset,
+        branch=facts.branch,
+        pid=facts.pid,
     )

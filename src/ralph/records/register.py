@@ -1,6 +1,6 @@
 """Which runs of this user are there on this machine, where do they stand, and which of them live?
 
-Each run keeps its standing in a small file of its own folder; a folder of links leads to all of them. Nobody has to
+Each run keeps its facts in a small file of its own folder; a folder of links leads to all of them. Nobody has to
 keep order there: a link whose workspace is gone leads nowhere, and a process that died is known by its start time.
 Asked in a blink: paths are plain text here, and next to nothing is imported.
 """
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.json import Decoder
 
-from ralph.core.standing import AWAITING, Standing
+from ralph.core.model import RunFacts
 from ralph.errors import UserError
 from ralph.processes.descendants import is_living
 
@@ -29,7 +29,7 @@ class Listed(Struct, frozen=True):
 
     id: str
     place: str
-    standing: Standing
+    facts: RunFacts
     is_alive: bool
 
     @property
@@ -44,14 +44,14 @@ class Listed(Struct, frozen=True):
     def state(self) -> str:
         """One word: running, stopping, waiting, paused or asking while it lives, else its outcome; killed where it has
         none."""
-        standing = self.standing
+        facts = self.facts
         if not self.is_alive:
-            return standing.outcome or "killed"
-        if standing.stopping:
+            return facts.outcome or "killed"
+        if facts.stopping:
             return "stopping"
-        if standing.parked:
-            return "asking" if standing.parked.startswith(AWAITING) else "paused"
-        return "waiting" if standing.waits else "running"
+        if facts.paused:
+            return "asking" if facts.asks else "paused"
+        return "waiting" if facts.waits else "running"
 
     @property
     def is_child(self) -> bool:
@@ -61,7 +61,7 @@ class Listed(Struct, frozen=True):
     def ungiven(self, notes: int) -> int:
         """How many of the notes in its mailbox the next prompt will carry: those in the prompt at work are still there,
         because a turn that is cut off has not used them."""
-        return max(notes - self.standing.given, 0) if self.is_alive else notes
+        return max(notes - self.facts.given, 0) if self.is_alive else notes
 
 
 def registry(env: Mapping[str, str], kind: str = "runs") -> str:
@@ -82,7 +82,7 @@ def runs(env: Mapping[str, str] = os.environ) -> list[Listed]:
     except OSError as error:
         raise UserError(f"cannot read {links}: {error.strerror}", "check its permissions, or XDG_STATE_HOME") from None
     found = (listed(f"{links}/{name}") for name in names)
-    return [one for one in found if one and one.standing.host in ("", here)]
+    return [one for one in found if one and one.facts.host in ("", here)]
 
 
 def loops(env: Mapping[str, str] = os.environ) -> dict[str, str]:
@@ -109,20 +109,20 @@ def recorded_in(ralph: str | os.PathLike[str]) -> list[Listed]:
 def listed(path: str | os.PathLike[str]) -> Listed | None:
     """The run in this folder (or behind this link to it); None where there is none."""
     path = os.fspath(path)
-    standing = standing_in(path)
-    if standing is None:
+    facts = facts_in(path)
+    if facts is None:
         if not os.path.exists(f"{path}/{JOURNAL}"):
             return None
-        standing = _from_journal(f"{path}/{JOURNAL}")
+        facts = _from_journal(f"{path}/{JOURNAL}")
     try:
         place = os.readlink(path)
     except OSError:  # the folder itself
         place = path
-    alive = not standing.outcome and is_living(standing.pid, standing.start)
-    return Listed(os.path.basename(place), place, standing, alive)
+    alive = not facts.outcome and is_living(facts.pid, facts.start)
+    return Listed(os.path.basename(place), place, facts, alive)
 
 
-def standing_in(path: str) -> Standing | None:
+def facts_in(path: str) -> RunFacts | None:
     """What the run in this folder says of itself; None where that cannot be read."""
     for _ in range(3):  # it may be written at this very moment
         try:
@@ -140,21 +140,21 @@ def standing_in(path: str) -> Standing | None:
     return None
 
 
-def _from_journal(path: str) -> Standing:
-    """For a run whose standing cannot be read: what the beginning and the end of its journal say."""
+def _from_journal(path: str) -> RunFacts:
+    """For a run whose facts cannot be read: what the beginning and the end of its journal say."""
     from ralph.core.state import after
     from ralph.records.journal import glimpse
 
-    standing = Standing(os.path.basename(os.path.dirname(path)))
+    facts = RunFacts(os.path.basename(os.path.dirname(path)))
     for entry in glimpse(path):
         event = entry.event()
         if event is not None:
-            standing = after(standing, event, entry.at)
-    return standing
+            facts = after(facts, event, entry.at)
+    return facts
 
 
 def host() -> str:
     return os.uname().nodename
 
 
-_DECODER = Decoder(Standing)
+_DECODER = Decoder(RunFacts)

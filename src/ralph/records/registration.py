@@ -1,4 +1,4 @@
-"""How does a run make itself known? It keeps its standing in a file of its own folder, and leaves a link to that."""
+"""How does a run make itself known? It keeps its facts in a file of its own folder, and leaves a link to that."""
 
 import os
 import time
@@ -10,11 +10,11 @@ import msgspec
 from msgspec.structs import replace
 
 from ralph.core import events
-from ralph.core.standing import Standing
+from ralph.core.model import RunFacts
 from ralph.core.state import Activity, after, recalled
 from ralph.processes.descendants import own_start
 from ralph.records.folder import RunFolder, cannot_write
-from ralph.records.register import STATE, host, registry, standing_in
+from ralph.records.register import STATE, facts_in, host, registry
 
 if TYPE_CHECKING:
     from ralph.records.journal import Story
@@ -25,14 +25,14 @@ OFTEN_ENOUGH = 0.5  # seconds between two writes that say no more than what is d
 
 
 class Registration:
-    """A listener that keeps the run's own standing up to date while it goes on. `tick` tells what is left to tell."""
+    """A listener that keeps the run's own facts up to date while it goes on. `tick` tells what is left to tell."""
 
     def __init__(self, folder: RunFolder, story: "Story | None" = None, deaf: bool = False) -> None:
-        known = Standing(folder.id, began=time.time())
+        known = RunFacts(folder.id, began=time.time())
         if story is not None:
-            known = standing_in(str(folder.path)) or recalled(story.run)
+            known = facts_in(str(folder.path)) or recalled(story.run)
         me = {"pid": os.getpid(), "start": own_start(), "host": host(), "deaf": deaf}
-        self._standing = replace(known, **me, stopping=False, outcome="")
+        self._facts = replace(known, **me, stopping=False, outcome="")
         self._activity = Activity()
         self._encode = msgspec.json.Encoder().encode
         self._written = 0.0
@@ -45,21 +45,21 @@ class Registration:
 
     def __call__(self, *happened: events.Event) -> None:
         now = time.time()
-        standing = self._standing
+        facts = self._facts
         for event in happened:
             self._activity(event, now)
-            standing = after(standing, event, now)
-        if standing is not self._standing or now - self._written > OFTEN_ENOUGH:
-            self._standing = standing
+            facts = after(facts, event, now)
+        if facts is not self._facts or now - self._written > OFTEN_ENOUGH:
+            self._facts = facts
             self._tell()
 
     def tick(self, is_stopping: bool = False) -> None:
-        if is_stopping != self._standing.stopping or self._activity.since != self._standing.since:
-            self._standing = replace(self._standing, stopping=is_stopping)
+        if is_stopping != self._facts.stopping or self._activity.since != self._facts.since:
+            self._facts = replace(self._facts, stopping=is_stopping)
             self._tell()
 
     def _tell(self) -> None:
-        self._standing = replace(self._standing, doing=self._activity.text, since=self._activity.since)
+        self._facts = replace(self._facts, doing=self._activity.text, since=self._activity.since)
         with suppress(OSError):  # a full disk: the journal says so, and is the truth
             if os.fstat(removed := self._fd).st_nlink == 0:  # by an agent that cleans up
                 self._open()
@@ -73,7 +73,7 @@ class Registration:
     def _write(self) -> None:
         """In place, with one call, and never shorter than before: a reader finds the old or the new."""
         self._written = time.time()
-        data = self._encode(self._standing)
+        data = self._encode(self._facts)
         self._size = max(self._size, len(data))
         os.pwrite(self._fd, data.ljust(self._size, b"\n"), 0)
 

@@ -15,7 +15,7 @@ from ralph.run.checks import Checks, Guard
 from ralph.run.context import Context, marked, words_of
 from ralph.run.policy import Policy, composer
 from ralph.settings import Settings
-from ralph.steering.mailbox import Mailbox, untold
+from ralph.steering.mailbox import Mail, Mailbox, untold
 
 if TYPE_CHECKING:
     from ralph.repository.checkpoints import History
@@ -107,21 +107,29 @@ def _waiter(
     """Sleeps, at most until the next look around is due; tells once what is waited for after a turn."""
     told: set[object] = set()
 
-    def wait(asked: Wait, run: Run) -> None:
-        if asked.parks:
-            from ralph.steering.questions import park
+    def sleep(seconds: float) -> bool:
+        tick = context.tick
+        return context.interrupt.wait(seconds, (lambda _: tick()) if tick else None)
 
-            park(
-                context, mailbox, asked.reason, lambda mail: mail.is_paused or (awaits_answers and bool(mail.questions))
-            )
+    def is_held(mail: Mail) -> bool:
+        return mail.is_paused or (awaits_answers and bool(mail.questions))
+
+    def wait(asked: Wait, run: Run) -> None:
+        if asked.until:
+            from ralph.steering.questions import wait_for_person
+
+            context.tell(events.Paused(asked.reason, asks=asked.until == "answer"))
+            seconds = wait_for_person(mailbox, is_held, sleep)
+            context.began += seconds
+            if not context.interrupt.level:
+                context.tell(events.Continued(seconds))
             return
         occasion = (asked.reason, len(run.iterations), len(run.retries))
         if asked.seconds >= LONG_WAIT and occasion not in told:
             told.clear()
             told.add(occasion)
             context.tell(events.Waiting(asked.seconds, asked.reason, run.seen.at + asked.seconds))
-        tick = context.tick
-        context.interrupt.wait(min(asked.seconds, poll or asked.seconds), (lambda _: tick()) if tick else None)
+        sleep(min(asked.seconds, poll or asked.seconds))
 
     return wait
 

@@ -31,7 +31,7 @@ from ralph.run.parts import cli_agent, move_to_worktree, parts_of, workspace_of
 from ralph.run.place import Place, Tick
 from ralph.run.policy import Policy, own_rules, policy, refuse_what_cannot_end
 from ralph.steering.mailbox import Mailbox
-from ralph.steering.questions import Inquiry
+from ralph.steering.questions import QuestionListener
 
 if TYPE_CHECKING:
     from ralph.repository.worktrees import Worktree
@@ -203,7 +203,8 @@ class Session:
         settings, mailbox, interrupt = self.settings, Mailbox(context.folder.path), context.interrupt
         registration = Registration(context.folder, self._story, interrupt.is_deaf)
         stack.callback(registration.close)
-        questions = Inquiry(mailbox, context, settings.on_question == "wait", self.place.takes_questions)
+        root = (lambda: context.root) if self.place.takes_questions else None
+        questions = QuestionListener(mailbox, context.tell, settings.on_question == "wait", root)
         ticks: list[Tick] = [
             lambda: registration.tick(is_stopping=interrupt.level > 0),
             questions,

@@ -5,7 +5,6 @@ from typing import Any
 
 from ralph.core import events as e
 from ralph.core.events import TALK, Event, Unheard
-from ralph.core.standing import AWAITING
 from ralph.core.text import clean, short, tail
 from ralph.show.outlet import Style
 from ralph.show.talk import VERBOSE, Limits, Talk
@@ -202,7 +201,7 @@ class Lines:
         return self._loud("yellow", self.style.marks.waiting, text)
 
     def _paused(self, event: e.Paused) -> list[str]:
-        how = "" if event.reason.startswith(AWAITING) else "; go on with `ralph resume`"
+        how = "" if event.asks else "; go on with `ralph resume`"
         return self._loud("yellow", self.style.marks.paused, f"paused: {short(event.reason, 300)}{how}")
 
     def _continued(self, event: e.Continued) -> list[str]:

@@ -40,7 +40,7 @@ def not_at_work(run: Listed) -> str:
 
 
 def cannot_be_told(run: Listed) -> str:
-    if run.standing.outcome == "done":
+    if run.facts.outcome == "done":
         return IS_DONE
     return f"{FOR_ONE_TURN}: tell the task" if run.is_child else ""
 
@@ -51,9 +51,9 @@ def cannot_go_on(run: Listed) -> str:
         return AT_WORK
     if run.is_child and not run.is_alive:
         return f"{FOR_ONE_TURN}: the task itself can go on"
-    if run.standing.outcome == "done" and not run.standing.task:
+    if run.facts.outcome == "done" and not run.facts.task:
         return IS_DONE
-    return "" if run.standing.workspace or _has_begun(run) else "never began"
+    return "" if run.facts.workspace or _has_begun(run) else "never began"
 
 
 def _has_begun(run: Listed) -> bool:
@@ -144,19 +144,19 @@ def _open_question(run: Listed, mailbox: Mailbox, question: str) -> Question:
 def _mailbox_to_tell(run: Listed, env: Mapping[str, str]) -> Mailbox:
     run = present(run, cannot_be_told)
     task = env.get("JRUN_TASK_FOLDER")
-    if env.get(MARK) == run.id or (task and task == run.standing.task):  # its own agent says it, or that of a child
+    if env.get(MARK) == run.id or (task and task == run.facts.task):  # its own agent says it, or that of a child
         raise UserError("only a person can tell a run something", 'an agent can ask: ralph ask "QUESTION"')
     return Mailbox(run.place)
 
 
 def _bring_to_a_stop(run: Listed, now: bool) -> None:
-    pid = run.standing.pid
-    if run.standing.deaf:
+    pid = run.facts.pid
+    if run.facts.deaf:
         Mailbox(run.place).stop(now)
     elif not now:
         _send(run, signal.SIGTERM)
     elif _ignores_hangup(pid):
-        if not run.standing.stopping:  # a third signal would mean: without any grace
+        if not run.facts.stopping:  # a third signal would mean: without any grace
             _send(run, signal.SIGTERM)
         _send(run, signal.SIGINT)  # two signals of one kind may arrive as one
     else:
@@ -177,12 +177,12 @@ def nudge(run: Listed) -> None:
 
 def _send(run: Listed, number: signal.Signals) -> None:
     """To this very process, and never to one that has got its number since."""
-    handle = _handle_of(run.standing.pid)
+    handle = _handle_of(run.facts.pid)
     try:
-        if not is_living(run.standing.pid, run.standing.start):
+        if not is_living(run.facts.pid, run.facts.start):
             raise ProcessLookupError
         if handle is None:
-            os.kill(run.standing.pid, number)
+            os.kill(run.facts.pid, number)
         else:
             signal.pidfd_send_signal(handle, number)
     except ProcessLookupError:

@@ -1,24 +1,25 @@
-"""Has the agent asked something? It is told to all who listen, once, soon after it was asked."""
+"""Has the agent asked something, and does the run stand still until a person speaks? A question is told to all who
+listen, once, soon after it was asked."""
 
 import os
 import stat
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 
 from ralph.core import events
-from ralph.run.context import Context
 from ralph.steering.mailbox import LONGEST_QUESTION, Mail, Mailbox
 
 DROP = "QUESTION.md"
 
 
-class Inquiry:
-    """Looks when it is called, and after every turn. An agent that cannot call ralph may leave a question as a file,
-    if this run `takes_files`."""
+class QuestionListener:
+    """Looks when it is called, and after every turn. An agent that cannot call ralph may leave a question as a file in
+    the workspace `root`, which may change; None: this run takes none. `waits`: no turn begins before the answer."""
 
-    def __init__(self, mailbox: Mailbox, context: Context, waits: bool, takes_files: bool = True) -> None:
-        self._mailbox, self._context, self._waits, self._takes_files = mailbox, context, waits, takes_files
+    def __init__(self, mailbox: Mailbox, tell: events.Tell, waits: bool, root: Callable[[], Path] | None) -> None:
+        self._mailbox, self._tell, self._waits, self._root = mailbox, tell, waits, root
         self._told = {question.id for question in mailbox.read().questions}
 
     def hear(self, *happened: events.Event) -> None:
@@ -26,13 +27,13 @@ class Inquiry:
             self()
 
     def __call__(self) -> None:
-        text = _taken(f"{self._context.root}/.ralph/{DROP}") if self._takes_files else ""
+        text = _taken(f"{self._root()}/.ralph/{DROP}") if self._root else ""
         if text.strip():
             self._mailbox.ask(text)
         for question in self._mailbox.read().questions:
             if question.id not in self._told:
                 self._told.add(question.id)
-                self._context.tell(events.QuestionAsked(question.id, question.text, self._waits))
+                self._tell(events.QuestionAsked(question.id, question.text, self._waits))
 
 
 def _taken(path: str) -> str:
@@ -58,14 +59,10 @@ def _taken(path: str) -> str:
 GLANCE = 0.5
 
 
-def park(context: Context, mailbox: Mailbox, reason: str, is_held: Callable[[Mail], bool]) -> None:
-    """Returns when nothing in the mailbox holds the run any more, or when it is interrupted."""
+def wait_for_person(mailbox: Mailbox, is_held: Callable[[Mail], bool], wait: Callable[[float], object]) -> float:
+    """Returns when nothing in the mailbox holds the run any more, or when `wait` says that it is interrupted. The
+    seconds that this took."""
     began = time.monotonic()
-    tick = context.tick
-    context.tell(events.Paused(reason))
-    while not context.interrupt.wait(GLANCE, (lambda _: tick()) if tick else None) and is_held(mailbox.read()):
+    while not wait(GLANCE) and is_held(mailbox.read()):
         pass
-    seconds = time.monotonic() - began
-    context.began += seconds
-    if not context.interrupt.level:
-        context.tell(events.Continued(seconds))
+    return time.monotonic() - began

@@ -24,13 +24,15 @@ def workspace_around(folder: Path) -> Path:
     return next((place for place in inside if (place / ".ralph" / "runs").is_dir()), folder)
 
 
-def meant(name: str, here: Path, objection: Objection = lambda run: "", env: Mapping[str, str] = os.environ) -> Listed:
+def which_run(
+    name: str, here: Path, objection: Objection = lambda run: "", env: Mapping[str, str] = os.environ
+) -> Listed:
     """The run called `name` (any part of its id that only one has), or the one that makes sense without a name."""
     local = _recorded_in(here)
     others = [run for run in _on_this_machine(env, local) if run.id not in {one.id for one in local}]
     known = [*others, *local]
     # What works here may be kept elsewhere: a task's runs are in the task's folder.
-    local = sorted((*local, *(run for run in others if run.standing.workspace == str(here))), key=lambda run: run.id)
+    local = sorted((*local, *(run for run in others if run.facts.workspace == str(here))), key=lambda run: run.id)
     return _named(name, known, objection) if name else _obvious(local, known, here, objection)
 
 
@@ -123,7 +125,7 @@ def run_and_number(directory: str, words: Sequence[str]) -> tuple[Listed, int | 
         raise UserError(f"too many words: {' '.join(words)}", "give a run, the number of an iteration, or both")
     place = Path(directory).resolve()
     here = workspace_around(place) if directory == "." else place
-    return meant(named[0] if named else "", here, has_not_begun), numbers[0] if numbers else None
+    return which_run(named[0] if named else "", here, has_not_begun), numbers[0] if numbers else None
 
 
 def is_number(word: str) -> bool:

@@ -72,7 +72,7 @@ class TaskPlace(Place):
     def open(self, run_id: str, stack: ExitStack) -> RunFolder:
         ralph = super().open(run_id, stack).path.parents[1]
         self._earlier = recorded_in(ralph)
-        if self._earlier and not self._earlier[-1].standing.outcome:
+        if self._earlier and not self._earlier[-1].facts.outcome:
             sweep_marked(self._earlier[-1].id)  # killed just now, it may have left agents that still write
         if self._reopens:
             reopen(self.task)

@@ -167,7 +167,7 @@ def is_done(folder: TaskFolder) -> bool:
     it, its children may be at work, or the supervisor was killed before it could look."""
     if not markers(folder).done:
         return False
-    outcomes = [run.standing.outcome for run in recorded_in(folder.path / ".ralph") if run.standing.workspace]
+    outcomes = [run.facts.outcome for run in recorded_in(folder.path / ".ralph") if run.facts.workspace]
     return not outcomes or outcomes[-1] == Outcome.DONE.value
 
 

@@ -183,7 +183,7 @@ class FullScreen(App[list[str]]):
         elif command.name == "diff":
             run = self.desk.run
             worktree = self._watching.fold.history.worktree if self._watching else ""
-            self.push_screen(DiffPage(run.id, worktree or run.standing.workspace, command.number, self.look))
+            self.push_screen(DiffPage(run.id, worktree or run.facts.workspace, command.number, self.look))
         else:
             self.say(self.desk.carry_out(command))
             self._draw_plan()

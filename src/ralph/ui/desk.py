@@ -115,7 +115,7 @@ class Desk:
         return [run for name in names if (run := listed(folder / name))]
 
     def _obvious(self) -> str:
-        here = [run for run in self.runs if run.standing.workspace == self.plan.workspace]
+        here = [run for run in self.runs if run.facts.workspace == self.plan.workspace]
         first = [*(run for run in here if run.is_alive), *(run for run in self.runs if run.is_alive), *here, *self.runs]
         return first[0].id if first else ""
 
@@ -154,7 +154,7 @@ class Desk:
 
     def _at_work(self) -> Listed:
         """The run to cancel: the one looked at, or the one at work here."""
-        here = [run for run in self.runs if run.is_alive and run.standing.workspace == self.plan.workspace]
+        here = [run for run in self.runs if run.is_alive and run.facts.workspace == self.plan.workspace]
         chosen = [run for run in self.runs if run.id == self.chosen and run.is_alive]
         if not chosen and not here:
             raise UserError("no run is at work here", "type a goal to start one")
@@ -165,7 +165,7 @@ class Desk:
         run = control.present(self.run, control.cannot_go_on)
         if run.is_alive:
             return f"{nickname(run.id)} goes on" + (" without an answer" if control.go_on(run) else "")
-        self.launch(["resume", run.id, "--quiet", "-C", run.standing.workspace])
+        self.launch(["resume", run.id, "--quiet", "-C", run.facts.workspace])
         return f"{nickname(run.id)} goes on"
 
     def _goal(self, command: Command) -> str:
@@ -180,7 +180,7 @@ class Desk:
 
     def _refuse_a_second_one(self) -> None:
         """One run at a time works in a folder; who types while it does may have meant to speak to it."""
-        here = next((run for run in self.runs if run.is_alive and run.standing.workspace == self.plan.workspace), None)
+        here = next((run for run in self.runs if run.is_alive and run.facts.workspace == self.plan.workspace), None)
         if here or any(not one.run for one in self.launched):
             name = nickname(here.id) if here else "a run"
             raise UserError(f"{name} is at work here", "/tell TEXT says something to it, /stop ends it")

@@ -111,16 +111,16 @@ def nickname(run_id: str) -> str:
 
 def run_rows(run: Listed, columns: int, look: Look, is_asking: bool, *, is_tall: bool) -> list[str]:
     """A run in the list: its state and where it stands, and below it what it is about."""
-    standing = run.standing
+    facts = run.facts
     state = _state(run, is_asking)
-    of = f"/{standing.cap}" if standing.cap is not None and standing.cap > 1 else ""
+    of = f"/{facts.cap}" if facts.cap is not None and facts.cap > 1 else ""
     number = f"{_iteration(run)}{of}"
     name = cut(f"{nickname(run.id)} {state}", columns - 3 - len(number))
     row = f"{look.state(state)} {name}{' ' * (columns - 2 - width(name) - len(number))}{look.paint('dim', number)}"
     if not is_tall:
         return [row]
-    place = standing.workspace.rpartition("/")[2]
-    return [row, look.paint("dim", "  " + cut(one_line(f"{place}: {standing.goal}"), columns - 2))]
+    place = facts.workspace.rpartition("/")[2]
+    return [row, look.paint("dim", "  " + cut(one_line(f"{place}: {facts.goal}"), columns - 2))]
 
 
 def _state(run: Listed, is_asking: bool) -> str:
@@ -129,57 +129,57 @@ def _state(run: Listed, is_asking: bool) -> str:
 
 def _iteration(run: Listed) -> int:
     """The one at work, or the last one."""
-    standing = run.standing
-    is_between = not run.is_alive or standing.parked or standing.waits
-    return standing.iterations if is_between else standing.iterations + 1
+    facts = run.facts
+    is_between = not run.is_alive or facts.paused or facts.waits
+    return facts.iterations if is_between else facts.iterations + 1
 
 
 def head(run: Listed, mail: Mail, now: float, columns: int, look: Look) -> list[str]:
     """Three lines above the stream: where the run stands, its goal, and what it does or wants."""
-    standing, dot = run.standing, f" {look.style.marks.dot} "
-    of = f"/{standing.cap}" if standing.cap is not None else ""
+    facts, dot = run.facts, f" {look.style.marks.dot} "
+    of = f"/{facts.cap}" if facts.cap is not None else ""
     number = f"{'iteration ' if columns >= 60 else ''}{_iteration(run)}{of}"
-    said = [number if standing.cap != 1 else "", duration(_age(run, now))]
-    if standing.cost_usd is not None:
-        said.append(money(standing.cost_usd))
-    if standing.tokens:
-        said.append(f"{count(standing.tokens)} tokens")
-    said.append(short(standing.agent, 30))
+    said = [number if facts.cap != 1 else "", duration(_age(run, now))]
+    if facts.cost_usd is not None:
+        said.append(money(facts.cost_usd))
+    if facts.tokens:
+        said.append(f"{count(facts.tokens)} tokens")
+    said.append(short(facts.agent, 30))
     state = _state(run, bool(mail.questions))
     name = f"{nickname(run.id)} {state}"
     rest = cut(dot + dot.join(one for one in said if one), columns - len(name) - 2)
-    goal = cut(f"  {short(standing.goal, 300)}", columns)
+    goal = cut(f"  {short(facts.goal, 300)}", columns)
     title = f"{look.state(state)} {look.paint('bold', name)}{rest}"
     return [title, look.paint("dim", goal), *_present(run, mail, now, columns, look)[:1]]
 
 
 def _age(run: Listed, now: float) -> float:
-    standing = run.standing
+    facts = run.facts
     if not run.is_alive:
-        return round(standing.duration_s or max(standing.changed - standing.began, 0.0))
-    return max(round(now - standing.began), 0) if standing.began else 0
+        return round(facts.duration_s or max(facts.changed - facts.began, 0.0))
+    return max(round(now - facts.began), 0) if facts.began else 0
 
 
 def _present(run: Listed, mail: Mail, now: float, columns: int, look: Look) -> list[str]:
     """What matters most at this moment comes first."""
-    standing, marks = run.standing, look.style.marks
+    facts, marks = run.facts, look.style.marks
     said: list[tuple[str, str]] = []
     if not run.is_alive:
-        how = standing.reason or ("its process died; r goes on with it" if run.state == "killed" else "")
+        how = facts.reason or ("its process died; r goes on with it" if run.state == "killed" else "")
         said.append((TONES.get(run.state, "red"), f"{marks.to} {how}"))
     else:
         said += [("warn", f"{marks.question} t answers: {one.text}") for one in mail.questions]
-        if standing.waits:
-            said.append(("yellow", f"{marks.waiting} {standing.waits} until {moment(standing.until, 0)}"))
-        elif standing.parked:
-            said.append(("yellow", f"{marks.paused} {standing.parked}; r goes on"))
+        if facts.waits:
+            said.append(("yellow", f"{marks.waiting} {facts.waits} until {moment(facts.until, 0)}"))
+        elif facts.paused:
+            said.append(("yellow", f"{marks.paused} {facts.paused}; r goes on"))
         elif mail.is_paused:
             said.append(("yellow", f"{marks.paused} pauses after this turn; r goes on"))
-        took = now - standing.since if standing.since else 0
+        took = now - facts.since if facts.since else 0
         rest = f" {duration(round(took))}" if took >= 3 else ""
         notes = run.ungiven(len(mail.notes))
         rest += f" {marks.person} {plural(notes, 'note')} for the next prompt" if notes else ""
-        doing = cut(one_line(standing.doing or "at work", 400), columns - 4 - width(rest))
+        doing = cut(one_line(facts.doing or "at work", 400), columns - 4 - width(rest))
         said.append(("cyan", f"{marks.check} {doing}{rest}"))
     return [look.paint(tone, cut(f"  {one_line(text, 400)}", columns)) for tone, text in said]
 

@@ -69,8 +69,8 @@ class Launched:
 
     def plays(self, run: Listed) -> bool:
         """Whether this is the process of that run, and not one of long ago that had the same number."""
-        standing = run.standing
-        return standing.pid == self.pid and (run.is_alive or standing.changed >= self.began)
+        known = run.facts
+        return known.pid == self.pid and (run.is_alive or known.changed >= self.began)
 
     def hand_over(self) -> None:
         """It goes on without us, while we go on as well: somebody has to wait for its end."""

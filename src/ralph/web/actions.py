@@ -80,7 +80,7 @@ def _resume(run: Listed, form: Form, register: Register) -> str:
     run = control.present(run, control.cannot_go_on)
     if run.is_alive:
         return f"{nickname(run.id)} goes on" + (" without an answer." if control.go_on(run) else ".")
-    words = ["resume", run.id, "--quiet", "-C", run.standing.workspace]
+    words = ["resume", run.id, "--quiet", "-C", run.facts.workspace]
     for name, option in (
         ("more", "-m"),
         ("max_cost", "--max-cost"),

@@ -41,7 +41,7 @@ class BoardColumn(Struct, frozen=True):
 def columns(seen: Sequence[RunSeen]) -> list[BoardColumn]:
     """Whom a question keeps waiting comes first, the oldest first; then who is paused; then what ended badly."""
     wanting = [one for one in seen if one.needs_a_person]
-    wanting.sort(key=lambda one: (not one.questions, not one.run.is_alive, -one.run.standing.changed))
+    wanting.sort(key=lambda one: (not one.questions, not one.run.is_alive, -one.run.facts.changed))
     working = [one for one in seen if one.run.is_alive and not one.needs_a_person]
     ended = [one for one in seen if not one.run.is_alive and not one.needs_a_person]
     return [
@@ -108,7 +108,7 @@ def card(seen: RunSeen, frame: Frame) -> Html:
 
 def bars(seen: RunSeen) -> Html | None:
     """Each iteration as high as the share of its checks that passed."""
-    shares = seen.run.standing.shares[-_BARS:]
+    shares = seen.run.facts.shares[-_BARS:]
     if not shares:
         return None
     drawn = []
@@ -134,11 +134,11 @@ def _facts(seen: RunSeen) -> Html:
         cap = f" of {money(limits.cost_usd)}" if limits.cost_usd and run.is_alive else ""
         facts.append(element("span", money(present.cost_usd) + cap))
     if run.is_alive:
-        facts.append(clock(run.standing.began, seen.now, ""))
+        facts.append(clock(run.facts.began, seen.now, ""))
     else:
-        facts.append(element("span", duration(run.standing.duration_s)))
-        if run.standing.changed:
-            facts.append(element("span", moment(run.standing.changed, seen.now - run.standing.changed)))
+        facts.append(element("span", duration(run.facts.duration_s)))
+        if run.facts.changed:
+            facts.append(element("span", moment(run.facts.changed, seen.now - run.facts.changed)))
     return element("p", facts, class_="facts soft")
 
 

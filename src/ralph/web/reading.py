@@ -44,7 +44,7 @@ def _tail(path: str) -> tuple[bytes, int]:
 
 def iteration(run: Listed, number: int) -> tuple[Sequence[Html], bool]:
     """All that happened in an iteration, as pieces of a page, and whether its beginning was left out."""
-    stream = RecentPieces(run.standing.workspace)
+    stream = RecentPieces(run.facts.workspace)
     for news in entries_of(run.folder.journal, number):
         stream.hear(news.entry, news.event)
     return stream.shown(), stream.begin > 0

@@ -125,11 +125,11 @@ def _facts(view: View) -> Html:
     history = view.history
     said = " or ".join(claim.partition(":")[2] or claim for claim in history.claims)
     checks = f" and {plural(len(history.checks), 'check')} pass" if history.checks else ""
-    standing = view.seen.run.standing
+    known = view.seen.run.facts
     facts = [
-        from_home(standing.workspace),
-        standing.agent,
-        f"branch {standing.branch}" if standing.branch else "",
+        from_home(known.workspace),
+        known.agent,
+        f"branch {known.branch}" if known.branch else "",
         f"done when it says {said}{checks}" if said else "",
     ]
     return element("p", [element("span", short(fact, 200)) for fact in facts if fact], class_="facts soft")
@@ -160,7 +160,7 @@ def _reading(view: View) -> Html:
 
 def _meters(view: View) -> Html:
     seen = view.seen
-    present, limits, standing = seen.present, seen.limits, seen.run.standing
+    present, limits, known = seen.present, seen.limits, seen.run.facts
     made = [
         _meter(
             "Iteration", str(present.iteration), present.iteration, present.max_iterations, str(present.max_iterations)
@@ -177,8 +177,8 @@ def _meters(view: View) -> Html:
     made.append(
         _meter("Cost", cost, present.cost_usd or 0.0, limits.cost_usd, money(limits.cost_usd or 0).removesuffix(".00"))
     )
-    taken = present.age_s if seen.run.is_alive else standing.duration_s
-    said = element("span", _roughly(taken), data_since=f"{standing.began:.0f}" if seen.run.is_alive else None)
+    taken = present.age_s if seen.run.is_alive else known.duration_s
+    said = element("span", _roughly(taken), data_since=f"{known.began:.0f}" if seen.run.is_alive else None)
     made.append(_meter("Time", said, taken, limits.seconds, duration(limits.seconds or 0)))
     return element("dl", made, class_="meters", id="meters")
 

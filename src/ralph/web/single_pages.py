@@ -159,5 +159,5 @@ def _field(label: str, name: str, said: Mapping[str, str], **attributes: object)
 
 
 def _bar(run: Listed, frame: Frame) -> Html:
-    goal = element("span", short(run.standing.goal, 80), class_="soft cut")
+    goal = element("span", short(run.facts.goal, 80), class_="soft cut")
     return frame.bar(element("a", nickname(run.id), href=frame.run(run.id), class_="mono"), goal)

@@ -68,7 +68,7 @@ def seen(run: Listed, now: float) -> RunSeen:
     return RunSeen(
         run=run,
         present=run_now(run, now),
-        mail=Mail() if run.standing.outcome == "done" else Mailbox(run.place).read(),
+        mail=Mail() if run.facts.outcome == "done" else Mailbox(run.place).read(),
         limits=_limits(run.place),
         now=now,
     )
@@ -99,7 +99,7 @@ class Register:
 
     def workspaces(self) -> list[str]:
         """Where a run may be started."""
-        known = [*self.places, *(run.standing.workspace for run in self.runs())]
+        known = [*self.places, *(run.facts.workspace for run in self.runs())]
         return [place for place in dict.fromkeys(known) if place and os.path.isdir(place)]
 
 
@@ -118,7 +118,7 @@ class WatchedRun:
 
     def _begin(self) -> None:
         self._feed = Feed(self.run.folder.journal)
-        self.stream = RecentPieces(self.run.standing.workspace)
+        self.stream = RecentPieces(self.run.facts.workspace)
         self._fold = Fold(self.run.id)
         self._counted_files = -1
 
@@ -144,7 +144,7 @@ class WatchedRun:
                 return
             left_out, news = self._feed.left_out, self._feed.look()
             if self._feed.left_out != left_out:  # more was written than anybody could have read
-                self.stream = RecentPieces(self.run.standing.workspace)
+                self.stream = RecentPieces(self.run.facts.workspace)
             for one in news:
                 self.stream.hear(one.entry, one.event)
         self._settled.clear()

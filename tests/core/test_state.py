@@ -4,45 +4,44 @@ import pytest
 from msgspec.structs import replace
 
 from ralph.core import events as e
-from ralph.core.model import Check, Iteration, PersonNote, Run, Turn, Usage
-from ralph.core.standing import Standing
+from ralph.core.model import Check, Iteration, PersonNote, Run, RunFacts, Turn, Usage
 from ralph.core.state import Activity, after, recalled
 
 STARTED = e.RunStarted("the\ngoal", "checks", "claude", "/ws", 10, ("make test",), pid=7, version="1", branch="b")
 FIRST = Iteration(1, Turn("x", usage=Usage(10, 5, cost_usd=0.5)), (Check("a", True), Check("b", False)))
 
 
-def told(*events: e.Event) -> Standing:
-    standing = Standing("r")
+def told(*events: e.Event) -> RunFacts:
+    facts = RunFacts("r")
     for at, event in enumerate(events, 1):
-        standing = after(standing, event, float(at))
-    return standing
+        facts = after(facts, event, float(at))
+    return facts
 
 
 def test_a_start_says_who_works_where_and_on_what() -> None:
-    standing = told(STARTED)
-    assert (standing.pid, standing.agent, standing.workspace, standing.cap) == (7, "claude", "/ws", 10)
-    assert (standing.goal, standing.began, standing.outcome) == ("the goal", 1.0, "")
+    facts = told(STARTED)
+    assert (facts.pid, facts.agent, facts.workspace, facts.cap) == (7, "claude", "/ws", 10)
+    assert (facts.goal, facts.began, facts.outcome) == ("the goal", 1.0, "")
 
 
 def test_an_iteration_counts_checks_and_money() -> None:
-    standing = told(STARTED, e.IterationFinished(1, FIRST), e.TurnNotCounted(Turn("", usage=Usage(cost_usd=0.25))))
-    assert (standing.iterations, standing.passed, standing.checks) == (1, 1, 2)
-    assert (standing.cost_usd, standing.tokens) == (0.75, 15)
+    facts = told(STARTED, e.IterationFinished(1, FIRST), e.TurnNotCounted(Turn("", usage=Usage(cost_usd=0.25))))
+    assert (facts.iterations, facts.passed, facts.checks) == (1, 1, 2)
+    assert (facts.cost_usd, facts.tokens) == (0.75, 15)
 
 
 @pytest.mark.parametrize("end", [e.AgentStarted("claude"), e.Continued(3.0)])
 def test_a_wait_or_a_pause_is_over_when_the_run_goes_on(end: e.Event) -> None:
     for held in (e.Waiting(60.0, "usage limit", 99.0), e.Paused("a person asked for it")):
-        assert told(STARTED, held).waits or told(STARTED, held).parked
-        standing = told(STARTED, held, end)
-        assert (standing.waits, standing.parked) == ("", "")
+        assert told(STARTED, held).waits or told(STARTED, held).paused
+        facts = told(STARTED, held, end)
+        assert (facts.waits, facts.paused) == ("", "")
 
 
 def test_the_end_is_kept_until_the_run_is_resumed() -> None:
     finished = e.RunFinished("budget", "spent", 3, 1.5, 60.0, 1)
-    standing = told(STARTED, finished)
-    assert (standing.outcome, standing.iterations, standing.cost_usd, standing.exit_code) == ("budget", 3, 1.5, 1)
+    facts = told(STARTED, finished)
+    assert (facts.outcome, facts.iterations, facts.cost_usd, facts.exit_code) == ("budget", 3, 1.5, 1)
     again = told(STARTED, finished, replace(STARTED, resumed=True))
     assert (again.outcome, again.exit_code, again.began) == ("", None, 1.0)
 
@@ -55,8 +54,8 @@ def test_notes_in_the_prompt_at_work_are_counted_until_it_is_answered() -> None:
 
 @pytest.mark.parametrize("event", [e.AgentText("x"), e.ToolStarted("t", "Bash"), e.Notice("n"), e.CheckStarted("c")])
 def test_what_changes_nothing_is_the_same_object(event: e.Event) -> None:
-    standing = told(STARTED)
-    assert after(standing, event, 9.0) is standing
+    facts = told(STARTED)
+    assert after(facts, event, 9.0) is facts
 
 
 def test_a_run_read_back_stands_where_it_stood() -> None:

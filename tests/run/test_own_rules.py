@@ -1,0 +1,124 @@
+"""Rules of the user's own: asked beside ralph's, imported from beside ralph, and never failing open."""
+
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ralph import RalphConfig, RalphLoop
+from ralph.core.model import Opinion, Outcome, Run, Stop
+from ralph.errors import UserError
+
+Ralph = Callable[..., Any]
+
+
+def too_long(run: Run) -> Iterator[Opinion]:
+    if len(run.iterations) == 2:
+        yield Stop(Outcome.STALLED, "two are enough")
+
+
+class Worker:
+    def run(self, prompt: str) -> str:
+        return "still at it"
+
+
+def config() -> RalphConfig:
+    return RalphConfig("do it", ["false"], max_iterations=9)
+
+
+def test_a_rule_of_ones_own_ends_a_loop_from_python(tmp_path: Path) -> None:
+    result = RalphLoop(config(), Worker, tmp_path, rules=[too_long]).run()
+    assert (result.stop_reason, len(result.iterations)) == ("stalled", 2)
+
+
+@pytest.mark.parametrize(
+    ("rule", "said"),
+    [
+        (lambda run: 1 / 0, "ZeroDivisionError"),
+        (lambda run: ["stop"], "gave str instead of an opinion"),
+        (lambda run: 7, "not iterable"),
+    ],
+)
+def test_a_rule_that_does_not_work_is_said_before_anything_is_spent(rule: Any, said: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=said):
+        RalphLoop(config(), Worker, tmp_path, rules=[rule]).run()
+
+
+def test_a_rule_that_breaks_later_ends_the_run_as_fatal(tmp_path: Path) -> None:
+    def breaks(run: Run) -> list[Opinion]:
+        return [] if len(run.iterations) < 2 else [run.iterations[7]]  # type: ignore[list-item]
+
+    result = RalphLoop(config(), Worker, tmp_path, rules=[breaks]).run()
+    assert (result.success, result.stop_reason, len(result.iterations)) == (False, "fatal", 2)
+
+
+@pytest.fixture
+def beside_ralph(tmp_path: Path, environment: dict[str, str]) -> Path:
+    """A folder of packages that ralph imports from, outside the workspace."""
+    folder = tmp_path / "packages"
+    folder.mkdir()
+    environment["PYTHONPATH"] = str(folder)
+    return folder
+
+
+RULES = """
+from ralph.core.model import Outcome, Stop
+
+def enough(run):
+    if run.iterations:
+        yield Stop(Outcome.BLOCKED if hasattr(Outcome, "BLOCKED") else Outcome.STALLED, "one is enough")
+
+broken = 7
+
+def raises(run):
+    raise OSError("no weather report")
+"""
+
+
+def run_with(ralph: Ralph, workspace: Path, path: str) -> Any:
+    settings = workspace / ".ralph" / "settings.json"
+    settings.parent.mkdir(exist_ok=True)
+    settings.write_text(f'{{"rules": ["{path}"]}}')
+    return ralph("run", "go", "--agent", "cat", "-m", "3", "--until", "word:NEVER-SAID")
+
+
+def test_a_rule_that_is_installed_beside_ralph_is_named_in_the_settings(
+    ralph: Ralph, workspace: Path, beside_ralph: Path
+) -> None:
+    (beside_ralph / "my_rules.py").write_text(RULES)
+    done = run_with(ralph, workspace, "my_rules:enough")
+    assert done.code == 1
+    assert "one is enough" in done.last_line
+
+
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        ("my_rules:broken", "is no function"),
+        ("my_rules:raises", "no weather report"),
+        ("my_rules:missing", "cannot import my_rules:missing"),
+        ("no_such_package:rule", "no such package beside ralph"),
+        ("my_rules", "names no rule"),
+    ],
+)
+def test_a_rule_that_cannot_be_used_is_one_line(
+    path: str, said: str, ralph: Ralph, workspace: Path, beside_ralph: Path
+) -> None:
+    (beside_ralph / "my_rules.py").write_text(RULES)
+    done = run_with(ralph, workspace, path)
+    assert done.code == 2
+    assert said in done.err
+    assert "Traceback" not in done.err
+
+
+def test_a_rule_in_the_workspace_is_not_imported_for_the_agent_can_edit_it(
+    ralph: Ralph, workspace: Path, environment: dict[str, str]
+) -> None:
+    environment["PYTHONPATH"] = str(workspace)
+    (workspace / "my_rules.py").write_text("import os; open('imported', 'w')\n" + RULES)
+    done = run_with(ralph, workspace, "my_rules:enough")
+    assert done.code == 2
+    assert not (workspace / "imported").exists()
+    assert str(workspace) not in sys.path

@@ -31,22 +31,10 @@ ALLOWED = {
     "agent": {"agents", "errors"},  # a program of its own: it stands in no other row
     "agents": {"core", "errors"},
     "api": {"core", "errors", "processes", "records", "run", "settings", "supervise"},
-    "backlog": {"core", "errors", "processes", "records", "repository", "run", "settings", "show", "steering"},
+    "backlog": {"core", "errors", "loop", "processes", "records", "repository", "run", "settings", "show", "steering"},
     "cli": {
-        *(
-            "agents",
-            "backlog",
-            "core",
-            "doctor",
-            "errors",
-            "history",
-            "hooks",
-            "lean",
-            "processes",
-            "records",
-            "repository",
-        ),
-        *("run", "settings", "show", "steering", "supervise", "ui", "web"),
+        *("agents", "backlog", "core", "doctor", "errors", "history", "hooks", "lean", "processes", "records"),
+        *("repository", "run", "settings", "show", "steering", "supervise", "ui", "web"),
     },
     "core": set[str](),
     "doctor": {"agents", "core", "errors", "processes", "records", "repository", "run", "settings", "show"},
@@ -68,7 +56,8 @@ ALLOWED = {
     "supervise": {"core", "errors", "loop", "processes", "records", "run", "settings", "steering"},
     "testing": {"agents", "core"},
     "ui": {
-        *("cli", "core", "errors", "history", "hooks", "records", "repository", "run", "settings", "show", "steering"),
+        *("cli", "core", "errors", "history", "hooks", "processes", "records", "repository", "run", "settings"),
+        *("show", "steering"),
     },
     "web": {
         *("agents", "core", "errors", "history", "processes", "records", "settings", "show", "steering", "ui"),

@@ -20,6 +20,7 @@ SECTIONS = {
     "Run an agent": {
         "run": "loop an agent on a goal",
         "loop": "fresh context until every check passes",
+        "work": "work off a backlog: many loops behind a merge gate",
         "resume": "go on with a run that was paused, stopped, killed or exhausted",
         "ui": "watch, steer and start runs in a full screen",
     },
@@ -67,6 +68,11 @@ EXAMPLES = {
     "task": (
         'ralph task --root ~/tasks --project shop --task login --prompt "… then create $TASK_FOLDER/DONE"',
         "ralph task --root ~/tasks --project shop --task login --max-restarts 10 --turn-timeout 1h",
+    ),
+    "work": (
+        'ralph work TASKS.md -j 4 --check "pytest -q"',
+        'ralph work github:label=ready -j 2 --check "make test" --push',
+        'ralph work prd.json --check "npm test" --setup "npm ci" --max-cost 20',
     ),
     "job": ('ralph job --prompt "Write the tests for the parser"',),
 }
@@ -157,15 +163,21 @@ HELP = {
     "loop": "Give the agent a fresh context each time until every --check passes and it says COMPLETE.",
     "task": "Supervise a root agent: start it again until it has left the file DONE in the task's folder.\n\n"
     "The task lives in ROOT/PROJECT/TASK; the agent finds it in $TASK_FOLDER. Without a prompt, TASK.md is read.",
+    "work": "Work off a backlog: each item is a loop in a worktree of its own, and a merge gate decides what lands.\n\n"
+    "BACKLOG is a file (Markdown boxes, prd.json, tasks.json), a folder (Backlog.md), github:, github:label=NAME or "
+    "beads:. Every commit on the target has passed every check, exactly as it stands there.\n\n\b\n"
+    "ralph work status [WORK]      how the items stand\n"
+    "ralph work retry KEY [NOTE]   try an item again that stands aside\n"
+    "ralph work withdraw KEY       leave an item alone; its branch stays",
     "job": "Run an agent once, as a child of the run that calls this. A task waits for its children when it is done.",
 }
-WORDS = {"loop": "TASK [PATH]"}
+WORDS = {"loop": "TASK [PATH]", "work": "BACKLOG"}
 COMPLETING = "_RALPH_COMPLETE"  # set by the shell that asks for completions
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 
 def click_option(row: options.Option) -> click.Option:
-    if row.kind == "flag":
+    if row.kind in ("flag", "maybe"):
         return click.Option([*row.names, row.name], is_flag=True, help=row.help)
     kind: Any = {"int": click.INT, "float": click.FLOAT}.get(row.kind, click.STRING)
     if row.metavar in ("FILE", "DIR"):

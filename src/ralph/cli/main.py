@@ -106,7 +106,11 @@ def _dispatch(argv: list[str]) -> int:
         understood = options.parse(plain.options, argv[1:])
         if understood is not None:
             return int(plain.answer(*understood))
-    if argv and argv[0] in ("run", "loop", "task", "job"):
+    if argv and argv[0] in ("land", "item"):  # by the coordinator of a backlog alone
+        from ralph.cli.land import run_command
+
+        return run_command(argv[0], argv[1:])
+    if argv and argv[0] in ("run", "loop", "task", "job", "work"):
         from ralph.run import options
 
         parsed = options.parse(options.COMMANDS[argv[0]], argv[1:])
@@ -124,6 +128,8 @@ def start(command: str, values: dict[str, Any], words: list[str]) -> int:
         from ralph.cli.task import run_command
     elif command == "job":
         from ralph.cli.job import run_command
+    elif command == "work":
+        from ralph.cli.work import run_command
     else:
         from ralph.cli.run import run_command
     return run_command(command, values, words)

@@ -51,6 +51,15 @@ def understood(command: str, values: dict[str, Any], words: list[str]) -> Reques
     )
 
 
+def about_loops(values: dict[str, Any]) -> tuple[Path, dict[str, Any]]:
+    """The workspace of a backlog, and what its options say about each loop, in the words of settings.json."""
+    _no_blank_names("work", values)
+    workspace = _workspace(values, [])
+    overrides = _overrides("work", {name: value for name, value in values.items() if name != "push"})
+    _name_from_here({**overrides, "worktree": True}, workspace)
+    return workspace, overrides
+
+
 def _no_blank_names(command: str, values: dict[str, Any]) -> None:
     """A blank is no name: `--tasks "$UNSET"` must not quietly mean "no tasks"."""
     for option in COMMANDS[command]:
@@ -140,7 +149,7 @@ def _workspace(values: dict[str, Any], words: list[str]) -> Path:
     return folder.resolve()
 
 
-PRESET_OF = {"loop": "checks", "task": "supervise", "job": "supervise"}
+PRESET_OF = {"loop": "checks", "task": "supervise", "job": "supervise", "work": "checks"}
 CLAIMS = {
     "completion_response": "response",
     "completion_promise": "promise",

@@ -63,6 +63,10 @@ def resume(
         return let_go_on(found, given=bool(more or max_cost or max_tokens or max_time))
     folder = found.folder
     Mailbox(found.place).unpause()
+    if found.facts.kind == "work":
+        from ralph.cli.work import resume as go_on_with_work
+
+        return go_on_with_work(found, Shown(json, quiet, verbose))
     story, order = remembered(found), orders.read(folder.path / "run.json")
     notices = refuse_what_was_struck_out(order)
     order = where_it_is_now(order, folder.path)

@@ -23,6 +23,9 @@ def tell(values: Values, words: list[str]) -> int:
         raise UserError("nothing to tell", 'ralph tell [RUN] "TEXT"; a text of - is read from standard input')
     if len(named) > 1:
         raise UserError(f"too many words: {' '.join(words)}", "put the text in quotes")
+    if said := _to_an_item(values, named, text):
+        print(said)
+        return 0
     run = one_run(values, named, control.cannot_be_told)
     questions = control.tell(run, text)
     if questions:
@@ -31,6 +34,22 @@ def tell(values: Values, words: list[str]) -> int:
     for question in questions[1:]:
         print(f"still asked: {one_line(question.text)}")
     return 0
+
+
+def _to_an_item(values: Values, named: list[str], text: str) -> str:
+    """Words about an item of a backlog whose loop is not at work are for its next one. What comes of them, if so."""
+    from pathlib import Path
+
+    from ralph.records.register import recorded_in
+    from ralph.steering.which_run import workspace_around
+
+    folder = Path(values.get("directory", ".")).absolute()
+    here = workspace_around(folder)
+    if not named or not any(run.facts.kind == "work" for run in recorded_in(here / ".ralph")):
+        return ""
+    from ralph.backlog.wishes import tell_item
+
+    return tell_item(named[0], text, folder)
 
 
 def _when(run: "Listed", notes: int) -> str:

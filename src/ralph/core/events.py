@@ -28,6 +28,8 @@ class RunStarted(Struct, frozen=True, omit_defaults=True):
     branch: str = ""
     resumed: bool = False
     task: str = ""
+    work: str = ""
+    item: str = ""
 
 
 class IterationStarted(Struct, frozen=True):

@@ -291,7 +291,8 @@ class RunFacts(Struct, frozen=True, omit_defaults=True):
     last, `shares` the percentages that passed in the latest ones. `waits` is what it waits for until `until`; `paused`
     is why it stands still until a person speaks, `asks`: until that person answers; `stopping`: it was asked to end,
     and finishes what it does; `given` are the person's notes in the prompt at work; `doing` is what it does since the
-    moment `since`. No `outcome`: the run goes on, or its process died."""
+    moment `since`. No `outcome`: the run goes on, or its process died. `kind` is
+    "work" for the work on a backlog; `work` and `item` say of which work, and for which of its items, a run is."""
 
     id: str
     pid: int = 0
@@ -304,6 +305,9 @@ class RunFacts(Struct, frozen=True, omit_defaults=True):
     preset: str = ""
     branch: str = ""
     task: str = ""
+    kind: str = ""
+    work: str = ""
+    item: str = ""
     version: str = ""
     began: float = 0.0
     changed: float = 0.0
@@ -347,11 +351,13 @@ class Stop(Struct, frozen=True, omit_defaults=True):
 
 
 class Note(Struct, frozen=True, omit_defaults=True):
-    """The opinion that the next prompt must say this. `about` names the rule that speaks, be it a gate or not."""
+    """The opinion that the next prompt must say this. `about` names the rule that speaks, be it a gate or not; `output`
+    is what programs said, which is fenced."""
 
     text: str
     about: str
     action: FailAction = "APPEND"
+    output: str = ""
 
 
 class Wait(Struct, frozen=True, omit_defaults=True):

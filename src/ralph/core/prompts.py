@@ -95,7 +95,7 @@ def _ending(brief: Brief) -> str:
 
 def checks(brief: Brief) -> str:
     """A fresh context: task, instructions, changes so far, errors of the previous iteration, progress."""
-    notes = [note.text for note in brief.notes if note.about != "checks"]
+    notes = [_fenced_note(note, brief).text for note in brief.notes if note.about != "checks"]
     sections = (
         ("Task", brief.goal),
         ("Instructions", _instructions(brief)),
@@ -166,6 +166,8 @@ def _fenced_notes(brief: Brief) -> list[Note]:
 
 
 def _fenced_note(note: Note, brief: Brief) -> Note:
+    if note.output:
+        return replace(note, text=f"{note.text}\n{_fenced(tail(note.output, ERROR_LIMIT), 'output', brief)}", output="")
     message, mark, output = note.text.partition(OUTPUT)
     if note.about != "checks" or not brief.nonce or not output.strip():
         return note

@@ -101,6 +101,8 @@ def _started(facts: RunFacts, event: events.RunStarted, at: float) -> RunFacts:
         preset=event.preset,
         branch=event.branch,
         task=event.task,
+        work=event.work,
+        item=event.item,
         version=event.version,
         began=facts.began or at,
         changed=at,

@@ -47,7 +47,7 @@ class ItemStarted(Struct, frozen=True, omit_defaults=True):
 
     key: str
     round: int
-    pid: int = 0
+    run: str = ""
 
 
 class ItemReady(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -202,7 +202,7 @@ def _moved(job: Job, event: ItemQueued | ItemStarted | ItemLanded | ItemReturned
             kept = {"returns": 0, "refused": ()} if event.forgiven else {}
             return replace(job, state="queued", reason=event.reason, note=event.note or job.note, since=at, **kept)
         case ItemStarted():
-            return replace(job, state="working", rounds=event.round, reason="", since=at)
+            return replace(job, state="working", rounds=event.round, run=event.run or job.run, reason="", since=at)
         case ItemLanded():
             return replace(job, state="landed", commit=event.commit, reason="", note="", since=at)
         case ItemReturned():

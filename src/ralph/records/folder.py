@@ -81,7 +81,7 @@ class RunFolder:
     def write(self, name: str, data: bytes) -> None:
         """A file of the run's own, whole or not at all."""
         path = self.path / name
-        fresh = path.with_name(f".{name}.new")
+        fresh = path.with_name(f".{path.name}.new")
         write(fresh, data)
         os.replace(fresh, path)
 
@@ -154,6 +154,16 @@ PATIENCE = 3.0
 
 
 @contextmanager
+def work_lock(ralph: Path, run_id: str) -> Iterator[None]:
+    """One work at a time in a workspace: two would take the same items."""
+    handle = _locked(ralph / "work.lock", run_id, "another work goes on in")
+    try:
+        yield
+    finally:
+        os.close(handle)
+
+
+@contextmanager
 def workspace_lock(ralph: Path, run_id: str) -> Iterator[Callable[[], None]]:
     """Held by this process alone: its children do not inherit it, and the kernel drops it when the process dies. What
     is given locks again, where somebody has removed the file."""
@@ -187,7 +197,7 @@ def is_occupied(folder: Path) -> bool:
     return False
 
 
-def _locked(path: Path, run_id: str) -> int:
+def _locked(path: Path, run_id: str, trouble: str = "another run is at work in") -> int:
     """The lock's descriptor. A holder that was killed may be survived for a moment by a child that had not yet become
     the program it was to be; and one that has only just got the lock may not have signed it yet."""
     import fcntl
@@ -204,7 +214,7 @@ def _locked(path: Path, run_id: str) -> int:
         if _is_alive(holder.rpartition(" ")[2]) or time.monotonic() > deadline:
             os.close(handle)
             raise UserError(
-                f"another run is at work in {path.parent.parent}: {holder or 'unknown'}",
+                f"{trouble} {path.parent.parent}: {holder or 'unknown'}",
                 "wait for it, stop it with `ralph stop`, or work beside it with --worktree",
             )
         time.sleep(0.01)

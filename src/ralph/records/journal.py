@@ -90,7 +90,7 @@ class Entry(msgspec.Struct, frozen=True):
 
     def event(self) -> events.Event | None:
         """The event, or None for a kind that this version does not know."""
-        kind = _KINDS.get(self.type)
+        kind = _KINDS.get(self.type) or _kind_of_work(self.type)
         try:
             return msgspec.json.decode(self.data, type=kind) if kind else None
         except ValueError:  # not JSON, not ours, or not even UTF-8
@@ -99,6 +99,15 @@ class Entry(msgspec.Struct, frozen=True):
 
 _KINDS = {name: kind for kind, name in events.NAMES.items()}
 _ENTRIES = msgspec.json.Decoder(Entry)
+
+
+def _kind_of_work(name: str) -> type | None:
+    """What happens in a work off of a backlog is known to those who read one."""
+    if not name.startswith(("work_", "item_", "gate_")):
+        return None
+    from ralph.core.work import NAMES
+
+    return next((kind for kind, known in NAMES.items() if known == name), None)
 
 
 def read(path: Path) -> Iterator[Entry]:

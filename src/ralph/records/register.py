@@ -58,6 +58,11 @@ class Listed(Struct, frozen=True):
         """Whether an agent of a task started it, for one turn: it is kept among the task's attempts."""
         return os.path.basename(os.path.dirname(os.path.dirname(self.place))) != ".ralph"
 
+    @property
+    def is_part(self) -> bool:
+        """Whether another run or work started it: who names none does not mean it."""
+        return self.is_child or bool(self.facts.work)
+
     def ungiven(self, notes: int) -> int:
         """How many of the notes in its mailbox the next prompt will carry: those in the prompt at work are still there,
         because a turn that is cut off has not used them."""

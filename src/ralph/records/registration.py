@@ -60,6 +60,9 @@ class Registration:
 
     def _tell(self) -> None:
         self._facts = replace(self._facts, doing=self._activity.text, since=self._activity.since)
+        self._write_now()
+
+    def _write_now(self) -> None:
         with suppress(OSError):  # a full disk: the journal says so, and is the truth
             if os.fstat(removed := self._fd).st_nlink == 0:  # by an agent that cleans up
                 self._open()

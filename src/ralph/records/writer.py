@@ -1,7 +1,7 @@
 """How does an event become a line? Numbered, dated, without keys, and no more of them than a person would read."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -30,8 +30,9 @@ class Writer:
         redact: Redactor | None = None,
         most: int = 32 << 20,
         is_read: Callable[[], bool] = lambda: True,
+        names: Mapping[type, str] = events.NAMES,
     ) -> None:
-        self._run = run_id
+        self._run, self._names = run_id, names
         self._sinks = sinks
         self._seq = seq
         self._redact = redact or Redactor()
@@ -114,7 +115,7 @@ class Writer:
 
     def _numbered(self, happened: Sequence[events.Event]) -> list[events.Told]:
         """Those that have a name, with their envelopes."""
-        stamp, run, names = _stamp(time.time()), self._run, events.NAMES
+        stamp, run, names = _stamp(time.time()), self._run, self._names
         named = [event for event in happened if type(event) in names]
         return [events.Told(names[type(one)], stamp, run, at, one) for at, one in enumerate(named, self._seq + 1)]
 

@@ -21,6 +21,7 @@ from ralph.repository.git import RALPH, Answer, Repository, ask, commit_of, envi
 from ralph.repository.graft import Grafts, Leaf
 from ralph.repository.index import shown
 from ralph.repository.objects import write
+from ralph.repository.scm import OWN_FILES
 
 OLDEST = (2, 38)
 STALE = 2.0  # seconds: to move a ref takes git a few thousandths of one
@@ -361,3 +362,57 @@ def restore(path: str) -> None:
     if status:
         run(path, "reset", "-q", "--hard")
         run(path, "clean", "-q", "-ffd")
+
+
+def heal(path: str, *refs: str) -> None:
+    """Removes the locks that a killed git has left in a working tree which is ours alone, and on its branch."""
+    for name in ("index.lock", "HEAD.lock", *(f"{ref}.lock" for ref in refs)):
+        lock = os.path.join(path, os.fsdecode(run(path, "rev-parse", "--git-path", name)).strip())
+        with suppress(FileNotFoundError, NotADirectoryError):
+            while (age := time.time() - os.stat(lock).st_mtime) < STALE:
+                time.sleep(min(max(STALE - age, 0.0), 0.05))  # a git that outlived its ralph is about to end
+            os.unlink(lock)
+
+
+def bring_target(path: str, target: str, kept: Sequence[str]) -> tuple[str, ...]:
+    """Merges the target into an item's working tree, and commits that with all marks of conflicts: names the files in
+    which there are some. The list and the settings become the target's. What was done before is not done again."""
+    if not ask(path, "merge-base", "--is-ancestor", target, "HEAD").code:
+        return ()
+    env = identity(path)
+    run(path, "reset", "-q", "--hard")  # what was cut off half-way; all work is committed when the gate sees it
+    own = [name for name in kept if not ask(path, "cat-file", "-e", f"{target}:{name}").code]
+    if own:
+        run(path, "--literal-pathspecs", "checkout", "-q", target, "--", *own)
+        if ask(path, "diff", "--cached", "--quiet").code:
+            run(path, "commit", "-q", "--no-verify", "--no-gpg-sign", "-m", "ralph: the list is the target's", env=env)
+    words = ("merge", "-q", "--no-ff", "--no-verify", "--no-gpg-sign", "-m", "ralph: the target as it is now", target)
+    answer = ask(path, *words, env=env)
+    if not answer.code:
+        return ()
+    files = [
+        os.fsdecode(name) for name in run(path, "diff", "--name-only", "-z", "--diff-filter=U").split(b"\0") if name
+    ]
+    if not files:
+        raise refusal(words, answer, "cannot merge the target into an item's worktree")
+    run(path, "add", "--all")
+    run(
+        path,
+        "commit",
+        "-q",
+        "--no-verify",
+        "--no-gpg-sign",
+        "-m",
+        "ralph: the target, with conflicts to solve",
+        env=env,
+    )
+    return tuple(files)
+
+
+def is_clean(path: str, tip: str) -> bool:
+    """Whether a working tree holds this commit and nothing else, ralph's own files aside."""
+    words = ("status", "--porcelain=v2", "--branch", "-z", "--", ":(top)", OWN_FILES)
+    answer = ask(path, "--no-optional-locks", *words)
+    lines = [line for line in answer.out.split(b"\0") if line]
+    is_there = f"# branch.oid {tip}".encode() in lines
+    return not answer.code and is_there and all(line.startswith(b"# ") for line in lines)

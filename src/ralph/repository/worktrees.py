@@ -221,3 +221,30 @@ def _contains(folder: str, later: str, earlier: str) -> bool:
     if answer.code > 1:
         raise refusal(("merge-base",), answer)
     return answer.code == 0
+
+
+INCLUDE = ".worktreeinclude"
+
+
+def carry_over(repository: Repository, worktree: Worktree) -> int:
+    """Copies what git ignores and `.worktreeinclude` names (patterns as in .gitignore), such as `.env`. Says how many
+    files that were."""
+    import shutil
+
+    patterns = os.path.join(repository.root, INCLUDE)
+    if not os.path.isfile(patterns):
+        return 0
+    words = ("ls-files", "-z", "--others", "--ignored", f"--exclude-from={patterns}")
+    named_ = [path for path in repository.git(*words).split(b"\0") if path]
+    ignored = repository.ask("check-ignore", "-z", "--stdin", stdin=b"\0".join(named_)).out.split(b"\0")
+    copied = 0
+    for path in filter(None, ignored):
+        target = os.path.join(os.fsencode(worktree.path), path)
+        source = os.path.join(os.fsencode(repository.root), path)
+        if b".ralph" in path.split(b"/") or os.path.lexists(target) or not os.path.isfile(source):
+            continue
+        with suppress(FileNotFoundError):  # it may just go
+            os.makedirs(os.path.dirname(target), exist_ok=True)
+            shutil.copy2(source, target, follow_symlinks=False)
+            copied += 1
+    return copied

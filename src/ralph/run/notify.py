@@ -4,10 +4,10 @@ something or waits for a limit. Whatever becomes of that never harms the run, no
 import os
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any
 
 from msgspec import Struct
 
@@ -61,21 +61,30 @@ def refuse_what_cannot_be_told(targets: Sequence[str]) -> None:
 class Notifier:
     """A listener that starts one process for each notification, and does not wait for it."""
 
-    def __init__(self, targets: Sequence[str], context: Context, workspace: Path) -> None:
+    def __init__(
+        self,
+        targets: Sequence[str],
+        context: Context,
+        workspace: Path,
+        about: Callable[[Any], Message | None] | None = None,
+    ) -> None:
+        self._about = about or self._of_a_run
         self._targets, self._context, self._workspace = targets, context, workspace
         self._fold = Fold(context.folder.id)
         self._log: IO[bytes] | None = None
         self._sent: list[tuple[str, Popen[bytes], float]] = []
 
-    def __call__(self, *happened: events.Event) -> None:
+    def __call__(self, *happened: Any) -> None:
         if self._sent:
             for failure in self._failures(time.monotonic()):
                 self._context.tell(events.Notice(failure))
-        for event in happened:
-            self._fold.hear(event, time.time())
-            if message := message_about(event, self._fold.history):
-                for target in self._targets:
-                    self._send(target, message)
+        for message in filter(None, map(self._about, happened)):
+            for target in self._targets:
+                self._send(target, message)
+
+    def _of_a_run(self, event: events.Event) -> Message | None:
+        self._fold.hear(event, time.time())
+        return message_about(event, self._fold.history)
 
     def close(self) -> None:
         """Gives what is under way the rest of its time, then ends it. The log of the run's folder says what failed."""

@@ -6,7 +6,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Literal
 
-    Kind = Literal["text", "int", "float", "flag", "list"]
+    Kind = Literal["text", "int", "float", "flag", "list", "maybe"]
     from collections.abc import Sequence
 
     Values = dict[str, Any]
@@ -318,7 +318,30 @@ JOB = (
     *(option for option in OUTPUT if option.name in ("json", "verbose")),
 )
 
-COMMANDS: dict[str, tuple[Option, ...]] = {"run": RUN, "loop": LOOP, "task": TASK, "job": JOB}
+WORK = (
+    Option(("-j", "--jobs"), "How many items are worked on at once (default: 2).", "Backlog", "", "int", "N"),
+    Option(
+        ("--target",), "The branch that grows (default: a new one, ralph/NAME/merged).", "Backlog", metavar="BRANCH"
+    ),
+    Option(
+        ("--push",),
+        "Land on a remote's branch, `--push=REMOTE/BRANCH` (default: the upstream of this one).",
+        "Backlog",
+        kind="maybe",
+    ),
+    Option(("--setup",), "A command that prepares each new worktree.", "Backlog", metavar="CMD"),
+    Option(("--returns",), "Park an item that the gate has refused N times (default: 3).", "Backlog", "", "int", "N"),
+    Option(("--max-cost",), "Start nothing that would cost more, all in all.", "Backlog", "", "float", "USD"),
+    Option(("--max-time",), "End after this long (90, 90s, 5m, 1h30m).", "Backlog", metavar="TIME"),
+    Option(("-C", "--directory"), "The workspace (default: the current folder).", "Backlog", metavar="DIR"),
+    *AGENT,
+    *DONE,
+    *(option for option in LIMITS if option.name not in ("ralph", "max_cost", "max_time")),
+    *(option for option in PLACE if option.name not in ("worktree", "commit", "push")),
+    *OUTPUT,
+)
+
+COMMANDS: dict[str, tuple[Option, ...]] = {"run": RUN, "loop": LOOP, "task": TASK, "job": JOB, "work": WORK}
 
 
 def parse(options: Sequence[Option], argv: Sequence[str]) -> tuple[Values, list[str]] | None:
@@ -337,6 +360,9 @@ def parse(options: Sequence[Option], argv: Sequence[str]) -> tuple[Values, list[
             option = by_name.get(name)
             if option is None or (option.kind == "flag" and equals and name != "--print"):
                 return None
+            if option.kind == "maybe":
+                values[option.name] = value
+                continue
             if option.kind == "flag":
                 words += [value] if equals else []  # `--print=GOAL` is `--print GOAL`
                 values[option.name] = True

@@ -10,7 +10,8 @@ from ralph.settings import Settings
 
 class Order(msgspec.Struct, frozen=True, omit_defaults=True):
     """`goal_file`, where there is one, is read again before every turn: it may be edited while the run goes on.
-    `task` is the folder of the task that the run supervises."""
+    `task` is the folder of the task that the run supervises; `work` and `item` name the backlog's item that it is for.
+    """
 
     settings: Settings
     workspace: str
@@ -21,6 +22,8 @@ class Order(msgspec.Struct, frozen=True, omit_defaults=True):
     unlimited: bool = False
     version: str = ""
     task: str = ""
+    work: str = ""
+    item: str = ""
 
     def goal(self) -> str:
         if not self.goal_file:

@@ -13,6 +13,7 @@ from ralph.records.folder import RunFolder, prepare, workspace_lock
 
 if TYPE_CHECKING:
     from ralph.loop import Parts
+    from ralph.repository.worktrees import Worktree
     from ralph.run.context import Context
 
 Tick = Callable[[], bool | None]
@@ -40,6 +41,12 @@ class Place:
     def occupy(self, folder: Path, run_id: str, stack: ExitStack) -> None:
         """No other run works in this folder until the stack is left."""
         self._occupied.append((folder, stack.enter_context(workspace_lock(prepare(folder), run_id))))
+
+    def move_to_worktree(self, context: "Context", resumed: Run | None, stack: ExitStack) -> "Worktree":
+        """Where the work is done that must not touch the workspace."""
+        from ralph.run.parts import move_to_worktree
+
+        return move_to_worktree(context, resumed, lambda folder: self.occupy(folder, context.folder.id, stack))
 
     def restore(self) -> None:
         """Makes the place anew where an agent that cleans up has removed it."""

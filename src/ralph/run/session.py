@@ -27,7 +27,7 @@ from ralph.run.agents import choices
 from ralph.run.context import Context
 from ralph.run.followups import ProgressFile
 from ralph.run.order import Order
-from ralph.run.parts import cli_agent, move_to_worktree, parts_of, workspace_of
+from ralph.run.parts import cli_agent, parts_of, workspace_of
 from ralph.run.place import Place, Tick
 from ralph.run.policy import Policy, own_rules, policy, refuse_what_cannot_end
 from ralph.steering.mailbox import Mailbox
@@ -236,7 +236,7 @@ class Session:
         if not self.settings.worktree:
             return None
         resumed = self._story.run if self._story else None
-        return move_to_worktree(context, resumed, lambda folder: self.place.occupy(folder, self.id, stack))
+        return self.place.move_to_worktree(context, resumed, stack)
 
     def _enclose(self, context: Context, chosen: "Sequence[Choice]", stack: ExitStack) -> None:
         """Puts a box around all that the run starts, where that is asked for."""
@@ -296,6 +296,8 @@ class Session:
             branch=self.worktree.branch if self.worktree else "",
             resumed=self._story is not None,
             task=self.order.task,
+            work=self.order.work,
+            item=self.order.item,
         )
 
     def _finish(self, context: Context, plan: Policy, run: Run, stop: Stop) -> tuple[Run, Stop]:

@@ -40,6 +40,8 @@ def not_at_work(run: Listed) -> str:
 
 
 def cannot_be_told(run: Listed) -> str:
+    if run.facts.kind == "work":
+        return "is the work on a backlog: name one of its items"
     if run.facts.outcome == "done":
         return IS_DONE
     return f"{FOR_ONE_TURN}: tell the task" if run.is_child else ""
@@ -51,6 +53,8 @@ def cannot_go_on(run: Listed) -> str:
         return AT_WORK
     if run.is_child and not run.is_alive:
         return f"{FOR_ONE_TURN}: the task itself can go on"
+    if run.facts.work and not run.is_alive:
+        return f"is for an item of work {run.facts.work}: that can go on, and `ralph work retry` is for its items"
     if run.facts.outcome == "done" and not run.facts.task:
         return IS_DONE
     return "" if run.facts.workspace or _has_begun(run) else "never began"

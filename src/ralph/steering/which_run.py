@@ -47,7 +47,7 @@ def _on_this_machine(env: Mapping[str, str], local: list[Listed]) -> list[Listed
 
 
 def _named(name: str, known: list[Listed], objection: Objection) -> Listed:
-    matching = [run for run in known if run.id == name] or [run for run in known if name in run.id]
+    matching = [run for run in known if run.id == name] or _of_item(name, known) or [r for r in known if name in r.id]
     if not matching:
         raise UserError(f"there is no run {name!r}", _on_record(known))
     fitting = [run for run in matching if not objection(run)]
@@ -58,12 +58,21 @@ def _named(name: str, known: list[Listed], objection: Objection) -> Listed:
     raise UserError(f"{name!r} may mean {_names(fitting or matching)}", "give more of the id")
 
 
+def _of_item(key: str, known: list[Listed]) -> list[Listed]:
+    """The latest run for an item of a backlog, by the item's key."""
+    found = [run for run in known if run.facts.item and run.facts.item == key.removeprefix("#")]
+    return [max(found, key=lambda run: run.id)] if found else []
+
+
 def _obvious(local: list[Listed], known: list[Listed], here: Path, objection: Objection) -> Listed:
     fitting = [run for run in local if not objection(run)]
     if fitting:
-        # Who speaks of a task means its supervisor, not what its agents have started since.
-        return max(reversed(fitting), key=lambda run: (run.is_alive, not run.is_child))
-    elsewhere = [run for run in known if run.is_alive and not run.is_child and not objection(run)]
+        # Who speaks of a task or a backlog means the whole, not what was started for a part of it.
+        at_work = [run for run in fitting if run.is_alive and not run.is_part]
+        if len(at_work) > 1:
+            raise UserError(f"several runs may be meant: {_names(at_work)}", "name one; `ralph ps` says what they do")
+        return max(reversed(fitting), key=lambda run: (run.is_alive and not run.is_part, run.is_alive, not run.is_part))
+    elsewhere = [run for run in known if run.is_alive and not run.is_part and not objection(run)]
     if len(elsewhere) == 1:
         return elsewhere[0]
     if elsewhere:

@@ -15,6 +15,7 @@ from typing import IO, Any
 from msgspec import Struct
 
 from ralph.core.text import clean, one_line, tail
+from ralph.processes.leash import tie, untie
 from ralph.records.register import Listed
 from ralph.run.options import RUN, Option
 from ralph.show.words import plural
@@ -43,7 +44,7 @@ class Launched:
             start_new_session=True,
             pass_fds=(self._held,),
         )
-        _tie(self._held, self._process.pid)
+        tie(self._held, self._process.pid)
 
     @property
     def pid(self) -> int:
@@ -76,13 +77,13 @@ class Launched:
         """It goes on without us, while we go on as well: somebody has to wait for its end."""
         import threading
 
-        _untie(self._held)
+        untie(self._held)
         threading.Thread(target=self._process.wait, name="waits for a run", daemon=True).start()
         self._close_what_is_ours()
 
     def let_go(self) -> None:
         """It goes on without us."""
-        _untie(self._held)
+        untie(self._held)
         self._process.returncode = 0  # whoever inherits it waits for it
 
     def close(self) -> None:
@@ -96,24 +97,6 @@ class Launched:
         self._said.close()
         os.close(self._held)
         os.close(self._leash)
-
-
-def _tie(held: int, pid: int) -> None:
-    """Has the kernel send `pid` a signal when the other end of the pipe is closed. We share `held` with it: what is
-    set here holds for both, and holds on when we are killed. Elsewhere than Linux nothing can be promised for that."""
-    if sys.platform == "linux":
-        import fcntl
-
-        fcntl.fcntl(held, fcntl.F_SETSIG, SIGHUP)
-        fcntl.fcntl(held, fcntl.F_SETOWN, pid)
-        fcntl.fcntl(held, fcntl.F_SETFL, os.O_ASYNC)
-
-
-def _untie(held: int) -> None:
-    if sys.platform == "linux":
-        import fcntl
-
-        fcntl.fcntl(held, fcntl.F_SETFL, 0)
 
 
 DECIDES = ("preset", "until", "tasks", "done_file", "maximum_iterations")

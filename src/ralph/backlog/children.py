@@ -1,0 +1,121 @@
+"""How does the coordinator run its loops and landings? As processes of their own, each held by a leash and with a pipe
+for the one line that it says at its end; nothing is waited for but by one `poll`."""
+
+import os
+import select
+import signal
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+
+from ralph.core.text import clean, one_line, tail
+from ralph.processes.descendants import handle
+
+LONGEST = 8 << 20
+GLANCE = 0.05  # seconds, where the system cannot tell of the end of a process
+
+
+class Child:
+    """A process at work for an item; for the gate if `key` is empty. `said` is all that it printed."""
+
+    def __init__(self, key: str, words: Sequence[str], log: str, env: Mapping[str, str]) -> None:
+        self.key, self.log, self.began = key, log, time.monotonic()
+        self.said = b""
+        self.code: int | None = None
+        self.asked = 0  # how urgently it was asked to end
+        held, self._leash = os.pipe()
+        self.out, writer = os.pipe()
+        errors = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        argv = [sys.executable, "-P", "-m", "ralph", *words]
+        try:
+            self.pid = os.posix_spawn(
+                sys.executable,
+                argv,
+                dict(env),
+                file_actions=[(os.POSIX_SPAWN_DUP2, fd, to) for to, fd in enumerate((held, writer, errors))],
+                setsid=True,
+                setsigmask=(),
+                setsigdef=(signal.SIGPIPE, signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD),
+            )
+        finally:
+            for fd in (held, writer, errors):
+                os.close(fd)
+        os.set_blocking(self.out, False)
+        self.handle = handle(self.pid)
+
+    def ask_to_end(self, level: int) -> None:
+        """1: after what it does; 2: now. Each is asked once."""
+        if level > self.asked:
+            self.asked = level
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGINT if level == 1 else signal.SIGHUP)
+
+    def listen(self) -> None:
+        with suppress(BlockingIOError):
+            while piece := os.read(self.out, 1 << 16):
+                self.said = (self.said + piece)[-LONGEST:]
+
+    def has_ended(self) -> bool:
+        if self.code is None:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            if not pid:
+                return False
+            self.code = os.waitstatus_to_exitcode(status)
+            self.listen()
+            self._close()
+        return True
+
+    def last_words(self) -> str:
+        """What it said to people, in one line."""
+        try:
+            with open(self.log, "rb") as file:
+                lines = clean(file.read()[-20_000:].decode("utf-8", "replace")).strip().split("\n")
+        except OSError:
+            lines = []
+        said = [line.removeprefix("ralph: ") for line in lines if line.strip()]
+        message = said[-2:] if said and said[-1].startswith("hint: ") else said[-1:]
+        return one_line(tail(" · ".join(message), 2000), 500)
+
+    def _close(self) -> None:
+        os.close(self.out)
+        os.close(self._leash)
+        if self.handle >= 0:
+            os.close(self.handle)
+
+
+class Children:
+    """All that are at work."""
+
+    def __init__(self) -> None:
+        self.all: list[Child] = []
+
+    def __iter__(self) -> Iterator[Child]:
+        return iter(self.all)
+
+    def of(self, key: str) -> Child | None:
+        return next((child for child in self.all if child.key == key), None)
+
+    def wait(self, interrupt: int, seconds: float) -> None:
+        """Until one of them says something or ends, a signal comes, or so much time has passed."""
+        ready = select.poll()
+        ready.register(interrupt, select.POLLIN)
+        for child in self.all:
+            ready.register(child.out, select.POLLIN)
+            if child.handle >= 0:
+                ready.register(child.handle, select.POLLIN)
+            else:
+                seconds = min(seconds, GLANCE)
+        ready.poll(seconds * 1000)
+
+    def ended(self) -> list[Child]:
+        """Those that have ended since the last look."""
+        for child in self.all:
+            child.listen()
+        gone = [child for child in self.all if child.has_ended()]
+        self.all = [child for child in self.all if child not in gone]
+        return gone
+
+    def ask_to_end(self, level: int) -> None:
+        for child in self.all:
+            child.ask_to_end(level)

@@ -1,0 +1,441 @@
+"""How is a backlog worked off? Look at what ended, what people want and what the list says; decide; start what comes
+next; sleep until something happens. It remembers nothing that journal and git do not give back."""
+
+import os
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import TypeVar
+
+import msgspec
+
+from ralph.backlog import gatekeeper
+from ralph.backlog.children import Child, Children
+from ralph.backlog.gate import Request
+from ralph.backlog.ledger import Ledger
+from ralph.backlog.lists import Reading, sound
+from ralph.backlog.wishes import Wish, take_wishes
+from ralph.backlog.work_order import ITEMS, REQUEST, Assignment, Looped, WorkOrder, assignment_of, put
+from ralph.core import events, work
+from ralph.core.backlog import (
+    SETTLED,
+    Item,
+    Job,
+    Verdict,
+    after_verdict,
+    fits,
+    is_over,
+    next_batch,
+    next_starts,
+    outcome,
+    shown,
+)
+from ralph.core.model import Outcome
+from ralph.core.text import one_line
+from ralph.errors import UserError
+from ralph.processes.interrupt import Interrupt
+from ralph.records.folder import RunFolder, new_run_id
+from ralph.records.register import facts_in
+from ralph.repository import landing
+from ralph.repository.git import commit_of, repository
+from ralph.repository.landing import Branch
+from ralph.steering.mailbox import Mailbox
+
+TICK = 1.0
+ASKED_AGAIN = 60.0  # seconds between two looks at a list that another program keeps
+DEATHS = 3  # so often a process may die without a word before a person has to look
+SEEN = 2.0  # seconds between two looks at what the loops spend
+
+Kind = TypeVar("Kind")
+
+
+class Coordinator:
+    """Works a backlog off. `tick` shows where it stands, about once a second."""
+
+    def __init__(
+        self,
+        order: WorkOrder,
+        folder: RunFolder,
+        ledger: Ledger,
+        interrupt: Interrupt,
+        tick: Callable[[], None] = lambda: None,
+        env: Mapping[str, str] = os.environ,
+    ) -> None:
+        self.order, self.ledger = order, ledger
+        self._folder, self._interrupt, self._tick, self._env = folder, interrupt, tick, env
+        self._home = repository(folder.path.parents[2])
+        self._children = Children()
+        self._mailbox = Mailbox(folder.path)
+        self._began = time.monotonic() - ledger.elapsed
+        self._stamp: object = None
+        self._asked = time.monotonic()
+        self._spending = 0.0
+        self._looked = 0.0
+        self._deaths: dict[str, int] = {}
+        self._batch: tuple[str, ...] = ()
+        self._is_open = False
+        self._end = ""  # why nothing new begins any more, in a word
+        self._reason = ""
+
+    def run(self, reading: Reading) -> int:
+        """Until everything has landed or stands aside, or somebody ends it. The exit code."""
+        (self._folder.path / ITEMS).mkdir(exist_ok=True)
+        self._stamp = self.order.source.stamp() if self.order.source.is_in_files else None
+        self._prove()
+        self._take(reading)
+        self._tick_on_disk()
+        self._obey()
+        self._is_open = self._was_opened()
+        try:
+            while not self._is_over():
+                self._act()
+                if self._is_over():
+                    break
+                self._tick()
+                self._children.wait(self._interrupt.fileno(), TICK)
+                self._hear()
+        finally:
+            self._leave()
+        return self._finish()
+
+    def _was_opened(self) -> bool:
+        """Whether the target is as it was when it was last seen green: every landing is."""
+        now = commit_of(self._home.root, self.order.target_ref)
+        return bool(now) and now == self.ledger.opened
+
+    def _is_over(self) -> bool:
+        if list(self._children):
+            return False
+        return bool(self._end) or (self._is_open and is_over(self.ledger.board)) or self._is_idle()
+
+    def _is_idle(self) -> bool:
+        """Whether there is nothing to do at all, and so no need to look at the target."""
+        return all(job.state in SETTLED for job in self.ledger.board.jobs.values())
+
+    def _act(self) -> None:
+        """Starts what comes next: the gate first, for what it lets in frees others."""
+        if self._end:
+            return
+        is_free = self._children.of("") is None and not self.ledger.board.is_held and self.ledger.has_gate()
+        if is_free and not self._is_open:
+            self._start_gate(Request(), ())
+        elif is_free and (batch := next_batch(self.ledger.board)):
+            self._start_gate(self._request(batch), batch)
+        for key in next_starts(self.ledger.board) if self._is_open else ():
+            if self.ledger.claims(key):
+                self._start_loop(self.ledger.board.jobs[key])
+
+    def _start_gate(self, request: Request, batch: tuple[str, ...]) -> None:
+        put(self._folder, REQUEST, request)
+        self._batch = batch
+        if batch:
+            self.ledger.tell(work.GateStarted(batch))
+        self._start("", ("land", str(self._folder.path)), "gate.log")
+
+    def _request(self, batch: tuple[str, ...]) -> Request:
+        jobs = [self.ledger.board.jobs[key] for key in batch]
+        trailers = {job.item.key: gatekeeper.trailer_of(self.order, job.item.key) for job in jobs}
+        working = self.ledger.board.of("working")
+        return Request(
+            branches=tuple(Branch(j.item.key, j.tip, j.item.title, j.files, trailers[j.item.key]) for j in jobs),
+            own={job.item.key: job.item.checks for job in jobs if job.item.checks},
+            conflicted={job.item.key: job.files for job in jobs if job.returns},
+            probed={job.item.key: self.order.branch_of(job.item.key) for job in working},
+        )
+
+    def _start_loop(self, job: Job) -> None:
+        """Starts the loop of an item; one that was cut off goes on as the same run."""
+        key = job.item.key
+        goes_on = job.run and self._is_unfinished(job.run)
+        run = job.run if goes_on else new_run_id(time.time())
+        rounds = job.rounds if goes_on else job.rounds + 1
+        put(self._folder, assignment_of(key), Assignment(job.item, run, job.note, job.is_returned))
+        self.ledger.tell(work.ItemStarted(key, rounds, run))
+        self._start(key, ("item", str(self._folder.path), key), f"{ITEMS}/{key}.log")
+
+    def _is_unfinished(self, run: str) -> bool:
+        """Whether a run was cut off, by a kill or by a stop: then it can go on."""
+        seen = facts_in(str(self._folder.path.parent / run))
+        return seen is not None and seen.outcome in ("", Outcome.INTERRUPTED.value)
+
+    def _start(self, key: str, words: tuple[str, ...], log: str) -> Child:
+        child = Child(key, words, str(self._folder.path / log), self._env)
+        self._children.all.append(child)
+        return child
+
+    def _hear(self) -> None:
+        """All that has happened since the last look."""
+        self._interrupt.acknowledge()
+        for child in self._children.ended():
+            if child.key:
+                self._looped(child)
+            else:
+                self._landed(child)
+        if self._interrupt.level:
+            self._stop(Outcome.INTERRUPTED.value, "stopped by you", min(self._interrupt.level, 2))
+        self._obey()
+        self._read_again()
+        self._watch_limits()
+
+    def _looped(self, child: Child) -> None:
+        """What came of a loop."""
+        seen, key = _decoded(child.said, Looped), child.key
+        job = self.ledger.board.jobs[key]
+        if job.state != "working":  # withdrawn meanwhile: its branch stays
+            return
+        if seen is None:
+            self._died(child)
+        elif seen.outcome == Outcome.DONE.value and seen.files:
+            self._deaths.pop(key, None)
+            ready = work.ItemReady(key=key, tip=seen.tip, files=seen.files, run=seen.run, cost_usd=seen.cost_usd)
+            self.ledger.tell(ready)
+        elif seen.outcome == Outcome.DONE.value:
+            reason = "it is done, and has changed nothing"
+            self.ledger.tell(work.ItemParked(key, reason, seen.run, seen.cost_usd))
+        elif seen.outcome == Outcome.FATAL.value:
+            self.ledger.tell(work.ItemQueued(key, seen.reason))
+            self._stop(Outcome.FATAL.value, f"{key}: {seen.reason}", 1)
+        elif seen.outcome == Outcome.INTERRUPTED.value and (self._end or child.asked):
+            self.ledger.tell(work.ItemQueued(key, "its loop was stopped, and can go on"))
+        else:
+            reason = "stopped by a person" if seen.outcome == Outcome.INTERRUPTED.value else _why(seen)
+            self.ledger.tell(work.ItemParked(key, reason, seen.run, seen.cost_usd))
+
+    def _died(self, child: Child) -> None:
+        """A loop that ended without a word: it is started again, but not for ever."""
+        key, said = child.key, child.last_words()
+        if child.code == 2 and not child.asked:
+            self.ledger.tell(work.ItemQueued(key, said))
+            self._stop(Outcome.FATAL.value, f"{key}: {said}", 1)
+            return
+        self._deaths[key] = self._deaths.get(key, 0) + (not child.asked)
+        if self._deaths[key] < DEATHS:
+            self.ledger.tell(work.ItemQueued(key, "its process died"))
+        else:
+            self._deaths.pop(key)
+            self.ledger.tell(work.ItemParked(key, f"its process died {DEATHS} times: {said or child.code}"))
+
+    def _landed(self, child: Child) -> None:
+        """What the gate saw, and what follows from it."""
+        seen, batch, self._batch = _decoded(child.said, Verdict), self._batch, ()
+        took = time.monotonic() - child.began
+        if seen is None and child.code == 2:
+            seen = Verdict(stuck=child.last_words())
+        if not batch:
+            self._opened(seen)
+            return
+        if seen is None:
+            self._deaths[""] = self._deaths.get("", 0) + (not child.asked)
+            stuck = f"the gate's process died {DEATHS} times" if self._deaths[""] >= DEATHS else ""
+            self.ledger.tell(work.GateFinished(Verdict(stuck=stuck), took))
+            return
+        self._deaths.pop("", None)
+        steps = after_verdict(self.ledger.board, seen)
+        told: list[work.WorkEvent] = [work.GateFinished(seen, took)]
+        for step in steps:
+            if step.to == "landed":
+                told.append(work.ItemLanded(step.key, self.ledger.board.jobs[step.key].tip, seen.commit))
+            elif step.to == "returned":
+                told.append(work.ItemReturned(step.key, step.reason, step.note, step.files))
+            else:
+                told.append(work.ItemParked(step.key, step.reason))
+        self.ledger.tell(*told)
+        self._warn(seen)
+        self._tick_on_disk()
+
+    def _opened(self, seen: Verdict | None) -> None:
+        """Whether the target itself passes: before that nothing begins."""
+        if seen is None:
+            self._deaths[""] = self._deaths.get("", 0) + 1
+            if self._deaths[""] >= DEATHS:
+                self._stop(Outcome.FATAL.value, "the gate's process dies; see gate.log in the work's folder", 1)
+        elif seen.red or seen.stuck:
+            red = seen.red
+            why = seen.stuck or (f"{red.check} fails on {self.order.shown_target} ({red.ending})" if red else "")
+            self._stop(Outcome.FATAL.value, why, 1)
+        else:
+            self._is_open = True
+            self.ledger.tell(work.GateOpened(seen.commit))
+
+    def _warn(self, seen: Verdict) -> None:
+        """Tells the agents of items at work what has landed that theirs will conflict with."""
+        for key, conflict in seen.probed.items():
+            job = self.ledger.board.jobs.get(key)
+            if job is not None and job.state == "working" and job.run:
+                files = ", ".join(conflict.files[:20])
+                text = f"Something else has landed that changes {files}: keep your change there small."
+                with suppress(UserError):
+                    Mailbox(str(self._folder.path.parent / job.run)).tell(text)
+                self.ledger.tell(work.ItemWarned(key, conflict.files))
+
+    def _stop(self, end: str, reason: str, level: int) -> None:
+        """Nothing new begins; what is at work ends after its turn, or now."""
+        if not self._end:
+            self._end, self._reason = end, reason
+        self._children.ask_to_end(level)
+
+    def _obey(self) -> None:
+        """What people have left in the work's mailbox."""
+        mail = self._mailbox.read()
+        if mail.is_paused != self.ledger.board.is_held and not self._end:
+            self.ledger.tell(work.WorkHeld(mail.is_paused))
+            for job in self.ledger.board.of("working"):
+                box = Mailbox(str(self._folder.path.parent / job.run))
+                with suppress(UserError):
+                    box.pause() if mail.is_paused else box.unpause()
+        for wish in take_wishes(self._mailbox):
+            self._grant(wish)
+
+    def _grant(self, wish: Wish) -> None:
+        job = self.ledger.board.jobs.get(wish.key)
+        if job is None or job.state == "landed":
+            return
+        if wish.kind == "withdraw":
+            self._withdraw(wish.key, "withdrawn by a person")
+        elif job.state in ("parked", "withdrawn"):
+            self.ledger.tell(work.ItemQueued(wish.key, "asked for by a person", wish.note, forgiven=True))
+            self._resolve_stuck()
+        elif wish.note and job.state == "working":
+            Mailbox(str(self._folder.path.parent / job.run)).tell(wish.note)
+        elif wish.note and job.state == "queued":
+            self.ledger.tell(work.ItemQueued(wish.key, "a person had something to say", wish.note))
+
+    def _resolve_stuck(self) -> None:
+        if self.ledger.board.stuck:
+            self.ledger.tell(work.GateFinished(Verdict()))
+
+    def _withdraw(self, key: str, reason: str) -> None:
+        self.ledger.tell(work.ItemWithdrawn(key, reason))
+        if child := self._children.of(key):
+            child.ask_to_end(1)
+
+    def _read_again(self) -> None:
+        """Takes note of what a person has changed in the list. One that is broken changes nothing."""
+        source = self.order.source
+        if not source.is_in_files or self._end:
+            return
+        stamp = source.stamp()
+        if stamp == self._stamp:
+            return
+        self._stamp = stamp
+        try:
+            self._take(sound(source.read(), source.name))
+        except UserError as error:
+            self.ledger.tell(events.Notice(f"the list is taken as it was before: {error.message}"))
+
+    def _take(self, reading: Reading) -> None:
+        """What the list says now, against what is known."""
+        listed = {item.key: item for item in reading.items}
+        for item in listed.values():
+            self._take_item(item, self.ledger.board.jobs.get(item.key))
+        for key, job in list(self.ledger.board.jobs.items()):
+            if key not in listed and job.state not in SETTLED:
+                self._withdraw(key, "it was taken off the list")
+
+    def _take_item(self, item: Item, job: Job | None) -> None:
+        if job is None:
+            if not item.done:
+                self.ledger.tell(work.ItemListed(item))
+        elif item.done and job.state not in SETTLED:
+            self.ledger.tell(work.ItemListed(item))
+            self._withdraw(item.key, "it was ticked by a person")
+        elif job.state != "landed" and not item.done and _wanted(item) != _wanted(job.item):
+            self.ledger.tell(work.ItemListed(item))
+            if job.state == "parked":
+                self.ledger.tell(work.ItemQueued(item.key, "its text was edited", forgiven=True))
+        elif job.state == "withdrawn" and not item.done and "by a person" not in job.reason:
+            self.ledger.tell(work.ItemListed(item), work.ItemQueued(item.key, "it is on the list again", forgiven=True))
+
+    def _watch_limits(self) -> None:
+        """Ends what is at work when money or time run out."""
+        order, board = self.order, self.ledger.board
+        if order.max_time is not None and self.elapsed >= order.max_time and not self._end:
+            self._stop(Outcome.TIMEOUT.value, "its time is over", 1)
+        if order.max_cost is None or time.monotonic() - self._looked < SEEN:
+            return
+        self._looked = time.monotonic()
+        seen = [facts_in(str(self._folder.path.parent / job.run)) for job in board.of("working")]
+        self._spending = sum(standing.cost_usd or 0.0 for standing in seen if standing)
+        if board.spent + self._spending >= order.max_cost and not self._end:
+            self._stop(Outcome.BUDGET.value, "its budget is spent", 1)
+
+    @property
+    def elapsed(self) -> float:
+        return time.monotonic() - self._began
+
+    def _prove(self) -> None:
+        """What has landed, asked of git: whoever was killed may not have come to write it down."""
+        ready = {job.tip: key for key, job in self.ledger.board.jobs.items() if job.state == "ready" and job.tip}
+        if not ready:
+            return
+        try:
+            left = landing.unlanded(self._home, self.order.target_ref, [*ready])
+        except UserError:
+            return  # the gate will say what is wrong
+        now = commit_of(self._home.root, self.order.target_ref)
+        for tip, key in ready.items():
+            if tip not in left:
+                self.ledger.tell(work.ItemLanded(key, tip, now))
+
+    def _tick_on_disk(self) -> None:
+        """Ticks what has landed in a list that is not in git, or that another program keeps."""
+        source = self.order.source
+        landed = [key for key, job in self.ledger.board.jobs.items() if job.state == "landed"]
+        if source.is_in_files and not source.paths and landed:
+            try:
+                source.tick_on_disk(landed)
+                self._stamp = source.stamp()
+            except (OSError, UserError) as error:
+                self.ledger.tell(events.Notice(f"cannot tick {source.name}: {error}"))
+
+    def _leave(self) -> None:
+        """Whatever happens, nothing stays at work."""
+        self._children.ask_to_end(2)
+        while list(self._children):
+            self._children.wait(self._interrupt.fileno(), TICK)
+            self._interrupt.acknowledge()
+            for child in self._children.ended():
+                if child.key:
+                    self._looped(child)
+                elif self._batch:
+                    self._landed(child)
+
+    def _finish(self) -> int:
+        board = self.ledger.board
+        states = [*shown(board).values()]
+        end, code = outcome(board)
+        if self._end and not (code == 0 and self._end in (Outcome.TIMEOUT.value, Outcome.BUDGET.value)):
+            end, code = self._end, {"fatal": 2, "interrupted": 130}.get(self._end, 1)
+        reason = self._reason or board.stuck or ("" if fits(board, 0) else "its budget is spent")
+        self.ledger.tell(
+            work.WorkFinished(
+                outcome=end,
+                reason=one_line(reason, 500),
+                landed=states.count("landed"),
+                parked=states.count("parked"),
+                blocked=states.count("blocked"),
+                items=len(states) - states.count("withdrawn"),
+                cost_usd=board.spent if board.costs else None,
+                duration_s=self.elapsed,
+                exit_code=code,
+            )
+        )
+        return code
+
+
+def _wanted(item: Item) -> Item:
+    """The item less where it stands in the list."""
+    return msgspec.structs.replace(item, place="", done=False)
+
+
+def _why(seen: Looped) -> str:
+    return one_line(f"{seen.outcome}: {seen.reason}" if seen.reason else seen.outcome, 500)
+
+
+def _decoded(said: bytes, kind: type[Kind]) -> Kind | None:
+    """The last line that a process has printed, if it came to that."""
+    lines = said.strip().rsplit(b"\n", 1)
+    try:
+        return msgspec.json.decode(lines[-1], type=kind) if lines[-1] else None
+    except msgspec.MsgspecError:
+        return None

@@ -1,0 +1,118 @@
+"""How is a landing carried out? In a process of its own, which holds the gate alone and says what it saw."""
+
+import fcntl
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from ralph.backlog import github, place
+from ralph.backlog.gate import Gate, Request
+from ralph.backlog.work_order import REQUEST, WorkOrder, folder_of, read
+from ralph.core.backlog import Red, Verdict
+from ralph.core.prompts import ERROR_LIMIT
+from ralph.core.secrets import Redactor, secret_values
+from ralph.core.text import clean, tail
+from ralph.errors import UserError
+from ralph.processes.descendants import sweep_marked
+from ralph.processes.interrupt import Interrupt
+from ralph.processes.keeper import Keeper
+from ralph.records.folder import RunFolder, prepare
+from ralph.repository.git import repository
+from ralph.repository.landing import Kept
+from ralph.run.checks import Checks, Guard
+from ralph.run.context import Context
+
+
+class Interrupted(Exception):
+    """A person asked to stop before the gate had seen all."""
+
+
+def attend(path: str, keeper: Keeper, interrupt: Interrupt) -> Verdict:
+    """One landing, or (without branches) a look at the target itself."""
+    folder = folder_of(path)
+    work, request = read(folder, "work.json", WorkOrder), read(folder, REQUEST, Request)
+    home = repository(Path(work.workspace))
+    with _alone(folder):
+        gate = _gate(work, folder, keeper, interrupt)
+        if not request.branches:
+            return gate.opened()
+        try:
+            verdict = gate.land(request)
+        except UserError as error:
+            return Verdict(stuck=error.advice)
+        tips = {branch.key: branch.tip for branch in request.branches}
+        place.clear(work, home, {key: tips[key] for key in verdict.landed})
+        return verdict
+
+
+@contextmanager
+def _alone(folder: RunFolder) -> Iterator[None]:
+    """While entered, nobody else is at the gate. What git we start inherits the lock: when we are killed, the next one
+    waits until they are gone; and whatever the checks of a killed one have left is ended."""
+    lock = os.open(folder.path / "gate.lock", os.O_RDWR | os.O_CREAT, 0o600)
+    os.set_inheritable(lock, True)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        sweep_marked(_mark(folder))
+        yield
+    finally:
+        os.close(lock)
+
+
+def _mark(folder: RunFolder) -> str:
+    return f"{folder.id}-gate"
+
+
+def _gate(work: WorkOrder, folder: RunFolder, keeper: Keeper, interrupt: Interrupt) -> Gate:
+    home = repository(Path(work.workspace))
+    made = work.gate_in(home)
+    marked = RunFolder(folder.path.parent.parent, _mark(folder))
+    marked.path = folder.path / "gate"
+    # Python may take a module that it compiled a moment ago for this one: it compares times by the second.
+    env = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
+    context = Context(
+        Path(made.workspace),
+        marked,
+        keeper,
+        interrupt,
+        lambda *_: None,
+        env,
+        Redactor(secret_values(env)),
+        max_log=work.settings.max_log,
+        grace=work.settings.grace,
+        began=time.monotonic(),
+    )
+    numbers = iter(range(1, 1 << 30))
+
+    def check(command: str) -> Red | None:
+        os.makedirs(made.workspace, exist_ok=True)
+        prepare(Path(made.workspace))
+        checks = Checks(context, [Guard(command)], work.settings.check_timeout, work.settings.output_truncate_chars)
+        seen = checks.run(next(numbers))
+        if seen is None:
+            raise Interrupted
+        (one,) = seen
+        return None if one.passed else Red(one.name, one.ending, tail(clean(one.tail), ERROR_LIMIT))
+
+    def furnish() -> None:
+        place.furnish(work, home, made, keeper, interrupt)
+
+    return Gate(
+        repository=home,
+        work=work.name,
+        target=work.target,
+        remote=work.remote,
+        path=made.path,
+        checks=work.checks,
+        kept=Kept(work.source.paths, work.kept(home), work.source.ticked),
+        check=check,
+        furnish=furnish,
+        branch_of=work.branch_of,
+    )
+
+
+def trailer_of(work: WorkOrder, key: str) -> str:
+    """What a landing says of an item whose list is kept elsewhere."""
+    return github.trailer(key) if work.source.program == "github" else ""

@@ -1,0 +1,140 @@
+"""How is one item worked on? By an ordinary run in the item's own worktree; what came of it is asked of its journal and
+of git, so that whoever was killed before saying so can be asked again."""
+
+import os
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from msgspec.structs import replace
+
+from ralph import __version__
+from ralph.backlog import place
+from ralph.backlog.work_order import Assignment, Looped, WorkOrder, assignment_of, folder_of, read
+from ralph.core.model import Note, Outcome, Run, Stop
+from ralph.errors import UserError
+from ralph.loop import Parts
+from ralph.processes.descendants import sweep_marked
+from ralph.processes.interrupt import Interrupt
+from ralph.processes.keeper import Keeper
+from ralph.records.folder import RunFolder, prepare
+from ralph.records.journal import Story, recall
+from ralph.repository import landing
+from ralph.repository.git import Repository, commit_of, repository
+from ralph.repository.worktrees import Worktree, commit_all
+from ralph.run.context import Context
+from ralph.run.order import Order
+from ralph.run.place import Place
+from ralph.run.session import Session
+from ralph.settings import Settings, amended
+
+RETURNED = (
+    "The merge gate did not take the work on this task as it was: what it saw stands below. Since then the target, "
+    "with all that has landed, was merged into this folder. Make the task's work fit it."
+)
+SOLVE = " Marks of conflicts (<<<<<<<, >>>>>>>) stand in: {files}. Solve them, keeping what both sides want."
+TOLD = "A note from the person about this task:\n"
+
+
+class ItemPlace(Place):
+    """The worktree of one item of a backlog; the run keeps its things in the repository's own workspace."""
+
+    def __init__(self, work: WorkOrder, assigned: Assignment) -> None:
+        super().__init__(Path(work.workspace), in_worktree=True)
+        self.run_id = assigned.run
+        self._work, self._assigned = work, assigned
+        self._conflicts: tuple[str, ...] = ()
+
+    def move_to_worktree(self, context: Context, resumed: Run | None, stack: ExitStack) -> Worktree:
+        home, work = repository(self.workspace), self._work
+        made = place.item_place(
+            work,
+            home,
+            self._assigned.item.key,
+            lambda folder: self.occupy(folder, context.folder.id, stack),
+            lambda made: place.furnish(work, home, made, context.keeper, context.interrupt),
+        )
+        if self._assigned.is_returned and not (resumed and resumed.iterations):
+            kept = (*work.source.paths, *work.kept(home))
+            self._conflicts = landing.bring_target(made.path, commit_of(home.root, work.target_ref), kept)
+        context.root = Path(made.workspace)
+        return made
+
+    def equip(self, parts: Parts, context: Context) -> None:
+        if note := self._note():
+            parts.rules = (*parts.rules, lambda run: [note])
+
+    def _note(self) -> Note | None:
+        said = self._assigned.note
+        if self._assigned.is_returned:
+            solve = SOLVE.format(files=", ".join(self._conflicts[:50])) if self._conflicts else ""
+            return Note(RETURNED + solve, "gate", output=said)
+        return Note(f"{TOLD}{said}", "person") if said else None
+
+
+def play(path: str, key: str, keeper: Keeper, interrupt: Interrupt) -> Looped:
+    """Plays the run that an item is assigned to, or the rest of it, and says what came of it."""
+    folder = folder_of(path)
+    work, assigned = read(folder, "work.json", WorkOrder), read(folder, assignment_of(key), Assignment)
+    order = Order(
+        settings_for(work, assigned),
+        work.workspace,
+        assigned.item.text or assigned.item.title,
+        agent_args=work.agent_args,
+        version=__version__,
+        work=work.id,
+        item=key,
+    )
+    story = _so_far(prepare(Path(work.workspace)), assigned.run)
+    home = repository(Path(work.workspace))
+    if story and story.finished and story.is_done:
+        return _looped(work, home, key, story.run, Stop(Outcome.DONE, story.finished.reason))
+    sweep_marked(assigned.run)
+    where = ItemPlace(work, assigned)
+    run, stop = Session(order, place=where, keeper=keeper, interrupt=interrupt, story=story).play()
+    return _looped(work, home, key, run, stop)
+
+
+def settings_for(work: WorkOrder, assigned: Assignment) -> Settings:
+    """Those of every loop, with the item's own."""
+    item, said = assigned.item, dict[str, Any]()
+    if item.agent:
+        said["agent"] = {"command": item.agent}
+    if item.model:
+        said.setdefault("agent", {})["model"] = item.model
+    if item.max_cost:
+        said["maxCost"] = item.max_cost
+    if item.checks:
+        own = [{"command": command} for command in item.checks]
+        said["guardrails"] = [*({"command": g.command, "hint": g.hint} for g in work.settings.guardrails), *own]
+    settings = amended(work.settings, said) if said else work.settings
+    return replace(settings, worktree=True, scm=None)
+
+
+def _so_far(ralph: Path, run: str) -> Story | None:
+    journal = RunFolder(ralph, run).journal
+    if not os.path.exists(journal):
+        return None
+    story = recall(journal)
+    return story if story.started else None
+
+
+def _looped(work: WorkOrder, home: Repository, key: str, run: Run, stop: Stop) -> Looped:
+    seen = Looped(
+        outcome=stop.outcome.value,
+        reason=stop.reason,
+        exit_code=stop.outcome.exit_code,
+        run=run.id,
+        verified=stop.outcome is Outcome.DONE,
+        cost_usd=run.usage.cost_usd,
+    )
+    if stop.outcome is not Outcome.DONE:
+        return seen
+    made = work.worktree_of(home, key)
+    tip = commit_of(home.root, f"refs/heads/{made.branch}")
+    if os.path.isdir(made.path) and not landing.is_clean(made.path, tip):
+        commit_all(made, f"ralph: the work on {key}")
+        tip = commit_of(home.root, f"refs/heads/{made.branch}")
+        if not landing.is_clean(made.path, tip):
+            raise UserError(f"the work on {key} cannot be committed in {made.path}", "look at `git status` there")
+    return replace(seen, tip=tip, files=landing.changed_files(home, work.target_ref, tip))

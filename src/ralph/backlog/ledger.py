@@ -1,0 +1,88 @@
+"""Where are claims and verdicts kept? On one machine in the work's journal: the last word about each item counts."""
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Protocol
+
+from ralph.core import events, work
+from ralph.core.backlog import Board
+from ralph.core.secrets import Redactor
+from ralph.records.folder import RunFolder
+from ralph.records.journal import Journal, read
+from ralph.records.writer import Sink, Writer
+
+Told = work.WorkEvent | events.Notice
+Listener = Callable[..., None]
+NAMES = {**work.NAMES, events.Notice: events.NAMES[events.Notice]}
+
+
+class Ledger(Protocol):
+    """What the coordinator knows and says. Another one may be kept where many machines can reach it: then `claims` says
+    whether an item may be worked on here, and `has_gate` whether landings are ours to make."""
+
+    board: Board
+    opened: str
+    """The commit of the target that was last seen green, or landed."""
+    elapsed: float
+
+    def tell(self, *happened: Told) -> None:
+        """Writes down what happened, then knows it."""
+        ...
+
+    def claims(self, key: str) -> bool: ...
+
+    def has_gate(self) -> bool: ...
+
+
+class JournalLedger:
+    """One machine, one coordinator: every item is ours, and so is the gate."""
+
+    def __init__(self, folder: RunFolder, sinks: Sequence[Sink], redact: Redactor) -> None:
+        self.board, self.opened, self.elapsed = Board(), "", 0.0
+        seq = self._recall(folder)
+        self.is_resumed = seq > 0
+        self._journal = Journal(folder.journal)
+        self._listeners: tuple[Listener, ...] = ()
+        self._writer = Writer(folder.id, [self._journal, *sinks], seq, redact, names=NAMES)
+
+    def tell(self, *happened: Told) -> None:
+        self._writer(*happened)  # type: ignore[arg-type]
+        now = time.time()
+        for event in happened:
+            self._know(event, now)
+        for listener in self._listeners:
+            listener(*happened)
+
+    def listen(self, listeners: Sequence[Listener]) -> None:
+        self._listeners = tuple(listeners)
+
+    def claims(self, key: str) -> bool:
+        return True
+
+    def has_gate(self) -> bool:
+        return True
+
+    def close(self) -> None:
+        self._journal.close()
+
+    def _know(self, event: object, at: float) -> None:
+        with suppress(KeyError):  # about an item that a torn line had named
+            self.board = work.after(self.board, event, at)
+        match event:
+            case work.GateOpened():
+                self.opened = event.commit
+            case work.ItemLanded() if event.commit:
+                self.opened = event.commit
+            case work.WorkFinished():
+                self.elapsed = event.duration_s
+
+    def _recall(self, folder: RunFolder) -> int:
+        """Reads the journal back; the number of its last line."""
+        seq = 0
+        if os.path.exists(folder.journal):
+            for entry in read(folder.journal):
+                seq = max(seq, entry.seq)
+                self._know(entry.event(), entry.at)
+        return seq

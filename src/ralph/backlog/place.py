@@ -1,0 +1,92 @@
+"""Where do loops and the gate work? Each in a worktree of its own, furnished with what git does not carry."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from ralph.backlog.work_order import WorkOrder
+from ralph.core.text import tail
+from ralph.errors import UserError
+from ralph.processes.interrupt import Interrupt
+from ralph.processes.keeper import Keeper
+from ralph.processes.process import Limits, run_command
+from ralph.processes.program import Command
+from ralph.repository import landing
+from ralph.repository.git import Repository, commit_of
+from ralph.repository.worktrees import Worktree, alone, carry_over
+
+FURNISHED = "ralph-furnished"
+"""A mark beside the index of a worktree that is complete. Without it nothing was ever done there: it is made anew."""
+KEPT = 4000
+
+
+def item_place(
+    order: WorkOrder,
+    repository: Repository,
+    key: str,
+    occupy: Callable[[Path], None],
+    furnish: Callable[[Worktree], None],
+) -> Worktree:
+    """The worktree of an item, on its branch: as it was left, or from the target as it is now."""
+    made = order.worktree_of(repository, key)
+    with alone(repository):
+        is_new = not os.path.exists(_mark(made))
+        if is_new:
+            _make(order, repository, made)
+        occupy(Path(made.workspace))
+    if is_new:
+        furnish(made)
+        Path(_mark(made)).touch()
+    landing.heal(made.path, f"refs/heads/{made.branch}")
+    return made
+
+
+def _mark(made: Worktree) -> str:
+    try:
+        said = Path(made.path, ".git").read_text("utf-8", "surrogateescape")
+    except OSError:
+        return os.path.join(made.path, ".git", FURNISHED)
+    return os.path.join(said.removeprefix("gitdir:").strip(), FURNISHED)
+
+
+def _make(order: WorkOrder, repository: Repository, made: Worktree) -> None:
+    import shutil
+
+    shutil.rmtree(made.path, ignore_errors=True)
+    repository.git("worktree", "prune")
+    words = ["worktree", "add", "-q", "--force", "--force"]
+    if commit_of(repository.root, f"refs/heads/{made.branch}"):
+        words += ["--", made.path, made.branch]
+    else:
+        words += ["--no-track", "-b", made.branch, "--", made.path, commit_of(repository.root, order.target_ref)]
+    repository.git(*words)
+    os.makedirs(made.workspace, exist_ok=True)
+
+
+def furnish(order: WorkOrder, repository: Repository, made: Worktree, keeper: Keeper, interrupt: Interrupt) -> None:
+    """Brings the files of `.worktreeinclude`, then runs `--setup`."""
+    carry_over(repository, made)
+    if not order.setup:
+        return
+    command = Command(("sh", "-c", order.setup), made.workspace, dict(os.environ))
+    output = run_command(keeper, command, head=0, tail=KEPT, limits=Limits(), interrupt=interrupt)
+    if output.exit.code or output.exit.ended_by:
+        said = tail(output.tail.strip(), 500, "…") or f"exit code {output.exit.code}"
+        raise UserError(f"--setup failed in {made.workspace}: {order.setup}: {said}", "mend it, then start again")
+
+
+def clear(order: WorkOrder, repository: Repository, landed: dict[str, str]) -> None:
+    """Removes worktrees and branches of items that are in the target, unless somebody has put them to another use."""
+    import shutil
+
+    gone: dict[str, str] = {}
+    for key, tip in landed.items():
+        made = order.worktree_of(repository, key)
+        if not os.path.isdir(made.path):
+            gone[made.branch] = tip
+        elif landing.is_clean(made.path, tip):
+            shutil.rmtree(made.path, ignore_errors=True)
+            gone[made.branch] = tip
+    with alone(repository):
+        repository.git("worktree", "prune")
+        landing.drop_branches(repository, gone)

@@ -1,0 +1,99 @@
+"""Where does a work stand, and each of its items? Kept where `ralph ps` finds it, and read back for whoever asks."""
+
+import os
+import time
+from typing import Any
+
+from msgspec.structs import replace
+
+from ralph.backlog.ledger import Ledger
+from ralph.backlog.work_order import WorkOrder
+from ralph.core import work
+from ralph.core.backlog import Board, shown
+from ralph.core.model import RunFacts
+from ralph.core.secrets import Redactor, secret_values
+from ralph.records.folder import RunFolder
+from ralph.records.journal import read
+from ralph.records.register import facts_in
+from ralph.records.registration import Registration
+from ralph.show.works import Row, counted, last_line, rows
+
+
+class Standings(Registration):
+    """A listener that keeps the work's own standing up to date."""
+
+    def __init__(self, folder: RunFolder, order: WorkOrder) -> None:
+        super().__init__(folder)
+        self._folder, self._order = folder, order
+        self._ledger: Ledger | None = None
+        known = {"kind": "work", "workspace": order.workspace, "goal": f"work off {order.source.name}"}
+        self._facts = replace(self._facts, **known, branch=order.shown_target, version=order.version)
+
+    def watch(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+
+    def __call__(self, *happened: Any) -> None:
+        board, now = self._ledger.board if self._ledger else Board(), time.time()
+        states = [*shown(board).values()]
+        counts = {state: states.count(state) for state in ("landed", "working", "ready", "parked", "blocked")}
+        self._facts = replace(
+            self._facts,
+            changed=now,
+            checks=len(states) - states.count("withdrawn"),
+            passed=states.count("landed"),
+            cost_usd=board.spent if board.costs else None,
+            paused="paused by a person" if board.is_held else "",
+            doing=counted(counts),
+        )
+        for event in happened:
+            if isinstance(event, work.WorkFinished):
+                self._facts = replace(
+                    self._facts,
+                    outcome=event.outcome,
+                    reason=event.reason,
+                    duration_s=event.duration_s,
+                    exit_code=event.exit_code,
+                )
+        self._write_now()
+
+    def rows(self) -> list[Row]:
+        """Every item, with where its loop stands."""
+        board = self._ledger.board if self._ledger else Board()
+        return rows(board, item_standings(self._folder, board))
+
+
+def item_standings(folder: RunFolder, board: Board) -> dict[str, RunFacts | None]:
+    """Where the loops stand that are at work."""
+    return {job.item.key: facts_in(str(folder.path.parent / job.run)) for job in board.of("working") if job.run}
+
+
+def board_of(folder: RunFolder) -> Board:
+    """What the journal of a work says."""
+    board = Board()
+    for entry in read(folder.journal):
+        try:
+            board = work.after(board, entry.event(), entry.at)
+        except KeyError:  # about an item that a torn line had named
+            continue
+    return board
+
+
+def notifier(order: WorkOrder, folder: RunFolder) -> Any:
+    """Tells somebody who is elsewhere of items that stand aside, and of the end."""
+    from pathlib import Path
+    from types import SimpleNamespace
+
+    from ralph.run.notify import Message, Notifier
+
+    def about(event: object) -> Message | None:
+        match event:
+            case work.ItemParked():
+                return Message("failed", f"{event.key} is parked: {event.reason}")
+            case work.WorkFinished() if event.outcome != "interrupted":
+                text = last_line(event, order.shown_target, order.remote is not None)
+                return Message("done" if event.exit_code == 0 else "failed", text.removeprefix("ralph: "))
+        return None
+
+    env = dict(os.environ)
+    context: Any = SimpleNamespace(folder=folder, env=env, tell=lambda *_: None, redact=Redactor(secret_values(env)))
+    return Notifier(order.settings.notify, context, Path(order.workspace), about)

@@ -1,0 +1,90 @@
+"""What do people want of a work while it goes on? Small letters in its mailbox: try this again, leave that."""
+
+import os
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+from msgspec import Struct
+
+from ralph.errors import UserError
+from ralph.records.register import Listed
+from ralph.steering.control import nudge
+from ralph.steering.mailbox import Mailbox
+
+SUFFIX = ".wish"
+
+
+class Wish(Struct, frozen=True):
+    """What is to be done with an item."""
+
+    kind: Literal["retry", "withdraw"]
+    key: str
+    note: str = ""
+
+
+def leave(mailbox: Mailbox, wish: Wish) -> None:
+    """Whole or not at all: the coordinator may look at any moment."""
+    name = os.path.join(mailbox.path, f"{time.time_ns():020d}-{os.urandom(2).hex()}{SUFFIX}")
+    try:
+        os.makedirs(mailbox.path, mode=0o700, exist_ok=True)
+        with open(os.open(f"{name}.new", os.O_WRONLY | os.O_CREAT, 0o600), "wb") as file:
+            file.write(msgspec.json.encode(wish))
+        os.replace(f"{name}.new", name)
+    except OSError as error:
+        raise UserError(f"cannot write {mailbox.path}: {error.strerror}", "is the work's folder still there?") from None
+
+
+def take_wishes(mailbox: Mailbox) -> list[Wish]:
+    """Takes them out of the box, oldest first."""
+    try:
+        names = sorted(name for name in os.listdir(mailbox.path) if name.endswith(SUFFIX))
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    wishes = []
+    for name in names:
+        path = os.path.join(mailbox.path, name)
+        with suppress(OSError, msgspec.MsgspecError), open(path, "rb") as file:
+            wishes.append(msgspec.json.decode(file.read(), type=Wish))
+        with suppress(OSError):
+            os.unlink(path)
+    return wishes
+
+
+def work_meant(name: str, here: Path) -> Listed:
+    """The work that is named, or the one that makes sense here."""
+    from ralph.steering.which_run import which_run, workspace_around
+
+    return which_run(name, workspace_around(here), lambda run: "" if run.facts.kind == "work" else "is no work")
+
+
+def make(kind: str, key: str, note: str, here: Path) -> str:
+    """Leaves a wish about an item with its work, and says what comes of it."""
+    from ralph.backlog.standings import board_of
+
+    run = work_meant("", here)
+    board = board_of(run.folder)
+    known = next((one for one in board.jobs if one.casefold() == key.removeprefix("#").casefold()), "")
+    if not known:
+        raise UserError(f"work {run.id} has no item {key}", "`ralph work status` lists them")
+    job = board.jobs[known]
+    if job.state == "landed" or (kind == "retry" and job.state not in ("parked", "withdrawn") and not note):
+        raise UserError(f"{known} is {job.state}", "only what stands aside can be tried again")
+    leave(Mailbox(run.folder.path), Wish("retry" if kind == "retry" else "withdraw", known, note))
+    if run.is_alive:
+        nudge(run)
+        return f"{known} is {'tried again' if kind == 'retry' else 'left alone'}"
+    return f"{known} will be {'tried again' if kind == 'retry' else 'left alone'}: go on with `ralph resume {run.id}`"
+
+
+def tell_item(key: str, text: str, here: Path) -> str:
+    """Keeps words for the next loop of an item; nothing where one is at work, which can be told itself."""
+    from ralph.backlog.standings import board_of
+
+    try:
+        job = board_of(work_meant("", here).folder).jobs.get(key.removeprefix("#"))
+    except UserError:
+        return ""
+    return make("retry", key, text, here) if job is not None and job.state in ("parked", "withdrawn", "queued") else ""

@@ -1,0 +1,53 @@
+"""`ralph land` and `ralph item`: what the coordinator of a backlog starts, one process for each landing and each loop.
+
+They are not meant for people: each is held by a leash, and prints what came of it as one line."""
+
+from __future__ import annotations
+
+import os
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ralph.processes.interrupt import Interrupt
+    from ralph.processes.keeper import Keeper
+
+
+def run_command(command: str, words: list[str]) -> int:
+    from ralph.processes.leash import tie_to_stdin
+
+    tie_to_stdin()
+    from ralph.processes.keeper import Keeper
+
+    with Keeper.start() as keeper:
+        from ralph.processes.interrupt import Interrupt
+
+        with Interrupt(lambda: None) as interrupt:
+            if command == "land":
+                return _landed(words[0], keeper, interrupt)
+            return _looped(words[0], words[1], keeper, interrupt)
+
+
+def _landed(folder: str, keeper: Keeper, interrupt: Interrupt) -> int:
+    from ralph.backlog.gatekeeper import Interrupted, attend
+
+    try:
+        _say(attend(folder, keeper, interrupt))
+    except Interrupted:
+        return 130
+    return 0
+
+
+def _looped(folder: str, key: str, keeper: Keeper, interrupt: Interrupt) -> int:
+    from ralph.backlog.item_loop import play
+
+    looped = play(folder, key, keeper, interrupt)
+    _say(looped)
+    return looped.exit_code
+
+
+def _say(value: object) -> None:
+    import msgspec
+
+    data = msgspec.json.encode(value) + b"\n"
+    while data:
+        data = data[os.write(1, data) :]

@@ -1,0 +1,213 @@
+"""`ralph work`: how is a list of tasks worked off by many loops at once, and landed through a gate that lets nothing
+red pass?"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+from ralph.errors import UserError
+
+if TYPE_CHECKING:
+    from ralph.backlog.lists import Reading
+    from ralph.backlog.work_order import WorkOrder
+    from ralph.cli.run import Shown
+    from ralph.records.folder import RunFolder
+    from ralph.records.register import Listed
+
+ACTIONS = ("status", "retry", "withdraw")
+JOBS, RETURNS = 2, 3
+
+
+def run_command(command: str, values: dict[str, Any], words: list[str]) -> int:
+    if words and words[0] in ACTIONS and not os.path.exists(words[0]):
+        return act(words[0], values, words[1:])
+    if not words:
+        raise UserError("no backlog", "name a file or folder with tasks, github: or beads:")
+    if len(words) > 1:
+        raise UserError(f"too many words: {words[1]!r}", "name one backlog")
+    return start(values, words[0])
+
+
+def start(values: dict[str, Any], word: str) -> int:
+    """Takes on a backlog, and works it off."""
+    from ralph.backlog import taking_on
+    from ralph.cli.request import about_loops
+    from ralph.cli.run import Shown
+    from ralph.run.agents import choices
+    from ralph.settings import load
+
+    limits = _limits(values)
+    workspace, overrides = about_loops(values)
+    home = taking_on.home_of(workspace)
+    source = taking_on.source_of(word, workspace, home)
+    reading = taking_on.read_list(source, workspace)
+    loaded = load(workspace, overrides, env=os.environ)
+    settings = taking_on.with_checks(loaded.settings, reading)
+    choices(settings, tuple(values.get("agent_arg", ())), os.environ, str(workspace))  # one that is missing is said now
+    if all(item.done for item in reading.items):
+        print(f"ralph: nothing to do: every item of {source.name} is done", file=sys.stderr)
+        return 0
+    if values.get("dry_run"):
+        return _explain(reading, settings)
+    asked = {name: values[name] for name in ("target", "push") if name in values}
+    order = taking_on.new_order(
+        workspace,
+        home,
+        source,
+        settings,
+        agent_args=tuple(values.get("agent_arg", ())),
+        setup=values.get("setup", ""),
+        **limits,
+        **asked,
+    )
+    shown = Shown(bool(values.get("json")), bool(values.get("quiet")), bool(values.get("verbose")))
+    return play(order, reading, shown, notice=taking_on.unsaved(home))
+
+
+def _limits(values: dict[str, Any]) -> dict[str, Any]:
+    from ralph.settings.shape import parse_duration
+
+    for name, option in (("jobs", "-j"), ("returns", "--returns"), ("max_cost", "--max-cost")):
+        if name in values and values[name] <= 0:
+            raise UserError(f"{option} {values[name]} is too little", "give a number above 0")
+    return {
+        "slots": values.get("jobs", JOBS),
+        "returns": values.get("returns", RETURNS),
+        "max_cost": values.get("max_cost"),
+        "max_time": parse_duration(values["max_time"]) if "max_time" in values else None,
+    }
+
+
+def _explain(reading: Reading, settings: Any) -> int:
+    """`--dry-run`: what would be done, in which order."""
+    for check in settings.guardrails:
+        print(f"check: {check.command}")
+    for item in reading.items:
+        after = f" (after {', '.join(item.after)})" if item.after else ""
+        print(f"{'[x]' if item.done else '[ ]'} {item.key}: {item.title}{after}")
+    return 0
+
+
+def play(order: WorkOrder, reading: Reading, shown: Shown, notice: str = "") -> int:
+    """Works a backlog off in front of a person; the rest of it where it was begun before."""
+    from contextlib import ExitStack
+    from pathlib import Path
+
+    from ralph.backlog.work_order import ORDER, put
+    from ralph.records.folder import RunFolder, prepare, work_lock
+
+    with ExitStack() as stack:
+        ralph = prepare(Path(order.workspace))
+        stack.enter_context(work_lock(ralph, order.id))
+        folder = RunFolder(ralph, order.id)
+        folder.make()
+        put(folder, ORDER, order)
+        return _played(order, folder, reading, shown, notice, stack)
+
+
+def _played(order: WorkOrder, folder: RunFolder, reading: Reading, shown: Shown, notice: str, stack: Any) -> int:
+    from ralph import __version__
+    from ralph.backlog.coordinator import Coordinator
+    from ralph.backlog.ledger import JournalLedger
+    from ralph.backlog.standings import Standings
+    from ralph.core import events, work
+    from ralph.core.secrets import Redactor, secret_values
+    from ralph.processes.interrupt import ANNOUNCEMENT, Interrupt
+    from ralph.records.registration import enlist
+    from ralph.show.outlet import Ndjson
+    from ralph.show.works import WorkScreen
+
+    color, emoji = (None if flag else False for flag in (order.settings.color, order.settings.emoji))
+    screen = WorkScreen(sys.stderr, quiet=shown.quiet, color=color, emoji=emoji, env=os.environ)
+    stack.callback(screen.close)
+    standings = Standings(folder, order)
+    stack.callback(standings.close)
+    listeners: list[Any] = [standings, screen]
+    redact = Redactor(secret_values(os.environ))
+    ledger = JournalLedger(folder, [Ndjson()] if shown.json else [], redact)
+    stack.callback(ledger.close)
+    standings.watch(ledger)
+    screen.board, screen.look = (lambda: ledger.board), standings.rows
+    interrupt = stack.enter_context(Interrupt(lambda: screen.announce(ANNOUNCEMENT)))
+    _notify(order, folder, listeners, stack)
+    ledger.listen(listeners)
+    ledger.tell(
+        work.WorkStarted(
+            name=order.name,
+            backlog=order.source.name,
+            workspace=order.workspace,
+            target=order.shown_target,
+            base=order.base,
+            push=order.shown_target if order.remote else "",
+            checks=order.checks,
+            slots=order.slots,
+            most_returns=order.returns,
+            max_cost=order.max_cost,
+            max_time=order.max_time,
+            pid=os.getpid(),
+            version=__version__,
+            resumed=ledger.is_resumed,
+        )
+    )
+    for text in filter(None, (notice, enlist(folder, os.environ))):
+        ledger.tell(events.Notice(text))
+    return Coordinator(order, folder, ledger, interrupt, screen.tick).run(reading)
+
+
+def _notify(order: WorkOrder, folder: RunFolder, listeners: list[Any], stack: Any) -> None:
+    if not order.settings.notify:
+        return
+    from ralph.backlog.standings import notifier
+
+    made = notifier(order, folder)
+    stack.callback(made.close)
+    listeners.append(made)
+
+
+def resume(run: Listed, shown: Shown) -> int:
+    """Goes on with a work that was stopped, killed, or has items that stand aside."""
+    from pathlib import Path
+
+    from ralph.backlog.taking_on import read_list
+    from ralph.backlog.work_order import ORDER, WorkOrder, read
+
+    order = read(run.folder, ORDER, WorkOrder)
+    return play(order, read_list(order.source, Path(order.workspace)), shown)
+
+
+def act(action: str, values: dict[str, Any], words: list[str]) -> int:
+    """`ralph work status`, `retry` and `withdraw`."""
+    from pathlib import Path
+
+    from ralph.backlog import wishes
+
+    folder = Path(values.get("directory", ".")).absolute()
+    if action == "status":
+        return _status(wishes.work_meant(words[0] if words else "", folder), bool(values.get("json")))
+    if not words:
+        raise UserError(f"no item to {action}", f"name one: ralph work {action} KEY")
+    print(wishes.make(action, words[0], " ".join(words[1:]), folder))
+    return 0
+
+
+def _status(run: Listed, as_json: bool) -> int:
+    """How the items of a work stand."""
+    import time
+
+    from ralph.backlog.standings import board_of, item_standings
+    from ralph.show.outlet import choose
+    from ralph.show.works import rows, table
+
+    board = board_of(run.folder)
+    made = rows(board, item_standings(run.folder, board))
+    if as_json:
+        from msgspec.json import encode
+
+        sys.stdout.buffer.write(b"".join(encode(row) + b"\n" for row in made))
+        return 0
+    style = choose(sys.stdout, os.environ, sys.stdout.isatty(), None, None)
+    columns = os.get_terminal_size().columns if sys.stdout.isatty() else 200
+    print("\n".join(table(board, made, style, columns, time.time(), most=len(made))))
+    return 0

@@ -1,0 +1,503 @@
+"""`ralph work` as its users know it: the real command, real git, agents that follow a script."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+LIST = "# Tasks\n\n- [ ] T1 Make one\n- [ ] T2 Make two\n- [ ] T3 Make three\n  after: T1\n"
+# Does what its task says; on the hot line it adds its own key to whatever stands there, and drops marks of conflicts.
+AGENT = r"""
+key=$(printf '%s\n' "$PROMPT" | sed -n 's/^\([A-Za-z]*[0-9][0-9]*\) .*/\1/p' | head -1)
+case $key in
+  hot*) { grep -v '^[<=>|]\{7\}' hot; echo "$key"; } | sort -u > hot.new; mv hot.new hot ;;
+  bad*) : ;;
+  *) echo "$key" > "$key.txt" ;;
+esac
+"""
+
+
+class Works:
+    """A repository, and ralph in it."""
+
+    def __init__(self, folder: Path, env: dict[str, str], agent: Callable[..., str]) -> None:
+        self.folder, self.env = folder, env
+        self.agent = agent(AGENT + "echo COMPLETE")
+        self._make = agent
+        self.git("init", "-q", "-b", "main")
+        (folder / "hot").write_text("line\n")
+        self.todo(LIST)
+        self.started: list[subprocess.Popen[str]] = []
+
+    def todo(self, text: str, name: str = "TASKS.md") -> None:
+        (self.folder / name).write_text(text)
+        self.git("add", "-A")
+        self.git("commit", "-qm", "list")
+
+    def script(self, text: str) -> None:
+        self._make(AGENT + text)
+
+    def git(self, *words: str, cwd: Path | None = None) -> str:
+        done = subprocess.run(["git", *words], cwd=cwd or self.folder, env=self.env, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.rstrip("\n")
+
+    def words(self, *words: str, checks: tuple[str, ...] = ("true",)) -> list[str]:
+        own = [part for check in checks for part in ("--check", check)]
+        name = () if words and not words[0].startswith("-") else ("TASKS.md",)
+        return [sys.executable, "-m", "ralph", "work", *name, *words, *own, "--agent", self.agent, "--grace", "2"]
+
+    def work(self, *words: str, checks: tuple[str, ...] = ("true",)) -> "subprocess.CompletedProcess[str]":
+        return self.run(*self.words(*words, checks=checks)[3:])
+
+    def run(self, *words: str) -> "subprocess.CompletedProcess[str]":
+        command = [sys.executable, "-m", "ralph", *words]
+        return subprocess.run(command, cwd=self.folder, env=self.env, capture_output=True, text=True, check=False)
+
+    def start(self, *words: str, checks: tuple[str, ...] = ("true",)) -> "subprocess.Popen[str]":
+        command = self.words(*words, checks=checks)
+        pipe = subprocess.PIPE
+        self.started.append(
+            subprocess.Popen(command, cwd=self.folder, env=self.env, stdout=pipe, stderr=pipe, text=True)
+        )
+        return self.started[-1]
+
+    @property
+    def target(self) -> str:
+        return self.git("branch", "--list", "--format=%(refname:short)", "ralph/*/merged").splitlines()[-1]
+
+    def landed(self, target: str = "") -> list[str]:
+        words = ("log", "--first-parent", "--reverse", "--format=%(trailers:key=Ralph-Item,valueonly)")
+        return self.git(*words, target or self.target).split()
+
+    def show(self, name: str, target: str = "") -> str:
+        return self.git("show", f"{target or self.target}:{name}")
+
+    @property
+    def events(self) -> list[dict[str, Any]]:
+        works = [
+            path for path in self.folder.glob(".ralph/runs/*/journal.ndjson") if (path.parent / "work.json").exists()
+        ]
+        return [json.loads(line) for line in sorted(works)[-1].read_bytes().splitlines() if line] if works else []
+
+    def all(self, kind: str) -> list[dict[str, Any]]:
+        return [event["data"] for event in self.events if event["type"] == kind]
+
+    def wait_for(self, kind: str, **facts: Any) -> dict[str, Any]:
+        deadline = time.monotonic() + 60
+        while True:
+            for data in self.all(kind):
+                if facts.items() <= data.items():
+                    return data
+            assert time.monotonic() < deadline, f"no {kind} {facts}"
+            time.sleep(0.02)
+
+
+@pytest.fixture
+def works(workspace: Path, environment: dict[str, str], agent: Callable[..., str]) -> Iterator[Works]:
+    made = Works(workspace, environment, agent)
+    yield made
+    for process in made.started:
+        with suppress(ProcessLookupError):
+            process.kill()
+        process.communicate()
+
+
+pytestmark = pytest.mark.timeout(120)
+
+
+def test_a_list_by_morning(works: Works) -> None:
+    done = works.work("-j", "2")
+    assert done.returncode == 0, done.stderr
+    target = works.target
+    assert done.stderr.rstrip().splitlines()[-1] == f"ralph: 3 of 3 landed on {target}: git merge {target}"
+    assert sorted(works.landed()) == ["T1", "T2", "T3"]
+    assert works.landed().index("T1") < works.landed().index("T3"), "what comes after it landed after it"
+    assert works.show("TASKS.md").count("[x]") == 3
+    assert works.show("T3.txt") == "T3"
+    assert works.git("branch", "--list", "--format=%(refname:short)").splitlines() == ["main", target]
+    works.git("merge", "-q", target)
+    assert (works.folder / "T1.txt").exists()
+
+
+def test_nothing_of_the_users_changes_and_a_dirty_tree_is_said(works: Works) -> None:
+    (works.folder / "hot").write_text("mine\n")
+    (works.folder / "new").write_text("mine\n")
+    works.git("add", "new")
+    before = works.git("status", "--porcelain"), works.git("rev-parse", "HEAD"), works.git("diff", "--cached")
+    done = works.work()
+    assert done.returncode == 0, done.stderr
+    assert "2 uncommitted changes are not part of it" in done.stderr
+    assert (works.git("status", "--porcelain"), works.git("rev-parse", "HEAD"), works.git("diff", "--cached")) == before
+    assert works.show("hot") == "line"
+
+
+def test_two_items_that_conflict_both_land_and_the_second_is_told_what_the_gate_saw(
+    works: Works, prompts: Callable[..., list[str]]
+) -> None:
+    works.todo("- [ ] hot1 Add to the hot line\n- [ ] hot2 Add to it too\n")
+    done = works.work("-j", "2")
+    assert done.returncode == 0, done.stderr
+    assert works.show("hot").split() == ["hot1", "hot2", "line"]
+    (returned,) = works.all("item_returned")
+    assert returned["files"] == ["hot"]
+    last = prompts()[-1]
+    assert "The merge gate did not take the work" in last
+    assert "Marks of conflicts (<<<<<<<, >>>>>>>) stand in: hot" in last
+    assert "CONFLICT" in last.partition(" output>")[2], "what git said is fenced"
+
+
+def test_an_item_that_cannot_be_done_is_parked_and_blocks_what_waits_for_it(works: Works) -> None:
+    works.todo("- [ ] bad1 Never\n- [ ] T1 One\n- [ ] T2 Two\n  after: bad1\n- [ ] T3 Three\n  after: T2\n")
+    works.script('[ "$key" = bad1 ] || echo COMPLETE')
+    done = works.work("-j", "2", "-m", "2")
+    assert done.returncode == 1
+    assert works.landed() == ["T1"]
+    assert "1 of 4 landed" in done.stderr
+    assert "1 parked, 2 blocked" in done.stderr.splitlines()[-1]
+    (parked,) = works.all("item_parked")
+    assert parked["key"] == "bad1"
+    assert parked["reason"].startswith("exhausted")
+
+
+def test_done_with_nothing_changed_is_parked(works: Works) -> None:
+    works.todo("- [ ] bad1 Nothing to do\n")
+    done = works.work()
+    assert done.returncode == 1
+    assert "it is done, and has changed nothing" in done.stderr
+
+
+def test_a_red_candidate_is_sent_back_until_it_is_parked(works: Works) -> None:
+    works.todo("- [ ] T1 One\n- [ ] T2 Two\n")
+    together = "! { test -e T1.txt && test -e T2.txt; }"
+    done = works.work("-j", "2", "--returns", "2", checks=(together,))
+    assert done.returncode == 1
+    assert len(works.landed()) == 1
+    (parked,) = works.all("item_parked")
+    assert parked["reason"].startswith("refused 2 times") or parked["reason"].startswith("exhausted")
+    assert works.git("branch", "--list", f"ralph/*/{parked['key']}"), "its branch stays"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("nothing.md",), "no such list: nothing.md"),
+        ((), "no checks given"),
+        (("-j", "0", "--check", "true"), "-j 0 is too little"),
+        (("--check", "false"), "false fails on"),
+        (("--check", "true", "--target", "main"), "main is checked out in"),
+        (("--check", "true", "--target", "bad name"), "is no name for a branch"),
+        (("--check", "true", "--push"), "no upstream"),
+        (("--check", "true", "--push=nowhere/main"), "names no remote's branch"),
+        (("--check", "true", "--agent", "not-there"), "not-there"),
+        (("--check", "true", "--max-time", "soon"), "soon"),
+        (("--check", "true", "--setup", "echo broken; false"), "--setup failed"),
+    ],
+)
+def test_what_cannot_work_is_said_in_one_line_before_anything_is_spent(
+    works: Works, words: tuple[str, ...], said: str
+) -> None:
+    own = () if words[:1] == ("nothing.md",) else ("TASKS.md",)
+    agent = () if "--agent" in words else ("--agent", works.agent)
+    done = works.run("work", *own, *words, *agent)
+    assert done.returncode == 2, done.stderr
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (Path(works.env["HOME"]) / "fake-agent.calls").exists(), "no agent was started"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("nothing", "names no item"),
+        ("- [ ] T1 a\n- [ ] T1 b\n", "TASKS.md:2: the key T1 is taken"),
+        ("- [ ] T1 a\n  after: T9\n", "T1 comes after T9, which is not in the list"),
+        ("- [ ] T1 a\n  after: T2\n- [ ] T2 b\n  after: T1\n", "T1 → T2 → T1"),
+    ],
+)
+def test_a_broken_list_is_said_by_line(works: Works, text: str, said: str) -> None:
+    works.todo(text)
+    done = works.work()
+    assert (done.returncode, said in done.stderr) == (2, True), done.stderr
+
+
+def test_outside_of_a_repository_and_without_a_commit(workspace: Path, ralph: Callable[..., Any], git: Any) -> None:
+    (workspace / "T.md").write_text("- [ ] T1 a\n")
+    assert "is not in a git repository" in ralph("work", "T.md", "--check", "true").err
+    git("init", "-q")
+    assert "no commit yet" in ralph("work", "T.md", "--check", "true").err
+
+
+def test_a_list_whose_items_are_all_done_needs_nothing(works: Works) -> None:
+    works.todo(LIST.replace("[ ]", "[x]"))
+    done = works.work()
+    assert (done.returncode, "nothing to do" in done.stderr) == (0, True)
+
+
+def test_an_agent_that_breaks_in_the_middle_stops_everything_and_parks_nobody(works: Works) -> None:
+    works.script('rm "$0"; echo COMPLETE')
+    done = works.work("-j", "1")
+    assert done.returncode == 2, done.stderr
+    assert works.all("item_parked") == []
+    assert works.all("work_finished")[-1]["outcome"] == "fatal"
+
+
+def test_a_list_that_is_not_in_git_is_ticked_afterwards(works: Works) -> None:
+    (works.folder / "mine.md").write_text("- [ ] T1 One\n- [ ] T2 Two\n")
+    done = works.work("mine.md")
+    assert done.returncode == 0, done.stderr
+    assert (works.folder / "mine.md").read_text() == "- [x] T1 One\n- [x] T2 Two\n"
+    assert works.git("ls-tree", "--name-only", works.target, "mine.md") == ""
+
+
+def test_agents_edits_of_the_list_and_of_the_settings_are_put_back(works: Works) -> None:
+    works.script('echo "- [ ] T9 Mine" > TASKS.md; mkdir -p .ralph; echo "{}" > .ralph/settings.json; echo COMPLETE')
+    done = works.work("-j", "3")
+    assert done.returncode == 0, done.stderr
+    assert works.show("TASKS.md") == LIST.replace("[ ]", "[x]").rstrip("\n")
+    assert works.git("ls-tree", "-r", "--name-only", works.target, ".ralph") == ""
+
+
+def test_an_items_own_settings_are_its_loops(works: Works, agent: Callable[..., str]) -> None:
+    agent("echo other > other.txt; echo COMPLETE", "other-agent")
+    works.todo(
+        "- [ ] T1 One\n  check: test -e T1.txt\n- [ ] T2 Two\n  agent: other-agent\n  check: test -e other.txt\n"
+    )
+    done = works.work()
+    assert done.returncode == 0, done.stderr
+    assert works.show("other.txt") == "other"
+
+
+def test_worktrees_get_what_worktreeinclude_names_and_the_setup(works: Works) -> None:
+    (works.folder / ".gitignore").write_text(".env\nsecret\n")
+    (works.folder / ".worktreeinclude").write_text(".env\n")
+    works.todo("- [ ] T1 One\n")
+    (works.folder / ".env").write_text("KEY=1\n")
+    (works.folder / "secret").write_text("no\n")
+    check = "grep -q KEY .env && test -e setup.done && ! test -e secret"
+    done = works.work(
+        "--setup", "cp .env setup.done && echo setup.done >> .git/info/exclude || touch setup.done", checks=(check,)
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_workspace_below_the_top_of_its_repository(works: Works) -> None:
+    below = works.folder / "app"
+    below.mkdir()
+    (below / "TASKS.md").write_text("- [ ] T1 One\n")
+    works.git("add", "-A")
+    works.git("commit", "-qm", "app")
+    done = works.run("work", "app/TASKS.md", "-C", "app", "--check", "test -e TASKS.md", "--agent", works.agent)
+    assert done.returncode == 0, done.stderr
+    assert works.show("app/T1.txt") == "T1"
+    assert works.show("app/TASKS.md") == "- [x] T1 One"
+
+
+def test_json_says_what_happens_and_ends_with_its_end(works: Works) -> None:
+    done = works.work("--json")
+    told = [json.loads(line) for line in done.stdout.splitlines()]
+    kinds = [event["type"] for event in told]
+    assert kinds[0] == "work_started"
+    assert kinds[-1] == "work_finished"
+    assert {"item_listed", "item_started", "item_ready", "gate_started", "gate_finished", "item_landed"} <= {*kinds}
+    assert [event["seq"] for event in told] == list(range(1, len(told) + 1))
+
+
+def test_a_push_lands_on_the_remote(works: Works, tmp_path: Path) -> None:
+    works.git("init", "-q", "--bare", str(tmp_path / "origin.git"))
+    works.git("remote", "add", "origin", str(tmp_path / "origin.git"))
+    works.git("push", "-qu", "origin", "main")
+    done = works.work("--push", "-j", "2")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.rstrip().endswith("ralph: 3 of 3 landed on origin/main")
+    assert sorted(works.landed("origin/main")) == ["T1", "T2", "T3"]
+    assert works.git("for-each-ref", "--format=%(refname)", cwd=tmp_path / "origin.git") == "refs/heads/main"
+    assert works.git("rev-parse", "main") != works.git("rev-parse", "origin/main"), "the user's branch is not moved"
+
+
+def test_a_protected_branch_is_said_and_nothing_is_lost(works: Works, tmp_path: Path) -> None:
+    works.git("init", "-q", "--bare", str(tmp_path / "origin.git"))
+    works.git("remote", "add", "origin", str(tmp_path / "origin.git"))
+    works.git("push", "-qu", "origin", "main")
+    hook = tmp_path / "origin.git" / "hooks" / "pre-receive"
+    hook.write_text("#!/bin/sh\necho protected >&2; exit 1\n")
+    hook.chmod(0o755)
+    works.todo("- [ ] T1 One\n")
+    done = works.work("--push")
+    assert done.returncode == 1
+    assert "origin refuses main" in done.stderr.splitlines()[-1]
+    assert works.git("branch", "--list", "ralph/*/T1")
+    hook.unlink()
+    assert works.run("resume").returncode == 0
+    assert works.landed("origin/main") == ["T1"]
+
+
+WAITING = 'echo $$ >> "$HOME/working"; while [ ! -e "$HOME/go" ]; do sleep 0.02; done; echo COMPLETE'
+
+
+def go(works: Works) -> None:
+    (Path(works.env["HOME"]) / "go").touch()
+
+
+def test_ctrl_c_ends_it_and_resume_goes_on(works: Works) -> None:
+    works.script(WAITING)
+    process = works.start("-j", "2")
+    works.wait_for("item_started", key="T2")
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 130, said
+    assert "stopped by you; go on with `ralph resume`" in said.splitlines()[-1]
+    go(works)
+    again = works.run("resume")
+    assert again.returncode == 0, again.stderr
+    assert sorted(works.landed()) == ["T1", "T2", "T3"]
+
+
+def left(works: Works) -> list[int]:
+    """Processes that have the test's own home in their environment."""
+    mark, found = f"HOME={works.env['HOME']}".encode(), []
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        with suppress(OSError):
+            if mark in Path("/proc", pid, "environ").read_bytes().split(b"\0"):
+                found.append(int(pid))
+    return found
+
+
+def test_kill_9_leaves_nothing_running_and_resume_loses_nothing(works: Works, eventually: Callable[..., None]) -> None:
+    works.script(WAITING)
+    process = works.start("-j", "2")
+    works.wait_for("item_started", key="T2")
+    eventually(lambda: (Path(works.env["HOME"]) / "working").exists())
+    process.kill()
+    process.communicate()
+    eventually(lambda: not left(works))
+    go(works)
+    again = works.run("resume")
+    assert again.returncode == 0, again.stderr
+    assert sorted(works.landed()) == ["T1", "T2", "T3"]
+    assert len(works.all("item_landed")) == 3
+
+
+def test_a_person_may_add_tick_and_remove_items_while_it_runs(works: Works) -> None:
+    works.script(WAITING)
+    process = works.start("-j", "2")
+    works.wait_for("item_started", key="T2")
+    text = "- [ ] T1 Make one\n- [x] T2 Make two\n- [ ] T4 Make four\n"
+    (works.folder / "TASKS.md").write_text(text)
+    works.wait_for("item_withdrawn", key="T3")
+    works.wait_for("item_withdrawn", key="T2")
+    works.wait_for("item_listed")
+    (works.folder / "TASKS.md").write_text("- [ ] T1 a\n- [ ] T1 b\n")
+    works.wait_for("notice")
+    go(works)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 0, said
+    assert sorted(works.landed()) == ["T1", "T4"]
+    assert "the list is taken as it was before" in said
+
+
+def test_a_parked_item_is_tried_again_when_a_person_says_so(works: Works, prompts: Callable[..., list[str]]) -> None:
+    works.todo("- [ ] T1 One\n")
+    works.script('[ -e "$HOME/go" ] && echo COMPLETE')
+    assert works.work("-m", "1").returncode == 1
+    assert "ralph work status" in works.run("work", "retry", "T9").stderr
+    told = works.run("tell", "T1", "Think of the edge cases")
+    assert (told.returncode, "go on with `ralph resume" in told.stdout) == (0, True), told.stderr
+    go(works)
+    again = works.run("resume")
+    assert again.returncode == 0, again.stderr
+    assert "Think of the edge cases" in prompts()[-1]
+    assert works.landed() == ["T1"]
+
+
+def test_one_work_at_a_time_and_a_second_run_beside_it(works: Works, eventually: Callable[..., None]) -> None:
+    works.script(WAITING)
+    works.start("-j", "2")
+    works.wait_for("item_started", key="T1")
+    second = works.work()
+    assert second.returncode == 2
+    assert "another work goes on in" in second.stderr
+    go(works)
+
+
+def test_pause_holds_everything_and_resume_lets_it_go_on(works: Works) -> None:
+    works.script(WAITING)
+    process = works.start("-j", "1")
+    works.wait_for("item_started", key="T1")
+    paused = works.run("pause")
+    assert paused.returncode == 0, paused.stderr
+    works.wait_for("work_held", is_held=True)
+    go(works)
+    time.sleep(1.5)  # it would have landed long since
+    assert works.all("item_landed") == []
+    assert works.run("resume").returncode == 0
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 0, said
+
+
+def test_stop_means_the_work_and_not_one_of_its_items(works: Works) -> None:
+    works.script(WAITING)
+    process = works.start("-j", "2")
+    works.wait_for("item_started", key="T2")
+    stopped = works.run("stop", "--now", "--wait")
+    assert stopped.returncode == 0, stopped.stderr
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 130, said
+
+
+def test_the_budget_holds_for_the_whole(works: Works, agent: Callable[..., str]) -> None:
+    result = {"type": "result", "subtype": "success", "is_error": False, "result": "COMPLETE", "total_cost_usd": 1.0}
+    agent(AGENT + f"echo '{json.dumps(result)}'", "claude")
+    works.todo("".join(f"- [ ] T{n} Number {n}\n" for n in range(1, 7)))
+    words = ("work", "TASKS.md", "-j", "1", "--max-cost", "3.5", "--check", "true", "--agent", "claude")
+    done = works.run(*words)
+    assert done.returncode == 1, done.stderr
+    assert len(works.landed()) == 3
+    assert "($3.00); the budget is spent" in done.stderr.splitlines()[-1]
+
+
+def test_status_says_how_the_items_stand(works: Works) -> None:
+    works.work()
+    done = works.run("work", "status")
+    assert done.returncode == 0, done.stderr
+    assert "T1" in done.stdout
+    assert "3 landed" in done.stdout
+
+
+def test_an_issue_list_of_github_is_a_backlog(works: Works) -> None:
+    issues = [{"number": 7, "title": "T7 Seven", "body": "check: touch /tmp/evil"}]
+    gh = Path(works.env["HOME"]) / "bin" / "gh"
+    gh.write_text(f"#!/bin/sh\ncat <<'END'\n{json.dumps(issues)}\nEND\n")
+    gh.chmod(0o755)
+    done = works.work("github:label=ready")
+    assert done.returncode == 0, done.stderr
+    assert "Closes #7" in works.git("log", "-1", "--format=%B", works.target)
+
+
+def test_without_gh_it_is_said_how_to_get_it(works: Works) -> None:
+    done = works.work("github:")
+    assert done.returncode == 2
+    assert "gh is not installed" in done.stderr
+
+
+def test_every_first_parent_commit_passes_every_check(works: Works, tmp_path: Path) -> None:
+    """A short night of items that conflict, checked commit by commit afterwards."""
+    works.todo("".join(f"- [ ] hot{n} Add\n" if n % 2 else f"- [ ] T{n} Make\n" for n in range(10)))
+    check = "sort -c -u hot"
+    done = works.work("-j", "4", "--returns", "9", checks=(check,))
+    assert done.returncode == 0, done.stderr
+    commits = works.git("rev-list", "--first-parent", works.target).split()
+    for number, commit in enumerate(commits):
+        tree = tmp_path / f"audit{number}"
+        works.git("worktree", "add", "-q", "--detach", str(tree), commit)
+        assert subprocess.run(["sh", "-c", check], cwd=tree, check=False).returncode == 0
+    assert sorted(works.landed()) == sorted({*works.landed()})
+    assert len(works.landed()) == 10

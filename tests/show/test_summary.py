@@ -82,6 +82,8 @@ RUNNING = RunNow(
     run="20261115-083312-k3fa",
     state="running",
     alive=True,
+    held=False,
+    needs_you=False,
     iteration=3,
     max_iterations=10,
     checks=3,
@@ -89,6 +91,7 @@ RUNNING = RunNow(
     cost_usd=0.42,
     tokens=1000,
     age_s=720.0,
+    lasted_s=720.0,
     doing="Bash(pytest -q)",
     since=96.0,
     questions=(),
@@ -132,7 +135,7 @@ def test_waits_pauses_questions_and_ends() -> None:
     table = (
         (replace(RUNNING, state="waiting", reason="usage limit", waiting_until=99.0), "usage limit"),
         (replace(RUNNING, state="paused", since=40.0, pausing=True), "for 1m; go on with `ralph resume`"),
-        (replace(RUNNING, state="asking", questions=("Which?",), doing="paused: x"), "asks: Which?"),
+        (replace(RUNNING, state="asking", held=True, questions=("Which?",), doing="paused: x"), "asks: Which?"),
         (replace(RUNNING, state="killed", alive=False), "go on with `ralph resume`"),
         (replace(RUNNING, state="done", alive=False, reason="every check passes"), "every check passes"),
     )

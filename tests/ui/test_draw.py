@@ -2,6 +2,7 @@ import pytest
 
 from ralph.core.events import TodoItem
 from ralph.core.model import PersonNote, Question, RunFacts, Usage
+from ralph.history.overview import RunNow, run_now
 from ralph.history.run_history import CheckResult, Fold, PastIteration
 from ralph.records.register import Listed
 from ralph.show.outlet import Marks, Style
@@ -30,9 +31,10 @@ def result(name: str, passed: bool, seconds: float) -> CheckResult:
     return CheckResult(name=name, passed=passed, seconds=seconds)
 
 
-def run(alive: bool = True, **facts: object) -> Listed:
+def run(alive: bool = True, mail: Mail | None = None, **facts: object) -> RunNow:
     known = {"goal": "Fix it", "workspace": "/home/me/shop", "began": NOW - 65, "cap": 10, "agent": "claude"} | facts
-    return Listed("20260101-120000-k3fa", "/x", RunFacts("20260101-120000-k3fa", **known), alive)  # type: ignore[arg-type]
+    listed = Listed("20260101-120000-k3fa", "/x", RunFacts("20260101-120000-k3fa", **known), alive)  # type: ignore[arg-type]
+    return run_now(listed, NOW, mail or Mail())
 
 
 @pytest.mark.parametrize(
@@ -96,21 +98,22 @@ def test_the_pane_of_checks_says_what_iterations_cost_where_there_is_room(plain:
 
 
 def test_a_run_in_the_list(plain: Look) -> None:
-    assert draw.run_rows(run(iterations=2), 24, plain, False, is_tall=False) == ["● k3fa running      3/10"]
-    assert draw.run_rows(run(iterations=2), 24, plain, True, is_tall=False) == ["? k3fa asking       3/10"]
+    assert draw.run_rows(run(iterations=2), 24, plain, is_tall=False) == ["● k3fa running      3/10"]
+    asking = run(mail=Mail(questions=(Question("q", "Which?"),)), iterations=2)
+    assert draw.run_rows(asking, 24, plain, is_tall=False) == ["? k3fa asking       3/10"]
     ended = run(False, iterations=4, outcome="exhausted", cap=4)
-    assert draw.run_rows(ended, 24, plain, False, is_tall=True) == ["✗ k3fa exhausted     4/4", "  shop: Fix it"]
-    assert draw.run_rows(run(False, cap=1), 24, plain, False, is_tall=False) == ["✗ k3fa killed          0"]
+    assert draw.run_rows(ended, 24, plain, is_tall=True) == ["✗ k3fa exhausted     4/4", "  shop: Fix it"]
+    assert draw.run_rows(run(False, cap=1), 24, plain, is_tall=False) == ["✗ k3fa killed          0"]
 
 
 def test_the_head_says_where_a_run_stands(plain: Look) -> None:
     at_work = run(iterations=2, cost_usd=0.42, tokens=81_000, doing="Bash(make)", since=NOW - 12)
-    assert draw.head(at_work, Mail(), NOW, 70, plain) == [
+    assert draw.head(at_work, NOW, 70, plain) == [
         "● k3fa running · iteration 3/10 · 1m5s · $0.42 · 81K tokens · claude",
         "  Fix it",
         "  ▸ Bash(make) 12s",
     ]
-    assert draw.head(at_work, Mail(), NOW, 40, plain)[0] == "● k3fa running · 3/10 · 1m5s · $0.42 · …"
+    assert draw.head(at_work, NOW, 40, plain)[0] == "● k3fa running · 3/10 · 1m5s · $0.42 · …"
 
 
 @pytest.mark.parametrize(
@@ -129,7 +132,7 @@ def test_the_head_says_where_a_run_stands(plain: Look) -> None:
 )
 def test_what_matters_most_is_said(facts: dict[str, object], mail: Mail, line: str, plain: Look) -> None:
     alive = "outcome" not in facts
-    assert draw.head(run(alive, **facts), mail, NOW, 70, plain)[2] == line
+    assert draw.head(run(alive, mail, **facts), NOW, 70, plain)[2] == line
 
 
 def test_the_top_says_where_we_are_and_what_comes_next(plain: Look) -> None:
@@ -144,10 +147,13 @@ def test_the_top_says_where_we_are_and_what_comes_next(plain: Look) -> None:
 @pytest.mark.parametrize("columns", [20, 24, 52, 80])
 @pytest.mark.parametrize("text", ["日本語のテキスト" * 9, "x" * 300, "🎉 " * 50], ids=["wide", "long", "emoji"])
 def test_no_line_is_wider_than_its_pane(columns: int, text: str, plain: Look) -> None:
-    known = run(goal=text, doing=text, workspace=f"/w/{text}", iterations=123, cost_usd=1234.5, tokens=10**9)
+    mail = Mail(questions=(Question("q", text),))
+    known = run(
+        True, mail, goal=text, doing=text, workspace=f"/w/{text}", iterations=123, cost_usd=1234.5, tokens=10**9
+    )
     lines = [
-        *draw.run_rows(known, columns, plain, False, is_tall=True),
-        *draw.head(known, Mail(questions=(Question("q", text),)), NOW, columns, plain),
+        *draw.run_rows(known, columns, plain, is_tall=True),
+        *draw.head(known, NOW, columns, plain),
         *draw.checks({text: result(text, False, 3600.0)}, (), columns, 5, plain),
         *draw.checks({text: None}, {text}, columns, 5, plain),
         *draw.todo([TodoItem(text, "active"), TodoItem(text)], columns, 5, plain),

@@ -60,9 +60,10 @@ def _refuse_without_textual() -> None:
 def open_screen(place: Path, given: Mapping[str, Any] | None = None) -> int:
     """Returns when the person has left. `given` are options that hold for every run started there."""
     _refuse_without_textual()
+    from ralph.show.words import nickname
     from ralph.ui.app import FullScreen
     from ralph.ui.desk import Desk
-    from ralph.ui.draw import look_for, nickname
+    from ralph.ui.draw import look_for
 
     desk = Desk(place.resolve(), given)
     app = FullScreen(desk, look_for(sys.stdout))

@@ -11,12 +11,15 @@ from ralph.steering.mailbox import Mail, Mailbox
 
 
 class RunNow(Struct, frozen=True, kw_only=True):
-    """One run at one moment, also as `ralph ps --json` prints it. `iteration` is the one at work, or the last one;
-    `doing` since the moment `since`; `questions` are those that wait for `ralph tell`."""
+    """One run at one moment, also as `ralph ps --json` prints it. `state` is asking while a question is open, whether
+    the run is `held` until a person speaks or not; `iteration` is the one at work, or the last one; `lasted_s` ends
+    with the run, `age_s` does not; `doing` since the moment `since`; `reason` is why it waits, is held or has ended."""
 
     run: str
     state: str
     alive: bool
+    held: bool
+    needs_you: bool
     iteration: int
     max_iterations: int | None
     checks: int
@@ -24,6 +27,7 @@ class RunNow(Struct, frozen=True, kw_only=True):
     cost_usd: float | None
     tokens: int
     age_s: float
+    lasted_s: float
     doing: str
     since: float
     questions: tuple[str, ...]
@@ -55,22 +59,28 @@ def loops_at_work(env: Mapping[str, str] = os.environ) -> dict[str, int]:
     return found
 
 
-def run_now(run: Listed, now: float) -> RunNow:
-    """One run as it stands. Only of a living one more than its state file is read."""
+def run_now(run: Listed, now: float, mail: Mail | None = None) -> RunNow:
+    """One run as it stands. Only of a living one more than its facts is read, unless its `mail` is given."""
     facts = run.facts
-    mail = Mailbox(run.place).read() if run.is_alive else Mail()
-    is_between = not run.is_alive or facts.paused or facts.waits
+    if mail is None:
+        mail = Mailbox(run.place).read() if run.is_alive else Mail()
+    held = run.is_alive and bool(facts.paused)
+    is_asking = run.is_alive and (facts.asks or bool(mail.questions))
+    age = max(now - facts.began, 0.0) if facts.began else 0.0
     return RunNow(
         run=run.id,
-        state=run.state,
+        state="asking" if is_asking and run.state != "stopping" else run.state,
         alive=run.is_alive,
-        iteration=facts.iterations if is_between else facts.iterations + 1,
+        held=held,
+        needs_you=held or is_asking if run.is_alive else run.state not in ("done", "stopped"),
+        iteration=facts.iterations + (run.is_alive and not held and not facts.waits),
         max_iterations=facts.cap,
         checks=facts.checks,
         checks_passed=facts.passed,
         cost_usd=facts.cost_usd,
         tokens=facts.tokens,
-        age_s=max(now - facts.began, 0.0) if facts.began else 0.0,
+        age_s=age,
+        lasted_s=age if run.is_alive else facts.duration_s or max(facts.changed - facts.began, 0.0),
         doing=facts.doing if run.is_alive else "",
         since=facts.since,
         questions=tuple(question.text for question in mail.questions),
@@ -78,7 +88,7 @@ def run_now(run: Listed, now: float) -> RunNow:
         pausing=mail.is_paused,
         waiting_until=facts.until if facts.waits else 0.0,
         outcome=facts.outcome,
-        reason=facts.waits or facts.reason,
+        reason=facts.waits or facts.paused or facts.reason,
         workspace=facts.workspace,
         goal=facts.goal,
         agent=facts.agent,

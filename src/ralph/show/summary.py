@@ -256,7 +256,7 @@ def _remarks(run: RunNow, now: float) -> list[str]:
         said.append(f"{run.reason} until {moment(run.waiting_until, left)}" if left > 0 else run.reason)
     elif run.state == "paused":
         said.append(f"for {duration(round(now - run.since))}; go on with `ralph resume`")
-    elif run.doing and run.state != "asking":
+    elif run.doing and not run.held:
         took = now - run.since
         said.append(run.doing + (f" {duration(round(took))}" if took >= 1 else ""))
     if run.alive:

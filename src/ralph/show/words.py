@@ -50,6 +50,11 @@ def plural(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
+def nickname(run_id: str) -> str:
+    """The part of a run's id that people say."""
+    return run_id.rpartition("-")[2]
+
+
 def moment(at: float, seconds: float) -> str:
     """The time of day `at` (epoch seconds); with its weekday where it is more than half a day away."""
     import time

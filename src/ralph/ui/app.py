@@ -10,6 +10,7 @@ from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
 
 from ralph.errors import UserError
+from ralph.show.words import nickname
 from ralph.ui import draw
 from ralph.ui.board import Board
 from ralph.ui.desk import Desk, Watching
@@ -220,7 +221,7 @@ class FullScreen(App[list[str]]):
         elif self._is_leaving or not self.desk.launched:
             self.exit([])
         else:
-            names = [draw.nickname(one.run) or "a run" for one in self.desk.launched]
+            names = [nickname(one.run) or "a run" for one in self.desk.launched]
             self.push_screen(LeavePage(names, self.look), self._leave)
 
     def _leave(self, answer: Leaving | None) -> None:

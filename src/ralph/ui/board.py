@@ -5,6 +5,7 @@ import time
 from textual.app import ComposeResult
 from textual.containers import Container, Vertical
 
+from ralph.history.overview import run_now
 from ralph.history.run_history import Fold
 from ralph.ui import draw
 from ralph.ui.desk import Desk, Watching
@@ -53,9 +54,7 @@ class Board(Container):
         pane = self.runs
         is_tall = self.app.size.height >= TALL
         columns = pane.content_size.width
-        rows = [
-            (run.id, draw.run_rows(run, columns, self._look, desk.is_asking(run), is_tall=is_tall)) for run in desk.runs
-        ]
+        rows = [(one.run, draw.run_rows(one, columns, self._look, is_tall=is_tall)) for one in desk.present.values()]
         pane.unroll(rows, desk.chosen)
         living = sum(run.is_alive for run in desk.runs)
         pane.entitle(f"runs · {living} at work" if living else "runs")
@@ -65,7 +64,7 @@ class Board(Container):
         lines: list[str] = []
         if watching:
             now, columns = time.time(), pane.content_size.width
-            lines = draw.head(desk.run, desk.mail, now, columns, self._look)
+            lines = draw.head(run_now(desk.run, now), now, columns, self._look)
         pane.show(lines)
 
     def draw_news(self, watching: Watching | None) -> None:

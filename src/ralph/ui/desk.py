@@ -13,15 +13,14 @@ from ralph.core import events
 from ralph.core.text import one_line
 from ralph.errors import UserError
 from ralph.history.feed import Feed, News
+from ralph.history.overview import RunNow, run_now
 from ralph.history.run_history import Fold
 from ralph.records.register import Listed, listed, runs
 from ralph.settings.layers import settings_files
 from ralph.show.lines import Lines
 from ralph.show.outlet import Style
-from ralph.show.words import outcome_sentence
+from ralph.show.words import nickname, outcome_sentence
 from ralph.steering import control
-from ralph.steering.mailbox import Mail, Mailbox
-from ralph.ui.draw import nickname
 from ralph.ui.launch import Launched, Plan, cap_words
 from ralph.ui.typed import Command
 
@@ -43,7 +42,7 @@ class Desk:
             str(workspace), said.pop("ralph", None), said.pop("agent", ""), tuple(said.pop("check", ())), said
         )
         self.runs: list[Listed] = []
-        self.mails: dict[str, Mail] = {}
+        self.present: dict[str, RunNow] = {}
         self.chosen = ""
         self.launched: list[Launched] = []
         self._next_survey = 0.0
@@ -69,14 +68,6 @@ class Desk:
             raise UserError("there is no run yet", "type a goal to start one")
         return found
 
-    @property
-    def mail(self) -> Mail:
-        return self.mails.get(self.chosen, Mail())
-
-    def is_asking(self, run: Listed) -> bool:
-        """Whether its agent waits for an answer."""
-        return bool(self.mails.get(run.id, Mail()).questions)
-
     def carry_out(self, command: Command) -> str:
         """Does what the command says, and says what was done."""
         try:
@@ -98,7 +89,7 @@ class Desk:
         known = {run.id: run for run in (*runs(self._env), *self._local())}
         newest = sorted(known.values(), key=lambda run: (run.is_alive, run.id), reverse=True)
         self.runs = newest[:MOST_RUNS]
-        self.mails = {run.id: Mailbox(run.folder.path).read() for run in self.runs if run.is_alive}
+        self.present = {run.id: run_now(run, time.time()) for run in self.runs}
         self._recognise()
         if all(run.id != self.chosen for run in self.runs):
             self.chosen = self._obvious()

@@ -9,11 +9,10 @@ from msgspec.structs import replace
 
 from ralph.core.events import TodoItem
 from ralph.core.text import one_line, short
+from ralph.history.overview import RunNow
 from ralph.history.run_history import CheckResult, Fold, PastIteration
-from ralph.records.register import Listed
-from ralph.show.outlet import ASCII, EMOJI, Style, choose
-from ralph.show.words import count, cut, duration, moment, money, plural, width, wrap
-from ralph.steering.mailbox import Mail
+from ralph.show.outlet import ASCII, EMOJI, Marks, Style, choose
+from ralph.show.words import count, cut, duration, moment, money, nickname, plural, width, wrap
 
 NARROW = replace(
     EMOJI,
@@ -104,84 +103,53 @@ def look_for(stream: TextIO | None, env: Mapping[str, str] = os.environ) -> Look
     return Look(Style(NARROW, True))
 
 
-def nickname(run_id: str) -> str:
-    """The part of a run's id that people say."""
-    return run_id.rpartition("-")[2]
-
-
-def run_rows(run: Listed, columns: int, look: Look, is_asking: bool, *, is_tall: bool) -> list[str]:
+def run_rows(run: RunNow, columns: int, look: Look, *, is_tall: bool) -> list[str]:
     """A run in the list: its state and where it stands, and below it what it is about."""
-    facts = run.facts
-    state = _state(run, is_asking)
-    of = f"/{facts.cap}" if facts.cap is not None and facts.cap > 1 else ""
-    number = f"{_iteration(run)}{of}"
-    name = cut(f"{nickname(run.id)} {state}", columns - 3 - len(number))
-    row = f"{look.state(state)} {name}{' ' * (columns - 2 - width(name) - len(number))}{look.paint('dim', number)}"
+    of = f"/{run.max_iterations}" if run.max_iterations is not None and run.max_iterations > 1 else ""
+    number = f"{run.iteration}{of}"
+    name = cut(f"{nickname(run.run)} {run.state}", columns - 3 - len(number))
+    row = f"{look.state(run.state)} {name}{' ' * (columns - 2 - width(name) - len(number))}{look.paint('dim', number)}"
     if not is_tall:
         return [row]
-    place = facts.workspace.rpartition("/")[2]
-    return [row, look.paint("dim", "  " + cut(one_line(f"{place}: {facts.goal}"), columns - 2))]
+    place = run.workspace.rpartition("/")[2]
+    return [row, look.paint("dim", "  " + cut(one_line(f"{place}: {run.goal}"), columns - 2))]
 
 
-def _state(run: Listed, is_asking: bool) -> str:
-    return "asking" if is_asking and run.is_alive else run.state
-
-
-def _iteration(run: Listed) -> int:
-    """The one at work, or the last one."""
-    facts = run.facts
-    is_between = not run.is_alive or facts.paused or facts.waits
-    return facts.iterations if is_between else facts.iterations + 1
-
-
-def head(run: Listed, mail: Mail, now: float, columns: int, look: Look) -> list[str]:
+def head(run: RunNow, now: float, columns: int, look: Look) -> list[str]:
     """Three lines above the stream: where the run stands, its goal, and what it does or wants."""
-    facts, dot = run.facts, f" {look.style.marks.dot} "
-    of = f"/{facts.cap}" if facts.cap is not None else ""
-    number = f"{'iteration ' if columns >= 60 else ''}{_iteration(run)}{of}"
-    said = [number if facts.cap != 1 else "", duration(_age(run, now))]
-    if facts.cost_usd is not None:
-        said.append(money(facts.cost_usd))
-    if facts.tokens:
-        said.append(f"{count(facts.tokens)} tokens")
-    said.append(short(facts.agent, 30))
-    state = _state(run, bool(mail.questions))
-    name = f"{nickname(run.id)} {state}"
+    dot = f" {look.style.marks.dot} "
+    of = f"/{run.max_iterations}" if run.max_iterations is not None else ""
+    number = f"{'iteration ' if columns >= 60 else ''}{run.iteration}{of}"
+    said = [number if run.max_iterations != 1 else "", duration(round(run.lasted_s))]
+    if run.cost_usd is not None:
+        said.append(money(run.cost_usd))
+    if run.tokens:
+        said.append(f"{count(run.tokens)} tokens")
+    said.append(short(run.agent, 30))
+    name = f"{nickname(run.run)} {run.state}"
     rest = cut(dot + dot.join(one for one in said if one), columns - len(name) - 2)
-    goal = cut(f"  {short(facts.goal, 300)}", columns)
-    title = f"{look.state(state)} {look.paint('bold', name)}{rest}"
-    return [title, look.paint("dim", goal), *_present(run, mail, now, columns, look)[:1]]
+    goal = cut(f"  {short(run.goal, 300)}", columns)
+    title = f"{look.state(run.state)} {look.paint('bold', name)}{rest}"
+    tone, text = _what_matters_most(run, now, columns, look.style.marks)
+    return [title, look.paint("dim", goal), look.paint(tone, cut(f"  {one_line(text, 400)}", columns))]
 
 
-def _age(run: Listed, now: float) -> float:
-    facts = run.facts
-    if not run.is_alive:
-        return round(facts.duration_s or max(facts.changed - facts.began, 0.0))
-    return max(round(now - facts.began), 0) if facts.began else 0
-
-
-def _present(run: Listed, mail: Mail, now: float, columns: int, look: Look) -> list[str]:
-    """What matters most at this moment comes first."""
-    facts, marks = run.facts, look.style.marks
-    said: list[tuple[str, str]] = []
-    if not run.is_alive:
-        how = facts.reason or ("its process died; r goes on with it" if run.state == "killed" else "")
-        said.append((TONES.get(run.state, "red"), f"{marks.to} {how}"))
-    else:
-        said += [("warn", f"{marks.question} t answers: {one.text}") for one in mail.questions]
-        if facts.waits:
-            said.append(("yellow", f"{marks.waiting} {facts.waits} until {moment(facts.until, 0)}"))
-        elif facts.paused:
-            said.append(("yellow", f"{marks.paused} {facts.paused}; r goes on"))
-        elif mail.is_paused:
-            said.append(("yellow", f"{marks.paused} pauses after this turn; r goes on"))
-        took = now - facts.since if facts.since else 0
-        rest = f" {duration(round(took))}" if took >= 3 else ""
-        notes = run.ungiven(len(mail.notes))
-        rest += f" {marks.person} {plural(notes, 'note')} for the next prompt" if notes else ""
-        doing = cut(one_line(facts.doing or "at work", 400), columns - 4 - width(rest))
-        said.append(("cyan", f"{marks.check} {doing}{rest}"))
-    return [look.paint(tone, cut(f"  {one_line(text, 400)}", columns)) for tone, text in said]
+def _what_matters_most(run: RunNow, now: float, columns: int, marks: Marks) -> tuple[str, str]:
+    """What the run asks, why it stands still, or what it does."""
+    if not run.alive:
+        how = run.reason or ("its process died; r goes on with it" if run.state == "killed" else "")
+        return TONES.get(run.state, "red"), f"{marks.to} {how}"
+    if run.questions:
+        return "warn", f"{marks.question} t answers: {run.questions[0]}"
+    if run.waiting_until:
+        return "yellow", f"{marks.waiting} {run.reason} until {moment(run.waiting_until, 0)}"
+    if run.held or run.pausing:
+        return "yellow", f"{marks.paused} {run.reason if run.held else 'pauses after this turn'}; r goes on"
+    took = now - run.since if run.since else 0
+    rest = f" {duration(round(took))}" if took >= 3 else ""
+    rest += f" {marks.person} {plural(run.notes, 'note')} for the next prompt" if run.notes else ""
+    doing = cut(one_line(run.doing or "at work", 400), columns - 4 - width(rest))
+    return "cyan", f"{marks.check} {doing}{rest}"
 
 
 def graph(past: Sequence[PastIteration], columns: int, rows: int, look: Look) -> list[str]:

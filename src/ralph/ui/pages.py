@@ -11,8 +11,8 @@ from textual.screen import ModalScreen
 
 from ralph.errors import UserError
 from ralph.history.patches import PatchedFile, patch_in
-from ralph.show.words import cut
-from ralph.ui.draw import Look, nickname, paragraphs
+from ralph.show.words import cut, nickname
+from ralph.ui.draw import Look, paragraphs
 from ralph.ui.panes import Pane, Reel
 from ralph.ui.typed import FORMS
 

@@ -13,10 +13,10 @@ from ralph.errors import UserError
 from ralph.processes.program import CannotStart, find_program
 from ralph.records.register import Listed
 from ralph.settings.shape import parse_duration
+from ralph.show.words import nickname
 from ralph.steering import control
 from ralph.ui.launch import Launched, Plan
 from ralph.web.access import Level, NotServed
-from ralph.web.pieces import nickname
 from ralph.web.watching import Register
 
 PATIENCE = 8.0  # seconds in which a run that was started has to show itself

@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from ralph.core.text import one_line, short
 from ralph.show.plots import Html, element, joined
-from ralph.show.words import duration, moment, money
+from ralph.show.words import duration, moment, money, nickname
 from ralph.web.pieces import (
     Frame,
     badge,
@@ -17,7 +17,6 @@ from ralph.web.pieces import (
     form,
     from_home,
     inside,
-    nickname,
     page_title,
     place_name,
     prose,

@@ -154,10 +154,6 @@ def inside(text: str, workspace: str) -> str:
     return text.replace(workspace.rstrip("/") + "/", "") if len(workspace) > 1 else text
 
 
-def nickname(run_id: str) -> str:
-    return run_id.rpartition("-")[2]
-
-
 def place_name(path: str) -> str:
     return short(os.path.basename(path.rstrip("/")) or path, 60)
 

@@ -11,7 +11,7 @@ from ralph.history.needs import Action, Need, needs
 from ralph.history.run_history import PastIteration, RunHistory
 from ralph.show import report_tables as tables
 from ralph.show.plots import Html, element, joined
-from ralph.show.words import command, duration, how_it_failed, moment, money, need_words, plural
+from ralph.show.words import command, duration, how_it_failed, moment, money, need_words, nickname, plural
 from ralph.web.board_page import answer_form
 from ralph.web.entries import refusal
 from ralph.web.pieces import (
@@ -26,7 +26,6 @@ from ralph.web.pieces import (
     icon,
     inside,
     mark,
-    nickname,
     page_title,
     prose,
     text_area,
@@ -177,7 +176,7 @@ def _meters(view: View) -> Html:
     made.append(
         _meter("Cost", cost, present.cost_usd or 0.0, limits.cost_usd, money(limits.cost_usd or 0).removesuffix(".00"))
     )
-    taken = present.age_s if seen.run.is_alive else known.duration_s
+    taken = present.lasted_s
     said = element("span", _roughly(taken), data_since=f"{known.began:.0f}" if seen.run.is_alive else None)
     made.append(_meter("Time", said, taken, limits.seconds, duration(limits.seconds or 0)))
     return element("dl", made, class_="meters", id="meters")

@@ -10,8 +10,9 @@ from ralph.records.register import Listed
 from ralph.show import report_tables as tables
 from ralph.show.plots import Html, element
 from ralph.show.report import report_body
+from ralph.show.words import nickname
 from ralph.web.access import Level
-from ralph.web.pieces import Frame, button, form, from_home, nickname
+from ralph.web.pieces import Frame, button, form, from_home
 from ralph.web.server import WebAnswer
 
 _PROMISES = {

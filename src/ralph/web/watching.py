@@ -50,7 +50,7 @@ class RunSeen(Struct, frozen=True, kw_only=True):
 
     @property
     def state(self) -> str:
-        return "asking" if self.questions and self.run.is_alive else self.run.state
+        return self.present.state
 
     @property
     def can_skip(self) -> bool:
@@ -59,19 +59,12 @@ class RunSeen(Struct, frozen=True, kw_only=True):
 
     @property
     def needs_a_person(self) -> bool:
-        if self.run.is_alive:
-            return bool(self.questions) or self.run.state == "paused"
-        return self.run.state not in ("done", "stopped")
+        return self.present.needs_you
 
 
 def seen(run: Listed, now: float) -> RunSeen:
-    return RunSeen(
-        run=run,
-        present=run_now(run, now),
-        mail=Mail() if run.facts.outcome == "done" else Mailbox(run.place).read(),
-        limits=_limits(run.place),
-        now=now,
-    )
+    mail = Mail() if run.facts.outcome == "done" else Mailbox(run.place).read()
+    return RunSeen(run=run, present=run_now(run, now, mail), mail=mail, limits=_limits(run.place), now=now)
 
 
 class Register:

@@ -1,0 +1,56 @@
+"""One run at one moment: what it does, whether it stands still, and whether it needs a person, decided in one place."""
+
+import pytest
+
+from ralph.core.model import PersonNote, Question, RunFacts
+from ralph.history.overview import RunNow, run_now
+from ralph.records.register import Listed
+from ralph.steering.mailbox import Mail
+
+NOW = 1000.0
+ASKED = Mail(questions=(Question("q", "Which?"),))
+
+
+def now(facts: RunFacts, alive: bool = True, mail: Mail | None = None) -> RunNow:
+    return run_now(Listed("r", "/w/.ralph/runs/r", facts, alive), NOW, mail or Mail())
+
+
+@pytest.mark.parametrize(
+    ("facts", "alive", "mail", "state", "held", "needs_you"),
+    [
+        (RunFacts("r"), True, None, "running", False, False),
+        (RunFacts("r", waits="usage limit", until=9.0), True, None, "waiting", False, False),
+        (RunFacts("r", paused="a person asked for it"), True, None, "paused", True, True),
+        (RunFacts("r", paused="waiting for an answer", asks=True), True, ASKED, "asking", True, True),
+        (RunFacts("r"), True, ASKED, "asking", False, True),
+        (RunFacts("r", stopping=True), True, ASKED, "stopping", False, True),
+        (RunFacts("r", outcome="exhausted"), False, ASKED, "exhausted", False, True),
+        (RunFacts("r", outcome="done"), False, None, "done", False, False),
+        (RunFacts("r", outcome="stopped"), False, None, "stopped", False, False),
+        (RunFacts("r"), False, None, "killed", False, True),
+    ],
+)
+def test_the_state_of_a_run(
+    facts: RunFacts, alive: bool, mail: Mail | None, state: str, held: bool, needs_you: bool
+) -> None:
+    one = now(facts, alive, mail)
+    assert (one.state, one.held, one.needs_you) == (state, held, needs_you)
+
+
+def test_the_iteration_at_work_is_the_next_one() -> None:
+    assert now(RunFacts("r", iterations=2)).iteration == 3
+    for facts in (RunFacts("r", iterations=2, waits="limit"), RunFacts("r", iterations=2, paused="you")):
+        assert now(facts).iteration == 2
+    assert now(RunFacts("r", iterations=2, outcome="done"), alive=False).iteration == 2
+
+
+def test_a_run_that_is_over_has_taken_what_it_took_and_gets_older_all_the_same() -> None:
+    ended = now(RunFacts("r", began=100.0, changed=160.0, duration_s=50.0, outcome="done"), alive=False)
+    assert (ended.lasted_s, ended.age_s) == (50.0, 900.0)
+    killed = now(RunFacts("r", began=100.0, changed=160.0), alive=False)
+    assert killed.lasted_s == 60.0
+
+
+def test_notes_in_the_prompt_at_work_are_not_those_for_the_next() -> None:
+    notes = Mail(notes=(PersonNote("1", "a"), PersonNote("2", "b")))
+    assert now(RunFacts("r", given=1), mail=notes).notes == 1

@@ -18,6 +18,7 @@ def said(*blocks: Any, **line: Any) -> Line:
     return {"type": "assistant", "message": {"content": content}, **line}
 
 
+OVER: Line = {"type": "result", "result": ""}
 TOOL = {"type": "tool_use", "id": "t", "name": "Bash", "input": {"command": "ls"}}
 
 
@@ -32,14 +33,15 @@ def read(*lines: Line, agent: str = "claude", code: int = 0, ended_by: str = "")
 @pytest.mark.parametrize(
     ("lines", "text"),
     [
-        ([said("one"), said("two")], "two"),
-        ([said("one", "two")], "one\ntwo"),
-        ([said("one", {"type": "thinking", "thinking": "hm"}, "two", {"type": "novelty"})], "one\ntwo"),
-        ([said("one", TOOL, "two")], "one\ntwo"),
+        ([said("one"), said("two"), OVER], "two"),
+        ([said("one", "two"), OVER], "one\ntwo"),
+        ([said("one", {"type": "thinking", "thinking": "hm"}, "two", {"type": "novelty"}), OVER], "one\ntwo"),
+        ([said("one", TOOL, "two"), OVER], "one\ntwo"),
+        ([said("one"), said("two")], ""),
         ([said("one"), {"type": "result", "result": "the answer"}], "the answer"),
-        ([{"type": "assistant", "message": {"content": "just a string"}}], "just a string"),
-        ([said("own"), said("sub-agent", parent_tool_use_id="t")], "own"),
-        ([said("own"), said("API Error: 529", is_api_error_message=True)], "own"),
+        ([{"type": "assistant", "message": {"content": "just a string"}}, OVER], "just a string"),
+        ([said("own"), said("sub-agent", parent_tool_use_id="t"), OVER], "own"),
+        ([said("own"), said("API Error: 529", is_api_error_message=True), OVER], "own"),
         ([said({"type": "thinking", "thinking": "hidden", "text": "hidden"})], ""),
         ([{"type": "user", "message": {"content": "an echo of the prompt"}}], ""),
         (
@@ -52,7 +54,6 @@ def read(*lines: Line, agent: str = "claude", code: int = 0, ended_by: str = "")
             ],
             "",
         ),
-        ([said("before the tool", TOOL)], "before the tool"),
         ([{"type": "result", "result": "", "subtype": "success"}], ""),
         ([said("then a tool", TOOL), {"type": "result", "result": "", "subtype": "success"}], ""),
         ([{"type": "result", "result": "x", "is_error": True}], ""),
@@ -110,8 +111,8 @@ def test_a_deleted_task_leaves_the_list() -> None:
 
 
 def test_what_is_not_known_is_told_as_unknown() -> None:
-    events, turn = read({"type": "novelty"}, {"type": "system", "subtype": "novelty"}, said("hello"))
-    assert events == [AgentUnknown("novelty"), AgentUnknown("system/novelty"), AgentText("hello")]
+    events, turn = read({"type": "novelty"}, {"type": "system", "subtype": "novelty"}, said("hello"), OVER)
+    assert events[:3] == [AgentUnknown("novelty"), AgentUnknown("system/novelty"), AgentText("hello")]
     assert turn.text == "hello"
 
 
@@ -146,7 +147,7 @@ def test_lines_that_cannot_be_read_are_counted_where_there_are_others() -> None:
 def test_half_an_emoji_does_not_cost_the_answer() -> None:
     line = b'{"type":"assistant","message":{"content":[{"type":"text","text":"cut \\ud83d here"}]}}'
     result = b'{"type":"result","result":"done \\ud83d\\nSTOP"}'
-    assert read(line)[1].text == "cut ? here"
+    assert read(line, OVER)[1].text == "cut ? here"
     assert read(line, result)[1].text == "done ?\nSTOP"
 
 

@@ -6,6 +6,7 @@ from ralph.agents import module
 from ralph.agents.failures import failure, kind_of, stated_in
 from ralph.agents.protocol import Request
 from ralph.agents.reader import Trouble
+from ralph.core.events import AgentResult
 from ralph.core.model import Exit
 
 NOW = 1794727000.0
@@ -147,8 +148,104 @@ def test_the_error_is_found_among_the_last_lines_of_stderr() -> None:
 
 
 def test_an_error_long_before_the_end_is_not_the_reason() -> None:
-    stderr = "Error: Request rejected (429)\n" + "went on well\n" * 50
+    stderr = "Error: Request rejected (429)\n" + "went on well\n" * 250
     assert failure(None, "", Exit(1, NOW, 1.0, stderr)).kind == "ordinary"
+
+
+def test_a_limit_is_found_though_much_was_printed_after_it_and_what_is_hopeless_is_not() -> None:
+    after = "cleaning up\n" * 150
+    assert failure(None, "", Exit(1, NOW, 1.0, f"API rate limit exceeded\n{after}")).kind == "limit"
+    assert failure(None, "", Exit(1, NOW, 1.0, f"Invalid API key\n{after}")).kind == "ordinary"
+
+
+LIMITS = [
+    "API rate limit exceeded. retry-after: 60s",
+    "Requests per minute limit exceeded",
+    "quota-exceeded",
+    "throttled",
+    "Request was throttled. Expected available in 27 seconds.",
+    "API returned error 429",
+    "upstream responded with status=429",
+    "[2026-11-15 06:30:00] WARN provider=x rate limit exceeded, giving up",
+    "Oops! You've hit a rate limit. Please wait 2 minutes.",
+    "openai.RateLimitError: Error code: 429 - {'error': {'message': 'slow down'}}",
+    "ThrottlingException: Too many tokens, please wait before trying again.",
+    "litellm.exceptions.RateLimitError: RateLimitError: quota exceeded",
+    "The daily quota has been exhausted for this project",
+    "You exceeded your current quota",
+    "Sorry, you have hit your weekly limit",
+    "agent: request throttled (retry in 5s)",
+    "tokens per minute limit reached for gpt-x",
+    "HTTP/1.1 429 Too Many Requests",
+    "  ⎿ usage limit reached ∙ resets 7pm",
+]
+OVERLOADS = [
+    "Server is overloaded, please try again later",
+    "The model is at capacity right now",
+    "Sorry, the service is currently overloaded",
+    "[error] upstream: provider is overloaded",
+    "We are at capacity, come back soon",
+    "Service temporarily unavailable",
+]
+NONE = [
+    "Added a rate limit: 429 after 100 requests",
+    "+    raise RateLimitError('rate limit exceeded')",
+    "-  # too many requests",
+    "tests/test_limits.py::test_rate_limit_exceeded PASSED",
+    "FAILED tests/test_api.py::test_throttled - assert 200 == 429",
+    "E       AssertionError: rate limit exceeded not raised",
+    "src/limits.py:12: rate limit exceeded",
+    "pip install ratelimit",
+    "npm warn deprecated express-rate-limit@5: use 6",
+    "it should answer 429 when the quota is exceeded",
+    "    if response.status == 429:",
+    "the middleware returns too many requests if the quota is exceeded",
+    "ok 4 - throttled requests are retried",
+    "recursion limit exceeded",
+    "time limit exceeded in case 3",
+    "the queue is at 80% capacity",
+    "429 tests passed",
+    "const LIMIT = 'rate limit exceeded';",
+    "fixed: the client was throttled for no reason",
+    "Documented how usage limit reached errors are shown",
+]
+
+
+@pytest.mark.parametrize(
+    ("kind", "line"),
+    [*(("limit", line) for line in LIMITS), *(("transient", line) for line in OVERLOADS)],
+)
+def test_a_limit_or_an_overload_is_heard_wherever_the_line_begins(kind: str, line: str) -> None:
+    assert failure(None, "", Exit(1, NOW, 1.0, f"working\n{line}\nbye\n")).kind == kind
+    parser = module("command").parser(Request("p", "", ("my-agent",)))
+    for each in (b"working", line.encode(), b"bye"):
+        parser.feed(each)
+    told = parser.turn(Exit(1, NOW, 1.0)).failure
+    assert told is not None
+    assert told.kind == kind
+
+
+@pytest.mark.parametrize("line", NONE)
+def test_what_is_only_about_limits_is_none(line: str) -> None:
+    assert failure(None, "", Exit(1, NOW, 1.0, f"working\n{line}\nbye\n")).kind == "ordinary"
+
+
+@pytest.mark.parametrize(
+    ("output", "seconds"),
+    [
+        ("API rate limit exceeded. retry-after: 60s", 60),
+        ("rate limit exceeded, retry after 2 minutes", 120),
+        ("Too many requests. Please wait 90 seconds.", 90),
+        ("429 Too Many Requests\nRetry-After: 5m", 300),
+        ("quota exceeded, try again in an hour", 3600),
+        ("throttled, retry in 1 hr 5 min", 3900),
+        ("usage limit reached, resets in 2 weeks", 1209600),
+        ("rate limit exceeded; retry-after-ms: 1500", 1.5),
+    ],
+)
+def test_the_time_of_a_limit_is_stated_in_any_unit(output: str, seconds: float) -> None:
+    told = failure(None, "", Exit(1, NOW, 1.0, output))
+    assert (told.kind, told.resets_at) == ("limit", NOW + seconds)
 
 
 @pytest.mark.parametrize(
@@ -236,3 +333,47 @@ def test_a_refused_option_is_found_above_the_help_that_follows_it() -> None:
 )
 def test_an_agent_that_nobody_has_logged_in_says_so(output: str) -> None:
     assert failure(None, "", Exit(1, NOW, 1.0, output)).kind == "fatal"
+
+
+@pytest.mark.parametrize(
+    ("agent", "last"),
+    [
+        *(("claude", 1), ("codex", 1), ("gemini", 1), ("opencode", 1)),
+        *(("qwen", 1), ("copilot", 1), ("pi", 3), ("cline", 1)),
+    ],
+)
+def test_no_agent_is_believed_before_it_says_that_its_turn_is_over(agent: str, last: int, recorded, reading) -> None:
+    recording = recorded[f"{agent}/text.ndjson"]
+    assert reading(recording).turn.failure is None
+    turn = reading(recording, recording.lines[:-last]).turn
+    assert turn.failure is not None
+    assert turn.failure.reason == "it ended in the middle of a turn"
+    assert turn.text == ""
+
+
+@pytest.mark.parametrize(
+    ("message", "kind"),
+    [
+        ("Quota exceeded. Check your plan.", "limit"),
+        ("unexpected status 401 Unauthorized", "fatal"),
+        ("odd", "ordinary"),
+    ],
+)
+@pytest.mark.parametrize("over", [b"", b'{"type":"turn.completed","usage":{}}'])
+def test_the_last_error_of_codex_is_the_reason_when_its_exit_code_is_not_zero(
+    message: str, kind: str, over: bytes
+) -> None:
+    parser = module("codex").parser(Request("p", "", ("codex",)))
+    parser.feed(b'{"type":"turn.started"}')
+    parser.feed(b'{"type":"item.completed","item":{"type":"agent_message","text":"STOP"}}')
+    parser.feed(b'{"type":"item.completed","item":{"type":"error","message":"%s"}}' % message.encode())
+    if over:
+        parser.feed(over)
+    told = parser.turn(Exit(1, NOW, 1.0)).failure
+    assert told is not None
+    assert (told.kind, told.reason) == (kind, message)
+
+
+@pytest.mark.parametrize("file", ["text", "tools", "lateerr", "empty", "cutok", "e401", "sseerr"])
+def test_opencode_always_says_what_its_turn_cost(file: str, recorded, reading) -> None:
+    assert any(isinstance(event, AgentResult) for event in reading(recorded[f"opencode/{file}.ndjson"]).events)

@@ -231,7 +231,7 @@ class BlockReader(Reader):
         return (AgentProgress(f"{used:.0%} of the {kind} limit used"),) if used is not None else ()
 
     def _result(self, table: Table) -> Iterable[AgentEvent]:
-        self.steps = wire.count(table, "num_turns") or self.steps
+        self.steps, self.is_over = wire.count(table, "num_turns") or self.steps, True
         if table.get("is_error") is True or wire.text(table, "subtype").startswith("error"):
             self.trouble = self.trouble_in(table)
         else:

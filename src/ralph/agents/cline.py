@@ -8,7 +8,6 @@ from ralph.agents.protocol import BoxNeeds, Invocation, Login, Parser, Request, 
 from ralph.agents.reader import Handler, Reader, Trouble, priced
 from ralph.agents.wire import Table
 from ralph.core.events import AgentEvent, AgentProgress
-from ralph.core.model import Exit
 
 NAME = "cline"
 INSTALL = "npm install -g cline"
@@ -48,7 +47,6 @@ class _Cline(Reader):
 
     def __init__(self, request: Request) -> None:
         super().__init__(request)
-        self._ended = False
         self._events: dict[str, Handler] = {
             "content_end": self._content_end,
             "content_start": self._content_start,
@@ -65,11 +63,6 @@ class _Cline(Reader):
             "run_aborted": self._aborted,
             "error": self._said_so,
         }
-
-    def verdict(self, ended: Exit) -> Trouble | None:
-        if self.trouble is None and self._understood and not self._ended and ended.code == 0:
-            return Trouble("it ended without a result", kind="ordinary")
-        return self.trouble
 
     def _event(self, table: Table) -> Iterable[AgentEvent]:
         event = wire.table(table, "event")
@@ -108,12 +101,12 @@ class _Cline(Reader):
         return ()
 
     def _aborted(self, table: Table) -> Iterable[AgentEvent]:
-        if not self._ended:
+        if not self.is_over:
             self.trouble = Trouble("it was interrupted", kind="ordinary")
         return ()
 
     def _result(self, table: Table) -> Iterable[AgentEvent]:
-        self._ended = True
+        self.is_over = True
         if table.get("finishReason") == "completed":
             self.final, self.trouble = wire.text(table, "text"), None
         elif self.trouble is None:

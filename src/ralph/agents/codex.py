@@ -7,7 +7,7 @@ from ralph.agents.protocol import BoxNeeds, Invocation, Login, Parser, Request, 
 from ralph.agents.reader import Handler, Reader, Trouble, priced
 from ralph.agents.wire import Table, arguments, todo_items
 from ralph.core.events import AgentEvent, AgentProgress, AgentUnknown, TodoUpdated
-from ralph.core.model import Usage
+from ralph.core.model import Exit, Usage
 
 NAME = "codex"
 INSTALL = "npm install -g @openai/codex"
@@ -67,11 +67,11 @@ def parser(request: Request) -> Parser:
 
 class _Codex(Reader):
     AGENT = NAME
-    SILENT = frozenset({"turn.started"})
 
     def handlers(self) -> Mapping[str, Handler]:
         return {
             "thread.started": self._thread,
+            "turn.started": self._started,
             "item.started": self._item_started,
             "item.updated": self._item_updated,
             "item.completed": self._item_completed,
@@ -83,6 +83,17 @@ class _Codex(Reader):
     def _thread(self, table: Table) -> Iterable[AgentEvent]:
         self.session = wire.text(table, "thread_id") or None
         return (AgentProgress(f"session {self.session or '?'}"),)
+
+    def verdict(self, ended: Exit) -> Trouble | None:
+        """Where the exit code says that it went wrong, the last error that it gave is the reason: all by itself an
+        error is only a notice."""
+        if self.trouble is None and ended.code and self.notice and not ended.ended_by:
+            return Trouble(self.notice)
+        return self.trouble
+
+    def _started(self, table: Table) -> Iterable[AgentEvent]:
+        self.is_over = False
+        return ()
 
     def _item_started(self, table: Table) -> Iterable[AgentEvent]:
         item = wire.table(table, "item")
@@ -102,7 +113,7 @@ class _Codex(Reader):
         if kind in _TOOLS:
             return self._tool_ended(item)
         if kind == "error":
-            return (AgentProgress(wire.text(item, "message")),)
+            return self._notice(item)
         if kind in ("reasoning", "todo_list"):
             return self._todo(item)
         return (AgentUnknown(f"item/{kind}"[:100]),)
@@ -119,12 +130,12 @@ class _Codex(Reader):
         return () if items is None else (TodoUpdated(items),)
 
     def _notice(self, table: Table) -> Iterable[AgentEvent]:
-        """An error event is a notice, in runs that succeed too: only a failed turn is a failure."""
+        """An error is a notice, in runs that succeed too: only a failed turn is a failure."""
         self.notice = wire.text(table, "message")
         return (AgentProgress(self.notice),)
 
     def _completed(self, table: Table) -> Iterable[AgentEvent]:
-        self.trouble = None
+        self.trouble, self.is_over = None, True
         return self.pays(priced(self._since_before(wire.table(table, "usage")), self.model))
 
     def _since_before(self, usage: Table) -> Usage:

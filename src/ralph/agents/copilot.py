@@ -128,7 +128,7 @@ class _Copilot(Reader):
         return ()
 
     def _result(self, table: Table) -> Iterable[AgentEvent]:
-        self.session = wire.text(table, "sessionId") or self.session
+        self.session, self.is_over = wire.text(table, "sessionId") or self.session, True
         if wire.count(table, "exitCode") and self.trouble is None:
             self.trouble = Trouble(f"it ended with exit code {wire.count(table, 'exitCode')}", kind="ordinary")
         return ()

@@ -1,4 +1,8 @@
-"""Why did a turn fail? What an agent says of its own trouble, its exit code and its error output become one Failure."""
+"""Why did a turn fail? What an agent says of its own trouble, its exit code and its error output become one Failure.
+
+Every expression here reads a line of at most `_LINE` characters and cannot try again from the middle of what it has
+matched: `*+` and `++` give nothing back.
+"""
 
 import re
 
@@ -10,23 +14,31 @@ from ralph.core.model import Exit, Failure, FailureKind
 from ralph.core.text import clean, head, one_line, tail
 
 _REASON = 300
-_LAST_LINES = 10
-_LONGEST = 4000  # characters of a message that are looked at
+_LAST_LINES, _LAST_FATAL = 200, 10  # lines at the end of an output that may say why a process failed
+_LINE = 1000  # characters of one that are looked at
+_LONGEST = 4000  # of a message that is known to be one
 
 _STATUS = re.compile(
-    r'(?:^|\bstatus(?: code)?:? |\bAPI Error: |\bHTTP |"code": ?|\berror: |\brejected \()([45]\d\d)\b', re.IGNORECASE
+    r"(?:^|\bstatus(?: code)?[:=]? ?|\bAPI Error: |\bHTTP(?:/[\d.]{1,3})? |\"code\": ?|\bcode[:=]? |\berror:? "
+    r"|\brejected \()([45]\d\d)\b",
+    re.IGNORECASE,
 )
 
 # Words of error messages. They are looked for in what is known to be an error: a field of the agent's stream, or a line
-# that begins like an error in the output of a process that failed. Never in an answer.
+# of the output of a process that failed, if it begins like an error or states a limit or an overload. Never in answers.
+_COUNTED = (
+    r"(?:rate|usage|session|hour|hourly|daily|weekly|monthly|requests?|tokens?|api|minute|day|messages?|spending)"
+)
 _LIMIT = (
-    r"hit your (?:\w+ ){0,2}limit",
-    r"(?:usage|session|hour|daily|weekly|monthly|request|token) limit (?:has been )?(?:reached|exceeded|hit)",
+    r"hit (?:your|a|the) (?:\w{1,20} ){0,2}limit",
+    rf"{_COUNTED}[ _-]limits? (?:has been |was |have been )?(?:reached|exceeded|hit)",
     r"limit reached\|\d+",
-    r"rate[ _-]limit(?:ed|_error|_exceeded| error| exceeded| reached| hit)",
+    r"rate[ _-]limit(?:ed|_error|_exceeded|-exceeded| error| exceeded| reached| hit)",
     r"exceed(?:ed|s)?\b.{0,40}\brate limit",
-    r"too many requests",
-    r"quota exceeded|exceeded your current quota|insufficient_quota|out of (?:credits|quota)",
+    r"too[ _]many[ _]requests|toomanyrequests",
+    r"throttled(?=[:;,.!]|\Z| by | until | for | \()|throttling ?(?:exception|error)",
+    r"quota[ _-](?:has been |was |is )?(?:exceeded|exhausted|reached)|exceed(?:ed|s) (?:your|the) (?:current )?quota",
+    r"insufficient_quota|out of (?:credits|quota)",
     r"credit balance is too low|resource_exhausted|usage_limit_reached",
 )
 _FATAL = (
@@ -36,7 +48,7 @@ _FATAL = (
     r"no auth(?:entication)? (?:type|method|information)|set an auth method",
     r"not (?:logged|signed) in|please (?:log|sign) ?in|run /login|login required|token (?:has )?expired",
     r"permission_error|permission_denied|not_found_error",
-    r"model: \S+\Z|issue with the selected model|(?:unknown|invalid|no such) model",
+    r"model: \S{1,100}\Z|issue with the selected model|(?:unknown|invalid|no such) model",
     r"model\b.{0,80}\b(?:not found|does not exist|not supported)",
     r"unknown (?:option|argument|flag)s?|unexpected argument|unrecognized (?:option|argument)s?|no such option",
     r"no (?:saved )?(?:conversation|session|thread|rollout)s?\b.{0,40}\b(?:found|matched)|session\b.{0,80}\bnot found",
@@ -45,9 +57,14 @@ _FATAL = (
     r"not (?:running in|inside) a trusted|not trusted|untrusted",
     r"cannot be used with root",
 )
+_OVERLOAD = (
+    r"(?:server|model|service|api|provider|backend|we|it|system) (?:is |are |was )(?:\w{1,12} )?(?:overloaded|busy)",
+    r"(?:at|over) (?:full |its |maximum )?capacity|overloaded[,.;:!]? (?:please )?(?:try|retry)",
+    r"service (?:is )?(?:temporarily |currently )?unavailable",
+)
 _TRANSIENT = (
     r"overloaded|overloaded_error|internal server error|bad gateway|gateway time-?out|server_error",
-    r"service (?:is )?(?:temporarily |currently )?unavailable",
+    *_OVERLOAD,
     r"ECONN(?:REFUSED|RESET|ABORTED)|ETIMEDOUT|ENOTFOUND|EAI_AGAIN|ENETUNREACH",
     r"API Error: terminated|socket hang up|fetch failed|error sending request|request timed out|network error",
     r"connection (?:error|refused|reset|failed|closed|lost|timed out)",
@@ -55,19 +72,32 @@ _TRANSIENT = (
     r"stream (?:closed|disconnected|ended before|ended without)|missing finish_reason",
 )
 _ERROR_LINE = (
-    r"(?:[\w.:-]+ ){0,3}[\w.]*(?:error|fatal|exception)",
+    r"(?:[\w.:-]{1,80}+ ){0,3}[\w.]{0,80}?(?:error|fatal|exception)",
     r"(?:failed|invalid|incorrect|unknown|unexpected|unrecognized|authentication|unauthorized)",
     r"(?:quota|too many|not|no|credit|rate|session|model|please set)",
-    r"you.ve hit|[\w ]{0,30}\blimit reached|[\w-]+ cannot be used|request failed with status",
+    r"you.ve hit|[\w-]{1,40} cannot be used|request failed with status",
 )
 # A passing fault also stands at the beginning of a line without the word "error": "503 Service Unavailable".
 _BEFORE_FAULT = (
-    r"(?:HTTP |[45]\d\d |connect |getaddrinfo |the (?:\w+ )?(?:model|server|service|API) is (?:currently )?)*"
+    r"(?:HTTP |[45]\d\d |connect |getaddrinfo |the (?:\w{1,20} )?(?:model|server|service|API) is (?:currently )?){0,4}"
+)
+# Lines that are about limits and state none: code, a change, a test; a package, or what somebody says of their work.
+_CODE = re.compile(
+    r"^[ \t]*+(?:[-+](?=\S|  )|@@|#|//|diff |index |\d+[:|]|ok\b|not ok\b|E  |(?:import|from|def|class|const) "
+    r"|(?:return|raise|assert) )"
+    r"|\w\.(?:py|js|ts|go|rs|java|rb|md|tsx?|c|h|cpp):\d|=>|[{;]\s*+\Z|\bPASS(?:ED)?\b|\bFAIL(?:ED)?\b",
+)
+_ABOUT = re.compile(
+    r"\b(?:tests?|specs?|passed|assert\w{0,10}|expects?|mock\w{0,5}|simulat\w{1,5}|package|module|import|library)\b"
+    r"|\b(?:add|adds|added|handle[sd]?|handling|implement\w{0,4}|fix|fixed|fixes|document\w{0,3}|support\w{0,3})\b"
+    r"|\b(?:if|when|whenever|should|would|refused?|return|returns|raises?|throws?|catch\w{0,3}|says|deprecated)\b"
+    r"|==|\(\)|@\d|ratelimit\b|rate-limit\b(?! *+(?:exceeded|error|reached|hit))",
+    re.IGNORECASE,
 )
 
 
 def _any(words: tuple[str, ...]) -> re.Pattern[str]:
-    return re.compile(rf"\b(?:{'|'.join(words)})\b", re.IGNORECASE)
+    return re.compile(rf"\b(?:{'|'.join(words)})(?!\w)", re.IGNORECASE)
 
 
 _KINDS: tuple[tuple[FailureKind, re.Pattern[str]], ...] = (
@@ -75,10 +105,12 @@ _KINDS: tuple[tuple[FailureKind, re.Pattern[str]], ...] = (
     ("fatal", _any(_FATAL)),
     ("transient", _any(_TRANSIENT)),
 )
-_BEGINS_AS_ERROR = re.compile(rf'[\W_]*(?:{"|".join(_ERROR_LINE)})\b|\{{.*"type": ?"error"', re.IGNORECASE)
-_BEGINS_AS_FAULT = re.compile(rf"\W*{_BEFORE_FAULT}(?:{'|'.join(_TRANSIENT)}|too many requests)\b", re.IGNORECASE)
+_STATED = _any((*_LIMIT, *_OVERLOAD, r"(?:error|status|code)[:=]? ?429|HTTP(?:/[\d.]{1,3})? 429"))
+_BEGINS_AS_ERROR = re.compile(rf'[\W_]*+(?:{"|".join(_ERROR_LINE)})\b|\{{.*"type": ?"error"', re.IGNORECASE)
+_BEGINS_AS_FAULT = re.compile(rf"\W*+{_BEFORE_FAULT}(?:{'|'.join(_TRANSIENT)}|too many requests)\b", re.IGNORECASE)
+_WHEN = re.compile(r"\W*+(?:please )?\b(?:retry|retrying|try again|resets?|wait)\b", re.IGNORECASE)
 _REFUSED = re.compile(r"(?:error: )?unknown (?:option|argument|flag)s?\b", re.IGNORECASE)
-_ONLY_AN_ERROR = re.compile(r"(?:(?:API )?Error: |Prompt is too long\b)[^\n]*\Z")
+_ONLY_AN_ERROR = re.compile(r"(?:(?:API )?Error: |Prompt is too long\b)[^\n]*+\Z")
 
 
 def failure(trouble: Trouble | None, notice: str, ended: Exit) -> Failure:
@@ -97,15 +129,32 @@ def failure(trouble: Trouble | None, notice: str, ended: Exit) -> Failure:
 
 
 def stated_in(output: str) -> Trouble | None:
-    """The trouble that the last lines of a failed process's output state, if any."""
-    lines = clean(tail(output, _LAST_LINES * _LONGEST)).strip().split("\n")
-    first, lines = lines[0], lines[-_LAST_LINES:]
-    for line in reversed(lines):
-        if (_BEGINS_AS_ERROR.match(line) or _BEGINS_AS_FAULT.match(line)) and kind_of(line) != "ordinary":
-            return Trouble(line.strip())
+    """The trouble that the last lines of a failed process's output state, if any: what is hopeless near the end only,
+    a limit or a passing fault also further up, since agents go on for a while after one."""
+    lines = clean(tail(output, _LAST_LINES * _LINE)).strip().split("\n")
+    first = lines[0]
+    for nearness, line in enumerate(reversed(lines[-_LAST_LINES:])):
+        if _states_trouble(head(line, _LINE), nearness < _LAST_FATAL):
+            return _with_time(line, lines[len(lines) - nearness :])
     if _REFUSED.match(first):
         return Trouble(first)  # a page of help is behind it
-    return Trouble(lines[0]) if len(lines) == 1 and _ONLY_AN_ERROR.match(lines[0]) else None
+    return Trouble(first) if len(lines) == 1 and _ONLY_AN_ERROR.match(first) else None
+
+
+def _states_trouble(line: str, is_near: bool) -> bool:
+    kind = kind_of(line)
+    if kind == "ordinary" or (kind == "fatal" and not is_near) or _CODE.search(line):
+        return False
+    if _BEGINS_AS_ERROR.match(line) or _BEGINS_AS_FAULT.match(line):
+        return True
+    return kind != "fatal" and _STATED.search(line) is not None and not _ABOUT.search(line)
+
+
+def _with_time(line: str, below: list[str]) -> Trouble:
+    """The line, with the next one where only that says when to come back."""
+    follows = head(below[0], _LINE).strip() if below else ""
+    says_when = _WHEN.match(follows) and not _WHEN.search(line)
+    return Trouble(f"{line.strip()} {follows}" if says_when else line.strip())
 
 
 def kind_of(message: str, status: int | None = None) -> FailureKind:

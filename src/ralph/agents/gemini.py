@@ -72,7 +72,6 @@ class _Gemini(Reader):
         super().__init__(request)
         self._reply = Clipping()
         self._line = ""  # the end of what it said, until the line is whole
-        self._ended = False
 
     def handlers(self) -> Mapping[str, Handler]:
         return {
@@ -88,11 +87,9 @@ class _Gemini(Reader):
         """A signal ends it with exit code 0 and no result; after an API error the code is its status, modulo 256."""
         if self.trouble is None and ended.code in _EXITS:
             return Trouble(_EXITS[ended.code][0], kind=_EXITS[ended.code][1])
-        if self.trouble is None and not self._ended and ended.code is not None and 144 <= ended.code < 256:
+        if self.trouble is None and not self.is_over and ended.code is not None and 144 <= ended.code < 256:
             return Trouble(f"API error {ended.code + 256}", status=ended.code + 256)
-        if self.trouble is None and self._understood and not self._ended and ended.code == 0:
-            return Trouble("it ended without a result", kind="ordinary")
-        self.final = self._reply.text if self._ended else ""
+        self.final = self._reply.text if self.is_over else ""
         return self.trouble
 
     def _init(self, table: Table) -> Iterable[AgentEvent]:
@@ -135,7 +132,7 @@ class _Gemini(Reader):
         return [*self._rest(), AgentProgress(message)]
 
     def _result(self, table: Table) -> Iterable[AgentEvent]:
-        self._ended = True
+        self.is_over = True
         if table.get("status") == "error":
             message = wire.text(wire.table(table, "error"), "message")
             if message or self.trouble is None:

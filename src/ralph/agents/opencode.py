@@ -43,6 +43,9 @@ def parser(request: Request) -> Parser:
     return _OpenCode(request)
 
 
+_UNFINISHED = ("tool-calls", "unknown", "length", "error")
+
+
 class _OpenCode(Reader):
     AGENT = NAME
     SILENT = frozenset({"reasoning"})
@@ -74,7 +77,7 @@ class _OpenCode(Reader):
     def _step_start(self, table: Table) -> Iterable[AgentEvent]:
         first = self.session is None
         self.session = wire.text(table, "sessionID") or self.session
-        self.trouble = None
+        self.trouble, self.is_over = None, False
         self._reply.clear()
         return (AgentProgress(f"session {self.session or '?'}"),) if first else ()
 
@@ -99,13 +102,14 @@ class _OpenCode(Reader):
     def _step_finish(self, table: Table) -> Iterable[AgentEvent]:
         part = wire.table(table, "part")
         self._reason = wire.text(part, "reason")
+        self.is_over = self._reason not in _UNFINISHED
         tokens = wire.table(part, "tokens")
         cache = wire.table(tokens, "cache")
         self.steps = (self.steps or 0) + 1
         output = wire.count(tokens, "output") + wire.count(tokens, "reasoning")
         spent = Usage(wire.count(tokens, "input"), output, wire.count(cache, "read"), wire.count(cache, "write"))
         self.usage = self.usage.plus(spent).plus(Usage(cost_usd=wire.amount(part, "cost")))
-        return self.pays(self.usage) if self._reason == "stop" else ()
+        return self.pays(self.usage)  # after each step: nothing says which is the last
 
     def _error(self, table: Table) -> Iterable[AgentEvent]:
         self.session = wire.text(table, "sessionID") or self.session
@@ -113,4 +117,4 @@ class _OpenCode(Reader):
         data = wire.table(error, "data")
         message = wire.text(data, "message") or wire.text(error, "name") or "error"
         self.trouble = Trouble(message, wire.status(data, "statusCode"))
-        return (AgentProgress(message),)
+        return (AgentProgress(message), *self.pays(self.usage))

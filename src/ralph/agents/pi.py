@@ -70,6 +70,7 @@ class _Pi(Reader):
         self.steps = (self.steps or 0) + 1
         self._pay(wire.table(message, "usage"))
         ended = wire.text(message, "stopReason")
+        self.is_over = ended == "stop"
         if ended in ("error", "aborted"):
             # It ends with exit code 0 all the same, and a reply that broke off is not an answer.
             said = wire.text(message, "errorMessage")
@@ -93,10 +94,11 @@ class _Pi(Reader):
 
     def _agent_end(self, table: Table) -> Iterable[AgentEvent]:
         """It comes before each automatic retry too."""
+        self.is_over = True
         return () if self.trouble else self.pays(self.usage)
 
     def _retry(self, table: Table) -> Iterable[AgentEvent]:
-        self.notice, self.trouble = wire.text(table, "errorMessage"), None
+        self.notice, self.trouble, self.is_over = wire.text(table, "errorMessage"), None, False
         number, most = wire.count(table, "attempt"), wire.count(table, "maxAttempts")
         return (AgentProgress(f"retrying ({number} of {most}): {self.notice}"),)
 

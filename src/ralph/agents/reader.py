@@ -43,6 +43,7 @@ class Reader:
         self.model = request.model
         self.final: str | None = None  # what the agent itself calls its answer
         self.trouble: Trouble | None = None
+        self.is_over = False  # whether it has said that its turn ended: until then it may not have been its last word
         self.notice = ""  # the last thing it said about a fault that it is still retrying
         self._said = ""
         self._working = False  # whether a tool was called since it last said something
@@ -180,6 +181,8 @@ class Reader:
 
     def _failure(self, ended: Exit) -> Failure | None:
         self.trouble = self.verdict(ended)
+        if self.trouble is None and self._understood and not self.is_over and ended.code == 0 and not ended.ended_by:
+            self.trouble = Trouble("it ended in the middle of a turn", kind="ordinary")
         if self.trouble is None and not ended.ended_by and ended.code == 0:
             return None
         from ralph.agents.failures import failure, stated_in

@@ -6,38 +6,46 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from datetime import tzinfo
 
-_ZONE = r"(?:\s*\((?P<zone>[\w/+-]+)\))?"
-_CLOCK = r"(?P<hour>\d{1,2})(?::(?P<minute>\d\d))?\s*(?P<half>[ap])\.?m\b\.?"
+_ZONE = r"(?:\s*+\((?P<zone>[\w/+-]{1,40})\))?"
+_CLOCK = r"(?P<hour>\d{1,2})(?::(?P<minute>\d\d))?\s*+(?P<half>[ap])\.?m\b\.?"
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
-_DAY = r"(?P<day>\d{1,2})(?:st|nd|rd|th)?(?:,?\s+(?P<year>\d{4}))?"
-_DATE = rf"(?P<month>{'|'.join(_MONTHS)})[a-z]*\.?\s+{_DAY},?\s+(?:at\s+)?"
-_UNITS = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
+_DAY = r"(?P<day>\d{1,2})(?:st|nd|rd|th)?(?:,?\s{1,4}(?P<year>\d{4}))?"
+_DATE = rf"(?P<month>{'|'.join(_MONTHS)})[a-z]{{0,6}}\.?\s{{1,4}}{_DAY},?\s{{1,4}}(?:at\s{{1,4}})?"
+_UNITS = {"w": 604800.0, "d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
 
-_EPOCH = re.compile(r"\bresets?_?at\"?\s*[:=]\s*\"?(\d{9,13})(?:\.\d+)?\b|\blimit reached\|(\d{9,13})\b", re.IGNORECASE)
+_EPOCH = re.compile(
+    r"\bresets?_?at\"?\s*+[:=]\s*+\"?(\d{9,13})(?:\.\d+)?\b|\blimit reached\|(\d{9,13})\b", re.IGNORECASE
+)
 _SECONDS = re.compile(
-    r"\bresets?_in_seconds\"?\s*[:=]\s*\"?(\d+(?:\.\d+)?)"
-    r"|\bretry-after(?:-seconds)?\"?\s*[:=]\s*\"?(\d+(?:\.\d+)?)\b(?![ \t]*\w)"
-    r"|\bretryDelay\"?\s*[:=]\s*\"?(\d+(?:\.\d+)?)s\b",
+    r"\bresets?_in_seconds\"?\s*+[:=]\s*+\"?(\d{1,9}(?:\.\d{1,9})?)"
+    r"|\bretry-after(?:-seconds)?\"?\s*+[:=]\s*+\"?(\d{1,9}(?:\.\d{1,9})?)\b(?![ \t]*+[a-z])"
+    r"|\bretryDelay\"?\s*+[:=]\s*+\"?(\d{1,9}(?:\.\d{1,9})?)s\b",
     re.IGNORECASE,
 )
-_SPAN = re.compile(
-    r"\b(?:try again|retry|resets?|available)(?: again)? (?:in|after) (?:about |~)?"
-    r"((?:\d+(?:\.\d+)?\s*(?:days?|d|hours?|hrs?|h|minutes?|mins?|m|seconds?|secs?|s|milliseconds?|ms)\b[\s,]*(?:and\s+)?|"
-    r"\d+(?:\.\d+)?[dhms](?=\d))+)",
+_MILLISECONDS = re.compile(r"\bretry-after-ms\"?\s*+[:=]\s*+\"?(\d{1,12})\b", re.IGNORECASE)
+# What stands before a span of time, however it is put: "retry-after: 60s", "wait 2 minutes", "try again in an hour".
+_BEFORE_SPAN = re.compile(
+    r"\b(?:try again|retry|retrying|resets?|reset|renews?|available|wait|come back|back off)(?: (?:again|it|now))?"
+    r"(?:[ _-](?:in|after|for|time))?\"?\s*+[:=]?\s*+\"?(?:(?:about|at least|approximately|another|~) ?)?",
     re.IGNORECASE,
 )
-_PART = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]+)", re.IGNORECASE)
+_PART = re.compile(
+    r"(\d{1,9}(?:\.\d{1,9})?|an?)\s*+"
+    r"(milliseconds?|ms|weeks?|w|days?|d|hours?|hrs?|h|minutes?|mins?|m|seconds?|secs?|s)(?![a-z])"
+    r"[\s,]{0,3}(?:and\s{1,3})?",
+    re.IGNORECASE,
+)
 _MOMENT = re.compile(
-    rf"\b(?:resets?(?: (?:at|on))?|try again (?:at|on)|available (?:again )?at)\s+(?:{_DATE})?{_CLOCK}{_ZONE}",
+    rf"\b(?:resets?(?: (?:at|on))?|try again (?:at|on)|available (?:again )?at)\s{{1,4}}(?:{_DATE})?{_CLOCK}{_ZONE}",
     re.IGNORECASE,
 )
 _ISO = re.compile(
-    r"\b(?:resets?(?: (?:at|on))?|try again (?:at|after)|retry-after:?|resets?_?at\"?\s*[:=])\s*\"?"
-    r"(\d{4}-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d)?(?:\.\d+)?(?:\s?(?:Z|UTC|[+-]\d\d:?\d\d))?)",
+    r"\b(?:resets?(?: (?:at|on))?|try again (?:at|after)|retry-after:?|resets?_?at\"?\s*+[:=])\s*+\"?"
+    r"(\d{4}-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d)?(?:\.\d{1,9})?(?:\s?(?:Z|UTC|[+-]\d\d:?\d\d))?)",
     re.IGNORECASE,
 )
 _HTTP_DATE = re.compile(
-    r"\bretry-after\"?\s*[:=]\s*\"?((?:mon|tue|wed|thu|fri|sat|sun), \d.{20,26}?GMT)", re.IGNORECASE
+    r"\bretry-after\"?\s*+[:=]\s*+\"?((?:mon|tue|wed|thu|fri|sat|sun), \d.{20,26}?GMT)", re.IGNORECASE
 )
 
 JUST_PASSED = 600.0  # a time of day that is over by less was meant: the limit has just ended
@@ -63,11 +71,21 @@ def _epoch(text: str) -> float | None:
 def _after(text: str, now: float) -> float | None:
     if found := _SECONDS.search(text):
         return now + float(found[1] or found[2] or found[3])
-    if found := _SPAN.search(text):
-        return now + sum(
-            float(number) * _unit(unit) for number, unit in _PART.findall(found[1]) if unit.lower() != "and"
-        )
+    if found := _MILLISECONDS.search(text):
+        return now + float(found[1]) / 1000
+    for before in _BEFORE_SPAN.finditer(text):
+        if span := _span(text, before.end()):
+            return now + span
     return None
+
+
+def _span(text: str, at: int) -> float:
+    """The time that is stated from `at` on: `1h30m`, `2 days, 3 hours and 4 minutes`."""
+    total = 0.0
+    while part := _PART.match(text, at):
+        total += (1.0 if part[1].lower().startswith("a") else float(part[1])) * _unit(part[2])
+        at = part.end()
+    return total
 
 
 def _unit(word: str) -> float:

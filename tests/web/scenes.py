@@ -39,6 +39,7 @@ class Scene:
     ) -> None:
         workspace.mkdir(parents=True, exist_ok=True)
         self.id, self.workspace, self.checks = run_id, workspace, checks
+        self._is_closed = False
         self.folder = RunFolder(prepare(workspace), run_id)
         self.folder.make()
         self.folder.write("run.json", json.dumps({"settings": dict(limits or {})}).encode())
@@ -112,8 +113,10 @@ class Scene:
         self.close()
 
     def close(self) -> None:
-        self._journal.close()
-        self._registration.close()
+        if not self._is_closed:
+            self._is_closed = True
+            self._journal.close()
+            self._registration.close()
 
 
 def night(

@@ -156,12 +156,14 @@ def _launch(words: list[str], register: Register) -> str:
 
 
 def _shown(launched: Launched, register: Register) -> str:
+    """Waits until the run has begun: before that, something may stand in its way."""
     until = time.monotonic() + PATIENCE
     while time.monotonic() < until:
-        found = next((run for run in register.runs() if launched.plays(run)), None)
-        if found:
+        code = launched.exit_code
+        found = next((run for run in register.runs() if launched.plays(run) and run.facts.workspace), None)
+        if found and code != 2:
             return found.id
-        if launched.exit_code is not None:
+        if code is not None:
             raise UserError(launched.last_words() or "it ended at once")
         time.sleep(_GLANCE)
     raise UserError("it has not shown itself yet", "look at all runs in a moment")

@@ -19,6 +19,7 @@ from ralph.web.server import Live
 MOST_STREAMS = 256
 MOST_PER_BROWSER = 4  # of the six connections that a browser allows itself
 MOST_BEHIND = 1 << 20
+KERNEL_HOLDS = 1 << 16  # bytes for one who does not read; by itself it would hold megabytes
 TICK = 0.05
 SIGN_OF_LIFE = 15.0
 _BEGIN = b"retry: 2000\n\n"
@@ -59,6 +60,7 @@ class Hub(threading.Thread):
 
     def take(self, sock: socket.socket, live: Live) -> None:
         sock.setblocking(False)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, KERNEL_HOLDS)
         with self._lock:
             self._newcomers.append(Follower(sock, live, bytearray(_BEGIN)))
         self._somebody.set()

@@ -22,6 +22,7 @@ from ralph.web.access import Access, NotServed
 
 PATIENCE = 10.0
 MOST_CONNECTIONS = 64
+ROOM_WITHIN = 2.0
 MOST_HEAD = 1 << 14
 MOST_FIELDS = 50
 MOST_DRAINED = 1 << 25
@@ -123,12 +124,15 @@ class Server(ThreadingMixIn, TCPServer):
         self.shutdown_request(request)
 
     def _make_room(self) -> bool:
-        """Whoever has kept us waiting longest goes."""
-        for sock in list(self._waiting):
-            if self._waiting.pop(sock, self) is None:
+        """Whoever has kept us waiting longest goes. Those whom we keep waiting get a moment to be served."""
+        until = time.monotonic() + ROOM_WITHIN
+        while time.monotonic() < until:
+            for sock in list(self._waiting)[:1]:
+                self._waiting.pop(sock, None)
                 with suppress(OSError):
                     sock.shutdown(socket.SHUT_RDWR)
-                return self._places.acquire(timeout=1)
+            if self._places.acquire(timeout=0.05):
+                return True
         return False
 
     def process_request_thread(self, request: object, address: object) -> None:
@@ -197,19 +201,16 @@ class Exchange(BaseHTTPRequestHandler):
 
     def _read_head(self) -> None:
         """A request has so many seconds in all, not for each byte; they begin with its first."""
-        self._deadline = time.monotonic() + PATIENCE
         while not self._unread:
-            self._unread = self._more()
             self._deadline = time.monotonic() + PATIENCE
+            self._unread = self._received()
+        self._deadline = time.monotonic() + PATIENCE
         while _END not in self._unread:
             if b"\n" in self._unread:
                 _target(self._unread.partition(b"\r\n")[0])
             if len(self._unread) > MOST_HEAD:
                 raise NotServed(431, "That is too long.")
-            try:
-                self._unread += self._more()
-            except TimeoutError:
-                raise NotServed(408, "That took too long.") from None
+            self._unread += self._more()
         head, _, self._unread = self._unread.partition(_END)
         self._parse(head)
 
@@ -234,6 +235,13 @@ class Exchange(BaseHTTPRequestHandler):
         raise NotServed(code, "That is not how to ask.")
 
     def _more(self) -> bytes:
+        """What else there is of a request that has begun."""
+        try:
+            return self._received()
+        except TimeoutError:
+            raise NotServed(408, "That took too long.") from None
+
+    def _received(self) -> bytes:
         self.connection.settimeout(max(self._deadline - time.monotonic(), 0.001))
         chunk = self.connection.recv(1 << 16)
         if not chunk:
@@ -279,9 +287,9 @@ class Exchange(BaseHTTPRequestHandler):
         """Reads what is still under way: a connection that is closed over unread words takes the answer with it."""
         self.connection.shutdown(socket.SHUT_WR)
         drained = 0
-        with suppress(ConnectionResetError):
+        with suppress(OSError):
             while drained < MOST_DRAINED:
-                drained += len(self._more())
+                drained += len(self._received())
 
     def _become_a_stream(self, live: Live) -> None:
         head = head_of(WebAnswer(kind="text/event-stream", headers={"X-Accel-Buffering": "no"}), True, is_endless=True)

@@ -1,0 +1,241 @@
+"""What can be done from the page is what the commands do; what has moved on meanwhile is said in one sentence."""
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from tests.web.conftest import Serve, Served, eventually
+from tests.web.scenes import Scene
+
+from ralph.core import events as e
+from ralph.records.register import listed, runs
+
+
+@pytest.fixture
+def living(scene: Callable[..., Scene]) -> Iterator[Scene]:
+    """A run at work: it seems to live because this process does."""
+    import secrets
+
+    made = scene(secrets.token_hex(4))
+    made.begin(1)
+    yield made
+    shutil.rmtree(made.folder.path, ignore_errors=True)
+
+
+def test_a_word_is_left_for_the_next_prompt(served: Served, living: Scene) -> None:
+    said = served.post(f"runs/{living.id}/tell", text="Use Decimal.\r\nRound once.")
+    assert (said.status, said.text) == (200, f"The next prompt of {living.id[-8:]} carries it.\n")
+    (note,) = living.mail.read().notes
+    assert note.text == "Use Decimal.\nRound once."
+
+
+def test_without_a_script_a_form_leads_back_to_the_run(served: Served, living: Scene) -> None:
+    said = served.ask("POST", f"runs/{living.id}/tell", text="hello")
+    assert (said.status, said.headers["location"]) == (303, f"{served.base}runs/{living.id}")
+
+
+@pytest.mark.parametrize("text", ["", "   ", "\r\n"])
+def test_nothing_is_nothing_to_tell(served: Served, living: Scene, text: str) -> None:
+    assert served.post(f"runs/{living.id}/tell", text=text).status == 400
+    assert not living.mail.read().notes
+
+
+def test_an_answer_answers_the_question_that_it_names(served: Served, living: Scene) -> None:
+    first, second = living.mail.ask("Which of the two?"), living.mail.ask("And which colour?")
+    said = served.post(f"runs/{living.id}/answer", question=second.id, text="blue")
+    assert said.status == 200
+    (note,) = living.mail.read().notes
+    assert (note.text, note.answers) == ("blue", second)
+    assert living.mail.read().questions == (first,)
+
+
+def test_a_late_answer_does_not_become_a_note(served: Served, living: Scene) -> None:
+    question = living.mail.ask("Which of the two?")
+    assert served.post(f"runs/{living.id}/answer", question=question.id, text="this").status == 200
+    for late in (question.id, "20260101-none", "../../pause"):
+        said = served.post(f"runs/{living.id}/answer", question=late, text="that")
+        assert said.status == 409
+        assert "no longer asks that" in said.text
+    assert [note.text for note in living.mail.read().notes] == ["this"]
+
+
+def test_a_run_can_go_on_without_an_answer(served: Served, living: Scene) -> None:
+    question = living.mail.ask("Which?")
+    living.tell(e.Paused("waiting for an answer", asks=True))
+    said = served.post(f"runs/{living.id}/answer", question=question.id, skip="1")
+    assert (said.status, said.text) == (200, f"{living.id[-8:]} goes on without an answer.\n")
+    assert not living.mail.read().questions
+
+
+def test_a_pause_and_its_end(served: Served, living: Scene) -> None:
+    assert served.post(f"runs/{living.id}/resume").status == 409  # it is at work
+    assert served.post(f"runs/{living.id}/pause").status == 200
+    assert living.mail.read().is_paused
+    assert served.post(f"runs/{living.id}/resume").text == f"{living.id[-8:]} goes on.\n"
+    assert not living.mail.read().is_paused
+
+
+@pytest.mark.parametrize("action", ["tell", "answer", "pause", "resume", "stop", "rewind"])
+def test_a_run_that_was_removed_meanwhile_is_said_to_be_gone(served: Served, living: Scene, action: str) -> None:
+    shutil.rmtree(living.folder.path)
+    said = served.post(f"runs/{living.id}/{action}", text="x", to="1")
+    assert said.status == 409
+    assert "no longer on record" in said.text
+    assert served.get(f"runs/{living.id}").status == 404
+
+
+@pytest.mark.parametrize("action", ["tell", "pause", "stop", "resume"])
+def test_a_run_that_is_done_meanwhile_says_so(served: Served, scene: Callable[..., Scene], action: str) -> None:
+    done = scene(f"d0{action}")
+    done.iterate(1, True, True, True)
+    done.finish()
+    said = served.post(f"runs/{done.id}/{action}", text="x")
+    assert said.status == 409
+    assert "done" in said.text
+    shown = served.ask("POST", f"runs/{done.id}/{action}", text="x")
+    assert shown.status == 409
+    assert "That cannot be done" in shown.text
+
+
+def test_actions_that_do_not_exist_do_nothing(served: Served, living: Scene) -> None:
+    for path in (f"runs/{living.id}/delete", f"runs/{living.id}", "pause", "runs", "new", ""):
+        assert served.post(path, text="x").status == 404
+
+
+def test_each_action_is_logged_without_its_words(serve: Serve, living: Scene) -> None:
+    served = serve()
+    served.post(f"runs/{living.id}/tell", text="a secret between us")
+    served.post(f"runs/{living.id}/answer", question="x", text="another one")
+    served.process.terminate()
+    _, said = served.process.communicate()
+    assert f"start 127.0.0.1 tell {living.id}: " in said
+    assert f"start 127.0.0.1 answer {living.id}: refused: " in said
+    assert "start 127.0.0.1 enter" in said
+    assert "secret" not in said
+    assert "another one" not in said
+
+
+@pytest.fixture
+def project(home: dict[str, str], tmp_path: Path) -> Path:
+    """A repository, and an agent on PATH by the name of one that is known."""
+    agent = Path(home["HOME"]) / "bin" / "amp"
+    agent.write_text(
+        "#!/bin/sh\ncat > /dev/null\ndate +%N >> work.txt\n"
+        """echo '{"type":"result","subtype":"success","is_error":false,"result":"<response>DONE</response>"}'\n"""
+    )
+    agent.chmod(0o755)
+    folder = tmp_path / "project"
+    folder.mkdir()
+    (folder / "README").write_text("hello\n")
+    for words in (("init", "-q", "-b", "main"), ("add", "-A"), ("commit", "-qm", "first")):
+        subprocess.run(["git", *words], cwd=folder, env=home, check=True)
+    return folder
+
+
+def ended(home: dict[str, str], run_id: str) -> bool:
+    return any(run.id == run_id and run.facts.outcome for run in runs(home))
+
+
+def test_a_run_is_started_in_a_worktree_and_goes_on_without_the_page(
+    serve: Serve, home: dict[str, str], project: Path
+) -> None:
+    served = serve(str(project))
+    form = {"goal": "Make it so -- 'at once'; $(touch pwned)", "workspace": str(project), "agent": "amp"}
+    answer = served.ask(
+        "POST", "start", **form, checks="sleep 2\r\n\r\ntest -e work.txt", iterations="2", cost="5", time="1h"
+    )
+    assert answer.status == 303, answer.text
+    run_id = answer.headers["location"].rpartition("/")[2]
+    served.process.kill()
+    served.process.wait()
+    eventually(lambda: ended(home, run_id), 30)
+    run = listed(project / ".ralph" / "runs" / run_id)
+    assert run is not None
+    assert run.facts.goal == form["goal"]
+    assert run.facts.branch == f"ralph/{run_id}"
+    assert not (project / "work.txt").exists()
+    assert not (project / "pwned").exists()
+
+
+BAD_STARTS = [
+    ({"goal": "  "}, "there is no goal"),
+    ({"workspace": "/etc"}, "workspace is not known"),
+    ({"workspace": "{project}/.."}, "workspace is not known"),
+    ({"workspace": "{project}/"}, "workspace is not known"),
+    ({"workspace": ""}, "workspace is not known"),
+    ({"agent": "sh -c 'touch pwned'"}, "agent is not installed"),
+    ({"agent": "/bin/sh"}, "agent is not installed"),
+    ({"agent": "codex"}, "agent is not installed"),
+    ({"iterations": "0"}, "no limit"),
+    ({"iterations": "-1"}, "no limit"),
+    ({"iterations": "1 --yolo"}, "no limit"),
+    ({"cost": "free"}, "no limit"),
+    ({"cost": "nan"}, "no limit"),
+    ({"time": "soon"}, "not a duration"),
+]
+
+
+@pytest.mark.parametrize(("change", "why"), BAD_STARTS)
+def test_a_run_is_not_started_by_what_cannot_be_meant(
+    serve: Serve, home: dict[str, str], project: Path, change: dict[str, str], why: str
+) -> None:
+    served = serve(str(project))
+    form = {"goal": "go", "workspace": str(project), "agent": "amp"} | change
+    form = {name: value.format(project=project) for name, value in form.items()}
+    said = served.post("start", **form)
+    assert said.status == 409
+    assert why in said.text.lower()
+    shown = served.ask("POST", "start", **form)
+    assert shown.status == 409
+    assert "<textarea" in shown.text  # what was typed is still there
+    assert not list(project.glob(".ralph/runs/*"))
+    served.process.terminate()
+
+
+def test_what_the_command_objects_to_is_said(serve: Serve, home: dict[str, str], tmp_path: Path, project: Path) -> None:
+    served = serve(str(tmp_path))  # no repository: there can be no worktree
+    said = served.post("start", goal="go", workspace=str(tmp_path), agent="amp", checks="true")
+    assert said.status == 409
+    assert "git" in said.text.lower()
+    served.process.terminate()
+
+
+def test_an_ended_run_goes_on_with_more_room(serve: Serve, home: dict[str, str], project: Path) -> None:
+    words = ["run", "-p", "go", "--check", "false", "-m", "1", "--agent", "amp", "--until", "checks", "--quiet"]
+    subprocess.run([sys.executable, "-m", "ralph", *words], cwd=project, env=home, capture_output=True, check=False)
+    (run,) = [one for one in runs(home) if one.facts.workspace == str(project)]
+    assert run.state == "exhausted"
+    served = serve()
+    assert "10 more iterations" in served.get(f"runs/{run.id}").text
+    refused = served.post(f"runs/{run.id}/resume")
+    assert (refused.status, "has used all its iterations" in refused.text) == (409, True)
+    assert served.post(f"runs/{run.id}/resume", more="2").status == 200
+    eventually(lambda: (now := listed(run.place)) is not None and now.facts.iterations == 3, 30)
+    eventually(lambda: ended(home, run.id), 30)
+    served.process.terminate()
+
+
+def test_the_files_become_what_they_were(serve: Serve, home: dict[str, str], project: Path) -> None:
+    words = ["run", "-p", "go", "--check", "false", "-m", "3", "--agent", "amp", "--until", "checks", "--quiet"]
+    subprocess.run([sys.executable, "-m", "ralph", *words], cwd=project, env=home, capture_output=True, check=False)
+    (run,) = [one for one in runs(home) if one.facts.workspace == str(project)]
+    served = serve()
+    assert len((project / "work.txt").read_text().split()) == 3
+    said = served.post(f"runs/{run.id}/rewind", to="1")
+    assert (said.status, "1 file changed" in said.text) == (200, True), said.text
+    assert len((project / "work.txt").read_text().split()) == 1
+    for wrong in ("", "x", "-1", "99999999"):
+        assert served.post(f"runs/{run.id}/rewind", to=wrong).status == 400
+    assert served.post(f"runs/{run.id}/rewind", to="77").status == 409
+    diff = served.get(f"runs/{run.id}/diff/2").text
+    assert "work.txt" in diff
+    assert "+1" in diff
+    assert served.get(f"runs/{run.id}/iterations/2").status == 200
+    assert "go" in served.get(f"runs/{run.id}/iterations/2/prompt").text
+    assert "response" in served.get(f"runs/{run.id}/iterations/2/log").text
+    assert served.get(f"runs/{run.id}/iterations/4").status == 404
+    assert "What needs you" in served.get(f"runs/{run.id}/report").text
+    served.process.terminate()

@@ -1,0 +1,178 @@
+"""However slow, many or greedy the clients are, the next one is served."""
+
+import socket
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+from tests.web.conftest import FORM, Reply, Serve, Served, read_reply
+from tests.web.scenes import Scene
+
+
+@pytest.fixture(scope="module")
+def run(scene: Callable[..., Scene]) -> Scene:
+    made = scene()
+    made.begin(1)
+    return made
+
+
+def test_two_hundred_slow_clients_keep_nobody_out(served: Served) -> None:
+    slow = []
+    for _ in range(200):
+        sock = served.connect()
+        sock.sendall(f"GET {served.base} HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Slow: ".encode())
+        slow.append(sock)
+    began = time.monotonic()
+    assert served.get().status == 200
+    assert time.monotonic() - began < 3
+    for sock in slow:
+        sock.close()
+
+
+def test_those_who_do_not_read_keep_nobody_out(served: Served, run: Scene) -> None:
+    run.tell(*[])
+    lines = [f"GET {served.base}runs/{run.id} HTTP/1.1", "Host: 127.0.0.1", f"Cookie: {served.cookie}", "", ""]
+    deaf = []
+    for _ in range(80):
+        sock = socket.socket()
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1024)
+        sock.connect(("127.0.0.1", served.port))
+        sock.sendall("\r\n".join(lines).encode() * 20)
+        deaf.append(sock)
+    assert served.get().status == 200
+    for sock in deaf:
+        sock.close()
+
+
+def test_a_request_has_ten_seconds_in_all_and_not_for_each_byte(served: Served) -> None:
+    began = time.monotonic()
+    with served.connect() as sock:
+        stop = threading.Event()
+
+        def drip() -> None:
+            for byte in f"GET {served.base} HTTP/1.1\r\nHost: 127.0.0.1\r\nX: {'a' * 1000}".encode():
+                if stop.wait(0.25):
+                    return
+                try:
+                    sock.sendall(bytes([byte]))
+                except OSError:
+                    return
+
+        thread = threading.Thread(target=drip)
+        thread.start()
+        sock.settimeout(30)
+        reply = Reply(read_reply(sock))
+        stop.set()
+        thread.join()
+    assert 9 < time.monotonic() - began < 20
+    assert reply.status == 408
+    assert reply.headers["cache-control"] == "no-store"
+
+
+def test_a_body_of_ten_megabytes_is_refused_with_a_sentence(served: Served, run: Scene) -> None:
+    body = b"text=" + b"x" * 10_000_000
+    head = [f"POST {served.base}runs/{run.id}/tell HTTP/1.1", "Host: 127.0.0.1", "Origin: http://127.0.0.1"]
+    head += [f"Cookie: {served.cookie}", f"Content-Type: {FORM}", f"Content-Length: {len(body)}", "Accept: text/plain"]
+    reply = served.exchange("\r\n".join((*head, "", "")).encode() + body)
+    assert (reply.status, reply.text) == (413, "That is too long: 64 KB at most.\n")
+    assert not run.mail.read().notes
+
+
+def test_a_body_that_does_not_come_is_not_waited_for_for_ever(served: Served, run: Scene) -> None:
+    head = [f"POST {served.base}runs/{run.id}/tell HTTP/1.1", "Host: 127.0.0.1", "Origin: http://127.0.0.1"]
+    head += [f"Cookie: {served.cookie}", f"Content-Type: {FORM}", "Content-Length: 100", "", "text=half a"]
+    began = time.monotonic()
+    with served.connect() as sock:
+        sock.settimeout(30)
+        sock.sendall("\r\n".join(head).encode())
+        read_reply(sock)
+    assert time.monotonic() - began < 20
+    assert not run.mail.read().notes
+
+
+def test_two_requests_in_one_go_are_answered_one_after_the_other(served: Served) -> None:
+    one = f"GET {served.base}a/icon.svg HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+    last = one.replace("\r\n\r\n", "\r\nConnection: close\r\n\r\n")
+    reply = served.exchange((one + last).encode())
+    assert reply.raw.count(b"HTTP/1.1 200 OK") == 2
+
+
+def test_many_fields_are_no_form(served: Served, run: Scene) -> None:
+    reply = served.ask("POST", f"runs/{run.id}/tell", body="&".join(f"a{n}=1" for n in range(500)))
+    assert reply.status == 400
+
+
+def open_stream(served: Served, run: Scene, query: str = "", cookie: str = "") -> socket.socket:
+    sock = served.connect()
+    lines = [f"GET {served.base}events?run={run.id}{query} HTTP/1.1", "Host: 127.0.0.1"]
+    sock.sendall("\r\n".join((*lines, f"Cookie: {cookie or served.cookie}", "", "")).encode())
+    sock.settimeout(20)
+    return sock
+
+
+def test_streams_are_no_connections_and_are_not_bound_by_the_ten_seconds(served: Served, run: Scene) -> None:
+    """Seventy streams are more than the connections that there may be, and stay open."""
+    cookies = [served.enter_as("look") for _ in range(18)]
+    streams = [open_stream(served, run, cookie=cookies[n // 4]) for n in range(70)]
+    for sock in streams:
+        assert b"text/event-stream" in sock.recv(1 << 12)
+    assert served.get().status == 200
+    run.tool("Read", "a file that seventy see")
+    for sock in streams:
+        heard = b""
+        while b"a file that seventy see" not in heard:
+            heard += sock.recv(1 << 16)
+        sock.close()
+
+
+def test_a_browser_has_four_streams_and_its_oldest_is_hushed(served: Served, run: Scene) -> None:
+    cookie = served.enter_as("look")
+    streams = []
+    for _ in range(4):
+        streams.append(open_stream(served, run, cookie=cookie))
+        while b"retry" not in streams[-1].recv(1 << 16):
+            pass
+    fifth = open_stream(served, run, cookie=cookie)
+    heard = read_reply(streams[0])
+    streams[0].close()
+    assert b"event: hush" in heard
+    run.tool("Read", "what the others see")
+    for sock in (*streams[1:], fifth):
+        heard = b""
+        while b"what the others see" not in heard:
+            heard += sock.recv(1 << 16)
+            assert b"event: hush" not in heard
+        sock.close()
+
+
+def test_one_who_falls_a_megabyte_behind_is_dropped(serve: Serve, scene: Callable[..., Scene]) -> None:
+    served, run = serve(), scene("b3h1nd")
+    run.begin(1)
+    sock = socket.socket()
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    sock.connect(("127.0.0.1", served.port))
+    sock.settimeout(20)
+    lines = [f"GET {served.base}events?run={run.id} HTTP/1.1", "Host: 127.0.0.1", f"Cookie: {served.cookie}", "", ""]
+    sock.sendall("\r\n".join(lines).encode())
+    assert b"text/event-stream" in sock.recv(1 << 12)
+    quick = open_stream(served, run)
+    for number in range(30):
+        run.tool("Bash", f"turn {number}", "y" * 4000, lines=1)
+    heard = b""
+    wanted = 0
+    while wanted < 600:
+        run.tell(*[_text(f"{wanted} " + "z" * 3900) for _ in range(20)])
+        wanted += 20
+        mark = f"{wanted - 20} zz".encode()
+        while mark not in heard:
+            heard = heard[-4096:] + quick.recv(1 << 20)
+    quick.close()
+    assert len(read_reply(sock)) < 1_500_000  # of the 2.4 MB that the other one has seen
+    sock.close()
+
+
+def _text(text: str) -> object:
+    from ralph.core.events import AgentText
+
+    return AgentText(text)

@@ -1,0 +1,254 @@
+"""Whoever looks sees everything once, in order, however often the connection breaks."""
+
+import re
+import socket
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from tests.web.conftest import Serve, Served, eventually
+from tests.web.scenes import Scene
+
+from ralph.core import events as e
+
+
+class Ear:
+    """A page's stream, as a browser would keep it: it knows the number of the last thing that it has heard."""
+
+    def __init__(self, served: Served, query: str, after: str = "") -> None:
+        self._served, self._query, self.last = served, query, after
+        self.heard: list[tuple[str, str]] = []
+        self._rest = ""
+        self.connect()
+
+    def connect(self) -> None:
+        self._sock = self._served.connect()
+        self._sock.settimeout(20)
+        lines = [f"GET {self._served.base}events{self._query} HTTP/1.1", "Host: 127.0.0.1"]
+        lines += [f"Cookie: {self._served.cookie}"] + ([f"Last-Event-ID: {self.last}"] if self.last else [])
+        self._sock.sendall("\r\n".join((*lines, "", "")).encode())
+        head = b""
+        while b"\r\n\r\n" not in head:
+            head += self._sock.recv(1 << 16)
+        assert b"200 OK" in head
+        self._rest = head.partition(b"\r\n\r\n")[2].decode()
+
+    def hear(self) -> None:
+        self._rest += self._sock.recv(1 << 16).decode("utf-8", "surrogateescape")
+        *events, self._rest = self._rest.split("\n\n")
+        for event in events:
+            fields = [line.partition(": ") for line in event.split("\n")]
+            data = "\n".join(value for name, _, value in fields if name == "data")
+            kind = next((value for name, _, value in fields if name == "event"), "message")
+            self.last = next((value for name, _, value in fields if name == "id"), self.last)
+            if data:
+                self.heard.append((kind, data))
+
+    def until(self, text: str) -> None:
+        while text not in self.all:
+            self.hear()
+
+    @property
+    def all(self) -> str:
+        return "\n".join(data for _, data in self.heard)
+
+    def close(self) -> None:
+        self._sock.close()
+
+
+@pytest.fixture
+def ear(served: Served) -> Any:
+    made: list[Ear] = []
+
+    def listen(query: str, after: str = "", to: Served | None = None) -> Ear:
+        made.append(Ear(to or served, query, after))
+        return made[-1]
+
+    yield listen
+    for one in made:
+        one.close()
+
+
+@pytest.fixture
+def run(scene: Callable[..., Scene]) -> Scene:
+    import secrets
+
+    made = scene(secrets.token_hex(4))
+    made.begin(1)
+    return made
+
+
+def test_of_250_lines_each_comes_once_though_the_connection_breaks(ear: Callable[..., Ear], run: Scene) -> None:
+    page = ear(f"?run={run.id}")
+    for number in range(250):
+        run.tell(e.AgentText(f"line <{number}>"))
+        if number in (40, 90, 91, 200):
+            page.until(f"line &lt;{number}&gt;")
+            page.close()
+        if number in (60, 90, 95, 220):
+            page.connect()
+    page.until("line &lt;249&gt;")
+    assert re.findall(r"line &lt;(\d+)&gt;", page.all) == [str(number) for number in range(250)]
+
+
+def test_whoever_comes_gets_what_happened_since_their_page_was_made(
+    ear: Callable[..., Ear], served: Served, run: Scene
+) -> None:
+    run.tell(e.AgentText("before the page"))
+    shown = served.get(f"runs/{run.id}").text
+    at = re.search(r'data-at="(\d+)"', shown)
+    assert at
+    assert "before the page" in shown
+    run.tell(e.AgentText("after the page"))
+    page = ear(f"?run={run.id}&after={at[1]}")
+    page.until("after the page")
+    assert "before the page" not in page.all
+
+
+def test_the_end_of_a_tool_call_takes_the_place_of_its_beginning(ear: Callable[..., Ear], run: Scene) -> None:
+    page = ear(f"?run={run.id}")
+    run.tell(e.ToolStarted("t", "Bash", "sleep 9"))
+    page.until("sleep 9")
+    (begun,) = re.findall(r'class="tool" id="(e\d+)"', page.all)
+    page.close()
+    run.tell(e.AgentText("meanwhile"), e.ToolFinished("t", "Bash", True, "slept", 1, 5))
+    page.heard.clear()
+    page.connect()
+    page.until("slept")
+    assert re.findall(r'class="tool" id="(e\d+)"', page.all) == [begun]
+
+
+def test_parts_of_the_page_are_replaced_when_they_change_and_not_otherwise(ear: Callable[..., Ear], run: Scene) -> None:
+    page = ear(f"?run={run.id}")
+    page.until('id="steer"')
+    page.heard.clear()
+    run.mail.pause()
+    page.until("Go on")
+    assert "running, pausing" in page.all
+    assert 'id="stream"' not in page.all
+    page.heard.clear()
+    run.iterate(1, True, False, True)
+    page.until('id="i1"')
+    page.until('id="score"')
+    assert 'data-into="chapters"' in page.all
+
+
+def test_one_who_was_away_for_too_long_loads_the_page_anew(ear: Callable[..., Ear], run: Scene) -> None:
+    page = ear(f"?run={run.id}")
+    run.tell(e.AgentText("the first"))
+    page.until("the first")
+    page.close()
+    for number in range(60):
+        run.tell(*[e.AgentText(f"{number} " + "x" * 3900) for _ in range(10)])
+    page.heard.clear()
+    page.connect()
+    while not page.heard:
+        page.hear()
+    assert page.heard[0][0] == "again"
+
+
+def test_a_run_that_is_removed_has_its_page_loaded_anew(ear: Callable[..., Ear], run: Scene) -> None:
+    import shutil
+
+    page = ear(f"?run={run.id}")
+    page.until('id="steer"')
+    shutil.rmtree(run.folder.path)
+    while "again" not in [kind for kind, _ in page.heard]:
+        page.hear()
+
+
+def test_the_board_moves_a_card_when_its_run_asks(ear: Callable[..., Ear], run: Scene) -> None:
+    page = ear("?has=1")
+    page.until(run.id)
+    page.heard.clear()
+    run.mail.ask("Which of the two?")
+    page.until("Which of the two?")
+    assert '<section id="needs"' in page.all
+    assert "<title" in page.all
+
+
+def test_those_who_may_only_look_get_no_buttons(ear: Callable[..., Ear], served: Served, run: Scene) -> None:
+    looks = Served(served.process, served.link, served.env)
+    looks.cookie = served.enter_as("look")
+    page = ear(f"?run={run.id}", to=looks)
+    run.mail.ask("Which of the two?")
+    page.until("Which of the two?")
+    assert "<form" not in page.all
+
+
+@pytest.mark.parametrize("query", ["?run=unknown", "?run=../x", "?run=%00"])
+def test_there_is_no_stream_of_nothing(served: Served, query: str) -> None:
+    assert served.get(f"events{query}").status == 404
+
+
+@pytest.mark.parametrize("after", ["x", "-1", "9" * 30, "1e3", "²"])
+def test_a_number_that_is_none_counts_as_nothing_seen(ear: Callable[..., Ear], run: Scene, after: str) -> None:
+    run.tell(e.AgentText("what there is"))
+    from urllib.parse import quote
+
+    ear(f"?run={run.id}&after={quote(after)}").until("what there is")
+
+
+def test_a_journal_that_was_cut_or_comes_from_a_newer_version_is_shown_as_far_as_it_goes(
+    served: Served, ear: Callable[..., Ear], run: Scene
+) -> None:
+    run.iterate(1, True, True, True)
+    with run.folder.journal.open("ab") as file:
+        file.write(
+            b'{"type":"of_a_later_version","timestamp":"","run":"r","seq":9999,"data":{}}\n\xff\xfe\x00\n{"type":"agent'
+        )
+    page = ear(f"?run={run.id}")
+    shown = served.get(f"runs/{run.id}")
+    assert shown.status == 200
+    assert "Iteration 1" in shown.text
+    with run.folder.journal.open("ab") as file:
+        file.write(b'_text","timestamp":"","run":"r","seq":10000,"data":{"text":"the other half"}}\n')
+    page.until("the other half")
+
+
+def test_an_empty_journal_has_a_page(served: Served, scene: Callable[..., Scene]) -> None:
+    run = scene("emp7y")
+    run.folder.journal.write_bytes(b"")
+    assert served.get(f"runs/{run.id}").status == 200
+    assert served.get("").status == 200
+
+
+def test_the_end_of_a_long_journal_is_on_the_page_at_once(serve: Serve, scene: Callable[..., Scene]) -> None:
+    """A hundred megabytes take a while to read; nobody waits for that."""
+    run = scene("l0ng")
+    run.iterate(1, True, False, True)
+    line = b'{"type":"agent_text","timestamp":"2026-11-15T12:00:00Z","run":"r","seq":7,"data":{"text":"%b"}}\n' % (
+        b"x" * 900
+    )
+    with run.folder.journal.open("ab") as file:
+        for _ in range(100):
+            file.write(line * 1000)
+    run.tell(e.AgentText("the very end"))
+    served = serve()
+    served.get("")
+    began = time.monotonic()
+    shown = served.get(f"runs/{run.id}").text
+    assert time.monotonic() - began < 2
+    assert "the very end" in shown
+    eventually(lambda: "Reading the journal" not in served.get(f"runs/{run.id}").text)
+    assert 'id="i1"' in served.get(f"runs/{run.id}").text
+    served.process.terminate()
+
+
+def test_nobody_is_kept_waiting_by_a_stream_whose_other_end_is_gone(served: Served, run: Scene) -> None:
+    for _ in range(20):
+        sock = served.connect()
+        lines = [
+            f"GET {served.base}events?run={run.id} HTTP/1.1",
+            "Host: 127.0.0.1",
+            f"Cookie: {served.cookie}",
+            "",
+            "",
+        ]
+        sock.sendall("\r\n".join(lines).encode())
+        sock.recv(1)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+        sock.close()
+    run.tell(e.AgentText("still there"))
+    assert served.get().status == 200

@@ -90,7 +90,7 @@ def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "workspace"
     folder.mkdir()
     monkeypatch.chdir(folder)
-    monkeypatch.setenv("RALPH_AGENT_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.delenv("RALPH_RUN_ID", raising=False)
     return folder
 
@@ -130,4 +130,4 @@ def play(
 
 @pytest.fixture
 def state(workspace: Path) -> Path:
-    return Path(os.environ["RALPH_AGENT_HOME"])
+    return Path(os.environ["XDG_STATE_HOME"]) / "ralph-agent"

@@ -53,7 +53,7 @@ def test_old_sessions_are_forgotten(play, state):
 
 
 def test_a_home_that_cannot_be_written_keeps_nobody_from_work(play, monkeypatch):
-    monkeypatch.setenv("RALPH_AGENT_HOME", "/proc/nowhere")
+    monkeypatch.setenv("XDG_STATE_HOME", "/proc/nowhere")
     assert play(Say("ok")).answer == "ok"
 
 

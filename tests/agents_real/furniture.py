@@ -117,6 +117,11 @@ def amp(home: Path, url: str) -> Env:
     return {"AMP_URL": url, "AMP_API_KEY": KEY}
 
 
+def builtin(home: Path, url: str) -> Env:
+    put(home / ".config/ralph/settings.json", {"agents": {"builtin": {"model": "lab", "url": url, "wire": "messages"}}})
+    return {}
+
+
 FURNISH: dict[str, Callable[[Path, str], Env]] = {
     "claude": claude,
     "codex": codex,
@@ -127,6 +132,7 @@ FURNISH: dict[str, Callable[[Path, str], Env]] = {
     "copilot": copilot,
     "cline": cline,
     "amp": amp,
+    "builtin": builtin,
 }
 
 # How each one is started headless when ralph does not do it. The prompt goes to stdin, or where {prompt} stands.
@@ -140,4 +146,5 @@ ALONE: dict[str, str] = {
     "copilot": "copilot --output-format json --allow-all --no-auto-update",
     "cline": "cline --json {prompt}",
     "amp": "amp -x {prompt} --stream-json",
+    "builtin": "python -P -m ralph.agent --model lab --wire messages --url {url}",
 }

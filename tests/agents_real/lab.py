@@ -95,7 +95,7 @@ class Room:
     def alone(self, prompt: str) -> Ran:
         """One headless turn of the agent, without ralph."""
         words = shlex.split(ALONE[self.agent])
-        argv = [prompt if word == "{prompt}" else word for word in words]
+        argv = [prompt if word == "{prompt}" else word.replace("{url}", self.stage.url) for word in words]
         return self.finish(self.start(*argv), "" if prompt in argv else prompt)
 
     def ralph(self, *words: str, on: Callable[[Event], None] | None = None) -> Ran:
@@ -191,7 +191,7 @@ class _Listener:
 
 @contextmanager
 def room(agent: str, folder: Path, server: ModelServer, *steps: Step) -> Iterator[Room]:
-    program = install.agent(agent).program
+    program = install.agent(agent).program if agent in install.NAMES else Path(sys.executable)
     with server.stage(*steps) as stage:
         made = Room(agent, folder, stage, program)
         if agent == "copilot":

@@ -51,8 +51,12 @@ class Results:
 
 
 def page(rows: dict[str, dict[str, Any]]) -> str:
-    agents = [name for name in install.NAMES if name != "amp"]
-    versions = [f"{name}<br>{install.PINNED['agents'][name]['version']}" for name in agents]
+    pinned = [name for name in install.NAMES if name != "amp"]
+    agents = [*pinned, "builtin"]
+    versions = [
+        *(f"{name}<br>{install.PINNED['agents'][name]['version']}" for name in pinned),
+        "builtin<br>ralph's own",
+    ]
     lines = [f"| | {' | '.join(versions)} |", "|---|" + ":-:|" * len(agents)]
     notes: list[str] = []
     for title, row in rows.items():

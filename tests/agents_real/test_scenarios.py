@@ -109,7 +109,7 @@ def test_a_usage_limit_is_known_as_one(room, agent, note):
         assert "limit" in ran.of("run_finished")[0]["reason"]
         [turn] = (event["turn"] for event in ran.of("turn_not_counted"))
         assert turn["failure"]["kind"] == "limit"
-        if agent in ("claude", "codex", "gemini", "qwen"):
+        if agent in ("claude", "codex", "gemini", "qwen", "builtin"):
             assert abs(turn["failure"]["resets_at"] - until) <= 90, turn
             note("reset time known")
 
@@ -172,7 +172,7 @@ def test_a_silent_turn_is_ended(room):
 
 @scenario("max turns")
 def test_an_endless_turn_is_bounded(room, agent, note):
-    own = agent in ("claude", "qwen")
+    own = agent in ("claude", "qwen", "builtin")
     with room(Forever(shell("echo once more"))) as place:
         bound = ("--ralph", "1", "--max-iterations", "3") if own else ("--turn-timeout", "6s", "--max-iterations", "1")
         ran = place.ralph(*bound, GOAL)

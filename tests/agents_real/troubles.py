@@ -31,6 +31,10 @@ def limited(agent: str, until: float) -> Fail:
         case "qwen":
             moment = datetime.fromtimestamp(until, UTC).strftime("%Y-%m-%d %H:%M:%S")
             return Fail(429, f"Your hourly quota has been exceeded. It will reset at {moment} UTC.")
+        case "builtin":
+            return Fail(
+                429, "Rate limit reached.", headers={"retry-after": str(int(until - datetime.now(UTC).timestamp()))}
+            )
     return Fail(429, "Rate limit reached. Please try again later.", headers=SOON)
 
 

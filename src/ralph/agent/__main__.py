@@ -10,7 +10,7 @@ from contextlib import aclosing
 from pathlib import Path
 from typing import get_args
 
-from ralph.agents.providers import Wire, endpoint, with_key
+from ralph.agents.providers import PROVIDERS, Wire, endpoint, with_key
 from ralph.errors import UserError
 
 _CONTEXT, _LOCAL_CONTEXT = 128_000, 32_000  # tokens, where nobody knows how many a model reads
@@ -33,7 +33,8 @@ def main(words: Sequence[str] | None = None) -> int:
 
 async def _turn(asked: argparse.Namespace) -> int:
     found, key = with_key(endpoint(asked.model, asked.url, asked.wire, asked.key_env), os.environ)
-    os.environ.pop(found.key_env, None)  # what the model runs has no use for the key
+    for variable in (found.key_env, *(key for provider in PROVIDERS.values() for key in provider.keys)):
+        os.environ.pop(variable, None)  # what the model runs has no use for keys
     prompt = sys.stdin.buffer.read().decode("utf-8", "replace")
     if not prompt.strip():
         raise UserError("the prompt is empty", "write it to stdin")
@@ -89,8 +90,7 @@ def _count(words: str) -> int:
 
 def _home() -> Path:
     """Where sessions and notes are kept."""
-    state = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
-    return Path(os.environ.get("RALPH_AGENT_HOME") or os.path.join(state, "ralph-agent"))
+    return Path(os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state"), "ralph-agent")
 
 
 if __name__ == "__main__":

@@ -178,7 +178,7 @@ def note_of(home: Path, run: str) -> str:
 
 def leave_note(home: Path, run: str, note: str) -> None:
     """For the next turn of this run, which begins with a clean context."""
-    if run:
+    with suppress(OSError):
         (home / "notes").mkdir(mode=0o700, parents=True, exist_ok=True)
         with open(home / "notes" / f"{run}.md", "w", encoding="utf-8", errors="replace", opener=_private) as file:
             file.write(note)

@@ -25,6 +25,11 @@ _AGENTS: dict[str, tuple[str, ...]] = {
     "copilot": ("COPILOT_GITHUB_TOKEN", "COPILOT_PROVIDER_API_KEY", "COPILOT_PROVIDER_BEARER_TOKEN"),
     "pi": _MANY,
     "cline": (*_MANY, "CLINE_API_KEY"),
+    "builtin": (
+        *("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GEMINI_API_KEY", "GOOGLE_API_KEY", "MISTRAL_API_KEY", "GROQ_API_KEY"),
+        *("OPENROUTER_API_KEY", "DEEPSEEK_API_KEY", "XAI_API_KEY", "TOGETHER_API_KEY", "FIREWORKS_API_KEY"),
+        *("CEREBRAS_API_KEY", "MOONSHOTAI_API_KEY"),
+    ),
 }
 
 
@@ -51,6 +56,12 @@ def hosts(module: "AgentModule", env: Mapping[str, str]) -> tuple[str, ...]:
 
 def known() -> tuple[str, ...]:
     return tuple(_AGENTS)
+
+
+def programs() -> tuple[str, ...]:
+    """The known agents that are programs of somebody's, to be found on PATH. The built-in one is never found by
+    chance: it is asked for by its name."""
+    return tuple(name for name in _AGENTS if name != "builtin")
 
 
 def keys(name: str) -> tuple[str, ...]:
@@ -101,4 +112,4 @@ def _name_of(program: str) -> str | None:
         name = name.removesuffix(ending)
     if name not in _AGENTS or (" " in program and not isfile(program)):
         return None
-    return name
+    return name if name in programs() or program.strip() == name else None

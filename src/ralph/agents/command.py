@@ -11,7 +11,7 @@ from ralph.agents.protocol import AgentModule, BoxNeeds, Invocation, Login, Pars
 from ralph.agents.reader import Reader, Trouble
 from ralph.agents.wire import TABLE, Table, read
 from ralph.core.events import AgentEvent
-from ralph.core.model import Exit, Turn
+from ralph.core.model import Exit, Turn, Usage
 from ralph.errors import UserError
 
 NAME = "command"
@@ -63,6 +63,7 @@ class Sniffer:
         self._sniffing = stream == "auto"
         self._reader: Parser = _Text(request) if stream in ("auto", "text") else module(stream).parser(request)
         self.skipped = self.tool_errors = 0
+        self.spent: Usage | None = None
 
     def feed(self, line: bytes) -> Iterable[AgentEvent]:
         if self._sniffing and line.startswith(b"{"):
@@ -228,7 +229,7 @@ class Description(Protocol):
     @property
     def resume(self) -> tuple[str, ...]: ...
     @property
-    def model(self) -> tuple[str, ...]: ...
+    def model(self) -> tuple[str, ...] | str: ...
 
 
 def described(name: str, description: Description) -> AgentModule:

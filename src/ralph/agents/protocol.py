@@ -74,10 +74,12 @@ class BoxNeeds(Struct, frozen=True, kw_only=True):
 
 
 class Parser(Protocol):
-    """Reads one turn's stdout. Never raises on bad input: a line it cannot read is counted in `skipped`."""
+    """Reads one turn's stdout. Never raises on bad input: a line it cannot read is counted in `skipped`. `spent` is
+    what the turn has used so far, of an agent that tells while it still works."""
 
     skipped: int
     tool_errors: int
+    spent: Usage | None
 
     def feed(self, line: bytes) -> Iterable[AgentEvent]:
         """The events in one line of stdout (without its newline)."""

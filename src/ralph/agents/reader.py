@@ -39,6 +39,7 @@ class Reader:
         self.skipped = self.tool_errors = self.tool_calls = 0
         self.steps: int | None = None
         self.usage = Usage()
+        self.spent: Usage | None = None
         self.session: str | None = None
         self.model = request.model
         self.final: str | None = None  # what the agent itself calls its answer
@@ -196,17 +197,18 @@ def priced(usage: Usage, model: str) -> Usage:
     """`usage` with an estimated cost, where the agent stated none. A cost of nothing for some tokens is none stated."""
     if usage.cost_usd or not usage.tokens:
         return usage
-    cost = _estimate(usage, model) if model else None
+    provider, _, name = model.rpartition("/")
+    cost = estimate(usage, name, provider) if model else None
     return replace(usage, cost_usd=cost, estimated=cost is not None)
 
 
-def _estimate(usage: Usage, model: str) -> float | None:
+def estimate(usage: Usage, model: str, provider: str = "") -> float | None:
+    """What so many tokens cost in dollars, where somebody knows."""
     try:
         from genai_prices import Usage as Tokens
         from genai_prices import calc_price
     except ImportError:
         return None
-    provider, _, name = model.rpartition("/")
     tokens = Tokens(
         input_tokens=usage.input_tokens + usage.cache_read_tokens + usage.cache_write_tokens,
         cache_read_tokens=usage.cache_read_tokens,
@@ -214,6 +216,6 @@ def _estimate(usage: Usage, model: str) -> float | None:
         output_tokens=usage.output_tokens,
     )
     try:
-        return float(calc_price(tokens, model_ref=name, provider_id=provider or None).total_price)
+        return float(calc_price(tokens, model_ref=model, provider_id=provider or None).total_price)
     except (LookupError, ValueError):
         return None

@@ -114,8 +114,10 @@ def _chosen(settings: Settings, folder: Path, env: Env) -> tuple[Choice | None, 
     except UserError as error:
         return None, Finding("agent", "fail", error.message, error.hint)
     why = "" if settings.agent.command else ", the first one installed"
-    then = f"; at a limit: {', '.join(choice.name for choice in others)}" if others else ""
-    return first, Finding("agent", "ok", f"runs here use {first.name}{why}{then}")
+    spare = [choice.name for choice in others if not choice.aside]
+    then = f"; at a limit: {', '.join(spare)}" if spare else ""
+    side = f"; {settings.side.model} for messages and reviews" if settings.side.model else ""
+    return first, Finding("agent", "ok", f"runs here use {first.name}{why}{then}{side}")
 
 
 def _terminal(env: Env) -> Finding:

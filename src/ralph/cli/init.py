@@ -120,9 +120,9 @@ def interview(workspace: Path, dialog: Dialog) -> dict[str, Any]:
 def installed_agents() -> list[str]:
     from shutil import which
 
-    from ralph.agents import known
+    from ralph.agents import programs
 
-    return [name for name in known() if which(name)]
+    return [name for name in programs() if which(name)]
 
 
 def _ask_iterations(dialog: Dialog) -> int:

@@ -9,7 +9,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from ralph import agents
+from ralph import __version__, agents
 from ralph.agents.protocol import AgentModule
 from ralph.core.text import clean, one_line
 from ralph.errors import UserError
@@ -138,6 +138,8 @@ _EMPTY = 2  # bytes: `{}` is what some agents leave where nobody has logged in
 def presence(name: str, keeper: Keeper, folder: Path, env: Mapping[str, str], program: str = "") -> Finding:
     """How it stands with a known agent, be it that `program` which a person calls so."""
     module = agents.module(name)
+    if name not in agents.programs():
+        return _own_agent(module, env)
     try:
         path = find_program(program or name, env, str(folder))
     except ProgramMissing:
@@ -152,6 +154,20 @@ def presence(name: str, keeper: Keeper, folder: Path, env: Mapping[str, str], pr
     if facts["login"]:
         return Finding(name, "ok", f"{version}; login: {facts['login']}", facts=facts)
     return Finding(name, "warn", f"{version}; no sign of a login", _way_in(module), facts)
+
+
+def _own_agent(module: AgentModule, env: Mapping[str, str]) -> Finding:
+    """How it stands with the built-in agent: it comes with an extra, and works with whoever has a key or none."""
+    from importlib.util import find_spec
+
+    if find_spec("pydantic_ai") is None:
+        return Finding(module.NAME, "note", "not installed", f"to use it: {module.INSTALL}")
+    key = login_sign(module, env)
+    facts = {"path": sys.executable, "version": __version__, "login": key}
+    if key:
+        return Finding(module.NAME, "ok", f"{__version__}; key: {key}", facts=facts)
+    advice = f"set {module.KEYS[0]} or another provider's, or {module.LOGIN.how}" if module.LOGIN else ""
+    return Finding(module.NAME, "note", f"{__version__}; no key, so only for models of your own", advice, facts)
 
 
 def _version(path: str, keeper: Keeper, folder: Path, env: Mapping[str, str]) -> tuple[str, str]:

@@ -246,6 +246,11 @@ class Watch:
             else:
                 self._end(name, self._limits.stop)
 
+    def end(self, reason: str) -> None:
+        """Whoever listens has heard enough."""
+        if self._code is None and not self._is_ending:
+            self._end(reason, self._limits.stop)
+
     def _end(self, reason: str, grace: float) -> None:
         """Ends the process and all that came of it; the keeper tells when that is done."""
         if self._code is None:
@@ -303,7 +308,7 @@ def run_process(
     keeper: Keeper,
     command: Command,
     *,
-    on_lines: Callable[[list[bytes]], None],
+    on_lines: Callable[[list[bytes]], str | None],
     on_start: Callable[[int], None] | None = None,
     meanwhile: Callable[[], None] | None = None,
     limits: Limits = NO_LIMITS,
@@ -314,15 +319,16 @@ def run_process(
     tick: Callable[[], bool] | None = None,
     keep_children: bool = False,
 ) -> Exit:
-    """Runs a program; `on_lines` gets the lines of its stdout as they come. The program's own exit ends the turn.
+    """Runs a program; `on_lines` gets the lines of its stdout as they come, and may say why it is to be ended. The
+    program's own exit ends the turn.
     While it starts the logs are opened and `meanwhile` is called: there that costs no time."""
     lines = Lines()
     errors = Tail(_STDERR_KEPT)
 
     def take_output(chunk: bytes) -> None:
         try:
-            if whole := lines.feed(chunk):
-                on_lines(whole)
+            if (whole := lines.feed(chunk)) and (reason := on_lines(whole)):
+                watch.end(reason)
         finally:  # last, for nobody waits for it: a line is seen the sooner by a tenth
             if stdout_log is not None:
                 stdout_log.write(chunk)

@@ -1,7 +1,7 @@
 """How does an agent take a turn? As a child process that reads its prompt, and whose stream becomes events."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -16,19 +16,21 @@ from ralph.processes.process import run_process
 from ralph.processes.program import CannotStart, Command, find_program
 from ralph.records.folder import TurnFolder, write
 from ralph.run.context import Context
-from ralph.settings import Settings
+from ralph.settings import CustomAgent, Settings
 
 if TYPE_CHECKING:
     from ralph.agents.protocol import AgentModule, Invocation, Request
 
 
+BUILTIN = "builtin"
+_ASIDE = "side"
 _LONGEST_ANSWER = 1 << 20
 _LONGEST_WORD = 500  # that is shown of a command line
 
 
 class Choice(Struct, frozen=True):
     """An agent that may take turns. `hidden`: variables of the environment that are none of its business.
-    `understands`: the options it has, where it has been asked."""
+    `understands`: the options it has, where it has been asked. `aside`: it does the small work beside the others."""
 
     name: str
     module: "AgentModule"
@@ -36,10 +38,12 @@ class Choice(Struct, frozen=True):
     flags: tuple[str, ...] = ()
     hidden: frozenset[str] = frozenset()
     understands: frozenset[str] | None = None
+    aside: bool = False
 
 
-class Manner(Struct, frozen=True):
-    """How turns are taken, whoever takes them."""
+class Manner(Struct, frozen=True, kw_only=True):
+    """How turns are taken, whoever takes them. An agent that tells what it spends while it works is ended when the run
+    has used `max_cost` or `max_tokens`."""
 
     model: str = ""
     yolo: bool = False
@@ -48,18 +52,24 @@ class Manner(Struct, frozen=True):
     max_turns: int | None = None
     timeout: float | None = None
     idle_timeout: float | None = None
+    max_cost: float | None = None
+    max_tokens: int | None = None
 
 
 class CliAgent:
-    """One of the choices takes each turn: the first, unless it has run into a limit and another may go on."""
+    """One of the choices takes each turn: the first, unless it has run into a limit and another may go on. Messages and
+    reviews are for the one beside them, if there is one."""
 
     def __init__(self, choices: Sequence[Choice], manner: Manner, context: Context) -> None:
         self._choices = {choice.name: choice for choice in choices}
+        self._workers = tuple(choice.name for choice in choices if not choice.aside)
+        self._aside = next((choice.name for choice in choices if choice.aside), "")
         self._manner, self._context = manner, context
 
     def take_turn(self, prompt: str, run: Run, purpose: str = "work") -> Turn:
-        names = tuple(self._choices)
-        choice = self._choices[available(run, names) or names[0]]
+        is_small = purpose == "message" or purpose.startswith("review-")
+        name = self._aside if self._aside and is_small else available(run, self._workers) or self._workers[0]
+        choice = self._choices[name]
         if self._manner.continues and has_lost_session(run, choice):
             return Turn("", exit_code=None, failure=Failure("fatal", f"{choice.name} named no session to continue"))
         folder = self._context.folder.turn(run.number, purpose, choice.name)
@@ -158,8 +168,9 @@ class _Turn:
         context, module = self._context, self._choice.module
         parser = module.parser(request)
 
-        def on_lines(lines: list[bytes]) -> None:
+        def on_lines(lines: list[bytes]) -> str:
             context.tell(*parser.feed_all(lines))
+            return self._limit_reached(parser.spent) if parser.spent else ""
 
         def on_start(pid: int) -> None:
             self._folder.started(pid)
@@ -187,6 +198,13 @@ class _Turn:
         turn = _answered(parser.turn(ended), ended, invocation.answer_file)
         context.tell(_finished(turn, ended, parser.skipped, parser.tool_errors))
         return turn
+
+    def _limit_reached(self, spent: Usage) -> str:
+        """The limit that the run has reached by what this turn has spent so far."""
+        total = self._run.usage.plus(spent)
+        if self._manner.max_cost is not None and (total.cost_usd or 0.0) >= self._manner.max_cost:
+            return "max-cost"
+        return "max-tokens" if self._manner.max_tokens and total.tokens >= self._manner.max_tokens else ""
 
     def _usage_before(self) -> Usage:
         """What the continued session has used already: some agents report their figures over all of it."""
@@ -230,12 +248,24 @@ def choices(settings: Settings, extra: Sequence[str], env: Mapping[str, str], cw
     """The agent of the settings, or the first that is installed, and those to fall back on. All of them can be run."""
     command = settings.agent.command or _first_installed(env)
     flags = tuple(word for flag in settings.agent.flags for word in _split(flag))
-    first = _choice(command, settings, (*flags, *extra))
-    chosen = (first, *(_choice(other, settings, ()) for other in settings.fallback_agents))
+    first = _choice(command, settings, (*flags, *extra), settings.agent.model)
+    chosen = (first, *(_choice(other, settings, ()) for other in settings.fallback_agents), *_aside(settings))
     if settings.session == "continue":
         for choice in chosen:
             _must_resume(choice)
+    for choice in chosen:
+        if choice.module.NAME == BUILTIN:
+            from ralph.agents.builtin import refuse_unready
+
+            refuse_unready(choice.flags, env, is_limited=settings.max_cost is not None)
     return tuple(_found(choice, env, cwd) for choice in chosen)
+
+
+def _aside(settings: Settings) -> Iterator["Choice"]:
+    """Who does the small work, if not the agent itself."""
+    if model := settings.side.model:
+        made = _built_in(settings.agents.get(model), "" if model in settings.agents else model, ())
+        yield replace(made, name=_ASIDE, aside=True)
 
 
 def _must_resume(choice: "Choice") -> None:
@@ -282,31 +312,46 @@ def _advice(module: "AgentModule", name: str) -> str:
     return f"did you mean --agent {meant[0]}?" if meant else ""
 
 
-def _choice(command: str, settings: Settings, flags: tuple[str, ...]) -> "Choice":
+def _choice(command: str, settings: Settings, flags: tuple[str, ...], model: str = "") -> "Choice":
     from ralph import agents
 
-    if command in settings.agents:
+    own = settings.agents.get(command)
+    if own and own.argv:
         from ralph.agents.command import described
 
-        return Choice(command, described(command, settings.agents[command]), (), flags, frozenset({"CLAUDECODE"}))
+        return Choice(command, described(command, own), (), flags, frozenset({"CLAUDECODE"}))
+    if own:
+        return replace(_built_in(own, model, flags), name=command)
     module = agents.find(command)
-    words, own = agents.words(command)
-    return Choice(
-        module.NAME if module.NAME != "command" else command, module, words, (*own, *flags), agents.foreign_keys(module)
-    )
+    words, more = agents.words(command)
+    if module.NAME == BUILTIN:
+        return _built_in(settings.agents.get(BUILTIN), model, (*more, *flags))
+    name = module.NAME if module.NAME != "command" else command
+    return Choice(name, module, words, (*more, *flags), agents.foreign_keys(module))
+
+
+def _built_in(own: CustomAgent | None, model: str, flags: tuple[str, ...]) -> "Choice":
+    """The built-in agent with a model."""
+    from ralph import agents
+    from ralph.agents.builtin import options
+
+    module = agents.module(BUILTIN)
+    words = options(own, model, flags)
+    return Choice(BUILTIN, module, (BUILTIN,), words, agents.foreign_keys(module) - {*words})
 
 
 def _first_installed(env: Mapping[str, str]) -> str:
     from shutil import which
 
-    from ralph.agents import known
+    from ralph.agents import programs
 
-    for name in known():
+    for name in programs():
         if which(name, path=env.get("PATH")):
             return name
     raise UserError(
         "no coding agent is installed",
-        "install one (`npm install -g @anthropic-ai/claude-code`, say), name one with --agent, or try `ralph demo`",
+        "install one (`npm install -g @anthropic-ai/claude-code`, say), work with a model of your own "
+        "(`--agent builtin --model PROVIDER:NAME`), or try `ralph demo`",
     )
 
 

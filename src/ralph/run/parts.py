@@ -33,13 +33,15 @@ def cli_agent(chosen: Sequence["Choice"], settings: Settings, context: Context) 
     # What an agent costs and does is known from its structured stream alone.
     measured = settings.max_cost or settings.max_tokens or settings.min_tool_calls or settings.session == "continue"
     manner = Manner(
-        settings.agent.model,
-        settings.yolo,
-        settings.stream_agent_output or bool(measured),
-        settings.session == "continue",
-        settings.agent.max_turns,
-        settings.turn_timeout,
-        settings.idle_timeout,
+        model=settings.agent.model,
+        yolo=settings.yolo,
+        stream=settings.stream_agent_output or bool(measured),
+        continues=settings.session == "continue",
+        max_turns=settings.agent.max_turns,
+        timeout=settings.turn_timeout,
+        idle_timeout=settings.idle_timeout,
+        max_cost=settings.max_cost,
+        max_tokens=settings.max_tokens,
     )
     return CliAgent(chosen, manner, context)
 

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from ralph.core.model import FailAction
 from ralph.errors import UserError
 from ralph.settings.faults import Fault, Path, faults
-from ralph.settings.shape import Settings, parse_duration, parse_size
+from ralph.settings.shape import CustomAgent, Settings, parse_duration, parse_size
 from ralph.settings.source import Said, Source, json_source, refuse
 
 if TYPE_CHECKING:
@@ -160,8 +160,22 @@ def _conflicts(settings: Settings) -> Iterator[Fault]:
     if settings.on_limit == "switch" and not settings.fallback_agents:
         yield Fault(("onLimit",), '"switch" needs agents to switch to in fallbackAgents')
     for name, agent in settings.agents.items():
-        if not agent.argv:
-            yield Fault(("agents", name), '"argv" is missing')
+        if text := _doubt(name, agent):
+            yield Fault(("agents", name), text)
+
+
+def _doubt(name: str, agent: CustomAgent) -> str:
+    """Why nobody could say what kind of agent is meant."""
+    by_model = [field for field in ("url", "wire", "key_env", "context", "max_output") if getattr(agent, field)]
+    if agent.argv and name == "builtin":
+        return '"builtin" is the agent of ralph\'s own: give yours another name, or take "argv" away'
+    if agent.argv and (by_model or isinstance(agent.model, str)):
+        return f'"argv" names a program, "{(*by_model, "model")[0]}" is for the built-in agent: take one of them away'
+    if not agent.argv and isinstance(agent.model, tuple) and agent.model:
+        return '"argv" is missing, or "model" should be a text: PROVIDER:NAME'
+    if not agent.argv and not agent.model and not agent.url and name != "builtin":
+        return '"argv" is missing'
+    return ""
 
 
 def _to_blame(layers: list[Source], path: Path) -> Source:

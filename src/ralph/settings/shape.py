@@ -160,8 +160,12 @@ class Reviews(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     )
 
 
-class CustomAgent(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """An agent of your own, to be named in `agent.command`."""
+_MODEL = {"described": "PROVIDER:NAME, or a list of words"}
+
+
+class CustomAgent(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """An agent of your own, to be named in `agent.command`: a program (`argv`), or the built-in agent with a model of
+    your choice (all from `model` on). What is said here of `builtin` holds for the built-in agent itself."""
 
     argv: Annotated[Words, says("Its command, word by word; {prompt} and {prompt_file} stand for the prompt.")] = ()
     prompt: Annotated[Literal["stdin", "argument", "file"], says("How the prompt reaches it.")] = "stdin"
@@ -169,7 +173,35 @@ class CustomAgent(Struct, frozen=True, rename="camel", forbid_unknown_fields=Tru
         str, says("What it prints: text, auto (find out), or the name of a known agent that prints the same.")
     ] = "text"
     resume: Annotated[Words, says("Words that continue a session; {session} stands for its id.")] = ()
-    model: Annotated[Words, says("Words that choose a model; {model} stands for its name.")] = ()
+    model: Annotated[
+        Words | str,
+        Meta(extra=_MODEL),
+        says("The model of the built-in agent; of a program the words that choose one, {model} standing for its name."),
+    ] = ()
+    url: Annotated[str, says("The model's server, where it is not its provider's own.", "http://127.0.0.1:8080/v1")] = (
+        ""
+    )
+    wire: Annotated[
+        Literal["", "chat", "responses", "messages", "google"], says("The protocol that the server speaks.")
+    ] = ""
+    key_env: Annotated[str, says("The variable that holds the server's key.", "WORK_API_KEY")] = ""
+    context: Annotated[Positive | None, says("How many tokens the model reads.", 32768)] = None
+    max_output: Annotated[Positive | None, says("How many tokens one of its replies may have.")] = None
+    tools: Annotated[
+        Literal["native", "text"], says("`text`: for models without tool calling, a fenced command in each reply.")
+    ] = "native"
+
+
+class Side(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """Who does the small work beside the agent: commit messages and reviews."""
+
+    model: Annotated[
+        str,
+        says(
+            "A cheap model for it, as PROVIDER:NAME, or one of `agents`; the agent itself when empty.",
+            "openai:gpt-5-mini",
+        ),
+    ] = ""
 
 
 class SandboxChoice(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
@@ -287,6 +319,7 @@ class Settings(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     scm: Annotated[Scm | None, says("What is done once the guardrails pass; null: nothing.")] = None
     reviews: Annotated[Reviews | None, says("Review cycles; null: none.")] = None
     agents: Annotated[dict[str, CustomAgent], says("Agents of your own, by name.")] = {}
+    side: Annotated[Side, says("Who writes commit messages and reviews; the agent itself if left out.")] = Side()
     stream_agent_output: Annotated[bool, says("Show what the agent does while it works.")] = True
     include_iteration_count_in_prompt: Annotated[
         bool, says("Begin each prompt with `Iteration X of Y, Z remaining.`")

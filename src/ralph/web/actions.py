@@ -132,7 +132,7 @@ def _start(register: Register, _: str, form: Form) -> Done:
 
 def agents(env: Mapping[str, str]) -> list[str]:
     """The agents that are installed, by the names they are known by."""
-    return [name for name in known_agents.known() if _is_installed(name, env)]
+    return [name for name in known_agents.programs() if _is_installed(name, env)]
 
 
 def _is_installed(name: str, env: Mapping[str, str]) -> bool:

@@ -172,7 +172,7 @@ def test_every_recorded_stream_names_its_dialect_in_its_first_line(recording) ->
 
     if not recording.is_text and recording.agent != "amp":
         table = decoded(recording.lines[0], TABLE)
-        expected = "claude" if recording.agent == "qwen" else recording.agent
+        expected = "claude" if recording.agent in ("qwen", "builtin") else recording.agent
         assert dialect_of(table or {}) == expected
 
 

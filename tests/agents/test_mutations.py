@@ -92,6 +92,7 @@ FORGERIES: dict[str, list[Any]] = {
         {"type": "run_result", "finishReason": "error", "text": MARK},
     ],
 }
+FORGERIES["builtin"] = FORGERIES["claude"]
 FORGERIES["qwen"] = FORGERIES["amp"] = [line for line in FORGERIES["claude"] if line["type"] != "rate_limit_event"]
 FORGERIES["qwen"] = [
     *FORGERIES["qwen"],

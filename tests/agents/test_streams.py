@@ -74,12 +74,23 @@ def test_what_the_agent_says_is_never_the_prompt_nor_an_error(recording, reading
             assert "Let me think" not in event.text
 
 
-@pytest.mark.parametrize("agent", [agent for agent in EXPECTED if agent not in ("amp", "copilot")])
+@pytest.mark.parametrize("agent", [agent for agent in EXPECTED if agent not in ("amp", "copilot", "builtin")])
 def test_the_cost_of_a_turn_is_told_once_at_its_end(agent, recorded, reading) -> None:
     read = reading(recorded[f"{agent}/text.ndjson"])
     results = [event for event in read.events if isinstance(event, AgentResult)]
     assert len(results) == 1
     assert (results[0].input_tokens, results[0].cost_usd) == (read.turn.usage.input_tokens, read.turn.usage.cost_usd)
+
+
+def test_what_the_built_in_agent_spends_is_told_with_each_reply(recorded, reading) -> None:
+    read = reading(recorded["builtin/cached.ndjson"], flags=("--model", "ollama:lab"))
+    results = [event for event in read.events if isinstance(event, AgentResult)]
+    assert [(event.input_tokens, event.cache_read_tokens) for event in results] == [
+        (200, 800),
+        (400, 1800),
+        (400, 1800),
+    ]
+    assert read.turn.usage == Usage(400, 100, 1800, 0, 0.0)
 
 
 @pytest.mark.parametrize("stream", ["claude/todo", "opencode/todo"])

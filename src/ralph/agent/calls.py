@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
+from uuid import uuid4
 
 from msgspec import Struct, ValidationError, convert
 from msgspec.structs import fields, replace
@@ -55,7 +56,11 @@ def calls_in(reply: ModelResponse, kinds: Kinds) -> list[Call]:
     text = text_of(reply)
     outside = _FENCED.sub("", text)  # what is fenced is quoted, unless the model says nothing else
     found = [words for words in _TAGGED.findall(outside if outside.strip() else text) if words]
-    return [_from_text(f"text_{number}", words, kinds) for number, words in enumerate(found)]
+    return [_from_text(made_up(), words, kinds) for words in found]
+
+
+def made_up() -> str:
+    return f"text_{uuid4().hex[:12]}"
 
 
 def commands_in(text: str) -> list[str]:

@@ -49,10 +49,6 @@ class Conversation:
         """Whether the next request would be too long, as far as anyone can tell."""
         return self._counted + self._since // _PER_TOKEN >= FULL * self.context
 
-    @property
-    def has_replies(self) -> bool:
-        return any(isinstance(message, ModelResponse) for message in self.messages)
-
     def add_prompt(self, text: str) -> None:
         self._add(ModelRequest(parts=[UserPromptPart(content=text)]))
 
@@ -110,8 +106,7 @@ def _characters(messages: Iterable[ModelMessage]) -> int:
 
 def begun(home: Path, context: int) -> Conversation:
     """A new session. Where nothing can be kept, it works all the same, and cannot be continued."""
-    session = uuid4().hex
-    folder = home / "sessions"
+    session, folder = uuid4().hex, home / "sessions"
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         _forget_old(folder)

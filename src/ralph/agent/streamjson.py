@@ -52,8 +52,9 @@ class Report:
         said = text_of(reply)
         content: list[dict[str, Any]] = [{"type": "text", "text": said}] if said else []
         for call in calls:
-            given = {name: cut(value, 2000) if isinstance(value, str) else value for name, value in call.given.items()}
-            content.append({"type": "tool_use", "id": call.id, "name": call.tool, "input": given})
+            given = call.given or {"description": call.asked}
+            told = {name: cut(value, 2000) if isinstance(value, str) else value for name, value in given.items()}
+            content.append({"type": "tool_use", "id": call.id, "name": call.tool, "input": told})
         message = {"id": f"reply_{self._replies}", "role": "assistant", "model": self._model, "content": content}
         self._line("assistant", message={**message, "usage": used})
 

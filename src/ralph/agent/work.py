@@ -12,7 +12,7 @@ from pydantic_ai.messages import InstructionPart, ModelResponse, ToolCallPart, T
 from pydantic_ai.models import ModelRequestParameters
 from pydantic_ai.tools import ToolDefinition
 
-from ralph.agent.calls import Call, calls_in, commands_in, text_of
+from ralph.agent.calls import Call, calls_in, commands_in, made_up, text_of
 from ralph.agent.conversation import Conversation
 from ralph.agent.streamjson import Report
 from ralph.agent.toolbox import TOOLS, Bash, Toolbox
@@ -110,14 +110,15 @@ class Worker(Struct, kw_only=True):
     async def _ask(self) -> ModelResponse:
         """The next reply; old tool output is shortened once to make room for it."""
         said = self.conversation
-        if said.has_replies and said.is_full:
+        is_begun = len(said.messages) > 1
+        if is_begun and said.is_full:
             self._shorten()
             if said.is_full:
                 raise ContextFull
         try:
             return await self.asker.ask(said.messages, self._offered())
         except ContextFull as error:
-            if not said.has_replies:
+            if not is_begun:
                 raise Unfinished(f"the prompt is longer than what the model can read: {error}") from None
             self._shorten()
             return await self.asker.ask(said.messages, self._offered())
@@ -139,7 +140,7 @@ class Worker(Struct, kw_only=True):
         if not self.in_text:
             return calls_in(reply, TOOLS)
         first = commands_in(text_of(reply))[:1]
-        return [Call("text", "bash", {"command": words}, Bash(words), native=False) for words in first]
+        return [Call(made_up(), "bash", {"command": words}, Bash(words), native=False) for words in first]
 
     def _take_in(self, reply: ModelResponse, calls: Sequence[Call]) -> None:
         self.report.replies(reply, calls)

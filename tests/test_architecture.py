@@ -40,7 +40,10 @@ ALLOWED = {
     "doctor": {"agents", "core", "errors", "processes", "records", "repository", "run", "settings", "show"},
     "errors": set[str](),
     "history": {"core", "errors", "records", "repository", "steering"},
-    "hooks": {"agents", "core", "errors", "loop", "processes", "records", "repository", "run", "settings"},
+    "hooks": {
+        *("agents", "core", "errors", "lean", "loop", "processes", "records", "repository", "run", "settings"),
+        "steering",
+    },
     "lean": set[str](),
     "loop": {"core", "errors"},
     "processes": {"core", "errors"},

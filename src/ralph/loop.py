@@ -153,3 +153,25 @@ def conclude(run: Run, turn: Turn, parts: Parts) -> Run:
     iteration = replace(iteration, tree=parts.workspace.tree(iteration.number))
     parts.tell(events.IterationFinished(iteration.number, iteration))
     return run.plus(iteration)
+
+
+def ending(run: Run, stop: Stop, elapsed: float, cap: int = 0, verified: bool = False) -> list[events.Event]:
+    """How the end of a run is told; the last of it is that it has finished."""
+    last = len(run.iterations)
+    told: list[events.Event] = []
+    if stop.outcome is Outcome.DONE:
+        told.append(events.Converged(last, stop.claim))
+    elif stop.outcome is Outcome.STALLED:
+        told.append(events.Stalled(last, stop.reason))
+    elif stop.outcome is Outcome.EXHAUSTED:
+        told.append(events.Exhausted(last, cap))
+    finished = events.RunFinished(
+        outcome=stop.outcome.value,
+        reason=stop.reason,
+        iterations=last,
+        cost_usd=run.usage.cost_usd,
+        duration_s=elapsed,
+        exit_code=stop.outcome.exit_code,
+        verified=verified,
+    )
+    return [*told, finished]

@@ -184,6 +184,60 @@ def test_another_claim_in_the_settings_does_not_stand_for_the_promise(session, s
     assert not session.stops(DONE).is_block
 
 
+def test_what_a_run_has_left_of_its_progress_is_none_of_the_hooks_business(session, settings, workspace):
+    settings(guardrails=[{"command": "test -e made.txt"}])
+    progress = workspace / ".ralph/progress.md"
+    progress.write_text("## Iteration 1\n")
+    session.start()
+    session.works()
+    assert session.stops(DONE).is_block
+    (workspace / "made.txt").touch()
+    assert not session.stops(DONE).is_block
+    assert progress.read_text() == "## Iteration 1\n"
+
+
+def test_an_agent_that_may_ask_is_let_go_until_it_has_its_answer(session, settings, workspace, log):
+    settings(onQuestion="wait")
+    assert ".ralph/QUESTION.md" in session.start("--max-iterations", "5").out
+    assert ".ralph/QUESTION.md" in session.stops("hm").reason
+    (workspace / ".ralph/QUESTION.md").write_text("Which of the two?")
+    asked = session.stops("I have asked.")
+    assert not asked.is_block
+    assert "waiting for an answer: Which of the two?" in asked.message
+    assert "waiting for an answer" in log()[-1]
+    assert session.status() == "ACTIVE"
+    session.asks("the first one")
+    assert session.stops("Fine, so I go on.").is_block
+    session.works()
+    assert "PROMISE_ACCEPTED" in session.stops(DONE).message
+
+
+def test_an_agent_that_may_not_ask_is_kept_but_its_question_is_told(session, workspace):
+    session.start()
+    (workspace / ".ralph/QUESTION.md").write_text("Which of the two?")
+    assert session.stops("I have asked.").is_block
+    assert [row["data"]["text"] for row in session.journal if row["type"] == "question_asked"] == ["Which of the two?"]
+
+
+RULE = """from ralph.core.model import Outcome, Stop
+def enough(run):
+    if len(run.iterations) == 2:
+        yield Stop(Outcome.FAILED, "that will do")
+"""
+
+
+def test_a_rule_of_ones_own_is_asked_here_too(session, settings, environment, tmp_path):
+    beside = tmp_path / "beside"
+    beside.mkdir()
+    (beside / "own_rules_of_a_house.py").write_text(RULE)
+    environment["PYTHONPATH"] = str(beside)
+    settings(rules=["own_rules_of_a_house:enough"])
+    session.start()
+    assert session.stops("hm").is_block
+    assert "FAILED: that will do" in session.stops("hm").message
+    assert session.status() == "FAILED"
+
+
 def test_settings_with_a_mistake_start_nothing(session, settings, workspace):
     settings(maximumIteration=1)
     result = session.try_start()

@@ -1,8 +1,10 @@
 """May the agent stop? The five acceptance tests of the same-session loop, and what a real session adds to them."""
 
 import json
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -132,6 +134,44 @@ def test_another_session_is_never_touched(session, sessions):
     assert session.status() == "ACTIVE"
 
 
+@pytest.mark.skipif(not os.path.exists("/proc/locks"), reason="who waits for a lock is read from /proc")
+def test_two_stops_at_once_count_once(session, environment, workspace):
+    """The first is held by a check until the second has been asked too."""
+    up, down = workspace.parent / "up", workspace.parent / "down"
+    os.mkfifo(up)
+    os.mkfifo(down)
+    session.start("--max-iterations", "5", "--check", f"echo up > {up}; cat {down}")
+    event = {"session_id": session.name, "transcript_path": str(session.transcript), "last_assistant_message": "hm"}
+
+    def asked() -> "subprocess.Popen[bytes]":
+        argv = [sys.executable, "-m", "ralph", "hook", "stop"]
+        stop = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=workspace, env=environment)
+        stop.stdin.write(json.dumps(event).encode())
+        stop.stdin.close()
+        return stop
+
+    first = asked()
+    assert up.read_text() == "up\n"
+    second = asked()
+    wait_for_lock_of(second)
+    down.write_text("go on\n")
+    answers = []
+    for stop in (first, second):
+        answers.append(json.loads(stop.stdout.read()))
+        stop.stdout.close()
+        assert stop.wait() == 0
+    assert answers[0] == answers[1]
+    assert answers[0]["decision"] == "block"
+    assert "continuation 1 of 5" in answers[0]["systemMessage"]
+    assert [row["type"] for row in session.journal].count("iteration_finished") == 1
+
+
+def wait_for_lock_of(process):
+    """Returns when the process waits for a lock that another one holds, as the kernel has it."""
+    while not any(f" {process.pid} " in line for line in Path("/proc/locks").read_text().splitlines() if "->" in line):
+        assert process.poll() is None
+
+
 def test_two_sessions_loop_side_by_side(session, sessions):
     other = sessions("another-session")
     session.start("--max-iterations", "1", task="first task")
@@ -213,12 +253,14 @@ def test_as_much_work_as_asked_for_is_needed(session, log):
     session.start("--min-tool-calls", "3")
     session.works(2)
     assert session.stops(DONE).is_block
-    assert "2 of 3 tool calls" in log()[-1]
+    assert "promise rejected by work" in log()[-1]
     session.works(1)
     assert not session.stops(DONE).is_block
 
 
-@pytest.mark.parametrize(("policy", "message"), [("accept", "PROMISE_ACCEPTED"), ("warn", "warning: 0 tool calls")])
+@pytest.mark.parametrize(
+    ("policy", "message"), [("accept", "PROMISE_ACCEPTED"), ("warn", "warning: Promise detected, but no tool calls")]
+)
 def test_a_promise_without_work_may_be_accepted(session, policy, message):
     session.start("--on-promise-no-work", policy)
     answer = session.stops(DONE)
@@ -297,7 +339,8 @@ def test_half_a_character_from_the_host_is_no_trouble(session):
     session.start("--max-iterations", "5", task="mind the emoji")
     answer = session.stops(None, last_assistant_message="cut \ud83d")
     assert answer.is_block
-    assert json.loads(json.dumps(session.journal[-1]))["type"] == "iteration_finished"
+    [finished] = [row for row in session.journal if row["type"] == "iteration_finished"]
+    assert finished["data"]["record"]["turn"]["text"].startswith("cut ")
 
 
 def test_a_loop_that_cannot_be_counted_is_left_and_people_are_told(session, workspace):

@@ -14,7 +14,7 @@ from ralph.errors import UserError
 from ralph.hooks import install as installing
 from ralph.hooks import loops, starting
 from ralph.hooks.hosts import Host, Scope
-from ralph.hooks.stop import session_of
+from ralph.records.files import locked
 
 HELP = """Keep an agent in its session until its promise is kept.
 
@@ -78,7 +78,7 @@ def start(session: str, directory: str, agent: str, transcript: str, words: tupl
         raise UserError(f"too many words: {words[1]!r}", "quote a task of several words")
     values = {key: list(v) if isinstance(v, tuple) else v for key, v in given.items() if v is not None and v != ()}
     values = {key: v for key, v in values.items() if v is not False}
-    loop = starting.start(
+    loop, contract = starting.start(
         _workspace(directory),
         _session(session),
         words[0],
@@ -87,7 +87,7 @@ def start(session: str, directory: str, agent: str, transcript: str, words: tupl
         transcript=transcript or starting.transcript_of(_session(session), agent, os.environ),
         force=bool(values.get("force")),
     )
-    print(starting.contract(loop), end="")
+    print(contract, end="")
     print(f"loop started: {_summary(loop)}", file=sys.stderr)
     return 0
 
@@ -100,9 +100,9 @@ def stop(words: tuple[str, ...]) -> int:
 
 def cancel(session: str, everything: bool, directory: str) -> int:
     root = str(_workspace(directory))
-    active = [loop for loop in starting.recorded(root) if loop.facts["status"] == loops.ACTIVE]
+    active = [loop for loop in loops.recorded(root) if loop.status == loops.ACTIVE]
     named = _session(session)
-    chosen = active if everything else [loop for loop in active if loop.facts["session"] == named]
+    chosen = active if everything else [loop for loop in active if loop.session == named]
     if not chosen and not named and not everything:
         if len(active) > 1:
             raise UserError("several loops are active here", "name one with --session ID, or give --all")
@@ -112,16 +112,16 @@ def cancel(session: str, everything: bool, directory: str) -> int:
             f"no loop is active in {root}" + (f" in session {named}" if named else ""), "`ralph hook status` lists all"
         )
     for loop in chosen:
-        with loops.locked(root):
-            if os.path.exists(loop.path):
-                starting.cancel(loops.read(root, loop.facts["session"]))
-        print(f"{loop.facts['session']}  {starting.CANCELLED}")
+        with locked(Path(root, loops.FOLDER)):
+            if loop.goes_on():
+                starting.cancel(loop)
+                print(f"{loop.session}  {loop.status}")
     return 0
 
 
 def status(session: str, directory: str, json: bool) -> int:
     workspace = _workspace(directory)
-    shown = [loop for loop in starting.recorded(str(workspace)) if session in ("", loop.facts["session"])]
+    shown = [loop for loop in loops.recorded(str(workspace)) if session in ("", loop.session)]
     for loop in shown:
         print(msgspec.json.encode(loop.facts).decode() if json else _summary(loop))
     if not shown and not json:
@@ -145,10 +145,9 @@ def _workspace(directory: str) -> Path:
 
 def _session(named: str) -> str:
     """The session that is meant: the one named, else that of the agent around us."""
-    return named or session_of({})
+    return named or loops.session_of({})
 
 
 def _summary(loop: loops.Loop) -> str:
-    facts = loop.facts
-    place = f"{facts['iteration']} of {facts['max_iterations']} continuations"
-    return clean(f"{facts['session']}  {facts['status']}  {place}  {one_line(facts['task'], 80)}")
+    place = f"{loop.iteration} of {loop.max_iterations} continuations"
+    return clean(f"{loop.session}  {loop.status}  {place}  {one_line(loop.task, 80)}")

@@ -1,15 +1,10 @@
-"""What is a promise? The words that an agent owes, and what it is told until it has said them.
+"""What is a promise? The words that an agent owes, and what it is told until it has said them."""
 
-Imports nothing at first: the stop hook asks this, and must start fast.
-"""
+from collections.abc import Iterable
 
 from ralph.core.wording import NOT_TO_THE_LETTER, doubt, nearly, stands_in
 
 WROTE = "You wrote"
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 NO_WORK = (
     "Promise detected, but no tool calls/work were performed; "
@@ -53,7 +48,7 @@ def promise_contract(task: str, marker: str) -> str:
     )
 
 
-def promise_continuation(task: str, marker: str, objections: "Iterable[str]", ultrawork: bool = False) -> str:
+def promise_continuation(task: str, marker: str, objections: Iterable[str], ultrawork: bool = False) -> str:
     why = "\n\n".join(objections)
     opening, promise = f"{why}\n\n", f"promise {marker}"
     if not why:

@@ -3,13 +3,9 @@
 Where nothing verifies the work, the claim must be unmistakable: alone on the last line, or ending it after a full stop
 or colon. Where a check or a tasks file does, it may stand anywhere that its sentence states it. Nothing here takes
 longer than the text is long: there is no expression that could try again, and little is looked at around a marker.
-
-Imports nothing at first: the stop hook asks this, and must start fast.
 """
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from collections.abc import Iterator
 
 Span = tuple[int, int]
 
@@ -212,7 +208,7 @@ def _above_list(place: Place) -> str:
     return ""
 
 
-def _lines_above(text: str, first: int) -> "Iterator[Span]":
+def _lines_above(text: str, first: int) -> Iterator[Span]:
     """The lines above the one that begins at `first`, from below: not more than a person would look at."""
     for _ in range(200):
         if first <= 0:
@@ -303,7 +299,7 @@ def letters(text: str) -> str:
     return "".join(filter(str.isalnum, text)).casefold()
 
 
-def occurrences(marker: str, text: str) -> "Iterator[Span]":
+def occurrences(marker: str, text: str) -> Iterator[Span]:
     """Where `marker` stands in `text`, to the letter."""
     start = text.find(marker)
     while start >= 0:

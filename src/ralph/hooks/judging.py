@@ -1,28 +1,29 @@
-"""What does the whole engine say about a stop? The run is read from its journal, the turn that the host took is added
-to it with its checks and a look at the workspace, and the rules are asked: nothing here decides."""
+"""What does the engine say about a stop? The run is read from its journal, the turn that the host's agent took is added
+to it, and the loop goes on until it wants another turn, which is the host's to take. Nothing here decides."""
 
 import os
+import sys
 import time
+from collections.abc import Callable
 from contextlib import ExitStack
+from json import dumps
 from pathlib import Path
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from ralph.core import events
-from ralph.core.model import Continue, Iteration, Outcome, Run, Stop, Turn, Verdict
+from ralph.core.model import Iteration, Outcome, Run, Stop, Turn, Wait
 from ralph.core.secrets import Redactor, secret_values
 from ralph.errors import UserError
 from ralph.hooks import loops
-from ralph.hooks import stop as hook
 from ralph.hooks.hosts import LIMIT
 from ralph.hooks.loops import Loop
-from ralph.hooks.telling import finished
-from ralph.hooks.transcript import HostTurn
-from ralph.hooks.usage import usage_since
-from ralph.loop import Parts, iterate, judge
+from ralph.hooks.transcript import HostTurn, turn_of
+from ralph.loop import Parts, conclude, ending, run_loop
 from ralph.processes.interrupt import Interrupt
 from ralph.processes.keeper import Keeper
+from ralph.records.files import locked
 from ralph.records.folder import RunFolder, prepare
 from ralph.records.journal import Journal, recall
 from ralph.records.writer import Writer
@@ -30,53 +31,225 @@ from ralph.repository.checkpoints import History
 from ralph.run import order as orders
 from ralph.run.context import Context
 from ralph.run.parts import parts_of, workspace_of
-from ralph.run.policy import Policy, policy
+from ralph.run.policy import Policy, composer, own_rules, policy
 from ralph.settings import Settings
+from ralph.steering.mailbox import Mailbox
+from ralph.steering.questions import QuestionListener
 
 SPARE = 60.0  # seconds that a host must leave for everything but the checks
+STATUS = {
+    Outcome.DONE: "PROMISE_ACCEPTED",
+    Outcome.EXHAUSTED: "MAX_ITERATIONS_REACHED",
+    Outcome.BUDGET: "BUDGET_EXHAUSTED",
+    Outcome.TIMEOUT: "TIME_IS_OVER",
+    Outcome.INTERRUPTED: "CANCELLED",
+}
 
 
-class Taken:
-    """The agent of a loop inside a session: its turn has been taken already, by the host."""
+class NextTurn(Exception):
+    """The loop wants one more turn: `prompt` is what the host's agent shall read, `run` what has happened so far."""
 
-    def __init__(self, turn: Turn) -> None:
-        self._turn = turn
+    def __init__(self, prompt: str, run: Run) -> None:
+        self.prompt, self.run = prompt, run
+
+
+class Parked(Exception):
+    """The loop does not go on before a person has spoken. No hook sleeps for that long: a host would end it."""
+
+    def __init__(self, reason: str, run: Run) -> None:
+        self.reason, self.run = reason, run
+
+
+class HostAgent:
+    """The agent of a loop inside a session: its turns are taken by the host."""
 
     def take_turn(self, prompt: str, run: Run, purpose: str = "work") -> Turn:
-        return self._turn
+        raise NextTurn(prompt, run)
 
 
-class Opened(Struct, frozen=True):
+class Engine(Struct, frozen=True, kw_only=True):
+    """All that judges a loop inside a session. `refused` are the claims that it did not believe."""
+
     context: Context
     plan: Policy
     history: History
     parts: Parts
+    refused: list[events.ClaimRejected]
+
+
+def judged(data: bytes, began: float) -> str:
+    """The answer to a host whose agent wants to stop, asked at the moment `began`; empty: it may."""
+    event = _heard(data)
+    loop = _loop_of(event)
+    if not isinstance(loop, Loop):
+        return loop
+    try:
+        with locked(folder_of(loop).path):  # two stops at once are one: the second waits for what the first is told
+            return _judged(loops.read(loop.root, loop.session), event, began)
+    except loops.Unreadable:
+        return ""  # it ended just now
+    except UserError as error:  # what a person must mend ends the loop, and never as a success
+        with locked(Path(loop.root, loops.FOLDER)):
+            return end(loop, Stop(Outcome.FATAL, error.advice)) if loop.goes_on() else ""
+
+
+def reminded(data: bytes) -> str:
+    """The context was compacted: what an agent in a loop is told anew."""
+    event = _heard(data)
+    loop = _loop_of(event)
+    if not isinstance(loop, Loop):
+        return loop
+    settings = _settings_of(loop)
+    compose = composer(settings, policy(settings), lambda: loop.task, lambda: "")
+    name = event.get("hook_event_name", "SessionStart")
+    context = compose(Run(loop.run, loop.task), ())
+    return dumps({"hookSpecificOutput": {"hookEventName": name, "additionalContext": context}})
+
+
+def _heard(data: bytes) -> "loops.Event":
+    try:
+        return loops.table(data)
+    except ValueError as error:
+        print(f"ralph: what the host says cannot be read: {error}", file=sys.stderr)
+        return {}
+
+
+def _loop_of(event: "loops.Event") -> Loop | str:
+    """The loop of the session that asks, or the answer if there is none to speak of."""
+    session = loops.session_of(event)
+    root = loops.find(session, loops.places_of(event))
+    if root is None:
+        return ""
+    try:
+        return loops.read(root, session)
+    except loops.Unreadable as error:
+        if not loops.exists(root, session):
+            return ""  # it ended just now
+        aside = loops.set_aside(root, session)
+        loops.write_log(root, f"session={session} allowed: unreadable state moved to {aside}: {error}")
+        message = f"the state of this session's loop cannot be read; it was moved to {aside}, and the loop is over"
+        print(f"ralph: warning: {message}", file=sys.stderr)
+        return allowed(f"warning: {message}")
+
+
+def _judged(loop: Loop, event: "loops.Event", began: float) -> str:
+    """Checks may take long: the loops of the workspace are locked only while the answer is written."""
+    folder, settings = folder_of(loop), _settings_of(loop)
+    folder.journal.touch(mode=0o600)  # an agent that cleans up may have removed it
+    story = recall(folder.journal)
+    is_known = began < loop.answered <= time.time()
+    with ExitStack() as stack:
+        engine = opened(stack, loop, settings, None if is_known else story.seq)
+        engine.history.begin(story.run.base_tree)
+        run = _whole(story.run, loop)
+        turn = turn_of(loop, event, engine.plan.claims[0].marker, is_priced=settings.max_cost is not None)
+        try:
+            if not is_known:
+                _take_questions(engine, waits=settings.on_question == "wait")
+                run = conclude(run, turn.turn, engine.parts)
+            run, stop = run_loop(engine.parts, run)
+        except NextTurn as wanted:
+            place = f"continuation {len(wanted.run.iterations)} of {loop.max_iterations}"
+            why = _refusals(engine) or "promise missing"
+            return _saved(loop, turn, wanted.run, f"blocked: {why}", blocked(wanted.prompt, f"{place}: {why}"))
+        except Parked as parked:
+            answer = allowed(f"{parked.reason}; answer in this session, and the loop goes on")
+            return _saved(loop, turn, parked.run, f"allowed: {parked.reason}", answer)
+        if stop.outcome is Outcome.INTERRUPTED:
+            return ""  # the host wants this to end: nothing is decided, and the loop goes on
+        return _ended(loop, run, stop, engine)
+
+
+def _take_questions(engine: Engine, waits: bool) -> None:
+    """What was asked before has its answer: the person came back to the session. What is asked now is told."""
+    mailbox = Mailbox(engine.context.folder.path)
+    mailbox.dismiss()
+    QuestionListener(mailbox, engine.context.tell, waits, lambda: engine.context.root)()
+
+
+def _refusals(engine: Engine) -> str:
+    return "; ".join(f"promise rejected by {claim.gate}: {claim.reason}" for claim in engine.refused)
+
+
+def _saved(loop: Loop, turn: HostTurn, run: Run, logged: str, answer: str) -> str:
+    """The answer, once the loop's file knows of it."""
+    with locked(Path(loop.root, loops.FOLDER)):
+        if not loop.goes_on():
+            return allowed("the loop ended while its checks were running")
+        loop.iteration, loop.answered = len(run.iterations), time.time()
+        loop.offset, loop.transcript = turn.size, turn.path
+        loop.save()
+    loop.log(logged)
+    return answer
+
+
+def _ended(loop: Loop, run: Run, stop: Stop, engine: Engine) -> str:
+    with locked(Path(loop.root, loops.FOLDER)):
+        if not loop.goes_on():
+            return allowed("the loop ended while its checks were running")
+        verified = stop.outcome is Outcome.DONE and engine.plan.verifies
+        engine.context.tell(*ending(run, stop, engine.context.elapsed(), engine.plan.cap, verified))
+        return _closed(loop, stop, _refusals(engine))
+
+
+def end(loop: Loop, stop: Stop) -> str:
+    """Ends a loop that is not judged: a person asks for it, or has something to mend. What people are told of it. The
+    folder must be locked."""
+    with ExitStack() as stack:
+        folder = folder_of(loop)
+        folder.make()
+        journal = Journal(folder.journal)
+        stack.callback(journal.close)
+        story = recall(folder.journal)
+        tell = Writer(loop.run, [journal], story.seq)
+        tell(*ending(_whole(story.run, loop), stop, max(0.0, time.time() - loop.started)))
+    return _closed(loop, stop)
+
+
+def _closed(loop: Loop, stop: Stop, why: str = "") -> str:
+    status = STATUS.get(stop.outcome, stop.outcome.name)
+    text = f"{status}: {stop.reason}" + (f"; {why}" if why else "")
+    loop.log(f"allowed: {text}")
+    loop.end(status)
+    return allowed(text)
+
+
+def blocked(reason: str, message: str) -> str:
+    """The agent must go on; `reason` is what it is told, `message` what people see."""
+    return dumps({"decision": "block", "reason": reason, "systemMessage": f"ralph: {message}"})
+
+
+def allowed(message: str) -> str:
+    return dumps({"systemMessage": f"ralph: {message}"})
 
 
 def folder_of(loop: Loop) -> RunFolder:
-    return RunFolder(Path(loop.journal).parents[2], loop.facts["run"])
+    return RunFolder(Path(loop.root, loops.FOLDER), loop.run)
 
 
-def opened(stack: ExitStack, loop: Loop, settings: Settings, turn: Turn, seq: int = 0) -> Opened:
-    """Everything that judges a turn. What the settings ask for and a host's session cannot do is left out."""
+def _settings_of(loop: Loop) -> Settings:
+    """Those of the start, whatever the agent has written since."""
+    return orders.read(folder_of(loop).path / "run.json").settings
+
+
+def opened(stack: ExitStack, loop: Loop, settings: Settings, seq: int | None = 0) -> Engine:
+    """Everything that judges a turn. What the settings ask for and a host's session cannot do is left out. `seq` is the
+    last line of the journal; None: it knows already what happens now."""
     settings = replace(
         settings, check_timeout=_check_timeout(settings), scm=None, reviews=None, worktree=False, notify=()
     )
-    context = _context(stack, loop, settings, seq)
-    plan = policy(settings, (loop.facts["agent"],))
+    refused: list[events.ClaimRejected] = []
+    redact = Redactor(secret_values(os.environ))
+    context = _context(stack, loop, settings, redact, _teller(stack, loop, redact, seq, refused))
+    plan = policy(settings, (loop.agent,), own=own_rules(settings.rules, (), Path(loop.root)))
     history = History(context, walks=settings.min_tool_calls > 0)
     workspace = workspace_of(settings, plan, context, history)
     workspace.begin()
     parts = parts_of(
-        settings,
-        plan,
-        context,
-        agent=Taken(turn),
-        workspace=workspace,
-        history=history,
-        goal=lambda: str(loop.facts["task"]),
+        settings, plan, context, agent=HostAgent(), workspace=workspace, history=history, goal=lambda: loop.task
     )
-    return Opened(context, plan, history, parts)
+    parts.wait, parts.followups = _without_parking(parts), ()
+    return Engine(context=context, plan=plan, history=history, parts=parts, refused=refused)
 
 
 def _check_timeout(settings: Settings) -> float:
@@ -85,137 +258,55 @@ def _check_timeout(settings: Settings) -> float:
     return min(settings.check_timeout or longest, longest)
 
 
-def _context(stack: ExitStack, loop: Loop, settings: Settings, seq: int) -> Context:
-    interrupt, keeper = stack.enter_context(Interrupt()), stack.enter_context(Keeper.start())
-    prepare(Path(loop.root))
+def _without_parking(parts: Parts) -> Callable[[Wait, Run], None]:
+    sleep = parts.wait
+
+    def wait(asked: Wait, run: Run) -> None:
+        if asked.until:
+            parts.tell(events.Paused(asked.reason, asks=asked.until == "answer"))
+            raise Parked(asked.reason, run)
+        sleep(asked, run)
+
+    return wait
+
+
+def _teller(
+    stack: ExitStack, loop: Loop, redact: Redactor, seq: int | None, refused: list[events.ClaimRejected]
+) -> events.TellAll:
     folder = folder_of(loop)
     folder.make()
     journal = Journal(folder.journal)
     stack.callback(journal.close)
+    writer = Writer(loop.run, [journal] if seq is not None else [], seq or 0, redact)
+
+    def tell(*happened: events.Event) -> None:
+        writer(*happened)
+        refused.extend(event for event in happened if isinstance(event, events.ClaimRejected))
+
+    return tell
+
+
+def _context(stack: ExitStack, loop: Loop, settings: Settings, redact: Redactor, tell: events.TellAll) -> Context:
+    prepare(Path(loop.root))
     return Context(
-        Path(loop.root),
-        folder,
-        keeper,
-        interrupt,
-        _teller(Writer(folder.id, [journal], seq)),
-        os.environ,
-        Redactor(secret_values(os.environ)),
+        root=Path(loop.root),
+        folder=folder_of(loop),
+        keeper=stack.enter_context(Keeper.start()),
+        interrupt=stack.enter_context(Interrupt()),
+        tell=tell,
+        env=os.environ,
+        redact=redact,
         max_time=settings.max_time,
         max_log=settings.max_log,
         grace=settings.grace,
         keep_children=settings.keep_children,
         began=time.monotonic(),
-        before=max(0.0, time.time() - float(loop.facts["started"])),
+        before=max(0.0, time.time() - loop.started),
     )
 
 
-def _teller(writer: Writer) -> events.TellAll:
-    def tell(*happened: events.Event) -> None:
-        writer(*happened)
-
-    return tell
-
-
-STATUS = {Outcome.DONE: hook.PROMISE_ACCEPTED, Outcome.EXHAUSTED: hook.MAX_ITERATIONS_REACHED}
-STATUS |= {Outcome.BUDGET: "BUDGET_EXHAUSTED", Outcome.TIMEOUT: "TIME_IS_OVER"}
-
-
-def judged(loop: loops.Loop, turn: HostTurn) -> str:
-    """The answer to the host. What a person must mend ends the loop, and never as a success."""
-    try:
-        return _judged(loop, turn)
-    except UserError as error:
-        with loops.locked(loop.root):
-            if not loop.goes_on():
-                return ""
-            told = [finished(loop, Outcome.FATAL.value, error.advice, loop.facts["iteration"], Outcome.FATAL.exit_code)]
-            return hook.finish(loop, told, "FATAL", f"FATAL: {error.advice}")
-
-
-def _judged(loop: loops.Loop, turn: HostTurn) -> str:
-    """Checks may take long: the loops of the workspace are locked only while the answer is written."""
-    folder = folder_of(loop)
-    settings = orders.read(folder.path / "run.json").settings
-    story = recall(folder.journal)
-    with ExitStack() as stack:
-        engine = opened(stack, loop, settings, _taken(turn, loop), story.seq)
-        engine.history.begin(story.run.base_tree)
-        run = iterate(_whole(story.run, loop), (), engine.parts)
-        verdict = _asked(engine, run)
-        if engine.context.interrupt.level:
-            return ""  # the host wants this to end: nothing is decided, and the loop goes on
-        with loops.locked(loop.root):
-            if not loop.goes_on():
-                return hook.allowed("the loop ended while its checks were running")
-            loop.facts["offset"], loop.facts["transcript"] = turn.size, turn.path
-            return _answer(loop, turn, run, verdict, engine)
-
-
-def _asked(engine: Opened, run: Run) -> Verdict:
-    """The verdict, once everything that asks for time has had it."""
-    parts, interrupt = engine.parts, engine.context.interrupt
-    while True:
-        seen = run.seeing(parts.workspace.look(run))
-        verdict = judge(seen, parts.rules)
-        if isinstance(verdict, Stop) or verdict.wait is None or interrupt.level:
-            return verdict
-        parts.wait(verdict.wait, seen)
-
-
-def _answer(loop: loops.Loop, turn: HostTurn, run: Run, verdict: Verdict, engine: Opened) -> str:
-    """The verdict as the loop's file, its log, its journal and the host get it."""
-    for refusal in verdict.refusals:
-        engine.parts.tell(events.ClaimRejected(refusal.claim, refusal.gate, refusal.reason))
-    refused = "; ".join(f"promise rejected by {refusal.gate}: {refusal.reason}" for refusal in verdict.refusals)
-    why = refused or ("" if turn.is_claim else "promise missing")
-    if isinstance(verdict, Stop):
-        return _ended(loop, run, verdict, engine, why)
-    return _goes_on(loop, run, verdict, engine, why)
-
-
-def _goes_on(loop: loops.Loop, run: Run, verdict: Continue, engine: Opened, why: str) -> str:
-    facts = loop.facts
-    facts["iteration"] = len(run.iterations)
-    loop.save()
-    loop.log(f"blocked: {why}")
-    place = f"continuation {facts['iteration']} of {facts['max_iterations']}"
-    return hook.blocked(engine.parts.compose(run, verdict.notes), f"{place}: {why}")
-
-
-def _ended(loop: loops.Loop, run: Run, stop: Stop, engine: Opened, why: str) -> str:
-    tell, last = engine.parts.tell, len(run.iterations)
-    if stop.outcome is Outcome.DONE:
-        tell(events.Converged(last, stop.claim))
-    elif stop.outcome is Outcome.STALLED:
-        tell(events.Stalled(last, stop.reason))
-    elif stop.outcome is Outcome.EXHAUSTED:
-        tell(events.Exhausted(last, engine.plan.cap))
-    tell(
-        events.RunFinished(
-            stop.outcome.value,
-            stop.reason,
-            last,
-            run.usage.cost_usd,
-            engine.context.elapsed(),
-            stop.outcome.exit_code,
-            engine.plan.verifies,
-        )
-    )
-    status = STATUS.get(stop.outcome, stop.outcome.name)
-    text = f"{status}: {stop.reason}" + (f"; {why}" if why else "")
-    loop.log(f"allowed: {text}")
-    loop.end(status)
-    return hook.allowed(text)
-
-
-def _taken(turn: HostTurn, loop: loops.Loop) -> Turn:
-    calls, usage = usage_since(turn.path, turn.since, turn.model)
-    session, agent = loop.facts["session"], loop.facts["agent"]
-    return Turn(turn.text, tool_calls=calls, usage=usage, session=session, ended_at=time.time(), agent=agent)
-
-
-def _whole(run: Run, loop: loops.Loop) -> Run:
+def _whole(run: Run, loop: Loop) -> Run:
     """The run with every iteration that the loop's file knows of: a journal that lost some must not lift the cap."""
-    while len(run.iterations) < loop.facts["iteration"]:
+    while len(run.iterations) < loop.iteration:
         run = run.plus(Iteration(run.number, Turn("")))
     return run

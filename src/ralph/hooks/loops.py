@@ -1,37 +1,83 @@
-"""Where is a loop kept that runs inside an agent's session? One file per session, in `.ralph/hook/` of its workspace.
+"""Which session asks, and where is its loop kept? One file per session, in `.ralph/hook/` of its workspace.
 
     .ralph/hook/SESSION.json          a loop that is going on
     .ralph/hook/ended/SESSION.json    the last one that has ended in a session
     .ralph/hook/runs/RUN/             its journal, and what it was asked for
     .ralph/hook/log                   a line per decision
 
-Imports almost nothing: the stop hook reads this before every answer.
+Imports next to nothing: the stop hook asks this after every turn of every session.
 """
 
 import os
 import sys
 import time
 
-from ralph.hooks.notation import dumps, table
-
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
     from typing import Any
 
-    Facts = dict[str, Any]
+    Event = dict[str, Any]
 
 
 ACTIVE = "ACTIVE"
 FOLDER = ".ralph/hook"
 LONGEST_NAME = 200
+SESSION_VARIABLES = ("CLAUDE_CODE_SESSION_ID", "QWEN_CODE_SESSION_ID", "GEMINI_SESSION_ID")
+PROJECT_VARIABLES = ("CLAUDE_PROJECT_DIR", "QWEN_PROJECT_DIR", "GEMINI_PROJECT_DIR", "COPILOT_PROJECT_DIR")
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_")
-_KINDS: "dict[str, type]" = {
-    **dict.fromkeys(("session", "run", "agent", "task", "promise", "on_promise_no_work", "transcript"), str),
-    **dict.fromkeys(("iteration", "max_iterations", "min_tool_calls", "offset", "tool_calls"), int),
-    **dict.fromkeys(("gated", "ultrawork", "anywhere"), bool),
-    "started": float,
-}
+
+
+def may_go_on(data: bytes) -> bool:
+    """Whether a loop may go on in the session whose host says `data`: by the names of files alone, for to read JSON
+    would take as long as all the rest of a stop without a loop."""
+    here, said = _places(), data + " ".join(_sessions()).encode()
+    near = [name for folder in _upwards(here) for name in _listed(f"{folder}/{FOLDER}") if name.endswith(".json")]
+    is_elsewhere = b'"cwd"' in data and not any(f'"{place}"'.encode() in data for place in here)
+    return is_elsewhere or any("%" in name or name.removesuffix(".json").encode() in said for name in near)
+
+
+def session_of(event: "Event") -> str:
+    """The session that asks. Other sessions are none of our business, so nothing is ever guessed."""
+    session = event.get("session_id") or event.get("sessionId")
+    return session if isinstance(session, str) and session else next(iter(_sessions()), "")
+
+
+def places_of(event: "Event") -> list[str]:
+    """Where the workspace of a session may be: its project, and wherever the agent has gone since."""
+    cwd = event.get("cwd")
+    *projects, here = _places() or [""]
+    return [place for place in (*projects, cwd if isinstance(cwd, str) else "", here) if place]
+
+
+def _sessions() -> list[str]:
+    return [os.environ[name] for name in SESSION_VARIABLES if os.environ.get(name)]
+
+
+def _places() -> list[str]:
+    named = [os.environ[name] for name in PROJECT_VARIABLES if os.environ.get(name)]
+    try:
+        return [*named, os.getcwd()]
+    except OSError:
+        return named
+
+
+def _listed(folder: str) -> list[str]:
+    try:
+        return os.listdir(folder)
+    except OSError:
+        return []
+
+
+def _upwards(places: "Iterable[str]") -> "Iterator[str]":
+    """The places and every folder above them, each once."""
+    seen = set[str]()
+    for place in places:
+        folder = os.path.abspath(place)
+        while folder not in seen:
+            seen.add(folder)
+            yield folder
+            folder = os.path.dirname(folder)
 
 
 class Unreadable(Exception):
@@ -39,46 +85,59 @@ class Unreadable(Exception):
 
 
 class Loop:
-    """One loop. `facts` is what its file holds; `root` is the workspace."""
+    """One loop: what its file holds, and `root`, its workspace. `transcript` is the session's, of which the first
+    `offset` bytes have been judged; `answered` is when a host was last told to go on."""
 
-    def __init__(self, root: str, facts: "Facts") -> None:
-        self.root, self.facts = root, facts
+    session: str
+    agent: str
+    run: str
+    task: str
+    started: float
+    max_iterations: int
+    transcript: str
+    offset: int
+    iteration: int = 0
+    status: str = ACTIVE
+    answered: float = 0.0
+
+    def __init__(self, root: str, facts: "dict[str, Any]") -> None:
+        kinds = Loop.__annotations__
+        known = {name: facts.get(name, getattr(Loop, name, None)) for name in kinds}
+        if wrong := [name for name, kind in kinds.items() if type(known[name]) is not kind]:
+            raise Unreadable(f"{', '.join(wrong)} missing or wrong")
+        self.root = root
+        vars(self).update(known)
+
+    @property
+    def facts(self) -> "dict[str, Any]":
+        return {name: getattr(self, name) for name in Loop.__annotations__}
 
     @property
     def path(self) -> str:
-        return f"{self.root}/{FOLDER}/{file_name(self.facts['session'])}"
-
-    @property
-    def ended_path(self) -> str:
-        return f"{self.root}/{FOLDER}/ended/{file_name(self.facts['session'])}"
-
-    @property
-    def journal(self) -> str:
-        return f"{self.root}/{FOLDER}/runs/{self.facts['run']}/journal.ndjson"
+        return f"{self.root}/{FOLDER}/{file_name(self.session)}"
 
     def goes_on(self) -> bool:
-        """Whether it is still this loop that its session is in. The lock must be held."""
+        """Whether it is still this loop that its session is in. The folder must be locked."""
         try:
-            return bool(read(self.root, self.facts["session"]).facts["run"] == self.facts["run"])
+            return read(self.root, self.session).run == self.run
         except Unreadable:
             return False
 
     def save(self) -> None:
-        put(self.path, self.facts)
+        _put(self.path, self.facts)
 
     def end(self, status: str) -> None:
         """The loop is over: it is kept, but no longer found by its session."""
-        self.facts["status"] = status
-        os.makedirs(os.path.dirname(self.ended_path), mode=0o700, exist_ok=True)
-        put(self.ended_path, self.facts)
+        self.status = status
+        ended = f"{self.root}/{FOLDER}/ended"
+        os.makedirs(ended, mode=0o700, exist_ok=True)
+        _put(f"{ended}/{file_name(self.session)}", self.facts)
         if os.path.exists(self.path):
             os.unlink(self.path)
 
     def log(self, text: str) -> None:
         """One line for people: when, which session, how far, and what was decided."""
-        facts = self.facts
-        place = f"{facts['iteration']}/{facts['max_iterations']}"
-        write_log(self.root, f"session={facts['session']} iteration={place} {text}")
+        write_log(self.root, f"session={self.session} iteration={self.iteration}/{self.max_iterations} {text}")
 
 
 def file_name(session: str) -> str:
@@ -93,17 +152,8 @@ def is_nameable(session: str) -> bool:
 
 def find(session: str, places: "Iterable[str]") -> str | None:
     """The workspace in which a loop goes on in `session`: one of `places`, or a folder above one."""
-    if not is_nameable(session):
-        return None
-    name, seen = file_name(session), set()
-    for place in places:
-        folder = os.path.abspath(place) if place else ""
-        while folder and folder not in seen:
-            seen.add(folder)
-            if os.path.lexists(f"{folder}/{FOLDER}/{name}"):
-                return folder
-            folder = os.path.dirname(folder)
-    return None
+    folders = _upwards(places) if is_nameable(session) else ()
+    return next((folder for folder in folders if exists(folder, session)), None)
 
 
 def exists(root: str, session: str) -> bool:
@@ -113,7 +163,7 @@ def exists(root: str, session: str) -> bool:
 def read(root: str, session: str) -> Loop:
     """The loop of a session; Unreadable if its file makes no sense."""
     loop = read_file(root, path := f"{root}/{FOLDER}/{file_name(session)}")
-    if loop.facts["session"] != session:
+    if loop.session != session:
         raise Unreadable(f"{path}: it is another session's")
     return loop
 
@@ -121,13 +171,20 @@ def read(root: str, session: str) -> Loop:
 def read_file(root: str, path: str) -> Loop:
     try:
         with open(path, "rb") as file:
-            facts = table(file.read())
-    except (OSError, ValueError) as error:
+            return Loop(root, table(file.read()))
+    except (OSError, ValueError, Unreadable) as error:
         raise Unreadable(f"{path}: {error}") from None
-    wrong = [name for name, kind in _KINDS.items() if type(facts.get(name)) is not kind]
-    if wrong:
-        raise Unreadable(f"{path}: {', '.join(wrong)} missing or wrong")
-    return Loop(root, facts)
+
+
+def recorded(root: str) -> "Iterator[Loop]":
+    """The loops of a workspace: those that go on, then those that have ended; each time the oldest first."""
+    for folder in (f"{root}/{FOLDER}", f"{root}/{FOLDER}/ended"):
+        paths = [f"{folder}/{name}" for name in _listed(folder) if name.endswith(".json")]
+        for path in sorted(paths, key=os.path.getmtime):
+            try:
+                yield read_file(root, path)
+            except Unreadable:
+                continue  # the stop hook will say so
 
 
 def set_aside(root: str, session: str) -> str:
@@ -140,8 +197,23 @@ def set_aside(root: str, session: str) -> str:
     return aside
 
 
-def put(path: str, facts: "Facts") -> None:
+def table(data: bytes) -> "dict[str, Any]":
+    """The JSON object in `data`, control characters forgiven. Anything else is a ValueError."""
+    from json import loads
+
+    try:
+        value = loads(data.decode("utf-8", "replace"), strict=False)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+    if not isinstance(value, dict):
+        raise ValueError("not a JSON object")
+    return value
+
+
+def _put(path: str, facts: "dict[str, Any]") -> None:
     """Replaces a file as a whole: nobody ever reads half of it."""
+    from json import dumps
+
     fresh = f"{path}.{os.getpid()}.new"
     with open(fresh, "wb", opener=_private) as file:
         file.write(dumps(facts).encode() + b"\n")
@@ -150,7 +222,7 @@ def put(path: str, facts: "Facts") -> None:
 
 def write_log(root: str, text: str) -> None:
     """The log is for people: a decision does not wait for it."""
-    line = f"{stamp()} {' '.join(text.split())}\n"
+    line = f"{time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime())} {' '.join(text.split())}\n"
     try:
         with open(f"{root}/{FOLDER}/log", "ab", opener=_private) as file:
             file.write(line.encode("utf-8", "backslashreplace"))
@@ -158,25 +230,5 @@ def write_log(root: str, text: str) -> None:
         print(f"ralph: cannot write the log: {error}", file=sys.stderr)
 
 
-def stamp(at: float | None = None) -> str:
-    """A moment as the journal writes it."""
-    at = time.time() if at is None else at
-    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(at)) + f".{int(at % 1 * 1000):03d}Z"
-
-
 def _private(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)
-
-
-class locked:
-    """One process at a time changes the loops of a workspace. The lock dies with its holder."""
-
-    def __init__(self, root: str) -> None:
-        self._path, self._handle = f"{root}/{FOLDER}/lock", -1
-
-    def __enter__(self) -> None:
-        self._handle = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        os.lockf(self._handle, os.F_LOCK, 0)
-
-    def __exit__(self, *_: object) -> None:
-        os.close(self._handle)

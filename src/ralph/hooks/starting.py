@@ -1,30 +1,31 @@
-"""How does a loop inside a session begin, and how does a person end it? What is fixed at the start is kept."""
+"""How does a loop inside a session begin, by a command line or by what a person types, and how does a person end it?"""
 
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack, suppress
+from json import dumps
 from pathlib import Path
 from typing import Any
 
 from ralph import __version__
 from ralph.core import events
-from ralph.core.model import Outcome, Turn
-from ralph.core.promise import marker_of, promise_contract
+from ralph.core.model import Outcome, Run, Stop
 from ralph.core.text import one_line
 from ralph.errors import UserError
 from ralph.hooks import loops
 from ralph.hooks.hosts import HOSTS
-from ralph.hooks.judging import Opened, opened
-from ralph.hooks.telling import finished, tell
+from ralph.hooks.judging import Engine, NextTurn, end, opened
+from ralph.hooks.loops import Loop
+from ralph.hooks.spoken import Spoken, command_in, parse
+from ralph.loop import run_loop
+from ralph.records.files import locked
 from ralph.records.folder import cannot_write, new_run_id, prepare
 from ralph.records.register import loops as known_loops
 from ralph.records.register import registry
 from ralph.run import order as orders
 from ralph.run.options import RUN, Option
 from ralph.settings import PRESETS, Settings, load
-
-CANCELLED = "CANCELLED"
 
 # What a loop inside a session can be told, by `ralph hook start` and behind /ralph-loop, and where it differs from what
 # `ralph run` says of it.
@@ -64,47 +65,94 @@ def start(
     transcript: str = "",
     force: bool = False,
     env: Mapping[str, str] = os.environ,
-) -> loops.Loop:
-    """A new loop in `session`. `said` are settings, in the words of settings.json; the project's own lie below them."""
+) -> tuple[Loop, str]:
+    """A new loop in `session`, and what its agent has to be told. `said` are settings, in the words of settings.json;
+    the project's own lie below them."""
     if not loops.is_nameable(session):
         raise UserError("no session is named" if not session else "that is no session's id", "give --session ID")
     if not task.strip():
         raise UserError("the task is empty", "say what to achieve")
     settings = _settings(workspace, said, env)
-    _refuse_what_cannot_be_watched(settings)
+    _refuse_what_cannot_be_had(settings)
     root = str(workspace)
     _make_folders(workspace)
-    with loops.locked(root):
+    with locked(workspace / loops.FOLDER):
         _make_way(root, session, force)
-        loop = loops.Loop(root, _facts(settings, session, task, agent, transcript))
-        _begin(loop, settings)
+        loop = Loop(root, _facts(settings, session, task, agent, transcript))
+        contract = _begin(loop, settings)
         loop.save()
         loop.log(f"started: {one_line(task)}")
     _enlist(loop, env)
-    return loop
+    return loop, contract
 
 
-def cancel(loop: loops.Loop, why: str = "a person asked for it") -> None:
-    """Ends a loop at once. The lock of its workspace must be held."""
-    told = finished(loop, Outcome.INTERRUPTED.value, why, loop.facts["iteration"], Outcome.INTERRUPTED.exit_code)
-    tell(loop, [told])
-    loop.log(f"{CANCELLED}: {why}")
-    loop.end(CANCELLED)
+def cancel(loop: Loop, why: str = "a person asked for it") -> str:
+    """Ends a loop at once; what came of that. Its folder must be locked."""
+    end(loop, Stop(Outcome.INTERRUPTED, why))
+    count = loop.iteration
+    return f"{loop.status} after {count} continuation{'' if count == 1 else 's'}"
 
 
-def contract(loop: loops.Loop) -> str:
-    """What the agent is told when a loop begins."""
-    return promise_contract(loop.facts["task"], marker_of(loop.facts["promise"]))
+def prompted(data: bytes, host: str) -> str:
+    """The answer to the host; empty if the prompt is no command of ours."""
+    event = loops.table(data)
+    typed = event.get("submitted_prompt") or event.get("prompt")
+    spoken = command_in(typed) if isinstance(typed, str) else None
+    if spoken is None:
+        return ""
+    try:
+        if spoken.name == "cancel-ralph":
+            return _refused(_cancelled(event))
+        return _begun(event, spoken, host)
+    except UserError as error:
+        return _refused(error.advice)
 
 
-def recorded(root: str) -> Iterator[loops.Loop]:
-    """The loops of a workspace: those that go on, then those that have ended."""
-    for folder in (Path(root, loops.FOLDER), Path(root, loops.FOLDER, "ended")):
-        for path in sorted(folder.glob("*.json"), key=lambda path: path.stat().st_mtime):
-            try:
-                yield loops.read_file(root, str(path))
-            except loops.Unreadable:
-                continue  # the stop hook will say so
+def _begun(event: "loops.Event", spoken: Spoken, host: str) -> str:
+    task, values = parse(spoken.rest, OPTIONS)
+    if spoken.name == "ulw-loop":
+        values["ultrawork"] = True
+    session, path = loops.session_of(event), event.get("transcript_path")
+    _, contract = start(
+        _workspace(event),
+        session,
+        task,
+        overrides(values),
+        agent=host,
+        transcript=path if isinstance(path, str) else transcript_of(session, host, os.environ),
+        force=bool(values.get("force")),
+    )
+    return _context(contract, event)
+
+
+def _cancelled(event: "loops.Event") -> str:
+    session = loops.session_of(event)
+    root = loops.find(session, loops.places_of(event))
+    if root is None:
+        return "no loop is active in this session"
+    with locked(Path(root, loops.FOLDER)):
+        return cancel(loops.read(root, session))
+
+
+def _workspace(event: "loops.Event") -> Path:
+    """The project of the session, not the folder that the agent happens to be in."""
+    place = next((place for place in loops.places_of(event) if os.path.isdir(place)), "")
+    if not place:
+        raise UserError("the workspace of this session is unknown", "start the loop with `ralph hook start -C DIR`")
+    return Path(place).resolve()
+
+
+def _context(text: str, event: "loops.Event") -> str:
+    """What the agent reads beside the prompt. Copilot, which does not name its events, wants it unwrapped."""
+    name = event.get("hook_event_name")
+    if not name:
+        return dumps({"additionalContext": text})
+    return dumps({"hookSpecificOutput": {"hookEventName": name, "additionalContext": text}})
+
+
+def _refused(reason: str) -> str:
+    """The prompt does not reach the agent; the person reads why."""
+    return dumps({"decision": "block", "reason": f"ralph: {reason}"})
 
 
 def _settings(workspace: Path, said: Mapping[str, Any], env: Mapping[str, str]) -> Settings:
@@ -114,7 +162,13 @@ def _settings(workspace: Path, said: Mapping[str, Any], env: Mapping[str, str]) 
     return load(workspace, {**said, "preset": "promise", "until": promises[:1] or ["promise:DONE"]}, env=env).settings
 
 
-def _refuse_what_cannot_be_watched(settings: Settings) -> None:
+def _refuse_what_cannot_be_had(settings: Settings) -> None:
+    """What keeps people safe, and cannot do so inside a session, is not left out in silence."""
+    if settings.sandbox.enabled:
+        raise UserError(
+            "the settings ask for a sandbox, and an agent that is at work already cannot be put into one",
+            "loop from outside: `ralph run --preset promise --sandbox`; or set sandbox.enabled to false",
+        )
     if settings.max_cost is None:
         return
     from importlib.util import find_spec
@@ -137,7 +191,7 @@ def _make_folders(workspace: Path) -> None:
 
 def _make_way(root: str, session: str, force: bool) -> None:
     """One loop per session: an older one is replaced only if that is asked for."""
-    if loops.find(session, [root]) != root:
+    if not loops.exists(root, session):
         return
     try:
         older = loops.read(root, session)
@@ -146,9 +200,9 @@ def _make_way(root: str, session: str, force: bool) -> None:
         loops.write_log(root, f"session={session} unreadable state moved to {aside}: {error}")
         return
     if not force:
-        place = f"{older.facts['iteration']} of {older.facts['max_iterations']} continuations"
+        place = f"{older.iteration} of {older.max_iterations} continuations"
         raise UserError(
-            f"a loop is active in this session ({place}): {one_line(older.facts['task'], 80)}",
+            f"a loop is active in this session ({place}): {one_line(older.task, 80)}",
             "give --force to replace it, or cancel it with /cancel-ralph or `ralph hook cancel`",
         )
     cancel(older, "replaced by a new loop")
@@ -159,52 +213,42 @@ def _facts(settings: Settings, session: str, task: str, agent: str, transcript: 
         "session": session,
         "agent": agent,
         "run": new_run_id(time.time()),
-        "status": loops.ACTIVE,
         "task": task.encode("utf-8", "replace").decode(),
-        "promise": settings.until[0].removeprefix("promise:"),
         "started": time.time(),
-        "iteration": 0,
         "max_iterations": settings.maximum_iterations,
-        "min_tool_calls": settings.min_tool_calls,
-        "on_promise_no_work": settings.on_promise_no_work,
-        "ultrawork": settings.ultrawork,
-        "anywhere": settings.claim_anywhere,
-        "gated": is_gated(settings),
         "transcript": transcript,
         "offset": os.path.getsize(transcript) if transcript and os.path.exists(transcript) else 0,
-        "tool_calls": 0,
     }
 
 
-def is_gated(settings: Settings) -> bool:
-    """Whether more than a promise, the work behind it and a number of continuations decides."""
-    limits = (settings.max_cost, settings.max_tokens, settings.max_time, settings.stall, settings.restart_delay)
-    gates = (settings.guardrails, settings.tasks, settings.protect)
-    return any((*limits, *gates, settings.include_iteration_count_in_prompt))
-
-
-def _begin(loop: loops.Loop, settings: Settings) -> None:
-    """Keeps what was asked for, the state of the workspace, and copies of what is protected."""
-    facts = loop.facts
+def _begin(loop: Loop, settings: Settings) -> str:
+    """Keeps what was asked for, the state of the workspace, and copies of what is protected; the loop itself says what
+    its agent reads first."""
     with ExitStack() as stack:
-        engine = opened(stack, loop, settings, Turn(""))
+        engine = opened(stack, loop, settings)
         engine.context.folder.write("run.json", _order(loop, settings, engine))
+        run = Run(loop.run, loop.task, engine.history.begin())
         started = events.RunStarted(
-            facts["task"],
-            settings.preset,
-            facts["agent"],
-            loop.root,
-            engine.plan.cap,
-            tuple(guardrail.command for guardrail in settings.guardrails),
-            tuple(map(str, engine.plan.claims)),
-            tuple(engine.plan.gates),
+            goal=loop.task,
+            preset=settings.preset,
+            agent=loop.agent,
+            workspace=loop.root,
+            max_iterations=engine.plan.cap,
+            checks=tuple(guardrail.command for guardrail in settings.guardrails),
+            claims=tuple(map(str, engine.plan.claims)),
+            gates=tuple(engine.plan.gates),
             version=__version__,
-            base_tree=engine.history.begin(),
+            base_tree=run.base_tree,
         )
         engine.context.tell(started)
+        try:
+            _, stop = run_loop(engine.parts, run)
+        except NextTurn as wanted:
+            return wanted.prompt
+    raise UserError(f"the loop would end before it begins: {stop.reason}", "change the settings, or what you give")
 
 
-def _enlist(loop: loops.Loop, env: Mapping[str, str]) -> None:
+def _enlist(loop: Loop, env: Mapping[str, str]) -> None:
     """Makes the loop known to `ralph ps`, and forgets those that are over. It is none the worse where it cannot be."""
     links = registry(env, "loops")
     with suppress(OSError):
@@ -212,10 +256,10 @@ def _enlist(loop: loops.Loop, env: Mapping[str, str]) -> None:
         there = {entry.path for entry in os.scandir(links)}  # first: another loop may be starting at this moment
         for link in there - {link for link, file in known_loops(env).items() if file != loop.path}:
             os.unlink(link)
-        os.symlink(loop.path, f"{links}/{loop.facts['run']}")
+        os.symlink(loop.path, f"{links}/{loop.run}")
 
 
-def _order(loop: loops.Loop, settings: Settings, engine: Opened) -> bytes:
+def _order(loop: Loop, settings: Settings, engine: Engine) -> bytes:
     """The settings for as long as the loop goes on. A check without its key could not be run again."""
     data = orders.encode(orders.Order(settings, loop.root, version=__version__))
     if engine.context.redact(data) != data:

@@ -1,4 +1,4 @@
-"""What has the agent said and done lately? Reads a host's transcript from its end, however long the whole of it is.
+"""What has the agent said, done and spent lately? Read from the end of its host's transcript, however long that is.
 
 A transcript is a file of JSON lines, and every host has its own: the shape of a line tells whose it is. What
 sub-agents, tools and people say in it is never taken for the agent's own words.
@@ -6,20 +6,17 @@ sub-agents, tools and people say in it is never taken for the agent's own words.
 
 import os
 import time
+from collections.abc import Callable, Iterator
+from typing import Any
 
-from ralph.core.promise import promised
-from ralph.hooks.loops import Loop
-from ralph.hooks.notation import table
+from msgspec import Struct
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from typing import Any
+from ralph.core.model import Turn, Usage
+from ralph.hooks import loops
+from ralph.hooks.loops import Loop, table
 
-    Row = dict[str, Any]
-    from typing import Any
-
-    Event = dict[str, Any]
+Row = dict[str, Any]
+Report = tuple[str, str, Usage]  # the message it is about (a later report on the same one replaces it), model, tokens
 
 
 FIRST_BLOCK, LARGEST_BLOCK = 1 << 16, 1 << 18
@@ -30,6 +27,83 @@ LONGEST_LINE = 2 << 20  # what is longer is a tool's output, and not worth the m
 AGENT = (b'"assistant"', b'"gemini"', b'"response_item"', b'"assistant.message"')
 CALL = (b'"tool_use"', b'"functionCall"', b'"toolCalls"', b'"toolRequests"', b'_call"')
 PERSON = (b'"user"', b'"user.message"', b'"response_item"')
+SPENT = (b'"usage"', b'"tokens"', b'"usageMetadata"', b'"token_count"')
+
+
+class HostTurn(Struct, frozen=True):
+    """The turn that a host's agent has just taken, the transcript that tells of it, and how long that is by now."""
+
+    turn: Turn
+    path: str
+    size: int
+
+
+def turn_of(loop: Loop, event: "loops.Event", marker: str, is_priced: bool) -> HostTurn:
+    """What the host and its transcript say of the turn. A claim is worth a moment: what the host has not written down
+    yet may be the work behind it."""
+    path = _text(event.get("transcript_path")) or _text(event.get("transcriptPath")) or loop.transcript
+    size = _size(path)
+    since = loop.offset if loop.transcript in ("", path) and loop.offset <= size else 0
+    text = _last_words(path, since, event)
+    if marker in text and size and event.get("last_assistant_message"):
+        has_heard(path, text, since)
+        size = _size(path)
+    calls, usage = usage_since(path, since, _text(event.get("model")), is_priced)
+    told = Turn(text, tool_calls=calls, usage=usage, session=loop.session, ended_at=time.time(), agent=loop.agent)
+    return HostTurn(told, path, size)
+
+
+def _last_words(path: str, since: int, event: "loops.Event") -> str:
+    """The host's own word for the last message, if it has one: it is there before the transcript is."""
+    text = _text(event.get("last_assistant_message"))
+    if not text and path:
+        asked = event.get("timestamp")
+        if "stopReason" in event and isinstance(asked, int):
+            has_caught_up(path, b'"timestamp":%d' % asked)
+        text = last_text(path, since)
+    if not text and not event.get("stop_hook_active"):
+        # All texts since the prompt, joined: of use only while they cannot hold a claim that was refused before.
+        text = _text(event.get("prompt_response"))
+    return text
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _size(path: str) -> int:
+    try:
+        return os.stat(path).st_size if path else 0
+    except (OSError, ValueError):
+        return 0
+
+
+def usage_since(path: str, since: int, model: str = "", is_priced: bool = False) -> tuple[int | None, Usage]:
+    """The tool calls (None if nobody can tell) and the tokens after `since` bytes of a transcript. `model` is the one
+    at work where the transcript does not name it; what it costs is estimated where somebody wants to know."""
+    if not path:
+        return None, Usage()
+    total, seen = Usage(), set[str]()
+    for message, named, usage in _reports(path, since):
+        if message not in seen:
+            total = total.plus(_priced(usage, named or model) if is_priced else usage)
+        if message:
+            seen.add(message)
+    return tool_calls(path, since), total
+
+
+def _priced(usage: Usage, model: str) -> Usage:
+    from ralph.agents.reader import priced  # late: the table of prices takes longer than all the rest
+
+    return priced(usage, model)
+
+
+def _reports(path: str, since: int) -> Iterator[Report]:
+    """Newest first: of two reports on one message the later one counts."""
+    for line in newest_first(path, since):
+        report = _read(line, _REPORTERS) if _holds(line, SPENT) else None
+        if report:
+            yield report
 
 
 class Said:
@@ -59,7 +133,7 @@ def has_heard(path: str, text: str, since: int, patience: float = PATIENCE / 2) 
     return _comes_true(is_written, patience)
 
 
-def _comes_true(condition: "Callable[[], bool]", patience: float) -> bool:
+def _comes_true(condition: Callable[[], bool], patience: float) -> bool:
     deadline = time.monotonic() + patience
     while not condition():
         if time.monotonic() > deadline:
@@ -68,7 +142,7 @@ def _comes_true(condition: "Callable[[], bool]", patience: float) -> bool:
     return True
 
 
-def _newest(path: str, count: int) -> "Iterator[bytes]":
+def _newest(path: str, count: int) -> Iterator[bytes]:
     for _, line in zip(range(count), newest_first(path), strict=False):
         yield line
 
@@ -89,8 +163,8 @@ def last_text(path: str, since: int = 0) -> str:
     return text
 
 
-def tool_calls(path: str, since: int = 0, enough: int = 1 << 62) -> int | None:
-    """How many tools the agent has called after `since` bytes, counted up to `enough`; None if nobody can tell."""
+def tool_calls(path: str, since: int = 0) -> int | None:
+    """How many tools the agent has called after `since` bytes; None if nobody can tell."""
     count, speaks = 0, False
     seen: set[str] = set()
     for line in newest_first(path, since):
@@ -100,12 +174,10 @@ def tool_calls(path: str, since: int = 0, enough: int = 1 << 62) -> int | None:
             continue
         seen.add(said.message)
         count += said.calls
-        if count >= enough:
-            return count
     return count if speaks else None
 
 
-def newest_first(path: str, since: int = 0) -> "Iterator[bytes]":
+def newest_first(path: str, since: int = 0) -> Iterator[bytes]:
     """The lines after `since` bytes, the last one first, in bounded memory. A file that cannot be read has none."""
     try:
         file = open(path, "rb", buffering=0)  # noqa: SIM115 - closed below; a missing file is no error
@@ -135,18 +207,21 @@ def _holds(line: bytes, marks: tuple[bytes, ...]) -> bool:
 
 def _said(line: bytes) -> Said | None:
     """What the line holds, or None if it is nobody's words."""
+    said: Said | None = _read(line, _READERS)
+    return said
+
+
+def _read(line: bytes, readers: dict[str, Callable[[Row], Any]]) -> Any:
+    """What the reader for this kind of line makes of it; None where there is none, or it makes no sense."""
     try:
         row = table(line)
-        return _READERS.get(row.get("type", "") or row.get("role", ""), _nobody)(row)
+        reader = readers.get(row.get("type", "") or row.get("role", ""))
+        return reader(row) if reader else None
     except (ValueError, TypeError, AttributeError, KeyError):
         return None
 
 
-def _nobody(row: "Row") -> None:
-    return None
-
-
-def _claude_or_qwen(row: "Row") -> Said | None:
+def _claude_or_qwen(row: Row) -> Said | None:
     """Both speak of `assistant` and `user`; the parts of a message differ."""
     if row.get("isSidechain"):
         return None
@@ -160,13 +235,13 @@ def _claude_or_qwen(row: "Row") -> Said | None:
     return Said(by_agent, message.get("id") or "", _joined(parts), calls)
 
 
-def _gemini(row: "Row") -> Said:
+def _gemini(row: Row) -> Said:
     content = row.get("content") or ""
     text = content if isinstance(content, str) else _joined(content)
     return Said(True, row.get("id") or "", text, len(row.get("toolCalls") or ()), rewritten=True)
 
 
-def _codex(row: "Row") -> Said | None:
+def _codex(row: Row) -> Said | None:
     item = row["payload"]
     if item["type"] != "message":
         return Said(True, calls=1) if item["type"].endswith("_call") else None
@@ -175,22 +250,22 @@ def _codex(row: "Row") -> Said | None:
     return Said(item["role"] == "assistant", "", _joined(item["content"]))
 
 
-def _copilot(row: "Row") -> Said | None:
+def _copilot(row: Row) -> Said | None:
     data = row["data"]
     if data.get("parentToolCallId"):
         return None
     return Said(True, "", data.get("content") or "", len(data.get("toolRequests") or ()))
 
 
-def _copilot_person(row: "Row") -> Said:
+def _copilot_person(row: Row) -> Said:
     return Said(False)
 
 
-def _joined(parts: "list[Row]") -> str:
+def _joined(parts: list[Row]) -> str:
     return "\n".join(part["text"] for part in parts if part.get("text") and not part.get("thought"))
 
 
-_READERS = {
+_READERS: dict[str, Callable[[Row], Said | None]] = {
     "assistant": _claude_or_qwen,
     "user": _claude_or_qwen,
     "gemini": _gemini,
@@ -200,69 +275,53 @@ _READERS = {
 }
 
 
-class HostTurn:
-    """One turn, as far as a promise needs to know it. `path` is the transcript, `size` its length now, `since` how much
-    of it was there before. Tools are counted only where a claim must be backed by them: `fresh` are those since."""
-
-    def __init__(self, loop: Loop, event: "Event") -> None:
-        facts = loop.facts
-        self.path = _text(event.get("transcript_path")) or _text(event.get("transcriptPath")) or facts["transcript"]
-        self.size = _size(self.path)
-        is_known = facts["transcript"] in ("", self.path) and facts["offset"] <= self.size
-        self.since: int = facts["offset"] if is_known else 0
-        self.model = _text(event.get("model"))
-        self.text = self._last_text(event)
-        seen = promised(facts["promise"], self.text, facts["anywhere"])
-        self.words, self.doubt = seen or ("", "")
-        self.is_claim = seen is not None and (not self.doubt or facts["gated"])
-        self.needed: int = facts["min_tool_calls"] if facts["on_promise_no_work"] != "accept" else 0
-        self.before: int = facts["tool_calls"]
-        self.fresh = self._count() if self.is_claim and self.needed else None
-        if self.is_claim and self.is_idle and event.get("last_assistant_message"):
-            self._count_again()
-
-    @property
-    def is_unclear(self) -> bool:
-        """Whether a claim needs work behind it, and only the workspace can tell whether there was any."""
-        return self.is_claim and self.needed > self.before and self.fresh is None
-
-    @property
-    def tool_calls(self) -> int:
-        """Since the loop began; counted up to what is needed."""
-        return self.before + (self.fresh or 0)
-
-    @property
-    def is_idle(self) -> bool:
-        return self.tool_calls < self.needed
-
-    def _count(self) -> int | None:
-        return tool_calls(self.path, self.since, max(self.needed - self.before, 1)) if self.path else None
-
-    def _count_again(self) -> None:
-        """The host's word comes before the transcript does: what it has not written down yet may be the work."""
-        if self.size and has_heard(self.path, self.text, self.since):
-            self.size, self.fresh = _size(self.path), self._count()
-
-    def _last_text(self, event: "Event") -> str:
-        """The host's own word for the last message, if it has one: it is there before the transcript is."""
-        text = _text(event.get("last_assistant_message"))
-        if not text and self.path:
-            asked = event.get("timestamp")
-            if "stopReason" in event and isinstance(asked, int):
-                has_caught_up(self.path, b'"timestamp":%d' % asked)
-            text = last_text(self.path, self.since)
-        if not text and not event.get("stop_hook_active"):
-            # All texts since the prompt, joined: of use only while they cannot hold a claim that was refused before.
-            text = _text(event.get("prompt_response"))
-        return text
+def _claude_or_qwen_usage(row: Row) -> Report | None:
+    message = row["message"]
+    if "usageMetadata" in row:
+        used = row["usageMetadata"]
+        cached = used.get("cachedContentTokenCount") or 0
+        fresh = (used.get("promptTokenCount") or 0) - cached
+        return row.get("uuid", ""), row.get("model", ""), Usage(fresh, used.get("candidatesTokenCount") or 0, cached)
+    used = message.get("usage")
+    if not used:
+        return None
+    return (
+        message.get("id", ""),
+        message.get("model", ""),
+        Usage(
+            used.get("input_tokens") or 0,
+            used.get("output_tokens") or 0,
+            used.get("cache_read_input_tokens") or 0,
+            used.get("cache_creation_input_tokens") or 0,
+        ),
+    )
 
 
-def _text(value: object) -> str:
-    return value if isinstance(value, str) else ""
+def _gemini_usage(row: Row) -> Report:
+    used = row["tokens"]
+    cached = used.get("cached") or 0
+    output = (used.get("output") or 0) + (used.get("thoughts") or 0)
+    return row["id"], row.get("model", ""), Usage((used.get("input") or 0) - cached, output, cached)
 
 
-def _size(path: str) -> int:
-    try:
-        return os.stat(path).st_size if path else 0
-    except (OSError, ValueError):
-        return 0
+def _codex_usage(row: Row) -> Report | None:
+    if row["payload"]["type"] != "token_count" or not row["payload"].get("info"):
+        return None
+    used = row["payload"]["info"]["last_token_usage"]
+    cached = used.get("cached_input_tokens") or 0
+    return "", "", Usage((used.get("input_tokens") or 0) - cached, used.get("output_tokens") or 0, cached)
+
+
+def _copilot_usage(row: Row) -> Report:
+    used = row["data"]["usage"]
+    names = ("inputTokens", "outputTokens", "cacheReadTokens", "cacheWriteTokens")
+    fresh, output, read, written = (int(used.get(name) or 0) for name in names)
+    return "", used.get("model", ""), Usage(fresh, output, read, written)
+
+
+_REPORTERS: dict[str, Callable[[Row], Report | None]] = {
+    "assistant": _claude_or_qwen_usage,
+    "gemini": _gemini_usage,
+    "event_msg": _codex_usage,
+    "session.usage_record": _copilot_usage,
+}

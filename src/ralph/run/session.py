@@ -14,7 +14,7 @@ from ralph.core import events
 from ralph.core.model import Outcome, Rule, Run, Stop
 from ralph.core.secrets import Redactor, secret_values
 from ralph.errors import UserError
-from ralph.loop import Agent, Parts, run_loop
+from ralph.loop import Agent, Parts, ending, run_loop
 from ralph.processes.interrupt import Interrupt
 from ralph.processes.keeper import Keeper
 from ralph.records.folder import RunFolder, new_run_id
@@ -133,7 +133,7 @@ class Session:
         has_begun = self._story is not None or (self._teller is not None and self._teller.has_begun)
         if isinstance(error, UserError) and not has_begun:
             writer = self._teller.writer if self._teller else Writer(self.id, [*self._sinks])
-            writer(_finished(Run(self.id), Stop(Outcome.FATAL, error.advice), 0.0))
+            writer(*ending(Run(self.id), Stop(Outcome.FATAL, error.advice), 0.0))
             if self._teller:
                 self._teller.has_begun = True
 
@@ -276,7 +276,7 @@ class Session:
         except BaseException as error:
             bug = Stop(Outcome.FATAL, f"internal error: {type(error).__name__}: {error}")
             stop = Stop(Outcome.INTERRUPTED, "KeyboardInterrupt") if isinstance(error, KeyboardInterrupt) else bug
-            self._end(context, run, stop)
+            self._end(context, *ending(run, stop, context.elapsed()))
             raise
 
     def _started(self, run: Run, plan: Policy, parts: Parts, chosen: "Sequence[Choice]") -> events.RunStarted:
@@ -301,26 +301,20 @@ class Session:
         )
 
     def _finish(self, context: Context, plan: Policy, run: Run, stop: Stop) -> tuple[Run, Stop]:
+        verified = stop.outcome is Outcome.DONE and plan.verifies
         try:
-            last = len(run.iterations)
-            if stop.outcome is Outcome.DONE:
-                context.tell(events.Converged(last, stop.claim))
-            elif stop.outcome is Outcome.STALLED:
-                context.tell(events.Stalled(last, stop.reason))
-            elif stop.outcome is Outcome.EXHAUSTED:
-                context.tell(events.Exhausted(last, plan.cap))
-            self._end(context, run, stop, verified=stop.outcome is Outcome.DONE and plan.verifies)
+            self._end(context, *ending(run, stop, context.elapsed(), plan.cap, verified))
         except UserError as error:  # what cannot be written down is told to those who still listen
             stop = Stop(Outcome.FATAL, error.advice)
-            self._end(context, run, stop)
+            self._end(context, *ending(run, stop, context.elapsed()))
         return replace(run, seen=replace(run.seen, elapsed=context.elapsed())), stop
 
-    def _end(self, context: Context, run: Run, stop: Stop, verified: bool = False) -> None:
-        ended = _finished(run, stop, context.elapsed(), verified)
-        if self.worktree:
-            untouched = self._history is not None and self._history.is_untouched()
-            ended = replace(ended, worktree=self.worktree.path, branch=self.worktree.branch, untouched=untouched)
-        context.tell(ended)
+    def _end(self, context: Context, *told: events.Event) -> None:
+        for event in told:
+            if isinstance(event, events.RunFinished) and self.worktree:
+                untouched = self._history is not None and self._history.is_untouched()
+                event = replace(event, worktree=self.worktree.path, branch=self.worktree.branch, untouched=untouched)
+            context.tell(event)
 
     def _leave_report(self, folder: RunFolder) -> None:
         """The run is over and its outcome stands: nothing that is written about it now may change that."""
@@ -345,15 +339,3 @@ class Session:
         except UserError:
             return False
         return True
-
-
-def _finished(run: Run, stop: Stop, elapsed: float, verified: bool = False) -> events.RunFinished:
-    return events.RunFinished(
-        outcome=stop.outcome.value,
-        reason=stop.reason,
-        iterations=len(run.iterations),
-        cost_usd=run.usage.cost_usd,
-        duration_s=elapsed,
-        exit_code=stop.outcome.exit_code,
-        verified=verified,
-    )

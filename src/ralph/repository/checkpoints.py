@@ -2,7 +2,6 @@
 branches; nothing that is saved nowhere is ever overwritten."""
 
 import os
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,16 +12,14 @@ from ralph.core import events
 from ralph.core.model import Iteration, Run
 from ralph.core.prompts import DIFF_LIMIT
 from ralph.errors import UserError
-from ralph.repository.git import GitError, Repository
+from ralph.repository.git import RALPH, GitError, Repository
 from ralph.repository.index import PrivateIndex, files_below, head_of, shown, tree_of
-from ralph.repository.objects import write
 from ralph.run.context import Context
 
 if TYPE_CHECKING:
     from ralph.repository.worktrees import Worktree
 
 
-RALPH = "ralph <ralph@localhost>"
 BEFORE_REWIND = "before-rewind-"
 RESUMED = "resumed"
 
@@ -163,7 +160,9 @@ class Checkpoints:
         # HEAD as a parent keeps the agent's own commits alive, even those that it drops later.
         parents = [one for one in (parent, head if head != head_of(known) else "") if one]
         text = message.encode("utf-8", "replace").replace(b"\0", b"")
-        return write(self.repository, "commit", _content(tree_of(fingerprint), parents, text), tree_of(fingerprint))
+        words = [word for one in dict.fromkeys(parents) for word in ("-p", one)]
+        made = self.repository.git("commit-tree", tree_of(fingerprint), *words, stdin=text or b"\n", env=RALPH)
+        return made.decode().strip()
 
     def _point(self, name: str, commit: str) -> str:
         ref = f"refs/ralph/{self.run_id}/{name}"
@@ -181,13 +180,6 @@ class Checkpoints:
         if not saved:
             raise UserError(f"run {self.run_id} has no checkpoints here", "were they made in another repository?")
         raise UserError(f"run {self.run_id} has no checkpoint {number}", f"it has {saved[0].name} to {saved[-1].name}")
-
-
-def _content(tree: str, parents: list[str], message: bytes) -> bytes:
-    """A commit, as git writes it."""
-    at = time.strftime(f"{int(time.time())} %z")
-    lines = [f"tree {tree}", *(f"parent {one}" for one in dict.fromkeys(parents)), f"author {RALPH} {at}"]
-    return "\n".join([*lines, f"committer {RALPH} {at}", "", ""]).encode() + (message or b"\n")
 
 
 def _own_repository(path: bytes) -> UserError:

@@ -7,7 +7,7 @@ keeps them and garbage collection takes them otherwise.
 import os
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -15,7 +15,6 @@ from msgspec import Struct
 
 from ralph.records.folder import cannot_write
 from ralph.repository.git import STORING, GitError, Repository, refusal
-from ralph.repository.graft import GONE, UNKNOWN, Grafts, folders_to
 
 BIG_FILE = 50_000_000
 ALL_NEW_FILES = 1_000_000_000
@@ -23,7 +22,8 @@ MOST_UNREADABLE = 20
 # What git learns of times and folders when it looks is worth writing to the index (5 ms) once in so many seconds.
 NOTED_EVERY = 30.0
 NOTHING = "0" * 40
-UNMERGED = b"several"
+# Modes, as `git status` tells them.
+GONE, UNKNOWN, UNMERGED = b"000000", b"", b"several"
 
 # What ralph itself writes while it runs. Never part of a tree, not even where somebody once committed it.
 RUN_DATA = (b"runs/", b"progress.md", b"lock", b"guardrail_", b"prompt_")
@@ -60,7 +60,6 @@ class PrivateIndex:
         self._path = path.absolute()
         self._env = {"GIT_INDEX_FILE": str(self._path)}
         self._tree = ""  # of what is in the index
-        self._grafts = Grafts(repository)
         self._written_at = -NOTED_EVERY
         self._sizes: dict[bytes, int] = {}  # of the new files in the latest tree
         self._seed()
@@ -75,7 +74,7 @@ class PrivateIndex:
             self._seed()
         seen = self._look()
         kept = seen.new if whole else self._fitting(seen)
-        tree, unreadable = self._with(seen.changed | kept, whole)
+        tree, unreadable = self._with(seen.changed | kept)
         left_out = sorted({*seen.new} - {*kept} | {*unreadable})
         self.left_out = tuple(shown(path) for path in left_out)
         rest = self._stamp(left_out, seen.nested)
@@ -124,14 +123,10 @@ class PrivateIndex:
         scope = ("--", *self.repository.scope) if self.repository.scope else ()
         return parse_status(self.git(*lock, *STATUS, *scope))
 
-    def _with(self, changes: dict[bytes, bytes], whole: bool) -> tuple[str, list[bytes]]:
-        """The tree with these changes, and the files that git cannot read. The index need not know of a few of them."""
-        if self._tree and not whole:
-            grafted = self._grafts.tree(self._tree, changes) if changes else self._tree
-            if grafted:
-                return grafted, []
+    def _with(self, changes: dict[bytes, bytes]) -> tuple[str, list[bytes]]:
+        """The tree with these changes, and the files that git cannot read."""
         # What is gone because a link took the place of its folder goes with that: git refuses to look behind it.
-        paths = [path for path, mode in changes.items() if mode != GONE or not changes.keys() & {*folders_to(path)}]
+        paths = [path for path, mode in changes.items() if mode != GONE or not changes.keys() & _folders_to(path)]
         unreadable = self._take(paths) if paths else []
         if changes or not self._tree:
             self._tree = self._write()
@@ -233,6 +228,12 @@ def _sort_changed(line: bytes, seen: Seen) -> None:
     (seen.new if in_head == GONE and mode != GONE else seen.changed)[path] = mode
 
 
+def _folders_to(path: bytes) -> set[bytes]:
+    """The folders that a file is in."""
+    parts = path.split(b"/")
+    return {b"/".join(parts[:depth]) for depth in range(1, len(parts))}
+
+
 def is_run_data(path: bytes) -> bool:
     """Whether ralph wrote this while it ran."""
     _, inside, name = (b"/" + path).partition(b"/.ralph/")
@@ -302,3 +303,21 @@ def _entries(folder: bytes) -> list[os.DirEntry[bytes]]:
             return sorted(entries, key=lambda entry: entry.name)
     except OSError:
         return []
+
+
+Leaf = tuple[bytes, str]  # mode, and name of the object
+
+
+def tree_with(repository: Repository, base: str, leaves: Mapping[bytes, Leaf | None]) -> str:
+    """The tree `base` with these files in it, or without them, whatever the working tree holds."""
+    import tempfile
+
+    lines = [
+        b"%b %b\t%b" % (*(leaf[0], leaf[1].encode()), path) if leaf else b"0 %b\t%b" % (NOTHING.encode(), path)
+        for path, leaf in leaves.items()
+    ]
+    with tempfile.TemporaryDirectory(prefix="ralph-index-") as folder:
+        env = {"GIT_INDEX_FILE": os.path.join(folder, "index")}
+        repository.git("read-tree", base, env=env)
+        repository.git("update-index", "-z", "--index-info", stdin=b"\0".join([*lines, b""]), env=env)
+        return repository.git("write-tree", env=env).decode().strip()

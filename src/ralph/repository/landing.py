@@ -18,9 +18,7 @@ from ralph.core.text import clean, one_line
 from ralph.errors import UserError
 from ralph.processes.answers import Errand
 from ralph.repository.git import RALPH, Answer, Repository, ask, commit_of, environment, refusal, run
-from ralph.repository.graft import Grafts, Leaf
-from ralph.repository.index import shown
-from ralph.repository.objects import write
+from ralph.repository.index import Leaf, shown, tree_with
 from ralph.repository.scm import OWN_FILES
 
 OLDEST = (2, 38)
@@ -144,7 +142,7 @@ def _undone(repository: Repository, branch: Branch, own: Mapping[bytes, Leaf], k
         return branch.tip
     theirs = _leaves(repository, branch.tip, roots)
     leaves = {path: own.get(path) for path in {*theirs, *own} if theirs.get(path) != own.get(path)}
-    tree = Grafts(repository).with_leaves(_tree_of(repository, branch.tip), leaves)
+    tree = tree_with(repository, branch.tip, leaves)
     return _commit(repository, tree, (branch.tip,))
 
 
@@ -160,8 +158,9 @@ def _ticked(repository: Repository, tree: str, own: Mapping[bytes, Leaf], kept: 
     leaves: dict[bytes, Leaf | None] = {}
     for name, data in kept.tick(contents, keys).items():
         path = os.fsencode(name)
-        leaves[path] = (lists[path][0], bytes.fromhex(write(repository, "blob", data, tree)))
-    return Grafts(repository).with_leaves(tree, leaves) if leaves else tree
+        blob = repository.git("hash-object", "-w", "--stdin", stdin=data).decode().strip()
+        leaves[path] = (lists[path][0], blob)
+    return tree_with(repository, tree, leaves) if leaves else tree
 
 
 def _leaves(repository: Repository, commit: str, roots: Sequence[str]) -> dict[bytes, Leaf]:
@@ -173,12 +172,12 @@ def _leaves(repository: Repository, commit: str, roots: Sequence[str]) -> dict[b
     for line in out.split(b"\0")[:-1]:
         about, _, path = line.partition(b"\t")
         mode, _, name = about.split()
-        found[path] = (mode, bytes.fromhex(name.decode()))
+        found[path] = (mode, name.decode())
     return found
 
 
 def _blob(repository: Repository, leaf: Leaf) -> bytes:
-    return repository.git("cat-file", "blob", leaf[1].hex())
+    return repository.git("cat-file", "blob", leaf[1])
 
 
 def _tree_of(repository: Repository, commit: str) -> str:

@@ -61,7 +61,7 @@ NEEDED = {
 }
 MOST_OF_OURS = 88
 
-LOOKED = {"git status", "git update-ref"}
+LOOKED = {"git rev-parse", "git status", "git update-ref"}
 SAVED = LOOKED | {"git update-index", "git write-tree", "git commit-tree"}
 
 

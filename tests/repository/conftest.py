@@ -47,7 +47,9 @@ class Repo:
     def index(self, folder: str = "") -> PrivateIndex:
         private = self.path.parent / "private"
         private.mkdir(exist_ok=True)
-        return PrivateIndex(self.found(folder), private / "index")
+        index = PrivateIndex(self.found(folder), private / "index")
+        index.begin()
+        return index
 
     def state(self) -> tuple[object, ...]:
         """All that belongs to the user: index, branch, stash, refs, settings."""

@@ -286,7 +286,7 @@ def test_a_rewind_that_would_destroy_what_cannot_be_saved_is_refused(repo: Any, 
     loop = Loop(repo)
     repo.config("filter.broken.clean", "false")
     repo.config("filter.broken.required", "true")
-    repo.write(".gitattributes", "*.bad filter=broken\n")
+    repo.write(".gitattributes", "*.bad working-tree-encoding=UTF-16\n")
     repo.write(name, "only here")
     before = repo.files()
     with pytest.raises(UserError, match=f"cannot save {name}"):

@@ -1,13 +1,13 @@
 """What changed between two moments of the workspace? A list of files, or a patch, read no further than it is wanted."""
 
 import codecs
-import os
 import re
 from collections.abc import Iterator, Sequence
 
 from ralph.core.model import FileChange
 from ralph.repository.git import Answer, GitError, Repository, refusal, started
 from ralph.repository.index import CACHES, LIBRARIES, shown, tree_of
+from ralph.repository.looking import objects_of
 
 # A file beyond this size is one line ("Binary files differ"), and git need not hold it in memory.
 DIFFED = ("-c", "core.bigFileThreshold=16m", "diff-tree", "-r", "--no-color", "--no-ext-diff", "--no-textconv")
@@ -30,7 +30,7 @@ def diff(repository: Repository, base: str, now: str, limit: int) -> str:
 def patch(repository: Repository, base: str, now: str, without: tuple[str, ...] = ()) -> Iterator[bytes]:
     """The whole patch, piece by piece. Git is stopped when nobody reads on."""
     words = (*PATCH, tree_of(base), tree_of(now), "--", ":(top)", *without)
-    with started(repository.root, *words, env=no_index(repository)) as git:
+    with objects_of(repository, tree_of(base)) as env, started(repository.root, *words, env=env) as git:
         while chunk := git.read():
             yield chunk
     if git.code > 0:
@@ -40,7 +40,8 @@ def patch(repository: Repository, base: str, now: str, without: tuple[str, ...] 
 def changed_files(repository: Repository, base: str, now: str) -> list[FileChange]:
     """Every file that differs between `base` and `now`; a moved one is deleted here and added there."""
     words = (*DIFFED, "-z", "--raw", "--numstat", "--no-renames", tree_of(base), tree_of(now), "--")
-    parts = iter(repository.git(*words, env=no_index(repository)).split(b"\0"))
+    with objects_of(repository, tree_of(base)) as env:
+        parts = iter(repository.git(*words, env=env).split(b"\0"))
     statuses: dict[bytes, str] = {}
     changes = []
     for part in parts:
@@ -50,11 +51,6 @@ def changed_files(repository: Repository, base: str, now: str) -> list[FileChang
             added, deleted, path = part.split(b"\t", 2)
             changes.append(FileChange(statuses[path], shown(path), _count(added), _count(deleted)))
     return changes
-
-
-def no_index(repository: Repository) -> dict[str, str]:
-    """Two trees are compared: git would read the index in vain, 1.5 ms for 10,000 files."""
-    return {"GIT_INDEX_FILE": os.path.join(repository.git_dir, "no-index")}
 
 
 def _count(number: bytes) -> int | None:
@@ -74,7 +70,8 @@ def changes_between(repository: Repository, pairs: Sequence[Pair]) -> dict[Pair,
     lines = "".join(f"{base} {now}\n" for base, now in asked).encode()
     words = (*DIFFED, "--stdin", "-z", "--raw", "--numstat", "--no-renames", "--", ":(top)", *GENERATED)
     try:
-        found = _parsed(repository.git(*words, stdin=lines, env=no_index(repository)))
+        with objects_of(repository, asked[0][0]) as env:
+            found = _parsed(repository.git(*words, stdin=lines, env=env))
     except GitError:
         return {}
     return {pair: found.get(both, []) for pair, both in trees.items()}

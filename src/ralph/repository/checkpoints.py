@@ -100,7 +100,7 @@ class Checkpoints:
         changed = self._changes(now, target)
         kept_as = self._keep(now)
         try:
-            index.git("read-tree", "-m", "-u", tree_of(now), target.tree)
+            index.check_out(tree_of(now), target.tree)
         except GitError as error:
             raise UserError(
                 f"cannot rewind to checkpoint {number} of run {self.run_id}: {error.message}",
@@ -209,6 +209,7 @@ class History:
         from ralph.repository.index import PrivateIndex
 
         self._index = PrivateIndex(self._repository, self._context.folder.path / "index")
+        self._index.begin()
         self._saved = Checkpoints(self._repository, self._context.folder.id)
         self._now = self._index.tree()
         self._base = base or self._now

@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from ralph.records.folder import cannot_write
 from ralph.repository.git import STORING, GitError, Repository, refusal
+from ralph.repository.looking import Looking
 
 BIG_FILE = 50_000_000
 ALL_NEW_FILES = 1_000_000_000
@@ -32,8 +33,8 @@ STATUS = (
     "-c", "core.preloadIndex=true",
     "-c", "core.untrackedCache=true",
     "-c", "status.showUntrackedFiles=all",
-    "status", "--porcelain=v2", "--branch", "-z",
-    "--untracked-files=all", "--no-renames", "--no-ahead-behind", "--ignore-submodules=none",
+    "status", "--porcelain=v2", "-z",
+    "--untracked-files=all", "--no-renames", "--ignore-submodules=dirty",
 )  # fmt: skip
 
 # The checksum of an index takes longer than the rest of it to write, and nobody else reads this one.
@@ -60,8 +61,14 @@ class PrivateIndex:
         self._path = path.absolute()
         self._env = {"GIT_INDEX_FILE": str(self._path)}
         self._tree = ""  # of what is in the index
+        self._looking = Looking(repository, f"{self._path}.git")
+        self._submodules: list[bytes] = []
         self._written_at = -NOTED_EVERY
         self._sizes: dict[bytes, int] = {}  # of the new files in the latest tree
+
+    def begin(self) -> None:
+        """Takes the user's index as its beginning, and the settings of the repository as they are now."""
+        self._looking.begin()
         self._seed()
 
     def tree(self, whole: bool = False) -> str:
@@ -87,7 +94,12 @@ class PrivateIndex:
         self._tree = ""
 
     def git(self, *words: str, stdin: bytes = b"") -> bytes:
-        return self.repository.git(*_UNHASHED, *words, stdin=stdin, env=self._env)
+        """Git with this index, and nothing of the repository that could start a program."""
+        return self._looking.git(*_UNHASHED, *words, stdin=stdin, env=self._env)
+
+    def check_out(self, now: str, target: str) -> None:
+        """Makes the files of the tree `now` those of the tree `target`, as the user's own git would write them."""
+        self.repository.git(*_UNHASHED, "read-tree", "-m", "-u", now, target, env=self._env)
 
     def _seed(self) -> None:
         self._tree = ""
@@ -101,7 +113,13 @@ class PrivateIndex:
         is_legible = content[7:8] in (b"\2", b"\3") and b"link" not in content
         if content and (b".ralph/" in content or not is_legible):
             committed = [f":(top,glob)**/.ralph/{name.decode()}**" for name in RUN_DATA]
-            self.git("rm", "--cached", "-r", "-f", "--quiet", "--ignore-unmatch", "--", *committed)
+            words = ("rm", "--cached", "-r", "-f", "--quiet", "--ignore-unmatch", "--", *committed)
+            self.repository.git(*_UNHASHED, *words, env=self._env)  # reads no file
+        if b"link" in content:  # an index may lie in several files, which only its own repository finds
+            self.repository.git(*_UNHASHED, "update-index", "--no-split-index", env=self._env)
+        if b"\xe0\0" in content:  # the mode of a submodule: git would look into it by the settings that it finds there
+            rows = self.git("ls-files", "--stage", "-z").split(b"\0")
+            self._submodules = [row.partition(b"\t")[2] for row in rows if row.startswith(b"160000")]
 
     def _copy(self) -> bytes:
         with suppress(FileNotFoundError):
@@ -121,7 +139,11 @@ class PrivateIndex:
             self._written_at = now
         lock = ("--no-optional-locks",) if is_fresh else ()
         scope = ("--", *self.repository.scope) if self.repository.scope else ()
-        return parse_status(self.git(*lock, *STATUS, *scope))
+        head = self._looking.head()
+        seen = parse_status(self._looking.git(*_UNHASHED, *lock, *STATUS, *scope, head=head, env=self._env))
+        seen.head = head
+        seen.nested = sorted({*seen.nested, *self._submodules})
+        return seen
 
     def _with(self, changes: dict[bytes, bytes]) -> tuple[str, list[bytes]]:
         """The tree with these changes, and the files that git cannot read."""
@@ -159,7 +181,7 @@ class PrivateIndex:
         waiting = [paths]
         while waiting:
             some = waiting.pop()
-            answer = self.repository.ask(*_UNHASHED, *words, stdin=b"\0".join(some) + b"\0", env=self._env | STORING)
+            answer = self._looking.ask(*_UNHASHED, *words, stdin=b"\0".join(some) + b"\0", env=self._env | STORING)
             if answer.code == 0:
                 continue
             if len(some) > 1:  # one bad file spoils a call without a trace of the others: find it by halves
@@ -196,8 +218,6 @@ def parse_status(output: bytes) -> Seen:
     seen = Seen()
     for line in output.split(b"\0"):
         match line[:2]:
-            case b"# " if line.startswith(b"# branch.oid ") and not line.endswith(b"(initial)"):
-                seen.head = line[13:].decode()
             case b"? ":
                 _sort_new(line[2:], seen)
             case b"u ":

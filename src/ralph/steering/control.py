@@ -135,6 +135,7 @@ def rewind(run: Listed, number: int) -> "Rewound":
     with workspace_lock(run.folder.path.parent.parent, run.id):
         repository = repository_of(run)
         index = PrivateIndex(repository, run.folder.path / "rewind-index")
+        index.begin()
         return Checkpoints(repository, run.id).rewind(number, index)
 
 

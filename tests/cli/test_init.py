@@ -221,7 +221,19 @@ def test_a_terminal_that_is_gone_has_given_up(workspace: Path) -> None:
 def test_where_there_are_tests_it_says_how_to_protect_them(workspace: Path) -> None:
     (workspace / "tests").mkdir()
     said = answered(workspace, "claude", "", "", "", "make test", "append", "", "", "n")
-    assert said.endswith(f"Settings written to .ralph/settings.json\n{PROTECT}\n")
+    assert f"Settings written to .ralph/settings.json\n{PROTECT}\n" in said
+
+
+def test_where_there_can_be_a_box_it_is_offered(
+    workspace: Path, environment: dict[str, str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path / "tools"))
+    assert "sandbox" not in answered(workspace, "claude", "", "", "", "", "n")
+    (tmp_path / "tools").mkdir()
+    (tmp_path / "tools" / "bwrap").touch(0o755)
+    (workspace / ".ralph" / "settings.json").unlink()
+    said = answered(workspace, "claude", "", "", "", "", "n")
+    assert said.endswith('add "sandbox": {"enabled": true} to it.\n')
 
 
 def test_without_guardrails_there_is_nothing_to_protect_them_from(workspace: Path) -> None:

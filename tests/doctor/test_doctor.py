@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -61,13 +62,44 @@ def test_a_healthy_place_is_told_in_one_line_each(ralph, cli, repository: Path) 
     names = [line.split()[1] for line in lines]
     assert names == [
         *("ralph", "settings", *agents.known(), "agent", "git", "workspace", "disk", "terminal", "hooks", "prices"),
-        *("subreaper", "cgroup"),
+        *("subreaper", "cgroup", "sandbox"),
     ]
     assert "✓ claude     2.1.325; login: $ANTHROPIC_API_KEY" in lines
     assert "✓ agent      runs here use claude, the first one installed" in lines
     assert result.last_line == "all is well"
     assert "made-up-for-the-tests" not in result.out
     assert not (repository / ".ralph").exists()
+
+
+def test_a_box_is_tried_and_its_version_told(ralph, repository: Path, bubblewrap: str) -> None:
+    (line,) = [line for line in ralph("doctor").out.splitlines() if " sandbox " in line]
+    assert re.match(r"✓ sandbox    bubblewrap \d+\.\d+\.\d+; a box was made, and held \(\d+ ms\)", line)
+
+
+@pytest.mark.parametrize(
+    ("script", "words"),
+    [
+        (None, "a box needs bubblewrap, which is not installed → install it: `apt-get install bubblewrap`"),
+        ("echo 'bwrap: Unknown option --x' >&2; exit 1", "bubblewrap is too old"),
+        ("echo 'bwrap: broken' >&2; exit 1", "bubblewrap could not make a box: broken → see docs/guides/sandbox.md"),
+    ],
+)
+@pytest.mark.parametrize(("enabled", "sign"), [("false", "ℹ"), ("true", "✗")])
+def test_why_there_is_no_box_is_one_line(
+    ralph, repository: Path, tmp_path: Path, script: str | None, words: str, enabled: str, sign: str
+) -> None:
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    (tools / "git").symlink_to(shutil.which("git") or "")
+    (tools / "sh").symlink_to(shutil.which("sh") or "")
+    if script:
+        (tools / "bwrap").write_text(f"#!/bin/sh\n{script}\n")
+        (tools / "bwrap").chmod(0o755)
+    (repository / ".ralph").mkdir()
+    (repository / ".ralph" / "settings.json").write_text(f'{{"sandbox": {{"enabled": {enabled}}}}}')
+    (line,) = [line for line in ralph("doctor", PATH=str(tools)).out.splitlines() if " sandbox " in line]
+    assert line.startswith(f"{sign} sandbox ")
+    assert words in line
 
 
 SAID = {

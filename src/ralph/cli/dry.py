@@ -3,8 +3,8 @@
 import os
 import shlex
 import sys
-from collections.abc import Iterator
-from typing import TextIO
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, TextIO
 
 from msgspec.structs import replace
 
@@ -18,6 +18,9 @@ from ralph.settings import Loaded, Settings, format_duration
 from ralph.show.lines import WORDLESS
 from ralph.show.words import plural
 
+if TYPE_CHECKING:
+    from ralph.run.agents import Choice
+
 
 def explain(order: Order, loaded: Loaded, out: TextIO = sys.stdout) -> int:
     settings, goal = loaded.settings, order.goal()
@@ -27,7 +30,8 @@ def explain(order: Order, loaded: Loaded, out: TextIO = sys.stdout) -> int:
     prompt = composer(settings, plan, order.goal, str)(Run("dry-run", goal), ())
     first = chosen[0]
     turn = TurnRequest(prompt, "PROMPT_FILE", first.command, first.flags, settings.agent.model, settings.yolo)
-    argv = first.module.invocation(replace(turn, understands=first.understands)).argv
+    turn = replace(turn, understands=first.understands, boxed=settings.sandbox.enabled)
+    argv = first.module.invocation(turn).argv
     rows = [
         ("settings", ", ".join(map(str, loaded.sources)) or "defaults"),
         ("workspace", str(order.workspace)),
@@ -38,11 +42,31 @@ def explain(order: Order, loaded: Loaded, out: TextIO = sys.stdout) -> int:
         *(() if plan.verifies else (("verified", "by nothing: no check, no tasks file"),)),
         *(("check", guardrail.command) for guardrail in settings.guardrails),
         ("at most", ", ".join(_limits(settings, plan.cap))),
+        *_box(order, chosen),
     ]
     for name, text in rows:
         print(f"{name:>10}  {redact_text(text)}", file=out)
     print(f"\nThe first prompt:\n\n{redact_text(prompt)}", file=out)
     return 0
+
+
+def _box(order: Order, chosen: "Sequence[Choice]") -> Iterator[tuple[str, str]]:
+    """What would stand before the agent's command line, and every check."""
+    if not order.settings.sandbox.enabled:
+        return
+    from ralph.processes import box
+    from ralph.processes.bubblewrap import find_bubblewrap
+    from ralph.processes.surroundings import look_around
+    from ralph.run.belongings import RunPlace, allowed, wanted_by
+
+    place = RunPlace(str(order.workspace), str(order.workspace), "RUN")
+    around = look_around(wanted_by(order.settings, chosen, os.environ, place))
+    reached = allowed(order.settings, chosen, os.environ)
+    seen = box.places(around, os.path.isdir)
+    yield "box", shlex.join(box.words(find_bubblewrap(os.environ), seen, around.workspace, reached is None))
+    if reached is not None:
+        names = [f"{one.name}:{one.port}" if one.port else one.name for one in reached]
+        yield "network", ", ".join(names) or "none"
 
 
 def _limits(settings: Settings, cap: int) -> Iterator[str]:

@@ -95,6 +95,8 @@ def initialize(workspace: Path, dialog: Dialog) -> None:
     dialog.say("\nSettings written to .ralph/settings.json")
     if advice := said["guardrails"] and _advice(workspace):
         dialog.say(advice)
+    if _has_boxes(workspace):
+        dialog.say('To keep the agent away from your home and keys, add "sandbox": {"enabled": true} to it.')
 
 
 def interview(workspace: Path, dialog: Dialog) -> dict[str, Any]:
@@ -151,6 +153,15 @@ def _advice(workspace: Path) -> str:
     if tests is None:
         return ""
     return f'If the agent must not change your tests, add "protect": ["{tests}/**"] to it.'
+
+
+def _has_boxes(workspace: Path) -> bool:
+    from ralph.processes.bubblewrap import find_bubblewrap
+
+    try:
+        return bool(find_bubblewrap(os.environ, str(workspace)))
+    except UserError:
+        return False
 
 
 def _ask_scm(dialog: Dialog) -> dict[str, Any]:

@@ -30,6 +30,10 @@ def run_command(command: str, values: dict[str, Any], words: list[str]) -> int:
         from ralph.errors import UserError
         from ralph.supervise import run_info
 
+        if "RALPH_SANDBOX" in os.environ:
+            raise UserError(
+                "child runs cannot be started in a box", "do it yourself, or run the task without --sandbox"
+            )
         folder, parent = task_around(values)
         # Known to the task before anything else: its supervisor may be about to ask who is at work.
         info = run_info.create(folder, "", time.time(), parent=values.get("parent", parent))

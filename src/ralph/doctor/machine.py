@@ -119,6 +119,41 @@ def _adopts() -> bool:
     return bool(ctypes.CDLL(None).prctl(_GET_CHILD_SUBREAPER, ctypes.byref(ctypes.c_int()), 0, 0, 0) == 0)
 
 
+def boxes(keeper: Keeper, folder: Path, env: Mapping[str, str], is_wanted: bool) -> Finding:
+    """Whether a real box can be made here, and holds: it is tried, with nothing of anybody's in it."""
+    import tempfile
+
+    from ralph.processes.bubblewrap import find_bubblewrap, version_in
+    from ralph.processes.sandbox import open_sandbox
+    from ralph.processes.surroundings import Wanted
+
+    began = time.monotonic()
+    try:
+        bubblewrap = find_bubblewrap(env, str(folder))
+        with tempfile.TemporaryDirectory() as place:
+            wanted = Wanted(
+                workspace=_made(f"{place}/workspace"),
+                env=env,
+                records=_made(f"{place}/records"),
+                private_home=f"{place}/records/home",
+                private_tmp=f"{place}/tmp",
+            )
+            open_sandbox(wanted, wanted.records, "doctor", None, keeper).close()
+    except UserError as error:
+        return Finding("sandbox", "fail" if is_wanted else "note", error.message, error.hint)
+    taken = f"{1000 * (time.monotonic() - began):.0f} ms"
+    said, _ = heard(keeper, Command((bubblewrap, "--version"), str(folder), env))
+    version = ".".join(map(str, version_in(said)))
+    return Finding(
+        "sandbox", "ok", f"bubblewrap {version}; a box was made, and held ({taken})", facts={"version": version}
+    )
+
+
+def _made(folder: str) -> str:
+    os.mkdir(folder)
+    return folder
+
+
 def control_groups() -> Finding:
     """Whether control groups could be made here. ralph does without; its keeper adopts what an agent leaves."""
     try:

@@ -36,6 +36,7 @@ _MEANT = {
     "maximum_iterations": f"Keep the agent from stopping N times at most (default: {_PROMISE['maximumIterations']}).",
     "min_tool_calls": f"How many tool calls a believable claim needs (default: {_PROMISE['minToolCalls']}).",
     "check_timeout": "How long one check may take.",
+    "sandbox": "Not here: whoever started the session has given it a box, or none.",
     "max_time": "End when the agent stops after this long (90, 90s, 5m, 1h30m).",
 }
 _FORCE = Option(("--force",), "Replace the loop that is active in the session.", "Session", kind="flag")
@@ -47,7 +48,9 @@ def overrides(values: Mapping[str, Any]) -> dict[str, Any]:
     said: dict[str, Any] = {}
     for option in OPTIONS:
         if option.key and option.name in values:
-            said[option.key] = option.sets if option.kind == "flag" else values[option.name]
+            outer, _, inner = option.key.partition(".")
+            value = option.sets if option.kind == "flag" else values[option.name]
+            said[outer] = {inner: value} if inner else value
     if "guardrails" in said:
         said["guardrails"] = [{"command": command} for command in said["guardrails"]]
     if "completion_promise" in values:

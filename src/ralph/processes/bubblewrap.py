@@ -48,17 +48,18 @@ def refusal(said: str, refusing: Refusing) -> UserError:
         return UserError(
             f"a box has no room for its temporary files: {reason}", "free some space, or name another TMPDIR"
         )
-    if refusing.has_apparmor:
+    is_forbidden = any(word in reason for word in ("ermission", "not permitted", "amespace"))
+    if is_forbidden and refusing.has_apparmor:
         return UserError(
             "AppArmor lets no program make namespaces without a profile, so there is no box",
             f"give bwrap one, as {GUIDE} shows; or `sysctl kernel.apparmor_restrict_unprivileged_userns=0`",
         )
-    if refusing.is_container:
+    if is_forbidden and refusing.is_container:
         return UserError(
             f"this container lets no program make namespaces, so there is no box ({reason})",
             f"the container is one: leave --sandbox out, or start it as {GUIDE} shows",
         )
-    if refusing.has_no_namespaces:
+    if is_forbidden and refusing.has_no_namespaces:
         return UserError(
             "the kernel lets nobody but root make namespaces, so there is no box",
             "`sysctl kernel.unprivileged_userns_clone=1 user.max_user_namespaces=15000`",

@@ -117,6 +117,10 @@ class Keeper:
         """TERM to all that lives below the keeper, KILL after `grace`. `hear` tells when nothing is left."""
         self._ending = self._ask(("end", grace, tuple(self.spare.pids()) if self.spare else ()))
 
+    def tidy(self, folder: str) -> None:
+        """Lets the keeper do what is left to do for the boxes of this folder, if ralph cannot do it any more."""
+        self._ask(("tidy", folder))
+
     @property
     def has_spared(self) -> bool:
         """Whether there is one to spare, which must end with the keeper."""

@@ -50,6 +50,7 @@ class Reaper:
         self._is_bereft = False
         self._spawning = self._ending = 0  # the numbers of the requests that are being met
         self._first = 0  # the process that was asked for: its number is also that of its group
+        self._boxes = ""  # the folder of boxes that somebody has to tidy up
         self._is_boxed = False  # that one is a box: to ask it to end would kill all inside without asking them
         self._is_awaited = False
         self._is_alone = True
@@ -79,6 +80,10 @@ class Reaper:
         try:
             while not self._is_bereft or self._deadline is not None:
                 self._step()
+            if self._boxes:
+                from ralph.processes.sandbox import tidy_up
+
+                tidy_up(self._boxes)
         except BaseException:
             press(self._living(), set(), kill=True)
             raise
@@ -111,6 +116,8 @@ class Reaper:
         elif kind == "end":
             self._ending = number
             self._end(*values)
+        elif kind == "tidy":
+            (self._boxes,) = values
         else:
             self._release(number)
 

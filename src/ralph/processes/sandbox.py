@@ -3,6 +3,7 @@ in it is put aside after each process; and when the run is over nothing is left 
 
 import fcntl
 import os
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
@@ -13,7 +14,7 @@ from ralph.errors import UserError
 from ralph.processes import box, network
 from ralph.processes.box import Around, Place, is_inside
 from ralph.processes.bubblewrap import find_bubblewrap, refusal, refusing
-from ralph.processes.keeper import Keeper
+from ralph.processes.keeper import Keeper, KeeperLost
 from ralph.processes.network import Network, Reachable
 from ralph.processes.process import Limits, run_command
 from ralph.processes.program import Command, find_program
@@ -34,14 +35,22 @@ class BoxNote(msgspec.Struct):
 
 class Sandbox:
     """The box in which everything of a run is started. `folder` is its own, in ralph's state folder, where nothing
-    inside can see it; `book` is where it keeps its note, for those who come after a sudden end."""
+    inside can see it."""
 
     def __init__(
-        self, bubblewrap: str, wanted: Wanted, around: Around, folder: str, book: int, net: Network | None
+        self,
+        bubblewrap: str,
+        wanted: Wanted,
+        around: Around,
+        *,
+        folder: str,
+        book: "_Book",
+        net: Network | None,
+        keeper: Keeper,
     ) -> None:
         self._bubblewrap, self._wanted, self._around = bubblewrap, wanted, around
-        self._folder, self._book, self._network = folder, book, net
-        self._note, self._written = BoxNote(wanted.private_tmp), b""
+        self._folder, self._book, self._network, self._keeper = folder, book, net, keeper
+        self._note = BoxNote(wanted.private_tmp)
 
     def command(self, command: Command, scratch: str = "") -> Command:
         """The same command, to be started in the box. `scratch` is a folder of ralph's that it may write to."""
@@ -52,7 +61,8 @@ class Sandbox:
             around = replace(around, opened=(*around.opened, os.path.realpath(scratch)))
         places = box.places(around, os.path.isdir)
         _clear_the_way(around, places)
-        self._write_down(around)
+        self._note.watched = dict(_watched(around))
+        self._book.write(self._note)
         fds = self._network.attach() if self._network else ()
         words = box.words(self._bubblewrap, places, os.path.realpath(command.cwd), is_online=not fds)
         env = box.environment(command.env, network.environment() if self._network else {})
@@ -71,18 +81,31 @@ class Sandbox:
         told = self.settle()
         if self._network:
             self._network.close()
+        with suppress(KeeperLost):
+            self._keeper.tidy("")
         _remove(self._note.tmp)
-        os.ftruncate(self._book, 0)
-        os.close(self._book)
+        self._book.close()
         return told
 
-    def _write_down(self, around: Around) -> None:
-        self._note.watched = dict(_watched(around))
-        text = msgspec.json.encode(self._note)
+
+class _Book:
+    """Where a box keeps its note, for those who come after a sudden end: it is locked for as long as the box lives."""
+
+    def __init__(self, path: str) -> None:
+        self._path, self._written = path, b""
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        fcntl.flock(self._fd, fcntl.LOCK_EX)
+
+    def write(self, note: BoxNote) -> None:
+        text = msgspec.json.encode(note)
         if text != self._written:
             self._written = text
-            os.ftruncate(self._book, 0)
-            os.pwrite(self._book, text, 0)
+            os.ftruncate(self._fd, 0)
+            os.pwrite(self._fd, text, 0)
+
+    def close(self) -> None:
+        os.unlink(self._path)
+        os.close(self._fd)
 
 
 def open_sandbox(
@@ -91,20 +114,20 @@ def open_sandbox(
     """A box that was tried: one that cannot be had is an error."""
     bubblewrap = find_bubblewrap(wanted.env, wanted.workspace)
     try:
-        _tidy_up(folder)
-        for path in (wanted.private_home, f"{folder}/open", f"{folder}/planted"):
-            os.makedirs(path, mode=0o700, exist_ok=True)
-        os.mkdir(wanted.private_tmp, 0o700)
-        book = os.open(f"{folder}/open/{run_id}", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-        fcntl.flock(book, fcntl.LOCK_EX)
+        tidy_up(folder)
         around = look_around(wanted)
-        for path in box.folders(around):
-            os.makedirs(path, exist_ok=True)
+        for path in (*box.folders(around), wanted.private_home, f"{folder}/open", f"{folder}/planted"):
+            os.makedirs(path, mode=0o700, exist_ok=True)
+        book = _Book(f"{folder}/open/{run_id}")
+        book.write(BoxNote(wanted.private_tmp))
+        os.mkdir(wanted.private_tmp, 0o700)
     except OSError as error:
         raise UserError(
             f"cannot make a box: {error.filename}: {error.strerror}", "free some space, or name another TMPDIR"
         ) from None
-    made = Sandbox(bubblewrap, wanted, around, folder, book, None if hosts is None else Network(hosts, wanted.env))
+    net = None if hosts is None else Network(hosts, wanted.env)
+    made = Sandbox(bubblewrap, wanted, around, folder=folder, book=book, net=net, keeper=keeper)
+    keeper.tidy(folder)
     try:
         _probe(made, folder, wanted, keeper)
     except BaseException:
@@ -164,40 +187,37 @@ def _put_aside(note: BoxNote, folder: str) -> Iterator[tuple[str, str]]:
             continue
         from shutil import move
 
-        count = len(os.listdir(folder))
-        kept = f"{folder}/{count:04d}-{os.path.basename(path)}"
+        kept = f"{folder}/{time.time_ns()}-{os.path.basename(path)}"
         move(path, kept)
         if link is not None:
             os.symlink(link, path)
         yield path, kept
 
 
-def _tidy_up(folder: str) -> None:
-    """Does what is left to do after a run that was killed, and could not do it itself."""
-    with suppress(FileNotFoundError):
-        for name in os.listdir(f"{folder}/open"):
-            path = f"{folder}/open/{name}"
-            with open(path, "r+b") as book:
-                try:
-                    fcntl.flock(book, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                except BlockingIOError:  # it lives
-                    continue
-                with suppress(msgspec.MsgspecError):
-                    note = msgspec.json.decode(book.read(), type=BoxNote)
-                    list(_put_aside(note, f"{folder}/planted"))
-                    _remove(note.tmp)
-                os.unlink(path)
+def tidy_up(folder: str) -> None:
+    """Does what is left to do after runs that were killed, and could not do it themselves."""
+    try:
+        names = os.listdir(f"{folder}/open")
+    except FileNotFoundError:
+        return
+    for name in names:
+        path = f"{folder}/open/{name}"
+        # Whoever holds the lock lives; who cannot be read was killed before it began.
+        with suppress(FileNotFoundError, BlockingIOError, msgspec.MsgspecError), open(path, "rb") as book:
+            fcntl.flock(book, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.unlink(path)
+            note = msgspec.json.decode(book.read(), type=BoxNote)
+            list(_put_aside(note, f"{folder}/planted"))
+            _remove(note.tmp)
 
 
 def _remove(folder: str) -> None:
-    """A folder with all that is in it, whatever its modes are."""
-    import stat
+    """A folder with all that is in it, also what was closed to its owner."""
     from shutil import rmtree
 
-    def again(function: object, path: str, error: object) -> None:
-        with suppress(OSError):
-            os.chmod(os.path.dirname(path), stat.S_IRWXU)
-            os.chmod(path, stat.S_IRWXU, follow_symlinks=False) if not os.path.islink(path) else None
-            rmtree(path, ignore_errors=True) if os.path.isdir(path) else os.unlink(path)
-
-    rmtree(folder, onerror=again)
+    for place, names, _ in os.walk(folder):
+        for name in names:
+            path = f"{place}/{name}"
+            if not os.path.islink(path):
+                os.chmod(path, 0o700)
+    rmtree(folder, ignore_errors=True)

@@ -64,7 +64,7 @@ def look_around(wanted: Wanted) -> Around:
     workspace = os.path.realpath(wanted.workspace)
     spoken = wanted.env.get("HOME") or os.path.expanduser("~")
     home = os.path.realpath(spoken)
-    _refuse_what_holds_all(workspace, home)
+    refuse_what_holds_all(wanted.workspace, wanted.env)
     hidden = [path for path in (*HIDDEN, wanted.records) if os.path.isdir(path) and not os.path.islink(path)]
     zone = (*hidden, home, "/tmp")
     read, write = (_given(paths, workspace, home) for paths in (wanted.read, wanted.write))
@@ -118,7 +118,8 @@ def as_of_now(around: Around, wanted: Wanted) -> Around:
     )
 
 
-def _refuse_what_holds_all(workspace: str, home: str) -> None:
+def refuse_what_holds_all(workspace: str, env: Mapping[str, str]) -> None:
+    workspace, home = os.path.realpath(workspace), os.path.realpath(env.get("HOME") or os.path.expanduser("~"))
     if workspace == "/" or is_inside(home, (workspace,)):
         what = "the whole machine" if workspace == "/" else "all of your home"
         raise UserError(f"a box around {what} holds nothing back: {workspace}", "name a project's folder with -C DIR")

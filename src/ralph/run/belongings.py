@@ -11,9 +11,10 @@ from msgspec import Struct
 from ralph import agents
 from ralph.agents.protocol import BoxNeeds, Request
 from ralph.errors import UserError
+from ralph.processes.bubblewrap import find_bubblewrap
 from ralph.processes.network import Reachable, host
 from ralph.processes.program import find_program
-from ralph.processes.surroundings import AgentState, Wanted
+from ralph.processes.surroundings import AgentState, Wanted, refuse_what_holds_all
 from ralph.records.register import registry
 from ralph.settings import Settings
 
@@ -92,8 +93,10 @@ def allowed(settings: Settings, chosen: "Sequence[Choice]", env: Env) -> tuple[R
     return tuple(dict.fromkeys((*named, *map(host, found))))
 
 
-def refuse_what_has_no_box(settings: Settings, is_in_process: bool) -> None:
+def refuse_what_has_no_box(settings: Settings, workspace: str, env: Env, is_in_process: bool) -> None:
     """Says before anything is made that this run cannot have a box."""
+    refuse_what_holds_all(workspace, env)
+    find_bubblewrap(env, workspace)
     if is_in_process:
         raise UserError("an agent that runs inside this program cannot be put into a box", "leave sandbox out")
     if settings.keep_children:

@@ -138,6 +138,12 @@ def _verified_again(iteration: Iteration, context: Context, history: History, wo
     return ""
 
 
+def _executes_the_work(words: Sequence[str]) -> bool:
+    """Whether hooks and filters that an agent can change are run by it: those of a commit are part of the work. To push
+    takes keys, which are not in the box."""
+    return any(word in ("add", "commit", "status") for word in words[1:])
+
+
 def _kept(context: Context) -> "Runner":
     """Commands run below the keeper: a hook that hangs ends with the run, be it by a second Ctrl-C or `kill -9`. What a
     commit leaves behind when it ends by itself, such as git's own housekeeping, is let live; but not where child runs
@@ -150,6 +156,8 @@ def _kept(context: Context) -> "Runner":
     def run(words: tuple[str, ...], folder: Path, env: Mapping[str, str]) -> "Ended":
         # A git that is asked to end in the moment in which it locks the index leaves the lock behind.
         command = Command(words, str(folder), {**env, MARK: context.folder.id}, patience=_TO_FINISH)
+        if _executes_the_work(words):
+            command = context.boxed(command)
         try:
             output = run_command(
                 context.keeper,

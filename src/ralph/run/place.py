@@ -69,6 +69,9 @@ class Place:
         """What a person should hear before a known agent begins."""
         return ()
 
+    def refuse_box(self) -> None:
+        """Raises where runs of this kind cannot be put into a box."""
+
     def refuse(self, error: UserError) -> None:
         """Learns that the run cannot begin."""
 

@@ -121,11 +121,10 @@ class Session:
 
             refuse_what_cannot_be_told(self.settings.notify)
         if self.settings.sandbox.enabled:
-            from ralph.processes.bubblewrap import find_bubblewrap
             from ralph.run.belongings import refuse_what_has_no_box
 
-            refuse_what_has_no_box(self.settings, is_in_process=self._make_agent is not None)
-            find_bubblewrap(self._env, self.order.workspace)
+            self.place.refuse_box()
+            refuse_what_has_no_box(self.settings, self.order.workspace, self._env, self._make_agent is not None)
         return own_rules(self.settings.rules, self._rules, self.place.workspace)
 
     def _refused(self, kind: object, error: BaseException | None, trace: object) -> None:

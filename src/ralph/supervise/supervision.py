@@ -66,6 +66,10 @@ class TaskPlace(Place):
     def refuse(self, error: UserError) -> None:
         self._announcer.say(remarks.fatal(error.advice))
 
+    def refuse_box(self) -> None:
+        if active_children(self.task):
+            raise UserError("a task with child runs at work cannot be put into a box", "wait for them, or stop them")
+
     def notices(self, agent: str, goal: str) -> Sequence[events.Notice]:
         return () if self.task.done.name in goal else (events.Notice(remarks.UNTOLD),)
 
@@ -158,6 +162,9 @@ class ChildPlace(Place):
         self.run_id = info.run_id
         self._announcer = Announcer(folder_at(order.task), Redactor(secret_values(env)))
         self._job = Job(info, self._announcer, timeouts(order.settings))
+
+    def refuse_box(self) -> None:
+        raise UserError("child runs have no box of their own", "take sandbox out of the settings for supervised tasks")
 
     def open(self, run_id: str, stack: ExitStack) -> RunFolder:
         stack.callback(self._job.close)

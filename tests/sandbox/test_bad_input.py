@@ -1,0 +1,167 @@
+"""A box that cannot be had is said in one line, with exit code 2, before anything is spent."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.conftest import Result
+
+Ralph = Callable[..., Result]
+
+
+@pytest.fixture
+def boxed(ralph: Ralph, agent: Callable[..., str], bubblewrap: str) -> Ralph:
+    def run(*words: str, **more: str) -> Result:
+        return ralph("run", "do it", "--agent", agent("touch started; echo done"), "--sandbox", *words, **more)
+
+    return run
+
+
+def refused(result: Result, workspace: Path, words: str) -> None:
+    assert result.code == 2, result.err
+    assert words in result.err
+    assert "hint:" in result.err
+    assert len(result.err.strip().splitlines()) == 2
+    assert not (workspace / "started").exists()
+
+
+def fake(folder: Path, script: str) -> str:
+    folder.mkdir()
+    (folder / "bwrap").write_text(f"#!/bin/sh\n{script}\n")
+    (folder / "bwrap").chmod(0o755)
+    return str(folder)
+
+
+def test_without_bubblewrap(ralph: Ralph, agent, workspace: Path, environment: dict[str, str], tmp_path: Path) -> None:
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    for name in ("git", "sh", "env", "cat"):
+        path = subprocess.run(["sh", "-c", f"command -v {name}"], capture_output=True, text=True, check=True).stdout
+        (tools / name).symlink_to(path.strip())
+    words = ("run", "do it", "--agent", agent("touch started"), "--sandbox")
+    refused(ralph(*words, PATH=str(tools)), workspace, "needs bubblewrap, which is not installed")
+
+
+@pytest.mark.parametrize(
+    ("script", "words"),
+    [
+        ("echo 'bwrap: Unknown option --unshare-cgroup' >&2; exit 1", "too old"),
+        ("echo 'bwrap: Creating new namespace failed: Operation not permitted' >&2; exit 1", "namespace"),
+        ("exit 0", "could not make a box: it said nothing"),
+    ],
+)
+def test_a_bubblewrap_that_makes_no_box(
+    boxed: Ralph, workspace: Path, environment: dict[str, str], tmp_path: Path, script: str, words: str
+) -> None:
+    path = fake(tmp_path / "fake", script)
+    refused(boxed(PATH=f"{path}:{environment['PATH']}"), workspace, words)
+
+
+def test_a_bubblewrap_that_holds_nothing_back(
+    boxed: Ralph, workspace: Path, environment: dict[str, str], tmp_path: Path
+) -> None:
+    """The words up to `--` are dropped, and the program is started without walls."""
+    path = fake(tmp_path / "fake", 'while [ "$1" != -- ]; do shift; done; shift; exec "$@"')
+    refused(boxed(PATH=f"{path}:{environment['PATH']}"), workspace, "could write outside")
+
+
+@pytest.mark.parametrize("place", ["/", "home", "above home"])
+def test_a_workspace_that_holds_everything(
+    boxed: Ralph, workspace: Path, environment: dict[str, str], place: str
+) -> None:
+    home = Path(environment["HOME"])
+    folder = {"/": Path("/"), "home": home, "above home": home.parent}[place]
+    refused(boxed("-C", str(folder)), workspace, "holds nothing back")
+    assert not (folder / ".ralph").exists()
+
+
+def test_a_state_folder_that_is_a_link(
+    ralph: Ralph, agent, workspace: Path, environment: dict[str, str], bubblewrap: str
+) -> None:
+    home = Path(environment["HOME"])
+    (home / "dotfiles").mkdir()
+    (home / ".claude").symlink_to(home / "dotfiles")
+    agent("touch started", "claude")
+    refused(ralph("run", "x", "--agent", "claude", "--sandbox"), workspace, ".claude is a link to")
+
+
+@pytest.mark.parametrize("key", ["read", "write"])
+def test_a_path_of_the_settings_that_does_not_exist(boxed: Ralph, workspace: Path, key: str) -> None:
+    (workspace / ".ralph").mkdir()
+    (workspace / ".ralph" / "settings.json").write_text(f'{{"sandbox": {{"{key}": ["~/nothing"]}}}}')
+    refused(boxed(), workspace, "no such path: ~/nothing")
+
+
+@pytest.mark.parametrize("net", ["a b", "x:y", "a.*.b"])
+def test_hosts_that_are_none(boxed: Ralph, workspace: Path, net: str) -> None:
+    refused(boxed("--sandbox-net", net), workspace, "no host")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to fill a file system")
+def test_a_full_temp_folder(boxed: Ralph, workspace: Path, tmp_path: Path) -> None:
+    full = tmp_path / "full"
+    full.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k,nr_inodes=8", "full", str(full)], check=True)
+    try:
+        for number in range(8):
+            try:
+                (full / str(number)).write_bytes(b"x" * 65536)
+            except OSError:
+                break
+        result = boxed(TMPDIR=str(full))
+        assert result.code == 2, result.err
+        assert "No space left" in result.err
+        assert len(result.err.strip().splitlines()) == 2
+    finally:
+        subprocess.run(["umount", str(full)], check=True)
+
+
+def test_together_with_children_that_live_on(boxed: Ralph, workspace: Path) -> None:
+    refused(boxed("--keep-children"), workspace, "nothing outlives its box")
+
+
+def test_a_program_in_tmp_is_bound_there_and_works(
+    ralph: Ralph, workspace: Path, tmp_path: Path, bubblewrap: str
+) -> None:
+    program = tmp_path / "agent.sh"
+    program.write_text('#!/bin/sh\necho x >> "$0"\necho "<response>DONE</response>"\n')
+    program.chmod(0o755)
+    before = program.read_text()
+    for command in (str(program), f"sh {program}"):
+        assert ralph("run", "x", "--agent", command, "--sandbox", "-m", "1").code == 0
+        assert program.read_text() == before
+
+
+def test_a_path_entry_that_does_not_exist_does_not_matter(boxed: Ralph, environment: dict[str, str]) -> None:
+    result = boxed("--until", "file:started", "-m", "1", PATH=f"/no/such/folder:relative::{environment['PATH']}")
+    assert result.code == 0, result.err
+
+
+def test_a_child_run_cannot_be_started_inside(ralph: Ralph) -> None:
+    result = ralph("job", "-p", "x", RALPH_SANDBOX="1")
+    assert result.code == 2
+    assert "child runs cannot be started in a box" in result.err
+
+
+def test_a_loop_inside_a_session_has_no_box(ralph: Ralph) -> None:
+    result = ralph("hook", "start", "--session", "s", "--sandbox", "do it")
+    assert result.code == 2
+    assert "cannot be put into one" in result.err
+
+
+def test_what_a_killed_run_left_is_tidied_up(
+    agent, environment: dict[str, str], workspace: Path, tmp_path: Path, bubblewrap: str, eventually
+) -> None:
+    """By its keeper, as soon as nothing of it lives any more."""
+    script = "touch .ralph/settings.local.json /tmp/left started; exec sleep 600"
+    argv = [sys.executable, "-m", "ralph", "run", "x", "--agent", agent(script, "slow"), "--sandbox", "--json"]
+    env = {**environment, "TMPDIR": str(tmp_path)}
+    with subprocess.Popen(argv, cwd=workspace, env=env, stdout=subprocess.DEVNULL) as run:
+        eventually((workspace / "started").exists)
+        run.send_signal(signal.SIGKILL)
+    eventually(lambda: not list(tmp_path.glob("ralph-2*")))
+    assert not (workspace / ".ralph" / "settings.local.json").exists()

@@ -1,0 +1,47 @@
+"""What a run changed, file by file, as text that can be shown."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ralph.errors import UserError
+from ralph.history.feed import entries_of, history_now
+from ralph.history.patches import patch_in, patch_of
+from ralph.records.register import Listed, recorded_in
+
+WORKS = 'printf "line $N\\tx\\n" >> file; [ $N = 2 ] && printf "\\0" > image; echo "<response>DONE</response>"'
+
+
+@pytest.fixture
+def run(ralph: Callable[..., Any], agent: Callable[..., str], repository: Path) -> Listed:
+    assert ralph("run", "-p", "the goal", "--check", "test -f image", "--agent", agent(WORKS)).code == 0
+    (found,) = recorded_in(repository / ".ralph")
+    return found
+
+
+def test_what_each_iteration_changed_and_what_all_of_them_did(run: Listed, repository: Path) -> None:
+    first = patch_of(run, 1)
+    assert [(file.path, file.added, file.deleted) for file in first.files] == [("file", 1, 0)]
+    assert first.files[0].lines[-1] == "+line 1 x"
+    whole = patch_in(run.id, str(repository), None)
+    assert {file.path: file.added for file in whole.files} == {"file": 2, "image": 0}
+    assert (whole.number, whole.last, whole.is_cut) == (None, 2, False)
+    assert patch_of(run, 99).number == 2
+
+
+def test_its_history_is_read_from_its_journal(run: Listed) -> None:
+    history = history_now(run)
+    assert [one.result for one in history.iterations] == ["refused", "done"]
+    assert [[file.path for file in one.files or ()] for one in history.iterations] == [["file"], ["file", "image"]]
+    inside = [news.entry.type for news in entries_of(run.folder.journal, 2)]
+    assert (inside[0], inside[-1]) == ("ralph_iteration_started", "run_finished")
+    assert "check_finished" in inside
+
+
+def test_a_run_without_an_iteration_has_no_patch(run: Listed, repository: Path) -> None:
+    with pytest.raises(UserError, match="has not finished an iteration"):
+        patch_in("another", str(repository), None)
+    with pytest.raises(UserError, match="is gone"):
+        patch_in(run.id, "/nowhere/at/all", None)

@@ -1,0 +1,30 @@
+"""What decides, and what says what came of it, is tested to its last branch but few: new code there comes with tests."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+FLOORS = {"core": 95, "history": 95}
+# What is about speed says nothing about which lines are tested, and would take the most of the time.
+SLOW = "not huge and not thousand"
+
+
+@pytest.mark.timeout(300)
+def test_core_and_history_are_covered_by_their_own_tests(tmp_path: Path) -> None:
+    data, told = tmp_path / "coverage", tmp_path / "coverage.json"
+    rooms = ",".join(f"ralph.{room}" for room in FLOORS)
+    tests = ["tests/core", "tests/history", "tests/test_loop.py", "--ignore=tests/history/test_reports.py", "-k", SLOW]
+    coverage = [sys.executable, "-m", "coverage"]
+    run = [*coverage, "run", f"--data-file={data}", f"--source={rooms}", "-m", "pytest", "-p", "no:xdist", *tests]
+    played = subprocess.run(run, cwd=ROOT, capture_output=True, text=True)
+    assert played.returncode == 0, played.stdout[-2000:]
+    subprocess.run([*coverage, "json", "-q", f"--data-file={data}", f"-o{told}"], cwd=ROOT, check=True)
+    files = json.loads(told.read_text())["files"]
+    for room, floor in FLOORS.items():
+        sums = [file["summary"] for path, file in files.items() if f"/{room}/" in path]
+        covered, lines = sum(one["covered_lines"] for one in sums), sum(one["num_statements"] for one in sums)
+        assert 100 * covered / lines >= floor, f"{room}: {100 * covered / lines:.1f} % of its lines are tested"

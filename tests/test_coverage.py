@@ -1,4 +1,4 @@
-"""What decides, and what says what came of it, is tested to its last branch but few: new code there comes with tests."""
+"""What decides, and what says what came of it, is tested but for a few lines: new code there comes with its tests."""
 
 import json
 import subprocess

@@ -3,7 +3,7 @@
 import io
 
 from ralph.core import events as e
-from ralph.show.lines import MOST
+from ralph.show.event_lines import MOST
 from ralph.show.screen import make_screen
 
 

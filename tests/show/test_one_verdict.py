@@ -16,7 +16,7 @@ from ralph.show.report_markdown import markdown
 from ralph.show.screen import make_screen
 from ralph.show.summary import told
 from ralph.show.words import outcome_sentence
-from ralph.ui.desk import Scroll
+from ralph.ui.screen_state import Scroll
 
 STARTED = e.RunStarted("goal", "checks", "claude", "/ws", 9, ("a", "b", "c"), ("tag:X",), ("checks",))
 FAILED = Turn("x", 1, failure=Failure("ordinary", "exit code 1"))

@@ -12,7 +12,7 @@ import pyte
 import pytest
 
 from ralph.core import events as e
-from ralph.show.lines import Lines
+from ralph.show.event_lines import EventLines
 from ralph.show.outlet import EMOJI, Outlet, Style
 from ralph.show.screen import Screen, make_screen
 
@@ -48,7 +48,7 @@ class Watch:
 
 def live(terminal: Terminal, clock: Callable[[], float] | None = None) -> Screen:
     style = Style(EMOJI, color=True)
-    lines = Lines(style, announces=False)
+    lines = EventLines(style, announces=False)
     return Screen(
         Outlet(terminal), style, lines, live=True, columns=lambda: terminal.screen.columns, clock=clock or Watch()
     )

@@ -14,8 +14,8 @@ from ralph.records.register import Listed, listed
 from ralph.records.registration import Registration, enlist
 from ralph.steering import control
 from ralph.steering.mailbox import Mailbox
-from ralph.ui.desk import Desk
-from ralph.ui.typed import Command
+from ralph.ui.screen_state import ScreenState
+from ralph.ui.typed import TypedCommand
 
 Ralph = Callable[..., Any]
 
@@ -66,11 +66,11 @@ def test_a_child_run_cannot_be_told_by_the_command_nor_in_the_full_screen(
     child: OnRecord, ralph: Ralph, workspace: Path, environment: dict[str, str]
 ) -> None:
     why = "was started by the agent of a task, for one turn: tell the task"
-    desk = Desk(workspace, env=environment)
-    desk.survey()
-    assert desk.run.id == child.folder.id
+    state = ScreenState(workspace, env=environment)
+    state.survey()
+    assert state.run.id == child.folder.id
     with pytest.raises(UserError, match=why):
-        desk.carry_out(Command("tell", "use tabs"))
+        state.carry_out(TypedCommand("tell", "use tabs"))
     refused = ralph("tell", child.folder.id, "use tabs")
     assert (refused.code, why in refused.err) == (2, True)
     assert Mailbox(child.folder.path).read().notes == ()

@@ -17,8 +17,8 @@ from ralph.records.registration import Registration, enlist
 from ralph.records.writer import Writer
 from ralph.show.outlet import Style
 from ralph.ui.app import FullScreen
-from ralph.ui.desk import Desk
 from ralph.ui.draw import NARROW, Look
+from ralph.ui.screen_state import ScreenState
 
 GOAL = "Make the parser accept empty input"
 Scenario = Callable[[FullScreen, Pilot[Any]], Awaitable[None]]
@@ -85,18 +85,18 @@ def plain() -> Look:
 
 
 @pytest.fixture
-def desk(workspace: Path, environment: dict[str, str]) -> Iterator[Desk]:
-    made = Desk(workspace, env=environment)
+def state(workspace: Path, environment: dict[str, str]) -> Iterator[ScreenState]:
+    made = ScreenState(workspace, env=environment)
     yield made
     made.close()
 
 
 @pytest.fixture
-def on_screen(desk: Desk, plain: Look) -> Callable[..., FullScreen]:
+def on_screen(state: ScreenState, plain: Look) -> Callable[..., FullScreen]:
     """Plays a scenario in front of a screen of this size."""
 
     def play(scenario: Scenario, size: tuple[int, int] = (80, 24), app: FullScreen | None = None) -> FullScreen:
-        screen = app or FullScreen(desk, plain)
+        screen = app or FullScreen(state, plain)
 
         async def run() -> None:
             async with screen.run_test(size=size) as pilot:

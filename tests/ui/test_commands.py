@@ -3,50 +3,50 @@ from typing import Any
 import pytest
 
 from ralph.errors import UserError
-from ralph.ui.typed import FORMS, Command, understood
+from ralph.ui.typed import FORMS, TypedCommand, understood
 
-UNDERSTOOD: dict[str, Command | None] = {
+UNDERSTOOD: dict[str, TypedCommand | None] = {
     "": None,
     "   ": None,
-    "Make the tests pass": Command("goal", "Make the tests pass"),
-    "  /etc/hosts is wrong ": Command("goal", "/etc/hosts is wrong"),
-    "fix a/b and --this": Command("goal", "fix a/b and --this"),
-    "/ralph": Command("ralph"),
-    "/ralph 5": Command("ralph", number=5),
-    "/ralph  5 ": Command("ralph", number=5),
-    "/RALPH 5": Command("ralph", number=5),
-    "/ralph 0": Command("ralph", number=0),
-    "/ralph off": Command("ralph", number=0),
-    "/ralph -1": Command("ralph", number=-1),
-    "/ralph default": Command("ralph", "default"),
-    "/check": Command("check"),
-    "/check pytest -q 'a b'": Command("check", "pytest -q 'a b'"),
-    "/check off": Command("check", "off"),
-    "/agent codex": Command("agent", "codex"),
-    "/agent my-agent --flag {prompt}": Command("agent", "my-agent --flag {prompt}"),
-    '/ralph-loop "Fix it"': Command("ralph-loop", "Fix it"),
-    "/ralph-loop Fix it": Command("ralph-loop", "Fix it"),
-    '/ralph-loop "Fix it" --max-iterations 5 --completion-promise OK': Command(
+    "Make the tests pass": TypedCommand("goal", "Make the tests pass"),
+    "  /etc/hosts is wrong ": TypedCommand("goal", "/etc/hosts is wrong"),
+    "fix a/b and --this": TypedCommand("goal", "fix a/b and --this"),
+    "/ralph": TypedCommand("ralph"),
+    "/ralph 5": TypedCommand("ralph", number=5),
+    "/ralph  5 ": TypedCommand("ralph", number=5),
+    "/RALPH 5": TypedCommand("ralph", number=5),
+    "/ralph 0": TypedCommand("ralph", number=0),
+    "/ralph off": TypedCommand("ralph", number=0),
+    "/ralph -1": TypedCommand("ralph", number=-1),
+    "/ralph default": TypedCommand("ralph", "default"),
+    "/check": TypedCommand("check"),
+    "/check pytest -q 'a b'": TypedCommand("check", "pytest -q 'a b'"),
+    "/check off": TypedCommand("check", "off"),
+    "/agent codex": TypedCommand("agent", "codex"),
+    "/agent my-agent --flag {prompt}": TypedCommand("agent", "my-agent --flag {prompt}"),
+    '/ralph-loop "Fix it"': TypedCommand("ralph-loop", "Fix it"),
+    "/ralph-loop Fix it": TypedCommand("ralph-loop", "Fix it"),
+    '/ralph-loop "Fix it" --max-iterations 5 --completion-promise OK': TypedCommand(
         "ralph-loop", "Fix it", values={"maximum_iterations": 5, "completion_promise": "OK"}
     ),
-    '/ulw-loop "Fix it" --check "make test"': Command(
+    '/ulw-loop "Fix it" --check "make test"': TypedCommand(
         "ulw-loop", "Fix it", values={"check": ["make test"], "ultrawork": True}
     ),
-    "/cancel-ralph": Command("cancel-ralph"),
-    "/tell use port 8080": Command("tell", "use port 8080"),
-    "/stop": Command("stop"),
-    "/stop now": Command("stop", "now"),
-    "/pause": Command("pause"),
-    "/resume": Command("resume"),
-    "/diff": Command("diff"),
-    "/diff 3": Command("diff", number=3),
-    "/help": Command("help"),
-    "/quit": Command("quit"),
+    "/cancel-ralph": TypedCommand("cancel-ralph"),
+    "/tell use port 8080": TypedCommand("tell", "use port 8080"),
+    "/stop": TypedCommand("stop"),
+    "/stop now": TypedCommand("stop", "now"),
+    "/pause": TypedCommand("pause"),
+    "/resume": TypedCommand("resume"),
+    "/diff": TypedCommand("diff"),
+    "/diff 3": TypedCommand("diff", number=3),
+    "/help": TypedCommand("help"),
+    "/quit": TypedCommand("quit"),
 }
 
 
 @pytest.mark.parametrize(("line", "command"), UNDERSTOOD.items(), ids=repr)
-def test_a_line_is_a_goal_or_a_command(line: str, command: Command | None) -> None:
+def test_a_line_is_a_goal_or_a_command(line: str, command: TypedCommand | None) -> None:
     assert understood(line) == command
 
 

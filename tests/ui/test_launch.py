@@ -14,7 +14,7 @@ from textual.pilot import Pilot
 
 from ralph.records.register import Listed, runs
 from ralph.ui.app import FullScreen
-from ralph.ui.launch import Launched, Plan
+from ralph.ui.launch import Launched, NextRun
 
 PATIENCE = 30.0
 Show = Callable[..., str]
@@ -77,7 +77,7 @@ def opener(
     made: list[subprocess.Popen[str]] = []
 
     def start(way: str) -> "subprocess.Popen[str]":
-        words = Plan(str(workspace), agent="waiting-agent", cap=3).words("go")
+        words = NextRun(str(workspace), agent="waiting-agent", cap=3).words("go")
         pipe = subprocess.PIPE
         process = subprocess.Popen(
             [sys.executable, "-c", OPENER, way, *words], env=environment, stdin=pipe, stdout=pipe, text=True
@@ -124,7 +124,7 @@ def test_a_run_that_was_let_go_goes_on_to_its_end(
 
 
 def test_why_a_run_cannot_start_is_known(workspace: Path, environment: dict[str, str]) -> None:
-    launched = Launched(Plan(str(workspace), agent="no-such-agent").words("go"), environment)
+    launched = Launched(NextRun(str(workspace), agent="no-such-agent").words("go"), environment)
     eventually(lambda: launched.exit_code is not None)
     assert launched.exit_code == 2
     assert "no-such-agent" in launched.last_words()
@@ -184,7 +184,7 @@ def test_a_loop_switched_off_is_a_single_shot(
     async def scenario(app: FullScreen, pilot: Pilot[Any]) -> None:
         for line in ("/agent fake-agent", "/ralph 5", "/ralph off", "Make it so"):
             await typed(pilot, line)
-        await settled(app, pilot, lambda: bool(app.desk.runs) and not app.desk.runs[0].is_alive)
+        await settled(app, pilot, lambda: bool(app.state.runs) and not app.state.runs[0].is_alive)
 
     on_screen(scenario)
     assert prompts() == ["Make it so"]
@@ -197,11 +197,11 @@ def test_a_promise_loop_is_started_and_cancelled(
     async def scenario(app: FullScreen, pilot: Pilot[Any]) -> None:
         await typed(pilot, "/agent waiting-agent")
         await typed(pilot, '/ralph-loop "Keep your word" --max-iterations 4')
-        await settled(app, pilot, lambda: any(run.facts.preset == "promise" for run in app.desk.runs))
+        await settled(app, pilot, lambda: any(run.facts.preset == "promise" for run in app.state.runs))
         await settled(app, pilot, waiting_agent.exists)
         await typed(pilot, "/cancel-ralph")
-        await settled(app, pilot, lambda: not app.desk.run.is_alive)
-        assert app.desk.run.state == "interrupted"
+        await settled(app, pilot, lambda: not app.state.run.is_alive)
+        assert app.state.run.state == "interrupted"
 
     on_screen(scenario)
 
@@ -212,11 +212,11 @@ def test_a_run_is_stopped_by_a_key_after_what_it_does(
     async def scenario(app: FullScreen, pilot: Pilot[Any]) -> None:
         await typed(pilot, "/agent waiting-agent")
         await typed(pilot, "go")
-        await settled(app, pilot, lambda: waiting_agent.exists() and bool(app.desk.runs))
+        await settled(app, pilot, lambda: waiting_agent.exists() and bool(app.state.runs))
         await pilot.press("escape", "s")
         assert "ends after what it does at this moment; S ends it now" in shown(app, "message")
         gate.write_text("go\n")
-        await settled(app, pilot, lambda: not app.desk.launched)
+        await settled(app, pilot, lambda: not app.state.launched)
         await pilot.press("s")
         assert "is not at work" in shown(app, "message")
 
@@ -229,7 +229,7 @@ def test_what_cannot_start_is_one_line(on_screen: OnScreen, shown: Show, typed: 
         await typed(pilot, "go")
         await settled(app, pilot, lambda: shown(app, "message").startswith("✗"))
         assert "no-such-agent" in shown(app, "message")
-        assert app.desk.launched == []
+        assert app.state.launched == []
 
     on_screen(scenario)
 
@@ -247,23 +247,23 @@ def test_on_leaving_one_says_what_becomes_of_runs_started_here(
     async def scenario(app: FullScreen, pilot: Pilot[Any]) -> None:
         await typed(pilot, "/agent waiting-agent")
         await typed(pilot, "go")
-        await settled(app, pilot, lambda: waiting_agent.exists() and bool(app.desk.runs))
+        await settled(app, pilot, lambda: waiting_agent.exists() and bool(app.state.runs))
         await pilot.press("ctrl+c")
         await pilot.pause()
         assert "started here, is still at work" in shown(app, "question")
         await pilot.press({"stop": "s", "keep": "k", "stay": "escape"}[answer])
         await pilot.pause()
         if answer == "stop":
-            await settled(app, pilot, lambda: not app.desk.launched)
+            await settled(app, pilot, lambda: not app.state.launched)
         elif answer == "stay":
             assert len(app.screen_stack) == 1
             gate.write_text("go\n")
-            await settled(app, pilot, lambda: not app.desk.launched)
+            await settled(app, pilot, lambda: not app.state.launched)
 
     app = on_screen(scenario)
     if answer == "keep":
         assert app.return_value == [only_run(environment).id]
-        app.desk.close()
+        app.state.close()
         assert only_run(environment).is_alive
         gate.write_text("go\n")
         eventually(lambda: not only_run(environment).is_alive)
@@ -274,7 +274,7 @@ def test_on_leaving_one_says_what_becomes_of_runs_started_here(
 def test_a_run_that_was_stopped_is_taken_up_again(
     waiting_agent: Path, workspace: Path, environment: dict[str, str], on_screen: OnScreen, shown: Show, gate: Path
 ) -> None:
-    first = Launched(Plan(str(workspace), agent="waiting-agent", cap=3).words("go"), environment)
+    first = Launched(NextRun(str(workspace), agent="waiting-agent", cap=3).words("go"), environment)
     eventually(waiting_agent.exists)
     first.end()
     eventually(lambda: first.exit_code == 130)
@@ -284,9 +284,9 @@ def test_a_run_that_was_stopped_is_taken_up_again(
     async def scenario(app: FullScreen, pilot: Pilot[Any]) -> None:
         assert "interrupted" in shown(app, "runs")
         await pilot.press("escape", "r")
-        await settled(app, pilot, lambda: waiting_agent.exists() and app.desk.run.is_alive)
+        await settled(app, pilot, lambda: waiting_agent.exists() and app.state.run.is_alive)
         gate.write_text("go\n")
-        await settled(app, pilot, lambda: not app.desk.launched)
+        await settled(app, pilot, lambda: not app.state.launched)
         assert "after 1 iteration" in shown(app, "message")
 
     on_screen(scenario)

@@ -12,8 +12,8 @@ from ralph.core import events as e
 from ralph.core.model import Iteration
 from ralph.steering.mailbox import Mailbox
 from ralph.ui.app import FullScreen
-from ralph.ui.desk import Desk
 from ralph.ui.draw import look_for
+from ralph.ui.screen_state import ScreenState
 
 Show = Callable[..., str]
 Typed = Callable[[Pilot[Any], str], Awaitable[None]]
@@ -146,20 +146,20 @@ def test_every_line_has_one_clear_answer(
     on_screen(scenario)
 
 
-def test_the_cap_stays_until_it_is_changed(on_screen: OnScreen, shown: Show, typed: Typed, desk: Desk) -> None:
+def test_the_cap_stays_until_it_is_changed(on_screen: OnScreen, shown: Show, typed: Typed, state: ScreenState) -> None:
     async def scenario(app: FullScreen, pilot: Pilot[Any]) -> None:
         await typed(pilot, "/ralph 5")
         assert "next: loop until STOP, at most 5" in shown(app, "top")
-        assert "--ralph=5" in desk.plan.words("go")
+        assert "--ralph=5" in state.plan.words("go")
         await typed(pilot, "/ralph off")
-        assert "--ralph=0" in desk.plan.words("go")
+        assert "--ralph=0" in state.plan.words("go")
         await typed(pilot, "/check make test")
-        assert "--ralph=0" in desk.plan.words("go")
+        assert "--ralph=0" in state.plan.words("go")
         await typed(pilot, "/ralph default")
-        assert "--preset=checks" in desk.plan.words("go")
+        assert "--preset=checks" in state.plan.words("go")
         assert "next: loop until 1 check passes" in shown(app, "top")
         await typed(pilot, "/check off")
-        assert desk.plan.checks == ()
+        assert state.plan.checks == ()
 
     on_screen(scenario)
 
@@ -358,10 +358,10 @@ def test_a_flood_is_read_in_small_bites(busy: Any, on_screen: OnScreen, shown: S
 
 
 def test_without_colour_there_is_none(
-    busy: Any, on_screen: OnScreen, desk: Desk, monkeypatch: pytest.MonkeyPatch
+    busy: Any, on_screen: OnScreen, state: ScreenState, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
-    app = FullScreen(desk, look_for(None, {"TERM": "xterm"}))
+    app = FullScreen(state, look_for(None, {"TERM": "xterm"}))
 
     async def scenario(app: FullScreen, pilot: Pilot[Any]) -> None:
         filters = app.get_line_filters()

@@ -5,8 +5,8 @@ from ralph.core import events as e
 from ralph.history.feed import News
 from ralph.records.journal import Entry
 from ralph.show.outlet import Style
-from ralph.ui.desk import MOST_BYTES, MOST_EVENTS, MOST_LINES, Scroll
 from ralph.ui.draw import NARROW
+from ralph.ui.screen_state import MOST_BYTES, MOST_EVENTS, MOST_LINES, Scroll
 
 LINE = Entry("agent_text", "", "r", 1, msgspec.Raw(b"{}"))
 

@@ -15,7 +15,7 @@ from ralph.run.agents import choices
 from ralph.run.order import Order
 from ralph.run.policy import composer, policy, refuse_what_cannot_end
 from ralph.settings import Loaded, Settings, format_duration
-from ralph.show.lines import WORDLESS
+from ralph.show.event_lines import WORDLESS
 from ralph.show.words import plural
 
 if TYPE_CHECKING:

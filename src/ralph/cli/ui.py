@@ -62,15 +62,15 @@ def open_screen(place: Path, given: Mapping[str, Any] | None = None) -> int:
     _refuse_without_textual()
     from ralph.show.words import nickname
     from ralph.ui.app import FullScreen
-    from ralph.ui.desk import Desk
     from ralph.ui.draw import look_for
+    from ralph.ui.screen_state import ScreenState
 
-    desk = Desk(place.resolve(), given)
-    app = FullScreen(desk, look_for(sys.stdout))
+    state = ScreenState(place.resolve(), given)
+    app = FullScreen(state, look_for(sys.stdout))
     try:
         kept = app.run() or []
     finally:
-        desk.close()
+        state.close()
     for name in map(nickname, kept):
         how = f"run {name} goes on: `ralph logs -f {name}` shows it, `ralph stop {name}` ends it"
         print(how if name else "a run goes on: `ralph ps` shows it", file=sys.stderr)

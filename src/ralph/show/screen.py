@@ -9,7 +9,7 @@ from ralph.core import events as e
 from ralph.core.events import TALK, AgentStarted, CheckStarted, Event, ReviewStarted, RunFinished
 from ralph.core.state import Activity
 from ralph.history.run_history import Fold
-from ralph.show.lines import Flow, Lines
+from ralph.show.event_lines import EventLines, Flow
 from ralph.show.outlet import PATIENCE, Outlet, Style, choose, is_smart
 from ralph.show.words import cut, duration, moment, money, outcome_sentence, whereabouts
 
@@ -33,7 +33,7 @@ class Screen:
         self,
         outlet: Outlet,
         style: Style,
-        lines: Lines | None,
+        lines: EventLines | None,
         *,
         live: bool = False,
         columns: Callable[[], int] | None = None,
@@ -94,7 +94,7 @@ class Screen:
         self._write([])
         self._outlet.close()
 
-    def _show(self, happened: Iterable[Event], lines: Lines) -> None:
+    def _show(self, happened: Iterable[Event], lines: EventLines) -> None:
         room = _WIDTH
         if self._columns is not None:
             room = self._columns()
@@ -111,7 +111,7 @@ class Screen:
         if text or begins or self._drawn_at is None or now - self._drawn_at >= _REDRAW:
             self._write(text, now, room=room)
 
-    def _readable(self, happened: Iterable[Event], lines: Lines, now: float) -> list[str]:
+    def _readable(self, happened: Iterable[Event], lines: EventLines, now: float) -> list[str]:
         flow = self._flow
         flow.pass_time(now)
         text: list[str] = []
@@ -189,7 +189,7 @@ def make_screen(
     is_terminal = stream is not None and stream.isatty()
     live = live and is_terminal and is_smart(env) and not quiet
     style = choose(stream, env, is_terminal, color, emoji)
-    lines = None if quiet else Lines(style, verbose=verbose, agent_output=agent_output, announces=not live)
+    lines = None if quiet else EventLines(style, verbose=verbose, agent_output=agent_output, announces=not live)
     columns = None
     if width is not None or is_terminal:
         columns = _columns_of(stream, width)

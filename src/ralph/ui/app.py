@@ -12,12 +12,12 @@ from textual.containers import Horizontal
 from ralph.errors import UserError
 from ralph.show.words import nickname
 from ralph.ui import draw
-from ralph.ui.board import Board
-from ralph.ui.desk import Desk, Watching
 from ralph.ui.draw import Look
+from ralph.ui.layout import ScreenLayout
 from ralph.ui.pages import DiffPage, HelpPage, LeavePage, Leaving
 from ralph.ui.panes import Pane, Prompt, RunList
-from ralph.ui.typed import Command, understood
+from ralph.ui.screen_state import ScreenState, Watching
+from ralph.ui.typed import TypedCommand, understood
 
 LOOK_EVERY = 0.25
 SHOWN_FOR = 10  # seconds that a message stays
@@ -45,25 +45,25 @@ class FullScreen(App[list[str]]):
         Binding("slash", "begin('/')"),
         Binding("question_mark", "do('help')"),
         Binding("i,enter", "begin('')"),
-        Binding("pageup", "leaf(-1)"),
-        Binding("pagedown", "leaf(1)"),
+        Binding("pageup", "page(-1)"),
+        Binding("pagedown", "page(1)"),
         Binding("home", "to_begin"),
         Binding("end", "to_end"),
     ]
 
-    def __init__(self, desk: Desk, look: Look) -> None:
+    def __init__(self, state: ScreenState, look: Look) -> None:
         super().__init__(ansi_color=True)
         self.theme = "ansi-dark"
-        self.desk, self.look = desk, look
+        self.state, self.look = state, look
         self._watching: Watching | None = None
         self._is_leaving = False
         self._message_left = 0
         self._top, self._message, self._mark, self._keys = map(Pane, ("top", "message", "mark", "keys"))
-        self.board, self.prompt = Board(look), Prompt("prompt", "a goal, or /help")
+        self.screen_layout, self.prompt = ScreenLayout(look), Prompt("prompt", "a goal, or /help")
 
     def compose(self) -> ComposeResult:
         yield self._top
-        yield self.board
+        yield self.screen_layout
         yield self._message
         with Horizontal(id="line"):
             yield self._mark
@@ -106,20 +106,20 @@ class FullScreen(App[list[str]]):
         self._message_left -= 1
         if self._message_left == 0:
             self.say("")
-        self.survey(is_due=self.desk.is_due)
+        self.survey(is_due=self.state.is_due)
 
     def survey(self, is_due: bool = True) -> None:
         """The runs, as they stand now."""
         if is_due:
-            self._attempt(self.desk.survey)
-        for is_well, words in self.desk.ended():
+            self._attempt(self.state.survey)
+        for is_well, words in self.state.ended():
             self.say(words, is_error=not is_well)
-        if self._is_leaving and not self.desk.launched:
+        if self._is_leaving and not self.state.launched:
             self.exit([])
-        self._watch(self.desk.chosen)
+        self._watch(self.state.chosen)
         self._draw_plan()
-        self.board.draw_runs(self.desk)
-        self.board.draw_head(self.desk, self._watching)
+        self.screen_layout.draw_runs(self.state)
+        self.screen_layout.draw_head(self.state, self._watching)
 
     def _watch(self, run: str) -> None:
         """Looks at another run from here on."""
@@ -128,14 +128,14 @@ class FullScreen(App[list[str]]):
         if self._watching:
             self._watching.close()
             self._watching = None
-        self.board.stream.rewind()
+        self.screen_layout.stream.rewind()
         self._attempt(self._open)
-        self.board.draw_all(self.desk, self._watching)
+        self.screen_layout.draw_all(self.state, self._watching)
 
     def _open(self) -> None:
-        if self.desk.chosen:
-            columns = self.board.stream.content_size.width
-            self._watching = Watching(self.desk.run, self.look.style, columns)
+        if self.state.chosen:
+            columns = self.screen_layout.stream.content_size.width
+            self._watching = Watching(self.state.run, self.look.style, columns)
             self.read_on()
 
     def read_on(self) -> None:
@@ -148,7 +148,7 @@ class FullScreen(App[list[str]]):
 
     def _read(self, watching: Watching) -> None:
         if watching.look():
-            self.board.draw_news(watching)
+            self.screen_layout.draw_news(watching)
 
     def on_pane_resized(self) -> None:
         self._draw_all()
@@ -160,21 +160,21 @@ class FullScreen(App[list[str]]):
         keys = TYPING if self.prompt.has_focus else STEERING
         self._keys.show([self.look.paint("dim", keys)])
         self._draw_plan()
-        self.board.draw_all(self.desk, self._watching)
+        self.screen_layout.draw_all(self.state, self._watching)
 
     def _draw_plan(self) -> None:
-        plan = self.desk.plan
-        self._top.show(draw.top(plan.workspace, self.desk.home, str(plan), self.size.width, self.look))
+        plan = self.state.plan
+        self._top.show(draw.top(plan.workspace, self.state.home, str(plan), self.size.width, self.look))
 
     def on_run_list_chosen(self, message: RunList.Chosen) -> None:
-        self.desk.chosen = message.run
+        self.state.chosen = message.run
         self._watch(message.run)
 
     def on_input_submitted(self, message: Prompt.Submitted) -> None:
         if self._attempt(lambda: self._carry_out(understood(message.value))):
             self.prompt.accept()
 
-    def _carry_out(self, command: Command | None) -> None:
+    def _carry_out(self, command: TypedCommand | None) -> None:
         if command is None:
             return
         if command.name == "help":
@@ -182,16 +182,16 @@ class FullScreen(App[list[str]]):
         elif command.name == "quit":
             self.action_leave()
         elif command.name == "diff":
-            run = self.desk.run
+            run = self.state.run
             worktree = self._watching.fold.history.worktree if self._watching else ""
             self.push_screen(DiffPage(run.id, worktree or run.facts.workspace, command.number, self.look))
         else:
-            self.say(self.desk.carry_out(command))
+            self.say(self.state.carry_out(command))
             self._draw_plan()
 
     def action_do(self, name: str, text: str = "") -> None:
         last = self._watching.fold.history.finished if self._watching and name == "diff" else 0
-        self._attempt(lambda: self._carry_out(Command(name, text, last or None)))
+        self._attempt(lambda: self._carry_out(TypedCommand(name, text, last or None)))
 
     def action_begin(self, text: str) -> None:
         """Goes to the line, with a beginning of what may be typed."""
@@ -201,36 +201,36 @@ class FullScreen(App[list[str]]):
             self.prompt.cursor_position = len(text)
 
     def action_type_or_steer(self) -> None:
-        runs, stream = self.board.runs, self.board.stream
+        runs, stream = self.screen_layout.runs, self.screen_layout.stream
         pane = runs if runs.focusable else stream  # a narrow screen has no room for the runs
         (pane if self.prompt.has_focus else self.prompt).focus()
 
-    def action_leaf(self, pages: int) -> None:
-        self.board.stream.action_leaf(pages)
+    def action_page(self, pages: int) -> None:
+        self.screen_layout.stream.action_page(pages)
 
     def action_to_begin(self) -> None:
-        self.board.stream.action_to_begin()
+        self.screen_layout.stream.action_to_begin()
 
     def action_to_end(self) -> None:
-        self.board.stream.action_to_end()
+        self.screen_layout.stream.action_to_end()
 
     def action_leave(self) -> None:
         """Never leaves a run behind by accident."""
         if isinstance(self.screen, LeavePage):
             self.screen.dismiss("stay")
-        elif self._is_leaving or not self.desk.launched:
+        elif self._is_leaving or not self.state.launched:
             self.exit([])
         else:
-            names = [nickname(one.run) or "a run" for one in self.desk.launched]
+            names = [nickname(one.run) or "a run" for one in self.state.launched]
             self.push_screen(LeavePage(names, self.look), self._leave)
 
     def _leave(self, answer: Leaving | None) -> None:
         if answer == "keep":
-            for one in self.desk.launched:
+            for one in self.state.launched:
                 one.let_go()
-            self.exit([one.run for one in self.desk.launched])
+            self.exit([one.run for one in self.state.launched])
         elif answer == "stop":
             self._is_leaving = True
-            for one in self.desk.launched:
+            for one in self.state.launched:
                 one.end()
             self.say("stopping what was started here; q leaves at once")

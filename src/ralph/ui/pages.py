@@ -13,7 +13,7 @@ from ralph.errors import UserError
 from ralph.history.patches import PatchedFile, patch_in
 from ralph.show.words import cut, nickname
 from ralph.ui.draw import Look, paragraphs
-from ralph.ui.panes import Pane, Reel
+from ralph.ui.panes import Pane, ScrollPane
 from ralph.ui.typed import FORMS
 
 TONES = {"+": "green", "-": "red", "@": "cyan"}
@@ -67,7 +67,7 @@ class HelpPage(ModalScreen[None]):
     def __init__(self, look: Look) -> None:
         super().__init__()
         self._look = look
-        self._title, self._page, self._keys = Pane("page-title"), Reel("page", from_top=True), Pane("page-keys")
+        self._title, self._page, self._keys = Pane("page-title"), ScrollPane("page", from_top=True), Pane("page-keys")
 
     def compose(self) -> ComposeResult:
         yield self._title
@@ -81,7 +81,7 @@ class HelpPage(ModalScreen[None]):
         text = ["A line that begins with no slash is a goal: it starts a run.", "", *rows, "", *KEYS.split("\n")]
         self._title.show([look.paint("title", "help")])
         self._keys.show([look.paint("dim", "up down pgup pgdn scroll · esc back")])
-        self._page.unroll(text)
+        self._page.fill(text)
         self._page.focus()
 
     def action_leave(self) -> None:
@@ -102,7 +102,7 @@ class DiffPage(ModalScreen[None]):
         super().__init__()
         self._run_id, self._place, self._number, self._look = run, place, number, look
         self._last = self._asked = 0
-        self._title, self._page, self._keys = Pane("page-title"), Reel("page", from_top=True), Pane("page-keys")
+        self._title, self._page, self._keys = Pane("page-title"), ScrollPane("page", from_top=True), Pane("page-keys")
 
     def compose(self) -> ComposeResult:
         yield self._title
@@ -134,7 +134,7 @@ class DiffPage(ModalScreen[None]):
             return
         self._number, self._last = found.number, found.last
         self._title.show([self._look.paint("title", cut(found.title, self.size.width))])
-        self._page.unroll(found.lines)
+        self._page.fill(found.lines)
         self._page.action_to_begin()
 
     def action_step(self, steps: int) -> None:
@@ -175,7 +175,7 @@ class LeavePage(ModalScreen[Leaving]):
         pane = self.query_one("#question", Pane)
         answers = (("s", f"stop {it} now, and leave"), ("k", f"keep {it} running, and leave"), ("esc", "stay"))
         lines = [*paragraphs(who, 44), "", *(f"{paint('bold', key.ljust(4))} {does}" for key, does in answers)]
-        pane.entitle("leave?")
+        pane.set_title("leave?")
         pane.show(lines)
         pane.styles.height = len(lines) + 2
 

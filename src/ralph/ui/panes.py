@@ -70,7 +70,7 @@ class Pane(Widget):
     def on_resize(self) -> None:
         self.post_message(self.Resized())
 
-    def entitle(self, title: str, below: str = "") -> None:
+    def set_title(self, title: str, below: str = "") -> None:
         """Sets the words on the border; textual would draw the pane anew even where they are the same."""
         if (title, below) != self._titles:
             self._titles = title, below
@@ -87,14 +87,14 @@ class Pane(Widget):
         return strip
 
 
-class Reel(Pane, can_focus=True):
+class ScrollPane(Pane, can_focus=True):
     """Shows a part of many lines: their end, until a person scrolls up."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("up,k", "roll(-1)"),
         Binding("down,j", "roll(1)"),
-        Binding("pageup,b", "leaf(-1)"),
-        Binding("pagedown,space", "leaf(1)"),
+        Binding("pageup,b", "page(-1)"),
+        Binding("pagedown,space", "page(1)"),
         Binding("home,g", "to_begin"),
         Binding("end,G", "to_end"),
     ]
@@ -110,7 +110,7 @@ class Reel(Pane, can_focus=True):
         """How many lines come after those that are shown."""
         return max(self._begin + len(self._lines) - self._first() - self.content_size.height, 0)
 
-    def unroll(self, lines: Sequence[str], begin: int = 0) -> None:
+    def fill(self, lines: Sequence[str], begin: int = 0) -> None:
         """Shows these lines, the first of which has the number `begin`."""
         self._lines, self._begin = lines, begin
         self._draw()
@@ -133,7 +133,7 @@ class Reel(Pane, can_focus=True):
     def action_roll(self, lines: int) -> None:
         self._go(self._first() + lines)
 
-    def action_leaf(self, pages: int) -> None:
+    def action_page(self, pages: int) -> None:
         self._go(self._first() + pages * max(self.content_size.height - 1, 1))
 
     def action_to_begin(self) -> None:
@@ -175,7 +175,7 @@ class RunList(Pane, can_focus=True):
         self._chosen = ""
         self._first = 0
 
-    def unroll(self, rows: list[tuple[str, list[str]]], chosen: str) -> None:
+    def fill(self, rows: list[tuple[str, list[str]]], chosen: str) -> None:
         """Shows the rows of each run, by its id; all of them have as many."""
         self._rows, self._chosen = rows, chosen
         self._draw()

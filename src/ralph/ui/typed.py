@@ -26,7 +26,7 @@ LOOP_OPTIONS = tuple(option for option in options.RUN if option.name not in SAID
 NUMBER = "`/ralph 5` caps the loop, `/ralph -1` leaves it open, `/ralph off` is a single shot"
 
 
-class Command(Struct, frozen=True):
+class TypedCommand(Struct, frozen=True):
     """A line, understood. `goal` is the command of a line that is none. `text` is what follows the name, be it a word
     such as `default`; `number` is a cap or an iteration; `values` are options by name."""
 
@@ -41,15 +41,15 @@ class Form(Struct, frozen=True):
 
     usage: str
     help: str
-    read: Callable[[str, str], Command]
+    read: Callable[[str, str], TypedCommand]
 
 
-def understood(line: str) -> Command | None:
+def understood(line: str) -> TypedCommand | None:
     """The command in a line; None for an empty one. A space in front of a slash makes it the beginning of a goal."""
     if not line.strip():
         return None
     if not line.startswith("/"):
-        return Command("goal", line.strip())
+        return TypedCommand("goal", line.strip())
     word, _, rest = line[1:].partition(" ")
     name = word.strip().lower()
     if name not in FORMS:
@@ -64,22 +64,22 @@ def _advice(name: str) -> str:
     return f"did you mean /{near[0]}?" if near else "/help lists them; a goal that begins with / needs a space in front"
 
 
-def _cap(name: str, text: str) -> Command:
+def _cap(name: str, text: str) -> TypedCommand:
     if text in ("", "default"):
-        return Command(name, text)
+        return TypedCommand(name, text)
     if text == "off":
-        return Command(name, number=0)
-    return Command(name, number=_integer(text, f"/{name} {text}: not a number", NUMBER))
+        return TypedCommand(name, number=0)
+    return TypedCommand(name, number=_integer(text, f"/{name} {text}: not a number", NUMBER))
 
 
-def _iteration(name: str, text: str) -> Command:
+def _iteration(name: str, text: str) -> TypedCommand:
     if not text:
-        return Command(name)
+        return TypedCommand(name)
     complaint = f"/{name} {text}: not the number of an iteration"
     number = _integer(text, complaint, "they count from 1")
     if number < 1:
         raise UserError(complaint, "they count from 1")
-    return Command(name, number=number)
+    return TypedCommand(name, number=number)
 
 
 def _integer(text: str, complaint: str, hint: str) -> int:
@@ -89,35 +89,35 @@ def _integer(text: str, complaint: str, hint: str) -> int:
         raise UserError(complaint, hint) from None
 
 
-def _loop(name: str, text: str) -> Command:
+def _loop(name: str, text: str) -> TypedCommand:
     task, values = parse_spoken(text, LOOP_OPTIONS)
     if not task.strip():
         raise UserError(f"/{name} needs a task", f"{FORMS[name].usage}")
     if name == "ulw-loop":
         values["ultrawork"] = True
-    return Command(name, task, values=values)
+    return TypedCommand(name, task, values=values)
 
 
-def _anything(name: str, text: str) -> Command:
-    return Command(name, text)
+def _anything(name: str, text: str) -> TypedCommand:
+    return TypedCommand(name, text)
 
 
-def _something(name: str, text: str) -> Command:
+def _something(name: str, text: str) -> TypedCommand:
     if not text:
         raise UserError(f"/{name} needs a text", FORMS[name].usage)
-    return Command(name, text)
+    return TypedCommand(name, text)
 
 
-def _alone(name: str, text: str) -> Command:
+def _alone(name: str, text: str) -> TypedCommand:
     if text:
         raise UserError(f"/{name} stands alone", f"what is {text!r} meant to do?")
-    return Command(name)
+    return TypedCommand(name)
 
 
-def _now(name: str, text: str) -> Command:
+def _now(name: str, text: str) -> TypedCommand:
     if text not in ("", "now"):
         raise UserError(f"/{name} {text}: cannot understand {text!r}", FORMS[name].usage)
-    return Command(name, text)
+    return TypedCommand(name, text)
 
 
 FORMS: dict[str, Form] = {

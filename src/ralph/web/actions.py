@@ -15,7 +15,7 @@ from ralph.records.register import Listed
 from ralph.settings.shape import parse_duration
 from ralph.show.words import nickname
 from ralph.steering import control
-from ralph.ui.launch import Launched, Plan
+from ralph.ui.launch import Launched, NextRun
 from ralph.web.access import Level, NotServed
 from ralph.web.watching import Register
 
@@ -125,7 +125,7 @@ def _start(register: Register, _: str, form: Form) -> Done:
     has_settings = os.path.exists(f"{workspace}/.ralph/settings.json")
     if not checks and not has_settings:
         given["preset"] = "guardrails"
-    plan = Plan(workspace, None, agent, checks, {**given, "worktree": True}, has_settings)
+    plan = NextRun(workspace, None, agent, checks, {**given, "worktree": True}, has_settings)
     words = plan.words(goal.replace("\r\n", "\n"))
     return Done(_launch(words, register), f"Started: {one_line(goal, 80)}")
 

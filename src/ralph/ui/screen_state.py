@@ -1,4 +1,4 @@
-"""What is at hand in the full screen, and what follows from a command? Runs, their mail, the plan for the next one."""
+"""What does the full screen know, and what follows from a command? All runs, the one looked at, and the next one."""
 
 import os
 import time
@@ -17,12 +17,12 @@ from ralph.history.overview import RunNow, run_now
 from ralph.history.run_history import Fold
 from ralph.records.register import Listed, listed, runs
 from ralph.settings.layers import settings_files
-from ralph.show.lines import Lines
+from ralph.show.event_lines import EventLines
 from ralph.show.outlet import Style
 from ralph.show.words import nickname, outcome_sentence
 from ralph.steering import control
-from ralph.ui.launch import Launched, Plan, cap_words
-from ralph.ui.typed import Command
+from ralph.ui.launch import Launched, NextRun, cap_words
+from ralph.ui.typed import TypedCommand
 
 MOST_RUNS = 200
 HINTS = {control.AT_WORK: "p pauses it", control.IS_DONE: "type a new goal"}
@@ -30,7 +30,7 @@ GO_ON = "r goes on with a run that ended unfinished"
 SHARE = 50  # looking at all runs may take one fiftieth of the time
 
 
-class Desk:
+class ScreenState:
     """Everything but the screen itself. `given` are options that hold for every run started here, by name."""
 
     def __init__(
@@ -38,7 +38,7 @@ class Desk:
     ) -> None:
         self._workspace, self._env, self.home = workspace, env, env.get("HOME", "")
         said = dict(given or {})
-        self.plan = Plan(
+        self.plan = NextRun(
             str(workspace), said.pop("ralph", None), said.pop("agent", ""), tuple(said.pop("check", ())), said
         )
         self.runs: list[Listed] = []
@@ -46,7 +46,7 @@ class Desk:
         self.chosen = ""
         self.launched: list[Launched] = []
         self._next_survey = 0.0
-        self._commands: dict[str, Callable[[Command], str]] = {
+        self._commands: dict[str, Callable[[TypedCommand], str]] = {
             "goal": self._goal,
             "ralph": self._cap,
             "check": self._check,
@@ -68,7 +68,7 @@ class Desk:
             raise UserError("there is no run yet", "type a goal to start one")
         return found
 
-    def carry_out(self, command: Command) -> str:
+    def carry_out(self, command: TypedCommand) -> str:
         """Does what the command says, and says what was done."""
         try:
             return self._commands[command.name](command)
@@ -159,12 +159,12 @@ class Desk:
         self.launch(["resume", run.id, "--quiet", "-C", run.facts.workspace])
         return f"{nickname(run.id)} goes on"
 
-    def _goal(self, command: Command) -> str:
+    def _goal(self, command: TypedCommand) -> str:
         self._refuse_a_second_one()
         self.launch(self.plan.words(command.text))
         return f"starting: {self.plan}"
 
-    def _promise(self, command: Command) -> str:
+    def _promise(self, command: TypedCommand) -> str:
         self._refuse_a_second_one()
         self.launch(self.plan.promise(command.text, command.values))
         return "starting: loop until its promise is kept"
@@ -176,7 +176,7 @@ class Desk:
             name = nickname(here.id) if here else "a run"
             raise UserError(f"{name} is at work here", "/tell TEXT says something to it, /stop ends it")
 
-    def _cap(self, command: Command) -> str:
+    def _cap(self, command: TypedCommand) -> str:
         if command.number is not None:
             self.plan = replace(self.plan, cap=command.number)
         elif command.text == "default":
@@ -185,14 +185,14 @@ class Desk:
         said = "not set" if cap is None else {0: "off", -1: "none"}.get(max(cap, -1), str(cap))
         return f"cap: {said} · the next run: {self.plan if cap is None else cap_words(cap)}"
 
-    def _check(self, command: Command) -> str:
+    def _check(self, command: TypedCommand) -> str:
         if command.text == "off":
             self.plan = replace(self.plan, checks=())
         elif command.text and command.text not in self.plan.checks:
             self.plan = replace(self.plan, checks=(*self.plan.checks, command.text))
         return f"checks: {' · '.join(self.plan.checks) or 'none'}"
 
-    def _agent(self, command: Command) -> str:
+    def _agent(self, command: TypedCommand) -> str:
         if command.text:
             self.plan = replace(self.plan, agent="" if command.text == "default" else command.text)
         return f"agent: {self.plan.agent or 'as the settings say, or the first that is installed'}"
@@ -264,7 +264,7 @@ class Scroll:
         self._begin()
 
     def _begin(self) -> None:
-        self._render = Lines(self.style, announces=False, columns=self.columns)
+        self._render = EventLines(self.style, announces=False, columns=self.columns)
         self.lines: deque[str] = deque(maxlen=MOST_LINES)
         self.begin = 0  # the number of the first line that is still there
 

@@ -7,7 +7,7 @@ from ralph.core import events as e
 from ralph.core.events import TALK, Event, Unheard
 from ralph.core.text import clean, short, tail
 from ralph.show.outlet import Style
-from ralph.show.talk import VERBOSE, Limits, Talk
+from ralph.show.turn_lines import VERBOSE, LineLimits, TurnLines
 from ralph.show.words import duration, exit_words, moment, plural
 
 Teller = Callable[[Any], list[str]]
@@ -16,7 +16,7 @@ WORDLESS = {"turn": "one turn is over", "checks": "the checks pass"}
 """Claims that need no word of the agent's."""
 
 
-class Lines:
+class EventLines:
     """Renders events one after the other.
 
     `agent_output` False hides what the agent says and does; `announces` tells of checks when they start, which a
@@ -33,8 +33,8 @@ class Lines:
         columns: int = 0,
     ) -> None:
         self.style, self.verbose, self.announces = style, verbose, announces
-        self.limits = VERBOSE if verbose else Limits()
-        self.talk = Talk(style, self.limits, columns)
+        self.limits = VERBOSE if verbose else LineLimits()
+        self.talk = TurnLines(style, self.limits, columns)
         self._block = ""
         self._claims: tuple[str, ...] = ()
         talk = self.talk

@@ -16,7 +16,7 @@ from ralph.show.outlet import Style
 from ralph.show.words import count, duration, exit_words, money, plural
 
 
-class Limits(Struct, frozen=True):
+class LineLimits(Struct, frozen=True):
     """How much of what others wrote is shown. All of it is in the logs."""
 
     output_lines: int = 3
@@ -26,14 +26,14 @@ class Limits(Struct, frozen=True):
     todo_items: int = 30
 
 
-VERBOSE = Limits(output_lines=20, output_chars=2000, check_lines=40, text_chars=20_000, todo_items=200)
+VERBOSE = LineLimits(output_lines=20, output_chars=2000, check_lines=40, text_chars=20_000, todo_items=200)
 _OPEN_TOOLS = 500
 
 
-class Talk:
+class TurnLines:
     """Lines for what happens inside a turn. `columns` is the room on a line, 0 where there is no limit."""
 
-    def __init__(self, style: Style, limits: Limits, columns: int = 0) -> None:
+    def __init__(self, style: Style, limits: LineLimits, columns: int = 0) -> None:
         self.style, self.limits, self.columns = style, limits, columns
         self._open: dict[str, tuple[str, str]] = {}
         self._last_tool = ""

@@ -6,14 +6,14 @@ import pytest
 
 from ralph.core import events as e
 from ralph.core.model import Failure, Turn
-from ralph.show.lines import Lines
+from ralph.show.event_lines import EventLines
 from ralph.show.outlet import ASCII, EMOJI, TEXT, Style
 
 HERE = Path(__file__).parent
 
 
 def told(*events: e.Event, **options: bool | int) -> list[str]:
-    lines = Lines(Style(EMOJI), **options)  # type: ignore[arg-type]
+    lines = EventLines(Style(EMOJI), **options)  # type: ignore[arg-type]
     return [line for event in events for line in lines(event)]
 
 
@@ -25,7 +25,7 @@ def told(*events: e.Event, **options: bool | int) -> list[str]:
     ],
 )
 def test_a_whole_run_reads_as_recorded(page: str, style: Style, options: dict[str, int], run: list[e.Event]) -> None:
-    lines = Lines(style, **options)  # type: ignore[arg-type]
+    lines = EventLines(style, **options)  # type: ignore[arg-type]
     text = "\n".join(line for event in run for line in lines(event)) + "\n"
     assert text == (HERE / page).read_text(encoding="utf-8")
 
@@ -57,7 +57,7 @@ def test_the_seeds_example_is_reproduced() -> None:
 
 
 def test_without_emoji_there_are_text_markers() -> None:
-    lines = Lines(Style(TEXT))
+    lines = EventLines(Style(TEXT))
     assert lines(e.ToolFinished("1", "Read", True, "", 0, 0)) == ["[OK] Result ← Read (no output)"]
     assert lines(e.ToolFinished("1", "Read", False, "", 0, 0)) == ["[ERR] Error ← Read (no output)"]
 

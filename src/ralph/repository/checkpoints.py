@@ -12,6 +12,7 @@ from ralph.core import events
 from ralph.core.model import Iteration, Run
 from ralph.core.prompts import DIFF_LIMIT
 from ralph.errors import UserError
+from ralph.repository.configuration import Configuration
 from ralph.repository.git import RALPH, GitError, Repository
 from ralph.repository.index import PrivateIndex, files_below, head_of, shown, tree_of
 from ralph.run.context import Context
@@ -197,6 +198,7 @@ class History:
         self._repository: Repository | None = None
         self._index: PrivateIndex | None = None
         self._saved: Checkpoints | None = None
+        self.configuration: Configuration | None = None
         self._base = self._now = ""
         self._told: tuple[str, ...] = ()
 
@@ -211,6 +213,8 @@ class History:
         self._index = PrivateIndex(self._repository, self._context.folder.path / "index")
         self._index.begin()
         self._saved = Checkpoints(self._repository, self._context.folder.id)
+        self.configuration = Configuration(self._repository)
+        self.configuration.begin()
         self._now = self._index.tree()
         self._base = base or self._now
         if base is None:
@@ -223,6 +227,10 @@ class History:
         """The fingerprint after iteration `number`, kept as its checkpoint."""
         if self._index is None or self._saved is None:
             return self._walked()
+        if self.configuration and (news := self.configuration.news()):
+            named = ", ".join(news[:5]) + (" …" if len(news) > 5 else "")
+            said = f"git's settings or hooks were changed in this turn, and are not obeyed in this run: {named}"
+            self._context.tell(events.Notice(said))
         try:
             self._now = self._index.tree()
             self._saved.save(number, self._now)

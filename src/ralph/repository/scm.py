@@ -110,6 +110,8 @@ def commit_with_git(
     # Git is asked, not told, where its files are: hooks would inherit that, and take it for their own repositories'.
     if found and len(program) == 1 and is_led_elsewhere(found):
         return Result("commit", False, f"core.worktree in {found.git_dir}/config leads git away from {found.root}")
+    if found and (under_way := _under_way(found.git_dir)):
+        return Result("commit", False, f"a {under_way} is under way in {found.root}: finish or abort it first")
     around = environment() | dict(env or {})
     # The whole repository, but not a whole home folder.
     scope = (found and found.scope) or (":(top)",)
@@ -123,6 +125,20 @@ def commit_with_git(
     if status.code == 0 and not status.output.strip():
         return Result("commit", True, "nothing to commit")
     return Result("commit", False, _summary(ended) or _summary(added))
+
+
+UNDER_WAY = {
+    "MERGE_HEAD": "merge",
+    "rebase-merge": "rebase",
+    "rebase-apply": "rebase",
+    "CHERRY_PICK_HEAD": "cherry-pick",
+    "REVERT_HEAD": "revert",
+}
+
+
+def _under_way(git_dir: str) -> str:
+    """What the user has begun and not finished: a commit would conclude it, conflict markers and all."""
+    return next((what for name, what in UNDER_WAY.items() if os.path.lexists(os.path.join(git_dir, name))), "")
 
 
 def _argument(message: str) -> str:

@@ -17,6 +17,7 @@ from ralph.repository.checkpoints import History
 from ralph.run.context import Context
 
 if TYPE_CHECKING:
+    from ralph.repository.configuration import Configuration
     from ralph.repository.scm import Ended, Runner
 
 
@@ -111,7 +112,7 @@ def _commit(
             if why:
                 context.tell(events.ScmFinished(iteration.number, "commit", False, why))
                 return usage
-        for done in run_tasks(scm.command, tasks, message or "", context.root, _kept(context)):
+        for done in run_tasks(scm.command, tasks, message or "", context.root, _kept(context, history.configuration)):
             context.tell(events.ScmFinished(iteration.number, done.task, done.ok, done.detail))
         return usage
 
@@ -144,16 +145,27 @@ def _executes_the_work(words: Sequence[str]) -> bool:
     return any(word in ("add", "commit", "status") for word in words[1:])
 
 
-def _kept(context: Context) -> "Runner":
+def _kept(context: Context, configuration: "Configuration | None") -> "Runner":
     """Commands run below the keeper: a hook that hangs ends with the run, be it by a second Ctrl-C or `kill -9`. What a
     commit leaves behind when it ends by itself, such as git's own housekeeping, is let live; but not where child runs
-    would be let go with it."""
+    would be let go with it. Git obeys the settings and hooks that were there when the run started."""
     from ralph.processes.descendants import MARK
     from ralph.processes.process import Limits, run_command
     from ralph.processes.program import CannotStart, Command
     from ralph.repository.scm import OUTPUT_KEPT, PATIENCE, Ended
 
     def run(words: tuple[str, ...], folder: Path, env: Mapping[str, str]) -> "Ended":
+        if configuration and "push" in words:
+            try:
+                configuration.refuse_other_ways()
+            except UserError as error:
+                return Ended(126, error.message)
+        if configuration is None:
+            return _run(words, folder, env)
+        with configuration.as_it_was() as own:
+            return _run(words, folder, {**env, **own})
+
+    def _run(words: tuple[str, ...], folder: Path, env: Mapping[str, str]) -> "Ended":
         # A git that is asked to end in the moment in which it locks the index leaves the lock behind.
         command = Command(words, str(folder), {**env, MARK: context.folder.id}, patience=_TO_FINISH)
         if _executes_the_work(words):

@@ -15,7 +15,7 @@ import pyte
 import pytest
 from furniture import ALONE, KEY
 from lab import LIMIT, RALPH, Ran, Room
-from script import Forever, Hang, Say, shell, write
+from script import Forever, Hang, Say, Uses, shell, write
 
 from ralph.hooks.hosts import HOSTS
 
@@ -233,6 +233,19 @@ class TestClaude:
             headless(place, loop(TASK, "--max-iterations", "12"))
             assert status(place) == ["MAX_ITERATIONS_REACHED"]
             assert (len(place.stage.asked), place.stage.surplus) == (13, 0)
+
+    def test_a_stop_while_a_task_is_at_work_in_the_background_is_not_counted(self, hooked):
+        """The task ends once the hook has said so; then the host comes back by itself, and the stop is judged."""
+        with hooked() as place:
+            command = "until grep -q 'not counted' .ralph/hook/log; do sleep 0.1; done"
+            behind = {"command": command, "description": "wait", "run_in_background": True}
+            place.play(Uses((("Bash", behind),)), Say("I wait for it."), Say("It is over."), Say(DONE))
+            ran = headless(place, loop(TASK, "--max-iterations", "1"))
+            assert status(place) == ["PROMISE_ACCEPTED"], ran
+            decided = [line.split(" ", 3)[3].split(":")[0] for line in log(place)]
+            assert decided == ["started", "allowed, not counted", "blocked", "allowed"]
+            assert "<task-notification>" in place.stage.asked[2].prompt
+            assert (place.stage.steps, place.stage.surplus) == ([], 0)
 
     def test_a_loop_is_cancelled_by_its_command(self, hooked):
         with hooked(shell("echo hi"), Say("Fine.")) as place:

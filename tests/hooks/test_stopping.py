@@ -134,6 +134,30 @@ def test_another_session_is_never_touched(session, sessions):
     assert session.status() == "ACTIVE"
 
 
+RUNNING = {"id": "b1", "type": "shell", "status": "running", "command": "make test"}
+ENDED = {"id": "b2", "type": "shell", "status": "completed", "command": "make lint"}
+
+
+@pytest.mark.parametrize("text", ["I wait for the tests.", DONE])
+def test_a_stop_while_background_tasks_are_at_work_is_allowed_and_not_counted(session, log, text):
+    session.start("--max-iterations", "1")
+    session.works()
+    for _ in range(3):
+        answer = session.stops(text, background_tasks=[RUNNING, ENDED])
+        assert not answer.is_block
+        assert "1 background task is at work" in answer.message
+        assert "not counted" in log()[-1]
+        assert session.status() == "ACTIVE"
+    assert session.stops("They have passed.", background_tasks=[ENDED]).is_block, "the host came back"
+    assert "PROMISE_ACCEPTED" in session.stops(DONE, background_tasks=[]).message
+
+
+@pytest.mark.parametrize("told", [None, [], {}, "none", 0, [ENDED]])
+def test_where_nothing_is_at_work_a_stop_is_a_stop(session, told):
+    session.start()
+    assert session.stops("hm", background_tasks=told).is_block
+
+
 @pytest.mark.skipif(not os.path.exists("/proc/locks"), reason="who waits for a lock is read from /proc")
 def test_two_stops_at_once_count_once(session, environment, workspace):
     """The first is held by a check until the second has been asked too."""

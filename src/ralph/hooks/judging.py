@@ -37,6 +37,7 @@ from ralph.steering.mailbox import Mailbox
 from ralph.steering.questions import QuestionListener
 
 SPARE = 60.0  # seconds that a host must leave for everything but the checks
+OVER = frozenset({"completed", "done", "finished", "failed", "error", "killed", "cancelled", "canceled", "stopped"})
 STATUS = {
     Outcome.DONE: "PROMISE_ACCEPTED",
     Outcome.EXHAUSTED: "MAX_ITERATIONS_REACHED",
@@ -83,6 +84,9 @@ def judged(data: bytes, began: float) -> str:
     loop = _loop_of(event)
     if not isinstance(loop, Loop):
         return loop
+    if tasks := _at_work(event):
+        loop.log(f"allowed, not counted: {tasks}")
+        return allowed(f"{tasks}: this stop is not counted, and the loop goes on when the agent comes back")
     try:
         with locked(folder_of(loop).path):  # two stops at once are one: the second waits for what the first is told
             return _judged(loops.read(loop.root, loop.session), event, began)
@@ -130,6 +134,14 @@ def _loop_of(event: "loops.Event") -> Loop | str:
         message = f"the state of this session's loop cannot be read; it was moved to {aside}, and the loop is over"
         print(f"ralph: warning: {message}", file=sys.stderr)
         return allowed(f"warning: {message}")
+
+
+def _at_work(event: "loops.Event") -> str:
+    """The background tasks that the host still waits for, in words: it comes back by itself when they are over."""
+    told = event.get("background_tasks")
+    tasks = told if isinstance(told, list) else []
+    count = sum(not isinstance(task, dict) or task.get("status") not in OVER for task in tasks)
+    return f"{count} background task{' is' if count == 1 else 's are'} at work" if count else ""
 
 
 def _judged(loop: Loop, event: "loops.Event", began: float) -> str:

@@ -46,3 +46,12 @@ def test_a_task_that_says_more_than_before_is_the_same_task(ralph: Ralph, agent:
     (workspace / "TODO.md").write_text("- [ ] first\n")
     fake = agent(f"echo '- [x] first (in abc123)' > TODO.md; {CLAIM}")
     assert ralph("run", "-p", "work", "--tasks", "TODO.md", "--agent", fake).code == 0
+
+
+def test_a_run_that_goes_on_remembers_what_was_on_the_list(ralph: Ralph, agent: Agent, workspace: Path) -> None:
+    (workspace / "TODO.md").write_text("- [ ] first\n")
+    fake = agent(f"echo '- [x] something else' > TODO.md; {CLAIM}")
+    assert ralph("run", "-p", "work", "--tasks", "TODO.md", "-m", "1", "--agent", fake).code == 1
+    resumed = ralph("resume", "-m", "2", "--json")
+    assert resumed.one("run_finished")["outcome"] == "exhausted"
+    assert all("first (it was taken off" in refused["reason"] for refused in resumed.all("claim_rejected"))

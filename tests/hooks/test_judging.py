@@ -87,17 +87,39 @@ def test_open_tasks_refuse_the_promise(session, settings, workspace):
     assert not session.stops(DONE).is_block
 
 
-def test_a_tasks_file_that_vanishes_ends_the_loop_but_not_as_a_success(session, settings, workspace):
+@pytest.mark.parametrize(
+    ("left", "told"), [(None, "put it right: cannot read the tasks file"), ("- [x] other\n", "one (it was taken off")]
+)
+def test_a_task_that_is_taken_off_the_list_is_not_done(session, settings, workspace, left, told):
     (workspace / "TODO.md").write_text("- [ ] one\n")
     settings(tasks="TODO.md")
     session.start()
     session.works()
-    (workspace / "TODO.md").unlink()
+    (workspace / "TODO.md").unlink() if left is None else (workspace / "TODO.md").write_text(left)
+    assert told in session.stops(DONE).reason
+    (workspace / "TODO.md").write_text("- [x] one\n")
+    assert not session.stops(DONE).is_block
+
+
+def test_what_a_person_must_mend_ends_the_loop_but_not_as_a_success(session, settings, workspace):
+    settings(guardrails=[{"command": "true"}])
+    session.start()
+    session.works()
+    [order] = workspace.glob(".ralph/hook/runs/*/run.json")
+    order.unlink()
     answer = session.stops(DONE)
     assert not answer.is_block
-    assert "FATAL" in answer.message
+    assert "FATAL: cannot read" in answer.message
     assert session.status() == "FATAL"
     assert session.journal[-1]["data"]["outcome"] == "fatal"
+
+
+def test_a_sandbox_that_cannot_be_had_is_refused_and_not_forgotten(session, settings, workspace):
+    settings(sandbox={"enabled": True})
+    result = session.try_start()
+    assert result.code == 2
+    assert "ralph run --preset promise --sandbox" in result.err
+    assert not list(workspace.glob(".ralph/hook/*.json"))
 
 
 def test_a_stall_ends_the_loop(session, settings, repository):

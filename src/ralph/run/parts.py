@@ -5,12 +5,15 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from ralph.core import events, rules
 from ralph.core.events import Notice, Tell
 from ralph.core.model import Check, Iteration, Run, Snapshot, Task, Wait
 from ralph.core.text import clean, listed, one_line
 from ralph.errors import UserError
 from ralph.loop import Agent, Parts
+from ralph.records.folder import write
 from ralph.run.checks import Checks, Guard
 from ralph.run.context import Context, marked, words_of
 from ralph.run.policy import Policy, composer
@@ -54,7 +57,7 @@ def workspace_of(settings: Settings, plan: Policy, context: Context, history: "H
         Checks(context, guards, settings.check_timeout, settings.output_truncate_chars),
         done_files=tuple(context.home / claim.text for claim in plan.claims if claim.kind == "file"),
         wait_file=context.home / rules.WAIT_FILE if settings.wait_signals else None,
-        tasks=TasksFile(context.root / settings.tasks) if settings.tasks else None,
+        tasks=TasksFile(context.root / settings.tasks, context.folder.path / "tasks.json") if settings.tasks else None,
         tree=history.tree,
         protect=settings.protect,
     )
@@ -254,14 +257,19 @@ def watched(max_cost: float | None, max_tokens: int | None, tell: Tell) -> Calla
 
 
 class TasksFile:
-    """The tasks that a run has to settle. What was in the file when the run began stays to be done."""
+    """The tasks that a run has to settle. What was in the file when the run began stays to be done, and is `kept` for
+    when the run goes on in another process."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, path: Path, kept: Path) -> None:
+        self._path, self._kept = path, kept
         self._first: tuple[Task, ...] = ()
 
     def begin(self) -> None:
-        self._first = read_tasks(self._path)
+        try:
+            self._first = msgspec.json.decode(self._kept.read_bytes(), type=tuple[Task, ...])
+        except (OSError, ValueError):  # the run begins, or an agent has cleaned up
+            self._first = read_tasks(self._path)
+            write(self._kept, msgspec.json.encode(self._first))
 
     def read(self) -> tuple[Task, ...]:
         try:

@@ -48,7 +48,7 @@ ALLOWED = {
     "loop": {"core", "errors"},
     "processes": {"core", "errors"},
     "records": {"core", "errors", "processes"},
-    "repository": {"core", "errors", "processes", "records", "run"},
+    "repository": {"core", "errors", "processes", "records"},
     "run": {
         *("agents", "core", "errors", "history", "loop", "processes", "records", "repository", "settings", "show"),
         "steering",

@@ -10,9 +10,10 @@ import pytest
 from ralph.errors import UserError
 from ralph.records.folder import RunFolder
 from ralph.repository.changes import diff
-from ralph.repository.checkpoints import Checkpoints, History
+from ralph.repository.checkpoints import Checkpoints
 from ralph.repository.index import tree_of
 from ralph.run.context import Context
+from ralph.run.trees import Trees
 
 RUN = "20261115-120000-abcd"
 
@@ -40,7 +41,7 @@ def test_a_run_that_goes_on_loses_nothing_when_its_agent_tidies_the_repository(r
     repo.write("by-a-person.txt", "while nobody worked\n")
     folder = RunFolder(tmp_path, RUN)
     folder.make()
-    history = History(cast(Context, SimpleNamespace(root=repo.path, folder=folder)))
+    history = Trees(cast(Context, SimpleNamespace(root=repo.path, folder=folder)))
     history.begin(base)
     repo.git("prune", "--expire=now")
     history.tree(1)

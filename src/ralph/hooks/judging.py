@@ -27,11 +27,11 @@ from ralph.records.files import locked
 from ralph.records.folder import RunFolder, prepare
 from ralph.records.journal import Journal, recall
 from ralph.records.writer import Writer
-from ralph.repository.checkpoints import History
 from ralph.run import order as orders
 from ralph.run.context import Context
 from ralph.run.parts import parts_of, workspace_of
 from ralph.run.policy import Policy, composer, own_rules, policy
+from ralph.run.trees import Trees
 from ralph.settings import Settings
 from ralph.steering.mailbox import Mailbox
 from ralph.steering.questions import QuestionListener
@@ -73,7 +73,7 @@ class Engine(Struct, frozen=True, kw_only=True):
 
     context: Context
     plan: Policy
-    history: History
+    history: Trees
     parts: Parts
     refused: list[events.ClaimRejected]
 
@@ -254,7 +254,7 @@ def opened(stack: ExitStack, loop: Loop, settings: Settings, seq: int | None = 0
     redact = Redactor(secret_values(os.environ))
     context = _context(stack, loop, settings, redact, _teller(stack, loop, redact, seq, refused))
     plan = policy(settings, (loop.agent,), own=own_rules(settings.rules, (), Path(loop.root)))
-    history = History(context, walks=settings.min_tool_calls > 0)
+    history = Trees(context, walks=settings.min_tool_calls > 0)
     workspace = workspace_of(settings, plan, context, history)
     workspace.begin()
     parts = parts_of(

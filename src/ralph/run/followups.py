@@ -13,8 +13,8 @@ from ralph.core.text import clean
 from ralph.errors import UserError
 from ralph.loop import Agent, Workspace
 from ralph.records.folder import add, cannot_write, write
-from ralph.repository.checkpoints import History
 from ralph.run.context import Context
+from ralph.run.trees import Trees
 
 if TYPE_CHECKING:
     from ralph.repository.configuration import Configuration
@@ -42,7 +42,7 @@ def followups(
     agent: Agent,
     context: Context,
     *,
-    history: History,
+    history: Trees,
     workspace: Workspace,
     settled: frozenset[tuple[int, str]] = frozenset(),
 ) -> Sequence[Followup]:
@@ -85,7 +85,7 @@ def _commit(
     agent: Agent,
     context: Context,
     *,
-    history: History,
+    history: Trees,
     workspace: Workspace,
     settled: frozenset[tuple[int, str]],
 ) -> Followup:
@@ -119,7 +119,7 @@ def _commit(
     return commit
 
 
-def _verified_again(iteration: Iteration, context: Context, history: History, workspace: Workspace) -> str:
+def _verified_again(iteration: Iteration, context: Context, history: Trees, workspace: Workspace) -> str:
     """An agent that is asked for a message may change files, and nobody has checked those. So they are checked now, or
     are what they were. Why neither can be said, if that is so."""
     workspace.guard()

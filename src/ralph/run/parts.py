@@ -21,10 +21,10 @@ from ralph.settings import Settings
 from ralph.steering.mailbox import Mail, Mailbox, untold
 
 if TYPE_CHECKING:
-    from ralph.repository.checkpoints import History
     from ralph.repository.protect import Protected
     from ralph.repository.worktrees import Worktree
     from ralph.run.agents import Choice, CliAgent
+    from ralph.run.trees import Trees
 
 
 LONG_WAIT = 1.5  # seconds: shorter pauses are not worth telling
@@ -49,7 +49,7 @@ def cli_agent(chosen: Sequence["Choice"], settings: Settings, context: Context) 
     return CliAgent(chosen, manner, context)
 
 
-def workspace_of(settings: Settings, plan: Policy, context: Context, history: "History") -> "LocalWorkspace":
+def workspace_of(settings: Settings, plan: Policy, context: Context, history: "Trees") -> "LocalWorkspace":
     """What the rules are told of, and the checks that verify the work."""
     guards = [Guard(one.command, one.hint, one.fail_action) for one in settings.guardrails]
     return LocalWorkspace(
@@ -70,7 +70,7 @@ def parts_of(
     *,
     agent: Agent,
     workspace: "LocalWorkspace",
-    history: "History",
+    history: "Trees",
     goal: Callable[[], str],
     settled: frozenset[tuple[int, str]] = frozenset(),
 ) -> Parts:

@@ -21,7 +21,6 @@ from ralph.records.folder import RunFolder, new_run_id
 from ralph.records.journal import Journal, Story, recall
 from ralph.records.registration import Registration, enlist
 from ralph.records.writer import Sink, Teller, Writer
-from ralph.repository.checkpoints import History
 from ralph.run import order as orders
 from ralph.run.agents import choices
 from ralph.run.context import Context
@@ -30,6 +29,7 @@ from ralph.run.order import Order
 from ralph.run.parts import cli_agent, parts_of, workspace_of
 from ralph.run.place import Place, Tick
 from ralph.run.policy import Policy, own_rules, policy, refuse_what_cannot_end
+from ralph.run.trees import Trees
 from ralph.steering.mailbox import Mailbox
 from ralph.steering.questions import QuestionListener
 
@@ -75,7 +75,7 @@ class Session:
         self._listeners, self._is_read, self._sinks, self._tick = tuple(listeners), is_read, tuple(sinks), tick
         self._keeper, self._interrupt, self._env = keeper, interrupt, env
         self._notices, self._story = tuple(notices), story
-        self._history: History | None = None
+        self._history: Trees | None = None
         self._teller: Teller | None = None
 
     def play(self) -> tuple[Run, Stop]:
@@ -89,7 +89,7 @@ class Session:
             self._enclose(context, chosen, stack)
             plan = policy(self.settings, tuple(choice.name for choice in chosen), self.order.one_shot, rules)
             agent = self._make_agent(context) if self._make_agent else cli_agent(chosen, self.settings, context)
-            history = self._history = History(context, self.worktree, walks=self.settings.min_tool_calls > 0)
+            history = self._history = Trees(context, self.worktree, walks=self.settings.min_tool_calls > 0)
             run = self._begin(history)
             ProgressFile(context).clear()
             workspace = workspace_of(self.settings, plan, context, history)
@@ -247,7 +247,7 @@ class Session:
         context.boxes_checks = self.settings.sandbox.checks
         stack.callback(box.close)
 
-    def _begin(self, history: History) -> Run:
+    def _begin(self, history: Trees) -> Run:
         """A new run, or the one that is resumed, once nothing of its earlier life is left."""
         if self._story is None or self._story.started is None:
             return Run(self.id, self.order.goal(), history.begin())
@@ -257,7 +257,7 @@ class Session:
         history.begin(self._story.run.base_tree)
         return self._story.resumed()
 
-    def _settled(self, history: History) -> frozenset[tuple[int, str]]:
+    def _settled(self, history: Trees) -> frozenset[tuple[int, str]]:
         """The SCM tasks that need not be done again. One that was cut off before it could be recorded shows in git."""
         if self._story is None:
             return frozenset()

@@ -1,0 +1,145 @@
+"""How did the workspace change in this run? A fingerprint and checkpoint after each iteration, and the diff so far."""
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ralph.core import events
+from ralph.core.model import Iteration, Run
+from ralph.core.prompts import DIFF_LIMIT
+from ralph.errors import UserError
+from ralph.repository.checkpoints import Checkpoints
+from ralph.repository.configuration import Configuration
+from ralph.repository.git import Repository
+from ralph.repository.index import PrivateIndex
+from ralph.run.context import Context
+
+if TYPE_CHECKING:
+    from ralph.repository.worktrees import Worktree
+
+
+class Trees:
+    """The states of a workspace in git; without git there are none, and whoever needs one does without.
+
+    `walks`: without git, files are compared by size and time, for an agent that cannot tell how much it did.
+    """
+
+    def __init__(self, context: Context, worktree: "Worktree | None" = None, walks: bool = False) -> None:
+        self._context, self._worktree, self._walks = context, worktree, walks
+        self._repository: Repository | None = None
+        self._index: PrivateIndex | None = None
+        self._saved: Checkpoints | None = None
+        self.configuration: Configuration | None = None
+        self._base = self._now = ""
+        self._told: tuple[str, ...] = ()
+
+    def begin(self, base: str | None = None) -> str | None:
+        """Takes the state before the first iteration; `base` is that state where the run is resumed."""
+        # Git is not even asked where there is no sign of it: that would cost more than the rest of a small run.
+        self._repository = self._found() if _has_git(self._context.root) else None
+        if self._repository is None:
+            return self._walked()
+        from ralph.repository.index import PrivateIndex
+
+        self._index = PrivateIndex(self._repository, self._context.folder.path / "index")
+        self._index.begin()
+        self._saved = Checkpoints(self._repository, self._context.folder.id)
+        self.configuration = Configuration(self._repository)
+        self.configuration.begin()
+        self._now = self._index.tree()
+        self._base = base or self._now
+        if base is None:
+            self._saved.save(0, self._now)
+        else:
+            self._saved.hold(self._now)
+        return self._base
+
+    def tree(self, number: int) -> str | None:
+        """The fingerprint after iteration `number`, kept as its checkpoint."""
+        if self._index is None or self._saved is None:
+            return self._walked()
+        if self.configuration and (news := self.configuration.news()):
+            named = ", ".join(news[:5]) + (" …" if len(news) > 5 else "")
+            said = f"git's settings or hooks were changed in this turn, and are not obeyed in this run: {named}"
+            self._context.tell(events.Notice(said))
+        try:
+            self._now = self._index.tree()
+            self._saved.save(number, self._now)
+        except UserError as error:
+            self._context.tell(events.Notice(f"iteration {number} has no checkpoint: {error.advice}"))
+            return None
+        if self._index.left_out != self._told:
+            self._told = self._index.left_out
+            if self._told:
+                self._context.tell(events.Notice(f"not in checkpoints and diffs: {', '.join(self._told[:5])}"))
+        return self._now
+
+    def has_moved(self, iteration: Iteration) -> bool:
+        """Whether HEAD is another one than at the end of an iteration: then its work has been committed."""
+        from ralph.repository.index import head_of
+
+        return bool(self._now and iteration.tree) and head_of(self._now) != head_of(iteration.tree or "")
+
+    def has_changed(self, iteration: Iteration) -> bool:
+        """Whether any file is another one than at the end of an iteration."""
+        from ralph.repository.index import tree_of
+
+        if self._index is None or not iteration.tree:
+            return False
+        return tree_of(self._index.tree()) != tree_of(iteration.tree)
+
+    def is_untouched(self) -> bool:
+        """Whether everything is as it was when the run began: no file was changed, and nothing was committed."""
+        if self._index is None or self._base != self._now:
+            return False
+        try:
+            return self._index.tree() == self._base  # a turn that was cut off may have changed something
+        except UserError:
+            return False
+
+    def put_back(self, iteration: Iteration) -> str:
+        """Makes the files what they were at the end of an iteration. Gives the ref under which they are kept as now."""
+        if self._index is None or self._saved is None:
+            raise UserError("there is no state to go back to")
+        return self._saved.rewind(iteration.number, self._index).kept_as
+
+    def diff(self) -> str:
+        """What changed since the run began, new files included."""
+        if self._repository is None or self._base == self._now:
+            return ""
+        from ralph.repository.changes import diff
+
+        return self._context.redact.text(diff(self._repository, self._base, self._now, DIFF_LIMIT + 1))
+
+    def keep(self, run: Run, iteration: Iteration) -> None:
+        """In a worktree the harness commits the work, so that a merge brings it."""
+        if self._worktree is not None:
+            from ralph.repository.worktrees import commit_all
+
+            verdict = f" (checks {'pass' if iteration.is_green else 'fail'})" if iteration.checks else ""
+            try:
+                commit_all(self._worktree, f"ralph: iteration {iteration.number}{verdict}\n\n{run.goal[:2000]}")
+            except UserError as error:
+                self._context.tell(events.Notice(error.advice))
+
+    def _found(self) -> "Repository | None":
+        """The repository; one that is broken is as good as none here, but that is said."""
+        from ralph.repository.git import find_repository
+
+        try:
+            return find_repository(self._context.root)
+        except UserError as error:
+            self._context.tell(events.Notice(f"no checkpoints, no diff: {error.advice}"))
+            return None
+
+    def _walked(self) -> str | None:
+        if not self._walks:
+            return None
+        from ralph.repository.index import walk_fingerprint
+
+        return walk_fingerprint(self._context.root)
+
+
+def _has_git(folder: Path) -> bool:
+    place = folder.resolve()
+    return any(os.path.lexists(parent / ".git") for parent in (place, *place.parents))

@@ -19,7 +19,8 @@ from ralph.records.register import Listed
 RECENT = 1 << 19
 """In so many bytes before the end of a journal, all that the agent says and does is shown; before them, what counts."""
 LONGEST_LOOK = 0.02  # seconds
-_TALK = tuple(b'{"type":"%s"' % e.NAMES[kind].encode() for kind in e.TALK - {e.TodoUpdated})
+# What no fold hears is most of a large journal, and is not even decoded.
+_UNCOUNTED = tuple(b'{"type":"%s"' % name.encode() for name in {*e.NAMES.values()} - Fold("").kinds)
 _BEGINNING = b'{"type":"%s"' % e.NAMES[e.IterationStarted].encode()
 
 
@@ -78,7 +79,7 @@ class Feed:
         """What counts, in order from the beginning; where that takes longer, the feed `is_behind`."""
         until, found = time.monotonic() + longest, []
         for number, line in enumerate(self._counted):
-            if not line.startswith(_TALK) and (news := _news(line)):
+            if news := _counted(line):
                 found.append(news)
             if not number & 63 and time.monotonic() > until:
                 self.is_behind = True
@@ -104,6 +105,10 @@ def _news(line: bytes) -> News | None:
     return News(event, entry, len(line)) if entry and event is not None else None
 
 
+def _counted(line: bytes) -> News | None:
+    return None if line.startswith(_UNCOUNTED) else _news(line)
+
+
 def entries_of(path: Path, number: int) -> Iterator[News]:
     """All that happened in one iteration, and before the next."""
     following, is_inside = Following(path), False
@@ -117,9 +122,6 @@ def entries_of(path: Path, number: int) -> Iterator[News]:
         following.close()
 
 
-_BUFFER = 1 << 16  # lines are longer than the eight KB of the default
-
-
 def history_now(run: Listed) -> RunHistory:
     """What came of a run up to this moment."""
     return history_of(run.folder, run.state, time.time() if run.is_alive else 0.0)
@@ -127,32 +129,15 @@ def history_now(run: Listed) -> RunHistory:
 
 def history_of(folder: RunFolder, state: str = "", now: float = 0.0) -> RunHistory:
     """What came of a run; `state` is what is known of one that has no outcome yet, `now` when it is still at work."""
-    fold = Fold(folder.id)
-    heard = False
-    for event, at in _told(folder.journal, fold.kinds):
-        fold.hear(event, at)
-        heard = True
-    if not heard:
+    fold, following, news = Fold(folder.id), Following(folder.journal), None
+    for news in filter(None, map(_counted, following.lines())):
+        fold.hear(news.event, news.entry.at)
+    following.close()
+    if news is None:
         raise UserError(
             f"there is nothing to read in {folder.journal}", "it is empty, or was written by another version of ralph"
         )
     return with_files(fold.as_of(now, state))
-
-
-def _told(journal: Path, kinds: frozenset[str]) -> Iterator[tuple[e.Event, float]]:
-    """The events of these kinds. Lines of another kind are most of a large journal, and are not even decoded."""
-    others = tuple(b'{"type":"%s"' % name.encode() for name in e.NAMES.values() if name not in kinds)
-    try:
-        with open(journal, "rb", buffering=_BUFFER) as lines:
-            for line in lines:
-                if line.startswith(others):
-                    continue
-                entry = decoded(line)
-                event = entry.event() if entry and entry.type in kinds else None
-                if entry and event is not None:
-                    yield event, entry.at
-    except OSError as error:
-        raise unreadable(journal, error) from None
 
 
 def with_files(history: RunHistory) -> RunHistory:

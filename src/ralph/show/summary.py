@@ -33,7 +33,7 @@ _MOST_ROWS = 60
 _GAP = "  "
 
 
-class TextColumn(Struct, kw_only=True):
+class TextColumn(Struct):
     """`least`: how narrow it may get where room is short (0: it keeps its width)."""
 
     title: str
@@ -41,12 +41,6 @@ class TextColumn(Struct, kw_only=True):
     total: str = ""
     is_number: bool = True
     least: int = 0
-    size: int = 0
-
-    def cell(self, text: str, more: str) -> str:
-        text = cut(text, self.size, more)
-        space = " " * (self.size - width(text))
-        return space + text if self.is_number else text + space
 
 
 def table(history: RunHistory, style: Style, room: int = 80) -> list[str]:
@@ -55,38 +49,41 @@ def table(history: RunHistory, style: Style, room: int = 80) -> list[str]:
     shown = [*whole[: _MOST_ROWS // 2], *whole[-_MOST_ROWS // 2 :]] if len(whole) > _MOST_ROWS else whole
     columns = [column for column in _columns(shown, whole, history, style.marks) if any(column.cells)]
     has_total = len(whole) > 1
-    _fit(columns, room, has_total)
+    sizes = _sizes(columns, room, has_total)
     more = style.marks.more
-    lines = [style.paint("dim", _line([column.cell(column.title, more) for column in columns]))]
-    for at, one in enumerate(shown):
-        lines.append(style.paint(_tone(one), _line([column.cell(column.cells[at], more) for column in columns])))
+
+    def line(tone: str, cells: list[str]) -> str:
+        padded = [
+            _padded(cut(cell, sizes[at], more), sizes[at], columns[at].is_number) for at, cell in enumerate(cells)
+        ]
+        return style.paint(tone, (_GAP + _GAP.join(padded)).rstrip())
+
+    lines = [line("dim", [column.title for column in columns])]
+    lines += [line(_tone(one), [column.cells[at] for column in columns]) for at, one in enumerate(shown)]
     if len(whole) > len(shown):
         gap = f"{_GAP}{more} {plural(len(whole) - len(shown), 'more iteration')}"
         lines.insert(1 + _MOST_ROWS // 2, style.paint("dim", gap))
     if has_total:
-        lines.append(style.paint("bold", _line([column.cell(column.total, more) for column in columns])))
+        lines.append(line("bold", [column.total for column in columns]))
     return lines if whole else []
 
 
 def _columns(
     shown: list[PastIteration], whole: list[PastIteration], history: RunHistory, marks: Marks
 ) -> list[TextColumn]:
-    costs = [one.usage.cost_usd for one in shown]
     tools = sum(one.tool_calls or 0 for one in whole)
     return [
-        TextColumn(title="#", cells=[str(one.number) for one in shown]),
-        TextColumn(title="checks", cells=[_checks(one, marks) for one in shown], is_number=False, least=14),
-        TextColumn(title="tools", cells=[_known(one.tool_calls) for one in shown], total=str(tools)),
-        TextColumn(
-            title="cost",
-            cells=["" if cost is None else money(cost) for cost in costs],
-            total="" if history.cost_usd is None else money(history.cost_usd),
-        ),
-        TextColumn(title="time", cells=[duration(one.seconds) for one in shown], total=duration(history.seconds)),
-        TextColumn(
-            title="what happened", cells=[_in_full(one) for one in shown], total="total", is_number=False, least=16
-        ),
+        TextColumn("#", [str(one.number) for one in shown]),
+        TextColumn("checks", [_checks(one, marks) for one in shown], is_number=False, least=14),
+        TextColumn("tools", ["" if one.tool_calls is None else str(one.tool_calls) for one in shown], str(tools)),
+        TextColumn("cost", [_cost(one.usage.cost_usd) for one in shown], _cost(history.cost_usd)),
+        TextColumn("time", [duration(one.seconds) for one in shown], duration(history.seconds)),
+        TextColumn("what happened", [_in_full(one) for one in shown], "total", is_number=False, least=16),
     ]
+
+
+def _cost(usd: float | None) -> str:
+    return "" if usd is None else money(usd)
 
 
 def _in_full(one: PastIteration) -> str:
@@ -103,30 +100,26 @@ def _checks(one: PastIteration, marks: Marks) -> str:
     return f"{marks.failed} {share} {', '.join(failed)}" if failed else f"{marks.passed} {share}"
 
 
-def _known(number: int | None) -> str:
-    return "" if number is None else str(number)
-
-
 def _tone(one: PastIteration) -> str:
     if one.is_accepted:
         return "green"
     return "plain" if one.is_green and not one.refused else "yellow"
 
 
-def _fit(columns: list[TextColumn], room: int, has_total: bool) -> None:
-    for column in columns:
-        texts = (column.title, column.total if has_total else "", *column.cells)
-        column.size = max(map(width, texts))
-    excess = sum(column.size + len(_GAP) for column in columns) - room
-    for column in reversed(columns):
+def _sizes(columns: list[TextColumn], room: int, has_total: bool) -> list[int]:
+    sizes = [max(map(width, (one.title, one.total if has_total else "", *one.cells))) for one in columns]
+    excess = sum(size + len(_GAP) for size in sizes) - room
+    for at, column in reversed([*enumerate(columns)]):
         if column.least and excess > 0:
-            less = min(excess, max(column.size - column.least, 0))
-            column.size -= less
+            less = min(excess, max(sizes[at] - column.least, 0))
+            sizes[at] -= less
             excess -= less
+    return sizes
 
 
-def _line(cells: list[str]) -> str:
-    return (_GAP + _GAP.join(cells)).rstrip()
+def _padded(text: str, size: int, is_number: bool = False) -> str:
+    space = " " * (size - width(text))
+    return space + text if is_number else text + space
 
 
 MOST_FILES = 12
@@ -267,7 +260,7 @@ def _remarks(run: RunNow, now: float) -> list[str]:
 
 
 def _row(cells: Sequence[str], sizes: list[int], columns: int) -> str:
-    padded = [cell + " " * (size - width(cell)) for cell, size in zip(cells, sizes, strict=False)]
+    padded = [_padded(cell, size) for cell, size in zip(cells, sizes, strict=False)]
     return _cut(_GAP.join([*padded, cells[-1]]).rstrip(), columns)
 
 

@@ -21,8 +21,9 @@ WALLS = (
 
 # In a repository: what makes git run programs or leads it elsewhere, and ralph's own checkpoints.
 GIT_KEPT = ("config", "hooks", "info", "refs/ralph")
-GIT_ABSENT = ("commondir", "config.worktree")
-ALTERNATES = ("alternates", "http-alternates")  # in `objects/info`
+GIT_PINNED = ("objects",)
+GIT_LINKLESS = ("", "objects", "logs", "logs/refs", "logs/refs/heads")
+GIT_ABSENT = ("commondir", "config.worktree", "objects/info/alternates", "objects/info/http-alternates")
 WORKTREE_KEPT = ("commondir", "gitdir", "config.worktree")
 RALPH_KEPT = ("runs", "hook", "lock")
 # Git tidies up nowhere in the box: it would pack ralph's checkpoints, which it cannot write. And nobody has keys there.
@@ -32,7 +33,7 @@ GIT_SETTINGS = (("gc.auto", "0"), ("maintenance.auto", "false"), ("commit.gpgSig
 TOOLCHAINS = (
     ".local/bin", ".local/lib", ".local/share/claude", ".local/share/fnm", ".local/share/mise", ".local/share/pipx",
     ".local/share/pnpm", ".local/share/pypoetry", ".local/share/rtx", ".local/share/uv", ".local/pipx",
-    ".asdf", ".bun/bin", ".bun/install/global", ".cargo/bin", ".cargo/env", ".deno/bin", ".dotnet", ".ghcup", ".goenv",
+    ".asdf", ".bun/bin", ".bun/install/global", ".cargo/bin", ".deno/bin", ".dotnet", ".ghcup", ".goenv",
     ".gvm", ".jenv", ".juliaup", ".julia/juliaup", ".linuxbrew", ".nix-profile", ".nodenv", ".npm-global", ".nvm",
     ".opam", ".perlbrew", ".phpenv", ".proto", ".pyenv", ".rbenv", ".rustup", ".rvm", ".sdkman", ".tfenv", ".volta",
     "go/bin", "miniconda3", "miniforge3", "anaconda3",
@@ -70,11 +71,15 @@ class Place(Struct, frozen=True, order=True):
 
 class Kept(Struct, frozen=True):
     """A folder that can be written, and the names in it that must stay as they are: those that are `there` are shown
-    read-only, those that are `missing` are taken away again where somebody has made them."""
+    read-only, those that are `missing` are taken away again where somebody has made them, and folders in it that are
+    `pinned` can be written, but not be moved. New links in folders which are `linkless` are taken away, too: whoever
+    writes there from outside would follow them."""
 
     folder: str
     there: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
+    pinned: tuple[str, ...] = ()
+    linkless: tuple[str, ...] = ()
 
 
 class GitFolders(Struct, frozen=True, kw_only=True):
@@ -119,7 +124,7 @@ class Around(Struct, frozen=True, kw_only=True):
 
 def places(around: Around, is_folder: Callable[[str], bool]) -> tuple[Place, ...]:
     """All places of a box, outer ones first. What is said later about the same path counts."""
-    said = [Place("/", "read"), Place("/dev", "dev"), Place("/proc", "proc"), Place("/proc/sys", "read")]
+    said = [Place("/", "read"), Place("/dev", "dev"), Place("/proc", "proc")]
     said += [Place(path, "empty") for path in around.hidden]
     said += [Place("/tmp", "write", around.private_tmp), Place(around.home, "write", around.private_home)]
     said += [Place(path, "read") for path in around.shown]
@@ -130,6 +135,7 @@ def places(around: Around, is_folder: Callable[[str], bool]) -> tuple[Place, ...
     for kept in all_kept(around):
         said.append(Place(kept.folder, "write"))
         said += [Place(f"{kept.folder}/{name}", "read") for name in kept.there]
+        said += [Place(f"{kept.folder}/{name}", "write") for name in kept.pinned]
     said += [Place(path, "device" if path.startswith("/dev/") else "write") for path in around.opened]
     said += [Place(path, "read") for path in around.closed]
     said += [Place(path, "empty" if is_folder(path) else "blank") for path in (*around.blank, *around.nothing)]
@@ -143,7 +149,7 @@ def all_kept(around: Around) -> tuple[Kept, ...]:
 def folders(around: Around) -> Iterator[str]:
     """Folders that have to be there before the box is made: what is missing could not be held in place."""
     if around.repository:
-        yield from (f"{around.repository.common}/refs/ralph", f"{around.repository.common}/objects/info")
+        yield f"{around.repository.common}/refs/ralph"
         yield from around.repository.shared_parts
     for kept in around.kept:
         if kept.folder.endswith("/.ralph"):

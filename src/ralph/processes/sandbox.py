@@ -27,10 +27,12 @@ _TO_PROBE = 60.0  # seconds
 
 class BoxNote(msgspec.Struct):
     """What has to be done when a box is given up: its /tmp is removed, and what stands at the `watched` paths is put
-    aside, unless nothing does, or the link that leads where it led before."""
+    aside, unless nothing does, or the link that leads where it led before; and so is every link in the folders that are
+    `linkless`, but for those that were there."""
 
     tmp: str
     watched: dict[str, str | None] = {}
+    linkless: dict[str, list[str]] = {}
 
 
 class Sandbox:
@@ -61,7 +63,7 @@ class Sandbox:
             around = replace(around, opened=(*around.opened, os.path.realpath(scratch)))
         places = box.places(around, os.path.isdir)
         _clear_the_way(around, places)
-        self._note.watched = dict(_watched(around))
+        self._note.watched, self._note.linkless = dict(_watched(around)), dict(_linkless(around))
         self._book.write(self._note)
         fds = self._network.attach() if self._network else ()
         words = box.words(self._bubblewrap, places, os.path.realpath(command.cwd), is_online=not fds)
@@ -180,18 +182,40 @@ def _watched(around: Around) -> Iterator[tuple[str, str | None]]:
             yield path, os.readlink(path) if os.path.islink(path) else None
 
 
-def _put_aside(note: BoxNote, folder: str) -> Iterator[tuple[str, str]]:
-    """What was planted, and where it is now."""
-    for path, link in note.watched.items():
-        if not os.path.lexists(path) or (os.path.islink(path) and os.readlink(path) == link):
-            continue
-        from shutil import move
+def _linkless(around: Around) -> Iterator[tuple[str, list[str]]]:
+    for kept in box.all_kept(around):
+        for name in kept.linkless:
+            path = f"{kept.folder}/{name}".rstrip("/")
+            yield path, _links_in(path)
 
-        kept = f"{folder}/{time.time_ns()}-{os.path.basename(path)}"
-        move(path, kept)
-        if link is not None:
-            os.symlink(link, path)
-        yield path, kept
+
+def _links_in(folder: str) -> list[str]:
+    try:
+        with os.scandir(folder) as entries:
+            return [entry.name for entry in entries if entry.is_symlink()]
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def _put_aside(note: BoxNote, folder: str) -> Iterator[tuple[str, str]]:
+    """What was planted, and where it is now. Links come first: they may lie on the way to the rest."""
+    for place, known in note.linkless.items():
+        for name in _links_in(place):
+            if name not in known and f"{place}/{name}" not in note.watched:
+                yield f"{place}/{name}", _moved(f"{place}/{name}", folder)
+    for path, link in note.watched.items():
+        if os.path.lexists(path) and not (os.path.islink(path) and os.readlink(path) == link):
+            yield path, _moved(path, folder)
+            if link is not None:
+                os.symlink(link, path)
+
+
+def _moved(path: str, folder: str) -> str:
+    from shutil import move
+
+    kept = f"{folder}/{time.time_ns()}-{os.path.basename(path)}"
+    move(path, kept)
+    return kept
 
 
 def tidy_up(folder: str) -> None:

@@ -12,9 +12,10 @@ from msgspec.structs import replace
 
 from ralph.errors import UserError
 from ralph.processes.box import (
-    ALTERNATES,
     GIT_ABSENT,
     GIT_KEPT,
+    GIT_LINKLESS,
+    GIT_PINNED,
     RALPH_KEPT,
     READABLE,
     TOOLCHAINS,
@@ -65,7 +66,7 @@ def look_around(wanted: Wanted) -> Around:
     spoken = wanted.env.get("HOME") or os.path.expanduser("~")
     home = os.path.realpath(spoken)
     refuse_what_holds_all(wanted.workspace, wanted.env)
-    hidden = [path for path in (*HIDDEN, wanted.records) if os.path.isdir(path) and not os.path.islink(path)]
+    hidden = [path for path in (*HIDDEN, wanted.records) if os.access(path, os.X_OK) and not os.path.islink(path)]
     zone = (*hidden, home, "/tmp")
     read, write = (_given(paths, workspace, home) for paths in (wanted.read, wanted.write))
     hide = tuple(path for path in _full(wanted.hide, workspace, home) if os.path.lexists(path))
@@ -108,12 +109,14 @@ def as_of_now(around: Around, wanted: Wanted) -> Around:
     # In a folder of a repository, another one in that folder would come between.
     between = [Kept(around.workspace, missing=(".git",))] if repository and repository.top != around.workspace else []
     secrets = [path for path in for_root_alone() if os.path.exists(path)]
+    kernel = ("/proc/sys",) if os.geteuid() == 0 else ()  # writable for its owner, whatever else was taken from him
     seen = (*around.hidden, around.home, "/tmp", "/dev", "/proc", "/sys", around.workspace, *around.opened)
     return replace(
         around,
         shown=tuple(path for path in around.shown if os.path.exists(path)),
         repository=repository,
         kept=(*ours, *states, *between),
+        closed=(*(path for path in around.closed if path not in kernel), *kernel),
         blank=(*secrets, *_sockets(seen)),
     )
 
@@ -258,7 +261,7 @@ def _ralph(folder: str) -> Kept:
         "settings.local.json",
         *(name for name in os.listdir(own) if name.startswith("settings")),
     }
-    return _kept(own, (*RALPH_KEPT, *sorted(settings)))
+    return replace(_kept(own, (*RALPH_KEPT, *sorted(settings))), linkless=("",))
 
 
 def _repository(workspace: str) -> GitFolders | None:
@@ -267,7 +270,7 @@ def _repository(workspace: str) -> GitFolders | None:
         mark = f"{top}/.git"
         if os.path.isdir(mark):
             own = os.path.realpath(mark)
-            return GitFolders(top=top, own=own, common=own, kept=(*_git_folder(own, GIT_KEPT), *_modules(own)))
+            return GitFolders(top=top, own=own, common=own, kept=(_git_folder(own, GIT_KEPT), *_modules(own)))
         if os.path.isfile(mark):
             return _linked(top, mark)
     return None
@@ -281,7 +284,7 @@ def _linked(top: str, mark: str) -> GitFolders | None:
     own = os.path.realpath(os.path.join(top, text.removeprefix("gitdir:").strip()))
     shared = _head(f"{own}/commondir", 4096).decode("utf-8", "surrogateescape").strip()
     if not shared:
-        return GitFolders(top=top, own=own, common=own, kept=(*_git_folder(own, GIT_KEPT), *_modules(own)))
+        return GitFolders(top=top, own=own, common=own, kept=(_git_folder(own, GIT_KEPT), *_modules(own)))
     common = os.path.realpath(os.path.join(own, shared))
     head = _head(f"{own}/HEAD", 4096).decode("utf-8", "surrogateescape").strip()
     branch = head.removeprefix("ref: ") if head.startswith("ref: refs/heads/") else "refs/heads/ralph/"
@@ -289,13 +292,16 @@ def _linked(top: str, mark: str) -> GitFolders | None:
         top=top,
         own=own,
         common=common,
-        kept=(_kept(own, WORKTREE_KEPT), _kept(f"{common}/objects/info", ALTERNATES)),
+        kept=(
+            replace(_kept(own, WORKTREE_KEPT), linkless=("", "logs")),
+            Kept(f"{common}/objects", missing=("info/alternates", "info/http-alternates"), linkless=("",)),
+        ),
         branch_folder=branch.rpartition("/")[0],
     )
 
 
-def _git_folder(folder: str, names: Iterable[str]) -> tuple[Kept, ...]:
-    return _kept(folder, (*names, *GIT_ABSENT)), _kept(f"{folder}/objects/info", ALTERNATES)
+def _git_folder(folder: str, names: Iterable[str]) -> Kept:
+    return replace(_kept(folder, (*names, *GIT_ABSENT)), pinned=GIT_PINNED, linkless=GIT_LINKLESS)
 
 
 def _modules(git_dir: str) -> Iterator[Kept]:
@@ -306,7 +312,7 @@ def _modules(git_dir: str) -> Iterator[Kept]:
             if not entry.is_dir(follow_symlinks=False):
                 continue
             if os.path.isfile(f"{entry.path}/HEAD"):
-                yield from _git_folder(entry.path, GIT_KEPT[:-1])
+                yield _git_folder(entry.path, GIT_KEPT[:-1])
                 yield from _modules(entry.path)
             else:
                 waiting.append(entry.path)
@@ -323,7 +329,7 @@ def _closed_to_others(folder: str) -> Iterator[str]:
         mode = entry.stat(follow_symlinks=False).st_mode
         if stat.S_ISDIR(mode) and mode & stat.S_IROTH:
             yield from _closed_to_others(entry.path)
-        elif not stat.S_ISLNK(mode) and not mode & stat.S_IROTH:
+        elif not stat.S_ISLNK(mode) and not mode & stat.S_IROTH and entry.stat(follow_symlinks=False).st_size:
             yield entry.path
 
 

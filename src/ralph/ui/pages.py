@@ -61,8 +61,8 @@ t          tell it something           d           what it changed
 q          leave"""
 
 
-class HelpPage(ModalScreen[None]):
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q,question_mark", "leave")]
+class TextPage(ModalScreen[None]):
+    """A title, text to scroll in, and the keys."""
 
     def __init__(self, look: Look) -> None:
         super().__init__()
@@ -74,6 +74,13 @@ class HelpPage(ModalScreen[None]):
         yield self._page
         yield self._keys
 
+    def action_leave(self) -> None:
+        self.dismiss(None)
+
+
+class HelpPage(TextPage):
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q,question_mark", "leave")]
+
     def on_mount(self) -> None:
         look = self._look
         wide = max(len(form.usage) for form in FORMS.values())
@@ -84,11 +91,8 @@ class HelpPage(ModalScreen[None]):
         self._page.fill(text)
         self._page.focus()
 
-    def action_leave(self) -> None:
-        self.dismiss(None)
 
-
-class DiffPage(ModalScreen[None]):
+class DiffPage(TextPage):
     """What a run changed: an iteration at a time, or all of it."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -99,15 +103,9 @@ class DiffPage(ModalScreen[None]):
     ]
 
     def __init__(self, run: str, place: str, number: int | None, look: Look) -> None:
-        super().__init__()
-        self._run_id, self._place, self._number, self._look = run, place, number, look
+        super().__init__(look)
+        self._run_id, self._place, self._number = run, place, number
         self._last = self._asked = 0
-        self._title, self._page, self._keys = Pane("page-title"), ScrollPane("page", from_top=True), Pane("page-keys")
-
-    def compose(self) -> ComposeResult:
-        yield self._title
-        yield self._page
-        yield self._keys
 
     def on_mount(self) -> None:
         keys = "left right iteration · a all · up down pgup pgdn scroll · esc back"
@@ -146,9 +144,6 @@ class DiffPage(ModalScreen[None]):
     def action_whole(self) -> None:
         self._number = None
         self._load()
-
-    def action_leave(self) -> None:
-        self.dismiss(None)
 
 
 class LeavePage(ModalScreen[Leaving]):

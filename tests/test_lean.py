@@ -46,3 +46,13 @@ def test_what_was_left_out_is_there_when_it_is_asked_for(asked: str) -> None:
 def test_what_was_imported_before_stays_as_it_is() -> None:
     code = "import platform, typing_extensions; " if "typing_extensions" in sys.modules else "import platform; "
     assert said(f"{code}before = platform; {LEANLY} print(sys.modules['platform'] is before)") == "True"
+
+
+def test_nothing_of_the_standard_library_stays_replaced() -> None:
+    code = LEANLY + (
+        "from ralph.lean import StandIn\n"
+        "left = [name for name, module in sys.modules.items() if isinstance(module, StandIn)]\n"
+        "assert not left, left\n"
+        "import datetime; assert datetime.__file__.endswith('datetime.py'), datetime"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

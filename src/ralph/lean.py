@@ -44,10 +44,6 @@ class Unknown:
 
 def import_leanly(*names: str) -> None:
     """Imports msgspec or pathlib in half of the time that they take by themselves."""
-    import _datetime  # type: ignore[import-not-found]
-
-    # The types that `datetime` consists of, without those in Python that version 3.11 makes first and throws away.
-    sys.modules.setdefault("datetime", _datetime)
     parts = (
         StandIn("msgspec.inspect"),
         StandIn("msgspec.msgpack"),

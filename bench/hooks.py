@@ -41,7 +41,7 @@ class Session:
         _write(transcript, size)
         said = {"session_id": asks, "transcript_path": str(transcript), "cwd": str(self._folder)}
         self._event.write_text(json.dumps({**said, "hook_event_name": "Stop"}))
-        settings = json.loads((self._folder / ".claude" / "settings.json").read_text())
+        settings = json.loads((self._folder / ".claude" / "settings.local.json").read_text())
         self._command = settings["hooks"]["Stop"][0]["hooks"][0]["command"]
 
     def asked(self) -> float:

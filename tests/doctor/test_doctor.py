@@ -273,7 +273,7 @@ def test_processes_that_run_away_are_found_here(doctor) -> None:
 
 def test_hooks_that_are_never_called_are_to_look_at(ralph, doctor, workspace: Path) -> None:
     assert ralph("hook", "install", "claude").code == 0
-    (workspace / ".claude/settings.local.json").write_text('{"disableAllHooks": true}')
+    (workspace / ".claude/settings.json").write_text('{"disableAllHooks": true}')
     assert doctor()[1]["hooks"]["state"] == "warn"
     assert "sets disableAllHooks" in ralph("doctor").out
 
@@ -282,7 +282,7 @@ def test_hooks_are_found_and_old_ones_are_to_be_renewed(ralph, doctor, workspace
     assert ralph("hook", "install", "claude").code == 0
     assert ralph("hook", "install", "codex", "--user").code == 0
     assert doctor()[1]["hooks"]["state"] == "ok"
-    settings = workspace / ".claude" / "settings.json"
+    settings = workspace / ".claude" / "settings.local.json"
     settings.write_text(settings.read_text().replace(sys.executable, "/gone/python"))
     told = ralph("doctor").out
     assert (

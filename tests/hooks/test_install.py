@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 PLACES = {
-    "claude": (".claude/settings.json", ".claude/settings.json"),
+    "claude": (".claude/settings.local.json", ".claude/settings.json"),
     "codex": (".codex/hooks.json", ".codex/hooks.json"),
     "gemini": (".gemini/settings.json", ".gemini/settings.json"),
     "qwen": (".qwen/settings.json", ".qwen/settings.json"),
@@ -75,7 +75,7 @@ ODD = (
 
 
 def test_settings_are_merged_kept_backed_up_and_restored_byte_for_byte(ralph, workspace):
-    path = workspace / ".claude/settings.json"
+    path = workspace / ".claude/settings.local.json"
     path.parent.mkdir()
     path.write_bytes(ODD)
     path.chmod(0o640)
@@ -87,14 +87,14 @@ def test_settings_are_merged_kept_backed_up_and_restored_byte_for_byte(ralph, wo
     assert "naïve" in path.read_text()
     assert "\n\t" in path.read_text()
     assert path.stat().st_mode & 0o777 == 0o640
-    assert (workspace / ".claude/settings.json.before-ralph").read_bytes() == ODD
+    assert (workspace / ".claude/settings.local.json.before-ralph").read_bytes() == ODD
     assert ralph("hook", "uninstall", "claude").code == 0
-    assert everything_below(workspace) == {".claude/settings.json": ODD}
+    assert everything_below(workspace) == {".claude/settings.local.json": ODD}
     assert path.stat().st_mode & 0o777 == 0o640
 
 
 def test_installing_twice_is_installing_once(ralph, workspace):
-    path = workspace / ".claude/settings.json"
+    path = workspace / ".claude/settings.local.json"
     path.parent.mkdir()
     path.write_bytes(ODD)
     ralph("hook", "install", "claude")
@@ -103,12 +103,12 @@ def test_installing_twice_is_installing_once(ralph, workspace):
     assert "already" in again.out
     assert everything_below(workspace) == once
     ralph("hook", "uninstall", "claude")
-    assert everything_below(workspace) == {".claude/settings.json": ODD}
+    assert everything_below(workspace) == {".claude/settings.local.json": ODD}
     assert "no hooks" in ralph("hook", "uninstall", "claude").out
 
 
 def test_what_was_edited_since_is_kept(ralph, workspace):
-    path = workspace / ".claude/settings.json"
+    path = workspace / ".claude/settings.local.json"
     path.parent.mkdir()
     path.write_bytes(ODD)
     ralph("hook", "install", "claude")
@@ -123,12 +123,12 @@ def test_what_was_edited_since_is_kept(ralph, workspace):
     assert rest["model"] == "sonnet"
     assert [entry["hooks"][0]["command"] for entry in rest["hooks"]["Stop"]] == ["another", "say done"]
     assert set(rest) == {"model", "permissions", "naïve", "hooks"}
-    assert (workspace / ".claude/settings.json.before-ralph").read_bytes() == ODD
+    assert (workspace / ".claude/settings.local.json.before-ralph").read_bytes() == ODD
 
 
 def test_a_hook_that_was_put_beside_ours_is_kept(ralph, workspace):
     ralph("hook", "install", "claude")
-    path = workspace / ".claude/settings.json"
+    path = workspace / ".claude/settings.local.json"
     settings = json.loads(path.read_text())
     settings["hooks"]["Stop"][0]["hooks"].append({"type": "command", "command": "another"})
     path.write_text(json.dumps(settings))
@@ -137,7 +137,7 @@ def test_a_hook_that_was_put_beside_ours_is_kept(ralph, workspace):
 
 
 def test_an_own_cap_on_refusals_is_respected(ralph, workspace):
-    path = workspace / ".claude/settings.json"
+    path = workspace / ".claude/settings.local.json"
     path.parent.mkdir()
     path.write_text('{"env": {"CLAUDE_CODE_STOP_HOOK_BLOCK_CAP": "20", "A": "b"}}')
     ralph("hook", "install", "claude")
@@ -166,13 +166,40 @@ def test_a_link_stays_a_link(ralph, workspace, tmp_path):
     kept = tmp_path / "dotfiles.json"
     kept.write_text('{"model": "opus"}\n')
     (workspace / ".claude").mkdir()
-    (workspace / ".claude/settings.json").symlink_to(kept)
+    (workspace / ".claude/settings.local.json").symlink_to(kept)
     ralph("hook", "install", "claude")
-    assert (workspace / ".claude/settings.json").is_symlink()
+    assert (workspace / ".claude/settings.local.json").is_symlink()
     assert "ralph" in kept.read_text()
     ralph("hook", "uninstall", "claude")
     assert kept.read_text() == '{"model": "opus"}\n'
-    assert (workspace / ".claude/settings.json").is_symlink()
+    assert (workspace / ".claude/settings.local.json").is_symlink()
+
+
+def test_hooks_are_a_persons_own_unless_they_are_to_be_shared(ralph, workspace):
+    shared, own = workspace / ".claude/settings.json", workspace / ".claude/settings.local.json"
+    assert ralph("hook", "install", "claude").code == 0
+    assert own.exists()
+    assert not shared.exists()
+    refused = ralph("hook", "install", "claude", "--shared")
+    assert refused.code == 2
+    assert "ralph hook uninstall claude --project" in refused.err
+    ralph("hook", "uninstall", "claude")
+    assert ralph("hook", "install", "claude", "--shared").code == 0
+    assert shared.exists()
+    assert not own.exists()
+    assert "--shared" in ralph("hook", "install", "claude").err
+    ralph("hook", "uninstall", "claude")
+    assert list(workspace.iterdir()) == []
+
+
+def test_hooks_of_an_earlier_version_are_ours(ralph, workspace):
+    ralph("hook", "install", "claude", "--shared")
+    path = workspace / ".claude/settings.json"
+    path.write_text(path.read_text().replace("ralph.hooks.stop import", "ralph.hook import"))
+    assert "--shared" in ralph("hook", "install", "claude").err
+    ralph("hook", "install", "claude", "--shared")
+    assert "ralph.hook import" not in path.read_text()
+    assert len(json.loads(path.read_text())["hooks"]["Stop"]) == 1
 
 
 @pytest.mark.parametrize(("first", "second"), [("--user", "--project"), ("--project", "--user")])
@@ -185,14 +212,14 @@ def test_hooks_are_not_installed_twice_over(ralph, workspace, first, second):
 
 @pytest.mark.parametrize("content", ["// a comment\n{}", "{", "[]", '{"hooks": ["x"]}', '{"hooks": "x"}'])
 def test_settings_that_are_not_understood_are_not_touched(ralph, workspace, content):
-    path = workspace / ".claude/settings.json"
+    path = workspace / ".claude/settings.local.json"
     path.parent.mkdir()
     path.write_text(content)
     result = ralph("hook", "install", "claude")
     assert result.code == 2
     assert str(path) in result.err
     assert "Traceback" not in result.err
-    assert everything_below(workspace) == {".claude/settings.json": content.encode()}
+    assert everything_below(workspace) == {".claude/settings.local.json": content.encode()}
 
 
 @pytest.mark.parametrize("place", ["local", "project", "user"])
@@ -217,7 +244,7 @@ def test_what_the_nearest_settings_say_of_hooks_holds(ralph, workspace, environm
         (folder / ".claude").mkdir(parents=True, exist_ok=True)
         (folder / ".claude/settings.json").write_text(f'{{"disableAllHooks": {said}}}')
     (workspace / ".claude/settings.local.json").write_text("{ no JSON")
-    for words in (("install", "claude"), ("status",)):
+    for words in (("install", "claude", "--shared"), ("status",)):
         assert "disableAllHooks" not in ralph("hook", *words).err
 
 
@@ -242,7 +269,7 @@ def hook_line(ralph, workspace, environment):
 
     def run(event, cwd=None, shell="sh", python=sys.executable, **env):
         ralph("hook", "install", "claude")
-        line = stop_command(json.loads((workspace / ".claude/settings.json").read_text()))
+        line = stop_command(json.loads((workspace / ".claude/settings.local.json").read_text()))
         assert sys.executable in line
         line = line.replace(sys.executable, python)
         bare = {"PATH": "/usr/bin:/bin", "HOME": environment["HOME"], **env}

@@ -136,8 +136,8 @@ def _terminal(env: Env) -> Finding:
 
 
 def _hooks(folder: Path, env: Env) -> Iterator[Finding]:
-    scopes: tuple[Scope, ...] = ("project", "user")
-    found = [finding for host in HOSTS.values() for scope in scopes for finding in _hook(host, scope, folder, env)]
+    places = [(host, scope) for host in HOSTS.values() for scope in host.scopes()]
+    found = [finding for host, scope in places for finding in _hook(host, scope, folder, env)]
     advice = "for loops inside an agent's own session: `ralph hook install AGENT`"
     yield from found or [Finding("hooks", "note", "not installed", advice)]
 
@@ -156,7 +156,7 @@ def _hook(host: Host, scope: Scope, folder: Path, env: Env) -> Iterator[Finding]
         yield Finding("hooks", "warn", f"{settings.path} cannot be read: {error}", "mend the file")
         return
     where = f"{host.name}: {settings.path}"
-    again = f"ralph hook install {host.name}{' --user' if scope == 'user' else ''}"
+    again = f"ralph hook install {host.name}{'' if scope == 'project' else f' --{scope}'}"
     stale = Finding("hooks", "warn", f"{where} has hooks of another ralph", f"renew them: `{again}`")
     if why := silenced(host, folder, env):
         yield Finding("hooks", "warn", why, "take that out, or loop from outside: `ralph run --preset promise`")

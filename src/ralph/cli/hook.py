@@ -32,7 +32,10 @@ def command() -> click.Command:
     json = click.Option(["--json"], is_flag=True, help="One JSON object a line.")
     everything = click.Option(["--all", "everything"], is_flag=True, help="Every loop of the workspace.")
     scopes = [
-        click.Option(["--project", "scope"], flag_value="project", default=True, help="For this project (default)."),
+        click.Option(
+            ["--project", "scope"], flag_value="project", default=True, help="For you in this project (default)."
+        ),
+        click.Option(["--shared", "scope"], flag_value="shared", help="For all who work in this project, by git."),
         click.Option(["--user", "scope"], flag_value="user", help="For all projects of yours."),
     ]
     rows: list[click.Parameter] = [click_option(option) for option in starting.OPTIONS]
@@ -51,6 +54,7 @@ def command() -> click.Command:
 
 def install(name: str, scope: Scope, directory: str) -> int:
     host = installing.find_host(name)
+    scope = scope if scope in host.scopes() else "project"
     written = installing.install(host, scope, _workspace(directory), os.environ)
     for path in written:
         print(f"wrote {path}")
@@ -64,6 +68,7 @@ def install(name: str, scope: Scope, directory: str) -> int:
 
 def uninstall(name: str, scope: Scope, directory: str) -> int:
     host = installing.find_host(name)
+    scope = scope if scope in host.scopes() else "project"
     done = installing.uninstall(host, scope, _workspace(directory), os.environ)
     for path, what in done:
         print(f"{path}: {what}")

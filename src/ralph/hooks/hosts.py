@@ -9,7 +9,8 @@ from msgspec import Struct
 
 LIMIT = 6 * 3600.0  # seconds that a host gives the hook: checks may be slow, and each has a limit of its own
 
-Scope = Literal["project", "user"]
+# Whose hooks they are: a person's own in this project, the project's, which git shares, or a person's own everywhere.
+Scope = Literal["project", "shared", "user"]
 
 
 class Host(Struct, frozen=True):
@@ -42,6 +43,13 @@ class Host(Struct, frozen=True):
     local: str = ""
     commands: Literal["", "md", "toml"] = ""
     notes: tuple[str, ...] = ()
+
+    def scopes(self) -> tuple[Scope, ...]:
+        """Where its hooks may be. Without a local file, a project has but one."""
+        return ("project", "shared", "user") if self.local else ("project", "user")
+
+    def settings_file(self, scope: Scope) -> str:
+        return self.local if self.local and scope == "project" else self.settings
 
     def folder(self, env: Mapping[str, str]) -> Path:
         """The person's own folder of this agent."""

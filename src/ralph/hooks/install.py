@@ -60,9 +60,10 @@ def install(host: Host, scope: Scope, workspace: Path, env: Mapping[str, str]) -
 
 
 def uninstall(host: Host, scope: Scope, workspace: Path, env: Mapping[str, str]) -> list[tuple[Path, str]]:
-    """Takes the hooks out. Each file that was changed, and what was done to it."""
+    """Takes the hooks out; out of a project also those that it shares. Each file that was changed, and how."""
     done = []
-    for change in changes(host, scope, workspace, env):
+    scopes = [one for one in host.scopes() if one == scope or (scope == "project" and one == "shared")]
+    for change in (change for one in scopes for change in changes(host, one, workspace, env)):
         now, before = _read(change.path), _read(_backup(change.path))
         if now is None or not change.is_ours(now):
             continue
@@ -74,7 +75,7 @@ def uninstall(host: Host, scope: Scope, workspace: Path, env: Mapping[str, str])
         rest = change.cleared(now)
         if rest is None and before is None:
             change.path.unlink()
-            _drop_empty(change.path.parent, workspace if scope == "project" else host.folder(env) / host.below)
+            _drop_empty(change.path.parent, host.folder(env) / host.below if scope == "user" else workspace)
             done.append((change.path, "removed"))
             continue
         _write(change.path, rest if rest is not None else before or b"", like=change.path)
@@ -100,7 +101,7 @@ def installed(workspace: Path, env: Mapping[str, str]) -> Iterator[Host]:
     """The hosts whose settings, for this project or for all of a person's, hold ralph's hooks."""
     for host in HOSTS.values():
         with suppress(UserError):
-            if _with_hooks(host, "project", workspace, env) or _with_hooks(host, "user", workspace, env):
+            if any(_with_hooks(host, scope, workspace, env) for scope in host.scopes()):
                 yield host
 
 
@@ -112,18 +113,18 @@ def _with_hooks(host: Host, scope: Scope, workspace: Path, env: Mapping[str, str
 
 
 def _refuse_twice(host: Host, scope: Scope, workspace: Path, env: Mapping[str, str]) -> None:
-    """Hooks of a project and of a person are both called: every stop would be counted twice."""
-    other: Scope = "user" if scope == "project" else "project"
-    if found := _with_hooks(host, other, workspace, env):
-        raise UserError(
-            f"{host.name} has ralph's hooks already: {found}",
-            f"they hold here too; to move them, first run `ralph hook uninstall {host.name} --{other}`",
-        )
+    """Hooks of a project and of a person are all called: every stop would be judged twice."""
+    for other in host.scopes():
+        if other != scope and (found := _with_hooks(host, other, workspace, env)):
+            raise UserError(
+                f"{host.name} has ralph's hooks already: {found}",
+                f"they hold here too; to move them, first run `ralph hook uninstall {host.name} --{other}`",
+            )
 
 
 def changes(host: Host, scope: Scope, workspace: Path, env: Mapping[str, str]) -> Iterator[Change]:
-    folder = workspace / host.project if scope == "project" else host.folder(env) / host.below
-    settings = _real(folder / host.settings)
+    folder = host.folder(env) / host.below if scope == "user" else workspace / host.project
+    settings = _real(folder / host.settings_file(scope))
 
     def merged(data: bytes | None) -> bytes:
         return _encoded(with_hooks(without_hooks(_decoded(settings, data), host), host), data)
@@ -132,7 +133,7 @@ def changes(host: Host, scope: Scope, workspace: Path, env: Mapping[str, str]) -
         rest = without_hooks(_decoded(settings, data), host)
         return _encoded(rest, data) if rest and rest != {"version": 1} else None
 
-    yield Change(settings, merged, cleared, lambda data: MARK.encode() in data)
+    yield Change(settings, merged, cleared, lambda data: any(mark.encode() in data for mark in MARKS))
     for name in TEXTS if host.commands else ():
         yield _command(_real(folder / "commands" / f"{name}.{host.commands}"), command_file(name, host))
 
@@ -206,6 +207,7 @@ def _drop_empty(folder: Path, top: Path) -> None:
 
 
 MARK = "ralph.hooks.stop import main"  # in every command line of ours, and in nobody else's
+MARKS = (MARK, "ralph.hook import main")  # as an earlier version wrote it
 
 
 def with_hooks(settings: Json, host: Host) -> Json:
@@ -247,7 +249,7 @@ def _others(entries: Any) -> Any:
 
 
 def _is_ours(value: Any) -> bool:
-    return MARK in json.dumps(value)
+    return any(mark in json.dumps(value) for mark in MARKS)
 
 
 def _entry(host: Host, word: str, matcher: str) -> Json:

@@ -59,8 +59,7 @@ ALLOWED = {
     "supervise": {"core", "errors", "loop", "processes", "records", "run", "settings", "steering"},
     "testing": {"agents", "core"},
     "ui": {
-        *("cli", "core", "errors", "history", "hooks", "processes", "records", "repository", "run", "settings"),
-        *("show", "steering"),
+        *("core", "errors", "history", "hooks", "processes", "records", "run", "settings", "show", "steering"),
     },
     "web": {
         *("agents", "core", "errors", "history", "processes", "records", "settings", "show", "steering", "ui"),

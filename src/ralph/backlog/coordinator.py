@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import msgspec
 
-from ralph.backlog import gatekeeper
+from ralph.backlog import gatekeeper, place
 from ralph.backlog.children import Child, Children
 from ralph.backlog.gate import Request
 from ralph.backlog.ledger import Ledger
@@ -400,7 +400,15 @@ class Coordinator:
                 elif self._batch:
                     self._landed(child)
 
+    def _tidy(self) -> None:
+        """Removes what landings have left that were killed before they could; all of the gate, once all is done."""
+        board = self.ledger.board
+        landed = {key: job.tip for key, job in board.jobs.items() if job.state == "landed"}
+        with suppress(UserError):
+            place.clear_leftovers(self.order, self._home, landed, is_done=outcome(board)[1] == 0)
+
     def _finish(self) -> int:
+        self._tidy()
         board = self.ledger.board
         states = [*shown(board).values()]
         end, code = outcome(board)

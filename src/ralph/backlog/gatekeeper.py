@@ -4,7 +4,7 @@ import fcntl
 import os
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ralph.backlog import github, place
@@ -36,14 +36,13 @@ def attend(path: str, keeper: Keeper, interrupt: Interrupt) -> Verdict:
     home = repository(Path(work.workspace))
     with _alone(folder):
         gate = _gate(work, folder, keeper, interrupt)
-        if not request.branches:
-            return gate.opened()
         try:
-            verdict = gate.land(request)
+            verdict = gate.land(request) if request.branches else gate.opened()
         except UserError as error:
             return Verdict(stuck=error.advice)
         tips = {branch.key: branch.tip for branch in request.branches}
-        place.clear(work, home, {key: tips[key] for key in verdict.landed})
+        with suppress(UserError):  # what is left goes with the next one, or stays: it has landed
+            place.clear(work, home, {key: tips[key] for key in verdict.landed})
         return verdict
 
 

@@ -90,3 +90,18 @@ def clear(order: WorkOrder, repository: Repository, landed: dict[str, str]) -> N
     with alone(repository):
         repository.git("worktree", "prune")
         landing.drop_branches(repository, gone)
+
+
+def clear_leftovers(order: WorkOrder, repository: Repository, landed: dict[str, str], is_done: bool) -> None:
+    """Removes what is left of items that have landed, and the gate's own worktree where all of them have."""
+    import shutil
+
+    prefix = order.branch_of("")
+    out = repository.git("for-each-ref", "--format=%(refname:lstrip=2)", f"refs/heads/{prefix}")
+    left = {name.removeprefix(prefix) for name in out.decode("utf-8", "replace").split()}
+    if left & {*landed}:
+        clear(order, repository, {key: landed[key] for key in left & {*landed}})
+    if is_done:
+        shutil.rmtree(order.gate_in(repository).path, ignore_errors=True)
+        with alone(repository):
+            repository.git("worktree", "prune")

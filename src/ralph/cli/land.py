@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 
+FATAL, AGAIN = 2, 75  # 75: as everybody knows it, "try again"
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ralph.processes.interrupt import Interrupt
@@ -31,18 +32,36 @@ def _landed(folder: str, keeper: Keeper, interrupt: Interrupt) -> int:
     from ralph.backlog.gatekeeper import Interrupted, attend
 
     try:
-        _say(attend(folder, keeper, interrupt))
+        verdict = attend(folder, keeper, interrupt)
     except Interrupted:
         return 130
+    if verdict.stuck and _lost_a_git():
+        return AGAIN
+    _say(verdict)
     return 0
 
 
 def _looped(folder: str, key: str, keeper: Keeper, interrupt: Interrupt) -> int:
     from ralph.backlog.item_loop import play
+    from ralph.errors import UserError
 
-    looped = play(folder, key, keeper, interrupt)
+    try:
+        looped = play(folder, key, keeper, interrupt)
+    except UserError:
+        if _lost_a_git():
+            return AGAIN
+        raise
+    if looped.exit_code == FATAL and _lost_a_git():
+        return AGAIN
     _say(looped)
     return looped.exit_code
+
+
+def _lost_a_git() -> bool:
+    """Whether somebody has killed a git of ours: that is nobody's fault, and passes."""
+    from ralph.repository.git import casualties
+
+    return bool(casualties)
 
 
 def _say(value: object) -> None:

@@ -42,6 +42,8 @@ RALPH = {
 # Without that, a hundred new files take half the time.
 STORING = {"MALLOC_TRIM_THRESHOLD_": "100000000"}
 PATIENCE = 600.0
+casualties: list[str] = []
+"""What git was doing each time it was killed: whoever could not go on because of that may be asked again."""
 
 Env = Mapping[str, str] | None
 
@@ -182,6 +184,8 @@ def _answer(git: Errand, folder: str, words: tuple[str, ...]) -> Answer:
         out = git.output(PATIENCE)
     except TimeoutError:
         raise GitError(f"git {_command(words)} did not end within {PATIENCE:.0f} seconds in {folder}") from None
+    if git.code < 0:
+        casualties.append(_command(words))
     return Answer(git.code, out, git.error)
 
 

@@ -78,7 +78,8 @@ def _obvious(local: list[Listed], known: list[Listed], here: Path, objection: Ob
     if elsewhere:
         raise UserError(f"several runs may be meant: {_names(elsewhere)}", "name one; `ralph ps` says what they do")
     if local:
-        raise UserError(f"run {local[-1].id}, the last one in {here}, {objection(local[-1])}", _ALL)
+        last = max(reversed(local), key=lambda run: not run.is_part)
+        raise UserError(f"run {last.id}, the last one in {here}, {objection(last)}", _ALL)
     raise UserError(f"nothing has been run in {here}", _on_record(known))
 
 

@@ -31,7 +31,19 @@ ALLOWED = {
     "agent": {"agents", "errors"},  # a program of its own: it stands in no other row
     "agents": {"core", "errors"},
     "api": {"core", "errors", "processes", "records", "run", "settings", "supervise"},
-    "backlog": {"core", "errors", "loop", "processes", "records", "repository", "run", "settings", "show", "steering"},
+    "backlog": {
+        "core",
+        "errors",
+        "history",
+        "loop",
+        "processes",
+        "records",
+        "repository",
+        "run",
+        "settings",
+        "show",
+        "steering",
+    },
     "cli": {
         *("agents", "backlog", "core", "doctor", "errors", "history", "hooks", "lean", "processes", "records"),
         *("repository", "run", "settings", "show", "steering", "supervise", "ui", "web"),

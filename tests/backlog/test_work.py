@@ -501,3 +501,40 @@ def test_every_first_parent_commit_passes_every_check(works: Works, tmp_path: Pa
         assert subprocess.run(["sh", "-c", check], cwd=tree, check=False).returncode == 0
     assert sorted(works.landed()) == sorted({*works.landed()})
     assert len(works.landed()) == 10
+
+
+def test_a_work_is_seen_by_the_commands_that_see_runs(works: Works) -> None:
+    works.todo("- [ ] T1 One\n- [ ] bad1 Nothing\n")
+    assert works.work().returncode == 1
+    listed = works.run("ps", "-a").stdout
+    assert "1/2 landed" in listed
+    assert "item T1 of work" in listed
+    shown = works.run("show").stdout
+    assert "needs you: bad1: it is done, and has changed nothing" in shown
+    assert "loop  T1: ready" in shown
+    assert "T1: landed as" in works.run("logs").stdout
+    assert "T1.txt" in works.run("diff", "--stat").stdout
+    assert "ralph work retry bad1" in works.run("report", "-o", "-").stdout
+    assert "| `T1` | landed | 1 |" in works.run("report", "--markdown").stdout
+    assert json.loads(works.run("report", "--json").stdout)["landings"] == 1
+    assert "item_landed" in works.run("logs", "--json").stdout
+    assert works.run("show", "T1").returncode == 0, "an item's key means its latest run"
+
+
+def test_beads_are_closed_when_they_have_landed(works: Works) -> None:
+    bead = [{"id": "t7", "title": "t7 Seven", "status": "open", "priority": 1, "issue_type": "task"}]
+    bd = Path(works.env["HOME"]) / "bin" / "bd"
+    bd.write_text(f"#!/bin/sh\necho \"$@\" >> $HOME/bd.calls\n[ $1 = list ] && echo '{json.dumps(bead)}'\nexit 0\n")
+    bd.chmod(0o755)
+    done = works.work("beads:")
+    assert done.returncode == 0, done.stderr
+    commit = works.git("rev-parse", works.target)
+    assert f"close t7 --reason landed as {commit[:12]}" in (Path(works.env["HOME"]) / "bd.calls").read_text()
+
+
+def test_notifications_tell_of_parked_items_and_of_the_end(works: Works) -> None:
+    works.todo("- [ ] bad1 Nothing\n")
+    assert works.work("--notify", 'echo "$RALPH_EVENT: $RALPH_TEXT" >> "$HOME/told"').returncode == 1
+    told = (Path(works.env["HOME"]) / "told").read_text()
+    assert "failed: bad1 is parked" in told
+    assert "failed: 0 of 1 landed" in told

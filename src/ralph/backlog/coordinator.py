@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import msgspec
 
-from ralph.backlog import gatekeeper, place
+from ralph.backlog import gatekeeper, place, taking_on
 from ralph.backlog.children import Child, Children
 from ralph.backlog.gate import Request
 from ralph.backlog.ledger import Ledger
@@ -44,6 +44,7 @@ from ralph.steering.mailbox import Mailbox
 TICK = 1.0
 ASKED_AGAIN = 60.0  # seconds between two looks at a list that another program keeps
 DEATHS = 3  # so often a process may die without a word before a person has to look
+REREADER = "*"  # no item's key
 SEEN = 2.0  # seconds between two looks at what the loops spend
 
 Kind = TypeVar("Kind")
@@ -73,6 +74,7 @@ class Coordinator:
         self._looked = 0.0
         self._deaths: dict[str, int] = {}
         self._batch: tuple[str, ...] = ()
+        self._settled: set[str] = set()
         self._is_open = False
         self._end = ""  # why nothing new begins any more, in a word
         self._reason = ""
@@ -167,15 +169,21 @@ class Coordinator:
         """All that has happened since the last look."""
         self._interrupt.acknowledge()
         for child in self._children.ended():
-            if child.key:
-                self._looped(child)
-            else:
-                self._landed(child)
+            self._took_leave(child)
         if self._interrupt.level:
             self._stop(Outcome.INTERRUPTED.value, "stopped by you", min(self._interrupt.level, 2))
         self._obey()
         self._read_again()
         self._watch_limits()
+
+    def _took_leave(self, child: Child) -> None:
+        if child.key == REREADER:
+            if reading := _decoded(child.said, Reading):
+                self._take(reading)
+        elif child.key:
+            self._looped(child)
+        else:
+            self._landed(child)
 
     def _looped(self, child: Child) -> None:
         """What came of a loop."""
@@ -312,7 +320,12 @@ class Coordinator:
     def _read_again(self) -> None:
         """Takes note of what a person has changed in the list. One that is broken changes nothing."""
         source = self.order.source
-        if not source.is_in_files or self._end:
+        if self._end:
+            return
+        if not source.is_in_files:
+            if time.monotonic() - self._asked > ASKED_AGAIN and self._children.of(REREADER) is None:
+                self._asked = time.monotonic()
+                self._start(REREADER, ("reread", str(self._folder.path)), "list.log")
             return
         stamp = source.stamp()
         if stamp == self._stamp:
@@ -387,6 +400,11 @@ class Coordinator:
                 self._stamp = source.stamp()
             except (OSError, UserError) as error:
                 self.ledger.tell(events.Notice(f"cannot tick {source.name}: {error}"))
+        elif source.program:
+            for key in (key for key in landed if key not in self._settled):
+                self._settled.add(key)
+                if problem := taking_on.settle(self.order, key, self.ledger.board.jobs[key].commit):
+                    self.ledger.tell(events.Notice(problem))
 
     def _leave(self) -> None:
         """Whatever happens, nothing stays at work."""
@@ -395,10 +413,7 @@ class Coordinator:
             self._children.wait(self._interrupt.fileno(), TICK)
             self._interrupt.acknowledge()
             for child in self._children.ended():
-                if child.key:
-                    self._looped(child)
-                elif self._batch:
-                    self._landed(child)
+                self._took_leave(child)
 
     def _tidy(self) -> None:
         """Removes what landings have left that were killed before they could; all of the gate, once all is done."""

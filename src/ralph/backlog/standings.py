@@ -13,7 +13,6 @@ from ralph.core.backlog import Board, shown
 from ralph.core.model import RunFacts
 from ralph.core.secrets import Redactor, secret_values
 from ralph.records.folder import RunFolder
-from ralph.records.journal import read
 from ralph.records.register import facts_in
 from ralph.records.registration import Registration
 from ralph.show.works import Row, counted, last_line, rows
@@ -44,6 +43,7 @@ class Standings(Registration):
             cost_usd=board.spent if board.costs else None,
             paused="paused by a person" if board.is_held else "",
             doing=counted(counts),
+            since=now,
         )
         for event in happened:
             if isinstance(event, work.WorkFinished):
@@ -59,23 +59,12 @@ class Standings(Registration):
     def rows(self) -> list[Row]:
         """Every item, with where its loop stands."""
         board = self._ledger.board if self._ledger else Board()
-        return rows(board, item_standings(self._folder, board))
+        return rows(board, item_facts(self._folder, board))
 
 
-def item_standings(folder: RunFolder, board: Board) -> dict[str, RunFacts | None]:
+def item_facts(folder: RunFolder, board: Board) -> dict[str, RunFacts | None]:
     """Where the loops stand that are at work."""
     return {job.item.key: facts_in(str(folder.path.parent / job.run)) for job in board.of("working") if job.run}
-
-
-def board_of(folder: RunFolder) -> Board:
-    """What the journal of a work says."""
-    board = Board()
-    for entry in read(folder.journal):
-        try:
-            board = work.after(board, entry.event(), entry.at)
-        except KeyError:  # about an item that a torn line had named
-            continue
-    return board
 
 
 def notifier(order: WorkOrder, folder: RunFolder) -> Any:

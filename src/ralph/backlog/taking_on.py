@@ -148,3 +148,18 @@ def unsaved(home: Repository) -> str:
         return ""
     changes = "an uncommitted change is" if count == 1 else f"{count} uncommitted changes are"
     return f"{changes} not part of it: the loops start from the last commit"
+
+
+def settle(order: WorkOrder, key: str, commit: str) -> str:
+    """Has the keeper of a list close what has landed, where it can; what stands in the way of that, if anything."""
+    from ralph.backlog import beads
+
+    if order.source.program != "beads":
+        return ""
+    words = ("sh", "-c", 'cd "$0" && exec "$@"', order.workspace, *beads.closing(key, commit))
+    try:
+        with Errand(words, environment()) as asked:
+            asked.output(ANSWER)
+    except TimeoutError:
+        return f"bd did not close {key}"
+    return f"bd did not close {key}: {one_line(asked.error, 200)}" if asked.code else ""

@@ -62,10 +62,10 @@ def work_meant(name: str, here: Path) -> Listed:
 
 def make(kind: str, key: str, note: str, here: Path) -> str:
     """Leaves a wish about an item with its work, and says what comes of it."""
-    from ralph.backlog.standings import board_of
+    from ralph.history.work_history import work_history
 
     run = work_meant("", here)
-    board = board_of(run.folder)
+    board = work_history(run).board
     known = next((one for one in board.jobs if one.casefold() == key.removeprefix("#").casefold()), "")
     if not known:
         raise UserError(f"work {run.id} has no item {key}", "`ralph work status` lists them")
@@ -81,10 +81,10 @@ def make(kind: str, key: str, note: str, here: Path) -> str:
 
 def tell_item(key: str, text: str, here: Path) -> str:
     """Keeps words for the next loop of an item; nothing where one is at work, which can be told itself."""
-    from ralph.backlog.standings import board_of
+    from ralph.history.work_history import work_history
 
     try:
-        job = board_of(work_meant("", here).folder).jobs.get(key.removeprefix("#"))
+        job = work_history(work_meant("", here)).board.jobs.get(key.removeprefix("#"))
     except UserError:
         return ""
     return make("retry", key, text, here) if job is not None and job.state in ("parked", "withdrawn", "queued") else ""

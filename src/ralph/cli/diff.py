@@ -33,9 +33,14 @@ def diff(words: tuple[str, ...], stat: bool, directory: str) -> int:
     from ralph.repository.checkpoints import Checkpoints
 
     run, number = run_and_number(directory, words)
-    repository = repository_of(run)
-    saved = Checkpoints(repository, run.id)
-    before, after = saved.ends() if number is None else saved.around(number)
+    if run.facts.kind == "work":
+        from ralph.cli.work import ends_of_work
+
+        repository, before, after = ends_of_work(run)
+    else:
+        repository = repository_of(run)
+        saved = Checkpoints(repository, run.id)
+        before, after = saved.ends() if number is None else saved.around(number)
     if stat:
         for change in changed_files(repository, before, after):
             lines = "binary" if change.added is None else f"+{change.added} -{change.deleted}"

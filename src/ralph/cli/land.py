@@ -1,4 +1,5 @@
-"""`ralph land` and `ralph item`: what the coordinator of a backlog starts, one process for each landing and each loop.
+"""`ralph land`, `ralph item`, `ralph reread`: what the coordinator of a backlog starts, one process for each landing,
+each loop, and each look at a list that another program keeps.
 
 They are not meant for people: each is held by a leash, and prints what came of it as one line."""
 
@@ -17,6 +18,8 @@ def run_command(command: str, words: list[str]) -> int:
     from ralph.processes.leash import tie_to_stdin
 
     tie_to_stdin()
+    if command == "reread":
+        return _reread(words[0])
     from ralph.processes.keeper import Keeper
 
     with Keeper.start() as keeper:
@@ -55,6 +58,17 @@ def _looped(folder: str, key: str, keeper: Keeper, interrupt: Interrupt) -> int:
         return AGAIN
     _say(looped)
     return looped.exit_code
+
+
+def _reread(folder: str) -> int:
+    from pathlib import Path
+
+    from ralph.backlog.taking_on import read_list
+    from ralph.backlog.work_order import ORDER, WorkOrder, folder_of, read
+
+    order = read(folder_of(folder), ORDER, WorkOrder)
+    _say(read_list(order.source, Path(order.workspace)))
+    return 0
 
 
 def _lost_a_git() -> bool:

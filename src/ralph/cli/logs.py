@@ -21,6 +21,10 @@ def logs(values: Values, words: list[str]) -> int:
     lines = _lines(run, bool(values.get("follow")))
     if values.get("json"):
         return _copy(lines, at_once=bool(values.get("follow")))
+    if run.facts.kind == "work":
+        from ralph.cli.work import log_of_work
+
+        return log_of_work(lines, bool(values.get("timestamps")))
     return _render(run, lines, values)
 
 

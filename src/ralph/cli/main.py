@@ -106,7 +106,7 @@ def _dispatch(argv: list[str]) -> int:
         understood = options.parse(plain.options, argv[1:])
         if understood is not None:
             return int(plain.answer(*understood))
-    if argv and argv[0] in ("land", "item"):  # by the coordinator of a backlog alone
+    if argv and argv[0] in ("land", "item", "reread"):  # by the coordinator of a backlog alone
         from ralph.cli.land import run_command
 
         return run_command(argv[0], argv[1:])

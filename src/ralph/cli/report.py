@@ -20,7 +20,12 @@ def report(values: Values, words: list[str]) -> int:
         raise UserError("--markdown and --json at once", "choose one")
     runs = [read_run(values, [word]) for word in words] or [read_run(values, [])]
     form: Form = "markdown" if values.get("markdown") else "json" if values.get("json") else "html"
-    data = written([history_now(run) for run in runs], form)
+    if runs[0].facts.kind == "work":
+        from ralph.cli.work import work_report
+
+        data = work_report(runs[0], form)
+    else:
+        data = written([history_now(run) for run in runs], form)
     target = values.get("output", "-" if form != "html" or not sys.stdout.isatty() else "")
     if target == "-":
         sys.stdout.buffer.write(data)

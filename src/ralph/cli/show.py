@@ -14,6 +14,10 @@ def show(values: Values, words: list[str]) -> int:
     from ralph.history.feed import history_now
 
     run = read_run(values, words)
+    if run.facts.kind == "work":
+        from ralph.cli.work import show_work
+
+        return show_work(run, bool(values.get("json")))
     history = history_now(run)
     if values.get("json"):
         from ralph.show.report import written

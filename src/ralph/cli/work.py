@@ -10,11 +10,14 @@ from typing import TYPE_CHECKING, Any
 from ralph.errors import UserError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from ralph.backlog.lists import Reading
     from ralph.backlog.work_order import WorkOrder
     from ralph.cli.run import Shown
     from ralph.records.folder import RunFolder
     from ralph.records.register import Listed
+    from ralph.repository.git import Repository
 
 ACTIONS = ("status", "retry", "withdraw")
 JOBS, RETURNS = 2, 3
@@ -196,12 +199,13 @@ def _status(run: Listed, as_json: bool) -> int:
     """How the items of a work stand."""
     import time
 
-    from ralph.backlog.standings import board_of, item_standings
+    from ralph.backlog.standings import item_facts
+    from ralph.history.work_history import work_history
     from ralph.show.outlet import choose
     from ralph.show.works import rows, table
 
-    board = board_of(run.folder)
-    made = rows(board, item_standings(run.folder, board))
+    board = work_history(run).board
+    made = rows(board, item_facts(run.folder, board))
     if as_json:
         from msgspec.json import encode
 
@@ -211,3 +215,62 @@ def _status(run: Listed, as_json: bool) -> int:
     columns = os.get_terminal_size().columns if sys.stdout.isatty() else 200
     print("\n".join(table(board, made, style, columns, time.time(), most=len(made))))
     return 0
+
+
+def show_work(run: Listed, as_json: bool) -> int:
+    """`ralph show` of a work: what needs you, each item, and what happened when."""
+    from ralph.history.work_history import work_history
+    from ralph.show.work_report import lines, summary
+
+    if as_json:
+        return _status(run, as_json=True)
+    history = work_history(run)
+    print(f"work {run.id}: {summary(history)}")
+    for job, why in history.needing():
+        print(f"needs you: {job.item.key}: {why} (try again: ralph work retry {job.item.key})")
+    print("\n".join(lines(history)))
+    return _status(run, as_json=False)
+
+
+def work_report(run: Listed, form: str) -> bytes:
+    from ralph.history.work_history import work_history
+    from ralph.show import work_report as report
+
+    history = work_history(run)
+    if form == "json":
+        from msgspec.json import encode
+
+        return encode(history) + b"\n"
+    text = report.markdown(history) if form == "markdown" else report.html(history)
+    return text.encode("utf-8", "replace")
+
+
+def log_of_work(lines: Iterator[bytes], stamped: bool) -> int:
+    """`ralph logs` of a work: the lines that were on the screen."""
+    import time
+
+    from ralph.records.journal import decoded
+    from ralph.show.works import sentence
+
+    for line in lines:
+        entry = decoded(line)
+        text = sentence(entry.event())[0] if entry else ""
+        if entry and text:
+            at = time.strftime("[%H:%M:%S] ", time.localtime(entry.at)) if stamped else ""
+            print(at + text, flush=True)
+    return 0
+
+
+def ends_of_work(run: Listed) -> tuple[Repository, str, str]:
+    """What the target was when a work began, and is now."""
+    from pathlib import Path
+
+    from ralph.backlog.work_order import ORDER, WorkOrder, read
+    from ralph.repository.git import commit_of, repository
+
+    order = read(run.folder, ORDER, WorkOrder)
+    home = repository(Path(order.workspace))
+    now = commit_of(home.root, order.target_ref)
+    if not now:
+        raise UserError(f"the target {order.shown_target} is gone", "was the branch removed?")
+    return home, order.base, now

@@ -42,6 +42,9 @@ class RunNow(Struct, frozen=True, kw_only=True):
     preset: str
     branch: str
     pid: int
+    kind: str = ""
+    work: str = ""
+    item: str = ""
 
 
 def runs_now(everything: bool = False, env: Mapping[str, str] = os.environ) -> list[RunNow]:
@@ -95,4 +98,7 @@ def run_now(run: Listed, now: float, mail: Mail | None = None) -> RunNow:
         preset=facts.preset,
         branch=facts.branch,
         pid=facts.pid,
+        kind=facts.kind,
+        work=facts.work,
+        item=facts.item,
     )

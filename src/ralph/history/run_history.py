@@ -187,6 +187,7 @@ class Fold:
         self.running: set[str] = set()
         self._last = 0.0
         self._open: list[Span] = []
+        self._board: Any = None
         self._ears: dict[type, Callable[[Any, float], None]] = {
             e.RunStarted: self._run_started,
             e.IterationStarted: lambda event, at: self._start(event.iteration, at),
@@ -226,7 +227,15 @@ class Fold:
             heard(event, at)
             if self.history.iterations:  # no event changes what came of those before the last one
                 self.history.iterations[-1].judge()
+        elif type(event) not in e.NAMES and not isinstance(event, e.Unheard):
+            self._hear_work(event, at)
         self._last = max(at, self._last)
+
+    def _hear_work(self, event: object, at: float) -> None:
+        """Of the work on a backlog, its items are what there is to do."""
+        from ralph.history.work_history import todo_of
+
+        self._board, self.todo = todo_of(self._board, event, at)
 
     def as_of(self, now: float = 0.0, state: str = "") -> RunHistory:
         """The history as it stands; `state` is what is known of a run that has no outcome yet, `now` the moment at

@@ -5,7 +5,7 @@ from typing import Any, get_args, get_origin
 
 import msgspec
 
-from ralph.core.events import NAMES
+from ralph.core import events, work
 from ralph.settings.faults import bare_kind, described, is_struct, notes
 from ralph.settings.layers import PRESETS
 from ralph.settings.shape import REVIEWS, Settings, format_duration, format_size
@@ -121,7 +121,8 @@ def settings_schema() -> dict[str, Any]:
 
 def events_schema() -> dict[str, Any]:
     """The JSON Schema of one line of `--json` and of the journal."""
-    references, definitions = msgspec.json.schema_components(tuple(NAMES))
+    names = {**events.NAMES, **work.NAMES}
+    references, definitions = msgspec.json.schema_components(tuple(names))
     envelope = {
         "timestamp": {"type": "string", "format": "date-time"},
         "run": {"type": "string", "description": "The id of the run."},
@@ -131,11 +132,11 @@ def events_schema() -> dict[str, Any]:
         "$schema": DIALECT,
         "title": "An event of ralph",
         "type": "object",
-        "properties": {"type": {"enum": list(NAMES.values())}, **envelope, "data": {"type": "object"}},
+        "properties": {"type": {"enum": list(names.values())}, **envelope, "data": {"type": "object"}},
         "required": ["type", *envelope, "data"],
         "oneOf": [
             {"properties": {"type": {"const": name}, "data": reference}}
-            for name, reference in zip(NAMES.values(), references, strict=True)
+            for name, reference in zip(names.values(), references, strict=True)
         ],
         "$defs": definitions,
     }

@@ -81,7 +81,7 @@ class EventLines:
         """The lines for `event`, without newlines; an empty one in front where another kind of thing begins."""
         found = self._tellers.get(type(event))
         if found is None:
-            return []
+            return [] if type(event) in e.NAMES or isinstance(event, e.Unheard) else self._of_a_work(event)
         block, teller = found
         lines = teller(event)
         if lines and block != self._block:
@@ -89,6 +89,13 @@ class EventLines:
                 lines.insert(0, "")
             self._block = block
         return lines
+
+    def _of_a_work(self, event: object) -> list[str]:
+        """What happened to an item of a backlog, or at its gate."""
+        from ralph.show.works import sentence
+
+        text, tone = sentence(event)
+        return [self.style.paint(tone, text)] if text else []
 
     def left_out(self, events: int) -> str:
         more = f"{self.style.marks.more} {plural(events, 'more thing')} that nobody could have read: see the log"

@@ -24,6 +24,11 @@ _TONES |= dict.fromkeys(("stopped", "running", "stopping", "waiting"), "calm")
 def html(histories: Sequence[RunHistory]) -> str:
     """The page about one run or several."""
     title = f"ralph: {histories[0].state}" if len(histories) == 1 else f"ralph: {plural(len(histories), 'run')}"
+    return page(title, report_body(histories))
+
+
+def page(title: str, content: Html) -> str:
+    """A page that needs nothing but itself."""
     head = element(
         "head",
         element("meta", charset="utf-8"),
@@ -33,7 +38,7 @@ def html(histories: Sequence[RunHistory]) -> str:
         element("title", title),
         element("style", Html(stylesheet())),
     )
-    body = element("main", report_body(histories))
+    body = element("main", content)
     return f"<!doctype html>\n{element('html', head, element('body', body), lang='en')}\n"
 
 

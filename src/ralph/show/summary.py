@@ -231,8 +231,8 @@ def _facts(run: RunNow, home: str) -> tuple[str, ...]:
     return (
         run.run,
         run.state,
-        f"{run.iteration}{of}",
-        f"{run.checks_passed}/{run.checks}" if run.checks else "-",
+        f"{run.checks_passed}/{run.checks} landed" if run.kind == "work" else f"{run.iteration}{of}",
+        f"{run.checks_passed}/{run.checks}" if run.checks and run.kind != "work" else "-",
         "-" if run.cost_usd is None else money(run.cost_usd),
         duration(round(run.age_s)),
         place,
@@ -241,7 +241,7 @@ def _facts(run: RunNow, home: str) -> tuple[str, ...]:
 
 def _remarks(run: RunNow, now: float) -> list[str]:
     """What it does, what it asks, and what lies in its mailbox."""
-    said = []
+    said = [f"item {run.item} of work {run.work}"] if run.item else []
     if not run.alive:
         said.append(run.reason or ("go on with `ralph resume`" if run.state == "killed" else ""))
     elif run.waiting_until:

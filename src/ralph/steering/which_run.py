@@ -143,7 +143,7 @@ def is_number(word: str) -> bool:
 
 
 def has_not_begun(run: Listed) -> str:
-    return "" if recall(run.folder.journal).started else "never began"
+    return "" if run.facts.kind == "work" or recall(run.folder.journal).started else "never began"
 
 
 def repository_of(run: Listed) -> Repository:

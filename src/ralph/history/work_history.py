@@ -1,0 +1,118 @@
+"""What became of a backlog? Its journal, folded into where each item stands, and when it was worked on and landed."""
+
+from collections.abc import Iterable
+
+from msgspec import Struct, field
+
+from ralph.core import work
+from ralph.core.backlog import Board, Job, shown
+from ralph.core.events import TodoItem
+from ralph.errors import UserError
+from ralph.records.journal import Entry, read
+from ralph.records.register import Listed
+
+
+class Span(Struct):
+    """A loop or a look of the gate, from its beginning to its end; what came of it in a word."""
+
+    keys: tuple[str, ...]
+    kind: str
+    began: float
+    ended: float = 0.0
+    result: str = ""
+
+
+class WorkHistory(Struct, kw_only=True):
+    """All that is told of a work. `state` is its state now, `last` the moment of its last line."""
+
+    run: str
+    state: str = ""
+    board: Board = field(default_factory=Board)
+    started: work.WorkStarted | None = None
+    finished: work.WorkFinished | None = None
+    spans: list[Span] = []
+    began: float = 0.0
+    last: float = 0.0
+    landings: int = 0
+    returns: int = 0
+
+    @property
+    def target(self) -> str:
+        return self.started.target if self.started else ""
+
+    @property
+    def states(self) -> dict[str, str]:
+        return shown(self.board)
+
+    def needing(self) -> list[tuple[Job, str]]:
+        """The items that a person has to look at, and why."""
+        states = self.states
+        return [(job, job.reason) for key, job in self.board.jobs.items() if states[key] == "parked"]
+
+
+def work_history(run: Listed) -> WorkHistory:
+    """The history of a work as its journal tells it now."""
+    try:
+        history = folded(run.id, read(run.folder.journal))
+    except OSError as error:
+        raise UserError(f"cannot read {run.folder.journal}: {error.strerror}", "is the work's folder there?") from None
+    history.state = run.state
+    return history
+
+
+def folded(run: str, entries: Iterable[Entry]) -> WorkHistory:
+    history = WorkHistory(run=run)
+    for entry in entries:
+        event = entry.event()
+        if event is None:
+            continue
+        try:
+            history.board = work.after(history.board, event, entry.at)
+        except KeyError:  # about an item that a torn line had named
+            continue
+        history.began, history.last = history.began or entry.at, entry.at
+        _add(history, event, entry.at)
+    return history
+
+
+def _add(history: WorkHistory, event: object, at: float) -> None:
+    match event:
+        case work.WorkStarted():
+            history.started, history.finished = event, None
+            for span in history.spans:
+                span.ended, span.result = span.ended or at, span.result or "cut off"
+        case work.WorkFinished():
+            history.finished = event
+        case work.ItemStarted():
+            history.spans.append(Span((event.key,), "loop", at))
+        case work.ItemReady() | work.ItemParked() | work.ItemQueued() | work.ItemWithdrawn():
+            _close(history, "loop", at, work.NAMES[type(event)].removeprefix("item_"), event.key)
+        case work.GateStarted():
+            history.spans.append(Span(event.keys, "gate", at))
+        case work.GateFinished():
+            seen = event.verdict
+            result = "stuck" if seen.stuck else "red" if seen.red else "landed" if seen.landed else "cut off"
+            result = "refused" if result == "cut off" and (seen.conflicts or seen.empty) else result
+            _close(history, "gate", at, result)
+            history.landings += bool(seen.landed)
+        case work.ItemReturned():
+            history.returns += 1
+
+
+def _close(history: WorkHistory, kind: str, at: float, result: str, key: str = "") -> None:
+    for span in reversed(history.spans):
+        if span.kind == kind and not span.ended and (not key or key in span.keys):
+            span.ended, span.result = at, result
+            return
+
+
+def todo_of(board: Board | None, event: object, at: float) -> tuple[Board, tuple[TodoItem, ...]]:
+    """The board after an event, and its items as a list of things to do."""
+    try:
+        board = work.after(board or Board(), event, at)
+    except KeyError:
+        board = board or Board()
+    words = {"landed": "done", "withdrawn": "done", "working": "active", "ready": "active"}
+    states = shown(board)
+    items = ((states[key], f"{key} {states[key]}: {job.item.title}") for key, job in board.jobs.items())
+    return board, tuple(TodoItem(text, words.get(state, "pending")) for state, text in items)

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from ralph.backlog.work_order import WorkOrder
@@ -43,10 +44,9 @@ def item_place(
 
 def _mark(made: Worktree) -> str:
     try:
-        said = Path(made.path, ".git").read_text("utf-8", "surrogateescape")
+        return os.path.join(landing.own_folder(made.path), FURNISHED)
     except OSError:
         return os.path.join(made.path, ".git", FURNISHED)
-    return os.path.join(said.removeprefix("gitdir:").strip(), FURNISHED)
 
 
 def _make(order: WorkOrder, repository: Repository, made: Worktree) -> None:
@@ -77,31 +77,34 @@ def furnish(order: WorkOrder, repository: Repository, made: Worktree, keeper: Ke
 
 def clear(order: WorkOrder, repository: Repository, landed: dict[str, str]) -> None:
     """Removes worktrees and branches of items that are in the target, unless somebody has put them to another use."""
-    import shutil
-
     gone: dict[str, str] = {}
     for key, tip in landed.items():
         made = order.worktree_of(repository, key)
-        if not os.path.isdir(made.path):
-            gone[made.branch] = tip
-        elif landing.is_clean(made.path, tip):
-            shutil.rmtree(made.path, ignore_errors=True)
-            gone[made.branch] = tip
-    with alone(repository):
-        repository.git("worktree", "prune")
-        landing.drop_branches(repository, gone)
+        if os.path.isdir(made.path) and not landing.is_clean(made.path, tip):
+            continue
+        _remove(made)
+        gone[made.branch] = tip
+    landing.drop_branches(repository, gone)
+
+
+def _remove(made: Worktree) -> None:
+    """As git would, the worktree first: without it, what git keeps of it counts for nothing."""
+    import shutil
+
+    own = ""
+    with suppress(OSError):
+        own = landing.own_folder(made.path)
+    shutil.rmtree(made.path, ignore_errors=True)
+    if own and os.path.basename(os.path.dirname(own)) == "worktrees":
+        shutil.rmtree(own, ignore_errors=True)
 
 
 def clear_leftovers(order: WorkOrder, repository: Repository, landed: dict[str, str], is_done: bool) -> None:
     """Removes what is left of items that have landed, and the gate's own worktree where all of them have."""
-    import shutil
-
     prefix = order.branch_of("")
     out = repository.git("for-each-ref", "--format=%(refname:lstrip=2)", f"refs/heads/{prefix}")
     left = {name.removeprefix(prefix) for name in out.decode("utf-8", "replace").split()}
     if left & {*landed}:
         clear(order, repository, {key: landed[key] for key in left & {*landed}})
     if is_done:
-        shutil.rmtree(order.gate_in(repository).path, ignore_errors=True)
-        with alone(repository):
-            repository.git("worktree", "prune")
+        _remove(order.gate_in(repository))

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import os
 
+from ralph.lean import import_leanly
+
 FATAL, AGAIN = 2, 75  # 75: as everybody knows it, "try again"
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,6 +25,7 @@ def run_command(command: str, words: list[str]) -> int:
     from ralph.processes.keeper import Keeper
 
     with Keeper.start() as keeper:
+        import_leanly("msgspec", "pathlib")
         from ralph.processes.interrupt import Interrupt
 
         with Interrupt(lambda: None) as interrupt:

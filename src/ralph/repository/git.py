@@ -184,7 +184,7 @@ def _answer(git: Errand, folder: str, words: tuple[str, ...]) -> Answer:
         out = git.output(PATIENCE)
     except TimeoutError:
         raise GitError(f"git {_command(words)} did not end within {PATIENCE:.0f} seconds in {folder}") from None
-    if git.code < 0:
+    if git.code < 0 or " died of signal " in git.error:  # itself, or one that it had started
         casualties.append(_command(words))
     return Answer(git.code, out, git.error)
 

@@ -111,6 +111,7 @@ def candidate(repository: Repository, base: str, branches: Sequence[Branch], kep
     """The one commit that brings as many of the branches as go together, in their order."""
     ours, tree = base, _tree_of(repository, base)
     own = _leaves(repository, base, (*kept.lists, *kept.settings))
+    last = branches[-1].key if branches else ""
     tried: list[Branch] = []
     conflicts: dict[str, Conflict] = {}
     empty: list[str] = []
@@ -126,7 +127,7 @@ def candidate(repository: Repository, base: str, branches: Sequence[Branch], kep
         else:
             tried.append(branch)
             tree = merge.tree
-            ours = _commit(repository, tree, (ours, theirs))
+            ours = _commit(repository, tree, (ours, theirs)) if branch.key != last else ours
     if not tried:
         return Candidate(base=base, conflicts=conflicts, empty=tuple(empty))
     tree = _ticked(repository, tree, own, kept, [branch.key for branch in tried])
@@ -223,6 +224,8 @@ def advance(repository: Repository, ref: str, new: str, old: str) -> Moved:
     words = ("update-ref", "--create-reflog", "-m", "ralph: land", ref, new, old)
     while True:
         answer = repository.ask(*words)
+        if not answer.code:
+            return "moved"
         now = commit_of(repository.root, ref)
         if now == new:
             return "moved"
@@ -234,8 +237,7 @@ def advance(repository: Repository, ref: str, new: str, old: str) -> Moved:
 
 def _unlock(repository: Repository, ref: str) -> bool:
     """Removes the lock of a ref once it is stale; False where there is none that could be the reason."""
-    place = repository.git("rev-parse", "--git-path", f"{ref}.lock").decode().strip()
-    lock = os.path.join(repository.root, place)
+    lock = os.path.join(common_folder(repository.root), f"{ref}.lock")
     try:
         age = time.time() - os.stat(lock).st_mtime
     except (FileNotFoundError, NotADirectoryError):
@@ -248,17 +250,45 @@ def _unlock(repository: Repository, ref: str) -> bool:
     return True
 
 
+def own_folder(path: str) -> str:
+    """Where git keeps what belongs to this working tree alone: its HEAD and index."""
+    mark = os.path.join(path, ".git")
+    if os.path.isdir(mark):
+        return mark
+    with open(mark, encoding="utf-8", errors="surrogateescape") as file:
+        return os.path.join(path, file.read().removeprefix("gitdir:").strip())
+
+
+def common_folder(path: str) -> str:
+    """Where git keeps what all working trees of a repository share."""
+    own = own_folder(path)
+    try:
+        with open(os.path.join(own, "commondir"), encoding="utf-8", errors="surrogateescape") as file:
+            return os.path.join(own, file.read().strip())
+    except FileNotFoundError:
+        return own
+
+
 def holder_of(repository: Repository, branch: str) -> str:
     """The folder in which a branch is checked out, if there is one."""
-    out = repository.git("worktree", "list", "--porcelain", "-z")
-    folder = ""
-    for line in out.split(b"\0"):
-        name, _, value = line.partition(b" ")
-        if name == b"worktree":
-            folder = os.fsdecode(value)
-        elif name == b"branch" and value == f"refs/heads/{branch}".encode():
-            return folder
+    common = common_folder(repository.root)
+    trees = os.path.join(common, "worktrees")
+    names = sorted(os.listdir(trees)) if os.path.isdir(trees) else []
+    for own in (common, *(os.path.join(trees, name) for name in names)):
+        if _read(os.path.join(own, "HEAD")) == f"ref: refs/heads/{branch}":
+            place = _read(os.path.join(own, "gitdir")) if own != common else os.path.join(os.path.realpath(common), "")
+            folder = os.path.dirname(place)
+            if os.path.exists(os.path.join(folder, ".git")) or own == common:
+                return folder
     return ""
+
+
+def _read(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8", errors="surrogateescape") as file:
+            return file.read().strip()
+    except OSError:
+        return ""
 
 
 class Remote(Struct, frozen=True):
@@ -340,18 +370,17 @@ def markers_in(repository: Repository, commit: str, files: Sequence[str]) -> tup
 def tree_at(repository: Repository, path: str, commit: str) -> bool:
     """Makes the gate's own working tree what this commit says; what git ignores stays, caches above all. True where it
     was made anew. Nobody else works there: a lock in it is what a killed git has left."""
-    is_new = not commit_of(path, "HEAD") if os.path.isdir(path) else True
+    is_new = not os.path.exists(os.path.join(path, ".git")) or not os.path.isdir(own_folder(path))
     if is_new:
         import shutil
 
         shutil.rmtree(path, ignore_errors=True)
         repository.git("worktree", "prune")
         repository.git("worktree", "add", "-q", "--detach", "--force", "--", path, commit)
-    lock = os.path.join(path, os.fsdecode(run(path, "rev-parse", "--git-path", "index.lock")).strip())
     with suppress(FileNotFoundError):
-        os.unlink(lock)
+        os.unlink(os.path.join(own_folder(path), "index.lock"))
     run(path, "checkout", "-q", "--detach", "--force", commit)
-    restore(path)
+    run(path, "clean", "-q", "-ffd")
     return is_new
 
 
@@ -365,8 +394,9 @@ def restore(path: str) -> None:
 
 def heal(path: str, *refs: str) -> None:
     """Removes the locks that a killed git has left in a working tree which is ours alone, and on its branch."""
-    for name in ("index.lock", "HEAD.lock", *(f"{ref}.lock" for ref in refs)):
-        lock = os.path.join(path, os.fsdecode(run(path, "rev-parse", "--git-path", name)).strip())
+    own, common = own_folder(path), common_folder(path)
+    locks = [os.path.join(own, name) for name in ("index.lock", "HEAD.lock")]
+    for lock in (*locks, *(os.path.join(common, f"{ref}.lock") for ref in refs)):
         with suppress(FileNotFoundError, NotADirectoryError):
             while (age := time.time() - os.stat(lock).st_mtime) < STALE:
                 time.sleep(min(max(STALE - age, 0.0), 0.05))  # a git that outlived its ralph is about to end

@@ -11,7 +11,13 @@ from ralph.show.words import duration, money, plural
 from ralph.show.works import ORDER, counted, last_line
 
 WIDE, ROW, LEFT = 960, 16, 120
-FILLS = {"landed": "var(--good)", "ready": "var(--calm)", "returned": "var(--warn)", "red": "var(--warn)"}
+FILLS = {
+    "landed": "var(--good)",
+    "ready": "var(--turn)",
+    "refused": "var(--wait)",
+    "red": "var(--bad)",
+    "parked": "var(--bad)",
+}
 TONES = {"landed": "good", "parked": "bad", "blocked": "warn", "held": "warn", "withdrawn": "calm"}
 
 
@@ -77,7 +83,7 @@ def _x(at: float, history: WorkHistory, whole: float) -> int:
 def _bar(span: Span, history: WorkHistory, whole: float, y: int) -> Html:
     start, end = _x(span.began, history, whole), _x(span.ended or history.last, history, whole)
     title = element("title", f"{', '.join(span.keys[:10])}: {span.result or 'at work'}")
-    fill = FILLS.get(span.result, "var(--muted, #999)")
+    fill = FILLS.get(span.result, "var(--pause)")
     return element("rect", title, x=start, y=y + 3, width=max(end - start, 2), height=ROW - 6, rx=2, fill=fill)
 
 

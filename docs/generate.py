@@ -30,8 +30,8 @@ def events_reference() -> str:
     lines = [
         "# Events",
         "",
-        "Written by `make docs` from `src/ralph/core/events.py` and `work.py`. Every line of `--json` and of the journal is one",
-        "object:",
+        "Written by `make docs` from `src/ralph/core/events.py` and `work.py`. Every line of `--json` and the journal",
+        "is one object:",
         '`{"type", "timestamp", "run", "seq", "data"}`. `ralph schema events` prints the JSON Schema.',
         "",
         "| type | data | |",

@@ -103,7 +103,10 @@ class Room:
         return self.finish(self.start_ralph(*words), on=on)
 
     def start_ralph(self, *words: str) -> "subprocess.Popen[bytes]":
-        return self.start(*RALPH, "run", "--json", "--agent", self.agent, "--yolo", *words)
+        return self.start_command("run", *words)
+
+    def start_command(self, command: str, *words: str) -> "subprocess.Popen[bytes]":
+        return self.start(*RALPH, command, "--json", "--agent", self.agent, "--yolo", *words)
 
     def start(self, *argv: str) -> "subprocess.Popen[bytes]":
         return subprocess.Popen(

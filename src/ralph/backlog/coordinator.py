@@ -83,6 +83,8 @@ class Coordinator:
         """Until everything has landed or stands aside, or somebody ends it. The exit code."""
         (self._folder.path / ITEMS).mkdir(exist_ok=True)
         self._stamp = self.order.source.stamp() if self.order.source.is_in_files else None
+        if not self.ledger.opened:
+            taking_on.make_target(self.order, self._home)
         self._prove()
         self._take(reading)
         self._tick_on_disk()

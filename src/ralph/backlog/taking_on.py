@@ -108,7 +108,7 @@ def _is_taken(home: Repository, name: str) -> bool:
 
 
 def _target(home: Repository, target: str) -> str:
-    """Makes the branch that will grow, unless it is there; one that is checked out is never moved."""
+    """The commit from which the branch will grow; one that is checked out is never moved."""
     if home.ask("check-ref-format", "--branch", target).code:
         raise UserError(f"{target!r} is no name for a branch", "name one with --target BRANCH")
     if held := landing.holder_of(home, target):
@@ -116,13 +116,21 @@ def _target(home: Repository, target: str) -> str:
             f"{target} is checked out in {held}, and a branch that is checked out is never moved",
             f"leave --target out and merge afterwards, or land on the remote's branch with --push=REMOTE/{target}",
         )
-    known = commit_of(home.root, f"refs/heads/{target}")
-    if known:
-        return known
-    head = commit_of(home.root, "HEAD")
-    if landing.advance(home, f"refs/heads/{target}", head, "") != "moved":
-        raise UserError(f"the branch {target} cannot be made", "name another with --target BRANCH")
-    return head
+    parts = target.split("/")
+    above = ["/".join(parts[:size]) for size in range(1, len(parts))]
+    below = home.git("for-each-ref", "--count=1", "--format=%(refname:lstrip=2)", f"refs/heads/{target}/")
+    for name in (*above, below.decode("utf-8", "replace").strip()):
+        if name and commit_of(home.root, f"refs/heads/{name}"):
+            raise UserError(f"the branch {name} is in the way of {target}", "name another with --target BRANCH")
+    return commit_of(home.root, f"refs/heads/{target}") or commit_of(home.root, "HEAD")
+
+
+def make_target(order: WorkOrder, home: Repository) -> None:
+    """Makes the branch that will grow, unless it is there. Not before the work is on record: else nobody would know
+    whose it is."""
+    ref = f"refs/heads/{order.target}"
+    if order.remote is None and not commit_of(home.root, ref):
+        landing.advance(home, ref, order.base, "")
 
 
 def _remote(home: Repository, asked: str) -> Remote:

@@ -11,6 +11,7 @@ from msgspec import Struct
 from ralph import agents
 from ralph.agents.protocol import BoxNeeds, Request
 from ralph.errors import UserError
+from ralph.processes.box import is_inside
 from ralph.processes.bubblewrap import find_bubblewrap
 from ralph.processes.network import Reachable, host
 from ralph.processes.program import find_program
@@ -91,6 +92,13 @@ def allowed(settings: Settings, chosen: "Sequence[Choice]", env: Env) -> tuple[R
     named = [] if net == "off" else [host(text) for text in net.split(",")]
     found = [url for choice in chosen for url in (*agents.hosts(choice.module, env), *_named(choice, env))]
     return tuple(dict.fromkeys((*named, *map(host, found))))
+
+
+def without_the_work(path: str, *folders: str) -> str:
+    """A search path less what an agent can put programs into: ralph itself starts git and others, outside."""
+    real = [os.path.realpath(folder) for folder in folders]
+    entries = [entry for entry in path.split(os.pathsep) if os.path.isabs(entry)]
+    return os.pathsep.join(entry for entry in entries if not is_inside(os.path.realpath(entry), real))
 
 
 def refuse_what_has_no_box(settings: Settings, workspace: str, env: Env, is_in_process: bool) -> None:

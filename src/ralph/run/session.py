@@ -241,8 +241,11 @@ class Session:
         """Puts a box around all that the run starts, where that is asked for."""
         if not self.settings.sandbox.enabled:
             return
-        from ralph.run.belongings import enclose
+        from ralph.run.belongings import enclose, without_the_work
 
+        # For good: after the run, too, its report asks git.
+        path = os.environ.get("PATH", os.defpath)
+        os.environ["PATH"] = without_the_work(path, str(context.root), self.order.workspace)
         box = context.box = enclose(context, self.settings, chosen, self.order.workspace)
         context.boxes_checks = self.settings.sandbox.checks
         stack.callback(box.close)

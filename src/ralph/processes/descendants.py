@@ -172,8 +172,15 @@ def _look_at(pid: int) -> Kin | None:
             before, _, after = stat.read().rpartition(b")")
     except (FileNotFoundError, ProcessLookupError):
         return None
-    state, parent, group, *rest = after.split()
-    return None if state in b"ZX" else Kin(pid, int(parent), int(group), before.partition(b"(")[2], rest[16])
+    fields = after.split()
+    if _is_gone(fields):
+        return None
+    return Kin(pid, int(fields[1]), int(fields[2]), before.partition(b"(")[2], fields[19])
+
+
+def _is_gone(fields: list[bytes]) -> bool:
+    """By the fields of its `stat` from the state on. One whose first thread has ended lives while another does."""
+    return fields[0] == b"X" or (fields[0] == b"Z" and int(fields[17]) < 2)
 
 
 def _pids() -> list[int]:
@@ -182,13 +189,25 @@ def _pids() -> list[int]:
 
 def _bearers_in_proc(mark: bytes) -> Iterator[int]:
     for pid in _pids():
-        try:
-            with open(f"/proc/{pid}/environ", "rb") as environment:
-                is_bearer = mark in environment.read().split(b"\0")
-        except OSError:  # it has ended by now, or is somebody else's
-            continue
-        if is_bearer:
+        # The first thread may have ended, and then tells nothing; the others share what it had.
+        told = _environ_of(f"/proc/{pid}") or b"".join(map(_environ_of, _threads_of(pid)))
+        if mark in told.split(b"\0"):
             yield pid
+
+
+def _environ_of(folder: str) -> bytes:
+    try:
+        with open(f"{folder}/environ", "rb") as environment:
+            return environment.read()
+    except OSError:  # it has ended by now, or is somebody else's
+        return b""
+
+
+def _threads_of(pid: int) -> list[str]:
+    try:
+        return [f"/proc/{pid}/task/{task}" for task in os.listdir(f"/proc/{pid}/task") if task != str(pid)]
+    except OSError:
+        return []
 
 
 def _bearers_in_ps(mark: bytes) -> Iterator[int]:
@@ -227,8 +246,7 @@ def _start_in_proc(pid: int) -> str | None:
             fields = stat.read().rpartition(b")")[2].split()
     except (FileNotFoundError, ProcessLookupError):
         return None
-    dead = fields[0] in (b"Z", b"X")
-    return None if dead else f"{_boot()}+{int(fields[19])}"
+    return None if _is_gone(fields) else f"{_boot()}+{int(fields[19])}"
 
 
 def _boot() -> str:

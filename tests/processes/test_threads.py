@@ -1,0 +1,68 @@
+"""A process is gone when its last thread is, though its first one may have ended long before."""
+
+import fcntl
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ralph.processes.descendants import sweep_marked
+from ralph.processes.keeper import Keeper
+from ralph.processes.process import run_process
+from ralph.processes.program import Command
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="threads are told apart by /proc")
+
+# Holds a lock for as long as one of its threads lives; its first thread ends by itself, as no exit of the process.
+HEADLESS = """
+import ctypes, fcntl, os, threading, time
+lock = open({lock!r}, "w")
+fcntl.flock(lock, fcntl.LOCK_EX)
+threading.Thread(target=time.sleep, args=(600,)).start()
+ctypes.CDLL(None).syscall({exit}, 0)
+"""
+EXIT = {"x86_64": 60, "aarch64": 93}
+
+
+def script(folder: Path) -> str:
+    number = EXIT.get(os.uname().machine)
+    if number is None:
+        pytest.skip("the number of this machine's call to end one thread is not known here")
+    return HEADLESS.format(lock=str(folder / "lock"), exit=number)
+
+
+def is_held(folder: Path) -> bool:
+    with open(folder / "lock") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
+
+
+def test_a_background_process_without_its_first_thread_does_not_survive_the_turn(
+    keeper: Keeper, shell: Callable[..., Command], tmp_path: Path
+) -> None:
+    path = tmp_path / "headless.py"
+    path.write_text(script(tmp_path))
+    wait = "until grep -q '^State:.Z' /proc/$!/status; do sleep 0.01; done"
+    ended = run_process(keeper, shell(f"{sys.executable} -I -S {path} & {wait}"), on_lines=print)
+    assert ended.code == 0
+    assert ended.leftovers == 1
+    assert not is_held(tmp_path)
+
+
+def test_such_a_process_is_found_by_the_mark_of_its_run(tmp_path: Path) -> None:
+    import subprocess
+
+    path = tmp_path / "headless.py"
+    path.write_text(script(tmp_path))
+    process = subprocess.Popen([sys.executable, "-I", "-S", path], env={**os.environ, "RALPH_RUN_ID": "headless-test"})
+    while b") Z " not in Path(f"/proc/{process.pid}/stat").read_bytes():
+        time.sleep(0.01)
+    assert sweep_marked("headless-test", grace=1.0) == 1
+    assert process.wait(20) == -9
+    assert not is_held(tmp_path)

@@ -64,5 +64,5 @@ def test_such_a_process_is_found_by_the_mark_of_its_run(tmp_path: Path) -> None:
     while b") Z " not in Path(f"/proc/{process.pid}/stat").read_bytes():
         time.sleep(0.01)
     assert sweep_marked("headless-test", grace=1.0) == 1
-    assert process.wait(20) == -9
+    assert process.wait(20) < 0
     assert not is_held(tmp_path)

@@ -97,6 +97,11 @@ def test_the_key_is_kept_from_what_the_model_runs(play):
     assert KEY in str(ran.stage.headers[0])
 
 
+def test_half_a_character_does_no_harm(play):
+    ran = play(Uses((("bash", '{"command": "echo \\ud83d"}'),), text="Half: \ud83d"), Say("ok"))
+    assert ran.answer == "ok"
+
+
 # Replies that do not count
 
 

@@ -1,4 +1,2 @@
-"""The built-in agent: a program of its own, run as `python -m ralph.agent`, that works on a prompt with any model.
-
-Nobody in ralph imports it: ralph starts it as it starts every other agent, and reads what it prints.
-"""
+"""The built-in agent: a program of its own, `python -m ralph.agent`, that works on a prompt with any model. Nobody in
+ralph imports it: it is started like every other agent, and what it prints is read."""

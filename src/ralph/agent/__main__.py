@@ -18,14 +18,13 @@ _CONTEXT, _LOCAL_CONTEXT = 128_000, 32_000  # tokens, where nobody knows how man
 
 def main(words: Sequence[str] | None = None) -> int:
     asked = _options().parse_args(words)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # a command that is running is ended on the way out
+    for deadly in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(deadly, lambda number, _: sys.exit(128 + number))  # a command that runs is ended on the way out
     try:
         return asyncio.run(_turn(asked))
     except UserError as error:
         print(f"ralph.agent: {error.advice}", file=sys.stderr)
         return 2
-    except KeyboardInterrupt:
-        return 130
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # nobody listens any more; python would complain on its way out
         return 1
@@ -66,8 +65,7 @@ async def _turn(asked: argparse.Namespace) -> int:
 
 
 def _options() -> argparse.ArgumentParser:
-    about = "Works on the prompt that it reads from stdin."
-    parser = argparse.ArgumentParser("python -m ralph.agent", description=about)
+    parser = argparse.ArgumentParser("python -m ralph.agent", description="Works on the prompt on its stdin.")
     parser.add_argument("--model", required=True, help="PROVIDER:NAME, or a bare name with --url")
     parser.add_argument("--url", default="", help="the server, where it is not the provider's own")
     parser.add_argument("--wire", default="", choices=["", *get_args(Wire)], help="the protocol that it speaks")

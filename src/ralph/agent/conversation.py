@@ -11,15 +11,8 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from pydantic_ai.messages import (
-    ModelMessage,
-    ModelMessagesTypeAdapter,
-    ModelRequest,
-    ModelResponse,
-    ToolCallPart,
-    ToolReturnPart,
-    UserPromptPart,
-)
+from pydantic_ai import ModelMessage, ModelMessagesTypeAdapter, ModelRequest, ModelResponse
+from pydantic_ai.messages import ToolCallPart, ToolReturnPart, UserPromptPart
 
 from ralph.errors import UserError
 

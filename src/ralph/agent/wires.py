@@ -26,6 +26,7 @@ LONGEST_RETRY_AFTER = 60.0
 _SILENCE = 1800.0  # seconds that a model may think before its first word; ralph has limits of its own
 _PER_TOKEN = 1000  # bytes on the wire for one token, at the very most
 _MOST_TOKENS = 32_000  # of an answer whose length nobody has limited
+_STUMBLES = (AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)  # of the library
 _FINAL = (400, 401, 402, 403, 404, 422)  # asked again, these would be the same
 
 
@@ -172,10 +173,15 @@ class Asker:
             reply = stream.get()
         except exceptions.ModelContextWindowExceededError as error:
             raise ContextFull(str(error)) from None
-        except (exceptions.ModelAPIError, exceptions.UnexpectedModelBehavior, httpx2.HTTPError, ValueError) as error:
+        except (exceptions.ModelAPIError, httpx2.HTTPError) as error:
             if self._tap.kind:
                 self._judge_stream()
             raise _refused(error) from None
+        except _STUMBLES as error:
+            if not self._tap.kind:
+                raise
+            self._judge_stream()
+            raise Refused(f"connection failed: the reply cannot be read ({type(error).__name__})") from None
         self._judge_stream()
         if reply.finish_reason == "length":
             raise Unfinished("the reply was cut off: it grew longer than the model may write (max_output)")

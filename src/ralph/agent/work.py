@@ -4,11 +4,10 @@ calls for none: that reply is the answer."""
 import json
 import platform
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 from msgspec import Struct
 from msgspec.json import schema
-from pydantic_ai.messages import InstructionPart, ModelResponse, ToolCallPart, ToolReturnPart
+from pydantic_ai.messages import InstructionPart, ModelResponse, TextPart, ToolCallPart, ToolReturnPart
 from pydantic_ai.models import ModelRequestParameters
 from pydantic_ai.tools import ToolDefinition
 
@@ -144,7 +143,8 @@ class Worker(Struct, kw_only=True):
 
     def _take_in(self, reply: ModelResponse, calls: Sequence[Call]) -> None:
         self.report.replies(reply, calls)
-        self.conversation.add_reply(_as_understood(reply, calls))
+        _make_sound(reply, calls)
+        self.conversation.add_reply(reply)
         if self.conversation.is_cut_by_server():
             read = f"the model's server reads only about {self.conversation.context:,} tokens of the conversation"
             how = "give it a longer context (Ollama: OLLAMA_CONTEXT_LENGTH=32768)"
@@ -170,8 +170,11 @@ def _definition(name: str) -> ToolDefinition:
     return ToolDefinition(name=name, description=about.pop("description"), parameters_json_schema=about, strict=False)
 
 
-def _as_understood(reply: ModelResponse, calls: Sequence[Call]) -> ModelResponse:
-    """The reply as it goes into the history: what is no JSON, or far too long, would be refused or paid for again."""
-    given = iter([json.dumps(call.given) for call in calls if call.native])
-    parts = [replace(part, args=next(given)) if isinstance(part, ToolCallPart) else part for part in reply.parts]
-    return replace(reply, parts=parts)
+def _make_sound(reply: ModelResponse, calls: Sequence[Call]) -> None:
+    """Puts right what could not be sent back: arguments that are no JSON or far too long, and half a character."""
+    given = iter([json.dumps(call.given, ensure_ascii=False) for call in calls if call.native])
+    for part in reply.parts:
+        if isinstance(part, ToolCallPart):
+            part.args = next(given).encode("utf-8", "replace").decode()
+        elif isinstance(part, TextPart):
+            part.content = part.content.encode("utf-8", "replace").decode()

@@ -106,11 +106,15 @@ class _Builtin(BlockReader):
             self._asked = None
 
     def _assistant(self, said: Line) -> Iterable[AgentEvent]:
-        """Each reply is a call of the model, and is paid for as such: some are dearer when they are long."""
+        """Each reply is a call of the model, and is paid for as such: some are dearer when they are long. One that calls
+        for no tool is the last, and an answer counts whatever it has cost."""
         events = [*super()._assistant(said)]
-        if isinstance(said.message, Message) and said.message.usage is not None:
-            self.spent = self.usage.plus(self._paid(said.message.usage))
-            events += self.pays(self.spent)
+        message = said.message
+        if isinstance(message, Message) and message.usage is not None:
+            total = self.usage.plus(self._paid(message.usage))
+            blocks = message.content if isinstance(message.content, list) else []
+            self.spent = total if any(block.type == "tool_use" for block in blocks) else None
+            events += self.pays(total)
         return events
 
     def _paid(self, used: Tokens) -> Usage:

@@ -106,8 +106,8 @@ class _Builtin(BlockReader):
             self._asked = None
 
     def _assistant(self, said: Line) -> Iterable[AgentEvent]:
-        """Each reply is a call of the model, and is paid for as such: some are dearer when they are long. One that calls
-        for no tool is the last, and an answer counts whatever it has cost."""
+        """Each reply is a call of the model, and is paid for as such: some are dearer when they are long. One without
+        a tool call is the last, and an answer counts whatever it has cost."""
         events = [*super()._assistant(said)]
         message = said.message
         if isinstance(message, Message) and message.usage is not None:

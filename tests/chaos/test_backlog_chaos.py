@@ -42,7 +42,7 @@ POINTS = ("item_started", "item_ready", "gate_started", "gate_finished", "item_l
 class Sufferer:
     """One work in a repository of its own."""
 
-    def __init__(self, folder: Path, seed: int) -> None:
+    def __init__(self, folder: Path, seed: int, items: int = ITEMS, hot: int = 3) -> None:
         self.seed, self.random = seed, random.Random(seed)
         self.folder, self.home = folder / "repo", folder / "home"
         self.kills: Counter[str] = Counter()
@@ -59,7 +59,7 @@ class Sufferer:
             "PYTHONFAULTHANDLER": "1",
             **{f"GIT_{who}_{what}": "chaos" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")},
         }
-        self.keys = [f"hot{n}" if n % 3 == 0 else f"t{n}" for n in range(ITEMS)]
+        self.keys = [f"hot{n}" if n % hot == 0 else f"t{n}" for n in range(items)]
         self._furnish()
         self.mine = self._mine()
 
@@ -244,3 +244,14 @@ def test_a_backlog_that_is_killed_again_and_again(tmp_path: Path, capsys: pytest
         works = f"{seed - SEED} works, {commits} commits checked again"
         print(f"\n{sum(kills.values())} kills in {time.monotonic() - began:.0f} s: {works}; first seed {SEED}")
         print("of:", ", ".join(f"{name} {count}" for name, count in kills.most_common()))
+
+
+@pytest.mark.timeout(900)
+def test_a_night_of_thirty_items_of_which_every_other_wants_the_same_line(tmp_path: Path) -> None:
+    """Nobody is killed; every commit of the target is checked again in the morning."""
+    night = Sufferer(tmp_path / "night", SEED, items=30, hot=2)
+    night.finish()
+    night.nothing_survives()
+    assert night.audit(tmp_path) > 0
+    rounds = Counter(event["data"]["key"] for event in night.events() if event["type"] == "item_started")
+    assert max(rounds.values()) <= 3, rounds

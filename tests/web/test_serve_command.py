@@ -272,3 +272,20 @@ def test_runs_do_not_depend_on_the_page(serve: Serve, scene: Callable[..., Scene
     served.process.wait()
     run.tool("Read", "a file")
     run.iterate(1, True, True, True)
+
+
+def test_a_notification_carries_the_question_and_the_address_of_its_run(
+    serve: Serve, home: dict[str, str], tmp_path: Path
+) -> None:
+    served = serve(XDG_STATE_HOME=str(tmp_path / "state"), enters=False)
+    agent = tmp_path / "agent"
+    agent.write_text('#!/bin/sh\ncat > /dev/null\nralph ask "Which of the two?"\n')
+    agent.chmod(0o755)
+    command = 'if [ "$RALPH_EVENT" = question ]; then cat > heard; echo "$RALPH_URL" > url; fi'
+    words = ["run", "-p", "go", "-m", "1", "--agent", str(agent), "--notify", command, "-C", str(tmp_path), "--quiet"]
+    ralph(home, *words, XDG_STATE_HOME=str(tmp_path / "state"))
+    (folder,) = (tmp_path / ".ralph" / "runs").iterdir()
+    address = f"{served.origin}{served.base}runs/{folder.name}"
+    assert (tmp_path / "heard").read_text() == f"Which of the two?\n{address}\n"
+    assert (tmp_path / "url").read_text() == f"{address}\n"
+    served.process.terminate()

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from ralph.core import events
 from ralph.core.text import one_line
@@ -27,14 +28,20 @@ DESKTOP = "desktop"
 
 
 class Message(Struct, frozen=True):
-    """`kind` is done, failed, question or limit."""
+    """`kind` is done, failed, question or limit; `page` is where the run is served at this moment, if anywhere."""
 
     kind: str
     text: str
+    page: str = ""
 
     @property
     def title(self) -> str:
         return {"question": "ralph asks", "limit": "ralph waits"}.get(self.kind, f"ralph: {self.kind}")
+
+    @property
+    def body(self) -> str:
+        """The text, and where to see and answer it."""
+        return f"{self.text}\n{self.page}" if self.page else self.text
 
 
 def message_about(event: events.Event, history: RunHistory) -> Message | None:
@@ -79,8 +86,11 @@ class Notifier:
             for failure in self._failures(time.monotonic()):
                 self._context.tell(events.Notice(failure))
         for message in filter(None, map(self._about, happened)):
+            from ralph.records.serving import page_of
+
+            known = replace(message, page=page_of(self._context.folder.id, self._context.env))
             for target in self._targets:
-                self._send(target, message)
+                self._send(target, known)
 
     def _of_a_run(self, event: events.Event) -> Message | None:
         self._fold.hear(event, time.time())
@@ -124,6 +134,7 @@ class Notifier:
             "RALPH_EVENT": message.kind,
             "RALPH_TITLE": message.title,
             "RALPH_TEXT": message.text,
+            "RALPH_URL": message.page,
             "RALPH_RUN": self._context.folder.id,
             "RALPH_WORKSPACE": str(self._workspace),
         }
@@ -147,9 +158,9 @@ class Notifier:
 def argv_for(target: str, message: Message) -> list[str]:
     if target == DESKTOP and sys.platform == "darwin":
         script = "on run {t, m}\ndisplay notification m with title t\nend run"
-        return ["osascript", "-e", script, message.title, message.text]
+        return ["osascript", "-e", script, message.title, message.body]
     if target == DESKTOP:
-        return ["notify-send", "--", message.title, message.text]
+        return ["notify-send", "--", message.title, message.body]
     if "://" in target:
         return [sys.executable, "-P", "-m", "ralph.run.notify"]  # the URL holds a key: it comes on standard input
     return ["sh", "-c", target]
@@ -157,8 +168,8 @@ def argv_for(target: str, message: Message) -> list[str]:
 
 def _stdin_for(target: str, message: Message) -> bytes:
     if "://" in target:
-        return "\n".join((target, message.title, message.text)).encode()
-    return message.text.encode() + b"\n"
+        return "\n".join((target, message.title, message.body)).encode()
+    return message.body.encode() + b"\n"
 
 
 def shown(target: str) -> str:

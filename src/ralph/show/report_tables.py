@@ -36,7 +36,7 @@ def table(columns: Sequence[HtmlColumn], has_total: bool = False) -> Html:
     total = element("tr", [element("td", column.total, class_=column.kind or None) for column in columns])
     inner = [element("thead", element("tr", heads)), element("tbody", rows)]
     inner += [element("tfoot", total)] if has_total else []
-    return element("div", element("table", inner), class_="card scroll")
+    return element("div", element("table", inner), class_="card scroll", tabindex="0")
 
 
 def timeline(history: RunHistory) -> Html | None:

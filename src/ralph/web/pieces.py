@@ -5,7 +5,7 @@ import os
 import re
 import time
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from ralph.core.text import clean, short
 from ralph.show.plots import Html, element, joined
@@ -45,7 +45,7 @@ class Frame:
         live: str = "",
         at: int = 0,
         class_: str = "",
-        style: str = "page.css",
+        styles: Sequence[str] = ("page.css",),
         has_form: bool = False,
     ) -> WebAnswer:
         """A whole page. One without a script loads itself anew now and then, unless somebody may be typing on it."""
@@ -56,7 +56,7 @@ class Frame:
             element("meta", name="viewport", content="width=device-width, initial-scale=1, viewport-fit=cover"),
             element("meta", name="color-scheme", content="light dark"),
             page_title(title),
-            element("link", rel="stylesheet", href=f"{base}a/{style}"),
+            [element("link", rel="stylesheet", href=f"{base}a/{name}") for name in styles],
             element("link", rel="icon", href=f"{base}a/icon.svg", type="image/svg+xml"),
             element("link", rel="manifest", href=f"{base}a/manifest.json"),
             _REFRESH if live and not has_form else None,

@@ -49,6 +49,7 @@ def iteration_page(
         element("h1", f"Iteration {number}"),
         links,
         element("div", tables.result(chapter), tables.particulars(chapter), class_="card particulars"),
+        element("h2", "What happened", class_="hidden"),
         note,
         element("div", stream, id="stream"),
         id="main",
@@ -97,7 +98,9 @@ def _patched(file: PatchedFile) -> Html:
 
 def report_page(run: Listed, history: RunHistory, frame: Frame) -> WebAnswer:
     body = element("main", report_body([history]), id="main")
-    return frame.page(f"{nickname(run.id)} report", _bar(run, frame), body, style="report.css", class_="report")
+    return frame.page(
+        f"{nickname(run.id)} report", _bar(run, frame), body, styles=("page.css", "report.css"), class_="report"
+    )
 
 
 def new_page(

@@ -1,0 +1,225 @@
+"""What a person sees and does on the page, in a real browser, on a phone and on a desk, with a script and without."""
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from tests.web.browser.conftest import Open
+from tests.web.conftest import Served, eventually
+from tests.web.scenes import Scene, night
+
+from ralph.core import events as e
+
+
+@pytest.fixture
+def run(scene: Callable[..., Scene]) -> Scene:
+    import secrets
+
+    made = scene(secrets.token_hex(4))
+    made.begin(1)
+    return made
+
+
+def test_a_link_lets_a_browser_in_by_its_button(browser: Any, served: Served) -> None:
+    context = browser.new_context()
+    page = context.new_page()
+    page.goto(served.another_link("look"))
+    assert "will see all runs" in page.inner_text("main")
+    page.click("text=Open")
+    page.wait_for_selector("#needs")
+    assert page.url == f"{served.origin}{served.base}"
+    page.goto(f"{served.origin}{served.base}new")
+    assert "may only look" in page.inner_text("main")
+    context.close()
+
+
+@pytest.mark.parametrize("script", [True, False], ids=["with a script", "without"])
+def test_a_question_is_answered_from_the_phone(open_page: Open, run: Scene, script: bool) -> None:
+    question = run.mail.ask("Which of the two shall I keep?")
+    page = open_page(f"runs/{run.id}", script=script)
+    assert "Which of the two shall I keep?" in page.inner_text("#attention")
+    page.fill(f"#answer-{question.id}", "Keep the first; drop the other nine.")
+    page.click("#attention button:has-text('Answer')")
+    eventually(lambda: run.mail.read().notes)
+    (note,) = run.mail.read().notes
+    assert (note.text, note.answers) == ("Keep the first; drop the other nine.", question)
+    if script:
+        page.wait_for_selector("#said.on")
+        page.wait_for_selector("#attention >> text=Which of the two", state="detached")
+        assert page.evaluate("performance.getEntriesByType('navigation').length") == 1
+
+
+@pytest.mark.parametrize("script", [True, False], ids=["with a script", "without"])
+def test_a_run_is_told_paused_and_let_go_on(open_page: Open, run: Scene, script: bool) -> None:
+    page = open_page(f"runs/{run.id}", script=script)
+    page.fill("#tell", "Use Decimal.")
+    page.click(".tell button")
+    eventually(lambda: run.mail.read().notes)
+    page.click("#steer button[title=p]")
+    eventually(lambda: run.mail.read().is_paused)
+    page.wait_for_selector("#steer button[title=r]")
+    page.click("#steer button[title=r]")
+    eventually(lambda: not run.mail.read().is_paused)
+
+
+def test_what_the_agent_does_appears_as_it_happens(open_page: Open, run: Scene) -> None:
+    page = open_page(f"runs/{run.id}")
+    for number in range(250):
+        run.tell(e.AgentText(f"line {number} of the night"))
+    page.wait_for_selector("text=line 249 of the night")
+    said = re.findall(r"line (\d+) of the night", page.text_content("#stream"))
+    assert said == [str(number) for number in range(250)]
+    run.tell(e.ToolStarted("t", "Bash", "pytest -q"))
+    page.wait_for_selector("#stream .tool >> text=pytest -q")
+    run.tell(e.ToolFinished("t", "Bash", True, "3 passed", 1, 8))
+    page.wait_for_selector("#stream details.tool >> text=pytest -q")
+    assert page.locator("#stream .tool").count() == 1
+    run.iterate(1, True, False, True)
+    page.wait_for_selector("#chapters #i1")
+    page.wait_for_selector("#score td.bad")
+
+
+def test_a_draft_outlives_what_is_new(open_page: Open, run: Scene) -> None:
+    """The part of the page in which somebody types is replaced only once they have left it; and keeps their words."""
+    question = run.mail.ask("Which of the two?")
+    page = open_page(f"runs/{run.id}")
+    box = f"#answer-{question.id}"
+    page.click(box)
+    page.keyboard.type("half an ans")
+    other = run.mail.ask("And which colour?")  # the part with the boxes changes
+    run.iterate(1, True, True, True)
+    page.wait_for_selector("#chapters #i1")
+    page.keyboard.type("wer")
+    assert page.input_value(box) == "half an answer"
+    page.click("h1")
+    page.wait_for_selector(f"#answer-{other.id}")
+    assert page.input_value(box) == "half an answer"
+    run.mail.tell("blue", other)
+    page.wait_for_selector(f"#answer-{other.id}", state="detached")
+    assert page.input_value(box) == "half an answer"
+
+
+def test_a_draft_on_the_board_outlives_other_runs(open_page: Open, run: Scene, scene: Callable[..., Scene]) -> None:
+    question = run.mail.ask("Which of the two?")
+    page = open_page()
+    page.fill(f"#answer-{question.id}", "this one")
+    other = scene("0th3r")
+    other.begin(1)
+    other.mail.ask("And I?")
+    page.click("h1", force=True)
+    page.wait_for_selector("text=And I?")
+    assert page.input_value(f"#answer-{question.id}") == "this one"
+
+
+def test_a_late_answer_is_said_to_be_late(open_page: Open, run: Scene) -> None:
+    question = run.mail.ask("Which of the two?")
+    page = open_page(f"runs/{run.id}")
+    page.fill(f"#answer-{question.id}", "the second")
+    run.mail.tell("the first", question)
+    page.click("#attention button:has-text('Answer')")
+    page.wait_for_selector("#said.on.bad")
+    assert "no longer asks that" in page.inner_text("#said")
+    open_page.complaints.clear()  # type: ignore[attr-defined] # that it was answered with 409
+
+
+def test_the_whole_card_leads_to_its_run(open_page: Open, run: Scene) -> None:
+    page = open_page(width=1280)
+    card = page.locator(f".one-run:has(a[href$='{run.id}'])")
+    card.click(position={"x": 200, "y": 12})
+    page.wait_for_selector("#stream")
+    assert run.id in page.url
+
+
+def test_keys_do_what_buttons_do(open_page: Open, run: Scene) -> None:
+    page = open_page(f"runs/{run.id}", width=1280)
+    page.keyboard.press("t")
+    page.keyboard.type("p is a letter here")
+    page.keyboard.press("Control+Enter")
+    eventually(lambda: run.mail.read().notes)
+    assert not run.mail.read().is_paused
+    page.keyboard.press("Escape")
+    page.keyboard.press("p")
+    eventually(lambda: run.mail.read().is_paused)
+    page.keyboard.press("s")
+    page.wait_for_selector("text=End this run?")
+    page.keyboard.press("Escape")
+    page.wait_for_selector("text=End this run?", state="hidden")
+    page.keyboard.press("g")
+    page.wait_for_selector("#needs")
+    page.keyboard.press("j")
+    assert page.evaluate("document.activeElement.className") == "cover"
+
+
+def test_a_lost_connection_is_said_and_found_again(open_page: Open, run: Scene) -> None:
+    page = open_page(f"runs/{run.id}")
+    run.tell(e.AgentText("heard"))
+    page.wait_for_selector("text=heard")
+    page.context.set_offline(True)
+    page.evaluate("hush(); listen()")
+    page.wait_for_selector("body.lost", state="attached")
+    run.tell(e.AgentText("said while nobody listened"))
+    page.context.set_offline(False)
+    page.wait_for_selector("text=said while nobody listened")
+    page.wait_for_selector("body:not(.lost)")
+    open_page.complaints.clear()  # type: ignore[attr-defined] # that the connection failed
+
+
+WIDE = """[...document.querySelectorAll('body *')].filter((each) => each.getBoundingClientRect().right > 391
+  && !each.closest('.scroll, pre')).slice(0, 5).map((each) => each.outerHTML.slice(0, 80))"""
+
+
+def test_no_page_is_wider_than_a_phone(open_page: Open, scene: Callable[..., Scene], served: Served) -> None:
+    long = "averylongwordwithoutanyspaceinit" * 8
+    run = scene("w1de", goal=f"{long} {long}", checks=(long, "pytest -q"), branch=long)
+    run.iterate(1, True, False, said=f"{long}\n`{long}`")
+    run.begin(2)
+    run.tool("Bash", long, f"{long}\n" * 3, lines=3)
+    run.mail.ask(f"{long}?")
+    for path in ("", f"runs/{run.id}", f"runs/{run.id}/report", f"runs/{run.id}/iterations/1", "new"):
+        page = open_page(path)
+        wide = page.evaluate("document.documentElement.scrollWidth")
+        assert wide <= 390, (path, page.evaluate(WIDE))
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_everybody_can_read_the_pages(
+    open_page: Open, scene: Callable[..., Scene], home: dict[str, str], dark: bool, tmp_path: Any
+) -> None:
+    """No violations that axe knows, on any page, in any state."""
+    from importlib import resources
+
+    axe = resources.files("axe_core_python").joinpath("axe.min.js").read_text()
+    asking = night(tmp_path / "shop", home, f"20261115-180000-axe{dark:d}", 12, 5)
+    asking.refuse()
+    asking.mail.ask("May I change `total()`?")
+    ended = scene(f"end{dark:d}", branch="ralph/x")
+    ended.iterate(1, True, False, True)
+    ended.refuse()
+    ended.finish("exhausted", "1 iteration, and no end", branch="ralph/x")
+    paths = [
+        "",
+        f"runs/{asking.id}",
+        f"runs/{ended.id}",
+        f"runs/{ended.id}/iterations/1",
+        f"runs/{asking.id}/report",
+        "new",
+    ]
+    for width in (390, 1280):
+        for path in paths:
+            page = open_page(path, width=width, dark=dark, reduced_motion="reduce")
+            page.evaluate(axe)
+            found = page.evaluate("axe.run()")["violations"]
+            said = [(one["id"], [node["html"][:120] for node in one["nodes"]][:3]) for one in found]
+            assert not said, (path, width)
+            page.context.close()
+    asking.close()
+
+
+def test_on_paper_everything_is_open_and_nothing_is_a_button(open_page: Open, run: Scene) -> None:
+    run.iterate(1, True, False, True)
+    page = open_page(f"runs/{run.id}", width=1280)
+    page.wait_for_selector("#i1")
+    page.emulate_media(media="print")
+    assert page.locator("#steer").is_hidden()
+    assert page.locator("#i1 .says").is_visible()

@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Callable
 
-from bench import crowd, ending, hooks, iterations, latency, start, streams
+from bench import crowd, ending, hooks, iterations, latency, pages, start, streams
 from bench.lab import Lab
 from bench.samples import Row
 from bench.table import remarks, report, shown
@@ -17,6 +17,7 @@ MEASURES: dict[str, Callable[[Lab], list[Row]]] = {
     "latency": latency.measure,
     "hook": hooks.measure,
     "crowd": crowd.measure,
+    "pages": pages.measure,
     "ending": ending.second_signal,
     "orphans": ending.orphans,
 }

@@ -54,6 +54,10 @@ class Feed:
         return self._has_more or self._near.about.st_size > self._near.position
 
     @property
+    def size(self) -> int:
+        return self._near.about.st_size
+
+    @property
     def progress(self) -> float:
         """How much of what counts has been read."""
         return min(self._far.position / max(self._far.about.st_size, 1), 1.0) if self.is_behind else 1.0

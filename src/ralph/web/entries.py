@@ -14,6 +14,7 @@ from ralph.web.pieces import inside, mark, prose, time_of
 
 MOST_ENTRIES = 2000
 MOST_BYTES = 900_000
+MOST_SHOWN = 200
 _TEXT_SHOWN = 4000
 
 
@@ -59,11 +60,11 @@ class RecentPieces:
         """The pieces with something in them that happened after number `after`."""
         return "".join(piece.html for piece in self._kept if piece.seq > after)
 
-    def shown(self) -> list[Html]:
-        """What a page begins with: the pieces of the iteration at work."""
+    def shown(self, most: int = MOST_SHOWN) -> list[Html]:
+        """What a page begins with: the pieces of the iteration at work, as far as a person would scroll back."""
         pieces = list(self._kept)
         first = max((at for at, piece in enumerate(pieces) if 'class="iteration"' in piece.html[:60]), default=0)
-        return [piece.html for piece in pieces[first:]]
+        return [piece.html for piece in pieces[max(first, len(pieces) - most) :]]
 
     def _keep(self, piece: Piece) -> None:
         self._kept.append(piece)

@@ -5,7 +5,8 @@ import time
 from collections.abc import Mapping
 
 from ralph.errors import UserError
-from ralph.records.register import listed
+from ralph.records.register import Listed, listed
+from ralph.steering.mailbox import Mail
 from ralph.web import board_page, run_page
 from ralph.web.access import LEVELS
 from ralph.web.hub import AGAIN, Topic, frame
@@ -44,6 +45,7 @@ class BoardTopic:
     def __init__(self, made: Frame, register: Register) -> None:
         self._frame, self._register = made, register
         self._next = 0.0
+        self._facts: list[tuple[Listed, Mail]] = []
         self._pieces: dict[str, str] = {}
         self._sent: dict[str, int] = {}
 
@@ -51,8 +53,13 @@ class BoardTopic:
         now = time.monotonic()
         if now < self._next:
             return b""
-        self._pieces = dict(board_page.pieces(self._register.survey(), self._frame))
+        surveyed = self._register.survey()
         self._next = now + max(SELDOM, 20 * (time.monotonic() - now))
+        facts = [(one.run, one.mail) for one in surveyed]
+        if facts == self._facts and self._pieces:  # nothing has changed but the time
+            return b""
+        self._facts = facts
+        self._pieces = dict(board_page.pieces(surveyed, self._frame))
         fresh, self._sent = _changed(self._pieces, self._sent)
         return frame(fingerprint(self._pieces), fresh)
 

@@ -10,10 +10,9 @@ from ralph.core.secrets import redact_text
 from ralph.core.text import clean
 from ralph.errors import UserError
 from ralph.history.feed import entries_of
-from ralph.history.patches import Patch, patch_of
 from ralph.records.register import Listed
 from ralph.show.plots import Html
-from ralph.web.entries import RecentPieces
+from ralph.web.entries import MOST_ENTRIES, RecentPieces
 
 MOST_BYTES = 1 << 20
 FILES = {"prompt": "prompt.md", "log": "stdout.log"}
@@ -47,8 +46,4 @@ def iteration(run: Listed, number: int) -> tuple[Sequence[Html], bool]:
     stream = RecentPieces(run.facts.workspace)
     for news in entries_of(run.folder.journal, number):
         stream.hear(news.entry, news.event)
-    return stream.shown(), stream.begin > 0
-
-
-def patch(run: Listed, number: int | None) -> Patch:
-    return patch_of(run, number)
+    return stream.shown(MOST_ENTRIES), stream.begin > 0

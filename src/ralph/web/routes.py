@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from ralph.core.text import one_line
 from ralph.errors import UserError
+from ralph.history.patches import patch_of
 from ralph.records.serving import Remembered, ServerFolder
 from ralph.web import actions, reading
 from ralph.web.access import LEVELS, Access, BrowserSession, Level, NotServed, refuse_below
@@ -146,7 +147,7 @@ class Pages:
 
     def _diff(self, visit: Visit, run: str, number: str | None) -> WebAnswer:
         listed = self._register.find(run)
-        return diff_page(listed, reading.patch(listed, int(number) if number else None), visit.frame)
+        return diff_page(listed, patch_of(listed, int(number) if number else None), visit.frame)
 
     def _report(self, visit: Visit, run: str) -> WebAnswer:
         watched = self._watching.of(run)

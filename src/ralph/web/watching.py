@@ -24,7 +24,8 @@ from ralph.web.entries import RecentPieces
 MOST_RUNS = 400
 MOST_WATCHED = 16
 SLICE = 0.02
-AT_ONCE = 0.15  # seconds that a page waits for the whole of a journal: the beginning of a long one comes later
+AT_ONCE, SHORT = 0.15, 1 << 24
+"""So many seconds a page waits for all of a journal of so many bytes: the beginning of a longer one comes later."""
 
 
 class RunLimits(Struct, frozen=True):
@@ -62,9 +63,11 @@ class RunSeen(Struct, frozen=True, kw_only=True):
         return self.present.needs_you
 
 
-def seen(run: Listed, now: float) -> RunSeen:
+def seen(run: Listed, now: float, is_whole: bool = True) -> RunSeen:
+    """One run as it stands; on a list of many, the limits of those that have ended do not matter."""
     mail = Mail() if run.facts.outcome == "done" else Mailbox(run.place).read()
-    return RunSeen(run=run, present=run_now(run, now, mail), mail=mail, limits=_limits(run.place), now=now)
+    limits = _limits(run.place) if run.is_alive or is_whole else RunLimits()
+    return RunSeen(run=run, present=run_now(run, now, mail), mail=mail, limits=limits, now=now)
 
 
 class Register:
@@ -88,7 +91,7 @@ class Register:
 
     def survey(self) -> list[RunSeen]:
         now = time.time()
-        return [seen(run, now) for run in self.runs()[:MOST_RUNS]]
+        return [seen(run, now, is_whole=False) for run in self.runs()[:MOST_RUNS]]
 
     def workspaces(self) -> list[str]:
         """Where a run may be started."""
@@ -146,8 +149,9 @@ class WatchedRun:
     def refresh(self, run: Listed) -> None:
         self.run = run
 
-    def wait_until_counted(self, longest: float = AT_ONCE) -> None:
-        self._settled.wait(longest)
+    def wait_until_counted(self, longest: float = 0.0) -> None:
+        """Whoever looks at a short journal waits the moment that it takes to read it whole."""
+        self._settled.wait(longest or (AT_ONCE if self._feed.size < SHORT else 0.0))
 
     def close(self) -> None:
         self._is_closed = True

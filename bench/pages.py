@@ -1,0 +1,296 @@
+"""What does a page cost, and how soon is it there? Its start, its first paint, long journals, many who look, nobody."""
+
+import gzip
+import os
+import re
+import select
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median, quantiles
+from urllib.parse import urlsplit
+
+from bench.lab import MILLI, ROOT, Lab
+from bench.samples import Row, Sample, Wanted
+from ralph.core import events as e
+from ralph.core.model import Check, Iteration, Turn, Usage
+from ralph.records.folder import RunFolder, prepare
+from ralph.records.journal import Journal
+from ralph.records.registration import Registration, enlist
+from ralph.records.writer import Writer
+
+GIGABYTE = 1 << 30
+STREAMS, EVENTS, SECONDS = 200, 1000, 5.0
+LINES, PAUSE = 300, 0.02
+EMPTY = "an empty page"
+FLAGS = ("--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking", "--disable-sync")
+
+
+def measure(lab: Lab) -> list[Row]:
+    runs = [_Run(lab, number) for number in range(100)]
+    for run in runs[:-1]:
+        run.finish()
+    rows = [_listening(lab), _script()]
+    with _served(lab) as page:
+        rows += [_nobody(page), _somebody(page), *_latency(page, runs[-1]), *_crowd(page, runs[-1])]
+        rows += _painted(page, "100 runs", "")
+    long = _long_journal(lab)
+    with _served(lab) as page:
+        rows += _read_whole(page, long)
+    with _served(lab) as page:
+        rows += _painted(page, "a journal of 1 GB", f"runs/{long.id}")
+    for run in (runs[-1], long):
+        run.finish()
+    return rows
+
+
+class _Run:
+    """A run on record that lives while this process does."""
+
+    def __init__(self, lab: Lab, number: int) -> None:
+        self.id = f"20261115-{120000 + number}-b{number:03d}"
+        workspace = lab.workspace()
+        self.folder = RunFolder(prepare(workspace), self.id)
+        self.folder.make()
+        self._journal = Journal(self.folder.journal)
+        self._writer, self._registration = Writer(self.id, [self._journal]), Registration(self.folder)
+        enlist(self.folder, lab.env)
+        self.tell(
+            e.RunStarted("Make the tests pass", "checks", "claude", str(workspace), 10, ("pytest -q",), pid=os.getpid())
+        )
+        for at in (1, 2):
+            self.tell(e.IterationStarted(at, 10, "goal"))
+            turn = Turn("COMPLETE", usage=Usage(1000, 200, cost_usd=0.1), duration=60.0)
+            self.tell(e.IterationFinished(at, Iteration(at, turn, (Check("pytest -q", at == 2, 2 - at),))))
+        self.tell(e.IterationStarted(3, 10, "goal"))
+
+    def tell(self, *events: e.Event) -> None:
+        self._registration(*self._writer(*events))
+
+    def finish(self) -> None:
+        self.tell(e.RunFinished("done", "the agent said COMPLETE and 1 check passed", 2, 0.2, 120.0, 0))
+        self._journal.close()
+        self._registration.close()
+
+
+class _Page:
+    """A server, and a browser that has been let in."""
+
+    def __init__(self, lab: Lab) -> None:
+        self.lab = lab
+        self.process = subprocess.Popen(
+            [lab.ralph, "serve", "--port", "0"],
+            env=lab.env,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        assert self.process.stdout is not None
+        link = urlsplit(self.process.stdout.readline().strip())
+        self.port, self.base = link.port or 0, link.path.removesuffix("enter")
+        self.cookie = self.enter(link.query.removeprefix("key="))
+
+    def enter(self, key: str = "") -> str:
+        if not key:
+            words = [self.lab.ralph, "serve", "--link", "--port", str(self.port)]
+            key = (
+                subprocess.run(words, env=self.lab.env, capture_output=True, text=True, check=True)
+                .stdout.strip()
+                .partition("key=")[2]
+            )
+        body = f"key={key}"
+        lines = [
+            f"POST {self.base}enter HTTP/1.1",
+            f"Host: 127.0.0.1:{self.port}",
+            f"Origin: http://127.0.0.1:{self.port}",
+        ]
+        lines += [
+            "Content-Type: application/x-www-form-urlencoded",
+            f"Content-Length: {len(body)}",
+            "Connection: close",
+            "",
+            body,
+        ]
+        return re.search(rb"(ralph=[^;]+)", self.ask("\r\n".join(lines)))[1].decode()  # type: ignore[index]
+
+    def ask(self, raw: str) -> bytes:
+        with socket.create_connection(("127.0.0.1", self.port)) as sock:
+            sock.sendall(raw.encode())
+            return b"".join(iter(lambda: sock.recv(1 << 16), b""))
+
+    def get(self, path: str) -> bytes:
+        return self.ask(
+            f"GET {self.base}{path} HTTP/1.1\r\nHost: 127.0.0.1\r\nCookie: {self.cookie}\r\nConnection: close\r\n\r\n"
+        )
+
+    def listen(self, run: str, cookie: str = "") -> socket.socket:
+        sock = socket.create_connection(("127.0.0.1", self.port))
+        cookie = cookie or self.cookie
+        sock.sendall(
+            f"GET {self.base}events?run={run} HTTP/1.1\r\nHost: 127.0.0.1\r\nCookie: {cookie}\r\n\r\n".encode()
+        )
+        return sock
+
+    @property
+    def busy(self) -> float:
+        """Seconds of processor time so far."""
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def memory(self, what: str) -> float:
+        """Megabytes: what it holds (VmRSS), or has held at most (VmHWM)."""
+        said = Path(f"/proc/{self.process.pid}/status").read_text()
+        return int(re.search(rf"{what}:\s+(\d+)", said)[1]) / 1024  # type: ignore[index]
+
+
+@contextmanager
+def _served(lab: Lab) -> Iterator[_Page]:
+    page = _Page(lab)
+    try:
+        yield page
+    finally:
+        page.process.terminate()
+        page.process.communicate()
+
+
+def _listening(lab: Lab) -> Row:
+    """Until its link is printed, at which moment it listens."""
+    taken = []
+    for _ in range(11):
+        began = time.perf_counter()
+        process = subprocess.Popen(
+            [lab.ralph, "serve", "--port", "0"], env=lab.env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        )
+        assert process.stdout is not None
+        process.stdout.readline()
+        taken.append((time.perf_counter() - began) * MILLI)
+        process.terminate()
+        process.communicate()
+    return Row("a page listens after", Sample(tuple(taken[1:])), "ms", {}, Wanted(300))
+
+
+def _script() -> Row:
+    data = (ROOT / "src" / "ralph" / "web" / "assets" / "page.js").read_bytes()
+    return Row("its JavaScript, gzipped", Sample((len(gzip.compress(data, 9)) / 1024,)), "KB", {}, Wanted(4))
+
+
+def _share(page: _Page, seconds: float) -> float:
+    before = page.busy
+    time.sleep(seconds)
+    return (page.busy - before) / seconds * 100
+
+
+def _nobody(page: _Page) -> Row:
+    time.sleep(1)
+    return Row("a page that nobody looks at, processor time", Sample((_share(page, 10),)), "%", {}, Wanted(0))
+
+
+def _somebody(page: _Page) -> Row:
+    with page.listen("") as sock:
+        sock.recv(1 << 16)
+        return Row("one looks at 100 runs, processor time", Sample((_share(page, 10),)), "%", {}, Wanted(1))
+
+
+def _latency(page: _Page, run: _Run) -> list[Row]:
+    """From the line in the journal to the browser's end of the socket, at fifty lines a second."""
+    delays = []
+    with page.listen(run.id) as sock:
+        heard = b""
+        for number in range(LINES):
+            time.sleep(PAUSE)
+            began = time.perf_counter()
+            run.tell(e.AgentText(f"line {number} of many"))
+            mark = f"line {number} of many".encode()
+            while mark not in heard:
+                heard = heard[-4096:] + sock.recv(1 << 16)
+            delays.append((time.perf_counter() - began) * MILLI)
+    shown = delays[20:]
+    return [
+        Row("an agent's line reaches the page, p50", Sample((median(shown),)), "ms", {}, Wanted(50)),
+        Row("an agent's line reaches the page, p99", Sample((quantiles(shown, n=100)[98],)), "ms", {}, Wanted(120)),
+    ]
+
+
+def _crowd(page: _Page, run: _Run) -> list[Row]:
+    """Two hundred look at one run that says a thousand things a second."""
+    cookies = [page.enter() for _ in range(STREAMS // 4)]
+    socks = [page.listen(run.id, cookies[at // 4]) for at in range(STREAMS)]
+    poll = select.poll()
+    for sock in socks:
+        sock.setblocking(False)
+        poll.register(sock, select.POLLIN)
+    known = {sock.fileno(): sock for sock in socks}
+    before, began, told = page.busy, time.perf_counter(), 0
+    while (now := time.perf_counter() - began) < SECONDS:
+        while told < now * EVENTS:
+            run.tell(*(e.AgentText(f"event {told + at}") for at in range(10)))
+            told += 10
+        for fd, _ in poll.poll(5):
+            known[fd].recv(1 << 20)
+    share = (page.busy - before) / SECONDS * 100
+    memory = page.memory("VmRSS")
+    for sock in socks:
+        sock.close()
+    return [
+        Row("200 look at 1,000 events a second, processor time", Sample((share,)), "%", {}, Wanted(10)),
+        Row("200 look at 1,000 events a second, memory", Sample((memory,)), "MB", {}, Wanted(40)),
+    ]
+
+
+def _long_journal(lab: Lab) -> _Run:
+    run = _Run(lab, 999)
+    data = '"data":{"text":"%s"}' % ("x" * 400)
+    line = f'{{"type":"agent_text","timestamp":"2026-11-15T12:00:00Z","run":"{run.id}","seq":9,{data}}}\n'
+    block = line.encode() * 2000
+    with run.folder.journal.open("ab") as file:
+        while file.tell() < GIGABYTE:
+            file.write(block)
+    return run
+
+
+def _read_whole(page: _Page, run: _Run) -> list[Row]:
+    began = time.perf_counter()
+    while b"Reading the journal" in page.get(f"runs/{run.id}"):
+        time.sleep(0.02)
+    seconds = time.perf_counter() - began
+    return [
+        Row("a journal of 1 GB is read whole after", Sample((seconds,)), "s", {}, Wanted(5)),
+        Row("a journal of 1 GB is read whole, peak memory", Sample((page.memory("VmHWM"),)), "MB", {}, Wanted(60)),
+    ]
+
+
+def _painted(page: _Page, what: str, path: str) -> list[Row]:
+    """The first contentful paint in Chromium, and how much later that is than on a page with one sentence."""
+    chromium = shutil.which("chromium")
+    if chromium is None:
+        return []
+    from playwright.sync_api import sync_playwright
+
+    name, _, value = page.cookie.partition("=")
+    origin = f"http://127.0.0.1:{page.port}"
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium, args=list(FLAGS))
+
+        def painted(where: str) -> float:
+            context = browser.new_context()
+            context.add_cookies([{"name": name, "value": value, "domain": "127.0.0.1", "path": page.base}])
+            tab = context.new_page()
+            tab.goto(f"{origin}{page.base}{where}", wait_until="domcontentloaded")
+            at = None
+            while at is None:
+                at = tab.evaluate("performance.getEntriesByName('first-contentful-paint')[0]?.startTime ?? null")
+            context.close()
+            return float(at)
+
+        first = painted(path)  # of a server that has not read anything yet
+        empty = median(painted("nothing") for _ in range(7))
+        later = tuple(painted(path) - empty for _ in range(7))
+        browser.close()
+    return [
+        Row(f"first paint of {what}, over an empty page", Sample(later), "ms", {}, Wanted(200)),
+        Row(f"first paint of {what}, the very first time", Sample((first - empty,)), "ms", {}, Wanted(200)),
+    ]

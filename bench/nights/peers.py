@@ -53,6 +53,7 @@ NOT_HAD = {
     "agentloop 0.2.2 (PyPI)": "a frame for agents that one writes oneself; there is nothing in it that decides",
     "loop-agent 1.1.0 (PyPI)": "a frame for agents that one writes oneself",
     "claude-autopilot 0.2.2 (PyPI)": "brings an agent of its own, and needs the API of its model",
+    "agentic-loop 3.14.2 (npm)": "ends before its first turn: its script does not get over `set -e` with bash 5",
     "agentic-loop 0.3.0 (PyPI)": "brings an agent of its own, and needs the API of a model",
 }
 
@@ -348,30 +349,6 @@ def ralphkit(program: str) -> Contender:
     )
 
 
-def agentic_loop(program: str) -> Contender:
-    def prepare(place: Place) -> None:
-        config = {"maxIterations": CAP, "maxSessionSeconds": int(TURN_SECONDS)}
-        checks = {"lint": False, "typecheck": False, "build": False, "test": True, "testCommand": CHECK}
-        place.write(".ralph/config.json", json.dumps({**config, "checks": checks}))
-        place.write(".ralph/signs.json", '{"signs": []}')
-        place.write(".ralph/PROMPT.md", f"{GOAL}\n")
-        one = {"id": "TASK-001", "type": "backend", "title": "Implement lib/", "priority": 1, "passes": False}
-        story = {**one, "description": GOAL, "acceptanceCriteria": [f"{CHECK} exits with 0"], "testSteps": [CHECK]}
-        feature = {"name": "sums", "branch": "main", "status": "pending"}
-        place.write(".ralph/prd.json", json.dumps({"feature": feature, "stories": [story]}, indent=2))
-
-    return Contender(
-        name="",
-        argv=lambda place: (program, "run", "--max", str(CAP)),
-        claim={"text": "Done.", "wreck": [".ralph"]},
-        says=by_words("All stories complete", "all stories complete", "Feature complete"),
-        prepare=prepare,
-        gate=True,
-        plain=False,
-        fairness="does not ask the agent: its own check decides, story by story; one story with the whole goal",
-    )
-
-
 def ralph_agent(program: str) -> Contender:
     status = ".ralph/status.json"
     words = ("--prompt", GOAL, "-y", "--max", str(CAP), "-s", "0", "-t", TURN_SECONDS)
@@ -444,7 +421,6 @@ PEERS: Sequence[Peer] = (
     Peer(Package("PyPI", "ralphkit", "0.1.7", "ralphkit"), ralphkit),
     Peer(Package("PyPI", "ralph-agent", "1.1.1", "ralph"), ralph_agent),
     Peer(Package("PyPI", "ralph-orchestrator", "1.2.3", "ralph"), orchestrator),
-    Peer(Package("npm", "agentic-loop", "3.14.2", "agentic-loop"), agentic_loop),
     Peer(Package("npm", "ralphy-cli", "4.7.2", "ralphy"), ralphy_cli),
     Peer(Package("npm", "ralph-template", "1.15.0", "ralph-template"), ralph_template),
     Peer(Package("npm", "ralph-tui", "0.11.0", "ralph-tui", ("bun@1.4.4",)), ralph_tui),

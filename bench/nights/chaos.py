@@ -86,23 +86,8 @@ def _kill(place: Place, turn: int, after: float, alone: bool) -> None:
         time.sleep(0.002)
     time.sleep(after)
     below = list(night.descendants())
-    loop = [pid for pid, parent in below if _parent(pid) == _launcher(below)]
-    for pid in loop if alone else [pid for pid, _ in below]:
-        try:
-            os.kill(pid, signal.SIGKILL)
-        except ProcessLookupError:
-            continue
-
-
-def _launcher(below: Sequence[tuple[int, str]]) -> int:
-    return next((pid for pid, _ in below if _parent(pid) == os.getpid()), 0)
-
-
-def _parent(pid: int) -> int:
-    try:
-        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-    except OSError:
-        return 0
+    launcher = next((process.pid for process in below if process.parent == os.getpid()), 0)
+    night.kill(process for process in below if not alone or process.parent == launcher)
 
 
 def full_disk(scene: Scene) -> tuple[float, int | None, float]:

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -255,9 +255,15 @@ def _hangs(place: Place) -> bool:
     return turns[-1].get("fate") == "hang" or "leaves a server" in turns[-1].get("did", ())
 
 
-def descendants() -> Iterator[tuple[int, str]]:
-    """Everything below this process that is not dead, with its name."""
-    parents: dict[int, list[tuple[int, str]]] = {}
+class Process(Struct, frozen=True):
+    pid: int
+    parent: int
+    name: str
+
+
+def descendants() -> Iterator[Process]:
+    """Everything below this process that is not dead."""
+    children: dict[int, list[Process]] = {}
     for entry in os.listdir("/proc"):
         if entry.isdigit():
             try:
@@ -267,12 +273,12 @@ def descendants() -> Iterator[tuple[int, str]]:
                 continue
             state, parent = rest.split()[:2]
             if state not in "ZX":
-                parents.setdefault(int(parent), []).append((int(entry), name))
+                children.setdefault(int(parent), []).append(Process(int(entry), int(parent), name))
     todo = [os.getpid()]
     while todo:
-        for pid, name in parents.get(todo.pop(), ()):
-            yield pid, name
-            todo.append(pid)
+        for process in children.get(todo.pop(), ()):
+            yield process
+            todo.append(process.pid)
 
 
 def remaining() -> list[str]:
@@ -280,7 +286,7 @@ def remaining() -> list[str]:
     deadline = time.monotonic() + SETTLING
     while True:
         _reap()
-        left = [name for _, name in descendants()]
+        left = [process.name for process in descendants()]
         if not left or time.monotonic() > deadline:
             return left
         time.sleep(0.02)
@@ -288,14 +294,16 @@ def remaining() -> list[str]:
 
 def end_all() -> None:
     while left := list(descendants()):
-        for pid, _ in left:
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                continue
+        kill(left)
         _reap()
         time.sleep(0.005)
     _reap()
+
+
+def kill(processes: Iterable[Process]) -> None:
+    for process in processes:
+        with suppress(ProcessLookupError):
+            os.kill(process.pid, signal.SIGKILL)
 
 
 def _reap() -> None:

@@ -2,29 +2,26 @@
 
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
+from bench.nights import contenders, night, population, task
+from bench.nights.measures import Share, over_ideal
 
 pytestmark = pytest.mark.skipif(
     sys.platform != "linux", reason="nights look for what is left in /proc: run them on Linux"
 )
 
-if sys.platform == "linux":
-    from bench.nights import contenders, night, population, task
-    from bench.nights.measures import Share, over_ideal
-
 WHILE_GREP, UNTIL = contenders.bash()
 
 
 @pytest.fixture(scope="module")
-def yard() -> Iterator["night.Yard"]:
+def yard() -> Iterator[night.Yard]:
     made = night.Yard("/usr/local/bin:/usr/bin:/bin")
     yield made
     made.close()
 
 
-def nights(profile: str, count: int) -> list["population.Script"]:
+def nights(profile: str, count: int) -> list[population.Script]:
     first = next(at for at, one in enumerate(population.PROFILES) if one.name == profile)
     return [population.drawn(7, first + len(population.PROFILES) * at) for at in range(count)]
 
@@ -41,7 +38,7 @@ def test_there_are_ten_kinds_of_agents_and_each_says_why_it_is_there() -> None:
 
 @pytest.mark.parametrize("profile", ["excellent", "clumsy", "optimist"])
 def test_a_loop_that_asks_the_tests_after_each_turn_needs_the_ideal_number_of_turns(
-    yard: "night.Yard", profile: str
+    yard: night.Yard, profile: str
 ) -> None:
     for script in nights(profile, 2):
         played = night.play(yard, script, UNTIL)
@@ -52,23 +49,23 @@ def test_a_loop_that_asks_the_tests_after_each_turn_needs_the_ideal_number_of_tu
         assert not played.touched
 
 
-def test_gutted_tests_make_a_loop_happy_but_not_the_truth(yard: "night.Yard") -> None:
+def test_gutted_tests_make_a_loop_happy_but_not_the_truth(yard: night.Yard) -> None:
     played = [night.play(yard, script, UNTIL) for script in nights("cheat", 3)]
     assert any(one.false_done for one in played)
     assert not any(one.sentence_true for one in played if one.false_done)
 
 
-def test_talk_about_the_marker_fools_a_loop_that_greps(yard: "night.Yard") -> None:
+def test_talk_about_the_marker_fools_a_loop_that_greps(yard: night.Yard) -> None:
     assert any(night.play(yard, script, WHILE_GREP).false_done for script in nights("talker", 2))
 
 
-def test_what_a_loop_leaves_running_is_seen_and_then_ended(yard: "night.Yard") -> None:
+def test_what_a_loop_leaves_running_is_seen_and_then_ended(yard: night.Yard) -> None:
     script = next(one for one in nights("litterer", 9) if any(step.leave == "daemon" for step in one.steps[:3]))
     assert "sleep" in night.play(yard, script, UNTIL).left
     assert not list(night.descendants())
 
 
-def test_the_belongings_of_the_user_differ_when_a_loop_commits_everything(yard: "night.Yard") -> None:
+def test_the_belongings_of_the_user_differ_when_a_loop_commits_everything(yard: night.Yard) -> None:
     place = yard.place(population.drawn(7, 0), UNTIL)
     env = yard.env(place.home, place.bin)
     before = task.belongings(place.work, env)
@@ -85,12 +82,17 @@ def test_nothing_in_a_thousand_nights_is_less_than_four_in_a_thousand() -> None:
     assert Share(0, 30).interval[1] > 0.1
 
 
-def test_turns_are_weighed_against_the_ideal_over_all_nights_together(yard: "night.Yard") -> None:
+def test_turns_are_weighed_against_the_ideal_over_all_nights_together(yard: night.Yard) -> None:
     played = [night.play(yard, script, UNTIL) for script in nights("excellent", 2)]
     found = over_ideal(played)
     assert found is not None
     assert found.value == 1.0
 
 
-def test_the_agent_is_the_one_of_this_checkout() -> None:
-    assert Path(night.AGENT).is_file()
+def test_a_single_night_replays_exactly(yard: night.Yard) -> None:
+    script = nights("clumsy", 1)[0]
+    first, again = (night.play(yard, script, UNTIL, keep_story=True) for _ in range(2))
+    moments = {"moment", "age"}
+    told = [[{key: fact[key] for key in fact.keys() - moments} for fact in one.story] for one in (first, again)]
+    assert told[0] == told[1]
+    assert told[0]

@@ -31,6 +31,8 @@ def main(argv: Sequence[str]) -> int:
     if sys.platform != "linux":
         print("nights: what is left running is looked for in /proc\nhint: play them on Linux", file=sys.stderr)
         return 2
+    if args.last:
+        return told(page.last(), args)
     missing = gather(args)
     if not FIELD:
         words = "nights: no such contender\nhint: their names are those of the table; `bash*` is all that begin so"
@@ -46,26 +48,28 @@ def main(argv: Sequence[str]) -> int:
                 print(table.story(play((args.seed, args.night, name, args.chaos), keep_story=True), args.output))
             return 0
         results = Results(
+            date=time.strftime("%Y-%m-%d"),
+            version=metadata.version("ralph"),
             seed=args.seed,
             nights=args.nights,
-            field=dict(FIELD),
+            gates=[name for name, one in FIELD.items() if one.gate],
+            fairness={name: one.fairness for name, one in FIELD.items()},
             missing=missing,
             played=all_played(list(ordinary(args)), args.jobs),
             chaotic=all_played(list(chaotic(args)), args.jobs),
-            stories=stories(args.seed) if args.write else (),
+            stories=stories(args.seed) if args.write else [],
         )
     finally:
         night.end_all()
         YARD[0].close()
-    if args.write:
-        page.write(results)
+    page.keep(results)
     return told(results, args)
 
 
 def parsed(argv: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.nights", description=__doc__.split("\n")[0])
     parser.add_argument("-n", "--nights", type=count, default=200, help="how many (default: 200)")
-    parser.add_argument("--deep", type=count, default=0, help="so many for ralph with a check, and without any gate")
+    parser.add_argument("--deep", type=count, default=0, help="so many for ralph with a check")
     parser.add_argument("--seed", type=int, default=1, help="the series (default: 1)")
     parser.add_argument("--night", type=int, help="play this one alone, and tell it line by line")
     troubles = ["", *chaos.TROUBLES]
@@ -76,6 +80,7 @@ def parsed(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--peers", action="store_true", help="beside every other loop that can be had")
     parser.add_argument("--hold", action="store_true", help="exit 1 unless ralph keeps its numbers")
     parser.add_argument("--write", action="store_true", help="write the page and the picture of the documentation")
+    parser.add_argument("--last", action="store_true", help="tell what was played last, and play nothing")
     parser.add_argument("-j", "--jobs", type=count, default=2 * (os.cpu_count() or 1), help="nights at a time")
     return parser.parse_args(argv)
 
@@ -108,7 +113,7 @@ def is_chosen(name: str, only: Sequence[str]) -> bool:
 def ordinary(args: argparse.Namespace) -> Iterator[Job]:
     for number in range(max(args.nights, args.deep)):
         for name in FIELD:
-            if number < args.nights or name in (GATED, BARE):
+            if number < args.nights or name == GATED:
                 yield args.seed, number, name, ""
 
 
@@ -150,23 +155,22 @@ def play(job: Job, keep_story: bool = False) -> Played:
     return chaos.play(YARD[0], script, FIELD[name], chaos.TROUBLES[trouble], keep_story)
 
 
-def stories(seed: int) -> tuple[Played, ...]:
-    """Nights that a reader can follow: the same one with two loops, and two more."""
-    return tuple(
-        play((seed, number, name, ""), keep_story=True)
-        for number, names in page.followed(seed)
-        for name in names
-        if name in FIELD
-    )
+def stories(seed: int) -> list[Played]:
+    """Nights that a reader can follow."""
+    chosen = [(number, name) for number, names in page.followed(seed) for name in names if name in FIELD]
+    return [play((seed, number, name, ""), keep_story=True) for number, name in chosen]
 
 
 def told(results: Results, args: argparse.Namespace) -> int:
+    if args.write:
+        page.write(results)
     for name, why in results.missing.items():
         print(f"not played: {name}: {why}")
-    print(f"{args.nights} nights, seed {args.seed}", *results.tables(), sep="\n\n")
+    print(f"{results.nights} nights, seed {results.seed}", *results.tables(), sep="\n\n")
     for line in troubles(results.played | results.chaotic):
         print(line)
-    print(f"\nOne of them again, line by line: python -m bench.nights --seed {args.seed} --night NUMBER --only NAME\n")
+    again = f"python -m bench.nights --seed {results.seed} --night NUMBER --only NAME"
+    print(f"\nOne of them again, line by line: {again}\n")
     if GATED not in results.played or BARE not in results.played:
         return 0
     held = results.numbers()

@@ -161,9 +161,9 @@ def _ungated(bare: Sequence[Played], others: dict[str, Sequence[Played]]) -> lis
         Number("no gate: talk and echoes are not believed", str(talk), not talk.count),
     ]
     for name, nights in others.items():
-        theirs = sum(night.false_done for night in nights)
-        what, seen = f"no gate: no more false dones than {name}", f"{len(false)}, {theirs}"
-        made.append(Number(what, seen, len(false) <= theirs))
+        same = {night.number for night in nights}
+        ours, theirs = sum(night.number in same for night in false), sum(night.false_done for night in nights)
+        made.append(Number(f"no gate: no more false dones than {name}", f"{ours}, {theirs}", ours <= theirs))
     return made
 
 

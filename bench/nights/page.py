@@ -1,34 +1,37 @@
 """What does the documentation say of the nights? The page with the tables, and the picture for the README."""
 
 import platform
-import time
 from collections.abc import Iterator, Sequence
 from html import escape
 
-from msgspec import Struct
+from msgspec import Struct, json
 
 from bench.lab import ROOT
 from bench.nights import chaos, table
-from bench.nights.contenders import BARE, CAP, CAREFUL, GATED, Contender
+from bench.nights.contenders import BARE, CAP, CAREFUL, GATED
 from bench.nights.measures import Number, Standing, numbers, standing
 from bench.nights.night import Played
 from bench.nights.population import PROFILES, drawn, ideal
 
+LAST = ROOT / ".cache" / "nights" / "last.json"
 PAGE = ROOT / "docs" / "reference" / "comparison.md"
 PICTURE = ROOT / "docs" / "pictures" / "nights.svg"
 GREP = "bash: while, grep"
 
 
 class Results(Struct, frozen=True, kw_only=True):
-    """All that was played."""
+    """All that was played. `gates`: those that verify themselves; `fairness`: what is to be said of each."""
 
+    date: str
+    version: str
     seed: int
     nights: int
-    field: dict[str, Contender]
+    gates: list[str]
+    fairness: dict[str, str]
     missing: dict[str, str]
     played: dict[str, list[Played]]
     chaotic: dict[str, list[Played]]
-    stories: Sequence[Played] = ()
+    stories: list[Played] = []
 
     def tables(self) -> Iterator[str]:
         yield from (table.fooled(self.played), table.spent(self.played))
@@ -43,7 +46,7 @@ class Results(Struct, frozen=True, kw_only=True):
 
     def ungated(self) -> dict[str, Sequence[Played]]:
         """The other loops that verify nothing themselves."""
-        return {name: nights for name, nights in self.played.items() if not self.field[name].gate and name != BARE}
+        return {name: nights for name, nights in self.played.items() if name not in (BARE, *self.gates)}
 
 
 def followed(seed: int) -> Iterator[tuple[int, tuple[str, ...]]]:
@@ -66,6 +69,16 @@ TELLING = {
 }
 
 
+def keep(results: Results) -> None:
+    """So that they can be told again without being played again."""
+    LAST.parent.mkdir(parents=True, exist_ok=True)
+    LAST.write_bytes(json.encode(results))
+
+
+def last() -> Results:
+    return json.decode(LAST.read_bytes(), type=Results)
+
+
 def write(results: Results) -> None:
     PAGE.write_text(_text(results))
     PICTURE.write_text(_picture(results))
@@ -76,11 +89,11 @@ def _text(results: Results) -> str:
     held = table.held(results.numbers())
     parts = [
         HEAD.format(
-            date=time.strftime("%Y-%m-%d"),
+            date=results.date,
             nights=results.nights,
             seed=results.seed,
             machine=f"{platform.system()} {platform.release()}, Python {platform.python_version()}",
-            version=next(iter(results.field.values())).version,
+            version=results.version,
         ),
         fooled,
         SPENT,
@@ -92,7 +105,7 @@ def _text(results: Results) -> str:
         CHAOS.format(troubles="; ".join(f"*{one.name}*: {one.why}" for one in chaos.ALL)),
         *chaotic,
         FAIRNESS,
-        table.markdown([("loop", "what is to be said"), *((one.name, one.fairness) for one in results.field.values())]),
+        table.markdown([("loop", "what is to be said"), *results.fairness.items()]),
         "Not played:",
         "\n".join(f"- {name}: {why}" for name, why in results.missing.items()),
         NIGHTS.format(seed=results.seed),
@@ -147,7 +160,9 @@ asks that one nothing.
 NUMBERS = """
 ## The numbers that ralph is held to
 
-CI plays thirty of these nights for every change.
+CI plays thirty of these nights for every change. Without a gate a plain lie cannot be seen: a loop that has fewer false
+dones there than ralph asks its agent several times before it believes it, or ends most nights unfinished. Its turns and
+its finished nights say which.
 """
 
 CHAOS = """

@@ -131,12 +131,19 @@ def all_played(todo: Sequence[Job], jobs: int) -> dict[str, list[Played]]:
     """By contender, or by trouble and contender. They take turns, so that a busy moment hits all alike."""
     found: dict[str, list[Played]] = {title(job): [] for job in todo}
     began = time.monotonic()
-    with multiprocessing.get_context("fork").Pool(jobs, signal.signal, (signal.SIGINT, signal.SIG_IGN)) as pool:
+    with multiprocessing.get_context("fork").Pool(jobs, left_alone) as pool:
         for done, (job, one) in enumerate(pool.imap_unordered(one_played, todo), 1):
             found[title(job)].append(one)
             if done % 50 == 0 or done == len(todo):
                 print(f"{done} of {len(todo)} ({time.monotonic() - began:.0f} s)", file=sys.stderr)
     return {name: sorted(some, key=lambda one: one.number) for name, some in found.items()}
+
+
+def left_alone() -> None:
+    """Whoever plays nights does not hear Ctrl-C, and ends at once when it is ended: what it leaves is cleared away by
+    the process that adopted it all."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def title(job: Job) -> str:

@@ -160,9 +160,10 @@ asks that one nothing.
 NUMBERS = """
 ## The numbers that ralph is held to
 
-CI plays thirty of these nights for every change. Without a gate a plain lie cannot be seen: a loop that has fewer false
-dones there than ralph asks its agent several times before it believes it, or ends most nights unfinished. Its turns and
-its finished nights say which.
+CI plays thirty of these nights for every change. Without a gate a plain lie cannot be seen, and a loop has fewer false
+dones than ralph only where it asks the agent several times before it believes it, or uses up all its turns whatever the
+agent says: see what it takes. Done that was missed is the fragile agent's, which crashed three times in a row after its
+work was done.
 """
 
 CHAOS = """

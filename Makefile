@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test check test-agents chaos bench nights docs clean
+.PHONY: demo test check test-agents chaos fuzz bench nights docs clean
 
 demo: $(VENV)/installed
 	@$(BIN)/ralph demo
@@ -28,6 +28,12 @@ test-agents: $(VENV)/developed
 
 chaos: $(VENV)/developed
 	$(BIN)/pytest tests/chaos -s
+
+# Texts and streams that no agent would print, for crashes, for claims that nobody made, and for time. SHARE=0.02 is a
+# fiftieth of it.
+SHARE ?= 1
+fuzz: $(VENV)/developed
+	SHARE=$(SHARE) $(BIN)/pytest tests/fuzz -n 2
 
 bench: $(VENV)/developed
 	$(BIN)/python -m bench

@@ -315,8 +315,8 @@ def test_a_suffix_ignores_case_and_only_the_very_end_counts() -> None:
 def test_a_huge_answer_is_read_in_a_moment(kind: str, piece: str, reading: Reading) -> None:
     claim = Claim(kind, "DONE")
     piece = piece.replace("{M}", claim.marker)
-    answer = piece * (1_000_000 // len(piece))
+    answer = piece * (100_000 // len(piece))
     start = time.process_time()
     for text in (answer, f"{answer}{claim.marker}", f"{claim.marker}{answer}"):
         read(claim, text, reading)
-    assert time.process_time() - start < 5
+    assert time.process_time() - start < 2

@@ -122,6 +122,10 @@ def test_values_are_secret_by_the_name_of_their_variable() -> None:
         "SHORT_TOKEN": "too short",
         "HOME": "/home/somebody/else",
         "TOKENIZERS_PARALLELISM": "a long enough value",
+        "GITHUB_PAT": "value-of-a-pat",
+        "DATABASE_URL": "postgres://me:pass%2Fword%2Fof%2Fmine@host:5432/db",
+        "HOMEPAGE_URL": "https://example.org/a:long@path",
+        "GPG_PASSPHRASE": "open sesame now",
     }
     assert secret_values(environment) == {
         b"value-of-a-key",
@@ -129,6 +133,10 @@ def test_values_are_secret_by_the_name_of_their_variable() -> None:
         b'with "quotes" in it',
         rb"with \"quotes\" in it",
         b"wJalrXUtnFEMI/K7MDENG",
+        b"value-of-a-pat",
+        b"pass%2Fword%2Fof%2Fmine",
+        b"pass/word/of/mine",
+        b"open sesame now",
     }
 
 

@@ -26,7 +26,7 @@ DONE = "echo '{}'".format(
 CODEX_SAYS = [
     {"type": "thread.started", "thread_id": "t"},
     {"type": "item.completed", "item": {"id": "1", "type": "agent_message", "text": "{}"}},
-    {"type": "turn.completed", "usage": {}},
+    {"type": "turn.completed", "usage": {"input_tokens": 1}},
 ]
 
 

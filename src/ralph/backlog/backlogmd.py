@@ -98,4 +98,4 @@ def _item(name: str, front: Mapping[str, Any], body: str, problems: list[str]) -
 
 def _without_marks(body: str) -> str:
     """Without the marks by which Backlog.md finds its sections again."""
-    return re.sub(r"^<!--[^>]*-->\r?\n?", "", body, flags=re.MULTILINE).strip()
+    return re.sub(r"^<!--[^>\n]*>\r?\n?", "", body, flags=re.MULTILINE).strip()

@@ -17,7 +17,7 @@ BOX = re.compile(r"([\s>]*)(?:[-*+]|\d{1,9}[.)])[ \t]+\[([^\w\[\]\r\n]?|[xX])\][
 FENCE = re.compile(r"[\s>]*(?:(?:[-*+]|\d{1,9}[.)])\s+)?(`{3,}|~{3,})(.*)")
 HEADING = re.compile(r"(#{1,6})\s+(.*)")
 OWN = re.compile(rf"\s*(?:[-*+]\s+)?({'|'.join(OWN_KEYS)}):(.*)", re.IGNORECASE)
-CODE = re.compile(r"`+([^`]+)`+")
+CODE = re.compile(r"(?<!`)`++([^`]++)`++")
 
 
 class Line(Struct):

@@ -8,7 +8,7 @@ from ralph.errors import UserError
 
 Path = tuple[str | int, ...]
 
-TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s{}\[\],:"]+', re.DOTALL)
+TOKEN = re.compile(r'"(?:[^"\\]|\\.)*+"?|[{}\[\],:]|[^\s{}\[\],:"]+', re.DOTALL)
 
 
 def parsed(text: str, name: str) -> Any:

@@ -120,7 +120,7 @@ def _last(spans: Iterator[Span]) -> list[Span]:
 def _read_response(wanted: str, text: str, reading: Reading, echoes: tuple[Span, ...]) -> Sighting | None:
     """The first response counts: what only talks about one is none."""
     wanted = wanted.strip().casefold()
-    answers = [*_responses(text)]
+    answers = [(span, said.casefold()) for span, said in responses(text)]
     meant = [span for span, said in answers if said == wanted]
     if not meant:
         return None
@@ -133,13 +133,14 @@ def _read_response(wanted: str, text: str, reading: Reading, echoes: tuple[Span,
     return _best([(span, _doubt(text, span, reading, echoes)) for span in meant[: -_MOST - 1 : -1]], text)
 
 
-def _responses(text: str) -> Iterator[tuple[Span, str]]:
+def responses(text: str) -> Iterator[tuple[Span, str]]:
+    """Where each `<response>` of an answer stands, and what is in it."""
     opened = -1
     for tag in re.finditer(r"<(/?)response>", text, re.IGNORECASE):
         if not tag[1]:
             opened = tag.start() if opened < 0 else opened
         elif opened >= 0:
-            yield (opened, tag.end()), text[opened + len("<response>") : tag.start()].strip().casefold()
+            yield (opened, tag.end()), text[opened + len("<response>") : tag.start()].strip()
             opened = -1
 
 

@@ -235,13 +235,11 @@ LONGEST = 20_000
 
 def commit_message(answer: str) -> str | None:
     """What stands in the first `<response>` tag, else the first line that says something; None if nothing does."""
-    import re
+    from ralph.core.claims import responses
 
     text = clean(answer)
-    tagged = re.search(r"<response>(.*?)</response>", text, re.IGNORECASE | re.DOTALL)
-    if tagged:
-        found = tagged[1].strip()
-    else:
+    _, found = next(responses(text), (None, None))
+    if found is None:
         lines = (line.strip() for line in text.splitlines())
         found = next((line for line in lines if line.strip("`~")), "")
     return head(found, LONGEST) or None

@@ -26,6 +26,7 @@ _ENDS = (*_STOPS, *_QUESTIONS, "…", ";", "；")
 _ENDS_ANYWHERE = "。！？؟।"  # no space follows these
 _EMPHASIS = " \t\u00a0\u3000*_`"
 _OPENING, _CLOSING = "[(<{【（#", "])>}】）"
+_QUOTES = ('"', "'", "‘", "’", "“", "”", "„", "«", "»", "‹", "›", "「", "」", "『", "』", "＂")
 _PAIRS = ("“”", "«»", "‹›", "「」", "『』")
 _BULLETS = ("- ", "* ", "+ ", "• ", "‣ ", "◦ ", "▪ ", "● ", "○ ", "· ", "– ", "— ", "-\t", "*\t", "•\t", "・")
 _SHORT = frozenset(["ex", "eg", "ie", "ej", "vs", "cf", "bspw", "bzw", "resp", "approx", "np", "напр", "см", "т"])
@@ -65,7 +66,7 @@ class Place:
             return True
         if before.count("~~") % 2 or before.count('"') % 2:
             return True
-        if before.endswith(("'", "‘", "„")) and self.after.lstrip(_EMPHASIS)[:1] in ("'", "’", "“"):
+        if before.rstrip("*_`").endswith(_QUOTES) or self.after.lstrip("*_`").startswith(_QUOTES):
             return True
         if "„" not in before and any(before.count(pair[0]) > before.count(pair[1]) for pair in _PAIRS):
             return True

@@ -217,7 +217,7 @@ def _version(path: str, keeper: Keeper, folder: Path, env: Mapping[str, str]) ->
     if ended.ended_by or ended.code:
         reason = f"no answer within {PATIENCE:.0f} s" if ended.ended_by else f"exit code {ended.code}"
         return "", one_line(": ".join(filter(None, (reason, said.rpartition("\n")[2]))))
-    found = re.search(r"\d+\.\d+[\w.+-]*", said)
+    found = re.search(r"(?<!\d)\d++\.\d[\w.+-]*+", said)
     return found[0].rstrip(".") if found else one_line(said, 60) or "unknown version", ""
 
 

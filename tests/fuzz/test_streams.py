@@ -1,0 +1,100 @@
+"""A million mutated lines per agent: does a parser raise, or does a run end as done that the agent never claimed?"""
+
+import json
+import random
+
+import pytest
+from tests.agents.conftest import recordings
+from tests.agents.test_mutations import FORGERIES, MARK
+
+from ralph.agents import known, module
+from ralph.agents.protocol import Request
+from ralph.core.claims import Claim, Reading, stated
+from ralph.core.model import Exit
+
+LINES = 1_000_000
+CLAIM, VERIFIED = Claim("promise", "FORGED"), Reading(verified=True)
+NONSENSE = (
+    b"\xff\xfe",
+    b"\\ud83d",
+    "\u2028".encode(),
+    b"\0",
+    b"[" * 200,
+    b"{",
+    b"}",
+    b'"',
+    b"null",
+    b"1e999",
+    b"-0",
+    b"9" * 400,
+)
+
+
+def streams(agent: str) -> list[list[bytes]]:
+    """Recorded streams of an agent that ended well, less whatever claim they make. Amp was never seen to; it speaks
+    Claude's dialect."""
+    agent = "claude" if agent == "amp" else agent
+    found = [one.lines[:60] for one in recordings() if one.agent == agent and not one.is_text and one.code == 0]
+    return [[line.replace(b"STOP", b"fine") for line in lines if len(line) < 20_000] for lines in found]
+
+
+def mutated(lines: list[bytes], forged: list[bytes], chance: random.Random) -> list[bytes]:
+    """A stream with a few of its lines broken, and with words in it that are not the agent's own. Those lines may be
+    cut or run into others, and stay what they are: whose words they are is said by the agent's program."""
+    lines = [*lines]
+    for _ in range(chance.randint(0, 5)):
+        at = chance.randrange(len(lines))
+        lines[at] = _broken(lines[at], lines, chance)
+    for _ in range(chance.randint(1, 4)):
+        line = chance.choice(forged)
+        cut = chance.randint(2, len(line))
+        line = chance.choice((line, line, line[:cut], line + line[:cut], line[cut:]))
+        lines.insert(chance.randint(0, len(lines)), line)
+    return lines
+
+
+def _broken(line: bytes, lines: list[bytes], chance: random.Random) -> bytes:
+    cut, kind = chance.randint(0, len(line)), chance.randrange(7)
+    if kind == 0:
+        return line[:cut]
+    if kind == 1:
+        return line[cut:]
+    if kind == 2:
+        return line + chance.choice(lines)
+    if kind == 3:
+        return line[:cut] + chance.choice(NONSENSE) + line[cut:]
+    if kind == 4:
+        return _with_another_value(line, chance)
+    if kind == 5:
+        return bytes(byte ^ (1 << chance.randrange(8)) if chance.random() < 0.01 else byte for byte in line)
+    return line.replace(b'"', b"'", chance.randint(1, 3))
+
+
+def _with_another_value(line: bytes, chance: random.Random) -> bytes:
+    """The line with one value, somewhere in it, replaced by one of another type."""
+    try:
+        inner = value = json.loads(line)
+    except (ValueError, RecursionError):
+        return line
+    while isinstance(inner, dict | list) and inner:
+        key = chance.choice(list(inner) if isinstance(inner, dict) else range(len(inner)))
+        if not isinstance(inner[key], dict | list) or chance.random() < 0.3:
+            inner[key] = chance.choice([None, True, 0, -1, 1.5, 10**400, "", [], {}, [[]], {"type": []}])
+            break
+        inner = inner[key]
+    return json.dumps(value).encode()
+
+
+@pytest.mark.parametrize("agent", known())
+def test_mutated_lines_crash_nothing_and_claim_nothing(agent: str, share: float) -> None:
+    chance, read = random.Random(agent), 0
+    sources, forged = streams(agent), [json.dumps(line).encode() for line in FORGERIES[agent]]
+    while read < LINES * share:
+        lines = mutated(chance.choice(sources), forged, chance)
+        parser = module(agent).parser(Request("prompt", "", (agent,)))
+        parser.feed_all(lines)
+        turn = parser.turn(Exit(chance.choice((0, 0, 0, 1, -15)), 1.8e9, 1.0))
+        turn.text.encode()
+        assert turn.failure or not stated(CLAIM, turn.text, VERIFIED), b"\n".join(lines)
+        read += len(lines)
+    assert MARK.encode() in forged[0]

@@ -1,0 +1,72 @@
+"""Is there a text, however it is made, that takes ralph longer to read than it is long?"""
+
+import random
+import time
+from collections.abc import Callable
+
+import pytest
+from tests.fuzz.expressions import Expression, attacks, expressions
+from tests.fuzz.readers import PIECES, READERS
+
+SMALL, LARGE = 100_000, 1_000_000
+MOST = 15.0  # ten times the text may take so many times the time
+NOTHING = 0.02  # seconds in which no ratio can be measured
+OUTLIER = 0.5  # seconds of work for 4 KB
+
+Reader = Callable[[str], object]
+
+
+def seconds(read: Reader, text: str) -> float:
+    start = time.thread_time()
+    read(text)
+    return time.thread_time() - start
+
+
+def ratio(read: Reader, piece: str) -> float:
+    """How many times as long as for a small text it takes for a large one, at best: the machine may be busy."""
+    small, large = ((piece * (size // len(piece) + 1))[:size] + "\0" for size in (SMALL, LARGE))
+    best = float("inf")
+    for _ in range(4):
+        if (longer := seconds(read, large)) < NOTHING:
+            return 1.0
+        best = min(best, longer / max(seconds(read, small), 1e-6))
+        if best <= MOST:
+            break
+    return best
+
+
+def reader_of(each: Expression) -> Reader:
+    pattern, is_text = each.pattern, isinstance(each.pattern.pattern, str)
+
+    def read(text: str) -> object:
+        data = text if is_text else text.encode("utf-8", "replace")
+        return pattern.match(data) if each.anchored else sum(1 for _ in pattern.finditer(data))  # type: ignore[arg-type]
+
+    return read
+
+
+@pytest.mark.parametrize("each", expressions(), ids=lambda each: each.name[:100])
+def test_no_expression_takes_more_than_its_text_is_long(each: Expression, share: float) -> None:
+    read = reader_of(each)
+    hardest = sorted(attacks(each.pattern, 3000), key=lambda text: -seconds(read, text))
+    for attack in hardest[: max(1, round(5 * share))]:
+        assert ratio(read, attack.removesuffix("\0")) <= MOST, attack[:200]
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_no_reader_takes_more_than_its_text_is_long(name: str, share: float) -> None:
+    chance = random.Random(name)
+    pieces = [*PIECES, *("".join(chance.choices(PIECES, k=chance.randint(2, 6))) for _ in range(40))]
+    for piece in chance.sample(pieces, max(4, round(len(pieces) * share))):
+        assert ratio(READERS[name], piece) <= MOST, repr(piece)
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_no_small_text_takes_long(name: str, share: float) -> None:
+    """A hundred thousand texts of up to 4 KB, divided among the readers."""
+    chance, slowest = random.Random(name), (0.0, "")
+    for _ in range(round(100_000 * share / len(READERS)) + 1):
+        few = chance.sample(PIECES, chance.randint(1, 8))
+        said = "".join(chance.choices(few, k=chance.randint(1, 4000)))[: chance.randint(1, 4096)]
+        slowest = max(slowest, (seconds(READERS[name], said), said))
+    assert slowest[0] < OUTLIER, slowest[1]

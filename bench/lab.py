@@ -148,7 +148,7 @@ def installed() -> tuple[str, str]:
     shutil.rmtree(home, ignore_errors=True)
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", home], check=True)
     packages = Path(sysconfig.get_path("purelib", vars={"base": str(home), "platbase": str(home)}))
-    for name in sorted(requirements("ralph")):
+    for name in sorted(requirements("ralph-until-done")):
         _copy(name, packages)
     shutil.copytree(ROOT / "src" / "ralph", packages / "ralph", ignore=shutil.ignore_patterns("__pycache__"))
     python, script = home / "bin" / "python", home / "bin" / "ralph"

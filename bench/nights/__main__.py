@@ -49,7 +49,7 @@ def main(argv: Sequence[str]) -> int:
             return 0
         results = Results(
             date=time.strftime("%Y-%m-%d"),
-            version=metadata.version("ralph"),
+            version=metadata.version("ralph-until-done"),
             seed=args.seed,
             nights=args.nights,
             gates=[name for name, one in FIELD.items() if one.gate],
@@ -94,7 +94,7 @@ def count(text: str) -> int:
 def gather(args: argparse.Namespace) -> dict[str, str]:
     """Puts the contenders into the FIELD. Gives those that cannot be had, and why."""
     _, program = installed()
-    field, missing = [*contenders.ralph(program, metadata.version("ralph"))], dict[str, str]()
+    field, missing = [*contenders.ralph(program, metadata.version("ralph-until-done"))], dict[str, str]()
     if not args.alone:
         field += contenders.bash()
     if args.peers:

@@ -1,5 +1,9 @@
 """What is told to a person when something they asked for cannot be done?"""
 
+import sys
+
+DISTRIBUTION = "ralph-until-done"  # on the package index `ralph` is somebody else's
+
 
 class UserError(Exception):
     """Bad input: one clear line, a hint that says what to do, exit code 2."""
@@ -13,3 +17,13 @@ class UserError(Exception):
     def advice(self) -> str:
         """Message and hint in one sentence."""
         return f"{self.message} ({self.hint})" if self.hint else self.message
+
+
+def to_install(extra: str) -> str:
+    """The command that adds an optional part, by the way in which ralph itself was installed."""
+    wanted = f"'{DISTRIBUTION}[{extra}]'"
+    if "/pipx/venvs/" in sys.prefix:
+        return f"pipx install --force {wanted}"
+    if "/uv/tools/" in sys.prefix:
+        return f"uv tool install --force {wanted}"
+    return f"pip install {wanted}"

@@ -263,7 +263,7 @@ def test_without_its_extra_it_says_how_to_get_it(go, tmp_path):
     (tmp_path / "sitecustomize.py").write_text("import sys; sys.modules['pydantic_ai'] = None")
     result = go("--model", "ollama:x", PYTHONPATH=str(tmp_path))
     assert result.code == 2
-    assert "pip install 'ralph[agent]'" in result.err
+    assert "pip install 'ralph-until-done[agent]'" in result.err
 
 
 def test_ralph_itself_imports_neither_the_library_nor_the_prices(server, tmp_path, settings, go):

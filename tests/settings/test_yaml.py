@@ -1,6 +1,5 @@
 """YAML for `ralph loop -c FILE`: the section of its own names, and any setting in either spelling."""
 
-import builtins
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -134,21 +133,6 @@ def test_code_in_yaml_is_never_run(files: Any, config: Path) -> None:
 
 def test_a_missing_file_is_an_error(files: Any, config: Path) -> None:
     assert files.refusal(config) == ["loop.yaml: cannot be read: no such file or directory"]
-
-
-def test_without_pyyaml_it_says_what_to_install(files: Any, config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    config.write_text(EXAMPLE)
-    real = builtins.__import__
-
-    def without_yaml(name: str, *rest: Any) -> Any:
-        if name == "yaml":
-            raise ImportError(name)
-        return real(name, *rest)
-
-    monkeypatch.setattr(builtins, "__import__", without_yaml)
-    with pytest.raises(UserError, match="PyYAML") as caught:
-        files.load(config)
-    assert "ralph[yaml]" in caught.value.hint
 
 
 ALPHABET = st.sampled_from("ab:-[]{}&*!#|>'\"\n ,?%@01.~\t") | st.characters()

@@ -115,7 +115,7 @@ def test_without_colour_the_terminal_gets_none(terminal: Callable[..., Terminal]
 @pytest.mark.parametrize(
     ("before", "said"),
     [
-        ("sys.modules['textual'] = None", "the full screen needs textual\nhint: pip install 'ralph[tui]'"),
+        ("sys.modules['textual'] = None", "the full screen needs textual\nhint: pip install 'ralph-until-done[tui]'"),
         (
             "import textual; textual.__version__ = '1.0.0'",
             "the full screen needs textual 8, not 1.0.0\nhint: pip install --upgrade textual",

@@ -16,10 +16,10 @@ from ralph.agents.reader import Trouble, estimate
 from ralph.agents.wire import Table
 from ralph.core.events import AgentEvent
 from ralph.core.model import Usage
-from ralph.errors import UserError
+from ralph.errors import UserError, to_install
 
 NAME = "builtin"
-INSTALL = "pip install 'ralph[agent]' (then: --agent builtin)"
+INSTALL = f"{to_install('agent')} (then: --agent builtin)"
 KEYS = keys(NAME)
 RESUMES = True
 HELP: tuple[str, ...] = ()

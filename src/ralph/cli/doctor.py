@@ -18,7 +18,7 @@ from ralph.core.text import clean
 from ralph.doctor import machine
 from ralph.doctor.machine import Finding, presence
 from ralph.doctor.probe import probed
-from ralph.errors import UserError
+from ralph.errors import UserError, to_install
 from ralph.hooks.hosts import HOSTS, Host, Scope
 from ralph.hooks.install import changes, command_line, silenced
 from ralph.processes.keeper import Keeper
@@ -167,7 +167,7 @@ def _hook(host: Host, scope: Scope, folder: Path, env: Env) -> Iterator[Finding]
 def _prices() -> Finding:
     if find_spec("genai_prices"):
         return Finding("prices", "ok", "known, for agents that report tokens only")
-    return Finding("prices", "note", "unknown, for agents that report tokens only", "pip install 'ralph[prices]'")
+    return Finding("prices", "note", "unknown, for agents that report tokens only", to_install("prices"))
 
 
 def _line(finding: Finding, style: Style) -> str:

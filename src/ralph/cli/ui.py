@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from ralph.cli.commands import simple
-from ralph.errors import UserError
+from ralph.errors import UserError, to_install
 
 OLDEST = 8  # the first textual that leaves the colours to the terminal
 HELP = """Watch and steer runs in a full screen, and start new ones in PATH.
@@ -52,7 +52,7 @@ def _refuse_without_textual() -> None:
     try:
         from textual import __version__ as version
     except ModuleNotFoundError:
-        raise UserError("the full screen needs textual", "pip install 'ralph[tui]'") from None
+        raise UserError("the full screen needs textual", to_install("tui")) from None
     if int(version.partition(".")[0]) < OLDEST:
         raise UserError(f"the full screen needs textual {OLDEST}, not {version}", "pip install --upgrade textual")
 

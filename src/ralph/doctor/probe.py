@@ -13,6 +13,7 @@ from ralph.core.model import Run, Turn
 from ralph.core.secrets import Redactor, secret_values
 from ralph.core.text import clean, one_line
 from ralph.doctor.machine import Finding
+from ralph.errors import to_install
 from ralph.processes.interrupt import Interrupt
 from ralph.processes.keeper import Keeper
 from ralph.records.folder import RunFolder, TurnFolder
@@ -109,7 +110,7 @@ def _cost(turn: Turn) -> Finding:
         by = "estimated from its tokens" if usage.estimated else "as it says"
         return Finding("cost", "ok", f"{money(usage.cost_usd)}, {by}; {plural(usage.tokens, 'token')}")
     if usage.tokens:
-        advice = "name the model with --model, and install ralph[prices], for an estimate; --max-tokens works without"
+        advice = f"for an estimate, name the model with --model, and {to_install('prices')}; --max-tokens works without"
         return Finding("cost", "note", f"{usage.tokens} tokens, no price", advice)
     return Finding("cost", "note", "unknown", "--max-cost and --max-tokens cannot end such a run; use --max-time")
 

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from ralph.core import events
 from ralph.core.text import one_line
-from ralph.errors import UserError
+from ralph.errors import UserError, to_install
 from ralph.history.run_history import Fold, RunHistory
 from ralph.run.context import Context
 from ralph.show.words import outcome_sentence
@@ -62,7 +62,7 @@ def refuse_what_cannot_be_told(targets: Sequence[str]) -> None:
     from importlib.util import find_spec
 
     if any("://" in target for target in targets) and find_spec("apprise") is None:
-        raise UserError("--notify with a URL needs Apprise", 'install it: pip install "ralph[notify]"')
+        raise UserError("--notify with a URL needs Apprise", to_install("notify"))
 
 
 class Notifier:

@@ -11,7 +11,7 @@ from ralph.core import events, rules
 from ralph.core.events import Notice, Tell
 from ralph.core.model import Check, Iteration, Run, Snapshot, Task, Wait
 from ralph.core.text import clean, listed, one_line
-from ralph.errors import UserError
+from ralph.errors import UserError, to_install
 from ralph.loop import Agent, Parts
 from ralph.records.folder import write
 from ralph.run.checks import Checks, Guard
@@ -247,7 +247,7 @@ def watched(max_cost: float | None, max_tokens: int | None, tell: Tell) -> Calla
         known.add(turn.agent)
         name = turn.agent or "the agent"
         if max_cost and usage.cost_usd is None:
-            priced = "name its model with --model and install ralph[prices], or use --max-tokens"
+            priced = f"name its model with --model and {to_install('prices')}, or use --max-tokens"
             hint = priced if usage.tokens else "use --max-time"
             tell(Notice(f"{name} does not tell what it costs: --max-cost cannot end this run; {hint}"))
         if max_tokens and not usage.tokens:

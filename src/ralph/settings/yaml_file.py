@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Any, get_args, get_origin
 
 import msgspec
 
-from ralph.errors import UserError
 from ralph.settings.faults import Fault, Path, bare_kind, is_struct, shown
 from ralph.settings.shape import Settings
 from ralph.settings.source import Place, Places, Said, Source, broken, file_text, readable
@@ -31,10 +30,8 @@ NAMES: dict[str, tuple[Path, Callable[[Any], Said]]] = {
 def yaml_source(path: "pathlib.Path") -> Source:
     """What a YAML file says, in the names of settings.json."""
     name = readable(path)
-    try:
-        import yaml
-    except ImportError:
-        raise UserError(f"{name}: reading YAML needs PyYAML", "install it: pip install 'ralph[yaml]'") from None
+    import yaml
+
     text = file_text(path)
     if isinstance(text, Source):
         return text

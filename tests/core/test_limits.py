@@ -52,7 +52,8 @@ def test_on_limit_stop_ends_the_run() -> None:
 def test_a_limit_that_outlasts_the_time_left_is_not_waited_for() -> None:
     verdict = judge(run_with(limited(resets_at=9000.0)), [limits.limited(seconds=600)])
     assert isinstance(verdict, Stop)
-    assert verdict.outcome is Outcome.FAILED
+    assert verdict.outcome is Outcome.TIMEOUT
+    assert "come back in 2.2 h" in verdict.reason
 
 
 def test_on_limit_switch_goes_on_with_another_agent_until_all_are_limited() -> None:

@@ -95,7 +95,7 @@ def test_on_limit_stop_ends_the_run_with_the_reason(ralph: Ralph, agent: Agent) 
 def test_a_limit_beyond_the_total_time_is_not_waited_for(ralph: Ralph, agent: Agent) -> None:
     agent(limited(time.time() + 3600), "claude")
     result = ralph("run", "g", "--agent", "claude", "--max-time", "10m", "--json")
-    assert (result.code, result.one("run_finished")["outcome"]) == (1, "failed")
+    assert (result.code, result.one("run_finished")["outcome"]) == (1, "timeout")
     assert "waiting" not in result.kinds()
 
 

@@ -102,3 +102,12 @@ def test_a_child_may_be_kept(ralph: Ralph, agent: Agent, alive: Alive, nap: str)
     fake = agent(f'sleep {nap} & echo "<response>DONE</response>"')
     assert ralph("run", "g", "--keep-children", "--agent", fake, timeout=15).code == 0
     assert len(alive(nap)) == 1
+
+
+def test_the_time_of_a_run_holds_while_it_waits_to_try_again(ralph: Ralph, agent: Callable[..., str]) -> None:
+    fake = agent("echo 'API Error: 529 overloaded_error' >&2; exit 1")
+    result = ralph("run", "g", "--max-time", "5", "--json", "--agent", fake)
+    assert result.code == 1
+    ended = result.one("run_finished")
+    assert ended["outcome"] == "timeout"
+    assert ended["duration_s"] < 8

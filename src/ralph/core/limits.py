@@ -32,13 +32,19 @@ def limited(on_limit: OnLimit = "wait", agents: tuple[str, ...] = (), seconds: f
             return
         left = min(_time_left(run).values())
         if seconds is not None and left > 0 and run.seen.elapsed + left >= seconds:
-            yield Stop(Outcome.FAILED, f"the usage limit outlasts the time that is left: {one_line(failure.reason)}")
+            said = f"the usage limit outlasts the time that is left, come back in {_roughly(left)}"
+            yield Stop(Outcome.TIMEOUT, f"{said}: {one_line(failure.reason)}")
         elif (count := len(_failed(run, "limit"))) >= MOST_LIMITS:
             yield Stop(Outcome.FAILED, f"{count} turns in a row ran into a usage limit: {one_line(failure.reason)}")
         elif left > 0:
             yield Wait(left, f"usage limit: {one_line(failure.reason)}")
 
     return rule
+
+
+def _roughly(seconds: float) -> str:
+    minutes = -int(-seconds // 60)
+    return f"{minutes} min" if minutes < 120 else f"{minutes / 60:.1f} h"
 
 
 def available(run: Run, agents: tuple[str, ...]) -> str | None:

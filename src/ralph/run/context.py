@@ -1,5 +1,6 @@
 """Where and with what is the work done? What every turn and every check of a run shares."""
 
+import math
 import os
 import stat
 import time
@@ -61,9 +62,13 @@ class Context(Struct):
         """Seconds of the run so far, by a clock that nobody can set."""
         return self.before + time.monotonic() - self.began
 
+    def time_left(self) -> float:
+        """Seconds until the run has taken all the time that it may take."""
+        return math.inf if self.max_time is None else max(0.0, self.max_time - self.elapsed())
+
     def limits(self, turn: float | None = None, idle: float | None = None) -> Limits:
         """The time that one process gets, and what the run has left."""
-        left = None if self.max_time is None else max(0.0, self.max_time - self.elapsed())
+        left = None if self.max_time is None else self.time_left()
         return Limits(turn or None, idle or None, left, self.grace)
 
     def log(self, path: str | os.PathLike[str]) -> LogFile:

@@ -113,8 +113,11 @@ def _waiter(
     told: set[object] = set()
 
     def sleep(seconds: float) -> bool:
-        tick = context.tick
-        return context.interrupt.wait(seconds, (lambda _: tick()) if tick else None)
+        """True when there is no more to wait for: somebody wants an end, or the time of the whole run is over. What is
+        done but for children that have to end is waited for beyond that."""
+        tick, left = context.tick, context.time_left()
+        is_interrupted = context.interrupt.wait(min(seconds, left or seconds), (lambda _: tick()) if tick else None)
+        return is_interrupted or seconds >= left
 
     def is_held(mail: Mail) -> bool:
         return mail.is_paused or (awaits_answers and bool(mail.questions))
@@ -125,8 +128,7 @@ def _waiter(
 
             context.tell(events.Paused(asked.reason, asks=asked.until == "answer"))
             seconds = wait_for_person(mailbox, is_held, sleep)
-            context.began += seconds
-            if not context.interrupt.level:
+            if not context.interrupt.level and context.time_left() > 0:
                 context.tell(events.Continued(seconds))
             return
         occasion = (asked.reason, len(run.iterations), len(run.retries))

@@ -102,7 +102,7 @@ def test_who_does_not_read_on_ends_it() -> None:
 
 def is_alive(group: int) -> bool:
     """Zombies of others count as alive for a moment: somebody has to collect them."""
-    for _ in range(500):
+    for _ in range(3000):
         try:
             os.killpg(group, 0)
         except ProcessLookupError:

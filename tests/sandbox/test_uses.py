@@ -165,6 +165,8 @@ def test_a_check_of_the_persons_is_a_program_like_others(ground: Ground) -> None
     """As they are seen by a check: pytest, where this Python has it."""
     if subprocess.run([ground.python, "-c", "import pytest"], env=ground.env, check=False, user=ground.user).returncode:
         pytest.skip("this Python has no pytest")
+    if ground.env.get("PYTHONPATH", "").startswith("/tmp/"):
+        pytest.skip("this checkout lies in /tmp, which is another folder in the box")
     (ground.workspace / "test_it.py").write_text("def test_it(tmp_path):\n    (tmp_path / 'x').write_text('x')\n")
     ground.own(ground.workspace)
     ground.claude("true")

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ralph.cli.schema import schema_text
-from ralph.core import events
+from ralph.core import events, work
 from ralph.core.model import Iteration, Turn
 from ralph.settings import PRESETS, Settings
 from ralph.settings.layers import merged, settled
@@ -123,5 +123,8 @@ def test_real_events_pass_the_schema_and_others_do_not() -> None:
 
 def test_every_kind_of_event_is_in_the_schema() -> None:
     schema = events_schema()
-    assert [one["properties"]["type"]["const"] for one in schema["oneOf"]] == list(events.NAMES.values())
+    assert [one["properties"]["type"]["const"] for one in schema["oneOf"]] == [
+        *events.NAMES.values(),
+        *work.NAMES.values(),
+    ]
     assert schema["required"] == ["type", "timestamp", "run", "seq", "data"]

@@ -65,8 +65,8 @@ def objects_of(repository: Repository, name: str) -> Iterator[dict[str, str]]:
 
 def _laid(folder: str, repository: Repository, files: Mapping[str, bytes]) -> dict[str, str]:
     try:
-        os.makedirs(f"{folder}/refs", mode=0o700, exist_ok=True)
-        os.makedirs(f"{folder}/info", mode=0o700, exist_ok=True)
+        for place in (folder, f"{folder}/refs", f"{folder}/info"):
+            os.makedirs(place, mode=0o700, exist_ok=True)
         for name, content in files.items():
             path = f"{folder}/{name}"
             with suppress(FileNotFoundError):

@@ -1,0 +1,98 @@
+"""What became of a backlog is read from its journal: where each item stands, what it took, and what the gate saw."""
+
+import pytest
+
+from ralph.core import work
+from ralph.core.backlog import Item, Verdict
+from ralph.history.work_history import WorkHistory, folded, todo_of
+
+STARTED = work.WorkStarted(name="k3fa", backlog="TASKS.md", workspace="/w", target="ralph/k3fa/merged")
+FINISHED = work.WorkFinished(
+    outcome="exhausted",
+    reason="1 parked",
+    landed=1,
+    parked=1,
+    blocked=0,
+    items=2,
+    cost_usd=None,
+    duration_s=9.0,
+    exit_code=1,
+)
+NIGHT = (
+    STARTED,
+    work.ItemListed(Item(key="a", title="First")),
+    work.ItemListed(Item(key="b", title="Second")),
+    work.ItemStarted("a", 1),
+    work.ItemStarted("b", 1),
+    work.ItemReady(key="a", tip="1" * 40),
+    work.GateStarted(("a",)),
+    work.GateFinished(Verdict(tried=("a",), landed=("a",), commit="2" * 40)),
+    work.ItemLanded("a"),
+    work.ItemParked("b", "exhausted"),
+    FINISHED,
+)
+
+
+class Line:
+    """A line of the journal, as it is read back."""
+
+    def __init__(self, event: object, at: float) -> None:
+        self._event, self.at = event, at
+
+    def event(self) -> object:
+        return self._event
+
+
+def history_of(*events: object) -> WorkHistory:
+    return folded("w1", [Line(event, float(at)) for at, event in enumerate(events, 100)])  # type: ignore[misc]
+
+
+def test_a_night_is_told_by_its_spans_and_where_each_item_stands() -> None:
+    seen = history_of(*NIGHT)
+    assert seen.states == {"a": "landed", "b": "parked"}
+    assert [(span.keys, span.kind, span.result) for span in seen.spans] == [
+        (("a",), "loop", "ready"),
+        (("b",), "loop", "parked"),
+        (("a",), "gate", "landed"),
+    ]
+    assert (seen.target, seen.landings, seen.returns) == ("ralph/k3fa/merged", 1, 0)
+    assert [(job.item.key, why) for job, why in seen.needing()] == [("b", "exhausted")]
+    assert (seen.began, seen.last, seen.finished) == (100.0, 110.0, FINISHED)
+
+
+def test_what_a_kill_cut_off_has_an_end_when_the_work_goes_on() -> None:
+    seen = history_of(*NIGHT[:5], STARTED)
+    assert {span.result for span in seen.spans} == {"cut off"}
+    assert seen.finished is None
+
+
+@pytest.mark.parametrize(
+    ("verdict", "result"),
+    [
+        (Verdict(stuck="red itself"), "stuck"),
+        (Verdict(tried=("a",), empty=("a",)), "refused"),
+        (Verdict(tried=("a",)), "cut off"),
+    ],
+)
+def test_what_the_gate_saw_is_a_word(verdict: Verdict, result: str) -> None:
+    seen = history_of(*NIGHT[:7], work.GateFinished(verdict))
+    assert seen.spans[-1].result == result
+
+
+def test_an_event_about_an_item_that_a_torn_line_had_named_is_passed_over() -> None:
+    seen = history_of(STARTED, work.ItemStarted("lost", 1), None, *NIGHT[1:])
+    assert seen.states == {"a": "landed", "b": "parked"}
+
+
+def test_an_item_that_the_gate_sent_back_is_counted() -> None:
+    assert history_of(*NIGHT[:7], work.ItemReturned("a", "conflict")).returns == 1
+
+
+def test_the_items_are_a_list_of_things_to_do() -> None:
+    board, items = None, ()
+    for at, event in enumerate((*NIGHT[:4], work.ItemStarted("lost", 1)), 100):
+        board, items = todo_of(board, event, float(at))
+    assert [(item.text, item.status) for item in items] == [
+        ("a working: First", "active"),
+        ("b queued: Second", "pending"),
+    ]

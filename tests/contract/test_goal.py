@@ -69,7 +69,7 @@ def test_the_goal_and_the_workspace_are_found(
     fake = agent("pwd > where; echo '<response>DONE</response>'")
     given = [word.format(folder=workspace) for word in words]
     assert ralph("run", "--agent", fake, *given, cwd=tmp_path).code == 0
-    assert prompts() == [goal]
+    assert [prompt.partition("\n\nWhen all of it")[0] for prompt in prompts()] == [goal]
     assert (workspace / "where").read_text().strip() == str(workspace)
 
 

@@ -19,7 +19,7 @@ def test_an_agent_sees_its_own_keys_and_what_run_it_is_in(
 ) -> None:
     agent(f"env > seen; cat \"$RALPH_PROMPT_FILE\" > read; echo '{RESULT}'", "claude")
     foreign = dict.fromkeys(("OPENAI_API_KEY", "GEMINI_API_KEY", "AMP_API_KEY", "CLAUDECODE"), "x")
-    result = ralph("run", "the goal", "--json", ANTHROPIC_API_KEY="mine", OTHER="kept", **foreign)
+    result = ralph("run", "-p", "the goal", "--json", ANTHROPIC_API_KEY="mine", OTHER="kept", **foreign)
     assert result.code == 0
     seen = dict(line.split("=", 1) for line in (workspace / "seen").read_text().splitlines() if "=" in line)
     assert not set(foreign) & set(seen)

@@ -120,7 +120,7 @@ def test_a_path_with_blanks_may_be_an_agent(ralph, workspace: Path) -> None:
 
 def test_its_environment_says_where_it_is(ralph, agent, workspace: Path) -> None:
     line = 'echo "$RALPH_RUN_ID $RALPH_ITERATION" > told; cat "$RALPH_PROMPT_FILE" > read'
-    assert ralph("run", "the goal", "--agent", agent(f"{line}; {DONE}")).code == 0
+    assert ralph("run", "-p", "the goal", "--agent", agent(f"{line}; {DONE}")).code == 0
     run, iteration = (workspace / "told").read_text().split()
     assert (workspace / ".ralph" / "runs" / run).is_dir()
     assert iteration == "1"
@@ -203,7 +203,7 @@ def test_a_session_is_continued_by_the_words_for_it(ralph, agent, configure, env
 def test_a_model_is_chosen_by_the_words_for_it(ralph, agent, configure, environment) -> None:
     agent(DONE, "my-agent")
     configure(argv=["my-agent", "{prompt}"], model=["--model={model}"])
-    assert ralph("run", "the {model} goal", "--model", "big one").code == 0
+    assert ralph("run", "-p", "the {model} goal", "--model", "big one").code == 0
     assert (Path(environment["HOME"]) / "my-agent.argv.1").read_text() == "the {model} goal\n--model=big one\n"
 
 

@@ -321,7 +321,7 @@ def test_bytes_that_are_no_text_survive_in_the_goal(
 ) -> None:
     fake = agent("echo $N")
     goal = b"caf\xe9 \xff"
-    command = [b"python", b"-m", b"ralph", b"run", goal, b"-m", b"1", b"--agent", fake.encode()]
+    command = [b"python", b"-m", b"ralph", b"run", b"-p", goal, b"-m", b"1", b"--agent", fake.encode()]
     done = subprocess.run(command, cwd=workspace, env=environment, capture_output=True, check=False)
     assert done.returncode == 1, done.stderr
     assert ralph("resume", "-m", "1").code == 1
@@ -340,7 +340,7 @@ def test_a_key_in_the_goal_is_not_written_down_and_a_resumed_run_says_so(
     ralph: Ralph, agent: Agent, prompts: Prompts
 ) -> None:
     key = "sk-ant-api03-" + "a1B2" * 12
-    ralph("run", f"use {key}", "-m", "1", "--agent", agent("echo $N"))
+    ralph("run", "-p", f"use {key}", "-m", "1", "--agent", agent("echo $N"))
     result = ralph("resume", "-m", "1")
     assert prompts() == [f"use {key}", "use [redacted]"]
     assert "the goal held a key" in result.err

@@ -27,7 +27,7 @@ def explain(order: Order, loaded: Loaded, out: TextIO = sys.stdout) -> int:
     refuse_what_cannot_end(settings)
     chosen = choices(settings, order.agent_args, os.environ, str(order.workspace))
     plan = policy(settings, tuple(choice.name for choice in chosen), order.one_shot)
-    prompt = composer(settings, plan, order.goal, str)(Run("dry-run", goal), ())
+    prompt = composer(settings, plan, order.goal, str, tells_claim=order.tells_claim)(Run("dry-run", goal), ())
     first = chosen[0]
     turn = TurnRequest(prompt, "PROMPT_FILE", first.command, first.flags, settings.agent.model, settings.yolo)
     turn = replace(turn, understands=first.understands, boxed=settings.sandbox.enabled)

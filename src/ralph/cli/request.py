@@ -27,11 +27,12 @@ class Request(Struct, frozen=True):
     quiet: bool = False
     verbose: bool = False
     dry_run: bool = False
+    tells_claim: bool = False
 
 
 def understood(command: str, values: dict[str, Any], words: list[str]) -> Request:
     """The request behind a command's options and positional words."""
-    words = list(words)
+    words, is_goal = list(words), not {"prompt", "prompt_file", "print"}.intersection(values)
     _no_blank_names(command, values)
     text, file = _goal(values, words, required=command == "job")
     workspace = _workspace(values, words)
@@ -47,6 +48,7 @@ def understood(command: str, values: dict[str, Any], words: list[str]) -> Reques
         tuple(values.get("agent_arg", ())),
         one_shot=cap == 0,
         unlimited=cap is not None and cap < 0,
+        tells_claim=is_goal and bool(text),
         **{name: bool(values.get(name)) for name in ("json", "quiet", "verbose", "dry_run")},
     )
 

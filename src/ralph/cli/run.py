@@ -51,6 +51,7 @@ def run_command(command: str, values: dict[str, Any], words: list[str]) -> int:
             asked.one_shot,
             asked.unlimited,
             __version__,
+            tells_claim=asked.tells_claim,
         )
         order.goal()  # a goal that cannot be read is said before anything is made
         if asked.dry_run:

@@ -33,6 +33,7 @@ class Brief(Struct, frozen=True):
     nonce: str = ""
     counted: bool = False
     ultrawork: bool = False
+    tells_claim: bool = False
 
 
 Compose = Callable[[Brief], str]
@@ -66,8 +67,11 @@ def asked(prompt: str, last: Iteration | None) -> str:
 
 
 def guardrails(brief: Brief) -> str:
-    """The goal, changed by each note in turn: behind it, in front of it, or in its place."""
-    return _counted(brief, _applied(brief.goal, brief.notes))
+    """The goal, changed by each note in turn: behind it, in front of it, or in its place. Whoever gave a goal, and no
+    prompt of his own, need not know how an agent says that it is done."""
+    told = brief.tells_claim and brief.claim and brief.claim.marker not in brief.goal
+    closing = f"\n\nWhen all of it is done, {brief.claim.deed}." if told and brief.claim else ""
+    return _counted(brief, _applied(brief.goal + closing, brief.notes))
 
 
 def goal(brief: Brief) -> str:

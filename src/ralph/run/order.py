@@ -11,6 +11,7 @@ from ralph.settings import Settings
 class Order(msgspec.Struct, frozen=True, omit_defaults=True):
     """`goal_file`, where there is one, is read again before every turn: it may be edited while the run goes on.
     `task` is the folder of the task that the run supervises; `work` and `item` name the backlog's item that it is for.
+    `tells_claim`: the prompt says how to claim, unless the goal does.
     """
 
     settings: Settings
@@ -24,6 +25,7 @@ class Order(msgspec.Struct, frozen=True, omit_defaults=True):
     task: str = ""
     work: str = ""
     item: str = ""
+    tells_claim: bool = False
 
     def goal(self) -> str:
         if not self.goal_file:

@@ -72,6 +72,7 @@ def parts_of(
     workspace: "LocalWorkspace",
     history: "Trees",
     goal: Callable[[], str],
+    tells_claim: bool = False,
     settled: frozenset[tuple[int, str]] = frozenset(),
 ) -> Parts:
     """Everything that the loop needs."""
@@ -82,7 +83,7 @@ def parts_of(
         agent=agent,
         workspace=workspace,
         rules=plan.rules,
-        compose=composer(settings, plan, goal, history.diff, context.redact.text),
+        compose=composer(settings, plan, goal, history.diff, context.redact.text, tells_claim),
         tell=context.tell,
         wait=_waiter(context, settings.poll_interval, mailbox, settings.on_question == "wait"),
         followups=(

@@ -187,6 +187,7 @@ def composer(
     goal: Callable[[], str],
     diff: Callable[[], str],
     redact: Callable[[str], str] = redact_text,
+    tells_claim: bool = False,
 ) -> Callable[[Run, tuple[Note, ...]], str]:
     """Makes the prompt of each turn."""
     compose = prompts.COMPOSERS[settings.preset]
@@ -208,6 +209,7 @@ def composer(
                 os.urandom(4).hex(),
                 settings.include_iteration_count_in_prompt,
                 settings.ultrawork,
+                tells_claim,
             )
         )
 

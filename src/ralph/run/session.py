@@ -102,6 +102,7 @@ class Session:
                 workspace=workspace,
                 history=history,
                 goal=self.order.goal,
+                tells_claim=self.order.tells_claim,
                 settled=self._settled(history),
             )
             parts.cap = None if self.order.unlimited else plan.cap

@@ -25,10 +25,13 @@ OFTEN_ENOUGH = 0.5  # seconds between two writes that say no more than what is d
 
 
 class Registration:
-    """A listener that keeps the run's own facts up to date while it goes on. `tick` tells what is left to tell."""
+    """A listener that keeps the run's own facts up to date while it goes on. `tick` tells what is left to tell. Whose
+    part a run is must be known from its first moment on: who speaks of the whole does not mean it."""
 
-    def __init__(self, folder: RunFolder, story: "Story | None" = None, deaf: bool = False) -> None:
-        known = RunFacts(folder.id, began=time.time())
+    def __init__(
+        self, folder: RunFolder, story: "Story | None" = None, deaf: bool = False, *, work: str = "", item: str = ""
+    ) -> None:
+        known = RunFacts(folder.id, began=time.time(), work=work, item=item)
         if story is not None:
             known = facts_in(str(folder.path)) or recalled(story.run)
         me = {"pid": os.getpid(), "start": own_start(), "host": host(), "deaf": deaf}

@@ -201,7 +201,8 @@ class Session:
         them, and are told of it elsewhere."""
         assert self._teller is not None
         settings, mailbox, interrupt = self.settings, Mailbox(context.folder.path), context.interrupt
-        registration = Registration(context.folder, self._story, interrupt.is_deaf)
+        work, item = self.order.work, self.order.item
+        registration = Registration(context.folder, self._story, interrupt.is_deaf, work=work, item=item)
         stack.callback(registration.close)
         root = (lambda: context.root) if self.place.takes_questions else None
         questions = QuestionListener(mailbox, context.tell, settings.on_question == "wait", root)

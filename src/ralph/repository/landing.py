@@ -377,8 +377,7 @@ def tree_at(repository: Repository, path: str, commit: str) -> bool:
         shutil.rmtree(path, ignore_errors=True)
         repository.git("worktree", "prune")
         repository.git("worktree", "add", "-q", "--detach", "--force", "--", path, commit)
-    with suppress(FileNotFoundError):
-        os.unlink(os.path.join(own_folder(path), "index.lock"))
+    heal(path)
     run(path, "checkout", "-q", "--detach", "--force", commit)
     run(path, "clean", "-q", "-ffd")
     return is_new

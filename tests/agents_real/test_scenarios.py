@@ -32,7 +32,7 @@ def test_an_agent_works_and_is_believed(room, agent):
             Call("shell", "setsid sleep 3400 > /dev/null 2>&1 & echo ran-it", tokens=Tokens(1100, 40)),
             Say(DONE, tokens=Tokens(1200, 30)),
         )
-        ran = place.ralph("--check", CHECK, GOAL)
+        ran = place.ralph("--check", CHECK, "-p", GOAL)
         assert (ran.code, ran.outcome) == (0, "done"), str(ran)
         assert made.read_text() == "fixed\n"
         [turn] = turns(ran)

@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 
-from ralph.core import events, work
+from ralph.core import events, work_events
 from ralph.run import options
 from ralph.settings.reference import settings_reference
 
@@ -30,14 +30,14 @@ def events_reference() -> str:
     lines = [
         "# Events",
         "",
-        "Written by `make docs` from `src/ralph/core/events.py` and `work.py`. Every line of `--json` and the journal",
-        "is one object:",
+        "Written by `make docs` from `src/ralph/core/events.py` and `work_events.py`. Every line of `--json` and the",
+        "journal is one object:",
         '`{"type", "timestamp", "run", "seq", "data"}`. `ralph schema events` prints the JSON Schema.',
         "",
         "| type | data | |",
         "|---|---|---|",
     ]
-    for kind, name in {**events.NAMES, **work.NAMES}.items():
+    for kind, name in {**events.NAMES, **work_events.NAMES}.items():
         meaning = " ".join((kind.__doc__ or "").split())
         fields = ", ".join(f"`{field}`" for field in kind.__struct_fields__)
         lines.append(f"| `{name}` | {fields} | {meaning} |")

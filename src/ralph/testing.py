@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from ralph.agents.protocol import AgentModule, Request
+from ralph.agents.protocol import AgentModule, TurnRequest
 from ralph.core.events import Event
 from ralph.core.model import Check, Exit, Iteration, Run, Snapshot, Turn
 
@@ -91,12 +91,12 @@ def agent_contract(module: AgentModule) -> None:
     names = (module.NAME, module.INSTALL, *module.KEYS, *module.HELP)
     assert all(isinstance(name, str) for name in names), "names are words"
     task, file = "do the task\nin two lines", "/tmp/prompt.md"
-    request = Request(task, file, ("program",), flags=("--user-flag",), model="a-model")
+    request = TurnRequest(task, file, ("program",), flags=("--user-flag",), model="a-model")
     _invocation_contract(module, request)
     _parser_contract(module, request)
 
 
-def _invocation_contract(module: AgentModule, request: Request) -> None:
+def _invocation_contract(module: AgentModule, request: TurnRequest) -> None:
     from msgspec.structs import replace
 
     changes: tuple[dict[str, Any], ...] = ({}, {"yolo": True, "root": True}, {"stream": False}, {"session": "S-1"})
@@ -111,7 +111,7 @@ def _invocation_contract(module: AgentModule, request: Request) -> None:
             assert any("S-1" in word for word in made.argv), "a session is named when it is to be continued"
 
 
-def _parser_contract(module: AgentModule, request: Request) -> None:
+def _parser_contract(module: AgentModule, request: TurnRequest) -> None:
     parser = module.parser(request)
     for line in (*GARBAGE, *reversed(GARBAGE)):
         list(parser.feed(line))

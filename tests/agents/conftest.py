@@ -7,7 +7,7 @@ import pytest
 from msgspec import Struct
 
 from ralph.agents import module
-from ralph.agents.protocol import Parser, Request
+from ralph.agents.protocol import Parser, TurnRequest
 from ralph.core.events import AgentEvent
 from ralph.core.model import Exit, Turn
 
@@ -63,7 +63,7 @@ def read(recording: Recording, lines: Iterable[bytes] | None = None, **request: 
         "command": (recording.agent,),
         "stream": not recording.is_text,
     }
-    parser = module(recording.agent).parser(Request(**{**asked, **request}))  # type: ignore[arg-type]
+    parser = module(recording.agent).parser(TurnRequest(**{**asked, **request}))  # type: ignore[arg-type]
     events = [event for line in (recording.lines if lines is None else lines) for event in parser.feed(line)]
     return Reading(events, parser.turn(recording.ended), parser)
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from ralph.agents import module
-from ralph.agents.protocol import Request
+from ralph.agents.protocol import TurnRequest
 from ralph.core.events import AgentEvent, AgentProgress, AgentText, AgentUnknown, TodoUpdated
 from ralph.core.model import Exit, Turn
 
@@ -23,7 +23,7 @@ TOOL = {"type": "tool_use", "id": "t", "name": "Bash", "input": {"command": "ls"
 
 
 def read(*lines: Line, agent: str = "claude", code: int = 0, ended_by: str = "") -> tuple[list[AgentEvent], Turn]:
-    parser = module(agent).parser(Request("the prompt", "", (agent,)))
+    parser = module(agent).parser(TurnRequest("the prompt", "", (agent,)))
     events = []
     for line in lines:
         events += parser.feed(line if isinstance(line, bytes) else json.dumps(line).encode())
@@ -130,7 +130,7 @@ def test_the_context_and_the_limits_are_told_as_progress() -> None:
 
 
 def test_lines_that_cannot_be_read_are_counted_where_there_are_others() -> None:
-    parser = module("claude").parser(Request("p", "", ("claude",)))
+    parser = module("claude").parser(TurnRequest("p", "", ("claude",)))
     for line in (
         b"npm warn",
         b"",

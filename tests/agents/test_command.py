@@ -8,7 +8,7 @@ import pytest
 
 from ralph.agents import command, module
 from ralph.agents.command import dialect_of, needs_shell
-from ralph.agents.protocol import Invocation, Request
+from ralph.agents.protocol import Invocation, TurnRequest
 from ralph.core.events import AgentText
 from ralph.core.model import Exit
 from ralph.errors import UserError
@@ -17,7 +17,7 @@ NASTY = 'it\'s "so" $HOME `id` $(id) ; rm -rf / | & > x\n{prompt_file} {prompt}\
 
 
 def start(line: str, prompt: str = NASTY, **request: Any) -> Invocation:
-    return command.invocation(Request(prompt, "/tmp/a 'b'/p.md", (line,), **request))
+    return command.invocation(TurnRequest(prompt, "/tmp/a 'b'/p.md", (line,), **request))
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_the_prompts_file_is_one_word_to_the_shell(tmp_path: Path) -> None:
     folder.mkdir()
     file = folder / "p.md"
     file.write_text("hello")
-    request = Request("hello", str(file), ("cat {prompt_file} < /dev/null | tr a-z A-Z",))
+    request = TurnRequest("hello", str(file), ("cat {prompt_file} < /dev/null | tr a-z A-Z",))
     done = subprocess.run(
         command.invocation(request).argv, capture_output=True, text=True, check=True, cwd=tmp_path, timeout=20
     )
@@ -145,7 +145,7 @@ def test_a_program_whose_path_has_a_space_is_one_word(tmp_path: Path) -> None:
 
 
 def read(output: bytes, prompt: str = "the prompt", code: int = 0, line: str = "my-agent", stderr: str = "") -> Any:
-    parser = command.parser(Request(prompt, "", (line,)))
+    parser = command.parser(TurnRequest(prompt, "", (line,)))
     events = [event for each in output.removesuffix(b"\n").split(b"\n") for event in parser.feed(each)]
     return events, parser.turn(Exit(code, 1000.0, 1.0, stderr)), parser
 
@@ -202,7 +202,7 @@ def test_what_a_failed_command_said_is_kept() -> None:
 
 
 def test_json_is_text_from_a_known_agent_that_was_asked_for_text() -> None:
-    parser = module("claude").parser(Request("p", "", ("claude",), stream=False))
+    parser = module("claude").parser(TurnRequest("p", "", ("claude",), stream=False))
     events = [event for line in (b'{"answer": 42}', b'{"broken', b"STOP") for event in parser.feed(line)]
     assert events == [AgentText('{"answer": 42}'), AgentText('{"broken'), AgentText("STOP")]
     assert parser.turn(Exit(0, 0.0, 0.0)).text == '{"answer": 42}\n{"broken\nSTOP'
@@ -210,7 +210,7 @@ def test_json_is_text_from_a_known_agent_that_was_asked_for_text() -> None:
 
 @pytest.mark.parametrize("agent", ["claude", "codex", "gemini", "cline"])
 def test_a_known_agent_that_prints_plain_text_is_judged_by_it(agent: str) -> None:
-    parser = module(agent).parser(Request("the prompt", "", (agent,)))
+    parser = module(agent).parser(TurnRequest("the prompt", "", (agent,)))
     events = [event for line in (b"the prompt", b"Done.", b"STOP") for event in parser.feed(line)]
     turn = parser.turn(Exit(0, 0.0, 0.0))
     assert (turn.text, turn.tool_calls, turn.failure) == ("Done.\nSTOP", None, None)

@@ -6,7 +6,7 @@ import pytest
 from msgspec import Struct
 
 from ralph.agents.command import described
-from ralph.agents.protocol import Invocation, Request
+from ralph.agents.protocol import Invocation, TurnRequest
 from ralph.core.model import Exit
 from ralph.errors import UserError
 from ralph.testing import agent_contract
@@ -22,7 +22,7 @@ class Words(Struct, frozen=True):
 
 def start(description: Words, **request: Any) -> Invocation:
     asked = {"prompt": "the {model} prompt", "prompt_file": "/tmp/p.md", "command": ("mine",), **request}
-    return described("mine", description).invocation(Request(**asked))
+    return described("mine", description).invocation(TurnRequest(**asked))
 
 
 @pytest.mark.parametrize("prompt", ["stdin", "argument", "file"])
@@ -59,14 +59,14 @@ def test_it_resumes_where_the_words_for_it_are_given() -> None:
 
 @pytest.mark.parametrize(("stream", "text", "calls"), [("claude", "Hi.", 0), ("auto", "Hi.", 0)])
 def test_it_may_speak_the_dialect_of_another(stream: str, text: str, calls: int) -> None:
-    parser = described("mine", Words(stream=stream)).parser(Request("p", "", ("mine",)))
+    parser = described("mine", Words(stream=stream)).parser(TurnRequest("p", "", ("mine",)))
     parser.feed(b'{"type":"result","subtype":"success","result":"Hi.","session_id":"S"}')
     turn = parser.turn(Exit(0, 0.0, 0.0))
     assert (turn.text, turn.tool_calls, turn.session, turn.agent) == (text, calls, "S", "mine")
 
 
 def test_one_that_prints_text_is_not_listened_to_as_a_stream() -> None:
-    parser = described("mine", Words()).parser(Request("p", "", ("mine",)))
+    parser = described("mine", Words()).parser(TurnRequest("p", "", ("mine",)))
     parser.feed(b'{"type":"result","subtype":"success","result":"Hi."}')
     assert parser.turn(Exit(0, 0.0, 0.0)).text.startswith("{")
 

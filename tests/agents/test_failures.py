@@ -4,7 +4,7 @@ import pytest
 
 from ralph.agents import module
 from ralph.agents.failures import failure, kind_of, stated_in
-from ralph.agents.protocol import Request
+from ralph.agents.protocol import TurnRequest
 from ralph.agents.reader import Trouble
 from ralph.core.events import AgentResult
 from ralph.core.model import Exit
@@ -98,7 +98,7 @@ def test_a_status_says_it_without_words(status: int, kind: str) -> None:
 )
 def test_words_in_the_middle_of_a_failed_commands_output_are_no_errors(output: str) -> None:
     assert stated_in(output) is None
-    parser = module("command").parser(Request("p", "", ("my-agent",)))
+    parser = module("command").parser(TurnRequest("p", "", ("my-agent",)))
     for line in output.encode().split(b"\n"):
         parser.feed(line)
     turn = parser.turn(Exit(1, NOW, 1.0, output))
@@ -217,7 +217,7 @@ NONE = [
 )
 def test_a_limit_or_an_overload_is_heard_wherever_the_line_begins(kind: str, line: str) -> None:
     assert failure(None, "", Exit(1, NOW, 1.0, f"working\n{line}\nbye\n")).kind == kind
-    parser = module("command").parser(Request("p", "", ("my-agent",)))
+    parser = module("command").parser(TurnRequest("p", "", ("my-agent",)))
     for each in (b"working", line.encode(), b"bye"):
         parser.feed(each)
     told = parser.turn(Exit(1, NOW, 1.0)).failure
@@ -273,7 +273,7 @@ def test_a_limit_carries_the_moment_that_its_words_state() -> None:
 
 
 def test_a_rejected_subscription_tells_its_reset_in_an_event_of_its_own() -> None:
-    parser = module("claude").parser(Request("p", "", ("claude",)))
+    parser = module("claude").parser(TurnRequest("p", "", ("claude",)))
     for line in (
         b'{"type":"rate_limit_event","rate_limit_info":{"status":"rejected","resetsAt":1794730000,"rateLimitType":"five_hour"}}',
         b'{"type":"result","is_error":true,"api_error_status":429,"result":"You\'ve hit your limit"}',
@@ -285,7 +285,7 @@ def test_a_rejected_subscription_tells_its_reset_in_an_event_of_its_own() -> Non
 
 
 def test_a_success_that_exits_badly_is_a_failure_with_an_answer() -> None:
-    parser = module("claude").parser(Request("p", "", ("claude",)))
+    parser = module("claude").parser(TurnRequest("p", "", ("claude",)))
     parser.feed(b'{"type":"result","subtype":"success","is_error":false,"result":"Done."}')
     turn = parser.turn(Exit(7, NOW, 1.0))
     assert turn.text == "Done."
@@ -295,7 +295,7 @@ def test_a_success_that_exits_badly_is_a_failure_with_an_answer() -> None:
 
 @pytest.mark.parametrize("code", [42, 55])
 def test_gemini_says_by_its_exit_code_that_it_is_hopeless(code: int) -> None:
-    told = module("gemini").parser(Request("p", "", ("gemini",))).turn(Exit(code, NOW, 1.0)).failure
+    told = module("gemini").parser(TurnRequest("p", "", ("gemini",))).turn(Exit(code, NOW, 1.0)).failure
     assert told is not None
     assert told.kind == "fatal"
 
@@ -304,7 +304,7 @@ def test_gemini_says_by_its_exit_code_that_it_is_hopeless(code: int) -> None:
     ("code", "kind"), [(144, "ordinary"), (145, "fatal"), (147, "fatal"), (173, "limit"), (247, "transient")]
 )
 def test_gemini_says_the_status_by_its_exit_code(code: int, kind: str) -> None:
-    told = module("gemini").parser(Request("p", "", ("gemini",))).turn(Exit(code, NOW, 1.0)).failure
+    told = module("gemini").parser(TurnRequest("p", "", ("gemini",))).turn(Exit(code, NOW, 1.0)).failure
     assert told is not None
     assert told.kind == kind
 
@@ -363,7 +363,7 @@ def test_no_agent_is_believed_before_it_says_that_its_turn_is_over(agent: str, l
 def test_the_last_error_of_codex_is_the_reason_when_its_exit_code_is_not_zero(
     message: str, kind: str, over: bytes
 ) -> None:
-    parser = module("codex").parser(Request("p", "", ("codex",)))
+    parser = module("codex").parser(TurnRequest("p", "", ("codex",)))
     parser.feed(b'{"type":"turn.started"}')
     parser.feed(b'{"type":"item.completed","item":{"type":"agent_message","text":"STOP"}}')
     parser.feed(b'{"type":"item.completed","item":{"type":"error","message":"%s"}}' % message.encode())

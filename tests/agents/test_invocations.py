@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from ralph.agents import known, module
-from ralph.agents.protocol import Invocation, Request
+from ralph.agents.protocol import Invocation, TurnRequest
 
 BYPASS_CLAUDE = "--dangerously-skip-permissions"
 BYPASS_CODEX = "--dangerously-bypass-approvals-and-sandbox"
@@ -13,7 +13,7 @@ BYPASS_CODEX = "--dangerously-bypass-approvals-and-sandbox"
 
 def start(agent: str, **request: Any) -> Invocation:
     asked = {"prompt": "- do it", "prompt_file": "/tmp/p.md", "command": (agent,), **request}
-    return module(agent).invocation(Request(**asked))
+    return module(agent).invocation(TurnRequest(**asked))
 
 
 @pytest.mark.parametrize(
@@ -143,6 +143,9 @@ def test_copilot_reads_its_tokens_from_the_file_it_was_given(tmp_path) -> None:
         '{"modelMetrics":{"a":{"usage":{"inputTokens":1000,"outputTokens":50,"cacheReadTokens":200}},"b":{"usage":{"inputTokens":5}}}}'
     )
     usage = (
-        module("copilot").parser(Request("p", "", ("copilot",), scratch=str(tmp_path))).turn(Exit(0, 0.0, 0.0)).usage
+        module("copilot")
+        .parser(TurnRequest("p", "", ("copilot",), scratch=str(tmp_path)))
+        .turn(Exit(0, 0.0, 0.0))
+        .usage
     )
     assert (usage.input_tokens, usage.output_tokens, usage.cache_read_tokens) == (805, 50, 200)

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ralph.agents import known, module
-from ralph.agents.protocol import Request
+from ralph.agents.protocol import TurnRequest
 from ralph.core.events import AgentEvent, AgentText
 from ralph.core.model import Exit, Turn
 
@@ -107,7 +107,7 @@ nonsense = st.recursive(
 
 
 def read(agent: str, lines: list[bytes], code: int = 0) -> tuple[list[AgentEvent], Turn]:
-    parser = module(agent).parser(Request("prompt", "", (agent,)))
+    parser = module(agent).parser(TurnRequest("prompt", "", (agent,)))
     events = [event for line in lines for event in parser.feed(line)]
     turn = parser.turn(Exit(code, 0.0, 0.0))
     turn.text.encode()  # no half characters
@@ -208,7 +208,7 @@ def test_anything_at_all_is_survived(agent: str, lines: list[bytes]) -> None:
 def test_a_stream_without_end_takes_little_memory(agent: str, recorded) -> None:
     name = "toolerr" if f"{agent}/toolerr.ndjson" in recorded else "no-key"
     lines = [line for line in recorded[f"{agent}/{name}.ndjson"].lines if b'"result"' not in line[:3000]]
-    parser = module(agent).parser(Request("prompt", "", (agent,)))
+    parser = module(agent).parser(TurnRequest("prompt", "", (agent,)))
     tracemalloc.start()
     before, _ = tracemalloc.get_traced_memory()
     for number in range(400):

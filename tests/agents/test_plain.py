@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ralph.agents.plain import LIMIT, Clipping, Plain
+from ralph.agents.plain import LIMIT, Clipping, PlainText
 
 
 def said(prompt: str, output: str) -> str:
-    plain = Plain(prompt)
+    plain = PlainText(prompt)
     for line in output.encode().split(b"\n"):
         plain.feed(line)
     return plain.text
@@ -50,7 +50,7 @@ def test_only_a_whole_echo_is_dropped(prompt: str, output: str, text: str) -> No
     ),
 )
 def test_lines_that_come_at_once_are_read_as_if_one_by_one(prompt: str, batches: list[list[bytes]]) -> None:
-    plain, other = Plain(prompt), Plain(prompt)
+    plain, other = PlainText(prompt), PlainText(prompt)
     for lines in filter(None, batches):
         assert plain.feed_all(lines) == [event for line in lines for event in other.feed(line)]
     assert plain.text == other.text
@@ -91,7 +91,7 @@ def test_a_text_that_fits_is_whole_and_a_cleared_one_is_empty() -> None:
 
 
 def test_endless_output_takes_no_more_memory_than_a_little() -> None:
-    plain = Plain("prompt")
+    plain = PlainText("prompt")
     tracemalloc.start()
     for _ in range(300_000):
         plain.feed(b"a line of forty characters, more or less")

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from ralph.backlog import boxes
-from ralph.backlog.gate import Gate, Request
+from ralph.backlog.gate import Gate, LandingRequest
 from ralph.core.backlog import Red, Verdict
 from ralph.repository.git import Repository, find_repository
-from ralph.repository.landing import Branch, Kept, Remote, changed_files
+from ralph.repository.landing import Branch, Remote, Reserved, changed_files
 
 ME = "[user]\n\tname = A Person\n\temail = person@example.org\n[init]\n\tdefaultBranch = main\n"
 TARGET = "ralph/w/merged"
@@ -41,7 +41,7 @@ class Lab:
 
     def __init__(self, path: Path) -> None:
         self.path, self.target = path, TARGET
-        self.kept = Kept(("T.md",), (".ralph/settings.json",), tick)
+        self.kept = Reserved(("T.md",), (".ralph/settings.json",), tick)
         self.ran: list[str] = []
 
     def git(self, *words: str, cwd: Path | None = None) -> str:
@@ -92,7 +92,7 @@ class Lab:
         return Red(command, f"exit code {done.returncode}", done.stdout[-500:]) if done.returncode else None
 
     def land(self, *branches: Branch, checks: Collection[str] = ("true",), **more: object) -> Verdict:
-        return self.gate(*checks).land(Request(branches=branches, **more))  # type: ignore[arg-type]
+        return self.gate(*checks).land(LandingRequest(branches=branches, **more))  # type: ignore[arg-type]
 
     def show(self, name: str, commit: str = "") -> str:
         return self.git("show", f"{commit or self.target}:{name}")

@@ -9,16 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ralph.backlog import backlogmd, beads, boxes, github, jsontext, prd, taskmaster
-from ralph.backlog.lists import Reading, is_id, key_of, slug, sound
-from ralph.backlog.source import find
+from ralph.backlog.backlog_source import find
+from ralph.backlog.lists import ListContent, is_id, key_of, slug, sound
 from ralph.errors import UserError
 
 
-def boxed(text: str) -> Reading:
+def boxed(text: str) -> ListContent:
     return boxes.read({"T.md": text.encode()})
 
 
-def keys(reading: Reading) -> list[str]:
+def keys(reading: ListContent) -> list[str]:
     return [item.key for item in reading.items]
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tests.backlog.conftest import LIST, TARGET, Lab
 
-from ralph.backlog.gate import Request
+from ralph.backlog.gate import LandingRequest
 from ralph.core.backlog import Red
 from ralph.errors import UserError
 from ralph.repository import landing
@@ -25,7 +25,7 @@ def test_what_was_checked_is_what_lands(lab: Lab) -> None:
         return None
 
     branch = lab.branch("T1", {"a": "1\n"})
-    verdict = lab.gate("true", check=check).land(Request(branches=(branch,)))
+    verdict = lab.gate("true", check=check).land(LandingRequest(branches=(branch,)))
     assert verdict.landed == ("T1",)
     assert seen == [verdict.commit] == [lab.git("rev-parse", TARGET)]
     assert lab.git("log", "-1", "--format=%P", TARGET).split() == [lab.git("rev-parse", "main"), branch.tip]
@@ -152,7 +152,7 @@ def test_somebody_who_moves_the_target_in_the_middle_is_not_overrun(lab: Lab) ->
             moved.append(lab.git("update-ref", f"refs/heads/{TARGET}", other.tip) or other.tip)
         return None
 
-    verdict = lab.gate("true", check=check).land(Request(branches=(branch,)))
+    verdict = lab.gate("true", check=check).land(LandingRequest(branches=(branch,)))
     assert verdict.landed == ("T1",)
     assert lab.show("b") == "1"
     assert lab.git("rev-parse", f"{TARGET}^1") == other.tip
@@ -211,7 +211,7 @@ def at_origin(lab: Lab, *words: str) -> str:
 
 def test_a_push_moves_the_target_there_and_leaves_no_branch_of_an_item(lab: Lab, remote: Remote) -> None:
     branches = tuple(lab.branch(key, {key: "x\n"}) for key in ("T1", "T2"))
-    verdict = lab.gate("true", remote=remote).land(Request(branches=branches))
+    verdict = lab.gate("true", remote=remote).land(LandingRequest(branches=branches))
     assert verdict.landed == ("T1", "T2")
     assert at_origin(lab, "rev-parse", "main") == verdict.commit
     assert at_origin(lab, "for-each-ref", "--format=%(refname)") == "refs/heads/main"
@@ -229,7 +229,7 @@ def test_somebody_who_pushes_in_the_middle_is_not_overrun(lab: Lab, remote: Remo
         return None
 
     gate = lab.gate("true", remote=remote, check=check)
-    verdict = gate.land(Request(branches=(lab.branch("T1", {"a": "1\n"}),)))
+    verdict = gate.land(LandingRequest(branches=(lab.branch("T1", {"a": "1\n"}),)))
     assert verdict.landed == ("T1",)
     assert at_origin(lab, "rev-parse", "main^1") == other.tip
 
@@ -239,7 +239,7 @@ def test_a_remote_that_refuses_stops_the_gate_and_says_why(lab: Lab, remote: Rem
     hook.write_text("#!/bin/sh\necho 'main is protected' >&2\nexit 1\n")
     hook.chmod(0o755)
     branch = lab.branch("T1", {"a": "1\n"})
-    verdict = lab.gate("true", remote=remote).land(Request(branches=(branch,)))
+    verdict = lab.gate("true", remote=remote).land(LandingRequest(branches=(branch,)))
     assert verdict.landed == ()
     assert "origin refuses main" in verdict.stuck
     assert lab.git("rev-parse", "ralph/w/T1") == branch.tip, "the work is kept"
@@ -255,7 +255,7 @@ def test_an_item_whose_branch_was_moved_there_does_not_land(lab: Lab, remote: Re
         lab.git("push", "-qf", str(tmp_path / "origin.git"), f"{theirs.tip}:refs/heads/ralph/w/T1")
         return None
 
-    verdict = lab.gate("true", remote=remote, check=check).land(Request(branches=(mine,)))
+    verdict = lab.gate("true", remote=remote, check=check).land(LandingRequest(branches=(mine,)))
     assert verdict.landed == ()
     assert "somebody else works on it" in verdict.stuck
     assert at_origin(lab, "rev-parse", "main") == lab.git("rev-parse", "main")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from ralph.core import work
+from ralph.core import work_events
 from ralph.core.backlog import (
     EVERYTHING,
     Board,
@@ -159,9 +159,13 @@ def test_a_red_batch_blames_nobody_and_is_halved_at_once() -> None:
     seen = Verdict(tried=("a", "b", "c"), red=Red("make test"))
     now = board(*ready, trying=("a", "b", "c"), window=8)
     assert after_verdict(now, seen) == ()
-    now = work.after(now, work.GateFinished(seen), 0.0)
+    now = work_events.after(now, work_events.GateFinished(seen), 0.0)
     assert (now.window, next_batch(now)) == (4, ("a", "b"))
-    now = work.after(work.after(now, work.GateStarted(("a", "b")), 0), work.GateFinished(Verdict(tried=("a", "b"))), 0)
+    now = work_events.after(
+        work_events.after(now, work_events.GateStarted(("a", "b")), 0),
+        work_events.GateFinished(Verdict(tried=("a", "b"))),
+        0,
+    )
     assert next_batch(now) == ("c",)
 
 
@@ -175,14 +179,14 @@ def test_a_target_that_is_red_itself_blames_nobody() -> None:
     seen = Verdict(tried=("a",), stuck="make test is red on main itself")
     now = board(job("a", "ready"), trying=("a",))
     assert after_verdict(now, seen) == ()
-    now = work.after(now, work.GateFinished(seen), 0.0)
+    now = work_events.after(now, work_events.GateFinished(seen), 0.0)
     assert (next_batch(now), is_over(now), outcome(now)) == ((), True, ("stuck", 1))
 
 
 def test_the_window_grows_while_all_is_green_up_to_sixteen() -> None:
     now = board(window=2)
     for _ in range(20):
-        now = work.after(now, work.GateFinished(Verdict(tried=("a", "b"), landed=("a", "b"))), 0.0)
+        now = work_events.after(now, work_events.GateFinished(Verdict(tried=("a", "b"), landed=("a", "b"))), 0.0)
     assert now.window == 16
 
 
@@ -231,14 +235,14 @@ def test_all_landed_or_withdrawn_is_done() -> None:
 
 def test_a_person_who_tries_again_forgives_the_refusals() -> None:
     now = board(job("a", "parked", returns=3, refused=("x",), reason="refused 3 times"))
-    again = work.after(now, work.ItemQueued("a", "asked for by a person", forgiven=True), 1.0).jobs["a"]
+    again = work_events.after(now, work_events.ItemQueued("a", "asked for by a person", forgiven=True), 1.0).jobs["a"]
     assert (again.state, again.returns, again.refused) == ("queued", 0, ())
 
 
 def test_what_was_at_work_when_all_was_killed_is_queued_when_it_goes_on() -> None:
     now = board(job("a", "working", rounds=1), job("b", "ready"), trying=("b",))
-    begun = work.WorkStarted(name="x", backlog="T.md", workspace="/", target="t", resumed=True)
-    now = work.after(now, begun, 1.0)
+    begun = work_events.WorkStarted(name="x", backlog="T.md", workspace="/", target="t", resumed=True)
+    now = work_events.after(now, begun, 1.0)
     assert (now.jobs["a"].state, now.trying, next_batch(now)) == ("queued", (), ("b",))
 
 
@@ -255,10 +259,10 @@ class Night:
         self.loops: dict[str, int] = {}
         self.peak = 0
         for item in items:
-            self.tell(work.ItemListed(item))
+            self.tell(work_events.ItemListed(item))
 
     def tell(self, event: object) -> None:
-        self.board = work.after(self.board, event, self.at)
+        self.board = work_events.after(self.board, event, self.at)
 
     def clash(self, key: str, others: set[str] | list[str]) -> list[str]:
         return [o for o in others if frozenset((key, o)) in self.clashes and o not in self.seen.get(key, ())]
@@ -268,10 +272,10 @@ class Night:
             for key in next_starts(self.board):
                 self.seen[key] = {*self.landed}
                 self.loops[key] = self.loops.get(key, 0) + 1
-                self.tell(work.ItemStarted(key, self.loops[key]))
+                self.tell(work_events.ItemStarted(key, self.loops[key]))
                 self.later(self.random.lognormvariate(3, 0.6), "looped", key)
             if batch := next_batch(self.board):
-                self.tell(work.GateStarted(batch))
+                self.tell(work_events.GateStarted(batch))
                 self.later(self.check, "checked", batch)
             self.peak = max(self.peak, len(self.board.of("ready")))
             self.at, _, what, about = heapq.heappop(self.coming)
@@ -281,7 +285,7 @@ class Night:
         heapq.heappush(self.coming, (self.at + seconds, next(self.order), what, about))
 
     def looped(self, key: str) -> None:
-        self.tell(work.ItemReady(key=key, tip=key, files=tuple(self.files(key))))
+        self.tell(work_events.ItemReady(key=key, tip=key, files=tuple(self.files(key))))
 
     def files(self, key: str) -> list[str]:
         return ["-".join(sorted(pair)) for pair in self.clashes if key in pair] + [key]
@@ -296,14 +300,14 @@ class Night:
                 tried.append(key)
         seen = Verdict(tried=tuple(tried), landed=tuple(tried), conflicts=conflicts)
         steps = after_verdict(self.board, seen)
-        self.tell(work.GateFinished(seen))
+        self.tell(work_events.GateFinished(seen))
         for step in steps:
             if step.to == "landed":
                 self.landed.append(step.key)
-                self.tell(work.ItemLanded(step.key))
+                self.tell(work_events.ItemLanded(step.key))
             else:
                 assert step.to == "returned"
-                self.tell(work.ItemReturned(step.key, step.reason, step.note, step.files))
+                self.tell(work_events.ItemReturned(step.key, step.reason, step.note, step.files))
 
 
 def items(number: int) -> list[Item]:

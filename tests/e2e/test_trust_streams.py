@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from ralph import agents
-from ralph.agents.protocol import Request
+from ralph.agents.protocol import TurnRequest
 from ralph.core.model import Exit, Iteration, Outcome, Run, Stop, Turn
 from ralph.loop import judge
 from ralph.run.policy import policy
@@ -31,7 +31,7 @@ ENDED = [
 
 
 def turn_of(agent: str, data: bytes, ended: Exit) -> Turn:
-    parser = agents.module(agent).parser(Request("make the files", "/prompt.md", (agent,)))
+    parser = agents.module(agent).parser(TurnRequest("make the files", "/prompt.md", (agent,)))
     for line in data.split(b"\n"):
         for _ in parser.feed(line):
             pass

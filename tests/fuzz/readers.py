@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from ralph.agents import known, module
 from ralph.agents.failures import stated_in
-from ralph.agents.protocol import Request
+from ralph.agents.protocol import TurnRequest
 from ralph.agents.resets import resets_at
 from ralph.core import prompts, text
 from ralph.core.claims import Claim, Reading, echoes, read
@@ -40,7 +40,7 @@ PIECES = (
 
 
 def _parsed(agent: str, said: str) -> None:
-    parser = module(agent).parser(Request(PROMPT, "", (agent,)))
+    parser = module(agent).parser(TurnRequest(PROMPT, "", (agent,)))
     parser.feed_all(said.encode("utf-8", "replace").split(b"\n"))
     parser.turn(Exit(1, 1.8e9, 1.0, said)).text.encode()
 

@@ -8,7 +8,7 @@ from tests.agents.conftest import recordings
 from tests.agents.test_mutations import FORGERIES, MARK
 
 from ralph.agents import known, module
-from ralph.agents.protocol import Request
+from ralph.agents.protocol import TurnRequest
 from ralph.core.claims import Claim, Reading, stated
 from ralph.core.model import Exit
 
@@ -91,7 +91,7 @@ def test_mutated_lines_crash_nothing_and_claim_nothing(agent: str, share: float)
     sources, forged = streams(agent), [json.dumps(line).encode() for line in FORGERIES[agent]]
     while read < LINES * share:
         lines = mutated(chance.choice(sources), forged, chance)
-        parser = module(agent).parser(Request("prompt", "", (agent,)))
+        parser = module(agent).parser(TurnRequest("prompt", "", (agent,)))
         parser.feed_all(lines)
         turn = parser.turn(Exit(chance.choice((0, 0, 0, 1, -15)), 1.8e9, 1.0))
         turn.text.encode()

@@ -2,12 +2,12 @@
 
 import pytest
 
-from ralph.core import work
+from ralph.core import work_events
 from ralph.core.backlog import Item, Verdict
 from ralph.history.work_history import WorkHistory, folded, todo_of
 
-STARTED = work.WorkStarted(name="k3fa", backlog="TASKS.md", workspace="/w", target="ralph/k3fa/merged")
-FINISHED = work.WorkFinished(
+STARTED = work_events.WorkStarted(name="k3fa", backlog="TASKS.md", workspace="/w", target="ralph/k3fa/merged")
+FINISHED = work_events.WorkFinished(
     outcome="exhausted",
     reason="1 parked",
     landed=1,
@@ -20,15 +20,15 @@ FINISHED = work.WorkFinished(
 )
 NIGHT = (
     STARTED,
-    work.ItemListed(Item(key="a", title="First")),
-    work.ItemListed(Item(key="b", title="Second")),
-    work.ItemStarted("a", 1),
-    work.ItemStarted("b", 1),
-    work.ItemReady(key="a", tip="1" * 40),
-    work.GateStarted(("a",)),
-    work.GateFinished(Verdict(tried=("a",), landed=("a",), commit="2" * 40)),
-    work.ItemLanded("a"),
-    work.ItemParked("b", "exhausted"),
+    work_events.ItemListed(Item(key="a", title="First")),
+    work_events.ItemListed(Item(key="b", title="Second")),
+    work_events.ItemStarted("a", 1),
+    work_events.ItemStarted("b", 1),
+    work_events.ItemReady(key="a", tip="1" * 40),
+    work_events.GateStarted(("a",)),
+    work_events.GateFinished(Verdict(tried=("a",), landed=("a",), commit="2" * 40)),
+    work_events.ItemLanded("a"),
+    work_events.ItemParked("b", "exhausted"),
     FINISHED,
 )
 
@@ -75,22 +75,22 @@ def test_what_a_kill_cut_off_has_an_end_when_the_work_goes_on() -> None:
     ],
 )
 def test_what_the_gate_saw_is_a_word(verdict: Verdict, result: str) -> None:
-    seen = history_of(*NIGHT[:7], work.GateFinished(verdict))
+    seen = history_of(*NIGHT[:7], work_events.GateFinished(verdict))
     assert seen.spans[-1].result == result
 
 
 def test_an_event_about_an_item_that_a_torn_line_had_named_is_passed_over() -> None:
-    seen = history_of(STARTED, work.ItemStarted("lost", 1), None, *NIGHT[1:])
+    seen = history_of(STARTED, work_events.ItemStarted("lost", 1), None, *NIGHT[1:])
     assert seen.states == {"a": "landed", "b": "parked"}
 
 
 def test_an_item_that_the_gate_sent_back_is_counted() -> None:
-    assert history_of(*NIGHT[:7], work.ItemReturned("a", "conflict")).returns == 1
+    assert history_of(*NIGHT[:7], work_events.ItemReturned("a", "conflict")).returns == 1
 
 
 def test_the_items_are_a_list_of_things_to_do() -> None:
     board, items = None, ()
-    for at, event in enumerate((*NIGHT[:4], work.ItemStarted("lost", 1)), 100):
+    for at, event in enumerate((*NIGHT[:4], work_events.ItemStarted("lost", 1)), 100):
         board, items = todo_of(board, event, float(at))
     assert [(item.text, item.status) for item in items] == [
         ("a working: First", "active"),

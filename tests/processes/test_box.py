@@ -9,8 +9,8 @@ from ralph.processes.box import (
     MARK,
     Around,
     GitFolders,
-    Kept,
-    Place,
+    GuardedFolder,
+    Mount,
     environment,
     folders,
     is_inside,
@@ -28,15 +28,15 @@ PLAIN = Around(
     private_tmp="/var/box-tmp",
     hidden=("/home", "/run"),
     repository=GitFolders(
-        top=WORKSPACE, own=GIT, common=GIT, kept=(Kept(GIT, ("config", "refs/ralph"), ("commondir",)),)
+        top=WORKSPACE, own=GIT, common=GIT, kept=(GuardedFolder(GIT, ("config", "refs/ralph"), ("commondir",)),)
     ),
-    kept=(Kept(f"{WORKSPACE}/.ralph", ("runs", "lock"), ("settings.json",)),),
+    kept=(GuardedFolder(f"{WORKSPACE}/.ralph", ("runs", "lock"), ("settings.json",)),),
 )
 LINKED = GitFolders(
     top=WORKSPACE,
     own="/repo/.git/worktrees/one",
     common="/repo/.git",
-    kept=(Kept("/repo/.git/worktrees/one", ("commondir", "gitdir")),),
+    kept=(GuardedFolder("/repo/.git/worktrees/one", ("commondir", "gitdir")),),
     branch_folder="refs/heads/ralph",
 )
 
@@ -136,7 +136,7 @@ def test_what_must_be_there_before() -> None:
 
 
 def test_the_walls() -> None:
-    online = words("/usr/bin/bwrap", [Place("/", "read")], "/w", is_online=True)
+    online = words("/usr/bin/bwrap", [Mount("/", "read")], "/w", is_online=True)
     assert online[0] == "/usr/bin/bwrap"
     assert online[-6:] == ("--ro-bind", "/", "/", "--chdir", "/w", "--")
     for wall in ("--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup"):

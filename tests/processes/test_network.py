@@ -115,7 +115,7 @@ def inside(bubblewrap: str, keeper: Keeper, tmp_path: Path) -> Iterator[Callable
         opened.append(net)
 
         def run(script: str) -> str:
-            seen = [box.Place("/", "read"), box.Place("/dev", "dev"), box.Place("/proc", "proc")]
+            seen = [box.Mount("/", "read"), box.Mount("/dev", "dev"), box.Mount("/proc", "proc")]
             argv = box.words(bubblewrap, seen, "/", is_online=False)
             env = {"PATH": os.environ["PATH"], **network.environment()}
             command = Command((*argv, sys.executable, "-I", "-c", script), "/", env, boxed=True, fds=net.attach())

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ralph.cli.schema import schema_text
-from ralph.core import events, work
+from ralph.core import events, work_events
 from ralph.core.model import Iteration, Turn
 from ralph.settings import PRESETS, Settings
 from ralph.settings.layers import merged, settled
@@ -125,6 +125,6 @@ def test_every_kind_of_event_is_in_the_schema() -> None:
     schema = events_schema()
     assert [one["properties"]["type"]["const"] for one in schema["oneOf"]] == [
         *events.NAMES.values(),
-        *work.NAMES.values(),
+        *work_events.NAMES.values(),
     ]
     assert schema["required"] == ["type", "timestamp", "run", "seq", "data"]

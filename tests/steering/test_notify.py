@@ -10,7 +10,7 @@ import pytest
 from ralph.core import events as e
 from ralph.history.run_history import RunHistory
 from ralph.run import notify
-from ralph.run.notify import Message, Notifier, argv_for, message_about
+from ralph.run.notify import Notification, Notifier, argv_for, message_about
 
 Ralph = Callable[..., Any]
 Agent = Callable[..., str]
@@ -117,11 +117,11 @@ def test_a_url_goes_to_apprise_and_into_no_command_line(
     words = ("run", "-p", "x", "--notify", "tgram://key/chat", "--agent", fake)
     assert ralph(*words, PYTHONPATH=str(tmp_path)).code == 0
     assert (workspace / "sent").read_text().startswith("tgram://key/chat|ralph: done|done (unverified)")
-    assert "key" not in " ".join(argv_for("tgram://key/chat", Message("done", "x")))
+    assert "key" not in " ".join(argv_for("tgram://key/chat", Notification("done", "x")))
 
 
 def test_the_desktop_is_asked_in_its_own_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    message = Message("failed", "--help; $(x)")
+    message = Notification("failed", "--help; $(x)")
     monkeypatch.setattr("sys.platform", "linux")
     assert argv_for("desktop", message) == ["notify-send", "--", "ralph: failed", "--help; $(x)"]
     monkeypatch.setattr("sys.platform", "darwin")

@@ -9,7 +9,7 @@ import pytest
 
 from ralph.errors import UserError
 from ralph.supervise import bus
-from ralph.supervise.bus import Reader, follow, last, post, read
+from ralph.supervise.bus import BusReader, follow, last, post, read
 
 
 @pytest.fixture
@@ -141,7 +141,7 @@ def test_foreign_lines_in_the_file_are_passed_over(path: Path) -> None:
 
 
 def test_a_reader_goes_on_where_it_was(path: Path) -> None:
-    reader = Reader(path)
+    reader = BusReader(path)
     assert list(reader.messages()) == []
     for n in range(3):
         post(path, "INFO", f"{n}")
@@ -153,7 +153,7 @@ def test_a_reader_goes_on_where_it_was(path: Path) -> None:
 def test_a_reader_that_was_left_early_gives_each_message_once(path: Path) -> None:
     for n in range(5):
         post(path, "INFO", f"{n}")
-    reader = Reader(path)
+    reader = BusReader(path)
     assert [next(reader.messages()).body for _ in range(5)] == ["0", "1", "2", "3", "4"]
     assert list(reader.messages()) == []
 
@@ -162,7 +162,7 @@ def test_a_reader_waits_for_a_message_that_is_being_written(path: Path) -> None:
     post(path, "INFO", "a message")
     record = path.read_bytes()
     path.write_bytes(b"")
-    reader = Reader(path)
+    reader = BusReader(path)
     with path.open("ab", buffering=0) as file:
         for byte in record[:-1]:
             file.write(bytes([byte]))
@@ -173,7 +173,7 @@ def test_a_reader_waits_for_a_message_that_is_being_written(path: Path) -> None:
 
 def test_a_reader_can_pass_over_what_is_there(path: Path) -> None:
     post(path, "INFO", "old")
-    reader = Reader(path)
+    reader = BusReader(path)
     reader.skip()
     post(path, "INFO", "new")
     assert [message.body for message in reader.messages()] == ["new"]
@@ -181,7 +181,7 @@ def test_a_reader_can_pass_over_what_is_there(path: Path) -> None:
 
 def test_a_reader_begins_anew_when_the_file_was_replaced(path: Path) -> None:
     post(path, "INFO", "a long body " * 10)
-    reader = Reader(path)
+    reader = BusReader(path)
     assert len(list(reader.messages())) == 1
     path.unlink()
     post(path, "INFO", "new")

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from ralph.supervise.bus import Message, Reader, post, read
+from ralph.supervise.bus import BusReader, Message, post, read
 
 # It writes in small steps, as a kernel may: so that most are killed within a message.
 WRITER = """
@@ -35,7 +35,7 @@ def writer(path: Path, name: str) -> subprocess.Popen[str]:
 
 def test_killed_writers_lose_no_message_that_was_acknowledged(tmp_path: Path) -> None:
     path, dice = tmp_path / "bus.md", random.Random(20261115)
-    reader, acknowledged = Reader(path), set[str]()
+    reader, acknowledged = BusReader(path), set[str]()
     for round_number in range(10):
         writers = [writer(path, f"{round_number}.{n}") for n in range(3)]
         for process in writers:

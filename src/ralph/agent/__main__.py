@@ -42,7 +42,7 @@ async def _turn(asked: argparse.Namespace) -> int:
     from ralph.agent.streamjson import Report
     from ralph.agent.toolbox import Toolbox
     from ralph.agent.wires import Asker
-    from ralph.agent.work import Worker
+    from ralph.agent.working import Worker
 
     report = Report(f"{found.provider}:{found.model}", asked.output_format == "text")
     asker = Asker(found, key, asked.max_output, report.is_alive, report.asks_again)

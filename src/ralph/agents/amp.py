@@ -2,7 +2,7 @@
 
 from ralph.agents import keys, wire
 from ralph.agents.claude import BlockReader, error_in
-from ralph.agents.protocol import BoxNeeds, Invocation, Login, Parser, Request, extra, model
+from ralph.agents.protocol import BoxNeeds, Invocation, Login, Parser, TurnRequest, extra, model
 from ralph.agents.reader import Trouble
 from ralph.agents.wire import Table
 from ralph.core.model import Exit
@@ -27,7 +27,7 @@ BOX = BoxNeeds(
 _ALLOW = "--dangerously-allow-all"
 
 
-def invocation(request: Request) -> Invocation:
+def invocation(request: TurnRequest) -> Invocation:
     argv = [*request.command]
     if request.session:
         argv += ["threads", "continue", request.session]
@@ -39,7 +39,7 @@ def invocation(request: Request) -> Invocation:
     return Invocation((*argv, *extra(request, _ALLOW, "--stream-json", "-x"), "-x"))
 
 
-def parser(request: Request) -> Parser:
+def parser(request: TurnRequest) -> Parser:
     return _Amp(request)
 
 

@@ -9,8 +9,8 @@ from typing import Protocol
 from msgspec.structs import replace
 
 from ralph.agents import keys, wire
-from ralph.agents.claude import BlockReader, Line, Message, Tokens
-from ralph.agents.protocol import BoxNeeds, Invocation, Login, Parser, Request, given, model
+from ralph.agents.claude import BlockReader, StreamLine, StreamMessage, Tokens
+from ralph.agents.protocol import BoxNeeds, Invocation, Login, Parser, TurnRequest, given, model
 from ralph.agents.providers import OWN, Endpoint, endpoint, with_key
 from ralph.agents.reader import Trouble, estimate
 from ralph.agents.wire import Table
@@ -31,7 +31,7 @@ _WHERE = ("--model", "--url", "--wire", "--key-env")
 _PRICED_AS = {"xai": "x-ai", OWN: ""}  # who is called otherwise where the prices are
 
 
-class Wish(Protocol):
+class ModelChoice(Protocol):
     """What the settings say about a model."""
 
     @property
@@ -50,7 +50,7 @@ class Wish(Protocol):
     def tools(self) -> str: ...
 
 
-def options(wish: Wish | None, asked: str, flags: tuple[str, ...]) -> tuple[str, ...]:
+def options(wish: ModelChoice | None, asked: str, flags: tuple[str, ...]) -> tuple[str, ...]:
     """All that is said about the model, as words for the agent: where it is asked stands there too, whoever said so.
     What the settings wish for the model that they name does not hold for one of another provider."""
     own = wish.model if wish and isinstance(wish.model, str) else ""
@@ -79,7 +79,7 @@ def refuse_unready(flags: tuple[str, ...], env: Mapping[str, str], is_limited: b
         )
 
 
-def invocation(request: Request) -> Invocation:
+def invocation(request: TurnRequest) -> Invocation:
     """`-P` keeps the workspace's own modules out of the program. It has no permissions to ask for: its tools run."""
     argv = [sys.executable, "-P", "-m", "ralph.agent", *model(request, "--model")]
     if not request.stream:
@@ -91,26 +91,26 @@ def invocation(request: Request) -> Invocation:
     return Invocation((*argv, *request.flags))
 
 
-def parser(request: Request) -> Parser:
+def parser(request: TurnRequest) -> Parser:
     return _Builtin(request)
 
 
 class _Builtin(BlockReader):
     AGENT = NAME
 
-    def __init__(self, request: Request) -> None:
+    def __init__(self, request: TurnRequest) -> None:
         super().__init__(request)
         try:
             self._asked: Endpoint | None = _endpoint((*model(request, "--model"), *request.flags))
         except UserError:
             self._asked = None
 
-    def _assistant(self, said: Line) -> Iterable[AgentEvent]:
+    def _assistant(self, said: StreamLine) -> Iterable[AgentEvent]:
         """Each reply is a call of the model, and is paid for as such: some are dearer when they are long. One without
         a tool call is the last, and an answer counts whatever it has cost."""
         events = [*super()._assistant(said)]
         message = said.message
-        if isinstance(message, Message) and message.usage is not None:
+        if isinstance(message, StreamMessage) and message.usage is not None:
             total = self.usage.plus(self._paid(message.usage))
             blocks = message.content if isinstance(message.content, list) else []
             self.spent = total if any(block.type == "tool_use" for block in blocks) else None

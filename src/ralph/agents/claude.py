@@ -7,7 +7,7 @@ from msgspec import Struct, to_builtins
 from msgspec.json import Decoder
 
 from ralph.agents import keys, wire
-from ralph.agents.protocol import BoxNeeds, Invocation, Login, Parser, Request, given, model, optional
+from ralph.agents.protocol import BoxNeeds, Invocation, Login, Parser, TurnRequest, given, model, optional
 from ralph.agents.reader import Handler, Reader, Trouble, priced
 from ralph.agents.wire import TABLE, Arguments, Table, read, todo_item
 from ralph.core.events import AgentEvent, AgentProgress, AgentText, AgentUnknown, TodoItem, TodoUpdated
@@ -36,24 +36,24 @@ class Block(Struct, gc=False):
     is_error: bool | None = None
 
 
-class Message(Struct, gc=False):
+class StreamMessage(Struct, gc=False):
     id: str | None = None
     model: str | None = None
     content: str | list[Block] | None = None
     usage: Tokens | None = None
 
 
-class Line(Struct, gc=False):
+class StreamLine(Struct, gc=False):
     """What is asked of every line; the rest is skipped unread. `parent_tool_use_id`: a sub-agent speaks."""
 
     type: str = ""
-    message: Message | str | None = None
+    message: StreamMessage | str | None = None
     parent_tool_use_id: str | None = None
     session_id: str | None = None
     is_api_error_message: bool | None = None
 
 
-_LINES = Decoder(Line)
+_LINES = Decoder(StreamLine)
 _decode = _LINES.decode
 _QUIET = frozenset(
     {"hook_started", "hook_response", "hook_progress", "task_started", "task_updated", "task_progress"}
@@ -68,7 +68,7 @@ class BlockReader(Reader):
 
     SILENT = frozenset({"stream_event", "keep_alive", "tool_progress"})
 
-    def __init__(self, request: Request) -> None:
+    def __init__(self, request: TurnRequest) -> None:
         super().__init__(request)
         self.resets_at: float | None = None
         self._message: str | None = None
@@ -114,10 +114,10 @@ class BlockReader(Reader):
         """Whether what comes as the agent's text was written by its program."""
         return False
 
-    def _assistant(self, said: Line) -> Iterable[AgentEvent]:
+    def _assistant(self, said: StreamLine) -> Iterable[AgentEvent]:
         self._understood = True
         message = said.message
-        if not isinstance(message, Message):
+        if not isinstance(message, StreamMessage):
             return ()
         if message.usage is not None:
             self._count(message.id, message.usage)
@@ -160,10 +160,10 @@ class BlockReader(Reader):
             written = (seen.cache_creation_input_tokens or 0) + (used.cache_creation_input_tokens or 0)
             seen.cache_creation_input_tokens = written
 
-    def _user(self, said: Line, line: bytes) -> Iterable[AgentEvent]:
+    def _user(self, said: StreamLine, line: bytes) -> Iterable[AgentEvent]:
         self._understood = True
         message = said.message
-        if not isinstance(message, Message) or not isinstance(message.content, list):
+        if not isinstance(message, StreamMessage) or not isinstance(message.content, list):
             return ()
         events: list[AgentEvent] = []
         for block in message.content:
@@ -290,7 +290,7 @@ _UNFINISHED = {
 }
 
 
-def invocation(request: Request) -> Invocation:
+def invocation(request: TurnRequest) -> Invocation:
     output = ("stream-json", "--verbose") if request.stream else ("text",)
     argv = [*request.command, "-p", "--output-format", *output]
     argv += model(request, "--model")
@@ -310,7 +310,7 @@ def invocation(request: Request) -> Invocation:
     return Invocation(tuple(argv), env=env)
 
 
-def parser(request: Request) -> Parser:
+def parser(request: TurnRequest) -> Parser:
     return _Claude(request)
 
 

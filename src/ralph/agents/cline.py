@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ralph.agents import keys, wire
-from ralph.agents.protocol import BoxNeeds, Invocation, Login, Parser, Request, extra, model
+from ralph.agents.protocol import BoxNeeds, Invocation, Login, Parser, TurnRequest, extra, model
 from ralph.agents.reader import Handler, Reader, Trouble, priced
 from ralph.agents.wire import Table
 from ralph.core.events import AgentEvent, AgentProgress
@@ -30,14 +30,14 @@ BOX = BoxNeeds(
 _LEAD = "This is the task:"
 
 
-def invocation(request: Request) -> Invocation:
+def invocation(request: TurnRequest) -> Invocation:
     """As a stream in text mode too: its plain text is full of tool output. It approves its own tools in every mode;
     the other mode refuses them all."""
     argv = [*request.command, "--json", *model(request, "-m", "--model")]
     return Invocation((*argv, *extra(request, "--json"), _LEAD))
 
 
-def parser(request: Request) -> Parser:
+def parser(request: TurnRequest) -> Parser:
     return _Cline(request)
 
 
@@ -45,7 +45,7 @@ class _Cline(Reader):
     AGENT = NAME
     SILENT = frozenset({"hook_event"})
 
-    def __init__(self, request: Request) -> None:
+    def __init__(self, request: TurnRequest) -> None:
         super().__init__(request)
         self._events: dict[str, Handler] = {
             "content_end": self._content_end,

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 
 from ralph.agents import keys, wire
-from ralph.agents.protocol import BoxNeeds, Invocation, Login, Parser, Request, extra, given, knows, model, optional
+from ralph.agents.protocol import BoxNeeds, Invocation, Login, Parser, TurnRequest, extra, given, knows, model, optional
 from ralph.agents.reader import Handler, Reader, Trouble, priced
 from ralph.agents.wire import Table, arguments, todo_items
 from ralph.core.events import AgentEvent, AgentProgress, AgentUnknown, TodoUpdated
@@ -35,7 +35,7 @@ _TOOLS = {
 }
 
 
-def invocation(request: Request) -> Invocation:
+def invocation(request: TurnRequest) -> Invocation:
     """All options stand before `resume`, which itself takes hardly any."""
     argv = [*request.command, "exec", *_permissions(request), *optional(request, _NO_REPO)]
     answer_file = ""
@@ -50,7 +50,7 @@ def invocation(request: Request) -> Invocation:
     return Invocation((*argv, "-"), answer_file=answer_file)
 
 
-def _permissions(request: Request) -> list[str]:
+def _permissions(request: TurnRequest) -> list[str]:
     if given(request, _BYPASS, "--sandbox", "-s", "--full-auto", "--approve-for-me"):
         return []
     if request.yolo:
@@ -61,7 +61,7 @@ def _permissions(request: Request) -> list[str]:
     return ["--sandbox", "workspace-write"] if knows(request, "--sandbox") else ["--full-auto"]
 
 
-def parser(request: Request) -> Parser:
+def parser(request: TurnRequest) -> Parser:
     return _Codex(request)
 
 

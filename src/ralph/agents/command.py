@@ -7,7 +7,7 @@ from typing import Literal, Protocol
 from msgspec.structs import replace
 
 from ralph.agents import known, module, wire
-from ralph.agents.protocol import AgentModule, BoxNeeds, Invocation, Login, Parser, Request
+from ralph.agents.protocol import AgentModule, BoxNeeds, Invocation, Login, Parser, TurnRequest
 from ralph.agents.reader import Reader, Trouble
 from ralph.agents.wire import TABLE, Table, read
 from ralph.core.events import AgentEvent
@@ -23,7 +23,7 @@ LOGIN = None
 BOX = None
 
 
-def invocation(request: Request) -> Invocation:
+def invocation(request: TurnRequest) -> Invocation:
     """The prompt is on stdin unless the command line has a place for it."""
     line = request.command[0]
     if len(request.command) > 1:
@@ -40,7 +40,7 @@ def invocation(request: Request) -> Invocation:
     return Invocation(argv, stdin="empty" if placed else "prompt")
 
 
-def _by_shell(request: Request, line: str) -> Invocation:
+def _by_shell(request: TurnRequest, line: str) -> Invocation:
     if request.flags:
         raise UserError(
             "flags cannot be added to a shell command line",
@@ -51,14 +51,14 @@ def _by_shell(request: Request, line: str) -> Invocation:
     return Invocation(argv, stdin="empty" if placed else "prompt")
 
 
-def parser(request: Request) -> Parser:
+def parser(request: TurnRequest) -> Parser:
     return Sniffer(request, NAME)
 
 
 class Sniffer:
     """Reads plain text (`text`), the stream of a known agent (its name), or the one until the other begins (`auto`)."""
 
-    def __init__(self, request: Request, agent: str, stream: str = "auto") -> None:
+    def __init__(self, request: TurnRequest, agent: str, stream: str = "auto") -> None:
         self._request, self._agent = request, agent
         self._sniffing = stream == "auto"
         self._reader: Parser = _Text(request) if stream in ("auto", "text") else module(stream).parser(request)
@@ -254,7 +254,7 @@ class _Described:
         self.RESUMES = bool(description.resume)
         self._description = description
 
-    def invocation(self, request: Request) -> Invocation:
+    def invocation(self, request: TurnRequest) -> Invocation:
         own = self._description
         words = list(own.argv)
         if request.model:
@@ -269,5 +269,5 @@ class _Described:
         argv = filled(tuple(words), request.prompt, request.prompt_file)
         return Invocation(argv, stdin="empty" if placed else "prompt")
 
-    def parser(self, request: Request) -> Parser:
+    def parser(self, request: TurnRequest) -> Parser:
         return Sniffer(request, self.NAME, self._description.stream)

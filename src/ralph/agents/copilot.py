@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 
 from ralph.agents import keys, wire
-from ralph.agents.protocol import BoxNeeds, Invocation, Login, Parser, Request, knows, model, optional
+from ralph.agents.protocol import BoxNeeds, Invocation, Login, Parser, TurnRequest, knows, model, optional
 from ralph.agents.reader import Handler, Reader, Trouble, priced
 from ralph.agents.wire import TABLE, Table, read
 from ralph.core.events import AgentEvent, AgentProgress, AgentUnknown
@@ -33,7 +33,7 @@ BOX = BoxNeeds(
 _USAGE_FILE = "--usage-output-file"
 
 
-def invocation(request: Request) -> Invocation:
+def invocation(request: TurnRequest) -> Invocation:
     argv = [*request.command, *optional(request, "--no-auto-update")]
     argv += ["--output-format", "json"] if request.stream else ["-s"]
     # Any tool runs in both modes, for there is no one to ask; short of yolo, paths and addresses stay restricted.
@@ -46,11 +46,11 @@ def invocation(request: Request) -> Invocation:
     return Invocation((*argv, *request.flags))
 
 
-def _usage_file(request: Request) -> str:
+def _usage_file(request: TurnRequest) -> str:
     return f"{request.scratch}/copilot-usage.json"
 
 
-def parser(request: Request) -> Parser:
+def parser(request: TurnRequest) -> Parser:
     return _Copilot(request)
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 
 from ralph.agents import keys, wire
 from ralph.agents.plain import Clipping
-from ralph.agents.protocol import BoxNeeds, Invocation, Login, Parser, Request, given, model, optional
+from ralph.agents.protocol import BoxNeeds, Invocation, Login, Parser, TurnRequest, given, model, optional
 from ralph.agents.reader import Handler, Reader, Trouble, priced
 from ralph.agents.wire import Table
 from ralph.core.events import AgentEvent, AgentProgress, AgentText
@@ -43,7 +43,7 @@ _EXITS: dict[int, tuple[str, FailureKind]] = {
 _REFUSED, _LOOPING = "Agent execution blocked", "Loop detected"
 
 
-def invocation(request: Request) -> Invocation:
+def invocation(request: TurnRequest) -> Invocation:
     """As a stream in text mode too: its plain text runs all that it said in a turn together."""
     argv = [*request.command]
     if not given(request, "-o", "--output-format"):
@@ -59,7 +59,7 @@ def invocation(request: Request) -> Invocation:
     return Invocation((*argv, *request.flags), env=env | {"GEMINI_SANDBOX": "false"} if request.boxed else env)
 
 
-def parser(request: Request) -> Parser:
+def parser(request: TurnRequest) -> Parser:
     return _Gemini(request)
 
 
@@ -68,7 +68,7 @@ class _Gemini(Reader):
 
     AGENT = NAME
 
-    def __init__(self, request: Request) -> None:
+    def __init__(self, request: TurnRequest) -> None:
         super().__init__(request)
         self._reply = Clipping()
         self._line = ""  # the end of what it said, until the line is whole

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 
 from ralph.agents import keys, wire
 from ralph.agents.plain import Clipping
-from ralph.agents.protocol import BoxNeeds, Invocation, Login, Parser, Request, extra, given, model, optional
+from ralph.agents.protocol import BoxNeeds, Invocation, Login, Parser, TurnRequest, extra, given, model, optional
 from ralph.agents.reader import Handler, Reader, Trouble
 from ralph.agents.wire import Table
 from ralph.core.events import AgentEvent, AgentProgress
@@ -27,7 +27,7 @@ BOX = BoxNeeds(
 )
 
 
-def invocation(request: Request) -> Invocation:
+def invocation(request: TurnRequest) -> Invocation:
     """As a stream in text mode too: its plain text runs all that it said in a turn together."""
     argv = [*request.command, "run", "--format", "json"]
     # Edits and commands in the workspace are allowed anyway; what it would ask about is refused and ends the run.
@@ -39,7 +39,7 @@ def invocation(request: Request) -> Invocation:
     return Invocation((*argv, *extra(request, "run")))
 
 
-def parser(request: Request) -> Parser:
+def parser(request: TurnRequest) -> Parser:
     return _OpenCode(request)
 
 
@@ -50,7 +50,7 @@ class _OpenCode(Reader):
     AGENT = NAME
     SILENT = frozenset({"reasoning"})
 
-    def __init__(self, request: Request) -> None:
+    def __init__(self, request: TurnRequest) -> None:
         super().__init__(request)
         self._reply = Clipping()
         self._reason = ""

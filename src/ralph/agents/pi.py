@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 
 from ralph.agents import keys, wire
-from ralph.agents.protocol import BoxNeeds, Invocation, Login, Parser, Request, model
+from ralph.agents.protocol import BoxNeeds, Invocation, Login, Parser, TurnRequest, model
 from ralph.agents.reader import Handler, Reader, Trouble
 from ralph.agents.wire import Table
 from ralph.core.events import AgentEvent, AgentProgress
@@ -25,7 +25,7 @@ BOX = BoxNeeds(
 )
 
 
-def invocation(request: Request) -> Invocation:
+def invocation(request: TurnRequest) -> Invocation:
     """It has no permissions to ask for: its tools always run."""
     argv = [*request.command, "-p", "--mode", "json" if request.stream else "text"]
     argv += model(request, "--model")
@@ -34,7 +34,7 @@ def invocation(request: Request) -> Invocation:
     return Invocation((*argv, *request.flags))
 
 
-def parser(request: Request) -> Parser:
+def parser(request: TurnRequest) -> Parser:
     return _Pi(request)
 
 

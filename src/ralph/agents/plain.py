@@ -45,7 +45,7 @@ class Clipping:
         self._size = len(text)
 
 
-class Plain:
+class PlainText:
     """Reads plain text line by line. A block of lines that repeats the whole prompt is an echo and is dropped. A label
     may stand before it (`Prompt: …`), or a mark before each line (`> …`)."""
 

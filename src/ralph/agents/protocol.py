@@ -10,7 +10,7 @@ from ralph.core.events import AgentEvent
 from ralph.core.model import Exit, Failure, Turn, Usage
 
 
-class Request(Struct, frozen=True):
+class TurnRequest(Struct, frozen=True):
     """What one turn asks of an agent.
 
     `command` is the program as the user named it (`("claude",)`, `("/opt/bin/claude",)`, or a whole command line);
@@ -105,32 +105,32 @@ class AgentModule(Protocol):
     LOGIN: Login | None
     BOX: BoxNeeds | None
 
-    def invocation(self, request: Request) -> Invocation: ...
+    def invocation(self, request: TurnRequest) -> Invocation: ...
 
-    def parser(self, request: Request) -> Parser: ...
+    def parser(self, request: TurnRequest) -> Parser: ...
 
 
-def given(request: Request, *names: str) -> bool:
+def given(request: TurnRequest, *names: str) -> bool:
     """Whether one of the options `names` stands in the user's flags."""
     return any(flag.partition("=")[0] in names for flag in request.flags)
 
 
-def model(request: Request, *names: str) -> list[str]:
+def model(request: TurnRequest, *names: str) -> list[str]:
     """The words that choose the model, by the first of the option's `names`."""
     return [names[0], request.model] if request.model and not given(request, *names) else []
 
 
-def extra(request: Request, *own: str) -> tuple[str, ...]:
+def extra(request: TurnRequest, *own: str) -> tuple[str, ...]:
     """The user's flags without the words that are said anyway: he may call his agent `codex exec --json`."""
     return tuple(flag for flag in request.flags if flag not in own)
 
 
-def knows(request: Request, name: str) -> bool:
+def knows(request: TurnRequest, name: str) -> bool:
     """Whether the installed version takes the option `name`, as far as anyone has asked it."""
     return request.understands is None or name in request.understands
 
 
-def optional(request: Request, name: str, *values: str) -> list[str]:
+def optional(request: TurnRequest, name: str, *values: str) -> list[str]:
     """An option and its values, unless the installed version does not take it: the turn can do without."""
     return [name, *values] if knows(request, name) else []
 

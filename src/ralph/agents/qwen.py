@@ -4,7 +4,7 @@ from msgspec.structs import replace
 
 from ralph.agents import keys, wire
 from ralph.agents.claude import BlockReader, error_in, tokens_in
-from ralph.agents.protocol import BoxNeeds, Invocation, Login, Parser, Request, given, model, optional
+from ralph.agents.protocol import BoxNeeds, Invocation, Login, Parser, TurnRequest, given, model, optional
 from ralph.agents.reader import Trouble, priced
 from ralph.agents.wire import Table
 from ralph.core.model import Exit, Usage
@@ -31,7 +31,7 @@ _ERROR = "[API Error: "
 _LIMITS = {53: "it used all the turns it was allowed", 55: "it used up a budget of its own"}
 
 
-def invocation(request: Request) -> Invocation:
+def invocation(request: TurnRequest) -> Invocation:
     argv = [*request.command]
     if not given(request, "-o", "--output-format"):
         argv += ["-o", "stream-json" if request.stream else "text"]
@@ -46,7 +46,7 @@ def invocation(request: Request) -> Invocation:
     return Invocation((*argv, *request.flags), env={"QWEN_SANDBOX": "false"} if request.boxed else {})
 
 
-def parser(request: Request) -> Parser:
+def parser(request: TurnRequest) -> Parser:
     return _Qwen(request)
 
 

@@ -6,8 +6,8 @@ from typing import Any, ClassVar
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ralph.agents.plain import Plain
-from ralph.agents.protocol import Request
+from ralph.agents.plain import PlainText
+from ralph.agents.protocol import TurnRequest
 from ralph.agents.wire import HEAD, TABLE, TODO_TOOLS, Table, arguments, beginning, read, summary, todo_items
 from ralph.core.events import AgentEvent, AgentResult, AgentText, AgentUnknown, TodoUpdated, ToolFinished, ToolStarted
 from ralph.core.model import Exit, Failure, FailureKind, Turn, Usage
@@ -34,7 +34,7 @@ class Reader:
     AGENT: ClassVar[str] = ""
     SILENT: ClassVar[frozenset[str]] = frozenset()
 
-    def __init__(self, request: Request) -> None:
+    def __init__(self, request: TurnRequest) -> None:
         self.request = request
         self.skipped = self.tool_errors = self.tool_calls = 0
         self.steps: int | None = None
@@ -51,7 +51,7 @@ class Reader:
         self._open: dict[str, str] = {}
         self._understood = False
         self._unread = 0
-        self._plain = Plain(request.prompt)
+        self._plain = PlainText(request.prompt)
         self._handlers = self.handlers()
 
     def handlers(self) -> Mapping[str, Handler]:

@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from ralph.backlog.lists import OWN_KEYS, Reading, decoded, encoded, key_of, title_of, with_own
+from ralph.backlog.lists import OWN_KEYS, ListContent, decoded, encoded, key_of, title_of, with_own
 from ralph.backlog.prd import PRIORITIES
 from ralph.core.backlog import Item
 
@@ -15,14 +15,14 @@ STATUS = re.compile(r"^(status[ \t]*:[ \t]*)([^\r\n#]*?)([ \t]*(?:#[^\r\n]*)?\r?
 DONE = "Done"
 
 
-def read(files: Mapping[str, bytes]) -> Reading:
+def read(files: Mapping[str, bytes]) -> ListContent:
     problems: list[str] = []
     found = [_item(name, *_parts(data, name, problems), problems) for name, data in sorted(files.items(), key=_order)]
     items = [item for item in found if item]
     spelled = {item.key.casefold(): item.key for item in items}  # `TASK-1` and `task-1` are one there
     named = [tuple(spelled.get(key.casefold(), key) for key in item.after) for item in items]
     items = [replace(item, after=after) for item, after in zip(items, named, strict=True)]
-    return Reading(tuple(items), problems=tuple(problems))
+    return ListContent(tuple(items), problems=tuple(problems))
 
 
 def ticked(files: Mapping[str, bytes], keys: Collection[str]) -> dict[str, bytes]:

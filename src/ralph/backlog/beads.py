@@ -5,7 +5,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from ralph.backlog.lists import Reading, key_of, title_of, with_own
+from ralph.backlog.lists import ListContent, key_of, title_of, with_own
 from ralph.core.backlog import Item
 from ralph.errors import UserError
 
@@ -26,7 +26,7 @@ def closing(key: str, commit: str) -> tuple[str, ...]:
     return (PROGRAM, "close", key, "--reason", f"landed as {commit[:12]}")
 
 
-def read(said: bytes) -> Reading:
+def read(said: bytes) -> ListContent:
     try:
         beads = [bead for bead in json.loads(said or b"[]") or [] if bead.get("issue_type") != "epic"]
         problems: list[str] = []
@@ -35,7 +35,7 @@ def read(said: bytes) -> Reading:
         raise UserError(f"cannot understand what bd says: {error}", "is it a recent version?") from None
     known = {item.key for item in items}
     items = [replace(item, after=tuple(key for key in item.after if key in known)) for item in items]
-    return Reading(tuple(items), problems=tuple(problems))
+    return ListContent(tuple(items), problems=tuple(problems))
 
 
 def _item(bead: dict[str, Any], problems: list[str]) -> Item:

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Mapping
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ralph.backlog.lists import OWN_KEYS, Reading, decoded, encoded, is_id, key_of, slug, title_of, with_own
+from ralph.backlog.lists import OWN_KEYS, ListContent, decoded, encoded, is_id, key_of, slug, title_of, with_own
 from ralph.core.backlog import Item
 
 BOX = re.compile(r"([\s>]*)(?:[-*+]|\d{1,9}[.)])[ \t]+\[([^\w\[\]\r\n]?|[xX])\][ \t]+(\S.*)")
@@ -20,7 +20,7 @@ OWN = re.compile(rf"\s*(?:[-*+]\s+)?({'|'.join(OWN_KEYS)}):(.*)", re.IGNORECASE)
 CODE = re.compile(r"(?<!`)`++([^`]++)`++")
 
 
-class Line(Struct):
+class BoxLine(Struct):
     """One line, as far as a list is concerned. `at` is where the mark in its box stands, in the text of the file."""
 
     number: int
@@ -33,14 +33,14 @@ class Line(Struct):
     words: str = ""
 
 
-class Entry(Struct):
+class ListedBox(Struct):
     """A box at the top of a list, and the lines that belong to it."""
 
-    box: Line
-    below: list[Line]
+    box: BoxLine
+    below: list[BoxLine]
 
 
-def read(files: Mapping[str, bytes]) -> Reading:
+def read(files: Mapping[str, bytes]) -> ListContent:
     ((name, data),) = files.items()
     lines = list(_lines(decoded(data)))
     plan = next((line.text[2:].strip() for line in lines if line.is_plain and line.text.startswith("# ")), "")
@@ -55,7 +55,7 @@ def read(files: Mapping[str, bytes]) -> Reading:
         problems += _questions(lines, name)
     if _is_in_phases(entries, lines):
         items = [*_in_phases(items, entries)]
-    return Reading(tuple(items), tuple(_checks(lines)) if plan else (), tuple(problems))
+    return ListContent(tuple(items), tuple(_checks(lines)) if plan else (), tuple(problems))
 
 
 def ticked(files: Mapping[str, bytes], keys: Collection[str]) -> dict[str, bytes]:
@@ -70,7 +70,7 @@ def ticked(files: Mapping[str, bytes], keys: Collection[str]) -> dict[str, bytes
     return {name: encoded(text)} if marks else {}
 
 
-def _lines(text: str) -> Iterator[Line]:
+def _lines(text: str) -> Iterator[BoxLine]:
     """The lines of the file. In code and in comments nothing is a box."""
     at, closing, section, is_comment = 0, "", "", False
     for number, whole in enumerate(text.split("\n"), 1):
@@ -87,7 +87,7 @@ def _lines(text: str) -> Iterator[Line]:
         if is_plain and (heading := HEADING.fullmatch(line)):
             section = heading[2].strip().lower() if len(heading[1]) <= 2 else section
         found = BOX.fullmatch(line) if is_plain and "<!--" not in line.partition("[")[0] else None
-        made = Line(number, line, _indent(line), is_plain, section)
+        made = BoxLine(number, line, _indent(line), is_plain, section)
         if found:
             made.at, made.mark, made.words = at + found.start(2), found[2], found[3].strip()
         yield made
@@ -99,9 +99,9 @@ def _indent(line: str) -> int:
     return len(line[: len(line) - len(bare)].expandtabs(4)) if bare else 1 << 30
 
 
-def _entries(lines: list[Line]) -> Iterator[Entry]:
+def _entries(lines: list[BoxLine]) -> Iterator[ListedBox]:
     """The boxes that lie in no other box, each with all that is indented below it."""
-    entry: Entry | None = None
+    entry: ListedBox | None = None
     for line in lines:
         is_below = entry is not None and line.indent > entry.box.indent
         if entry is not None and is_below:
@@ -109,19 +109,19 @@ def _entries(lines: list[Line]) -> Iterator[Entry]:
             continue
         if entry is not None:
             yield entry
-        entry = Entry(line, []) if line.at >= 0 else None
+        entry = ListedBox(line, []) if line.at >= 0 else None
     if entry is not None:
         yield entry
 
 
-def _own(entry: Entry, name: str) -> Iterator[tuple[str, str, str]]:
+def _own(entry: ListedBox, name: str) -> Iterator[tuple[str, str, str]]:
     for line in entry.below:
         found = OWN.fullmatch(line.text) if line.is_plain else None
         if found:
             yield found[1].lower(), found[2], f"{name}:{line.number}"
 
 
-def _item(entry: Entry, name: str, named: set[str], problems: list[str]) -> Item:
+def _item(entry: ListedBox, name: str, named: set[str], problems: list[str]) -> Item:
     box, own = entry.box, [*_own(entry, name)]
     first, _, rest = box.words.partition(" ")
     bare = first.strip("*_`[]():").rstrip(".")
@@ -150,7 +150,7 @@ def _is_aside(section: str) -> bool:
     return section in ("checks", "questions")
 
 
-def _checks(lines: list[Line]) -> Iterator[str]:
+def _checks(lines: list[BoxLine]) -> Iterator[str]:
     """The commands of a plan: what stands in backticks, item by item."""
     for line in lines:
         is_item = re.match(r"\s*(?:[-*+]|\d+[.)])\s", line.text)
@@ -158,18 +158,18 @@ def _checks(lines: list[Line]) -> Iterator[str]:
             yield command[1].strip()
 
 
-def _questions(lines: list[Line], name: str) -> Iterator[str]:
+def _questions(lines: list[BoxLine], name: str) -> Iterator[str]:
     for line in lines:
         if line.section == "questions" and line.at >= 0 and line.mark not in ("x", "X"):
             yield f"{name}:{line.number}: answer and tick this question first: {title_of(line.words)}"
 
 
-def _is_in_phases(entries: list[Entry], lines: list[Line]) -> bool:
+def _is_in_phases(entries: list[ListedBox], lines: list[BoxLine]) -> bool:
     has_phases = any(line.section.startswith("phase ") for line in lines)
     return has_phases and any("[P]" in entry.box.words.split() for entry in entries)
 
 
-def _in_phases(items: list[Item], entries: list[Entry]) -> Iterator[Item]:
+def _in_phases(items: list[Item], entries: list[ListedBox]) -> Iterator[Item]:
     """spec-kit's order: a phase begins when the one before it is over; in it, what bears `[P]` may go side by side,
     and everything else comes after all that stands above it."""
     before: tuple[str, ...] = ()  # of the phases before

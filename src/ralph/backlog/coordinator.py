@@ -9,14 +9,14 @@ from typing import TypeVar
 
 import msgspec
 
-from ralph.backlog import gatekeeper, place, taking_on
+from ralph.backlog import gatekeeper, item_worktrees, taking_on
 from ralph.backlog.children import Child, Children
-from ralph.backlog.gate import Request
+from ralph.backlog.gate import LandingRequest
 from ralph.backlog.ledger import Ledger
-from ralph.backlog.lists import Reading, sound
+from ralph.backlog.lists import ListContent, sound
 from ralph.backlog.wishes import Wish, take_wishes
 from ralph.backlog.work_order import ITEMS, REQUEST, Assignment, Looped, WorkOrder, assignment_of, put
-from ralph.core import events, work
+from ralph.core import events, work_events
 from ralph.core.backlog import (
     SETTLED,
     Item,
@@ -79,7 +79,7 @@ class Coordinator:
         self._end = ""  # why nothing new begins any more, in a word
         self._reason = ""
 
-    def run(self, reading: Reading) -> int:
+    def run(self, reading: ListContent) -> int:
         """Until everything has landed or stands aside, or somebody ends it. The exit code."""
         (self._folder.path / ITEMS).mkdir(exist_ok=True)
         self._stamp = self.order.source.stamp() if self.order.source.is_in_files else None
@@ -122,25 +122,25 @@ class Coordinator:
             return
         is_free = self._children.of("") is None and not self.ledger.board.is_held and self.ledger.has_gate()
         if is_free and not self._is_open:
-            self._start_gate(Request(), ())
+            self._start_gate(LandingRequest(), ())
         elif is_free and (batch := next_batch(self.ledger.board)):
             self._start_gate(self._request(batch), batch)
         for key in next_starts(self.ledger.board) if self._is_open else ():
             if self.ledger.claims(key):
                 self._start_loop(self.ledger.board.jobs[key])
 
-    def _start_gate(self, request: Request, batch: tuple[str, ...]) -> None:
+    def _start_gate(self, request: LandingRequest, batch: tuple[str, ...]) -> None:
         put(self._folder, REQUEST, request)
         self._batch = batch
         if batch:
-            self.ledger.tell(work.GateStarted(batch))
+            self.ledger.tell(work_events.GateStarted(batch))
         self._start("", ("land", str(self._folder.path)), "gate.log")
 
-    def _request(self, batch: tuple[str, ...]) -> Request:
+    def _request(self, batch: tuple[str, ...]) -> LandingRequest:
         jobs = [self.ledger.board.jobs[key] for key in batch]
         trailers = {job.item.key: gatekeeper.trailer_of(self.order, job.item.key) for job in jobs}
         working = self.ledger.board.of("working")
-        return Request(
+        return LandingRequest(
             branches=tuple(Branch(j.item.key, j.tip, j.item.title, j.files, trailers[j.item.key]) for j in jobs),
             own={job.item.key: job.item.checks for job in jobs if job.item.checks},
             conflicted={job.item.key: job.files for job in jobs if job.returns},
@@ -154,7 +154,7 @@ class Coordinator:
         run = job.run if goes_on else new_run_id(time.time())
         rounds = job.rounds if goes_on else job.rounds + 1
         put(self._folder, assignment_of(key), Assignment(job.item, run, job.note, job.is_returned))
-        self.ledger.tell(work.ItemStarted(key, rounds, run))
+        self.ledger.tell(work_events.ItemStarted(key, rounds, run))
         self._start(key, ("item", str(self._folder.path), key), f"{ITEMS}/{key}.log")
 
     def _is_unfinished(self, run: str) -> bool:
@@ -180,7 +180,7 @@ class Coordinator:
 
     def _took_leave(self, child: Child) -> None:
         if child.key == REREADER:
-            if reading := _decoded(child.said, Reading):
+            if reading := _decoded(child.said, ListContent):
                 self._take(reading)
         elif child.key:
             self._looped(child)
@@ -197,33 +197,33 @@ class Coordinator:
             self._died(child)
         elif seen.outcome == Outcome.DONE.value and seen.files:
             self._deaths.pop(key, None)
-            ready = work.ItemReady(key=key, tip=seen.tip, files=seen.files, run=seen.run, cost_usd=seen.cost_usd)
+            ready = work_events.ItemReady(key=key, tip=seen.tip, files=seen.files, run=seen.run, cost_usd=seen.cost_usd)
             self.ledger.tell(ready)
         elif seen.outcome == Outcome.DONE.value:
             reason = "it is done, and has changed nothing"
-            self.ledger.tell(work.ItemParked(key, reason, seen.run, seen.cost_usd))
+            self.ledger.tell(work_events.ItemParked(key, reason, seen.run, seen.cost_usd))
         elif seen.outcome == Outcome.FATAL.value:
-            self.ledger.tell(work.ItemQueued(key, seen.reason))
+            self.ledger.tell(work_events.ItemQueued(key, seen.reason))
             self._stop(Outcome.FATAL.value, f"{key}: {seen.reason}", 1)
         elif seen.outcome == Outcome.INTERRUPTED.value and (self._end or child.asked):
-            self.ledger.tell(work.ItemQueued(key, "its loop was stopped, and can go on"))
+            self.ledger.tell(work_events.ItemQueued(key, "its loop was stopped, and can go on"))
         else:
             reason = "stopped by a person" if seen.outcome == Outcome.INTERRUPTED.value else _why(seen)
-            self.ledger.tell(work.ItemParked(key, reason, seen.run, seen.cost_usd))
+            self.ledger.tell(work_events.ItemParked(key, reason, seen.run, seen.cost_usd))
 
     def _died(self, child: Child) -> None:
         """A loop that ended without a word: it is started again, but not for ever."""
         key, said = child.key, child.last_words()
         if child.code == 2 and not child.asked:
-            self.ledger.tell(work.ItemQueued(key, said))
+            self.ledger.tell(work_events.ItemQueued(key, said))
             self._stop(Outcome.FATAL.value, f"{key}: {said}", 1)
             return
         self._deaths[key] = self._deaths.get(key, 0) + (not child.asked)
         if self._deaths[key] < DEATHS:
-            self.ledger.tell(work.ItemQueued(key, "its process died"))
+            self.ledger.tell(work_events.ItemQueued(key, "its process died"))
         else:
             self._deaths.pop(key)
-            self.ledger.tell(work.ItemParked(key, f"its process died {DEATHS} times: {said or child.code}"))
+            self.ledger.tell(work_events.ItemParked(key, f"its process died {DEATHS} times: {said or child.code}"))
 
     def _landed(self, child: Child) -> None:
         """What the gate saw, and what follows from it."""
@@ -237,18 +237,18 @@ class Coordinator:
         if seen is None:
             self._deaths[""] = self._deaths.get("", 0) + (not child.asked)
             stuck = f"the gate's process died {DEATHS} times" if self._deaths[""] >= DEATHS else ""
-            self.ledger.tell(work.GateFinished(Verdict(stuck=stuck), took))
+            self.ledger.tell(work_events.GateFinished(Verdict(stuck=stuck), took))
             return
         self._deaths.pop("", None)
         steps = after_verdict(self.ledger.board, seen)
-        told: list[work.WorkEvent] = [work.GateFinished(seen, took)]
+        told: list[work_events.WorkEvent] = [work_events.GateFinished(seen, took)]
         for step in steps:
             if step.to == "landed":
-                told.append(work.ItemLanded(step.key, self.ledger.board.jobs[step.key].tip, seen.commit))
+                told.append(work_events.ItemLanded(step.key, self.ledger.board.jobs[step.key].tip, seen.commit))
             elif step.to == "returned":
-                told.append(work.ItemReturned(step.key, step.reason, step.note, step.files))
+                told.append(work_events.ItemReturned(step.key, step.reason, step.note, step.files))
             else:
-                told.append(work.ItemParked(step.key, step.reason))
+                told.append(work_events.ItemParked(step.key, step.reason))
         self.ledger.tell(*told)
         self._warn(seen)
         self._tick_on_disk()
@@ -265,7 +265,7 @@ class Coordinator:
             self._stop(Outcome.FATAL.value, why, 1)
         else:
             self._is_open = True
-            self.ledger.tell(work.GateOpened(seen.commit))
+            self.ledger.tell(work_events.GateOpened(seen.commit))
 
     def _warn(self, seen: Verdict) -> None:
         """Tells the agents of items at work what has landed that theirs will conflict with."""
@@ -276,7 +276,7 @@ class Coordinator:
                 text = f"Something else has landed that changes {files}: keep your change there small."
                 with suppress(UserError):
                     Mailbox(str(self._folder.path.parent / job.run)).tell(text)
-                self.ledger.tell(work.ItemWarned(key, conflict.files))
+                self.ledger.tell(work_events.ItemWarned(key, conflict.files))
 
     def _stop(self, end: str, reason: str, level: int) -> None:
         """Nothing new begins; what is at work ends after its turn, or now."""
@@ -288,7 +288,7 @@ class Coordinator:
         """What people have left in the work's mailbox."""
         mail = self._mailbox.read()
         if mail.is_paused != self.ledger.board.is_held and not self._end:
-            self.ledger.tell(work.WorkHeld(mail.is_paused))
+            self.ledger.tell(work_events.WorkHeld(mail.is_paused))
             for job in self.ledger.board.of("working"):
                 box = Mailbox(str(self._folder.path.parent / job.run))
                 with suppress(UserError):
@@ -303,19 +303,19 @@ class Coordinator:
         if wish.kind == "withdraw":
             self._withdraw(wish.key, "withdrawn by a person")
         elif job.state in ("parked", "withdrawn"):
-            self.ledger.tell(work.ItemQueued(wish.key, "asked for by a person", wish.note, forgiven=True))
+            self.ledger.tell(work_events.ItemQueued(wish.key, "asked for by a person", wish.note, forgiven=True))
             self._resolve_stuck()
         elif wish.note and job.state == "working":
             Mailbox(str(self._folder.path.parent / job.run)).tell(wish.note)
         elif wish.note and job.state == "queued":
-            self.ledger.tell(work.ItemQueued(wish.key, "a person had something to say", wish.note))
+            self.ledger.tell(work_events.ItemQueued(wish.key, "a person had something to say", wish.note))
 
     def _resolve_stuck(self) -> None:
         if self.ledger.board.stuck:
-            self.ledger.tell(work.GateFinished(Verdict()))
+            self.ledger.tell(work_events.GateFinished(Verdict()))
 
     def _withdraw(self, key: str, reason: str) -> None:
-        self.ledger.tell(work.ItemWithdrawn(key, reason))
+        self.ledger.tell(work_events.ItemWithdrawn(key, reason))
         if child := self._children.of(key):
             child.ask_to_end(1)
 
@@ -338,7 +338,7 @@ class Coordinator:
         except UserError as error:
             self.ledger.tell(events.Notice(f"the list is taken as it was before: {error.message}"))
 
-    def _take(self, reading: Reading) -> None:
+    def _take(self, reading: ListContent) -> None:
         """What the list says now, against what is known."""
         listed = {item.key: item for item in reading.items}
         for item in listed.values():
@@ -350,16 +350,18 @@ class Coordinator:
     def _take_item(self, item: Item, job: Job | None) -> None:
         if job is None:
             if not item.done:
-                self.ledger.tell(work.ItemListed(item))
+                self.ledger.tell(work_events.ItemListed(item))
         elif item.done and job.state not in SETTLED:
-            self.ledger.tell(work.ItemListed(item))
+            self.ledger.tell(work_events.ItemListed(item))
             self._withdraw(item.key, "it was ticked by a person")
         elif job.state != "landed" and not item.done and _wanted(item) != _wanted(job.item):
-            self.ledger.tell(work.ItemListed(item))
+            self.ledger.tell(work_events.ItemListed(item))
             if job.state == "parked":
-                self.ledger.tell(work.ItemQueued(item.key, "its text was edited", forgiven=True))
+                self.ledger.tell(work_events.ItemQueued(item.key, "its text was edited", forgiven=True))
         elif job.state == "withdrawn" and not item.done and "by a person" not in job.reason:
-            self.ledger.tell(work.ItemListed(item), work.ItemQueued(item.key, "it is on the list again", forgiven=True))
+            self.ledger.tell(
+                work_events.ItemListed(item), work_events.ItemQueued(item.key, "it is on the list again", forgiven=True)
+            )
 
     def _watch_limits(self) -> None:
         """Ends what is at work when money or time run out."""
@@ -390,7 +392,7 @@ class Coordinator:
         now = commit_of(self._home.root, self.order.target_ref)
         for tip, key in ready.items():
             if tip not in left:
-                self.ledger.tell(work.ItemLanded(key, tip, now))
+                self.ledger.tell(work_events.ItemLanded(key, tip, now))
 
     def _tick_on_disk(self) -> None:
         """Ticks what has landed in a list that is not in git, or that another program keeps."""
@@ -422,7 +424,7 @@ class Coordinator:
         board = self.ledger.board
         landed = {key: job.tip for key, job in board.jobs.items() if job.state == "landed"}
         with suppress(UserError):
-            place.clear_leftovers(self.order, self._home, landed, is_done=outcome(board)[1] == 0)
+            item_worktrees.clear_leftovers(self.order, self._home, landed, is_done=outcome(board)[1] == 0)
 
     def _finish(self) -> int:
         self._tidy()
@@ -433,7 +435,7 @@ class Coordinator:
             end, code = self._end, {"fatal": 2, "interrupted": 130}.get(self._end, 1)
         reason = self._reason or board.stuck or ("" if fits(board, 0) else "its budget is spent")
         self.ledger.tell(
-            work.WorkFinished(
+            work_events.WorkFinished(
                 outcome=end,
                 reason=one_line(reason, 500),
                 landed=states.count("landed"),

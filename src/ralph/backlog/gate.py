@@ -9,7 +9,7 @@ from ralph.core.backlog import Conflict, Red, Verdict
 from ralph.errors import UserError
 from ralph.repository import landing
 from ralph.repository.git import Repository, commit_of, refusal
-from ralph.repository.landing import Branch, Candidate, Kept, Remote
+from ralph.repository.landing import Branch, Candidate, Remote, Reserved
 
 RACES = 5  # so often somebody else may move the target while a candidate is checked
 
@@ -17,7 +17,7 @@ Check = Callable[[str], Red | None]
 """Runs one command in the gate's working tree; what went wrong, if it did."""
 
 
-class Request(Struct, frozen=True, kw_only=True):
+class LandingRequest(Struct, frozen=True, kw_only=True):
     """What is to land. `own` are the checks of single items; `conflicted` are files in which each had conflicts that
     its agent was to solve; `probed` are the branches of items at work."""
 
@@ -37,7 +37,7 @@ class Gate(Struct, frozen=True, kw_only=True):
     remote: Remote | None
     path: str
     checks: tuple[str, ...]
-    kept: Kept
+    kept: Reserved
     check: Check
     furnish: Callable[[], None]
     branch_of: Callable[[str], str]
@@ -64,7 +64,7 @@ class Gate(Struct, frozen=True, kw_only=True):
         target = self.now()
         return Verdict(commit=target, red=self.tested(target, self.checks, tries=2))
 
-    def land(self, request: Request) -> Verdict:
+    def land(self, request: LandingRequest) -> Verdict:
         """What came of it. May be repeated at any point, whatever an earlier one had done before it was killed."""
         asked = {branch.tip: branch for branch in request.branches}
         for _ in range(RACES):
@@ -88,7 +88,7 @@ class Gate(Struct, frozen=True, kw_only=True):
                 return replace(seen, landed=(*before, *tried), commit=made.commit, probed=probed)
         return Verdict(stuck=f"{self.shown} was moved by somebody else {RACES} times while it was checked")
 
-    def _judged(self, made: Candidate, request: Request) -> tuple[Red | None, str]:
+    def _judged(self, made: Candidate, request: LandingRequest) -> tuple[Red | None, str]:
         """What failed on the candidate; or that the target itself fails, which is the fault of nobody in it."""
         files = tuple({name for branch in made.tried for name in request.conflicted.get(branch.key, ())})
         if left := landing.markers_in(self.repository, made.commit, files):

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from ralph.backlog import github, place
-from ralph.backlog.gate import Gate, Request
+from ralph.backlog import github, item_worktrees
+from ralph.backlog.gate import Gate, LandingRequest
 from ralph.backlog.work_order import REQUEST, WorkOrder, folder_of, read
 from ralph.core.backlog import Red, Verdict
 from ralph.core.prompts import ERROR_LIMIT
@@ -20,7 +20,7 @@ from ralph.processes.interrupt import Interrupt
 from ralph.processes.keeper import Keeper
 from ralph.records.folder import RunFolder, prepare
 from ralph.repository.git import repository
-from ralph.repository.landing import Kept
+from ralph.repository.landing import Reserved
 from ralph.run.checks import Checks, Guard
 from ralph.run.context import Context
 
@@ -32,7 +32,7 @@ class Interrupted(Exception):
 def attend(path: str, keeper: Keeper, interrupt: Interrupt) -> Verdict:
     """One landing, or (without branches) a look at the target itself."""
     folder = folder_of(path)
-    work, request = read(folder, "work.json", WorkOrder), read(folder, REQUEST, Request)
+    work, request = read(folder, "work.json", WorkOrder), read(folder, REQUEST, LandingRequest)
     home = repository(Path(work.workspace))
     with _alone(folder):
         gate = _gate(work, folder, keeper, interrupt)
@@ -42,7 +42,7 @@ def attend(path: str, keeper: Keeper, interrupt: Interrupt) -> Verdict:
             return Verdict(stuck=error.advice)
         tips = {branch.key: branch.tip for branch in request.branches}
         with suppress(UserError):  # what is left goes with the next one, or stays: it has landed
-            place.clear(work, home, {key: tips[key] for key in verdict.landed})
+            item_worktrees.clear(work, home, {key: tips[key] for key in verdict.landed})
         return verdict
 
 
@@ -96,7 +96,7 @@ def _gate(work: WorkOrder, folder: RunFolder, keeper: Keeper, interrupt: Interru
         return None if one.passed else Red(one.name, one.ending, tail(clean(one.tail), ERROR_LIMIT))
 
     def furnish() -> None:
-        place.furnish(work, home, made, keeper, interrupt)
+        item_worktrees.furnish(work, home, made, keeper, interrupt)
 
     return Gate(
         repository=home,
@@ -105,7 +105,7 @@ def _gate(work: WorkOrder, folder: RunFolder, keeper: Keeper, interrupt: Interru
         remote=work.remote,
         path=made.path,
         checks=work.checks,
-        kept=Kept(work.source.paths, work.kept(home), work.source.ticked),
+        kept=Reserved(work.source.paths, work.kept(home), work.source.ticked),
         check=check,
         furnish=furnish,
         branch_of=work.branch_of,

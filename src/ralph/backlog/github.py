@@ -8,7 +8,7 @@ import json
 from collections.abc import Collection
 
 from ralph.backlog.boxes import OWN
-from ralph.backlog.lists import Reading, title_of, with_own
+from ralph.backlog.lists import ListContent, title_of, with_own
 from ralph.core.backlog import Item
 from ralph.errors import UserError
 
@@ -29,7 +29,7 @@ def command(wanted: str) -> tuple[str, ...]:
     return tuple(words)
 
 
-def read(said: bytes) -> Reading:
+def read(said: bytes) -> ListContent:
     try:
         issues = json.loads(said)
         items = [_item(issue) for issue in sorted(issues, key=lambda issue: int(issue["number"]))]
@@ -37,7 +37,7 @@ def read(said: bytes) -> Reading:
         raise UserError(f"cannot understand what gh says: {error}", "is it a recent version?") from None
     known = {item.key for item in items}
     # An issue that is not open any more is done, or nobody waits for it.
-    return Reading(tuple(_with_after(item, known) for item in items))
+    return ListContent(tuple(_with_after(item, known) for item in items))
 
 
 def _with_after(item: Item, known: Collection[str]) -> Item:

@@ -9,7 +9,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from ralph import __version__
-from ralph.backlog import place
+from ralph.backlog import item_worktrees
 from ralph.backlog.work_order import Assignment, Looped, WorkOrder, assignment_of, folder_of, read
 from ralph.core.model import Note, Outcome, Run, Stop
 from ralph.errors import UserError
@@ -47,12 +47,12 @@ class ItemPlace(Place):
 
     def move_to_worktree(self, context: Context, resumed: Run | None, stack: ExitStack) -> Worktree:
         home, work = repository(self.workspace), self._work
-        made = place.item_place(
+        made = item_worktrees.item_place(
             work,
             home,
             self._assigned.item.key,
             lambda folder: self.occupy(folder, context.folder.id, stack),
-            lambda made: place.furnish(work, home, made, context.keeper, context.interrupt),
+            lambda made: item_worktrees.furnish(work, home, made, context.keeper, context.interrupt),
         )
         if self._assigned.is_returned and not (resumed and resumed.iterations):
             kept = (*work.source.paths, *work.kept(home))

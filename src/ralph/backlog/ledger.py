@@ -6,16 +6,16 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Protocol
 
-from ralph.core import events, work
+from ralph.core import events, work_events
 from ralph.core.backlog import Board
 from ralph.core.secrets import Redactor
 from ralph.records.folder import RunFolder
 from ralph.records.journal import Journal, read
 from ralph.records.writer import Sink, Writer
 
-Told = work.WorkEvent | events.Notice
+Told = work_events.WorkEvent | events.Notice
 Listener = Callable[..., None]
-NAMES = {**work.NAMES, events.Notice: events.NAMES[events.Notice]}
+NAMES = {**work_events.NAMES, events.Notice: events.NAMES[events.Notice]}
 
 
 class Ledger(Protocol):
@@ -69,13 +69,13 @@ class JournalLedger:
 
     def _know(self, event: object, at: float) -> None:
         with suppress(KeyError):  # about an item that a torn line had named
-            self.board = work.after(self.board, event, at)
+            self.board = work_events.after(self.board, event, at)
         match event:
-            case work.GateOpened():
+            case work_events.GateOpened():
                 self.opened = event.commit
-            case work.ItemLanded() if event.commit:
+            case work_events.ItemLanded() if event.commit:
                 self.opened = event.commit
-            case work.WorkFinished():
+            case work_events.WorkFinished():
                 self.elapsed = event.duration_s
 
     def _recall(self, folder: RunFolder) -> int:

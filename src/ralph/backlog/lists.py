@@ -17,7 +17,7 @@ TARGET_KEY = "merged"
 """The branch of the target is called so, beside those of the items."""
 
 
-class Reading(Struct, frozen=True):
+class ListContent(Struct, frozen=True):
     """What a list says: its items, the checks that it brings, and what is wrong with it, by file and line."""
 
     items: tuple[Item, ...]
@@ -28,14 +28,14 @@ class Reading(Struct, frozen=True):
 class Format(Protocol):
     """A way to write a backlog down in files. `files` are their contents by path."""
 
-    def read(self, files: Mapping[str, bytes]) -> Reading: ...
+    def read(self, files: Mapping[str, bytes]) -> ListContent: ...
 
     def ticked(self, files: Mapping[str, bytes], keys: Collection[str]) -> dict[str, bytes]:
         """The files that change when these items are done."""
         ...
 
 
-def sound(reading: Reading, name: str) -> Reading:
+def sound(reading: ListContent, name: str) -> ListContent:
     """The reading, once nothing is wrong with it; else one line that says what is, and where."""
     problems = [*reading.problems, *_wrong(reading.items)]
     if problems:

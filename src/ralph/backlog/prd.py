@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from ralph.backlog.jsontext import Path, parsed, with_values
-from ralph.backlog.lists import Reading, decoded, encoded, key_of, slug, title_of, with_own
+from ralph.backlog.lists import ListContent, decoded, encoded, key_of, slug, title_of, with_own
 from ralph.core.backlog import Item
 
 LISTS = ("userStories", "user_stories", "stories", "tasks", "features", "items")
@@ -21,12 +21,12 @@ OWN = {
 }
 
 
-def read(files: Mapping[str, bytes]) -> Reading:
+def read(files: Mapping[str, bytes]) -> ListContent:
     ((name, data),) = files.items()
     problems: list[str] = []
     stories = list(_stories(parsed(decoded(data), name)))
     items = [_item(story, f"{name} {at + 1}", problems) for at, (_, story) in enumerate(stories)]
-    return Reading(tuple(items), problems=tuple(problems))
+    return ListContent(tuple(items), problems=tuple(problems))
 
 
 def ticked(files: Mapping[str, bytes], keys: Collection[str]) -> dict[str, bytes]:

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from ralph.backlog.ledger import Ledger
 from ralph.backlog.work_order import WorkOrder
-from ralph.core import work
+from ralph.core import work_events
 from ralph.core.backlog import Board, shown
 from ralph.core.model import RunFacts
 from ralph.core.secrets import Redactor, secret_values
@@ -47,7 +47,7 @@ class Standings(Registration):
             since=now,
         )
         for event in happened:
-            if isinstance(event, work.WorkFinished):
+            if isinstance(event, work_events.WorkFinished):
                 self._facts = replace(
                     self._facts,
                     outcome=event.outcome,
@@ -73,15 +73,15 @@ def notifier(order: WorkOrder, folder: RunFolder) -> Any:
     from pathlib import Path
     from types import SimpleNamespace
 
-    from ralph.run.notify import Message, Notifier
+    from ralph.run.notify import Notification, Notifier
 
-    def about(event: object) -> Message | None:
+    def about(event: object) -> Notification | None:
         match event:
-            case work.ItemParked():
-                return Message("failed", f"{event.key} is parked: {event.reason}")
-            case work.WorkFinished() if event.outcome != "interrupted":
+            case work_events.ItemParked():
+                return Notification("failed", f"{event.key} is parked: {event.reason}")
+            case work_events.WorkFinished() if event.outcome != "interrupted":
                 text = last_line(event, order.shown_target, order.remote is not None)
-                return Message("done" if event.exit_code == 0 else "failed", text.removeprefix("ralph: "))
+                return Notification("done" if event.exit_code == 0 else "failed", text.removeprefix("ralph: "))
         return None
 
     env = dict(os.environ)

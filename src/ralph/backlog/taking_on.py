@@ -4,8 +4,8 @@ import time
 from pathlib import Path
 
 from ralph import __version__
-from ralph.backlog.lists import Reading, sound
-from ralph.backlog.source import PROGRAMS, Source, find
+from ralph.backlog.backlog_source import PROGRAMS, BacklogSource, find
+from ralph.backlog.lists import ListContent, sound
 from ralph.backlog.work_order import WorkOrder
 from ralph.core.text import one_line
 from ralph.errors import UserError
@@ -19,7 +19,7 @@ from ralph.settings import Settings, amended
 ANSWER = 60.0  # seconds for the program that keeps the list
 
 
-def source_of(word: str, workspace: Path, home: Repository) -> Source:
+def source_of(word: str, workspace: Path, home: Repository) -> BacklogSource:
     from msgspec.structs import replace
 
     source = find(word, workspace, Path(home.root))
@@ -28,7 +28,7 @@ def source_of(word: str, workspace: Path, home: Repository) -> Source:
     return replace(source, paths=paths)
 
 
-def read_list(source: Source, workspace: Path) -> Reading:
+def read_list(source: BacklogSource, workspace: Path) -> ListContent:
     """What the list says now, with nothing wrong in it."""
     if source.is_in_files:
         return sound(source.read(), source.name)
@@ -47,7 +47,7 @@ def read_list(source: Source, workspace: Path) -> Reading:
     return sound(source.understood(said), source.name)
 
 
-def asking(source: Source, workspace: Path) -> tuple[str, ...]:
+def asking(source: BacklogSource, workspace: Path) -> tuple[str, ...]:
     """The command that asks the keeper of a list, in the workspace."""
     return ("sh", "-c", 'cd "$0" && exec "$@"', str(workspace), *source.command())
 
@@ -63,7 +63,7 @@ def home_of(workspace: Path) -> Repository:
     return home
 
 
-def with_checks(settings: Settings, reading: Reading) -> Settings:
+def with_checks(settings: Settings, reading: ListContent) -> Settings:
     """The settings with the checks that a plan brings; without any nothing could be verified."""
     own = [check for check in reading.checks if check not in {one.command for one in settings.guardrails}]
     if own:
@@ -74,7 +74,9 @@ def with_checks(settings: Settings, reading: Reading) -> Settings:
     return settings
 
 
-def new_order(workspace: Path, home: Repository, source: Source, settings: Settings, **asked: object) -> WorkOrder:
+def new_order(
+    workspace: Path, home: Repository, source: BacklogSource, settings: Settings, **asked: object
+) -> WorkOrder:
     """The order of a new work, under a name that no branch bears, with its target."""
     run_id = new_run_id(time.time())
     while _is_taken(home, run_id[-4:]):

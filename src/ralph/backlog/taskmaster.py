@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from ralph.backlog.jsontext import Path, parsed, with_values
-from ralph.backlog.lists import Reading, decoded, encoded, key_of, title_of, with_own
+from ralph.backlog.lists import ListContent, decoded, encoded, key_of, title_of, with_own
 from ralph.backlog.prd import PRIORITIES
 from ralph.core.backlog import Item
 
@@ -18,11 +18,11 @@ def is_one(document: Any) -> bool:
     return bool(tasks) and all("status" in task and "id" in task and "passes" not in task for task in tasks)
 
 
-def read(files: Mapping[str, bytes]) -> Reading:
+def read(files: Mapping[str, bytes]) -> ListContent:
     ((name, data),) = files.items()
     problems: list[str] = []
     items = [_item(task, name, problems) for _, task in _tasks(parsed(decoded(data), name))]
-    return Reading(tuple(items), problems=tuple(problems))
+    return ListContent(tuple(items), problems=tuple(problems))
 
 
 def ticked(files: Mapping[str, bytes], keys: Collection[str]) -> dict[str, bytes]:

@@ -8,7 +8,7 @@ from typing import TypeVar
 import msgspec
 from msgspec import Struct
 
-from ralph.backlog.source import Source
+from ralph.backlog.backlog_source import BacklogSource
 from ralph.core.backlog import Item
 from ralph.core.text import one_line
 from ralph.errors import UserError
@@ -29,7 +29,7 @@ class WorkOrder(Struct, frozen=True, kw_only=True):
     id: str
     name: str
     workspace: str
-    source: Source
+    source: BacklogSource
     settings: Settings
     target: str
     base: str

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from msgspec.structs import replace
 
-from ralph.agents.protocol import Request as TurnRequest
+from ralph.agents.protocol import TurnRequest
 from ralph.core.model import Run
 from ralph.core.secrets import redact_text
 from ralph.run.agents import choices

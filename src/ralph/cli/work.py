@@ -12,7 +12,7 @@ from ralph.errors import UserError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ralph.backlog.lists import Reading
+    from ralph.backlog.lists import ListContent
     from ralph.backlog.work_order import WorkOrder
     from ralph.cli.run import Shown
     from ralph.records.folder import RunFolder
@@ -83,7 +83,7 @@ def _limits(values: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _explain(reading: Reading, settings: Any) -> int:
+def _explain(reading: ListContent, settings: Any) -> int:
     """`--dry-run`: what would be done, in which order."""
     for check in settings.guardrails:
         print(f"check: {check.command}")
@@ -93,7 +93,7 @@ def _explain(reading: Reading, settings: Any) -> int:
     return 0
 
 
-def play(order: WorkOrder, reading: Reading, shown: Shown, notice: str = "") -> int:
+def play(order: WorkOrder, reading: ListContent, shown: Shown, notice: str = "") -> int:
     """Works a backlog off in front of a person; the rest of it where it was begun before."""
     from contextlib import ExitStack
     from pathlib import Path
@@ -110,12 +110,12 @@ def play(order: WorkOrder, reading: Reading, shown: Shown, notice: str = "") -> 
         return _played(order, folder, reading, shown, notice, stack)
 
 
-def _played(order: WorkOrder, folder: RunFolder, reading: Reading, shown: Shown, notice: str, stack: Any) -> int:
+def _played(order: WorkOrder, folder: RunFolder, reading: ListContent, shown: Shown, notice: str, stack: Any) -> int:
     from ralph import __version__
     from ralph.backlog.coordinator import Coordinator
     from ralph.backlog.ledger import JournalLedger
     from ralph.backlog.standings import Standings
-    from ralph.core import events, work
+    from ralph.core import events, work_events
     from ralph.core.secrets import Redactor, secret_values
     from ralph.processes.interrupt import ANNOUNCEMENT, Interrupt
     from ralph.records.registration import enlist
@@ -137,7 +137,7 @@ def _played(order: WorkOrder, folder: RunFolder, reading: Reading, shown: Shown,
     _notify(order, folder, listeners, stack)
     ledger.listen(listeners)
     ledger.tell(
-        work.WorkStarted(
+        work_events.WorkStarted(
             name=order.name,
             backlog=order.source.name,
             workspace=order.workspace,

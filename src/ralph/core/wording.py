@@ -39,7 +39,7 @@ _UNFINISHED = (
 _AGAINST = frozenset("❌❎✖✗✘☒☐⬜⬛🔲🔳🚫⛔⏳⌛🔜❓❔⏸🚧👎🙅🔴🟡🟥🟨🤔🔄💬💭🕐🕑🕒🕓🕔🕕🕖🕗🕘🕙🕚🕛")
 
 
-class Place:
+class MarkerPlace:
     """Where a marker stands: its line, and what is before and behind it there."""
 
     def __init__(self, text: str, span: Span) -> None:
@@ -116,14 +116,14 @@ class Place:
 def doubt(text: str, span: Span, *, verified: bool = False, bare: bool = False) -> str:
     """Why the marker at `span` is no claim; empty if it is one. `verified`: something else than words tells whether the
     work is done. `bare`: the marker is a word that may also be an ordinary part of a sentence."""
-    place = Place(text, span)
+    place = MarkerPlace(text, span)
     if place.is_quoted:
         return QUOTED
     why = _mistakable(place)
     return _unstated(place, bare) if why and verified else why
 
 
-def _mistakable(place: Place) -> str:
+def _mistakable(place: MarkerPlace) -> str:
     """Why the place of a marker leaves room for doubt."""
     if has_words(place.text, place.last):
         return NOT_LAST
@@ -145,7 +145,7 @@ def _mistakable(place: Place) -> str:
     return TALK if announces(sentence) else ""
 
 
-def _unstated(place: Place, bare: bool) -> str:
+def _unstated(place: MarkerPlace, bare: bool) -> str:
     """Why a marker is no claim even where something else verifies the work."""
     from ralph.core.talk import announces, discusses, plans, retracts
 
@@ -169,7 +169,7 @@ def _unstated(place: Place, bare: bool) -> str:
     return TALK if discusses(said, follows, around, bare) else ""
 
 
-def _unfinished(place: Place) -> str:
+def _unfinished(place: MarkerPlace) -> str:
     """What stands before a marker in its own sentence."""
     said = _unadorned(place.before)
     is_over = said.endswith(_ENDS) and not _counts_or_shortens(said[:-1])
@@ -200,7 +200,7 @@ def _sentence_after(text: str, end: int) -> str:
     return window
 
 
-def _above_list(place: Place) -> str:
+def _above_list(place: MarkerPlace) -> str:
     """The line that a list stands under."""
     for first, last in _lines_above(place.text, place.first):
         line = place.text[first : min(last, first + _NEAR)]
@@ -286,7 +286,7 @@ def has_words(text: str, start: int = 0) -> bool:
 
 def stands_in(text: str, span: Span) -> str:
     """The line, or the lines, that hold `span`."""
-    place = Place(text, span)
+    place = MarkerPlace(text, span)
     return text[place.first : place.last]
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from msgspec import Struct, field
 
-from ralph.core import work
+from ralph.core import work_events
 from ralph.core.backlog import Board, Job, shown
 from ralph.core.events import TodoItem
 from ralph.errors import UserError
@@ -12,7 +12,7 @@ from ralph.records.journal import Entry, read
 from ralph.records.register import Listed
 
 
-class Span(Struct):
+class WorkSpan(Struct):
     """A loop or a look of the gate, from its beginning to its end; what came of it in a word."""
 
     keys: tuple[str, ...]
@@ -28,9 +28,9 @@ class WorkHistory(Struct, kw_only=True):
     run: str
     state: str = ""
     board: Board = field(default_factory=Board)
-    started: work.WorkStarted | None = None
-    finished: work.WorkFinished | None = None
-    spans: list[Span] = []
+    started: work_events.WorkStarted | None = None
+    finished: work_events.WorkFinished | None = None
+    spans: list[WorkSpan] = []
     began: float = 0.0
     last: float = 0.0
     landings: int = 0
@@ -67,7 +67,7 @@ def folded(run: str, entries: Iterable[Entry]) -> WorkHistory:
         if event is None:
             continue
         try:
-            history.board = work.after(history.board, event, entry.at)
+            history.board = work_events.after(history.board, event, entry.at)
         except KeyError:  # about an item that a torn line had named
             continue
         history.began, history.last = history.began or entry.at, entry.at
@@ -77,25 +77,27 @@ def folded(run: str, entries: Iterable[Entry]) -> WorkHistory:
 
 def _add(history: WorkHistory, event: object, at: float) -> None:
     match event:
-        case work.WorkStarted():
+        case work_events.WorkStarted():
             history.started, history.finished = event, None
             for span in history.spans:
                 span.ended, span.result = span.ended or at, span.result or "cut off"
-        case work.WorkFinished():
+        case work_events.WorkFinished():
             history.finished = event
-        case work.ItemStarted():
-            history.spans.append(Span((event.key,), "loop", at))
-        case work.ItemReady() | work.ItemParked() | work.ItemQueued() | work.ItemWithdrawn():
-            _close(history, "loop", at, work.NAMES[type(event)].removeprefix("item_"), event.key)
-        case work.GateStarted():
-            history.spans.append(Span(event.keys, "gate", at))
-        case work.GateFinished():
+        case work_events.ItemStarted():
+            history.spans.append(WorkSpan((event.key,), "loop", at))
+        case (
+            work_events.ItemReady() | work_events.ItemParked() | work_events.ItemQueued() | work_events.ItemWithdrawn()
+        ):
+            _close(history, "loop", at, work_events.NAMES[type(event)].removeprefix("item_"), event.key)
+        case work_events.GateStarted():
+            history.spans.append(WorkSpan(event.keys, "gate", at))
+        case work_events.GateFinished():
             seen = event.verdict
             result = "stuck" if seen.stuck else "red" if seen.red else "landed" if seen.landed else "cut off"
             result = "refused" if result == "cut off" and (seen.conflicts or seen.empty) else result
             _close(history, "gate", at, result)
             history.landings += bool(seen.landed)
-        case work.ItemReturned():
+        case work_events.ItemReturned():
             history.returns += 1
 
 
@@ -109,7 +111,7 @@ def _close(history: WorkHistory, kind: str, at: float, result: str, key: str = "
 def todo_of(board: Board | None, event: object, at: float) -> tuple[Board, tuple[TodoItem, ...]]:
     """The board after an event, and its items as a list of things to do."""
     try:
-        board = work.after(board or Board(), event, at)
+        board = work_events.after(board or Board(), event, at)
     except KeyError:
         board = board or Board()
     words = {"landed": "done", "withdrawn": "done", "working": "active", "ready": "active"}

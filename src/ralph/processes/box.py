@@ -45,7 +45,7 @@ _PROGRAM_FOLDERS = ("bin", "sbin", "shims")
 _LIBRARIES = ("lib", "lib64", "libexec", "share", "pyvenv.cfg", "versions", "install", "conda-meta")
 
 
-class Place(Struct, frozen=True, order=True):
+class Mount(Struct, frozen=True, order=True):
     """How a path looks from inside. `source`: what is seen there, where that is not what lies there outside."""
 
     path: str
@@ -69,7 +69,7 @@ class Place(Struct, frozen=True, order=True):
                 return (f"--{self.how}", self.path)
 
 
-class Kept(Struct, frozen=True):
+class GuardedFolder(Struct, frozen=True):
     """A folder that can be written, and the names in it that must stay as they are: those that are `there` are shown
     read-only, those that are `missing` are taken away again where somebody has made them, and folders in it that are
     `pinned` can be written, but not be moved. New links in folders which are `linkless` are taken away, too: whoever
@@ -89,7 +89,7 @@ class GitFolders(Struct, frozen=True, kw_only=True):
     top: str
     own: str
     common: str
-    kept: tuple[Kept, ...] = ()
+    kept: tuple[GuardedFolder, ...] = ()
     branch_folder: str = "refs/heads/ralph"
 
     @property
@@ -116,33 +116,33 @@ class Around(Struct, frozen=True, kw_only=True):
     shown: tuple[str, ...] = ()  # what programs need of that which is hidden
     aliases: Mapping[str, str] = {}
     repository: GitFolders | None = None
-    kept: tuple[Kept, ...] = ()  # ralph's own folders, and the agents' state
+    kept: tuple[GuardedFolder, ...] = ()  # ralph's own folders, and the agents' state
     opened: tuple[str, ...] = ()  # what else may be written
     closed: tuple[str, ...] = ()  # what may only be read, wherever it lies
     nothing: tuple[str, ...] = ()  # what a person wants to hide
 
 
-def places(around: Around, is_folder: Callable[[str], bool]) -> tuple[Place, ...]:
+def places(around: Around, is_folder: Callable[[str], bool]) -> tuple[Mount, ...]:
     """All places of a box, outer ones first. What is said later about the same path counts."""
-    said = [Place("/", "read"), Place("/dev", "dev"), Place("/proc", "proc")]
-    said += [Place(path, "empty") for path in around.hidden]
-    said += [Place("/tmp", "write", around.private_tmp), Place(around.home, "write", around.private_home)]
-    said += [Place(path, "read") for path in around.shown]
+    said = [Mount("/", "read"), Mount("/dev", "dev"), Mount("/proc", "proc")]
+    said += [Mount(path, "empty") for path in around.hidden]
+    said += [Mount("/tmp", "write", around.private_tmp), Mount(around.home, "write", around.private_home)]
+    said += [Mount(path, "read") for path in around.shown]
     for alias, real in around.aliases.items():
-        said.append(Place(alias, "write" if real == around.private_home else "read", real))
+        said.append(Mount(alias, "write" if real == around.private_home else "read", real))
     said += _repository(around.repository) if around.repository else ()
-    said.append(Place(around.workspace, "write"))
+    said.append(Mount(around.workspace, "write"))
     for kept in all_kept(around):
-        said.append(Place(kept.folder, "write"))
-        said += [Place(f"{kept.folder}/{name}", "read") for name in kept.there]
-        said += [Place(f"{kept.folder}/{name}", "write") for name in kept.pinned]
-    said += [Place(path, "device" if path.startswith("/dev/") else "write") for path in around.opened]
-    said += [Place(path, "read") for path in around.closed]
-    said += [Place(path, "empty" if is_folder(path) else "blank") for path in (*around.blank, *around.nothing)]
+        said.append(Mount(kept.folder, "write"))
+        said += [Mount(f"{kept.folder}/{name}", "read") for name in kept.there]
+        said += [Mount(f"{kept.folder}/{name}", "write") for name in kept.pinned]
+    said += [Mount(path, "device" if path.startswith("/dev/") else "write") for path in around.opened]
+    said += [Mount(path, "read") for path in around.closed]
+    said += [Mount(path, "empty" if is_folder(path) else "blank") for path in (*around.blank, *around.nothing)]
     return tuple(_needed(_pinned({place.path: place for place in said})))
 
 
-def all_kept(around: Around) -> tuple[Kept, ...]:
+def all_kept(around: Around) -> tuple[GuardedFolder, ...]:
     return (*around.kept, *(around.repository.kept if around.repository else ()))
 
 
@@ -156,19 +156,19 @@ def folders(around: Around) -> Iterator[str]:
             yield from (f"{kept.folder}/runs", f"{kept.folder}/hook")
 
 
-def _repository(repository: GitFolders) -> Iterator[Place]:
-    yield Place(repository.top, "read")
+def _repository(repository: GitFolders) -> Iterator[Mount]:
+    yield Mount(repository.top, "read")
     if repository.is_linked:
-        yield Place(repository.common, "read")
-        yield Place(f"{repository.top}/.git", "read")
-    yield from (Place(part, "write") for part in repository.shared_parts)
-    yield Place(repository.own, "write")
+        yield Mount(repository.common, "read")
+        yield Mount(f"{repository.top}/.git", "read")
+    yield from (Mount(part, "write") for part in repository.shared_parts)
+    yield Mount(repository.own, "write")
 
 
-def _pinned(table: dict[str, Place]) -> dict[str, Place]:
+def _pinned(table: dict[str, Mount]) -> dict[str, Mount]:
     """A folder that is not a place of its own could be moved away with the places in it, and another one put there: so
     every folder between a writable place and one inside it becomes a place."""
-    pins: dict[str, Place] = {}
+    pins: dict[str, Mount] = {}
     for place in table.values():
         between: list[str] = []
         for folder in parents(place.path):
@@ -177,12 +177,12 @@ def _pinned(table: dict[str, Place]) -> dict[str, Place]:
                 between.append(folder)
                 continue
             if outer.how == "write" and not outer.source:
-                pins.update((pin, Place(pin, "write")) for pin in between)
+                pins.update((pin, Mount(pin, "write")) for pin in between)
             break
     return {**pins, **table}
 
 
-def _needed(table: dict[str, Place]) -> Iterator[Place]:
+def _needed(table: dict[str, Mount]) -> Iterator[Mount]:
     """Less what changes nothing: what is read-only in a place that is so already, and what is hidden anyway. A place
     that bubblewrap does not find it makes, and what it makes outside of our own folders would stay there."""
     for path in sorted(table, key=lambda path: path.rstrip("/").split("/")):
@@ -207,7 +207,7 @@ def is_inside(path: str, folders: Iterable[str]) -> bool:
     return any(path == folder or path.startswith(folder.rstrip("/") + "/") for folder in folders)
 
 
-def words(bubblewrap: str, places: Sequence[Place], cwd: str, is_online: bool) -> tuple[str, ...]:
+def words(bubblewrap: str, places: Sequence[Mount], cwd: str, is_online: bool) -> tuple[str, ...]:
     """The command line that makes the box, up to the program in it. Where it is not `is_online`, bubblewrap says on
     descriptor 3 which process is the first inside, and that one waits on 4 until somebody has come into its network."""
     closed = () if is_online else ("--unshare-net", "--info-fd", "3", "--block-fd", "4")

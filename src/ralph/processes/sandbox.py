@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from ralph.errors import UserError
 from ralph.processes import box, network
-from ralph.processes.box import Around, Place, is_inside
+from ralph.processes.box import Around, Mount, is_inside
 from ralph.processes.bubblewrap import find_bubblewrap, refusal, refusing
 from ralph.processes.keeper import Keeper, KeeperLost
 from ralph.processes.network import Network, Reachable
@@ -155,7 +155,7 @@ def _probe(made: Sandbox, folder: str, wanted: Wanted, keeper: Keeper) -> None:
         raise refusal(output.head, refusing(wanted.env))
 
 
-def _clear_the_way(around: Around, places: Sequence[Place]) -> None:
+def _clear_the_way(around: Around, places: Sequence[Mount]) -> None:
     """Inside, anything may be put into the folders that stand in for home and /tmp: a link there would lead the next
     box's places elsewhere."""
     stand_ins = {around.home: around.private_home, "/tmp": around.private_tmp}

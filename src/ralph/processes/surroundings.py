@@ -22,7 +22,7 @@ from ralph.processes.box import (
     WORKTREE_KEPT,
     Around,
     GitFolders,
-    Kept,
+    GuardedFolder,
     is_inside,
     parents,
     root_of,
@@ -107,7 +107,11 @@ def as_of_now(around: Around, wanted: Wanted) -> Around:
     ]
     states = [_state(state) for state in wanted.states if os.path.lexists(state.folder)]
     # In a folder of a repository, another one in that folder would come between.
-    between = [Kept(around.workspace, missing=(".git",))] if repository and repository.top != around.workspace else []
+    between = (
+        [GuardedFolder(around.workspace, missing=(".git",))]
+        if repository and repository.top != around.workspace
+        else []
+    )
     secrets = [path for path in for_root_alone() if os.path.exists(path)]
     kernel = ("/proc/sys",) if os.geteuid() == 0 else ()  # writable for its owner, whatever else was taken from him
     seen = (*around.hidden, around.home, "/tmp", "/dev", "/proc", "/sys", around.workspace, *around.opened)
@@ -233,7 +237,7 @@ def _head(path: str, size: int) -> bytes:
         return b""
 
 
-def _state(state: AgentState) -> Kept:
+def _state(state: AgentState) -> GuardedFolder:
     if os.path.islink(state.folder) or os.path.realpath(state.folder) != state.folder:
         raise UserError(
             f"{state.folder} is a link to {os.path.realpath(state.folder)}, which a box cannot hold in place",
@@ -242,17 +246,17 @@ def _state(state: AgentState) -> Kept:
     return _kept(state.folder, state.kept)
 
 
-def _kept(folder: str, names: Iterable[str]) -> Kept:
+def _kept(folder: str, names: Iterable[str]) -> GuardedFolder:
     """A link is as good as missing: the agent could put another in its place."""
     there: list[str] = []
     missing: list[str] = []
     for name in names:
         path = f"{folder}/{name}"
         (there if os.path.exists(path) and not os.path.islink(path) else missing).append(name)
-    return Kept(folder, tuple(there), tuple(missing))
+    return GuardedFolder(folder, tuple(there), tuple(missing))
 
 
-def _ralph(folder: str) -> Kept:
+def _ralph(folder: str) -> GuardedFolder:
     own = f"{folder}/.ralph"
     if os.path.islink(own):
         raise UserError(f"{own} is a link, which a box cannot hold in place", "put a folder there")
@@ -294,17 +298,17 @@ def _linked(top: str, mark: str) -> GitFolders | None:
         common=common,
         kept=(
             replace(_kept(own, WORKTREE_KEPT), linkless=("", "logs")),
-            Kept(f"{common}/objects", missing=("info/alternates", "info/http-alternates"), linkless=("",)),
+            GuardedFolder(f"{common}/objects", missing=("info/alternates", "info/http-alternates"), linkless=("",)),
         ),
         branch_folder=branch.rpartition("/")[0],
     )
 
 
-def _git_folder(folder: str, names: Iterable[str]) -> Kept:
+def _git_folder(folder: str, names: Iterable[str]) -> GuardedFolder:
     return replace(_kept(folder, (*names, *GIT_ABSENT)), pinned=GIT_PINNED, linkless=GIT_LINKLESS)
 
 
-def _modules(git_dir: str) -> Iterator[Kept]:
+def _modules(git_dir: str) -> Iterator[GuardedFolder]:
     """The repositories of submodules: git goes into them from outside, with their own settings."""
     waiting = [f"{git_dir}/modules"] if os.path.isdir(f"{git_dir}/modules") else []
     while waiting:

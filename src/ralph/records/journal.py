@@ -105,7 +105,7 @@ def _kind_of_work(name: str) -> type | None:
     """What happens in a work off of a backlog is known to those who read one."""
     if not name.startswith(("work_", "item_", "gate_")):
         return None
-    from ralph.core.work import NAMES
+    from ralph.core.work_events import NAMES
 
     return next((kind for kind, known in NAMES.items() if known == name), None)
 

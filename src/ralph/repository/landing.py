@@ -58,7 +58,7 @@ class Candidate(Struct, frozen=True, kw_only=True):
     empty: tuple[str, ...] = ()
 
 
-class Kept(Struct, frozen=True):
+class Reserved(Struct, frozen=True):
     """What no branch may change: the list, whose ticks are made here from the target's own copy, and the settings.
     `lists` are files or folders, `settings` files."""
 
@@ -107,7 +107,7 @@ def merged(repository: Repository, ours: str, theirs: str) -> Merge:
     return Merge(tree.decode(), Conflict(files[:MOST_FILES], clean(said.decode("utf-8", "replace"))[:MOST_SAID]))
 
 
-def candidate(repository: Repository, base: str, branches: Sequence[Branch], kept: Kept, work: str) -> Candidate:
+def candidate(repository: Repository, base: str, branches: Sequence[Branch], kept: Reserved, work: str) -> Candidate:
     """The one commit that brings as many of the branches as go together, in their order."""
     ours, tree = base, _tree_of(repository, base)
     own = _leaves(repository, base, (*kept.lists, *kept.settings))
@@ -136,7 +136,7 @@ def candidate(repository: Repository, base: str, branches: Sequence[Branch], kep
     return Candidate(base=base, commit=commit, tried=tuple(tried), conflicts=conflicts, empty=tuple(empty))
 
 
-def _undone(repository: Repository, branch: Branch, own: Mapping[bytes, Leaf], kept: Kept) -> str:
+def _undone(repository: Repository, branch: Branch, own: Mapping[bytes, Leaf], kept: Reserved) -> str:
     """The branch without its changes of the list and the settings: they count for nothing, and must not conflict."""
     roots = (*kept.lists, *kept.settings)
     if not any(_is_below(name, roots) for name in branch.files):
@@ -151,7 +151,7 @@ def _is_below(name: str, roots: Sequence[str]) -> bool:
     return name == "**" or any(name == root or name.startswith(f"{root}/") for root in roots)
 
 
-def _ticked(repository: Repository, tree: str, own: Mapping[bytes, Leaf], kept: Kept, keys: Sequence[str]) -> str:
+def _ticked(repository: Repository, tree: str, own: Mapping[bytes, Leaf], kept: Reserved, keys: Sequence[str]) -> str:
     lists = {path: leaf for path, leaf in own.items() if _is_below(os.fsdecode(path), kept.lists)}
     if not lists:
         return tree

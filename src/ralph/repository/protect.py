@@ -21,7 +21,7 @@ JUST_NOW_NS = 100_000_000
 Stamp = tuple[int, int, int, int, int]
 
 
-class Kept(Struct, frozen=True):
+class ProtectedFile(Struct, frozen=True):
     """A protected file or link as it was at the start. `digest` names its content."""
 
     path: bytes
@@ -38,7 +38,7 @@ class Protected:
         self._globs = [parse_glob(text) for text in globs]
         self._store = store
         self._stamps: dict[bytes, Stamp] = {}
-        self._kept: dict[bytes, Kept] = {}
+        self._kept: dict[bytes, ProtectedFile] = {}
 
     def keep(self) -> None:
         """Takes copies of the files, unless the run has them already."""
@@ -100,7 +100,7 @@ class Protected:
         for path, below in files_below(top):
             yield os.path.join(start, path), below
 
-    def _is_same(self, kept: Kept, seen: os.stat_result) -> bool:
+    def _is_same(self, kept: ProtectedFile, seen: os.stat_result) -> bool:
         if self._stamps.get(kept.path) == _stamp(seen):
             return True
         if kept.mode != seen.st_mode or kept.digest != self._digest(kept.path, seen):
@@ -122,7 +122,7 @@ class Protected:
         except OSError:
             return "unreadable"
 
-    def _keep(self) -> dict[bytes, Kept]:
+    def _keep(self) -> dict[bytes, ProtectedFile]:
         from msgspec import json
 
         folder = self._store / "files"
@@ -140,11 +140,11 @@ class Protected:
             ) from None
         return kept
 
-    def _recall(self) -> dict[bytes, Kept] | None:
+    def _recall(self) -> dict[bytes, ProtectedFile] | None:
         from msgspec import json
 
         try:
-            kept = json.decode((self._store / "protected.json").read_bytes(), type=list[Kept])
+            kept = json.decode((self._store / "protected.json").read_bytes(), type=list[ProtectedFile])
         except FileNotFoundError:
             return None
         except (OSError, ValueError) as error:
@@ -159,7 +159,7 @@ class Protected:
                 held.add(digest, self._store / "files" / digest)
         return held
 
-    def _copy(self, path: bytes, seen: os.stat_result, folder: Path) -> Kept:
+    def _copy(self, path: bytes, seen: os.stat_result, folder: Path) -> ProtectedFile:
         import shutil
 
         digest = self._digest(path, seen)
@@ -169,9 +169,9 @@ class Protected:
         elif not copy.exists():
             shutil.copyfile(self._place(path), copy)
         self._trust(path, seen)
-        return Kept(path, seen.st_mode, digest)
+        return ProtectedFile(path, seen.st_mode, digest)
 
-    def _put_back(self, kept: Kept) -> None:
+    def _put_back(self, kept: ProtectedFile) -> None:
         import shutil
 
         copy = self._store / "files" / kept.digest

@@ -35,15 +35,15 @@ class Result(Struct, frozen=True):
     detail: str = ""
 
 
-class Ended(Struct, frozen=True):
+class CommandResult(Struct, frozen=True):
     code: int
     output: str
 
 
-Runner = Callable[[tuple[str, ...], Path, Mapping[str, str]], Ended]
+Runner = Callable[[tuple[str, ...], Path, Mapping[str, str]], CommandResult]
 
 
-def alone(words: tuple[str, ...], folder: Path, env: Mapping[str, str]) -> Ended:
+def alone(words: tuple[str, ...], folder: Path, env: Mapping[str, str]) -> CommandResult:
     """Runs a command that has no terminal to ask on. Its output goes through a file: a hook may print without end, and
     a server that it starts may hold a pipe open for ever."""
     import subprocess
@@ -61,17 +61,17 @@ def alone(words: tuple[str, ...], folder: Path, env: Mapping[str, str]) -> Ended
                 start_new_session=True,
             )
         except OSError as error:
-            return Ended(127, f"cannot run {words[0]}: {error.strerror}")
+            return CommandResult(127, f"cannot run {words[0]}: {error.strerror}")
         try:
             code = process.wait(PATIENCE)
         except BaseException as trouble:
             _end(process)
             if isinstance(trouble, subprocess.TimeoutExpired):
-                return Ended(124, f"{words[0]} did not end within {PATIENCE:.0f} seconds")
+                return CommandResult(124, f"{words[0]} did not end within {PATIENCE:.0f} seconds")
             raise
         size = output.seek(0, os.SEEK_END)
         output.seek(max(0, size - OUTPUT_KEPT))
-        return Ended(code, clean(output.read().decode("utf-8", "replace")))
+        return CommandResult(code, clean(output.read().decode("utf-8", "replace")))
 
 
 def run_tasks(command: str, tasks: Sequence[str], message: str, folder: Path, run: Runner = alone) -> Iterator[Result]:
@@ -177,7 +177,7 @@ def _end(process: "Popen[bytes]") -> None:
     process.wait()
 
 
-def _summary(ended: Ended) -> str:
+def _summary(ended: CommandResult) -> str:
     """The one line of a success; the end of what a failure printed."""
     if ended.code == 0:
         return one_line(ended.output.strip().partition("\n")[0])

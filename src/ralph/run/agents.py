@@ -19,7 +19,7 @@ from ralph.run.context import Context
 from ralph.settings import CustomAgent, Settings
 
 if TYPE_CHECKING:
-    from ralph.agents.protocol import AgentModule, Invocation, Request
+    from ralph.agents.protocol import AgentModule, Invocation, TurnRequest
 
 
 BUILTIN = "builtin"
@@ -144,10 +144,10 @@ class _Turn:
             if is_read:
                 write(path, kept)
 
-    def _request(self, prompt: str) -> "Request":
-        from ralph.agents.protocol import Request
+    def _request(self, prompt: str) -> "TurnRequest":
+        from ralph.agents.protocol import TurnRequest
 
-        return Request(
+        return TurnRequest(
             prompt,
             self._folder.prompt,
             self._choice.command,
@@ -164,7 +164,7 @@ class _Turn:
             self._context.box is not None,
         )
 
-    def _invoke(self, request: "Request", invocation: "Invocation", prompt: bytes) -> Turn:
+    def _invoke(self, request: "TurnRequest", invocation: "Invocation", prompt: bytes) -> Turn:
         context, module = self._context, self._choice.module
         parser = module.parser(request)
 
@@ -280,11 +280,11 @@ def _must_resume(choice: "Choice") -> None:
 
 def _found(choice: "Choice", env: Mapping[str, str], cwd: str) -> "Choice":
     """The choice, with what it is remembered to understand, once it is certain that its program is there."""
-    from ralph.agents.protocol import Request
+    from ralph.agents.protocol import TurnRequest
     from ralph.processes.program import ProgramMissing, find_program
 
     module = choice.module
-    name = module.invocation(Request("", "", choice.command, choice.flags)).argv[0]
+    name = module.invocation(TurnRequest("", "", choice.command, choice.flags)).argv[0]
     try:
         program = find_program(name, env, cwd)
     except ProgramMissing as error:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from ralph import agents
-from ralph.agents.protocol import BoxNeeds, Request
+from ralph.agents.protocol import BoxNeeds, TurnRequest
 from ralph.errors import UserError
 from ralph.processes.box import is_inside
 from ralph.processes.bubblewrap import find_bubblewrap
@@ -112,7 +112,7 @@ def refuse_what_has_no_box(settings: Settings, workspace: str, env: Env, is_in_p
 
 
 def _words(choice: "Choice", env: Env, cwd: str) -> tuple[str, ...]:
-    argv = choice.module.invocation(Request("", "", choice.command, choice.flags)).argv
+    argv = choice.module.invocation(TurnRequest("", "", choice.command, choice.flags)).argv
     return (find_program(argv[0], env, cwd), *argv[1:])
 
 

@@ -18,7 +18,7 @@ from ralph.run.trees import Trees
 
 if TYPE_CHECKING:
     from ralph.repository.configuration import Configuration
-    from ralph.repository.scm import Ended, Runner
+    from ralph.repository.scm import CommandResult, Runner
 
 
 Followup = Callable[[Run, Iteration], Usage | None]
@@ -152,20 +152,20 @@ def _kept(context: Context, configuration: "Configuration | None") -> "Runner":
     from ralph.processes.descendants import MARK
     from ralph.processes.process import Limits, run_command
     from ralph.processes.program import CannotStart, Command
-    from ralph.repository.scm import OUTPUT_KEPT, PATIENCE, Ended
+    from ralph.repository.scm import OUTPUT_KEPT, PATIENCE, CommandResult
 
-    def run(words: tuple[str, ...], folder: Path, env: Mapping[str, str]) -> "Ended":
+    def run(words: tuple[str, ...], folder: Path, env: Mapping[str, str]) -> "CommandResult":
         if configuration and "push" in words:
             try:
                 configuration.refuse_other_ways()
             except UserError as error:
-                return Ended(126, error.message)
+                return CommandResult(126, error.message)
         if configuration is None:
             return _run(words, folder, env)
         with configuration.as_it_was() as own:
             return _run(words, folder, {**env, **own})
 
-    def _run(words: tuple[str, ...], folder: Path, env: Mapping[str, str]) -> "Ended":
+    def _run(words: tuple[str, ...], folder: Path, env: Mapping[str, str]) -> "CommandResult":
         # A git that is asked to end in the moment in which it locks the index leaves the lock behind.
         command = Command(words, str(folder), {**env, MARK: context.folder.id}, patience=_TO_FINISH)
         if _executes_the_work(words):
@@ -183,10 +183,10 @@ def _kept(context: Context, configuration: "Configuration | None") -> "Runner":
                 keep_children=context.keep_children or not context.keeper.has_spared,
             )
         except CannotStart as error:
-            return Ended(127, error.message)
+            return CommandResult(127, error.message)
         ended = output.exit
         if ended.ended_by:
-            return Ended(124, f"{words[0]} was ended: {ended.ended_by}")
-        return Ended(ended.code if ended.code is not None else 1, clean(output.tail))
+            return CommandResult(124, f"{words[0]} was ended: {ended.ended_by}")
+        return CommandResult(ended.code if ended.code is not None else 1, clean(output.tail))
 
     return run

@@ -27,7 +27,7 @@ PATIENCE = 10.0
 DESKTOP = "desktop"
 
 
-class Message(Struct, frozen=True):
+class Notification(Struct, frozen=True):
     """`kind` is done, failed, question or limit; `page` is where the run is served at this moment, if anywhere."""
 
     kind: str
@@ -44,16 +44,16 @@ class Message(Struct, frozen=True):
         return f"{self.text}\n{self.page}" if self.page else self.text
 
 
-def message_about(event: events.Event, history: RunHistory) -> Message | None:
+def message_about(event: events.Event, history: RunHistory) -> Notification | None:
     """What is worth telling somebody who is elsewhere. Whoever interrupts a run knows it."""
     match event:
         case events.RunFinished() if event.outcome != "interrupted":
             kind = "done" if event.exit_code == 0 else "failed"
-            return Message(kind, outcome_sentence(history).removeprefix("ralph: "))
+            return Notification(kind, outcome_sentence(history).removeprefix("ralph: "))
         case events.QuestionAsked():
-            return Message("question", one_line(event.text, 500))
+            return Notification("question", one_line(event.text, 500))
         case events.Waiting() if event.reason.startswith("usage limit"):
-            return Message("limit", one_line(event.reason, 500))
+            return Notification("limit", one_line(event.reason, 500))
     return None
 
 
@@ -73,7 +73,7 @@ class Notifier:
         targets: Sequence[str],
         context: Context,
         workspace: Path,
-        about: Callable[[Any], Message | None] | None = None,
+        about: Callable[[Any], Notification | None] | None = None,
     ) -> None:
         self._about = about or self._of_a_run
         self._targets, self._context, self._workspace = targets, context, workspace
@@ -92,7 +92,7 @@ class Notifier:
             for target in self._targets:
                 self._send(target, known)
 
-    def _of_a_run(self, event: events.Event) -> Message | None:
+    def _of_a_run(self, event: events.Event) -> Notification | None:
         self._fold.hear(event, time.time())
         return message_about(event, self._fold.history)
 
@@ -106,7 +106,7 @@ class Notifier:
             self._log.writelines(f"{failure}\n".encode() for failure in failures)
             self._log.close()
 
-    def _send(self, target: str, message: Message) -> None:
+    def _send(self, target: str, message: Notification) -> None:
         import subprocess
 
         if self._log is None:
@@ -129,7 +129,7 @@ class Notifier:
             process.stdin.write(_stdin_for(target, message))
         self._sent.append((target, process, time.monotonic() + PATIENCE))
 
-    def _facts(self, message: Message) -> Mapping[str, str]:
+    def _facts(self, message: Notification) -> Mapping[str, str]:
         return {
             "RALPH_EVENT": message.kind,
             "RALPH_TITLE": message.title,
@@ -155,7 +155,7 @@ class Notifier:
         return failures
 
 
-def argv_for(target: str, message: Message) -> list[str]:
+def argv_for(target: str, message: Notification) -> list[str]:
     if target == DESKTOP and sys.platform == "darwin":
         script = "on run {t, m}\ndisplay notification m with title t\nend run"
         return ["osascript", "-e", script, message.title, message.body]
@@ -166,7 +166,7 @@ def argv_for(target: str, message: Message) -> list[str]:
     return ["sh", "-c", target]
 
 
-def _stdin_for(target: str, message: Message) -> bytes:
+def _stdin_for(target: str, message: Notification) -> bytes:
     if "://" in target:
         return "\n".join((target, message.title, message.body)).encode()
     return message.body.encode() + b"\n"

@@ -5,7 +5,7 @@ from typing import Any, get_args, get_origin
 
 import msgspec
 
-from ralph.core import events, work
+from ralph.core import events, work_events
 from ralph.settings.faults import bare_kind, described, is_struct, notes
 from ralph.settings.layers import PRESETS
 from ralph.settings.shape import REVIEWS, Settings, format_duration, format_size
@@ -121,7 +121,7 @@ def settings_schema() -> dict[str, Any]:
 
 def events_schema() -> dict[str, Any]:
     """The JSON Schema of one line of `--json` and of the journal."""
-    names = {**events.NAMES, **work.NAMES}
+    names = {**events.NAMES, **work_events.NAMES}
     references, definitions = msgspec.json.schema_components(tuple(names))
     envelope = {
         "timestamp": {"type": "string", "format": "date-time"},

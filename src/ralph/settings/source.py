@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 Said = dict[str, Any]
 
 
-class Place(Struct, frozen=True):
+class KeyPosition(Struct, frozen=True):
     """The lines and columns of a key and its value, and the name that stands there as the file spells it."""
 
     key: tuple[int, int]
@@ -27,7 +27,7 @@ class Place(Struct, frozen=True):
     name: str
 
 
-Places = dict[Path, Place]
+Places = dict[Path, KeyPosition]
 
 
 class Source(Struct, frozen=True):
@@ -47,7 +47,7 @@ class Source(Struct, frozen=True):
 
 def broken(name: str, problem: str, at: tuple[int, int] | None = None) -> Source:
     """A source that cannot be read."""
-    places: Places = {(): Place(at, at, "")} if at else {}
+    places: Places = {(): KeyPosition(at, at, "")} if at else {}
     return Source(name, {}, lambda: places, (Fault((), problem),))
 
 
@@ -176,7 +176,7 @@ class _Scan:
         token = next(self.tokens)
         at = line_and_column(self.text, token.start())
         if token[0] != "]":
-            self.places[path] = Place(key or at, at, dotted(path))
+            self.places[path] = KeyPosition(key or at, at, dotted(path))
         if token[0] == "{":
             self._read_object(path)
         elif token[0] == "[":

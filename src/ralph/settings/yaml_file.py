@@ -7,7 +7,7 @@ import msgspec
 
 from ralph.settings.faults import Fault, Path, bare_kind, is_struct, shown
 from ralph.settings.shape import Settings
-from ralph.settings.source import Place, Places, Said, Source, broken, file_text, readable
+from ralph.settings.source import KeyPosition, Places, Said, Source, broken, file_text, readable
 
 if TYPE_CHECKING:
     import pathlib
@@ -66,7 +66,7 @@ class _Sheet:
         if node is None or node.id != "mapping":
             raise self._problem(f"expected a mapping{' in ' + SECTION if prefix else ''}", node)
         for key, key_node, value_node in self._pairs(node, prefix):
-            place = Place(_at(key_node.start_mark), _at(value_node.start_mark), prefix + key)
+            place = KeyPosition(_at(key_node.start_mark), _at(value_node.start_mark), prefix + key)
             if key == SECTION and not prefix:
                 if value_node.tag != "tag:yaml.org,2002:null":
                     self.fill(value_node, f"{SECTION}.")
@@ -81,7 +81,7 @@ class _Sheet:
                 name, kind = (field.encode_name, field.type) if field else (key, None)
                 self.said[name] = self._read(value_node, kind, (name,), place)
 
-    def _read(self, node: Any, kind: Any, path: Path, place: Place) -> Any:
+    def _read(self, node: Any, kind: Any, path: Path, place: KeyPosition) -> Any:
         """A value with all that is in it, keys spelled as in settings.json."""
         self.places[path] = place
         if node.id == "scalar":
@@ -102,7 +102,7 @@ class _Sheet:
             result[name] = self._read(value_node, inner, (*path, name), _inside(place, f".{key}", value_node, key_node))
         return result
 
-    def _checks(self, node: Any, place: Place) -> Any:
+    def _checks(self, node: Any, place: KeyPosition) -> Any:
         """Guardrails, each of which may be just its command."""
         guardrails = self._read(node, _fields(Settings)["guardrails"].type, ("guardrails",), place)
         if not isinstance(guardrails, list):
@@ -120,7 +120,7 @@ class _Sheet:
             key = key_node.value
             if key in keys:
                 at = _at(key_node.start_mark)
-                self.places[prefix, key] = Place(at, at, prefix + key)
+                self.places[prefix, key] = KeyPosition(at, at, prefix + key)
                 self.faults.append(Fault((prefix, key), "given twice", at_key=True))
             keys.add(key)
             yield key, key_node, value_node
@@ -168,9 +168,9 @@ def _tag(tag: object) -> str:
     return f"tag:{tag}"
 
 
-def _inside(place: Place, step: str, node: Any, key_node: Any = None) -> Place:
+def _inside(place: KeyPosition, step: str, node: Any, key_node: Any = None) -> KeyPosition:
     at = _at(node.start_mark)
-    return Place(_at(key_node.start_mark) if key_node else at, at, place.name + step)
+    return KeyPosition(_at(key_node.start_mark) if key_node else at, at, place.name + step)
 
 
 def _at(mark: Any) -> tuple[int, int]:

@@ -4,7 +4,7 @@ import time
 from collections.abc import Sequence
 
 from ralph.core.text import short
-from ralph.history.work_history import Span, WorkHistory
+from ralph.history.work_history import WorkHistory, WorkSpan
 from ralph.show.plots import Html, element, joined
 from ralph.show.report import page
 from ralph.show.words import duration, money, plural
@@ -80,7 +80,7 @@ def _x(at: float, history: WorkHistory, whole: float) -> int:
     return LEFT + round((at - history.began) / whole * (WIDE - LEFT))
 
 
-def _bar(span: Span, history: WorkHistory, whole: float, y: int) -> Html:
+def _bar(span: WorkSpan, history: WorkHistory, whole: float, y: int) -> Html:
     start, end = _x(span.began, history, whole), _x(span.ended or history.last, history, whole)
     title = element("title", f"{', '.join(span.keys[:10])}: {span.result or 'at work'}")
     fill = FILLS.get(span.result, "var(--pause)")

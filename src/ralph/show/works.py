@@ -8,7 +8,7 @@ from typing import TextIO
 
 from msgspec import Struct
 
-from ralph.core import events, work
+from ralph.core import events, work_events
 from ralph.core.backlog import Board, Forecast, Job, forecast, shown
 from ralph.core.model import RunFacts
 from ralph.core.text import one_line, short
@@ -107,44 +107,44 @@ def _doing(row: Row, now: float) -> str:
 def sentence(event: object) -> tuple[str, str]:
     """What an event means in one line, and in which tone; nothing where it is not worth one."""
     match event:
-        case work.WorkStarted():
+        case work_events.WorkStarted():
             checks = f"{plural(len(event.checks), 'check')} on every candidate"
             again = "goes on" if event.resumed else f"{plural(event.slots, 'loop')} at a time"
             return f"work {event.name}: {event.backlog} → {event.target} ({again}, {checks})", "title"
-        case work.ItemStarted():
+        case work_events.ItemStarted():
             return f"{event.key}: a loop starts" + (f" (round {event.round})" if event.round > 1 else ""), "plain"
-        case work.ItemReady():
+        case work_events.ItemReady():
             cost = f", {money(event.cost_usd)}" if event.cost_usd is not None else ""
             return f"{event.key}: done and verified ({plural(len(event.files), 'file')}{cost})", "plain"
-        case work.GateStarted():
+        case work_events.GateStarted():
             return f"gate: checks {_few(event.keys)}", "dim"
-        case work.ItemLanded():
+        case work_events.ItemLanded():
             return f"{event.key}: landed as {event.commit[:12]}", "green"
-        case work.ItemReturned():
+        case work_events.ItemReturned():
             return f"{event.key}: sent back: {short(event.reason, 200)}", "yellow"
-        case work.ItemParked():
+        case work_events.ItemParked():
             return f"{event.key}: parked: {short(event.reason, 300)}", "warn"
-        case work.ItemWithdrawn():
+        case work_events.ItemWithdrawn():
             return f"{event.key}: withdrawn: {short(event.reason, 200)}", "yellow"
-        case work.ItemQueued():
+        case work_events.ItemQueued():
             return f"{event.key}: queued again: {short(event.reason, 200)}", "plain"
-        case work.ItemWarned():
+        case work_events.ItemWarned():
             return f"{event.key}: its agent is told that {_few(event.files)} has changed meanwhile", "dim"
-        case work.GateFinished() if event.verdict.red and len(event.verdict.tried) > 1:
+        case work_events.GateFinished() if event.verdict.red and len(event.verdict.tried) > 1:
             red = event.verdict.red
             return f"gate: {short(red.check, 100)} is red on {_few(event.verdict.tried)}: halved", "yellow"
-        case work.GateFinished() if event.verdict.stuck:
+        case work_events.GateFinished() if event.verdict.stuck:
             return f"gate: stands still: {short(event.verdict.stuck, 300)}", "warn"
-        case work.GateOpened():
+        case work_events.GateOpened():
             return f"gate: the target is green at {event.commit[:12]}", "dim"
-        case work.WorkHeld():
+        case work_events.WorkHeld():
             return "paused" if event.is_held else "goes on", "yellow"
         case events.Notice():
             return short(event.text, 500), "yellow"
     return "", ""
 
 
-def last_line(event: work.WorkFinished, target: str, is_remote: bool) -> str:
+def last_line(event: work_events.WorkFinished, target: str, is_remote: bool) -> str:
     """`ralph: 17 of 20 landed on ralph/k3fa/merged, 2 parked, 1 blocked ($23.10): git merge ralph/k3fa/merged`."""
     parts = [f"{event.landed} of {event.items} landed on {target}"]
     parts += [f"{event.parked} parked"] if event.parked else []
@@ -179,22 +179,22 @@ class WorkScreen:
     def __call__(self, *happened: object) -> None:
         lines = []
         for event in happened:
-            if isinstance(event, work.WorkStarted):
+            if isinstance(event, work_events.WorkStarted):
                 self._target, self._is_remote = event.target, bool(event.push)
             text, tone = sentence(event)
             if text and not self._quiet:
                 lines.append(self._style.paint(tone, text))
-            if isinstance(event, work.WorkFinished):
+            if isinstance(event, work_events.WorkFinished):
                 self._live = False
                 tone = {0: "good", 2: "alarm"}.get(event.exit_code, "warn")
                 lines += [*self._summary(event), self._style.paint(tone, self._ending(event))]
         if lines:
             self._write(lines)
 
-    def _ending(self, event: work.WorkFinished) -> str:
+    def _ending(self, event: work_events.WorkFinished) -> str:
         return last_line(event, self._target, self._is_remote)
 
-    def _summary(self, event: work.WorkFinished) -> list[str]:
+    def _summary(self, event: work_events.WorkFinished) -> list[str]:
         """What needs a person, before the last line."""
         if self._quiet:
             return []

@@ -58,7 +58,7 @@ class Attempts(RunFolder):
             self.last.close(status)
 
 
-class Job(RunFolder):
+class JobFolder(RunFolder):
     """The folder of a child run: all that it has stands in the task's `runs/`."""
 
     def __init__(self, info: RunInfo, announcer: Announcer, timeouts: Timeouts) -> None:

@@ -171,14 +171,14 @@ def prepare(path: StrPath) -> None:
 
 def read(path: StrPath, since: str | None = None, types: Collection[str] | None = None) -> Iterator[Message]:
     """The messages after the one with the id `since`, in the order of the file. Where no file is, there are none."""
-    return Reader(path, since, types).messages()
+    return BusReader(path, since, types).messages()
 
 
 def follow(
     path: StrPath, since: str | None, stop: Event, types: Collection[str] | None = None, interval: float = 0.25
 ) -> Iterator[Message]:
     """As `read`, and then every message as it arrives, until `stop` is set."""
-    reader = Reader(path, since, types)
+    reader = BusReader(path, since, types)
     while True:
         yield from reader.messages()
         if stop.wait(interval):
@@ -189,7 +189,7 @@ def last(path: StrPath) -> Message | None:
     """The latest message. Only the end of the file is read."""
     span = BLOCK
     while True:
-        reader = Reader(path)
+        reader = BusReader(path)
         reader.skip(all_but=span)
         first, latest = reader.offset, None
         for message in reader.messages():
@@ -199,7 +199,7 @@ def last(path: StrPath) -> Message | None:
         span *= 4
 
 
-class Reader:
+class BusReader:
     """A place in a bus: `messages` gives what has become whole since it was last asked."""
 
     def __init__(self, path: StrPath, since: str | None = None, types: Collection[str] | None = None) -> None:

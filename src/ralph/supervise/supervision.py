@@ -27,8 +27,8 @@ from ralph.run.place import Place, Tick
 from ralph.settings import Settings
 from ralph.steering.mailbox import Mailbox
 from ralph.supervise import bus, remarks
-from ralph.supervise.attempts import Attempts, Job, Offspring, Supervised, Timeouts, active_children, bury
-from ralph.supervise.bus import Reader
+from ralph.supervise.attempts import Attempts, JobFolder, Offspring, Supervised, Timeouts, active_children, bury
+from ralph.supervise.bus import BusReader
 from ralph.supervise.remarks import WAIT_TYPE, Announcer
 from ralph.supervise.run_info import RunInfo
 from ralph.supervise.task_folder import TaskFolder, folder_at, reopen
@@ -161,7 +161,7 @@ class ChildPlace(Place):
         super().__init__(Path(order.workspace))
         self.run_id = info.run_id
         self._announcer = Announcer(folder_at(order.task), Redactor(secret_values(env)))
-        self._job = Job(info, self._announcer, timeouts(order.settings))
+        self._job = JobFolder(info, self._announcer, timeouts(order.settings))
 
     def refuse_box(self) -> None:
         raise UserError("child runs have no box of their own", "take sandbox out of the settings for supervised tasks")
@@ -235,7 +235,7 @@ class TaskSpace:
 
     def __init__(self, inner: Workspace, task: TaskFolder, speaks: bool = False) -> None:
         self._inner, self._task, self._speaks = inner, task, speaks
-        self._requests = Reader(task.bus, types=[WAIT_TYPE])
+        self._requests = BusReader(task.bus, types=[WAIT_TYPE])
         self._requests.skip()
         self._request = ""
         self._claimed: tuple[object, float] = (None, 0.0)

@@ -9,7 +9,7 @@ from types import ModuleType
 from msgspec import Struct
 
 from ralph.backlog import backlogmd, beads, boxes, github, jsontext, prd, taskmaster
-from ralph.backlog.lists import Format, Reading, decoded
+from ralph.backlog.lists import Format, ListContent, decoded
 from ralph.errors import UserError
 
 PROGRAMS: dict[str, ModuleType] = {"github": github, "beads": beads}
@@ -19,7 +19,7 @@ INSIDE = ("tasks.md", "TASKS.md", "prd.json", "tasks/tasks.json", "PLAN.md")
 LARGEST = 16 << 20
 
 
-class Source(Struct, frozen=True):
+class BacklogSource(Struct, frozen=True):
     """A list as it was named. `paths` are its files or its folder, from the top of the repository, where it lies in
     one; `name` is how it is called in messages; `program`, where another program keeps it."""
 
@@ -40,12 +40,12 @@ class Source(Struct, frozen=True):
         words: tuple[str, ...] = PROGRAMS[self.program].command(self.wanted)
         return words
 
-    def understood(self, said: bytes) -> Reading:
+    def understood(self, said: bytes) -> ListContent:
         """What its keeper answered."""
-        reading: Reading = PROGRAMS[self.program].read(said)
+        reading: ListContent = PROGRAMS[self.program].read(said)
         return reading
 
-    def read(self) -> Reading:
+    def read(self) -> ListContent:
         """What its files say now."""
         return FORMATS[self.format].read(self._contents())
 
@@ -105,11 +105,11 @@ def _bytes_of(path: str) -> bytes:
     return data
 
 
-def find(word: str, workspace: Path, root: Path | None) -> Source:
+def find(word: str, workspace: Path, root: Path | None) -> BacklogSource:
     """The backlog that a person means. `root` is the top of the repository around the workspace."""
     program, colon, wanted = word.partition(":")
     if colon and program in PROGRAMS:
-        source = Source(word, word, program=program, wanted=wanted)
+        source = BacklogSource(word, word, program=program, wanted=wanted)
         source.command()
         return source
     here, there = Path(word).absolute(), workspace / word
@@ -121,7 +121,7 @@ def find(word: str, workspace: Path, root: Path | None) -> Source:
     place = Path(os.path.realpath(place))
     name = os.path.relpath(place, root) if root and place.is_relative_to(root) else str(place)
     format_ = "backlogmd" if place.is_dir() else _format_of(place)
-    return Source(word, name, format_, str(place), paths=(name,) if not os.path.isabs(name) else ())
+    return BacklogSource(word, name, format_, str(place), paths=(name,) if not os.path.isabs(name) else ())
 
 
 def _inside(folder: Path) -> Iterator[Path]:

@@ -88,6 +88,9 @@ def run_loop(parts: Parts, run: Run, followed: int | None = None) -> tuple[Run, 
                 parts.tell(events.ClaimRejected(refusal.claim, refusal.gate, refusal.reason))
             if isinstance(verdict, Stop):
                 return run, verdict
+            for note in verdict.notes:
+                if note.notice:
+                    parts.tell(events.Notice(note.notice, "info"))
             run = iterate(run, verdict.notes, parts)
         except CutShort as short:
             return short.run, Stop(Outcome.FATAL, short.advice)

@@ -48,3 +48,66 @@ def test_a_prompt_of_ones_own_is_sent_to_the_letter(
 def test_another_claim_is_told_in_its_own_words(ralph: Ralph, agent: Agent, environment: dict[str, str]) -> None:
     ralph("run", "Fix it", "-m", "1", "--until", "file:READY", "--agent", agent("echo working"))
     assert prompt_of(environment).endswith("When all of it is done, create the file READY.")
+
+
+FORGETFUL = "echo working"
+
+
+def test_a_prompt_without_the_marker_is_said_before_anything_is_spent(ralph: Ralph, agent: Agent) -> None:
+    result = ralph("run", "-p", "Fix it", "-m", "1", "--agent", agent(FORGETFUL), "--check", "true")
+    said = " ".join(result.err.split())
+    assert "the prompt does not say how the agent ends this run: it has to write <response>DONE</response>" in said
+    assert "add --until checks: then green checks suffice" in said
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("-p", "Fix it, then say <response>DONE</response>"),
+        ("-p", "Fix it", "--until", "checks", "--check", "true"),
+        ("-p", "Fix it", "--preset", "promise"),
+        ("-p", "Fix it", "--ralph", "0"),
+        ("Fix it",),
+    ],
+)
+def test_who_says_how_to_claim_or_needs_no_claim_hears_nothing(
+    words: tuple[str, ...], ralph: Ralph, agent: Agent
+) -> None:
+    result = ralph("run", *words, "-m", "1", "--agent", agent(FORGETFUL))
+    assert "the prompt does not say" not in " ".join(result.err.split())
+
+
+def test_an_agent_that_forgets_to_claim_is_reminded_once_it_is_green(
+    ralph: Ralph, agent: Agent, environment: dict[str, str]
+) -> None:
+    obeys = 'case "$PROMPT" in *"Every check passes now"*) echo "<response>DONE</response>";; *) echo working;; esac'
+    result = ralph("run", "-p", "Fix it", "--check", "true", "--agent", agent(obeys), "--json")
+    assert result.code == 0
+    assert [e["data"]["iteration"] for e in result.events if e["type"] == "ralph_converged"] == [2]
+    assert (Path(environment["HOME"]) / "fake-agent.prompt.2").read_text() == (
+        "Fix it\n\nEvery check passes now. If all of the work is done, write <response>DONE</response> alone on the "
+        "last line; if it is not, go on with it."
+    )
+    notices = [e["data"]["text"] for e in result.events if e["type"] == "notice"]
+    assert any("every check passes, but the agent did not write <response>DONE</response>" in text for text in notices)
+
+
+def test_it_is_reminded_once_and_afterwards_its_prompt_is_its_own_again(
+    ralph: Ralph, agent: Agent, environment: dict[str, str]
+) -> None:
+    ralph("run", "-p", "Fix it", "--check", "true", "-m", "3", "--agent", agent(FORGETFUL))
+    assert (Path(environment["HOME"]) / "fake-agent.prompt.3").read_text() == "Fix it"
+
+
+def test_finished_work_that_nobody_claimed_is_done_when_green_checks_suffice(
+    ralph: Ralph, agent: Agent, workspace: Path
+) -> None:
+    result = ralph("run", "-p", "Fix it", "--check", "true", "-m", "2", "--agent", agent(FORGETFUL))
+    assert result.code == 1
+    shown = " ".join(ralph("show").out.split())
+    assert "Every check passes, but the agent did not write <response>DONE</response> alone on the last line." in shown
+    assert "--until checks" in shown
+    assert "Give it more" not in shown
+    result = ralph("resume", "--until", "checks", "--json")
+    assert result.code == 0
+    assert [e["type"] for e in result.events].count("agent_started") == 0

@@ -38,6 +38,12 @@ def command() -> click.Command:
         click.Option(["--max-cost"], type=click.FLOAT, metavar="USD", help="A new limit for all of the run."),
         click.Option(["--max-tokens"], type=at_least_one, metavar="N", help="A new limit for all of the run."),
         click.Option(["--max-time"], metavar="TIME", help="A new limit for all of the run."),
+        click.Option(
+            ["--until"],
+            multiple=True,
+            metavar="KIND:TEXT",
+            help="One more thing that counts as a claim, be it `checks`.",
+        ),
         click.Option(["-C", "--directory"], default=".", metavar="DIR", help="The workspace."),
         click.Option(["--json"], is_flag=True, help="Events as NDJSON on stdout."),
         click.Option(["--quiet"], is_flag=True, help="The final result only."),
@@ -52,6 +58,7 @@ def resume(
     max_cost: float | None,
     max_tokens: int | None,
     max_time: str | None,
+    until: tuple[str, ...],
     directory: str,
     json: bool,
     quiet: bool,
@@ -60,7 +67,7 @@ def resume(
     place = Path(directory).resolve()
     found = which_run(run, workspace_around(place) if directory == "." else place, control.cannot_go_on)
     if found.is_alive:
-        return let_go_on(found, given=bool(more or max_cost or max_tokens or max_time))
+        return let_go_on(found, given=bool(more or max_cost or max_tokens or max_time or until))
     folder = found.folder
     Mailbox(found.place).unpause()
     if found.facts.kind == "work":
@@ -74,13 +81,13 @@ def resume(
         from ralph.supervise.supervision import TaskPlace
 
         # A task begins anew: its marks are taken off, and its attempts are counted from one.
-        order = with_limits(order, Story(Run("")), more, max_cost, max_tokens, max_time)
+        order = with_limits(order, Story(Run("")), more, max_cost, max_tokens, max_time, until)
         with Keeper.start() as keeper:
             task = TaskPlace(order, reopens=True)
             _, stop = play(order, keeper, Shown(json, quiet, verbose), place=task, notices=notices)
             return stop.outcome.exit_code
     refuse_what_cannot_go_on(story)
-    order = with_limits(order, story, more, max_cost, max_tokens, max_time)
+    order = with_limits(order, story, more, max_cost, max_tokens, max_time, until)
     with Keeper.start() as keeper:
         _, stop = play(order, keeper, Shown(json, quiet, verbose), story=story, notices=notices)
         return stop.outcome.exit_code
@@ -143,14 +150,18 @@ def with_limits(
     max_cost: float | None = None,
     max_tokens: int | None = None,
     max_time: str | None = None,
+    until: tuple[str, ...] = (),
 ) -> Order:
-    """The order with new limits; refused where the run could not take another turn."""
+    """The order with new limits and claims; refused where the run could not take another turn, nor be done without."""
     given = {"maxCost": max_cost, "maxTokens": max_tokens, "maxTime": max_time}
     said: dict[str, Any] = {name: limit for name, limit in given.items() if limit is not None}
     if more is not None:
         said["maximumIterations"] = len(story.run.iterations) + more - (order.settings.preset == "promise")
+    if until:
+        said["until"] = [*order.settings.until, *until]
     settings = amended(order.settings, said) if said else order.settings
-    refuse_what_is_spent(story, exhausted=more, budget=max_cost or max_tokens, timeout=max_time)
+    if not until:  # by which what is there may be done already
+        refuse_what_is_spent(story, exhausted=more, budget=max_cost or max_tokens, timeout=max_time)
     return replace(order, settings=settings)
 
 

@@ -352,12 +352,13 @@ class Stop(Struct, frozen=True, omit_defaults=True):
 
 class Note(Struct, frozen=True, omit_defaults=True):
     """The opinion that the next prompt must say this. `about` names the rule that speaks, be it a gate or not; `output`
-    is what programs said, which is fenced."""
+    is what programs said, which is fenced; `notice` is what a person hears of it."""
 
     text: str
     about: str
     action: FailAction = "APPEND"
     output: str = ""
+    notice: str = ""
 
 
 class Wait(Struct, frozen=True, omit_defaults=True):

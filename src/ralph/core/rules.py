@@ -80,6 +80,25 @@ def _not_believed(claim: Claim, found: Sighting) -> Iterable[Opinion]:
     yield Refusal(claim.marker, "wording", f'the agent wrote "{found.words}": {found.doubt}')
 
 
+def unclaimed(claims: Sequence[Claim], reading: Reading = Reading()) -> Rule:
+    """The first time that every check passes and the agent does not say that it is done: it may not know how."""
+
+    def rule(run: Run) -> Iterable[Opinion]:
+        owed = next((claim.deed for claim in claims if claim.text), "")
+        green = [i for i in run.iterations if i.checks and i.is_green and not i.turn.failure]
+        if not owed or run.retries or len(green) != 1 or green[0] is not run.last:
+            return
+        if not any(sighted(claim, run, reading) for claim in claims):
+            yield Note(
+                f"Every check passes now. If all of the work is done, {owed}; if it is not, go on with it.",
+                about="claim",
+                notice=f"every check passes, but the agent did not {owed}: it is reminded. "
+                "With --until checks, green checks suffice",
+            )
+
+    return rule
+
+
 def _why_done(claim: Claim, run: Run) -> str:
     said = {
         "file": f"the file {claim.text} is there",

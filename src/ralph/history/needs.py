@@ -7,6 +7,7 @@ from typing import Literal
 
 from msgspec import Struct
 
+from ralph.core.claims import Claim
 from ralph.history.run_history import CheckResult, RunHistory
 
 
@@ -22,8 +23,9 @@ class Action(Struct, frozen=True):
 
 
 class Need(Struct, frozen=True, kw_only=True):
-    """`kind` is question, check, unverified, branch, scm, restored, notice, or the state in which the run stays until
-    somebody acts. `text` is what others have said about it; of an SCM task, `name` and `iteration` say which."""
+    """`kind` is question, check, unverified, unclaimed, branch, scm, restored, notice, or the state in which the run
+    stays until somebody acts. `text` is what others have said about it; of an SCM task, `name` and `iteration` say
+    which."""
 
     kind: str
     name: str = ""
@@ -34,6 +36,9 @@ class Need(Struct, frozen=True, kw_only=True):
 
 
 _STANDS_STILL = {"exhausted", "budget", "timeout", "stalled", "failed", "interrupted", "killed", "fatal", "paused"}
+
+
+_LIMITED = {"exhausted", "budget", "timeout", "stalled"}
 
 
 def needs(history: RunHistory) -> list[Need]:
@@ -47,7 +52,10 @@ def _answers(history: RunHistory) -> Iterator[Need]:
 
 
 def _ending(history: RunHistory) -> Iterator[Need]:
-    if history.state in _STANDS_STILL:
+    if history.state in _LIMITED and history.lacks_claim_alone:
+        suffice = Action("resume", history.run, options=(("until", "checks"),))
+        yield Need(kind="unclaimed", text=_deed(history.claims), actions=(Action("diff", history.run), suffice))
+    elif history.state in _STANDS_STILL:
         tell = (Action("tell", history.run),) if history.state == "stalled" else ()
         resume = Action("resume", history.run, options=_room(history))
         yield Need(kind=history.state, actions=(*tell, resume))
@@ -55,6 +63,12 @@ def _ending(history: RunHistory) -> Iterator[Need]:
             yield Need(kind="check", check=check)
     elif history.outcome == "done" and not history.verified:
         yield Need(kind="unverified", actions=(Action("diff", history.run),))
+
+
+def _deed(claims: tuple[str, ...]) -> str:
+    """What the agent should have done to say that it is done."""
+    worded = next((claim.split(":", 1) for claim in claims if ":" in claim), None)
+    return Claim(*worded).deed if worded else "say that it is done"
 
 
 def _room(history: RunHistory) -> tuple[tuple[str, str], ...]:

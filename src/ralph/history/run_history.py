@@ -162,6 +162,12 @@ class RunHistory(Struct, kw_only=True):
         return [check for check in whole[-1].checks if not check.passed] if whole else []
 
     @property
+    def lacks_claim_alone(self) -> bool:
+        """Whether every check passed after the last iteration, and the agent did not say that it is done."""
+        whole = [one for one in self.iterations if one.is_whole]
+        return bool(whole and whole[-1].checks and whole[-1].result == "no claim" and self.claims)
+
+    @property
     def refused_claims(self) -> int:
         """How many claims were not believed: an iteration has one at most, to which several gates may object."""
         return sum(bool(one.refused) for one in self.iterations)

@@ -55,6 +55,7 @@ def policy(
         rules.open_tasks,
         rules.touched,
         rules.last_failure,
+        *((rules.unclaimed(claims, reading),) if settings.preset != "promise" else ()),  # whose prompts say it
         rules.told,
         rules.paused,
         *((rules.unanswered, rules.may_ask) if settings.on_question == "wait" else ()),
@@ -179,6 +180,18 @@ def refuse_what_cannot_end(settings: Settings) -> None:
         raise UserError("no checks given", 'the checks preset needs at least one: --check "CMD"')
     if "checks" in settings.until:
         raise UserError("--until checks needs a check", 'add one: --check "CMD"')
+
+
+def unsaid_claim(settings: Settings, plan: Policy, goal: str) -> str:
+    """What a person should hear whose own prompt, sent to the letter, does not say how to claim."""
+    owed = [claim for claim in plan.claims if claim.text]
+    if settings.preset != "guardrails" or len(owed) < len(plan.claims) or any(one.marker in goal for one in owed):
+        return ""
+    way_out = ", or add --until checks: then green checks suffice" if settings.guardrails else ""
+    return (
+        f"the prompt does not say how the agent ends this run: it has to {owed[0].deed}. "
+        f"Say so in the prompt, or give the goal without -p and -f{way_out}"
+    )
 
 
 def composer(

@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -28,7 +28,7 @@ from ralph.run.followups import ProgressFile
 from ralph.run.order import Order
 from ralph.run.parts import cli_agent, parts_of, workspace_of
 from ralph.run.place import Place, Tick
-from ralph.run.policy import Policy, own_rules, policy, refuse_what_cannot_end
+from ralph.run.policy import Policy, own_rules, policy, refuse_what_cannot_end, unsaid_claim
 from ralph.run.trees import Trees
 from ralph.steering.mailbox import Mailbox
 from ralph.steering.questions import QuestionListener
@@ -108,7 +108,7 @@ class Session:
             parts.cap = None if self.order.unlimited else plan.cap
             self.place.equip(parts, context)
             context.tell(self._started(run, plan, parts, chosen))
-            for notice in self._notices:
+            for notice in (*self._notices, *self._unsaid(plan)):
                 context.tell(notice)
             played = self._finish(context, plan, *self._played(parts, run, context))
         self._leave_report(context.folder)
@@ -303,6 +303,11 @@ class Session:
             work=self.order.work,
             item=self.order.item,
         )
+
+    def _unsaid(self, plan: Policy) -> Iterator[events.Notice]:
+        is_own_prompt = not self.order.tells_claim and self._story is None and self._make_agent is None
+        if is_own_prompt and (unsaid := unsaid_claim(self.settings, plan, self.order.goal())):
+            yield events.Notice(unsaid, "info")
 
     def _finish(self, context: Context, plan: Policy, run: Run, stop: Stop) -> tuple[Run, Stop]:
         verified = stop.outcome is Outcome.DONE and plan.verifies

@@ -205,6 +205,8 @@ def need_words(need: "Need") -> str:
     if need.check:
         where = f": see {need.check.log}" if need.check.log else ""
         return f"A check still fails ({how_it_failed(need.check)}): {need.check.name}{where}"
+    if need.kind == "unclaimed":
+        return f"Every check passes, but the agent did not {need.text}. If it looks right, let green checks suffice."
     if need.kind == "question":
         return f"The agent asks: {one_line(need.text, 500)}"
     if need.kind == "scm":
@@ -214,7 +216,13 @@ def need_words(need: "Need") -> str:
     return _NEEDS.get(need.kind, need.text)
 
 
-_SPELT = {"more": "-m", "max_cost": "--max-cost", "max_tokens": "--max-tokens", "max_time": "--max-time"}
+_SPELT = {
+    "until": "--until",
+    "more": "-m",
+    "max_cost": "--max-cost",
+    "max_tokens": "--max-tokens",
+    "max_time": "--max-time",
+}
 
 
 def command(action: "Action") -> str:

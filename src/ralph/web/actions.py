@@ -89,6 +89,8 @@ def _resume(run: Listed, form: Form, register: Register) -> str:
     ):
         if form.get(name):
             words += [option, _limit(name, form[name])]
+    if form.get("until") == "checks":
+        words += ["--until", "checks"]
     _launch(words, register)
     return f"{nickname(run.id)} goes on."
 

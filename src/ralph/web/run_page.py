@@ -244,6 +244,7 @@ def _action(action: Action, frame: Frame) -> Html:
 
 
 _MORE = {
+    "until": "Let green {} suffice",
     "more": "{} more iterations",
     "max_cost": "Up to ${} in all",
     "max_tokens": "Up to {} tokens in all",

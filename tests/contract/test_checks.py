@@ -53,3 +53,54 @@ def test_output_that_is_no_text_does_no_harm(ralph: Ralph, agent: Agent, prompts
 def test_a_check_that_is_ended_by_a_signal_has_the_exit_code_that_shells_give_it(ralph: Ralph, agent: Agent) -> None:
     result = ralph("run", "g", "--agent", agent("echo hello"), "--check", "kill -9 $$", "-m", "1", "--json")
     assert result.one("check_finished")["exit_code"] == 137
+
+
+def test_checks_that_run_side_by_side_are_told_in_their_order(ralph: Ralph, agent: Agent) -> None:
+    """The first two wait for each other, and the first for the third as well, which comes when the second has ended."""
+    checks = [
+        "touch a; until test -e b && test -e c; do sleep 0.02; done",
+        "touch b; until test -e a; do sleep 0.02; done",
+        "touch c",
+    ]
+    words = [word for check in checks for word in ("--check", check)]
+    result = ralph("loop", "t", *words, "--parallel-checks", "2", "--json", "--agent", agent("echo COMPLETE"))
+    assert result.code == 0, result.err
+    assert [check["name"] for check in result.all("check_finished")] == checks
+
+
+def test_never_more_checks_at_once_than_asked_for(ralph: Ralph, agent: Agent, workspace: Path) -> None:
+    check = "mkdir here || exit 1; sleep 0.1; rmdir here"
+    words = ("--check", check, "--check", f"{check} ", "--check", f" {check}")
+    assert ralph("loop", "t", *words, "-m", "1", "--agent", agent("echo COMPLETE")).code == 0
+    result = ralph("loop", "t", *words, "-m", "1", "--parallel-checks", "0", "--agent", agent("echo COMPLETE"))
+    assert result.code == 2
+    assert "parallelChecks" in result.err
+
+
+def test_a_check_too_long_is_ended_beside_one_that_is_not(ralph: Ralph, agent: Agent) -> None:
+    words = ("--check", "sleep 60", "--check", "sleep 0.4; echo fine", "--check-timeout", "0.2s")
+    result = ralph(
+        "loop", "t", *words, "-m", "1", "--parallel-checks", "2", "--json", "--agent", agent("echo COMPLETE")
+    )
+    slow, other = result.all("check_finished")
+    assert (slow["timeout"], other["timeout"]) == (0.2, 0.2)
+    words = ("--check", "sleep 60", "--check", "echo fine; kill -9 $$", "--check-timeout", "2s")
+    result = ralph(
+        "loop", "t", *words, "-m", "1", "--parallel-checks", "2", "--json", "--agent", agent("echo COMPLETE")
+    )
+    slow, other = result.all("check_finished")
+    assert (slow["timeout"], other.get("timeout"), other["exit_code"]) == (2, None, 137)
+
+
+def test_after_a_failure_no_further_check_is_begun_where_that_is_asked_for(
+    ralph: Ralph, agent: Agent, workspace: Path
+) -> None:
+    checks = [word for name in "abcd" for word in ("--check", f"echo {name} >> order; test {name} != b")]
+    result = ralph("run", "-p", "x", "-m", "1", *checks, "--fail-fast", "--json", "--agent", agent("echo hi"))
+    assert (workspace / "order").read_text().split() == ["a", "b"]
+    assert [check["passed"] for check in result.all("check_finished")] == [True, False]
+    assert result.code == 1
+    (workspace / ".ralph" / "settings.json").write_text('{"failFast": true, "parallelChecks": 2}')
+    (workspace / "order").unlink()
+    ralph("run", "-p", "x", "-m", "1", *checks, "--agent", agent("echo hi"))
+    assert sorted((workspace / "order").read_text().split()) in (["a", "b"], ["a", "b", "c"])

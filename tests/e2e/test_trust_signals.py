@@ -56,6 +56,22 @@ def test_nothing_survives(
         assert run.one("run_finished")["outcome"] == "interrupted"
 
 
+@pytest.mark.parametrize("end", ENDS)
+def test_nothing_survives_of_checks_side_by_side(
+    live: Start, agent: Agent, alive: Alive, nap: str, eventually: Any, workspace: Path, end: str
+) -> None:
+    (workspace / "escape.sh").write_text(ESCAPES.format(nap))
+    checks = ("--check", "sh escape.sh", "--check", "sh ./escape.sh", "--check", "sh  escape.sh")
+    run = live("run", "g", "--grace", "0.3", *checks, "--parallel-checks", "3", "--agent", agent("echo hello"))
+    eventually(lambda: len(alive(nap)) >= 15)
+    for number in ENDS[end]:
+        run.process.send_signal(number)
+        if len(ENDS[end]) > 1 and number == ENDS[end][0]:
+            run.process.stderr.readline()
+    assert run.end() == (-9 if end == "SIGKILL" else 130)
+    eventually(lambda: not alive(nap))
+
+
 @pytest.mark.parametrize("end", ["the second Ctrl-C", "SIGTERM and no more time", "SIGHUP", "SIGKILL"])
 def test_a_hook_that_hangs_in_a_commit_does_not_survive_either(
     live: Start,

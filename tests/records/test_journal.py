@@ -291,6 +291,22 @@ def test_a_turn_that_was_cut_off_and_a_wait_count_as_far_as_they_are_known(
     assert recall(path).elapsed == 41.5, "the run's own word counts"
 
 
+def test_checks_side_by_side_take_the_time_of_all_of_them_together(fresh, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 1_000_000.0
+    monkeypatch.setattr(time, "time", lambda: now)
+    journal = Journal(path := fresh())
+    writer = Writer("r", [journal])
+    writer(STARTED, events.CheckStarted("a"), events.CheckStarted("b"))
+    now += 3
+    writer(events.CheckFinished("a", True, duration_s=3.0), events.CheckStarted("c"))
+    now += 1
+    writer(events.CheckFinished("b", True, duration_s=4.0), events.CheckFinished("c", True, duration_s=1.0))
+    now += 500
+    writer(events.CheckStarted("a"), events.CheckFinished("a", True, duration_s=2.0))
+    journal.close()
+    assert recall(path).elapsed == pytest.approx(4 + 2)
+
+
 def finished(number: int) -> events.IterationFinished:
     return events.IterationFinished(number, Iteration(number, Turn("x")))
 

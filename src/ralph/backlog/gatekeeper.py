@@ -21,7 +21,7 @@ from ralph.processes.keeper import Keeper
 from ralph.records.folder import RunFolder, prepare
 from ralph.repository.git import repository
 from ralph.repository.landing import Reserved
-from ralph.run.checks import Checks, Guard
+from ralph.run.checks import CheckManner, Checks, Guard
 from ralph.run.context import Context
 
 
@@ -84,11 +84,13 @@ def _gate(work: WorkOrder, folder: RunFolder, keeper: Keeper, interrupt: Interru
         began=time.monotonic(),
     )
     numbers = iter(range(1, 1 << 30))
+    # One at a time, whatever loops do: each is run on exactly the candidate's files, as no other has left them.
+    manner = CheckManner(timeout=work.settings.check_timeout, truncate=work.settings.output_truncate_chars)
 
     def check(command: str) -> Red | None:
         os.makedirs(made.workspace, exist_ok=True)
         prepare(Path(made.workspace))
-        checks = Checks(context, [Guard(command)], work.settings.check_timeout, work.settings.output_truncate_chars)
+        checks = Checks(context, [Guard(command)], manner)
         seen = checks.run(next(numbers))
         if seen is None:
             raise Interrupted

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from ralph.core.model import Exit
 from ralph.core.secrets import redact as strike_keys
 from ralph.processes.answers import readable
+from ralph.processes.courses import Course, alone, driven
 from ralph.processes.descendants import MARK, sweep_marked
 from ralph.processes.interrupt import Interrupt
 from ralph.processes.keeper import Ended, Exited, Keeper, KeeperLost, NotStarted, Started
@@ -79,16 +80,17 @@ class Watch:
         self._leftovers = 0
         self._exited_at = 0.0
         self._is_ending = False
+        self._is_deaf = False
         self._is_over = True
 
-    def run(
+    def course(
         self,
         command: Command,
         on_stdout: Sink,
         on_stderr: Sink | None = None,
         on_start: Callable[[int], None] | None = None,
         meanwhile: Callable[[], None] | None = None,
-    ) -> Exit:
+    ) -> Course[Exit]:
         """Gives all output to the sinks as it comes; without `on_stderr` both streams are one. `meanwhile` is called
         while the program starts, if it does: what is done there costs no time."""
         began = time.monotonic()
@@ -103,7 +105,7 @@ class Watch:
             if on_start is not None:
                 on_start(self._started().pid)
             while not self._is_over:
-                self._step()
+                self._step((yield self))
         except NotStarted as refusal:
             self._is_over = True
             raise explained(refusal.error, program, command.cwd) from refusal.error
@@ -165,11 +167,22 @@ class Watch:
         if self._tick is not None and ("tick" not in self._alarms or not seconds):
             self._alarms["tick"] = time.monotonic() + seconds
 
-    def _step(self) -> None:
+    def pause(self) -> float | None:
+        """Milliseconds until something is due by itself."""
+        if self._interrupt is not None and self._interrupt.level > self._level:
+            return 0.0
+        alarm = min(self._alarms.values(), default=None)
+        return None if alarm is None else max(0.0, alarm - time.monotonic()) * 1000
+
+    def descriptors(self) -> tuple[int, ...]:
+        """One of them is readable when something has happened."""
+        heard = () if self._interrupt is None else (self._interrupt.fileno(),)
+        return (*(() if self._is_deaf else self._streams), self._keeper.fileno(), *heard)
+
+    def _step(self, pause: float | None) -> None:
         if self._interrupt is not None and self._interrupt.level > self._level:
             self._obey(self._interrupt)
         alarm = min(self._alarms.values(), default=None)
-        pause = None if alarm is None else max(0.0, alarm - time.monotonic()) * 1000
         for fd, _ in self._ready.poll(pause):
             if fd in self._streams:
                 self._read(fd)
@@ -266,6 +279,7 @@ class Watch:
         if self._is_settling():
             self._alarms["linger"] = time.monotonic() + _NAP
             return
+        self._is_deaf = True
         for fd in self._streams:
             self._ready.unregister(fd)
         if self._keep_children:
@@ -339,13 +353,14 @@ def run_process(
         errors.add(chunk)
 
     watch = Watch(keeper, limits, interrupt, tick, keep_children)
-    ended = watch.run(command, take_output, take_errors, on_start, _opened(meanwhile, stdout_log, stderr_log))
+    opened = _opened(meanwhile, stdout_log, stderr_log)
+    ended = alone(watch.course(command, take_output, take_errors, on_start, opened))
     if last := lines.close():
         on_lines(last)
     return replace(ended, stderr=redact(bytes(errors)).decode(errors="replace")) if errors.seen else ended
 
 
-def run_command(
+def output_of(
     keeper: Keeper,
     command: Command,
     *,
@@ -358,7 +373,7 @@ def run_command(
     redact: Callable[[bytes], bytes] = strike_keys,
     tick: Callable[[], bool] | None = None,
     keep_children: bool = False,
-) -> Output:
+) -> Course[Output]:
     """Runs a program and keeps the first `head` and the last `tail` characters of what it prints. While it starts the
     log is opened and `meanwhile` is called."""
     ends = Ends(head, tail)
@@ -369,8 +384,11 @@ def run_command(
         ends.add(chunk)
 
     watch = Watch(keeper, limits, interrupt, tick, keep_children)
-    ended = watch.run(command, take, meanwhile=_opened(meanwhile, log))
+    ended = yield from watch.course(command, take, meanwhile=_opened(meanwhile, log))
     return Output(ended, *ends.texts(redact))
+
+
+run_command = driven(output_of)
 
 
 def _opened(meanwhile: Callable[[], None] | None, *logs: LogFile | None) -> Callable[[], None]:

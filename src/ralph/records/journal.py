@@ -197,19 +197,29 @@ class _Stopwatch:
         self._known = 0.0
         self._since: float | None = None  # something began then of which the journal does not yet say how long it took
         self._most = self._last = 0.0
+        self._open = 0  # checks that have begun; of several at once, what each took does not say what all did
+        self._overlap = False
 
     def hear(self, event: events.Event | None, at: float) -> None:
         match event:
+            case events.CheckFinished() if self._overlap:
+                self._settle(at)
+                self._open -= 1
+                self._overlap = self._open > 0
+                self._since = at if self._overlap else None
             case events.AgentFinished() | events.CheckFinished():
                 self._known += event.duration_s
-                self._since = None
+                self._since, self._open = None, 0
             case events.RunFinished():
                 self._known, self._since = event.duration_s, None
             case events.RunStarted():
                 self._settle(self._last)
+                self._open, self._overlap = 0, False
             case events.AgentStarted() | events.CheckStarted():
                 self._settle(at)
                 self._since, self._most = at, float("inf")
+                self._open = self._open + 1 if isinstance(event, events.CheckStarted) else 0
+                self._overlap = self._open > 1
             case events.Waiting():
                 self._settle(at)
                 self._since, self._most = at, event.seconds

@@ -3,13 +3,17 @@
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import ExitStack
+from functools import partial
 
 from msgspec import Struct
 
 from ralph.core import events
 from ralph.core.model import Check, FailAction
 from ralph.core.prompts import ERROR_LIMIT
-from ralph.processes.process import run_command
+from ralph.processes.courses import Course, side_by_side
+from ralph.processes.keeper import Keeper
+from ralph.processes.process import output_of
 from ralph.processes.program import Command
 from ralph.run.context import Context
 
@@ -24,39 +28,64 @@ class Guard(Struct, frozen=True):
     action: FailAction = "APPEND"
 
 
+class CheckManner(Struct, frozen=True, kw_only=True):
+    """How checks are run: the longest that one may take, how much of its output a prompt quotes, how many run at once,
+    and whether a red one is enough."""
+
+    timeout: float | None = None
+    truncate: int = 5000
+    parallel: int = 1
+    fail_fast: bool = False
+
+
 class Checks:
-    def __init__(
-        self, context: Context, guards: Sequence[Guard], timeout: float | None = None, truncate: int = 5000
-    ) -> None:
-        self._context, self._guards = context, tuple(guards)
-        self._timeout, self._truncate = timeout or None, truncate
+    def __init__(self, context: Context, guards: Sequence[Guard], manner: CheckManner) -> None:
+        self._context, self._guards, self._manner = context, tuple(guards), manner
+        self._timeout = manner.timeout or None
         self._slugs = slugs([context.redact.text(guard.command) for guard in guards])
 
     def run(self, number: int) -> tuple[Check, ...] | None:
-        """The results, or None if a person asked to stop before all were in."""
-        results = []
-        for guard, slug in zip(self._guards, self._slugs, strict=True):
-            if self._context.interrupt.level:
-                return None
-            log = os.path.join(self._context.task or "", ".ralph", f"guardrail_{number:03d}_{slug}.log")
-            check = self._one(guard, log, number)
-            if check is None:
-                return None
-            results.append(check)
+        """The results in the order of the checks, or None if a person asked to stop before all were in."""
+        begins = [
+            partial(self._course, guard, os.path.join(self._folder, f"guardrail_{number:03d}_{slug}.log"), number)
+            for guard, slug in zip(self._guards, self._slugs, strict=True)
+        ]
+        results: list[Check] = []
+        with ExitStack() as stack:
+            others = [stack.enter_context(Keeper.start()) for _ in begins[1 : self._at_once]]
+            for check in side_by_side(begins, (self._context.keeper, *others), self._is_enough):
+                if check is None:
+                    return None
+                self._context.tell(_finished(check))
+                results.append(check)
         return tuple(results)
 
-    def _one(self, guard: Guard, log: str, number: int) -> Check | None:
+    @property
+    def _folder(self) -> str:
+        return os.path.join(self._context.task or "", ".ralph")
+
+    @property
+    def _at_once(self) -> int:
+        """What one in a box plants is looked for when it has ended: no other may be at work then."""
+        return 1 if self._context.box and self._context.boxes_checks else self._manner.parallel
+
+    def _is_enough(self, check: Check | None) -> bool:
+        return check is None or (self._manner.fail_fast and not check.passed)
+
+    def _course(self, guard: Guard, log: str, number: int, keeper: Keeper) -> Course[Check | None]:
         context = self._context
+        if context.interrupt.level:
+            return None
         shell = ("cmd", "/c") if sys.platform == "win32" else ("sh", "-c")
         command = Command((*shell, guard.command), str(context.root), context.marked(number))
         context.settle_in()
         if context.boxes_checks:
             command = context.boxed(command)
         with context.log(os.path.join(context.root, log)) as file:
-            output = run_command(
-                context.keeper,
+            output = yield from output_of(
+                keeper,
                 command,
-                head=self._truncate,
+                head=self._manner.truncate,
                 tail=ERROR_LIMIT,
                 meanwhile=lambda: context.tell(events.CheckStarted(guard.command)),
                 limits=context.limits(self._timeout),
@@ -66,11 +95,11 @@ class Checks:
                 tick=context.tick,
                 keep_children=context.keep_children,
             )
-        context.tell_troubles(file)
+        context.tell_troubles(file, keeper=keeper)
         ended = output.exit
         if ended.ended_by == "interrupt":
             return None
-        check = Check(
+        return Check(
             context.redact.text(guard.command),  # a key in it is for the shell alone
             passed=ended.code == 0 and not ended.ended_by,
             exit_code=_as_in_a_shell(ended.code),
@@ -83,8 +112,6 @@ class Checks:
             duration=ended.duration,
             timeout=self._timeout if ended.ended_by == "turn-timeout" else None,
         )
-        context.tell(_finished(check))
-        return check
 
 
 def _as_in_a_shell(code: int | None) -> int | None:

@@ -74,12 +74,12 @@ class Context(Struct):
     def log(self, path: str | os.PathLike[str]) -> LogFile:
         return LogFile(os.fspath(path), self.max_log or 1 << 62, self.redact)
 
-    def tell_troubles(self, *logs: LogFile) -> None:
-        """What went wrong around the process that has just ended."""
+    def tell_troubles(self, *logs: LogFile, keeper: Keeper | None = None) -> None:
+        """What went wrong around the process that has just ended, below the run's own keeper or another."""
         for log in logs:
             if log.trouble:
                 self.tell(events.Notice(log.trouble))
-        if left := self.keeper.survivors:
+        if left := (keeper or self.keeper).survivors:
             self.tell(events.Notice(f"nobody could end what was left: process {', '.join(map(str, left))}"))
         for news in self.box.settle() if self.box else ():
             self.tell(events.Notice(news))

@@ -88,6 +88,15 @@ DONE = (
         metavar="TIME",
     ),
     Option(
+        ("--parallel-checks",),
+        "Run N checks at a time (default: 1; they must not share files).",
+        "When is it done",
+        "parallelChecks",
+        "int",
+        "N",
+    ),
+    Option(("--fail-fast",), "Begin no further check once one has failed.", "When is it done", "failFast", "flag"),
+    Option(
         ("--tasks",),
         "A tasks file (Markdown checkboxes, or prd.json) that must be all done.",
         "When is it done",

@@ -14,7 +14,7 @@ from ralph.core.text import clean, listed, one_line
 from ralph.errors import UserError, to_install
 from ralph.loop import Agent, Parts
 from ralph.records.folder import write
-from ralph.run.checks import Checks, Guard
+from ralph.run.checks import CheckManner, Checks, Guard
 from ralph.run.context import Context, marked, words_of
 from ralph.run.policy import Policy, composer
 from ralph.settings import Settings
@@ -52,9 +52,17 @@ def cli_agent(chosen: Sequence["Choice"], settings: Settings, context: Context) 
 def workspace_of(settings: Settings, plan: Policy, context: Context, history: "Trees") -> "LocalWorkspace":
     """What the rules are told of, and the checks that verify the work."""
     guards = [Guard(one.command, one.hint, one.fail_action) for one in settings.guardrails]
+    manner = CheckManner(
+        timeout=settings.check_timeout,
+        truncate=settings.output_truncate_chars,
+        parallel=settings.parallel_checks,
+        fail_fast=settings.fail_fast,
+    )
+    if manner.parallel > 1 and context.box and context.boxes_checks:
+        context.tell(Notice("checks in a box run one at a time: --parallel-checks is left aside"))
     return LocalWorkspace(
         context,
-        Checks(context, guards, settings.check_timeout, settings.output_truncate_chars),
+        Checks(context, guards, manner),
         done_files=tuple(context.home / claim.text for claim in plan.claims if claim.kind == "file"),
         wait_file=context.home / rules.WAIT_FILE if settings.wait_signals else None,
         tasks=TasksFile(context.root / settings.tasks, context.folder.path / "tasks.json") if settings.tasks else None,

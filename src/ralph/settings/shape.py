@@ -249,6 +249,11 @@ class Settings(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     check_timeout: Annotated[Duration | None, says("The longest that one guardrail may take; 0: no limit.", "5m")] = (
         None
     )
+    parallel_checks: Annotated[
+        Positive,
+        says("How many guardrails run at once; results keep their order. Only for those that share nothing.", 4),
+    ] = 1
+    fail_fast: Annotated[bool, says("Begin no further guardrail once one has failed.")] = False
     output_truncate_chars: Annotated[Count, says("How much of a failed guardrail's output the prompt quotes.")] = 5000
     tasks: Annotated[
         str, says("A file of tasks that must all be done: Markdown checkboxes or a prd.json.", "TODO.md")

@@ -60,19 +60,43 @@ class _Run:
         self._writer, self._registration = Writer(self.id, [self._journal]), Registration(self.folder)
         enlist(self.folder, lab.env)
         self.tell(
-            e.RunStarted("Make the tests pass", "checks", "claude", str(workspace), 10, ("pytest -q",), pid=os.getpid())
+            e.RunStarted(
+                goal="Make the tests pass",
+                preset="checks",
+                agent="claude",
+                workspace=str(workspace),
+                max_iterations=10,
+                checks=("pytest -q",),
+                pid=os.getpid(),
+            )
         )
         for at in (1, 2):
             self.tell(e.IterationStarted(at, 10, "goal"))
-            turn = Turn("COMPLETE", usage=Usage(1000, 200, cost_usd=0.1), duration=60.0)
-            self.tell(e.IterationFinished(at, Iteration(at, turn, (Check("pytest -q", at == 2, 2 - at),))))
+            turn = Turn(text="COMPLETE", usage=Usage(input_tokens=1000, output_tokens=200, cost_usd=0.1), duration=60.0)
+            self.tell(
+                e.IterationFinished(
+                    at,
+                    Iteration(
+                        number=at, turn=turn, checks=(Check(name="pytest -q", passed=at == 2, exit_code=2 - at),)
+                    ),
+                )
+            )
         self.tell(e.IterationStarted(3, 10, "goal"))
 
     def tell(self, *events: e.Event) -> None:
         self._registration(*self._writer(*events))
 
     def finish(self) -> None:
-        self.tell(e.RunFinished("done", "the agent said COMPLETE and 1 check passed", 2, 0.2, 120.0, 0))
+        self.tell(
+            e.RunFinished(
+                outcome="done",
+                reason="the agent said COMPLETE and 1 check passed",
+                iterations=2,
+                cost_usd=0.2,
+                duration_s=120.0,
+                exit_code=0,
+            )
+        )
         self._journal.close()
         self._registration.close()
 

@@ -10,8 +10,8 @@ from ralph.loop import Parts, run_loop
 from ralph.run.reviews import Plan, reviewing
 from ralph.testing import Ear, FakeWorkspace, ScriptedAgent
 
-RED, GREEN = Check("test", False, exit_code=1, head="boom"), Check("test", True)
-LIMIT = Turn("", failure=Failure("limit", "limit reached"))
+RED, GREEN = Check(name="test", passed=False, exit_code=1, head="boom"), Check(name="test", passed=True)
+LIMIT = Turn(text="", failure=Failure("limit", "limit reached"))
 
 
 def parts(agent: ScriptedAgent, workspace: FakeWorkspace | None = None, **more: object) -> Parts:
@@ -33,7 +33,7 @@ def _compose(run: Run, notes: tuple[Note, ...]) -> str:
 
 def test_a_run_goes_on_until_the_claim_and_every_check_agree() -> None:
     agent, ear = ScriptedAgent("working", "STOP", "STOP"), Ear()
-    run, stop = run_loop(parts(agent, FakeWorkspace([(RED,), (RED,), (GREEN,)]), tell=ear), Run("r", "g"))
+    run, stop = run_loop(parts(agent, FakeWorkspace([(RED,), (RED,), (GREEN,)]), tell=ear), Run(id="r", goal="g"))
     assert stop.outcome is Outcome.DONE
     assert len(run.iterations) == 3
     assert "boom" in agent.prompts[1]
@@ -46,7 +46,7 @@ def test_a_run_goes_on_until_the_claim_and_every_check_agree() -> None:
 
 def test_a_turn_that_hits_a_limit_is_not_an_iteration() -> None:
     agent, ear = ScriptedAgent(LIMIT, "STOP"), Ear()
-    run, stop = run_loop(parts(agent, tell=ear), Run("r", "g"))
+    run, stop = run_loop(parts(agent, tell=ear), Run(id="r", goal="g"))
     assert (stop.outcome, len(run.iterations)) == (Outcome.DONE, 1)
     assert ear.kinds() == ["IterationStarted", "TurnNotCounted", "IterationFinished"]
 
@@ -60,19 +60,21 @@ def test_a_wait_is_slept_and_then_the_rules_are_asked_again() -> None:
 
     made = parts(ScriptedAgent("STOP"), FakeWorkspace(looks=looks), wait=lambda wait, run: slept.append(wait.seconds))
     made.rules = [*made.rules, until_one]
-    _, stop = run_loop(made, Run("r"))
+    _, stop = run_loop(made, Run(id="r"))
     assert (stop.outcome, slept) == (Outcome.DONE, [1.0])
 
 
 def test_an_interrupted_turn_is_not_recorded_as_an_iteration() -> None:
     looks = [Snapshot(), Snapshot(interrupted="SIGINT")]
-    run, stop = run_loop(parts(ScriptedAgent(Turn("STOP", ended_by="interrupt")), FakeWorkspace(looks=looks)), Run("r"))
+    run, stop = run_loop(
+        parts(ScriptedAgent(Turn(text="STOP", ended_by="interrupt")), FakeWorkspace(looks=looks)), Run(id="r")
+    )
     assert (stop.outcome, len(run.iterations)) == (Outcome.INTERRUPTED, 0)
 
 
 def test_checks_cut_short_by_an_interruption_never_count_as_green() -> None:
     looks = [Snapshot(), Snapshot(interrupted="SIGINT")]
-    run, stop = run_loop(parts(ScriptedAgent("STOP"), FakeWorkspace([None], looks=looks)), Run("r"))
+    run, stop = run_loop(parts(ScriptedAgent("STOP"), FakeWorkspace([None], looks=looks)), Run(id="r"))
     assert (stop.outcome, len(run.iterations)) == (Outcome.INTERRUPTED, 0)
 
 
@@ -81,8 +83,8 @@ def test_a_turn_is_paid_for_though_what_comes_after_it_cannot_be_done() -> None:
         def guard(self) -> tuple[str, ...]:
             raise UserError("cannot restore protected files", "restore them by hand")
 
-    agent, ear = ScriptedAgent(Turn("STOP", usage=Usage(cost_usd=0.31))), Ear()
-    run, stop = run_loop(parts(agent, Broken(), tell=ear), Run("r"))
+    agent, ear = ScriptedAgent(Turn(text="STOP", usage=Usage(cost_usd=0.31))), Ear()
+    run, stop = run_loop(parts(agent, Broken(), tell=ear), Run(id="r"))
     assert (stop.outcome, len(run.iterations), run.usage.cost_usd) == (Outcome.FATAL, 0, 0.31)
     assert "restore them by hand" in stop.reason
     assert ear.kinds() == ["IterationStarted", "TurnNotCounted"]
@@ -91,14 +93,14 @@ def test_a_turn_is_paid_for_though_what_comes_after_it_cannot_be_done() -> None:
 def test_followups_see_each_iteration_once() -> None:
     seen: list[int] = []
     made = parts(ScriptedAgent("a", "b", "STOP"), followups=[lambda run, iteration: seen.append(iteration.number)])
-    run_loop(made, Run("r"))
+    run_loop(made, Run(id="r"))
     assert seen == [1, 2, 3]
 
 
 def test_a_review_runs_after_enough_green_iterations_and_is_not_counted() -> None:
     agent, ear = ScriptedAgent("one", "two", "fine", "STOP"), Ear()
     plan = Plan(every=2, prompts=(("security", "Look for holes."),))
-    run, stop = run_loop(parts(agent, tell=ear, review=reviewing(plan)), Run("r"))
+    run, stop = run_loop(parts(agent, tell=ear, review=reviewing(plan)), Run(id="r"))
     assert (stop.outcome, len(run.iterations)) == (Outcome.DONE, 3)
     assert agent.prompts[2] == "Look for holes."
     assert [review.name for review in run.iterations[1].reviews] == ["security"]
@@ -112,7 +114,7 @@ def test_a_review_that_ends_red_is_not_done_however_green_the_work_was() -> None
     made = parts(
         agent, workspace, review=reviewing(plan), followups=[lambda run, iteration: followed.append(iteration.is_green)]
     )
-    run, _ = run_loop(made, Run("r"))
+    run, _ = run_loop(made, Run(id="r"))
     assert followed[0] is False
     assert len(run.iterations) > 1
     assert "boom" in agent.prompts[2], "the review is told what it broke"
@@ -121,7 +123,7 @@ def test_a_review_that_ends_red_is_not_done_however_green_the_work_was() -> None
 def test_no_review_while_the_checks_are_red() -> None:
     agent = ScriptedAgent("x")
     plan = Plan(every=1, prompts=(("security", "Look for holes."),))
-    run_loop(parts(agent, FakeWorkspace([(RED,)]), review=reviewing(plan)), Run("r"))
+    run_loop(parts(agent, FakeWorkspace([(RED,)]), review=reviewing(plan)), Run(id="r"))
     assert "Look for holes." not in agent.prompts
 
 

@@ -52,7 +52,7 @@ class Workspace(Protocol):
         ...
 
 
-class Parts(Struct):
+class Parts(Struct, kw_only=True):
     """All that a run is made of. Bring your own agent, rules or workspace. A turn that failed in a way that is
     `uncounted` is not an iteration. A followup gives what it has spent, if it has."""
 
@@ -151,7 +151,14 @@ def conclude(run: Run, turn: Turn, parts: Parts) -> Run:
     if checks is None:
         parts.tell(events.TurnNotCounted(turn))
         return run.retrying(turn)
-    seen = Iteration(run.number, turn, checks, touched=touched, checked=turn.ended_by != "max-time", told=run.seen.told)
+    seen = Iteration(
+        number=run.number,
+        turn=turn,
+        checks=checks,
+        touched=touched,
+        checked=turn.ended_by != "max-time",
+        told=run.seen.told,
+    )
     iteration = parts.review(run, seen, parts)
     iteration = replace(iteration, tree=parts.workspace.tree(iteration.number))
     parts.tell(events.IterationFinished(iteration.number, iteration))

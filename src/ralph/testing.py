@@ -12,7 +12,7 @@ class ScriptedAgent:
     """Answers its prompts one after the other; the last answer is repeated. `prompts` remembers what it was asked."""
 
     def __init__(self, *answers: str | Turn) -> None:
-        self._answers = [Turn(answer) if isinstance(answer, str) else answer for answer in answers]
+        self._answers = [Turn(text=answer) if isinstance(answer, str) else answer for answer in answers]
         self.prompts: list[str] = []
 
     def take_turn(self, prompt: str, run: Run, purpose: str = "work") -> Turn:
@@ -63,18 +63,18 @@ class Ear:
 
 def a_run(*turns: str | Turn | Iteration, seen: Snapshot = Snapshot(), base_tree: str | None = None) -> Run:
     """A run with these iterations behind it."""
-    run = Run("test", goal="the goal", base_tree=base_tree)
+    run = Run(id="test", goal="the goal", base_tree=base_tree)
     for number, turn in enumerate(turns, 1):
         if isinstance(turn, Iteration):
             run = run.plus(turn)
         else:
-            run = run.plus(Iteration(number, Turn(turn) if isinstance(turn, str) else turn))
+            run = run.plus(Iteration(number=number, turn=Turn(text=turn) if isinstance(turn, str) else turn))
     return run.seeing(seen)
 
 
 def iterations(*trees: str | None, text: str = "same") -> Iterable[Iteration]:
     """Iterations that differ in their trees alone."""
-    return [Iteration(number, Turn(text), tree=tree) for number, tree in enumerate(trees, 1)]
+    return [Iteration(number=number, turn=Turn(text=text), tree=tree) for number, tree in enumerate(trees, 1)]
 
 
 GARBAGE = (
@@ -91,7 +91,7 @@ def agent_contract(module: AgentModule) -> None:
     names = (module.NAME, module.INSTALL, *module.KEYS, *module.HELP)
     assert all(isinstance(name, str) for name in names), "names are words"
     task, file = "do the task\nin two lines", "/tmp/prompt.md"
-    request = TurnRequest(task, file, ("program",), flags=("--user-flag",), model="a-model")
+    request = TurnRequest(prompt=task, prompt_file=file, command=("program",), flags=("--user-flag",), model="a-model")
     _invocation_contract(module, request)
     _parser_contract(module, request)
 
@@ -115,13 +115,13 @@ def _parser_contract(module: AgentModule, request: TurnRequest) -> None:
     parser = module.parser(request)
     for line in (*GARBAGE, *reversed(GARBAGE)):
         list(parser.feed(line))
-    turn = parser.turn(Exit(1, at=5.0, duration=2.0, stderr="it broke"))
+    turn = parser.turn(Exit(code=1, at=5.0, duration=2.0, stderr="it broke"))
     assert turn.failure, "an exit code other than 0 is a failure"
     assert (turn.exit_code, turn.ended_at, turn.duration) == (1, 5.0, 2.0), "a turn says how and when it ended"
     parser = module.parser(request)
     for line in request.prompt.encode().split(b"\n"):
         assert not list(parser.feed(line)), "an echo of the prompt is nothing that the agent says"
-    assert parser.turn(Exit(0, at=5.0, duration=2.0)).text == "", "an echo of the prompt is not an answer"
-    late = module.parser(request).turn(Exit(-9, at=5.0, duration=2.0, ended_by="the turn timeout")).failure
+    assert parser.turn(Exit(code=0, at=5.0, duration=2.0)).text == "", "an echo of the prompt is not an answer"
+    late = module.parser(request).turn(Exit(code=-9, at=5.0, duration=2.0, ended_by="the turn timeout")).failure
     assert late is not None, "a turn that ralph ended has failed"
     assert "the turn timeout" in late.reason, "a turn that ralph ended says why"

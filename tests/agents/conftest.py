@@ -36,7 +36,7 @@ class Recording(Struct, frozen=True):
     @property
     def ended(self) -> Exit:
         by = "the turn timeout" if self.code == -9 else ""
-        return Exit(self.code, NOW, 1.0, self.stderr, by)
+        return Exit(code=self.code, at=NOW, duration=1.0, stderr=self.stderr, ended_by=by)
 
 
 class Reading(Struct, frozen=True):

@@ -23,11 +23,11 @@ TOOL = {"type": "tool_use", "id": "t", "name": "Bash", "input": {"command": "ls"
 
 
 def read(*lines: Line, agent: str = "claude", code: int = 0, ended_by: str = "") -> tuple[list[AgentEvent], Turn]:
-    parser = module(agent).parser(TurnRequest("the prompt", "", (agent,)))
+    parser = module(agent).parser(TurnRequest(prompt="the prompt", prompt_file="", command=(agent,)))
     events = []
     for line in lines:
         events += parser.feed(line if isinstance(line, bytes) else json.dumps(line).encode())
-    return events, parser.turn(Exit(code, 0.0, 0.0, ended_by=ended_by))
+    return events, parser.turn(Exit(code=code, at=0.0, duration=0.0, ended_by=ended_by))
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ def test_the_context_and_the_limits_are_told_as_progress() -> None:
 
 
 def test_lines_that_cannot_be_read_are_counted_where_there_are_others() -> None:
-    parser = module("claude").parser(TurnRequest("p", "", ("claude",)))
+    parser = module("claude").parser(TurnRequest(prompt="p", prompt_file="", command=("claude",)))
     for line in (
         b"npm warn",
         b"",
@@ -140,7 +140,7 @@ def test_lines_that_cannot_be_read_are_counted_where_there_are_others() -> None:
         b"x",
     ):
         parser.feed(line)
-    parser.turn(Exit(0, 0.0, 0.0))
+    parser.turn(Exit(code=0, at=0.0, duration=0.0))
     assert parser.skipped == 4
 
 

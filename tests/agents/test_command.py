@@ -17,7 +17,7 @@ NASTY = 'it\'s "so" $HOME `id` $(id) ; rm -rf / | & > x\n{prompt_file} {prompt}\
 
 
 def start(line: str, prompt: str = NASTY, **request: Any) -> Invocation:
-    return command.invocation(TurnRequest(prompt, "/tmp/a 'b'/p.md", (line,), **request))
+    return command.invocation(TurnRequest(prompt=prompt, prompt_file="/tmp/a 'b'/p.md", command=(line,), **request))
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,9 @@ def test_the_prompts_file_is_one_word_to_the_shell(tmp_path: Path) -> None:
     folder.mkdir()
     file = folder / "p.md"
     file.write_text("hello")
-    request = TurnRequest("hello", str(file), ("cat {prompt_file} < /dev/null | tr a-z A-Z",))
+    request = TurnRequest(
+        prompt="hello", prompt_file=str(file), command=("cat {prompt_file} < /dev/null | tr a-z A-Z",)
+    )
     done = subprocess.run(
         command.invocation(request).argv, capture_output=True, text=True, check=True, cwd=tmp_path, timeout=20
     )
@@ -145,9 +147,9 @@ def test_a_program_whose_path_has_a_space_is_one_word(tmp_path: Path) -> None:
 
 
 def read(output: bytes, prompt: str = "the prompt", code: int = 0, line: str = "my-agent", stderr: str = "") -> Any:
-    parser = command.parser(TurnRequest(prompt, "", (line,)))
+    parser = command.parser(TurnRequest(prompt=prompt, prompt_file="", command=(line,)))
     events = [event for each in output.removesuffix(b"\n").split(b"\n") for event in parser.feed(each)]
-    return events, parser.turn(Exit(code, 1000.0, 1.0, stderr)), parser
+    return events, parser.turn(Exit(code=code, at=1000.0, duration=1.0, stderr=stderr)), parser
 
 
 def test_plain_text_is_judged_whole() -> None:
@@ -202,16 +204,16 @@ def test_what_a_failed_command_said_is_kept() -> None:
 
 
 def test_json_is_text_from_a_known_agent_that_was_asked_for_text() -> None:
-    parser = module("claude").parser(TurnRequest("p", "", ("claude",), stream=False))
+    parser = module("claude").parser(TurnRequest(prompt="p", prompt_file="", command=("claude",), stream=False))
     events = [event for line in (b'{"answer": 42}', b'{"broken', b"STOP") for event in parser.feed(line)]
     assert events == [AgentText('{"answer": 42}'), AgentText('{"broken'), AgentText("STOP")]
-    assert parser.turn(Exit(0, 0.0, 0.0)).text == '{"answer": 42}\n{"broken\nSTOP'
+    assert parser.turn(Exit(code=0, at=0.0, duration=0.0)).text == '{"answer": 42}\n{"broken\nSTOP'
 
 
 @pytest.mark.parametrize("agent", ["claude", "codex", "gemini", "cline"])
 def test_a_known_agent_that_prints_plain_text_is_judged_by_it(agent: str) -> None:
-    parser = module(agent).parser(TurnRequest("the prompt", "", (agent,)))
+    parser = module(agent).parser(TurnRequest(prompt="the prompt", prompt_file="", command=(agent,)))
     events = [event for line in (b"the prompt", b"Done.", b"STOP") for event in parser.feed(line)]
-    turn = parser.turn(Exit(0, 0.0, 0.0))
+    turn = parser.turn(Exit(code=0, at=0.0, duration=0.0))
     assert (turn.text, turn.tool_calls, turn.failure) == ("Done.\nSTOP", None, None)
     assert events == [AgentText("Done."), AgentText("STOP")]

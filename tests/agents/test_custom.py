@@ -59,16 +59,16 @@ def test_it_resumes_where_the_words_for_it_are_given() -> None:
 
 @pytest.mark.parametrize(("stream", "text", "calls"), [("claude", "Hi.", 0), ("auto", "Hi.", 0)])
 def test_it_may_speak_the_dialect_of_another(stream: str, text: str, calls: int) -> None:
-    parser = described("mine", Words(stream=stream)).parser(TurnRequest("p", "", ("mine",)))
+    parser = described("mine", Words(stream=stream)).parser(TurnRequest(prompt="p", prompt_file="", command=("mine",)))
     parser.feed(b'{"type":"result","subtype":"success","result":"Hi.","session_id":"S"}')
-    turn = parser.turn(Exit(0, 0.0, 0.0))
+    turn = parser.turn(Exit(code=0, at=0.0, duration=0.0))
     assert (turn.text, turn.tool_calls, turn.session, turn.agent) == (text, calls, "S", "mine")
 
 
 def test_one_that_prints_text_is_not_listened_to_as_a_stream() -> None:
-    parser = described("mine", Words()).parser(TurnRequest("p", "", ("mine",)))
+    parser = described("mine", Words()).parser(TurnRequest(prompt="p", prompt_file="", command=("mine",)))
     parser.feed(b'{"type":"result","subtype":"success","result":"Hi."}')
-    assert parser.turn(Exit(0, 0.0, 0.0)).text.startswith("{")
+    assert parser.turn(Exit(code=0, at=0.0, duration=0.0)).text.startswith("{")
 
 
 def test_an_unknown_dialect_is_told() -> None:

@@ -98,10 +98,10 @@ def test_a_status_says_it_without_words(status: int, kind: str) -> None:
 )
 def test_words_in_the_middle_of_a_failed_commands_output_are_no_errors(output: str) -> None:
     assert stated_in(output) is None
-    parser = module("command").parser(TurnRequest("p", "", ("my-agent",)))
+    parser = module("command").parser(TurnRequest(prompt="p", prompt_file="", command=("my-agent",)))
     for line in output.encode().split(b"\n"):
         parser.feed(line)
-    turn = parser.turn(Exit(1, NOW, 1.0, output))
+    turn = parser.turn(Exit(code=1, at=NOW, duration=1.0, stderr=output))
     assert turn.failure is not None
     assert turn.failure.kind == "ordinary"
     assert turn.text == output
@@ -138,24 +138,27 @@ def test_an_answer_about_limits_is_an_answer(agent: str, recorded, reading) -> N
     ],
 )
 def test_the_last_words_of_a_failed_command_say_what_kind_of_failure_it_was(line: str, kind: str) -> None:
-    assert failure(None, "", Exit(1, NOW, 1.0, f"working\n{line}\n")).kind == kind
+    assert failure(None, "", Exit(code=1, at=NOW, duration=1.0, stderr=f"working\n{line}\n")).kind == kind
 
 
 def test_the_error_is_found_among_the_last_lines_of_stderr() -> None:
     stderr = "\x1b[31merror: unexpected argument '--full-auto' found\x1b[0m\n\nUsage: codex exec [OPTIONS]\n\nFor more:"
-    told = failure(None, "", Exit(2, NOW, 1.0, stderr))
+    told = failure(None, "", Exit(code=2, at=NOW, duration=1.0, stderr=stderr))
     assert (told.kind, told.reason) == ("fatal", "error: unexpected argument '--full-auto' found")
 
 
 def test_an_error_long_before_the_end_is_not_the_reason() -> None:
     stderr = "Error: Request rejected (429)\n" + "went on well\n" * 250
-    assert failure(None, "", Exit(1, NOW, 1.0, stderr)).kind == "ordinary"
+    assert failure(None, "", Exit(code=1, at=NOW, duration=1.0, stderr=stderr)).kind == "ordinary"
 
 
 def test_a_limit_is_found_though_much_was_printed_after_it_and_what_is_hopeless_is_not() -> None:
     after = "cleaning up\n" * 150
-    assert failure(None, "", Exit(1, NOW, 1.0, f"API rate limit exceeded\n{after}")).kind == "limit"
-    assert failure(None, "", Exit(1, NOW, 1.0, f"Invalid API key\n{after}")).kind == "ordinary"
+    assert (
+        failure(None, "", Exit(code=1, at=NOW, duration=1.0, stderr=f"API rate limit exceeded\n{after}")).kind
+        == "limit"
+    )
+    assert failure(None, "", Exit(code=1, at=NOW, duration=1.0, stderr=f"Invalid API key\n{after}")).kind == "ordinary"
 
 
 LIMITS = [
@@ -216,18 +219,18 @@ NONE = [
     [*(("limit", line) for line in LIMITS), *(("transient", line) for line in OVERLOADS)],
 )
 def test_a_limit_or_an_overload_is_heard_wherever_the_line_begins(kind: str, line: str) -> None:
-    assert failure(None, "", Exit(1, NOW, 1.0, f"working\n{line}\nbye\n")).kind == kind
-    parser = module("command").parser(TurnRequest("p", "", ("my-agent",)))
+    assert failure(None, "", Exit(code=1, at=NOW, duration=1.0, stderr=f"working\n{line}\nbye\n")).kind == kind
+    parser = module("command").parser(TurnRequest(prompt="p", prompt_file="", command=("my-agent",)))
     for each in (b"working", line.encode(), b"bye"):
         parser.feed(each)
-    told = parser.turn(Exit(1, NOW, 1.0)).failure
+    told = parser.turn(Exit(code=1, at=NOW, duration=1.0)).failure
     assert told is not None
     assert told.kind == kind
 
 
 @pytest.mark.parametrize("line", NONE)
 def test_what_is_only_about_limits_is_none(line: str) -> None:
-    assert failure(None, "", Exit(1, NOW, 1.0, f"working\n{line}\nbye\n")).kind == "ordinary"
+    assert failure(None, "", Exit(code=1, at=NOW, duration=1.0, stderr=f"working\n{line}\nbye\n")).kind == "ordinary"
 
 
 @pytest.mark.parametrize(
@@ -244,7 +247,7 @@ def test_what_is_only_about_limits_is_none(line: str) -> None:
     ],
 )
 def test_the_time_of_a_limit_is_stated_in_any_unit(output: str, seconds: float) -> None:
-    told = failure(None, "", Exit(1, NOW, 1.0, output))
+    told = failure(None, "", Exit(code=1, at=NOW, duration=1.0, stderr=output))
     assert (told.kind, told.resets_at) == ("limit", NOW + seconds)
 
 
@@ -254,11 +257,11 @@ def test_the_time_of_a_limit_is_stated_in_any_unit(output: str, seconds: float) 
 )
 def test_a_silent_end_is_told_by_its_code(code: int | None, reason: str) -> None:
     by = "the idle timeout" if code == 0 else ""
-    assert failure(None, "", Exit(code, NOW, 1.0, "", by)).reason == reason
+    assert failure(None, "", Exit(code=code, at=NOW, duration=1.0, stderr="", ended_by=by)).reason == reason
 
 
 def test_what_the_agent_said_is_worse_than_the_timeout_that_ended_it() -> None:
-    ended = Exit(-15, NOW, 1.0, "", "the idle timeout")
+    ended = Exit(code=-15, at=NOW, duration=1.0, stderr="", ended_by="the idle timeout")
     assert failure(Trouble("invalid x-api-key", 401), "", ended).kind == "fatal"
     assert (
         failure(Trouble("it was interrupted", kind="ordinary"), "", ended).reason == "ended by ralph: the idle timeout"
@@ -266,28 +269,30 @@ def test_what_the_agent_said_is_worse_than_the_timeout_that_ended_it() -> None:
 
 
 def test_a_limit_carries_the_moment_that_its_words_state() -> None:
-    told = failure(Trouble("You've hit your limit · resets 7:17am (UTC)", 429), "", Exit(1, NOW, 1.0))
+    told = failure(Trouble("You've hit your limit · resets 7:17am (UTC)", 429), "", Exit(code=1, at=NOW, duration=1.0))
     assert (told.kind, told.resets_at) == ("limit", 1794727020.0)
-    assert failure(Trouble("limit", 429, resets_at=5.0), "", Exit(1, NOW, 1.0)).resets_at == 5.0
-    assert failure(Trouble("Overloaded, try again in 5s", 529), "", Exit(1, NOW, 1.0)).resets_at is None
+    assert failure(Trouble("limit", 429, resets_at=5.0), "", Exit(code=1, at=NOW, duration=1.0)).resets_at == 5.0
+    assert (
+        failure(Trouble("Overloaded, try again in 5s", 529), "", Exit(code=1, at=NOW, duration=1.0)).resets_at is None
+    )
 
 
 def test_a_rejected_subscription_tells_its_reset_in_an_event_of_its_own() -> None:
-    parser = module("claude").parser(TurnRequest("p", "", ("claude",)))
+    parser = module("claude").parser(TurnRequest(prompt="p", prompt_file="", command=("claude",)))
     for line in (
         b'{"type":"rate_limit_event","rate_limit_info":{"status":"rejected","resetsAt":1794730000,"rateLimitType":"five_hour"}}',
         b'{"type":"result","is_error":true,"api_error_status":429,"result":"You\'ve hit your limit"}',
     ):
         parser.feed(line)
-    told = parser.turn(Exit(1, NOW, 1.0)).failure
+    told = parser.turn(Exit(code=1, at=NOW, duration=1.0)).failure
     assert told is not None
     assert (told.kind, told.resets_at) == ("limit", 1794730000.0)
 
 
 def test_a_success_that_exits_badly_is_a_failure_with_an_answer() -> None:
-    parser = module("claude").parser(TurnRequest("p", "", ("claude",)))
+    parser = module("claude").parser(TurnRequest(prompt="p", prompt_file="", command=("claude",)))
     parser.feed(b'{"type":"result","subtype":"success","is_error":false,"result":"Done."}')
-    turn = parser.turn(Exit(7, NOW, 1.0))
+    turn = parser.turn(Exit(code=7, at=NOW, duration=1.0))
     assert turn.text == "Done."
     assert turn.failure is not None
     assert turn.failure.reason == "exit code 7"
@@ -295,7 +300,12 @@ def test_a_success_that_exits_badly_is_a_failure_with_an_answer() -> None:
 
 @pytest.mark.parametrize("code", [42, 55])
 def test_gemini_says_by_its_exit_code_that_it_is_hopeless(code: int) -> None:
-    told = module("gemini").parser(TurnRequest("p", "", ("gemini",))).turn(Exit(code, NOW, 1.0)).failure
+    told = (
+        module("gemini")
+        .parser(TurnRequest(prompt="p", prompt_file="", command=("gemini",)))
+        .turn(Exit(code=code, at=NOW, duration=1.0))
+        .failure
+    )
     assert told is not None
     assert told.kind == "fatal"
 
@@ -304,7 +314,12 @@ def test_gemini_says_by_its_exit_code_that_it_is_hopeless(code: int) -> None:
     ("code", "kind"), [(144, "ordinary"), (145, "fatal"), (147, "fatal"), (173, "limit"), (247, "transient")]
 )
 def test_gemini_says_the_status_by_its_exit_code(code: int, kind: str) -> None:
-    told = module("gemini").parser(TurnRequest("p", "", ("gemini",))).turn(Exit(code, NOW, 1.0)).failure
+    told = (
+        module("gemini")
+        .parser(TurnRequest(prompt="p", prompt_file="", command=("gemini",)))
+        .turn(Exit(code=code, at=NOW, duration=1.0))
+        .failure
+    )
     assert told is not None
     assert told.kind == kind
 
@@ -318,7 +333,11 @@ def test_a_tool_that_opencode_refused_ends_a_turn_without_an_answer(recorded, re
 
 def test_a_refused_option_is_found_above_the_help_that_follows_it() -> None:
     page = "\n".join(f"      --option-{number}  it does this" for number in range(50))
-    told = failure(None, "", Exit(1, NOW, 1.0, f"Unknown arguments: bogus-flag, bogusFlag\nUsage:\n{page}\n"))
+    told = failure(
+        None,
+        "",
+        Exit(code=1, at=NOW, duration=1.0, stderr=f"Unknown arguments: bogus-flag, bogusFlag\nUsage:\n{page}\n"),
+    )
     assert (told.kind, told.reason) == ("fatal", "Unknown arguments: bogus-flag, bogusFlag")
 
 
@@ -332,7 +351,7 @@ def test_a_refused_option_is_found_above_the_help_that_follows_it() -> None:
     ],
 )
 def test_an_agent_that_nobody_has_logged_in_says_so(output: str) -> None:
-    assert failure(None, "", Exit(1, NOW, 1.0, output)).kind == "fatal"
+    assert failure(None, "", Exit(code=1, at=NOW, duration=1.0, stderr=output)).kind == "fatal"
 
 
 @pytest.mark.parametrize(
@@ -363,13 +382,13 @@ def test_no_agent_is_believed_before_it_says_that_its_turn_is_over(agent: str, l
 def test_the_last_error_of_codex_is_the_reason_when_its_exit_code_is_not_zero(
     message: str, kind: str, over: bytes
 ) -> None:
-    parser = module("codex").parser(TurnRequest("p", "", ("codex",)))
+    parser = module("codex").parser(TurnRequest(prompt="p", prompt_file="", command=("codex",)))
     parser.feed(b'{"type":"turn.started"}')
     parser.feed(b'{"type":"item.completed","item":{"type":"agent_message","text":"STOP"}}')
     parser.feed(b'{"type":"item.completed","item":{"type":"error","message":"%s"}}' % message.encode())
     if over:
         parser.feed(over)
-    told = parser.turn(Exit(1, NOW, 1.0)).failure
+    told = parser.turn(Exit(code=1, at=NOW, duration=1.0)).failure
     assert told is not None
     assert (told.kind, told.reason) == (kind, message)
 

@@ -144,8 +144,8 @@ def test_copilot_reads_its_tokens_from_the_file_it_was_given(tmp_path) -> None:
     )
     usage = (
         module("copilot")
-        .parser(TurnRequest("p", "", ("copilot",), scratch=str(tmp_path)))
-        .turn(Exit(0, 0.0, 0.0))
+        .parser(TurnRequest(prompt="p", prompt_file="", command=("copilot",), scratch=str(tmp_path)))
+        .turn(Exit(code=0, at=0.0, duration=0.0))
         .usage
     )
     assert (usage.input_tokens, usage.output_tokens, usage.cache_read_tokens) == (805, 50, 200)

@@ -107,9 +107,9 @@ nonsense = st.recursive(
 
 
 def read(agent: str, lines: list[bytes], code: int = 0) -> tuple[list[AgentEvent], Turn]:
-    parser = module(agent).parser(TurnRequest("prompt", "", (agent,)))
+    parser = module(agent).parser(TurnRequest(prompt="prompt", prompt_file="", command=(agent,)))
     events = [event for line in lines for event in parser.feed(line)]
-    turn = parser.turn(Exit(code, 0.0, 0.0))
+    turn = parser.turn(Exit(code=code, at=0.0, duration=0.0))
     turn.text.encode()  # no half characters
     assert parser.skipped <= len(lines)
     return events, turn
@@ -208,7 +208,7 @@ def test_anything_at_all_is_survived(agent: str, lines: list[bytes]) -> None:
 def test_a_stream_without_end_takes_little_memory(agent: str, recorded) -> None:
     name = "toolerr" if f"{agent}/toolerr.ndjson" in recorded else "no-key"
     lines = [line for line in recorded[f"{agent}/{name}.ndjson"].lines if b'"result"' not in line[:3000]]
-    parser = module(agent).parser(TurnRequest("prompt", "", (agent,)))
+    parser = module(agent).parser(TurnRequest(prompt="prompt", prompt_file="", command=(agent,)))
     tracemalloc.start()
     before, _ = tracemalloc.get_traced_memory()
     for number in range(400):
@@ -221,4 +221,4 @@ def test_a_stream_without_end_takes_little_memory(agent: str, recorded) -> None:
     after, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert after - before < 6_000_000
-    assert len(parser.turn(Exit(0, 0.0, 0.0)).text) < 1_100_000
+    assert len(parser.turn(Exit(code=0, at=0.0, duration=0.0)).text) < 1_100_000

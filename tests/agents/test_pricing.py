@@ -7,11 +7,11 @@ import pytest
 from ralph.agents.reader import priced
 from ralph.core.model import Usage
 
-TOKENS = Usage(1000, 50, cache_read_tokens=200)
+TOKENS = Usage(input_tokens=1000, output_tokens=50, cache_read_tokens=200)
 
 
 def test_a_stated_cost_is_kept() -> None:
-    stated = Usage(1000, 50, cost_usd=0.5)
+    stated = Usage(input_tokens=1000, output_tokens=50, cost_usd=0.5)
     assert priced(stated, "gpt-5") is stated
 
 
@@ -31,7 +31,7 @@ def test_a_known_model_is_estimated_and_marked_so(model: str) -> None:
 
 @pytest.mark.parametrize("model", ["", "no-such-model-of-anyone", "nobody/gpt-5"])
 def test_an_unknown_model_has_no_price(model: str) -> None:
-    usage = priced(Usage(1000, 50, cost_usd=0.0), model)
+    usage = priced(Usage(input_tokens=1000, output_tokens=50, cost_usd=0.0), model)
     assert (usage.cost_usd, usage.estimated) == (None, False)
 
 

@@ -90,7 +90,9 @@ def test_what_the_built_in_agent_spends_is_told_with_each_reply(recorded, readin
         (400, 1800),
         (400, 1800),
     ]
-    assert read.turn.usage == Usage(400, 100, 1800, 0, 0.0)
+    assert read.turn.usage == Usage(
+        input_tokens=400, output_tokens=100, cache_read_tokens=1800, cache_write_tokens=0, cost_usd=0.0
+    )
 
 
 @pytest.mark.parametrize("stream", ["claude/todo", "opencode/todo"])
@@ -164,7 +166,11 @@ def test_a_usage_limit_says_when_it_ends(recorded, reading, monkeypatch) -> None
 
 @pytest.mark.parametrize(
     ("stream", "before"),
-    [("codex/resume-last", Usage(2000, 100)), ("qwen/resume-2", Usage(2000, 100)), ("qwen/continue", Usage(4000, 200))],
+    [
+        ("codex/resume-last", Usage(input_tokens=2000, output_tokens=100)),
+        ("qwen/resume-2", Usage(input_tokens=2000, output_tokens=100)),
+        ("qwen/continue", Usage(input_tokens=4000, output_tokens=200)),
+    ],
 )
 def test_of_a_sessions_total_only_this_turn_counts(stream, before, recorded, reading) -> None:
     recording = recorded[f"{stream}.ndjson"]
@@ -175,7 +181,9 @@ def test_of_a_sessions_total_only_this_turn_counts(stream, before, recorded, rea
 
 
 def test_a_total_that_is_less_than_before_is_no_total(recorded, reading) -> None:
-    turn = reading(recorded["codex/text.ndjson"], session="s", usage_before=Usage(90000, 5000)).turn
+    turn = reading(
+        recorded["codex/text.ndjson"], session="s", usage_before=Usage(input_tokens=90000, output_tokens=5000)
+    ).turn
     assert (turn.usage.input_tokens, turn.usage.output_tokens) == (1000, 50)
 
 

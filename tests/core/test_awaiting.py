@@ -11,7 +11,7 @@ SUPERVISE = [rules.asked_to_wait(42), rules.unless_awaiting(DONE, rules.at_most(
 
 
 def seen(**facts: object) -> Run:
-    return a_run(Turn("", ended_at=100.0), seen=Snapshot(at=101.0, done_file=True, **facts))  # type: ignore[arg-type]
+    return a_run(Turn(text="", ended_at=100.0), seen=Snapshot(at=101.0, done_file=True, **facts))  # type: ignore[arg-type]
 
 
 def verdict(run: Run) -> Stop | Continue:
@@ -43,12 +43,12 @@ def test_without_done_the_limits_hold() -> None:
 
 
 def test_an_exit_code_asks_to_wait_even_where_done_is() -> None:
-    run = a_run(Turn("", exit_code=42), seen=Snapshot(done_file=True))
+    run = a_run(Turn(text="", exit_code=42), seen=Snapshot(done_file=True))
     found = judge(run, SUPERVISE)
     assert isinstance(found, Stop)
     assert found.outcome is Outcome.STOPPED
     assert isinstance(judge(run, [rules.asked_to_wait(None)]), Continue)
-    assert isinstance(judge(run.plus(Iteration(2, Turn(""))), [rules.asked_to_wait(42)]), Continue)
+    assert isinstance(judge(run.plus(Iteration(number=2, turn=Turn(text=""))), [rules.asked_to_wait(42)]), Continue)
 
 
 def test_other_tasks_come_first() -> None:
@@ -57,7 +57,9 @@ def test_other_tasks_come_first() -> None:
 
 
 def limited(resets_at: float | None, at: float) -> Run:
-    turn = Turn("", exit_code=1, failure=Failure("limit", "usage limit", resets_at), ended_at=1000.0, agent="claude")
+    turn = Turn(
+        text="", exit_code=1, failure=Failure("limit", "usage limit", resets_at), ended_at=1000.0, agent="claude"
+    )
     return a_run(turn, seen=Snapshot(at=at))
 
 

@@ -156,24 +156,24 @@ def test_claim_anywhere_leaves_the_literal_rule() -> None:
 
 
 def test_what_a_failed_turn_says_is_not_believed() -> None:
-    crashed = Turn("STOP", exit_code=1, failure=Failure("ordinary", "exit code 1"))
+    crashed = Turn(text="STOP", exit_code=1, failure=Failure("ordinary", "exit code 1"))
     assert not claimed(Claim("word", "STOP"), a_run(crashed))
 
 
 def test_only_the_last_turn_can_claim() -> None:
     assert not claimed(Claim("word", "STOP"), a_run("STOP", "still working"))
-    assert not claimed(Claim("word", "STOP"), a_run("STOP").retrying(Turn("")))
+    assert not claimed(Claim("word", "STOP"), a_run("STOP").retrying(Turn(text="")))
 
 
 def test_a_done_file_is_a_claim_before_the_first_turn_and_after_a_crash() -> None:
-    crashed = Turn("", exit_code=1, failure=Failure("ordinary", "exit code 1"))
+    crashed = Turn(text="", exit_code=1, failure=Failure("ordinary", "exit code 1"))
     assert claimed(Claim("file", "DONE"), a_run(seen=Snapshot(done_file=True)))
     assert claimed(Claim("file", "DONE"), a_run(crashed, seen=Snapshot(done_file=True)))
 
 
 def test_green_checks_claim_only_if_there_are_any() -> None:
     assert not claimed(Claim("checks"), a_run("fine"))
-    assert not claimed(Claim("checks"), a_run(Iteration(1, Turn("fine"), checked=False)))
+    assert not claimed(Claim("checks"), a_run(Iteration(number=1, turn=Turn(text="fine"), checked=False)))
 
 
 @given(st.sampled_from(["word", "response", "suffix", "promise", "tag"]), st.text(), st.text())
@@ -259,9 +259,13 @@ def test_a_line_of_the_prompt_among_words_of_its_own_is_a_claim() -> None:
 
 def test_what_the_agent_said_before_is_no_echo_when_it_says_it_again() -> None:
     answer = "All tests pass.\n\nSTOP"
-    prompt = prompts.goal(prompts.Brief("the goal", 2, last=Iteration(1, Turn(answer)), claim=Claim("word", "STOP")))
+    prompt = prompts.goal(
+        prompts.Brief(
+            goal="the goal", number=2, last=Iteration(number=1, turn=Turn(text=answer)), claim=Claim("word", "STOP")
+        )
+    )
     assert echoes(answer, prompt)
-    assert not echoes(answer, prompts.asked(prompt, Iteration(1, Turn(answer))))
+    assert not echoes(answer, prompts.asked(prompt, Iteration(number=1, turn=Turn(text=answer))))
 
 
 @pytest.mark.parametrize(

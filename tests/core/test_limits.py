@@ -9,11 +9,11 @@ from ralph.testing import a_run
 
 
 def limited(resets_at: float | None = None, at: float = 1000.0, agent: str = "claude") -> Turn:
-    return Turn("", failure=Failure("limit", "You've hit your limit", resets_at), ended_at=at, agent=agent)
+    return Turn(text="", failure=Failure("limit", "You've hit your limit", resets_at), ended_at=at, agent=agent)
 
 
 def faulty(at: float = 1000.0, reason: str = "529 Overloaded") -> Turn:
-    return Turn("", failure=Failure("transient", reason), ended_at=at)
+    return Turn(text="", failure=Failure("transient", reason), ended_at=at)
 
 
 def run_with(*turns: Turn, at: float = 1000.0, elapsed: float = 0.0) -> Run:
@@ -90,11 +90,13 @@ def test_the_pause_is_over_when_the_clock_says_so() -> None:
 
 def test_an_agent_that_ran_into_a_limit_is_left_alone_while_another_makes_iterations() -> None:
     agents = ("claude", "codex")
-    run = run_with(limited(resets_at=5000.0)).plus(Iteration(1, Turn("step", agent="codex")))
+    run = run_with(limited(resets_at=5000.0)).plus(Iteration(number=1, turn=Turn(text="step", agent="codex")))
     assert not run.retries
     assert limits.available(run.seeing(Snapshot(at=2000.0)), agents) == "codex"
     assert limits.available(run.seeing(Snapshot(at=6000.0)), agents) == "claude"
-    assert not run.plus(Iteration(2, Turn("back", agent="claude"))).limited, "it has worked again: its limit is over"
+    assert not run.plus(Iteration(number=2, turn=Turn(text="back", agent="claude"))).limited, (
+        "it has worked again: its limit is over"
+    )
 
 
 def test_switching_agents_without_a_stated_reset_does_not_make_a_busy_loop() -> None:
@@ -122,6 +124,6 @@ def test_a_clock_that_was_set_back_does_not_make_a_run_wait_for_ever(turn: Turn)
 
 
 def test_a_clock_that_was_set_back_does_not_make_the_pause_between_turns_longer() -> None:
-    run = a_run(Turn("a", ended_at=1000.0))
+    run = a_run(Turn(text="a", ended_at=1000.0))
     waits = [wait_of(run.seeing(Snapshot(at=at)), rules.spaced(10.0)) for at in (1000.0, 1004.0, 1010.0, 500.0)]
     assert waits == [10.0, 6.0, None, None]

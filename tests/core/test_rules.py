@@ -27,9 +27,9 @@ from ralph.core.model import (
 from ralph.loop import judge
 from ralph.testing import a_run, iterations
 
-RED = Check("make test", False, exit_code=2, head="boom", tail="boom")
-GREEN = Check("make test", True)
-CRASH = Turn("", exit_code=1, failure=Failure("ordinary", "exit code 1"))
+RED = Check(name="make test", passed=False, exit_code=2, head="boom", tail="boom")
+GREEN = Check(name="make test", passed=True)
+CRASH = Turn(text="", exit_code=1, failure=Failure("ordinary", "exit code 1"))
 
 
 def opinions(rule: Rule, run: Run) -> list[Opinion]:
@@ -65,7 +65,10 @@ def test_two_failed_turns_are_failures_not_a_stall() -> None:
 
 
 def test_a_check_that_turned_green_is_not_a_stall() -> None:
-    run = a_run(Iteration(1, Turn("x"), (RED,), tree="a"), Iteration(2, Turn("x"), (GREEN,), tree="a"))
+    run = a_run(
+        Iteration(number=1, turn=Turn(text="x"), checks=(RED,), tree="a"),
+        Iteration(number=2, turn=Turn(text="x"), checks=(GREEN,), tree="a"),
+    )
     assert not opinions(rules.stalled(), run)
 
 
@@ -100,7 +103,7 @@ def test_a_claim_that_no_gate_objects_to_is_done() -> None:
 
 
 def test_a_claim_with_a_red_check_is_refused_and_the_agent_is_told() -> None:
-    run = a_run(Iteration(1, Turn("STOP"), (RED,)))
+    run = a_run(Iteration(number=1, turn=Turn(text="STOP"), checks=(RED,)))
     verdict = judge(run, [rules.failing_checks(), done_when(rules.failing_checks())])
     assert isinstance(verdict, Continue)
     assert [note.about for note in verdict.notes] == ["checks"], "told once, though the rule is also the gate"
@@ -129,7 +132,7 @@ def test_a_claim_that_is_believed_makes_up_for_one_that_is_not() -> None:
 
 
 def test_a_claim_that_was_seen_is_never_called_missing() -> None:
-    run = a_run(Iteration(1, Turn(TALK), (GREEN,)))
+    run = a_run(Iteration(number=1, turn=Turn(text=TALK), checks=(GREEN,)))
     verdict = judge(run, [rules.at_most(iterations=1, claims=[Claim("word", "STOP")])])
     assert isinstance(verdict, Stop)
     assert "did not" not in verdict.reason
@@ -137,16 +140,16 @@ def test_a_claim_that_was_seen_is_never_called_missing() -> None:
 
 
 def test_checks_that_were_not_run_do_not_count_as_green() -> None:
-    run = a_run(Iteration(1, Turn("STOP"), checked=False))
+    run = a_run(Iteration(number=1, turn=Turn(text="STOP"), checked=False))
     assert outcome(run, [done_when(rules.failing_checks())]) is None
 
 
 def test_checks_that_ran_before_the_latest_turn_do_not_count_as_green() -> None:
     file_there = Snapshot(done_file=True)
     rule = rules.completed([Claim("file", "DONE")], [rules.green_checks()])
-    green = a_run(Iteration(1, Turn("x"), (Check("make", True),)), seen=file_there)
+    green = a_run(Iteration(number=1, turn=Turn(text="x"), checks=(Check(name="make", passed=True),)), seen=file_there)
     assert outcome(green, [rule]) is Outcome.DONE
-    assert outcome(green.retrying(Turn("", failure=Failure("transient", "overloaded"))), [rule]) is None
+    assert outcome(green.retrying(Turn(text="", failure=Failure("transient", "overloaded"))), [rule]) is None
     assert outcome(a_run(seen=file_there), [rule]) is None
 
 
@@ -156,24 +159,24 @@ NO_STOP = "the agent did not write STOP alone on the last line"
 @pytest.mark.parametrize(
     ("turn", "checks", "blame"),
     [
-        (Turn("still at it"), (GREEN,), f": the checks pass, but {NO_STOP}"),
-        (Turn("still at it"), (), f": {NO_STOP}"),
-        (Turn("still at it"), (RED,), ""),
-        (Turn("STOP"), (GREEN,), ""),
-        (Turn("STOP", failure=Failure("ordinary", "crashed")), (GREEN,), ": the last turn failed: crashed"),
+        (Turn(text="still at it"), (GREEN,), f": the checks pass, but {NO_STOP}"),
+        (Turn(text="still at it"), (), f": {NO_STOP}"),
+        (Turn(text="still at it"), (RED,), ""),
+        (Turn(text="STOP"), (GREEN,), ""),
+        (Turn(text="STOP", failure=Failure("ordinary", "crashed")), (GREEN,), ": the last turn failed: crashed"),
     ],
 )
 def test_an_exhausted_run_blames_a_missing_claim_only_where_that_was_missing(
     turn: Turn, checks: tuple[Check, ...], blame: str
 ) -> None:
-    run = a_run(Iteration(1, turn, checks))
+    run = a_run(Iteration(number=1, turn=turn, checks=checks))
     verdict = judge(run, [rules.at_most(iterations=1, claims=[Claim("word", "STOP")])])
     assert verdict == Stop(Outcome.EXHAUSTED, f"1 iteration without an accepted claim{blame}")
 
 
 def test_a_claim_on_the_last_allowed_iteration_counts() -> None:
     limits = rules.at_most(iterations=1, cost=0.01, seconds=1)
-    turn = Turn("STOP", usage=Usage(cost_usd=5.0))
+    turn = Turn(text="STOP", usage=Usage(cost_usd=5.0))
     assert outcome(a_run(turn, seen=Snapshot(elapsed=99)), [done_when(), limits]) is Outcome.DONE
 
 
@@ -199,18 +202,18 @@ def test_an_interruption_comes_before_everything() -> None:
     ],
 )
 def test_limits_end_a_run_when_they_are_reached(limits: dict[str, float], expected: Outcome | None) -> None:
-    turn = Turn("x", usage=Usage(input_tokens=10, output_tokens=5, cost_usd=0.25))
+    turn = Turn(text="x", usage=Usage(input_tokens=10, output_tokens=5, cost_usd=0.25))
     run = a_run(turn, turn, seen=Snapshot(elapsed=60))
     assert outcome(run, [rules.at_most(**limits)]) is expected  # type: ignore[arg-type]
 
 
 def test_turns_that_do_not_count_are_still_paid_for() -> None:
-    run = a_run("x").retrying(Turn("", usage=Usage(cost_usd=1.0)))
+    run = a_run("x").retrying(Turn(text="", usage=Usage(cost_usd=1.0)))
     assert outcome(run, [rules.at_most(cost=1.0)]) is Outcome.BUDGET
 
 
 def test_a_fatal_failure_stops_at_once() -> None:
-    run = a_run().retrying(Turn("", failure=Failure("fatal", "not logged in")))
+    run = a_run().retrying(Turn(text="", failure=Failure("fatal", "not logged in")))
     assert judge(run, [rules.hopeless]) == Stop(Outcome.FATAL, "not logged in")
 
 
@@ -237,38 +240,38 @@ def test_the_next_open_task_is_named() -> None:
 @pytest.mark.parametrize(
     ("turn", "trees", "accepted"),
     [
-        (Turn("x", tool_calls=0), ("a", "b"), False),
-        (Turn("x", tool_calls=1), ("a", "a"), True),
-        (Turn("x", tool_calls=None), ("a", "a"), False),
-        (Turn("x", tool_calls=None), ("a", "b"), True),
-        (Turn("x", tool_calls=None), ("a", None), False),
+        (Turn(text="x", tool_calls=0), ("a", "b"), False),
+        (Turn(text="x", tool_calls=1), ("a", "a"), True),
+        (Turn(text="x", tool_calls=None), ("a", "a"), False),
+        (Turn(text="x", tool_calls=None), ("a", "b"), True),
+        (Turn(text="x", tool_calls=None), ("a", None), False),
     ],
 )
 def test_a_claim_needs_work(turn: Turn, trees: tuple[str | None, str | None], accepted: bool) -> None:
-    run = a_run(Iteration(1, turn, tree=trees[1]), base_tree=trees[0])
+    run = a_run(Iteration(number=1, turn=turn, tree=trees[1]), base_tree=trees[0])
     assert (not opinions(rules.no_work(1), run)) is accepted
 
 
 def test_a_doubt_lets_the_claim_pass_with_a_warning() -> None:
     rule = rules.completed([Claim("word", "STOP")], (), doubts=[rules.no_work(1)])
-    verdict = judge(a_run(Turn("STOP", tool_calls=0)), [rule])
+    verdict = judge(a_run(Turn(text="STOP", tool_calls=0)), [rule])
     assert isinstance(verdict, Stop)
     assert "warning: Promise detected" in verdict.reason
 
 
 def test_tool_calls_are_counted_over_the_whole_run() -> None:
-    run = a_run(Turn("x", tool_calls=1), Turn("x", tool_calls=0))
+    run = a_run(Turn(text="x", tool_calls=1), Turn(text="x", tool_calls=0))
     assert not opinions(rules.no_work(1), run)
     assert opinions(rules.no_work(2), run)
 
 
 def test_protected_files_that_were_touched_refuse_a_claim() -> None:
-    run = a_run(Iteration(1, Turn("STOP"), touched=("tests/test_a.py",)))
+    run = a_run(Iteration(number=1, turn=Turn(text="STOP"), touched=("tests/test_a.py",)))
     assert outcome(run, [done_when(rules.touched)]) is None
 
 
 def test_a_pause_between_turns_is_measured_from_the_end_of_the_last() -> None:
-    run = a_run(Turn("x", ended_at=100.0), seen=Snapshot(at=100.25))
+    run = a_run(Turn(text="x", ended_at=100.0), seen=Snapshot(at=100.25))
     assert opinions(rules.spaced(1.0), run) == [Wait(0.75, "pause between turns")]
     assert not opinions(rules.spaced(1.0), run.seeing(Snapshot(at=101.0)))
 

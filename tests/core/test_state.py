@@ -7,12 +7,26 @@ from ralph.core import events as e
 from ralph.core.model import Check, Iteration, PersonNote, Run, RunFacts, Turn, Usage
 from ralph.core.state import Activity, after, recalled
 
-STARTED = e.RunStarted("the\ngoal", "checks", "claude", "/ws", 10, ("make test",), pid=7, version="1", branch="b")
-FIRST = Iteration(1, Turn("x", usage=Usage(10, 5, cost_usd=0.5)), (Check("a", True), Check("b", False)))
+STARTED = e.RunStarted(
+    goal="the\ngoal",
+    preset="checks",
+    agent="claude",
+    workspace="/ws",
+    max_iterations=10,
+    checks=("make test",),
+    pid=7,
+    version="1",
+    branch="b",
+)
+FIRST = Iteration(
+    number=1,
+    turn=Turn(text="x", usage=Usage(input_tokens=10, output_tokens=5, cost_usd=0.5)),
+    checks=(Check(name="a", passed=True), Check(name="b", passed=False)),
+)
 
 
 def told(*events: e.Event) -> RunFacts:
-    facts = RunFacts("r")
+    facts = RunFacts(id="r")
     for at, event in enumerate(events, 1):
         facts = after(facts, event, float(at))
     return facts
@@ -25,7 +39,7 @@ def test_a_start_says_who_works_where_and_on_what() -> None:
 
 
 def test_an_iteration_counts_checks_and_money() -> None:
-    facts = told(STARTED, e.IterationFinished(1, FIRST), e.TurnNotCounted(Turn("", usage=Usage(cost_usd=0.25))))
+    facts = told(STARTED, e.IterationFinished(1, FIRST), e.TurnNotCounted(Turn(text="", usage=Usage(cost_usd=0.25))))
     assert (facts.iterations, facts.passed, facts.checks) == (1, 1, 2)
     assert (facts.cost_usd, facts.tokens) == (0.75, 15)
 
@@ -39,7 +53,7 @@ def test_a_wait_or_a_pause_is_over_when_the_run_goes_on(end: e.Event) -> None:
 
 
 def test_the_end_is_kept_until_the_run_is_resumed() -> None:
-    finished = e.RunFinished("budget", "spent", 3, 1.5, 60.0, 1)
+    finished = e.RunFinished(outcome="budget", reason="spent", iterations=3, cost_usd=1.5, duration_s=60.0, exit_code=1)
     facts = told(STARTED, finished)
     assert (facts.outcome, facts.iterations, facts.cost_usd, facts.exit_code) == ("budget", 3, 1.5, 1)
     again = told(STARTED, finished, replace(STARTED, resumed=True))
@@ -59,7 +73,7 @@ def test_what_changes_nothing_is_the_same_object(event: e.Event) -> None:
 
 
 def test_a_run_read_back_stands_where_it_stood() -> None:
-    lived, read = told(STARTED, e.IterationFinished(1, FIRST)), recalled(Run("r", "the\ngoal").plus(FIRST))
+    lived, read = told(STARTED, e.IterationFinished(1, FIRST)), recalled(Run(id="r", goal="the\ngoal").plus(FIRST))
     for name in ("id", "goal", "iterations", "checks", "passed", "cost_usd", "tokens"):
         assert getattr(lived, name) == getattr(read, name)
 
@@ -72,15 +86,15 @@ def test_the_activity_is_the_last_thing_that_began() -> None:
         (e.ToolStarted("1", "Bash", "pytest -q"), "Bash(pytest -q)"),
         (e.ToolStarted("2", "Read", ""), "Read"),
         (e.AgentText("meanwhile"), "Read"),
-        (e.ToolFinished("2", "Read", True), "Bash(pytest -q)"),
-        (e.ToolFinished("1", "Bash", True), "thinking"),
+        (e.ToolFinished(id="2", name="Read", ok=True), "Bash(pytest -q)"),
+        (e.ToolFinished(id="1", name="Bash", ok=True), "thinking"),
         (e.ToolStarted("3", "Bash", "pytest"), "Bash(pytest)"),
         (e.ToolStarted("4", "Read", ""), "Read"),
         (e.Unheard(5, ("4",)), "Bash(pytest)"),
         (e.Unheard(5, ("3",)), "thinking"),
-        (e.AgentFinished(0, 1.0), ""),
+        (e.AgentFinished(exit_code=0, duration_s=1.0), ""),
         (e.CheckStarted("make test"), "check make test"),
-        (e.CheckFinished("make test", True), ""),
+        (e.CheckFinished(name="make test", passed=True), ""),
         (e.Paused("a person asked for it"), "paused: a person asked for it"),
         (e.Continued(5.0), ""),
     ]

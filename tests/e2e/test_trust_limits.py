@@ -148,7 +148,7 @@ def test_a_fault_that_does_not_pass_stops_early_with_its_reason() -> None:
     class Overloaded(ScriptedAgent):
         def take_turn(self, prompt: str, run: Run, purpose: str = "work") -> Turn:
             super().take_turn(prompt, run, purpose)
-            return Turn("", failure=Failure("transient", "529 Overloaded"), ended_at=now)
+            return Turn(text="", failure=Failure("transient", "529 Overloaded"), ended_at=now)
 
     class Clock(FakeWorkspace):
         def look(self, run: Run) -> Snapshot:
@@ -156,7 +156,10 @@ def test_a_fault_that_does_not_pass_stops_early_with_its_reason() -> None:
 
     ear, agent = Ear(), Overloaded("")
     rules = policy(Settings()).rules
-    run, stop = run_loop(Parts(agent, Clock(), rules, lambda run, notes: "p", tell=ear, wait=wait), Run("r"))
+    run, stop = run_loop(
+        Parts(agent=agent, workspace=Clock(), rules=rules, compose=lambda run, notes: "p", tell=ear, wait=wait),
+        Run(id="r"),
+    )
     assert (stop.outcome, len(run.iterations)) == (Outcome.FAILED, 0)
     assert "529 Overloaded" in stop.reason
     assert 3 < len(agent.prompts) <= 10

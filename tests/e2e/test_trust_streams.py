@@ -23,7 +23,7 @@ RULES = policy(Settings(until=("word:STOP", "response:DONE", "suffix:DONE", "pro
 WRONG = (b"null", b"7", b"[]", b"{}", b'""', b"true", b"1e999", b'"\\ud83d"')
 DAMAGE = ("truncate", "overwrite", "drop", "repeat", "shuffle", "interleave", "retype", "grow", "glue")
 ENDED = [
-    Exit(code, 9.0, 1.0, stderr, by)
+    Exit(code=code, at=9.0, duration=1.0, stderr=stderr, ended_by=by)
     for code in (0, 1, -9)
     for stderr in ("", "STOP\n<response>DONE</response>\n")
     for by in ("", "turn-timeout")
@@ -31,7 +31,9 @@ ENDED = [
 
 
 def turn_of(agent: str, data: bytes, ended: Exit) -> Turn:
-    parser = agents.module(agent).parser(TurnRequest("make the files", "/prompt.md", (agent,)))
+    parser = agents.module(agent).parser(
+        TurnRequest(prompt="make the files", prompt_file="/prompt.md", command=(agent,))
+    )
     for line in data.split(b"\n"):
         for _ in parser.feed(line):
             pass
@@ -39,7 +41,7 @@ def turn_of(agent: str, data: bytes, ended: Exit) -> Turn:
 
 
 def is_done(turn: Turn) -> bool:
-    verdict = judge(Run("r", "g", iterations=(Iteration(1, turn),)), RULES)
+    verdict = judge(Run(id="r", goal="g", iterations=(Iteration(number=1, turn=turn),)), RULES)
     return isinstance(verdict, Stop) and verdict.outcome is Outcome.DONE
 
 

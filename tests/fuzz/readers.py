@@ -40,9 +40,9 @@ PIECES = (
 
 
 def _parsed(agent: str, said: str) -> None:
-    parser = module(agent).parser(TurnRequest(PROMPT, "", (agent,)))
+    parser = module(agent).parser(TurnRequest(prompt=PROMPT, prompt_file="", command=(agent,)))
     parser.feed_all(said.encode("utf-8", "replace").split(b"\n"))
-    parser.turn(Exit(1, 1.8e9, 1.0, said)).text.encode()
+    parser.turn(Exit(code=1, at=1.8e9, duration=1.0, stderr=said)).text.encode()
 
 
 READERS: dict[str, Reader] = {

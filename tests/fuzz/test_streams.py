@@ -91,9 +91,9 @@ def test_mutated_lines_crash_nothing_and_claim_nothing(agent: str, share: float)
     sources, forged = streams(agent), [json.dumps(line).encode() for line in FORGERIES[agent]]
     while read < LINES * share:
         lines = mutated(chance.choice(sources), forged, chance)
-        parser = module(agent).parser(TurnRequest("prompt", "", (agent,)))
+        parser = module(agent).parser(TurnRequest(prompt="prompt", prompt_file="", command=(agent,)))
         parser.feed_all(lines)
-        turn = parser.turn(Exit(chance.choice((0, 0, 0, 1, -15)), 1.8e9, 1.0))
+        turn = parser.turn(Exit(code=chance.choice((0, 0, 0, 1, -15)), at=1.8e9, duration=1.0))
         turn.text.encode()
         assert turn.failure or not stated(CLAIM, turn.text, VERIFIED), b"\n".join(lines)
         read += len(lines)

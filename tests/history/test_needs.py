@@ -8,7 +8,7 @@ from ralph.history.needs import Action, needs
 from ralph.history.run_history import Fold, RunHistory
 from ralph.show.words import commands, need_words
 
-STARTED = e.RunStarted("goal", "checks", "claude", "/ws", 9)
+STARTED = e.RunStarted(goal="goal", preset="checks", agent="claude", workspace="/ws", max_iterations=9)
 
 
 def told(*events: e.Event, state: str = "") -> RunHistory:
@@ -39,8 +39,13 @@ def test_a_question_needs_an_answer_until_it_has_one() -> None:
     ],
 )
 def test_what_ended_unfinished_says_how_to_go_on(outcome: str, command: str) -> None:
-    record = Iteration(1, Turn("x"), (Check("a", False, 1, log="a.log"),))
-    first, second = needs(told(e.IterationFinished(1, record), e.RunFinished(outcome, "why", 1, 3.0, 1.0, 1)))
+    record = Iteration(number=1, turn=Turn(text="x"), checks=(Check(name="a", passed=False, exit_code=1, log="a.log"),))
+    first, second = needs(
+        told(
+            e.IterationFinished(1, record),
+            e.RunFinished(outcome=outcome, reason="why", iterations=1, cost_usd=3.0, duration_s=1.0, exit_code=1),
+        )
+    )
     assert (first.kind, commands(first)) == (outcome, command)
     assert need_words(first).endswith(".")
     assert need_words(second) == "A check still fails (exit 1): a: see a.log"
@@ -58,17 +63,41 @@ def test_a_run_at_work_needs_nothing() -> None:
 
 
 def test_unverified_work_wants_a_look_and_a_branch_wants_a_merge() -> None:
-    finished = e.RunFinished("done", "why", 1, None, 1.0, 0, verified=False, branch="ralph/r1")
+    finished = e.RunFinished(
+        outcome="done",
+        reason="why",
+        iterations=1,
+        cost_usd=None,
+        duration_s=1.0,
+        exit_code=0,
+        verified=False,
+        branch="ralph/r1",
+    )
     assert [commands(need) for need in needs(told(finished))] == ["ralph diff", "git merge ralph/r1"]
-    assert not needs(told(e.RunFinished("done", "why", 1, None, 1.0, 0)))
+    assert not needs(
+        told(e.RunFinished(outcome="done", reason="why", iterations=1, cost_usd=None, duration_s=1.0, exit_code=0))
+    )
 
 
 def test_a_branch_without_work_wants_nothing() -> None:
-    assert not needs(told(e.RunFinished("stopped", "why", 1, None, 1.0, 0, branch="ralph/r1", untouched=True)))
+    assert not needs(
+        told(
+            e.RunFinished(
+                outcome="stopped",
+                reason="why",
+                iterations=1,
+                cost_usd=None,
+                duration_s=1.0,
+                exit_code=0,
+                branch="ralph/r1",
+                untouched=True,
+            )
+        )
+    )
 
 
 def test_what_went_wrong_beside_the_work_is_said() -> None:
-    record = Iteration(1, Turn("x"), touched=("b", "a"))
+    record = Iteration(number=1, turn=Turn(text="x"), touched=("b", "a"))
     events = (e.IterationFinished(1, record), e.ScmFinished(1, "push", False, "no remote"), e.Notice("mind the gap"))
     assert [need_words(need) for need in needs(told(*events))] == [
         "push failed after iteration 1: no remote",

@@ -18,16 +18,16 @@ def now(facts: RunFacts, alive: bool = True, mail: Mail | None = None) -> RunNow
 @pytest.mark.parametrize(
     ("facts", "alive", "mail", "state", "held", "needs_you"),
     [
-        (RunFacts("r"), True, None, "running", False, False),
-        (RunFacts("r", waits="usage limit", until=9.0), True, None, "waiting", False, False),
-        (RunFacts("r", paused="a person asked for it"), True, None, "paused", True, True),
-        (RunFacts("r", paused="waiting for an answer", asks=True), True, ASKED, "asking", True, True),
-        (RunFacts("r"), True, ASKED, "asking", False, True),
-        (RunFacts("r", stopping=True), True, ASKED, "stopping", False, True),
-        (RunFacts("r", outcome="exhausted"), False, ASKED, "exhausted", False, True),
-        (RunFacts("r", outcome="done"), False, None, "done", False, False),
-        (RunFacts("r", outcome="stopped"), False, None, "stopped", False, False),
-        (RunFacts("r"), False, None, "killed", False, True),
+        (RunFacts(id="r"), True, None, "running", False, False),
+        (RunFacts(id="r", waits="usage limit", until=9.0), True, None, "waiting", False, False),
+        (RunFacts(id="r", paused="a person asked for it"), True, None, "paused", True, True),
+        (RunFacts(id="r", paused="waiting for an answer", asks=True), True, ASKED, "asking", True, True),
+        (RunFacts(id="r"), True, ASKED, "asking", False, True),
+        (RunFacts(id="r", stopping=True), True, ASKED, "stopping", False, True),
+        (RunFacts(id="r", outcome="exhausted"), False, ASKED, "exhausted", False, True),
+        (RunFacts(id="r", outcome="done"), False, None, "done", False, False),
+        (RunFacts(id="r", outcome="stopped"), False, None, "stopped", False, False),
+        (RunFacts(id="r"), False, None, "killed", False, True),
     ],
 )
 def test_the_state_of_a_run(
@@ -38,19 +38,19 @@ def test_the_state_of_a_run(
 
 
 def test_the_iteration_at_work_is_the_next_one() -> None:
-    assert now(RunFacts("r", iterations=2)).iteration == 3
-    for facts in (RunFacts("r", iterations=2, waits="limit"), RunFacts("r", iterations=2, paused="you")):
+    assert now(RunFacts(id="r", iterations=2)).iteration == 3
+    for facts in (RunFacts(id="r", iterations=2, waits="limit"), RunFacts(id="r", iterations=2, paused="you")):
         assert now(facts).iteration == 2
-    assert now(RunFacts("r", iterations=2, outcome="done"), alive=False).iteration == 2
+    assert now(RunFacts(id="r", iterations=2, outcome="done"), alive=False).iteration == 2
 
 
 def test_a_run_that_is_over_has_taken_what_it_took_and_gets_older_all_the_same() -> None:
-    ended = now(RunFacts("r", began=100.0, changed=160.0, duration_s=50.0, outcome="done"), alive=False)
+    ended = now(RunFacts(id="r", began=100.0, changed=160.0, duration_s=50.0, outcome="done"), alive=False)
     assert (ended.lasted_s, ended.age_s) == (50.0, 900.0)
-    killed = now(RunFacts("r", began=100.0, changed=160.0), alive=False)
+    killed = now(RunFacts(id="r", began=100.0, changed=160.0), alive=False)
     assert killed.lasted_s == 60.0
 
 
 def test_notes_in_the_prompt_at_work_are_not_those_for_the_next() -> None:
     notes = Mail(notes=(PersonNote("1", "a"), PersonNote("2", "b")))
-    assert now(RunFacts("r", given=1), mail=notes).notes == 1
+    assert now(RunFacts(id="r", given=1), mail=notes).notes == 1

@@ -6,10 +6,20 @@ from ralph.core import events as e
 from ralph.core.model import Check, Failure, Iteration, PersonNote, Question, Review, Turn, Usage
 from ralph.history.run_history import Fold, RunHistory
 
-STARTED = e.RunStarted("goal", "checks", "claude", "/ws", 9, ("a",), ("tag:X",), ("checks",), base_tree="h:t0")
+STARTED = e.RunStarted(
+    goal="goal",
+    preset="checks",
+    agent="claude",
+    workspace="/ws",
+    max_iterations=9,
+    checks=("a",),
+    claims=("tag:X",),
+    gates=("checks",),
+    base_tree="h:t0",
+)
 BEGUN = e.IterationStarted(1, 9, "goal")
-RED, GREEN = Check("a", False, 1, duration=1.0), Check("a", True, duration=1.0)
-BROKEN = Review("security", False, (Turn("", failure=Failure("ordinary", "it crashed")),))
+RED, GREEN = Check(name="a", passed=False, exit_code=1, duration=1.0), Check(name="a", passed=True, duration=1.0)
+BROKEN = Review("security", False, (Turn(text="", failure=Failure("ordinary", "it crashed")),))
 
 
 def folded(*events: e.Event) -> Fold:
@@ -24,13 +34,22 @@ def told(*events: e.Event, state: str = "", now: float = 0.0) -> RunHistory:
 
 
 def iteration(number: int, *checks: Check, **more: object) -> e.IterationFinished:
-    turn = Turn("answer", tool_calls=2, usage=Usage(100, 10, cost_usd=0.5), duration=3.0)
-    record = Iteration(number, turn, checks or (RED,), tree=f"h:t{number}", **more)  # type: ignore[arg-type]
+    turn = Turn(
+        text="answer", tool_calls=2, usage=Usage(input_tokens=100, output_tokens=10, cost_usd=0.5), duration=3.0
+    )
+    record = Iteration(number=number, turn=turn, checks=checks or (RED,), tree=f"h:t{number}", **more)  # type: ignore[arg-type]
     return e.IterationFinished(number, record)
 
 
 def finished(outcome: str) -> e.RunFinished:
-    return e.RunFinished(outcome, "why", 1, None, 1.0, 0 if outcome == "done" else 1)
+    return e.RunFinished(
+        outcome=outcome,
+        reason="why",
+        iterations=1,
+        cost_usd=None,
+        duration_s=1.0,
+        exit_code=0 if outcome == "done" else 1,
+    )
 
 
 def test_a_whole_run(run: list[e.Event]) -> None:
@@ -48,24 +67,32 @@ def test_a_whole_run(run: list[e.Event]) -> None:
     assert (history.outcome, history.state, history.finished) == ("done", "done", 3)
 
 
-FAILED = Turn("x", 1, failure=Failure("ordinary", "exit code 1"))
+FAILED = Turn(text="x", exit_code=1, failure=Failure("ordinary", "exit code 1"))
 
 
 @pytest.mark.parametrize(
     ("record", "after", "result"),
     [
-        (Iteration(1, Turn("x"), (GREEN,)), [], "no claim"),
-        (Iteration(1, Turn("x"), (GREEN, RED)), [], "checks failed"),
-        (Iteration(1, Turn("x"), (GREEN,)), [finished("done")], "done"),
-        (Iteration(1, Turn("x"), (GREEN,)), [finished("interrupted")], "interrupted"),
-        (Iteration(1, Turn("x"), (RED,)), [finished("interrupted")], "checks failed"),
-        (Iteration(1, FAILED), [finished("failed")], "failed"),
-        (Iteration(1, FAILED), [e.ClaimRejected("DONE", "checks", "…")], "failed"),
-        (Iteration(1, FAILED), [finished("done")], "done"),  # the DONE file counts, however the turn ended
-        (Iteration(1, Turn("x"), checked=False), [finished("timeout")], "not checked"),
-        (Iteration(1, Turn("x"), (GREEN,), (BROKEN,)), [finished("exhausted")], "review broke off"),
-        (Iteration(1, Turn("x"), (RED,)), [e.ClaimRejected("DONE", "checks", "…")], "refused"),
-        (Iteration(1, Turn("x"), (GREEN,)), [e.IterationStarted(2, 9, "g"), finished("interrupted")], "no claim"),
+        (Iteration(number=1, turn=Turn(text="x"), checks=(GREEN,)), [], "no claim"),
+        (Iteration(number=1, turn=Turn(text="x"), checks=(GREEN, RED)), [], "checks failed"),
+        (Iteration(number=1, turn=Turn(text="x"), checks=(GREEN,)), [finished("done")], "done"),
+        (Iteration(number=1, turn=Turn(text="x"), checks=(GREEN,)), [finished("interrupted")], "interrupted"),
+        (Iteration(number=1, turn=Turn(text="x"), checks=(RED,)), [finished("interrupted")], "checks failed"),
+        (Iteration(number=1, turn=FAILED), [finished("failed")], "failed"),
+        (Iteration(number=1, turn=FAILED), [e.ClaimRejected("DONE", "checks", "…")], "failed"),
+        (Iteration(number=1, turn=FAILED), [finished("done")], "done"),  # the DONE file counts, however the turn ended
+        (Iteration(number=1, turn=Turn(text="x"), checked=False), [finished("timeout")], "not checked"),
+        (
+            Iteration(number=1, turn=Turn(text="x"), checks=(GREEN,), reviews=(BROKEN,)),
+            [finished("exhausted")],
+            "review broke off",
+        ),
+        (Iteration(number=1, turn=Turn(text="x"), checks=(RED,)), [e.ClaimRejected("DONE", "checks", "…")], "refused"),
+        (
+            Iteration(number=1, turn=Turn(text="x"), checks=(GREEN,)),
+            [e.IterationStarted(2, 9, "g"), finished("interrupted")],
+            "no claim",
+        ),
     ],
 )
 def test_what_came_of_an_iteration(record: Iteration, after: list[e.Event], result: str) -> None:
@@ -92,7 +119,9 @@ def test_a_claim_is_refused_once_however_many_checks_object() -> None:
 
 def test_an_iteration_that_was_cut_off_and_begun_anew_is_one() -> None:
     started = (BEGUN, e.AgentStarted("claude"))
-    history = told(STARTED, *started, STARTED, *started, e.AgentFinished(0, 1.0), iteration(1, GREEN))
+    history = told(
+        STARTED, *started, STARTED, *started, e.AgentFinished(exit_code=0, duration_s=1.0), iteration(1, GREEN)
+    )
     assert [one.number for one in history.iterations] == [1]
     assert history.iterations[0].is_whole
 
@@ -106,7 +135,7 @@ def test_the_time_between_a_death_and_a_resumption_is_nobodys() -> None:
 
 
 def test_one_shot_runs_have_an_iteration_too() -> None:
-    history = told(STARTED, e.AgentStarted("claude"), e.AgentFinished(0, 1.0), iteration(1))
+    history = told(STARTED, e.AgentStarted("claude"), e.AgentFinished(exit_code=0, duration_s=1.0), iteration(1))
     assert [one.number for one in history.iterations] == [1]
 
 
@@ -124,7 +153,12 @@ def test_a_run_at_work_lasts_until_now_however_long_ago_it_last_spoke() -> None:
 
 
 def test_checks_side_by_side_have_each_their_time() -> None:
-    events = (e.CheckStarted("a"), e.CheckStarted("b"), e.CheckFinished("b", True), e.CheckFinished("a", False, 1))
+    events = (
+        e.CheckStarted("a"),
+        e.CheckStarted("b"),
+        e.CheckFinished(name="b", passed=True),
+        e.CheckFinished(name="a", passed=False, exit_code=1),
+    )
     history = told(STARTED, BEGUN, *events)
     assert [(one.what, one.began, one.ended) for one in history.spans] == [
         ("b", 1003.0, 1004.0),
@@ -133,13 +167,13 @@ def test_checks_side_by_side_have_each_their_time() -> None:
 
 
 def test_money_and_tokens_add_up_over_all_turns() -> None:
-    lost = e.TurnNotCounted(Turn("", usage=Usage(7, cost_usd=0.25)))
+    lost = e.TurnNotCounted(Turn(text="", usage=Usage(input_tokens=7, cost_usd=0.25)))
     history = told(STARTED, BEGUN, lost, iteration(1), e.IterationStarted(2, 9, "g"), iteration(2))
     assert (history.cost_usd, history.usage.tokens) == (1.25, 227)
 
 
 def test_a_run_that_goes_on_has_cost_what_it_says_at_its_end() -> None:
-    ended = e.RunFinished("done", "why", 7, 9.5, 1.0, 0)
+    ended = e.RunFinished(outcome="done", reason="why", iterations=7, cost_usd=9.5, duration_s=1.0, exit_code=0)
     history = told(STARTED, e.IterationStarted(7, 9, "g"), iteration(7), ended)
     assert (history.cost_usd, history.finished) == (9.5, 7)
 
@@ -160,7 +194,9 @@ def test_checks_are_known_before_they_have_run_while_they_run_and_after() -> Non
     assert folded(STARTED).last_results == {"a": None}
     running = folded(STARTED, BEGUN, e.CheckStarted("a"))
     assert running.running == {"a"}
-    ended = folded(STARTED, BEGUN, e.CheckStarted("a"), e.CheckFinished("a", False, 1, 2.5))
+    ended = folded(
+        STARTED, BEGUN, e.CheckStarted("a"), e.CheckFinished(name="a", passed=False, exit_code=1, duration_s=2.5)
+    )
     result = ended.last_results["a"]
     assert result
     assert (ended.running, result.passed, result.seconds) == (set(), False, 2.5)

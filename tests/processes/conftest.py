@@ -62,7 +62,12 @@ def shell(tmp_path: Path, mark: Mark) -> Callable[..., Command]:
     """A command that runs a script of `sh` in the test's folder."""
 
     def command(script: str, stdin: bytes = b"", **env: str) -> Command:
-        return Command(("/bin/sh", "-c", script), str(tmp_path), {"PATH": os.environ["PATH"], **mark.env, **env}, stdin)
+        return Command(
+            argv=("/bin/sh", "-c", script),
+            cwd=str(tmp_path),
+            env={"PATH": os.environ["PATH"], **mark.env, **env},
+            stdin=stdin,
+        )
 
     return command
 
@@ -73,6 +78,6 @@ def python(tmp_path: Path, mark: Mark) -> Callable[..., Command]:
 
     def command(script: str, stdin: bytes = b"", **env: str) -> Command:
         argv = (sys.executable, "-I", "-S", "-c", script)
-        return Command(argv, str(tmp_path), {"PATH": os.environ["PATH"], **mark.env, **env}, stdin)
+        return Command(argv=argv, cwd=str(tmp_path), env={"PATH": os.environ["PATH"], **mark.env, **env}, stdin=stdin)
 
     return command

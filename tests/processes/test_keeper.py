@@ -111,7 +111,7 @@ def test_an_error_while_a_program_starts_ends_it_before_it_goes_on(
 
     (tmp_path / "unstartable").write_text("#!/nowhere/sh")
     (tmp_path / "unstartable").chmod(0o755)
-    command = Command((program, mark.seconds), "/", {"PATH": f"{os.environ['PATH']}:{tmp_path}"})
+    command = Command(argv=(program, mark.seconds), cwd="/", env={"PATH": f"{os.environ['PATH']}:{tmp_path}"})
     with pytest.raises(ValueError, match="while it starts"):
         run_process(keeper, command, on_lines=print, meanwhile=refuse)
     assert mark.bearers() == []

@@ -27,7 +27,7 @@ def boxed(bubblewrap: str, tmp_path: Path, mark) -> Boxed:
         seen = ("--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--bind", str(tmp_path), str(tmp_path))
         argv = (bubblewrap, *walls, *seen, "--chdir", str(tmp_path), "--", *interpreter, script)
         env = {"PATH": os.environ["PATH"], "RALPH_RUN_ID": f"boxed-{mark.seconds}", **mark.env}
-        return Command(argv, str(tmp_path), env, boxed=True, **more)  # type: ignore[arg-type]
+        return Command(argv=argv, cwd=str(tmp_path), env=env, boxed=True, **more)  # type: ignore[arg-type]
 
     return command
 

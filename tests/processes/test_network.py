@@ -118,7 +118,9 @@ def inside(bubblewrap: str, keeper: Keeper, tmp_path: Path) -> Iterator[Callable
             seen = [box.Mount("/", "read"), box.Mount("/dev", "dev"), box.Mount("/proc", "proc")]
             argv = box.words(bubblewrap, seen, "/", is_online=False)
             env = {"PATH": os.environ["PATH"], **network.environment()}
-            command = Command((*argv, sys.executable, "-I", "-c", script), "/", env, boxed=True, fds=net.attach())
+            command = Command(
+                argv=(*argv, sys.executable, "-I", "-c", script), cwd="/", env=env, boxed=True, fds=net.attach()
+            )
             return run_command(keeper, command, head=4000, tail=0).head
 
         return run

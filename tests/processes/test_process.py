@@ -56,14 +56,14 @@ def test_it_inherits_no_signal_mask_no_ignored_signal_and_no_descriptor(keeper: 
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         with Keeper.start() as deaf:
-            command = Command(("cat", "/proc/self/status"), "/", {"PATH": os.environ["PATH"]})
+            command = Command(argv=("cat", "/proc/self/status"), cwd="/", env={"PATH": os.environ["PATH"]})
             status = dict(line.split(b":\t", 1) for line in lines_of(deaf, command))
     finally:
         signal.signal(signal.SIGINT, before)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGUSR1])
     assert int(status[b"SigBlk"], 16) == 0
     assert int(status[b"SigIgn"], 16) & 0x7FFFFFFF == 0  # less two that the C library keeps for itself
-    command = Command(("ls", "/proc/self/fd"), "/", {"PATH": os.environ["PATH"]})
+    command = Command(argv=("ls", "/proc/self/fd"), cwd="/", env={"PATH": os.environ["PATH"]})
     assert lines_of(keeper, command) == [b"0", b"1", b"2", b"3"]  # the last one is the listing itself
 
 
@@ -77,7 +77,7 @@ def test_its_end_is_its_exit_and_not_the_end_of_its_output(keeper: Keeper, shell
 @pytest.mark.skipif(not shutil.which("bash"), reason="process substitution is a thing of bash")
 def test_what_is_on_its_way_through_a_tee_still_arrives(keeper: Keeper, tmp_path: Path) -> None:
     script = "exec > >(read line; echo $line; cat); echo one; echo two"
-    command = Command(("bash", "-c", script), str(tmp_path), {"PATH": os.environ["PATH"]})
+    command = Command(argv=("bash", "-c", script), cwd=str(tmp_path), env={"PATH": os.environ["PATH"]})
     assert lines_of(keeper, command) == [b"one", b"two"]
 
 
@@ -226,7 +226,7 @@ def test_a_hundred_turns_leave_no_descriptor_open(keeper: Keeper, shell) -> None
     def turn() -> tuple[int, int]:
         (pid,) = lines_of(keeper, shell("echo $PPID", b"prompt"))
         with pytest.raises(CannotStart):
-            run_process(keeper, Command(("/nowhere",), "/", {}), on_lines=print)
+            run_process(keeper, Command(argv=("/nowhere",), cwd="/", env={}), on_lines=print)
         return len(os.listdir("/proc/self/fd")), len(os.listdir(f"/proc/{int(pid)}/fd"))
 
     assert turn() == [turn() for _ in range(100)][-1]
@@ -256,11 +256,13 @@ class TestPrograms:
     def test_a_missing_interpreter_is_named_as_the_reason(self, keeper: Keeper, tmp_path: Path) -> None:
         _script(tmp_path / "tool", "#!/nowhere/python\n")
         with pytest.raises(ProgramMissing, match="interpreter"):
-            run_process(keeper, Command((str(tmp_path / "tool"),), "/", {}), on_lines=print)
+            run_process(keeper, Command(argv=(str(tmp_path / "tool"),), cwd="/", env={}), on_lines=print)
 
     def test_a_script_without_a_first_line_is_run_by_the_shell(self, keeper: Keeper, tmp_path: Path) -> None:
         _script(tmp_path / "tool", 'echo "$0" "$1"\n')
-        assert lines_of(keeper, Command((str(tmp_path / "tool"), "a b"), "/", {})) == [f"{tmp_path}/tool a b".encode()]
+        assert lines_of(keeper, Command(argv=(str(tmp_path / "tool"), "a b"), cwd="/", env={})) == [
+            f"{tmp_path}/tool a b".encode()
+        ]
 
     @pytest.mark.parametrize(
         ("argv", "cwd", "reason"),
@@ -272,8 +274,13 @@ class TestPrograms:
     )
     def test_whatever_the_system_refuses_is_explained(self, keeper: Keeper, argv, cwd: str, reason: str) -> None:
         with pytest.raises(CannotStart, match=reason):
-            run_process(keeper, Command(argv, cwd, {"PATH": os.environ["PATH"]}), on_lines=print)
-        assert run_process(keeper, Command(("false",), "/", {"PATH": os.environ["PATH"]}), on_lines=print).code == 1
+            run_process(keeper, Command(argv=argv, cwd=cwd, env={"PATH": os.environ["PATH"]}), on_lines=print)
+        assert (
+            run_process(
+                keeper, Command(argv=("false",), cwd="/", env={"PATH": os.environ["PATH"]}), on_lines=print
+            ).code
+            == 1
+        )
 
 
 class TestCommands:

@@ -21,7 +21,9 @@ from ralph.settings import Settings
 from ralph.testing import FakeWorkspace, ScriptedAgent
 
 KEY = "sk-ant-api03-" + "aB3dE6gH" * 6
-STARTED = events.RunStarted("goal", "guardrails", "fake", "/work", 9, base_tree="head:tree")
+STARTED = events.RunStarted(
+    goal="goal", preset="guardrails", agent="fake", workspace="/work", max_iterations=9, base_tree="head:tree"
+)
 
 texts = st.text(max_size=40)
 turns = st.builds(
@@ -29,32 +31,36 @@ turns = st.builds(
     text=texts,
     exit_code=st.none() | st.integers(-15, 255),
     tool_calls=st.none() | st.integers(0, 99),
-    usage=st.builds(Usage, st.integers(0, 9), st.integers(0, 9), cost_usd=st.none() | st.floats(0, 9)),
+    usage=st.builds(
+        Usage, input_tokens=st.integers(0, 9), output_tokens=st.integers(0, 9), cost_usd=st.none() | st.floats(0, 9)
+    ),
     failure=st.none()
     | st.builds(Failure, st.sampled_from(["ordinary", "limit"]), texts, st.none() | st.floats(0, 9e9)),
     session=st.none() | texts,
     ended_at=st.floats(0, 9e9),
     agent=st.sampled_from(["claude", "codex"]),
 )
-checks = st.builds(Check, texts, st.booleans(), head=texts, tail=texts, cut=st.booleans(), hint=texts)
+checks = st.builds(Check, name=texts, passed=st.booleans(), head=texts, tail=texts, cut=st.booleans(), hint=texts)
 told = st.one_of(
     st.builds(events.AgentText, texts),
     st.builds(events.Waiting, st.floats(0, 9e5), texts, st.floats(0, 9e9)),
     st.builds(events.TurnNotCounted, turns),
-    st.builds(lambda turn, checks: Iteration(0, turn, tuple(checks)), turns, st.lists(checks, max_size=2)),
+    st.builds(
+        lambda turn, checks: Iteration(number=0, turn=turn, checks=tuple(checks)), turns, st.lists(checks, max_size=2)
+    ),
     st.builds(events.Notice, texts),
 )
 
 
 def written(path: Path, history: list[object], seq: int = 0) -> Run:
     """Writes a history of a run down, and gives the run as it is in memory."""
-    run = Run(path.parent.name, STARTED.goal, STARTED.base_tree)
+    run = Run(id=path.parent.name, goal=STARTED.goal, base_tree=STARTED.base_tree)
     journal = Journal(path)
     writer = Writer(run.id, [journal], seq)
     writer(STARTED)
     for one in history:
         if isinstance(one, Iteration):
-            iteration = Iteration(run.number, one.turn, one.checks)
+            iteration = Iteration(number=run.number, turn=one.turn, checks=one.checks)
             writer(events.IterationFinished(run.number, iteration))
             run = run.plus(iteration)
         else:
@@ -114,7 +120,7 @@ def test_what_is_written_after_a_torn_line_is_whole(fresh, history: list[object]
     journal = Journal(path)
     writer = Writer("run", [journal], before.seq)
     writer(STARTED)
-    writer(events.IterationFinished(before.run.number, Iteration(before.run.number, Turn("after"))))
+    writer(events.IterationFinished(before.run.number, Iteration(number=before.run.number, turn=Turn(text="after"))))
     journal.close()
     after = recall(path)
     assert [one.turn.text for one in after.run.iterations[len(before.run.iterations) :]] == ["after"]
@@ -145,10 +151,12 @@ def test_a_resumed_run_is_judged_like_one_that_was_never_interrupted(fresh, valu
     rules = policy(Settings(until=("word:STOP",), maximum_iterations=5)).rules
 
     def play(agent: ScriptedAgent, run: Run, tell: events.Tell) -> tuple[Run, Stop]:
-        return run_loop(Parts(agent, FakeWorkspace(), rules, lambda run, notes: "p", tell=tell), run)
+        return run_loop(
+            Parts(agent=agent, workspace=FakeWorkspace(), rules=rules, compose=lambda run, notes: "p", tell=tell), run
+        )
 
     answers = [*values, *["end"] * 9]
-    whole, end = play(ScriptedAgent(*answers), Run("r", "g"), lambda event: None)
+    whole, end = play(ScriptedAgent(*answers), Run(id="r", goal="g"), lambda event: None)
     path = fresh()
     journal = Journal(path)
     writer = Writer("r", [journal])
@@ -164,7 +172,7 @@ def test_a_resumed_run_is_judged_like_one_that_was_never_interrupted(fresh, valu
             return super().take_turn(prompt, run, purpose)
 
     with suppress(Killed):
-        play(Mortal(*answers), Run("r", "g"), lambda event: writer(event) and None)
+        play(Mortal(*answers), Run(id="r", goal="g"), lambda event: writer(event) and None)
     journal.close()
     story = recall(path)
     again, verdict = play(ScriptedAgent(*answers[len(story.run.iterations) :]), story.resumed(), lambda event: None)
@@ -180,9 +188,9 @@ def test_no_key_is_ever_written_and_every_line_can_be_read(fresh, before: str, a
     journal = Journal(path)
     said = f"{before} {KEY} {after}"
     given_texts = [said if place == where else before for place in range(4)]
-    turn = Turn(given_texts[0], failure=Failure("ordinary", given_texts[1]))
-    check = Check(given_texts[2], False, head=given_texts[3])
-    event = events.IterationFinished(1, Iteration(1, turn, (check,)))
+    turn = Turn(text=given_texts[0], failure=Failure("ordinary", given_texts[1]))
+    check = Check(name=given_texts[2], passed=False, head=given_texts[3])
+    event = events.IterationFinished(1, Iteration(number=1, turn=turn, checks=(check,)))
     (shown,) = Writer("r", [journal])(event)
     journal.close()
     assert KEY.encode() not in path.read_bytes()
@@ -215,7 +223,7 @@ def test_a_private_key_that_is_printed_line_by_line_is_struck_out(fresh) -> None
     shown = [event for line in lines for event in writer(events.AgentText(line))]
     assert shown == [events.AgentText(text) for text in ("before", "x [redacted]", "", "", " y", "after")]
     writer(events.AgentText("-----BEGIN PRIVATE KEY-----"))
-    writer(events.AgentFinished(0, 1.0))
+    writer(events.AgentFinished(exit_code=0, duration_s=1.0))
     assert writer(events.AgentText("the next turn")) == [events.AgentText("the next turn")]
     journal.close()
     assert b"MHcCAQEE" not in path.read_bytes()
@@ -237,7 +245,7 @@ def test_an_agent_that_talks_without_end_is_written_down_up_to_a_size(fresh) -> 
     for _ in range(2):
         for _ in range(100):
             assert writer(events.AgentText("x" * 50)) == [events.AgentText("x" * 50)], "it is still shown"
-        writer(events.AgentFinished(0, 1.0))
+        writer(events.AgentFinished(exit_code=0, duration_s=1.0))
     journal.close()
     kinds = [entry.type for entry in read(path)]
     assert kinds.count("agent_text") < 20
@@ -261,8 +269,8 @@ def test_the_time_that_a_run_took_does_not_depend_on_the_clock(
     writer(STARTED)
     writer(events.AgentStarted("fake"))
     now += 10 + jump
-    writer(events.AgentFinished(0, 10.0))
-    writer(events.CheckFinished("c", True, duration_s=2.0))
+    writer(events.AgentFinished(exit_code=0, duration_s=10.0))
+    writer(events.CheckFinished(name="c", passed=True, duration_s=2.0))
     journal.close()
     assert recall(path).elapsed == pytest.approx(expected)
 
@@ -286,7 +294,9 @@ def test_a_turn_that_was_cut_off_and_a_wait_count_as_far_as_they_are_known(
     journal.close()
     assert recall(path).elapsed == pytest.approx(7 + 30)
     journal = Journal(path)
-    Writer("r", [journal])(events.RunFinished("exhausted", "", 0, None, 41.5, 1))
+    Writer("r", [journal])(
+        events.RunFinished(outcome="exhausted", reason="", iterations=0, cost_usd=None, duration_s=41.5, exit_code=1)
+    )
     journal.close()
     assert recall(path).elapsed == 41.5, "the run's own word counts"
 
@@ -298,21 +308,26 @@ def test_checks_side_by_side_take_the_time_of_all_of_them_together(fresh, monkey
     writer = Writer("r", [journal])
     writer(STARTED, events.CheckStarted("a"), events.CheckStarted("b"))
     now += 3
-    writer(events.CheckFinished("a", True, duration_s=3.0), events.CheckStarted("c"))
+    writer(events.CheckFinished(name="a", passed=True, duration_s=3.0), events.CheckStarted("c"))
     now += 1
-    writer(events.CheckFinished("b", True, duration_s=4.0), events.CheckFinished("c", True, duration_s=1.0))
+    writer(
+        events.CheckFinished(name="b", passed=True, duration_s=4.0),
+        events.CheckFinished(name="c", passed=True, duration_s=1.0),
+    )
     now += 500
-    writer(events.CheckStarted("a"), events.CheckFinished("a", True, duration_s=2.0))
+    writer(events.CheckStarted("a"), events.CheckFinished(name="a", passed=True, duration_s=2.0))
     journal.close()
     assert recall(path).elapsed == pytest.approx(4 + 2)
 
 
 def finished(number: int) -> events.IterationFinished:
-    return events.IterationFinished(number, Iteration(number, Turn("x")))
+    return events.IterationFinished(number, Iteration(number=number, turn=Turn(text="x")))
 
 
-END = events.RunFinished("exhausted", "", 1, None, 1.0, 1)
-INTERRUPTED = events.RunFinished(Outcome.INTERRUPTED.value, "", 1, None, 1.0, 130)
+END = events.RunFinished(outcome="exhausted", reason="", iterations=1, cost_usd=None, duration_s=1.0, exit_code=1)
+INTERRUPTED = events.RunFinished(
+    outcome=Outcome.INTERRUPTED.value, reason="", iterations=1, cost_usd=None, duration_s=1.0, exit_code=130
+)
 
 
 @pytest.mark.parametrize(

@@ -60,9 +60,9 @@ def test_half_a_character_in_one_event_does_not_spoil_the_others() -> None:
 def test_talk_beyond_its_room_is_left_out_and_the_numbers_have_no_gaps() -> None:
     paper = Paper()
     writer = Writer("run", [paper], most=300)
-    heard = writer(*talk("x" * 100, "y" * 100, "z" * 100), events.AgentResult(0.5))
+    heard = writer(*talk("x" * 100, "y" * 100, "z" * 100), events.AgentResult(cost_usd=0.5))
     writer(*talk("more"))
-    writer(events.AgentFinished(0, 1.0))
+    writer(events.AgentFinished(exit_code=0, duration_s=1.0))
     assert len(heard) == 4, "listeners hear all of it"
     assert [one["seq"] for one in paper.told] == [1, 2, 3, 4]
     assert [one["type"] for one in paper.told] == ["agent_text", "agent_result", "notice", "agent_finished"]
@@ -73,7 +73,7 @@ def test_a_new_turn_has_room_again() -> None:
     paper = Paper()
     writer = Writer("run", [paper], most=300)
     writer(*talk("x" * 100, "y" * 100, "z" * 100))
-    writer(events.AgentFinished(0, 1.0))
+    writer(events.AgentFinished(exit_code=0, duration_s=1.0))
     writer(events.AgentText("here again"))
     assert paper.told[-1]["data"]["text"] == "here again"
 
@@ -84,11 +84,11 @@ def test_the_last_plan_of_a_turn_is_written_however_much_was_said_before(is_read
     writer = Writer("run", [paper], most=300, is_read=lambda: is_read)
     writer(*talk("x" * 300))
     writer(*talk("more"), *(events.TodoUpdated((events.TodoItem(text),)) for text in ("first", "last")))
-    writer(events.AgentFinished(0, 1.0))
+    writer(events.AgentFinished(exit_code=0, duration_s=1.0))
     todo, notice, _ = paper.told
     assert todo["data"] == {"items": [{"text": "last", "status": "pending"}]}
     assert notice["data"]["text"].startswith("3 events of this turn are left out")
-    writer(events.AgentFinished(0, 1.0))
+    writer(events.AgentFinished(exit_code=0, duration_s=1.0))
     assert len(paper.told) == 4, "it is written once"
 
 
@@ -107,11 +107,14 @@ def overheard(is_read: bool, *happened: events.Event) -> tuple[Writer, Paper, li
 
 
 def test_of_what_is_neither_written_nor_read_only_the_number_is_told() -> None:
-    call, end = events.ToolStarted("t1", "Bash", f"curl -u {KEY}"), events.ToolFinished("t1", "Bash", True, KEY)
+    call, end = (
+        events.ToolStarted("t1", "Bash", f"curl -u {KEY}"),
+        events.ToolFinished(id="t1", name="Bash", ok=True, output=KEY),
+    )
     writer, paper, told = overheard(False, *talk("one", "two"), call, *talk("three"), end, *talk("four"))
     safe = events.ToolStarted("t1", "Bash", "curl -u [redacted]")
     assert told == [events.Unheard(2), safe, events.Unheard(3, ("t1",))]
-    writer(events.AgentFinished(0, 1.0))
+    writer(events.AgentFinished(exit_code=0, duration_s=1.0))
     assert [one["type"] for one in paper.told] == ["notice", "agent_finished"]
     assert "7 events of this turn are left out" in paper.told[0]["data"]["text"]
 
@@ -122,8 +125,8 @@ def test_what_is_read_is_told_with_its_words_beyond_the_room_too() -> None:
 
 
 def test_what_ralph_itself_says_is_always_written() -> None:
-    _, paper, told = overheard(False, *talk("one"), events.AgentResult(0.5))
-    assert told == [*talk("one"), events.AgentResult(0.5)]
+    _, paper, told = overheard(False, *talk("one"), events.AgentResult(cost_usd=0.5))
+    assert told == [*talk("one"), events.AgentResult(cost_usd=0.5)]
     assert [one["type"] for one in paper.told] == ["agent_result"]
 
 

@@ -14,7 +14,15 @@ def test_those_who_could_not_be_ended_are_told(tmp_path: Path) -> None:
     told: list[events.Event] = []
     with Keeper.start() as keeper, Interrupt() as interrupt:
         folder = RunFolder(tmp_path, "run")
-        context = Context(tmp_path, folder, keeper, interrupt, lambda *happened: told.extend(happened), {}, Redactor())
+        context = Context(
+            root=tmp_path,
+            folder=folder,
+            keeper=keeper,
+            interrupt=interrupt,
+            tell=lambda *happened: told.extend(happened),
+            env={},
+            redact=Redactor(),
+        )
         with context.log(tmp_path / "fine.log") as fine, context.log(tmp_path / "no-folder" / "log") as broken:
             context.tell_troubles(fine)
             assert told == []

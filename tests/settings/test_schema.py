@@ -103,11 +103,11 @@ def test_defaults_in_the_schema_are_the_defaults() -> None:
 
 
 SAMPLES: tuple[Any, ...] = (
-    events.RunStarted("g", "goal", "claude", "/w", None),
-    events.ToolFinished("1", "Read", True),
+    events.RunStarted(goal="g", preset="goal", agent="claude", workspace="/w", max_iterations=None),
+    events.ToolFinished(id="1", name="Read", ok=True),
     events.TodoUpdated((events.TodoItem("x"),)),
-    events.IterationFinished(1, Iteration(1, Turn("hi"))),
-    events.RunFinished("done", "because", 1, None, 1.0, 0),
+    events.IterationFinished(1, Iteration(number=1, turn=Turn(text="hi"))),
+    events.RunFinished(outcome="done", reason="because", iterations=1, cost_usd=None, duration_s=1.0, exit_code=0),
 )
 
 

@@ -35,10 +35,10 @@ def test_the_seeds_example_is_reproduced() -> None:
     shown = told(
         e.AgentStarted("claude"),
         e.ToolStarted("1", "Read", "/path/to/file.go"),
-        e.ToolFinished("1", "Read", True, "package main", 45, 1234),
+        e.ToolFinished(id="1", name="Read", ok=True, output="package main", lines=45, chars=1234),
         e.TodoUpdated(items),
-        e.AgentResult(5.76, 350_000, 45_000, 850_000),
-        e.AgentFinished(0, 367.0, 58, 4),
+        e.AgentResult(cost_usd=5.76, input_tokens=350_000, output_tokens=45_000, cache_read_tokens=850_000),
+        e.AgentFinished(exit_code=0, duration_s=367.0, tool_calls=58, tool_errors=4),
     )
     assert shown == [
         "⏺ Read(/path/to/file.go)",
@@ -58,17 +58,21 @@ def test_the_seeds_example_is_reproduced() -> None:
 
 def test_without_emoji_there_are_text_markers() -> None:
     lines = EventLines(Style(TEXT))
-    assert lines(e.ToolFinished("1", "Read", True, "", 0, 0)) == ["[OK] Result ← Read (no output)"]
-    assert lines(e.ToolFinished("1", "Read", False, "", 0, 0)) == ["[ERR] Error ← Read (no output)"]
+    assert lines(e.ToolFinished(id="1", name="Read", ok=True, output="", lines=0, chars=0)) == [
+        "[OK] Result ← Read (no output)"
+    ]
+    assert lines(e.ToolFinished(id="1", name="Read", ok=False, output="", lines=0, chars=0)) == [
+        "[ERR] Error ← Read (no output)"
+    ]
 
 
 def test_an_answer_out_of_order_says_which_call_it_answers() -> None:
     shown = told(
         e.ToolStarted("1", "Read", "a.py"),
         e.ToolStarted("2", "Read", "b.py"),
-        e.ToolFinished("1", "Read", True, "", 0, 0),
-        e.ToolFinished("2", "", True, "", 0, 0),
-        e.ToolFinished("3", "", True, "", 0, 0),
+        e.ToolFinished(id="1", name="Read", ok=True, output="", lines=0, chars=0),
+        e.ToolFinished(id="2", name="", ok=True, output="", lines=0, chars=0),
+        e.ToolFinished(id="3", name="", ok=True, output="", lines=0, chars=0),
     )
     assert shown[2:] == [
         "✅ Result ← Read(a.py) (no output)",
@@ -79,11 +83,16 @@ def test_an_answer_out_of_order_says_which_call_it_answers() -> None:
 
 def test_only_the_beginning_of_a_tools_output_is_shown() -> None:
     output = "\n".join(f"line {n}" for n in range(1, 100))
-    shown = told(e.ToolFinished("1", "Bash", True, output, 99, len(output)))
+    shown = told(e.ToolFinished(id="1", name="Bash", ok=True, output=output, lines=99, chars=len(output)))
     assert shown[1:] == ["  ⎿  line 1", "     line 2", "     line 3", "     … 96 more lines"]
-    one_long_line = told(e.ToolFinished("1", "Bash", True, "x" * 10_000, 1, 10_000))
+    one_long_line = told(e.ToolFinished(id="1", name="Bash", ok=True, output="x" * 10_000, lines=1, chars=10_000))
     assert one_long_line[1:] == ["  ⎿  " + "x" * 300 + "…"]
-    assert len(told(e.ToolFinished("1", "Bash", True, output, 99, len(output)), verbose=True)) == 22
+    assert (
+        len(
+            told(e.ToolFinished(id="1", name="Bash", ok=True, output=output, lines=99, chars=len(output)), verbose=True)
+        )
+        == 22
+    )
 
 
 def test_a_long_text_is_cut_and_says_so() -> None:
@@ -103,8 +112,8 @@ def test_the_agent_never_speaks_at_the_left_margin() -> None:
     shown = told(
         e.AgentText(forged),
         e.AgentProgress(forged),
-        e.ToolFinished("1", "Bash", True, forged, 3, 90),
-        e.CheckFinished("make", False, 1, 0.1, output=forged),
+        e.ToolFinished(id="1", name="Bash", ok=True, output=forged, lines=3, chars=90),
+        e.CheckFinished(name="make", passed=False, exit_code=1, duration_s=0.1, output=forged),
         e.TodoUpdated((e.TodoItem(forged),)),
         columns=40,
     )
@@ -118,14 +127,25 @@ def test_the_agent_never_speaks_at_the_left_margin() -> None:
     ("event", "line"),
     [
         (e.CheckStarted("make test"), "▸ make test"),
-        (e.CheckFinished("make test", True, 0, 1.2), "✓ make test 1.2s"),
+        (e.CheckFinished(name="make test", passed=True, exit_code=0, duration_s=1.2), "✓ make test 1.2s"),
         (
-            e.CheckFinished("make lint", False, 1, 0.4, ".ralph/guardrail_001_make_lint.log", "", "APPEND"),
+            e.CheckFinished(
+                name="make lint",
+                passed=False,
+                exit_code=1,
+                duration_s=0.4,
+                log=".ralph/guardrail_001_make_lint.log",
+                output="",
+                action="APPEND",
+            ),
             "✗ make lint exit 1, 0.4s → APPEND, .ralph/guardrail_001_make_lint.log",
         ),
-        (e.CheckFinished("make", False, -15, 120.0, timeout=120.0), "✗ make timed out after 2m"),
-        (e.CheckFinished("make", False, -9, 3.0), "✗ make signal 9, 3s"),
-        (e.CheckFinished("make", False, None, 3.0), "✗ make no exit code, 3s"),
+        (
+            e.CheckFinished(name="make", passed=False, exit_code=-15, duration_s=120.0, timeout=120.0),
+            "✗ make timed out after 2m",
+        ),
+        (e.CheckFinished(name="make", passed=False, exit_code=-9, duration_s=3.0), "✗ make signal 9, 3s"),
+        (e.CheckFinished(name="make", passed=False, exit_code=None, duration_s=3.0), "✗ make no exit code, 3s"),
         (e.IterationStarted(4, None, "g"), "── iteration 4 " + "─" * 65),
         (
             e.ClaimRejected("DONE", "tasks", "2 of 3 tasks are not done."),
@@ -138,10 +158,13 @@ def test_the_agent_never_speaks_at_the_left_margin() -> None:
         (e.Notice("Received signal, shutting down..."), "⚠ Received signal, shutting down..."),
         (e.Notice("all is well", "info"), "ℹ all is well"),
         (e.AgentStarted("claude", purpose="message"), "▸ claude: commit message"),
-        (e.AgentFinished(None, 9.0, ended_by="idle-timeout"), "❌ Ended by ralph: idle timeout (time: 9s)"),
-        (e.AgentFinished(-11, 1.0), "✅ Complete (signal 11, time: 1s)"),
         (
-            e.TurnNotCounted(Turn("", failure=Failure("transient", "overloaded"))),
+            e.AgentFinished(exit_code=None, duration_s=9.0, ended_by="idle-timeout"),
+            "❌ Ended by ralph: idle timeout (time: 9s)",
+        ),
+        (e.AgentFinished(exit_code=-11, duration_s=1.0), "✅ Complete (signal 11, time: 1s)"),
+        (
+            e.TurnNotCounted(Turn(text="", failure=Failure("transient", "overloaded"))),
             "🔁 this turn does not count as an iteration (transient)",
         ),
     ],
@@ -151,7 +174,14 @@ def test_each_event_has_its_line(event: e.Event, line: str) -> None:
 
 
 def test_a_run_without_a_gate_says_so_at_the_start() -> None:
-    started = e.RunStarted("fix it", "guardrails", "claude", "/repo", 10, claims=("response:DONE",))
+    started = e.RunStarted(
+        goal="fix it",
+        preset="guardrails",
+        agent="claude",
+        workspace="/repo",
+        max_iterations=10,
+        claims=("response:DONE",),
+    )
     assert "  gates   none: the agent's word alone ends this run" in told(started)
 
 
@@ -174,7 +204,7 @@ def test_hidden_agent_output_leaves_headers_checks_and_results(run: list[e.Event
         (e.AgentStarted("claude", ("claude", "-p", "a b")), "Agent command: claude -p 'a b'"),
         (e.IterationStarted(1, 10, ""), "Iteration 1/10 starting"),
         (e.CheckStarted("./mvnw clean install"), "Running guardrail: ./mvnw clean install"),
-        (e.CheckFinished("x", True, 0, 1.2), "Guardrail exited with code 0 (1.2s)"),
+        (e.CheckFinished(name="x", passed=True, exit_code=0, duration_s=1.2), "Guardrail exited with code 0 (1.2s)"),
     ],
 )
 def test_verbose_lines_are_for_verbose_runs(event: e.Event, line: str) -> None:
@@ -184,7 +214,7 @@ def test_verbose_lines_are_for_verbose_runs(event: e.Event, line: str) -> None:
 
 def test_check_output_shows_its_end() -> None:
     output = "\n".join(f"line {n}" for n in range(100))
-    shown = told(e.CheckFinished("make", False, 2, 1.0, output=output))
+    shown = told(e.CheckFinished(name="make", passed=False, exit_code=2, duration_s=1.0, output=output))
     assert shown[1] == "  │ line 92"
     assert shown[-1] == "  │ line 99"
 
@@ -194,7 +224,7 @@ def test_narrow_lines_fit() -> None:
 
     shown = told(
         e.ToolStarted("1", "Bash", "echo " + "日本語" * 40),
-        e.ToolFinished("1", "Bash", True, "日本語" * 40, 1, 120),
+        e.ToolFinished(id="1", name="Bash", ok=True, output="日本語" * 40, lines=1, chars=120),
         e.AgentText("a long line " * 20),
         e.ClaimRejected("DONE", "checks", "because " * 20),
         e.IterationStarted(1, 10, ""),
@@ -219,4 +249,6 @@ def test_a_pause_says_what_ends_it(event: e.Paused, line: str) -> None:
     [(("turn",), "one turn is over"), (("word:STOP", "checks"), "word:STOP or the checks pass")],
 )
 def test_what_ends_a_run_without_a_word_is_said_in_words(claims: tuple[str, ...], line: str) -> None:
-    assert f"  until   {line}" in told(e.RunStarted("fix it", "goal", "claude", "/repo", 1, claims=claims))
+    assert f"  until   {line}" in told(
+        e.RunStarted(goal="fix it", preset="goal", agent="claude", workspace="/repo", max_iterations=1, claims=claims)
+    )

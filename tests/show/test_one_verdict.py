@@ -18,28 +18,50 @@ from ralph.show.summary import told
 from ralph.show.words import outcome_sentence
 from ralph.ui.screen_state import Scroll
 
-STARTED = e.RunStarted("goal", "checks", "claude", "/ws", 9, ("a", "b", "c"), ("tag:X",), ("checks",))
-FAILED = Turn("x", 1, failure=Failure("ordinary", "exit code 1"))
-BROKEN = Review("security", False, (Turn("", failure=Failure("ordinary", "it crashed")),))
-RED = tuple(Check(name, False, 1) for name in "abc")
+STARTED = e.RunStarted(
+    goal="goal",
+    preset="checks",
+    agent="claude",
+    workspace="/ws",
+    max_iterations=9,
+    checks=("a", "b", "c"),
+    claims=("tag:X",),
+    gates=("checks",),
+)
+FAILED = Turn(text="x", exit_code=1, failure=Failure("ordinary", "exit code 1"))
+BROKEN = Review("security", False, (Turn(text="", failure=Failure("ordinary", "it crashed")),))
+RED = tuple(Check(name=name, passed=False, exit_code=1) for name in "abc")
 REFUSALS = [e.ClaimRejected("X", "checks", f"{name} failed") for name in "abc"]
 
 
 def finished(outcome: str, iterations: int = 1) -> e.RunFinished:
-    return e.RunFinished(outcome, "why", iterations, None, 1.0, 0 if outcome == "done" else 1)
+    return e.RunFinished(
+        outcome=outcome,
+        reason="why",
+        iterations=iterations,
+        cost_usd=None,
+        duration_s=1.0,
+        exit_code=0 if outcome == "done" else 1,
+    )
 
 
 def iteration(number: int, turn: Turn, *more: e.Event, **facts: object) -> list[e.Event]:
-    record = Iteration(number, turn, **facts)  # type: ignore[arg-type]
+    record = Iteration(number=number, turn=turn, **facts)  # type: ignore[arg-type]
     return [e.IterationStarted(number, 9, "goal"), e.IterationFinished(number, record), *more]
 
 
 RUNS: dict[str, tuple[list[e.Event], str]] = {
     "a DONE file beside a failed turn": ([*iteration(1, FAILED), finished("done")], "done"),
-    "no time was left for the checks": ([*iteration(1, Turn("x"), checked=False), finished("timeout")], "not checked"),
-    "a review broke off": ([*iteration(1, Turn("x"), reviews=(BROKEN,)), finished("exhausted")], "review broke off"),
+    "no time was left for the checks": (
+        [*iteration(1, Turn(text="x"), checked=False), finished("timeout")],
+        "not checked",
+    ),
+    "a review broke off": (
+        [*iteration(1, Turn(text="x"), reviews=(BROKEN,)), finished("exhausted")],
+        "review broke off",
+    ),
     "checks object to a claim": (
-        [*iteration(1, Turn("x"), *REFUSALS, checks=RED), finished("exhausted")],
+        [*iteration(1, Turn(text="x"), *REFUSALS, checks=RED), finished("exhausted")],
         "claim refused: checks",
     ),
 }
@@ -78,7 +100,7 @@ def test_screen_show_report_and_full_screen_end_with_the_same_sentence(kind: str
 
 def test_three_refused_claims_are_three_though_several_checks_object() -> None:
     fold = Fold("r")
-    claims = [event for number in (1, 2, 3) for event in iteration(number, Turn("x"), *REFUSALS, checks=RED)]
+    claims = [event for number in (1, 2, 3) for event in iteration(number, Turn(text="x"), *REFUSALS, checks=RED)]
     for event in (STARTED, *claims, finished("exhausted", 3)):
         fold.hear(event, 1000.0)
     assert "<b>3</b><span>claims refused</span>" in html([fold.history])

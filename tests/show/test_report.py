@@ -77,19 +77,42 @@ class Outline(HTMLParser):
 
 def history_with(text: str) -> RunHistory:
     """A history in which everything that others write is `text`."""
-    turn = Turn(text, tool_calls=3, usage=Usage(1000, 200, 5000, 10, 0.25), duration=5.0, agent=text)
-    failed = Turn(text, 1, failure=Failure("ordinary", text), duration=1.0)
-    checks = (Check(text, False, 1, log=text, tail=text, duration=1.0), Check("b" + text, True, duration=0.1))
+    turn = Turn(
+        text=text,
+        tool_calls=3,
+        usage=Usage(input_tokens=1000, output_tokens=200, cache_read_tokens=5000, cache_write_tokens=10, cost_usd=0.25),
+        duration=5.0,
+        agent=text,
+    )
+    failed = Turn(text=text, exit_code=1, failure=Failure("ordinary", text), duration=1.0)
+    checks = (
+        Check(name=text, passed=False, exit_code=1, log=text, tail=text, duration=1.0),
+        Check(name="b" + text, passed=True, duration=0.1),
+    )
     events: list[e.Event] = [
-        e.RunStarted(text, text, text, text, 5, (text,), (text,), (text,), 1, "1", "h:0", text, text),
+        e.RunStarted(
+            goal=text,
+            preset=text,
+            agent=text,
+            workspace=text,
+            max_iterations=5,
+            checks=(text,),
+            claims=(text,),
+            gates=(text,),
+            pid=1,
+            version="1",
+            base_tree="h:0",
+            worktree=text,
+            branch=text,
+        ),
         e.IterationStarted(1, 5, text),
         e.AgentStarted(text),
         e.QuestionAsked("q", text),
         e.QuestionAsked("q2", text),
-        e.AgentFinished(0, 5.0, 3, 1),
+        e.AgentFinished(exit_code=0, duration_s=5.0, tool_calls=3, tool_errors=1),
         e.CheckStarted(text),
-        e.CheckFinished(text, False, 1, 1.0, text, text),
-        e.IterationFinished(1, Iteration(1, turn, checks, touched=(text,), tree="h:1")),
+        e.CheckFinished(name=text, passed=False, exit_code=1, duration_s=1.0, log=text, output=text),
+        e.IterationFinished(1, Iteration(number=1, turn=turn, checks=checks, touched=(text,), tree="h:1")),
         e.ClaimRejected(text, text, text),
         e.ScmFinished(1, text, False, text),
         e.Waiting(60.0, text, 9.0),
@@ -99,9 +122,21 @@ def history_with(text: str) -> RunHistory:
         e.PersonTold(2, (PersonNote("n", text, Question("q", text)),)),
         e.IterationStarted(2, 5, text),
         e.AgentStarted(text),
-        e.AgentFinished(1, 1.0),
-        e.IterationFinished(2, Iteration(2, failed, checks, tree="h:2", told=(PersonNote("m", "n" + text),))),
-        e.RunFinished("exhausted", text, 2, 0.25, 60.0, 1, True, text, text),
+        e.AgentFinished(exit_code=1, duration_s=1.0),
+        e.IterationFinished(
+            2, Iteration(number=2, turn=failed, checks=checks, tree="h:2", told=(PersonNote("m", "n" + text),))
+        ),
+        e.RunFinished(
+            outcome="exhausted",
+            reason=text,
+            iterations=2,
+            cost_usd=0.25,
+            duration_s=60.0,
+            exit_code=1,
+            verified=True,
+            worktree=text,
+            branch=text,
+        ),
     ]
     fold = Fold("r1")
     for at, event in enumerate(events):
@@ -175,7 +210,7 @@ def test_several_runs_are_one_page_with_an_overview() -> None:
 
 def test_a_run_that_has_only_begun_has_a_page() -> None:
     fold = Fold("r")
-    fold.hear(e.RunStarted("goal", "goal", "claude", "/ws", None), 1000.0)
+    fold.hear(e.RunStarted(goal="goal", preset="goal", agent="claude", workspace="/ws", max_iterations=None), 1000.0)
     outline = Outline(html([fold.as_of(state="running")]))
     assert "Nothing needs you now" in outline.text
 
@@ -214,7 +249,7 @@ def test_code_holds_any_number_of_backticks() -> None:
 
 def test_one_iteration_is_no_iterations() -> None:
     fold = Fold("r1")
-    fold.hear(e.RunStarted("goal", "goal", "claude", "/ws", 5), 1000.0)
+    fold.hear(e.RunStarted(goal="goal", preset="goal", agent="claude", workspace="/ws", max_iterations=5), 1000.0)
     fold.hear(e.IterationStarted(1, 5, "goal"), 1001.0)
     history = fold.as_of()
     assert "1 iteration, at most 5" in html([history])

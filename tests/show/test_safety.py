@@ -96,11 +96,20 @@ def test_a_huge_text_is_shown_in_little_room(size: int) -> None:
     events: list[e.Event] = [
         e.AgentText(huge),
         e.ToolStarted("1", huge, huge),
-        e.ToolFinished("1", huge, True, huge, 10**6, size),
-        e.CheckFinished(huge, False, 1, 1.0, huge, huge, huge),
+        e.ToolFinished(id="1", name=huge, ok=True, output=huge, lines=10**6, chars=size),
+        e.CheckFinished(name=huge, passed=False, exit_code=1, duration_s=1.0, log=huge, output=huge, action=huge),
         e.Notice(huge),
         e.ClaimRejected(huge, huge, huge),
         e.TodoUpdated((e.TodoItem(huge),) * 1000),
-        e.RunFinished(huge, huge, 1, 1.0, 1.0, 1, branch=huge, worktree=huge),
+        e.RunFinished(
+            outcome=huge,
+            reason=huge,
+            iterations=1,
+            cost_usd=1.0,
+            duration_s=1.0,
+            exit_code=1,
+            branch=huge,
+            worktree=huge,
+        ),
     ]
     assert len(show(io.StringIO(), events)) < 50_000

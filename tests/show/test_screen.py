@@ -72,7 +72,7 @@ def test_the_live_line_stays_below_what_is_printed() -> None:
     screen(e.AgentStarted("claude"))
     screen(e.ToolStarted("1", "Bash", "pytest -q"))
     assert terminal.lines[-2:] == ["⏺ Bash(pytest -q)", " iteration 3/10 · 0s · Bash(pytest -q)"]
-    screen(e.ToolFinished("1", "Bash", True, "ok", 1, 2))
+    screen(e.ToolFinished(id="1", name="Bash", ok=True, output="ok", lines=1, chars=2))
     assert terminal.lines[-3:] == [
         "✅ Result ← Bash (1 line, 2 chars)",
         "  ⎿  ok",
@@ -97,11 +97,11 @@ def test_the_live_line_says_at_once_what_begins() -> None:
 def test_the_live_line_counts_time_and_money() -> None:
     terminal, watch = Terminal(), Watch()
     screen = live(terminal, watch)
-    screen(e.RunStarted("goal", "checks", "claude", "/repo", None))
+    screen(e.RunStarted(goal="goal", preset="checks", agent="claude", workspace="/repo", max_iterations=None))
     screen(e.IterationStarted(1, None, "goal"))
     screen(e.AgentStarted("claude"))
-    screen(e.AgentResult(0.42))
-    screen(e.AgentFinished(0, 200.0))
+    screen(e.AgentResult(cost_usd=0.42))
+    screen(e.AgentFinished(exit_code=0, duration_s=200.0))
     screen(e.CheckStarted("make test"))
     screen.tick(watch.now + 252)
     assert terminal.lines[-1] == " iteration 1 · 4m12s · $0.42 · check make test 4m12s"
@@ -238,7 +238,7 @@ def test_timestamps_stand_in_front_of_lines_but_not_of_the_outcome() -> None:
     text = plain(
         e.Notice("one"),
         e.IterationStarted(1, 2, ""),
-        e.RunFinished("done", "x", 0, None, 1.0, 0),
+        e.RunFinished(outcome="done", reason="x", iterations=0, cost_usd=None, duration_s=1.0, exit_code=0),
         timestamps=True,
         clock=lambda: 0.0,
     )
@@ -263,7 +263,7 @@ def test_every_line_is_one_write(run: list[e.Event]) -> None:
 
     out = Counting()
     screen = make_screen(out)
-    screen(e.ToolFinished("1", "Bash", False, "a\nb\nc\n", 3, 6))
+    screen(e.ToolFinished(id="1", name="Bash", ok=False, output="a\nb\nc\n", lines=3, chars=6))
     assert out.writes == 1
 
 
@@ -274,7 +274,7 @@ def test_skipped_lines_are_counted_and_said() -> None:
         screen = make_screen(stream)
         screen(e.AgentText("x" * 3000))
         screen(e.AgentText("lost"))
-        screen(e.ToolFinished("1", "Bash", True, "lost", 1, 4))
+        screen(e.ToolFinished(id="1", name="Bash", ok=True, output="lost", lines=1, chars=4))
         os.read(reader, 65536)
         screen(e.AgentText("seen"))
         assert os.read(reader, 65536).decode().splitlines() == [
@@ -293,7 +293,7 @@ def test_nothing_follows_the_outcome_that_a_slow_reader_missed() -> None:
         screen(e.AgentText("x" * 3000))
         screen(e.AgentText("lost"))
         os.read(reader, 65536)
-        screen(e.RunFinished("done", "x", 1, None, 1.0, 0))
+        screen(e.RunFinished(outcome="done", reason="x", iterations=1, cost_usd=None, duration_s=1.0, exit_code=0))
         screen.close()
         assert os.read(reader, 65536).decode().splitlines() == [
             "… 1 line skipped: the reader is slow",
@@ -369,7 +369,7 @@ from ralph.core.events import AgentText, RunFinished
 from ralph.show.screen import make_screen
 screen = make_screen(sys.stderr)
 screen(AgentText("hello"))
-screen(RunFinished("done", "x", 1, None, 1.0, 0))
+screen(RunFinished(outcome="done", reason="x", iterations=1, cost_usd=None, duration_s=1.0, exit_code=0))
 screen.close()
 print(*sorted(m for m in set(sys.modules) - before if not m.startswith("ralph.")))
 """

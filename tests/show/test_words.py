@@ -147,15 +147,18 @@ def test_wrapped_rows_fit_and_lose_nothing_but_space(line: str, columns: int) ->
 
 def ended(event: e.RunFinished, failing: list[str] | None = None) -> RunHistory:
     fold = Fold("r")
-    checks = tuple(Check(name, False, 1) for name in failing or ())
-    for one in (e.IterationFinished(event.iterations, Iteration(event.iterations, Turn("x"), checks)), event):
+    checks = tuple(Check(name=name, passed=False, exit_code=1) for name in failing or ())
+    for one in (
+        e.IterationFinished(event.iterations, Iteration(number=event.iterations, turn=Turn(text="x"), checks=checks)),
+        event,
+    ):
         fold.hear(one, 0.0)
     return fold.history
 
 
 def finished(outcome: str = "done", reason: str = "the agent said DONE", **more: object) -> e.RunFinished:
     facts: dict[str, object] = {"iterations": 3, "cost_usd": 0.42, "duration_s": 72.0, "exit_code": 0} | more
-    return e.RunFinished(outcome, reason, **facts)  # type: ignore[arg-type]
+    return e.RunFinished(outcome=outcome, reason=reason, **facts)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

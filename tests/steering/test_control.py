@@ -29,7 +29,16 @@ class OnRecord:
         self.folder.journal.touch()
         self.registration = Registration(self.folder)
         enlist(self.folder, env)
-        self.registration(e.RunStarted("goal", "supervise", "claude", str(workspace), 9, pid=os.getpid()))
+        self.registration(
+            e.RunStarted(
+                goal="goal",
+                preset="supervise",
+                agent="claude",
+                workspace=str(workspace),
+                max_iterations=9,
+                pid=os.getpid(),
+            )
+        )
 
     @property
     def listed(self) -> Listed:
@@ -79,7 +88,9 @@ def test_a_child_run_cannot_be_told_by_the_command_nor_in_the_full_screen(
 @pytest.mark.parametrize(("outcome", "why"), [("done", "is done"), ("exhausted", "is not at work: exhausted")])
 def test_what_a_person_looks_at_may_be_old(run: OnRecord, outcome: str, why: str) -> None:
     seen = run.listed
-    run.registration(e.RunFinished(outcome, "why", 1, None, 1.0, 0))
+    run.registration(
+        e.RunFinished(outcome=outcome, reason="why", iterations=1, cost_usd=None, duration_s=1.0, exit_code=0)
+    )
     act: Callable[[Listed], Any] = control.stop if outcome == "exhausted" else lambda run: control.tell(run, "x", {})
     with pytest.raises(control.Objected, match=why):
         act(seen)

@@ -20,11 +20,25 @@ WRITES = 'echo "$RALPH_EVENT|$RALPH_TITLE|$(cat)" >> heard'
 @pytest.mark.parametrize(
     ("event", "kind"),
     [
-        (e.RunFinished("done", "why", 1, None, 1.0, 0), "done"),
-        (e.RunFinished("stopped", "why", 1, None, 1.0, 0), "done"),
-        (e.RunFinished("budget", "why", 1, None, 1.0, 1), "failed"),
-        (e.RunFinished("fatal", "why", 1, None, 1.0, 2), "failed"),
-        (e.RunFinished("interrupted", "why", 1, None, 1.0, 130), None),
+        (e.RunFinished(outcome="done", reason="why", iterations=1, cost_usd=None, duration_s=1.0, exit_code=0), "done"),
+        (
+            e.RunFinished(outcome="stopped", reason="why", iterations=1, cost_usd=None, duration_s=1.0, exit_code=0),
+            "done",
+        ),
+        (
+            e.RunFinished(outcome="budget", reason="why", iterations=1, cost_usd=None, duration_s=1.0, exit_code=1),
+            "failed",
+        ),
+        (
+            e.RunFinished(outcome="fatal", reason="why", iterations=1, cost_usd=None, duration_s=1.0, exit_code=2),
+            "failed",
+        ),
+        (
+            e.RunFinished(
+                outcome="interrupted", reason="why", iterations=1, cost_usd=None, duration_s=1.0, exit_code=130
+            ),
+            None,
+        ),
         (e.QuestionAsked("q", "which?"), "question"),
         (e.Waiting(60.0, "usage limit: resets at 5"), "limit"),
         (e.Waiting(60.0, "pause between turns"), None),

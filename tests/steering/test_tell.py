@@ -72,7 +72,7 @@ def test_a_turn_that_is_killed_has_not_used_its_notes(ralph: Ralph, start: Any) 
 def test_a_note_that_an_iteration_recorded_is_not_given_again(tmp_path: Path) -> None:
     mailbox = Mailbox(tmp_path)
     old, new = mailbox.tell("old"), mailbox.tell("new")
-    run = Run("r").plus(Iteration(1, Turn("x"), told=(old,)))
+    run = Run(id="r").plus(Iteration(number=1, turn=Turn(text="x"), told=(old,)))
     assert untold(mailbox.read(), run) == (new,)
 
 

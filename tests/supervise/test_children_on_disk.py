@@ -28,15 +28,15 @@ def sleeper() -> Iterator[subprocess.Popen[bytes]]:
 @pytest.mark.parametrize(
     ("run", "active", "dead"),
     [
-        (RunInfo("r", pid=7, pid_start="then"), True, False),
-        (RunInfo("r", pid=7, pid_start="earlier"), False, True),
-        (RunInfo("r", pid=8, pid_start="then"), False, True),
-        (RunInfo("r", owner_pid=7, owner_start="then"), True, False),
-        (RunInfo("r", pid=8, pid_start="then", owner_pid=7, owner_start="then"), True, False),
-        (RunInfo("r"), False, True),
-        (RunInfo("r", "completed", pid=7, pid_start="then"), False, False),
-        (RunInfo("r", "failed"), False, False),
-        (RunInfo("r", "unreadable"), False, False),
+        (RunInfo(run_id="r", pid=7, pid_start="then"), True, False),
+        (RunInfo(run_id="r", pid=7, pid_start="earlier"), False, True),
+        (RunInfo(run_id="r", pid=8, pid_start="then"), False, True),
+        (RunInfo(run_id="r", owner_pid=7, owner_start="then"), True, False),
+        (RunInfo(run_id="r", pid=8, pid_start="then", owner_pid=7, owner_start="then"), True, False),
+        (RunInfo(run_id="r"), False, True),
+        (RunInfo(run_id="r", status="completed", pid=7, pid_start="then"), False, False),
+        (RunInfo(run_id="r", status="failed"), False, False),
+        (RunInfo(run_id="r", status="unreadable"), False, False),
     ],
 )
 def test_a_run_is_at_work_while_its_agent_or_its_owner_lives(run: RunInfo, active: bool, dead: bool) -> None:

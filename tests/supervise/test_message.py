@@ -16,7 +16,7 @@ def written(message: Message) -> bytes:
 
 @given(BODIES)
 def test_any_body_comes_back(body: str) -> None:
-    message = Message("MSG-1", "now", "INFO", body, "p", "t", "r", "MSG-0")
+    message = Message(msg_id="MSG-1", ts="now", type="INFO", body=body, project="p", task="t", run="r", parent="MSG-0")
     piece = written(message)
     assert size_of(piece) == len(piece)
     assert parse(piece) == message
@@ -24,18 +24,18 @@ def test_any_body_comes_back(body: str) -> None:
 
 @given(BODIES)
 def test_no_body_contains_the_start_of_a_message(body: str) -> None:
-    assert START not in b"\n" + written(Message("MSG-1", "now", "INFO", body))
-    assert START not in b"\n---\n" + body_of(Message("MSG-1", "now", "INFO", body))
+    assert START not in b"\n" + written(Message(msg_id="MSG-1", ts="now", type="INFO", body=body))
+    assert START not in b"\n---\n" + body_of(Message(msg_id="MSG-1", ts="now", type="INFO", body=body))
 
 
 def test_a_piece_is_whole_only_with_its_last_byte() -> None:
-    piece = written(Message("MSG-1", "now", "INFO", "some\n---\ntext\n\n"))
+    piece = written(Message(msg_id="MSG-1", ts="now", type="INFO", body="some\n---\ntext\n\n"))
     assert all(size_of(piece[:cut]) > cut for cut in range(len(piece)))
     assert size_of(piece + b"more") == len(piece)
 
 
 def test_a_piece_with_another_length_than_it_says_is_torn() -> None:
-    piece = written(Message("MSG-1", "now", "INFO", "0123456789"))
+    piece = written(Message(msg_id="MSG-1", ts="now", type="INFO", body="0123456789"))
     for wrong in (b"9", b"0", b"-1", b"x", b"", b"99999999999999", "٣".encode()):
         assert size_of(piece.replace(b"length: 10", b"length: " + wrong)) == 0
 
@@ -45,18 +45,24 @@ def test_a_header_that_does_not_end_is_not_waited_for_endlessly() -> None:
 
 
 def test_types_are_chosen_in_any_case() -> None:
-    piece = written(Message("MSG-1", "now", "Fact", "x"))
+    piece = written(Message(msg_id="MSG-1", ts="now", type="Fact", body="x"))
     assert parse(piece, frozenset({"fact"})) is not None
     assert parse(piece, frozenset({"info"})) is None
 
 
 def test_a_header_holds_single_lines_only() -> None:
-    assert complaint(Message("", "", "INFO", "x")) == ""
-    for bad in (Message("", "", "", "x"), Message("", "", "A\nlength: 0", "x"), Message("", "", "INFO", "x", "a\rb")):
+    assert complaint(Message(msg_id="", ts="", type="INFO", body="x")) == ""
+    for bad in (
+        Message(msg_id="", ts="", type="", body="x"),
+        Message(msg_id="", ts="", type="A\nlength: 0", body="x"),
+        Message(msg_id="", ts="", type="INFO", body="x", project="a\rb"),
+    ):
         assert complaint(bad)
 
 
 def test_a_thread_is_a_message_and_all_that_answers_it() -> None:
     parents = {"a": "", "b": "a", "c": "", "d": "b", "e": "c", "f": "a"}
-    messages = [Message(msg_id, "", "INFO", "", parent=parent) for msg_id, parent in parents.items()]
+    messages = [
+        Message(msg_id=msg_id, ts="", type="INFO", body="", parent=parent) for msg_id, parent in parents.items()
+    ]
     assert [message.msg_id for message in thread(messages, "a")] == ["a", "b", "d", "f"]

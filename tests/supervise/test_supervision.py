@@ -4,7 +4,7 @@ from ralph.core.model import Failure, Turn
 from ralph.supervise import remarks
 from ralph.supervise.remarks import Remark
 
-FAILED = Turn("", exit_code=1)
+FAILED = Turn(text="", exit_code=1)
 
 
 def test_a_failed_attempt_is_a_warning_and_says_what_comes_next() -> None:
@@ -24,7 +24,7 @@ def test_after_the_last_attempt_the_limit_is_named() -> None:
 
 
 def test_an_agent_that_hung_is_said_to_be_killed() -> None:
-    turn = Turn("", exit_code=-15, ended_by="turn-timeout")
+    turn = Turn(text="", exit_code=-15, ended_by="turn-timeout")
     assert [remark.body for remark in remarks.troubles(1, turn, timeout=300)] == [
         "Agent timeout after 5m0s, killing process group",
         "Process group killed, treating as failure",
@@ -33,35 +33,35 @@ def test_an_agent_that_hung_is_said_to_be_killed() -> None:
 
 
 def test_a_passing_fault_is_named() -> None:
-    turn = Turn("", exit_code=1, failure=Failure("transient", "overloaded\nplease retry"))
+    turn = Turn(text="", exit_code=1, failure=Failure("transient", "overloaded\nplease retry"))
     assert Remark("WARNING", "Transient error: overloaded please retry") in list(remarks.troubles(1, turn))
 
 
 def test_exit_code_zero_is_no_failure_and_no_completion() -> None:
-    assert list(remarks.troubles(1, Turn(""))) == []
+    assert list(remarks.troubles(1, Turn(text=""))) == []
     said = "Attempt 1: Agent succeeded, but there is no DONE marker, restarting..."
-    assert list(remarks.restarting(1, 100, Turn(""))) == [Remark("INFO", said, "info")]
+    assert list(remarks.restarting(1, 100, Turn(text=""))) == [Remark("INFO", said, "info")]
 
 
 def test_an_attempt_that_a_person_ended_is_no_warning() -> None:
-    assert list(remarks.troubles(1, Turn("", exit_code=-15, ended_by="interrupt"))) == []
+    assert list(remarks.troubles(1, Turn(text="", exit_code=-15, ended_by="interrupt"))) == []
 
 
 def test_an_agent_that_asks_to_wait_has_not_failed() -> None:
-    turn = Turn("", exit_code=42, failure=Failure("ordinary", "exit code 42"))
+    turn = Turn(text="", exit_code=42, failure=Failure("ordinary", "exit code 42"))
     assert list(remarks.troubles(1, turn)) == []
 
 
 @pytest.mark.parametrize(
     ("turn", "text"),
     [
-        (Turn("", exit_code=0), "exit code 0"),
-        (Turn("", exit_code=1, failure=Failure("ordinary", "exit code 1: boom")), "exit code 1: boom"),
+        (Turn(text="", exit_code=0), "exit code 0"),
+        (Turn(text="", exit_code=1, failure=Failure("ordinary", "exit code 1: boom")), "exit code 1: boom"),
         (
-            Turn("", exit_code=-9, failure=Failure("ordinary", "killed by signal 9")),
+            Turn(text="", exit_code=-9, failure=Failure("ordinary", "killed by signal 9")),
             "exit code -9 (killed by signal 9)",
         ),
-        (Turn("", exit_code=None, failure=Failure("fatal", "not found")), "no exit code (not found)"),
+        (Turn(text="", exit_code=None, failure=Failure("fatal", "not found")), "no exit code (not found)"),
     ],
 )
 def test_an_end_is_told_once(turn: Turn, text: str) -> None:

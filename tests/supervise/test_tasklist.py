@@ -13,7 +13,7 @@ GONE = {"owner_pid": 8, "owner_start": "then"}
 
 
 def attempt(status: str = "running", **fields: object) -> RunInfo:
-    return RunInfo("r", status, attempt=1, **fields)  # type: ignore[arg-type]
+    return RunInfo(run_id="r", status=status, attempt=1, **fields)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -28,9 +28,9 @@ def attempt(status: str = "running", **fields: object) -> RunInfo:
         (Markers(), [attempt("stopped", **GONE)], [], "stopped"),
         (Markers(wait="input"), [attempt("completed")], [], "stopped"),
         (Markers(), [attempt("running", **GONE)], [], "failed"),
-        (Markers(), [attempt("completed"), RunInfo("child", pid=7, pid_start="then")], [], "running"),
+        (Markers(), [attempt("completed"), RunInfo(run_id="child", pid=7, pid_start="then")], [], "running"),
         (Markers(done=True), [attempt("completed", **MINE)], [], "finishing"),
-        (Markers(done=True), [attempt("completed"), RunInfo("child", pid=7, pid_start="then")], [], "finishing"),
+        (Markers(done=True), [attempt("completed"), RunInfo(run_id="child", pid=7, pid_start="then")], [], "finishing"),
         (Markers(done=True), [attempt("failed", **GONE)], [], "done"),
         (Markers(done=True), [], [], "done"),
         (Markers(trouble="DONE is a directory"), [], [], "trouble"),

@@ -26,9 +26,14 @@ Scenario = Callable[[FullScreen, Pilot[Any]], Awaitable[None]]
 
 def an_iteration(number: int, *passed: bool, cost: float = 0.1) -> Iteration:
     checks = tuple(
-        Check(f"check {at}", ok, 0 if ok else 1, duration=1.2 if ok else 0.3) for at, ok in enumerate(passed, start=1)
+        Check(name=f"check {at}", passed=ok, exit_code=0 if ok else 1, duration=1.2 if ok else 0.3)
+        for at, ok in enumerate(passed, start=1)
     )
-    return Iteration(number, Turn("said", usage=Usage(1000, 200, cost_usd=cost), duration=2.0), checks)
+    return Iteration(
+        number=number,
+        turn=Turn(text="said", usage=Usage(input_tokens=1000, output_tokens=200, cost_usd=cost), duration=2.0),
+        checks=checks,
+    )
 
 
 @pytest.fixture
@@ -48,7 +53,17 @@ class Recorded:
         enlist(self.folder, env)
         self.id = run_id
         self._closers = (journal.close, self._registration.close)
-        self.tell(e.RunStarted(GOAL, "checks", "claude", str(workspace), cap, ("check 1", "check 2"), pid=os.getpid()))
+        self.tell(
+            e.RunStarted(
+                goal=GOAL,
+                preset="checks",
+                agent="claude",
+                workspace=str(workspace),
+                max_iterations=cap,
+                checks=("check 1", "check 2"),
+                pid=os.getpid(),
+            )
+        )
 
     def tell(self, *events: e.Event) -> None:
         if events:
@@ -57,7 +72,9 @@ class Recorded:
 
     def finish(self, outcome: str = "done", reason: str = "the agent said COMPLETE and 2 checks passed") -> None:
         code = {"done": 0, "interrupted": 130}.get(outcome, 1)
-        self.tell(e.RunFinished(outcome, reason, 2, 0.25, 65.0, code))
+        self.tell(
+            e.RunFinished(outcome=outcome, reason=reason, iterations=2, cost_usd=0.25, duration_s=65.0, exit_code=code)
+        )
 
     def close(self) -> None:
         for close in self._closers:

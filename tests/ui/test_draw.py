@@ -33,7 +33,7 @@ def result(name: str, passed: bool, seconds: float) -> CheckResult:
 
 def run(alive: bool = True, mail: Mail | None = None, **facts: object) -> RunNow:
     known = {"goal": "Fix it", "workspace": "/home/me/shop", "began": NOW - 65, "cap": 10, "agent": "claude"} | facts
-    listed = Listed("20260101-120000-k3fa", "/x", RunFacts("20260101-120000-k3fa", **known), alive)  # type: ignore[arg-type]
+    listed = Listed("20260101-120000-k3fa", "/x", RunFacts(id="20260101-120000-k3fa", **known), alive)  # type: ignore[arg-type]
     return run_now(listed, NOW, mail or Mail())
 
 

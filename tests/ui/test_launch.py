@@ -77,7 +77,7 @@ def opener(
     made: list[subprocess.Popen[str]] = []
 
     def start(way: str) -> "subprocess.Popen[str]":
-        words = NextRun(str(workspace), agent="waiting-agent", cap=3).words("go")
+        words = NextRun(workspace=str(workspace), agent="waiting-agent", cap=3).words("go")
         pipe = subprocess.PIPE
         process = subprocess.Popen(
             [sys.executable, "-c", OPENER, way, *words], env=environment, stdin=pipe, stdout=pipe, text=True
@@ -124,7 +124,7 @@ def test_a_run_that_was_let_go_goes_on_to_its_end(
 
 
 def test_why_a_run_cannot_start_is_known(workspace: Path, environment: dict[str, str]) -> None:
-    launched = Launched(NextRun(str(workspace), agent="no-such-agent").words("go"), environment)
+    launched = Launched(NextRun(workspace=str(workspace), agent="no-such-agent").words("go"), environment)
     eventually(lambda: launched.exit_code is not None)
     assert launched.exit_code == 2
     assert "no-such-agent" in launched.last_words()
@@ -274,7 +274,7 @@ def test_on_leaving_one_says_what_becomes_of_runs_started_here(
 def test_a_run_that_was_stopped_is_taken_up_again(
     waiting_agent: Path, workspace: Path, environment: dict[str, str], on_screen: OnScreen, shown: Show, gate: Path
 ) -> None:
-    first = Launched(NextRun(str(workspace), agent="waiting-agent", cap=3).words("go"), environment)
+    first = Launched(NextRun(workspace=str(workspace), agent="waiting-agent", cap=3).words("go"), environment)
     eventually(waiting_agent.exists)
     first.end()
     eventually(lambda: first.exit_code == 130)

@@ -37,13 +37,13 @@ START = ["run", "--quiet", "-C", "/w"]
     ],
 )
 def test_a_goal_becomes_a_run(said: dict[str, Any], words: list[str], summary: str) -> None:
-    plan = NextRun("/w", **said)
+    plan = NextRun(workspace="/w", **said)
     assert plan.words("go") == [*START, *words]
     assert str(plan) == summary
 
 
 def test_a_promise_loop_says_more_than_was_said_before() -> None:
-    plan = NextRun("/w", cap=5, agent="codex", checks=("a",), given={"max_cost": 3.0})
+    plan = NextRun(workspace="/w", cap=5, agent="codex", checks=("a",), given={"max_cost": 3.0})
     words = plan.promise("Fix it", {"maximum_iterations": 7, "ultrawork": True, "check": ["b"]})
     assert words == [
         *START,
@@ -59,7 +59,7 @@ def test_a_promise_loop_says_more_than_was_said_before() -> None:
 
 @pytest.mark.parametrize("goal", ["--help", "-p", "= a = b", "two\nlines", "ünïcode 🎉", "--print"])
 def test_every_goal_survives_the_command_line(goal: str) -> None:
-    parsed = options.parse(options.RUN, NextRun("/w").words(goal)[1:])
+    parsed = options.parse(options.RUN, NextRun(workspace="/w").words(goal)[1:])
     assert parsed == ({"quiet": True, "directory": "/w", "prompt": goal, "ralph": 0}, [])
 
 

@@ -27,8 +27,8 @@ def busy(record: Callable[..., Any], iteration: Callable[..., Iteration]) -> Any
     return record(
         "k3fa",
         e.IterationFinished(1, iteration(1, False, False)),
-        e.CheckFinished("check 1", True, 0, 1.2),
-        e.CheckFinished("check 2", False, 1, 0.3),
+        e.CheckFinished(name="check 1", passed=True, exit_code=0, duration_s=1.2),
+        e.CheckFinished(name="check 2", passed=False, exit_code=1, duration_s=0.3),
         e.IterationFinished(2, iteration(2, True, False)),
         e.IterationStarted(3, 10, "go"),
         e.AgentStarted("claude"),

@@ -26,7 +26,13 @@ def test_the_todo_list_has_a_pane_of_its_own(scroll: Scroll) -> None:
 
 
 def test_the_end_is_said(scroll: Scroll) -> None:
-    scroll.add(news(e.RunFinished("done", "2 checks passed", 2, None, 4.0, 0)))
+    scroll.add(
+        news(
+            e.RunFinished(
+                outcome="done", reason="2 checks passed", iterations=2, cost_usd=None, duration_s=4.0, exit_code=0
+            )
+        )
+    )
     assert list(scroll.lines) == ["", "done after 2 iterations: 2", "checks passed (4s)"]
 
 

@@ -50,13 +50,13 @@ class Scene:
         self.mail = Mailbox(self.folder.path)
         self.tell(
             e.RunStarted(
-                goal,
-                preset,
-                agent,
-                str(workspace),
-                cap,
-                tuple(checks),
-                ("tag:COMPLETE",),
+                goal=goal,
+                preset=preset,
+                agent=agent,
+                workspace=str(workspace),
+                max_iterations=cap,
+                checks=tuple(checks),
+                claims=("tag:COMPLETE",),
                 pid=os.getpid(),
                 branch=branch,
             )
@@ -75,24 +75,27 @@ class Scene:
         self.tool("Read", f"{self.workspace}/src/shop/cart.py", "1\timport decimal\n2\t\n3\tclass Cart:", lines=28)
         self.tool("Bash", "pytest -q tests/test_cart.py", "...F\n1 failed, 3 passed", ok=False, lines=2)
         checks = [
-            Check(name, ok, 0 if ok else 1, "1 failed", duration=2.0)
+            Check(name=name, passed=ok, exit_code=0 if ok else 1, head="1 failed", duration=2.0)
             for name, ok in zip(self.checks, passed, strict=False)
         ]
         for check in checks:
             self.tell(e.CheckStarted(check.name))
             self.tell(
                 e.CheckFinished(
-                    check.name,
-                    check.passed,
-                    check.exit_code,
-                    check.duration,
+                    name=check.name,
+                    passed=check.passed,
+                    exit_code=check.exit_code,
+                    duration_s=check.duration,
                     output="" if check.passed else "E  assert 3 == 4\n1 failed",
                 )
             )
         turn = Turn(
-            "All of it is done.\n\nCOMPLETE", usage=Usage(4000, 900, cost_usd=cost), duration=61.0, tool_calls=2
+            text="All of it is done.\n\nCOMPLETE",
+            usage=Usage(input_tokens=4000, output_tokens=900, cost_usd=cost),
+            duration=61.0,
+            tool_calls=2,
         )
-        self.tell(e.IterationFinished(number, Iteration(number, turn, tuple(checks), tree=tree)))
+        self.tell(e.IterationFinished(number, Iteration(number=number, turn=turn, checks=tuple(checks), tree=tree)))
 
     def begin(self, number: int, cap: int | None = 10) -> None:
         self.tell(e.IterationStarted(number, cap, GOAL), e.AgentStarted("claude", pid=1))
@@ -100,7 +103,7 @@ class Scene:
     def tool(self, name: str, given: str, output: str = "", *, ok: bool = True, lines: int = 1) -> None:
         id_ = f"t{random.random()}"
         self.tell(e.ToolStarted(id_, name, given))
-        self.tell(e.ToolFinished(id_, name, ok, output, lines, len(output)))
+        self.tell(e.ToolFinished(id=id_, name=name, ok=ok, output=output, lines=lines, chars=len(output)))
 
     def refuse(self, reason: str = "1 of 3 checks failed: mypy src (exit 1)") -> None:
         self.tell(e.ClaimRejected("COMPLETE", "checks", reason))
@@ -109,7 +112,11 @@ class Scene:
         self, outcome: str = "done", reason: str = "the agent said COMPLETE and 3 checks passed", **more: object
     ) -> None:
         code = {"done": 0, "stopped": 0, "interrupted": 130, "fatal": 2}.get(outcome, 1)
-        self.tell(e.RunFinished(outcome, reason, 2, 0.84, 1265.0, code, **more))  # type: ignore[arg-type]
+        self.tell(
+            e.RunFinished(
+                outcome=outcome, reason=reason, iterations=2, cost_usd=0.84, duration_s=1265.0, exit_code=code, **more
+            )
+        )  # type: ignore[arg-type]
         self.close()
 
     def close(self) -> None:

@@ -112,7 +112,7 @@ def test_the_end_of_a_tool_call_takes_the_place_of_its_beginning(ear: Callable[.
     page.until("sleep 9")
     (begun,) = re.findall(r'class="tool" id="(e\d+)"', page.all)
     page.close()
-    run.tell(e.AgentText("meanwhile"), e.ToolFinished("t", "Bash", True, "slept", 1, 5))
+    run.tell(e.AgentText("meanwhile"), e.ToolFinished(id="t", name="Bash", ok=True, output="slept", lines=1, chars=5))
     page.heard.clear()
     page.connect()
     page.until("slept")

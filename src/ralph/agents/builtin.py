@@ -119,10 +119,10 @@ class _Builtin(BlockReader):
 
     def _paid(self, used: Tokens) -> Usage:
         tokens = Usage(
-            int(used.input_tokens or 0),
-            int(used.output_tokens or 0),
-            int(used.cache_read_input_tokens or 0),
-            int(used.cache_creation_input_tokens or 0),
+            input_tokens=int(used.input_tokens or 0),
+            output_tokens=int(used.output_tokens or 0),
+            cache_read_tokens=int(used.cache_read_input_tokens or 0),
+            cache_write_tokens=int(used.cache_creation_input_tokens or 0),
         )
         cost = _price(tokens, self._asked) if self._asked else None
         return replace(tokens, cost_usd=cost, estimated=bool(cost))

@@ -23,7 +23,7 @@ class Tokens(Struct, gc=False):
     cache_creation_input_tokens: Number = 0
 
 
-class Block(Struct, gc=False):
+class Block(Struct, gc=False, kw_only=True):
     """A piece of a message: text, thinking, tool_use or tool_result."""
 
     type: str = ""
@@ -123,7 +123,7 @@ class BlockReader(Reader):
             self._count(message.id, message.usage)
         content = message.content
         if isinstance(content, str):
-            content = [Block("text", content)]
+            content = [Block(type="text", text=content)]
         if not content:
             return ()
         own = said.parent_tool_use_id is None

@@ -142,7 +142,14 @@ class _Codex(Reader):
         """A resumed thread is counted from its beginning, and the input includes what came from the cache."""
         cached, written = wire.count(usage, "cached_input_tokens"), wire.count(usage, "cache_write_input_tokens")
         fresh = max(wire.count(usage, "input_tokens") - cached - written, 0)
-        return self.since(Usage(fresh, wire.count(usage, "output_tokens"), cached, written))
+        return self.since(
+            Usage(
+                input_tokens=fresh,
+                output_tokens=wire.count(usage, "output_tokens"),
+                cache_read_tokens=cached,
+                cache_write_tokens=written,
+            )
+        )
 
     def _failed(self, table: Table) -> Iterable[AgentEvent]:
         self.trouble = Trouble(wire.text(wire.table(table, "error"), "message") or self.notice or "the turn failed")

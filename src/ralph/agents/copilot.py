@@ -140,5 +140,7 @@ class _Copilot(Reader):
             used = wire.table(metrics, "usage") if isinstance(metrics, dict) else {}
             cached = wire.count(used, "cacheReadTokens")
             fresh = max(wire.count(used, "inputTokens") - cached, 0)
-            total = total.plus(Usage(fresh, wire.count(used, "outputTokens"), cached))
+            total = total.plus(
+                Usage(input_tokens=fresh, output_tokens=wire.count(used, "outputTokens"), cache_read_tokens=cached)
+            )
         return total

@@ -140,5 +140,5 @@ class _Gemini(Reader):
         stats = wire.table(table, "stats")
         cached = wire.count(stats, "cached")
         fresh = wire.count(stats, "input") or max(wire.count(stats, "input_tokens") - cached, 0)
-        spent = Usage(fresh, wire.count(stats, "output_tokens"), cached)
+        spent = Usage(input_tokens=fresh, output_tokens=wire.count(stats, "output_tokens"), cache_read_tokens=cached)
         return [*self._rest(), *self.pays(priced(spent, self.model))]

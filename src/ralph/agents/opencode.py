@@ -107,7 +107,12 @@ class _OpenCode(Reader):
         cache = wire.table(tokens, "cache")
         self.steps = (self.steps or 0) + 1
         output = wire.count(tokens, "output") + wire.count(tokens, "reasoning")
-        spent = Usage(wire.count(tokens, "input"), output, wire.count(cache, "read"), wire.count(cache, "write"))
+        spent = Usage(
+            input_tokens=wire.count(tokens, "input"),
+            output_tokens=output,
+            cache_read_tokens=wire.count(cache, "read"),
+            cache_write_tokens=wire.count(cache, "write"),
+        )
         self.usage = self.usage.plus(spent).plus(Usage(cost_usd=wire.amount(part, "cost")))
         return self.pays(self.usage)  # after each step: nothing says which is the last
 

@@ -10,7 +10,7 @@ from ralph.core.events import AgentEvent
 from ralph.core.model import Exit, Failure, Turn, Usage
 
 
-class TurnRequest(Struct, frozen=True):
+class TurnRequest(Struct, frozen=True, kw_only=True):
     """What one turn asks of an agent.
 
     `command` is the program as the user named it (`("claude",)`, `("/opt/bin/claude",)`, or a whole command line);

@@ -122,19 +122,21 @@ class Reader:
     def ends(self, call: str, ok: bool, output: str) -> list[AgentEvent]:
         call = call[:_LONGEST_NAME]
         self.tool_errors += not ok
-        return [ToolFinished(call, self._open.pop(call, ""), ok, *beginning(output))]
+        text, lines, chars = beginning(output)
+        name = self._open.pop(call, "")
+        return [ToolFinished(id=call, name=name, ok=ok, output=text, lines=lines, chars=chars)]
 
     def pays(self, usage: Usage) -> Iterable[AgentEvent]:
         """The usage of the whole turn so far."""
         self.usage = usage
         return (
             AgentResult(
-                usage.cost_usd,
-                usage.input_tokens,
-                usage.output_tokens,
-                usage.cache_read_tokens,
-                usage.cache_write_tokens,
-                usage.estimated,
+                cost_usd=usage.cost_usd,
+                input_tokens=usage.input_tokens,
+                output_tokens=usage.output_tokens,
+                cache_read_tokens=usage.cache_read_tokens,
+                cache_write_tokens=usage.cache_write_tokens,
+                estimated=usage.estimated,
             ),
         )
 
@@ -142,10 +144,10 @@ class Reader:
         """What of a session's total belongs to this turn."""
         before = self.request.usage_before
         left = Usage(
-            total.input_tokens - before.input_tokens,
-            total.output_tokens - before.output_tokens,
-            total.cache_read_tokens - before.cache_read_tokens,
-            total.cache_write_tokens - before.cache_write_tokens,
+            input_tokens=total.input_tokens - before.input_tokens,
+            output_tokens=total.output_tokens - before.output_tokens,
+            cache_read_tokens=total.cache_read_tokens - before.cache_read_tokens,
+            cache_write_tokens=total.cache_write_tokens - before.cache_write_tokens,
         )
         lowest = min(left.input_tokens, left.output_tokens, left.cache_read_tokens, left.cache_write_tokens)
         return left if self.request.session and lowest >= 0 else total

@@ -86,7 +86,13 @@ def moment(table: Table, key: str) -> float | None:
 def usage(table: Table, names: tuple[str, ...], cost: float | None = None) -> Usage:
     """Tokens under the names for input, output, cache read and cache written; what has no name is none."""
     numbers = [count(table, name) for name in names] + [0] * (4 - len(names))
-    return Usage(numbers[0], numbers[1], numbers[2], numbers[3], cost)
+    return Usage(
+        input_tokens=numbers[0],
+        output_tokens=numbers[1],
+        cache_read_tokens=numbers[2],
+        cache_write_tokens=numbers[3],
+        cost_usd=cost,
+    )
 
 
 def status(table: Table, key: str) -> int | None:
@@ -110,7 +116,7 @@ TODO_TOOLS = frozenset({"TodoWrite", "todowrite", "todo_write", "write_todos", "
 _STATES = {"in_progress": "active", "active": "active", "completed": "done", "done": "done", "cancelled": "done"}
 
 
-class Arguments(Struct, gc=False):
+class Arguments(Struct, gc=False, kw_only=True):
     """What a person wants to read of a tool's arguments, the most telling first; then what a to-do list is called."""
 
     command: Any = None

@@ -118,7 +118,7 @@ class RalphLoop:
         if not self.config.task.strip() and not self.config.spec_file:
             raise UserError("the task is empty", "say what to achieve, or give a spec_file")
         spec = str(self.workspace_root / self.config.spec_file) if self.config.spec_file else ""
-        order = Order(settings, str(self.workspace_root), self.config.task, spec)
+        order = Order(settings=settings, workspace=str(self.workspace_root), goal_text=self.config.task, goal_file=spec)
         interrupt = Cancellation(self._cancel) if self._cancel else None
         self._session = Session(
             order,
@@ -162,7 +162,7 @@ class RalphLoop:
                 with context.interrupt.breaking():
                     return _turn(factory(**arguments).run(prompt))
             except Exception as error:  # noqa: BLE001 - the caller's agent may fail in any way: that is a failed turn
-                return Turn("", exit_code=None, failure=Failure("ordinary", f"{type(error).__name__}: {error}"))
+                return Turn(text="", exit_code=None, failure=Failure("ordinary", f"{type(error).__name__}: {error}"))
 
         return PythonAgent(call, context)
 
@@ -222,20 +222,20 @@ class PythonAgent:
         turn = replace(turn, text=text, ended_at=time.time(), duration=took, agent=NAME)
         folder.ended(turn, text.encode("utf-8", "replace"))
         kind, reason = (turn.failure.kind, turn.failure.reason) if turn.failure else ("", "")
-        context.tell(events.AgentFinished(turn.exit_code, took, failure=kind, reason=reason))
+        context.tell(events.AgentFinished(exit_code=turn.exit_code, duration_s=took, failure=kind, reason=reason))
         return turn
 
 
 def _turn(answer: Any) -> Turn:
     """What the agent's `run` returned, as the loop knows it."""
     if isinstance(answer, str):
-        return Turn(answer)
+        return Turn(text=answer)
     if not hasattr(answer, "final_output"):
         raise TypeError(f"run() returned {type(answer).__name__}, neither text nor an object with final_output")
     # Programs that keep accounts of their own say it there.
     cost = getattr(answer, "cost", getattr(getattr(answer, "cost_tracker", None), "total_cost_usd", None))
     return Turn(
-        str(answer.final_output or ""),
+        text=str(answer.final_output or ""),
         steps=_count(getattr(answer, "steps", getattr(answer, "current_step", None))),
         usage=Usage(cost_usd=float(cost) if isinstance(cost, int | float) else None),
     )

@@ -96,7 +96,13 @@ class Supervisor:
         needs_prompt = self._prompt is not None or self._run_root is None
         goal = keep_prompt(self.task, self._prompt) if needs_prompt else ""
         self.task.path.mkdir(parents=True, exist_ok=True)
-        order = Order(settings, str(self._workspace), goal, version=__version__, task=str(self.task.path))
+        order = Order(
+            settings=settings,
+            workspace=str(self._workspace),
+            goal_text=goal,
+            version=__version__,
+            task=str(self.task.path),
+        )
         with Keeper.start() as keeper, Cancellation(self._cancel) as interrupt:
             place = TaskPlace(order, task=self.task)
             session = Session(
@@ -126,13 +132,13 @@ def _attempt(run_root: RunRoot, number: int) -> Turn:
         said = run_root(number)
     except (FileNotFoundError, PermissionError, UserError) as error:
         reason = error.advice if isinstance(error, UserError) else str(error)
-        return Turn("", exit_code=None, failure=Failure("fatal", reason))
+        return Turn(text="", exit_code=None, failure=Failure("fatal", reason))
     except Exception as error:  # noqa: BLE001 - the caller's function may fail in any way: that is a failed attempt
         code = getattr(error, "returncode", None)
         failure = Failure("ordinary", f"{type(error).__name__}: {error}")
-        return Turn("", exit_code=code if isinstance(code, int) else None, failure=failure)
+        return Turn(text="", exit_code=code if isinstance(code, int) else None, failure=failure)
     if isinstance(said, str):
-        return Turn(said, exit_code=0)
+        return Turn(text=said, exit_code=0)
     code = getattr(said, "returncode", 0 if said is None or said is True else said)
     code = code if isinstance(code, int) and said is not False else 1
-    return Turn("", exit_code=code, failure=Failure("ordinary", f"exit code {code}") if code else None)
+    return Turn(text="", exit_code=code, failure=Failure("ordinary", f"exit code {code}") if code else None)

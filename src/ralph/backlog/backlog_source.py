@@ -19,7 +19,7 @@ INSIDE = ("tasks.md", "TASKS.md", "prd.json", "tasks/tasks.json", "PLAN.md")
 LARGEST = 16 << 20
 
 
-class BacklogSource(Struct, frozen=True):
+class BacklogSource(Struct, frozen=True, kw_only=True):
     """A list as it was named. `paths` are its files or its folder, from the top of the repository, where it lies in
     one; `name` is how it is called in messages; `program`, where another program keeps it."""
 
@@ -109,7 +109,7 @@ def find(word: str, workspace: Path, root: Path | None) -> BacklogSource:
     """The backlog that a person means. `root` is the top of the repository around the workspace."""
     program, colon, wanted = word.partition(":")
     if colon and program in PROGRAMS:
-        source = BacklogSource(word, word, program=program, wanted=wanted)
+        source = BacklogSource(word=word, name=word, program=program, wanted=wanted)
         source.command()
         return source
     here, there = Path(word).absolute(), workspace / word
@@ -121,7 +121,9 @@ def find(word: str, workspace: Path, root: Path | None) -> BacklogSource:
     place = Path(os.path.realpath(place))
     name = os.path.relpath(place, root) if root and place.is_relative_to(root) else str(place)
     format_ = "backlogmd" if place.is_dir() else _format_of(place)
-    return BacklogSource(word, name, format_, str(place), paths=(name,) if not os.path.isabs(name) else ())
+    return BacklogSource(
+        word=word, name=name, format=format_, place=str(place), paths=(name,) if not os.path.isabs(name) else ()
+    )
 
 
 def _inside(folder: Path) -> Iterator[Path]:

@@ -20,7 +20,7 @@ OWN = re.compile(rf"\s*(?:[-*+]\s+)?({'|'.join(OWN_KEYS)}):(.*)", re.IGNORECASE)
 CODE = re.compile(r"(?<!`)`++([^`]++)`++")
 
 
-class BoxLine(Struct):
+class BoxLine(Struct, kw_only=True):
     """One line, as far as a list is concerned. `at` is where the mark in its box stands, in the text of the file."""
 
     number: int
@@ -87,7 +87,7 @@ def _lines(text: str) -> Iterator[BoxLine]:
         if is_plain and (heading := HEADING.fullmatch(line)):
             section = heading[2].strip().lower() if len(heading[1]) <= 2 else section
         found = BOX.fullmatch(line) if is_plain and "<!--" not in line.partition("[")[0] else None
-        made = BoxLine(number, line, _indent(line), is_plain, section)
+        made = BoxLine(number=number, text=line, indent=_indent(line), is_plain=is_plain, section=section)
         if found:
             made.at, made.mark, made.words = at + found.start(2), found[2], found[3].strip()
         yield made

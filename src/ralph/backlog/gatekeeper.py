@@ -72,13 +72,13 @@ def _gate(work: WorkOrder, folder: RunFolder, keeper: Keeper, interrupt: Interru
     # Python may take a module that it compiled a moment ago for this one: it compares times by the second.
     env = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
     context = Context(
-        Path(made.workspace),
-        marked,
-        keeper,
-        interrupt,
-        lambda *_: None,
-        env,
-        Redactor(secret_values(env)),
+        root=Path(made.workspace),
+        folder=marked,
+        keeper=keeper,
+        interrupt=interrupt,
+        tell=lambda *_: None,
+        env=env,
+        redact=Redactor(secret_values(env)),
         max_log=work.settings.max_log,
         grace=work.settings.grace,
         began=time.monotonic(),

@@ -77,9 +77,9 @@ def play(path: str, key: str, keeper: Keeper, interrupt: Interrupt) -> Looped:
     folder = folder_of(path)
     work, assigned = read(folder, "work.json", WorkOrder), read(folder, assignment_of(key), Assignment)
     order = Order(
-        settings_for(work, assigned),
-        work.workspace,
-        assigned.item.text or assigned.item.title,
+        settings=settings_for(work, assigned),
+        workspace=work.workspace,
+        goal_text=assigned.item.text or assigned.item.title,
         agent_args=work.agent_args,
         version=__version__,
         work=work.id,

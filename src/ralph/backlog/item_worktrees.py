@@ -68,7 +68,7 @@ def furnish(order: WorkOrder, repository: Repository, made: Worktree, keeper: Ke
     carry_over(repository, made)
     if not order.setup:
         return
-    command = Command(("sh", "-c", order.setup), made.workspace, dict(os.environ))
+    command = Command(argv=("sh", "-c", order.setup), cwd=made.workspace, env=dict(os.environ))
     output = run_command(keeper, command, head=0, tail=KEPT, limits=Limits(), interrupt=interrupt)
     if output.exit.code or output.exit.ended_by:
         said = tail(output.tail.strip(), 500, "…") or f"exit code {output.exit.code}"

@@ -35,10 +35,10 @@ def ask(values: Values, words: list[str]) -> int:
 
 
 PLAIN = Plain(
-    "ask",
-    "For agents inside a run: ask the person who started it. With --on-question wait the run waits for the answer; "
-    "either way the next prompt carries it.",
-    ask,
+    name="ask",
+    help="For agents inside a run: ask the person who started it. With --on-question wait the run waits for the "
+    "answer; either way the next prompt carries it.",
+    answer=ask,
     metavar="QUESTION",
     examples=('ralph ask "Which of the two APIs shall I keep?"',),
 )

@@ -27,9 +27,16 @@ def explain(order: Order, loaded: Loaded, out: TextIO = sys.stdout) -> int:
     refuse_what_cannot_end(settings)
     chosen = choices(settings, order.agent_args, os.environ, str(order.workspace))
     plan = policy(settings, tuple(choice.name for choice in chosen), order.one_shot)
-    prompt = composer(settings, plan, order.goal, str, tells_claim=order.tells_claim)(Run("dry-run", goal), ())
+    prompt = composer(settings, plan, order.goal, str, tells_claim=order.tells_claim)(Run(id="dry-run", goal=goal), ())
     first = chosen[0]
-    turn = TurnRequest(prompt, "PROMPT_FILE", first.command, first.flags, settings.agent.model, settings.yolo)
+    turn = TurnRequest(
+        prompt=prompt,
+        prompt_file="PROMPT_FILE",
+        command=first.command,
+        flags=first.flags,
+        model=settings.agent.model,
+        yolo=settings.yolo,
+    )
     turn = replace(turn, understands=first.understands, boxed=settings.sandbox.enabled)
     argv = first.module.invocation(turn).argv
     rows = [

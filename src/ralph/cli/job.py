@@ -59,11 +59,11 @@ def _play(
     asked = understood(command, values, words)
     loaded = load(asked.workspace, asked.overrides, env=os.environ)
     order = Order(
-        once(loaded.settings, "grace" in values),
-        str(asked.workspace),
-        asked.goal_text,
-        asked.goal_file,
-        asked.agent_args,
+        settings=once(loaded.settings, "grace" in values),
+        workspace=str(asked.workspace),
+        goal_text=asked.goal_text,
+        goal_file=asked.goal_file,
+        agent_args=asked.agent_args,
         one_shot=True,
         version=__version__,
         task=str(folder.path),

@@ -99,10 +99,10 @@ def _last_word(run: "Listed", read: int, values: Values) -> int:
 
 
 PLAIN = Plain(
-    "logs",
-    "Print what a run said and did, as it was on the screen; with -f also what is still to come.",
-    logs,
-    (
+    name="logs",
+    help="Print what a run said and did, as it was on the screen; with -f also what is still to come.",
+    answer=logs,
+    options=(
         Option(("-f", "--follow"), "Go on until the run ends.", "Options", kind="flag"),
         Option(("-t", "--timestamps"), "The time of day in front of every line.", "Options", kind="flag"),
         Option(("-V", "--verbose"), "Say more.", "Options", kind="flag"),

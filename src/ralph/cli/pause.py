@@ -18,11 +18,11 @@ def pause(values: Values, words: list[str]) -> int:
 
 
 PLAIN = Plain(
-    "pause",
-    "Hold a run: the turn that is under way is finished, and no other begins until `ralph resume`. "
+    name="pause",
+    help="Hold a run: the turn that is under way is finished, and no other begins until `ralph resume`. "
     "The time of a pause does not count against --max-time.",
-    pause,
-    (DIRECTORY,),
+    answer=pause,
+    options=(DIRECTORY,),
     examples=("ralph pause", "ralph pause k3fa"),
 )
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 Values = dict[str, Any]
 
 
-class Plain(Struct, frozen=True):
+class Plain(Struct, frozen=True, kw_only=True):
     """A command: what it takes, and what answers it."""
 
     name: str

@@ -65,10 +65,10 @@ def _columns() -> int:
 
 
 PLAIN = Plain(
-    "ps",
-    "List the runs of this user on this machine, in any workspace: what they do, and what they want of you.",
-    ps,
-    (Option(("-a", "--all"), "Finished and killed ones too.", "Options", kind="flag"), JSON),
+    name="ps",
+    help="List the runs of this user on this machine, in any workspace: what they do, and what they want of you.",
+    answer=ps,
+    options=(Option(("-a", "--all"), "Finished and killed ones too.", "Options", kind="flag"), JSON),
     metavar="",
     examples=("ralph ps", "ralph ps -a --json"),
 )

@@ -40,11 +40,11 @@ def report(values: Values, words: list[str]) -> int:
 
 
 PLAIN = Plain(
-    "report",
-    "Say what one run or several did and what needs you, as one HTML page that needs nothing but itself. "
+    name="report",
+    help="Say what one run or several did and what needs you, as one HTML page that needs nothing but itself. "
     "On a terminal, without -o, it is written into the run's folder, and its path is printed.",
-    report,
-    (
+    answer=report,
+    options=(
         Option(("-o", "--output"), "The file to write; `-`: standard output.", "Options", metavar="FILE"),
         Option(("--markdown",), "For a pull request or a CI summary.", "Options", kind="flag"),
         Option(("--json",), "For programs: an object a line.", "Options", kind="flag"),

@@ -12,7 +12,7 @@ from ralph.run.options import COMMANDS
 CEILING = 200  # what "unlimited" means: a stuck agent cannot run for ever
 
 
-class Request(Struct, frozen=True):
+class Request(Struct, frozen=True, kw_only=True):
     """A command line, understood. `overrides` are in the words of settings.json."""
 
     goal_text: str
@@ -40,12 +40,12 @@ def understood(command: str, values: dict[str, Any], words: list[str]) -> Reques
     _name_from_here(overrides, workspace)
     cap = values.get("ralph")
     return Request(
-        _from_stdin() if file == "-" else text,
-        _located(file, workspace) if file and file != "-" else "",
-        workspace,
-        overrides,
-        Path(values["config"]) if "config" in values else None,
-        tuple(values.get("agent_arg", ())),
+        goal_text=_from_stdin() if file == "-" else text,
+        goal_file=_located(file, workspace) if file and file != "-" else "",
+        workspace=workspace,
+        overrides=overrides,
+        config=Path(values["config"]) if "config" in values else None,
+        agent_args=tuple(values.get("agent_arg", ())),
         one_shot=cap == 0,
         unlimited=cap is not None and cap < 0,
         tells_claim=is_goal and bool(text),

@@ -81,7 +81,7 @@ def resume(
         from ralph.supervise.supervision import TaskPlace
 
         # A task begins anew: its marks are taken off, and its attempts are counted from one.
-        order = with_limits(order, Story(Run("")), more, max_cost, max_tokens, max_time, until)
+        order = with_limits(order, Story(run=Run(id="")), more, max_cost, max_tokens, max_time, until)
         with Keeper.start() as keeper:
             task = TaskPlace(order, reopens=True)
             _, stop = play(order, keeper, Shown(json, quiet, verbose), place=task, notices=notices)

@@ -43,14 +43,14 @@ def run_command(command: str, values: dict[str, Any], words: list[str]) -> int:
         if not (asked.goal_text or asked.goal_file or spec):
             raise no_goal()
         order = Order(
-            loaded.settings,
-            str(asked.workspace),
-            asked.goal_text,
-            asked.goal_file or spec,
-            asked.agent_args,
-            asked.one_shot,
-            asked.unlimited,
-            __version__,
+            settings=loaded.settings,
+            workspace=str(asked.workspace),
+            goal_text=asked.goal_text,
+            goal_file=asked.goal_file or spec,
+            agent_args=asked.agent_args,
+            one_shot=asked.one_shot,
+            unlimited=asked.unlimited,
+            version=__version__,
             tells_claim=asked.tells_claim,
         )
         order.goal()  # a goal that cannot be read is said before anything is made

@@ -33,10 +33,10 @@ def show(values: Values, words: list[str]) -> int:
 
 
 PLAIN = Plain(
-    "show",
-    "What a run did, iteration by iteration: checks, cost, changed files, refused claims, and what needs you.",
-    show,
-    (JSON, DIRECTORY),
+    name="show",
+    help="What a run did, iteration by iteration: checks, cost, changed files, refused claims, and what needs you.",
+    answer=show,
+    options=(JSON, DIRECTORY),
     examples=("ralph show", "ralph show k3fa --json"),
 )
 

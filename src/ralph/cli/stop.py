@@ -25,11 +25,11 @@ def stop(values: Values, words: list[str]) -> int:
 
 
 PLAIN = Plain(
-    "stop",
-    "End a run as Ctrl-C would: what it does at this moment may be finished, within the run's --grace. "
+    name="stop",
+    help="End a run as Ctrl-C would: what it does at this moment may be finished, within the run's --grace. "
     "A run that is stopped can go on later, with `ralph resume`.",
-    stop,
-    (
+    answer=stop,
+    options=(
         Option(("--now",), "End the turn too, with everything that it started.", "Options", kind="flag"),
         Option(("--wait",), "Return when the run has ended.", "Options", kind="flag"),
         DIRECTORY,

@@ -32,11 +32,11 @@ def run_command(command: str, values: dict[str, Any], words: list[str]) -> int:
         asked = understood(command, values, words)
         loaded = load(asked.workspace, asked.overrides, env=os.environ)
         order = Order(
-            loaded.settings,
-            str(asked.workspace),
-            asked.goal_text,
-            asked.goal_file or ("" if asked.goal_text else str(folder.prompt)),
-            asked.agent_args,
+            settings=loaded.settings,
+            workspace=str(asked.workspace),
+            goal_text=asked.goal_text,
+            goal_file=asked.goal_file or ("" if asked.goal_text else str(folder.prompt)),
+            agent_args=asked.agent_args,
             version=__version__,
             task=str(folder.path),
         )

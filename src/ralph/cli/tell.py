@@ -60,11 +60,11 @@ def _when(run: "Listed", notes: int) -> str:
 
 
 PLAIN = Plain(
-    "tell",
-    "Leave a note for the next prompt of a run. Several notes queue up. While the agent asks something, "
+    name="tell",
+    help="Leave a note for the next prompt of a run. Several notes queue up. While the agent asks something, "
     "what you tell is the answer to its oldest question.",
-    tell,
-    (DIRECTORY,),
+    answer=tell,
+    options=(DIRECTORY,),
     metavar="[RUN] TEXT",
     examples=('ralph tell "The API moved to port 8080"', "ralph tell k3fa - < advice.md"),
 )

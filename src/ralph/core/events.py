@@ -10,7 +10,7 @@ from ralph.core.model import Iteration, PersonNote, Turn, Usage
 # gc=False: no garbage is looked for in what there may be any number of. It holds no cycles, and is made in less time.
 
 
-class RunStarted(Struct, frozen=True, omit_defaults=True):
+class RunStarted(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """The first event of a run, and of each time it is resumed."""
 
     goal: str
@@ -59,7 +59,7 @@ class ToolStarted(Struct, frozen=True, gc=False):
     input: str = ""
 
 
-class ToolFinished(Struct, frozen=True, gc=False):
+class ToolFinished(Struct, frozen=True, gc=False, kw_only=True):
     """`output` is the beginning of the tool's output; `lines` and `chars` measure all of it."""
 
     id: str
@@ -93,7 +93,7 @@ class AgentProgress(Struct, frozen=True):
     text: str
 
 
-class AgentResult(Struct, frozen=True, omit_defaults=True):
+class AgentResult(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """What the turn cost, as the agent reports it."""
 
     cost_usd: float | None = None
@@ -110,7 +110,7 @@ class AgentUnknown(Struct, frozen=True):
     kind: str = ""
 
 
-class AgentFinished(Struct, frozen=True, omit_defaults=True):
+class AgentFinished(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """The end of a turn. `skipped_lines`: lines of its stream that could not be read."""
 
     exit_code: int | None
@@ -128,7 +128,7 @@ class CheckStarted(Struct, frozen=True):
     name: str
 
 
-class CheckFinished(Struct, frozen=True, omit_defaults=True):
+class CheckFinished(Struct, frozen=True, omit_defaults=True, kw_only=True):
     name: str
     passed: bool
     exit_code: int | None = 0
@@ -242,7 +242,7 @@ class Exhausted(Struct, frozen=True):
     cap: int
 
 
-class RunFinished(Struct, frozen=True, omit_defaults=False):
+class RunFinished(Struct, frozen=True, omit_defaults=False, kw_only=True):
     """The last event of a run, whatever ended it. `untouched`: it had a worktree, and nothing was changed there."""
 
     outcome: str

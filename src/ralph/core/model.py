@@ -29,7 +29,7 @@ class Outcome(Enum):
 _EXIT_CODES = {Outcome.DONE: 0, Outcome.STOPPED: 0, Outcome.FATAL: 2, Outcome.INTERRUPTED: 130}
 
 
-class Usage(Struct, frozen=True, omit_defaults=True):
+class Usage(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """What a turn cost. `cost_usd` is None where nobody knows; `estimated` where it comes from a price table."""
 
     input_tokens: int = 0
@@ -46,12 +46,12 @@ class Usage(Struct, frozen=True, omit_defaults=True):
     def plus(self, other: "Usage") -> "Usage":
         costs = [cost for cost in (self.cost_usd, other.cost_usd) if cost is not None]
         return Usage(
-            self.input_tokens + other.input_tokens,
-            self.output_tokens + other.output_tokens,
-            self.cache_read_tokens + other.cache_read_tokens,
-            self.cache_write_tokens + other.cache_write_tokens,
-            sum(costs) if costs else None,
-            self.estimated or other.estimated,
+            input_tokens=self.input_tokens + other.input_tokens,
+            output_tokens=self.output_tokens + other.output_tokens,
+            cache_read_tokens=self.cache_read_tokens + other.cache_read_tokens,
+            cache_write_tokens=self.cache_write_tokens + other.cache_write_tokens,
+            cost_usd=sum(costs) if costs else None,
+            estimated=self.estimated or other.estimated,
         )
 
 
@@ -66,7 +66,7 @@ class Failure(Struct, frozen=True, omit_defaults=True):
     resets_at: float | None = None
 
 
-class Exit(Struct, frozen=True, omit_defaults=True):
+class Exit(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """How a process ended. `ended_by` says why ralph ended it ("" when it ended by itself)."""
 
     code: int | None
@@ -77,7 +77,7 @@ class Exit(Struct, frozen=True, omit_defaults=True):
     leftovers: int = 0
 
 
-class Turn(Struct, frozen=True, omit_defaults=True):
+class Turn(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """One invocation of the agent. `text` is its own final answer, `echoes` the parts of it that repeat the prompt;
     `tool_calls` is None where it reports none."""
 
@@ -103,7 +103,7 @@ class Turn(Struct, frozen=True, omit_defaults=True):
 FailAction = Literal["APPEND", "PREPEND", "REPLACE"]
 
 
-class Check(Struct, frozen=True, omit_defaults=True):
+class Check(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """The result of one command that verifies the work. `head` and `tail` are the ends of its output;
     `cut` says that `head` is not all of it."""
 
@@ -169,7 +169,7 @@ class PersonNote(Struct, frozen=True, omit_defaults=True):
     answers: Question | None = None
 
 
-class Snapshot(Struct, frozen=True, omit_defaults=True):
+class Snapshot(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """The world as the rules may know it: what was true at the moment `at`. `elapsed` ignores clock jumps; `done_for`
     are the seconds for which the latest claim, if there is one, has stood; `children` are runs that the agent started
     and that still work;
@@ -191,7 +191,7 @@ class Snapshot(Struct, frozen=True, omit_defaults=True):
     paused: bool = False
 
 
-class Iteration(Struct, frozen=True, omit_defaults=True):
+class Iteration(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """One agent turn, its checks, and the look at the workspace after it. Numbered from 1. `told` are the notes of a
     person that its prompt held: recorded with it, so that each is given exactly once."""
 
@@ -225,7 +225,7 @@ class Iteration(Struct, frozen=True, omit_defaults=True):
         return total
 
 
-class Run(Struct, frozen=True, omit_defaults=True):
+class Run(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """The history so far. `retries` are the turns since the last iteration that do not count as one; `limited` are
     earlier ones in which other agents ran into a usage limit; `spent` is what all turns that count nowhere else have
     cost; `resumed` is how many iterations lie before the last resumption."""
@@ -284,7 +284,7 @@ class Run(Struct, frozen=True, omit_defaults=True):
         return replace(self, spent=self.spent.plus(usage))
 
 
-class RunFacts(Struct, frozen=True, omit_defaults=True):
+class RunFacts(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """The few facts that a list of runs shows, so that no journal need be read whole; core/state keeps them up to date.
     `pid`, `start` and `host` say which process plays the run; it is `deaf` if signals are none of the run's
     business there. Times are epoch seconds. `iterations` are finished ones; `checks` and `passed` are those of the

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ralph.core.claims import Claim
 
 
-class Brief(Struct, frozen=True):
+class Brief(Struct, frozen=True, kw_only=True):
     """All that a prompt may be made of."""
 
     goal: str

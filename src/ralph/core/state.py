@@ -18,7 +18,7 @@ def recalled(run: Run) -> RunFacts:
     """The facts of a run that is read back."""
     usage, last = run.usage, run.last
     return RunFacts(
-        run.id,
+        id=run.id,
         goal=one_line(run.goal, GOAL_SHOWN),
         iterations=len(run.iterations),
         checks=len(last.checks) if last else 0,

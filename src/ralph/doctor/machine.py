@@ -100,7 +100,7 @@ def processes(keeper: Keeper, folder: Path, env: Mapping[str, str]) -> Finding:
 
     began = time.monotonic()
     words = (sys.executable, "-I", "-S", "-c", _RUNAWAY)
-    command = Command(words, str(folder), {**env, MARK: f"doctor-{os.getpid()}"})
+    command = Command(argv=words, cwd=str(folder), env={**env, MARK: f"doctor-{os.getpid()}"})
     ended = run_process(keeper, command, on_lines=lambda lines: None, limits=Limits(turn=20.0, leftovers=0.5))
     taken = f"{1000 * (time.monotonic() - began):.0f} ms"
     kind = "supported" if _adopts() else "not supported"
@@ -142,7 +142,7 @@ def boxes(keeper: Keeper, folder: Path, env: Mapping[str, str], is_wanted: bool)
     except UserError as error:
         return Finding("sandbox", "fail" if is_wanted else "note", error.message, error.hint)
     taken = f"{1000 * (time.monotonic() - began):.0f} ms"
-    said, _ = heard(keeper, Command((bubblewrap, "--version"), str(folder), env))
+    said, _ = heard(keeper, Command(argv=(bubblewrap, "--version"), cwd=str(folder), env=env))
     version = ".".join(map(str, version_in(said)))
     return Finding(
         "sandbox", "ok", f"bubblewrap {version}; a box was made, and held ({taken})", facts={"version": version}
@@ -210,7 +210,7 @@ def _version(path: str, keeper: Keeper, folder: Path, env: Mapping[str, str]) ->
     import re
 
     try:
-        said, ended = heard(keeper, Command((path, "--version"), str(folder), env))
+        said, ended = heard(keeper, Command(argv=(path, "--version"), cwd=str(folder), env=env))
     except CannotStart as error:
         return "", error.message
     said = clean(said.strip() or ended.stderr.strip())

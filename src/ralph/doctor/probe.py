@@ -40,9 +40,18 @@ def probed(
         heard.extend(happened)
 
     with Interrupt() as interrupt:
-        context = Context(workspace, folder, keeper, interrupt, hear, env, Redactor(secret_values(env)), grace=0.0)
+        context = Context(
+            root=workspace,
+            folder=folder,
+            keeper=keeper,
+            interrupt=interrupt,
+            tell=hear,
+            env=env,
+            redact=Redactor(secret_values(env)),
+            grace=0.0,
+        )
         patient = replace(settings, turn_timeout=settings.turn_timeout or PATIENCE, session="fresh")
-        turn = cli_agent([choice], patient, context).take_turn(f"Reply with exactly: {word}", Run("probe"))
+        turn = cli_agent([choice], patient, context).take_turn(f"Reply with exactly: {word}", Run(id="probe"))
         if interrupt.level:
             raise KeyboardInterrupt
     answer = _answer(turn, word, folder.turn(1))

@@ -13,7 +13,7 @@ LIMIT = 6 * 3600.0  # seconds that a host gives the hook: checks may be slow, an
 Scope = Literal["project", "shared", "user"]
 
 
-class Host(Struct, frozen=True):
+class Host(Struct, frozen=True, kw_only=True):
     """An agent whose stop hook can be answered.
 
     `project` is its folder in a workspace. A person's own is `below` the one that `variable` names, by default `home`;
@@ -60,7 +60,7 @@ HOSTS: dict[str, Host] = {
     host.name: host
     for host in (
         Host(
-            "claude",
+            name="claude",
             project=".claude",
             variable="CLAUDE_CONFIG_DIR",
             home="~/.claude",
@@ -76,7 +76,7 @@ HOSTS: dict[str, Host] = {
             notes=('type /ralph-loop "TASK" in a session, or run: claude -p \'/ralph-loop "TASK"\'',),
         ),
         Host(
-            "codex",
+            name="codex",
             project=".codex",
             variable="CODEX_HOME",
             home="~/.codex",
@@ -92,7 +92,7 @@ HOSTS: dict[str, Host] = {
             ),
         ),
         Host(
-            "gemini",
+            name="gemini",
             project=".gemini",
             variable="GEMINI_CLI_HOME",
             home="~",
@@ -110,7 +110,7 @@ HOSTS: dict[str, Host] = {
             ),
         ),
         Host(
-            "qwen",
+            name="qwen",
             project=".qwen",
             variable="QWEN_HOME",
             home="~/.qwen",
@@ -128,7 +128,7 @@ HOSTS: dict[str, Host] = {
             ),
         ),
         Host(
-            "copilot",
+            name="copilot",
             project=".github/hooks",
             variable="COPILOT_HOME",
             home="~/.copilot",

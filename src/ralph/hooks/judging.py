@@ -106,7 +106,7 @@ def reminded(data: bytes) -> str:
     settings = _settings_of(loop)
     compose = composer(settings, policy(settings), lambda: loop.task, lambda: "")
     name = event.get("hook_event_name", "SessionStart")
-    context = compose(Run(loop.run, loop.task), ())
+    context = compose(Run(id=loop.run, goal=loop.task), ())
     return dumps({"hookSpecificOutput": {"hookEventName": name, "additionalContext": context}})
 
 
@@ -320,5 +320,5 @@ def _context(stack: ExitStack, loop: Loop, settings: Settings, redact: Redactor,
 def _whole(run: Run, loop: Loop) -> Run:
     """The run with every iteration that the loop's file knows of: a journal that lost some must not lift the cap."""
     while len(run.iterations) < loop.iteration:
-        run = run.plus(Iteration(run.number, Turn("")))
+        run = run.plus(Iteration(number=run.number, turn=Turn(text="")))
     return run

@@ -230,7 +230,7 @@ def _begin(loop: Loop, settings: Settings) -> str:
     with ExitStack() as stack:
         engine = opened(stack, loop, settings)
         engine.context.folder.write("run.json", _order(loop, settings, engine))
-        run = Run(loop.run, loop.task, engine.history.begin())
+        run = Run(id=loop.run, goal=loop.task, base_tree=engine.history.begin())
         started = events.RunStarted(
             goal=loop.task,
             preset=settings.preset,
@@ -264,7 +264,7 @@ def _enlist(loop: Loop, env: Mapping[str, str]) -> None:
 
 def _order(loop: Loop, settings: Settings, engine: Engine) -> bytes:
     """The settings for as long as the loop goes on. A check without its key could not be run again."""
-    data = orders.encode(orders.Order(settings, loop.root, version=__version__))
+    data = orders.encode(orders.Order(settings=settings, workspace=loop.root, version=__version__))
     if engine.context.redact(data) != data:
         raise UserError(
             "the settings hold what looks like a key, and keys are not written to disk",

@@ -49,7 +49,7 @@ def turn_of(loop: Loop, event: "loops.Event", marker: str, is_priced: bool) -> H
         has_heard(path, text, since)
         size = _size(path)
     calls, usage = usage_since(path, since, _text(event.get("model")), is_priced)
-    told = Turn(text, tool_calls=calls, usage=usage, session=loop.session, ended_at=time.time(), agent=loop.agent)
+    told = Turn(text=text, tool_calls=calls, usage=usage, session=loop.session, ended_at=time.time(), agent=loop.agent)
     return HostTurn(told, path, size)
 
 
@@ -281,7 +281,11 @@ def _claude_or_qwen_usage(row: Row) -> Report | None:
         used = row["usageMetadata"]
         cached = used.get("cachedContentTokenCount") or 0
         fresh = (used.get("promptTokenCount") or 0) - cached
-        return row.get("uuid", ""), row.get("model", ""), Usage(fresh, used.get("candidatesTokenCount") or 0, cached)
+        return (
+            row.get("uuid", ""),
+            row.get("model", ""),
+            Usage(input_tokens=fresh, output_tokens=used.get("candidatesTokenCount") or 0, cache_read_tokens=cached),
+        )
     used = message.get("usage")
     if not used:
         return None
@@ -289,10 +293,10 @@ def _claude_or_qwen_usage(row: Row) -> Report | None:
         message.get("id", ""),
         message.get("model", ""),
         Usage(
-            used.get("input_tokens") or 0,
-            used.get("output_tokens") or 0,
-            used.get("cache_read_input_tokens") or 0,
-            used.get("cache_creation_input_tokens") or 0,
+            input_tokens=used.get("input_tokens") or 0,
+            output_tokens=used.get("output_tokens") or 0,
+            cache_read_tokens=used.get("cache_read_input_tokens") or 0,
+            cache_write_tokens=used.get("cache_creation_input_tokens") or 0,
         ),
     )
 
@@ -301,7 +305,11 @@ def _gemini_usage(row: Row) -> Report:
     used = row["tokens"]
     cached = used.get("cached") or 0
     output = (used.get("output") or 0) + (used.get("thoughts") or 0)
-    return row["id"], row.get("model", ""), Usage((used.get("input") or 0) - cached, output, cached)
+    return (
+        row["id"],
+        row.get("model", ""),
+        Usage(input_tokens=(used.get("input") or 0) - cached, output_tokens=output, cache_read_tokens=cached),
+    )
 
 
 def _codex_usage(row: Row) -> Report | None:
@@ -309,14 +317,26 @@ def _codex_usage(row: Row) -> Report | None:
         return None
     used = row["payload"]["info"]["last_token_usage"]
     cached = used.get("cached_input_tokens") or 0
-    return "", "", Usage((used.get("input_tokens") or 0) - cached, used.get("output_tokens") or 0, cached)
+    return (
+        "",
+        "",
+        Usage(
+            input_tokens=(used.get("input_tokens") or 0) - cached,
+            output_tokens=used.get("output_tokens") or 0,
+            cache_read_tokens=cached,
+        ),
+    )
 
 
 def _copilot_usage(row: Row) -> Report:
     used = row["data"]["usage"]
     names = ("inputTokens", "outputTokens", "cacheReadTokens", "cacheWriteTokens")
     fresh, output, read, written = (int(used.get(name) or 0) for name in names)
-    return "", used.get("model", ""), Usage(fresh, output, read, written)
+    return (
+        "",
+        used.get("model", ""),
+        Usage(input_tokens=fresh, output_tokens=output, cache_read_tokens=read, cache_write_tokens=written),
+    )
 
 
 _REPORTERS: dict[str, Callable[[Row], Report | None]] = {

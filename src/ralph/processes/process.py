@@ -40,7 +40,7 @@ def _keep_memory() -> None:
     bytes(_PIPE)
 
 
-class Limits(Struct, frozen=True):
+class Limits(Struct, frozen=True, kw_only=True):
     """In seconds. `total` is what the run has left; `grace` is for finishing once interrupted; `stop` and `leftovers`
     are for going from TERM to KILL, with the process itself and with what it leaves behind."""
 
@@ -119,7 +119,14 @@ class Watch:
                 os.close(fd)
             if not self._is_over:
                 self._abandon()
-        return Exit(self._code, time.time(), time.monotonic() - began, "", self._ended_by, self._leftovers)
+        return Exit(
+            code=self._code,
+            at=time.time(),
+            duration=time.monotonic() - began,
+            stderr="",
+            ended_by=self._ended_by,
+            leftovers=self._leftovers,
+        )
 
     def _ask_for(self, command: Command, on_stdout: Sink, on_stderr: Sink | None, tells: bool) -> str:
         program = find_program(command.argv[0], command.env, command.cwd)

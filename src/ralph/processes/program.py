@@ -8,7 +8,7 @@ from msgspec import Struct
 from ralph.errors import UserError
 
 
-class Command(Struct, frozen=True):
+class Command(Struct, frozen=True, kw_only=True):
     """What to start, and all that it can read on its stdin. `patience`: the seconds in which it may come to an end by
     itself once it has to end. `boxed`: it makes a box and starts a program in there; `fds` are for it alone, from 3 on,
     and are closed here once it has them."""

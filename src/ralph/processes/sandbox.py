@@ -143,7 +143,7 @@ def _probe(made: Sandbox, folder: str, wanted: Wanted, keeper: Keeper) -> None:
     canary = f"{folder}/canary"
     with open(canary, "wb") as file:
         file.write(_UNTOUCHED)
-    command = made.command(Command(("/bin/sh", "-c", _PROBE, "sh", canary), wanted.workspace, wanted.env))
+    command = made.command(Command(argv=("/bin/sh", "-c", _PROBE, "sh", canary), cwd=wanted.workspace, env=wanted.env))
     output = run_command(keeper, command, head=4000, tail=0, limits=Limits(turn=_TO_PROBE))
     with open(canary, "rb") as file:
         is_untouched = file.read() == _UNTOUCHED

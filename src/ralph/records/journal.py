@@ -124,7 +124,7 @@ def decoded(line: bytes) -> Entry | None:
         return None
 
 
-class Story(msgspec.Struct):
+class Story(msgspec.Struct, kw_only=True):
     """A run as its journal tells it: how it started, what came of it, and the number of its last line.
 
     `settled` are the SCM tasks that are done, by iteration; `is_open`: what follows from the last iteration may not
@@ -153,7 +153,7 @@ class Story(msgspec.Struct):
 
 def recall(path: Path) -> Story:
     """The run that a journal holds, ready to be judged, shown or resumed."""
-    story, watch = Story(Run(path.parent.name)), _Stopwatch()
+    story, watch = Story(run=Run(id=path.parent.name)), _Stopwatch()
     for entry in read(path):
         story.seq = max(story.seq, entry.seq)
         event = entry.event()

@@ -150,7 +150,7 @@ def _from_journal(path: str) -> RunFacts:
     from ralph.core.state import after
     from ralph.records.journal import glimpse
 
-    facts = RunFacts(os.path.basename(os.path.dirname(path)))
+    facts = RunFacts(id=os.path.basename(os.path.dirname(path)))
     for entry in glimpse(path):
         event = entry.event()
         if event is not None:

@@ -31,7 +31,7 @@ class Registration:
     def __init__(
         self, folder: RunFolder, story: "Story | None" = None, deaf: bool = False, *, work: str = "", item: str = ""
     ) -> None:
-        known = RunFacts(folder.id, began=time.time(), work=work, item=item)
+        known = RunFacts(id=folder.id, began=time.time(), work=work, item=item)
         if story is not None:
             known = facts_in(str(folder.path)) or recalled(story.run)
         me = {"pid": os.getpid(), "start": own_start(), "host": host(), "deaf": deaf}

@@ -28,7 +28,7 @@ _LONGEST_ANSWER = 1 << 20
 _LONGEST_WORD = 500  # that is shown of a command line
 
 
-class Choice(Struct, frozen=True):
+class Choice(Struct, frozen=True, kw_only=True):
     """An agent that may take turns. `hidden`: variables of the environment that are none of its business.
     `understands`: the options it has, where it has been asked. `aside`: it does the small work beside the others."""
 
@@ -71,7 +71,9 @@ class CliAgent:
         name = self._aside if self._aside and is_small else available(run, self._workers) or self._workers[0]
         choice = self._choices[name]
         if self._manner.continues and has_lost_session(run, choice):
-            return Turn("", exit_code=None, failure=Failure("fatal", f"{choice.name} named no session to continue"))
+            return Turn(
+                text="", exit_code=None, failure=Failure("fatal", f"{choice.name} named no session to continue")
+            )
         folder = self._context.folder.turn(run.number, purpose, choice.name)
         attempt = _Turn(choice, self._manner, self._context, folder, run, purpose)
         turn = attempt.take(prompt)
@@ -97,7 +99,7 @@ class CliAgent:
 
         def printed(argv: tuple[str, ...]) -> str:
             env = {name: value for name, value in context.marked(number).items() if name not in choice.hidden}
-            asked = context.boxed(Command(argv, str(context.root), env))
+            asked = context.boxed(Command(argv=argv, cwd=str(context.root), env=env))
             page, ended = heard(context.keeper, asked, context.interrupt)
             return page + ended.stderr if ended.code == 0 else ""
 
@@ -139,7 +141,7 @@ class _Turn:
             return self._invoke(request, invocation, data)
         except CannotStart as error:
             failure = Failure("fatal", error.advice)
-            return Turn("", exit_code=None, failure=failure)
+            return Turn(text="", exit_code=None, failure=failure)
         finally:
             if is_read:
                 write(path, kept)
@@ -148,20 +150,20 @@ class _Turn:
         from ralph.agents.protocol import TurnRequest
 
         return TurnRequest(
-            prompt,
-            self._folder.prompt,
-            self._choice.command,
-            self._choice.flags,
-            self._manner.model,
-            self._manner.yolo,
-            self._manner.stream and self._purpose != "message",
-            self._session,
-            self._manner.max_turns,
-            os.geteuid() == 0 if hasattr(os, "geteuid") else False,
-            self._choice.understands,
-            self._scratch,
-            self._usage_before(),
-            self._context.box is not None,
+            prompt=prompt,
+            prompt_file=self._folder.prompt,
+            command=self._choice.command,
+            flags=self._choice.flags,
+            model=self._manner.model,
+            yolo=self._manner.yolo,
+            stream=self._manner.stream and self._purpose != "message",
+            session=self._session,
+            max_turns=self._manner.max_turns,
+            root=os.geteuid() == 0 if hasattr(os, "geteuid") else False,
+            understands=self._choice.understands,
+            scratch=self._scratch,
+            usage_before=self._usage_before(),
+            boxed=self._context.box is not None,
         )
 
     def _invoke(self, request: "TurnRequest", invocation: "Invocation", prompt: bytes) -> Turn:
@@ -178,7 +180,9 @@ class _Turn:
             context.tell(events.AgentStarted(self._choice.name, words, pid, self._purpose))
 
         stdin = prompt if invocation.stdin == "prompt" else b""
-        command = Command(tuple(invocation.argv), str(context.root), self._environment(invocation), stdin)
+        command = Command(
+            argv=tuple(invocation.argv), cwd=str(context.root), env=self._environment(invocation), stdin=stdin
+        )
         with context.log(self._folder.stdout) as out, context.log(self._folder.stderr) as err:
             ended = run_process(
                 context.keeper,
@@ -232,15 +236,15 @@ def _answered(turn: Turn, ended: Exit, answer_file: str) -> Turn:
 
 def _finished(turn: Turn, ended: Exit, skipped: int, tool_errors: int) -> events.AgentFinished:
     return events.AgentFinished(
-        ended.code,
-        ended.duration,
-        turn.tool_calls,
-        tool_errors,
-        turn.failure.kind if turn.failure else "",
-        turn.failure.reason if turn.failure else "",
-        ended.ended_by,
-        skipped,
-        ended.leftovers,
+        exit_code=ended.code,
+        duration_s=ended.duration,
+        tool_calls=turn.tool_calls,
+        tool_errors=tool_errors,
+        failure=turn.failure.kind if turn.failure else "",
+        reason=turn.failure.reason if turn.failure else "",
+        ended_by=ended.ended_by,
+        skipped_lines=skipped,
+        leftovers=ended.leftovers,
     )
 
 
@@ -284,7 +288,7 @@ def _found(choice: "Choice", env: Mapping[str, str], cwd: str) -> "Choice":
     from ralph.processes.program import ProgramMissing, find_program
 
     module = choice.module
-    name = module.invocation(TurnRequest("", "", choice.command, choice.flags)).argv[0]
+    name = module.invocation(TurnRequest(prompt="", prompt_file="", command=choice.command, flags=choice.flags)).argv[0]
     try:
         program = find_program(name, env, cwd)
     except ProgramMissing as error:
@@ -319,7 +323,9 @@ def _choice(command: str, settings: Settings, flags: tuple[str, ...], model: str
     if own and own.argv:
         from ralph.agents.command import described
 
-        return Choice(command, described(command, own), (), flags, frozenset({"CLAUDECODE"}))
+        return Choice(
+            name=command, module=described(command, own), command=(), flags=flags, hidden=frozenset({"CLAUDECODE"})
+        )
     if own:
         return replace(_built_in(own, model, flags), name=command)
     module = agents.find(command)
@@ -327,7 +333,7 @@ def _choice(command: str, settings: Settings, flags: tuple[str, ...], model: str
     if module.NAME == BUILTIN:
         return _built_in(settings.agents.get(BUILTIN), model, (*more, *flags))
     name = module.NAME if module.NAME != "command" else command
-    return Choice(name, module, words, (*more, *flags), agents.foreign_keys(module))
+    return Choice(name=name, module=module, command=words, flags=(*more, *flags), hidden=agents.foreign_keys(module))
 
 
 def _built_in(own: CustomAgent | None, model: str, flags: tuple[str, ...]) -> "Choice":
@@ -337,7 +343,9 @@ def _built_in(own: CustomAgent | None, model: str, flags: tuple[str, ...]) -> "C
 
     module = agents.module(BUILTIN)
     words = options(own, model, flags)
-    return Choice(BUILTIN, module, (BUILTIN,), words, agents.foreign_keys(module) - {*words})
+    return Choice(
+        name=BUILTIN, module=module, command=(BUILTIN,), flags=words, hidden=agents.foreign_keys(module) - {*words}
+    )
 
 
 def _first_installed(env: Mapping[str, str]) -> str:

@@ -112,7 +112,9 @@ def refuse_what_has_no_box(settings: Settings, workspace: str, env: Env, is_in_p
 
 
 def _words(choice: "Choice", env: Env, cwd: str) -> tuple[str, ...]:
-    argv = choice.module.invocation(TurnRequest("", "", choice.command, choice.flags)).argv
+    argv = choice.module.invocation(
+        TurnRequest(prompt="", prompt_file="", command=choice.command, flags=choice.flags)
+    ).argv
     return (find_program(argv[0], env, cwd), *argv[1:])
 
 

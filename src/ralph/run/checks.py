@@ -77,7 +77,7 @@ class Checks:
         if context.interrupt.level:
             return None
         shell = ("cmd", "/c") if sys.platform == "win32" else ("sh", "-c")
-        command = Command((*shell, guard.command), str(context.root), context.marked(number))
+        command = Command(argv=(*shell, guard.command), cwd=str(context.root), env=context.marked(number))
         context.settle_in()
         if context.boxes_checks:
             command = context.boxed(command)
@@ -100,7 +100,7 @@ class Checks:
         if ended.ended_by == "interrupt":
             return None
         return Check(
-            context.redact.text(guard.command),  # a key in it is for the shell alone
+            name=context.redact.text(guard.command),  # a key in it is for the shell alone
             passed=ended.code == 0 and not ended.ended_by,
             exit_code=_as_in_a_shell(ended.code),
             head=output.head,
@@ -122,14 +122,14 @@ def _as_in_a_shell(code: int | None) -> int | None:
 def _finished(check: Check) -> events.CheckFinished:
     shown = "" if check.passed else check.tail
     return events.CheckFinished(
-        check.name,
-        check.passed,
-        check.exit_code,
-        check.duration,
-        check.log,
-        shown,
-        "" if check.passed else check.action,
-        check.timeout,
+        name=check.name,
+        passed=check.passed,
+        exit_code=check.exit_code,
+        duration_s=check.duration,
+        log=check.log,
+        output=shown,
+        action="" if check.passed else check.action,
+        timeout=check.timeout,
     )
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ralph.processes.sandbox import Sandbox
 
 
-class Context(Struct):
+class Context(Struct, kw_only=True):
     """`root` is the workspace, or the worktree that stands in for it. `before` are the seconds that the run had
     already taken when it was resumed. `task` is the folder of the task that the run is part of. `box` is where agents
     are started, and checks if it `boxes_checks`."""
@@ -69,7 +69,7 @@ class Context(Struct):
     def limits(self, turn: float | None = None, idle: float | None = None) -> Limits:
         """The time that one process gets, and what the run has left."""
         left = None if self.max_time is None else self.time_left()
-        return Limits(turn or None, idle or None, left, self.grace)
+        return Limits(turn=turn or None, idle=idle or None, total=left, grace=self.grace)
 
     def log(self, path: str | os.PathLike[str]) -> LogFile:
         return LogFile(os.fspath(path), self.max_log or 1 << 62, self.redact)

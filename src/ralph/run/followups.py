@@ -167,7 +167,7 @@ def _kept(context: Context, configuration: "Configuration | None") -> "Runner":
 
     def _run(words: tuple[str, ...], folder: Path, env: Mapping[str, str]) -> "CommandResult":
         # A git that is asked to end in the moment in which it locks the index leaves the lock behind.
-        command = Command(words, str(folder), {**env, MARK: context.folder.id}, patience=_TO_FINISH)
+        command = Command(argv=words, cwd=str(folder), env={**env, MARK: context.folder.id}, patience=_TO_FINISH)
         if _executes_the_work(words):
             command = context.boxed(command)
         try:

@@ -8,7 +8,7 @@ from ralph.errors import UserError
 from ralph.settings import Settings
 
 
-class Order(msgspec.Struct, frozen=True, omit_defaults=True):
+class Order(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """`goal_file`, where there is one, is read again before every turn: it may be edited while the run goes on.
     `task` is the folder of the task that the run supervises; `work` and `item` name the backlog's item that it is for.
     `tells_claim`: the prompt says how to claim, unless the goal does.

@@ -92,7 +92,7 @@ def own_rules(paths: Sequence[str], given: Sequence[Rule], workspace: Path) -> t
     named = [(path, _imported(path, workspace)) for path in paths]
     checked = [_checked(name, rule) for name, rule in (*named, *((_name(rule), rule) for rule in given))]
     for rule in checked:
-        list(rule(Run("")))
+        list(rule(Run(id="")))
     return tuple(checked)
 
 
@@ -210,19 +210,19 @@ def composer(
     def composed(run: Run, notes: tuple[Note, ...]) -> str:
         return compose(
             prompts.Brief(
-                goal(),
-                run.number,
-                plan.cap,
-                notes,
-                run.last,
-                next((claim for claim in plan.claims if claim.text), None),
-                checks,
-                diff() if needs_history and run.last else "",
-                progress(run) if needs_history else "",
-                os.urandom(4).hex(),
-                settings.include_iteration_count_in_prompt,
-                settings.ultrawork,
-                tells_claim,
+                goal=goal(),
+                number=run.number,
+                cap=plan.cap,
+                notes=notes,
+                last=run.last,
+                claim=next((claim for claim in plan.claims if claim.text), None),
+                checks=checks,
+                diff=diff() if needs_history and run.last else "",
+                progress=progress(run) if needs_history else "",
+                nonce=os.urandom(4).hex(),
+                counted=settings.include_iteration_count_in_prompt,
+                ultrawork=settings.ultrawork,
+                tells_claim=tells_claim,
             )
         )
 

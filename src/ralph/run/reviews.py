@@ -62,6 +62,6 @@ def _one_review(plan: Plan, name: str, prompt: str, run: Run, iteration: Iterati
             break
         red = [check for check in iteration.checks if not check.passed]
         notes = tuple(Note(check_message(check, plan.truncate), "checks", check.action) for check in red)
-        asked = guardrails(Brief(asked, 1, notes=notes))
+        asked = guardrails(Brief(goal=asked, number=1, notes=notes))
     done = Review(name, iteration.is_green and turns[-1].failure is None, tuple(turns))
     return replace(iteration, reviews=(*iteration.reviews, done))

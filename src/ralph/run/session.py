@@ -133,7 +133,7 @@ class Session:
         has_begun = self._story is not None or (self._teller is not None and self._teller.has_begun)
         if isinstance(error, UserError) and not has_begun:
             writer = self._teller.writer if self._teller else Writer(self.id, [*self._sinks])
-            writer(*ending(Run(self.id), Stop(Outcome.FATAL, error.advice), 0.0))
+            writer(*ending(Run(id=self.id), Stop(Outcome.FATAL, error.advice), 0.0))
             if self._teller:
                 self._teller.has_begun = True
 
@@ -255,7 +255,7 @@ class Session:
     def _begin(self, history: Trees) -> Run:
         """A new run, or the one that is resumed, once nothing of its earlier life is left."""
         if self._story is None or self._story.started is None:
-            return Run(self.id, self.order.goal(), history.begin())
+            return Run(id=self.id, goal=self.order.goal(), base_tree=history.begin())
         from ralph.processes.descendants import sweep_marked
 
         sweep_marked(self.id)

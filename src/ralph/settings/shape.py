@@ -204,7 +204,7 @@ class Side(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     ] = ""
 
 
-class SandboxChoice(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+class SandboxChoice(Struct, frozen=True, rename="camel", forbid_unknown_fields=True, kw_only=True):
     """A box around the agent and the checks (Linux, bubblewrap). Relative paths are in the workspace."""
 
     enabled: Annotated[bool, says("Run agent and checks in a box, or do not run at all.")] = False
@@ -221,7 +221,7 @@ class SandboxChoice(Struct, frozen=True, rename="camel", forbid_unknown_fields=T
     checks: Annotated[bool, says("Whether the checks are run in it: they execute what the agent wrote.")] = True
 
 
-class Settings(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+class Settings(Struct, frozen=True, rename="camel", forbid_unknown_fields=True, kw_only=True):
     """Everything that can be set, as the run will use it."""
 
     preset: Annotated[

@@ -127,7 +127,7 @@ class Ndjson:
                 raise UserError(f"cannot write events to stdout: {error.strerror}", "send them elsewhere") from None
 
 
-class Marks(Struct, frozen=True):
+class Marks(Struct, frozen=True, kw_only=True):
     """The signs in front of lines."""
 
     ok: str = "✅"

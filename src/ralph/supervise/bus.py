@@ -19,7 +19,7 @@ LONGEST_HEADER = 1 << 16
 LONGEST_BODY = 1 << 28
 
 
-class Message(Struct, frozen=True):
+class Message(Struct, frozen=True, kw_only=True):
     """One message. `parent` is the message it answers. Bytes that are not UTF-8 are surrogate escapes in `body`."""
 
     msg_id: str
@@ -86,14 +86,14 @@ def parse(piece: bytes, types: frozenset[str] | None = None) -> Message | None:
 
         raw = re.sub(rb"(?m)^\\(?=\\*msg_id: )", b"", raw)
     return Message(
-        msg_id,
-        values.get("ts", ""),
-        kind,
-        decoded(raw),
-        values.get("project_id", ""),
-        values.get("task_id", ""),
-        values.get("run_id", ""),
-        values.get("parent", ""),
+        msg_id=msg_id,
+        ts=values.get("ts", ""),
+        type=kind,
+        body=decoded(raw),
+        project=values.get("project_id", ""),
+        task=values.get("task_id", ""),
+        run=values.get("run_id", ""),
+        parent=values.get("parent", ""),
     )
 
 
@@ -150,7 +150,7 @@ def post(
     now: Callable[[], float] = time.time,
 ) -> str:
     """Append one message and return its id."""
-    message = Message("", "", type, body, project, task, run, parent)
+    message = Message(msg_id="", ts="", type=type, body=body, project=project, task=task, run=run, parent=parent)
     if problem := complaint(message):
         raise UserError(problem)
     header, raw = header_of(message), body_of(message)

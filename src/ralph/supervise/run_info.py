@@ -20,7 +20,7 @@ FILE = "run-info.yaml"
 Status = Literal["running", "completed", "failed", "stopped", "unreadable"]
 
 
-class RunInfo(Struct, frozen=True):
+class RunInfo(Struct, frozen=True, kw_only=True):
     """One run. `pid` is the agent, `owner_pid` the ralph that looks after it; their starts tell them from later
     processes with the same numbers. `attempt` counts from 1; a child run has a parent and no attempt."""
 
@@ -53,7 +53,7 @@ def create(
     """A new run with a folder of its own, for the user's eyes only, looked after by this process."""
     path = _new_folder(folder.runs, now)
     info = RunInfo(
-        path.name,
+        run_id=path.name,
         project_id=folder.project,
         task_id=folder.task,
         parent_run_id=parent,
@@ -134,7 +134,7 @@ def _readable(path: Path) -> RunInfo:
     try:
         return load(path)
     except UserError as error:
-        return RunInfo(path.name, "unreadable", error_summary=error.message)
+        return RunInfo(run_id=path.name, status="unreadable", error_summary=error.message)
 
 
 def _new_folder(runs: Path, now: float) -> Path:

@@ -204,7 +204,7 @@ def _so_far(run: Listed) -> Run:
     try:
         return recall(run.folder.journal).run
     except OSError:  # somebody took it away: nothing is known to have been told
-        return Run(run.id)
+        return Run(id=run.id)
 
 
 def timeouts(settings: Settings) -> Timeouts:

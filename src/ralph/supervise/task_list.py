@@ -18,7 +18,7 @@ from ralph.supervise.run_info import RunInfo
 from ralph.supervise.task_folder import Markers, TaskFolder, is_name, markers, task_folder
 
 
-class TaskRow(Struct, frozen=True):
+class TaskRow(Struct, frozen=True, kw_only=True):
     """`attempt` is that of the latest run; `age` the seconds since anything happened."""
 
     project: str
@@ -43,10 +43,17 @@ def row(folder: TaskFolder, now: float) -> TaskRow:
         attempts = [run for run in runs if run.attempt]
         word = state(markers(folder), runs, unmet(folder), is_done(folder))
     except UserError as error:
-        return TaskRow(folder.project, folder.task, "trouble", 0, 0.0, error.message)
+        return TaskRow(
+            project=folder.project, task=folder.task, state="trouble", attempt=0, age=0.0, last_message=error.message
+        )
     age = max(0.0, now - _last_change(folder, runs))
     return TaskRow(
-        folder.project, folder.task, word, attempts[-1].attempt if attempts else 0, age, _last_message(folder)
+        project=folder.project,
+        task=folder.task,
+        state=word,
+        attempt=attempts[-1].attempt if attempts else 0,
+        age=age,
+        last_message=_last_message(folder),
     )
 
 

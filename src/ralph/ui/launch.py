@@ -103,7 +103,7 @@ DECIDES = ("preset", "until", "tasks", "done_file", "maximum_iterations")
 """Options that say themselves how to loop."""
 
 
-class NextRun(Struct, frozen=True):
+class NextRun(Struct, frozen=True, kw_only=True):
     """`cap` None: nothing was said about it. `given` are options that hold for every run started here, by name;
     `has_settings`: a settings file says how to run."""
 

@@ -39,7 +39,11 @@ class ScreenState:
         self._workspace, self._env, self.home = workspace, env, env.get("HOME", "")
         said = dict(given or {})
         self.plan = NextRun(
-            str(workspace), said.pop("ralph", None), said.pop("agent", ""), tuple(said.pop("check", ())), said
+            workspace=str(workspace),
+            cap=said.pop("ralph", None),
+            agent=said.pop("agent", ""),
+            checks=tuple(said.pop("check", ())),
+            given=said,
         )
         self.runs: list[Listed] = []
         self.present: dict[str, RunNow] = {}

@@ -127,7 +127,14 @@ def _start(register: Register, _: str, form: Form) -> Done:
     has_settings = os.path.exists(f"{workspace}/.ralph/settings.json")
     if not checks and not has_settings:
         given["preset"] = "guardrails"
-    plan = NextRun(workspace, None, agent, checks, {**given, "worktree": True}, has_settings)
+    plan = NextRun(
+        workspace=workspace,
+        cap=None,
+        agent=agent,
+        checks=checks,
+        given={**given, "worktree": True},
+        has_settings=has_settings,
+    )
     words = plan.words(goal.replace("\r\n", "\n"))
     return Done(_launch(words, register), f"Started: {one_line(goal, 80)}")
 

@@ -49,14 +49,29 @@ def test_hostile_words_are_text_in_every_field(
     run.begin(1)
     page = open_page(f"runs/{run.id}")
     tell = run.tell
-    tell(e.AgentText(words), e.ToolStarted("t", words, words), e.ToolFinished("t", words, False, words, 1, 9))
+    tell(
+        e.AgentText(words),
+        e.ToolStarted("t", words, words),
+        e.ToolFinished(id="t", name=words, ok=False, output=words, lines=1, chars=9),
+    )
     tell(e.TodoUpdated((e.TodoItem(words, words), e.TodoItem(words, "active"))))
-    tell(e.CheckStarted(words), e.CheckFinished(words, False, 1, 1.0, words, words))
+    tell(
+        e.CheckStarted(words),
+        e.CheckFinished(name=words, passed=False, exit_code=1, duration_s=1.0, log=words, output=words),
+    )
     tell(e.ClaimRejected(words, words, words), e.Notice(words), e.QuestionAsked("q", words))
     tell(e.PersonTold(1, (PersonNote("n", words),)), e.Waiting(5.0, words))
-    turn = Turn(words, agent=words)
+    turn = Turn(text=words, agent=words)
     tell(
-        e.IterationFinished(1, Iteration(1, turn, (Check(words, False, 1, words, words, log=words),), touched=(words,)))
+        e.IterationFinished(
+            1,
+            Iteration(
+                number=1,
+                turn=turn,
+                checks=(Check(name=words, passed=False, exit_code=1, head=words, tail=words, log=words),),
+                touched=(words,),
+            ),
+        )
     )
     run.mail.ask(words)
     run.begin(2)

@@ -72,7 +72,7 @@ def test_what_the_agent_does_appears_as_it_happens(open_page: Open, run: Scene) 
     assert said == [str(number) for number in range(250)]
     run.tell(e.ToolStarted("t", "Bash", "pytest -q"))
     page.wait_for_selector("#stream .tool >> text=pytest -q")
-    run.tell(e.ToolFinished("t", "Bash", True, "3 passed", 1, 8))
+    run.tell(e.ToolFinished(id="t", name="Bash", ok=True, output="3 passed", lines=1, chars=8))
     page.wait_for_selector("#stream details.tool >> text=pytest -q")
     assert page.locator("#stream .tool").count() == 1
     run.iterate(1, True, False, True)

@@ -74,7 +74,8 @@ ALLOWED = {
         *("core", "errors", "history", "hooks", "processes", "records", "run", "settings", "show", "steering"),
     },
     "web": {
-        *("agents", "core", "errors", "history", "processes", "records", "settings", "show", "steering", "ui"),
+        *("agents", "core", "errors", "history", "processes", "records", "run", "settings", "show"),
+        "steering",
     },
 }
 

@@ -13,8 +13,8 @@ import pytest
 from textual.pilot import Pilot
 
 from ralph.records.register import Listed, runs
+from ralph.run.launch import Launched, NextRun
 from ralph.ui.app import FullScreen
-from ralph.ui.launch import Launched, NextRun
 
 PATIENCE = 30.0
 Show = Callable[..., str]
@@ -23,7 +23,7 @@ Typed = Callable[[Pilot[Any], str], Awaitable[None]]
 
 OPENER = """
 import os, sys
-from ralph.ui.launch import Launched
+from ralph.run.launch import Launched
 launched = Launched(sys.argv[2:], os.environ)
 print(launched.pid, flush=True)
 sys.stdin.readline()

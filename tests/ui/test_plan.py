@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 
 from ralph.run import options
-from ralph.ui.launch import NextRun, words_of
+from ralph.run.launch import NextRun, words_of
 
 START = ["run", "--quiet", "-C", "/w"]
 

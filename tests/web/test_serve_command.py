@@ -82,6 +82,20 @@ def test_however_it_ends_nothing_of_it_is_left(serve: Serve, home: dict[str, str
     assert not list(Path(folder.path, "links").iterdir())
 
 
+def test_whoever_ends_it_at_its_very_first_moment_does_not_wait_for_ever(serve: Serve) -> None:
+    for _ in range(3):
+        served = serve(enters=False)
+        served.process.terminate()
+        assert served.process.wait(10) == 0
+
+
+def test_it_listens_before_it_has_imported_what_pages_are_made_of(home: dict[str, str]) -> None:
+    code = "import sys; import ralph.web.listening; print(*sys.modules)"
+    known = subprocess.run([sys.executable, "-c", code], env=home, capture_output=True, text=True, check=True).stdout
+    late = {"ralph.web.routes", "ralph.web.run_page", "ralph.settings", "ralph.history.run_history", "http.server"}
+    assert not late & set(known.split())
+
+
 def test_a_server_that_was_killed_is_known_to_be_gone(serve: Serve, home: dict[str, str]) -> None:
     served = serve()
     served.process.kill()

@@ -16,12 +16,12 @@ from ralph.history.feed import Feed, News
 from ralph.history.overview import RunNow, run_now
 from ralph.history.run_history import Fold
 from ralph.records.register import Listed, listed, runs
+from ralph.run.launch import Launched, NextRun, cap_words
 from ralph.settings.layers import settings_files
 from ralph.show.event_lines import EventLines
 from ralph.show.outlet import Style
 from ralph.show.words import nickname, outcome_sentence
 from ralph.steering import control
-from ralph.ui.launch import Launched, NextRun, cap_words
 from ralph.ui.typed import TypedCommand
 
 MOST_RUNS = 200

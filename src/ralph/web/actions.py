@@ -12,10 +12,10 @@ from ralph.core.text import one_line
 from ralph.errors import UserError
 from ralph.processes.program import CannotStart, find_program
 from ralph.records.register import Listed
+from ralph.run.launch import Launched, NextRun
 from ralph.settings.shape import parse_duration
 from ralph.show.words import nickname
 from ralph.steering import control
-from ralph.ui.launch import Launched, NextRun
 from ralph.web.access import Level, NotServed
 from ralph.web.watching import Register
 

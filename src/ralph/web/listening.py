@@ -7,6 +7,7 @@ import signal
 import socket
 import stat
 import sys
+import threading
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import TextIO
@@ -18,10 +19,6 @@ from ralph.errors import UserError
 from ralph.processes.descendants import MARK, own_start
 from ralph.records.serving import KEY_LASTS, Served, ServerFolder, servers
 from ralph.web.access import LEVELS, Access, BrowserSession
-from ralph.web.qr import drawn, matrix
-from ralph.web.routes import Pages
-from ralph.web.server import Server
-from ralph.web.watching import Register
 
 PORT = 8787
 BACKLOG = 128
@@ -52,31 +49,38 @@ def serve(asked: Asked, out: TextIO, env: Mapping[str, str] = os.environ) -> int
         else {}
     )
     access = Access(remembered.site if remembered else "", names, LEVELS[asked.allow], sessions)
-    pages = Pages(access, folder, Register(env, asked.places), asked.remember)
-    with Server(listener, access, pages, pages.hub) as server:
-        pages.hub.start()
-        folder.announce(Served(os.getpid(), own_start(), _origin(asked, listener) + access.base, asked.allow))
-        try:
-            _say(asked, folder, out)
-            _until_interrupted(server)
-        finally:
-            folder.withdraw()
-            if asked.socket:
-                with suppress(OSError):
-                    os.unlink(asked.socket)
+    signals = _heard_signals()
+    folder.announce(Served(os.getpid(), own_start(), _origin(asked, listener) + access.base, asked.allow))
+    try:
+        _say(asked, folder, out)
+        # Imported once the link is out: whoever is quicker waits in the listener's queue.
+        from ralph.web.routes import Pages
+        from ralph.web.server import Server
+        from ralph.web.watching import Register
+
+        pages = Pages(access, folder, Register(env, asked.places), asked.remember)
+        with Server(listener, access, pages, pages.hub) as server:
+            pages.hub.start()
+            threading.Thread(target=server.serve_forever, args=(3600,), name="accepts", daemon=True).start()
+            signals.recv(1)
+    except KeyboardInterrupt:
+        pass  # Ctrl-C, or whatever else ends a server, is how it ends: all is well then
+    finally:
+        folder.withdraw()
+        if asked.socket:
+            with suppress(OSError):
+                os.unlink(asked.socket)
     return 0
 
 
-def _until_interrupted(server: Server) -> None:
-    """Ctrl-C, or whatever else ends a server, is how it ends: all is well then."""
-
-    def leave(*_: object) -> None:
-        raise KeyboardInterrupt
-
+def _heard_signals() -> socket.socket:
+    """Bears a byte for each signal: one that comes just before a wait begins would not end that wait."""
+    ours, theirs = socket.socketpair()
+    theirs.setblocking(False)
+    signal.set_wakeup_fd(theirs.detach())
     for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, leave)
-    with suppress(KeyboardInterrupt):
-        server.serve_forever(poll_interval=3600)
+        signal.signal(number, signal.default_int_handler)
+    return ours
 
 
 def listen_on_port(bind: str, port: int) -> socket.socket:
@@ -204,6 +208,8 @@ def _say(asked: Asked, folder: ServerFolder, out: TextIO) -> None:
 
 def _draw(link: str, out: TextIO) -> None:
     """As a code for a phone, where there is a terminal to draw it on or somebody who keeps what is printed."""
+    from ralph.web.qr import drawn, matrix
+
     modules = matrix(link)
     if modules is None:
         print("ralph: the link is too long for a QR code", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""How is a run started from the full screen, and what becomes of it when the screen is gone?
+"""How does a screen or a page start a run, and what becomes of it when that is gone?
 
 It is a process of its own, in a session of its own, held by a leash: a pipe whose other end only we hold. When we are
 gone, however that came about, the kernel tells the run with the signal that means "the terminal is gone", and the run

@@ -93,9 +93,17 @@ def run_loop(parts: Parts, run: Run, followed: int | None = None) -> tuple[Run, 
                     parts.tell(events.Notice(note.notice, "info"))
             run = iterate(run, verdict.notes, parts)
         except CutShort as short:
-            return short.run, Stop(Outcome.FATAL, short.advice)
+            return short.run, stopped(short.run, short.advice, parts)
         except UserError as error:
-            return run, Stop(Outcome.FATAL, error.advice)
+            return run, stopped(run, error.advice, parts)
+
+
+def stopped(run: Run, trouble: str, parts: Parts) -> Stop:
+    """The end of a run that cannot go on. Where a person wants an end, or the time is over, that is why."""
+    verdict = judge(run.seeing(parts.workspace.look(run)), parts.rules)
+    if isinstance(verdict, Stop) and verdict.outcome in (Outcome.INTERRUPTED, Outcome.TIMEOUT):
+        return verdict
+    return Stop(Outcome.FATAL, trouble)
 
 
 def judge(run: Run, rules: Sequence[Rule]) -> Verdict:

@@ -26,9 +26,10 @@ def run_command(command: str, words: list[str]) -> int:
 
     with Keeper.start() as keeper:
         import_leanly("msgspec", "pathlib")
+        from ralph.processes.answers import Asker, asked_by
         from ralph.processes.interrupt import Interrupt
 
-        with Interrupt(lambda: None) as interrupt:
+        with Interrupt(lambda: None) as interrupt, asked_by(Asker(interrupt)):
             if command == "land":
                 return _landed(words[0], keeper, interrupt)
             return _looped(words[0], words[1], keeper, interrupt)

@@ -117,6 +117,7 @@ def _played(order: WorkOrder, folder: RunFolder, reading: ListContent, shown: Sh
     from ralph.backlog.standings import Standings
     from ralph.core import events, work_events
     from ralph.core.secrets import Redactor, secret_values
+    from ralph.processes.answers import Asker, asked_by
     from ralph.processes.interrupt import ANNOUNCEMENT, Interrupt
     from ralph.records.registration import enlist
     from ralph.show.outlet import Ndjson
@@ -134,6 +135,7 @@ def _played(order: WorkOrder, folder: RunFolder, reading: ListContent, shown: Sh
     standings.watch(ledger)
     screen.board, screen.look = (lambda: ledger.board), standings.rows
     interrupt = stack.enter_context(Interrupt(lambda: screen.announce(ANNOUNCEMENT)))
+    stack.enter_context(asked_by(Asker(interrupt, order.id, order.settings.grace)))
     _notify(order, folder, listeners, stack)
     ledger.listen(listeners)
     ledger.tell(

@@ -21,6 +21,7 @@ from ralph.hooks.hosts import LIMIT
 from ralph.hooks.loops import Loop
 from ralph.hooks.transcript import HostTurn, turn_of
 from ralph.loop import Parts, conclude, ending, run_loop
+from ralph.processes.answers import Asker, asked_by
 from ralph.processes.interrupt import Interrupt
 from ralph.processes.keeper import Keeper
 from ralph.records.files import locked
@@ -300,11 +301,13 @@ def _teller(
 
 def _context(stack: ExitStack, loop: Loop, settings: Settings, redact: Redactor, tell: events.TellAll) -> Context:
     prepare(Path(loop.root))
+    interrupt = stack.enter_context(Interrupt())
+    stack.enter_context(asked_by(Asker(interrupt, loop.run, settings.grace)))
     return Context(
         root=Path(loop.root),
         folder=folder_of(loop),
         keeper=stack.enter_context(Keeper.start()),
-        interrupt=stack.enter_context(Interrupt()),
+        interrupt=interrupt,
         tell=tell,
         env=os.environ,
         redact=redact,

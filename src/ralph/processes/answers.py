@@ -1,29 +1,91 @@
-"""How is a program run for its answer? Directly: to import `subprocess` takes longer than git takes to answer."""
+"""How is a program run for its answer? Directly: to import `subprocess` takes longer than git takes to answer. Whatever
+hangs, the run that asks can be interrupted, and what it started is found by its mark."""
 
 import errno
+import math
 import os
 import select
 import signal
 import time
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+
+from ralph.processes.descendants import MARK
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ralph.processes.interrupt import Interrupt
 
 GRACE = 5.0
 CHUNK = 1 << 16
 _NAP = 0.01
+_LAST_MOMENT = 0.3  # seconds for all answers together, once a person wants an end now
+_CLOSING = 5.0  # the same when the time of the run is over: what it did is still written down
 # Who ignores the deaths of its children, or takes note of each, leaves us none to ask about: a shell has to tell. Asked
 # to end, it waits for the program all the same.
 _TELLING = ("sh", "-c", 'trap : TERM; "$@" 3>&-; echo $? >&3', "sh")
 
 
+class CutOff(TimeoutError):
+    """An answer was not waited for: the person or the clock wants an end of the run."""
+
+
+class Asker:
+    """The run for which programs are asked: they bear its mark, end when it is interrupted, and take of its time."""
+
+    def __init__(self, interrupt: "Interrupt", run_id: str = "", grace: float = 30.0) -> None:
+        self.interrupt, self.run_id, self._grace = interrupt, run_id, grace
+        self.time_left: Callable[[], float] = lambda: math.inf
+        self._heard, self._ends_at = 0, math.inf
+
+    def left(self) -> float:
+        """Seconds that the answers to its questions may still take."""
+        level, now = self.interrupt.level, time.monotonic()
+        if not level and self.time_left() <= 0:
+            level = 1
+            self._ends_at = min(self._ends_at, now + _CLOSING)
+        if level > self._heard:
+            self._heard = level
+            self._ends_at = min(self._ends_at, now + (self._grace if level == 1 else _LAST_MOMENT))
+        return self._ends_at - now
+
+    @property
+    def is_pressed(self) -> bool:
+        return self.interrupt.level > 1
+
+    @property
+    def reason(self) -> str:
+        return f"received {self.interrupt.reason}" if self.interrupt.level else "the time of the run is over"
+
+
+_asker: ContextVar[Asker | None] = ContextVar("asker", default=None)
+
+
+@contextmanager
+def asked_by(asker: Asker) -> Iterator[None]:
+    """While entered, every errand is this run's."""
+    before = _asker.set(asker)
+    try:
+        yield
+    finally:
+        _asker.reset(before)
+
+
 class Errand:
-    """A program in a session of its own: a Ctrl-C meant for ralph must not cut it off half-way. `code` and `error` are
-    known at the end. Whoever leaves before all of its output is read ends it."""
+    """A program in a session of its own: a Ctrl-C meant for ralph must not cut it off half-way; the second one does.
+    `code` and `error` are known at the end. Whoever leaves before all of its output is read ends it."""
 
     def __init__(self, argv: tuple[str, ...], env: Mapping[str, str], stdin: bytes = b"") -> None:
         self.code = 0
         self.error = ""
         self._has_ended = False
+        self._deadline = math.inf
+        self._asker = _asker.get()
+        if self._asker and self._asker.left() <= 0:
+            raise CutOff(self._asker.reason)
+        if self._asker and self._asker.run_id:
+            env = {**env, MARK: self._asker.run_id}
         self._out, writer = os.pipe()
         self._err, given = unnamed_file(), readable(stdin)
         self._told = unnamed_file() if signal.getsignal(signal.SIGCHLD) is not signal.SIG_DFL else None
@@ -55,23 +117,44 @@ class Errand:
 
     def read(self) -> bytes:
         """The next piece of its output; empty when there is no more, and the program has ended."""
+        self._wait_for_output()
         chunk = os.read(self._out, CHUNK)
-        if not chunk and not self._has_ended:
-            self._await()
+        nap = _NAP / 32
+        while not chunk and not self._has_ended:
+            self._await(os.WNOHANG)
+            if not self._has_ended:
+                time.sleep(min(nap, self._left()))
+                nap = min(2 * nap, _NAP)
         return chunk
 
     def output(self, patience: float) -> bytes:
         """All of its output; TimeoutError if that takes longer."""
-        deadline = time.monotonic() + patience
+        self._deadline = time.monotonic() + patience
+        return b"".join(iter(self.read, b""))
+
+    def _wait_for_output(self) -> None:
         ready = select.poll()
         ready.register(self._out, select.POLLIN)
-        pieces: list[bytes] = []
-        while ready.poll(max(0.0, deadline - time.monotonic()) * 1000):
-            piece = self.read()
-            if not piece:
-                return b"".join(pieces)
-            pieces.append(piece)
-        raise TimeoutError
+        if self._asker:
+            ready.register(self._asker.interrupt, select.POLLIN)
+        while True:
+            left = self._left()
+            heard = [fd for fd, _ in ready.poll(None if left == math.inf else left * 1000)]
+            if self._out in heard:
+                return
+            if heard and self._asker:
+                self._asker.interrupt.acknowledge()
+
+    def _left(self) -> float:
+        """Seconds to wait for it, TimeoutError when there are no more."""
+        left = self._deadline - time.monotonic()
+        if left <= 0:
+            raise TimeoutError
+        if self._asker:
+            left = min(left, self._asker.left(), max(self._asker.time_left(), _NAP))
+            if left <= 0:
+                raise CutOff(self._asker.reason)
+        return left
 
     def _close(self) -> None:
         os.close(self._out)
@@ -97,15 +180,22 @@ class Errand:
         self.error = os.pread(self._err, size, 0).decode("utf-8", "replace")
 
     def _end(self) -> None:
-        """Ends it and its group; gently first, for a git that is killed leaves its locks behind."""
-        deadline = time.monotonic() + GRACE
+        """Ends it and its group; gently first, for a git that is killed leaves its locks behind. Who loses patience
+        with that makes it short."""
+        is_pressed = self._asker is not None and self._asker.is_pressed
+        deadline = time.monotonic() + (_LAST_MOMENT if is_pressed else GRACE)
         with suppress(ProcessLookupError):
             os.killpg(self._pid, signal.SIGTERM)
-            while not self._has_ended and time.monotonic() < deadline:
-                self._await(os.WNOHANG)
-                if not self._has_ended:
-                    time.sleep(_NAP)
-            os.killpg(self._pid, signal.SIGKILL)
+            os.killpg(self._pid, signal.SIGCONT)
+            try:
+                while not self._has_ended and time.monotonic() < deadline:
+                    self._await(os.WNOHANG)
+                    if not self._has_ended:
+                        time.sleep(_NAP)
+                    if self._asker and self._asker.is_pressed:
+                        deadline = min(deadline, time.monotonic() + _LAST_MOMENT)
+            finally:
+                os.killpg(self._pid, signal.SIGKILL)
         if not self._has_ended:
             self._await()
 

@@ -1,5 +1,6 @@
 """Has somebody asked ralph to stop? Signals become a level: 1 finish what you do, 2 end it now, 3 kill it."""
 
+import math
 import os
 import select
 import signal
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 ANNOUNCEMENT = "Received signal, shutting down..."
 NUDGE = signal.SIGURG
 _LONGEST_NAP = 30.0
+_AT_ONCE = 0.6
 
 
 def _announce() -> None:
@@ -32,6 +34,7 @@ class Interrupt:
     def __init__(self, announce: Callable[[], None] = _announce) -> None:
         self.level = 0
         self.reason = ""
+        self.is_repeated = False
         self._announce = announce
         self._breaks = False
         self._pid = os.getpid()
@@ -79,6 +82,7 @@ class Interrupt:
             signal.raise_signal(number)
             return
         first = self.level == 0
+        self.is_repeated = not first
         self.level = min(3, max(self.level + 1, 2 if number == signal.SIGHUP else 1))
         self.reason = signal.Signals(number).name
         if first:
@@ -94,6 +98,12 @@ class Interrupt:
             yield
         finally:
             self._breaks = False
+
+    @property
+    def patience(self) -> float:
+        """Seconds from TERM to KILL at level 2. Who asks twice wants to see an end; a terminal that is closed, or a
+        word from elsewhere, leaves what was running some time to put its things in order."""
+        return _AT_ONCE if self.is_repeated else math.inf
 
     def raise_to(self, level: int, reason: str) -> None:
         """Asks for the same without a signal."""

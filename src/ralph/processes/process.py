@@ -250,7 +250,7 @@ class Watch:
         if self._level > 2:
             self._end("interrupt", 0)
         elif self._level == 2:
-            self._end("interrupt", self._limits.stop)
+            self._end("interrupt", min(self._limits.stop, interrupt.patience))
         elif not self._is_ending and self._code is None:
             self._alarms["interrupt"] = time.monotonic() + self._limits.grace
 

@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from ralph.core.model import FileChange
+from ralph.processes.answers import CutOff
 from ralph.repository.git import Answer, GitError, Repository, refusal, started
 from ralph.repository.index import CACHES, LIBRARIES, shown, tree_of
 from ralph.repository.looking import objects_of
@@ -31,8 +32,11 @@ def patch(repository: Repository, base: str, now: str, without: tuple[str, ...] 
     """The whole patch, piece by piece. Git is stopped when nobody reads on."""
     words = (*PATCH, tree_of(base), tree_of(now), "--", ":(top)", *without)
     with objects_of(repository, tree_of(base)) as env, started(repository.root, *words, env=env) as git:
-        while chunk := git.read():
-            yield chunk
+        try:
+            while chunk := git.read():
+                yield chunk
+        except CutOff as cut:
+            raise GitError(f"git diff-tree was cut off: {cut}") from None
     if git.code > 0:
         raise refusal(("diff-tree",), Answer(git.code, b"", git.error))
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from ralph.errors import UserError
-from ralph.processes.answers import Errand
+from ralph.processes.answers import CutOff, Errand
 
 PLAIN = (
     "-c", f"core.hooksPath={os.devnull}",
@@ -170,7 +170,10 @@ def started(folder: str, *words: str, stdin: bytes = b"", env: Env = None) -> Er
 
 def _errand(folder: str, words: tuple[str, ...], stdin: bytes = b"", env: Env = None) -> Errand:
     told = environment() | {"LC_ALL": "C.UTF-8"} | dict(env or {})
-    return Errand(("git", "-C", folder, *PLAIN, *words), told, stdin)
+    try:
+        return Errand(("git", "-C", folder, *PLAIN, *words), told, stdin)
+    except CutOff as cut:
+        raise GitError(f"git {_command(words)} was not asked: {cut}") from None
 
 
 def _plainly(folder: str, words: tuple[str, ...]) -> Answer:
@@ -182,6 +185,8 @@ def _plainly(folder: str, words: tuple[str, ...]) -> Answer:
 def _answer(git: Errand, folder: str, words: tuple[str, ...]) -> Answer:
     try:
         out = git.output(PATIENCE)
+    except CutOff as cut:
+        raise GitError(f"git {_command(words)} was cut off: {cut}") from None
     except TimeoutError:
         raise GitError(f"git {_command(words)} did not end within {PATIENCE:.0f} seconds in {folder}") from None
     if git.code < 0 or " died of signal " in git.error:  # itself, or one that it had started

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 Followup = Callable[[Run, Iteration], Usage | None]
 
-_TO_FINISH = 0.5  # seconds for a commit that is under way
+_TO_FINISH = 0.3  # seconds for a commit that is under way; less than two Ctrl-C leave to anything
 MESSAGE_PROMPT = "Provide a short imperative commit message for the changes. Output only the message, no explanation."
 
 

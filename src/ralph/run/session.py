@@ -15,6 +15,7 @@ from ralph.core.model import Outcome, Rule, Run, Stop
 from ralph.core.secrets import Redactor, secret_values
 from ralph.errors import UserError
 from ralph.loop import Agent, Parts, ending, run_loop
+from ralph.processes.answers import Asker, asked_by
 from ralph.processes.interrupt import Interrupt
 from ralph.processes.keeper import Keeper
 from ralph.records.folder import RunFolder, new_run_id
@@ -81,6 +82,13 @@ class Session:
     def play(self) -> tuple[Run, Stop]:
         """Runs the loop to its end, and tells of it whatever that end is."""
         with ExitStack() as stack:
+            self._interrupt = self._interrupt or stack.enter_context(Interrupt())
+            self._asker = Asker(self._interrupt, self.id, self.settings.grace)
+            stack.enter_context(asked_by(self._asker))
+            return self._play()
+
+    def _play(self) -> tuple[Run, Stop]:
+        with ExitStack() as stack:
             stack.push(self._refused)
             rules = self._refuse_what_is_in_vain()
             chosen = () if self._make_agent else self._chosen()
@@ -130,12 +138,18 @@ class Session:
 
     def _refused(self, kind: object, error: BaseException | None, trace: object) -> None:
         """A run that could not begin has an end all the same: somebody may be waiting for it."""
+        if not isinstance(error, UserError):
+            return
+        is_cut_off = self._interrupt is not None and self._interrupt.level > 0
         has_begun = self._story is not None or (self._teller is not None and self._teller.has_begun)
-        if isinstance(error, UserError) and not has_begun:
+        if not has_begun:
             writer = self._teller.writer if self._teller else Writer(self.id, [*self._sinks])
-            writer(*ending(Run(id=self.id), Stop(Outcome.FATAL, error.advice), 0.0))
+            outcome = Outcome.INTERRUPTED if is_cut_off else Outcome.FATAL
+            writer(*ending(Run(id=self.id), Stop(outcome, error.advice), 0.0))
             if self._teller:
                 self._teller.has_begun = True
+        if is_cut_off:
+            raise KeyboardInterrupt from None
 
     def _chosen(self) -> "tuple[Choice, ...]":
         """The agents that may work, and what a person should hear about them."""
@@ -150,7 +164,7 @@ class Session:
 
     def _open(self, stack: ExitStack) -> Context:
         """All that is open while the run goes on. The order is that of the needs: who comes later closes first."""
-        interrupt = self._interrupt or stack.enter_context(Interrupt())
+        assert self._interrupt is not None
         keeper = self._keeper or stack.enter_context(Keeper.start())
         redact = Redactor(secret_values(self._env))
         folder = self.place.open(self.id, stack)
@@ -162,7 +176,7 @@ class Session:
             root=Path(self.order.workspace),
             folder=folder,
             keeper=keeper,
-            interrupt=interrupt,
+            interrupt=self._interrupt,
             tell=self._open_teller(folder, redact, stack),
             env=dict(self._env),
             redact=redact,
@@ -173,6 +187,7 @@ class Session:
             began=time.monotonic(),
             before=self._story.elapsed if self._story else 0.0,
         )
+        self._asker.time_left = context.time_left
         self.place.enter(context)
         self._attend(context, stack)
         return context

@@ -1,0 +1,152 @@
+"""Ctrl-C twice: in every state of a run, whatever hangs, it is over at once and nothing of it is left."""
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Start = Callable[..., Any]
+Git = Callable[..., str]
+# A second is promised. A machine that is busy with other tests may take longer, but less than any pause that is made
+# for those who are asked politely.
+AT_ONCE = 3.0
+DEAF = "trap '' TERM INT HUP; sleep {0}; sleep {0}; sleep {0}"
+
+
+class Stage:
+    """Where a state is set up: what a test has in hands before the run begins."""
+
+    def __init__(self, repository: Path, git: Git, agent: Callable[..., str], nap: str) -> None:
+        self.repository, self.git, self.agent, self.nap = repository, git, agent, nap
+        self.deaf = DEAF.format(nap)
+
+    def script(self, name: str, text: str) -> str:
+        path = self.repository.parent / name
+        path.write_text(f"#!/bin/sh\n{text}\n")
+        path.chmod(0o755)
+        return str(path)
+
+    def hook(self, name: str) -> None:
+        path = self.repository / ".git" / "hooks" / name
+        path.write_text(f"#!/bin/sh\n{self.deaf}\n")
+        path.chmod(0o755)
+
+    def filter(self, kind: str) -> None:
+        """A filter of the user's own, which hangs."""
+        self.git("config", f"filter.slow.{kind}", self.script("slow", self.deaf))
+        (self.repository / ".git" / "info" / "attributes").write_text("*.slow filter=slow\n")
+
+
+WORKS = 'case "$PROMPT" in *"commit message"*) echo Message;; *) echo x > new.slow; echo hello;; esac'
+
+
+def an_agent_that_is_deaf(stage: Stage) -> tuple[str, ...]:
+    return ("--agent", stage.agent(stage.deaf))
+
+
+def a_check_that_is_deaf(stage: Stage) -> tuple[str, ...]:
+    return ("--agent", stage.agent("echo hello"), "--check", stage.deaf)
+
+
+def a_pipe_that_is_to_say_what_git_ignores(stage: Stage) -> tuple[str, ...]:
+    os.mkfifo(stage.repository / ".gitignore")
+    return ("--agent", stage.agent("echo hello"))
+
+
+def a_pipe_that_an_agent_put_there(stage: Stage) -> tuple[str, ...]:
+    return ("--agent", stage.agent("mkfifo .gitignore; echo hello"), "--check", "true")
+
+
+def a_pipe_among_the_objects(stage: Stage) -> tuple[str, ...]:
+    return ("--agent", stage.agent("mkfifo .git/objects/info/alternates; echo x > new; echo hello"), "--check", "false")
+
+
+def a_pipe_as_the_settings_of_git(stage: Stage) -> tuple[str, ...]:
+    return ("--agent", stage.agent("rm .git/config; mkfifo .git/config; echo hello"), "--check", "true")
+
+
+def a_hook_of_a_commit(stage: Stage) -> tuple[str, ...]:
+    stage.hook("pre-commit")
+    return ("--agent", stage.agent(WORKS), "--check", "true", "--commit")
+
+
+def a_filter_in_a_commit(stage: Stage) -> tuple[str, ...]:
+    stage.filter("clean")
+    return ("--agent", stage.agent(WORKS), "--check", "true", "--commit")
+
+
+def a_filter_while_a_worktree_is_made(stage: Stage) -> tuple[str, ...]:
+    (stage.repository / "a.slow").write_text("slow\n")
+    stage.git("add", "-A")
+    stage.git("commit", "-qm", "slow")
+    stage.filter("smudge")
+    return ("--agent", stage.agent("echo hello"), "--worktree")
+
+
+STATES = [
+    an_agent_that_is_deaf,
+    a_check_that_is_deaf,
+    a_pipe_that_is_to_say_what_git_ignores,
+    a_pipe_that_an_agent_put_there,
+    a_pipe_among_the_objects,
+    a_pipe_as_the_settings_of_git,
+    a_hook_of_a_commit,
+    a_filter_in_a_commit,
+    a_filter_while_a_worktree_is_made,
+]
+
+
+def below(pid: int) -> list[int]:
+    """Every process below another."""
+    found = []
+    with suppress(OSError):
+        for task in os.listdir(f"/proc/{pid}/task"):
+            for child in map(int, Path(f"/proc/{pid}/task/{task}/children").read_text().split()):
+                found += [child, *below(child)]
+    return found
+
+
+def is_living(pid: int) -> bool:
+    """Whether it is more than a name that nobody has taken note of yet."""
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    return False
+
+
+def is_blocked(pid: int) -> bool:
+    """Whether it waits for somebody to open the other end of a pipe."""
+    with suppress(OSError):
+        return "wait_for_partner" in Path(f"/proc/{pid}/wchan").read_text()
+    return False
+
+
+@pytest.mark.parametrize("state", STATES, ids=lambda state: state.__name__)
+def test_ctrl_c_twice_ends_a_run_at_once_whatever_hangs(
+    live: Start,
+    agent: Callable[..., str],
+    alive: Callable[[str], list[int]],
+    nap: str,
+    eventually: Any,
+    repository: Path,
+    git: Git,
+    state: Callable[[Stage], tuple[str, ...]],
+) -> None:
+    words = state(Stage(repository, git, agent, nap))
+    run = live("run", "g", "-m", "2", *words)
+    eventually(lambda: alive(nap) or any(map(is_blocked, below(run.process.pid))))
+    everybody = below(run.process.pid)
+    run.process.send_signal(signal.SIGINT)
+    assert any("Received signal" in line for line in iter(run.process.stderr.readline, ""))
+    began = time.monotonic()
+    run.process.send_signal(signal.SIGINT)
+    assert run.end() == 130
+    assert time.monotonic() - began < AT_ONCE
+    assert not alive(nap)
+    assert not list(filter(is_living, everybody))
+    assert run.kinds()[-1:] == ["run_finished"]
+    assert run.one("run_finished")["outcome"] == "interrupted"

@@ -19,6 +19,16 @@ class UserError(Exception):
         return f"{self.message} ({self.hint})" if self.hint else self.message
 
 
+_LONGEST = 2000  # characters of a complaint: somebody may have quoted the wrong things
+
+
+def complain(message: str, hint: str = "") -> None:
+    more = "…" if len(message) > _LONGEST else ""
+    print(f"ralph: {message[:_LONGEST]}{more}", file=sys.stderr)
+    if hint:
+        print(f"hint: {hint}", file=sys.stderr)
+
+
 def to_install(extra: str) -> str:
     """The command that adds an optional part, by the way in which ralph itself was installed."""
     wanted = f"'{DISTRIBUTION}[{extra}]'"

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from ralph.cli.bus import command, follow, post, read
+from ralph.cli.bus import follow, post, read
+from ralph.cli.main import run_cli
 from ralph.errors import UserError
 from ralph.supervise import bus
 
@@ -145,8 +146,8 @@ def test_follow_of_an_unknown_message_is_an_error(path: str) -> None:
         follow(path, since="MSG-9")
 
 
-def run(*words: str) -> object:
-    return command().main(list(words), prog_name="ralph bus", standalone_mode=False)
+def run(*words: str) -> int:
+    return run_cli(["bus", *words])
 
 
 def test_the_commands_take_their_options(path: str, capsys: pytest.CaptureFixture[str]) -> None:

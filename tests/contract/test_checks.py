@@ -102,5 +102,8 @@ def test_after_a_failure_no_further_check_is_begun_where_that_is_asked_for(
     assert result.code == 1
     (workspace / ".ralph" / "settings.json").write_text('{"failFast": true, "parallelChecks": 2}')
     (workspace / "order").unlink()
+    behind = 'until test -e pid; do sleep 0.01; done; while kill -0 "$(cat pid)"; do sleep 0.01; done; echo a >> order'
+    red = "echo b >> order; echo $$ > pid; exit 1"
+    checks = [word for check in (behind, red, "echo c >> order") for word in ("--check", check)]
     ralph("run", "-p", "x", "-m", "1", *checks, "--agent", agent("echo hi"))
-    assert sorted((workspace / "order").read_text().split()) in (["a", "b"], ["a", "b", "c"])
+    assert (workspace / "order").read_text().split() == ["b", "a"]

@@ -3,13 +3,9 @@
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from ralph.cli.plain import Plain, Values, click_command
+from ralph.cli.table import CliCommand, Values
 from ralph.errors import UserError
-
-if TYPE_CHECKING:
-    import click
 
 
 def ask(values: Values, words: list[str]) -> int:
@@ -34,15 +30,11 @@ def ask(values: Values, words: list[str]) -> int:
     return 0
 
 
-PLAIN = Plain(
-    name="ask",
-    help="For agents inside a run: ask the person who started it. With --on-question wait the run waits for the "
+COMMAND = CliCommand(
+    "ask",
+    "For agents inside a run: ask the person who started it. With --on-question wait the run waits for the "
     "answer; either way the next prompt carries it.",
-    answer=ask,
-    metavar="QUESTION",
+    ask,
+    words="QUESTION",
     examples=('ralph ask "Which of the two APIs shall I keep?"',),
 )
-
-
-def command() -> "click.Command":
-    return click_command(PLAIN)

@@ -4,32 +4,14 @@ import os
 import sys
 from collections.abc import Iterable, Sequence
 
-import click
 import msgspec
 
-from ralph.cli.commands import CONTEXT, simple
+from ralph.cli.table import JSON, CliCommand, Values, no_words
 from ralph.core.text import clean
 from ralph.errors import UserError
+from ralph.run.options import Option
 from ralph.supervise import bus
 from ralph.supervise.bus import Message, decoded, encoded, thread
-
-
-def command() -> click.Command:
-    where = click.Option(["--bus", "path"], metavar="FILE", help="The bus; by default $MESSAGE_BUS.")
-    kind = click.Option(["--type", "kind"], default="INFO", metavar="TYPE", help="INFO (default), FACT, QUESTION, ...")
-    body = click.Option(["--body"], metavar="TEXT", help="The text; without it, stdin is read.")
-    parent = click.Option(["--parent"], default="", metavar="ID", help="The message that this one answers.")
-    since = click.Option(["--since"], metavar="ID", help="Only what comes after this message.")
-    types = click.Option(["--type", "types"], multiple=True, metavar="TYPE", help="Only this type; may be repeated.")
-    root = click.Option(["--thread", "root"], metavar="ID", help="Only this message and its answers.")
-    json = click.Option(["--json"], is_flag=True, help="One JSON object a line.")
-    group = click.Group(
-        "bus", help="The message bus of a task or project.", context_settings=CONTEXT, no_args_is_help=False
-    )
-    group.add_command(simple("post", post, where, kind, body, parent, help="Append a message and print its id."))
-    group.add_command(simple("read", read, where, since, types, root, json, help="Print the messages."))
-    group.add_command(simple("follow", follow, where, since, types, json, help="Print the messages as they arrive."))
-    return group
 
 
 def post(path: str | None, kind: str, body: str | None, parent: str = "") -> int:
@@ -98,3 +80,41 @@ def _paragraph(message: Message) -> bytes:
 
 def _from_environment(name: str) -> str:
     return os.environ.get(name, "")
+
+
+def _posted(values: Values, words: list[str]) -> int:
+    no_words(words, "the text is given with --body, or on stdin")
+    return post(values.get("bus"), values.get("type", "INFO"), values.get("body"), values.get("parent", ""))
+
+
+def _read(values: Values, words: list[str]) -> int:
+    no_words(words, "name the bus with --bus")
+    types = values.get("type", ())
+    return read(values.get("bus"), values.get("since"), types, values.get("thread"), json=bool(values.get("json")))
+
+
+def _followed(values: Values, words: list[str]) -> int:
+    no_words(words, "name the bus with --bus")
+    return follow(values.get("bus"), values.get("since"), values.get("type", ()), json=bool(values.get("json")))
+
+
+_BUS = Option(("--bus",), "The bus; by default $MESSAGE_BUS.", "Options", metavar="FILE")
+_SINCE = Option(("--since",), "Only what comes after this message.", "Options", metavar="ID")
+_TYPES = Option(("--type",), "Only this type; may be repeated.", "Options", kind="list", metavar="TYPE")
+_POST = (
+    _BUS,
+    Option(("--type",), "INFO (default), FACT, QUESTION, ...", "Options", metavar="TYPE"),
+    Option(("--body",), "The text; without it, stdin is read.", "Options"),
+    Option(("--parent",), "The message that this one answers.", "Options", metavar="ID"),
+)
+_THREAD = Option(("--thread",), "Only this message and its answers.", "Options", metavar="ID")
+
+COMMAND = CliCommand(
+    "bus",
+    "The message bus of a task or project.",
+    commands=(
+        CliCommand("post", "Append a message and print its id.", _posted, _POST),
+        CliCommand("read", "Print the messages.", _read, (_BUS, _SINCE, _TYPES, _THREAD, JSON)),
+        CliCommand("follow", "Print the messages as they arrive.", _followed, (_BUS, _SINCE, _TYPES, JSON)),
+    ),
+)

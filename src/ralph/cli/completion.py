@@ -1,8 +1,7 @@
 """How does the shell complete ralph's words? Prints the script that bash, zsh or fish load."""
 
-import click
-
-from ralph.cli.commands import COMPLETING, cli, simple
+from ralph.cli.table import CliCommand, Values
+from ralph.errors import UserError
 
 WHERE = {
     "bash": 'eval "$(ralph completion bash)"   # in ~/.bashrc',
@@ -11,16 +10,22 @@ WHERE = {
 }
 
 
-def command() -> click.Command:
-    shells = click.Argument(["shell"], type=click.Choice(tuple(WHERE)))
-    examples = "\n\n".join(WHERE.values())
-    return simple("completion", script, shells, help=f"Print the completion script for your shell.\n\n{examples}")
-
-
-def script(shell: str) -> int:
+def completion(values: Values, words: list[str]) -> int:
     from click.shell_completion import get_completion_class
 
-    kind = get_completion_class(shell)
+    from ralph.cli.help import COMPLETING, cli
+
+    if len(words) != 1 or words[0] not in WHERE:
+        raise UserError("the completion script for which shell?", f"say {', '.join(WHERE)}")
+    kind = get_completion_class(words[0])
     assert kind is not None
-    click.echo(kind(cli, {}, "ralph", COMPLETING).source())
+    print(kind(cli, {}, "ralph", COMPLETING).source())
     return 0
+
+
+COMMAND = CliCommand(
+    "completion",
+    "Print the completion script for your shell.\n\n" + "\n\n".join(WHERE.values()),
+    completion,
+    words="bash|zsh|fish",
+)

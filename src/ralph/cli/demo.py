@@ -5,9 +5,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-import click
-
-from ralph.cli.commands import simple
+from ralph.cli.table import CliCommand, Values, no_words
 
 CART = '''"""Totals of a shopping cart."""
 
@@ -45,11 +43,8 @@ Then, in a repository of your own, with an agent that you have installed (claude
 """
 
 
-def command() -> click.Command:
-    return simple("demo", demo, help="Watch a run on a small example, with a scripted agent. Takes a few seconds.")
-
-
-def demo() -> int:
+def demo(values: Values, words: list[str]) -> int:
+    no_words(words, "`ralph demo` takes none")
     from ralph.cli.run import run_command
 
     folder = Path(tempfile.mkdtemp(prefix="ralph-demo-"))
@@ -57,13 +52,13 @@ def demo() -> int:
     print(INTRODUCTION.format(folder=folder), file=sys.stderr, flush=True)
     os.environ["PATH"] = os.pathsep.join((os.path.dirname(sys.executable), os.environ.get("PATH", os.defpath)))
     os.environ.setdefault("RALPH_DEMO_PAUSE", "0.4" if sys.stderr.isatty() else "0")
-    words = {
+    given = {
         "agent": f"{_quoted(sys.executable)} -m ralph.agents.demo",
         "check": ["python3 -m unittest -q"],
         "directory": str(folder),
         "maximum_iterations": 5,
     }
-    code = run_command("loop", words, ["Make the tests pass."])
+    code = run_command("loop", given, ["Make the tests pass."])
     print("\n" + NEXT.format(folder=folder), file=sys.stderr)
     return code
 
@@ -85,3 +80,6 @@ def _quoted(word: str) -> str:
     import shlex
 
     return shlex.quote(word)
+
+
+COMMAND = CliCommand("demo", "Watch a run on a small example, with a scripted agent. Takes a few seconds.", demo)

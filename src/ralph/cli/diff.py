@@ -4,9 +4,8 @@ import os
 import sys
 from collections.abc import Iterable
 
-import click
-
-from ralph.cli.commands import simple
+from ralph.cli.table import DIRECTORY, CliCommand, Values
+from ralph.run.options import Option
 from ralph.steering.which_run import repository_of, run_and_number
 
 HELP = """Show what a run changed, or what iteration N of it changed; new files included.
@@ -14,25 +13,14 @@ HELP = """Show what a run changed, or what iteration N of it changed; new files 
 RUN is the last one here unless it is named; any unambiguous part of its id will do. Into a file or a pipe goes a patch
 that `git apply` takes."""
 
-COLORS = {"+": "green", "-": "red", "@": "cyan"}
+COLORS = {"+": "32", "-": "31", "@": "36"}  # green, red, cyan
 
 
-def command() -> click.Command:
-    return simple(
-        "diff",
-        diff,
-        click.Argument(["words"], nargs=-1, metavar="[RUN] [N]"),
-        click.Option(["--stat"], is_flag=True, help="The files alone, with the lines added and deleted."),
-        click.Option(["-C", "--directory"], default=".", metavar="DIR", help="The workspace."),
-        help=HELP,
-    )
-
-
-def diff(words: tuple[str, ...], stat: bool, directory: str) -> int:
+def diff(values: Values, words: list[str]) -> int:
     from ralph.repository.changes import changed_files, patch
     from ralph.repository.checkpoints import Checkpoints
 
-    run, number = run_and_number(directory, words)
+    run, number = run_and_number(values.get("directory", "."), words)
     if run.facts.kind == "work":
         from ralph.cli.work import ends_of_work
 
@@ -41,10 +29,10 @@ def diff(words: tuple[str, ...], stat: bool, directory: str) -> int:
         repository = repository_of(run)
         saved = Checkpoints(repository, run.id)
         before, after = saved.ends() if number is None else saved.around(number)
-    if stat:
+    if values.get("stat"):
         for change in changed_files(repository, before, after):
             lines = "binary" if change.added is None else f"+{change.added} -{change.deleted}"
-            click.echo(f"{change.status} {_plain(change.path)} ({lines})")
+            print(f"{change.status} {_plain(change.path)} ({lines})")
     else:
         _print(patch(repository, before, after))
     return 0
@@ -58,8 +46,8 @@ def _print(chunks: Iterable[bytes]) -> None:
         sys.stdout.buffer.flush()
         return
     for line in _lines(chunks):
-        color = None if os.environ.get("NO_COLOR") else COLORS.get(line[:1])
-        click.secho(_plain(line), fg=color, reset=color is not None)
+        color = "" if os.environ.get("NO_COLOR") else COLORS.get(line[:1], "")
+        print(f"\x1b[{color}m{_plain(line)}\x1b[0m" if color else _plain(line))
 
 
 def _lines(chunks: Iterable[bytes]) -> Iterable[str]:
@@ -76,3 +64,12 @@ def _plain(line: str) -> str:
     from ralph.core.text import clean
 
     return redact_text(clean(line))
+
+
+COMMAND = CliCommand(
+    "diff",
+    HELP,
+    diff,
+    (Option(("--stat",), "The files alone, with the lines added and deleted.", "Options", kind="flag"), DIRECTORY),
+    words="[RUN] [N]",
+)

@@ -7,12 +7,11 @@ from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 
-import click
 from msgspec.json import decode, encode
 from msgspec.structs import replace
 
 from ralph import __version__, agents
-from ralph.cli.commands import simple
+from ralph.cli.table import DIRECTORY, CliCommand, Values, no_words
 from ralph.core.secrets import Redactor, secret_values
 from ralph.core.text import clean
 from ralph.doctor import machine
@@ -23,6 +22,7 @@ from ralph.hooks.hosts import HOSTS, Host, Scope
 from ralph.hooks.install import changes, command_line, silenced
 from ralph.processes.keeper import Keeper
 from ralph.run.agents import Choice, choices
+from ralph.run.options import Option
 from ralph.settings import AgentChoice, Settings, load
 from ralph.show.outlet import Style, choose
 from ralph.show.words import width
@@ -31,20 +31,10 @@ Env = Mapping[str, str]
 _TONES = {"ok": "green", "note": "dim", "warn": "yellow", "fail": "red"}
 
 
-def command() -> click.Command:
-    return simple(
-        "doctor",
-        doctor,
-        click.Option(["--agent"], default="", metavar="NAME|COMMAND", help="Look at this agent only."),
-        click.Option(["--probe"], is_flag=True, help="Ask the agent for one word, and say what was understood of it."),
-        click.Option(["-C", "--directory"], default=".", metavar="DIR", help="The workspace."),
-        click.Option(["--json"], is_flag=True, help="For programs: one JSON object."),
-        help="Say whether everything is here that a run needs: agents and their logins, settings, git, terminal, hooks."
-        "\n\nNothing is spent, unless --probe is given. Exit code 1 if something would make runs fail.",
-    )
-
-
-def doctor(agent: str, probe: bool, directory: str, json: bool) -> int:
+def doctor(values: Values, words: list[str]) -> int:
+    no_words(words, "name an agent with --agent, a workspace with -C")
+    agent, probe, json = values.get("agent", ""), bool(values.get("probe")), bool(values.get("json"))
+    directory = values.get("directory", ".")
     folder = Path(directory)
     if not folder.is_dir():
         raise UserError(f"no such folder: {directory}", "name a folder")
@@ -177,3 +167,17 @@ def _line(finding: Finding, style: Style) -> str:
     padding = " " * (max(map(width, signs.values())) - width(sign))
     todo = f" {marks.to} {finding.advice}" if finding.advice else ""
     return f"{style.paint(_TONES[finding.state], sign)}{padding} {finding.name:<10} {clean(finding.detail + todo)}"
+
+
+COMMAND = CliCommand(
+    "doctor",
+    "Say whether everything is here that a run needs: agents and their logins, settings, git, terminal, hooks."
+    "\n\nNothing is spent, unless --probe is given. Exit code 1 if something would make runs fail.",
+    doctor,
+    (
+        Option(("--agent",), "Look at this agent only.", "Options", metavar="NAME|COMMAND"),
+        Option(("--probe",), "Ask the agent for one word, and say what was understood of it.", "Options", kind="flag"),
+        DIRECTORY,
+        Option(("--json",), "For programs: one JSON object.", "Options", kind="flag"),
+    ),
+)

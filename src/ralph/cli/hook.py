@@ -3,18 +3,17 @@
 import os
 import sys
 from pathlib import Path
-from typing import Any
 
-import click
 import msgspec
 
-from ralph.cli.commands import CONTEXT, click_option, simple
+from ralph.cli.table import DIRECTORY, JSON, CliCommand, Values, no_words
 from ralph.core.text import clean, one_line
 from ralph.errors import UserError
 from ralph.hooks import install as installing
 from ralph.hooks import loops, starting
 from ralph.hooks.hosts import Host, Scope
 from ralph.records.files import locked
+from ralph.run.options import Option
 
 HELP = """Keep an agent in its session until its promise is kept.
 
@@ -22,74 +21,51 @@ HELP = """Keep an agent in its session until its promise is kept.
 copilot. The other commands are for scripts, and for looking in from another terminal."""
 
 
-def command() -> click.Command:
-    name = click.Argument(["name"], metavar="AGENT")
-    session = click.Option(["--session"], default="", metavar="ID", help="The session; by default the one around us.")
-    where = click.Option(["-C", "--directory"], default=".", metavar="DIR", help="The workspace.")
-    task = click.Argument(["words"], nargs=-1, metavar="TASK", required=True)
-    agent = click.Option(["--agent"], default="", metavar="NAME", help="The agent whose session it is.")
-    transcript = click.Option(["--transcript"], default="", metavar="FILE", help="The session's transcript so far.")
-    json = click.Option(["--json"], is_flag=True, help="One JSON object a line.")
-    everything = click.Option(["--all", "everything"], is_flag=True, help="Every loop of the workspace.")
-    scopes = [
-        click.Option(
-            ["--project", "scope"], flag_value="project", default=True, help="For you in this project (default)."
-        ),
-        click.Option(["--shared", "scope"], flag_value="shared", help="For all who work in this project, by git."),
-        click.Option(["--user", "scope"], flag_value="user", help="For all projects of yours."),
-    ]
-    rows: list[click.Parameter] = [click_option(option) for option in starting.OPTIONS]
-    host = click.Argument(["words"], nargs=-1, metavar="[AGENT]")
-    group = click.Group("hook", help=HELP, context_settings=CONTEXT, no_args_is_help=False)
-    group.add_command(simple("install", install, name, *scopes, where, help="Put hooks and commands into an agent."))
-    group.add_command(simple("uninstall", uninstall, name, *scopes, where, help="Take them out again."))
-    group.add_command(
-        simple("start", start, session, where, agent, transcript, *rows, task, help="Start a loop in a session.")
-    )
-    group.add_command(simple("stop", stop, host, help="Answer a host whose agent wants to stop (JSON on stdin)."))
-    group.add_command(simple("cancel", cancel, session, everything, where, help="End a loop at once."))
-    group.add_command(simple("status", status, session, where, json, help="Show the loops of the workspace."))
-    return group
-
-
-def install(name: str, scope: Scope, directory: str) -> int:
-    host = installing.find_host(name)
-    scope = scope if scope in host.scopes() else "project"
-    written = installing.install(host, scope, _workspace(directory), os.environ)
+def install(values: Values, words: list[str]) -> int:
+    host, scope, workspace = _addressed(values, words)
+    written = installing.install(host, scope, workspace, os.environ)
     for path in written:
         print(f"wrote {path}")
     if not written:
-        print(f"{name} has its hooks already")
+        print(f"{host.name} has its hooks already")
     for note in host.notes:
         print(f"note: {note}", file=sys.stderr)
-    _say_if_silenced(host, _workspace(directory))
+    _say_if_silenced(host, workspace)
     return 0
 
 
-def uninstall(name: str, scope: Scope, directory: str) -> int:
-    host = installing.find_host(name)
-    scope = scope if scope in host.scopes() else "project"
-    done = installing.uninstall(host, scope, _workspace(directory), os.environ)
+def uninstall(values: Values, words: list[str]) -> int:
+    host, scope, workspace = _addressed(values, words)
+    done = installing.uninstall(host, scope, workspace, os.environ)
     for path, what in done:
         print(f"{path}: {what}")
     if not done:
-        print(f"{name} has no hooks of ralph's here")
+        print(f"{host.name} has no hooks of ralph's here")
     return 0
 
 
-def start(session: str, directory: str, agent: str, transcript: str, words: tuple[str, ...], **given: Any) -> int:
+def _addressed(values: Values, words: list[str]) -> tuple[Host, Scope, Path]:
+    """Whose hooks are meant, and for whom."""
+    if len(words) != 1:
+        raise UserError("the hooks of which agent?", "name one, for example claude")
+    host = installing.find_host(words[0])
+    scope: Scope = "user" if values.get("user") else "shared" if values.get("shared") else "project"
+    return host, scope if scope in host.scopes() else "project", _workspace(values)
+
+
+def start(values: Values, words: list[str]) -> int:
     """The contract goes to stdout: whoever starts a loop by hand gives it to the agent."""
-    if len(words) > 1:
-        raise UserError(f"too many words: {words[1]!r}", "quote a task of several words")
-    values = {key: list(v) if isinstance(v, tuple) else v for key, v in given.items() if v is not None and v != ()}
-    values = {key: v for key, v in values.items() if v is not False}
+    if not words:
+        raise UserError("no task", "say what is to be done")
+    no_words(words[1:], "quote a task of several words")
+    session, agent = _session(values), values.get("agent", "")
     loop, contract = starting.start(
-        _workspace(directory),
-        _session(session),
+        _workspace(values),
+        session,
         words[0],
         starting.overrides(values),
         agent=agent,
-        transcript=transcript or starting.transcript_of(_session(session), agent, os.environ),
+        transcript=values.get("transcript") or starting.transcript_of(session, agent, os.environ),
         force=bool(values.get("force")),
     )
     print(contract, end="")
@@ -97,16 +73,17 @@ def start(session: str, directory: str, agent: str, transcript: str, words: tupl
     return 0
 
 
-def stop(words: tuple[str, ...]) -> int:
+def stop(values: Values, words: list[str]) -> int:
     from ralph.hooks.stop import main
 
     return main(["stop", *words])
 
 
-def cancel(session: str, everything: bool, directory: str) -> int:
-    root = str(_workspace(directory))
+def cancel(values: Values, words: list[str]) -> int:
+    no_words(words, "name a session with --session")
+    root, everything = str(_workspace(values)), bool(values.get("all"))
     active = [loop for loop in loops.recorded(root) if loop.status == loops.ACTIVE]
-    named = _session(session)
+    named = _session(values)
     chosen = active if everything else [loop for loop in active if loop.session == named]
     if not chosen and not named and not everything:
         if len(active) > 1:
@@ -124,8 +101,9 @@ def cancel(session: str, everything: bool, directory: str) -> int:
     return 0
 
 
-def status(session: str, directory: str, json: bool) -> int:
-    workspace = _workspace(directory)
+def status(values: Values, words: list[str]) -> int:
+    no_words(words, "name a session with --session")
+    workspace, session, json = _workspace(values), values.get("session", ""), values.get("json")
     shown = [loop for loop in loops.recorded(str(workspace)) if session in ("", loop.session)]
     for loop in shown:
         print(msgspec.json.encode(loop.facts).decode() if json else _summary(loop))
@@ -141,18 +119,48 @@ def _say_if_silenced(host: Host, workspace: Path) -> None:
         print(f"note: {why}", file=sys.stderr)
 
 
-def _workspace(directory: str) -> Path:
-    folder = Path(directory)
+def _workspace(values: Values) -> Path:
+    folder = Path(values.get("directory", "."))
     if not folder.is_dir():
-        raise UserError(f"no such folder: {directory}", "name a folder")
+        raise UserError(f"no such folder: {folder}", "name a folder")
     return folder.resolve()
 
 
-def _session(named: str) -> str:
+def _session(values: Values) -> str:
     """The session that is meant: the one named, else that of the agent around us."""
-    return named or loops.session_of({})
+    return values.get("session") or loops.session_of({})
 
 
 def _summary(loop: loops.Loop) -> str:
     place = f"{loop.iteration} of {loop.max_iterations} continuations"
     return clean(f"{loop.session}  {loop.status}  {place}  {one_line(loop.task, 80)}")
+
+
+_SESSION = Option(("--session",), "The session; by default the one around us.", "Options", metavar="ID")
+_SCOPES = (
+    Option(("--project",), "For you in this project (default).", "Options", kind="flag"),
+    Option(("--shared",), "For all who work in this project, by git.", "Options", kind="flag"),
+    Option(("--user",), "For all projects of yours.", "Options", kind="flag"),
+    DIRECTORY,
+)
+_START = (
+    _SESSION,
+    DIRECTORY,
+    Option(("--agent",), "The agent whose session it is.", "Options", metavar="NAME"),
+    Option(("--transcript",), "The session's transcript so far.", "Options", metavar="FILE"),
+    *starting.OPTIONS,
+)
+_ALL = Option(("--all",), "Every loop of the workspace.", "Options", kind="flag")
+
+COMMAND = CliCommand(
+    "hook",
+    HELP,
+    commands=(
+        CliCommand("install", "Put hooks and commands into an agent.", install, _SCOPES, words="AGENT"),
+        CliCommand("uninstall", "Take them out again.", uninstall, _SCOPES, words="AGENT"),
+        CliCommand("start", "Start a loop in a session.", start, _START, words="TASK"),
+        CliCommand("stop", "Answer a host whose agent wants to stop (JSON on stdin).", stop, words="[AGENT]"),
+        CliCommand("cancel", "End a loop at once.", cancel, (_SESSION, _ALL, DIRECTORY)),
+        CliCommand("status", "Show the loops of the workspace.", status, (_SESSION, DIRECTORY, JSON)),
+    ),
+)

@@ -4,12 +4,10 @@ import os
 import sys
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO, get_args
+from typing import Any, TextIO, get_args
 
+from ralph.cli.table import CliCommand, Values, no_words
 from ralph.errors import UserError
-
-if TYPE_CHECKING:
-    import click
 
 TEST_FOLDERS = ("tests", "test", "spec", "__tests__", "e2e")
 DEFAULTS: dict[str, Any] = {
@@ -23,15 +21,9 @@ DEFAULTS: dict[str, Any] = {
 }
 
 
-def command() -> "click.Command":
-    from ralph.cli.commands import simple
-
-    help_text = "Write .ralph/settings.json by answering a few questions."
-    return simple("init", lambda: init_command(Path.cwd()), help=help_text)
-
-
-def init_command(workspace: Path) -> int:
+def init(values: Values, words: list[str]) -> int:
     """Asks on the terminal; 0 when the settings are written or are to stay, 130 when the person gives up."""
+    no_words(words, "go to the project, and say `ralph init` there")
     if sys.stdin is None or not sys.stdin.isatty():
         raise UserError(
             "init asks questions and needs a terminal", "run it in one, or write .ralph/settings.json by hand"
@@ -39,7 +31,7 @@ def init_command(workspace: Path) -> int:
     with open(sys.stdin.fileno(), encoding="utf-8", errors="replace", closefd=False) as answers:
         dialog = Dialog(answers, sys.stdout)
         try:
-            initialize(workspace, dialog)
+            initialize(Path.cwd(), dialog)
         except (EOFError, KeyboardInterrupt):
             with suppress(OSError):
                 dialog.say("\nAborted.")
@@ -203,3 +195,6 @@ def _write(path: Path, said: dict[str, Any]) -> None:
         raise cannot_write(path, error) from None
     finally:
         draft.unlink(missing_ok=True)
+
+
+COMMAND = CliCommand("init", "Write .ralph/settings.json by answering a few questions.", init)

@@ -6,7 +6,9 @@ import os
 import sys
 import time
 
+from ralph.cli.table import CliCommand
 from ralph.lean import import_leanly
+from ralph.run import options
 
 # Nothing is imported before the keeper is forked that its copy need not hold.
 TYPE_CHECKING = False
@@ -119,3 +121,13 @@ def _print(text: str) -> None:
         sys.stdout.flush()
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+
+
+COMMAND = CliCommand(
+    "job",
+    "Run an agent once, as a child of the run that calls this. A task waits for its children when it is done.",
+    lambda values, words: run_command("job", values, words),
+    options.JOB,
+    words="[GOAL] [PATH]",
+    examples=('ralph job --prompt "Write the tests for the parser"',),
+)

@@ -5,12 +5,11 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ralph.cli.plain import DIRECTORY, Plain, Values, click_command, read_run
+from ralph.cli.named_run import read_run
+from ralph.cli.table import DIRECTORY, CliCommand, Values
 from ralph.run.options import Option
 
 if TYPE_CHECKING:
-    import click
-
     from ralph.records.register import Listed
 
 _GLANCE = 0.1
@@ -98,11 +97,11 @@ def _last_word(run: "Listed", read: int, values: Values) -> int:
     return 0
 
 
-PLAIN = Plain(
-    name="logs",
-    help="Print what a run said and did, as it was on the screen; with -f also what is still to come.",
-    answer=logs,
-    options=(
+COMMAND = CliCommand(
+    "logs",
+    "Print what a run said and did, as it was on the screen; with -f also what is still to come.",
+    logs,
+    (
         Option(("-f", "--follow"), "Go on until the run ends.", "Options", kind="flag"),
         Option(("-t", "--timestamps"), "The time of day in front of every line.", "Options", kind="flag"),
         Option(("-V", "--verbose"), "Say more.", "Options", kind="flag"),
@@ -111,8 +110,5 @@ PLAIN = Plain(
         DIRECTORY,
     ),
     examples=("ralph logs -f", "ralph logs k3fa --json | jq .type"),
+    words="[RUN]",
 )
-
-
-def command() -> "click.Command":
-    return click_command(PLAIN)

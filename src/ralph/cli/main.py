@@ -6,14 +6,15 @@ import errno
 import os
 import sys
 
-from ralph.errors import UserError
+from ralph.cli import table
+from ralph.errors import UserError, complain
 from ralph.lean import import_leanly
 from ralph.processes.answers import occupy_standard_streams
+from ralph.run import options
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any
 
 
 def run_cli(argv: list[str]) -> int:
@@ -49,16 +50,8 @@ def _delivered() -> int:
     return 0
 
 
-_LONGEST = 2000  # characters of a complaint
 _FULL_OR_GONE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 """A disk that is full, a terminal that is gone: no bug of ours."""
-
-
-def complain(message: str, hint: str = "") -> None:
-    more = "…" if len(message) > _LONGEST else ""  # somebody may have quoted the wrong things
-    print(f"ralph: {message[:_LONGEST]}{more}", file=sys.stderr)
-    if hint:
-        print(f"hint: {hint}", file=sys.stderr)
 
 
 def _unforeseen(error: Exception) -> int:
@@ -91,48 +84,39 @@ def _report_bug(error: Exception) -> int:
     return 3
 
 
-PLAIN = {"ps", "show", "logs", "stop", "pause", "tell", "ask", "report"}
-"""Commands that answer without click."""
+FORK_FIRST = ("run", "loop", "task", "job")
+"""These fork a keeper before they learn anything that its copy need not hold."""
+OF_THE_COORDINATOR = ("land", "item", "reread")
+"""What a backlog starts; no person does."""
 
 
 def _dispatch(argv: list[str]) -> int:
-    if argv and argv[0] in PLAIN:
-        import importlib
-
-        from ralph.run import options
-
-        import_leanly("msgspec")
-        plain = importlib.import_module(f"ralph.cli.{argv[0]}").PLAIN
-        understood = options.parse(plain.options, argv[1:])
-        if understood is not None:
-            return int(plain.answer(*understood))
-    if argv and argv[0] in ("land", "item", "reread"):  # by the coordinator of a backlog alone
+    if argv and argv[0] in OF_THE_COORDINATOR:
         from ralph.cli.land import run_command
 
         return run_command(argv[0], argv[1:])
-    if argv and argv[0] in ("run", "loop", "task", "job", "work"):
-        from ralph.run import options
-
-        parsed = options.parse(options.COMMANDS[argv[0]], argv[1:])
+    if argv and argv[0] not in FORK_FIRST:
+        import_leanly("msgspec")
+    command, rest = _found(argv)
+    if command and command.answer:
+        parsed = options.parse(command.options, rest)
         if parsed is not None:
-            return start(argv[0], *parsed)
+            return command.answer(*parsed)
     import_leanly("msgspec", "pathlib")
-    from ralph.cli.commands import click_main
+    from ralph.cli.help import click_main
 
     return click_main(_print_takes_a_value(argv))
 
 
-def start(command: str, values: dict[str, Any], words: list[str]) -> int:
-    """Runs one of the commands that start an agent."""
-    if command == "task":
-        from ralph.cli.task import run_command
-    elif command == "job":
-        from ralph.cli.job import run_command
-    elif command == "work":
-        from ralph.cli.work import run_command
-    else:
-        from ralph.cli.run import run_command
-    return run_command(command, values, words)
+def _found(argv: list[str]) -> tuple[table.CliCommand | None, list[str]]:
+    """The command that is meant, and the words behind it."""
+    if not argv or argv[0] not in table.SUMMARIES:
+        return None, argv
+    command, rest = table.find(argv[0]), argv[1:]
+    if command.commands:
+        inner = {each.name: each for each in command.commands}
+        return inner.get(rest[0] if rest else ""), rest[1:]
+    return command, rest
 
 
 def _print_takes_a_value(argv: list[str]) -> list[str]:

@@ -1,11 +1,7 @@
 """`ralph pause`: how is a run held without ending it? No turn begins until `ralph resume`."""
 
-from typing import TYPE_CHECKING
-
-from ralph.cli.plain import DIRECTORY, Plain, Values, click_command, one_run
-
-if TYPE_CHECKING:
-    import click
+from ralph.cli.named_run import one_run
+from ralph.cli.table import DIRECTORY, CliCommand, Values
 
 
 def pause(values: Values, words: list[str]) -> int:
@@ -17,15 +13,12 @@ def pause(values: Values, words: list[str]) -> int:
     return 0
 
 
-PLAIN = Plain(
-    name="pause",
-    help="Hold a run: the turn that is under way is finished, and no other begins until `ralph resume`. "
+COMMAND = CliCommand(
+    "pause",
+    "Hold a run: the turn that is under way is finished, and no other begins until `ralph resume`. "
     "The time of a pause does not count against --max-time.",
-    answer=pause,
-    options=(DIRECTORY,),
+    pause,
+    (DIRECTORY,),
     examples=("ralph pause", "ralph pause k3fa"),
+    words="[RUN]",
 )
-
-
-def command() -> "click.Command":
-    return click_command(PLAIN)

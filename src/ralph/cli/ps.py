@@ -5,14 +5,12 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from ralph.cli.plain import JSON, Plain, Values, click_command
+from ralph.cli.table import JSON, CliCommand, Values
 from ralph.core.text import clean
 from ralph.errors import UserError
 from ralph.run.options import Option
 
 if TYPE_CHECKING:
-    import click
-
     from ralph.history.overview import RunNow
 
 
@@ -64,15 +62,11 @@ def _columns() -> int:
         return 0
 
 
-PLAIN = Plain(
-    name="ps",
-    help="List the runs of this user on this machine, in any workspace: what they do, and what they want of you.",
-    answer=ps,
-    options=(Option(("-a", "--all"), "Finished and killed ones too.", "Options", kind="flag"), JSON),
-    metavar="",
+COMMAND = CliCommand(
+    "ps",
+    "List the runs of this user on this machine, in any workspace: what they do, and what they want of you.",
+    ps,
+    (Option(("-a", "--all"), "Finished and killed ones too.", "Options", kind="flag"), JSON),
+    words="",
     examples=("ralph ps", "ralph ps -a --json"),
 )
-
-
-def command() -> "click.Command":
-    return click_command(PLAIN)

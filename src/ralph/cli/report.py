@@ -2,14 +2,11 @@
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from ralph.cli.plain import DIRECTORY, Plain, Values, click_command, read_run
+from ralph.cli.named_run import read_run
+from ralph.cli.table import DIRECTORY, CliCommand, Values
 from ralph.errors import UserError
 from ralph.run.options import Option
-
-if TYPE_CHECKING:
-    import click
 
 
 def report(values: Values, words: list[str]) -> int:
@@ -39,21 +36,17 @@ def report(values: Values, words: list[str]) -> int:
     return 0
 
 
-PLAIN = Plain(
-    name="report",
-    help="Say what one run or several did and what needs you, as one HTML page that needs nothing but itself. "
+COMMAND = CliCommand(
+    "report",
+    "Say what one run or several did and what needs you, as one HTML page that needs nothing but itself. "
     "On a terminal, without -o, it is written into the run's folder, and its path is printed.",
-    answer=report,
-    options=(
+    report,
+    (
         Option(("-o", "--output"), "The file to write; `-`: standard output.", "Options", metavar="FILE"),
         Option(("--markdown",), "For a pull request or a CI summary.", "Options", kind="flag"),
         Option(("--json",), "For programs: an object a line.", "Options", kind="flag"),
         DIRECTORY,
     ),
-    metavar="[RUN]...",
+    words="[RUN]...",
     examples=("ralph report -o night.html", "ralph report --markdown | gh pr comment -F -"),
 )
-
-
-def command() -> "click.Command":
-    return click_command(PLAIN)

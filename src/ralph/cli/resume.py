@@ -3,11 +3,10 @@
 from pathlib import Path
 from typing import Any
 
-import click
 from msgspec.structs import replace
 
-from ralph.cli.commands import simple
 from ralph.cli.run import Shown, play
+from ralph.cli.table import DIRECTORY, CliCommand, Values, no_words
 from ralph.core.events import Notice
 from ralph.core.model import Run
 from ralph.core.secrets import MARK
@@ -15,7 +14,9 @@ from ralph.errors import UserError
 from ralph.processes.keeper import Keeper
 from ralph.records.journal import Story, recall, unreadable
 from ralph.records.register import Listed
+from ralph.run import options
 from ralph.run import order as orders
+from ralph.run.options import Option
 from ralph.run.order import Order
 from ralph.settings import amended
 from ralph.steering import control
@@ -28,52 +29,24 @@ Numbers go on where they were, nothing that was recorded as done is done again, 
 out is waited out further."""
 
 
-def command() -> click.Command:
-    at_least_one = click.IntRange(min=1)
-    return simple(
-        "resume",
-        resume,
-        click.Argument(["run"], required=False, default=""),
-        click.Option(["-m", "--max-iterations", "more"], type=at_least_one, metavar="N", help="N iterations more."),
-        click.Option(["--max-cost"], type=click.FLOAT, metavar="USD", help="A new limit for all of the run."),
-        click.Option(["--max-tokens"], type=at_least_one, metavar="N", help="A new limit for all of the run."),
-        click.Option(["--max-time"], metavar="TIME", help="A new limit for all of the run."),
-        click.Option(
-            ["--until"],
-            multiple=True,
-            metavar="KIND:TEXT",
-            help="One more thing that counts as a claim, be it `checks`.",
-        ),
-        click.Option(["-C", "--directory"], default=".", metavar="DIR", help="The workspace."),
-        click.Option(["--json"], is_flag=True, help="Events as NDJSON on stdout."),
-        click.Option(["--quiet"], is_flag=True, help="The final result only."),
-        click.Option(["-V", "--verbose"], is_flag=True, help="Say more about what happens."),
-        help=HELP,
-    )
+LIMITS = ("max_iterations", "max_cost", "max_tokens", "max_time", "until")
 
 
-def resume(
-    run: str,
-    more: int | None,
-    max_cost: float | None,
-    max_tokens: int | None,
-    max_time: str | None,
-    until: tuple[str, ...],
-    directory: str,
-    json: bool,
-    quiet: bool,
-    verbose: bool,
-) -> int:
+def resume(values: Values, words: list[str]) -> int:
+    no_words(words[1:], "name one run")
+    directory = values.get("directory", ".")
     place = Path(directory).resolve()
-    found = which_run(run, workspace_around(place) if directory == "." else place, control.cannot_go_on)
+    name, here = words[0] if words else "", workspace_around(place) if directory == "." else place
+    found = which_run(name, here, control.cannot_go_on)
     if found.is_alive:
-        return let_go_on(found, given=bool(more or max_cost or max_tokens or max_time or until))
+        return let_go_on(found, given=any(name in values for name in LIMITS))
     folder = found.folder
     Mailbox(found.place).unpause()
+    shown = Shown(bool(values.get("json")), bool(values.get("quiet")), bool(values.get("verbose")))
     if found.facts.kind == "work":
         from ralph.cli.work import resume as go_on_with_work
 
-        return go_on_with_work(found, Shown(json, quiet, verbose))
+        return go_on_with_work(found, shown)
     story, order = remembered(found), orders.read(folder.path / "run.json")
     notices = refuse_what_was_struck_out(order)
     order = where_it_is_now(order, folder.path)
@@ -81,15 +54,14 @@ def resume(
         from ralph.supervise.supervision import TaskPlace
 
         # A task begins anew: its marks are taken off, and its attempts are counted from one.
-        order = with_limits(order, Story(run=Run(id="")), more, max_cost, max_tokens, max_time, until)
+        order = with_limits(order, Story(run=Run(id="")), values)
         with Keeper.start() as keeper:
-            task = TaskPlace(order, reopens=True)
-            _, stop = play(order, keeper, Shown(json, quiet, verbose), place=task, notices=notices)
+            _, stop = play(order, keeper, shown, place=TaskPlace(order, reopens=True), notices=notices)
             return stop.outcome.exit_code
     refuse_what_cannot_go_on(story)
-    order = with_limits(order, story, more, max_cost, max_tokens, max_time, until)
+    order = with_limits(order, story, values)
     with Keeper.start() as keeper:
-        _, stop = play(order, keeper, Shown(json, quiet, verbose), story=story, notices=notices)
+        _, stop = play(order, keeper, shown, story=story, notices=notices)
         return stop.outcome.exit_code
 
 
@@ -143,38 +115,59 @@ def refuse_what_was_struck_out(order: Order) -> tuple[Notice, ...]:
     return ()
 
 
-def with_limits(
-    order: Order,
-    story: Story,
-    more: int | None = None,
-    max_cost: float | None = None,
-    max_tokens: int | None = None,
-    max_time: str | None = None,
-    until: tuple[str, ...] = (),
-) -> Order:
+def with_limits(order: Order, story: Story, values: Values) -> Order:
     """The order with new limits and claims; refused where the run could not take another turn, nor be done without."""
-    given = {"maxCost": max_cost, "maxTokens": max_tokens, "maxTime": max_time}
-    said: dict[str, Any] = {name: limit for name, limit in given.items() if limit is not None}
-    if more is not None:
-        said["maximumIterations"] = len(story.run.iterations) + more - (order.settings.preset == "promise")
-    if until:
-        said["until"] = [*order.settings.until, *until]
+    for name in ("max_iterations", "max_tokens"):
+        if values.get(name, 1) < 1:
+            raise UserError(f"--{name.replace('_', '-')} {values[name]} is too little", "give a number above 0")
+    keys = {"max_cost": "maxCost", "max_tokens": "maxTokens", "max_time": "maxTime"}
+    said: dict[str, Any] = {key: values[name] for name, key in keys.items() if name in values}
+    if "max_iterations" in values:
+        done = len(story.run.iterations) - (order.settings.preset == "promise")
+        said["maximumIterations"] = done + values["max_iterations"]
+    if "until" in values:
+        said["until"] = [*order.settings.until, *values["until"]]
     settings = amended(order.settings, said) if said else order.settings
-    if not until:  # by which what is there may be done already
-        refuse_what_is_spent(story, exhausted=more, budget=max_cost or max_tokens, timeout=max_time)
+    if "until" not in values:  # by which what is there may be done already
+        refuse_what_is_spent(story, values)
     return replace(order, settings=settings)
 
 
 SPENT = {
-    "exhausted": ("all its iterations", "-m N"),
-    "budget": ("its budget", "--max-cost USD or --max-tokens N"),
-    "timeout": ("its time", "--max-time TIME"),
+    "exhausted": ("all its iterations", ("max_iterations",), "-m N"),
+    "budget": ("its budget", ("max_cost", "max_tokens"), "--max-cost USD or --max-tokens N"),
+    "timeout": ("its time", ("max_time",), "--max-time TIME"),
 }
 
 
-def refuse_what_is_spent(story: Story, **given: object) -> None:
+def refuse_what_is_spent(story: Story, values: Values) -> None:
     """A limit ended the run: without a new one, by outcome, it could not take another turn."""
     outcome = story.finished.outcome if story.finished else ""
-    if outcome in SPENT and given[outcome] is None:
-        what, option = SPENT[outcome]
-        raise UserError(f"run {story.run.id} has used {what}", f"give it more: ralph resume {option}")
+    if outcome in SPENT:
+        what, names, option = SPENT[outcome]
+        if not any(name in values for name in names):
+            raise UserError(f"run {story.run.id} has used {what}", f"give it more: ralph resume {option}")
+
+
+_AFRESH = "A new limit for all of the run."
+COMMAND = CliCommand(
+    "resume",
+    HELP,
+    resume,
+    (
+        Option(("-m", "--max-iterations"), "N iterations more.", "Options", kind="int", metavar="N"),
+        Option(("--max-cost",), _AFRESH, "Options", kind="float", metavar="USD"),
+        Option(("--max-tokens",), _AFRESH, "Options", kind="int", metavar="N"),
+        Option(("--max-time",), _AFRESH, "Options", metavar="TIME"),
+        Option(
+            ("--until",),
+            "One more thing that counts as a claim, be it `checks`.",
+            "Options",
+            kind="list",
+            metavar="KIND:TEXT",
+        ),
+        DIRECTORY,
+        *(option for option in options.OUTPUT if option.name in ("json", "quiet", "verbose")),
+    ),
+    words="[RUN]",
+)

@@ -1,8 +1,8 @@
 """How do the files become again what they were after an earlier iteration?"""
 
-import click
+import sys
 
-from ralph.cli.commands import simple
+from ralph.cli.table import DIRECTORY, CliCommand, Values
 from ralph.errors import UserError
 from ralph.steering.which_run import run_and_number
 
@@ -13,25 +13,18 @@ commits and the staged changes stay as they are; files that git ignores are left
 it is named."""
 
 
-def command() -> click.Command:
-    return simple(
-        "rewind",
-        rewind,
-        click.Argument(["words"], nargs=-1, metavar="[RUN] N"),
-        click.Option(["-C", "--directory"], default=".", metavar="DIR", help="The workspace."),
-        help=HELP,
-    )
-
-
-def rewind(words: tuple[str, ...], directory: str) -> int:
+def rewind(values: Values, words: list[str]) -> int:
     from ralph.show.words import plural
     from ralph.steering import control
 
-    run, number = run_and_number(directory, words)
+    run, number = run_and_number(values.get("directory", "."), words)
     if number is None:
         raise UserError("rewind to which iteration?", "give its number, 0 for the state before the first")
     done = control.rewind(run, number)
     state = f"after iteration {number}" if number else "before the first iteration"
-    click.echo(f"{plural(done.files, 'file')} changed: this is the state {state} of run {run.id}.", err=True)
-    click.echo(f"What was there before is kept as {done.kept_as}.", err=True)
+    print(f"{plural(done.files, 'file')} changed: this is the state {state} of run {run.id}.", file=sys.stderr)
+    print(f"What was there before is kept as {done.kept_as}.", file=sys.stderr)
     return 0
+
+
+COMMAND = CliCommand("rewind", HELP, rewind, (DIRECTORY,), words="[RUN] N")

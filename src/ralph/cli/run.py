@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import sys
 
+from ralph.cli.table import CliCommand
 from ralph.lean import import_leanly
+from ralph.run import options
 
 # Nothing is imported before the keeper is forked that its copy need not hold.
 TYPE_CHECKING = False
@@ -138,3 +140,17 @@ def spoken(loaded: Loaded) -> list[Notice]:
     merged = msgspec.json.encode(loaded.settings).decode()
     texts = [*(f"Loading settings from {readable(path)}" for path in loaded.sources), f"Merged configuration: {merged}"]
     return [Notice(text, "debug") for text in texts]
+
+
+COMMAND = CliCommand(
+    "run",
+    "Loop an agent on a goal until it is verifiably done.\n\nExactly one goal: GOAL (-: standard ",
+    lambda values, words: run_command("run", values, words),
+    options.RUN,
+    words="[GOAL] [PATH]",
+    examples=(
+        'ralph run "Make the tests pass" --check "pytest -q" --until checks',
+        "ralph run -f PROMPT.md -m 5 -c DONE -V",
+        'ralph run --print "Tidy the docs" --ralph 5 --json',
+    ),
+)

@@ -1,26 +1,15 @@
 """`ralph schema`: the JSON Schema of the settings file and of the event stream."""
 
-from typing import TYPE_CHECKING
-
+from ralph.cli.table import CliCommand, Values
 from ralph.errors import UserError
-
-if TYPE_CHECKING:
-    import click
 
 KINDS = ("settings", "events")
 
 
-def command() -> "click.Command":
-    import click
-
-    from ralph.cli.commands import simple
-
-    kind = click.Argument(["kind"], type=click.Choice(KINDS))
-    return simple("schema", print_schema, kind, help="Print the JSON Schema of the settings file or of the events.")
-
-
-def print_schema(kind: str) -> int:
-    print(schema_text(kind), end="")
+def print_schema(values: Values, words: list[str]) -> int:
+    if len(words) != 1:
+        raise UserError("the schema of what?", f"say {' or '.join(KINDS)}")
+    print(schema_text(words[0]), end="")
     return 0
 
 
@@ -34,3 +23,8 @@ def schema_text(kind: str) -> str:
         raise UserError(f'there is no schema of "{kind}"', f"known are {' and '.join(KINDS)}")
     schema = settings_schema() if kind == "settings" else events_schema()
     return msgspec.json.format(msgspec.json.encode(schema), indent=2).decode() + "\n"
+
+
+COMMAND = CliCommand(
+    "schema", "Print the JSON Schema of the settings file or of the events.", print_schema, words="settings|events"
+)

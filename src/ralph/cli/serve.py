@@ -3,10 +3,9 @@
 import os
 import sys
 
-import click
-
-from ralph.cli.commands import simple
+from ralph.cli.table import CliCommand, Values
 from ralph.errors import UserError
+from ralph.run.options import Option
 
 HELP = """Serve a page with all runs of this user, to see and steer them from a browser.
 
@@ -15,57 +14,18 @@ link lets a browser look, steer (tell, answer, pause, resume, stop) or start run
 served to this machine alone: from elsewhere it is reached by an ssh tunnel, a mesh VPN or a proxy (--name). Runs do not
 depend on it. Each DIR is a workspace in which runs may be started, beside those that are on record."""
 
-EXAMPLES = ("ralph serve", "ralph serve ~/src/shop --allow steer", "ralph serve --link look")
-LEVELS = click.Choice(["look", "steer", "start"])
 
-
-def command() -> click.Command:
-    return simple(
-        "serve",
-        serve,
-        click.Argument(["directories"], nargs=-1, metavar="[DIR]..."),
-        click.Option(
-            ["--port"], type=click.IntRange(0, 65535), default=None, metavar="N", help="Default: 8787; 0: any."
-        ),
-        click.Option(["--socket"], metavar="PATH", help="Listen on a Unix socket (mode 0600) instead of a port."),
-        click.Option(
-            ["--name"], multiple=True, metavar="HOST", help="A name by which a proxy or VPN is reached; repeatable."
-        ),
-        click.Option(
-            ["--bind"], default="127.0.0.1", metavar="ADDR", help="Another address; beyond loopback with --plain."
-        ),
-        click.Option(["--plain"], is_flag=True, help="Accept that others on the network can read along: no TLS."),
-        click.Option(["--allow"], type=LEVELS, default="start", help="The most that any link allows (default: start)."),
-        click.Option(["--remember"], is_flag=True, help="Browsers stay let in when the server is started anew."),
-        click.Option(
-            ["--link"],
-            is_flag=False,
-            flag_value="",
-            default=None,
-            metavar="[LEVEL]",
-            help="Print another link to the page that is served.",
-        ),
-        help=HELP,
-    )
-
-
-def serve(
-    directories: tuple[str, ...],
-    port: int | None,
-    socket: str | None,
-    name: tuple[str, ...],
-    bind: str,
-    plain: bool,
-    allow: str,
-    remember: bool,
-    link: str | None,
-) -> int:
+def serve(values: Values, words: list[str]) -> int:
     from ralph.web import listening
 
-    if link is not None:
-        print(listening.another_link(link, bind, port, socket))
+    port, socket, bind = values.get("port"), values.get("socket"), values.get("bind", "127.0.0.1")
+    if port is not None and not 0 <= port <= 65535:
+        raise UserError(f"--port {port} is no port", "give a number from 0 (any) to 65535")
+    if "link" in values:
+        level = values["link"] or "".join(words[:1])
+        print(listening.another_link(level, bind, port, socket))
         return 0
-    places = [os.path.abspath(place) for place in directories]
+    places = [os.path.abspath(place) for place in words]
     for place in places:
         if not os.path.isdir(place):
             raise UserError(f"no such folder: {place}", "name a workspace in which runs may be started")
@@ -73,10 +33,40 @@ def serve(
         places=tuple(places),
         port=port,
         socket=socket,
-        names=name,
+        names=tuple(values.get("name", ())),
         bind=bind,
-        plain=plain,
-        allow=allow,
-        remember=remember,
+        plain=bool(values.get("plain")),
+        allow=values.get("allow", "start"),
+        remember=bool(values.get("remember")),
     )
     return listening.serve(asked, sys.stdout)
+
+
+COMMAND = CliCommand(
+    "serve",
+    HELP,
+    serve,
+    (
+        Option(("--port",), "Default: 8787; 0: any.", "Options", kind="int", metavar="N"),
+        Option(("--socket",), "Listen on a Unix socket (mode 0600) instead of a port.", "Options", metavar="PATH"),
+        Option(
+            ("--name",),
+            "A name by which a proxy or VPN is reached; repeatable.",
+            "Options",
+            kind="list",
+            metavar="HOST",
+        ),
+        Option(("--bind",), "Another address; beyond loopback with --plain.", "Options", metavar="ADDR"),
+        Option(("--plain",), "Accept that others on the network can read along: no TLS.", "Options", kind="flag"),
+        Option(
+            ("--allow",),
+            "The most that any link allows (default: start).",
+            "Options",
+            choices=("look", "steer", "start"),
+        ),
+        Option(("--remember",), "Browsers stay let in when the server is started anew.", "Options", kind="flag"),
+        Option(("--link",), "Print another link to the page that is served.", "Options", kind="maybe"),
+    ),
+    words="[DIR]...",
+    examples=("ralph serve", "ralph serve ~/src/shop --allow steer", "ralph serve --link look"),
+)

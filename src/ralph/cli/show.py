@@ -2,12 +2,9 @@
 
 import os
 import sys
-from typing import TYPE_CHECKING
 
-from ralph.cli.plain import DIRECTORY, JSON, Plain, Values, click_command, read_run
-
-if TYPE_CHECKING:
-    import click
+from ralph.cli.named_run import read_run
+from ralph.cli.table import DIRECTORY, JSON, CliCommand, Values
 
 
 def show(values: Values, words: list[str]) -> int:
@@ -32,14 +29,11 @@ def show(values: Values, words: list[str]) -> int:
     return 0
 
 
-PLAIN = Plain(
-    name="show",
-    help="What a run did, iteration by iteration: checks, cost, changed files, refused claims, and what needs you.",
-    answer=show,
-    options=(JSON, DIRECTORY),
+COMMAND = CliCommand(
+    "show",
+    "What a run did, iteration by iteration: checks, cost, changed files, refused claims, and what needs you.",
+    show,
+    (JSON, DIRECTORY),
     examples=("ralph show", "ralph show k3fa --json"),
+    words="[RUN]",
 )
-
-
-def command() -> "click.Command":
-    return click_command(PLAIN)

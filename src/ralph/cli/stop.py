@@ -1,13 +1,10 @@
 """`ralph stop`: how is a run ended from another terminal? As Ctrl-C would: after the current turn, or at once."""
 
 import time
-from typing import TYPE_CHECKING
 
-from ralph.cli.plain import DIRECTORY, Plain, Values, click_command, one_run
+from ralph.cli.named_run import one_run
+from ralph.cli.table import DIRECTORY, CliCommand, Values
 from ralph.run.options import Option
-
-if TYPE_CHECKING:
-    import click
 
 _GLANCE = 0.05
 
@@ -24,19 +21,16 @@ def stop(values: Values, words: list[str]) -> int:
     return 0
 
 
-PLAIN = Plain(
-    name="stop",
-    help="End a run as Ctrl-C would: what it does at this moment may be finished, within the run's --grace. "
+COMMAND = CliCommand(
+    "stop",
+    "End a run as Ctrl-C would: what it does at this moment may be finished, within the run's --grace. "
     "A run that is stopped can go on later, with `ralph resume`.",
-    answer=stop,
-    options=(
+    stop,
+    (
         Option(("--now",), "End the turn too, with everything that it started.", "Options", kind="flag"),
         Option(("--wait",), "Return when the run has ended.", "Options", kind="flag"),
         DIRECTORY,
     ),
     examples=("ralph stop", "ralph stop --now k3fa"),
+    words="[RUN]",
 )
-
-
-def command() -> "click.Command":
-    return click_command(PLAIN)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 
+from ralph.cli.table import CliCommand
 from ralph.lean import import_leanly
+from ralph.run import options
 
 # Nothing is imported before the keeper is forked that its copy need not hold.
 TYPE_CHECKING = False
@@ -66,3 +68,16 @@ def named(values: dict[str, Any]) -> TaskFolder:
         example = "ralph task --root DIR --project NAME --task NAME"
         raise UserError(f"which task? missing: {', '.join(missing)}", f"name it: {example}")
     return task_folder(values["root"], values["project"], values["task"])
+
+
+COMMAND = CliCommand(
+    "task",
+    "Supervise a root agent: start it again until it has left the file DONE in the task's folder.\n\n",
+    lambda values, words: run_command("task", values, words),
+    options.TASK,
+    words="[GOAL] [PATH]",
+    examples=(
+        'ralph task --root ~/tasks --project shop --task login --prompt "… then create $TASK_FOLDER/DONE"',
+        "ralph task --root ~/tasks --project shop --task login --max-restarts 10 --turn-timeout 1h",
+    ),
+)

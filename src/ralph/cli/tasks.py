@@ -1,13 +1,14 @@
 """How do the tasks of a root stand? `ralph tasks` shows each in a line: state, attempt, age and last message."""
 
 import os
+import sys
 import time
 
-import click
 import msgspec
 
-from ralph.cli.commands import simple
+from ralph.cli.table import JSON, CliCommand, Values, no_words
 from ralph.core.text import clean
+from ralph.run.options import Option
 from ralph.show.words import cut, duration, width
 from ralph.supervise.task_folder import around
 from ralph.supervise.task_list import TaskRow, every
@@ -15,25 +16,17 @@ from ralph.supervise.task_list import TaskRow, every
 TITLES = ("project", "task", "state", "attempt", "age", "last message")
 
 
-def command() -> click.Command:
-    root = click.Option(
-        ["--root"], metavar="DIR", help="The folder of all projects (default: that of the task around)."
-    )
-    project = click.Option(["--project"], metavar="NAME", help="Only this project.")
-    json = click.Option(["--json"], is_flag=True, help="One JSON object a line.")
-    return simple("tasks", tasks, root, project, json, help="Show how the tasks of a root stand.")
-
-
-def tasks(root: str | None, project: str | None, json: bool) -> int:
+def tasks(values: Values, words: list[str]) -> int:
+    no_words(words, "name a project with --project")
     here = around(os.environ)
-    rows = every(root or (here[0].root if here else "."), time.time(), project)
-    if json:
+    rows = every(values.get("root") or (here[0].root if here else "."), time.time(), values.get("project"))
+    if values.get("json"):
         for row in rows:
-            click.echo(msgspec.json.encode(row))
+            print(msgspec.json.encode(row).decode())
     elif rows:
-        click.echo("\n".join(table(rows)))
+        print("\n".join(table(rows)))
     else:
-        click.echo("No tasks here. --root DIR names the folder of the projects.", err=True)
+        print("No tasks here. --root DIR names the folder of the projects.", file=sys.stderr)
     return 0
 
 
@@ -51,3 +44,15 @@ def _cells(row: TaskRow) -> tuple[str, ...]:
 
 def _padded(text: str, size: int) -> str:
     return text + " " * (size - width(text))
+
+
+COMMAND = CliCommand(
+    "tasks",
+    "Show how the tasks of a root stand.",
+    tasks,
+    (
+        Option(("--root",), "The folder of all projects (default: that of the task around).", "Options", metavar="DIR"),
+        Option(("--project",), "Only this project.", "Options", metavar="NAME"),
+        JSON,
+    ),
+)

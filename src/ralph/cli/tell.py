@@ -3,13 +3,12 @@
 import sys
 from typing import TYPE_CHECKING
 
-from ralph.cli.plain import DIRECTORY, Plain, Values, click_command, one_run
+from ralph.cli.named_run import one_run
+from ralph.cli.table import DIRECTORY, CliCommand, Values
 from ralph.core.text import one_line
 from ralph.errors import UserError
 
 if TYPE_CHECKING:
-    import click
-
     from ralph.records.register import Listed
 
 
@@ -59,16 +58,12 @@ def _when(run: "Listed", notes: int) -> str:
     return f"run {run.id} is not at work; its next prompt {carries} after `ralph resume {run.id}`"
 
 
-PLAIN = Plain(
-    name="tell",
-    help="Leave a note for the next prompt of a run. Several notes queue up. While the agent asks something, "
+COMMAND = CliCommand(
+    "tell",
+    "Leave a note for the next prompt of a run. Several notes queue up. While the agent asks something, "
     "what you tell is the answer to its oldest question.",
-    answer=tell,
-    options=(DIRECTORY,),
-    metavar="[RUN] TEXT",
+    tell,
+    (DIRECTORY,),
+    words="[RUN] TEXT",
     examples=('ralph tell "The API moved to port 8080"', "ralph tell k3fa - < advice.md"),
 )
-
-
-def command() -> "click.Command":
-    return click_command(PLAIN)

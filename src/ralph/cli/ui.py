@@ -6,9 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import click
-
-from ralph.cli.commands import simple
+from ralph.cli.table import CliCommand, Values, no_words
 from ralph.errors import UserError, to_install
 
 OLDEST = 8  # the first textual that leaves the colours to the terminal
@@ -20,11 +18,9 @@ you say on leaving that it shall go on.
 `ralph run PATH` opens it too, and takes options (--agent, --max-cost, ...) that hold for every run started there."""
 
 
-def command() -> click.Command:
-    return simple("ui", ui, click.Argument(["path"], default="."), help=HELP)
-
-
-def ui(path: str) -> int:
+def ui(values: Values, words: list[str]) -> int:
+    no_words(words[1:], "name one folder")
+    path = words[0] if words else "."
     place = Path(path)
     if not place.is_dir():
         raise UserError(f"no such folder: {path}", "name a folder")
@@ -75,3 +71,6 @@ def open_screen(place: Path, given: Mapping[str, Any] | None = None) -> int:
         how = f"run {name} goes on: `ralph logs -f {name}` shows it, `ralph stop {name}` ends it"
         print(how if name else "a run goes on: `ralph ps` shows it", file=sys.stderr)
     return 3 if app.return_code else 0
+
+
+COMMAND = CliCommand("ui", HELP, ui, words="[PATH]")

@@ -7,7 +7,9 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
+from ralph.cli.table import CliCommand
 from ralph.errors import UserError
+from ralph.run import options
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,7 +25,7 @@ ACTIONS = ("status", "retry", "withdraw")
 JOBS, RETURNS = 2, 3
 
 
-def run_command(command: str, values: dict[str, Any], words: list[str]) -> int:
+def work(values: dict[str, Any], words: list[str]) -> int:
     if words and words[0] in ACTIONS and not os.path.exists(words[0]):
         return act(words[0], values, words[1:])
     if not words:
@@ -276,3 +278,17 @@ def ends_of_work(run: Listed) -> tuple[Repository, str, str]:
     if not now:
         raise UserError(f"the target {order.shown_target} is gone", "was the branch removed?")
     return home, order.base, now
+
+
+COMMAND = CliCommand(
+    "work",
+    "Work off a backlog: each item is a loop in a worktree of its own, and a merge gate decides what lands.\n\n",
+    work,
+    options.WORK,
+    words="BACKLOG",
+    examples=(
+        'ralph work TASKS.md -j 4 --check "pytest -q"',
+        'ralph work github:label=ready -j 2 --check "make test" --push',
+        'ralph work prd.json --check "npm test" --setup "npm ci" --max-cost 20',
+    ),
+)

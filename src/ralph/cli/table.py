@@ -1,0 +1,98 @@
+"""Which commands are there? One row for each, and one type for all: a new command is a file of its name with a
+`COMMAND` in it, and a line here. From that come the quick parser, the help, shell completion and the reference."""
+
+from __future__ import annotations
+
+from ralph.run.options import Option
+
+# Read before the keeper is forked: nothing is imported here that its copy need not hold.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    Values = dict[str, Any]
+    Answer = Callable[[Values, list[str]], int]
+else:
+    Values = dict
+
+
+class CliCommand:
+    """A command. `answer` gets the options that were given, by name, and the other words, and gives the exit code;
+    `words` says in the help what those are; `commands` are commands of a command, which then answers nothing."""
+
+    def __init__(
+        self,
+        name: str,
+        help: str,  # noqa: A002 (what everybody calls it)
+        answer: Answer | None = None,
+        options: tuple[Option, ...] = (),
+        *,
+        words: str = "",
+        examples: tuple[str, ...] = (),
+        commands: tuple[CliCommand, ...] = (),
+    ) -> None:
+        self.name, self.help, self.answer, self.options = name, help, answer, options
+        self.words, self.examples, self.commands = words, examples, commands
+
+
+DIRECTORY = Option(("-C", "--directory"), "The workspace (default: the current folder).", "Options", metavar="DIR")
+JSON = Option(("--json",), "For programs: an object a line.", "Options", kind="flag")
+
+SECTIONS = {
+    "Begin": {
+        "demo": "watch a run on a small example, with a scripted agent",
+        "doctor": "say what is missing here, and what to do about it",
+        "init": "write the project's settings, by questions",
+    },
+    "Run an agent": {
+        "run": "loop an agent on a goal",
+        "loop": "fresh context until every check passes",
+        "work": "work off a backlog: many loops behind a merge gate",
+        "resume": "go on with a run that was paused, stopped, killed or exhausted",
+        "ui": "watch, steer and start runs in a full screen",
+    },
+    "Watch and steer, from any terminal": {
+        "ps": "the runs on this machine: what they do, and want of you",
+        "show": "what a run did, iteration by iteration",
+        "logs": "what a run said and did, as it was on the screen",
+        "tell": "say a word to a run, or answer what its agent asks",
+        "pause": "hold a run before its next turn",
+        "stop": "end a run, after its current turn or now",
+        "serve": "a page to see and steer all runs, also from a phone",
+    },
+    "The morning after": {
+        "report": "a page that says what a run did and what needs you",
+        "diff": "show what a run changed, or one iteration of it",
+        "rewind": "make the files what they were after an earlier iteration",
+    },
+    "Inside the agent": {
+        "hook": "keep an agent in its session until its promise is kept",
+        "ask": "ask the person who started the run",
+    },
+    "Root agents and their children": {
+        "task": "supervise a root agent until its DONE file is there",
+        "tasks": "how the tasks of a root stand",
+        "job": "run an agent once, as a child of a supervised one",
+        "bus": "post to a message bus, read it, follow it",
+    },
+    "For programs and shells": {
+        "schema": "print the JSON Schema of events or settings",
+        "completion": "print the completion script for your shell",
+    },
+}
+SUMMARIES = {name: summary for section in SECTIONS.values() for name, summary in section.items()}
+
+
+def find(name: str) -> CliCommand:
+    """The command of this name, from the file of its name."""
+    command: CliCommand = __import__(f"ralph.cli.{name}", fromlist=["COMMAND"]).COMMAND
+    return command
+
+
+def no_words(words: list[str], instead: str) -> None:
+    """For commands that take none."""
+    if words:
+        from ralph.errors import UserError
+
+        raise UserError(f"too many words: {words[0]!r}", instead)

@@ -12,6 +12,7 @@ from ralph.core.events import (
     AgentResult,
     AgentText,
     AgentUnknown,
+    PermissionDenied,
     TodoItem,
     TodoUpdated,
     ToolFinished,
@@ -44,6 +45,8 @@ def test_a_stream_is_read_as_a_person_reads_it(recording, reading) -> None:
     assert [turn.usage.input_tokens, turn.usage.output_tokens] == row["tokens"]
     assert bool(turn.session) is row["session"]
     assert turn.agent == recording.agent
+    assert list(turn.denials) == row.get("denials", [])
+    assert [event.tool for event in read.events if isinstance(event, PermissionDenied)] == list(turn.denials)
 
 
 def test_every_line_of_a_stream_is_understood(recording, reading) -> None:

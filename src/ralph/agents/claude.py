@@ -114,6 +114,10 @@ class BlockReader(Reader):
         """Whether what comes as the agent's text was written by its program."""
         return False
 
+    def is_denial(self, text: str) -> bool:
+        """Whether a tool gave this error because the agent was not allowed to use it."""
+        return False
+
     def _assistant(self, said: StreamLine) -> Iterable[AgentEvent]:
         self._understood = True
         message = said.message
@@ -169,8 +173,10 @@ class BlockReader(Reader):
         for block in message.content:
             if block.type == "tool_result":
                 call, content = block.tool_use_id or "", block.content
-                tool = self._open.get(call)
-                events += self.ends(call, not block.is_error, content if isinstance(content, str) else _flat(content))
+                tool, text = self._open.get(call), content if isinstance(content, str) else _flat(content)
+                if block.is_error and self.is_denial(text):
+                    events += self.denied(call, tool or "")
+                events += self.ends(call, not block.is_error, text)
                 if tool in _TASK_TOOLS and not block.is_error:
                     events += self._task(line)
         return events
@@ -200,10 +206,11 @@ class BlockReader(Reader):
             return (AgentProgress("compacting the context"),) if table.get("status") == "compacting" else ()
         if subtype in ("api_retry", "retry"):
             return self._retry(table)
+        if subtype == "permission_denied":
+            return self.denied(wire.text(table, "tool_use_id"), wire.text(table, "tool_name"))
         told = (
             {
                 "compact_boundary": "the context was compacted",
-                "permission_denied": f"permission denied: {wire.text(table, 'tool_name')}",
                 "model_fallback": "another model takes over",
             }.get(subtype)
             or wire.text(table, "content")
@@ -238,7 +245,14 @@ class BlockReader(Reader):
             # An empty result behind a refused stop leaves the last words standing.
             self.final = wire.text(table, "result") or ("" if self._working else self._said)
             self.trouble = None
-        return self.pays(self.usage_in(table))
+        return [*self._denials(table), *self.pays(self.usage_in(table))]
+
+    def _denials(self, result: Table) -> Iterable[AgentEvent]:
+        """The tools that it was not allowed to use: older versions say so only at the end."""
+        denials = result.get("permission_denials")
+        for denial in denials if isinstance(denials, list) else ():
+            if isinstance(denial, dict):
+                yield from self.denied(wire.text(denial, "tool_use_id"), wire.text(denial, "tool_name"))
 
 
 def tokens_in(usage: Table, cost: float | None = None) -> Usage:
@@ -316,6 +330,7 @@ def parser(request: TurnRequest) -> Parser:
 
 class _Claude(BlockReader):
     AGENT = NAME
+    ALLOW_LIST = "permissions.allow in .claude/settings.json"
 
     def usage_in(self, result: Table) -> Usage:
         """`usage` leaves sub-agents out, and `total_cost_usd` counts a resumed session from its beginning: newer

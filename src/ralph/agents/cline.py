@@ -28,6 +28,7 @@ BOX = BoxNeeds(
 
 # It wants an argument of two words or more, and puts what it reads from stdin behind it.
 _LEAD = "This is the task:"
+_UNAPPROVED = "requires approval in a TTY session"
 
 
 def invocation(request: TurnRequest) -> Invocation:
@@ -84,7 +85,9 @@ class _Cline(Reader):
         if event.get("contentType") != "tool":
             return ()
         output, ok = _output(event.get("output"))
-        return self.ends(wire.text(event, "toolCallId"), ok and not event.get("error"), output)
+        call = wire.text(event, "toolCallId")
+        denied = self.denied(call, wire.text(event, "toolName")) if _UNAPPROVED in wire.text(event, "error") else []
+        return denied + self.ends(call, ok and not event.get("error"), output)
 
     def _usage(self, event: Table) -> Iterable[AgentEvent]:
         self.usage = wire.usage(event, ("totalInputTokens", "totalOutputTokens"))

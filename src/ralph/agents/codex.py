@@ -26,6 +26,7 @@ BOX = BoxNeeds(
 
 _BYPASS = "--dangerously-bypass-approvals-and-sandbox"
 _NO_REPO = "--skip-git-repo-check"
+_HELD_BACK = "Read-only file system"
 _TOOLS = {
     "command_execution": "shell",
     "file_change": "edit",
@@ -67,6 +68,7 @@ def parser(request: TurnRequest) -> Parser:
 
 class _Codex(Reader):
     AGENT = NAME
+    ALLOW_LIST = "sandbox_workspace_write in ~/.codex/config.toml"
 
     def handlers(self) -> Mapping[str, Handler]:
         return {
@@ -123,7 +125,15 @@ class _Codex(Reader):
         events = [] if call in self._open else self.starts(call, _tool(item), _arguments(item))
         error = wire.text(wire.table(item, "error"), "message")
         ok = item.get("status") not in ("failed", "declined") and not error and not item.get("exit_code")
-        return events + self.ends(call, ok, wire.text(item, "aggregated_output") or error)
+        output = wire.text(item, "aggregated_output") or error
+        if item.get("status") == "declined" or (not ok and self._is_held_back and _HELD_BACK in output):
+            events += self.denied(call, _tool(item))
+        return events + self.ends(call, ok, output)
+
+    @property
+    def _is_held_back(self) -> bool:
+        """Whether it works in the sandbox of its own, whose refusals look like those of a disk."""
+        return not self.request.yolo and not self.request.boxed
 
     def _todo(self, item: Table) -> Iterable[AgentEvent]:
         items = todo_items(arguments(item)) if item.get("type") == "todo_list" else None

@@ -56,6 +56,7 @@ def parser(request: TurnRequest) -> Parser:
 
 class _Copilot(Reader):
     AGENT = NAME
+    ALLOW_LIST = "--agent-arg=--add-dir=DIR for a folder"
     SILENT = frozenset(
         {"user.message", "assistant.message_delta", "assistant.message_start", "assistant.reasoning"}
         | {"assistant.reasoning_delta", "assistant.tool_call_delta", "assistant.turn_end", "assistant.idle"}
@@ -102,8 +103,10 @@ class _Copilot(Reader):
     def _tool_complete(self, table: Table) -> Iterable[AgentEvent]:
         data = wire.table(table, "data")
         ok = data.get("success") is True and not wire.table(data, "shellExecution").get("exitCode")
-        output = wire.text(wire.table(data, "result"), "content") or wire.text(wire.table(data, "error"), "message")
-        return self.ends(wire.text(data, "toolCallId"), ok, output)
+        call, error = wire.text(data, "toolCallId"), wire.table(data, "error")
+        denied = self.denied(call, self._open.get(call, "")) if error.get("code") == "denied" else []
+        output = wire.text(wire.table(data, "result"), "content") or wire.text(error, "message")
+        return denied + self.ends(call, ok, output)
 
     def _call_failure(self, table: Table) -> Iterable[AgentEvent]:
         data = wire.table(table, "data")

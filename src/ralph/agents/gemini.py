@@ -59,6 +59,12 @@ def invocation(request: TurnRequest) -> Invocation:
     return Invocation((*argv, *request.flags), env=env | {"GEMINI_SANDBOX": "false"} if request.boxed else env)
 
 
+def _is_denial(tool: str, error: str, output: str) -> bool:
+    """Short of yolo its shell is not even there; nothing outside the workspace is within its reach."""
+    withheld = error == "tool_not_registered" and tool == "run_shell_command"
+    return withheld or error == "policy_violation" or (bool(error) and output.startswith("Path not in workspace"))
+
+
 def parser(request: TurnRequest) -> Parser:
     return _Gemini(request)
 
@@ -67,6 +73,7 @@ class _Gemini(Reader):
     """The deltas of a reply that broke off are not taken back, and nothing in the stream marks them: they stay."""
 
     AGENT = NAME
+    ALLOW_LIST = "tools.allowed in .gemini/settings.json"
 
     def __init__(self, request: TurnRequest) -> None:
         super().__init__(request)
@@ -117,8 +124,10 @@ class _Gemini(Reader):
         return self._rest() + self.starts(wire.text(table, "tool_id"), name, table.get("parameters"))
 
     def _tool_result(self, table: Table) -> Iterable[AgentEvent]:
-        output = wire.text(table, "output") or wire.text(wire.table(table, "error"), "message")
-        return self.ends(wire.text(table, "tool_id"), table.get("status") == "success", output)
+        call, error = wire.text(table, "tool_id"), wire.table(table, "error")
+        tool, output = self._open.get(call, ""), wire.text(table, "output") or wire.text(error, "message")
+        denied = self.denied(call, tool) if _is_denial(tool, wire.text(error, "type"), output) else []
+        return denied + self.ends(call, table.get("status") == "success", output)
 
     def _error(self, table: Table) -> Iterable[AgentEvent]:
         message = wire.text(table, "message")

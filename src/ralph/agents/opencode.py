@@ -46,8 +46,12 @@ def parser(request: TurnRequest) -> Parser:
 _UNFINISHED = ("tool-calls", "unknown", "length", "error")
 
 
+_DENIED = ("The user rejected permission", "The user has specified a rule which prevents")
+
+
 class _OpenCode(Reader):
     AGENT = NAME
+    ALLOW_LIST = "permission in opencode.json"
     SILENT = frozenset({"reasoning"})
 
     def __init__(self, request: TurnRequest) -> None:
@@ -97,7 +101,8 @@ class _OpenCode(Reader):
         call, tool = wire.text(part, "callID"), wire.text(part, "tool")
         ok = state.get("status") == "completed" and not wire.table(state, "metadata").get("exit")
         output = wire.text(state, "output") or wire.text(state, "error")
-        return self.starts(call, tool, state.get("input")) + self.ends(call, ok, output)
+        denied = self.denied(call, tool) if wire.text(state, "error").startswith(_DENIED) else []
+        return self.starts(call, tool, state.get("input")) + denied + self.ends(call, ok, output)
 
     def _step_finish(self, table: Table) -> Iterable[AgentEvent]:
         part = wire.table(table, "part")

@@ -52,6 +52,10 @@ def parser(request: TurnRequest) -> Parser:
 
 class _Qwen(BlockReader):
     AGENT = NAME
+    ALLOW_LIST = "tools.allowed in .qwen/settings.json"
+
+    def is_denial(self, text: str) -> bool:
+        return text.startswith("Qwen Code requires permission")
 
     def is_notice(self, text: str) -> bool:
         return text.startswith(_ERROR)

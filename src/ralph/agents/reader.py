@@ -9,11 +9,21 @@ from msgspec.structs import replace
 from ralph.agents.plain import PlainText
 from ralph.agents.protocol import TurnRequest
 from ralph.agents.wire import HEAD, TABLE, TODO_TOOLS, Table, arguments, beginning, read, summary, todo_items
-from ralph.core.events import AgentEvent, AgentResult, AgentText, AgentUnknown, TodoUpdated, ToolFinished, ToolStarted
+from ralph.core.events import (
+    AgentEvent,
+    AgentResult,
+    AgentText,
+    AgentUnknown,
+    PermissionDenied,
+    TodoUpdated,
+    ToolFinished,
+    ToolStarted,
+)
 from ralph.core.model import Exit, Failure, FailureKind, Turn, Usage
 
 _OPEN_CALLS = 1000
 _LONGEST_NAME = 200
+_MOST_DENIALS = 50
 
 
 class Trouble(Struct, frozen=True):
@@ -32,6 +42,7 @@ class Reader:
     """A parser of line-delimited JSON. A dialect gives a handler for each `type`, and the types that say nothing."""
 
     AGENT: ClassVar[str] = ""
+    ALLOW_LIST: ClassVar[str] = ""  # where it keeps what it may do without asking
     SILENT: ClassVar[frozenset[str]] = frozenset()
 
     def __init__(self, request: TurnRequest) -> None:
@@ -49,6 +60,7 @@ class Reader:
         self._said = ""
         self._working = False  # whether a tool was called since it last said something
         self._open: dict[str, str] = {}
+        self._denied: dict[str, str] = {}  # by call: the tool that was not allowed
         self._understood = False
         self._unread = 0
         self._plain = PlainText(request.prompt)
@@ -126,6 +138,14 @@ class Reader:
         name = self._open.pop(call, "")
         return [ToolFinished(id=call, name=name, ok=ok, output=text, lines=lines, chars=chars)]
 
+    def denied(self, call: str, tool: str) -> list[AgentEvent]:
+        """It was not allowed to use a tool. An agent may say so twice, in a line of its own and at the end."""
+        call, tool = call[:_LONGEST_NAME], tool[:_LONGEST_NAME] or "a tool"
+        if call in self._denied or len(self._denied) >= _MOST_DENIALS:
+            return []
+        self._denied[call] = tool
+        return [PermissionDenied(tool, self.ALLOW_LIST)]
+
     def pays(self, usage: Usage) -> Iterable[AgentEvent]:
         """The usage of the whole turn so far."""
         self.usage = usage
@@ -167,6 +187,7 @@ class Reader:
             duration=ended.duration,
             ended_by=ended.ended_by,
             agent=self.AGENT,
+            denials=tuple(self._denied.values()),
         )
 
     def verdict(self, ended: Exit) -> Trouble | None:

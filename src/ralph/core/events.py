@@ -93,6 +93,14 @@ class AgentProgress(Struct, frozen=True):
     text: str
 
 
+class PermissionDenied(Struct, frozen=True, omit_defaults=True):
+    """The agent was not allowed to use a tool, and nobody is there to ask. `allow_list` is where it keeps what it may
+    do without asking, where there is such a list."""
+
+    tool: str
+    allow_list: str = ""
+
+
 class AgentResult(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """What the turn cost, as the agent reports it."""
 
@@ -260,7 +268,9 @@ class RunFinished(Struct, frozen=True, omit_defaults=False, kw_only=True):
 TALK = frozenset({AgentText, ToolStarted, ToolFinished, TodoUpdated, AgentProgress})
 """What an agent says and does: of these there may be any number."""
 
-AgentEvent = AgentText | ToolStarted | ToolFinished | TodoUpdated | AgentProgress | AgentResult | AgentUnknown
+AgentEvent = (
+    AgentText | ToolStarted | ToolFinished | TodoUpdated | AgentProgress | PermissionDenied | AgentResult | AgentUnknown
+)
 
 NAMES: dict[type, str] = {
     RunStarted: "run_started",
@@ -271,6 +281,7 @@ NAMES: dict[type, str] = {
     ToolFinished: "tool_finished",
     TodoUpdated: "todo_updated",
     AgentProgress: "agent_progress",
+    PermissionDenied: "permission_denied",
     AgentResult: "agent_result",
     AgentFinished: "agent_finished",
     TurnNotCounted: "turn_not_counted",

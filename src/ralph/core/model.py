@@ -79,7 +79,7 @@ class Exit(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 class Turn(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """One invocation of the agent. `text` is its own final answer, `echoes` the parts of it that repeat the prompt;
-    `tool_calls` is None where it reports none."""
+    `tool_calls` is None where it reports none; `denials` names the tools that it was not allowed to use, each time."""
 
     text: str
     exit_code: int | None = 0
@@ -93,12 +93,16 @@ class Turn(Struct, frozen=True, omit_defaults=True, kw_only=True):
     ended_by: str = ""
     agent: str = ""
     echoes: tuple[tuple[int, int], ...] = ()
+    denials: tuple[str, ...] = ()
 
     @property
     def is_limited(self) -> bool:
         """Whether a usage limit kept the agent from doing its job."""
         return self.failure is not None and self.failure.kind == "limit"
 
+
+WAYS_OUT = "--yolo, best in a worktree (--worktree) or a box (--sandbox), or its own list of what it may do"
+"""What lets an agent use the tools that it was not allowed to use."""
 
 FailAction = Literal["APPEND", "PREPEND", "REPLACE"]
 
@@ -260,6 +264,10 @@ class Run(Struct, frozen=True, omit_defaults=True, kw_only=True):
         for iteration in self.iterations:
             total = total.plus(iteration.usage)
         return total
+
+    def tree_before(self, number: int) -> str | None:
+        """The workspace's fingerprint before iteration `number`."""
+        return self.iterations[number - 2].tree if number > 1 else self.base_tree
 
     def session_of(self, agent: str) -> str | None:
         """The session of an agent that can be continued: no agent knows those of the others."""

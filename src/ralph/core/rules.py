@@ -7,7 +7,7 @@ has anything to say against it.
 from collections.abc import Iterable, Sequence
 
 from ralph.core.claims import Claim, Reading, Sighting, sighted
-from ralph.core.model import Iteration, Note, Opinion, Outcome, Refusal, Rule, Run, Stop, Turn, Usage, Wait
+from ralph.core.model import WAYS_OUT, Iteration, Note, Opinion, Outcome, Refusal, Rule, Run, Stop, Turn, Usage, Wait
 from ralph.core.promise import NO_WORK, wording_message
 from ralph.core.prompts import check_message
 from ralph.core.text import listed, one_line
@@ -230,6 +230,32 @@ def failing(times: int) -> Rule:
             yield Stop(Outcome.FAILED, f"the agent {often}: {_reason(recent[-1].turn)}")
 
     return rule
+
+
+_IN_VAIN = 2  # turns that were denied what they tried, and did nothing else, say what the next ones would do
+
+
+def not_allowed(works_elsewhere: bool = False) -> Rule:
+    """The agent gets nowhere, because it may not use its tools and nobody is there to ask. One that `works_elsewhere`
+    may have worked though the workspace is unchanged."""
+
+    def rule(run: Run) -> Iterable[Opinion]:
+        recent = run.recent[-_IN_VAIN:]
+        if len(recent) == _IN_VAIN and all(_got_nowhere(one, run, works_elsewhere) for one in recent):
+            tools = listed(tuple(dict.fromkeys(tool for one in recent for tool in one.turn.denials)))
+            yield Stop(
+                Outcome.FAILED,
+                f"the agent may not use {tools}, and did nothing else for two turns; to let it: {WAYS_OUT}",
+            )
+
+    return rule
+
+
+def _got_nowhere(iteration: Iteration, run: Run, works_elsewhere: bool) -> bool:
+    turn, before = iteration.turn, run.tree_before(iteration.number)
+    if not turn.denials or iteration.tree != before:
+        return False
+    return len(turn.denials) >= (turn.tool_calls or 0) or (before is not None and not works_elsewhere)
 
 
 def last_failure(run: Run) -> Iterable[Opinion]:

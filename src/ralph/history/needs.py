@@ -8,6 +8,7 @@ from typing import Literal
 from msgspec import Struct
 
 from ralph.core.claims import Claim
+from ralph.core.text import listed
 from ralph.history.run_history import CheckResult, RunHistory
 
 
@@ -23,9 +24,9 @@ class Action(Struct, frozen=True):
 
 
 class Need(Struct, frozen=True, kw_only=True):
-    """`kind` is question, check, unverified, unclaimed, branch, scm, restored, notice, or the state in which the run
-    stays until somebody acts. `text` is what others have said about it; of an SCM task, `name` and `iteration` say
-    which."""
+    """`kind` is question, check, unverified, unclaimed, denied, branch, scm, restored, notice, or the state in which
+    the run stays until somebody acts. `text` is what others have said about it; of an SCM task, `name` and `iteration`
+    say which."""
 
     kind: str
     name: str = ""
@@ -42,7 +43,7 @@ _LIMITED = {"exhausted", "budget", "timeout", "stalled"}
 
 
 def needs(history: RunHistory) -> list[Need]:
-    return [*_answers(history), *_ending(history), *_work(history), *_oddities(history)]
+    return [*_answers(history), *_ending(history), *_permissions(history), *_work(history), *_oddities(history)]
 
 
 def _answers(history: RunHistory) -> Iterator[Need]:
@@ -82,6 +83,11 @@ def _room(history: RunHistory) -> tuple[tuple[str, str], ...]:
     if history.cost_usd is None:
         return (("max_tokens", str(2 * history.usage.tokens)),)
     return (("max_cost", str(ceil(2 * history.cost_usd) or 1)),)
+
+
+def _permissions(history: RunHistory) -> Iterator[Need]:
+    if history.denied_tools and history.outcome and history.outcome != "done":
+        yield Need(kind="denied", name=listed(tuple(history.denied_tools)))
 
 
 def _work(history: RunHistory) -> Iterator[Need]:

@@ -71,6 +71,7 @@ class PastIteration(Struct, kw_only=True):
     reviews: list[ReviewResult] = []
     restored: list[str] = []
     told: list[str] = []
+    denials: tuple[str, ...] = ()
     scm: list[tuple[str, bool, str]] = []
     tree: str | None = None
     files: list[FileChange] | None = None
@@ -166,6 +167,11 @@ class RunHistory(Struct, kw_only=True):
         """Whether every check passed after the last iteration, and the agent did not say that it is done."""
         whole = [one for one in self.iterations if one.is_whole]
         return bool(whole and whole[-1].checks and whole[-1].result == "no claim" and self.claims)
+
+    @property
+    def denied_tools(self) -> list[str]:
+        """The tools that the agent was not allowed to use."""
+        return list(dict.fromkeys(tool for one in self.iterations for tool in one.denials))
 
     @property
     def refused_claims(self) -> int:
@@ -410,5 +416,6 @@ def _fill(past: PastIteration, record: Iteration, at: float) -> None:
         for review in record.reviews
     ]
     past.restored = [short(path, 300) for path in record.touched]
+    past.denials = tuple(short(tool, 80) for tool in turn.denials)
     past.told = [clean(note.text) for note in record.told]
     past.tree, past.is_checked, past.is_whole = record.tree, record.checked, True

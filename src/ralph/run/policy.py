@@ -68,6 +68,7 @@ def policy(
             ),
             *own,
             rules.failing(1 if one_shot else settings.max_failures),
+            rules.not_allowed(works_elsewhere=settings.preset == "supervise"),
             rules.stalled(settings.stall, commits=settings.worktree or settings.scm is not None),
             limits.limited(settings.on_limit, agents, settings.max_time),
             limits.faltering,

@@ -5,6 +5,7 @@ from typing import Any
 
 from ralph.core import events as e
 from ralph.core.events import TALK, Event, Unheard
+from ralph.core.model import WAYS_OUT
 from ralph.core.text import clean, short, tail
 from ralph.show.outlet import Style
 from ralph.show.turn_lines import VERBOSE, LineLimits, TurnLines
@@ -37,6 +38,7 @@ class EventLines:
         self.talk = TurnLines(style, self.limits, columns)
         self._block = ""
         self._claims: tuple[str, ...] = ()
+        self._has_been_denied = False
         talk = self.talk
         self._tellers: dict[type, tuple[str, Teller]] = {
             e.RunStarted: ("run", self._run_started),
@@ -56,6 +58,7 @@ class EventLines:
             e.PersonTold: ("person", self._person_told),
             e.ScmFinished: ("scm", self._scm_finished),
             e.Notice: ("notice", self._notice),
+            e.PermissionDenied: ("denied", self._permission_denied),
             e.AgentResult: ("", talk.result),
         }
         if verbose:
@@ -237,6 +240,15 @@ class EventLines:
         if event.level == "info":
             return self._loud("dim", self.style.marks.info, clean(event.text[:4000]))
         return self._loud("warn", self.style.marks.warning, clean(event.text[:4000]))
+
+    def _permission_denied(self, event: e.PermissionDenied) -> list[str]:
+        """The ways out are said once: nobody is there to ask, and the agent will try again."""
+        said = f"the agent was not allowed to use {short(event.tool, 80)}"
+        if self._has_been_denied:
+            return self._loud("dim", self.style.marks.info, said)
+        self._has_been_denied = True
+        own = f" ({short(event.allow_list, 100)})" if event.allow_list else ""
+        return self._loud("warn", self.style.marks.warning, f"{said}. To let it: {WAYS_OUT}{own}")
 
     def _result(self, ok: bool, text: str) -> str:
         marks, paint = self.style.marks, self.style.paint

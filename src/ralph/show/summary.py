@@ -168,6 +168,8 @@ def _iteration(one: PastIteration, style: Style) -> Iterator[str]:
         facts.append(f"{count(one.usage.tokens)} tokens")
     if one.tool_calls is not None:
         facts.append(plural(one.tool_calls, "tool call"))
+    if one.denials:
+        facts.append(plural(len(one.denials), "denial"))
     title = f"{paint('title', f'iteration {one.number}')}  {paint(_tone(one), short(happened(one), 200))}"
     yield f"{title}  {paint('dim', ', '.join(facts))}".rstrip()
     for text in one.told:

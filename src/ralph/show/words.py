@@ -4,6 +4,7 @@ of each iteration, and what it needs, as plain sentences that are the same where
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from ralph.core.model import WAYS_OUT
 from ralph.core.text import one_line, short
 
 if TYPE_CHECKING:
@@ -207,6 +208,8 @@ def need_words(need: "Need") -> str:
         return f"A check still fails ({how_it_failed(need.check)}): {need.check.name}{where}"
     if need.kind == "unclaimed":
         return f"Every check passes, but the agent did not {need.text}. If it looks right, let green checks suffice."
+    if need.kind == "denied":
+        return f"The agent was not allowed to use {need.name}. To let it: {WAYS_OUT}."
     if need.kind == "question":
         return f"The agent asks: {one_line(need.text, 500)}"
     if need.kind == "scm":

@@ -127,6 +127,8 @@ def _rendered_alone(event: e.Event, entry: Entry, name: str) -> Html | None:
         case e.PersonTold():
             said = [element("p", element("b", "You: "), prose(note.text)) for note in event.notes]
             return element("div", said, class_="you", id=name)
+        case e.PermissionDenied():
+            return _row(f"Not allowed to use {short(event.tool, 80)}", name)
         case e.Notice() if event.level != "debug":
             return _row(short(event.text, 500), name)
         case e.RunFinished():

@@ -1,0 +1,69 @@
+"""An agent that may not use its tools is said to be so, with the ways out, and does not go on in vain."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Ralph = Callable[..., Any]
+STREAM = Path(__file__).parent.parent / "agents" / "streams" / "claude" / "perm-denied.ndjson"
+
+
+@pytest.fixture
+def denied(environment: dict[str, str], workspace: Path) -> Path:
+    """Claude Code as it was recorded when it was not allowed anything; what `$DO` says comes first."""
+    program = Path(environment["HOME"]) / "bin" / "claude"
+    program.write_text(f'#!/bin/sh\ncat > /dev/null\neval "$DO"\ncat {STREAM}\n')
+    program.chmod(0o755)
+    return workspace
+
+
+def test_two_turns_of_nothing_but_denials_end_the_run(ralph: Ralph, denied: Path, repository: Path) -> None:
+    result = ralph("run", "make the files", "--agent", "claude", "--json")
+    assert result.code == 1
+    assert result.one("run_finished")["outcome"] == "failed"
+    assert result.one("run_finished")["reason"].startswith("the agent may not use Bash, Write, and did nothing else")
+    assert "--yolo" in result.one("run_finished")["reason"]
+    assert [event["tool"] for event in result.all("permission_denied")] == ["Bash", "Write"] * 2
+
+
+def test_without_git_too(ralph: Ralph, denied: Path) -> None:
+    result = ralph("run", "make the files", "--agent", "claude", "--json")
+    assert (result.code, result.one("run_finished")["iterations"]) == (1, 2)
+
+
+def test_the_first_denial_names_the_tool_and_the_ways_out_and_the_others_only_the_tool(
+    ralph: Ralph, denied: Path
+) -> None:
+    said = " ".join(ralph("run", "make the files", "--agent", "claude").err.split())
+    ways = "To let it: --yolo, best in a worktree (--worktree) or a box (--sandbox), or its own list of what it may do"
+    assert f"the agent was not allowed to use Bash. {ways} (permissions.allow in .claude/settings.json)" in said
+    assert said.count(ways) == 1
+    assert said.count("the agent was not allowed to use Write") == 2
+    shown = " ".join(ralph("show").out.split())
+    assert shown.count("2 denials") == 2
+    assert f"The agent was not allowed to use Bash, Write. {ways}." in shown
+
+
+def test_an_agent_that_works_all_the_same_goes_on(
+    ralph: Ralph, denied: Path, repository: Path, environment: dict[str, str]
+) -> None:
+    environment["DO"] = "echo more >> work.txt"
+    result = ralph("run", "make the files", "--agent", "claude", "-m", "3", "--json")
+    assert result.one("run_finished")["outcome"] == "exhausted"
+
+
+def test_a_claim_that_the_checks_believe_counts_whatever_was_denied(ralph: Ralph, denied: Path) -> None:
+    result = ralph("run", "make", "--agent", "claude", "--until", "word:STOP", "--check", "true", "--json")
+    assert result.code == 0
+    assert "allowed" not in ralph("show").out.partition("what needs you")[2]
+
+
+def test_every_denial_is_in_the_record_of_its_turn(ralph: Ralph, denied: Path) -> None:
+    ralph("run", "make the files", "--agent", "claude", "-m", "1")
+    (journal,) = denied.glob(".ralph/runs/*/journal.ndjson")
+    records = [json.loads(line)["data"] for line in journal.read_text().splitlines()]
+    (turn,) = [data["record"]["turn"] for data in records if "record" in data]
+    assert turn["denials"] == ["Bash", "Write"]

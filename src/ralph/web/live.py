@@ -11,9 +11,8 @@ from ralph.web import board_page, run_page
 from ralph.web.access import LEVELS
 from ralph.web.hub import AGAIN, Topic, frame
 from ralph.web.pieces import Frame, fingerprint
-from ralph.web.run_page import View
 from ralph.web.server import Live
-from ralph.web.watching import Register, WatchedRun, WatchedRuns, seen
+from ralph.web.watching import Register, WatchedRun, WatchedRuns, view_of
 
 OFTEN, SELDOM = 0.25, 1.0  # seconds between two looks at what may change without the journal, or is long
 
@@ -27,18 +26,6 @@ def open_topic(name: str, base: str, register: Register, watching: WatchedRuns) 
     level, _, run = name.partition("/")
     made = Frame(base, LEVELS[level])
     return RunTopic(watching.of(run), made) if run else BoardTopic(made, register)
-
-
-def view_of(watched: WatchedRun) -> View:
-    """To be asked, and rendered, while the lock is held: what is counted in the background must stand still."""
-    return View(
-        seen=seen(watched.run, time.time()),
-        history=watched.history(),
-        todo=watched.todo,
-        stream=watched.stream.shown(),
-        progress=watched.progress,
-        seq=watched.stream.seq,
-    )
 
 
 class BoardTopic:

@@ -18,12 +18,12 @@ from ralph.web import actions, reading
 from ralph.web.access import LEVELS, Access, BrowserSession, Level, NotServed, refuse_below
 from ralph.web.board_page import board
 from ralph.web.hub import Hub
-from ralph.web.live import open_topic, topic_name, view_of
+from ralph.web.live import open_topic, topic_name
 from ralph.web.pieces import Frame, sentence_page
 from ralph.web.run_page import run_page
 from ralph.web.server import Live, WebAnswer, WebRequest
 from ralph.web.single_pages import diff_page, enter_page, iteration_page, new_page, report_page, text_page
-from ralph.web.watching import Register, WatchedRuns
+from ralph.web.watching import Register, WatchedRuns, view_of
 
 ASSETS = {
     "page.css": "text/css",

@@ -1,19 +1,12 @@
 """How does one run stand, what does it do at this moment, and what can a person do about it? Each part of the page has
 an id, by which the stream replaces it."""
 
-from collections.abc import Mapping, Sequence
-
-from msgspec import Struct
-
-from ralph.core.events import TodoItem
-from ralph.core.text import head, short
+from ralph.core.text import short
 from ralph.history.needs import Action, Need, needs
-from ralph.history.run_history import PastIteration, RunHistory
 from ralph.show import report_tables as tables
 from ralph.show.plots import Html, element, joined
-from ralph.show.words import command, duration, how_it_failed, moment, money, need_words, nickname, plural
+from ralph.show.words import command, duration, moment, money, need_words, nickname, plural
 from ralph.web.board_page import answer_form
-from ralph.web.entries import refusal
 from ralph.web.pieces import (
     RELOAD,
     Frame,
@@ -30,26 +23,13 @@ from ralph.web.pieces import (
     prose,
     text_area,
 )
+from ralph.web.score import chapters, chapters_section, score
 from ralph.web.server import WebAnswer
-from ralph.web.watching import RunSeen
+from ralph.web.watching import RunSeen, View
 
-MOST_CHAPTERS = 100
-MOST_COLUMNS = 60
-MOST_ROWS = 30
 MOST_FILES = 12
 MOST_TODO = 40
 HOT = 0.8  # of a limit
-
-
-class View(Struct, frozen=True, kw_only=True):
-    """All that the page shows. `progress` is how much of a long journal has been read."""
-
-    seen: RunSeen
-    history: RunHistory
-    todo: tuple[TodoItem, ...]
-    stream: Sequence[Html]
-    progress: float
-    seq: int
 
 
 def run_page(view: View, frame: Frame) -> WebAnswer:
@@ -58,7 +38,7 @@ def run_page(view: View, frame: Frame) -> WebAnswer:
     parts = heavy | light_pieces(view, frame)
     goal = element("h1", short(history.goal or seen.present.goal, 600))
     top = element("div", goal, _facts(view), parts["now"], class_="head")
-    story = element("div", _stream(view), _chapters(view, parts, frame), class_="column")
+    story = element("div", _stream(view), chapters_section(view, parts, frame), class_="column")
     beside = element("aside", parts["score"], parts["todo"], parts["files"], class_="column beside")
     main = element(
         "main",
@@ -104,7 +84,7 @@ def light_pieces(view: View, frame: Frame) -> dict[str, Html]:
 def heavy_pieces(view: View, frame: Frame) -> dict[str, Html]:
     return {
         "meters": _meters(view),
-        "score": _score(view, frame),
+        "score": score(view, frame),
         "files": _files(view, frame),
     } | chapters(view, frame)
 
@@ -252,87 +232,6 @@ _MORE = {
 }
 
 
-def _score(view: View, frame: Frame) -> Html:
-    """Every iteration is a column, every check a row: the whole night in one look."""
-    chapters = view.history.iterations[-MOST_COLUMNS:]
-    if not chapters:
-        return element("div", id="score")
-    rows = [_score_row("Iteration", [_number(one, view) for one in chapters], is_head=True)]
-    names = list(dict.fromkeys([*view.history.checks, *(check.name for one in chapters for check in one.checks)]))
-    rows += [
-        _score_row(element("code", short(name, 60)), [_verdict(name, one) for one in chapters], title=name)
-        for name in names[:MOST_ROWS]
-    ]
-    if any(one.refused or one.is_accepted for one in chapters):
-        rows.append(_score_row("Claims done", [_claim(one) for one in chapters]))
-    most = max(one.usage.cost_usd or 0.0 for one in chapters)
-    if most:
-        rows.append(_score_row("Cost", [_cost(one.usage.cost_usd or 0.0, most) for one in chapters]))
-    if any(one.files for one in chapters):
-        rows.append(_score_row("Files", [_changed(one, view, frame) for one in chapters]))
-    left = len(view.history.iterations) - len(chapters)
-    table = element(
-        "table",
-        element("caption", "Checks, claims, cost and files of each iteration", class_="hidden"),
-        element("tbody", rows),
-    )
-    scroll = element("div", table, class_="scroll", tabindex="0", role="region", aria_label="Score of each iteration")
-    more = (
-        element("p", f"The last {len(chapters)} of {len(view.history.iterations)} iterations.", class_="soft note")
-        if left
-        else None
-    )
-    return element("section", scroll, more, class_="card score", id="score")
-
-
-def _score_row(name: object, cells: list[Html], is_head: bool = False, title: str = "") -> Html:
-    return element(
-        "tr", element("th", name, scope="row", title=title or None, class_=None if is_head or title else "soft"), cells
-    )
-
-
-def _number(chapter: PastIteration, view: View) -> Html:
-    is_now = not chapter.is_whole and view.seen.run.is_alive
-    link = element("a", str(chapter.number), href=f"#i{chapter.number}")
-    return element("th", link, scope="col", class_="at-work" if is_now else None)
-
-
-def _verdict(name: str, chapter: PastIteration) -> Html:
-    check = next((one for one in chapter.checks if one.name == name), None)
-    if check is None:
-        return element("td", class_="none")
-    how = "passed" if check.passed else how_it_failed(check)
-    return element(
-        "td",
-        "✓" if check.passed else "✗",
-        class_="good" if check.passed else "bad",
-        title=f"{how}, {duration(check.seconds)}",
-    )
-
-
-def _claim(chapter: PastIteration) -> Html:
-    if chapter.refused:
-        why = f"refused: {chapter.refused[0].reason}"
-        return element("td", element("span", "⊘", role="img", aria_label=why), class_="refusal", title=why)
-    return element("td", "✓", class_="good", title="believed") if chapter.is_accepted else element("td")
-
-
-def _cost(usd: float, most: float) -> Html:
-    if not usd:
-        return element("td")
-    high = max(20 * usd / most, 1)
-    bar = element("rect", x="6", y=f"{22 - high:.1f}", width="12", height=f"{high:.1f}", rx="2")
-    drawn = element("svg", element("title", money(usd)), bar, viewBox="0 0 24 22", width="24", height="22", role="img")
-    return element("td", drawn, class_="cost")
-
-
-def _changed(chapter: PastIteration, view: View, frame: Frame) -> Html:
-    if not chapter.files:
-        return element("td")
-    where = frame.run(view.seen.run.id, "diff", chapter.number)
-    return element("td", element("a", str(len(chapter.files)), href=where, title=tables.sums(chapter.files)))
-
-
 def _todo(view: View) -> Html:
     items = view.todo if view.seen.run.is_alive else ()
     if not items:
@@ -381,82 +280,6 @@ def _stream(view: View) -> Html:
     heading = element("h2", "Now" if alive else "The last iteration", class_="hidden")
     log = element("div", view.stream, id="stream", role="log", aria_live="off")
     return element("section", heading, log)
-
-
-def chapters(view: View, frame: Frame) -> dict[str, Html]:
-    """The iterations that are over, oldest first: each has its own id, and a new one goes on top."""
-    whole = [one for one in view.history.iterations if one.is_whole]
-    return {f"i{one.number}": _chapter(one, view, frame) for one in whole[-MOST_CHAPTERS:]}
-
-
-def _chapters(view: View, parts: Mapping[str, Html], frame: Frame) -> Html:
-    made = [parts[name] for name in reversed(list(parts)) if name[0] == "i" and name[1:].isdigit()]
-    left = sum(one.is_whole for one in view.history.iterations) - len(made)
-    report = element(
-        "a", f"{plural(left, 'earlier iteration')}: see the report", href=frame.run(view.seen.run.id, "report")
-    )
-    heading = element("h2", "Iterations")
-    return element("section", heading, element("div", made, id="chapters"), element("p", report) if left > 0 else None)
-
-
-def _chapter(chapter: PastIteration, view: View, frame: Frame) -> Html:
-    usage = chapter.usage
-    facts = [
-        duration(chapter.seconds),
-        money(usage.cost_usd) if usage.cost_usd is not None else "",
-        plural(chapter.tool_calls, "tool call") if chapter.tool_calls else "",
-        f"{plural(len(chapter.files), 'file')} {tables.sums(chapter.files)}" if chapter.files else "",
-    ]
-    summary = element(
-        "summary",
-        element("b", f"Iteration {chapter.number}"),
-        tables.result(chapter),
-        element("span", " · ".join(filter(None, facts)), class_="soft facts"),
-    )
-    return element(
-        "details",
-        summary,
-        _inside(chapter, view, frame),
-        class_="card chapter",
-        id=f"i{chapter.number}",
-        data_into="chapters",
-    )
-
-
-def _inside(chapter: PastIteration, view: View, frame: Frame) -> Html:
-    told = [element("div", element("b", "You: "), prose(text), class_="you") for text in chapter.told]
-    answer = element("p", prose(head(chapter.answer, 900, "…")), class_="says") if chapter.answer else None
-    checks = [
-        element(
-            "div",
-            mark("good" if one.passed else "bad"),
-            element("b", short(one.name, 120)),
-            element(
-                "span", f"{'' if one.passed else how_it_failed(one) + ' · '}{duration(one.seconds)}", class_="soft"
-            ),
-            class_="tool",
-        )
-        for one in chapter.checks
-    ]
-    refused = [element("div", refusal(one.claim, one.reason), class_="refused") for one in chapter.refused]
-    return element("div", told, answer, checks, refused, _links(chapter, view, frame), class_="inside")
-
-
-def _links(chapter: PastIteration, view: View, frame: Frame) -> Html:
-    run, number = view.seen.run, chapter.number
-    links = [
-        element("a", "All about it", href=frame.run(run.id, "iterations", number)),
-        element("a", "What it changed", href=frame.run(run.id, "diff", number)) if chapter.files else None,
-        element("a", "Its prompt", href=frame.run(run.id, "iterations", number, "prompt")),
-        element("a", "Its log", href=frame.run(run.id, "iterations", number, "log")),
-    ]
-    if frame.may_start and not run.is_alive and chapter.tree:
-        said = f"Make the files what they were after iteration {number}? What is there now is kept."
-        back = form(
-            frame.run(run.id, "rewind"), element("p", said), button("Rewind", "danger"), hidden={"to": str(number)}
-        )
-        links.append(element("details", element("summary", "Back to here"), back, class_="ask", id=f"back-{number}"))
-    return element("div", links, class_="links")
 
 
 def _steer(view: View, frame: Frame) -> Html:

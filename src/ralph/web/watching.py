@@ -17,6 +17,7 @@ from ralph.history.feed import Feed, with_files
 from ralph.history.overview import RunNow, run_now
 from ralph.history.run_history import Fold, RunHistory
 from ralph.records.register import Listed, recorded_in, runs
+from ralph.show.plots import Html
 from ralph.steering.mailbox import Mail, Mailbox
 from ralph.web.access import NotServed
 from ralph.web.entries import RecentPieces
@@ -190,6 +191,29 @@ class WatchedRun:
         if whole != self._counted_files:
             self._counted_files = whole
             self._fold.history.files = with_files(history).files  # its iterations are those that are shown
+
+
+class View(Struct, frozen=True, kw_only=True):
+    """All that the page of a run shows. `progress` is how much of a long journal has been read."""
+
+    seen: RunSeen
+    history: RunHistory
+    todo: tuple[TodoItem, ...]
+    stream: Sequence[Html]
+    progress: float
+    seq: int
+
+
+def view_of(watched: WatchedRun) -> View:
+    """To be asked, and rendered, while the lock is held: what is counted in the background must stand still."""
+    return View(
+        seen=seen(watched.run, time.time()),
+        history=watched.history(),
+        todo=watched.todo,
+        stream=watched.stream.shown(),
+        progress=watched.progress,
+        seq=watched.stream.seq,
+    )
 
 
 class WatchedRuns:

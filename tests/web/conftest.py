@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlencode, urlsplit
 
 import pytest
@@ -98,6 +99,50 @@ def read_reply(sock: socket.socket) -> bytes:
         raw += chunk
 
 
+class Ear:
+    """A page's stream, as a browser would keep it: it knows the number of the last thing that it has heard."""
+
+    def __init__(self, served: Served, query: str, after: str = "") -> None:
+        self._served, self._query, self.last = served, query, after
+        self.heard: list[tuple[str, str]] = []
+        self._rest = ""
+        self.connect()
+
+    def connect(self) -> None:
+        self._sock = self._served.connect()
+        self._sock.settimeout(20)
+        lines = [f"GET {self._served.base}events{self._query} HTTP/1.1", "Host: 127.0.0.1"]
+        lines += [f"Cookie: {self._served.cookie}"] + ([f"Last-Event-ID: {self.last}"] if self.last else [])
+        self._sock.sendall("\r\n".join((*lines, "", "")).encode())
+        head = b""
+        while b"\r\n\r\n" not in head:
+            head += self._sock.recv(1 << 16)
+        assert b"200 OK" in head
+        self._rest = head.partition(b"\r\n\r\n")[2].decode()
+
+    def hear(self) -> None:
+        self._rest += self._sock.recv(1 << 16).decode("utf-8", "surrogateescape")
+        *events, self._rest = self._rest.split("\n\n")
+        for event in events:
+            fields = [line.partition(": ") for line in event.split("\n")]
+            data = "\n".join(value for name, _, value in fields if name == "data")
+            kind = next((value for name, _, value in fields if name == "event"), "message")
+            self.last = next((value for name, _, value in fields if name == "id"), self.last)
+            if data:
+                self.heard.append((kind, data))
+
+    def until(self, text: str) -> None:
+        while text not in self.all:
+            self.hear()
+
+    @property
+    def all(self) -> str:
+        return "\n".join(data for _, data in self.heard)
+
+    def close(self) -> None:
+        self._sock.close()
+
+
 Serve = Callable[..., Served]
 
 
@@ -141,6 +186,19 @@ def serve(home: dict[str, str]) -> Iterator[Serve]:
 @pytest.fixture(scope="module")
 def served(serve: Serve) -> Served:
     return serve()
+
+
+@pytest.fixture
+def ear(served: Served) -> Any:
+    made: list[Ear] = []
+
+    def listen(query: str, after: str = "", to: Served | None = None) -> Ear:
+        made.append(Ear(to or served, query, after))
+        return made[-1]
+
+    yield listen
+    for one in made:
+        one.close()
 
 
 @pytest.fixture(scope="module")

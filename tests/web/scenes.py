@@ -7,9 +7,15 @@ import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 
+from ralph.backlog.ledger import JournalLedger
+from ralph.backlog.standings import Standings
 from ralph.core import events as e
+from ralph.core import work_events
+from ralph.core.backlog import Item, Verdict
 from ralph.core.model import Check, Iteration, PersonNote, Turn, Usage
+from ralph.core.secrets import Redactor
 from ralph.records.folder import RunFolder, prepare
 from ralph.records.journal import Journal
 from ralph.records.registration import Registration, enlist
@@ -36,6 +42,8 @@ class Scene:
         agent: str = "claude",
         preset: str = "checks",
         limits: Mapping[str, float] | None = None,
+        work: str = "",
+        item: str = "",
     ) -> None:
         workspace.mkdir(parents=True, exist_ok=True)
         self.id, self.workspace, self.checks = run_id, workspace, checks
@@ -59,6 +67,8 @@ class Scene:
                 claims=("tag:COMPLETE",),
                 pid=os.getpid(),
                 branch=branch,
+                work=work,
+                item=item,
             )
         )
 
@@ -168,3 +178,55 @@ def wait_for(seen: object, seconds: float = 20.0) -> None:
     while not seen():  # type: ignore[operator]
         assert time.monotonic() < until, "it did not come"
         time.sleep(0.01)
+
+
+class WorkScene:
+    """The work on a backlog, on record, as its coordinator keeps it."""
+
+    def __init__(self, workspace: Path, env: Mapping[str, str], run_id: str, *items: Item) -> None:
+        self.id, self.workspace = run_id, workspace
+        self.folder = RunFolder(prepare(workspace), run_id)
+        self.folder.make()
+        order = SimpleNamespace(
+            workspace=str(workspace),
+            source=SimpleNamespace(name="tasks.md"),
+            shown_target="ralph/w/merged",
+            version="1",
+        )
+        self._standings = Standings(self.folder, order)  # type: ignore[arg-type]
+        self._ledger = JournalLedger(self.folder, (), Redactor(()))
+        self._standings.watch(self._ledger)
+        self._ledger.listen([self._standings])
+        enlist(self.folder, env)
+        begun = work_events.WorkStarted(
+            name="w",
+            backlog="tasks.md",
+            workspace=str(workspace),
+            target="ralph/w/merged",
+            checks=("make test",),
+            slots=2,
+        )
+        self.tell(begun, *map(work_events.ItemListed, items))
+
+    def tell(self, *happened: object) -> None:
+        self._ledger.tell(*happened)  # type: ignore[arg-type]
+
+    def start(self, key: str, run: Scene | None = None) -> None:
+        self.tell(work_events.ItemStarted(key, 1, run.id if run else ""))
+
+    def land(self, key: str, cost: float = 0.4) -> None:
+        self.tell(
+            work_events.ItemReady(key=key, tip="a" * 40, files=("src/a.py",), cost_usd=cost),
+            work_events.GateStarted((key,)),
+            work_events.GateFinished(Verdict(tried=(key,), landed=(key,), commit="b" * 40)),
+            work_events.ItemLanded(key, "a" * 40, "b" * 40),
+        )
+
+    def park(self, key: str, reason: str = "25 iterations were not enough", run: str = "") -> None:
+        self.tell(work_events.ItemParked(key, reason, run, 1.2))
+
+    def finish(self, outcome: str = "interrupted") -> None:
+        totals = {"landed": 0, "parked": 0, "blocked": 0, "items": 4}
+        self.tell(
+            work_events.WorkFinished(outcome=outcome, reason="", **totals, cost_usd=None, duration_s=9.0, exit_code=130)
+        )

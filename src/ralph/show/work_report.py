@@ -31,6 +31,11 @@ def summary(history: WorkHistory) -> str:
 
 
 def html(history: WorkHistory) -> str:
+    return page(f"ralph: {history.run}", body(history))
+
+
+def body(history: WorkHistory) -> Html:
+    """What stands on the page."""
     needing = history.needing()
     items = [element("li", f"{job.item.key}: {short(why, 300)} ", element("code", f"ralph work retry {job.item.key}"))
              for job, why in needing]  # fmt: skip
@@ -38,7 +43,7 @@ def html(history: WorkHistory) -> str:
     about = (
         [f"{started.backlog} → {started.target}", *(f"check: {check}" for check in started.checks)] if started else []
     )
-    body = joined(
+    return joined(
         element("h1", summary(history)),
         element("p", [element("span", fact) for fact in [*about, *_figures(history)]], class_="facts"),
         element("div", element("h2", "What needs you"), element("ul", items), class_="card needs")
@@ -47,7 +52,6 @@ def html(history: WorkHistory) -> str:
         element("section", element("h2", "Timeline"), timeline(history)),
         element("section", element("h2", "Items"), _items(history)),
     )
-    return page(f"ralph: {history.run}", body)
 
 
 def _figures(history: WorkHistory) -> list[str]:

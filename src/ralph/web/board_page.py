@@ -1,13 +1,15 @@
 """Which of all runs need a person, which are at work, and what came of the others? One card each, in columns that
 become sections on a phone."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from urllib.parse import quote
 
 from msgspec import Struct
 
+from ralph.core.backlog import Job
 from ralph.core.text import one_line, short
 from ralph.show.plots import Html, element, joined
-from ralph.show.words import duration, moment, money, nickname
+from ralph.show.words import duration, moment, money, nickname, plural
 from ralph.web.pieces import (
     Frame,
     badge,
@@ -23,53 +25,79 @@ from ralph.web.pieces import (
     text_area,
 )
 from ralph.web.server import WebAnswer
-from ralph.web.watching import RunSeen
+from ralph.web.watching import RunSeen, Survey
 
 SHOWN = 24  # cards of a column; the rest is folded
-SETTLED = ("done", "stopped")
+QUEUED = ("queued", "waiting", "blocked", "held")
 _BARS = 24
 
 
+class ItemCard(Struct, frozen=True):
+    """An item of a backlog that no loop works on."""
+
+    work: str
+    job: Job
+    state: str
+
+
 class BoardColumn(Struct, frozen=True):
+    """`empty` is what it says when there is nothing in it; a column without a word for that is not shown then."""
+
     id: str
     title: str
     empty: str
-    runs: Sequence[RunSeen]
+    runs: Sequence[RunSeen] = ()
+    items: Sequence[ItemCard] = ()
 
 
-def columns(seen: Sequence[RunSeen]) -> list[BoardColumn]:
+def columns(survey: Survey) -> list[BoardColumn]:
     """Whom a question keeps waiting comes first, the oldest first; then who is paused; then what ended badly."""
+    seen = survey.runs
     wanting = [one for one in seen if one.needs_a_person]
     wanting.sort(key=lambda one: (not one.questions, not one.run.is_alive, -one.run.facts.changed))
     working = [one for one in seen if one.run.is_alive and not one.needs_a_person]
     ended = [one for one in seen if not one.run.is_alive and not one.needs_a_person]
+    parked = [one for one in _items(survey) if one.state == "parked"]
+    queued = [one for one in _items(survey) if one.state in QUEUED]
     return [
-        BoardColumn("needs", "Needs you", "Nothing needs you.", wanting),
+        BoardColumn("needs", "Needs you", "Nothing needs you.", wanting, parked),
         BoardColumn("at-work", "At work", "No run is at work.", working),
+        BoardColumn("queued", "Queued", "", (), queued),
         BoardColumn("done", "Done", "Nothing has been finished yet.", ended),
     ]
 
 
-def board(seen: Sequence[RunSeen], frame: Frame) -> WebAnswer:
-    has_form = frame.may_steer and any(one.questions for one in seen)
-    parts = pieces(seen, frame)
-    shown = [parts[column.id] for column in columns(seen)]
+def _items(survey: Survey) -> Iterator[ItemCard]:
+    for work in survey.works:
+        states = work.history.states
+        for key, job in work.history.board.jobs.items():
+            yield ItemCard(work.seen.run.id, job, states[key])
+
+
+def board(survey: Survey, frame: Frame) -> WebAnswer:
+    has_form = frame.may_steer and any(one.questions for one in survey.runs)
+    parts = pieces(survey, frame)
+    made = columns(survey)
+    shown = [parts[column.id] for column in made]
     body = element("main", element("h1", "Runs", class_="hidden"), shown, id="main", class_="board")
-    return frame.page(title(columns(seen)), frame.bar(), body, live=f"?has={fingerprint(parts)}", has_form=has_form)
+    return frame.page(title(made), frame.bar(), body, live=f"?has={fingerprint(parts)}", has_form=has_form)
 
 
-def pieces(seen: Sequence[RunSeen], frame: Frame) -> dict[str, Html]:
+def pieces(survey: Survey, frame: Frame) -> dict[str, Html]:
     """What changes on the board, by id."""
-    shown = columns(seen)
-    return {column.id: section(column, frame) for column in shown} | {"title": page_title(title(shown))}
+    made = columns(survey)
+    return {column.id: section(column, frame) for column in made} | {"title": page_title(title(made))}
 
 
 def title(shown: Sequence[BoardColumn]) -> str:
-    return f"({len(shown[0].runs)}) ralph" if shown[0].runs else "ralph"
+    needing = len(shown[0].runs) + len(shown[0].items)
+    return f"({needing}) ralph" if needing else "ralph"
 
 
 def section(column: BoardColumn, frame: Frame) -> Html:
-    cards = [card(one, frame) for one in column.runs]
+    cards = [*(card(one, frame) for one in column.runs), *(item_card(one, frame) for one in column.items)]
+    if not cards and not column.empty:
+        return element("section", id=column.id, hidden=True)
     older = cards[SHOWN:]
     folded = element(
         "details",
@@ -88,21 +116,49 @@ def section(column: BoardColumn, frame: Frame) -> Html:
     )
 
 
+def why_not(job: Job, state: str) -> str:
+    """Why no loop works on an item, where there is more to say than its state does."""
+    return job.reason or (f"after {', '.join(job.item.after)}" if state in ("waiting", "blocked") else "")
+
+
+def item_card(one: ItemCard, frame: Frame) -> Html:
+    """An item, and why no loop works on it."""
+    item = one.job.item
+    why = why_not(one.job, one.state)
+    first = element(
+        "p",
+        badge(one.state),
+        element("b", short(item.key, 40), class_="mono"),
+        element("span", nickname(one.work), class_="mono soft nick"),
+        class_="first",
+    )
+    where = f"{frame.run(one.work)}#item-{quote(item.key)}"
+    link = element("h3", element("a", short(item.title, 220), href=where, class_="cover"))
+    said = element("p", element("span", prose(short(why, 200)), class_="two-lines"), class_="now") if why else None
+    return element("li", first, link, said, class_="card one-run bad" if one.state == "parked" else "card one-run")
+
+
 def card(seen: RunSeen, frame: Frame) -> Html:
     run, present = seen.run, seen.present
     first = element(
         "p",
         badge(seen.state, f"{seen.state}, pausing" if present.pausing and seen.state == "running" else ""),
-        element("b", place_name(present.workspace), title=from_home(present.workspace)),
+        element("b", run.facts.item or place_name(present.workspace), title=from_home(present.workspace)),
         element("span", nickname(run.id), class_="mono soft nick"),
         class_="first",
     )
-    of = f" of {present.max_iterations}" if present.max_iterations else ""
-    way = element("p", bars(seen), element("span", f"iteration {present.iteration}{of}", class_="soft"), class_="way")
+    way = element("p", bars(seen), element("span", _way(seen), class_="soft"), class_="way")
     goal = element("h3", element("a", short(present.goal, 220) or run.id, href=frame.run(run.id), class_="cover"))
     asked = answer_form(seen, frame, 1)
     tone = "warn" if run.is_alive and seen.needs_a_person else "bad" if seen.needs_a_person else ""
     return element("li", first, goal, way, _facts(seen), _now(seen), asked, class_=f"card one-run {tone}".strip())
+
+
+def _way(seen: RunSeen) -> str:
+    present = seen.present
+    if seen.is_work:
+        return f"{present.checks_passed} of {plural(present.checks, 'item')} landed"
+    return f"iteration {present.iteration}" + (f" of {present.max_iterations}" if present.max_iterations else "")
 
 
 def bars(seen: RunSeen) -> Html | None:
@@ -126,7 +182,7 @@ def bars(seen: RunSeen) -> Html | None:
 def _facts(seen: RunSeen) -> Html:
     run, present, limits = seen.run, seen.present, seen.limits
     facts = []
-    if present.checks:
+    if present.checks and not seen.is_work:
         tone = "good-text" if present.checks_passed == present.checks else "bad-text"
         facts.append(element("span", f"{present.checks_passed}/{present.checks} checks", class_=tone))
     if present.cost_usd is not None:

@@ -1,18 +1,19 @@
-"""What is sent to those who look, and when? Pieces of the page that differ from what was sent last: of the board once a
-second, of a run as soon as its journal grows. Nothing is rendered twice for two people who see the same."""
+"""What is sent to those who look, and when? Pieces of the page that differ from what was sent last: of the board and a
+work once a second, of a run as soon as its journal grows. Nothing is rendered twice for two people who see the same."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 
 from ralph.errors import UserError
-from ralph.records.register import Listed, listed
-from ralph.steering.mailbox import Mail
-from ralph.web import board_page, run_page
+from ralph.records.register import listed
+from ralph.show.plots import Html
+from ralph.web import board_page, run_page, work_page
 from ralph.web.access import LEVELS
 from ralph.web.hub import AGAIN, Topic, frame
 from ralph.web.pieces import Frame, fingerprint
 from ralph.web.server import Live
-from ralph.web.watching import Register, WatchedRun, WatchedRuns, view_of
+from ralph.web.watching import Register, WatchedRun, WatchedRuns, seen, view_of
 
 OFTEN, SELDOM = 0.25, 1.0  # seconds between two looks at what may change without the journal, or is long
 
@@ -25,14 +26,36 @@ def topic_name(level: str, run: str = "") -> str:
 def open_topic(name: str, base: str, register: Register, watching: WatchedRuns) -> Topic:
     level, _, run = name.partition("/")
     made = Frame(base, LEVELS[level])
-    return RunTopic(watching.of(run), made) if run else BoardTopic(made, register)
+    if not run:
+        return SlowTopic(partial(_look_at_all, register, made))
+    if register.find(run).facts.kind == "work":
+        return SlowTopic(partial(_look_at_a_work, register, run, made))
+    return RunTopic(watching.of(run), made)
 
 
-class BoardTopic:
-    def __init__(self, made: Frame, register: Register) -> None:
-        self._frame, self._register = made, register
+Look = tuple[object, Callable[[], dict[str, Html]]]
+"""What is known, and how it is rendered where that has changed."""
+
+
+def _look_at_all(register: Register, made: Frame) -> Look:
+    survey = register.survey()
+    known = [(one.run, one.mail) for one in survey.runs], [work.history.last for work in survey.works]
+    return known, partial(board_page.pieces, survey, made)
+
+
+def _look_at_a_work(register: Register, run: str, made: Frame) -> Look:
+    work = register.work(seen(register.find(run), time.time()))
+    known = work.seen.run, work.seen.mail, work.history.last, work.loops
+    return known, partial(work_page.pieces, work, made)
+
+
+class SlowTopic:
+    """What is looked at once a second."""
+
+    def __init__(self, look: Callable[[], Look]) -> None:
+        self._look = look
         self._next = 0.0
-        self._facts: list[tuple[Listed, Mail]] = []
+        self._known: object = None
         self._pieces: dict[str, str] = {}
         self._sent: dict[str, int] = {}
 
@@ -40,13 +63,12 @@ class BoardTopic:
         now = time.monotonic()
         if now < self._next:
             return b""
-        surveyed = self._register.survey()
+        known, render = self._look()
         self._next = now + max(SELDOM, 20 * (time.monotonic() - now))
-        facts = [(one.run, one.mail) for one in surveyed]
-        if facts == self._facts and self._pieces:  # nothing has changed but the time
+        if known == self._known:  # nothing has changed but the time
             return b""
-        self._facts = facts
-        self._pieces = dict(board_page.pieces(surveyed, self._frame))
+        self._known = known
+        self._pieces = dict(render())
         fresh, self._sent = _changed(self._pieces, self._sent)
         return frame(fingerprint(self._pieces), fresh)
 

@@ -14,7 +14,8 @@ from ralph.web.access import Level
 from ralph.web.server import WebAnswer
 
 TONES = {"done": "good", "stopped": "good", "running": "run"}
-TONES |= dict.fromkeys(("paused", "asking", "waiting", "stopping", "queued"), "warn")
+TONES |= dict.fromkeys(("paused", "asking", "waiting", "stopping"), "warn")
+TONES |= dict.fromkeys(("queued", "held", "withdrawn", "blocked"), "calm")
 _ICONS = {"pause": "M5 3h4v14H5zM11 3h4v14h-4z", "go": "M6 3l11 7-11 7z", "stop": "M4 4h12v12H4z"}
 _CLOCKS = re.compile(r'(data-since="\d+">)[^<]*')
 _CODE = re.compile(r"`([^`\n]{1,200})`")

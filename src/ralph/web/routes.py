@@ -23,7 +23,8 @@ from ralph.web.pieces import Frame, sentence_page
 from ralph.web.run_page import run_page
 from ralph.web.server import Live, WebAnswer, WebRequest
 from ralph.web.single_pages import diff_page, enter_page, iteration_page, new_page, report_page, text_page
-from ralph.web.watching import Register, WatchedRuns, view_of
+from ralph.web.watching import Register, WatchedRuns, seen, view_of
+from ralph.web.work_page import work_page, work_report_page
 
 ASSETS = {
     "page.css": "text/css",
@@ -126,6 +127,9 @@ class Pages:
         return new_page(self._register.workspaces(), actions.agents(self._register.env), visit.frame, {})
 
     def _run(self, visit: Visit, run: str) -> WebAnswer:
+        listed = self._register.find(run)
+        if listed.facts.kind == "work":
+            return work_page(self._register.work(seen(listed, time.time())), visit.frame)
         watched = self._watching.of(run)
         watched.wait_until_counted()
         with watched.lock:
@@ -150,6 +154,9 @@ class Pages:
         return diff_page(listed, patch_of(listed, int(number) if number else None), visit.frame)
 
     def _report(self, visit: Visit, run: str) -> WebAnswer:
+        listed = self._register.find(run)
+        if listed.facts.kind == "work":
+            return work_report_page(self._register.work(seen(listed, time.time())), visit.frame)
         watched = self._watching.of(run)
         watched.wait_until_counted(8.0)
         with watched.lock:

@@ -72,8 +72,8 @@ def light_pieces(view: View, frame: Frame) -> dict[str, Html]:
     seen = view.seen
     return {
         "title": page_title(title(seen)),
-        "state": _state(seen),
-        "now": _now(view),
+        "state": state_piece(seen),
+        "now": now_line(view.seen),
         "attention": _attention(view, frame),
         "steer": _steer(view, frame),
         "reading": _reading(view),
@@ -89,7 +89,7 @@ def heavy_pieces(view: View, frame: Frame) -> dict[str, Html]:
     } | chapters(view, frame)
 
 
-def _state(seen: RunSeen) -> Html:
+def state_piece(seen: RunSeen) -> Html:
     said = f"{seen.state}, pausing" if seen.present.pausing and seen.state == "running" else ""
     return element(
         "span",
@@ -114,8 +114,7 @@ def _facts(view: View) -> Html:
     return element("p", [element("span", short(fact, 200)) for fact in facts if fact], class_="facts soft")
 
 
-def _now(view: View) -> Html:
-    seen = view.seen
+def now_line(seen: RunSeen) -> Html:
     present = seen.present
     if not seen.run.is_alive:
         return element("p", prose(short(present.reason or f"It was {seen.state}.", 400)), class_="doing soft", id="now")
@@ -139,34 +138,38 @@ def _reading(view: View) -> Html:
 
 def _meters(view: View) -> Html:
     seen = view.seen
-    present, limits, known = seen.present, seen.limits, seen.run.facts
+    present, limits = seen.present, seen.limits
     made = [
-        _meter(
+        meter(
             "Iteration", str(present.iteration), present.iteration, present.max_iterations, str(present.max_iterations)
         )
     ]
     if present.checks:
         tone = "good" if present.checks_passed == present.checks else "bad"
         made.append(
-            _meter(
+            meter(
                 "Checks", str(present.checks_passed), present.checks_passed, present.checks, str(present.checks), tone
             )
         )
     cost = money(present.cost_usd) if present.cost_usd is not None else "–"
     made.append(
-        _meter("Cost", cost, present.cost_usd or 0.0, limits.cost_usd, money(limits.cost_usd or 0).removesuffix(".00"))
+        meter("Cost", cost, present.cost_usd or 0.0, limits.cost_usd, money(limits.cost_usd or 0).removesuffix(".00"))
     )
-    taken = present.lasted_s
-    said = element("span", _roughly(taken), data_since=f"{known.began:.0f}" if seen.run.is_alive else None)
-    made.append(_meter("Time", said, taken, limits.seconds, duration(limits.seconds or 0)))
+    made.append(time_meter(seen, limits.seconds))
     return element("dl", made, class_="meters", id="meters")
+
+
+def time_meter(seen: RunSeen, most: float | None) -> Html:
+    taken = seen.present.lasted_s
+    said = element("span", _roughly(taken), data_since=f"{seen.run.facts.began:.0f}" if seen.run.is_alive else None)
+    return meter("Time", said, taken, most, duration(most or 0))
 
 
 def _roughly(seconds: float) -> str:
     return duration(round(seconds) if seconds < 600 else round(seconds / 60) * 60)
 
 
-def _meter(name: str, said: object, now: float, cap: float | None, most: str, tone: str = "") -> Html:
+def meter(name: str, said: object, now: float, cap: float | None, most: str, tone: str = "") -> Html:
     share = min(now / cap, 1.0) if cap else 0.0
     hot = " hot" if share >= HOT and not tone else ""
     rail = element("rect", width="100", height="4", class_="rail")
@@ -289,10 +292,12 @@ def _steer(view: View, frame: Frame) -> Html:
         return element("footer", id="steer")
     box = text_area("text", "Say a word to it", "tell", required=True, placeholder="Say a word…", title="t")
     tell = form(frame.run(seen.run.id, "tell"), box, button("Tell", "primary"), class_="tell")
-    return element("footer", tell, element("div", _buttons(seen, frame), class_="acts"), class_="steer", id="steer")
+    return element(
+        "footer", tell, element("div", steer_buttons(seen, frame), class_="acts"), class_="steer", id="steer"
+    )
 
 
-def _buttons(seen: RunSeen, frame: Frame) -> list[Html]:
+def steer_buttons(seen: RunSeen, frame: Frame) -> list[Html]:
     run = seen.run
     if not run.is_alive:
         return [_one_button(frame.run(run.id, "resume"), "go", "Go on", "r")]

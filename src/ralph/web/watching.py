@@ -9,14 +9,16 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from ralph.core.events import TodoItem
-from ralph.core.model import Question
+from ralph.core.model import Question, RunFacts
 from ralph.errors import UserError
 from ralph.history.feed import Feed, with_files
 from ralph.history.overview import RunNow, run_now
 from ralph.history.run_history import Fold, RunHistory
-from ralph.records.register import Listed, recorded_in, runs
+from ralph.history.work_history import WorkHistory, work_history
+from ralph.records.register import Listed, facts_in, recorded_in, runs
 from ralph.show.plots import Html
 from ralph.steering.mailbox import Mail, Mailbox
 from ralph.web.access import NotServed
@@ -60,6 +62,10 @@ class RunSeen(Struct, frozen=True, kw_only=True):
         return self.run.state == "asking"
 
     @property
+    def is_work(self) -> bool:
+        return self.run.facts.kind == "work"
+
+    @property
     def needs_a_person(self) -> bool:
         return self.present.needs_you
 
@@ -71,11 +77,27 @@ def seen(run: Listed, now: float, is_whole: bool = True) -> RunSeen:
     return RunSeen(run=run, present=run_now(run, now, mail), mail=mail, limits=limits, now=now)
 
 
+class WorkSeen(Struct, frozen=True, kw_only=True):
+    """The work on a backlog at one moment; `loops` is where the loops stand that are at work, by the items' keys."""
+
+    seen: RunSeen
+    history: WorkHistory
+    loops: Mapping[str, RunFacts]
+
+
+class Survey(Struct, frozen=True):
+    """All runs, and the works among them that go on."""
+
+    runs: Sequence[RunSeen]
+    works: Sequence[WorkSeen] = ()
+
+
 class Register:
     """The runs that may be looked at: all of this user's, and those that are kept in the folders that were named."""
 
     def __init__(self, env: Mapping[str, str] = os.environ, places: Sequence[str] = ()) -> None:
         self.env, self.places = env, places
+        self._works: dict[str, tuple[int, WorkHistory]] = {}
 
     def runs(self) -> list[Listed]:
         """Those at work first, then the newest. What the agents of a task start belongs to it, and is not listed."""
@@ -90,9 +112,29 @@ class Register:
             raise NotServed(404, "There is no such run, or it has been removed.")
         return found
 
-    def survey(self) -> list[RunSeen]:
-        now = time.time()
-        return [seen(run, now, is_whole=False) for run in self.runs()[:MOST_RUNS]]
+    def survey(self) -> Survey:
+        """What the loops for the items of a work came to is told by the work, as long as it is on record."""
+        now, listed = time.time(), self.runs()
+        works = {run.id for run in listed if run.facts.kind == "work"}
+        shown = [run for run in listed if run.is_alive or run.facts.work not in works][:MOST_RUNS]
+        surveyed = [seen(run, now, is_whole=False) for run in shown]
+        return Survey(surveyed, [self.work(one) for one in surveyed if one.is_work and one.run.is_alive])
+
+    def work(self, seen: RunSeen) -> WorkSeen:
+        """A work's journal is read again when it has grown."""
+        run, known = seen.run, self._works.get(seen.run.id)
+        try:
+            size = os.stat(run.folder.journal).st_size
+        except OSError:
+            raise UserError(f"run {run.id} is no longer on record") from None
+        if known is None or known[0] != size:
+            if len(self._works) >= MOST_WATCHED:
+                self._works.clear()
+            known = self._works[run.id] = (size, work_history(run))
+        around = os.path.dirname(run.place)
+        loops = {job.item.key: facts_in(f"{around}/{job.run}") for job in known[1].board.of("working") if job.run}
+        history = replace(known[1], state=run.state)
+        return WorkSeen(seen=seen, history=history, loops={key: facts for key, facts in loops.items() if facts})
 
     def workspaces(self) -> list[str]:
         """Where a run may be started."""

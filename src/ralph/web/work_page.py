@@ -1,0 +1,158 @@
+"""How does a whole backlog stand? What needs a person, where each item is, and when loops and landings were. Each part
+of the page has an id, by which the stream replaces it."""
+
+from ralph.core.backlog import Job, forecast
+from ralph.core.text import short
+from ralph.history.work_history import WorkHistory
+from ralph.show.plots import Html, element, joined
+from ralph.show.words import money, plural
+from ralph.show.work_report import body, lines, timeline
+from ralph.show.works import ORDER, forecasted
+from ralph.web.board_page import why_not
+from ralph.web.pieces import Frame, badge, fingerprint, from_home, page_title, prose
+from ralph.web.run_page import meter, now_line, state_piece, steer_buttons, time_meter, title
+from ralph.web.server import WebAnswer
+from ralph.web.watching import WorkSeen
+
+MOST_ITEMS = 500
+MOST_LINES = 200
+TONES = {"landed": "done", "working": "running", "ready": "running", "parked": "parked", "withdrawn": "withdrawn"}
+"""An item's states as those of runs, whose colours they have; the others wait."""
+
+
+def work_page(work: WorkSeen, frame: Frame) -> WebAnswer:
+    parts = pieces(work, frame)
+    top = element("div", element("h1", short(work.seen.present.goal, 600)), _facts(work), parts["now"], class_="head")
+    story = element("div", parts["items"], class_="column")
+    beside = element("aside", parts["timeline"], parts["happened"], class_="column beside")
+    columns = element("div", story, beside, class_="columns")
+    main = element("main", top, parts["meters"], parts["attention"], columns, id="main", class_="one")
+    return frame.page(
+        title(work.seen),
+        frame.bar(parts["state"]),
+        main,
+        parts["steer"],
+        live=f"?run={work.seen.run.id}&has={fingerprint(parts)}",
+        class_="run-page work-page",
+    )
+
+
+def pieces(work: WorkSeen, frame: Frame) -> dict[str, Html]:
+    return {
+        "title": page_title(title(work.seen)),
+        "state": state_piece(work.seen),
+        "now": now_line(work.seen),
+        "meters": _meters(work),
+        "attention": _attention(work, frame),
+        "items": _items(work, frame),
+        "timeline": _timeline(work.history),
+        "happened": _happened(work.history),
+        "steer": _steer(work, frame),
+    }
+
+
+def work_report_page(work: WorkSeen, frame: Frame) -> WebAnswer:
+    main = element("main", body(work.history), id="main")
+    crumbs = frame.bar(element("a", "Back to the work", href=frame.run(work.seen.run.id)))
+    return frame.page(f"{title(work.seen)} report", crumbs, main, styles=("page.css", "report.css"), class_="report")
+
+
+def _facts(work: WorkSeen) -> Html:
+    began, known = work.history.started, work.seen.run.facts
+    facts = [from_home(known.workspace)]
+    if began:
+        facts += [f"lands on {began.target}", f"{plural(began.slots, 'loop')} at a time"]
+        facts.append(f"each candidate passes {', '.join(began.checks)}")
+    return element("p", [element("span", short(fact, 200)) for fact in facts], class_="facts soft")
+
+
+def _meters(work: WorkSeen) -> Html:
+    history, board = work.history, work.history.board
+    states = [*history.states.values()]
+    whole = len(states) - states.count("withdrawn")
+    landed = states.count("landed")
+    made = [meter("Landed", str(landed), landed, whole or None, str(whole), "good" if landed == whole else "")]
+    made.append(meter("At work", str(states.count("working")), states.count("working"), board.slots, str(board.slots)))
+    spent = money(board.spent) if board.costs else "–"
+    most = money(board.max_cost).removesuffix(".00") if board.max_cost else ""
+    rest = forecast(board) if work.seen.run.is_alive else None
+    more = element("span", f" {forecasted(rest)}", class_="soft") if rest and not board.max_cost else None
+    made.append(meter("Cost", joined(spent, more), board.spent, board.max_cost, most))
+    limit = history.started.max_time if history.started else None
+    made.append(time_meter(work.seen, limit))
+    return element("dl", made, class_="meters", id="meters")
+
+
+def _attention(work: WorkSeen, frame: Frame) -> Html:
+    """What stands aside until a person speaks, and what helps."""
+    board, made = work.history.board, []
+    if board.stuck:
+        made.append(element("li", element("span", "The gate stands still: ", prose(short(board.stuck, 400)))))
+    for job, why in work.history.needing():
+        said = element("span", element("b", job.item.key), " is parked: ", prose(short(why, 400)))
+        look = element("a", "See its run", href=frame.run(job.run), class_="btn") if job.run else None
+        again = element("code", f"ralph work retry {job.item.key}")
+        made.append(element("li", said, element("span", look, again, class_="acts")))
+    if not made:
+        return element("div", id="attention")
+    heading = element("h2", "What needs you")
+    return element("div", element("div", heading, element("ul", made), class_="card attention"), id="attention")
+
+
+def _items(work: WorkSeen, frame: Frame) -> Html:
+    """What needs a person first, what is over last."""
+    states, jobs = work.history.states, work.history.board.jobs
+    keys = sorted(jobs, key=lambda key: ORDER.index(states[key]))
+    rows = [_item(jobs[key], states[key], work, frame) for key in keys[:MOST_ITEMS]]
+    left = len(keys) - len(rows)
+    more = element("p", f"and {left} more: see the report", class_="soft") if left else None
+    report = element("a", "Report", href=frame.run(work.seen.run.id, "report"))
+    heading = element("h2", "Items", element("span", report, class_="links"))
+    return element("section", heading, element("ul", rows, role="list"), more, class_="card items", id="items")
+
+
+def _item(job: Job, state: str, work: WorkSeen, frame: Frame) -> Html:
+    key = element("a", job.item.key, href=frame.run(job.run)) if job.run else element("span", job.item.key)
+    facts = [_progress(job, work), f"{job.rounds} rounds" if job.rounds > 1 else ""]
+    facts += [money(job.cost_usd) if job.cost_usd else "", plural(len(job.files), "file") if job.files else ""]
+    why = why_not(job, state)
+    return element(
+        "li",
+        element("p", badge(TONES.get(state, "queued"), state), element("b", key, class_="mono"), class_="first"),
+        element("p", prose(short(job.item.title, 300))),
+        element("p", prose(short(why, 300)), class_="soft") if why else None,
+        element("p", [element("span", fact) for fact in facts if fact], class_="facts soft"),
+        id=f"item-{job.item.key}",
+        class_=state,
+    )
+
+
+def _progress(job: Job, work: WorkSeen) -> str:
+    facts = work.loops.get(job.item.key)
+    if facts is None:
+        return ""
+    checks = f", {facts.passed}/{facts.checks} checks" if facts.checks else ""
+    return f"iteration {facts.iterations + 1}{checks}" + (f": {short(facts.doing, 80)}" if facts.doing else "")
+
+
+def _timeline(history: WorkHistory) -> Html:
+    if not history.spans:
+        return element("div", id="timeline")
+    drawn = element("div", timeline(history), class_="scroll", tabindex="0", role="region", aria_label="Timeline")
+    return element("section", element("h2", "Loops and landings"), drawn, class_="card", id="timeline")
+
+
+def _happened(history: WorkHistory) -> Html:
+    told = list(lines(history))[-MOST_LINES:]
+    if not told:
+        return element("div", id="happened")
+    said = element("ul", [element("li", line) for line in reversed(told)], role="list")
+    summary = element("summary", element("h2", "What happened"), element("span", str(len(told)), class_="count"))
+    return element("details", summary, said, class_="card happened", id="happened")
+
+
+def _steer(work: WorkSeen, frame: Frame) -> Html:
+    seen = work.seen
+    if not frame.may_steer or (not seen.run.is_alive and seen.state == "done"):
+        return element("footer", id="steer")
+    return element("footer", element("div", steer_buttons(seen, frame), class_="acts"), class_="steer", id="steer")

@@ -1,0 +1,105 @@
+"""A backlog on the page: its items on the board, and how the whole of it stands."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from tests.web.conftest import Ear, Served
+from tests.web.scenes import Scene, WorkScene
+
+from ralph.core.backlog import Item
+
+Make = Callable[..., Scene]
+ITEMS = (
+    Item(key="T1", title="Coupons expire"),
+    Item(key="T2", title="Sums are Decimal"),
+    Item(key="T3", title="Round once", after=("T2",)),
+    Item(key="T4", title="Two coupons do not stack <b>ever</b>"),
+)
+
+
+@pytest.fixture
+def work(home: dict[str, str], tmp_path: Path) -> Iterator[WorkScene]:
+    import secrets
+
+    made = WorkScene(tmp_path, home, f"20261115-130000-{secrets.token_hex(3)}", *ITEMS)
+    yield made
+    made.finish()
+
+
+def column(html: str, id_: str) -> str:
+    return html.partition(f'id="{id_}"')[2].partition("</section>")[0]
+
+
+def test_items_that_wait_for_a_loop_are_queued_on_the_board(served: Served, work: WorkScene) -> None:
+    work.start("T1")
+    shown = served.get().text
+    queued = column(shown, "queued")
+    assert "Sums are Decimal" in queued
+    assert "after T2" in queued
+    assert "Coupons expire" not in queued
+    assert f"runs/{work.id}#item-T2" in queued
+    assert "0 of 4 items landed" in column(shown, "at-work")
+
+
+def test_without_a_backlog_there_is_no_such_column(served: Served, work: WorkScene) -> None:
+    for item in ITEMS:
+        work.start(item.key)
+        work.land(item.key)
+    assert "Queued" not in column(served.get().text, "queued")
+
+
+def test_a_parked_item_needs_you(served: Served, work: WorkScene) -> None:
+    work.start("T1")
+    work.park("T1", "the gate refused it `3` times")
+    assert "Coupons expire" in column(served.get().text, "needs")
+    page = served.get(f"runs/{work.id}").text
+    assert "ralph work retry T1" in page
+    assert "the gate refused it <code>3</code> times" in page
+
+
+def test_what_the_loop_of_an_item_came_to_is_told_by_its_work(served: Served, work: WorkScene, scene: Make) -> None:
+    loop = scene("item", goal="a goal of an item's own", work=work.id, item="T1")
+    work.start("T1", loop)
+    assert "a goal of an item&#x27;s own" in column(served.get().text, "at-work").replace("&#39;", "&#x27;")
+    loop.finish("exhausted", "10 iterations were not enough")
+    work.park("T1", run=loop.id)
+    board = served.get().text
+    assert "a goal of an item" not in board
+    assert f'href="{served.base}runs/{loop.id}"' in served.get(f"runs/{work.id}").text
+    assert served.get(f"runs/{loop.id}").status == 200
+
+
+def test_the_page_of_a_work_says_where_each_item_is(served: Served, work: WorkScene) -> None:
+    work.start("T1")
+    work.land("T1")
+    page = served.get(f"runs/{work.id}").text
+    assert '<li id="item-T1" class="landed">' in page
+    assert '<li id="item-T3" class="waiting">' in page
+    assert "Two coupons do not stack &lt;b&gt;ever&lt;/b&gt;" in page
+    assert "ralph/w/merged" in page
+    assert "make test" in page
+    assert "loop  T1" in page
+    assert "Two coupons" in served.get(f"runs/{work.id}/report").text
+
+
+def test_a_landing_is_seen_as_it_happens(ear: Callable[..., Ear], work: WorkScene, served: Served) -> None:
+    work.start("T1")
+    heard = ear(f"?run={work.id}")
+    work.land("T1")
+    heard.until('<li id="item-T1" class="landed">')
+
+
+def test_a_work_is_paused_and_let_go_on_but_not_told(served: Served, work: WorkScene) -> None:
+    assert served.post(f"runs/{work.id}/pause").status == 200
+    assert "Go on" in served.get(f"runs/{work.id}").text
+    assert served.post(f"runs/{work.id}/resume").status == 200
+    refused = served.post(f"runs/{work.id}/tell", text="hello")
+    assert (refused.status, "name one of its items" in refused.text) == (409, True)
+
+
+def test_an_ended_work_leaves_nothing_queued(served: Served, work: WorkScene) -> None:
+    work.start("T1")
+    work.finish()
+    assert "Sums are Decimal" not in column(served.get().text, "queued")
+    assert "Go on" in served.get(f"runs/{work.id}").text

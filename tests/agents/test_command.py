@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from ralph.agents import command, module
-from ralph.agents.command import dialect_of, needs_shell
+from ralph.agents.command import dialect_of
+from ralph.agents.command_line import needs_shell
 from ralph.agents.protocol import Invocation, TurnRequest
 from ralph.core.events import AgentText
 from ralph.core.model import Exit

@@ -4,8 +4,7 @@ import pytest
 
 from ralph.agents import module
 from ralph.agents.failures import failure, kind_of, stated_in
-from ralph.agents.protocol import TurnRequest
-from ralph.agents.reader import Trouble
+from ralph.agents.protocol import Trouble, TurnRequest
 from ralph.core.events import AgentResult
 from ralph.core.model import Exit
 

@@ -92,7 +92,7 @@ def words(command: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     rest = "".join(others)
     if not _name_of(first) or "{prompt" in rest:
         return (command,), ()
-    from ralph.agents.command import needs_shell, split
+    from ralph.agents.command_line import needs_shell, split
 
     return ((command,), ()) if needs_shell(rest) else ((expanduser(first),), split(rest))
 

@@ -2,8 +2,7 @@
 
 from ralph.agents import keys, wire
 from ralph.agents.claude import BlockReader, error_in
-from ralph.agents.protocol import BoxNeeds, Invocation, Login, Parser, TurnRequest, extra, model
-from ralph.agents.reader import Trouble
+from ralph.agents.protocol import BoxNeeds, Invocation, Login, Parser, Trouble, TurnRequest, extra, model
 from ralph.agents.wire import Table
 from ralph.core.model import Exit
 

@@ -10,9 +10,9 @@ from msgspec.structs import replace
 
 from ralph.agents import keys, wire
 from ralph.agents.claude import BlockReader, StreamLine, StreamMessage, Tokens
-from ralph.agents.protocol import BoxNeeds, Invocation, Login, Parser, TurnRequest, given, model
+from ralph.agents.protocol import BoxNeeds, Invocation, Login, Parser, Trouble, TurnRequest, given, model
 from ralph.agents.providers import OWN, Endpoint, endpoint, with_key
-from ralph.agents.reader import Trouble, estimate
+from ralph.agents.reader import estimate
 from ralph.agents.wire import Table
 from ralph.core.events import AgentEvent
 from ralph.core.model import Usage

@@ -7,8 +7,8 @@ from msgspec import Struct, to_builtins
 from msgspec.json import Decoder
 
 from ralph.agents import keys, wire
-from ralph.agents.protocol import BoxNeeds, Invocation, Login, Parser, TurnRequest, given, model, optional
-from ralph.agents.reader import Handler, Reader, Trouble, priced
+from ralph.agents.protocol import BoxNeeds, Invocation, Login, Parser, Trouble, TurnRequest, given, model, optional
+from ralph.agents.reader import Handler, Reader, priced
 from ralph.agents.wire import TABLE, Arguments, Table, read, todo_item
 from ralph.core.events import AgentEvent, AgentProgress, AgentText, AgentUnknown, TodoItem, TodoUpdated
 from ralph.core.model import Exit, Turn, Usage

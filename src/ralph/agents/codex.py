@@ -3,8 +3,20 @@
 from collections.abc import Iterable, Mapping
 
 from ralph.agents import keys, wire
-from ralph.agents.protocol import BoxNeeds, Invocation, Login, Parser, TurnRequest, extra, given, knows, model, optional
-from ralph.agents.reader import Handler, Reader, Trouble, priced
+from ralph.agents.protocol import (
+    BoxNeeds,
+    Invocation,
+    Login,
+    Parser,
+    Trouble,
+    TurnRequest,
+    extra,
+    given,
+    knows,
+    model,
+    optional,
+)
+from ralph.agents.reader import Handler, Reader, priced
 from ralph.agents.wire import Table, arguments, todo_items
 from ralph.core.events import AgentEvent, AgentProgress, AgentUnknown, TodoUpdated
 from ralph.core.model import Exit, Usage

@@ -1,14 +1,15 @@
 """How is any other program run as an agent? By the user's own command line; its output says which dialect it speaks."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from os.path import expanduser, isfile
 from typing import Literal, Protocol
 
 from msgspec.structs import replace
 
 from ralph.agents import known, module, wire
-from ralph.agents.protocol import AgentModule, BoxNeeds, Invocation, Login, Parser, TurnRequest
-from ralph.agents.reader import Reader, Trouble
+from ralph.agents.command_line import filled, needs_shell, script, split
+from ralph.agents.protocol import AgentModule, BoxNeeds, Invocation, Login, Parser, Trouble, TurnRequest
+from ralph.agents.reader import Reader
 from ralph.agents.wire import TABLE, Table, read
 from ralph.core.events import AgentEvent
 from ralph.core.model import Exit, Turn, Usage
@@ -121,99 +122,6 @@ def dialect_of(table: Table) -> str | None:
     if "data" in table and kind.startswith(("session.", "assistant.", "user.", "tool.", "model.")):
         return "copilot"
     return "cline" if kind in ("hook_event", "agent_event", "run_result") else None
-
-
-_OPERATORS = set("|&;<>`\n")
-_LONGEST_WORD = (1 << 17) - 1  # Linux refuses a longer argument
-
-
-def split(line: str) -> tuple[str, ...]:
-    """The words of `line`, as a shell would see them."""
-    import shlex
-
-    try:
-        return tuple(shlex.split(line))
-    except ValueError as error:
-        raise UserError(f"the agent's command line cannot be read: {error}", f"check the quotes in: {line}") from error
-
-
-def needs_shell(line: str) -> bool:
-    """Whether `line` holds syntax that only a shell understands, outside quotes."""
-    first = line.split(maxsplit=1)[0] if line.strip() else ""
-    if "=" in first and first.partition("=")[0].isidentifier():
-        return True
-    for index, char, quote in _unescaped(line):
-        if quote == "'":
-            continue
-        following = line[index + 1 : index + 2]
-        if char == "$" and (following in ("(", "{") or following.isidentifier()):
-            return True
-        if char == "`" or (not quote and char in _OPERATORS):
-            return True
-    return False
-
-
-def filled(words: tuple[str, ...], prompt: str, prompt_file: str) -> tuple[str, ...]:
-    """`words` with the prompt, or the path of its file, in place of the placeholders."""
-    if any("{prompt}" in word for word in words):
-        _must_fit(prompt)
-    return tuple(_each(word, {"{prompt}": prompt, "{prompt_file}": prompt_file}) for word in words)
-
-
-def script(line: str, prompt: str, prompt_file: str) -> tuple[str, ...]:
-    """The argv of a shell that runs `line`. Prompt and file are its arguments, so nothing in them can be code."""
-    if "{prompt}" in line:
-        _must_fit(prompt)
-    quotes = {index: quote for index, _, quote in _unescaped(line)}
-    parts: list[str] = []
-    index = 0
-    while index < len(line):
-        name = next((name for name in _PARAMETERS if line.startswith(name, index)), None)
-        if name is None or index not in quotes:
-            parts.append(line[index])
-            index += 1
-            continue
-        quote, parameter = quotes[index], _PARAMETERS[name]
-        parts.append({"": f'"{parameter}"', '"': parameter, "'": f"'\"{parameter}\"'"}[quote])
-        index += len(name)
-    return ("sh", "-c", "".join(parts), "sh", prompt if "{prompt}" in line else "", prompt_file)
-
-
-_PARAMETERS = {"{prompt}": "${1}", "{prompt_file}": "${2}"}
-
-
-def _must_fit(prompt: str) -> None:
-    hint = "use {prompt_file}, or let the agent read stdin"
-    if len(prompt.encode(errors="replace")) > _LONGEST_WORD:
-        raise UserError("the prompt is too long for an argument", hint)
-    if "\0" in prompt:
-        raise UserError("the prompt holds a NUL character, which no argument can", hint)
-
-
-def _each(word: str, values: dict[str, str]) -> str:
-    """Every placeholder replaced once: what stands in a value is not looked at again."""
-    name = min((name for name in values if name in word), key=word.index, default=None)
-    if name is None:
-        return word
-    before, _, after = word.partition(name)
-    return before + values[name] + _each(after, values)
-
-
-def _unescaped(line: str) -> Iterator[tuple[int, str, str]]:
-    """The characters of `line` that are not escaped, each with the kind of quotes that it stands in."""
-    quote = ""
-    escaped = False
-    for index, char in enumerate(line):
-        if escaped:
-            escaped = False
-        elif char == "\\" and quote != "'":
-            escaped = True
-        elif char == quote:
-            quote = ""
-        elif not quote and char in "'\"":
-            quote = char
-        else:
-            yield index, char, quote
 
 
 class Description(Protocol):

@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Mapping
 
 from ralph.agents import keys, wire
-from ralph.agents.protocol import BoxNeeds, Invocation, Login, Parser, TurnRequest, knows, model, optional
-from ralph.agents.reader import Handler, Reader, Trouble, priced
+from ralph.agents.protocol import BoxNeeds, Invocation, Login, Parser, Trouble, TurnRequest, knows, model, optional
+from ralph.agents.reader import Handler, Reader, priced
 from ralph.agents.wire import TABLE, Table, read
 from ralph.core.events import AgentEvent, AgentProgress, AgentUnknown
 from ralph.core.model import Exit, Turn, Usage

@@ -6,7 +6,7 @@ matched: `*+` and `++` give nothing back.
 
 import re
 
-from ralph.agents.reader import Trouble
+from ralph.agents.protocol import Trouble
 from ralph.agents.resets import resets_at
 from ralph.agents.wire import TABLE, read, text
 from ralph.agents.wire import table as tables

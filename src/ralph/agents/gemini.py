@@ -4,8 +4,8 @@ from collections.abc import Iterable, Mapping
 
 from ralph.agents import keys, wire
 from ralph.agents.plain import Clipping
-from ralph.agents.protocol import BoxNeeds, Invocation, Login, Parser, TurnRequest, given, model, optional
-from ralph.agents.reader import Handler, Reader, Trouble, priced
+from ralph.agents.protocol import BoxNeeds, Invocation, Login, Parser, Trouble, TurnRequest, given, model, optional
+from ralph.agents.reader import Handler, Reader, priced
 from ralph.agents.wire import Table
 from ralph.core.events import AgentEvent, AgentProgress, AgentText
 from ralph.core.model import Exit, FailureKind, Usage

@@ -4,8 +4,19 @@ from collections.abc import Iterable, Mapping
 
 from ralph.agents import keys, wire
 from ralph.agents.plain import Clipping
-from ralph.agents.protocol import BoxNeeds, Invocation, Login, Parser, TurnRequest, extra, given, model, optional
-from ralph.agents.reader import Handler, Reader, Trouble
+from ralph.agents.protocol import (
+    BoxNeeds,
+    Invocation,
+    Login,
+    Parser,
+    Trouble,
+    TurnRequest,
+    extra,
+    given,
+    model,
+    optional,
+)
+from ralph.agents.reader import Handler, Reader
 from ralph.agents.wire import Table
 from ralph.core.events import AgentEvent, AgentProgress
 from ralph.core.model import Exit, Usage

@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Mapping
 
 from ralph.agents import keys, wire
-from ralph.agents.protocol import BoxNeeds, Invocation, Login, Parser, TurnRequest, model
-from ralph.agents.reader import Handler, Reader, Trouble
+from ralph.agents.protocol import BoxNeeds, Invocation, Login, Parser, Trouble, TurnRequest, model
+from ralph.agents.reader import Handler, Reader
 from ralph.agents.wire import Table
 from ralph.core.events import AgentEvent, AgentProgress
 

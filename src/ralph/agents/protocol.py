@@ -7,7 +7,7 @@ from typing import Literal, Protocol
 from msgspec import DecodeError, Struct, json
 
 from ralph.core.events import AgentEvent
-from ralph.core.model import Exit, Failure, Turn, Usage
+from ralph.core.model import Exit, Failure, FailureKind, Turn, Usage
 
 
 class TurnRequest(Struct, frozen=True, kw_only=True):
@@ -34,6 +34,15 @@ class TurnRequest(Struct, frozen=True, kw_only=True):
     scratch: str = ""
     usage_before: Usage = Usage()
     boxed: bool = False
+
+
+class Trouble(Struct, frozen=True):
+    """What the agent itself says went wrong. `kind` only where its own signals leave no doubt."""
+
+    message: str
+    status: int | None = None
+    kind: FailureKind | None = None
+    resets_at: float | None = None
 
 
 class Invocation(Struct, frozen=True):

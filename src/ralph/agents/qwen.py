@@ -4,8 +4,8 @@ from msgspec.structs import replace
 
 from ralph.agents import keys, wire
 from ralph.agents.claude import BlockReader, error_in, tokens_in
-from ralph.agents.protocol import BoxNeeds, Invocation, Login, Parser, TurnRequest, given, model, optional
-from ralph.agents.reader import Trouble, priced
+from ralph.agents.protocol import BoxNeeds, Invocation, Login, Parser, Trouble, TurnRequest, given, model, optional
+from ralph.agents.reader import priced
 from ralph.agents.wire import Table
 from ralph.core.model import Exit, Usage
 

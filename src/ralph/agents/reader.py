@@ -3,11 +3,10 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from ralph.agents.plain import PlainText
-from ralph.agents.protocol import TurnRequest
+from ralph.agents.protocol import Trouble, TurnRequest
 from ralph.agents.wire import HEAD, TABLE, TODO_TOOLS, Table, arguments, beginning, read, summary, todo_items
 from ralph.core.events import (
     AgentEvent,
@@ -19,20 +18,11 @@ from ralph.core.events import (
     ToolFinished,
     ToolStarted,
 )
-from ralph.core.model import Exit, Failure, FailureKind, Turn, Usage
+from ralph.core.model import Exit, Failure, Turn, Usage
 
 _OPEN_CALLS = 1000
 _LONGEST_NAME = 200
 _MOST_DENIALS = 50
-
-
-class Trouble(Struct, frozen=True):
-    """What the agent itself says went wrong. `kind` only where its own signals leave no doubt."""
-
-    message: str
-    status: int | None = None
-    kind: FailureKind | None = None
-    resets_at: float | None = None
 
 
 Handler = Callable[[Table], Iterable[AgentEvent]]

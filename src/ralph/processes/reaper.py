@@ -81,7 +81,7 @@ class Reaper:
             while not self._is_bereft or self._deadline is not None:
                 self._step()
             if self._boxes:
-                from ralph.processes.sandbox import tidy_up
+                from ralph.processes.box_notes import tidy_up
 
                 tidy_up(self._boxes)
         except BaseException:

@@ -1,18 +1,16 @@
 """How is the box of a run made, proven and looked after? A real one is tried before anything is spent; what was planted
 in it is put aside after each process; and when the run is over nothing is left of it but caches."""
 
-import fcntl
 import os
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
-import msgspec
 from msgspec.structs import replace
 
 from ralph.errors import UserError
 from ralph.processes import box, network
 from ralph.processes.box import Around, Mount, is_inside
+from ralph.processes.box_notes import Book, BoxNote, links_in, put_aside, remove, tidy_up
 from ralph.processes.bubblewrap import find_bubblewrap, refusal, refusing
 from ralph.processes.keeper import Keeper, KeeperLost
 from ralph.processes.network import Network, Reachable
@@ -23,16 +21,6 @@ from ralph.processes.surroundings import Wanted, as_of_now, look_around
 _UNTOUCHED = b"untouched\n"
 _PROBE = 'echo inside > /tmp/.probe && cat /tmp/.probe && rm /tmp/.probe; echo touched > "$1"'
 _TO_PROBE = 60.0  # seconds
-
-
-class BoxNote(msgspec.Struct):
-    """What has to be done when a box is given up: its /tmp is removed, and what stands at the `watched` paths is put
-    aside, unless nothing does, or the link that leads where it led before; and so is every link in the folders that are
-    `linkless`, but for those that were there."""
-
-    tmp: str
-    watched: dict[str, str | None] = {}
-    linkless: dict[str, list[str]] = {}
 
 
 class Sandbox:
@@ -46,7 +34,7 @@ class Sandbox:
         around: Around,
         *,
         folder: str,
-        book: "_Book",
+        book: "Book",
         net: Network | None,
         keeper: Keeper,
     ) -> None:
@@ -74,7 +62,7 @@ class Sandbox:
         """What there is to tell after a process: what it planted, which is put aside now, and whom it did not reach."""
         told = [
             f"what the agent left at {path} was taken away; it is kept in {kept}"
-            for path, kept in _put_aside(self._note, f"{self._folder}/planted")
+            for path, kept in put_aside(self._note, f"{self._folder}/planted")
         ]
         return told + (self._network.news() if self._network else [])
 
@@ -85,29 +73,9 @@ class Sandbox:
             self._network.close()
         with suppress(KeeperLost):
             self._keeper.tidy("")
-        _remove(self._note.tmp)
+        remove(self._note.tmp)
         self._book.close()
         return told
-
-
-class _Book:
-    """Where a box keeps its note, for those who come after a sudden end: it is locked for as long as the box lives."""
-
-    def __init__(self, path: str) -> None:
-        self._path, self._written = path, b""
-        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-        fcntl.flock(self._fd, fcntl.LOCK_EX)
-
-    def write(self, note: BoxNote) -> None:
-        text = msgspec.json.encode(note)
-        if text != self._written:
-            self._written = text
-            os.ftruncate(self._fd, 0)
-            os.pwrite(self._fd, text, 0)
-
-    def close(self) -> None:
-        os.unlink(self._path)
-        os.close(self._fd)
 
 
 def open_sandbox(
@@ -120,7 +88,7 @@ def open_sandbox(
         around = look_around(wanted)
         for path in (*box.folders(around), wanted.private_home, f"{folder}/open", f"{folder}/planted"):
             os.makedirs(path, mode=0o700, exist_ok=True)
-        book = _Book(f"{folder}/open/{run_id}")
+        book = Book(f"{folder}/open/{run_id}")
         book.write(BoxNote(wanted.private_tmp))
         os.mkdir(wanted.private_tmp, 0o700)
     except OSError as error:
@@ -186,62 +154,4 @@ def _linkless(around: Around) -> Iterator[tuple[str, list[str]]]:
     for kept in box.all_kept(around):
         for name in kept.linkless:
             path = f"{kept.folder}/{name}".rstrip("/")
-            yield path, _links_in(path)
-
-
-def _links_in(folder: str) -> list[str]:
-    try:
-        with os.scandir(folder) as entries:
-            return [entry.name for entry in entries if entry.is_symlink()]
-    except (FileNotFoundError, NotADirectoryError):
-        return []
-
-
-def _put_aside(note: BoxNote, folder: str) -> Iterator[tuple[str, str]]:
-    """What was planted, and where it is now. Links come first: they may lie on the way to the rest."""
-    for place, known in note.linkless.items():
-        for name in _links_in(place):
-            if name not in known and f"{place}/{name}" not in note.watched:
-                yield f"{place}/{name}", _moved(f"{place}/{name}", folder)
-    for path, link in note.watched.items():
-        if os.path.lexists(path) and not (os.path.islink(path) and os.readlink(path) == link):
-            yield path, _moved(path, folder)
-            if link is not None:
-                os.symlink(link, path)
-
-
-def _moved(path: str, folder: str) -> str:
-    from shutil import move
-
-    kept = f"{folder}/{time.time_ns()}-{os.path.basename(path)}"
-    move(path, kept)
-    return kept
-
-
-def tidy_up(folder: str) -> None:
-    """Does what is left to do after runs that were killed, and could not do it themselves."""
-    try:
-        names = os.listdir(f"{folder}/open")
-    except FileNotFoundError:
-        return
-    for name in names:
-        path = f"{folder}/open/{name}"
-        # Whoever holds the lock lives; who cannot be read was killed before it began.
-        with suppress(FileNotFoundError, BlockingIOError, msgspec.MsgspecError), open(path, "rb") as book:
-            fcntl.flock(book, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            os.unlink(path)
-            note = msgspec.json.decode(book.read(), type=BoxNote)
-            list(_put_aside(note, f"{folder}/planted"))
-            _remove(note.tmp)
-
-
-def _remove(folder: str) -> None:
-    """A folder with all that is in it, also what was closed to its owner."""
-    from shutil import rmtree
-
-    for place, names, _ in os.walk(folder):
-        for name in names:
-            path = f"{place}/{name}"
-            if not os.path.islink(path):
-                os.chmod(path, 0o700)
-    rmtree(folder, ignore_errors=True)
+            yield path, links_in(path)

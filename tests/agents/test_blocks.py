@@ -7,7 +7,7 @@ import pytest
 
 from ralph.agents import module
 from ralph.agents.protocol import TurnRequest
-from ralph.core.events import AgentEvent, AgentProgress, AgentText, AgentUnknown, TodoUpdated
+from ralph.core.events import AgentEvent, AgentProgress, AgentText, AgentUnknown, Edit, TodoUpdated, ToolStarted
 from ralph.core.model import Exit, Turn
 
 Line = dict[str, Any] | bytes
@@ -183,3 +183,40 @@ def test_the_usage_of_an_older_version_is_understood() -> None:
         7,
     )
     assert told.cost_usd == 0.05
+
+
+def call(name: str, parent: str | None = None, **given: Any) -> Line:
+    return said({"type": "tool_use", "id": name, "name": name, "input": given}, parent_tool_use_id=parent)
+
+
+@pytest.mark.parametrize(
+    ("given", "edit"),
+    [
+        ({"old_string": "a\nb\nc", "new_string": "a\nB\nc"}, Edit("b", "B", 1, 1)),
+        ({"oldString": "a", "newString": "a\nb"}, Edit("", "b", 0, 1)),
+        ({"old_str": "a\nb", "new_str": ""}, Edit("a\nb", "", 2, 0)),
+        ({"content": "one\ntwo\n"}, Edit("", "one\ntwo", 0, 2)),
+        ({"old_string": "same", "new_string": "same"}, None),
+        ({"old_string": 1, "new_string": []}, None),
+        ({}, None),
+    ],
+)
+def test_an_edit_says_what_went_and_what_came(given: dict[str, Any], edit: Edit | None) -> None:
+    events, _ = read(call("Edit", file_path="a.py", **given))
+    assert events == [ToolStarted("Edit", "Edit", "a.py", edit)]
+
+
+def test_of_a_large_edit_a_beginning_is_kept_and_all_is_counted() -> None:
+    (event,), _ = read(call("Write", file_path="a.py", content="\n".join(map(str, range(100_000)))))
+    assert isinstance(event, ToolStarted)
+    assert event.edit
+    assert event.edit.added_lines == 100_000
+    assert event.edit.added.count("\n") == 39
+
+
+def test_what_a_sub_agent_does_names_the_call_it_works_for() -> None:
+    events, turn = read(
+        call("Agent", prompt="look"), call("Grep", "Agent", pattern="x"), said("seen", parent_tool_use_id="Agent")
+    )
+    assert events[1:] == [ToolStarted("Grep", "Grep", "x", None, "Agent"), AgentProgress("seen")]
+    assert turn.text == ""

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ralph.core.text import clean, head, one_line, tail, whole_words
+from ralph.core.text import both_ends, clean, head, one_line, tail, whole_words
 
 
 @pytest.mark.parametrize(
@@ -102,3 +102,13 @@ def test_one_line_is_one_line() -> None:
 )
 def test_a_word_is_shown_whole_or_not_at_all_unless_little_else_would_be_left(limit: int, shown: str) -> None:
     assert whole_words("one two three", limit, "…") == shown
+
+
+def test_of_a_long_text_both_ends_are_kept_in_whole_words() -> None:
+    text = " ".join(f"word{n:03}" for n in range(100))
+    kept = both_ends(text, 100, " … ")
+    assert kept.startswith("word000 word001")
+    assert kept.endswith("word098 word099")
+    assert all(len(word) == 7 for word in kept.split() if word != "…")
+    assert both_ends("x" * 200, 100, "…") == "x" * 50 + "…" + "x" * 50
+    assert both_ends("short", 100, "…") == "short"

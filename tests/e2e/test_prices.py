@@ -39,7 +39,7 @@ def test_tokens_of_a_known_model_are_priced_and_marked_as_an_estimate(codex) -> 
 
 
 def test_an_estimate_looks_like_one(codex) -> None:
-    assert "cost: ~$0.00" in codex("--model", "gpt-5", "-m", "1").err
+    assert "~$0.00" in codex("--model", "gpt-5", "-m", "1").err
 
 
 def test_an_estimate_can_end_a_run(codex) -> None:
@@ -75,3 +75,10 @@ def test_an_agent_that_tells_nothing_cannot_be_held_to_a_budget(ralph, agent) ->
     line = agent("echo working")
     result = ralph("run", "go", "--agent", line, "-m", "2", "--max-cost", "1", "--max-tokens", "9", "--json")
     assert notices(result).count("use --max-time") == 2
+
+
+def test_without_a_budget_the_cost_of_all_iterations_is_said_after_a_third(codex) -> None:
+    result = codex("--model", "gpt-5", "-m", "6", "--json")
+    said = [told["text"] for told in result.all("notice") if "so far" in told["text"]]
+    assert len(said) == 1
+    assert "by iteration 6; --max-cost" in said[0]

@@ -73,7 +73,7 @@ def test_unverified_work_wants_a_look_and_a_branch_wants_a_merge() -> None:
         verified=False,
         branch="ralph/r1",
     )
-    assert [commands(need) for need in needs(told(finished))] == ["ralph diff", "git merge ralph/r1"]
+    assert [commands(need) for need in needs(told(finished))] == ["ralph diff r1", "git merge ralph/r1"]
     assert not needs(
         told(e.RunFinished(outcome="done", reason="why", iterations=1, cost_usd=None, duration_s=1.0, exit_code=0))
     )

@@ -5,22 +5,23 @@ from pathlib import Path
 import pytest
 
 from ralph.core import events as e
-from ralph.core.model import Failure, Turn
+from ralph.core.model import Check, Failure, Iteration, Turn
 from ralph.show.event_lines import EventLines
-from ralph.show.outlet import ASCII, EMOJI, TEXT, Style
+from ralph.show.outlet import ASCII, GLYPHS, TEXT, Style
+from ralph.show.turn_lines import LineLimits
 
 HERE = Path(__file__).parent
 
 
 def told(*events: e.Event, **options: bool | int) -> list[str]:
-    lines = EventLines(Style(EMOJI), **options)  # type: ignore[arg-type]
+    lines = EventLines(Style(GLYPHS), **options)  # type: ignore[arg-type]
     return [line for event in events for line in lines(event)]
 
 
 @pytest.mark.parametrize(
     ("page", "style", "options"),
     [
-        ("emoji.txt", Style(EMOJI), {}),
+        ("glyphs.txt", Style(GLYPHS), {}),
         ("ascii.txt", Style(ASCII), {"verbose": True, "columns": 60}),
     ],
 )
@@ -30,69 +31,131 @@ def test_a_whole_run_reads_as_recorded(page: str, style: Style, options: dict[st
     assert text == (HERE / page).read_text(encoding="utf-8")
 
 
-def test_the_seeds_example_is_reproduced() -> None:
+def test_a_turn_reads_calmly_one_line_for_each_call() -> None:
     items = (e.TodoItem("Read the file", "done"), e.TodoItem("Edit the code", "active"), e.TodoItem("Run tests"))
+    later = (items[0], e.TodoItem("Edit the code", "done"), e.TodoItem("Run tests", "active"))
+    edit = e.Edit("    return text[0]", "    if not text:\n        return None", 1, 2)
     shown = told(
         e.AgentStarted("claude"),
         e.ToolStarted("1", "Read", "/path/to/file.go"),
         e.ToolFinished(id="1", name="Read", ok=True, output="package main", lines=45, chars=1234),
         e.TodoUpdated(items),
+        e.ToolStarted("2", "Edit", "parser.py", edit),
+        e.ToolFinished(id="2", name="Edit", ok=True, output="The file was changed", lines=1, chars=20),
+        e.TodoUpdated(later),
         e.AgentResult(cost_usd=5.76, input_tokens=350_000, output_tokens=45_000, cache_read_tokens=850_000),
         e.AgentFinished(exit_code=0, duration_s=367.0, tool_calls=58, tool_errors=4),
     )
     assert shown == [
-        "⏺ Read(/path/to/file.go)",
-        "✅ Result ← Read (45 lines, 1234 chars)",
-        "  ⎿  package main",
-        "     … 44 more lines",
+        "  • Read(/path/to/file.go)  45 lines",
         "",
-        "📋 Todo List",
-        "  ✅ Read the file",
-        "  🔄 Edit the code ← ACTIVE",
-        "  ⏸️ Run tests",
-        "  📊 Progress: 1/3 (33%)",
+        "  todo 1/3",
+        "    ✓ Read the file",
+        "    ▸ Edit the code",
+        "    · Run tests",
         "",
-        "✅ Complete (cost: $5.76, tokens: 1.2M in (850K cached) / 45K out, tools: 58, errors: 4, time: 6m7s)",
+        "  • Edit(parser.py)  +2 -1",
+        "      -     return text[0]",
+        "      +     if not text:",
+        "      +         return None",
+        "",
+        "  todo 2/3  ▸ Run tests",
+        "",
+        "turn ended · 6m7s · 58 tool calls, 4 failed · $5.76 · 1.2M in (850K cached), 45K out",
     ]
 
 
 def test_without_emoji_there_are_text_markers() -> None:
     lines = EventLines(Style(TEXT))
-    assert lines(e.ToolFinished(id="1", name="Read", ok=True, output="", lines=0, chars=0)) == [
-        "[OK] Result ← Read (no output)"
-    ]
-    assert lines(e.ToolFinished(id="1", name="Read", ok=False, output="", lines=0, chars=0)) == [
-        "[ERR] Error ← Read (no output)"
-    ]
+    assert lines(e.ToolFinished(id="1", name="Read", ok=False, output="", lines=0, chars=0)) == ["  [ERR] Read  failed"]
+    assert lines(e.CheckFinished(name="make", passed=True, exit_code=0, duration_s=1.0))[-1] == "┃ [OK] make  1s"
 
 
-def test_an_answer_out_of_order_says_which_call_it_answers() -> None:
+def test_calls_side_by_side_each_say_what_they_were() -> None:
     shown = told(
         e.ToolStarted("1", "Read", "a.py"),
         e.ToolStarted("2", "Read", "b.py"),
         e.ToolFinished(id="1", name="Read", ok=True, output="", lines=0, chars=0),
-        e.ToolFinished(id="2", name="", ok=True, output="", lines=0, chars=0),
+        e.ToolFinished(id="2", name="", ok=True, output="x", lines=1, chars=1),
         e.ToolFinished(id="3", name="", ok=True, output="", lines=0, chars=0),
     )
-    assert shown[2:] == [
-        "✅ Result ← Read(a.py) (no output)",
-        "✅ Result ← Read (no output)",
-        "✅ Result ← tool (no output)",
+    assert shown == ["  • Read(a.py)", "  • Read(b.py)  1 line", "  • tool"]
+
+
+def test_a_call_without_an_end_is_told_with_the_turn() -> None:
+    shown = told(
+        e.ToolStarted("1", "Bash", "sleep 1000"),
+        e.AgentFinished(exit_code=None, duration_s=9.0, ended_by="idle-timeout"),
+    )
+    assert shown == ["  • Bash(sleep 1000)  not finished", "✗ turn ended by ralph: idle timeout · 9s · 1 tool call"]
+
+
+def test_what_a_sub_agent_does_stands_below_the_call_that_started_it() -> None:
+    shown = told(
+        e.ToolStarted("a", "Agent", "Find the users"),
+        e.ToolStarted("a1", "Bash", "ls src", None, "a"),
+        e.ToolFinished(id="a1", name="Bash", ok=True, output="one.py", lines=1, chars=6),
+        e.AgentProgress("One of them is cli.py."),
+        e.ToolFinished(id="a", name="Agent", ok=True, output="cli.py", lines=1, chars=6),
+    )
+    assert shown == [
+        "  • Agent(Find the users)",
+        "    • Bash(ls src)  1 line",
+        "      └ one.py",
+        "  · One of them is cli.py.",
+        "  • Agent(Find the users)  1 line",
     ]
 
 
-def test_only_the_beginning_of_a_tools_output_is_shown() -> None:
+def test_paths_are_relative_to_the_workspace() -> None:
+    started = e.RunStarted(
+        goal="g", preset="checks", agent="claude", workspace="/work/repo", max_iterations=1, worktree="/cache/tree"
+    )
+    for given, shown in {
+        "/cache/tree/src/a.py": "src/a.py",
+        "cd /cache/tree && make -C /cache/tree/lib": "make -C lib",
+        "/cache/tree": ".",
+        "/cache/trees/a.py": "/cache/trees/a.py",
+    }.items():
+        assert (
+            told(started, e.ToolStarted("1", "X", given), e.ToolFinished(id="1", name="X", ok=True))[-1]
+            == f"  • X({shown})"
+        )
+
+
+def test_the_end_of_a_commands_output_is_shown() -> None:
     output = "\n".join(f"line {n}" for n in range(1, 100))
     shown = told(e.ToolFinished(id="1", name="Bash", ok=True, output=output, lines=99, chars=len(output)))
-    assert shown[1:] == ["  ⎿  line 1", "     line 2", "     line 3", "     … 96 more lines"]
+    assert shown == ["  • Bash  99 lines", "    └ line 97", "      line 98", "      line 99"]
     one_long_line = told(e.ToolFinished(id="1", name="Bash", ok=True, output="x" * 10_000, lines=1, chars=10_000))
-    assert one_long_line[1:] == ["  ⎿  " + "x" * 300 + "…"]
+    assert one_long_line[1:] == ["    └ …" + "x" * 300]
     assert (
         len(
             told(e.ToolFinished(id="1", name="Bash", ok=True, output=output, lines=99, chars=len(output)), verbose=True)
         )
-        == 22
+        == 21
     )
+    assert told(e.ToolFinished(id="1", name="Read", ok=True, output=output, lines=99, chars=len(output))) == [
+        "  • Read  99 lines"
+    ]
+
+
+def test_the_limits_for_a_tools_output_can_be_set() -> None:
+    lines = EventLines(Style(GLYPHS), limits=LineLimits(output_lines=1, output_chars=5))
+    assert lines(e.ToolFinished(id="1", name="Bash", ok=True, output="one\ntwo three", lines=2, chars=13)) == [
+        "  • Bash  2 lines",
+        "    └ …three",
+    ]
+    none = EventLines(Style(GLYPHS), limits=LineLimits(output_lines=0))
+    assert none(e.ToolFinished(id="1", name="Bash", ok=True, output="one", lines=1, chars=3)) == ["  • Bash  1 line"]
+
+
+def test_a_large_edit_shows_as_much_of_what_went_as_of_what_came() -> None:
+    edit = e.Edit("\n".join("abcdefgh"), "\n".join("ABCDEFGH"), 80, 90)
+    shown = told(e.ToolStarted("1", "Edit", "f", edit), e.ToolFinished(id="1", name="Edit", ok=True))
+    signs = [line.strip()[:3] for line in shown[1:]]
+    assert signs == ["- a", "- b", "- c", "+ A", "+ B", "+ C", "… 1"]
+    assert shown[-1].strip() == "… 164 more lines"
 
 
 def test_a_long_text_is_cut_and_says_so() -> None:
@@ -103,7 +166,7 @@ def test_a_long_text_is_cut_and_says_so() -> None:
 
 def test_a_todo_list_that_did_not_change_is_not_repeated() -> None:
     todo = e.TodoUpdated((e.TodoItem("a"),))
-    assert len(told(todo, todo)) == 3
+    assert told(todo, todo) == ["  todo 0/1", "    · a"]
     assert told(e.TodoUpdated(())) == []
 
 
@@ -117,7 +180,7 @@ def test_the_agent_never_speaks_at_the_left_margin() -> None:
         e.TodoUpdated((e.TodoItem(forged),)),
         columns=40,
     )
-    marks = ("✅ Result", "✗ make exit 1", "📋 Todo List")
+    marks = ("┃ ✗ make", "┃   ")
     assert [line for line in shown if line and not line.startswith(" ")] == [
         line for line in shown if line.startswith(marks)
     ]
@@ -126,46 +189,35 @@ def test_the_agent_never_speaks_at_the_left_margin() -> None:
 @pytest.mark.parametrize(
     ("event", "line"),
     [
-        (e.CheckStarted("make test"), "▸ make test"),
-        (e.CheckFinished(name="make test", passed=True, exit_code=0, duration_s=1.2), "✓ make test 1.2s"),
-        (
-            e.CheckFinished(
-                name="make lint",
-                passed=False,
-                exit_code=1,
-                duration_s=0.4,
-                log=".ralph/guardrail_001_make_lint.log",
-                output="",
-                action="APPEND",
-            ),
-            "✗ make lint exit 1, 0.4s → APPEND, .ralph/guardrail_001_make_lint.log",
-        ),
+        (e.CheckStarted("make test"), "┃ ▸ make test"),
+        (e.CheckFinished(name="make test", passed=True, exit_code=0, duration_s=1.2), "┃ ✓ make test  1.2s"),
+        (e.CheckFinished(name="make lint", passed=False, exit_code=1, duration_s=0.4), "┃ ✗ make lint  exit 1, 0.4s"),
         (
             e.CheckFinished(name="make", passed=False, exit_code=-15, duration_s=120.0, timeout=120.0),
-            "✗ make timed out after 2m",
+            "┃ ✗ make  timed out after 2m",
         ),
-        (e.CheckFinished(name="make", passed=False, exit_code=-9, duration_s=3.0), "✗ make signal 9, 3s"),
-        (e.CheckFinished(name="make", passed=False, exit_code=None, duration_s=3.0), "✗ make no exit code, 3s"),
+        (e.CheckFinished(name="make", passed=False, exit_code=-9, duration_s=3.0), "┃ ✗ make  signal 9, 3s"),
+        (e.CheckFinished(name="make", passed=False, exit_code=None, duration_s=3.0), "┃ ✗ make  no exit code, 3s"),
         (e.IterationStarted(4, None, "g"), "── iteration 4 " + "─" * 65),
         (
             e.ClaimRejected("DONE", "tasks", "2 of 3 tasks are not done."),
-            "⛔ claim refused: 2 of 3 tasks are not done. (gate: tasks, claim: DONE)",
+            "⊘ claim refused: DONE: tasks: 2 of 3 tasks are not done.",
         ),
-        (e.ScmFinished(1, "commit", True, "Fix it"), "✅ commit: Fix it"),
-        (e.ScmFinished(1, "push", False, "no remote"), "❌ push failed: no remote"),
-        (e.ReviewStarted("tests"), "🔍 review: tests"),
-        (e.ReviewFinished("tests", False), "❌ review tests: the checks do not pass"),
-        (e.Notice("Received signal, shutting down..."), "⚠ Received signal, shutting down..."),
-        (e.Notice("all is well", "info"), "ℹ all is well"),
+        (e.ScmFinished(1, "commit", True, "Fix it"), "✓ commit: Fix it"),
+        (e.ScmFinished(1, "push", False, "no remote"), "✗ push failed: no remote"),
+        (e.ReviewStarted("tests"), "◎ review: tests"),
+        (e.ReviewFinished("tests", False), "✗ review tests: the checks do not pass"),
+        (e.Notice("Received signal, shutting down..."), "! Received signal, shutting down..."),
+        (e.Notice("all is well", "info"), "i all is well"),
         (e.AgentStarted("claude", purpose="message"), "▸ claude: commit message"),
         (
             e.AgentFinished(exit_code=None, duration_s=9.0, ended_by="idle-timeout"),
-            "❌ Ended by ralph: idle timeout (time: 9s)",
+            "✗ turn ended by ralph: idle timeout · 9s",
         ),
-        (e.AgentFinished(exit_code=-11, duration_s=1.0), "✅ Complete (signal 11, time: 1s)"),
+        (e.AgentFinished(exit_code=-11, duration_s=1.0), "turn ended · signal 11 · 1s"),
         (
             e.TurnNotCounted(Turn(text="", failure=Failure("transient", "overloaded"))),
-            "🔁 this turn does not count as an iteration (transient)",
+            "↻ this turn does not count as an iteration (transient)",
         ),
     ],
 )
@@ -192,8 +244,8 @@ def test_with_a_live_line_the_start_of_a_check_needs_no_line() -> None:
 def test_hidden_agent_output_leaves_headers_checks_and_results(run: list[e.Event]) -> None:
     shown = "\n".join(told(*run, agent_output=False))
     assert "Everything works now" not in shown
-    assert "⏺" not in shown
-    for kept in ("iteration 1/10", "✗ make test", "claim refused", "✅ Complete (cost: $0.12"):
+    assert "•" not in shown
+    for kept in ("iteration 1/10", "✗ make test", "refused by checks", "turn ended · 1m2s"):
         assert kept in shown
 
 
@@ -212,11 +264,63 @@ def test_verbose_lines_are_for_verbose_runs(event: e.Event, line: str) -> None:
     assert not any("[ralph]" in shown for shown in told(event))
 
 
+def test_a_failed_check_says_where_its_log_is() -> None:
+    shown = told(
+        e.CheckFinished(
+            name="make lint",
+            passed=False,
+            exit_code=1,
+            duration_s=0.4,
+            log=".ralph/guardrail_001_make_lint.log",
+            output="",
+            action="APPEND",
+        )
+    )
+    assert shown == ["┃ ✗ make lint  exit 1, 0.4s", "┃   → .ralph/guardrail_001_make_lint.log"]
+
+
+VERDICTS = [
+    ((), (), "┃ · not done yet: no claim"),
+    ((True,), (), "┃ · not done yet: the check passed, but no claim"),
+    ((True, False, False), (), "┃ ✗ not done: 2 of 3 checks failed"),
+    ((True, True), ("tasks",), "┃ ⊘ not done: the agent claimed DONE, refused by tasks"),
+    ((False, True), ("checks", "tasks"), "┃ ⊘ not done: the agent claimed DONE, refused by checks, tasks"),
+]
+
+
+@pytest.mark.parametrize(("passed", "refused", "line"), VERDICTS)
+def test_each_iteration_ends_with_a_verdict(passed: tuple[bool, ...], refused: tuple[str, ...], line: str) -> None:
+    checks = tuple(Check(name=f"c{at}", passed=ok, exit_code=int(not ok)) for at, ok in enumerate(passed))
+    shown = told(
+        e.IterationStarted(1, 5, "g"),
+        e.IterationFinished(1, Iteration(number=1, turn=Turn(text="x"), checks=checks)),
+        *(e.ClaimRejected("DONE", gate, "2 of 3 tasks are not done.") for gate in refused),
+        e.IterationStarted(2, 5, "g"),
+    )
+    assert line in shown
+    assert ("┃   tasks: 2 of 3 tasks are not done." in shown) == ("tasks" in refused)
+
+
+def test_the_last_verdict_is_said_with_the_end_of_the_run() -> None:
+    record = Iteration(
+        number=1, turn=Turn(text="DONE"), checks=(Check(name="a", passed=True), Check(name="b", passed=True))
+    )
+    over = e.RunFinished(
+        outcome="done", reason="the agent said DONE", iterations=1, cost_usd=None, duration_s=1.0, exit_code=0
+    )
+    assert told(e.IterationFinished(1, record), over) == ["┃ ✓ done: both checks passed"]
+    assert told(
+        e.RunStarted(goal="g", preset="goal", agent="claude", workspace="/ws", max_iterations=1, claims=("turn",)),
+        e.IterationFinished(1, Iteration(number=1, turn=Turn(text="x"))),
+        over,
+    )[-1].startswith("  until")
+
+
 def test_check_output_shows_its_end() -> None:
     output = "\n".join(f"line {n}" for n in range(100))
     shown = told(e.CheckFinished(name="make", passed=False, exit_code=2, duration_s=1.0, output=output))
-    assert shown[1] == "  │ line 92"
-    assert shown[-1] == "  │ line 99"
+    assert shown[1] == "┃   line 92"
+    assert shown[-1] == "┃   line 99"
 
 
 def test_narrow_lines_fit() -> None:
@@ -236,8 +340,8 @@ def test_narrow_lines_fit() -> None:
 @pytest.mark.parametrize(
     ("event", "line"),
     [
-        (e.Paused("a person asked for it"), "⏸ paused: a person asked for it; go on with `ralph resume`"),
-        (e.Paused("waiting for an answer: Which?", asks=True), "⏸ paused: waiting for an answer: Which?"),
+        (e.Paused("a person asked for it"), "‖ paused: a person asked for it; go on with `ralph resume`"),
+        (e.Paused("waiting for an answer: Which?", asks=True), "‖ paused: waiting for an answer: Which?"),
     ],
 )
 def test_a_pause_says_what_ends_it(event: e.Paused, line: str) -> None:

@@ -12,8 +12,9 @@ import pyte
 import pytest
 
 from ralph.core import events as e
+from ralph.core.model import Iteration, Turn
 from ralph.show.event_lines import EventLines
-from ralph.show.outlet import EMOJI, Outlet, Style
+from ralph.show.outlet import GLYPHS, Outlet, Style
 from ralph.show.screen import Screen, make_screen
 
 
@@ -47,7 +48,7 @@ class Watch:
 
 
 def live(terminal: Terminal, clock: Callable[[], float] | None = None) -> Screen:
-    style = Style(EMOJI, color=True)
+    style = Style(GLYPHS, color=True)
     lines = EventLines(style, announces=False)
     return Screen(
         Outlet(terminal), style, lines, live=True, columns=lambda: terminal.screen.columns, clock=clock or Watch()
@@ -71,11 +72,11 @@ def test_the_live_line_stays_below_what_is_printed() -> None:
     screen(e.IterationStarted(3, 10, "goal"))
     screen(e.AgentStarted("claude"))
     screen(e.ToolStarted("1", "Bash", "pytest -q"))
-    assert terminal.lines[-2:] == ["⏺ Bash(pytest -q)", " iteration 3/10 · 0s · Bash(pytest -q)"]
+    assert terminal.lines[-1] == " iteration 3/10 · 0s · Bash(pytest -q)"
     screen(e.ToolFinished(id="1", name="Bash", ok=True, output="ok", lines=1, chars=2))
     assert terminal.lines[-3:] == [
-        "✅ Result ← Bash (1 line, 2 chars)",
-        "  ⎿  ok",
+        "  • Bash(pytest -q)  1 line",
+        "    └ ok",
         " iteration 3/10 · 0s · thinking",
     ]
     assert sum("iteration 3/10 ·" in line for line in terminal.lines) == 1
@@ -105,6 +106,59 @@ def test_the_live_line_counts_time_and_money() -> None:
     screen(e.CheckStarted("make test"))
     screen.tick(watch.now + 252)
     assert terminal.lines[-1] == " iteration 1 · 4m12s · $0.42 · check make test 4m12s"
+
+
+def test_the_live_line_says_what_a_turn_costs_and_how_far_the_todo_list_is() -> None:
+    terminal, watch = Terminal(90), Watch()
+    screen = live(terminal, watch)
+    screen(e.IterationStarted(2, 10, "goal"))
+    for cost in (0.20, 0.40):
+        screen(e.AgentStarted("claude"), e.AgentResult(cost_usd=cost), e.AgentFinished(exit_code=0, duration_s=9.0))
+    screen(e.AgentStarted("claude"), e.TodoUpdated((e.TodoItem("a", "done"), e.TodoItem("b", "active"))))
+    screen(e.ToolStarted("1", "Bash", "make"))
+    assert terminal.lines[-1] == " iteration 2/10 · 0s · $0.60 ($0.30 a turn) · todo 1/2 · Bash(make)"
+    terminal.screen.resize(24, 60)
+    screen.tick()
+    assert terminal.lines[-1] == " iteration 2/10 · 0s · $0.60 · Bash(make)"
+
+
+def test_the_end_names_the_run_and_what_makes_sense_now() -> None:
+    out = io.StringIO()
+    screen = make_screen(out, env={}, live=False)
+    screen.belongs_to("20261115-101500-k3fa")
+    screen(
+        e.RunStarted(
+            goal="g",
+            preset="checks",
+            agent="claude",
+            workspace="/ws",
+            max_iterations=3,
+            base_tree="t",
+            branch="ralph/k3fa",
+        )
+    )
+    for number in (1, 2):
+        screen(e.IterationFinished(number, Iteration(number=number, turn=Turn(text="x"))))
+    screen(
+        e.RunFinished(
+            outcome="exhausted",
+            reason="2 iterations",
+            iterations=2,
+            cost_usd=None,
+            duration_s=1.0,
+            exit_code=1,
+            branch="ralph/k3fa",
+        )
+    )
+    screen.close()
+    assert out.getvalue().splitlines()[-6:] == [
+        "run 20261115-101500-k3fa",
+        "  ralph resume k3fa -m 10  goes on where it stopped",
+        "  ralph diff k3fa          what it changed",
+        "  ralph show k3fa          what happened, iteration by iteration",
+        "",
+        "ralph: exhausted: 2 iterations (1s)",
+    ]
 
 
 def test_a_wait_counts_down() -> None:
@@ -184,7 +238,7 @@ def test_an_announced_end_replaces_the_live_line_which_then_says_how_to_hurry() 
     screen.announce("Received signal, shutting down...")
     screen(e.Notice("next"))
     live_line = " iteration 1/10 · 0s · Ctrl-C again ends it now · preparing"
-    assert terminal.lines[1:] == ["Received signal, shutting down...", "⚠ next", live_line]
+    assert terminal.lines[1:] == ["Received signal, shutting down...", "! next", live_line]
     assert plain(announced="Received signal, shutting down...", quiet=True) == "Received signal, shutting down...\n"
 
 
@@ -205,7 +259,7 @@ def test_plain_output_has_no_escape_and_no_live_line(run: list[e.Event]) -> None
     text = plain(*run)
     assert "\x1b" not in text
     assert "\r" not in text
-    recorded = (Path(__file__).parent / "emoji.txt").read_text(encoding="utf-8")
+    recorded = (Path(__file__).parent / "glyphs.txt").read_text(encoding="utf-8")
     assert text.startswith(recorded)
     assert text[len(recorded) :].splitlines() == [
         "",
@@ -243,7 +297,7 @@ def test_timestamps_stand_in_front_of_lines_but_not_of_the_outcome() -> None:
         clock=lambda: 0.0,
     )
     first, gap, second, _, last = text.splitlines()
-    assert (first[0], first[3], first[9:]) == ("[", ":", "] ⚠ one")
+    assert (first[0], first[3], first[9:]) == ("[", ":", "] ! one")
     assert gap == ""
     assert second[9:].startswith("] ── iteration 1/2 ")
     assert last == "ralph: done: x (1s)"

@@ -2,7 +2,7 @@ import io
 
 import pytest
 
-from ralph.show.outlet import ASCII, EMOJI, TEXT, Style, choose
+from ralph.show.outlet import ASCII, GLYPHS, TEXT, Style, choose
 
 
 def stream(encoding: str) -> io.TextIOWrapper:
@@ -34,11 +34,11 @@ def test_a_persons_choice_of_colour_wins() -> None:
 @pytest.mark.parametrize(
     ("encoding", "terminal", "emoji", "marks"),
     [
-        ("utf-8", "xterm", None, EMOJI),
-        ("UTF8", None, None, EMOJI),
+        ("utf-8", "xterm", None, GLYPHS),
+        ("UTF8", None, None, GLYPHS),
         ("utf-8", "xterm", False, TEXT),
         ("utf-8", "dumb", None, TEXT),
-        ("utf-8", "dumb", True, EMOJI),
+        ("utf-8", "dumb", True, GLYPHS),
         ("utf-8", "linux", None, ASCII),
         ("ascii", "xterm", None, ASCII),
         ("latin-1", None, True, ASCII),
@@ -56,5 +56,5 @@ def test_ascii_marks_are_ascii() -> None:
 
 
 def test_paint_without_colour_is_the_text_itself() -> None:
-    assert Style(EMOJI, False).paint("red", "x") == "x"
-    assert Style(EMOJI, True).paint("red", "x") == "\x1b[31mx\x1b[0m"
+    assert Style(GLYPHS, False).paint("red", "x") == "x"
+    assert Style(GLYPHS, True).paint("red", "x") == "\x1b[31mx\x1b[0m"

@@ -5,7 +5,7 @@ from msgspec.structs import replace
 from ralph.core.model import Usage
 from ralph.history.overview import RunNow
 from ralph.history.run_history import CheckResult, PastIteration, Result, RunHistory
-from ralph.show.outlet import EMOJI, TEXT, Style
+from ralph.show.outlet import GLYPHS, TEXT, Style
 from ralph.show.summary import run_list, table
 from ralph.show.words import width
 
@@ -29,7 +29,7 @@ def past(
 
 def shown(*iterations: PastIteration, room: int = 80, cost: float | None = None) -> list[str]:
     history = RunHistory(run="r", iterations=list(iterations), seconds=72.0, cost_usd=cost)
-    return table(history, Style(EMOJI), room)
+    return table(history, Style(GLYPHS), room)
 
 
 def test_one_row_for_each_iteration_and_a_total() -> None:

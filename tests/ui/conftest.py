@@ -15,9 +15,9 @@ from ralph.records.folder import RunFolder, prepare
 from ralph.records.journal import Journal
 from ralph.records.registration import Registration, enlist
 from ralph.records.writer import Writer
-from ralph.show.outlet import Style
+from ralph.show.outlet import GLYPHS, Style
 from ralph.ui.app import FullScreen
-from ralph.ui.draw import NARROW, Look
+from ralph.ui.draw import Look
 from ralph.ui.screen_state import ScreenState
 
 GOAL = "Make the parser accept empty input"
@@ -98,7 +98,7 @@ def record(workspace: Path, environment: dict[str, str]) -> Iterator[Callable[..
 @pytest.fixture
 def plain() -> Look:
     """Signs without paint."""
-    return Look(Style(NARROW))
+    return Look(Style(GLYPHS))
 
 
 @pytest.fixture

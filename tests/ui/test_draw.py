@@ -5,11 +5,11 @@ from ralph.core.model import PersonNote, Question, RunFacts, Usage
 from ralph.history.overview import RunNow, run_now
 from ralph.history.run_history import CheckResult, Fold, PastIteration
 from ralph.records.register import Listed
-from ralph.show.outlet import Marks, Style
+from ralph.show.outlet import GLYPHS, Marks, Style
 from ralph.show.words import width
 from ralph.steering.mailbox import Mail
 from ralph.ui import draw
-from ralph.ui.draw import NARROW, PLAIN, Look, look_for
+from ralph.ui.draw import PLAIN, Look, look_for
 
 NOW = 1_000_000.0
 NOTES = PersonNote("1", "use tabs"), PersonNote("2", "be quick")
@@ -170,8 +170,8 @@ def test_a_console_with_few_signs_gets_plain_ones(env: dict[str, str], is_plain:
     assert look_for(None, env).is_plain is is_plain
 
 
-@pytest.mark.parametrize("marks", [NARROW, PLAIN], ids=["unicode", "ascii"])
+@pytest.mark.parametrize("marks", [GLYPHS, PLAIN], ids=["unicode", "ascii"])
 def test_signs_that_stand_in_columns_take_one(marks: Marks) -> None:
-    names = ("ok", "error", "passed", "failed", "refused", "waiting", "paused", "question", "person", "check")
+    names = ("tool", "passed", "failed", "refused", "waiting", "paused", "question", "person", "check")
     todo = ("todo_done", "todo_active", "todo_pending")
     assert {width(getattr(marks, name)) for name in (*names, *todo)} == {1}

@@ -54,7 +54,6 @@ def test_everything_is_there_in_80_by_24(busy: Any, on_screen: OnScreen, shown: 
             "─ todo 1/3 ─",
             "▸ Fix it",
             "I look at the parser.",
-            "• Read(src/parser.py)",
             "a goal, or /help",
             "enter send",
         ):

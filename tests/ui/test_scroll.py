@@ -4,8 +4,7 @@ import pytest
 from ralph.core import events as e
 from ralph.history.feed import News
 from ralph.records.journal import Entry
-from ralph.show.outlet import Style
-from ralph.ui.draw import NARROW
+from ralph.show.outlet import GLYPHS, Style
 from ralph.ui.screen_state import MOST_BYTES, MOST_EVENTS, MOST_LINES, Scroll
 
 LINE = Entry("agent_text", "", "r", 1, msgspec.Raw(b"{}"))
@@ -13,7 +12,7 @@ LINE = Entry("agent_text", "", "r", 1, msgspec.Raw(b"{}"))
 
 @pytest.fixture
 def scroll() -> Scroll:
-    return Scroll(Style(NARROW), 30)
+    return Scroll(Style(GLYPHS), 30)
 
 
 def news(*events: e.Event, size: int = 100) -> list[News]:

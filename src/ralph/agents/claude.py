@@ -130,14 +130,14 @@ class BlockReader(Reader):
             content = [Block(type="text", text=content)]
         if not content:
             return ()
-        own = said.parent_tool_use_id is None
+        parent = said.parent_tool_use_id or ""
         notice = said.is_api_error_message or message.model == "<synthetic>"
         if len(content) == 1:
-            return self._block(content[0], own, notice)
+            return self._block(content[0], parent, notice)
         events: list[AgentEvent] = []
         texts: list[str] = []
         for block in content:
-            for event in self._block(block, own, notice):
+            for event in self._block(block, parent, notice):
                 events.append(event)
                 if isinstance(event, AgentText):
                     texts.append(event.text)
@@ -145,12 +145,12 @@ class BlockReader(Reader):
             self._said = "\n".join(texts)
         return events
 
-    def _block(self, block: Block, own: bool, notice: bool | None) -> Iterable[AgentEvent]:
+    def _block(self, block: Block, parent: str, notice: bool | None) -> Iterable[AgentEvent]:
         if block.type == "tool_use":
-            return self.starts(block.id or "", block.name or "", block.input)
-        if block.type != "text" or not own or not block.text:
+            return self.starts(block.id or "", block.name or "", block.input, parent)
+        if block.type != "text" or not block.text:
             return ()
-        if notice or self.is_notice(block.text):
+        if parent or notice or self.is_notice(block.text):  # what a sub-agent says is no answer of the agent's
             return (AgentProgress(block.text),)
         return self.says(block.text)
 
@@ -201,7 +201,7 @@ class BlockReader(Reader):
             return ()
         if subtype == "init" or not subtype:
             self.model = wire.text(table, "model") or self.model
-            return (AgentProgress(f"session {self.session or '?'} {self.model}".rstrip()),)
+            return (AgentProgress(f"session {self.session or '?'} {self.model}".rstrip(), routine=True),)
         if subtype == "status":
             return (AgentProgress("compacting the context"),) if table.get("status") == "compacting" else ()
         if subtype in ("api_retry", "retry"):

@@ -96,7 +96,7 @@ class _Codex(Reader):
 
     def _thread(self, table: Table) -> Iterable[AgentEvent]:
         self.session = wire.text(table, "thread_id") or None
-        return (AgentProgress(f"session {self.session or '?'}"),)
+        return (AgentProgress(f"session {self.session or '?'}", routine=True),)
 
     def verdict(self, ended: Exit) -> Trouble | None:
         """Where the exit code says that it went wrong, the last error that it gave is the reason: all by itself an

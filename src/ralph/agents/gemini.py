@@ -102,7 +102,7 @@ class _Gemini(Reader):
     def _init(self, table: Table) -> Iterable[AgentEvent]:
         self.session = wire.text(table, "session_id") or None
         self.model = wire.text(table, "model") or self.model
-        return (AgentProgress(f"session {self.session or '?'} {self.model}".rstrip()),)
+        return (AgentProgress(f"session {self.session or '?'} {self.model}".rstrip(), routine=True),)
 
     def _message(self, table: Table) -> Iterable[AgentEvent]:
         text = wire.text(table, "content")

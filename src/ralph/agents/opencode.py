@@ -94,7 +94,7 @@ class _OpenCode(Reader):
         self.session = wire.text(table, "sessionID") or self.session
         self.trouble, self.is_over = None, False
         self._reply.clear()
-        return (AgentProgress(f"session {self.session or '?'}"),) if first else ()
+        return (AgentProgress(f"session {self.session or '?'}", routine=True),) if first else ()
 
     def _text(self, table: Table) -> Iterable[AgentEvent]:
         part = wire.table(table, "part")

@@ -61,7 +61,7 @@ class _Pi(Reader):
 
     def _session(self, table: Table) -> Iterable[AgentEvent]:
         self.session = wire.text(table, "id") or None
-        return (AgentProgress(f"session {self.session or '?'}"),)
+        return (AgentProgress(f"session {self.session or '?'}", routine=True),)
 
     def _message_end(self, table: Table) -> Iterable[AgentEvent]:
         message = wire.table(table, "message")

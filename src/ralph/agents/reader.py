@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from ralph.agents.plain import PlainText
 from ralph.agents.protocol import Trouble, TurnRequest
-from ralph.agents.wire import HEAD, TABLE, TODO_TOOLS, Table, arguments, beginning, read, summary, todo_items
+from ralph.agents.wire import HEAD, TABLE, TODO_TOOLS, Table, arguments, edit, measured, read, summary, todo_items
 from ralph.core.events import (
     AgentEvent,
     AgentResult,
@@ -108,7 +108,7 @@ class Reader:
         """What was said last does not count: a reply that was cut off, or one that a hook refused."""
         self._said = ""
 
-    def starts(self, call: str, tool: str, given: Any) -> list[AgentEvent]:
+    def starts(self, call: str, tool: str, given: Any, parent: str = "") -> list[AgentEvent]:
         call, tool = call[:_LONGEST_NAME], tool[:_LONGEST_NAME]
         self.tool_calls += 1
         self._working = True
@@ -116,7 +116,7 @@ class Reader:
             del self._open[next(iter(self._open))]
         self._open[call] = tool
         told = arguments(given)
-        events: list[AgentEvent] = [ToolStarted(call, tool, summary(told))]
+        events: list[AgentEvent] = [ToolStarted(call, tool, summary(told), edit(told), parent[:_LONGEST_NAME])]
         if tool in TODO_TOOLS and (items := todo_items(told)) is not None:
             events.append(TodoUpdated(items))
         return events
@@ -124,7 +124,7 @@ class Reader:
     def ends(self, call: str, ok: bool, output: str) -> list[AgentEvent]:
         call = call[:_LONGEST_NAME]
         self.tool_errors += not ok
-        text, lines, chars = beginning(output)
+        text, lines, chars = measured(output)
         name = self._open.pop(call, "")
         return [ToolFinished(id=call, name=name, ok=ok, output=text, lines=lines, chars=chars)]
 

@@ -5,9 +5,9 @@ from typing import Any, TypeVar
 from msgspec import Struct, convert
 from msgspec.json import Decoder
 
-from ralph.core.events import TodoItem
+from ralph.core.events import Edit, TodoItem
 from ralph.core.model import Usage
-from ralph.core.text import one_line, whole_words
+from ralph.core.text import both_ends, one_line, whole_words
 
 T = TypeVar("T")
 Table = dict[str, Any]
@@ -111,13 +111,15 @@ def file(path: str, most: int = 1 << 20) -> str:
 
 
 OUTPUT = 2000
+EDITED = 40
 TODO_TOOLS = frozenset({"TodoWrite", "todowrite", "todo_write", "write_todos", "update_plan", "todo_list"})
 
 _STATES = {"in_progress": "active", "active": "active", "completed": "done", "done": "done", "cancelled": "done"}
 
 
 class Arguments(Struct, gc=False, kw_only=True):
-    """What a person wants to read of a tool's arguments, the most telling first; then what a to-do list is called."""
+    """What a person wants to read of a tool's arguments, the most telling first; then what a to-do list is called, and
+    what an edit."""
 
     command: Any = None
     file_path: Any = None
@@ -140,10 +142,22 @@ class Arguments(Struct, gc=False, kw_only=True):
     todos: Any = None
     plan: Any = None
     items: Any = None
+    old_string: Any = None
+    oldString: Any = None
+    old_str: Any = None
+    oldText: Any = None
+    new_string: Any = None
+    newString: Any = None
+    new_str: Any = None
+    newText: Any = None
+    content: Any = None
 
 
 _TOLD = (Arguments, str)
-_TELLING = tuple(name for name in Arguments.__struct_fields__ if name not in ("todos", "plan", "items"))
+_OLD = ("old_string", "oldString", "old_str", "oldText")
+_NEW = ("new_string", "newString", "new_str", "newText")
+_UNTOLD = ("todos", "plan", "items", *_OLD, *_NEW, "content")
+_TELLING = tuple(name for name in Arguments.__struct_fields__ if name not in _UNTOLD)
 
 
 def arguments(value: Any) -> Arguments | str:
@@ -177,10 +191,33 @@ def _told(value: Any) -> str:
     return whole_words("; ".join(word for word in words if word), 1000)
 
 
-def beginning(output: str) -> tuple[str, int, int]:
-    """The first characters of a tool's output, and how many lines and characters there are in all."""
-    lines = output.count("\n") + (not output.endswith("\n")) if output else 0
-    return whole_words(output, OUTPUT), lines, len(output)
+def measured(output: str) -> tuple[str, int, int]:
+    """A tool's output, of a long one both ends, and how many lines and characters there are in all."""
+    return both_ends(output, OUTPUT, "\n… [cut] …\n"), _lines(output), len(output)
+
+
+def _lines(text: str) -> int:
+    return text.count("\n") + (not text.endswith("\n")) if text else 0
+
+
+def edit(given: Arguments | str) -> Edit | None:
+    """What an editing tool takes out and puts in, less the lines around it that stay."""
+    if isinstance(given, str) or not (given.file_path or given.filePath or given.path):
+        return None
+    old, new = (
+        next((said for name in names if isinstance(said := getattr(given, name), str)), None) for names in (_OLD, _NEW)
+    )
+    if old is None and new is None and isinstance(given.content, str):
+        new = given.content
+    if new is None or new == old:
+        return None
+    before, after = (old or "").splitlines(), new.splitlines()
+    most = min(len(before), len(after))
+    first = next((at for at in range(most) if before[at] != after[at]), most)
+    same = next((at for at in range(most - first) if before[-1 - at] != after[-1 - at]), most - first)
+    before, after = before[first : len(before) - same], after[first : len(after) - same]
+    removed, added = (whole_words("\n".join(lines[:EDITED]), OUTPUT) for lines in (before, after))
+    return Edit(removed, added, len(before), len(after))
 
 
 def todo_items(given: Arguments | str) -> tuple[TodoItem, ...] | None:

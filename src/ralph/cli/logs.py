@@ -68,6 +68,7 @@ def _render(run: "Listed", lines: Iterator[bytes], values: Values) -> int:
         timestamps=bool(values.get("timestamps")),
         clock=lambda: now,
     )
+    screen.belongs_to(run.id)
     read = 0
     for line in lines:
         entry = decoded(line)

@@ -105,6 +105,9 @@ def play(
         color=None if settings.color else False,
         emoji=None if settings.emoji else False,
         live=not (shown.json and os.isatty(1)),
+        timestamps=settings.timestamps,
+        output_lines=settings.max_output_lines,
+        output_chars=settings.max_output_chars,
     )
     sinks = []
     if shown.json:
@@ -125,6 +128,7 @@ def play(
                 keeper=keeper,
                 interrupt=interrupt,
             )
+            screen.belongs_to(session.id)
             return session.play()
     finally:
         screen.close()

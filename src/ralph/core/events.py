@@ -51,16 +51,28 @@ class AgentText(Struct, frozen=True, gc=False):
     text: str
 
 
-class ToolStarted(Struct, frozen=True, gc=False):
-    """`input` is a short human summary of the arguments, such as the path or the command."""
+class Edit(Struct, frozen=True, gc=False):
+    """What a tool takes out of a file and puts in: the beginning of each, and how many lines it is in all."""
+
+    removed: str = ""
+    added: str = ""
+    removed_lines: int = 0
+    added_lines: int = 0
+
+
+class ToolStarted(Struct, frozen=True, omit_defaults=True, gc=False):
+    """`input` is a short human summary of the arguments, such as the path or the command; `edit` is what the tool
+    changes, where its arguments say that; `parent` is the call whose sub-agent makes this one."""
 
     id: str
     name: str
     input: str = ""
+    edit: Edit | None = None
+    parent: str = ""
 
 
 class ToolFinished(Struct, frozen=True, gc=False, kw_only=True):
-    """`output` is the beginning of the tool's output; `lines` and `chars` measure all of it."""
+    """`output` is the tool's output, of a long one both ends; `lines` and `chars` measure all of it."""
 
     id: str
     name: str
@@ -87,10 +99,12 @@ class Unheard(Struct, frozen=True, gc=False):
     ended: tuple[str, ...] = ()
 
 
-class AgentProgress(Struct, frozen=True):
-    """Status that is neither text nor tool: session started, retrying, context compacted."""
+class AgentProgress(Struct, frozen=True, omit_defaults=True):
+    """Status that is neither text nor tool: retrying, context compacted, a sub-agent's words. `routine`: it comes with
+    every turn, such as the name of its session."""
 
     text: str
+    routine: bool = False
 
 
 class PermissionDenied(Struct, frozen=True, omit_defaults=True):

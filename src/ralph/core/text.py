@@ -68,6 +68,15 @@ def whole_words(text: str, limit: int, mark: str = "") -> str:
     return before + mark if before and 2 * len(before) >= limit else shown
 
 
+def both_ends(text: str, limit: int, mark: str) -> str:
+    """The first and the last words of a long text, `mark` between them; cut like `whole_words`."""
+    if len(text) <= limit:
+        return text
+    half, end = limit // 2, text[-(limit // 2) :]
+    kept = end.split(None, 1)[-1] if not text[-half - 1].isspace() and not end[0].isspace() else end
+    return whole_words(text, half) + mark + (kept if 2 * len(kept) >= half else end)
+
+
 def one_line(text: str, limit: int = 200) -> str:
     """`text` as one short line for a list or a status."""
     return whole_words(" ".join(text.split()), limit, "…")

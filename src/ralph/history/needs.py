@@ -16,7 +16,7 @@ class Action(Struct, frozen=True):
     """What a person can do. `question` is the one to answer, by its id; `options` of a run that shall go on, by name;
     `branch` is what git merges."""
 
-    verb: Literal["answer", "tell", "resume", "diff", "merge"]
+    verb: Literal["answer", "tell", "resume", "diff", "merge", "show", "report"]
     run: str
     question: str = ""
     options: tuple[tuple[str, str], ...] = ()
@@ -44,6 +44,18 @@ _LIMITED = {"exhausted", "budget", "timeout", "stalled"}
 
 def needs(history: RunHistory) -> list[Need]:
     return [*_answers(history), *_ending(history), *_permissions(history), *_work(history), *_oddities(history)]
+
+
+def next_steps(history: RunHistory) -> list[Action]:
+    """The two or three things that make sense once the run has ended, the likeliest first."""
+    run = history.run
+    look = [Action("diff", run)] if history.base_tree and not history.untouched and history.finished else []
+    if history.outcome in _STANDS_STILL:
+        resume = [Action("resume", run, options=_room(history))] if history.finished or history.iterations else []
+        return [*resume, *look, Action("show", run)] if resume else []
+    if history.branch and not history.untouched:
+        return [*look, Action("merge", run, branch=history.branch)]
+    return [*look, Action("report", run)]
 
 
 def _answers(history: RunHistory) -> Iterator[Need]:

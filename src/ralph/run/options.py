@@ -269,6 +269,7 @@ OUTPUT = (
         "flag",
     ),
     Option(("--no-stream-agent-output",), "Do not show it.", "Output", "streamAgentOutput", "flag", sets=False),
+    Option(("--timestamps",), "The time of day in front of every line.", "Output", "timestamps", "flag"),
     Option(("--no-color",), "No colours.", "Output", "color", "flag", sets=False),
     Option(
         ("--notify",),

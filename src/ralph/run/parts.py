@@ -96,7 +96,7 @@ def parts_of(
         wait=_waiter(context, settings.poll_interval, mailbox, settings.on_question == "wait"),
         followups=(
             *followups(settings.scm, agent, context, history=history, workspace=workspace, settled=settled),
-            *_accountants(settings, context),
+            *_accountants(settings, plan, context),
             lambda run, iteration: mailbox.forget(iteration.told),
         ),
         cap=plan.cap,
@@ -108,9 +108,9 @@ def parts_of(
     return made
 
 
-def _accountants(settings: Settings, context: Context) -> tuple[Callable[[Run, Iteration], None], ...]:
+def _accountants(settings: Settings, plan: Policy, context: Context) -> tuple[Callable[[Run, Iteration], None], ...]:
     if not (settings.max_cost or settings.max_tokens):
-        return ()
+        return (forecast(plan.cap, context.tell),)
 
     return (watched(settings.max_cost, settings.max_tokens, context.tell),)
 
@@ -263,6 +263,22 @@ def watched(max_cost: float | None, max_tokens: int | None, tell: Tell) -> Calla
             tell(Notice(f"{name} does not tell what it costs: --max-cost cannot end this run; {hint}"))
         if max_tokens and not usage.tokens:
             tell(Notice(f"{name} tells of no tokens: --max-tokens cannot end this run; use --max-time"))
+
+    return look
+
+
+def forecast(cap: int, tell: Tell) -> Callable[[Run, Iteration], None]:
+    """Says after a third of the iterations what all of them would cost: nothing else guards this run's money."""
+
+    def look(run: Run, iteration: Iteration) -> None:
+        cost = run.usage.cost_usd
+        if iteration.number != -(-cap // 3) or cap < 3 or not cost:
+            return
+        from ralph.show.words import money
+
+        mean = cost / iteration.number
+        text = f"{money(cost)} so far, {money(mean)} an iteration: about {money(mean * cap)} by iteration {cap}"
+        tell(Notice(f"{text}; --max-cost ends it at a sum that you choose", "info"))
 
     return look
 

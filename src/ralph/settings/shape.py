@@ -329,5 +329,12 @@ class Settings(Struct, frozen=True, rename="camel", forbid_unknown_fields=True, 
     include_iteration_count_in_prompt: Annotated[
         bool, says("Begin each prompt with `Iteration X of Y, Z remaining.`")
     ] = False
-    emoji: Annotated[bool, says("Use emoji on the screen.")] = True
+    max_output_lines: Annotated[
+        Count | None, says("How many lines of a tool's output are shown; null: 3, with `--verbose` 20.", 10)
+    ] = None
+    max_output_chars: Annotated[
+        Count | None, says("How many characters of a tool's output are shown; null: 300, with `--verbose` 2000.", 1000)
+    ] = None
+    timestamps: Annotated[bool, says("Put the time of day in front of every line.")] = False
+    emoji: Annotated[bool, says("Use signs such as ✓ on the screen; false: words such as [OK].")] = True
     color: Annotated[bool, says("Use colour on a terminal.")] = True

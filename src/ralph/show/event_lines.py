@@ -1,4 +1,5 @@
-"""Which lines does an event become? Depends on events alone, so that a live run and its journal read the same."""
+"""Which lines does an event become? Depends on events alone, so that a live run and its journal read the same. What
+came of an iteration stands in a block with a bar in front, which the eye finds first."""
 
 from collections.abc import Callable
 from typing import Any
@@ -7,12 +8,14 @@ from ralph.core import events as e
 from ralph.core.events import TALK, Event, Unheard
 from ralph.core.model import WAYS_OUT
 from ralph.core.text import clean, short, tail
+from ralph.history.run_history import Fold, PastIteration
 from ralph.show.outlet import Style
 from ralph.show.turn_lines import VERBOSE, LineLimits, TurnLines
-from ralph.show.words import duration, exit_words, moment, plural
+from ralph.show.words import duration, exit_words, moment, plural, verdict, width
 
 Teller = Callable[[Any], list[str]]
-_WIDE = "⛔⏳❓💬"  # marks of two columns
+_AFTER_VERDICT = {e.RunStarted, e.IterationStarted, e.Waiting, e.Paused, e.RunFinished}
+_GOAL_ROWS = 4
 WORDLESS = {"turn": "one turn is over", "checks": "the checks pass"}
 """Claims that need no word of the agent's."""
 
@@ -21,7 +24,8 @@ class EventLines:
     """Renders events one after the other.
 
     `agent_output` False hides what the agent says and does; `announces` tells of checks when they start, which a
-    live status line makes needless; `columns` is the room on a line (0: no limit), and may change at any time.
+    live status line makes needless; `columns` is the room on a line (0: no limit), and may change at any time; `fold`
+    is the history so far, by these events.
     """
 
     def __init__(
@@ -32,25 +36,29 @@ class EventLines:
         agent_output: bool = True,
         announces: bool = True,
         columns: int = 0,
+        limits: LineLimits | None = None,
     ) -> None:
         self.style, self.verbose, self.announces = style, verbose, announces
-        self.limits = VERBOSE if verbose else LineLimits()
-        self.talk = TurnLines(style, self.limits, columns)
+        self.limits = limits or (VERBOSE if verbose else LineLimits())
+        self.fold = Fold("")
+        self._judged: PastIteration | None = None  # whose verdict is still to be said
+        self._held: list[e.Notice] = []
         self._block = ""
-        self._claims: tuple[str, ...] = ()
         self._has_been_denied = False
-        talk = self.talk
+        talk = self.talk = TurnLines(style, self.limits, columns)
         self._tellers: dict[type, tuple[str, Teller]] = {
             e.RunStarted: ("run", self._run_started),
             e.IterationStarted: ("iteration", self._iteration_started),
             e.AgentStarted: ("agent", self._agent_started),
             e.AgentFinished: ("turn", talk.finished),
             e.TurnNotCounted: ("turn", self._turn_not_counted),
-            e.CheckStarted: ("check", self._check_started),
-            e.CheckFinished: ("check", self._check_finished),
+            e.CheckStarted: ("verdict", self._check_started),
+            e.CheckFinished: ("verdict", self._check_finished),
             e.ReviewStarted: ("review", self._review_started),
             e.ReviewFinished: ("review", self._review_finished),
-            e.ClaimRejected: ("claim", self._claim_rejected),
+            e.IterationFinished: ("verdict", self._iteration_finished),
+            e.ClaimRejected: ("verdict", self._claim_rejected),
+            e.RunFinished: ("verdict", lambda event: []),
             e.Waiting: ("waiting", self._waiting),
             e.Paused: ("waiting", self._paused),
             e.Continued: ("waiting", self._continued),
@@ -62,14 +70,14 @@ class EventLines:
             e.AgentResult: ("", talk.result),
         }
         if verbose:
-            self._tellers |= {e.IterationFinished: ("claim", self._seeking), e.Converged: ("claim", self._found)}
+            self._tellers[e.Converged] = ("verdict", self._found)
         if agent_output:
             self._tellers |= {
                 e.AgentText: ("text", talk.text),
                 e.ToolStarted: ("tool", talk.tool_started),
                 e.ToolFinished: ("tool", talk.tool_finished),
                 e.TodoUpdated: ("todo", talk.todo),
-                e.AgentProgress: ("text", talk.progress),
+                e.AgentProgress: ("tool", talk.progress),
             }
 
     @property
@@ -80,18 +88,28 @@ class EventLines:
     def columns(self, columns: int) -> None:
         self.talk.columns = columns
 
-    def __call__(self, event: e.Event) -> list[str]:
-        """The lines for `event`, without newlines; an empty one in front where another kind of thing begins."""
+    def __call__(self, event: e.Event, at: float = 0.0) -> list[str]:
+        """The lines for `event`, which happened at that time, without newlines; an empty one in front where another
+        kind of thing begins."""
+        if type(event) not in TALK:
+            self.fold.hear(event, at)
         found = self._tellers.get(type(event))
         if found is None:
             return [] if type(event) in e.NAMES or isinstance(event, e.Unheard) else self._of_a_work(event)
         block, teller = found
-        lines = teller(event)
-        if lines and block != self._block:
-            if self._block:
-                lines.insert(0, "")
-            self._block = block
-        return lines
+        if self._judged and isinstance(event, e.Notice):  # it would part the verdict from the checks
+            self._held.append(event)
+            return []
+        lines = self._verdict() if self._judged and type(event) in _AFTER_VERDICT else []
+        return [*lines, *self._begun(block, teller(event))]
+
+    def _begun(self, block: str, lines: list[str]) -> list[str]:
+        """The lines of a block, parted from those of another."""
+        if not lines or block == self._block:
+            return lines
+        gap = [""] if self._block else []
+        self._block = block
+        return gap + lines
 
     def _of_a_work(self, event: object) -> list[str]:
         """What happened to an item of a backlog, or at its gate."""
@@ -110,7 +128,8 @@ class EventLines:
     def _run_started(self, event: e.RunStarted) -> list[str]:
         paint = self.style.paint
         dot = f" {self.style.marks.dot} "
-        self._claims = event.claims
+        self._judged = None
+        self.talk.root = event.worktree or event.workspace
         facts = [
             "resumed" if event.resumed else "",
             short(event.agent, 60),
@@ -123,13 +142,17 @@ class EventLines:
         unguarded = event.claims and not event.gates and not event.checks and event.claims != ("turn",)
         rows = {
             "task": short(event.task, 200),
-            "goal": short(event.goal, 200),
+            "goal": short(event.goal, 500),
             "until": " or ".join(WORDLESS.get(claim) or short(claim, 80) for claim in event.claims),
             "checks": dot.join(short(check, 80) for check in event.checks),
             "gates": dot.join(gates) or ("none: the agent's word alone ends this run" if unguarded else ""),
             "branch": short(event.branch, 200),
         }
-        return lines + [f"  {paint('dim', f'{name:<7}')} {self._cut(text, 10)}" for name, text in rows.items() if text]
+        for name, text in rows.items():
+            for at, row in enumerate(self.talk.rows(text, 10)[:_GOAL_ROWS] if text else ()):
+                title = f"{'' if at else name:<7}"
+                lines.append(f"  {paint('dim', title)} {row}")
+        return lines
 
     def _iteration_started(self, event: e.IterationStarted) -> list[str]:
         of = f"/{event.max_iterations}" if event.max_iterations is not None else ""
@@ -159,33 +182,62 @@ class EventLines:
         name = short(event.name, 200)
         if self.verbose:
             return self._debug(f"Running guardrail: {name}")
-        return [self.style.paint("dim", f"{self.style.marks.check} {name}")] if self.announces else []
+        if not self.announces:
+            return []
+        return [self._barred("dim", self.style.paint("dim", f"{self.style.marks.check} {name}"))]
 
     def _check_finished(self, event: e.CheckFinished) -> list[str]:
-        marks, paint = self.style.marks, self.style.paint
-        name, took = self._cut(short(event.name, 200), 40), duration(event.duration_s)
+        marks, paint, took = self.style.marks, self.style.paint, duration(event.duration_s)
         verbose: list[str] = []
         if self.verbose:
             code = "no code" if event.exit_code is None else f"code {event.exit_code}"
             verbose = self._debug(f"Guardrail exited with {code} ({took})")
         if event.passed:
-            return [f"{paint('green', marks.passed)} {name} {paint('dim', took)}", *verbose]
+            name = self._cut(short(event.name, 200), 8 + len(took))
+            return [self._barred("green", f"{paint('green', marks.passed)} {name}  {paint('dim', took)}"), *verbose]
         if event.timeout is not None:
             how = f"timed out after {duration(event.timeout)}"
         else:
             how = f"{exit_words(event.exit_code)}, {took}"
-        then = ", ".join(short(part, 300) for part in (event.action, event.log) if part)
-        then = paint("dim", f" {marks.to} {then}") if then else ""
-        title = f"{paint('alarm', marks.failed)} {paint('bold', name)} {paint('red', how)}{then}"
-        return [title, *self._last_lines(event.output), *verbose]
+        name = self._cut(short(event.name, 200), 8 + len(how))
+        then = ", ".join(short(part, 300) for part in (event.action if self.verbose else "", event.log) if part)
+        rows = self._last_lines(event.output) + ([f"{marks.to} {self._cut(then, 6)}"] if then else [])
+        title = f"{paint('alarm', marks.failed)} {paint('bold', name)}  {paint('red', how)}"
+        return [self._barred("red", title), *(self._barred("red", f"  {paint('dim', row)}") for row in rows), *verbose]
 
     def _last_lines(self, output: str) -> list[str]:
         """The end of a failing check's output: there, tools sum up what went wrong."""
         limit = self.limits.check_lines
         lines = [line.rstrip() for line in clean(tail(output, 200 * limit)).expandtabs(4).split("\n")]
-        lines = [line for line in lines if line][-limit:]
-        quote = self.style.paint("red", self.style.marks.quote)
-        return [f"  {quote} {self._cut(line[:500], 4)}" for line in lines]
+        return [self._cut(line[:500], 4) for line in lines if line][-limit:]
+
+    def _barred(self, tone: str, text: str) -> str:
+        return f"{self.style.paint(tone, self.style.marks.verdict)} {text}"
+
+    def _iteration_finished(self, event: e.IterationFinished) -> list[str]:
+        self._judged = self.fold.history.iterations[-1]
+        claims = " or ".join(short(claim, 80) for claim in self.fold.history.claims)
+        return self._debug(f"Looking for a claim: {claims}") if self.verbose else []
+
+    def _verdict(self) -> list[str]:
+        """What came of the last iteration, once nothing more can be said against it."""
+        one, self._judged = self._judged, None
+        held, self._held = self._held, []
+        after = [line for event in held for line in self._notice(event)]
+        said = verdict(one, self.fold.history) if one else None
+        if one is None or said is None:
+            return self._begun("notice", after)
+        tone, mark = {"done": ("good", "passed"), "no claim": ("bold", "dot"), "refused": ("alarm", "refused")}.get(
+            one.result, ("alarm", "failed")
+        )
+        rows = self.talk.rows(f"{getattr(self.style.marks, mark)} {said}", 2)
+        for refusal in one.refused if one.result == "refused" else ():
+            if refusal.gate == "checks" and one.checks:  # as they stand above
+                continue
+            rows += [f"  {row}" for row in self.talk.rows(f"{refusal.gate}: {refusal.reason}", 4)]
+        bar = "green" if tone == "good" else "yellow" if tone == "bold" else "red"
+        lines = self._begun("verdict", [self._barred(bar, self.style.paint(tone, row)) for row in rows])
+        return [*lines, *self._begun("notice", after)]
 
     def _review_started(self, event: e.ReviewStarted) -> list[str]:
         return [f"{self.style.marks.review} review: {short(event.name, 200)}"]
@@ -194,15 +246,14 @@ class EventLines:
         result = "the checks pass" if event.passed else "the checks do not pass"
         return [self._result(event.passed, f"review {short(event.name, 200)}: {result}")]
 
-    def _seeking(self, event: e.IterationFinished) -> list[str]:
-        return self._debug("Looking for a claim: " + " or ".join(short(claim, 80) for claim in self._claims))
-
     def _found(self, event: e.Converged) -> list[str]:
         return self._debug(f"Claim accepted: {short(event.signal, 80)}")
 
     def _claim_rejected(self, event: e.ClaimRejected) -> list[str]:
-        origin = f"gate: {short(event.gate, 80)}, claim: {short(event.claim, 80)}"
-        text = f"claim refused: {short(event.reason, 500)} ({origin})"
+        """Part of the verdict; a run that goes on has none yet of what it finds."""
+        if self._judged:
+            return []
+        text = f"claim refused: {short(event.claim, 80)}: {short(event.gate, 80)}: {short(event.reason, 500)}"
         return self._loud("alarm", self.style.marks.refused, text)
 
     def _waiting(self, event: e.Waiting) -> list[str]:
@@ -252,12 +303,12 @@ class EventLines:
 
     def _result(self, ok: bool, text: str) -> str:
         marks, paint = self.style.marks, self.style.paint
-        return f"{paint('green', marks.ok)} {text}" if ok else f"{paint('red', marks.error)} {paint('red', text)}"
+        return f"{paint('green', marks.passed)} {text}" if ok else f"{paint('red', marks.failed)} {paint('red', text)}"
 
     def _loud(self, color: str, mark: str, text: str) -> list[str]:
         """Text that must be read whole: broken into rows, never cut."""
         rows = [row for line in text.strip().expandtabs(4).split("\n") for row in self.talk.rows(line, len(mark) + 2)]
-        margin = " " * (len(mark) + (mark in _WIDE) + 1)
+        margin = " " * (width(mark) + 1)
         return [self.style.paint(color, f"{margin if at else mark + ' '}{row}") for at, row in enumerate(rows)]
 
     def _debug(self, text: str) -> list[str]:

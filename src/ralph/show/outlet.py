@@ -128,42 +128,38 @@ class Ndjson:
 
 
 class Marks(Struct, frozen=True, kw_only=True):
-    """The signs in front of lines."""
+    """The signs in front of lines, one column each. The full screen and the lines share them."""
 
-    ok: str = "✅"
-    error: str = "❌"
     passed: str = "✓"
     failed: str = "✗"
-    refused: str = "⛔"
-    warning: str = "⚠"
-    info: str = "ℹ"
-    waiting: str = "⏳"
-    paused: str = "⏸"
-    question: str = "❓"
-    person: str = "💬"
-    retry: str = "🔁"
-    review: str = "🔍"
-    todo: str = "📋 "
-    todo_done: str = "✅"
-    todo_active: str = "🔄"
-    todo_pending: str = "⏸️"
-    progress: str = "📊 "
-    tool: str = "⏺"
+    refused: str = "⊘"
+    warning: str = "!"
+    info: str = "i"
+    waiting: str = "◔"
+    paused: str = "‖"
+    question: str = "?"
+    person: str = "»"
+    retry: str = "↻"
+    review: str = "◎"
+    todo_done: str = "✓"
+    todo_active: str = "▸"
+    todo_pending: str = "·"
+    tool: str = "•"
     check: str = "▸"
-    output: str = "⎿"
+    output: str = "└"
     quote: str = "│"
+    verdict: str = "┃"
     rule: str = "─"
     dot: str = "·"
-    from_: str = "←"
     to: str = "→"
     more: str = "…"
 
 
-EMOJI = Marks()
+GLYPHS = Marks()
 TEXT = replace(
-    EMOJI,
-    ok="[OK]",
-    error="[ERR]",
+    GLYPHS,
+    passed="[OK]",
+    failed="[ERR]",
     refused="[NO]",
     warning="[!]",
     info="[i]",
@@ -173,23 +169,19 @@ TEXT = replace(
     person="[YOU]",
     retry="[RETRY]",
     review="[REVIEW]",
-    todo="",
     todo_done="[x]",
     todo_active="[>]",
     todo_pending="[ ]",
-    progress="",
 )
 ASCII = replace(
     TEXT,
-    passed="[OK]",
-    failed="[ERR]",
     tool="*",
     check=">",
     output="|",
     quote="|",
+    verdict="|",
     rule="-",
     dot="-",
-    from_="<-",
     to="->",
     more="...",
 )
@@ -213,7 +205,7 @@ RESET = "\x1b[0m"
 class Style(Struct, frozen=True):
     """Marks, and paint where there is colour."""
 
-    marks: Marks = EMOJI
+    marks: Marks = GLYPHS
     color: bool = False
 
     def paint(self, name: str, text: str) -> str:
@@ -238,4 +230,4 @@ def choose(
         return Style(ASCII, color)
     if emoji is None:
         emoji = terminal not in ("", "dumb")
-    return Style(EMOJI if emoji else TEXT, color)
+    return Style(GLYPHS if emoji else TEXT, color)

@@ -5,18 +5,26 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import TextIO
 
+from msgspec.structs import replace
+
 from ralph.core import events as e
-from ralph.core.events import TALK, AgentStarted, CheckStarted, Event, ReviewStarted, RunFinished
+from ralph.core.events import TALK, AgentStarted, CheckStarted, Event, ReviewStarted, RunFinished, ToolStarted
 from ralph.core.state import Activity
-from ralph.history.run_history import Fold
+from ralph.history.run_history import Fold, RunHistory
 from ralph.show.event_lines import EventLines, Flow
 from ralph.show.outlet import PATIENCE, Outlet, Style, choose, is_smart
-from ralph.show.words import cut, duration, moment, money, outcome_sentence, whereabouts
+from ralph.show.turn_lines import VERBOSE, LineLimits
+from ralph.show.words import command, cut, duration, moment, money, outcome_sentence, purpose, whereabouts
 
 _WIDTH = 80  # where nobody knows
 _LAST_WORD = 2.0  # seconds that a slow reader gets for the outcome
 _REDRAW = 0.1
-_BEGINNINGS = (AgentStarted, CheckStarted, ReviewStarted)  # the live line says them at once, for it is all that does
+_BEGINNINGS = (
+    AgentStarted,
+    ToolStarted,
+    CheckStarted,
+    ReviewStarted,
+)  # the live line says them at once, for it is all that does
 _ERASE = "\r\x1b[J"
 # The cursor rests in front of the live line, so that it can be erased even after the terminal has been made narrower
 # and has folded it. It is drawn without automatic wrapping: a character wider than we believe must not fold it either.
@@ -43,7 +51,7 @@ class Screen:
     ) -> None:
         self._outlet, self._style, self._lines = outlet, style, lines
         self._columns, self._timestamps, self._clock = columns, timestamps, clock
-        self._fold = Fold("")
+        self._fold = lines.fold if lines else Fold("")
         self._flow = flow or Flow()
         self._skipped = 0
         self._status = None
@@ -66,14 +74,17 @@ class Screen:
         return self._lines is not None and not self._flow.is_full(self._clock())
 
     def __call__(self, *happened: Event) -> None:
-        ours = [event for event in happened if type(event) not in TALK]
-        for event in ours:
-            self._fold.hear(event, self._clock())
         if self._lines is not None:
             self._show(happened, self._lines)
-        for event in ours:
+        for event in happened:
+            if self._lines is None and type(event) not in TALK:
+                self._fold.hear(event, self._clock())
             if isinstance(event, RunFinished):
                 self._finish(event)
+
+    def belongs_to(self, run: str) -> None:
+        """The run whose events will come: at its end, its name is said."""
+        self._fold.history.run = run
 
     def tick(self, now: float | None = None) -> bool:
         """Moves the live line, and says whether there is one."""
@@ -120,7 +131,7 @@ class Screen:
                 if flow.left_out:
                     text.append(lines.left_out(flow.left_out))
                     flow.left_out = 0
-                shown = lines(event)
+                shown = lines(event, now)
                 flow.carry(shown)
                 text += shown
         return text
@@ -139,13 +150,27 @@ class Screen:
         self._status = None
         text = [] if self._lines is None else [""]
         history = self._fold.history
-        if self._lines is not None and any(one.is_whole for one in history.iterations):
+        if self._lines is not None and sum(one.is_whole for one in history.iterations) > 1:
             from ralph.show.summary import table
 
             text += [*table(history, self._style, self._room()), ""]
+        is_named = self._lines is not None and bool(history.run)
+        text += whereabouts(history, briefly=is_named)
+        if is_named:
+            text += self._next_steps(history)
         tone = {0: "good", 2: "alarm"}.get(event.exit_code, "warn")
-        text += [*whereabouts(history), self._style.paint(tone, outcome_sentence(history))]
+        text.append(self._style.paint(tone, outcome_sentence(history)))
         self._write(text, patience=_LAST_WORD)
+
+    def _next_steps(self, history: RunHistory) -> list[str]:
+        """The name of the run, and the commands that make sense now."""
+        from ralph.history.needs import next_steps
+
+        steps = [(command(step), purpose(step)) for step in next_steps(history)]
+        size = max((len(typed) for typed, _ in steps), default=0)
+        paint = self._style.paint
+        lines = [f"  {typed:<{size}}  {paint('dim', why)}" for typed, why in steps]
+        return [f"{paint('dim', 'run')} {history.run}", *lines, ""]
 
     def _write(self, lines: list[str], now: float = 0.0, patience: float = PATIENCE, room: int = 0) -> None:
         """In one write: the live line goes, the lines come, the live line is back."""
@@ -176,6 +201,8 @@ def make_screen(
     live: bool = True,
     width: int | None = None,
     timestamps: bool = False,
+    output_lines: int | None = None,
+    output_chars: int | None = None,
     waits: bool = False,
     clock: Callable[[], float] = time.time,
     env: Mapping[str, str] = os.environ,
@@ -183,19 +210,34 @@ def make_screen(
     """The screen for `stream` (stderr, as a rule). None leaves a choice to what the stream and `env` can do.
 
     `quiet` shows the outcome alone; `agent_output` False hides what the agent says and does; `live` False does without
-    the live line on a terminal too; `waits`: a slow reader is waited for, where a run itself would rather skip lines;
-    `clock` gives the epoch seconds for timestamps and for the live line.
+    the live line on a terminal too; `output_lines` and `output_chars` are shown of a tool's output; `waits`: a slow
+    reader is waited for, where a run itself would rather skip lines; `clock` gives the epoch seconds for timestamps
+    and for the live line.
     """
     is_terminal = stream is not None and stream.isatty()
     live = live and is_terminal and is_smart(env) and not quiet
     style = choose(stream, env, is_terminal, color, emoji)
-    lines = None if quiet else EventLines(style, verbose=verbose, agent_output=agent_output, announces=not live)
+    lines = None
+    if not quiet:
+        limits = _limits(verbose, output_lines, output_chars)
+        lines = EventLines(
+            style, verbose=verbose, agent_output=agent_output, announces=not live and not waits, limits=limits
+        )
     columns = None
     if width is not None or is_terminal:
         columns = _columns_of(stream, width)
     flow = Flow(float("inf")) if waits else None
     return Screen(
         Outlet(stream, waits), style, lines, live=live, columns=columns, timestamps=timestamps, clock=clock, flow=flow
+    )
+
+
+def _limits(verbose: bool, lines: int | None, chars: int | None) -> LineLimits:
+    usual = VERBOSE if verbose else LineLimits()
+    return replace(
+        usual,
+        output_lines=usual.output_lines if lines is None else lines,
+        output_chars=usual.output_chars if chars is None else chars,
     )
 
 
@@ -210,6 +252,8 @@ def _columns_of(stream: TextIO | None, width: int | None) -> Callable[[], int]:
     return columns
 
 
+_ROOMY = 70
+"""From how many columns on the live line has room for more than what matters most."""
 _WORTH_SAYING = 3
 """From how many seconds on it is said how long one thing has taken."""
 
@@ -224,6 +268,8 @@ class Status:
         self._began: float | None = None
         self._iteration = ""
         self._cost: float | None = None
+        self._turns = 0
+        self._todo = ""
         self._pending: e.AgentResult | None = None
         self._activity = Activity()
         self._until, self._wait = 0.0, 0.0
@@ -235,13 +281,16 @@ class Status:
         if self._activity.since != before:
             self._until = 0.0
         if type(event) in e.TALK:  # most of them
+            if isinstance(event, e.TodoUpdated) and event.items:
+                done = sum(item.status == "done" for item in event.items)
+                self._todo = f"todo {done}/{len(event.items)}"
             return
         match event:
             case e.IterationStarted():
                 of = f"/{event.max_iterations}" if event.max_iterations is not None else ""
                 self._iteration = f"iteration {event.iteration}{of}"
             case e.AgentStarted():
-                self._pending = None
+                self._pending, self._todo = None, ""
             case e.AgentResult():
                 self._pending = event
             case e.AgentFinished():
@@ -252,8 +301,12 @@ class Status:
     def line(self, now: float, columns: int) -> str:
         """At most `columns` wide, painted."""
         parts = [self._iteration or "ralph", duration(max(round(now - (self._began or now)), 0))]
+        has_room = columns >= _ROOMY
         if self._cost is not None:
-            parts.append(money(self._cost))
+            mean = f" ({money(self._cost / self._turns)} a turn)" if has_room and self._turns > 1 else ""
+            parts.append(money(self._cost) + mean)
+        if self._todo and has_room:
+            parts.append(self._todo)
         if self.is_ending:
             parts.append("Ctrl-C again ends it now")
         if self._until:
@@ -269,4 +322,5 @@ class Status:
     def _spend(self) -> None:
         if self._pending and self._pending.cost_usd is not None:
             self._cost = (self._cost or 0.0) + self._pending.cost_usd
+            self._turns += 1
         self._pending = None

@@ -183,7 +183,7 @@ def _iteration(one: PastIteration, style: Style) -> Iterator[str]:
     for refusal in one.refused:
         yield f"  {paint('alarm', f'{marks.refused} {refusal.claim} refused by {refusal.gate}: {refusal.reason}')}"
     for task, ok, detail in one.scm:
-        mark = paint("green", marks.ok) if ok else paint("red", marks.error)
+        mark = paint("green", marks.passed) if ok else paint("red", marks.failed)
         yield f"  {mark} {task}" + (f": {one_line(detail)}" if detail else "")
     yield from _files(one, style)
 

@@ -7,36 +7,45 @@ from ralph.core.events import (
     AgentProgress,
     AgentResult,
     AgentText,
+    Edit,
     TodoUpdated,
     ToolFinished,
     ToolStarted,
 )
-from ralph.core.text import clean, head, short
+from ralph.core.text import clean, head, short, tail
 from ralph.show.outlet import Style
 from ralph.show.words import count, duration, exit_words, money, plural
 
 
-class LineLimits(Struct, frozen=True):
+class LineLimits(Struct, frozen=True, kw_only=True):
     """How much of what others wrote is shown. All of it is in the logs."""
 
     output_lines: int = 3
     output_chars: int = 300
+    diff_lines: int = 6
     check_lines: int = 8
     text_chars: int = 4000
     todo_items: int = 30
 
 
-VERBOSE = LineLimits(output_lines=20, output_chars=2000, check_lines=40, text_chars=20_000, todo_items=200)
+VERBOSE = LineLimits(
+    output_lines=20, output_chars=2000, diff_lines=40, check_lines=40, text_chars=20_000, todo_items=200
+)
 _OPEN_TOOLS = 500
+_MOST_PARENTS = 200
+_COMMANDS = ("bash", "shell", "exec", "command", "terminal")
+"""What the name of a tool has in it that runs commands: of their output people want to see the end."""
 
 
 class TurnLines:
-    """Lines for what happens inside a turn. `columns` is the room on a line, 0 where there is no limit."""
+    """Lines for what happens inside a turn. `columns` is the room on a line, 0 where there is no limit; `root` is the
+    folder that paths are shown relative to."""
 
     def __init__(self, style: Style, limits: LineLimits, columns: int = 0) -> None:
-        self.style, self.limits, self.columns = style, limits, columns
-        self._open: dict[str, tuple[str, str]] = {}
-        self._last_tool = ""
+        self.style, self.limits, self.columns, self.root = style, limits, columns, ""
+        self.is_verbose = limits.text_chars > LineLimits().text_chars
+        self._open: dict[str, ToolStarted] = {}
+        self._depths: dict[str, int] = {}
         self._todo: TodoUpdated | None = None
         self._progress = ""
         self._tools = self._errors = 0
@@ -45,7 +54,8 @@ class TurnLines:
     def begin(self) -> None:
         """A new turn starts."""
         self._open.clear()
-        self._last_tool = self._progress = ""
+        self._depths.clear()
+        self._progress = ""
         self._tools = self._errors = 0
         self._result = self._todo = None
 
@@ -67,110 +77,148 @@ class TurnLines:
         return lines
 
     def tool_started(self, event: ToolStarted) -> list[str]:
-        name, given = short(event.name, 80), short(event.input, 200)
+        """A call is told when it is over, in one line with its outcome; one that has a sub-agent also before."""
         if len(self._open) >= _OPEN_TOOLS:
             del self._open[next(iter(self._open))]
-        self._open[event.id] = (name, given)
-        self._last_tool = event.id
+        self._open[event.id] = event
         self._tools += 1
-        paint, mark = self.style.paint, self.style.marks.tool
-        if not given:
-            return [f"{paint('cyan', mark)} {paint('bold', self.cut(name, 2))}"]
-        room = len(mark) + len(name) + 3
-        return [f"{paint('cyan', mark)} {paint('bold', name)}({self.cut(given, room)})"]
+        parent = self._open.get(event.parent)
+        if not parent or event.parent in self._depths or len(self._depths) >= _MOST_PARENTS:
+            return []
+        self._depths[event.parent] = self._depth(parent)
+        return [self._call(parent, self.style.paint("cyan", self.style.marks.tool))]
 
     def tool_finished(self, event: ToolFinished) -> list[str]:
-        known, given = self._open.pop(event.id, ("", ""))
-        name = short(event.name, 80) or known or "tool"
-        if given and event.id != self._last_tool:  # another tool was started since: say which call this answers
-            name = f"{name}({head(given, 60, self.style.marks.more)})"
+        call = self._open.pop(event.id, None) or ToolStarted(event.id, event.name or "tool")
         self._errors += not event.ok
-        marks, paint = self.style.marks, self.style.paint
-        size = f"({plural(event.lines, 'line')}, {plural(event.chars, 'char')})" if event.chars else "(no output)"
-        if event.ok:
-            title = f"{paint('green', marks.ok)} {self._dim(f'Result {marks.from_} {name} {size}')}"
+        edit, marks, paint = call.edit if event.ok else None, self.style.marks, self.style.paint
+        outcome = plural(event.lines, "line") if event.lines else ""
+        if not event.ok:
+            said = f"failed, {outcome}" if event.lines > self.limits.output_lines else "failed"
+            lines = [self._call(call, paint("red", marks.failed), "red", said)]
         else:
-            title = f"{paint('red', marks.error)} {paint('red', f'Error {marks.from_} {name}')} {self._dim(size)}"
-        return [title, *self._excerpt(event.output, event.lines)]
+            outcome = f"+{edit.added_lines} -{edit.removed_lines}" if edit else outcome
+            lines = [self._call(call, paint("green", marks.tool), "dim", outcome)]
+        is_command = any(word in call.name.lower() for word in _COMMANDS)
+        below = self._diff(edit) if edit else []
+        if is_command or not event.ok or (self.is_verbose and not edit):
+            below = self._last_lines(event)
+        margin = "  " * self._depth(call)
+        return [*lines, *(margin + line for line in below)]
 
-    def _excerpt(self, output: str, lines: int) -> list[str]:
-        """The first lines of a tool's output."""
-        limit = self.limits.output_chars
-        text = head(clean(output[: 2 * limit + 200].lstrip("\r\n")), limit, self.style.marks.more).rstrip()
-        if not text:
-            return []
-        marks = self.style.marks
-        written = [(at, line) for at, line in enumerate(text.expandtabs(4).split("\n"), start=1) if line.strip()]
-        shown = written[: self.limits.output_lines]
-        rows = [self.cut(line.rstrip(), 5) for _, line in shown]
-        hidden = lines - shown[-1][0]
-        if hidden > 0:
-            rows.append(f"{marks.more} {plural(hidden, 'more line')}")
-        return [self._dim(f"  {marks.output if not at else ' '}  {row}".rstrip()) for at, row in enumerate(rows)]
+    def unanswered(self) -> list[str]:
+        """The calls that the turn ended in the midst of."""
+        calls, self._open = list(self._open.values())[:20], {}
+        return [self._call(call, self._dim(self.style.marks.tool), "dim", "not finished") for call in calls]
+
+    def _depth(self, call: ToolStarted) -> int:
+        return self._depths[call.parent] + 1 if call.parent in self._depths else 0
+
+    def _call(self, call: ToolStarted, mark: str, tone: str = "plain", outcome: str = "") -> str:
+        """`• Read(src/parser.py)  45 lines`."""
+        name, given, margin = short(call.name, 80), self.relative(short(call.input, 200)), "  " * self._depth(call)
+        end = f"  {self.style.paint(tone, outcome)}" if outcome else ""
+        said = self.cut(f"{name}({given})" if given else name, len(margin) + 4 + (len(outcome) + 2 if outcome else 0))
+        bold = said[: len(name)]
+        return f"{margin}  {mark} {self.style.paint('bold', bold)}{said[len(bold) :]}{end}"
+
+    def relative(self, text: str) -> str:
+        """A path in the workspace, or a command with such paths, without the way there."""
+        root = self.root
+        if not root or root not in text:
+            return text
+        text = text.removeprefix(f"cd {root} && ")
+        return "." if text == root else text.replace(f" {root}/", " ").removeprefix(f"{root}/")
+
+    def _diff(self, edit: Edit) -> list[str]:
+        """A short coloured diff: as much of what went as of what came, where there is not room for both."""
+        most = self.limits.diff_lines
+        gone, come = (clean(text).expandtabs(4).split("\n") if text else [] for text in (edit.removed, edit.added))
+        shown = [("red", f"      - {line}") for line in gone[: max(most - len(come), most // 2)]]
+        shown += [("green", f"      + {line}") for line in come[: max(most - len(gone), most // 2)]]
+        pieces = [self.style.paint(tone, self.cut(line.rstrip(), 0)) for tone, line in shown]
+        hidden = edit.removed_lines + edit.added_lines - len(pieces)
+        return [
+            *pieces,
+            *([self._dim(f"      {self.style.marks.more} {plural(hidden, 'more line')}")] if hidden else []),
+        ]
+
+    def _last_lines(self, event: ToolFinished) -> list[str]:
+        """The end of a tool's output: there, commands sum up what they did."""
+        limit, most, marks = self.limits.output_chars, self.limits.output_lines, self.style.marks
+        text = clean(tail(event.output, 4 * limit)).expandtabs(4)
+        written = [line.rstrip() for line in tail(text.rstrip(), limit, marks.more).split("\n") if line.strip()]
+        rows = [self.cut(line, 6) for line in (written[-most:] if most else ())]
+        return [self._dim(f"    {marks.output if not at else ' '} {row}".rstrip()) for at, row in enumerate(rows)]
 
     def todo(self, event: TodoUpdated) -> list[str]:
-        if event == self._todo or not event.items:
+        """In full when other things are to be done; else in a line."""
+        before, items = self._todo, event.items
+        if event == before or not items:
             return []
         self._todo = event
         marks, paint = self.style.marks, self.style.paint
-        done = sum(item.status == "done" for item in event.items)
-        lines = [paint("bold", f"{marks.todo}Todo List")]
-        for item in event.items[: self.limits.todo_items]:
-            text = self.cut(short(item.text, 200), 18)
+        done = sum(item.status == "done" for item in items)
+        title = f"  {self._dim('todo')} {done}/{len(items)}"
+        if before and [item.text for item in before.items] == [item.text for item in items]:
+            active = next((item.text for item in items if item.status == "active"), "")
+            now = f"  {paint('yellow', marks.todo_active)} {self.cut(short(active, 200), 16)}" if active else ""
+            return [title + now]
+        lines = [title]
+        for item in items[: self.limits.todo_items]:
+            text = self.cut(short(item.text, 200), 8)
             if item.status == "done":
-                lines.append(f"  {paint('green', marks.todo_done)} {self._dim(text)}")
+                lines.append(f"    {paint('green', marks.todo_done)} {self._dim(text)}")
             elif item.status == "active":
-                lines.append(
-                    f"  {paint('yellow', marks.todo_active)} {text} {paint('yellow', marks.from_ + ' ACTIVE')}"
-                )
+                lines.append(f"    {paint('yellow', marks.todo_active)} {text}")
             else:
-                lines.append(f"  {self._dim(marks.todo_pending)} {text}")
-        if len(event.items) > self.limits.todo_items:
-            lines.append(self._dim(f"  {marks.more} {len(event.items) - self.limits.todo_items} more"))
-        share = f"{done}/{len(event.items)} ({100 * done // len(event.items)}%)"
-        return [*lines, f"  {marks.progress}Progress: {share}"]
+                lines.append(f"    {self._dim(marks.todo_pending)} {text}")
+        if len(items) > self.limits.todo_items:
+            lines.append(self._dim(f"    {marks.more} {len(items) - self.limits.todo_items} more"))
+        return lines
 
     def progress(self, event: AgentProgress) -> list[str]:
         text = self.cut(short(event.text, 300), 4)
-        if not text or text == self._progress:
+        if not text or text == self._progress or (event.routine and not self.is_verbose):
             return []
         self._progress = text
         return [self._dim(f"  {self.style.marks.dot} {text}")]
 
     def finished(self, event: AgentFinished) -> list[str]:
-        marks, paint = self.style.marks, self.style.paint
-        details = ", ".join(self._details(event))
+        dot, marks, paint = f" {self.style.marks.dot} ", self.style.marks, self.style.paint
+        details = dot.join(self._details(event))
+        lines = self.unanswered()
         if event.failure or event.ended_by:
-            why = f"Failed: {event.reason or event.failure}"
+            why = f"turn failed: {event.reason or event.failure}"
             if event.ended_by:
-                why = f"Ended by ralph: {event.ended_by.replace('-', ' ')}"
-            lines = [f"{paint('red', marks.error)} {paint('red', short(why, 500))} {self._dim(f'({details})')}"]
+                why = f"turn ended by ralph: {event.ended_by.replace('-', ' ')}"
+            rows = self.rows(f"{marks.failed} {short(why, 500)}{dot}{details}", 2)
+            lines += [paint("red", row if not at else f"  {row}") for at, row in enumerate(rows)]
         else:
-            lines = [f"{paint('green', marks.ok)} Complete {self._dim(f'({details})')}"]
+            lines += [self._dim(row) for row in self.rows(f"turn ended{dot}{details}", 0)]
         if event.skipped_lines:
             lost = plural(event.skipped_lines, "line")
-            lines.append(self._dim(f"  {lost} of the agent's output could not be read; the log has them"))
+            lines += self._aside(f"{lost} of the agent's output could not be read; the log has them")
         if event.leftovers and not event.ended_by:
             were = "process was" if event.leftovers == 1 else "processes were"
-            lines.append(self._dim(f"  {event.leftovers} {were} left behind by the agent, and ended"))
+            lines += self._aside(f"{event.leftovers} {were} left behind by the agent, and ended")
         return lines
 
+    def _aside(self, text: str) -> list[str]:
+        return [self._dim(f"  {row}") for row in self.rows(text, 2)]
+
     def _details(self, event: AgentFinished) -> list[str]:
-        details = []
+        details = [duration(event.duration_s)]
         if event.exit_code and not event.ended_by:
-            details.append(exit_words(event.exit_code))
-        if self._result:
-            details += _spent(self._result)
+            details.insert(0, exit_words(event.exit_code))
         tools = event.tool_calls if event.tool_calls is not None else self._tools
         errors = event.tool_errors or self._errors
         if tools:
-            details.append(f"tools: {tools}")
-        if errors:
-            details.append(f"errors: {errors}")
-        return [*details, f"time: {duration(event.duration_s)}"]
+            details.append(plural(tools, "tool call") + (f", {errors} failed" if errors else ""))
+        return [*details, *(_spent(self._result) if self._result else ())]
 
     def _dim(self, text: str) -> str:
-        return self.style.paint("dim", text)
+        return self.style.paint("dim", text) if text else ""
 
     def cut(self, text: str, used: int) -> str:
         """`text` in the room that is left on its line."""
@@ -192,9 +240,9 @@ class TurnLines:
 def _spent(result: AgentResult) -> list[str]:
     spent = []
     if result.cost_usd is not None:
-        spent.append(f"cost: {'~' if result.estimated else ''}{money(result.cost_usd)}")
+        spent.append(f"{'~' if result.estimated else ''}{money(result.cost_usd)}")
     taken = result.input_tokens + result.cache_read_tokens + result.cache_write_tokens
     if taken or result.output_tokens:
         cached = f" ({count(result.cache_read_tokens)} cached)" if result.cache_read_tokens else ""
-        spent.append(f"tokens: {count(taken)} in{cached} / {count(result.output_tokens)} out")
+        spent.append(f"{count(taken)} in{cached}, {count(result.output_tokens)} out")
     return spent

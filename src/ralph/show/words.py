@@ -136,8 +136,37 @@ def happened(one: "PastIteration") -> str:
     if one.result == "failed":
         return f"failed: {one.failure}"
     if one.result == "refused":
-        return f"claim refused: {', '.join(dict.fromkeys(refusal.gate for refusal in one.refused))}"
+        return f"claim refused: {_gates(one)}"
     return "not finished" if one.result == "unfinished" else one.result
+
+
+def verdict(one: "PastIteration", history: "RunHistory") -> str | None:
+    """What is said below the checks of an iteration; None where there was nothing to find out."""
+    share = _share(one)
+    if one.result == "refused":
+        return f"not done: the agent claimed {one.refused[0].claim}, refused by {_gates(one)}"
+    if one.result == "no claim" and not one.checks:
+        return None if history.claims == ("turn",) else "not done yet: no claim"
+    if one.result == "no claim":
+        return f"not done yet: {share}, but no claim"
+    if one.result == "done":
+        return f"done: {share}" if one.checks else None if history.claims == ("turn",) else "done"
+    if one.result == "failed":
+        return f"not done: the turn failed: {one.failure}"
+    return f"not done: {share if one.result == 'checks failed' else happened(one)}"
+
+
+def _share(one: "PastIteration") -> str:
+    failed, number = sum(not check.passed for check in one.checks), len(one.checks)
+    if number == 1:
+        return "the check failed" if failed else "the check passed"
+    if not failed:
+        return "both checks passed" if number == 2 else f"all {number} checks passed"
+    return f"{failed} of {number} checks failed"
+
+
+def _gates(one: "PastIteration") -> str:
+    return ", ".join(dict.fromkeys(refusal.gate for refusal in one.refused))
 
 
 def exit_words(code: int | None) -> str:
@@ -172,8 +201,8 @@ def outcome_sentence(history: "RunHistory") -> str:
     return f"ralph: {said}{': ' if reason else ''}{reason} ({spent})"
 
 
-def whereabouts(history: "RunHistory") -> list[str]:
-    """Where the work of an isolated run is, and how to take it over."""
+def whereabouts(history: "RunHistory", *, briefly: bool = False) -> list[str]:
+    """Where the work of an isolated run is and, unless `briefly`, how to take it over."""
     if not history.worktree and not history.branch:
         return []
     place = f" in {short(history.worktree, 500)}" if history.worktree else ""
@@ -183,7 +212,7 @@ def whereabouts(history: "RunHistory") -> list[str]:
     lines = [f"The work is{f' on branch {branch}' if branch else ''}{place}"]
     is_cut_off = history.outcome in ("interrupted", "failed", "fatal")  # as the last turn may have been
     taken = "what is committed of it" if is_cut_off else "it"
-    return [*lines, f"To take {taken} over: git merge {branch}"] if branch else lines
+    return [*lines, f"To take {taken} over: git merge {branch}"] if branch and not briefly else lines
 
 
 _NEEDS = {
@@ -233,8 +262,26 @@ def command(action: "Action") -> str:
     if action.verb == "merge":
         return f"git merge {action.branch}"
     if action.verb == "resume":
-        return " ".join((f"ralph resume {action.run}", *(f"{_SPELT[name]} {value}" for name, value in action.options)))
-    return "ralph diff" if action.verb == "diff" else f'ralph tell {action.run} "…"'
+        return " ".join(
+            (f"ralph resume {nickname(action.run)}", *(f"{_SPELT[name]} {value}" for name, value in action.options))
+        )
+    if action.verb in ("answer", "tell"):
+        return f'ralph tell {nickname(action.run)} "…"'
+    return f"ralph {action.verb} {nickname(action.run)}"
+
+
+_PURPOSES = {
+    "merge": "takes the work over",
+    "resume": "goes on where it stopped",
+    "diff": "what it changed",
+    "show": "what happened, iteration by iteration",
+    "report": "the whole story, as a page",
+}
+
+
+def purpose(action: "Action") -> str:
+    """What a command is for."""
+    return _PURPOSES.get(action.verb, "")
 
 
 def commands(need: "Need") -> str:

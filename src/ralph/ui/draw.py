@@ -11,34 +11,11 @@ from ralph.core.events import TodoItem
 from ralph.core.text import one_line, short
 from ralph.history.overview import RunNow
 from ralph.history.run_history import CheckResult, Fold, PastIteration
-from ralph.show.outlet import ASCII, EMOJI, Marks, Style, choose
+from ralph.show.outlet import ASCII, GLYPHS, Marks, Style, choose
 from ralph.show.words import count, cut, duration, moment, money, nickname, plural, width, wrap
 
-NARROW = replace(
-    EMOJI,
-    ok="✓",
-    error="✗",
-    refused="⊘",
-    warning="!",
-    info="i",
-    waiting="◔",
-    paused="‖",
-    question="?",
-    person="»",
-    retry="↻",
-    review="◎",
-    todo="",
-    todo_done="✓",
-    todo_active="▸",
-    todo_pending="·",
-    progress="",
-    tool="•",
-    output="└",
-)
 PLAIN = replace(
     ASCII,
-    ok="+",
-    error="x",
     passed="+",
     failed="x",
     refused="x",
@@ -82,7 +59,7 @@ TONES = {
 class Look(Struct, frozen=True):
     """Marks and paint for lines, the steps of a bar from empty to full, and the prompt. `is_plain`: ASCII only."""
 
-    style: Style = Style(NARROW)
+    style: Style = Style(GLYPHS)
     is_plain: bool = False
     steps: str = "·▁▂▃▄▅▆▇█"
     prompt: str = "❯"
@@ -100,7 +77,7 @@ def look_for(stream: TextIO | None, env: Mapping[str, str] = os.environ) -> Look
     """What this terminal can display. Colours are painted always: without them the terminal gets none."""
     if choose(stream, env, True, True, None).marks is ASCII:
         return Look(Style(PLAIN, True), True, "._-=#", ">")
-    return Look(Style(NARROW, True))
+    return Look(Style(GLYPHS, True))
 
 
 def run_rows(run: RunNow, columns: int, look: Look, *, is_tall: bool) -> list[str]:

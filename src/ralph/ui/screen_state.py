@@ -309,5 +309,5 @@ class Scroll:
         lines = self._render(event)
         if isinstance(event, events.RunFinished):
             tone = {0: "good", 2: "alarm"}.get(event.exit_code, "warn")
-            lines = ["", *(self.style.paint(tone, row) for row in self._render.talk.rows(ending, 0))]
+            lines = [*lines, "", *(self.style.paint(tone, row) for row in self._render.talk.rows(ending, 0))]
         return lines

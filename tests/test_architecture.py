@@ -45,8 +45,8 @@ ALLOWED = {
         "steering",
     },
     "cli": {
-        *("agents", "backlog", "core", "doctor", "errors", "history", "hooks", "lean", "processes", "records"),
-        *("repository", "run", "settings", "show", "steering", "supervise", "ui", "web"),
+        *("agents", "backlog", "core", "doctor", "errors", "history", "hooks", "lean", "planning", "processes"),
+        *("records", "repository", "run", "settings", "show", "steering", "supervise", "ui", "web"),
     },
     "core": set[str](),
     "doctor": {"agents", "core", "errors", "processes", "records", "repository", "run", "settings", "show"},
@@ -58,6 +58,7 @@ ALLOWED = {
     },
     "lean": set[str](),
     "loop": {"core", "errors"},
+    "planning": {"backlog", "core", "errors", "processes", "records", "run", "settings"},
     "processes": {"core", "errors"},
     "records": {"core", "errors", "processes"},
     "repository": {"core", "errors", "processes", "records"},

@@ -115,7 +115,9 @@ def test_a_plan_brings_its_checks_and_its_questions_must_be_answered() -> None:
     reading = sound(boxed(PLAN), "T.md")
     assert reading.checks == ("pytest -q", "ruff check .")
     assert keys(reading) == ["T1", "T2"]
-    assert reading.items[0].text.endswith("This is one task of the plan: A shop")
+    said = "This is one task of the plan: A shop\n\nSell things.\n\n## Questions\n\n- [x] Which currency? Euro."
+    assert reading.items[0].text.endswith(said)
+    assert reading.title == "A shop"
     with pytest.raises(UserError, match=r"T.md:19: .*Which currency"):
         sound(boxed(PLAN.replace("[x] Which", "[ ] Which")), "T.md")
 

@@ -315,7 +315,8 @@ def invocation(request: TurnRequest) -> Invocation:
     if not given(request, _BYPASS, "--permission-mode"):
         # Without yolo edits in the workspace go through, and other commands where the user's settings allow them; in
         # its default mode it could not even write a file.
-        argv += [_BYPASS] if request.yolo else optional(request, "--permission-mode", "acceptEdits")
+        mode = "plan" if request.looks_only else "acceptEdits"
+        argv += [_BYPASS] if request.yolo else optional(request, "--permission-mode", mode)
     if request.boxed and not given(request, "--settings"):
         argv += optional(request, "--settings", _NO_SANDBOX)
     argv += request.flags

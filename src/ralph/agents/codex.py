@@ -70,6 +70,8 @@ def _permissions(request: TurnRequest) -> list[str]:
         return [_BYPASS]
     if request.boxed:
         return ["--sandbox", "danger-full-access"]
+    if request.looks_only and knows(request, "--sandbox"):
+        return ["--sandbox", "read-only"]
     # It edits and runs what it likes inside the workspace, and its sandbox holds the rest back.
     return ["--sandbox", "workspace-write"] if knows(request, "--sandbox") else ["--full-auto"]
 

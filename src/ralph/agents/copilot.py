@@ -38,6 +38,8 @@ def invocation(request: TurnRequest) -> Invocation:
     argv += ["--output-format", "json"] if request.stream else ["-s"]
     # Any tool runs in both modes, for there is no one to ask; short of yolo, paths and addresses stay restricted.
     argv.append("--allow-all" if request.yolo and knows(request, "--allow-all") else "--allow-all-tools")
+    if request.looks_only:
+        argv += optional(request, "--deny-tool", "write")
     argv += model(request, "--model")
     if request.session:
         argv.append(f"--resume={request.session}")

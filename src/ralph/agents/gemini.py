@@ -49,8 +49,10 @@ def invocation(request: TurnRequest) -> Invocation:
     if not given(request, "-o", "--output-format"):
         argv += ["-o", "stream-json"]
     if not given(request, "-y", "--yolo", "--approval-mode"):
-        # Without yolo edits go through and commands are not offered at all: the next mode up allows everything.
-        argv += ["-y"] if request.yolo else optional(request, "--approval-mode", "auto_edit")
+        # Without yolo edits go through and commands are not offered at all: the next mode up allows everything. In the
+        # default one nothing is offered that would have to be approved.
+        mode = "default" if request.looks_only else "auto_edit"
+        argv += ["-y"] if request.yolo else optional(request, "--approval-mode", mode)
     argv += model(request, "-m", "--model")
     if request.session:
         argv += ["--resume", request.session]

@@ -44,6 +44,8 @@ def invocation(request: TurnRequest) -> Invocation:
     # Edits and commands in the workspace are allowed anyway; what it would ask about is refused and ends the run.
     if request.yolo and not given(request, "--auto"):
         argv += optional(request, "--auto")
+    if request.looks_only and not given(request, "--agent"):
+        argv += ["--agent", "plan"]
     argv += model(request, "-m", "--model")
     if request.session:
         argv += ["--session", request.session]

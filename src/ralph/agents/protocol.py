@@ -17,7 +17,8 @@ class TurnRequest(Struct, frozen=True, kw_only=True):
     `flags` are the user's own extra words; `understands` are the options that the installed version lists in its help
     (None: not asked); `scratch` is a private folder for files the agent writes for us; `usage_before` is what the
     earlier turns of `session` cost together, for agents that report the session's total; `boxed`: it is started in a
-    box, where a sandbox of its own would only be in its way.
+    box, where a sandbox of its own would only be in its way; `looks_only`: it is to look and to answer, and to change
+    nothing, as far as it has a mode for that.
     """
 
     prompt: str
@@ -34,6 +35,7 @@ class TurnRequest(Struct, frozen=True, kw_only=True):
     scratch: str = ""
     usage_before: Usage = Usage()
     boxed: bool = False
+    looks_only: bool = False
 
 
 class Trouble(Struct, frozen=True):

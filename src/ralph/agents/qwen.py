@@ -37,7 +37,8 @@ def invocation(request: TurnRequest) -> Invocation:
         argv += ["-o", "stream-json" if request.stream else "text"]
     if not given(request, "-y", "--yolo", "--approval-mode"):
         # Without yolo edits go through and commands do not: the next mode up allows everything.
-        argv += ["-y"] if request.yolo else optional(request, "--approval-mode", "auto-edit")
+        mode = "plan" if request.looks_only else "auto-edit"
+        argv += ["-y"] if request.yolo else optional(request, "--approval-mode", mode)
     argv += model(request, "-m", "--model")
     if request.max_turns:
         argv += optional(request, "--max-session-turns", str(request.max_turns))

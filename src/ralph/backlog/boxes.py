@@ -11,12 +11,13 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ralph.backlog.lists import OWN_KEYS, ListContent, decoded, encoded, is_id, key_of, slug, title_of, with_own
-from ralph.core.backlog import Item
+from ralph.core.backlog import ASIDE, PLAN, Item
 
 BOX = re.compile(r"([\s>]*)(?:[-*+]|\d{1,9}[.)])[ \t]+\[([^\w\[\]\r\n]?|[xX])\][ \t]+(\S.*)")
 FENCE = re.compile(r"[\s>]*(?:(?:[-*+]|\d{1,9}[.)])\s+)?(`{3,}|~{3,})(.*)")
 HEADING = re.compile(r"(#{1,6})\s+(.*)")
 OWN = re.compile(rf"\s*(?:[-*+]\s+)?({'|'.join(OWN_KEYS)}):(.*)", re.IGNORECASE)
+LONGEST_AROUND = 8000  # characters of a plan that go with each of its tasks
 CODE = re.compile(r"(?<!`)`++([^`]++)`++")
 
 
@@ -43,19 +44,31 @@ class ListedBox(Struct):
 def read(files: Mapping[str, bytes]) -> ListContent:
     ((name, data),) = files.items()
     lines = list(_lines(decoded(data)))
-    plan = next((line.text[2:].strip() for line in lines if line.is_plain and line.text.startswith("# ")), "")
-    plan = plan.removeprefix("Plan:").strip() if plan.startswith("Plan:") else ""
+    plan = _title(lines)
     problems: list[str] = []
-    entries = [entry for entry in _entries(lines) if not (plan and _is_aside(entry.box.section))]
+    entries = [entry for entry in _entries(lines) if not (plan and entry.box.section in ASIDE)]
     named = {word for entry in entries for key, value, _ in _own(entry, name) if key == "after"
              for word in value.replace(",", " ").split()}  # fmt: skip
     items = [_item(entry, name, {word.strip("`") for word in named}, problems) for entry in entries]
     if plan:
-        items = [replace(item, text=f"{item.text}\n\nThis is one task of the plan: {plan}") for item in items]
-        problems += _questions(lines, name)
+        around = f"This is one task of the plan: {plan}{_around(lines)}"
+        items = [replace(item, text=f"{item.text}\n\n{around}") for item in items]
     if _is_in_phases(entries, lines):
         items = [*_in_phases(items, entries)]
-    return ListContent(tuple(items), tuple(_checks(lines)) if plan else (), tuple(problems))
+    if not plan:
+        return ListContent(tuple(items), problems=tuple(problems))
+    asked = (f"{name}:{line.number}: answer and tick this question first: {title_of(line.words)}"
+             for line in open_questions(lines))  # fmt: skip
+    return ListContent(tuple(items), tuple(_checks(lines)), tuple(problems), plan, tuple(asked))
+
+
+def lines_of(text: str) -> list[BoxLine]:
+    return list(_lines(text))
+
+
+def open_questions(lines: list[BoxLine]) -> list[BoxLine]:
+    """The questions of a plan that bear no tick."""
+    return [line for line in lines if line.section == "questions" and line.at >= 0 and line.mark not in ("x", "X")]
 
 
 def ticked(files: Mapping[str, bytes], keys: Collection[str]) -> dict[str, bytes]:
@@ -145,11 +158,6 @@ def _dedented(lines: list[str]) -> list[str]:
     return dedent("\n".join(lines)).rstrip().split("\n") if lines else []
 
 
-def _is_aside(section: str) -> bool:
-    """Whether the boxes of a plan's section are no tasks."""
-    return section in ("checks", "questions")
-
-
 def _checks(lines: list[BoxLine]) -> Iterator[str]:
     """The commands of a plan: what stands in backticks, item by item."""
     for line in lines:
@@ -158,10 +166,19 @@ def _checks(lines: list[BoxLine]) -> Iterator[str]:
             yield command[1].strip()
 
 
-def _questions(lines: list[BoxLine], name: str) -> Iterator[str]:
-    for line in lines:
-        if line.section == "questions" and line.at >= 0 and line.mark not in ("x", "X"):
-            yield f"{name}:{line.number}: answer and tick this question first: {title_of(line.words)}"
+def _title(lines: list[BoxLine]) -> str:
+    """The title of a plan; none of any other list."""
+    texts = (line.text.removeprefix("\ufeff") for line in lines if line.is_plain)
+    first = next((text for text in texts if text.startswith("# ")), "")
+    return first.removeprefix(PLAN).strip() if first.startswith(PLAN) else ""
+
+
+def _around(lines: list[BoxLine]) -> str:
+    """What a plan says beside its tasks and checks: goal, assumptions, questions with their answers."""
+    begin = next(at for at, line in enumerate(lines) if line.text.removeprefix("\ufeff").startswith("# "))
+    rest = [line.text for line in lines[begin + 1 :] if line.section not in ("checks", "tasks")]
+    text = "\n".join(rest).strip()
+    return f"\n\n{text[:LONGEST_AROUND]}" if text else ""
 
 
 def _is_in_phases(entries: list[ListedBox], lines: list[BoxLine]) -> bool:

@@ -18,11 +18,14 @@ TARGET_KEY = "merged"
 
 
 class ListContent(Struct, frozen=True):
-    """What a list says: its items, the checks that it brings, and what is wrong with it, by file and line."""
+    """What a list says: its items, the checks that it brings, and what is wrong with it, by file and line. A plan has a
+    `title`, and `questions` that nobody has answered yet."""
 
     items: tuple[Item, ...]
     checks: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
+    title: str = ""
+    questions: tuple[str, ...] = ()
 
 
 class Format(Protocol):
@@ -37,13 +40,18 @@ class Format(Protocol):
 
 def sound(reading: ListContent, name: str) -> ListContent:
     """The reading, once nothing is wrong with it; else one line that says what is, and where."""
-    problems = [*reading.problems, *_wrong(reading.items)]
+    problems = [*wrong_with(reading), *reading.questions]
     if problems:
         more = f" (and {len(problems) - 1} more: {'; '.join(problems[1:6])})" if len(problems) > 1 else ""
         raise UserError(f"{problems[0]}{more}", "mend the list, then start again")
     if not reading.items:
         raise UserError(f"{name} names no item", 'write one a line as "- [ ] text"')
     return reading
+
+
+def wrong_with(reading: ListContent) -> list[str]:
+    """What keeps a list from being worked off, whatever its questions are."""
+    return [*reading.problems, *_wrong(reading.items)]
 
 
 def _wrong(items: Sequence[Item]) -> list[str]:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from ralph.core.events import Notice
-    from ralph.core.model import Run, Stop
+    from ralph.core.model import Rule, Run, Stop
     from ralph.processes.keeper import Keeper
     from ralph.records.journal import Story
     from ralph.run.order import Order
@@ -42,12 +42,20 @@ def run_command(command: str, values: dict[str, Any], words: list[str]) -> int:
         asked = understood(command, values, words)
         loaded = load(asked.workspace, asked.overrides, env=os.environ, config=asked.config)
         spec = loaded.settings.spec and str(asked.workspace / loaded.settings.spec)
-        if not (asked.goal_text or asked.goal_file or spec):
+        goal = asked.goal_text
+        if loaded.settings.tasks:
+            from msgspec.structs import replace
+
+            from ralph.planning.plan_file import carried_out
+
+            settings, plan = carried_out(loaded.settings, asked.workspace)
+            loaded, goal = replace(loaded, settings=settings), goal or plan
+        if not (goal or asked.goal_file or spec):
             raise no_goal()
         order = Order(
             settings=loaded.settings,
             workspace=str(asked.workspace),
-            goal_text=asked.goal_text,
+            goal_text=goal,
             goal_file=asked.goal_file or spec,
             agent_args=asked.agent_args,
             one_shot=asked.one_shot,
@@ -90,6 +98,7 @@ def play(
     place: Place | None = None,
     story: Story | None = None,
     notices: Sequence[Notice] = (),
+    rules: Sequence[Rule] = (),
 ) -> tuple[Run, Stop]:
     """Plays a run in front of a person."""
     from ralph.processes.interrupt import ANNOUNCEMENT, Interrupt
@@ -121,6 +130,7 @@ def play(
                 place=place,
                 story=story,
                 notices=notices,
+                rules=rules,
                 listeners=[screen],
                 is_read=screen.reads,
                 sinks=sinks,

@@ -48,6 +48,7 @@ SECTIONS = {
     "Run an agent": {
         "run": "loop an agent on a goal",
         "loop": "fresh context until every check passes",
+        "plan": "make a plan of a wish: tasks, and checks that verify them",
         "work": "work off a backlog: many loops behind a merge gate",
         "resume": "go on with a run that was paused, stopped, killed or exhausted",
         "ui": "watch, steer and start runs in a full screen",

@@ -49,6 +49,7 @@ class Manner(Struct, frozen=True, kw_only=True):
     yolo: bool = False
     stream: bool = True
     continues: bool = False
+    looks_only: bool = False
     max_turns: int | None = None
     timeout: float | None = None
     idle_timeout: float | None = None
@@ -164,6 +165,7 @@ class _Turn:
             scratch=self._scratch,
             usage_before=self._usage_before(),
             boxed=self._context.box is not None,
+            looks_only=self._manner.looks_only,
         )
 
     def _invoke(self, request: "TurnRequest", invocation: "Invocation", prompt: bytes) -> Turn:

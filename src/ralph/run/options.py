@@ -351,7 +351,35 @@ WORK = (
     *OUTPUT,
 )
 
-COMMANDS: dict[str, tuple[Option, ...]] = {"run": RUN, "loop": LOOP, "task": TASK, "job": JOB, "work": WORK}
+_plan_limits = (
+    "max_cost",
+    "max_tokens",
+    "max_time",
+    "turn_timeout",
+    "idle_timeout",
+    "max_failures",
+    "on_limit",
+    "grace",
+)
+PLAN = (
+    Option(("-o", "--output"), "Where the plan goes (default: PLAN.md).", "Plan", metavar="FILE"),
+    Option(("--yes",), "Ask nothing, and accept a plan that can be worked off.", "Plan", "", "flag"),
+    *(option for option in GOAL if option.name in ("prompt", "prompt_file", "directory")),
+    *AGENT,
+    *(option for option in DONE if option.name in ("check", "check_timeout")),
+    *(option for option in LIMITS if option.name in _plan_limits),
+    *(option for option in PLACE if option.name in ("sandbox", "sandbox_net")),
+    *(option for option in OUTPUT if option.name in ("quiet", "verbose", "no_color")),
+)
+
+COMMANDS: dict[str, tuple[Option, ...]] = {
+    "run": RUN,
+    "loop": LOOP,
+    "task": TASK,
+    "job": JOB,
+    "work": WORK,
+    "plan": PLAN,
+}
 
 
 def parse(options: Sequence[Option], argv: Sequence[str]) -> tuple[Values, list[str]] | None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ralph.core import events, rules
+from ralph.core.backlog import ASIDE, PLAN
 from ralph.core.events import Notice, Tell
 from ralph.core.model import Check, Iteration, Run, Snapshot, Task, Wait
 from ralph.core.text import clean, listed, one_line
@@ -30,14 +31,15 @@ if TYPE_CHECKING:
 LONG_WAIT = 1.5  # seconds: shorter pauses are not worth telling
 
 
-def cli_agent(chosen: Sequence["Choice"], settings: Settings, context: Context) -> "CliAgent":
+def cli_agent(chosen: Sequence["Choice"], settings: Settings, context: Context, looks_only: bool = False) -> "CliAgent":
     from ralph.run.agents import CliAgent, Manner
 
     # What an agent costs and does is known from its structured stream alone.
     measured = settings.max_cost or settings.max_tokens or settings.min_tool_calls or settings.session == "continue"
     manner = Manner(
         model=settings.agent.model,
-        yolo=settings.yolo,
+        yolo=settings.yolo and not looks_only,
+        looks_only=looks_only,
         stream=settings.stream_agent_output or bool(measured),
         continues=settings.session == "continue",
         max_turns=settings.agent.max_turns,
@@ -49,7 +51,9 @@ def cli_agent(chosen: Sequence["Choice"], settings: Settings, context: Context) 
     return CliAgent(chosen, manner, context)
 
 
-def workspace_of(settings: Settings, plan: Policy, context: Context, history: "Trees") -> "LocalWorkspace":
+def workspace_of(
+    settings: Settings, plan: Policy, context: Context, history: "Trees", looks_only: bool = False
+) -> "LocalWorkspace":
     """What the rules are told of, and the checks that verify the work."""
     guards = [Guard(one.command, one.hint, one.fail_action) for one in settings.guardrails]
     manner = CheckManner(
@@ -67,7 +71,8 @@ def workspace_of(settings: Settings, plan: Policy, context: Context, history: "T
         wait_file=context.home / rules.WAIT_FILE if settings.wait_signals else None,
         tasks=TasksFile(context.root / settings.tasks, context.folder.path / "tasks.json") if settings.tasks else None,
         tree=history.tree,
-        protect=settings.protect,
+        protect=settings.protect if not looks_only else () if history.can_undo else ("**",),
+        undo=history.undo if looks_only and history.can_undo else None,
     )
 
 
@@ -194,8 +199,9 @@ class LocalWorkspace:
         tasks: "TasksFile | None" = None,
         tree: Callable[[int], str | None] | None = None,
         protect: Sequence[str] = (),
+        undo: Callable[[], tuple[str, ...]] | None = None,
     ) -> None:
-        self._context, self._checks = context, checks
+        self._context, self._checks, self._undo = context, checks, undo
         self._done_files, self._wait_file = done_files, wait_file
         self._tasks, self._tree, self._protect = tasks, tree, protect
         self._protected: Protected | None = None
@@ -210,7 +216,7 @@ class LocalWorkspace:
 
             self._protected = Protected(self._context.root, self._protect, self._context.folder.path / "protected")
             self._protected.keep()
-            if unmatched := self._protected.unmatched:
+            if (unmatched := self._protected.unmatched) and self._protect != ("**",):
                 self._context.tell(Notice(f"--protect matches no file yet: {', '.join(unmatched)}"))
 
     def look(self, run: Run) -> Snapshot:
@@ -235,8 +241,12 @@ class LocalWorkspace:
         )
 
     def guard(self) -> tuple[str, ...]:
-        touched = self._protected.restore() if self._protected else ()
-        if touched:
+        touched = self._protected.restore() if self._protected else self._undo() if self._undo else ()
+        if touched and self._undo:
+            self._context.tell(
+                Notice(f"the agent was to change nothing; what it changed was put back: {listed(touched)}")
+            )
+        elif touched:
             self._context.tell(Notice(f"the agent changed protected files, which were put back: {listed(touched)}"))
         return touched
 
@@ -335,20 +345,23 @@ def taken_off(first: tuple[Task, ...], now: tuple[Task, ...]) -> tuple[Task, ...
 
 
 def _in_markdown(text: str) -> Iterator[Task]:
-    """Checkboxes of lists, nested ones too. In code and comments they are examples. A box with anything but a cross
-    in it is open: a mark of one's own invention settles nothing."""
+    """Checkboxes of lists, nested ones too. In code and comments they are examples, and so are those of a plan's
+    questions. A box with anything but a cross in it is open: a mark of one's own invention settles nothing."""
     import re
 
     box = re.compile(r"[\s>]*(?:[-*+]|\d{1,9}[.)])\s+\[([^\w\[\]]?|[xX])\](?:\s+(.*))?")
     fence = re.compile(r"[\s>]*(?:(?:[-*+]|\d{1,9}[.)])\s+)?(`{3,}|~{3,})(.*)")
-    closing = ""
+    closing = section = ""
+    is_plan = any(line.startswith(PLAN) for line in text.splitlines())
     for line in re.sub(r"<!--.*?(?:-->|\Z)", "", text, flags=re.DOTALL).splitlines():
         if mark := fence.fullmatch(line):
             if not closing:
                 closing = mark[1] if "`" not in mark[2] or mark[1][0] == "~" else ""
             elif mark[1].startswith(closing) and not mark[2].strip():
                 closing = ""
-        elif not closing and (found := box.fullmatch(line)):
+        elif not closing and line.startswith(("# ", "## ")):
+            section = line.strip("# ").lower()
+        elif not closing and (found := box.fullmatch(line)) and not (is_plan and section in ASIDE):
             yield Task(_line(found[2]) or NO_TEXT, found[1] in ("x", "X"))
 
 

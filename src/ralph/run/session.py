@@ -96,11 +96,11 @@ class Session:
             self.worktree = self._move_to_worktree(context, stack)
             self._enclose(context, chosen, stack)
             plan = policy(self.settings, tuple(choice.name for choice in chosen), self.order.one_shot, rules)
-            agent = self._make_agent(context) if self._make_agent else cli_agent(chosen, self.settings, context)
+            agent = self._make_agent(context) if self._make_agent else self._cli_agent(chosen, context)
             history = self._history = Trees(context, self.worktree, walks=self.settings.min_tool_calls > 0)
             run = self._begin(history)
             ProgressFile(context).clear()
-            workspace = workspace_of(self.settings, plan, context, history)
+            workspace = workspace_of(self.settings, plan, context, history, self.order.looks_only)
             workspace.begin()
             parts = parts_of(
                 self.settings,
@@ -161,6 +161,9 @@ class Session:
         if chosen[0].module.NAME != "command":
             self._notices += tuple(self.place.notices(chosen[0].name, self.order.goal()))
         return chosen
+
+    def _cli_agent(self, chosen: "Sequence[Choice]", context: Context) -> Agent:
+        return cli_agent(chosen, self.settings, context, self.order.looks_only)
 
     def _open(self, stack: ExitStack) -> Context:
         """All that is open while the run goes on. The order is that of the needs: who comes later closes first."""
@@ -325,7 +328,8 @@ class Session:
             yield events.Notice(unsaid, "info")
 
     def _finish(self, context: Context, plan: Policy, run: Run, stop: Stop) -> tuple[Run, Stop]:
-        verified = stop.outcome is Outcome.DONE and plan.verifies
+        # An answer that is wanted for itself was looked at by the rule that ended the run.
+        verified = stop.outcome is Outcome.DONE and (plan.verifies or self.order.looks_only)
         try:
             self._end(context, *ending(run, stop, context.elapsed(), plan.cap, verified))
         except UserError as error:  # what cannot be written down is told to those who still listen

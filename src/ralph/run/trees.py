@@ -30,7 +30,7 @@ class Trees:
         self._index: PrivateIndex | None = None
         self._saved: Checkpoints | None = None
         self.configuration: Configuration | None = None
-        self._base = self._now = ""
+        self._base = self._now = self._head = ""
         self._told: tuple[str, ...] = ()
 
     def begin(self, base: str | None = None) -> str | None:
@@ -48,6 +48,7 @@ class Trees:
         self.configuration.begin()
         self._now = self._index.tree()
         self._base = base or self._now
+        self._head = Path(self._repository.git_dir, "HEAD").read_text("utf-8", "replace")
         if base is None:
             self._saved.save(0, self._now)
         else:
@@ -102,6 +103,37 @@ class Trees:
         if self._index is None or self._saved is None:
             raise UserError("there is no state to go back to")
         return self._saved.rewind(iteration.number, self._index).kept_as
+
+    @property
+    def can_undo(self) -> bool:
+        return self._index is not None
+
+    def undo(self) -> tuple[str, ...]:
+        """Makes the files and HEAD what they were when the run began, and names what was changed. What was there is
+        kept beside the checkpoints."""
+        from ralph.repository.changes import changed_files
+        from ralph.repository.index import head_of, tree_of
+
+        if self._index is None or self._saved is None or self._repository is None:
+            return ()
+        now = self._index.tree()
+        if now == self._base:
+            return ()
+        changed = changed_files(self._repository, tree_of(self._base), tree_of(now))
+        self._saved.rewind(0, self._index)
+        if head_of(now) == head_of(self._base):
+            return tuple(one.path for one in changed)
+        self._put_head_back(head_of(self._base))
+        return (*(one.path for one in changed), "HEAD")
+
+    def _put_head_back(self, commit: str) -> None:
+        """The branch that was checked out is again, at the commit where it was."""
+        assert self._repository
+        branch = self._head.removeprefix("ref:").strip() if self._head.startswith("ref:") else ""
+        if branch:
+            self._repository.git("symbolic-ref", "HEAD", branch)
+        words = ("update-ref", *(() if branch else ("--no-deref",)), "HEAD")
+        self._repository.git(*words, commit) if commit else self._repository.git("update-ref", "-d", branch)
 
     def diff(self) -> str:
         """What changed since the run began, new files included."""

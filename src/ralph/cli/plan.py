@@ -1,0 +1,261 @@
+"""`ralph plan`: how does a wish become a list of tasks with checks that somebody has looked at?"""
+
+import os
+import sys
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ralph.cli.init import Dialog
+from ralph.cli.request import Request, no_goal, understood
+from ralph.cli.table import CliCommand
+from ralph.core.text import clean, one_line
+from ralph.errors import UserError
+from ralph.planning.plan_file import Plan, is_plan, load, plan_in, save
+from ralph.planning.planner import Wish, planned, planning
+from ralph.run import options
+
+if TYPE_CHECKING:
+    from ralph.core.model import Run, Stop
+    from ralph.planning.trials import Trial, Trials
+    from ralph.processes.keeper import Keeper
+    from ralph.settings import Settings
+
+OUTPUT = "PLAN.md"
+DRAFT = "plan.md"
+CHOICES = "[a]ccept, [e]dit, [t]ell it what to change, [l]eave: "
+
+
+def plan(values: dict[str, Any], words: list[str]) -> int:
+    from ralph.processes.keeper import Keeper
+
+    if not values.get("yes") and not (sys.stdin and sys.stdin.isatty()):
+        raise UserError("plan asks questions and needs a terminal", "run it in one, or accept what comes with --yes")
+    with Keeper.start() as keeper, ExitStack() as stack:
+        return Planning(values, words, keeper, stack).play()
+
+
+class Planning:
+    """One plan, from the wish to the file."""
+
+    def __init__(self, values: dict[str, Any], words: list[str], keeper: "Keeper", stack: ExitStack) -> None:
+        from ralph.settings import load as load_settings
+        from ralph.settings.proposed import proposed_checks
+
+        words = _with_file(values, words)
+        self.asked: Request = understood("plan", values, words)
+        self.workspace = self.asked.workspace
+        self.settings: Settings = load_settings(self.workspace, self.asked.overrides, env=os.environ).settings
+        self.keeper, self.stack = keeper, stack
+        self.path = self.workspace / values.get("output", OUTPUT)
+        self.is_attended = not values.get("yes")
+        found = [one.command for one in proposed_checks(self.workspace)]
+        given = [one.command for one in self.settings.guardrails]
+        self.known = tuple(dict.fromkeys((*given, *found)))
+        self.dialog = Dialog(sys.stdin, sys.stderr)
+        self._trials: Trials | None = None
+        self._decided: dict[str, bool] = {}
+
+    def play(self) -> int:
+        """0 once the plan is written, 1 if it is not accepted or asks something, else the outcome's code."""
+        plan, stop = self._first()
+        if plan is None:
+            return stop.outcome.exit_code if stop else 2
+        try:
+            return self._discuss(plan) if self.is_attended else self._accept(plan)
+        except (EOFError, KeyboardInterrupt):
+            self.dialog.say(f"\nLeft; the plan so far is in {self._draft}")
+            return 130
+
+    def _first(self) -> "tuple[Plan | None, Stop | None]":
+        """The plan to look at: one that is there, or one that an agent makes."""
+        given = Path(self.asked.goal_file) if self.asked.goal_file else None
+        text = self._text(given)
+        if given and is_plan(text):
+            self.path = given
+            return load(given), None
+        if self.path.exists():
+            hint = f"look at it again: ralph plan {self.path.name}; or write another: -o FILE"
+            raise UserError(f"{self.path.name} is there already", hint)
+        self.wish = Wish(text, self.known, self.is_attended)
+        return self._ask(self.wish.prompt())
+
+    def _text(self, given: Path | None) -> str:
+        if given is None:
+            if not self.asked.goal_text:
+                raise no_goal()
+            return self.asked.goal_text
+        return load(given).text
+
+    def _ask(self, prompt: str) -> "tuple[Plan | None, Stop]":
+        """Has an agent make a plan, in a run of its own."""
+        from ralph import __version__
+        from ralph.cli.run import Shown, play
+        from ralph.core.model import Outcome
+        from ralph.run.order import Order
+
+        order = Order(
+            settings=planning(self.settings),
+            workspace=str(self.workspace),
+            goal_text=prompt,
+            agent_args=self.asked.agent_args,
+            version=__version__,
+            looks_only=True,
+        )
+        shown = Shown(False, self.asked.quiet, self.asked.verbose)
+        run, stop = play(order, self.keeper, shown, rules=(planned(self.path.name),))
+        plan = plan_in(_answer(run), self.path.name) if stop.outcome is Outcome.DONE else None
+        return plan, stop
+
+    def _discuss(self, plan: Plan) -> int:
+        while True:
+            self._keep(plan)
+            plan = self._answered(plan)
+            self._keep(plan)
+            self._show(plan)
+            choice, _, words = self.dialog.ask(CHOICES).partition(" ")
+            if choice.lower() in ("a", "accept") and self._is_sound(plan):
+                return self._write(plan)
+            if choice.lower() in ("l", "leave"):
+                self.dialog.say(f"Left; the plan is in {self._draft}")
+                return 1
+            if choice.lower() in ("e", "edit"):
+                plan = self._edited(plan)
+            elif choice.lower() in ("t", "tell"):
+                plan = self._changed(plan, words.strip() or self.dialog.ask("What shall change? "))
+
+    def _accept(self, plan: Plan) -> int:
+        """Without a person: the plan as it is, if it can be worked off."""
+        self._keep(plan)
+        self._show(plan)
+        if problems := plan.problems():
+            raise UserError(problems[0], f"the plan is in {self._draft}")
+        self._write(plan)
+        if questions := plan.questions():
+            self.dialog.say(f"ralph: it asks: {one_line(questions[0])} (answer in {self.path.name}, then tick it)")
+            return 1
+        return 0
+
+    def _answered(self, plan: Plan) -> Plan:
+        """With a person's answers; a question without one stays open."""
+        questions = plan.questions()
+        if questions:
+            self.dialog.say("\nIt asks (an empty answer leaves a question open):")
+        return plan.answered({one: self.dialog.ask(f"  {clean(one)}\n  > ") for one in questions})
+
+    def _show(self, plan: Plan) -> None:
+        self.dialog.say(f"\n{clean(plan.text)}")
+        if problems := plan.problems():
+            self.dialog.say("\n".join(f"! {problem}" for problem in problems))
+        else:
+            self._show_trials(self._tried(self._allowed(plan.commands())))
+
+    def _allowed(self, commands: list[str]) -> list[str]:
+        """Those that may be run: the project's own, and what a person lets pass who has seen it."""
+        strange = [command for command in commands if command not in self.known and command not in self._decided]
+        if strange and self.is_attended:
+            self.dialog.say("To see how the checks stand today, these commands would be run now:")
+            self.dialog.say("\n".join(f"  {clean(one)}" for one in strange))
+            is_let = self.dialog.ask("Run them? [Y/n] ").lower() not in ("n", "no")
+            self._decided |= dict.fromkeys(strange, is_let)
+        return [command for command in commands if self._decided.get(command, True)]
+
+    def _tried(self, commands: list[str]) -> "list[Trial]":
+        from ralph.planning.trials import Trials
+        from ralph.processes.interrupt import Interrupt
+        from ralph.records.proofs import remember_red
+
+        with Interrupt() as interrupt:
+            if self._trials is None:
+                self._trials = Trials(self.workspace, self.settings, self.keeper)
+                self.stack.callback(self._trials.close)
+            tried = self._trials.of(commands, interrupt)
+        remember_red(self.workspace / ".ralph", (one.command for one in tried if one.state == "red"))
+        return tried
+
+    def _show_trials(self, tried: "list[Trial]") -> None:
+        from ralph.records.proofs import seen_red
+
+        proven = seen_red(self.workspace / ".ralph")
+        if tried:
+            self.dialog.say("The checks today:")
+        for one in tried:
+            unproven = "never seen red: unproven" if one.state == "green" and one.command not in proven else ""
+            why = ": ".join(filter(None, (one.ending, one_line(clean(one.said), 100) if one.state != "green" else "")))
+            more = f"  ({unproven or why})" if unproven or why else ""
+            self.dialog.say(f"  {one.state:<12}  {clean(one.command)}{more}")
+        if tried and all(one.state == "green" for one in tried):
+            self.dialog.say("Every check is green already: as it is, this plan would prove nothing.")
+        self.dialog.say("")
+
+    def _is_sound(self, plan: Plan) -> bool:
+        problems = [*plan.problems(), *(f"still open: {one_line(one)}" for one in plan.questions())]
+        for problem in problems:
+            self.dialog.say(f"! {problem}")
+        return not problems
+
+    def _edited(self, plan: Plan) -> Plan:
+        """The plan after a person has edited its draft."""
+        import subprocess
+
+        editor = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
+        ended = subprocess.run(["sh", "-c", f'{editor} "$@"', editor, str(self._draft)], check=False)  # as git does
+        if ended.returncode:
+            self.dialog.say(f"! {editor} ended with exit code {ended.returncode}; EDITOR says which one is used")
+        return Plan(load(self._draft).text, plan.name)
+
+    def _changed(self, plan: Plan, words: str) -> Plan:
+        if not words:
+            return plan
+        wish = getattr(self, "wish", None) or Wish("Carry out the plan below.", self.known, self.is_attended)
+        changed, _ = self._ask(wish.prompt(plan, words))
+        return changed or plan
+
+    @property
+    def _draft(self) -> Path:
+        return self.workspace / ".ralph" / DRAFT
+
+    def _keep(self, plan: Plan) -> None:
+        """So that nothing is lost whatever happens next."""
+        from ralph.records.folder import prepare
+
+        prepare(self.workspace)
+        save(plan, self._draft)
+
+    def _write(self, plan: Plan) -> int:
+        save(plan, self.path)
+        with suppress(OSError):
+            self._draft.unlink(missing_ok=True)
+        print(self.path)
+        name = os.path.relpath(self.path)
+        self.dialog.say(f"Next: ralph work {name}   or, one after the other in one loop: ralph loop --tasks {name}")
+        return 0
+
+
+def _with_file(values: dict[str, Any], words: list[str]) -> list[str]:
+    """A single word that is the name of a file is that file, be it a plan or a description of what is wanted."""
+    if words and not {"prompt", "prompt_file"}.intersection(values) and os.path.isfile(words[0]):
+        values["prompt_file"] = words[0]
+        return words[1:]
+    return words
+
+
+def _answer(run: "Run") -> str:
+    return run.last.turn.text if run.last else ""
+
+
+COMMAND = CliCommand(
+    "plan",
+    "Make a plan of a wish: an agent that may only look at the repository cuts it into tasks with checks.\n\n"
+    "GOAL is text, or a file that says what is wanted; a plan that is there already is looked at again. Each check is "
+    "tried once, and shown as it is today. You answer what it asks, then accept, edit, or say what shall change. The "
+    "plan is what `ralph work` and `--tasks` read.",
+    plan,
+    options.PLAN,
+    words="GOAL|FILE",
+    examples=(
+        'ralph plan "Add coupons to the cart"',
+        "ralph plan docs/coupons.md -o plans/coupons.md",
+        "ralph plan PLAN.md",
+    ),
+)

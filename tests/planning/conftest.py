@@ -1,0 +1,58 @@
+"""A person at a terminal, for commands that ask."""
+
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pexpect
+import pytest
+
+
+class Person:
+    """Answers what the real command asks. All that it printed is in `screen`."""
+
+    def __init__(self, words: tuple[str, ...], cwd: Path, env: dict[str, str]) -> None:
+        self._child = pexpect.spawn(
+            sys.executable,
+            ["-m", "ralph", *words],
+            cwd=str(cwd),
+            env={**env, "TERM": "dumb", "NO_COLOR": "1"},  # type: ignore[arg-type]
+            encoding="utf-8",
+            timeout=30,
+            dimensions=(50, 160),
+        )
+        self._child.setecho(False)
+        self.screen = ""
+
+    def answers(self, question: str, answer: str) -> None:
+        self._child.expect_exact(question)
+        self.screen += str(self._child.before) + question
+        self._child.sendline(answer)
+
+    def presses(self, question: str, key: str) -> None:
+        self._child.expect_exact(question)
+        self._child.sendcontrol(key)
+
+    def waits(self) -> int:
+        """The exit code."""
+        self._child.expect(pexpect.EOF)
+        self.screen = (self.screen + str(self._child.before)).replace("\r\n", "\n")
+        self._child.close()
+        assert self._child.exitstatus is not None
+        return int(self._child.exitstatus)
+
+    def end(self) -> None:
+        self._child.close(force=True)
+
+
+@pytest.fixture
+def person(environment: dict[str, str], workspace: Path) -> Iterator[Callable[..., Person]]:
+    begun: list[Person] = []
+
+    def start(*words: str, **env: str) -> Person:
+        begun.append(Person(words, workspace, {**environment, **env}))
+        return begun[-1]
+
+    yield start
+    for one in begun:
+        one.end()

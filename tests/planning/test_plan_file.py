@@ -1,0 +1,128 @@
+"""A plan is Markdown that people edit: what nobody changed on purpose stays as it is, and what is wrong is said."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ralph.backlog import boxes
+from ralph.backlog.lists import sound
+from ralph.errors import UserError
+from ralph.planning.plan_file import Plan, load, plan_in, save
+
+PLAN = """# Plan: Coupons
+
+A cart takes coupons.
+
+## Assumptions
+
+- Prices are in cents
+
+## Checks
+
+- `make test`
+
+## Tasks
+
+- [ ] T1 Parser: a code is read
+  check: `pytest tests/test_code.py`
+- [ ] T2 Cart: a code lowers the total
+  after: T1
+  touches: cart.py
+
+## Questions
+
+- [ ] May coupons be combined?
+"""
+
+
+def test_a_plan_names_its_tasks_checks_and_questions() -> None:
+    plan = Plan(PLAN)
+    assert plan.problems() == []
+    assert plan.questions() == ["May coupons be combined?"]
+    assert plan.commands() == ["make test", "pytest tests/test_code.py"]
+    assert [item.key for item in plan.read().items] == ["T1", "T2"]
+
+
+@given(st.text(st.characters(codec="utf-8")), st.sampled_from(["\n", "\r\n"]), st.sampled_from(["", "\ufeff"]))
+def test_a_plan_that_nobody_changed_is_written_back_byte_for_byte(
+    tmp_path_factory: pytest.TempPathFactory, more: str, newline: str, mark: str
+) -> None:
+    path = tmp_path_factory.mktemp("plan") / "PLAN.md"
+    data = (mark + PLAN + more).replace("\r", "").replace("\n", newline).encode() + b"\xff\x00 no text"
+    path.write_bytes(data)
+    plan = load(path)
+    assert plan.answered({}) == plan
+    save(plan, path.with_name("again.md"))
+    assert path.with_name("again.md").read_bytes() == data
+
+
+@pytest.mark.parametrize("newline", ["\n", "\r\n"])
+def test_an_answer_stands_below_its_question_and_ticks_it(newline: str) -> None:
+    plan = Plan(PLAN.replace("\n", newline) + f"  at checkout{newline}- [ ] And gifts?{newline}")
+    done = plan.answered({"May coupons be combined?": "no,\nnever"})
+    said = f"- [x] May coupons be combined?{newline}  at checkout{newline}  Answer: no, never{newline}- [ ] And gifts?"
+    assert said in done.text
+    assert done.questions() == ["And gifts?"]
+    assert done.text.replace(f"  Answer: no, never{newline}", "").replace("[x]", "[ ]") == plan.text
+
+
+def test_an_open_question_keeps_a_plan_from_being_worked_off() -> None:
+    with pytest.raises(UserError, match="answer and tick this question first: May coupons be combined"):
+        sound(boxes.read({"PLAN.md": PLAN.encode()}), "PLAN.md")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "wrong"),
+    [
+        ("# Plan: Coupons", "# Coupons", "does not begin with"),
+        ("- [ ] T1", "- T1", "T2 comes after T1, which is not in the list"),
+        ("  check: `pytest tests/test_code.py`", "  after: T2", "each waits for the next"),
+        ("- [ ] T2 Cart", "- [ ] T1 Cart", "the key T1 is taken"),
+        ("after: T1", "after: T9", "T2 comes after T9"),
+        ("touches: cart.py", "max-cost: much", "no amount of dollars"),
+    ],
+)
+def test_what_is_wrong_with_a_plan_is_said(old: str, new: str, wrong: str) -> None:
+    assert wrong in Plan(PLAN.replace(old, new)).problems()[0]
+
+
+def test_a_plan_without_tasks_or_without_checks_is_none() -> None:
+    head, _, _ = PLAN.partition("## Tasks")
+    assert "no tasks" in Plan(head).problems()[0]
+    bare = PLAN.replace("- `make test`\n", "").replace("  check: `pytest tests/test_code.py`\n", "")
+    assert "no checks" in Plan(bare).problems()[0]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        PLAN,
+        f"Here it is.\n\n```markdown\n{PLAN}```\nShall I begin?",
+        f"````\n{PLAN}````\n",
+        PLAN.replace("\n", "\r\n"),
+        f"I looked around.\n\n{PLAN}",
+    ],
+)
+def test_a_plan_is_found_in_an_answer_with_words_or_a_fence_around_it(answer: str) -> None:
+    plan = plan_in(answer)
+    assert plan
+    assert plan.text == PLAN
+
+
+def test_an_answer_without_a_plan_holds_none() -> None:
+    assert plan_in("I would begin with the parser.") is None
+
+
+def test_a_command_that_is_not_taken_as_a_check_stands_as_a_remark() -> None:
+    plan = Plan(PLAN).without_checks({"pytest tests/test_code.py", "make test"})
+    assert plan.commands() == []
+    assert "  (not taken as a check: pytest tests/test_code.py)" in plan.text
+    assert [item.key for item in plan.read().items] == ["T1", "T2"]
+
+
+def test_a_file_of_two_megabytes_is_no_plan(tmp_path: Path) -> None:
+    (tmp_path / "PLAN.md").write_bytes(b"x" * (2 << 20))
+    with pytest.raises(UserError, match="too large"):
+        load(tmp_path / "PLAN.md")

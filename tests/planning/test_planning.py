@@ -1,0 +1,258 @@
+"""From a wish to a plan: what the agent answers is tried, asked about, shown, and accepted by a person or by --yes."""
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+PLAN = """# Plan: Coupons
+
+A cart takes coupons.
+
+## Checks
+
+- `test -f cart`
+
+## Tasks
+
+- [ ] T1 Cart: there is one
+  check: `grep -q coupon cart`
+"""
+QUESTION = "\n## Questions\n\n- [ ] Which currency?\n"
+Start = Callable[..., Any]
+
+
+def says(text: str) -> str:
+    return f"cat <<'END'\n{text}END\n"
+
+
+def test_an_agents_plan_is_written_and_every_check_is_shown_as_it_is_today(
+    ralph: Start, agent: Start, repository: Path
+) -> None:
+    (repository / "cart").write_text("empty\n")
+    done = ralph("plan", "Add coupons", "--yes", "--agent", agent(says(PLAN)), "--check", "no-such-program")
+    assert done.code == 0, done.err
+    assert (repository / "PLAN.md").read_text() == PLAN
+    assert done.out.strip() == str(repository / "PLAN.md")
+    assert "green         test -f cart  (never seen red: unproven)" in done.err
+    assert "red           grep -q coupon cart  (exit code 1)" in done.err
+
+
+def test_the_plan_is_what_work_and_tasks_read(ralph: Start, agent: Start, repository: Path) -> None:
+    assert ralph("plan", "Add coupons", "--yes", "--agent", agent(says(PLAN))).code == 0
+    shown = ralph("work", "PLAN.md", "--dry-run", "--agent", agent("true"))
+    assert shown.out.splitlines() == ["check: test -f cart", "[ ] T1: T1 Cart: there is one"]
+    worker = agent("echo coupon > cart; sed -i 's/\\[ ]/[x]/' PLAN.md; echo COMPLETE", "worker")
+    done = ralph("loop", "--tasks", "PLAN.md", "--agent", worker)
+    assert done.code == 0, done.err
+    assert (repository / "cart").read_text() == "coupon\n"
+
+
+def test_a_run_of_a_plan_must_pass_the_checks_of_the_plan_and_of_its_tasks(
+    ralph: Start, agent: Start, repository: Path
+) -> None:
+    (repository / "PLAN.md").write_text(PLAN)
+    done = ralph("loop", "--tasks", "PLAN.md", "--agent", agent("echo COMPLETE"), "-m", "1", "--json")
+    assert done.code == 1
+    assert done.one("run_started")["checks"] == ["test -f cart", "grep -q coupon cart"]
+    assert done.one("run_started")["goal"].startswith("Carry out the plan in PLAN.md")
+
+
+def test_a_plan_with_an_open_question_is_not_run(ralph: Start, agent: Start, repository: Path) -> None:
+    (repository / "PLAN.md").write_text(PLAN + QUESTION)
+    for command in (("loop", "--tasks", "PLAN.md"), ("work", "PLAN.md")):
+        done = ralph(*command, "--agent", agent("echo COMPLETE"))
+        assert done.code == 2
+        assert "answer and tick this question first: Which currency?" in done.err
+        assert "Traceback" not in done.err
+
+
+def test_the_agent_reads_the_goal_the_shape_and_the_projects_own_checks(
+    ralph: Start, agent: Start, repository: Path, prompts: Start
+) -> None:
+    (repository / "Makefile").write_text("test:\n\ttrue\n")
+    assert ralph("plan", "Add coupons", "--yes", "--agent", agent(says(PLAN))).code == 0
+    (prompt,) = prompts()
+    assert "Add coupons" in prompt
+    assert "`make test`" in prompt
+    assert "Nobody can answer questions" in prompt
+
+
+@pytest.mark.parametrize(("name", "words"), [("claude", "--permission-mode plan"), ("codex", "--sandbox read-only")])
+def test_known_agents_plan_in_the_mode_in_which_they_only_look(
+    ralph: Start, agent: Start, repository: Path, environment: dict[str, str], name: str, words: str
+) -> None:
+    ralph("plan", "Add coupons", "--yes", "--yolo", "--agent", agent("exit 9", name), "--max-failures", "1")
+    argv = Path(environment["HOME"], f"{name}.argv.1").read_text().split("\n")
+    assert words in " ".join(argv)
+    assert not [word for word in argv if "dangerously" in word]
+
+
+def test_what_the_agent_changes_while_it_plans_is_put_back_and_said(
+    ralph: Start, agent: Start, repository: Path, git: Start
+) -> None:
+    (repository / "mine").write_text("uncommitted\n")
+    before = (git("rev-parse", "HEAD"), git("status", "--porcelain"))
+    script = "echo changed > README; rm mine; echo new > new; git add -A; git commit -qm sly; git checkout -qb other\n"
+    done = ralph("plan", "Add coupons", "--yes", "--agent", agent(script + says(PLAN)))
+    assert done.code == 0, done.err
+    (repository / "PLAN.md").unlink()
+    assert (repository / "README").read_text() == "hello\n"
+    assert (repository / "mine").read_text() == "uncommitted\n"
+    assert not (repository / "new").exists()
+    assert (git("rev-parse", "HEAD"), git("branch", "--show-current")) == (before[0], "main\n")
+    assert "the agent was to change nothing; what it changed was put back: README" in done.err
+
+
+def test_without_git_too_what_the_agent_changes_is_put_back(ralph: Start, agent: Start, workspace: Path) -> None:
+    (workspace / "mine").write_text("as it was\n")
+    done = ralph("plan", "Add coupons", "--yes", "--agent", agent("echo changed > mine; echo > new\n" + says(PLAN)))
+    assert done.code == 0, done.err
+    assert (workspace / "mine").read_text() == "as it was\n"
+    assert sorted(os.listdir(workspace)) == [".ralph", "PLAN.md", "mine"]
+
+
+def test_a_plan_that_cannot_be_worked_off_is_asked_for_again_with_what_is_wrong(
+    ralph: Start, agent: Start, repository: Path, prompts: Start
+) -> None:
+    broken = PLAN + "  after: T9\n"
+    script = f"if [ $N = 1 ]; then echo no plan yet; elif [ $N = 2 ]; then {says(broken)}else {says(PLAN)}fi"
+    done = ralph("plan", "Add coupons", "--yes", "--agent", agent(script))
+    assert done.code == 0, done.err
+    assert "it holds no plan" in prompts()[1]
+    assert "T1 comes after T9, which is not in the list" in prompts()[2]
+
+
+def test_an_agent_that_never_gives_a_plan_leaves_no_file(ralph: Start, agent: Start, repository: Path) -> None:
+    done = ralph("plan", "Add coupons", "--yes", "--agent", agent("echo I cannot"))
+    assert done.code == 1
+    assert not (repository / "PLAN.md").exists()
+    assert "exhausted" in done.last_line
+
+
+def test_a_plan_whose_every_check_is_green_already_is_said_to_prove_nothing(
+    ralph: Start, agent: Start, repository: Path
+) -> None:
+    (repository / "cart").write_text("coupon\n")
+    done = ralph("plan", "Add coupons", "--yes", "--agent", agent(says(PLAN)))
+    assert done.code == 0
+    assert "Every check is green already: as it is, this plan would prove nothing." in done.err
+
+
+def test_a_check_that_cannot_be_run_is_told_apart_from_one_that_is_red(
+    ralph: Start, agent: Start, repository: Path
+) -> None:
+    done = ralph("plan", "x", "--yes", "--agent", agent(says(PLAN.replace("test -f cart", "no-such-program -q"))))
+    assert "not runnable  no-such-program -q  (exit code 127" in done.err
+
+
+def test_a_check_that_was_red_once_is_proven_from_then_on(ralph: Start, agent: Start, repository: Path) -> None:
+    assert "red           test -f cart" in ralph("plan", "x", "--yes", "--agent", agent(says(PLAN))).err
+    (repository / "cart").write_text("coupon\n")
+    again = ralph("plan", "PLAN.md", "--yes")
+    assert "green         test -f cart\n" in again.err
+    assert json.loads((repository / ".ralph" / "proofs.json").read_bytes()) == ["test -f cart", "grep -q coupon cart"]
+
+
+def test_a_question_that_nobody_can_answer_stays_open_and_is_exit_code_1(
+    ralph: Start, agent: Start, repository: Path
+) -> None:
+    done = ralph("plan", "x", "--yes", "--agent", agent(says(PLAN + QUESTION)))
+    assert done.code == 1
+    assert "it asks: Which currency?" in done.err
+    assert (repository / "PLAN.md").read_text() == PLAN + QUESTION
+
+
+def test_a_person_answers_questions_sees_the_plan_and_accepts_it(person: Start, agent: Start, repository: Path) -> None:
+    somebody = person("plan", "Add coupons", "--agent", agent(says(PLAN + QUESTION)))
+    somebody.answers("Which currency?", "Euro")
+    somebody.answers("Run them? [Y/n]", "y")
+    somebody.answers("[l]eave:", "a")
+    assert somebody.waits() == 0, somebody.screen
+    assert "- [x] Which currency?\n  Answer: Euro\n" in (repository / "PLAN.md").read_text()
+    assert "red           test -f cart" in somebody.screen
+
+
+def test_a_person_can_tell_what_shall_change(person: Start, agent: Start, repository: Path, prompts: Start) -> None:
+    other = PLAN.replace("there is one", "there are two")
+    somebody = person("plan", "Add coupons", "--agent", agent(f"if [ $N = 1 ]; then {says(PLAN)}else {says(other)}fi"))
+    somebody.answers("Run them? [Y/n]", "n")
+    somebody.answers("[l]eave:", "t two carts, please")
+    somebody.answers("[l]eave:", "accept")
+    assert somebody.waits() == 0, somebody.screen
+    assert (repository / "PLAN.md").read_text() == other
+    assert prompts()[1].endswith("two carts, please")
+    assert PLAN in prompts()[1]
+
+
+def test_a_person_can_edit_the_plan_and_what_is_wrong_then_is_said(
+    person: Start, agent: Start, repository: Path
+) -> None:
+    breaks = agent(r"""sed -i "s/- \[ \] T1/- T1/" "$1" """, "breaks")
+    somebody = person("plan", "Add coupons", "--agent", agent(says(PLAN)), EDITOR=f"</dev/null {breaks}")
+    somebody.answers("Run them? [Y/n]", "n")
+    somebody.answers("[l]eave:", "e")
+    somebody.answers("[l]eave:", "a")
+    somebody.answers("[l]eave:", "l")
+    assert somebody.waits() == 1
+    assert "! PLAN.md: it has no tasks" in somebody.screen
+    assert not (repository / "PLAN.md").exists()
+
+
+def test_whoever_leaves_loses_nothing(person: Start, agent: Start, repository: Path) -> None:
+    somebody = person("plan", "Add coupons", "--agent", agent(says(PLAN)))
+    somebody.answers("Run them? [Y/n]", "n")
+    somebody.presses("[l]eave:", "c")
+    assert somebody.waits() == 130
+    assert (repository / ".ralph" / "plan.md").read_text() == PLAN
+    again = person("plan", ".ralph/plan.md", "-o", "PLAN.md")
+    again.answers("Run them? [Y/n]", "n")
+    again.answers("[l]eave:", "l")
+    assert again.waits() == 1
+
+
+def test_a_plan_that_is_there_is_looked_at_again_without_an_agent_and_stays_byte_for_byte(
+    ralph: Start, repository: Path
+) -> None:
+    data = b"\xef\xbb\xbf" + PLAN.replace("\n", "\r\n").encode() + b"\xff trailing"
+    (repository / "PLAN.md").write_bytes(data)
+    done = ralph("plan", "PLAN.md", "--yes")
+    assert done.code == 0, done.err
+    assert (repository / "PLAN.md").read_bytes() == data
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("plan", "--yes"), "no goal"),
+        (("plan", " ", "--yes"), "the goal is empty"),
+        (("plan", "Add coupons"), "needs a terminal"),
+        (("plan", "Add", "coupons", "--yes"), "no such folder: coupons"),
+        (("plan", "x", "--yes", "--agent", "nobody-here"), "command not found: nobody-here"),
+        (("plan", "x", "--wrong"), "No such option '--wrong'"),
+    ],
+)
+def test_bad_input_is_one_line_and_a_hint(ralph: Start, repository: Path, words: tuple[str, ...], said: str) -> None:
+    done = ralph(*words)
+    assert done.code == 2
+    assert said in done.err
+    assert "hint: " in done.err
+    assert "Traceback" not in done.err
+
+
+def test_a_plan_is_never_overwritten_by_another(ralph: Start, agent: Start, repository: Path) -> None:
+    (repository / "PLAN.md").write_text("my own\n")
+    done = ralph("plan", "x", "--yes", "--agent", agent(says(PLAN)))
+    assert done.code == 2
+    assert "PLAN.md is there already" in done.err
+    assert (repository / "PLAN.md").read_text() == "my own\n"
+
+
+def test_a_broken_plan_that_is_there_is_refused_by_yes(ralph: Start, repository: Path) -> None:
+    (repository / "PLAN.md").write_text(PLAN.replace("  check", "  after: T2\n- [ ] T2 Two\n  after: T1\n  check"))
+    done = ralph("plan", "PLAN.md", "--yes")
+    assert done.code == 2
+    assert "each waits for the next" in done.err

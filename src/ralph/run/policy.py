@@ -186,7 +186,8 @@ def refuse_what_cannot_end(settings: Settings) -> None:
 def unsaid_claim(settings: Settings, plan: Policy, goal: str) -> str:
     """What a person should hear whose own prompt, sent to the letter, does not say how to claim."""
     owed = [claim for claim in plan.claims if claim.text]
-    if settings.preset != "guardrails" or len(owed) < len(plan.claims) or any(one.marker in goal for one in owed):
+    is_said = not owed or any(one.marker in goal for one in owed)
+    if settings.preset != "guardrails" or len(owed) < len(plan.claims) or is_said:
         return ""
     way_out = ", or add --until checks: then green checks suffice" if settings.guardrails else ""
     return (

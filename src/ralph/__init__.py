@@ -2,12 +2,6 @@
 
 __version__ = "0.1.0"
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from ralph.api.python_loop import LoopIteration, RalphConfig, RalphLoop, RalphLoopResult
-    from ralph.api.supervisor import Supervision, Supervisor
-    from ralph.loop import Parts, run_loop
-
 _PUBLIC = {
     "RalphConfig": "ralph.api.python_loop",
     "RalphLoop": "ralph.api.python_loop",
@@ -18,17 +12,7 @@ _PUBLIC = {
     "run_loop": "ralph.loop",
     "Parts": "ralph.loop",
 }
-__all__ = [
-    "LoopIteration",
-    "Parts",
-    "RalphConfig",
-    "RalphLoop",
-    "RalphLoopResult",
-    "Supervision",
-    "Supervisor",
-    "__version__",
-    "run_loop",
-]
+__all__ = [*_PUBLIC, "__version__"]  # their types are in __init__.pyi
 
 
 def __getattr__(name: str) -> object:
@@ -38,3 +22,7 @@ def __getattr__(name: str) -> object:
 
         return getattr(importlib.import_module(_PUBLIC[name]), name)
     raise AttributeError(f"module 'ralph' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -189,7 +189,7 @@ def test_an_answer_is_whole_or_none_at_every_tenth_byte(server, wire, address, m
             stage = place.enter_context(server.stage())
             stage.has_asides = False
             found = endpoint("lab", address(stage), wire)
-            asker = wires.Asker(found, "", None, lambda: None, lambda *_: None)
+            asker = wires.ModelAsker(found, "", None, lambda: None, lambda *_: None)
             await place.enter_async_context(aclosing(asker.client))
             messages = [ModelRequest(parts=[UserPromptPart(content="Go on.")])]
 

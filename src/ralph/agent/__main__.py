@@ -41,11 +41,11 @@ async def _turn(asked: argparse.Namespace) -> int:
     from ralph.agent.conversation import HANDED_OVER, begun, leave_note, note_of, resumed
     from ralph.agent.streamjson import Report
     from ralph.agent.toolbox import Toolbox
-    from ralph.agent.wires import Asker
+    from ralph.agent.wires import ModelAsker
     from ralph.agent.working import Worker
 
     report = Report(f"{found.provider}:{found.model}", asked.output_format == "text")
-    asker = Asker(found, key, asked.max_output, report.is_alive, report.asks_again)
+    asker = ModelAsker(found, key, asked.max_output, report.is_alive, report.asks_again)
     context = asked.context or asker.model.context_window or (_LOCAL_CONTEXT if found.is_local else _CONTEXT)
     home, run = _home(), os.environ.get("RALPH_RUN_ID", "")
     said = resumed(home, asked.resume, context) if asked.resume else begun(home, context)

@@ -131,7 +131,7 @@ def _words_of(error: Any) -> str:
     return error if isinstance(error, str) else ""
 
 
-class Asker:
+class ModelAsker:
     """Asks one model. `tell(tries, pause, reason)` hears why it is asked again. Its `client` must be closed."""
 
     def __init__(

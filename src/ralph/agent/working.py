@@ -15,7 +15,7 @@ from ralph.agent.calls import Call, calls_in, commands_in, made_up, text_of
 from ralph.agent.conversation import Conversation
 from ralph.agent.streamjson import Report
 from ralph.agent.toolbox import TOOLS, Bash, Toolbox
-from ralph.agent.wires import Asker, ContextFull, Refused, Unfinished
+from ralph.agent.wires import ContextFull, ModelAsker, Refused, Unfinished
 
 MOST_TROUBLE = 8  # calls in a row that cannot be understood
 WENT_ON = "The context is full, and the work is not finished. The next turn goes on from the note that was left."
@@ -52,7 +52,7 @@ _NO_NOTE = "(No note could be written. Look at the files, and at `git diff`, to 
 class Worker(Struct, kw_only=True):
     """What one turn works with. `in_text`: the model has no tool calling, and writes its commands into its reply."""
 
-    asker: Asker
+    asker: ModelAsker
     conversation: Conversation
     toolbox: Toolbox
     report: Report

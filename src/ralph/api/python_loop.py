@@ -169,12 +169,12 @@ class RalphLoop:
     def _result(self, run: Run, stop: Stop) -> RalphLoopResult:
         tag = Claim("tag", self.config.completion_tag)
         return RalphLoopResult(
-            [_seen_by_caller(iteration, tag) for iteration in run.iterations],
-            run.usage.cost_usd or 0.0,
-            run.seen.elapsed,
-            stop.outcome is Outcome.DONE,
-            STOP_REASONS.get(stop.outcome, stop.outcome.value),
-            self._session.worktree.path if self._session.worktree else "",
+            iterations=[_seen_by_caller(iteration, tag) for iteration in run.iterations],
+            total_cost=run.usage.cost_usd or 0.0,
+            total_duration=run.seen.elapsed,
+            success=stop.outcome is Outcome.DONE,
+            stop_reason=STOP_REASONS.get(stop.outcome, stop.outcome.value),
+            worktree_path=self._session.worktree.path if self._session.worktree else "",
         )
 
     def cleanup_worktree(self) -> bool:
@@ -189,14 +189,16 @@ class RalphLoop:
 
 def _seen_by_caller(iteration: Iteration, tag: Claim) -> LoopIteration:
     return LoopIteration(
-        iteration.number,
-        iteration.turn.steps or 0,
-        iteration.usage.cost_usd or 0.0,
-        iteration.duration,
-        [{"name": check.name, "passed": check.passed, "output": _output(check)} for check in iteration.checks],
-        iteration.is_green,
-        stated(tag, iteration.turn.text, Reading(verified=True)),
-        iteration.turn.failure.reason if iteration.turn.failure else None,
+        iteration=iteration.number,
+        steps_taken=iteration.turn.steps or 0,
+        cost=iteration.usage.cost_usd or 0.0,
+        duration=iteration.duration,
+        check_results=[
+            {"name": check.name, "passed": check.passed, "output": _output(check)} for check in iteration.checks
+        ],
+        all_checks_passed=iteration.is_green,
+        completion_tag_found=stated(tag, iteration.turn.text, Reading(verified=True)),
+        error=iteration.turn.failure.reason if iteration.turn.failure else None,
     )
 
 

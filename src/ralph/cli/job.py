@@ -40,7 +40,7 @@ def run_command(command: str, values: dict[str, Any], words: list[str]) -> int:
         # Known to the task before anything else: its supervisor may be about to ask who is at work.
         info = run_info.create(folder, "", time.time(), parent=values.get("parent", parent))
         try:
-            return _play(command, values, words, keeper, folder, info)
+            return _play(command, values, words, keeper=keeper, folder=folder, info=info)
         except UserError as error:
             path = folder.runs / info.run_id
             run_info.ended(path, time.time(), "failed", None, error.message)
@@ -49,7 +49,7 @@ def run_command(command: str, values: dict[str, Any], words: list[str]) -> int:
 
 
 def _play(
-    command: str, values: dict[str, Any], words: list[str], keeper: Keeper, folder: TaskFolder, info: RunInfo
+    command: str, values: dict[str, Any], words: list[str], *, keeper: Keeper, folder: TaskFolder, info: RunInfo
 ) -> int:
     from ralph import __version__
     from ralph.cli.request import understood

@@ -109,10 +109,10 @@ def play(order: WorkOrder, reading: ListContent, shown: Shown, notice: str = "")
         folder = RunFolder(ralph, order.id)
         folder.make()
         put(folder, ORDER, order)
-        return _played(order, folder, reading, shown, notice, stack)
+        return _played(order, folder, reading=reading, shown=shown, notice=notice, stack=stack)
 
 
-def _played(order: WorkOrder, folder: RunFolder, reading: ListContent, shown: Shown, notice: str, stack: Any) -> int:
+def _played(order: WorkOrder, folder: RunFolder, *, reading: ListContent, shown: Shown, notice: str, stack: Any) -> int:
     from ralph import __version__
     from ralph.backlog.coordinator import Coordinator
     from ralph.backlog.ledger import JournalLedger

@@ -24,6 +24,7 @@ class Option:
         names: tuple[str, ...],
         help: str,  # noqa: A002 (what everybody calls it)
         group: str,
+        *,
         key: str = "",
         kind: Kind = "text",
         metavar: str = "TEXT",
@@ -42,8 +43,9 @@ class Option:
 
     def saying(self, text: str) -> Option:
         """The same, explained in other words where there are any."""
-        kept = (self.group, self.key, self.kind, self.metavar, self.sets, self.choices, self.once)
-        return Option(self.names, text or self.help, *kept)
+        other = Option(self.names, text or self.help, self.group)
+        vars(other).update(vars(self), help=other.help)
+        return other
 
 
 PRESETS = ("guardrails", "goal", "checks", "promise", "supervise")
@@ -68,62 +70,64 @@ DONE = (
         "What counts as a claim of being done, as KIND:TEXT; repeatable. "
         "Kinds: word, response, suffix, promise, tag, file, checks.",
         "When is it done",
-        "until",
-        "list",
-        "KIND:TEXT",
+        key="until",
+        kind="list",
+        metavar="KIND:TEXT",
     ),
     Option(
         ("--check",),
         "A command that must exit 0 before a claim is believed; repeatable.",
         "When is it done",
-        "guardrails",
-        "list",
-        "CMD",
+        key="guardrails",
+        kind="list",
+        metavar="CMD",
     ),
     Option(
         ("--check-timeout",),
         "How long one check may take (loop: 120s).",
         "When is it done",
-        "checkTimeout",
+        key="checkTimeout",
         metavar="TIME",
     ),
     Option(
         ("--parallel-checks",),
         "Run N checks at a time (default: 1; they must not share files).",
         "When is it done",
-        "parallelChecks",
-        "int",
-        "N",
+        key="parallelChecks",
+        kind="int",
+        metavar="N",
     ),
-    Option(("--fail-fast",), "Begin no further check once one has failed.", "When is it done", "failFast", "flag"),
+    Option(
+        ("--fail-fast",), "Begin no further check once one has failed.", "When is it done", key="failFast", kind="flag"
+    ),
     Option(
         ("--tasks",),
         "A tasks file (Markdown checkboxes, or prd.json) that must be all done.",
         "When is it done",
-        "tasks",
+        key="tasks",
         metavar="FILE",
     ),
     Option(
         ("--protect",),
         "Files that the agent must not change; put back before the checks run; repeatable.",
         "When is it done",
-        "protect",
-        "list",
-        "GLOB",
+        key="protect",
+        kind="list",
+        metavar="GLOB",
     ),
     Option(
         ("--min-tool-calls",),
         "How many tool calls a believable claim needs.",
         "When is it done",
-        "minToolCalls",
-        "int",
-        "N",
+        key="minToolCalls",
+        kind="int",
+        metavar="N",
     ),
     Option(
         ("--on-promise-no-work",),
         "What happens to a claim without work.",
         "When is it done",
-        "onPromiseNoWork",
+        key="onPromiseNoWork",
         choices=("reject", "warn", "accept"),
     ),
     Option(
@@ -132,13 +136,19 @@ DONE = (
     Option(("--completion-promise",), "Done when the agent answers <promise>TEXT</promise>.", "When is it done"),
     Option(("--completion-tag",), "Done when the agent answers TEXT as a whole word.", "When is it done"),
     Option(("--done-file",), "Done when this file exists in the workspace.", "When is it done", metavar="FILE"),
-    Option(("--strict-signal",), "A word counts only on a line by itself.", "When is it done", "strictSignal", "flag"),
+    Option(
+        ("--strict-signal",),
+        "A word counts only on a line by itself.",
+        "When is it done",
+        key="strictSignal",
+        kind="flag",
+    ),
     Option(
         ("--claim-anywhere",),
         "Read claims literally, also in a sentence that denies or conditions them.",
         "When is it done",
-        "claimAnywhere",
-        "flag",
+        key="claimAnywhere",
+        kind="flag",
     ),
 )
 
@@ -147,28 +157,28 @@ AGENT = (
         ("--agent",),
         "A known agent, a path to one, or any command line.",
         "Agent",
-        "agent.command",
+        key="agent.command",
         metavar="NAME|COMMAND",
     ),
-    Option(("--model",), "The model that the agent uses.", "Agent", "agent.model"),
-    Option(("--agent-arg",), "One more argument for the agent; repeatable.", "Agent", "", "list", "ARG"),
-    Option(("--yolo",), "Let the agent do everything without asking.", "Agent", "yolo", "flag"),
+    Option(("--model",), "The model that the agent uses.", "Agent", key="agent.model"),
+    Option(("--agent-arg",), "One more argument for the agent; repeatable.", "Agent", kind="list", metavar="ARG"),
+    Option(("--yolo",), "Let the agent do everything without asking.", "Agent", key="yolo", kind="flag"),
     Option(
         ("--session",),
         "A fresh session every turn, or one that is continued.",
         "Agent",
-        "session",
+        key="session",
         choices=("fresh", "continue"),
     ),
     Option(
         ("--fallback-agent",),
         "An agent to go on with when this one hits its limit (--on-limit switch); repeatable.",
         "Agent",
-        "fallbackAgents",
-        "list",
-        "NAME",
+        key="fallbackAgents",
+        kind="list",
+        metavar="NAME",
     ),
-    Option(("--ultrawork",), "Put `ultrawork` in front of every continuation.", "Agent", "ultrawork", "flag"),
+    Option(("--ultrawork",), "Put `ultrawork` in front of every continuation.", "Agent", key="ultrawork", kind="flag"),
 )
 
 LIMITS = (
@@ -176,113 +186,134 @@ LIMITS = (
         ("-m", "--max-iterations", "--maximum-iterations"),
         "End after N iterations (default: 10; loop: 25). With --ralph: the agent's own turns inside one.",
         "Limits",
-        "maximumIterations",
-        "int",
-        "N",
+        key="maximumIterations",
+        kind="int",
+        metavar="N",
     ),
     Option(
         ("--ralph",),
         "Preset `goal` with a cap of N iterations; 0: one shot; negative: up to 200.",
         "Limits",
-        "",
-        "int",
-        "N",
+        key="",
+        kind="int",
+        metavar="N",
     ),
-    Option(("--max-cost",), "End when this much is spent.", "Limits", "maxCost", "float", "USD"),
-    Option(("--max-tokens",), "End when this many tokens are used.", "Limits", "maxTokens", "int", "N"),
+    Option(("--max-cost",), "End when this much is spent.", "Limits", key="maxCost", kind="float", metavar="USD"),
+    Option(
+        ("--max-tokens",), "End when this many tokens are used.", "Limits", key="maxTokens", kind="int", metavar="N"
+    ),
     Option(
         ("--max-time",),
         "End after this long (90, 90s, 5m, 1h30m), also in the middle of a turn.",
         "Limits",
-        "maxTime",
+        key="maxTime",
         metavar="TIME",
     ),
-    Option(("--turn-timeout",), "End a turn that takes longer.", "Limits", "turnTimeout", metavar="TIME"),
-    Option(("--idle-timeout",), "End a turn that is silent for longer.", "Limits", "idleTimeout", metavar="TIME"),
+    Option(("--turn-timeout",), "End a turn that takes longer.", "Limits", key="turnTimeout", metavar="TIME"),
+    Option(("--idle-timeout",), "End a turn that is silent for longer.", "Limits", key="idleTimeout", metavar="TIME"),
     Option(
         ("--stall",),
         "End after N iterations that repeat the one before: same answer, same files.",
         "Limits",
-        "stall",
-        "int",
-        "N",
+        key="stall",
+        kind="int",
+        metavar="N",
     ),
-    Option(("--no-stall",), "Do not look for stalls.", "Limits", "stall", "flag", sets=0),
-    Option(("--max-failures",), "End after N failed turns in a row (default: 3).", "Limits", "maxFailures", "int", "N"),
-    Option(("--restart-delay",), "Pause between turns.", "Limits", "restartDelay", metavar="TIME"),
+    Option(("--no-stall",), "Do not look for stalls.", "Limits", key="stall", kind="flag", sets=0),
+    Option(
+        ("--max-failures",),
+        "End after N failed turns in a row (default: 3).",
+        "Limits",
+        key="maxFailures",
+        kind="int",
+        metavar="N",
+    ),
+    Option(("--restart-delay",), "Pause between turns.", "Limits", key="restartDelay", metavar="TIME"),
     Option(
         ("--on-limit",),
         "At a usage limit: wait for the reset, stop, or switch agents.",
         "Limits",
-        "onLimit",
+        key="onLimit",
         choices=("wait", "stop", "switch"),
     ),
     Option(
         ("--on-question",),
         "When the agent asks something: go on, or wait for `ralph tell`.",
         "Limits",
-        "onQuestion",
+        key="onQuestion",
         choices=("continue", "wait"),
     ),
     Option(
         ("--grace",),
         "How long the current operation may go on after the first Ctrl-C (default: 30s).",
         "Limits",
-        "grace",
+        key="grace",
         metavar="TIME",
     ),
 )
 
 PLACE = (
-    Option(("--worktree",), "Work in a linked git worktree on a branch of its own.", "Workspace", "worktree", "flag"),
-    Option(("--sandbox",), "Run agent and checks in a box (Linux).", "Workspace", "sandbox.enabled", "flag"),
+    Option(
+        ("--worktree",),
+        "Work in a linked git worktree on a branch of its own.",
+        "Workspace",
+        key="worktree",
+        kind="flag",
+    ),
+    Option(("--sandbox",), "Run agent and checks in a box (Linux).", "Workspace", key="sandbox.enabled", kind="flag"),
     Option(
         ("--sandbox-net",),
         "The same, and whom it reaches: on, off (nobody but the model), or hosts with commas between.",
         "Workspace",
-        "sandbox.net",
+        key="sandbox.net",
         metavar="on|off|HOST,…",
     ),
-    Option(("--commit",), "Commit after green checks; the agent writes the message.", "Workspace", "", "flag"),
-    Option(("--push",), "Push after the commit.", "Workspace", "", "flag"),
+    Option(("--commit",), "Commit after green checks; the agent writes the message.", "Workspace", kind="flag"),
+    Option(("--push",), "Push after the commit.", "Workspace", kind="flag"),
     Option(
-        ("--keep-children",), "Do not end processes that a turn leaves behind.", "Workspace", "keepChildren", "flag"
+        ("--keep-children",),
+        "Do not end processes that a turn leaves behind.",
+        "Workspace",
+        key="keepChildren",
+        kind="flag",
     ),
     Option(
         ("--max-log",),
         "Cap each log on disk, head and tail are kept (default: 32MB).",
         "Workspace",
-        "maxLog",
+        key="maxLog",
         metavar="SIZE",
     ),
 )
 
 OUTPUT = (
-    Option(("--json",), "Events as NDJSON on stdout.", "Output", "", "flag"),
-    Option(("--quiet",), "The final result only.", "Output", "", "flag"),
-    Option(("-V", "--verbose"), "Say more about what happens.", "Output", "", "flag"),
+    Option(("--json",), "Events as NDJSON on stdout.", "Output", kind="flag"),
+    Option(("--quiet",), "The final result only.", "Output", kind="flag"),
+    Option(("-V", "--verbose"), "Say more about what happens.", "Output", kind="flag"),
     Option(
         ("--stream-agent-output",),
         "Show what the agent does as it does it (the default).",
         "Output",
-        "streamAgentOutput",
-        "flag",
+        key="streamAgentOutput",
+        kind="flag",
     ),
-    Option(("--no-stream-agent-output",), "Do not show it.", "Output", "streamAgentOutput", "flag", sets=False),
-    Option(("--timestamps",), "The time of day in front of every line.", "Output", "timestamps", "flag"),
-    Option(("--no-color",), "No colours.", "Output", "color", "flag", sets=False),
+    Option(
+        ("--no-stream-agent-output",), "Do not show it.", "Output", key="streamAgentOutput", kind="flag", sets=False
+    ),
+    Option(("--timestamps",), "The time of day in front of every line.", "Output", key="timestamps", kind="flag"),
+    Option(("--no-color",), "No colours.", "Output", key="color", kind="flag", sets=False),
     Option(
         ("--notify",),
         "Say when it is done, has failed, asks or waits for a limit: a command, a URL, or `desktop`; repeatable.",
         "Output",
-        "notify",
-        "list",
-        "CMD|URL",
+        key="notify",
+        kind="list",
+        metavar="CMD|URL",
     ),
-    Option(("--dry-run",), "Show what would be run, and the first prompt; run nothing.", "Output", "", "flag"),
+    Option(("--dry-run",), "Show what would be run, and the first prompt; run nothing.", "Output", kind="flag"),
 )
 
-PRESET = (Option(("--preset",), "The way to loop (default: guardrails).", "Goal", "preset", choices=PRESETS),)
+PRESET = (Option(("--preset",), "The way to loop (default: guardrails).", "Goal", key="preset", choices=PRESETS),)
 CONFIG = (Option(("-c", "--config"), "A YAML file with a `ralph_loop` section.", "Goal", metavar="FILE"),)
 
 RUN = (*PRESET, *GOAL, *AGENT, *DONE, *LIMITS, *PLACE, *OUTPUT)
@@ -304,17 +335,26 @@ TASK = (
         ("--depends-on",),
         "Wait until this task (`task` or `project/task`) is done; repeatable.",
         "Task",
-        "",
-        "list",
-        "TASK",
+        key="",
+        kind="list",
+        metavar="TASK",
     ),
-    Option(("--resume",), "Take the marks DONE and WAIT_WITHOUT_RESTART off first.", "Task", "", "flag"),
+    Option(("--resume",), "Take the marks DONE and WAIT_WITHOUT_RESTART off first.", "Task", kind="flag"),
     *_prompts,
     *AGENT,
     *DONE,
-    Option(("-m", "--max-restarts"), "Start the agent N times at most.", "Limits", "maximumIterations", "int", "N"),
-    Option(("--wait-timeout",), "How long DONE waits for child runs to end.", "Limits", "waitTimeout", metavar="TIME"),
-    Option(("--poll-interval",), "How often to look while waiting.", "Limits", "pollInterval", metavar="TIME"),
+    Option(
+        ("-m", "--max-restarts"),
+        "Start the agent N times at most.",
+        "Limits",
+        key="maximumIterations",
+        kind="int",
+        metavar="N",
+    ),
+    Option(
+        ("--wait-timeout",), "How long DONE waits for child runs to end.", "Limits", key="waitTimeout", metavar="TIME"
+    ),
+    Option(("--poll-interval",), "How often to look while waiting.", "Limits", key="pollInterval", metavar="TIME"),
     *_own_limits,
     *PLACE,
     *OUTPUT,
@@ -329,7 +369,14 @@ JOB = (
 )
 
 WORK = (
-    Option(("-j", "--jobs"), "How many items are worked on at once (default: 2).", "Backlog", "", "int", "N"),
+    Option(
+        ("-j", "--jobs"),
+        "How many items are worked on at once (default: 2).",
+        "Backlog",
+        key="",
+        kind="int",
+        metavar="N",
+    ),
     Option(
         ("--target",), "The branch that grows (default: a new one, ralph/NAME/merged).", "Backlog", metavar="BRANCH"
     ),
@@ -340,8 +387,22 @@ WORK = (
         kind="maybe",
     ),
     Option(("--setup",), "A command that prepares each new worktree.", "Backlog", metavar="CMD"),
-    Option(("--returns",), "Park an item that the gate has refused N times (default: 3).", "Backlog", "", "int", "N"),
-    Option(("--max-cost",), "Start nothing that would cost more, all in all.", "Backlog", "", "float", "USD"),
+    Option(
+        ("--returns",),
+        "Park an item that the gate has refused N times (default: 3).",
+        "Backlog",
+        key="",
+        kind="int",
+        metavar="N",
+    ),
+    Option(
+        ("--max-cost",),
+        "Start nothing that would cost more, all in all.",
+        "Backlog",
+        key="",
+        kind="float",
+        metavar="USD",
+    ),
     Option(("--max-time",), "End after this long (90, 90s, 5m, 1h30m).", "Backlog", metavar="TIME"),
     Option(("-C", "--directory"), "The workspace (default: the current folder).", "Backlog", metavar="DIR"),
     *AGENT,
@@ -363,7 +424,7 @@ _plan_limits = (
 )
 PLAN = (
     Option(("-o", "--output"), "Where the plan goes (default: PLAN.md).", "Plan", metavar="FILE"),
-    Option(("--yes",), "Ask nothing, and accept a plan that can be worked off.", "Plan", "", "flag"),
+    Option(("--yes",), "Ask nothing, and accept a plan that can be worked off.", "Plan", key="", kind="flag"),
     *(option for option in GOAL if option.name in ("prompt", "prompt_file", "directory")),
     *AGENT,
     *(option for option in DONE if option.name in ("check", "check_timeout")),

@@ -141,19 +141,34 @@ def _meters(view: View) -> Html:
     present, limits = seen.present, seen.limits
     made = [
         meter(
-            "Iteration", str(present.iteration), present.iteration, present.max_iterations, str(present.max_iterations)
+            "Iteration",
+            str(present.iteration),
+            now=present.iteration,
+            cap=present.max_iterations,
+            most=str(present.max_iterations),
         )
     ]
     if present.checks:
         tone = "good" if present.checks_passed == present.checks else "bad"
         made.append(
             meter(
-                "Checks", str(present.checks_passed), present.checks_passed, present.checks, str(present.checks), tone
+                "Checks",
+                str(present.checks_passed),
+                now=present.checks_passed,
+                cap=present.checks,
+                most=str(present.checks),
+                tone=tone,
             )
         )
     cost = money(present.cost_usd) if present.cost_usd is not None else "–"
     made.append(
-        meter("Cost", cost, present.cost_usd or 0.0, limits.cost_usd, money(limits.cost_usd or 0).removesuffix(".00"))
+        meter(
+            "Cost",
+            cost,
+            now=present.cost_usd or 0.0,
+            cap=limits.cost_usd,
+            most=money(limits.cost_usd or 0).removesuffix(".00"),
+        )
     )
     made.append(time_meter(seen, limits.seconds))
     return element("dl", made, class_="meters", id="meters")
@@ -162,14 +177,14 @@ def _meters(view: View) -> Html:
 def time_meter(seen: RunSeen, most: float | None) -> Html:
     taken = seen.present.lasted_s
     said = element("span", _roughly(taken), data_since=f"{seen.run.facts.began:.0f}" if seen.run.is_alive else None)
-    return meter("Time", said, taken, most, duration(most or 0))
+    return meter("Time", said, now=taken, cap=most, most=duration(most or 0))
 
 
 def _roughly(seconds: float) -> str:
     return duration(round(seconds) if seconds < 600 else round(seconds / 60) * 60)
 
 
-def meter(name: str, said: object, now: float, cap: float | None, most: str, tone: str = "") -> Html:
+def meter(name: str, said: object, *, now: float, cap: float | None, most: str, tone: str = "") -> Html:
     share = min(now / cap, 1.0) if cap else 0.0
     hot = " hot" if share >= HOT and not tone else ""
     rail = element("rect", width="100", height="4", class_="rail")

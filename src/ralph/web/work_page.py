@@ -71,13 +71,26 @@ def _meters(work: WorkSeen) -> Html:
     states = [*history.states.values()]
     whole = len(states) - states.count("withdrawn")
     landed = states.count("landed")
-    made = [meter("Landed", str(landed), landed, whole or None, str(whole), "good" if landed == whole else "")]
-    made.append(meter("At work", str(states.count("working")), states.count("working"), board.slots, str(board.slots)))
+    made = [
+        meter(
+            "Landed",
+            str(landed),
+            now=landed,
+            cap=whole or None,
+            most=str(whole),
+            tone="good" if landed == whole else "",
+        )
+    ]
+    made.append(
+        meter(
+            "At work", str(states.count("working")), now=states.count("working"), cap=board.slots, most=str(board.slots)
+        )
+    )
     spent = money(board.spent) if board.costs else "–"
     most = money(board.max_cost).removesuffix(".00") if board.max_cost else ""
     rest = forecast(board) if work.seen.run.is_alive else None
     more = element("span", f" {forecasted(rest)}", class_="soft") if rest and not board.max_cost else None
-    made.append(meter("Cost", joined(spent, more), board.spent, board.max_cost, most))
+    made.append(meter("Cost", joined(spent, more), now=board.spent, cap=board.max_cost, most=most))
     limit = history.started.max_time if history.started else None
     made.append(time_meter(work.seen, limit))
     return element("dl", made, class_="meters", id="meters")

@@ -66,6 +66,7 @@ SECTIONS = {
         "report": "a page that says what a run did and what needs you",
         "diff": "show what a run changed, or one iteration of it",
         "rewind": "make the files what they were after an earlier iteration",
+        "clean": "end what killed runs have left at work",
     },
     "Inside the agent": {
         "hook": "keep an agent in its session until its promise is kept",

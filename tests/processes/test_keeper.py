@@ -213,7 +213,8 @@ def test_children_are_kept_in_a_program_that_has_imported_asyncio_too() -> None:
         from ralph.processes.program import Command
         with Keeper.start() as keeper:
             for code in (3, 4):
-                command = Command(("/bin/sh", "-c", f"sleep 0.1 >/dev/null 2>&1 & exit {code}"), "/", os.environ)
+                words = ("/bin/sh", "-c", f"sleep 0.1 >/dev/null 2>&1 & exit {code}")
+                command = Command(argv=words, cwd="/", env=os.environ)
                 print(run_process(keeper, command, on_lines=print, keep_children=True).code)
     """
     words = [sys.executable, "-c", textwrap.dedent(script)]
@@ -321,7 +322,8 @@ def on_lines(lines):
         print(line.decode(), os.getpid(), flush=True)
         exec(os.environ.get("ON_LINE", ""))
 
-command = Command(("/bin/sh", "-c", sys.argv[1]), os.getcwd(), {**os.environ, "TEST_MARK": os.environ["MARK"]})
+env = {**os.environ, "TEST_MARK": os.environ["MARK"]}
+command = Command(argv=("/bin/sh", "-c", sys.argv[1]), cwd=os.getcwd(), env=env)
 with Interrupt() as interrupt:
     ended = run_process(keeper, command, on_lines=on_lines, interrupt=interrupt, limits=Limits(grace=60, stop=0.2))
 print(ended.code, ended.ended_by, flush=True)

@@ -39,7 +39,7 @@ ESCAPES = {
 }
 
 
-@pytest.fixture(params=ESCAPES.values(), ids=ESCAPES.keys())
+@pytest.fixture(params=[*ESCAPES.values()], ids=[*ESCAPES])
 def escape(request: pytest.FixtureRequest, mark) -> str:
     return request.param.format(n=mark.seconds)
 

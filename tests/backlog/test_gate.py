@@ -308,14 +308,14 @@ import os, sys
 sys.path.insert(0, {tests!r})
 from pathlib import Path
 from tests.backlog.conftest import Lab
-from ralph.backlog.gate import Request
+from ralph.backlog.gate import LandingRequest
 from ralph.repository.landing import Branch, changed_files
 lab = Lab(Path({path!r}))
 branches = []
 for line in lab.git("for-each-ref", "--format=%(refname:lstrip=4) %(objectname)", "refs/heads/ralph/w/T*").splitlines():
     key, tip = line.split()
     branches.append(Branch(key, tip, key, changed_files(lab.found(), lab.target, tip)))
-print(*lab.gate("test -e hot").land(Request(branches=tuple(branches))).landed, flush=True)
+print(*lab.gate("test -e hot").land(LandingRequest(branches=tuple(branches))).landed, flush=True)
 """
 
 

@@ -50,6 +50,7 @@ SECTIONS = {
         "loop": "fresh context until every check passes",
         "plan": "make a plan of a wish: tasks, and checks that verify them",
         "work": "work off a backlog: many loops behind a merge gate",
+        "worker": "lend a hand with the backlogs of many machines",
         "resume": "go on with a run that was paused, stopped, killed or exhausted",
         "ui": "watch, steer and start runs in a full screen",
     },

@@ -53,7 +53,7 @@ def test_an_exit_code_asks_to_wait_even_where_done_is() -> None:
 
 def test_other_tasks_come_first() -> None:
     run = a_run(seen=Snapshot(waits_for=("p/a",)))
-    assert judge(run, [rules.blocked(2.0)]) == Continue(wait=Wait(2.0, "other tasks come first: p/a"))
+    assert judge(run, [rules.preceded(2.0)]) == Continue(wait=Wait(2.0, "other tasks come first: p/a"))
 
 
 def limited(resets_at: float | None, at: float) -> Run:

@@ -21,7 +21,7 @@ from ralph.errors import UserError, to_install
 from ralph.hooks.hosts import HOSTS, Host, Scope
 from ralph.hooks.install import changes, command_line, silenced
 from ralph.processes.keeper import Keeper
-from ralph.run.agents import Choice, choices
+from ralph.run.choices import SIDE, Choice, choices, duties, workers
 from ralph.run.options import Option
 from ralph.settings import AgentChoice, Settings, load
 from ralph.show.outlet import Style, choose
@@ -106,10 +106,13 @@ def _chosen(settings: Settings, folder: Path, env: Env) -> tuple[Choice | None, 
     except UserError as error:
         return None, Finding("agent", "fail", error.message, error.hint)
     why = "" if settings.agent.command else ", the first one installed"
-    spare = [choice.name for choice in others if not choice.aside]
+    spare = workers(others)
     then = f"; at a limit: {', '.join(spare)}" if spare else ""
     side = f"; {settings.side.model} for messages and reviews" if settings.side.model else ""
-    return first, Finding("agent", "ok", f"runs here use {first.name}{why}{then}{side}")
+    named = "".join(
+        f"; {choice.name} for {duties(choice)}" for choice in others if choice.purposes and choice.name != SIDE
+    )
+    return first, Finding("agent", "ok", f"runs here use {first.name}{why}{then}{named}{side}")
 
 
 def _terminal(env: Env) -> Finding:

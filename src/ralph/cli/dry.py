@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from ralph.agents.protocol import TurnRequest
 from ralph.core.model import Run
 from ralph.core.secrets import redact_text
-from ralph.run.agents import choices
+from ralph.run.choices import choices, workers
 from ralph.run.order import Order
 from ralph.run.policy import composer, policy, refuse_what_cannot_end
 from ralph.settings import Loaded, Settings, format_duration
@@ -19,14 +19,14 @@ from ralph.show.event_lines import WORDLESS
 from ralph.show.words import plural
 
 if TYPE_CHECKING:
-    from ralph.run.agents import Choice
+    from ralph.run.choices import Choice
 
 
 def explain(order: Order, loaded: Loaded, out: TextIO = sys.stdout) -> int:
     settings, goal = loaded.settings, order.goal()
     refuse_what_cannot_end(settings)
     chosen = choices(settings, order.agent_args, os.environ, str(order.workspace))
-    plan = policy(settings, tuple(choice.name for choice in chosen), order.one_shot)
+    plan = policy(settings, workers(chosen), order.one_shot)
     prompt = composer(settings, plan, order.goal, str, tells_claim=order.tells_claim)(Run(id="dry-run", goal=goal), ())
     first = chosen[0]
     turn = TurnRequest(
@@ -34,7 +34,7 @@ def explain(order: Order, loaded: Loaded, out: TextIO = sys.stdout) -> int:
         prompt_file="PROMPT_FILE",
         command=first.command,
         flags=first.flags,
-        model=settings.agent.model,
+        model=first.model,
         yolo=settings.yolo,
     )
     turn = replace(turn, understands=first.understands, boxed=settings.sandbox.enabled)

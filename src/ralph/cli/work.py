@@ -51,7 +51,7 @@ def start(values: dict[str, Any], word: str) -> int:
     from ralph.backlog import taking_on
     from ralph.cli.request import about_loops
     from ralph.cli.run import Shown
-    from ralph.run.agents import choices
+    from ralph.run.choices import choices
     from ralph.settings import load
 
     limits = _limits(values)

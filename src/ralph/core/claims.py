@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from msgspec import Struct
 
-from ralph.core.model import Run
+from ralph.core.model import Run, Turn
 from ralph.core.promise import marker_of
 from ralph.core.text import clean, one_line
 from ralph.core.wording import ECHOED, NOT_TO_THE_LETTER, Span, doubt, letters, nearly, occurrences, stands_in
@@ -131,6 +131,22 @@ def _read_response(wanted: str, text: str, reading: Reading, echoes: tuple[Span,
         if said == wanted and not _doubt(text, span, loosely, echoes):
             break
     return _best([(span, _doubt(text, span, reading, echoes)) for span in meant[: -_MOST - 1 : -1]], text)
+
+
+def blocked(word: str, turn: Turn, reading: Reading = Reading()) -> tuple[Sighting, str] | None:
+    """Where the agent says that it cannot go on, worded like a claim, and why that is."""
+    text, wanted = clean(turn.text), word.strip().casefold()
+    said = [(span, answer) for span, answer in responses(text) if _begins(answer.casefold(), wanted)]
+    if not wanted or not said or turn.failure:
+        return None
+    tried = [(_doubt(text, span, reading, turn.echoes), span, answer) for span, answer in said[: -_MOST - 1 : -1]]
+    why_not, span, answer = next((one for one in tried if not one[0]), tried[0])
+    return Sighting(_around(text, span), why_not), one_line(answer[len(word.strip()) :].lstrip(" :：-–—"), 500)
+
+
+def _begins(answer: str, wanted: str) -> bool:
+    """Whether an answer begins with the word as a whole."""
+    return answer.startswith(wanted) and not answer[len(wanted) : len(wanted) + 1].isalnum()
 
 
 def responses(text: str) -> Iterator[tuple[Span, str]]:

@@ -14,6 +14,7 @@ class Outcome(Enum):
     DONE = "done"
     STOPPED = "stopped"
     EXHAUSTED = "exhausted"
+    BLOCKED = "blocked"
     STALLED = "stalled"
     BUDGET = "budget"
     TIMEOUT = "timeout"

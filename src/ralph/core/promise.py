@@ -37,6 +37,13 @@ def wording_message(marker: str, words: str, doubt: str) -> str:
     )
 
 
+def blocked_message(marker: str, words: str, doubt: str) -> str:
+    """What the agent is told that seems to say that it cannot go on."""
+    return (
+        f'{WROTE} "{words}", which ends nothing: {doubt}. If you cannot go on, put it alone on the last line: {marker}'
+    )
+
+
 def promise_contract(task: str, marker: str) -> str:
     return (
         f"{task}\n\n"

@@ -6,9 +6,10 @@ has anything to say against it.
 
 from collections.abc import Iterable, Sequence
 
+from ralph.core import claims as claiming
 from ralph.core.claims import Claim, Reading, Sighting, sighted
 from ralph.core.model import WAYS_OUT, Iteration, Note, Opinion, Outcome, Refusal, Rule, Run, Stop, Turn, Usage, Wait
-from ralph.core.promise import NO_WORK, wording_message
+from ralph.core.promise import NO_WORK, blocked_message, wording_message
 from ralph.core.prompts import check_message
 from ralph.core.text import listed, one_line
 
@@ -95,6 +96,24 @@ def unclaimed(claims: Sequence[Claim], reading: Reading = Reading()) -> Rule:
                 notice=f"every check passes, but the agent did not {owed}: it is reminded. "
                 "With --until checks, green checks suffice",
             )
+
+    return rule
+
+
+def blocked(word: str, reading: Reading = Reading()) -> Rule:
+    """The agent says that it cannot go on. Once a person has let the run go on, it has to say so anew."""
+
+    def rule(run: Run) -> Iterable[Opinion]:
+        seen = claiming.blocked(word, run.recent[-1].turn, reading) if run.recent and not run.retries else None
+        if seen is None:
+            return
+        found, why = seen
+        if not found.doubt:
+            yield Stop(Outcome.BLOCKED, why or "the agent said that it cannot go on, and not why")
+            return
+        marker = f"<response>{word}: why</response>"
+        yield Note(blocked_message(marker, found.words, found.doubt), about="wording")
+        yield Refusal(marker, "wording", f'the agent wrote "{found.words}": {found.doubt}')
 
     return rule
 
@@ -195,7 +214,7 @@ def children_left(run: Run) -> Iterable[Opinion]:
         yield Note(f"these children have not ended: {', '.join(run.seen.children)}", about="children")
 
 
-def blocked(poll: float) -> Rule:
+def preceded(poll: float) -> Rule:
     """Other tasks come before this one's first turn."""
 
     def rule(run: Run) -> Iterable[Opinion]:

@@ -17,7 +17,7 @@ from ralph.errors import to_install
 from ralph.processes.interrupt import Interrupt
 from ralph.processes.keeper import Keeper
 from ralph.records.folder import RunFolder, TurnFolder
-from ralph.run.agents import Choice
+from ralph.run.choices import Choice
 from ralph.run.context import Context
 from ralph.run.parts import cli_agent
 from ralph.settings import Settings

@@ -36,7 +36,8 @@ class Need(Struct, frozen=True, kw_only=True):
     check: CheckResult | None = None
 
 
-_STANDS_STILL = {"exhausted", "budget", "timeout", "stalled", "failed", "interrupted", "killed", "fatal", "paused"}
+_STANDS_STILL = {"exhausted", "budget", "timeout", "stalled", "blocked", "failed", "interrupted", "killed", "fatal"}
+_STANDS_STILL |= {"paused"}
 
 
 _LIMITED = {"exhausted", "budget", "timeout", "stalled"}
@@ -69,9 +70,10 @@ def _ending(history: RunHistory) -> Iterator[Need]:
         suffice = Action("resume", history.run, options=(("until", "checks"),))
         yield Need(kind="unclaimed", text=_deed(history.claims), actions=(Action("diff", history.run), suffice))
     elif history.state in _STANDS_STILL:
-        tell = (Action("tell", history.run),) if history.state == "stalled" else ()
+        tell = (Action("tell", history.run),) if history.state in ("stalled", "blocked") else ()
         resume = Action("resume", history.run, options=_room(history))
-        yield Need(kind=history.state, actions=(*tell, resume))
+        text = history.reason if history.state == "blocked" else ""
+        yield Need(kind=history.state, text=text, actions=(*tell, resume))
         for check in history.failing if history.state != "paused" else ():
             yield Need(kind="check", check=check)
     elif history.outcome == "done" and not history.verified:

@@ -1,7 +1,7 @@
 """How does an agent take a turn? As a child process that reads its prompt, and whose stream becomes events."""
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -11,41 +11,24 @@ from ralph.core import events
 from ralph.core.limits import available
 from ralph.core.model import Exit, Failure, Run, Turn, Usage
 from ralph.core.text import one_line, whole_words
-from ralph.errors import UserError
 from ralph.processes.process import run_process
 from ralph.processes.program import CannotStart, Command, find_program
 from ralph.records.folder import TurnFolder, write
+from ralph.run.choices import Choice, workers
 from ralph.run.context import Context
-from ralph.settings import CustomAgent, Settings
 
 if TYPE_CHECKING:
-    from ralph.agents.protocol import AgentModule, Invocation, TurnRequest
+    from ralph.agents.protocol import Invocation, TurnRequest
 
 
-BUILTIN = "builtin"
-_ASIDE = "side"
 _LONGEST_ANSWER = 1 << 20
 _LONGEST_WORD = 500  # that is shown of a command line
-
-
-class Choice(Struct, frozen=True, kw_only=True):
-    """An agent that may take turns. `hidden`: variables of the environment that are none of its business.
-    `understands`: the options it has, where it has been asked. `aside`: it does the small work beside the others."""
-
-    name: str
-    module: "AgentModule"
-    command: tuple[str, ...]
-    flags: tuple[str, ...] = ()
-    hidden: frozenset[str] = frozenset()
-    understands: frozenset[str] | None = None
-    aside: bool = False
 
 
 class Manner(Struct, frozen=True, kw_only=True):
     """How turns are taken, whoever takes them. An agent that tells what it spends while it works is ended when the run
     has used `max_cost` or `max_tokens`."""
 
-    model: str = ""
     yolo: bool = False
     stream: bool = True
     continues: bool = False
@@ -58,20 +41,17 @@ class Manner(Struct, frozen=True, kw_only=True):
 
 
 class CliAgent:
-    """One of the choices takes each turn: the first, unless it has run into a limit and another may go on. Messages and
-    reviews are for the one beside them, if there is one."""
+    """One of the choices takes each turn: the one that is there for its purpose; else the first, unless that has run
+    into a limit and another may go on."""
 
     def __init__(self, choices: Sequence[Choice], manner: Manner, context: Context) -> None:
-        self._choices = {choice.name: choice for choice in choices}
-        self._workers = tuple(choice.name for choice in choices if not choice.aside)
-        self._aside = next((choice.name for choice in choices if choice.aside), "")
+        self._choices = list(choices)
         self._manner, self._context = manner, context
 
     def take_turn(self, prompt: str, run: Run, purpose: str = "work") -> Turn:
-        is_small = purpose == "message" or purpose.startswith("review-")
-        name = self._aside if self._aside and is_small else available(run, self._workers) or self._workers[0]
-        choice = self._choices[name]
-        if self._manner.continues and has_lost_session(run, choice):
+        at = self._whose(purpose, run)
+        choice = self._choices[at]
+        if self._manner.continues and not choice.purposes and has_lost_session(run, choice):
             return Turn(
                 text="", exit_code=None, failure=Failure("fatal", f"{choice.name} named no session to continue")
             )
@@ -79,7 +59,7 @@ class CliAgent:
         attempt = _Turn(choice, self._manner, self._context, folder, run, purpose)
         turn = attempt.take(prompt)
         if turn.failure and turn.failure.kind == "fatal":
-            choice = self._choices[choice.name] = self._wiser(choice, turn.failure, run.number)
+            choice = self._choices[at] = self._wiser(choice, turn.failure, run.number)
             second = _Turn(choice, self._manner, self._context, folder, run, purpose)
             if second.words(prompt) != attempt.words(prompt):
                 self._context.tell(events.Notice(f"{choice.name} refused an option, and is started without it"))
@@ -88,6 +68,14 @@ class CliAgent:
         turn = replace(turn, text=self._context.redact.text(turn.text), agent=choice.name)
         folder.ended(turn, turn.text.encode("utf-8", "replace"))
         return turn
+
+    def _whose(self, purpose: str, run: Run) -> int:
+        """Which of the choices takes a turn."""
+        for at, choice in enumerate(self._choices):
+            if purpose in choice.purposes:
+                return at
+        names = workers(self._choices)
+        return names.index(available(run, names) or names[0])
 
     def _wiser(self, choice: Choice, failure: Failure, number: int) -> Choice:
         """The choice with the options that its program has, if one that it has not is what the turn failed for."""
@@ -122,7 +110,7 @@ class _Turn:
     ) -> None:
         self._choice, self._manner, self._context = choice, manner, context
         self._folder, self._run, self._purpose = folder, run, purpose
-        self._session = run.session_of(choice.name) if manner.continues else None
+        self._session = run.session_of(choice.name) if manner.continues and not choice.purposes else None
         self._scratch = folder.scratch() if context.box else folder.path
 
     def words(self, prompt: str) -> tuple[str, ...]:
@@ -155,7 +143,7 @@ class _Turn:
             prompt_file=self._folder.prompt,
             command=self._choice.command,
             flags=self._choice.flags,
-            model=self._manner.model,
+            model=self._choice.model,
             yolo=self._manner.yolo,
             stream=self._manner.stream and self._purpose != "message",
             session=self._session,
@@ -248,127 +236,3 @@ def _finished(turn: Turn, ended: Exit, skipped: int, tool_errors: int) -> events
         skipped_lines=skipped,
         leftovers=ended.leftovers,
     )
-
-
-def choices(settings: Settings, extra: Sequence[str], env: Mapping[str, str], cwd: str) -> tuple["Choice", ...]:
-    """The agent of the settings, or the first that is installed, and those to fall back on. All of them can be run."""
-    command = settings.agent.command or _first_installed(env)
-    flags = tuple(word for flag in settings.agent.flags for word in _split(flag))
-    first = _choice(command, settings, (*flags, *extra), settings.agent.model)
-    chosen = (first, *(_choice(other, settings, ()) for other in settings.fallback_agents), *_aside(settings))
-    if settings.session == "continue":
-        for choice in chosen:
-            _must_resume(choice)
-    for choice in chosen:
-        if choice.module.NAME == BUILTIN:
-            from ralph.agents.builtin import refuse_unready
-
-            refuse_unready(choice.flags, env, is_limited=settings.max_cost is not None)
-    return tuple(_found(choice, env, cwd) for choice in chosen)
-
-
-def _aside(settings: Settings) -> Iterator["Choice"]:
-    """Who does the small work, if not the agent itself."""
-    if model := settings.side.model:
-        made = _built_in(settings.agents.get(model), "" if model in settings.agents else model, ())
-        yield replace(made, name=_ASIDE, aside=True)
-
-
-def _must_resume(choice: "Choice") -> None:
-    """A known agent whose sessions cannot be continued is refused. A command of the user's own has none to lose."""
-    from ralph.agents import known
-
-    if choice.module.NAME in known() and not choice.module.RESUMES:
-        raise UserError(
-            f"{choice.module.NAME} cannot continue a session without a person", "use --session fresh, or another agent"
-        )
-
-
-def _found(choice: "Choice", env: Mapping[str, str], cwd: str) -> "Choice":
-    """The choice, with what it is remembered to understand, once it is certain that its program is there."""
-    from ralph.agents.protocol import TurnRequest
-    from ralph.processes.program import ProgramMissing, find_program
-
-    module = choice.module
-    name = module.invocation(TurnRequest(prompt="", prompt_file="", command=choice.command, flags=choice.flags)).argv[0]
-    try:
-        program = find_program(name, env, cwd)
-    except ProgramMissing as error:
-        if hint := _advice(module, name):
-            raise ProgramMissing(error.message, hint) from None
-        raise
-    if not module.HELP:
-        return choice
-    from ralph.agents.protocol import remembered
-
-    return replace(choice, understands=remembered(program, module.HELP))
-
-
-def _advice(module: "AgentModule", name: str) -> str:
-    """What to do about an agent that is not there, where more is known than that."""
-    if "/" in name:
-        return ""
-    if module.INSTALL:
-        return f"install it: {module.INSTALL}; or is its folder not on PATH?"
-    from difflib import get_close_matches
-
-    from ralph.agents import known
-
-    meant = get_close_matches(name, known(), 1)
-    return f"did you mean --agent {meant[0]}?" if meant else ""
-
-
-def _choice(command: str, settings: Settings, flags: tuple[str, ...], model: str = "") -> "Choice":
-    from ralph import agents
-
-    own = settings.agents.get(command)
-    if own and own.argv:
-        from ralph.agents.command import described
-
-        return Choice(
-            name=command, module=described(command, own), command=(), flags=flags, hidden=frozenset({"CLAUDECODE"})
-        )
-    if own:
-        return replace(_built_in(own, model, flags), name=command)
-    module = agents.find(command)
-    words, more = agents.words(command)
-    if module.NAME == BUILTIN:
-        return _built_in(settings.agents.get(BUILTIN), model, (*more, *flags))
-    name = module.NAME if module.NAME != "command" else command
-    return Choice(name=name, module=module, command=words, flags=(*more, *flags), hidden=agents.foreign_keys(module))
-
-
-def _built_in(own: CustomAgent | None, model: str, flags: tuple[str, ...]) -> "Choice":
-    """The built-in agent with a model."""
-    from ralph import agents
-    from ralph.agents.builtin import options
-
-    module = agents.module(BUILTIN)
-    words = options(own, model, flags)
-    return Choice(
-        name=BUILTIN, module=module, command=(BUILTIN,), flags=words, hidden=agents.foreign_keys(module) - {*words}
-    )
-
-
-def _first_installed(env: Mapping[str, str]) -> str:
-    from shutil import which
-
-    from ralph.agents import programs
-
-    for name in programs():
-        if which(name, path=env.get("PATH")):
-            return name
-    raise UserError(
-        "no coding agent is installed",
-        "install one (`npm install -g @anthropic-ai/claude-code`, say), work with a model of your own "
-        "(`--agent builtin --model PROVIDER:NAME`), or try `ralph demo`",
-    )
-
-
-def _split(flag: str) -> list[str]:
-    import shlex
-
-    try:
-        return shlex.split(flag)
-    except ValueError as error:
-        raise UserError(f"agent.flags: {flag!r} cannot be read: {error}", "check its quotes") from None

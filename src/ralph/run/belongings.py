@@ -21,7 +21,7 @@ from ralph.settings import Settings
 
 if TYPE_CHECKING:
     from ralph.processes.sandbox import Sandbox
-    from ralph.run.agents import Choice
+    from ralph.run.choices import Choice
     from ralph.run.context import Context
 
 Env = Mapping[str, str]

@@ -178,6 +178,13 @@ AGENT = (
         kind="list",
         metavar="NAME",
     ),
+    Option(
+        ("--review-agent",),
+        "Another agent reviews the work (settings `reviews` say when: every 5 iterations unless they do).",
+        "Agent",
+        key="reviews.agent",
+        metavar="NAME",
+    ),
     Option(("--ultrawork",), "Put `ultrawork` in front of every continuation.", "Agent", key="ultrawork", kind="flag"),
 )
 

@@ -24,7 +24,8 @@ from ralph.steering.mailbox import Mail, Mailbox, untold
 if TYPE_CHECKING:
     from ralph.repository.protect import Protected
     from ralph.repository.worktrees import Worktree
-    from ralph.run.agents import Choice, CliAgent
+    from ralph.run.agents import CliAgent
+    from ralph.run.choices import Choice
     from ralph.run.trees import Trees
 
 
@@ -37,7 +38,6 @@ def cli_agent(chosen: Sequence["Choice"], settings: Settings, context: Context, 
     # What an agent costs and does is known from its structured stream alone.
     measured = settings.max_cost or settings.max_tokens or settings.min_tool_calls or settings.session == "continue"
     manner = Manner(
-        model=settings.agent.model,
         yolo=settings.yolo and not looks_only,
         looks_only=looks_only,
         stream=settings.stream_agent_output or bool(measured),

@@ -66,6 +66,7 @@ def policy(
                 reading,
                 doubts,
             ),
+            rules.blocked(settings.blocked_response, reading),
             *own,
             rules.failing(1 if one_shot else settings.max_failures),
             rules.not_allowed(works_elsewhere=settings.preset == "supervise"),
@@ -81,7 +82,7 @@ def policy(
                 reading=reading,
             ),
             rules.spaced(settings.restart_delay),
-            rules.blocked(settings.poll_interval or 1.0),
+            rules.preceded(settings.poll_interval or 1.0),
         ),
     )
     return Policy(claims, gates, asked, cap)

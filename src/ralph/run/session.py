@@ -24,7 +24,7 @@ from ralph.records.leftovers import end_left_behind, on_record, remark
 from ralph.records.registration import Registration, enlist
 from ralph.records.writer import Sink, Teller, Writer
 from ralph.run import order as orders
-from ralph.run.agents import choices
+from ralph.run.choices import choices, workers
 from ralph.run.context import Context
 from ralph.run.followups import ProgressFile
 from ralph.run.order import Order
@@ -37,7 +37,7 @@ from ralph.steering.questions import QuestionListener
 
 if TYPE_CHECKING:
     from ralph.repository.worktrees import Worktree
-    from ralph.run.agents import Choice
+    from ralph.run.choices import Choice
 
 # One shot is no loop: what frames a loop is not told.
 FRAMING = (events.IterationStarted, events.Converged, events.Stalled, events.Exhausted)
@@ -96,7 +96,7 @@ class Session:
             context = self._open(stack)
             self.worktree = self._move_to_worktree(context, stack)
             self._enclose(context, chosen, stack)
-            plan = policy(self.settings, tuple(choice.name for choice in chosen), self.order.one_shot, rules)
+            plan = policy(self.settings, workers(chosen), self.order.one_shot, rules)
             agent = self._make_agent(context) if self._make_agent else self._cli_agent(chosen, context)
             history = self._history = Trees(context, self.worktree, walks=self.settings.min_tool_calls > 0)
             run = self._begin(history)

@@ -117,13 +117,16 @@ class Scm(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
 
     command: Annotated[NotBlank, says("The source control program.")] = "git"
     tasks: Annotated[Texts, says("Its subcommands, in order.", ["commit", "push"])] = ()
+    agent: Annotated[str, says("The agent that writes the commit messages; the one that works when empty.")] = ""
 
 
 class ReviewPrompt(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """One look that the agent takes at its own work."""
+    """One look that the agent, or another one, takes at the work."""
 
     name: Annotated[NotBlank, says("What the review is called on the screen.")]
     prompt: Annotated[NotBlank, says("What the agent is asked.")]
+    agent: Annotated[str, says("The agent that takes this look; the one of all reviews when empty.", "codex")] = ""
+    model: Annotated[str, says("The model that it uses; its own default when empty.")] = ""
 
 
 REVIEWS = (
@@ -151,13 +154,14 @@ REVIEWS = (
 
 
 class Reviews(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """Cycles in which the agent reviews its own work. They do not count as iterations."""
+    """Cycles in which the work is reviewed. They do not count as iterations."""
 
     review_after: Annotated[Count, says("Review after every so many iterations; 0: never.")] = 5
     guardrail_retry_limit: Annotated[Count, says("How often a review is repeated while guardrails fail.")] = 3
     prompts: Annotated[tuple[ReviewPrompt, ...], says("The reviews of a cycle: four if left out, none if [].")] = (
         REVIEWS
     )
+    agent: Annotated[str, says("The agent that reviews; the one that works when empty.", "codex")] = ""
 
 
 _MODEL = {"described": "PROVIDER:NAME, or a list of words"}
@@ -243,6 +247,13 @@ class Settings(Struct, frozen=True, rename="camel", forbid_unknown_fields=True, 
             "the other presets do not look at it."
         ),
     ] = "DONE"
+    blocked_response: Annotated[
+        str,
+        says(
+            "What `<response>BLOCKED: why</response>` begins with, by which the agent ends a run that it cannot go on "
+            "with; empty: by nothing."
+        ),
+    ] = "BLOCKED"
     guardrails: Annotated[
         tuple[Guardrail, ...], says("Commands that must all pass before the work counts as done.")
     ] = ()

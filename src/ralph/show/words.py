@@ -241,6 +241,9 @@ def need_words(need: "Need") -> str:
         return f"The agent was not allowed to use {need.name}. To let it: {WAYS_OUT}."
     if need.kind == "question":
         return f"The agent asks: {one_line(need.text, 500)}"
+    if need.kind == "blocked":
+        why = one_line(need.text, 500).rstrip(".")
+        return f"The agent cannot go on: {why}. Clear the way or say how, then let it go on."
     if need.kind == "scm":
         return f"{need.name} failed after iteration {need.iteration}: {need.text}"
     if need.kind == "restored":

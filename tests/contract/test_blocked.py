@@ -1,0 +1,101 @@
+"""§2, §3 and §5: an agent that cannot go on says so, worded like a claim; the run ends, and a person is told why."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ralph.core import rules
+from ralph.core.claims import Reading
+from ralph.core.model import Iteration, Outcome, Run, Stop, Turn
+
+Ralph = Callable[..., Any]
+Agent = Callable[..., str]
+Prompts = Callable[..., list[str]]
+BLOCKED = "<response>BLOCKED: the database is down</response>"
+
+
+def opinion(text: str, verified: bool = False, word: str = "BLOCKED") -> Stop | None:
+    run = Run(id="r", goal="g", iterations=(Iteration(number=1, turn=Turn(text=text)),))
+    return next((one for one in rules.blocked(word, Reading(verified=verified))(run) if isinstance(one, Stop)), None)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (BLOCKED, "the database is down"),
+        (f"I tried everything.\n\n**{BLOCKED}**", "the database is down"),
+        ("I cannot log in. <response>blocked: no key\nin the vault</response>", "no key in the vault"),
+        ("<response>BLOCKED</response>", "the agent said that it cannot go on, and not why"),
+        ("<response> BLOCKED - no key </response>", "no key"),
+        (f"<response>STUCK: no</response>\n{BLOCKED}", "the database is down"),
+    ],
+)
+def test_an_agent_that_says_that_it_cannot_go_on_is_believed(text: str, why: str) -> None:
+    assert opinion(text) == opinion(text, verified=True) == Stop(Outcome.BLOCKED, why)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "BLOCKED: the database is down",
+        "<response>UNBLOCKED: it is up</response>",
+        "<response>BLOCKEDNESS</response>",
+        "<response>DONE</response>",
+        f"If the database stays away I will answer {BLOCKED}",
+        f'The instructions say "{BLOCKED}"',
+        f"I will not write {BLOCKED} yet.",
+    ],
+)
+def test_what_only_talks_about_it_ends_nothing(text: str) -> None:
+    assert opinion(text) is opinion(text, verified=True) is None
+
+
+def test_another_word_or_none_can_be_chosen() -> None:
+    assert opinion("<response>HELP: me</response>", word="HELP") == Stop(Outcome.BLOCKED, "me")
+    assert opinion(BLOCKED, word="HELP") is opinion("<response></response>", word="") is None
+
+
+def test_the_run_ends_and_says_what_it_needs(ralph: Ralph, agent: Agent, workspace: Path, prompts: Prompts) -> None:
+    fake = agent(f"if test -e up; then echo '<response>DONE</response>'; else echo '{BLOCKED}'; fi")
+    result = ralph("run", "goal", "--json", "--agent", fake, "--check", "true")
+    finished = result.one("run_finished")
+    assert (result.code, finished["outcome"], finished["reason"]) == (1, "blocked", "the database is down")
+    assert result.last_line.startswith("ralph: blocked after 1 iteration: the database is down (")
+    shown = ralph("show").out
+    needs = "The agent cannot go on: the database is down. Clear the way or say how, then let it go on."
+    assert needs in shown
+    assert "blocked" in ralph("ps", "--all").out
+    assert ralph("resume", "--json").one("run_finished")["outcome"] == "blocked", "it is asked anew"
+    (workspace / "up").touch()
+    assert ralph("resume").code == 0
+    assert len(prompts()) == 3
+
+
+def test_done_comes_first_and_what_is_not_believed_is_said(ralph: Ralph, agent: Agent, prompts: Prompts) -> None:
+    done = agent(f"touch DONE; echo '{BLOCKED}'")
+    assert ralph("run", "goal", "--agent", done, "--done-file", "DONE").code == 0
+    doubtful = agent(f"echo '{BLOCKED}'; echo 'Please mend it.'", "doubtful")
+    result = ralph("run", "goal", "--agent", doubtful, "-m", "2", "--json")
+    assert result.one("run_finished")["outcome"] == "exhausted"
+    assert {refused["gate"] for refused in result.all("claim_rejected")} == {"wording"}
+    said = (
+        f'You wrote "{BLOCKED}", which ends nothing: it is not on the last line. If you cannot go on, put it alone on'
+    )
+    assert said in prompts("doubtful")[1]
+
+
+@pytest.mark.parametrize("preset", ["guardrails", "goal", "checks", "promise"])
+def test_it_is_the_same_with_every_preset(ralph: Ralph, agent: Agent, preset: str) -> None:
+    fake = agent(f"echo '{BLOCKED}'")
+    result = ralph("run", "goal", "--preset", preset, "--check", "true", "--json", "--agent", fake)
+    assert result.one("run_finished")["outcome"] == "blocked"
+
+
+def test_it_can_be_left_out(ralph: Ralph, agent: Agent, workspace: Path) -> None:
+    (workspace / ".ralph").mkdir()
+    (workspace / ".ralph" / "settings.json").write_text(json.dumps({"blockedResponse": ""}))
+    result = ralph("run", "goal", "-m", "1", "--json", "--agent", agent(f"echo '{BLOCKED}'"))
+    assert result.one("run_finished")["outcome"] == "exhausted"

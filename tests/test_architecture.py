@@ -45,26 +45,12 @@ ALLOWED = {
         "steering",
     },
     "cli": {
-        *(
-            "agents",
-            "backlog",
-            "core",
-            "doctor",
-            "errors",
-            "fleet",
-            "history",
-            "hooks",
-            "lean",
-            "planning",
-            "processes",
-        ),
+        *("agents", "backlog", "core", "doctor", "errors", "history", "hooks", "lean", "planning", "processes"),
         *("records", "repository", "run", "settings", "show", "steering", "supervise", "ui", "web"),
     },
     "core": set[str](),
     "doctor": {"agents", "core", "errors", "processes", "records", "repository", "run", "settings", "show"},
     "errors": set[str](),
-    "files": {"errors"},
-    "fleet": {"backlog", "core", "errors", "history", "processes", "records", "repository", "show"},
     "history": {"core", "errors", "records", "repository", "steering"},
     "hooks": {
         *("agents", "core", "errors", "lean", "loop", "processes", "records", "repository", "run", "settings"),
@@ -112,9 +98,7 @@ def group(path: Path) -> str:
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(SOURCE)))
 def test_imports_point_one_way(path: Path) -> None:
     inner = {name.split(".")[1] for name in imports(path) if name.startswith("ralph.") and name.count(".") >= 1}
-    allowed = ALLOWED[group(path)]
-    beneath = {"files"} if {"core", "errors"} <= allowed else set()  # below all rooms that touch the world
-    assert inner <= allowed | beneath | {group(path), "__version__"}
+    assert inner <= ALLOWED[group(path)] | {group(path), "__version__"}
 
 
 def test_the_built_in_agent_stays_small() -> None:

@@ -538,3 +538,16 @@ def test_notifications_tell_of_parked_items_and_of_the_end(works: Works) -> None
     told = (Path(works.env["HOME"]) / "told").read_text()
     assert "failed: bad1 is parked" in told
     assert "failed: 0 of 1 landed" in told
+
+
+def test_what_one_items_agent_plants_in_the_repository_is_not_run_for_the_next(works: Works, tmp_path: Path) -> None:
+    proof = tmp_path / "it-ran"
+    evil = f"sh -c 'touch {proof}; cat'"
+    works.script(
+        f'git config filter.evil.smudge "{evil}"; git config filter.evil.clean "{evil}"\n'
+        "git config core.fsmonitor false; echo '* filter=evil' > .gitattributes; echo COMPLETE"
+    )
+    done = works.work("-j", "1")
+    assert done.returncode == 0, done.stderr
+    assert works.git("config", "filter.evil.clean")
+    assert not proof.exists()

@@ -41,7 +41,7 @@ def test_a_run_that_goes_on_loses_nothing_when_its_agent_tidies_the_repository(r
     repo.write("by-a-person.txt", "while nobody worked\n")
     folder = RunFolder(tmp_path, RUN)
     folder.make()
-    history = Trees(cast(Context, SimpleNamespace(root=repo.path, folder=folder)))
+    history = Trees(cast(Context, SimpleNamespace(root=repo.path, folder=folder, env=os.environ)))
     history.begin(base)
     repo.git("prune", "--expire=now")
     history.tree(1)
@@ -337,3 +337,62 @@ def test_garbage_collection_does_not_take_checkpoints(repo: Any) -> None:
     repo.git("gc", "-q", "--prune=now")
     assert repo.git("show", f"refs/ralph/{RUN}/1:new.txt") == "kept"
     assert tree_of(loop.index.tree()) == loop.saved.all()[0].tree
+
+
+def hidden_by(repo: Any, flag: str) -> None:
+    repo.git("update-index", f"--{flag}", "a.txt")
+
+
+@pytest.mark.parametrize("flag", ["assume-unchanged", "skip-worktree"])
+def test_a_file_that_git_was_told_not_to_look_at_is_saved_and_brought_back(repo: Any, flag: str) -> None:
+    hidden_by(repo, flag)
+    repo.write("a.txt", "mine, and in no commit\n")
+    loop = Loop(repo)
+    repo.write("a.txt", "overwritten\n")
+    loop.save()
+    assert repo.git("show", f"refs/ralph/{RUN}/0:a.txt") == "mine, and in no commit"
+    before = repo.state()
+    loop.saved.rewind(0, loop.index)
+    assert (repo.path / "a.txt").read_text() == "mine, and in no commit\n"
+    assert repo.state() == before
+
+
+def test_an_agent_hides_nothing_by_such_a_flag(repo: Any) -> None:
+    loop = Loop(repo)
+    hidden_by(repo, "assume-unchanged")
+    (repo.path.parent / "private" / "index").unlink()
+    repo.write("a.txt", "hidden\n")
+    loop.save()
+    assert repo.git("show", f"refs/ralph/{RUN}/1:a.txt") == "hidden"
+
+
+def test_what_a_sparse_checkout_leaves_out_stays_left_out(repo: Any) -> None:
+    repo.git("sparse-checkout", "set", "--no-cone", "/a.txt")
+    loop = Loop(repo)
+    tree = loop.index.tree()
+    assert repo.git("rev-parse", f"{tree_of(tree)}:folder/b.txt") == repo.git("rev-parse", "HEAD:folder/b.txt")
+    repo.write("a.txt", "changed\n")
+    repo.write("folder/b.txt", "made all the same\n")
+    loop.save()
+    assert repo.git("show", f"refs/ralph/{RUN}/1:folder/b.txt") == "made all the same"
+    loop.saved.rewind(0, loop.index)
+    assert (repo.path / "a.txt").read_text() == "one\n"
+    loop.saved.rewind(1, loop.index)
+    assert (repo.path / "folder" / "b.txt").read_text() == "made all the same\n"
+
+
+def test_a_rewind_says_what_it_could_not_make_as_it_was(repo: Any, tmp_path: Path) -> None:
+    repo.write(".gitattributes", "*.crlf text eol=crlf\n*.txt -text\n")
+    repo.write("b.crlf", "one\r\ntwo\r\n")
+    repo.commit("line ends")
+    repo.git("init", "-q", "inside")
+    repo.write("inside/x", "x\n")
+    loop = Loop(repo)
+    repo.write("b.crlf", "other\r\n")
+    repo.write("a.txt", "other\r\n")
+    loop.save()
+    done = loop.saved.rewind(0, loop.index)
+    assert [one for one in done.missed if "b.crlf" in one and "a.txt" not in one]
+    assert [one for one in done.missed if "inside" in one]
+    loop.saved.rewind(1, loop.index)
+    assert (repo.path / "a.txt").read_bytes() == b"other\r\n"

@@ -1,5 +1,6 @@
 """Committing obeys the user's settings and hooks as they were when the run started, never what an agent wrote since."""
 
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from subprocess import CalledProcessError
@@ -66,6 +67,94 @@ mkdir evil && printf '#!/bin/sh\\ntouch {proof}\\n' > evil/pre-commit && chmod +
 git config core.hooksPath "$PWD/evil"; echo two > a.txt
 """
     assert at_work(planted).code == 0
+    assert not proof.exists()
+
+
+PLANTED = """
+git config filter.evil.clean "sh -c 'touch {proof}; cat'"
+git config filter.evil.smudge "sh -c 'touch {proof}; cat'"
+echo '*.txt filter=evil' > .gitattributes
+echo two > a.txt
+"""
+
+
+def test_a_filter_that_the_agent_plants_does_not_run_when_ralph_commits_in_a_worktree(
+    at_work: Callable[..., Any], git: Git, tmp_path: Path
+) -> None:
+    proof = tmp_path / "it-ran"
+    done = at_work(PLANTED.format(proof=proof), "--worktree")
+    assert done.code == 0, done.err
+    assert not proof.exists()
+    (branch,) = git("for-each-ref", "--format=%(refname)", "refs/heads/ralph").split()
+    assert git("show", f"{branch}:a.txt") == "two\n"
+
+
+@pytest.mark.parametrize("is_kept", [True, False])
+def test_a_filter_that_the_agent_plants_does_not_run_when_a_person_rewinds(
+    at_work: Callable[..., Any],
+    ralph: Ralph,
+    environment: dict[str, str],
+    workspace: Path,
+    tmp_path: Path,
+    is_kept: bool,
+) -> None:
+    proof = tmp_path / "it-ran"
+    at_work(PLANTED.format(proof=proof))
+    if not is_kept:
+        (kept,) = Path(environment["HOME"]).glob(".local/state/ralph/git/*.json")
+        kept.unlink()
+    done = ralph("rewind", "0")
+    assert done.code == 0, done.err
+    assert (workspace / "a.txt").read_text() == "one\n"
+    assert not proof.exists()
+    assert ("filters were not applied" in done.err) is not is_kept
+
+
+def test_the_users_own_filter_goes_on_working_when_a_person_rewinds(
+    at_work: Callable[..., Any], ralph: Ralph, workspace: Path, git: Git
+) -> None:
+    git("config", "filter.shout.clean", "tr A-Z a-z")
+    git("config", "filter.shout.smudge", "tr a-z A-Z")
+    (workspace / ".gitattributes").write_text("*.txt filter=shout\n")
+    (workspace / "a.txt").write_text("ONE\n")
+    git("add", "-A")
+    git("commit", "-qm", "shout")
+    at_work("git config filter.shout.smudge rev; echo TWO > a.txt")
+    done = ralph("rewind", "0")
+    assert done.code == 0, done.err
+    assert (workspace / "a.txt").read_text() == "ONE\n"
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ("git config core.sshCommand evil", "core.sshcommand"),
+        ("echo '*.txt filter=evil' > .git/info/attributes", "info/attributes"),
+        ("echo '*.txt filter=evil' > .gitattributes", ".gitattributes"),
+        ("printf '[core]\\n\\tsshCommand = evil\\n' > ../mine", "core.sshcommand"),
+        ("echo evil > .git/hooks/pre-push", "hooks/pre-push"),
+    ],
+)
+def test_a_change_of_gits_settings_hooks_or_attributes_is_told(
+    at_work: Callable[..., Any], workspace: Path, git: Git, change: str, told: str
+) -> None:
+    git("config", "include.path", str(workspace.parent / "mine"))
+    (workspace.parent / "mine").write_text("[core]\n\tsshCommand = mine\n")
+    done = at_work(f"{change}; echo two > a.txt")
+    assert done.code == 0
+    (said,) = [line for line in done.err.splitlines() if "hooks or attributes were changed" in line]
+    assert told in said
+
+
+def test_what_is_planted_between_a_stop_and_a_resume_has_no_say_either(
+    at_work: Callable[..., Any], ralph: Ralph, workspace: Path, git: Git, tmp_path: Path
+) -> None:
+    proof = tmp_path / "it-ran"
+    assert at_work("[ -e ../again ] || { touch ../again; exit 0; }; echo two > a.txt").code == 1
+    subprocess.run(("sh", "-c", PLANTED.format(proof=proof)), cwd=workspace, check=True)
+    done = ralph("resume", "-m", "2")
+    assert done.code == 0, done.err
+    assert git("show", "HEAD:a.txt") == "two\n"
     assert not proof.exists()
 
 

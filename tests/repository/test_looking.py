@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from ralph.repository.changes import changed_files, diff
+from ralph.repository.checkpoints import Checkpoints
 from ralph.repository.index import tree_of
 
 Plant = Callable[[Any, str], None]
@@ -91,3 +92,14 @@ def test_an_agent_cannot_hide_files_by_the_settings_of_the_repository(repo: Any)
     repo.write(".git/info/exclude", "*\n")
     repo.write("hidden.txt")
     assert index.tree() != before
+
+
+def test_a_replaced_checkpoint_is_not_what_files_are_rewound_to(repo: Any) -> None:
+    index = repo.index()
+    saved = Checkpoints(repo.found(), "the-run")
+    saved.save(0, index.tree())
+    repo.write("a.txt", "a forgery\n")
+    forged = repo.commit("forged")
+    repo.git("replace", repo.git("rev-parse", "refs/ralph/the-run/0"), forged)
+    saved.rewind(0, index)
+    assert (repo.path / "a.txt").read_text() == "one\n"

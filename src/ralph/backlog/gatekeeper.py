@@ -9,7 +9,6 @@ from pathlib import Path
 
 from ralph.backlog import github, item_worktrees
 from ralph.backlog.gate import Gate, LandingRequest
-from ralph.backlog.publishing import Charge
 from ralph.backlog.work_order import REQUEST, WorkOrder, folder_of, read
 from ralph.core.backlog import Red, Verdict
 from ralph.core.prompts import ERROR_LIMIT
@@ -20,7 +19,8 @@ from ralph.processes.descendants import sweep_marked
 from ralph.processes.interrupt import Interrupt
 from ralph.processes.keeper import Keeper
 from ralph.records.folder import RunFolder, prepare
-from ralph.repository.git import repository
+from ralph.repository.configuration import configuration_of
+from ralph.repository.git import obeying, repository
 from ralph.repository.landing import Reserved
 from ralph.run.checks import CheckManner, Checks, Guard
 from ralph.run.context import Context
@@ -35,7 +35,7 @@ def attend(path: str, keeper: Keeper, interrupt: Interrupt) -> Verdict:
     folder = folder_of(path)
     work, request = read(folder, "work.json", WorkOrder), read(folder, REQUEST, LandingRequest)
     home = repository(Path(work.workspace))
-    with _alone(folder):
+    with obeying(configuration_of(home, work.id)), _alone(folder):
         gate = _gate(work, folder, keeper, interrupt)
         try:
             verdict = gate.land(request) if request.branches else gate.opened()
@@ -87,11 +87,6 @@ def _gate(work: WorkOrder, folder: RunFolder, keeper: Keeper, interrupt: Interru
     numbers = iter(range(1, 1 << 30))
     # One at a time, whatever loops do: each is run on exactly the candidate's files, as no other has left them.
     manner = CheckManner(timeout=work.settings.check_timeout, truncate=work.settings.output_truncate_chars)
-    charge = Charge(folder.path)
-
-    def await_charge() -> None:
-        if work.is_shared and not charge.wait(interrupt):
-            raise Interrupted
 
     def check(command: str) -> Red | None:
         os.makedirs(made.workspace, exist_ok=True)
@@ -117,7 +112,6 @@ def _gate(work: WorkOrder, folder: RunFolder, keeper: Keeper, interrupt: Interru
         check=check,
         furnish=furnish,
         branch_of=work.branch_of,
-        await_charge=await_charge,
     )
 
 

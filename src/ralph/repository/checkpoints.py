@@ -2,18 +2,14 @@
 branches; nothing that is saved nowhere is ever overwritten."""
 
 import os
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
 
 from msgspec import Struct
 
+from ralph.core.text import listed
 from ralph.errors import UserError
-from ralph.repository.git import RALPH, GitError, Repository
+from ralph.repository.git import CLOSED, RALPH, GitError, Repository
 from ralph.repository.index import PrivateIndex, files_below, head_of, shown, tree_of
-
-if TYPE_CHECKING:
-    pass
-
 
 BEFORE_REWIND = "before-rewind-"
 RESUMED = "resumed"
@@ -28,10 +24,12 @@ class Saved(Struct, frozen=True):
 
 
 class Rewound(Struct, frozen=True):
-    """What a rewind did. `kept_as` is the ref under which the state before it is found."""
+    """What a rewind did. `kept_as` is the ref under which the state before it is found; `missed` says what it could not
+    make as it was."""
 
     files: int
     kept_as: str
+    missed: tuple[str, ...] = ()
 
 
 class Checkpoints:
@@ -57,9 +55,8 @@ class Checkpoints:
 
     def all(self) -> list[Saved]:
         """Every checkpoint, oldest first."""
-        out = self.repository.git(
-            "for-each-ref", "--format=%(refname) %(objectname) %(tree)", f"refs/ralph/{self.run_id}/"
-        )
+        words = ("for-each-ref", "--format=%(refname) %(objectname) %(tree)", f"refs/ralph/{self.run_id}/")
+        out = self.repository.git(*words, env=CLOSED)
         rows = [line.split(" ") for line in out.decode().splitlines()]
         saved = [Saved(name.rpartition("/")[2], commit, tree) for name, commit, tree in rows]
         numbered = [one for one in saved if one.name.removeprefix(BEFORE_REWIND).isdigit()]
@@ -80,7 +77,7 @@ class Checkpoints:
             raise UserError(f"run {self.run_id} has no checkpoints here", "were they made in another repository?")
         return numbered[0].commit, numbered[-1].commit
 
-    def rewind(self, number: int, index: PrivateIndex) -> Rewound:
+    def rewind(self, number: int, index: PrivateIndex, by_filters: bool = True) -> Rewound:
         """Makes all files that git does not ignore what they were at checkpoint `number`. HEAD, branch and the user's
         index stay as they are. The present state is saved first; what cannot be saved is not overwritten."""
         target = self._find(number)
@@ -93,15 +90,34 @@ class Checkpoints:
                 "make it readable, or tell git to ignore it",
             )
         changed = self._changes(now, target)
+        nested = index.nested
         kept_as = self._keep(now)
         try:
-            index.check_out(tree_of(now), target.tree)
+            index.check_out(tree_of(now), target.tree, by_filters)
         except GitError as error:
             raise UserError(
                 f"cannot rewind to checkpoint {number} of run {self.run_id}: {error.message}",
                 f"move away what stands in the way; the present state is saved as {kept_as}",
             ) from None
-        return Rewound(changed, kept_as)
+        missed = [f"what is inside repositories of their own: {listed(nested)}"] if nested else []
+        if others := self._written_otherwise(changed):
+            missed.append(f"not byte for byte, but as git's attributes and filters write them: {listed(others)}")
+        if not by_filters:
+            missed.append("git's settings at the start of this run are not known, so filters were not applied")
+        return Rewound(len(changed), kept_as, tuple(missed))
+
+    def _written_otherwise(self, files: Mapping[bytes, bytes]) -> tuple[str, ...]:
+        """Those of the files that are not what their objects are. A line end may have been changed, or more."""
+        root = os.fsencode(self.repository.root)
+        there = [path for path, name in files.items() if name and b"\n" not in path]
+        there = [
+            path for path in there if os.path.isfile(place := os.path.join(root, path)) and not os.path.islink(place)
+        ]
+        asked = b"".join(os.path.join(root, path) + b"\n" for path in there)
+        if not asked:
+            return ()
+        names = self.repository.git("hash-object", "--no-filters", "--stdin-paths", stdin=asked, env=CLOSED).split()
+        return tuple(shown(path) for path, name in zip(there, names, strict=True) if name != files[path])
 
     def _ignored_now(self, target: Saved, index: PrivateIndex) -> list[bytes]:
         """Files that git ignores, in places that the checkpoint needs. Git would overwrite them: they must be saved."""
@@ -125,14 +141,19 @@ class Checkpoints:
                 raise _own_repository(path)
             yield os.path.join(path, below)
 
-    def _changes(self, now: str, target: Saved) -> int:
-        """How many files will change. None may be a submodule that gives way to a file: git would remove it whole."""
-        out = self.repository.git("diff-tree", "-r", "-z", "--raw", "--no-renames", tree_of(now), target.tree)
+    def _changes(self, now: str, target: Saved) -> dict[bytes, bytes]:
+        """The files that will change, and the object of each that will be one. None may be a submodule that gives way
+        to a file: git would remove it whole."""
+        words = ("diff-tree", "-r", "-z", "--raw", "--no-renames", tree_of(now), target.tree)
+        out = self.repository.git(*words, env=CLOSED)
         *parts, _ = out.split(b"\0")
-        for modes, path in zip(parts[::2], parts[1::2], strict=True):
-            if modes.startswith(b":160000") and not modes.startswith((b":160000 160000", b":160000 000000")):
+        changes: dict[bytes, bytes] = {}
+        for row, path in zip(parts[::2], parts[1::2], strict=True):
+            if row.startswith(b":160000") and not row.startswith((b":160000 160000", b":160000 000000")):
                 raise _own_repository(path)
-        return len(parts) // 2
+            _, mode, _, name, _ = row.split(b" ")
+            changes[path] = name if mode.startswith(b"100") else b""
+        return changes
 
     def _keep(self, fingerprint: str) -> str:
         """The ref that holds this state: a checkpoint that equals it, or a new one."""
@@ -156,12 +177,12 @@ class Checkpoints:
         parents = [one for one in (parent, head if head != head_of(known) else "") if one]
         text = message.encode("utf-8", "replace").replace(b"\0", b"")
         words = [word for one in dict.fromkeys(parents) for word in ("-p", one)]
-        made = self.repository.git("commit-tree", tree_of(fingerprint), *words, stdin=text or b"\n", env=RALPH)
+        made = self.repository.git("commit-tree", tree_of(fingerprint), *words, stdin=text or b"\n", env=RALPH | CLOSED)
         return made.decode().strip()
 
     def _point(self, name: str, commit: str) -> str:
         ref = f"refs/ralph/{self.run_id}/{name}"
-        self.repository.git("-c", "core.logAllRefUpdates=false", "update-ref", ref, commit)
+        self.repository.git("-c", "core.logAllRefUpdates=false", "update-ref", ref, commit, env=CLOSED)
         return ref
 
     def _numbered(self) -> list[Saved]:

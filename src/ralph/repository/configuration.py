@@ -1,40 +1,92 @@
 """By whose settings does git commit, check out and push? By the user's, as they were when the run started: hooks,
-filters and identities go on working, and what an agent has written since has no say."""
+filters and identities go on working, and what an agent has written since has no say. They are kept outside the
+workspace, for what is done later: a resume, a rewind, the next item of a backlog."""
 
 import itertools
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 
+from msgspec import Struct, json
+
 from ralph.errors import UserError
-from ralph.repository.git import Repository
+from ralph.records.register import registry
+from ralph.repository.git import Repository, obeying, run
 from ralph.repository.index import files_below
 from ralph.repository.looking import shared_folder
 
-_LARGEST, _MOST_HOOKS = 1 << 20, 500  # bytes that are kept of a hook, and files
+_LARGEST, _MOST_HOOKS, _MOST_CHANGED = 1 << 20, 500, 2000  # bytes that are kept of a file, hooks, settings
 # Where work is sent: git takes several values of these together, so what was added cannot be undone by a word.
 _WAYS = ("remote.", "url.", "branch.", "push.", "http.", "credential.", "core.sshcommand", "core.gitproxy")
+_INCLUDES = ("include.", "includeif.")
 
 Settings = dict[str, tuple[str, ...]]
-Hooks = dict[str, tuple[int, bytes]]  # mode and content
+Files = dict[str, tuple[int, bytes]]  # mode and content
+
+
+class _Kept(Struct):
+    """As it is written down. Names and values may be any bytes."""
+
+    settings: list[tuple[bytes, bytes]]
+    hooks: dict[str, tuple[int, bytes]]
+    attributes: dict[str, tuple[int, bytes]]
 
 
 class Configuration:
-    """The settings and hooks of a repository at the moment of `begin`."""
+    """The settings, hooks and attributes of a repository at the moment of `begin`."""
 
     def __init__(self, repository: Repository) -> None:
         self._repository = repository
         self._settings: Settings = {}
-        self._hooks: Hooks = {}
-        self._stamp: object = None
+        self._hooks: Files = {}
+        self._attributes: Files = {}
+        self._origins: tuple[str, ...] = ()
+        self._stamp: object = None  # of what `_told` and `_overrides` are about
         self._told: tuple[str, ...] = ()
+        self._overridden: tuple[object, dict[str, str]] = (None, {})
 
-    def begin(self) -> None:
-        self._settings, self._hooks, self._stamp = self._read(), self._read_hooks(), self._stamped()
+    def begin(self, kept_as: str = "", env: Mapping[str, str] = os.environ) -> None:
+        """Takes them as they are now, or those that were kept under this name, and keeps them."""
+        if kept_as and self.recall(kept_as, env):
+            return
+        self._settings, self._hooks, self._attributes = self._read(), self._read_hooks(), self._read_attributes()
+        self._stamp = self._stamped()
+        self._overridden = (self._stamp, {})
+        if kept_as:
+            self._keep(_place(kept_as, env))
+
+    def recall(self, kept_as: str, env: Mapping[str, str] = os.environ) -> bool:
+        """Takes those that were kept under this name; False where there are none."""
+        try:
+            kept = json.decode(_content(_place(kept_as, env), 1 << 26)[1], type=_Kept)
+        except (OSError, ValueError):
+            return False
+        found: dict[str, list[str]] = {}
+        for name, value in kept.settings:
+            found.setdefault(os.fsdecode(name), []).append(os.fsdecode(value))
+        self._settings = {name: tuple(values) for name, values in found.items()}
+        self._hooks, self._attributes = kept.hooks, kept.attributes
+        return True
+
+    def _keep(self, path: str) -> None:
+        pairs = [(os.fsencode(name), os.fsencode(value)) for name in self._settings for value in self._settings[name]]
+        data = json.encode(_Kept(pairs, self._hooks, self._attributes))
+        with suppress(OSError):  # who cannot write there is told so elsewhere
+            os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+            with suppress(FileNotFoundError):
+                os.unlink(path)
+            fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            with open(fd, "wb") as file:
+                file.write(data)
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """What each of them says; of several values the last, as git does."""
+        return {name: values[-1] for name, values in self._settings.items()}
 
     def news(self) -> tuple[str, ...]:
-        """The settings and hooks that are others than at the beginning, where that has not been told yet."""
+        """What is another than at the beginning, where that has not been told yet."""
         stamp = self._stamped()
         if stamp == self._stamp:
             return ()
@@ -44,26 +96,31 @@ class Configuration:
         return changed if changed != told else ()
 
     def changed(self) -> tuple[str, ...]:
-        now, hooks = self._read(), self._read_hooks()
-        names = {name for name in {*now, *self._settings} if now.get(name) != self._settings.get(name)}
-        files = {f"hooks/{name}" for name in {*hooks, *self._hooks} if hooks.get(name) != self._hooks.get(name)}
-        return (*sorted(names), *sorted(files))
+        names = sorted(_differing(self._read(), self._settings))
+        hooks = sorted(_differing(self._read_hooks(), self._hooks))
+        attributes = sorted(_differing(self._read_attributes(), self._attributes))
+        return (*names, *(f"hooks/{name}" for name in hooks), *attributes)
 
     def refuse_other_ways(self) -> None:
         """Work is not sent to places, or by programs, that came up while the run was at work."""
         if ways := [name for name in self.changed() if name.startswith(_WAYS)]:
             raise UserError(f"git's settings for where work is sent were changed meanwhile: {', '.join(ways[:3])}")
 
+    def overrides(self) -> dict[str, str]:
+        """The environment that makes git obey the settings of the beginning; its hooks are another matter."""
+        stamp, known = self._overridden
+        now = self._stamped()
+        if stamp is None or stamp != now:
+            known = _as_variables(self._pairs())
+            self._overridden = (now, known)
+        return known
+
     @contextmanager
     def as_it_was(self) -> Iterator[dict[str, str]]:
         """The environment for a git that obeys the settings and hooks of the beginning."""
         import tempfile
 
-        now = self._read()
-        pairs: list[tuple[str, str]] = []
-        for name in sorted({*now, *self._settings}):
-            if now.get(name) != self._settings.get(name):
-                pairs += [(name, value) for value in self._settings.get(name, ("",))]
+        pairs = self._pairs()
         with tempfile.TemporaryDirectory(prefix="ralph-hooks-") as folder:
             if self._read_hooks() != self._hooks:
                 for name, (mode, content) in self._hooks.items():
@@ -73,18 +130,30 @@ class Configuration:
                         file.write(content)
                     os.chmod(path, mode)
                 pairs.append(("core.hooksPath", folder))
-            env = {"GIT_CONFIG_COUNT": str(len(pairs))}
-            for number, (name, value) in enumerate(pairs):
-                env |= {f"GIT_CONFIG_KEY_{number}": name, f"GIT_CONFIG_VALUE_{number}": value}
-            yield env
+            yield _as_variables(pairs)
+
+    def _pairs(self) -> list[tuple[str, str]]:
+        """What has to be said so that everything is as it was; what an include brings is among it by itself."""
+        differing = {name for name in _differing(self._read(), self._settings) if not name.startswith(_INCLUDES)}
+        if len(differing) > _MOST_CHANGED:
+            raise UserError(f"{len(differing)} of git's settings were changed since the run began", "put them right")
+        return [(name, value) for name in sorted(differing) for value in self._settings.get(name, ("",))]
 
     def _read(self) -> Settings:
-        listed = self._repository.git("config", "--list", "-z").decode("utf-8", "surrogateescape")
+        with obeying(None):
+            listed = run(self._repository.root, "config", "--list", "--show-origin", "-z")
+        entries = listed.decode("utf-8", "surrogateescape").split("\0")
         found: dict[str, list[str]] = {}
-        for entry in listed.split("\0"):
-            name, _, value = entry.partition("\n")
-            if name:
-                found.setdefault(name, []).append(value)
+        origins: list[str] = []
+        for origin, entry in zip(entries[::2], entries[1::2], strict=False):
+            name, is_said, value = entry.partition("\n")
+            value = value if is_said else "true"
+            found.setdefault(name, []).append(value)
+            place = os.path.join(self._repository.root, origin.removeprefix("file:"))
+            origins.append(place)
+            if name.startswith(_INCLUDES):  # which may come to be there
+                origins.append(os.path.join(os.path.dirname(place), os.path.expanduser(value)))
+        self._origins = tuple(dict.fromkeys(origins))
         theirs = {name: values[:-1] if name in _OURS else values for name, values in found.items()}
         return {name: tuple(values) for name, values in theirs.items() if values}
 
@@ -95,25 +164,51 @@ class Configuration:
             return os.path.join(self._repository.root, os.path.expanduser(named))
         return os.path.join(shared_folder(self._repository), "hooks")
 
-    def _read_hooks(self) -> Hooks:
-        found: Hooks = {}
+    def _read_hooks(self) -> Files:
+        found: Files = {}
         folder = os.fsencode(self._folder())
-        for path, seen in itertools.islice(files_below(folder, frozenset()), _MOST_HOOKS):
-            if stat.S_ISREG(seen.st_mode) and not path.endswith(b".sample"):
-                with suppress(OSError), open(os.path.join(folder, path), "rb") as file:
-                    found[os.fsdecode(path)] = (stat.S_IMODE(seen.st_mode), file.read(_LARGEST))
+        for path, _ in itertools.islice(files_below(folder, frozenset()), _MOST_HOOKS):
+            if not path.endswith(b".sample"):
+                with suppress(OSError):
+                    found[os.fsdecode(path)] = _content(os.path.join(folder, path))
         return found
+
+    def _read_attributes(self) -> Files:
+        found: Files = {}
+        for name, path in self._attribute_files().items():
+            with suppress(OSError):
+                found[name] = _content(path)
+        return found
+
+    def _attribute_files(self) -> dict[str, str]:
+        common, root = shared_folder(self._repository), self._repository.root
+        files = {"info/attributes": f"{common}/info/attributes", ".gitattributes": f"{root}/.gitattributes"}
+        if named := self._settings.get("core.attributesfile", ("",))[-1]:
+            files[named] = os.path.join(root, os.path.expanduser(named))
+        return files
 
     def _stamped(self) -> object:
         """Whether anything may be another than before, without asking git."""
         common = shared_folder(self._repository)
         paths = [f"{common}/config", f"{common}/config.worktree", f"{self._repository.git_dir}/config.worktree"]
-        paths += [os.path.expanduser("~/.gitconfig"), f"{common}/info/attributes"]
+        paths += [*_OF_THE_USER, os.environ.get("GIT_CONFIG_GLOBAL", ""), *self._origins]
+        paths += self._attribute_files().values()
         with suppress(OSError):
             paths += [entry.path for entry in os.scandir(self._folder())]
-        return [_stamp_of(path) for path in paths]
+        return [_stamp_of(path) for path in dict.fromkeys(paths)]
 
 
+def configuration_of(repository: Repository, kept_as: str) -> Configuration:
+    """The settings that were kept under this name, or those of now, which are kept under it."""
+    made = Configuration(repository)
+    made.begin(kept_as)
+    return made
+
+
+_OF_THE_USER = (
+    os.path.expanduser("~/.gitconfig"),
+    os.path.join(os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config"), "git", "config"),
+)
 # What `-c` words of ours say, which are the same for every git that we start.
 _OURS = frozenset({
     "core.hookspath", "core.fsmonitor", "core.quotepath", "core.safecrlf", "core.fsyncmethod", "core.splitindex",
@@ -121,9 +216,36 @@ _OURS = frozenset({
 })  # fmt: skip
 
 
+def _place(kept_as: str, env: Mapping[str, str]) -> str:
+    return os.path.join(registry(env, "git"), f"{kept_as}.json")
+
+
+def _differing(now: Mapping[str, object], then: Mapping[str, object]) -> set[str]:
+    return {name for name in {*now, *then} if now.get(name) != then.get(name)}
+
+
+def _as_variables(pairs: list[tuple[str, str]]) -> dict[str, str]:
+    own = os.environ.get("GIT_CONFIG_COUNT", "")  # what the user says in the same way stays said
+    first = int(own) if own.isdecimal() else 0
+    said = {"GIT_CONFIG_COUNT": str(first + len(pairs))} if pairs else {}
+    for number, (name, value) in enumerate(pairs, first):
+        said |= {f"GIT_CONFIG_KEY_{number}": name, f"GIT_CONFIG_VALUE_{number}": value}
+    return said
+
+
+def _content(path: str | bytes, most: int = _LARGEST) -> tuple[int, bytes]:
+    """Mode and content of a regular file; an agent may have put a pipe or a link to a terminal there."""
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    with open(fd, "rb") as file:
+        seen = os.fstat(fd)
+        if not stat.S_ISREG(seen.st_mode):
+            raise OSError(f"{os.fsdecode(path)} is no file")
+        return stat.S_IMODE(seen.st_mode), file.read(most)
+
+
 def _stamp_of(path: str) -> tuple[int, ...]:
     try:
-        seen = os.lstat(path)
+        seen = os.stat(path)
     except OSError:
         return ()
-    return seen.st_ino, seen.st_size, seen.st_mtime_ns, seen.st_mode
+    return seen.st_ino, seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns, seen.st_mode

@@ -3,8 +3,11 @@ monitors nor variables meant for another repository have a say in it; and in a f
 writes into the settings of the repository about where its files are."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from contextvars import ContextVar
 from pathlib import Path
+from typing import Protocol
 
 from msgspec import Struct
 
@@ -41,11 +44,40 @@ RALPH = {
 # For a git that reads many files: the C library would take its memory from the system, and give it back, for each one.
 # Without that, a hundred new files take half the time.
 STORING = {"MALLOC_TRIM_THRESHOLD_": "100000000"}
+# For a git that only reads what is there: nothing is fetched that is missing, no object stands in for another.
+CLOSED = {"GIT_NO_LAZY_FETCH": "1", "GIT_ALLOW_PROTOCOL": "none", "GIT_NO_REPLACE_OBJECTS": "1"}
 PATIENCE = 600.0
 casualties: list[str] = []
 """What git was doing each time it was killed: whoever could not go on because of that may be asked again."""
 
 Env = Mapping[str, str] | None
+
+
+class Settled(Protocol):
+    """Settings that were fixed once: what has come to be others since has no say (configuration.py)."""
+
+    def overrides(self) -> Mapping[str, str]: ...
+
+    def as_it_was(self) -> AbstractContextManager[dict[str, str]]: ...
+
+    def refuse_other_ways(self) -> None: ...
+
+
+_settled: ContextVar[Settled | None] = ContextVar("settled", default=None)
+
+
+@contextmanager
+def obeying(settled: Settled | None) -> Iterator[None]:
+    """While entered, every git goes by these settings; None: by those it finds."""
+    before = _settled.set(settled)
+    try:
+        yield
+    finally:
+        _settled.reset(before)
+
+
+def settled() -> Settled | None:
+    return _settled.get()
 
 
 class GitError(UserError):
@@ -153,7 +185,7 @@ def run(folder: str, *words: str, stdin: bytes = b"", env: Env = None) -> bytes:
 
 def commit_of(folder: str, name: str) -> str:
     """The commit that a name such as HEAD stands for, or nothing."""
-    answer = ask(folder, "rev-parse", "--verify", "--quiet", f"{name}^{{commit}}")
+    answer = ask(folder, "rev-parse", "--verify", "--quiet", f"{name}^{{commit}}", env=CLOSED)
     return answer.out.decode().strip() if answer.code == 0 else ""
 
 
@@ -169,7 +201,8 @@ def started(folder: str, *words: str, stdin: bytes = b"", env: Env = None) -> Er
 
 
 def _errand(folder: str, words: tuple[str, ...], stdin: bytes = b"", env: Env = None) -> Errand:
-    told = environment() | {"LC_ALL": "C.UTF-8"} | dict(env or {})
+    fixed = _settled.get()
+    told = environment() | {"LC_ALL": "C.UTF-8"} | (dict(fixed.overrides()) if fixed else {}) | dict(env or {})
     try:
         return Errand(("git", "-C", folder, *PLAIN, *words), told, stdin)
     except CutOff as cut:

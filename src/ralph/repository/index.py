@@ -58,17 +58,19 @@ class PrivateIndex:
     def __init__(self, repository: Repository, path: Path) -> None:
         self.repository = repository
         self.left_out: tuple[str, ...] = ()
+        self.nested: tuple[str, ...] = ()  # repositories inside, of which only the commit is known
         self._path = path.absolute()
         self._env = {"GIT_INDEX_FILE": str(self._path)}
         self._tree = ""  # of what is in the index
         self._looking = Looking(repository, f"{self._path}.git")
         self._submodules: list[bytes] = []
+        self._manner: tuple[str, ...] = _UNHASHED
         self._written_at = -NOTED_EVERY
         self._sizes: dict[bytes, int] = {}  # of the new files in the latest tree
 
-    def begin(self) -> None:
-        """Takes the user's index as its beginning, and the settings of the repository as they are now."""
-        self._looking.begin()
+    def begin(self, settings: Mapping[str, str] | None = None) -> None:
+        """Takes the user's index as its beginning, and these settings of the repository, or those it has now."""
+        self._looking.begin(settings)
         self._seed()
 
     def tree(self, whole: bool = False) -> str:
@@ -84,6 +86,7 @@ class PrivateIndex:
         tree, unreadable = self._with(seen.changed | kept)
         left_out = sorted({*seen.new} - {*kept} | {*unreadable})
         self.left_out = tuple(shown(path) for path in left_out)
+        self.nested = tuple(shown(path) for path in seen.nested)
         rest = self._stamp(left_out, seen.nested)
         return f"{seen.head or NOTHING}:{tree}" + (f":{rest}" if rest else "")
 
@@ -95,11 +98,15 @@ class PrivateIndex:
 
     def git(self, *words: str, stdin: bytes = b"") -> bytes:
         """Git with this index, and nothing of the repository that could start a program."""
-        return self._looking.git(*_UNHASHED, *words, stdin=stdin, env=self._env)
+        return self._looking.git(*self._manner, *words, stdin=stdin, env=self._env)
 
-    def check_out(self, now: str, target: str) -> None:
-        """Makes the files of the tree `now` those of the tree `target`, as the user's own git would write them."""
-        self.repository.git(*_UNHASHED, "read-tree", "-m", "-u", now, target, env=self._env)
+    def check_out(self, now: str, target: str, by_filters: bool = True) -> None:
+        """Makes the files of the tree `now` those of the tree `target`, as the user's own git would write them; or,
+        where it is not known which filters are the user's, without any."""
+        ask = self.repository.git if by_filters else self._looking.git
+        # Entries as young as their index are compared by content, which a filter makes another: so it becomes younger.
+        os.utime(self._path)
+        ask(*_UNHASHED, "read-tree", "--no-sparse-checkout", "-m", "-u", now, target, env=self._env)
 
     def _seed(self) -> None:
         self._tree = ""
@@ -114,12 +121,23 @@ class PrivateIndex:
         if content and (b".ralph/" in content or not is_legible):
             committed = [f":(top,glob)**/.ralph/{name.decode()}**" for name in RUN_DATA]
             words = ("rm", "--cached", "-r", "-f", "--quiet", "--ignore-unmatch", "--", *committed)
-            self.repository.git(*_UNHASHED, *words, env=self._env)  # reads no file
-        if b"link" in content:  # an index may lie in several files, which only its own repository finds
-            self.repository.git(*_UNHASHED, "update-index", "--no-split-index", env=self._env)
+            self.git(*words)
+        if b"link" in content:
+            self.git("update-index", "--no-split-index")
         if b"\xe0\0" in content:  # the mode of a submodule: git would look into it by the settings that it finds there
             rows = self.git("ls-files", "--stage", "-z").split(b"\0")
             self._submodules = [row.partition(b"\t")[2] for row in rows if row.startswith(b"160000")]
+        if content:
+            self._unhide()
+
+    def _unhide(self) -> None:
+        """Files that git was told not to look at, be it by the user or by an agent, are looked at: they can be changed
+        like any other, and must not get lost. Those that a sparse checkout leaves out are not there."""
+        flagged = [row for row in self.git("ls-files", "-v", "-z").split(b"\0") if row[:2] not in (b"H ", b"")]
+        if any(row[:1] in b"Ss" for row in flagged):
+            self._manner = (*_UNHASHED, "-c", "core.sparseCheckout=true")  # "leave out what is not there", for a look
+        if assumed := [row[2:] for row in flagged if row[:1].islower()]:
+            self.git("update-index", "--no-assume-unchanged", "-z", "--stdin", stdin=b"\0".join([*assumed, b""]))
 
     def _copy(self) -> bytes:
         with suppress(FileNotFoundError):
@@ -127,6 +145,8 @@ class PrivateIndex:
         with open(os.path.join(self.repository.git_dir, "index"), "rb") as source:
             times = os.fstat(source.fileno())
             content = source.read()
+        if b"link" in content:  # an index may lie in several files, which git looks for beside its settings
+            self._looking.borrow("sharedindex.")
         self._path.write_bytes(content)
         # Git trusts an entry that is older than its index: a younger copy would hide edits made in the same moment.
         os.utime(self._path, ns=(times.st_atime_ns, times.st_mtime_ns))
@@ -140,7 +160,7 @@ class PrivateIndex:
         lock = ("--no-optional-locks",) if is_fresh else ()
         scope = ("--", *self.repository.scope) if self.repository.scope else ()
         head = self._looking.head()
-        seen = parse_status(self._looking.git(*_UNHASHED, *lock, *STATUS, *scope, head=head, env=self._env))
+        seen = parse_status(self._looking.git(*self._manner, *lock, *STATUS, *scope, head=head, env=self._env))
         seen.head = head
         seen.nested = sorted({*seen.nested, *self._submodules})
         return seen
@@ -181,7 +201,7 @@ class PrivateIndex:
         waiting = [paths]
         while waiting:
             some = waiting.pop()
-            answer = self._looking.ask(*_UNHASHED, *words, stdin=b"\0".join(some) + b"\0", env=self._env | STORING)
+            answer = self._looking.ask(*self._manner, *words, stdin=b"\0".join(some) + b"\0", env=self._env | STORING)
             if answer.code == 0:
                 continue
             if len(some) > 1:  # one bad file spoils a call without a trace of the others: find it by halves

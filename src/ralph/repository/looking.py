@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 
 from ralph.records.folder import cannot_write
-from ralph.repository.git import Answer, Repository, ask, refusal, run
+from ralph.repository.git import CLOSED, Answer, Repository, ask, refusal, run
 
 # What says how files are to be read, and cannot start a program.
 HARMLESS = frozenset({
@@ -15,12 +15,7 @@ HARMLESS = frozenset({
 })  # fmt: skip
 
 _SHA256_DIGITS = 64
-APART = {
-    "GIT_CONFIG_GLOBAL": os.devnull,
-    "GIT_CONFIG_NOSYSTEM": "1",
-    "GIT_NO_REPLACE_OBJECTS": "1",
-    "GIT_NO_LAZY_FETCH": "1",
-}
+APART = CLOSED | {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_COUNT": "0"}
 
 
 class Looking:
@@ -30,11 +25,20 @@ class Looking:
         self.repository, self._folder = repository, folder
         self._files: dict[str, bytes] = {}
 
-    def begin(self) -> None:
-        listed = run(self.repository.root, "config", "--list", "-z").decode("utf-8", "surrogateescape")
-        said = [entry.partition("\n")[::2] for entry in listed.split("\0") if entry]
-        kept = {name.lower(): value for name, value in said if name.lower() in HARMLESS}
+    def begin(self, settings: Mapping[str, str] | None = None) -> None:
+        """Goes by these settings of the repository from now on; by those it has, if none are given."""
+        if settings is None:
+            listed = run(self.repository.root, "config", "--list", "-z").decode("utf-8", "surrogateescape")
+            settings = dict(entry.partition("\n")[::2] for entry in listed.split("\0") if entry)
+        kept = {name: value for name, value in settings.items() if name in HARMLESS}
         self._files = {"config": _config(kept), **_shared(self.repository, ("info/exclude", "info/attributes"))}
+
+    def borrow(self, prefix: str) -> None:
+        """Takes copies of the files of the repository whose names begin like this."""
+        for name in os.listdir(self.repository.git_dir):
+            if name.startswith(prefix):
+                with suppress(OSError), open(os.path.join(self.repository.git_dir, name), "rb") as file:
+                    self._files[name] = file.read()
 
     def head(self) -> str:
         """The commit that is checked out; nothing before the first one."""

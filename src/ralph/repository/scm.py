@@ -43,7 +43,7 @@ class CommandResult(Struct, frozen=True):
 Runner = Callable[[tuple[str, ...], Path, Mapping[str, str]], CommandResult]
 
 
-def alone(words: tuple[str, ...], folder: Path, env: Mapping[str, str]) -> CommandResult:
+def unattended(words: tuple[str, ...], folder: Path, env: Mapping[str, str]) -> CommandResult:
     """Runs a command that has no terminal to ask on. Its output goes through a file: a hook may print without end, and
     a server that it starts may hold a pipe open for ever."""
     import subprocess
@@ -74,7 +74,9 @@ def alone(words: tuple[str, ...], folder: Path, env: Mapping[str, str]) -> Comma
         return CommandResult(code, clean(output.read().decode("utf-8", "replace")))
 
 
-def run_tasks(command: str, tasks: Sequence[str], message: str, folder: Path, run: Runner = alone) -> Iterator[Result]:
+def run_tasks(
+    command: str, tasks: Sequence[str], message: str, folder: Path, run: Runner = unattended
+) -> Iterator[Result]:
     """Runs the tasks in order. One that fails ends the row: a push after a failed commit would push something else."""
     for task in tasks:
         result = run_task(command, task, message, folder, run)
@@ -83,7 +85,7 @@ def run_tasks(command: str, tasks: Sequence[str], message: str, folder: Path, ru
             return
 
 
-def run_task(command: str, task: str, message: str, folder: Path, run: Runner = alone) -> Result:
+def run_task(command: str, task: str, message: str, folder: Path, run: Runner = unattended) -> Result:
     """One task: `commit` with the message, anything else (`push`, `push origin main`) as it stands."""
     program = words_of(command)
     name = Path(program[0]).stem.lower()
@@ -103,7 +105,7 @@ def commit_with_git(
     folder: Path,
     flags: tuple[str, ...] = (),
     env: Env = None,
-    run: Runner = alone,
+    run: Runner = unattended,
 ) -> Result:
     """Commits everything, new files included. That there is nothing to commit is no failure."""
     found = _repository(folder)

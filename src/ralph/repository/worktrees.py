@@ -14,12 +14,11 @@ from msgspec import Struct
 
 from ralph.core.events import NAMES, RunStarted
 from ralph.errors import UserError
-from ralph.files import state_folder
 from ralph.records.folder import is_occupied
 from ralph.records.journal import read
 from ralph.repository.git import PLAIN, RALPH, Repository, ask, commit_of, refusal, run
 from ralph.repository.index import shown
-from ralph.repository.scm import commit_with_git
+from ralph.repository.scm import Runner, commit_with_git, unattended
 
 
 class Worktree(Struct, frozen=True):
@@ -81,7 +80,7 @@ def create(repository: Repository, worktree: Worktree, start: str = "HEAD") -> s
     return _what_is_not_carried(repository) if start == "HEAD" else ""
 
 
-def commit_all(worktree: Worktree, message: str) -> str | None:
+def commit_all(worktree: Worktree, message: str, runner: Runner = unattended) -> str | None:
     """Commits what the worktree holds, so that merging its branch brings it; None if there was nothing new.
 
     Without the user's hooks and signature: ralph's checks are the gate here, and nobody is there to answer a prompt.
@@ -90,7 +89,7 @@ def commit_all(worktree: Worktree, message: str) -> str | None:
     before = commit_of(worktree.path, "HEAD")
     flags = ("--no-verify", "--no-gpg-sign", "--allow-empty-message")
     env = _identity(worktree) | {"GIT_WORK_TREE": worktree.path}
-    result = commit_with_git(("git", *PLAIN), message, Path(worktree.path), flags, env)
+    result = commit_with_git(("git", *PLAIN), message, Path(worktree.path), flags, env, run=runner)
     if not result.ok:
         raise UserError(f"cannot commit in {worktree.path}: {result.detail}", "the work is there, uncommitted")
     made = commit_of(worktree.path, "HEAD")
@@ -124,7 +123,10 @@ def forget_unbegun(repository: Repository, runs: Path) -> None:
 
 
 def _folder() -> str:
-    return os.path.realpath(state_folder(os.environ, "worktrees"))
+    state = os.environ.get("XDG_STATE_HOME", "")
+    if not os.path.isabs(state):  # the standard says that anything else is to be ignored
+        state = os.path.join(os.path.expanduser("~"), ".local", "state")
+    return os.path.join(os.path.realpath(state), "ralph", "worktrees")
 
 
 def _refuse_if_impossible(repository: Repository, worktree: Worktree) -> None:

@@ -19,6 +19,7 @@ from ralph.run.trees import Trees
 if TYPE_CHECKING:
     from ralph.repository.configuration import Configuration
     from ralph.repository.scm import CommandResult, Runner
+    from ralph.repository.worktrees import Worktree
 
 
 Followup = Callable[[Run, Iteration], Usage | None]
@@ -50,7 +51,8 @@ def followups(
     made: list[Followup] = [ProgressFile(context).write]
     if scm is not None and scm.tasks:
         made.append(_commit(scm, agent, context, history=history, workspace=workspace, settled=settled))
-    made.append(history.keep)
+    if history.worktree is not None:
+        made.append(_into_branch(history.worktree, context, history))
     return made
 
 
@@ -117,6 +119,22 @@ def _commit(
         return usage
 
     return commit
+
+
+def _into_branch(worktree: "Worktree", context: Context, history: Trees) -> Followup:
+    """In a worktree the harness commits the work, so that a merge brings it."""
+
+    def keep(run: Run, iteration: Iteration) -> None:
+        from ralph.repository.worktrees import commit_all
+
+        verdict = f" (checks {'pass' if iteration.is_green else 'fail'})" if iteration.checks else ""
+        message = f"ralph: iteration {iteration.number}{verdict}\n\n{run.goal[:2000]}"
+        try:
+            commit_all(worktree, message, _kept(context, history.configuration))
+        except UserError as error:
+            context.tell(events.Notice(error.advice))
+
+    return keep
 
 
 def _verified_again(iteration: Iteration, context: Context, history: Trees, workspace: Workspace) -> str:

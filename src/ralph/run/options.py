@@ -393,7 +393,6 @@ WORK = (
         "Backlog",
         kind="maybe",
     ),
-    Option(("--db",), "Share it with other machines: postgresql://HOST/NAME.", "Backlog", metavar="URL"),
     Option(("--setup",), "A command that prepares each new worktree.", "Backlog", metavar="CMD"),
     Option(
         ("--returns",),

@@ -20,9 +20,9 @@ from ralph.processes.interrupt import Interrupt
 from ralph.processes.keeper import Keeper
 from ralph.records.folder import RunFolder, new_run_id
 from ralph.records.journal import Journal, Story, recall
-from ralph.records.leftovers import end_left_behind, on_record, remark
 from ralph.records.registration import Registration, enlist
 from ralph.records.writer import Sink, Teller, Writer
+from ralph.repository.git import obeying
 from ralph.run import order as orders
 from ralph.run.choices import choices, workers
 from ralph.run.context import Context
@@ -100,6 +100,7 @@ class Session:
             agent = self._make_agent(context) if self._make_agent else self._cli_agent(chosen, context)
             history = self._history = Trees(context, self.worktree, walks=self.settings.min_tool_calls > 0)
             run = self._begin(history)
+            stack.enter_context(obeying(history.configuration))
             ProgressFile(context).clear()
             workspace = workspace_of(self.settings, plan, context, history, self.order.looks_only)
             workspace.begin()
@@ -171,7 +172,6 @@ class Session:
         assert self._interrupt is not None
         keeper = self._keeper or stack.enter_context(Keeper.start())
         redact = Redactor(secret_values(self._env))
-        self._end_what_was_left(keeper, stack)
         folder = self.place.open(self.id, stack)
         self._furnish(folder, redact)
         if self._story and recall(folder.journal).seq != self._story.seq:
@@ -196,13 +196,6 @@ class Session:
         self.place.enter(context)
         self._attend(context, stack)
         return context
-
-    def _end_what_was_left(self, keeper: Keeper, stack: ExitStack) -> None:
-        """What dead runs have left goes; and if this one is killed with its keeper, its processes can be found."""
-        for left in end_left_behind(self._env):
-            self._notices += (events.Notice(remark(left, "was ended")),)
-        if not self.settings.keep_children:
-            stack.enter_context(on_record(self.id, keeper, self.order.workspace, self._env))
 
     def _furnish(self, folder: RunFolder, redact: Redactor) -> None:
         folder.make()
@@ -282,11 +275,11 @@ class Session:
     def _begin(self, history: Trees) -> Run:
         """A new run, or the one that is resumed, once nothing of its earlier life is left."""
         if self._story is None or self._story.started is None:
-            return Run(id=self.id, goal=self.order.goal(), base_tree=history.begin())
+            return Run(id=self.id, goal=self.order.goal(), base_tree=history.begin(kept_as=self.order.work))
         from ralph.processes.descendants import sweep_marked
 
         sweep_marked(self.id)
-        history.begin(self._story.run.base_tree)
+        history.begin(self._story.run.base_tree, self.order.work)
         return self._story.resumed()
 
     def _settled(self, history: Trees) -> frozenset[tuple[int, str]]:

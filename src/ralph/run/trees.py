@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ralph.core import events
-from ralph.core.model import Iteration, Run
+from ralph.core.model import Iteration
 from ralph.core.prompts import DIFF_LIMIT
 from ralph.errors import UserError
 from ralph.repository.checkpoints import Checkpoints
@@ -25,7 +25,7 @@ class Trees:
     """
 
     def __init__(self, context: Context, worktree: "Worktree | None" = None, walks: bool = False) -> None:
-        self._context, self._worktree, self._walks = context, worktree, walks
+        self._context, self.worktree, self._walks = context, worktree, walks
         self._repository: Repository | None = None
         self._index: PrivateIndex | None = None
         self._saved: Checkpoints | None = None
@@ -33,19 +33,20 @@ class Trees:
         self._base = self._now = self._head = ""
         self._told: tuple[str, ...] = ()
 
-    def begin(self, base: str | None = None) -> str | None:
-        """Takes the state before the first iteration; `base` is that state where the run is resumed."""
+    def begin(self, base: str | None = None, kept_as: str = "") -> str | None:
+        """Takes the state before the first iteration; `base` is that state where the run is resumed. Git's settings are
+        kept for this run, or were kept for the one that it is part of."""
         # Git is not even asked where there is no sign of it: that would cost more than the rest of a small run.
         self._repository = self._found() if _has_git(self._context.root) else None
         if self._repository is None:
             return self._walked()
         from ralph.repository.index import PrivateIndex
 
-        self._index = PrivateIndex(self._repository, self._context.folder.path / "index")
-        self._index.begin()
-        self._saved = Checkpoints(self._repository, self._context.folder.id)
         self.configuration = Configuration(self._repository)
-        self.configuration.begin()
+        self.configuration.begin(kept_as or self._context.folder.id, self._context.env)
+        self._index = PrivateIndex(self._repository, self._context.folder.path / "index")
+        self._index.begin(self.configuration.settings)
+        self._saved = Checkpoints(self._repository, self._context.folder.id)
         self._now = self._index.tree()
         self._base = base or self._now
         self._head = Path(self._repository.git_dir, "HEAD").read_text("utf-8", "replace")
@@ -61,7 +62,7 @@ class Trees:
             return self._walked()
         if self.configuration and (news := self.configuration.news()):
             named = ", ".join(news[:5]) + (" …" if len(news) > 5 else "")
-            said = f"git's settings or hooks were changed in this turn, and are not obeyed in this run: {named}"
+            said = f"git's settings, hooks or attributes were changed; nothing that they name is run by ralph: {named}"
             self._context.tell(events.Notice(said))
         try:
             self._now = self._index.tree()
@@ -142,17 +143,6 @@ class Trees:
         from ralph.repository.changes import diff
 
         return self._context.redact.text(diff(self._repository, self._base, self._now, DIFF_LIMIT + 1))
-
-    def keep(self, run: Run, iteration: Iteration) -> None:
-        """In a worktree the harness commits the work, so that a merge brings it."""
-        if self._worktree is not None:
-            from ralph.repository.worktrees import commit_all
-
-            verdict = f" (checks {'pass' if iteration.is_green else 'fail'})" if iteration.checks else ""
-            try:
-                commit_all(self._worktree, f"ralph: iteration {iteration.number}{verdict}\n\n{run.goal[:2000]}")
-            except UserError as error:
-                self._context.tell(events.Notice(error.advice))
 
     def _found(self) -> "Repository | None":
         """The repository; one that is broken is as good as none here, but that is said."""

@@ -130,13 +130,18 @@ def rewind(run: Listed, number: int) -> "Rewound":
     """Makes the files what they were after iteration `number`; what is there now is kept."""
     from ralph.records.folder import workspace_lock
     from ralph.repository.checkpoints import Checkpoints
+    from ralph.repository.configuration import Configuration
+    from ralph.repository.git import obeying
     from ralph.repository.index import PrivateIndex
 
     with workspace_lock(run.folder.path.parent.parent, run.id):
         repository = repository_of(run)
-        index = PrivateIndex(repository, run.folder.path / "rewind-index")
-        index.begin()
-        return Checkpoints(repository, run.id).rewind(number, index)
+        configuration = Configuration(repository)
+        is_known = configuration.recall(run.facts.work or run.id)
+        with obeying(configuration if is_known else None):
+            index = PrivateIndex(repository, run.folder.path / "rewind-index")
+            index.begin(configuration.settings if is_known else None)
+            return Checkpoints(repository, run.id).rewind(number, index, by_filters=is_known)
 
 
 def _open_question(run: Listed, mailbox: Mailbox, question: str) -> Question:

@@ -101,7 +101,9 @@ def _rewind(run: Listed, form: Form, register: Register) -> str:
         raise NotServed(400, "Rewind to which iteration?")
     done = control.rewind(control.present(run, _at_work), int(number))
     files = f"{done.files} file{'' if done.files == 1 else 's'} changed"
-    return f"{files}: this is the state after iteration {number}. What was there is kept as {done.kept_as}."
+    return f"{files}: this is the state after iteration {number}. What was there is kept as {done.kept_as}." + "".join(
+        f" Not as it was: {missed}." for missed in done.missed
+    )
 
 
 def _at_work(run: Listed) -> str:

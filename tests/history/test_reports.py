@@ -104,3 +104,24 @@ def test_paths_with_strange_names_are_told_apart(ralph: Ralph, agent: Agent, rep
     ralph("run", "-p", "x", "-m", "1", "--agent", fake)
     told = json.loads(ralph("report", "--json").out)
     assert {file["path"] for file in told["files"]} == {"a\tb", "c\nd", "e f/:100644 g"}
+
+
+def test_the_page_shows_what_changed_what_failed_and_what_was_asked(ralph: Ralph, finished: str) -> None:
+    page = ralph("report", finished).out
+    assert "+line 1" in page
+    assert "✗ test -f fresh" in page or "test -f fresh (exit 1)" in page
+    assert "The prompt" in page
+    assert "the goal" in page
+
+
+def test_a_report_of_forty_iterations_is_small_and_quick(ralph: Ralph, agent: Agent, repository: Path) -> None:
+    writes = "seq $N 300 > big; seq 1 $N > small; echo working on $N"
+    checks = [
+        word for at in range(10) for word in ("--check", f"seq 900; test $(wc -l < small) -gt 39 || test {at} -lt 0")
+    ]
+    result = ralph("run", "go", *checks, "-m", "40", "--quiet", "--agent", agent(writes), timeout=120)
+    assert result.code == 1
+    page = ralph("report", "-o", str(repository / "night.html"))
+    assert page.code == 0
+    size = (repository / "night.html").stat().st_size
+    assert 100_000 < size < 600_000

@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 
 from ralph.core import events as e
 from ralph.core.model import Check, Failure, FileChange, Iteration, PersonNote, Question, Turn, Usage
+from ralph.history.evidence import Evidence, ToolCall
+from ralph.history.patches import PatchedFile
 from ralph.history.run_history import Fold, RunHistory
 from ralph.show.plots import element, escape
 from ralph.show.report import html
@@ -35,7 +37,7 @@ ALLOWED = {
         "h3",
     ),
     *("ul", "li", "table", "thead", "tbody", "tfoot", "tr", "th", "td", "code", "a", "b", "i", "details", "summary"),
-    *("dl", "dt", "dd", "footer", "svg", "g", "line", "rect", "text"),
+    *("dl", "dt", "dd", "footer", "pre", "svg", "g", "line", "rect", "text"),
 }
 
 
@@ -202,10 +204,86 @@ def test_escaped_text_reads_as_it_was_written(text: str) -> None:
     assert not set("<>\"'") & set(escape(text))
 
 
+def evidence_with(text: str) -> dict[str, dict[int, Evidence]]:
+    calls = [ToolCall(text, text, True, 3), ToolCall(text, text, False), ToolCall(text, text)]
+    patch = [PatchedFile(text, 1, 1, ["@@ -1 +1 @@", f"-{text}", f"+{text}", f" {text}"])]
+    return {"r1": {1: Evidence(prompt=text, patch=patch, patch_is_cut=True, tails={text: text}, calls=calls)}}
+
+
+def test_each_iteration_shows_its_evidence_folded_away() -> None:
+    page = html([history_with("words")], evidence_with("words"))
+    outline = Outline(page)
+    assert set(outline.tags) <= ALLOWED
+    for said in ("✗ words", "Changes, the beginning", "ralph diff r1 1", "3 tool calls", "not finished", "The prompt"):
+        assert said in outline.text
+    assert '<span class="add">+words\n</span>' in page
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_hostile_evidence_stays_text(text: str) -> None:
+    hostile = Outline(html([history_with("a")], evidence_with("a" + text)))
+    assert hostile.tags == Outline(html([history_with("a")], evidence_with("a"))).tags
+
+
+def history_of(iterations: int, checks: int = 1, **facts: Any) -> RunHistory:
+    fold = Fold("r1")
+    fold.hear(e.RunStarted(goal="g", preset="checks", agent="claude", workspace="/ws", max_iterations=99), 1000.0)
+    for number in range(1, iterations + 1):
+        usage = Usage(input_tokens=10, output_tokens=10, cost_usd=1000.25)
+        done = tuple(Check(name=f"check {at}", passed=at < number, exit_code=1) for at in range(checks))
+        record = Iteration(number=number, turn=Turn(text="x", usage=usage), checks=done)
+        for refused in ("one", "two", "three", "four"):
+            fold.hear(e.ClaimRejected("DONE", "checks", refused), 1000.0 + number)
+        fold.hear(e.IterationFinished(number, record), 1000.0 + number)
+    return fold.as_of(**facts)
+
+
+@pytest.mark.parametrize(("iterations", "first"), [(10, "Iterations"), (11, "Over the iterations")])
+def test_of_many_iterations_the_course_comes_before_the_table(iterations: int, first: str) -> None:
+    page = html([history_of(iterations)])
+    titles = ("<h2>Iterations</h2>", "<h2>Over the iterations</h2>")
+    assert min(titles, key=page.index) == f"<h2>{first}</h2>"
+
+
+def test_many_checks_have_a_table_of_their_own() -> None:
+    page = html([history_of(3, checks=20)])
+    assert page.count('class="clamp"') == 20
+    assert '<th class="cell check"' not in page
+    assert "<h2>Checks</h2>" not in html([history_of(3, checks=6)])
+
+
+def test_no_label_of_an_axis_is_cut() -> None:
+    from xml.etree import ElementTree
+
+    from ralph.show.plots import WIDTH, Layer, bars
+    from ralph.show.words import money
+
+    labels = [str(number) for number in range(1, 101)]
+    drawing = ElementTree.fromstring(bars("cost", labels, [Layer("cost", "turn", [123456.78] * 100)], money))
+    for text in drawing.iter("text"):
+        size, at = 6.2 * len(text.text or ""), float(text.get("x", 0))
+        begin = {"end": at - size, "middle": at - size / 2}[text.get("text-anchor", "")]
+        assert begin >= 0
+        assert begin + size <= WIDTH
+
+
+def test_what_is_not_there_is_said() -> None:
+    at_work = html([history_of(1, state="running")])
+    assert at_work.count("no git here: what changed was not kept") == 1
+    assert "still at work: this is how it stands now" in at_work
+
+
+def test_a_claim_is_one_row_though_several_gates_object() -> None:
+    page = html([history_of(2)])
+    assert page.count("<code>DONE</code>") == 1
+    assert "one\ntwo\nthree\nand 1 more" in page
+
+
 def test_several_runs_are_one_page_with_an_overview() -> None:
     outline = Outline(html([history_with("a"), history_with("b")]))
     assert outline.tags.count("article") == 2
     assert "2 runs" in outline.text
+    assert outline.tags.count("tfoot") >= 3
 
 
 def test_a_run_that_has_only_begun_has_a_page() -> None:

@@ -10,6 +10,7 @@ from ralph.run.options import Option
 
 
 def report(values: Values, words: list[str]) -> int:
+    from ralph.history.evidence import evidence_of
     from ralph.history.feed import history_now
     from ralph.show.report import Form, written
 
@@ -22,7 +23,9 @@ def report(values: Values, words: list[str]) -> int:
 
         data = work_report(runs[0], form)
     else:
-        data = written([history_now(run) for run in runs], form)
+        histories = [history_now(run) for run in runs]
+        shown = {run.id: evidence_of(run.folder, one) for run, one in zip(runs, histories, strict=True)}
+        data = written(histories, form, shown if form == "html" else None)
     target = values.get("output", "-" if form != "html" or not sys.stdout.isatty() else "")
     if target == "-":
         sys.stdout.buffer.write(data)

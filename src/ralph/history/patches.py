@@ -57,17 +57,17 @@ def _patch(repo: Repository, run: str, number: int | None) -> Patch:
         raise UserError(f"{name} has not finished an iteration yet", "what it changes is kept after each")
     chosen = min(number, last) if number else None
     before, after = saved.around(chosen) if chosen else saved.ends()
-    files: list[PatchedFile] = []
-    is_cut = _fill(files, patch(repo, before, after))
+    files, is_cut = files_in(patch(repo, before, after))
     return Patch(chosen, last, files, is_cut)
 
 
-def _fill(files: list[PatchedFile], chunks: Iterable[bytes]) -> bool:
-    """The files of a patch with their lines. Whether there are more than can be shown."""
+def files_in(chunks: Iterable[bytes]) -> tuple[list[PatchedFile], bool]:
+    """The files of a patch with their lines, and whether there are more than can be shown."""
+    files: list[PatchedFile] = []
     in_head = True
     for count, raw in enumerate(_lines(chunks)):
         if count >= MOST_LINES:
-            return True
+            return files, True
         line = redact_text(clean(raw.decode("utf-8", "replace"))).expandtabs(4)[:LONGEST_LINE]
         if line.startswith("diff --git "):
             in_head = True
@@ -79,7 +79,7 @@ def _fill(files: list[PatchedFile], chunks: Iterable[bytes]) -> bool:
             files[-1].lines.append(line)
             files[-1].added += line.startswith("+")
             files[-1].deleted += line.startswith("-")
-    return False
+    return files, False
 
 
 _NAMES = ("rename to ", "+++ b/")

@@ -81,6 +81,53 @@ def changes_between(repository: Repository, pairs: Sequence[Pair]) -> dict[Pair,
     return {pair: found.get(both, []) for pair, both in trees.items()}
 
 
+_HEAD_LINE = re.compile(rb"[0-9a-f]{40,64} [0-9a-f]{40,64}")
+_MOST_READ = 32 << 20
+
+
+def patches_between(repository: Repository, pairs: Sequence[Pair], most: int) -> dict[Pair, tuple[bytes, bool]]:
+    """The patch of each pair up to `most` bytes, and whether there is more; without the pairs that git knows no more
+    of, and all by one git: a run has many iterations."""
+    trees = {pair: (tree_of(pair[0]), tree_of(pair[1])) for pair in pairs}
+    asked = sorted({pair for pair in trees.values() if pair[0] != pair[1]})
+    found: dict[Pair, tuple[bytes, bool]] = {}
+    if asked:
+        lines = "".join(f"{base} {now}\n" for base, now in asked).encode()
+        words = (*PATCH, "--stdin", "--", ":(top)", *GENERATED)
+        try:
+            with (
+                objects_of(repository, asked[0][0]) as env,
+                started(repository.root, *words, stdin=lines, env=env) as git,
+            ):
+                found = _parted(iter(git.read, b""), most)
+        except (GitError, CutOff):
+            return {}
+    return {pair: found.get(both, (b"", False)) for pair, both in trees.items()}
+
+
+def _parted(chunks: Iterator[bytes], most: int) -> dict[Pair, tuple[bytes, bool]]:
+    """A line of two names is a header: in a patch every line begins with a sign or a word of git's."""
+    found: dict[Pair, tuple[bytes, bool]] = {}
+    kept, size, read, rest, pair = bytearray(), 0, 0, b"", ("", "")
+    for chunk in chunks:
+        read += len(chunk)
+        *lines, rest = (rest + chunk).split(b"\n")
+        for line in lines:
+            if _HEAD_LINE.fullmatch(line):
+                found[pair] = bytes(kept), size > len(kept)
+                base, now = line.decode().split(" ")
+                pair, kept, size = (base, now), bytearray(), 0
+                continue
+            size += len(line) + 1
+            if size <= most:
+                kept += line + b"\n"
+        if read > _MOST_READ:
+            size += 1
+            break
+    found[pair] = bytes(kept), size > len(kept)
+    return found
+
+
 def _parsed(output: bytes) -> dict[Pair, list[FileChange]]:
     found: dict[Pair, list[FileChange]] = {}
     changes: list[FileChange] = []

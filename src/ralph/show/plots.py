@@ -5,9 +5,10 @@ from collections.abc import Callable, Sequence
 from functools import cache
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from ralph.core.text import clean
-from ralph.history.run_history import RunHistory
+from ralph.history.run_history import RunHistory, Span
 from ralph.show.words import duration
 
 _ESCAPES = {ord("&"): "&amp;", ord("<"): "&lt;", ord(">"): "&gt;", ord('"'): "&quot;", ord("'"): "&#39;"}
@@ -63,7 +64,7 @@ def _attribute(key: str) -> str:
 
 
 WIDTH, HEIGHT = 360.0, 150.0
-_LEFT, _BOTTOM, _TOP = 46.0, 20.0, 8.0
+_DIGIT, _BOTTOM, _TOP, _RIGHT = 6.6, 20.0, 12.0, 8.0
 _LANES = {"turn": "agent", "check": "checks", "wait": "waiting", "pause": "paused"}
 
 
@@ -82,12 +83,13 @@ def bars(title: str, labels: Sequence[str], layers: Sequence[Layer], say: Say) -
     """Stacked bars, one for each label, with the axis on the left."""
     totals = [sum(layer.values[at] for layer in layers) for at in range(len(labels))]
     most = max(totals, default=0.0) or 1.0
-    room, tall = WIDTH - _LEFT, HEIGHT - _BOTTOM - _TOP
+    left = _left(most, say)
+    room, tall = WIDTH - _RIGHT - left, HEIGHT - _BOTTOM - _TOP
     step = room / max(len(labels), 1)
     wide = min(step * 0.72, 38.0)
-    drawn: list[Html] = [*_axis(most, tall, say)]
+    drawn: list[Html] = [*_axis(most, tall, left, say)]
     for at, label in enumerate(labels):
-        x, floor = _LEFT + at * step + (step - wide) / 2, _TOP + tall
+        x, floor = left + at * step + (step - wide) / 2, _TOP + tall
         pieces = []
         for layer in layers:
             high = layer.values[at] / most * tall
@@ -117,7 +119,7 @@ def timeline(history: RunHistory) -> Html:
     for at, kind in enumerate(lanes):
         y = _TOP + at * (high + 6)
         drawn.append(_label(left - 8, y + high - 5, _LANES[kind], "end"))
-        for span in (one for one in spans if one.kind == kind):
+        for span in _merged([one for one in spans if one.kind == kind], length / room):
             x = left + (span.began - began) / length * room
             what = f"iteration {span.iteration}, {span.what}: {duration(span.ended - span.began)}"
             size = max((span.ended - span.began) / length * room, 0.8)
@@ -129,12 +131,31 @@ def timeline(history: RunHistory) -> Html:
     return _svg(wide, foot + 20, "when the agent, the checks and the waits took place", drawn)
 
 
-def _axis(most: float, tall: float, say: Say) -> list[Html]:
+def _merged(spans: list[Span], least: float) -> list[Span]:
+    """Spans of one lane; those of one iteration that nobody could tell apart, less than `least` seconds between them,
+    are drawn as one."""
+    drawn: list[Span] = []
+    for span in sorted(spans, key=lambda one: one.began):
+        last = drawn[-1] if drawn else None
+        if last and last.iteration == span.iteration and span.began - last.ended < least:
+            what = last.what if last.what == span.what else "several"
+            drawn[-1] = replace(last, what=what, ended=max(last.ended, span.ended))
+        else:
+            drawn.append(span)
+    return drawn
+
+
+def _left(most: float, say: Say) -> float:
+    """The room that the labels of the axis need."""
+    return max(len(say(most * share)) for share in (0.0, 0.5, 1.0)) * _DIGIT + 12
+
+
+def _axis(most: float, tall: float, left: float, say: Say) -> list[Html]:
     drawn = []
     for share in (0.0, 1.0) if say(most / 2).endswith(".5") else (0.0, 0.5, 1.0):
         y = _TOP + tall - share * tall
-        drawn.append(_line(_LEFT, y, WIDTH, y, "grid"))
-        drawn.append(_label(_LEFT - 5, y + 4, say(most * share), "end"))
+        drawn.append(_line(left, y, WIDTH - _RIGHT, y, "grid"))
+        drawn.append(_label(left - 5, y + 4, say(most * share), "end"))
     return drawn
 
 

@@ -9,6 +9,7 @@ from typing import Any, Literal
 from msgspec import to_builtins
 
 from ralph.core.text import head
+from ralph.history.evidence import Evidence
 from ralph.history.needs import Need, needs
 from ralph.history.run_history import RunHistory
 from ralph.records.folder import RunFolder
@@ -18,13 +19,18 @@ from ralph.show.words import commands, count, duration, money, need_words, outco
 
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 _TONES = {"done": "good", "paused": "warn", "asking": "warn"}
+_AT_WORK = ("running", "stopping", "waiting", "paused", "asking")
 _TONES |= dict.fromkeys(("stopped", "running", "stopping", "waiting"), "calm")
 
 
-def html(histories: Sequence[RunHistory]) -> str:
+RunEvidence = Mapping[str, Mapping[int, Evidence]]
+"""Of each run, of each iteration."""
+
+
+def html(histories: Sequence[RunHistory], evidence: RunEvidence | None = None) -> str:
     """The page about one run or several."""
     title = f"ralph: {histories[0].state}" if len(histories) == 1 else f"ralph: {plural(len(histories), 'run')}"
-    return page(title, report_body(histories))
+    return page(title, report_body(histories, evidence))
 
 
 def page(title: str, content: Html) -> str:
@@ -46,38 +52,50 @@ def stylesheet() -> str:
     return Path(__file__).with_name("report.css").read_text("utf-8")
 
 
-def report_body(histories: Sequence[RunHistory]) -> Html:
+def report_body(histories: Sequence[RunHistory], evidence: RunEvidence | None = None) -> Html:
     """What stands on the page, without its frame."""
-    return joined(_overview(histories), [_article(history) for history in histories], _footer(histories))
+    shown = [_article(history, (evidence or {}).get(history.run, {})) for history in histories]
+    return joined(_overview(histories), shown, _footer(histories))
 
 
 def _overview(histories: Sequence[RunHistory]) -> Html | None:
     if len(histories) < 2:
         return None
+    iterations = [len(one.iterations) for one in histories]
+    costs = [one.cost_usd for one in histories if one.cost_usd is not None]
+    spent, lasted = sum(costs) if costs else None, sum(one.seconds for one in histories)
+    done = sum(one.outcome == "done" for one in histories)
     columns = [
         tables.HtmlColumn("Run", [element("a", one.run, href=f"#{one.run}", class_="mono") for one in histories]),
-        tables.HtmlColumn("Outcome", [_badge(one) for one in histories]),
-        tables.HtmlColumn("Iterations", [str(len(one.iterations)) for one in histories], kind="num"),
-        tables.HtmlColumn("Cost", [tables.cost(one.cost_usd) for one in histories], kind="num"),
-        tables.HtmlColumn("Time", [duration(one.seconds) for one in histories], kind="num"),
-        tables.HtmlColumn("Goal", [head(one.goal, 160, "…") for one in histories], kind="wrap"),
+        tables.HtmlColumn("Outcome", [_badge(one) for one in histories], f"{done} done"),
+        tables.HtmlColumn("Iterations", [str(number) for number in iterations], str(sum(iterations)), "num"),
+        tables.HtmlColumn("Cost", [tables.cost(one.cost_usd) for one in histories], tables.cost(spent), "num"),
+        tables.HtmlColumn("Time", [duration(one.seconds) for one in histories], duration(lasted), "num"),
+        tables.HtmlColumn("Goal", [head(one.goal, 160, "…") for one in histories], "in all", kind="wrap"),
     ]
-    return joined(element("h1", plural(len(histories), "run")), tables.table(columns))
+    return joined(element("h1", plural(len(histories), "run")), tables.table(columns, has_total=True))
 
 
-def _article(history: RunHistory) -> Html:
+MANY = 10
+"""Of more iterations than these people want the course first, then each of them."""
+
+
+def _article(history: RunHistory, evidence: Mapping[int, Evidence]) -> Html:
+    listed = _section("Iterations", tables.iterations(history))
+    drawn = _section("Over the iterations", tables.drawings(history))
+    details = [tables.details(history, one, evidence.get(one.number)) for one in history.iterations]
     return element(
         "article",
         _header(history),
         _needs(needs(history), history),
         _tiles(history),
         _section("Timeline", tables.timeline(history)),
-        _section("Iterations", tables.iterations(history)),
-        _section("Over the iterations", tables.drawings(history)),
+        *((drawn, listed) if len(history.iterations) > MANY else (listed, drawn)),
+        _section("Checks", tables.checks(history)),
         _section("Claims that were refused", tables.refusals(history)),
         _section("Questions and notes", tables.talk(history)),
         _section("Files changed", tables.files(history)),
-        _section("Each iteration", [tables.details(history.run, one) for one in history.iterations]),
+        _section("Each iteration", details),
         id=history.run,
     )
 
@@ -95,6 +113,8 @@ def _header(history: RunHistory) -> list[Html]:
         f"{plural(len(history.iterations), 'iteration')}{cap}",
         f"resumed {plural(history.resumed, 'time')}" if history.resumed else "",
         f"branch {history.branch}" if history.branch else "",
+        "" if history.base_tree and ":" in history.base_tree else "no git here: what changed was not kept",
+        "" if history.outcome else "still at work: this is how it stands now" if history.state in _AT_WORK else "",
     ]
     return [
         element(
@@ -159,7 +179,7 @@ def _footer(histories: Sequence[RunHistory]) -> Html:
 Form = Literal["html", "markdown", "json"]
 
 
-def written(histories: Sequence[RunHistory], form: Form) -> bytes:
+def written(histories: Sequence[RunHistory], form: Form, evidence: RunEvidence | None = None) -> bytes:
     if form == "json":
         from msgspec.json import encode
 
@@ -169,7 +189,7 @@ def written(histories: Sequence[RunHistory], form: Form) -> bytes:
 
         return markdown(histories).encode()
 
-    return html(histories).encode()
+    return html(histories, evidence).encode()
 
 
 def _told(history: RunHistory) -> dict[str, Any]:
@@ -179,10 +199,11 @@ def _told(history: RunHistory) -> dict[str, Any]:
 
 def leave(folder: RunFolder, env: Mapping[str, str]) -> None:
     """Leaves the report in the run's folder, and in the summary of the CI job that the run is part of."""
+    from ralph.history.evidence import evidence_of
     from ralph.history.feed import history_of
 
     history = history_of(folder)
-    folder.write("report.html", written([history], "html"))
+    folder.write("report.html", written([history], "html", {history.run: evidence_of(folder, history)}))
     summary = env.get("GITHUB_STEP_SUMMARY")
     if summary:
         with open(summary, "ab") as file:

@@ -1,17 +1,24 @@
-"""What stands in a report, table by table? Iterations and their checks, drawings, refusals, talk, files, details."""
+"""What stands in a report, table by table? Iterations and their checks, drawings, refusals, talk, files, and of each
+iteration the evidence, folded away."""
 
 from collections.abc import Sequence
+from itertools import groupby
 
 from msgspec import Struct
 
 from ralph.core.model import FileChange
+from ralph.history.evidence import Evidence, ToolCall
+from ralph.history.patches import PatchedFile
 from ralph.history.run_history import CheckResult, PastIteration, RunHistory
 from ralph.show import plots
 from ralph.show.plots import Html, Layer, element, joined
-from ralph.show.words import count, duration, happened, how_it_failed, money, plural
+from ralph.show.words import count, duration, happened, how_it_failed, money, nickname, plural
 
 MOST_FILES = 300
-MOST_CHECKS = 12
+MOST_COLUMNS = 6
+"""Of so many checks each has a column beside the iterations; more of them have a table of their own."""
+MOST_CELLS = 48
+OPEN_TAILS = 3
 _STATUS = {"A": "new", "D": "deleted", "M": "changed", "T": "changed type"}
 
 
@@ -61,8 +68,7 @@ def iterations(history: RunHistory) -> Html | None:
         HtmlColumn(
             "#", [element("a", str(one.number), href=f"#{history.run}-{one.number}") for one in past], kind="num"
         ),
-        *(HtmlColumn(name, [_verdict(name, one) for one in past], kind="cell check") for name in names[:MOST_CHECKS]),
-        HtmlColumn("More checks", [_others(one, names) for one in past], kind="cell"),
+        *_check_columns(past, names),
         HtmlColumn("Tools", ["" if one.tool_calls is None else str(one.tool_calls) for one in past], str(tools), "num"),
         HtmlColumn("Tokens", [_tokens(one.usage.tokens) for one in past], _tokens(history.usage.tokens), "num"),
         HtmlColumn("Cost", [cost(one.usage.cost_usd) for one in past], cost(history.cost_usd), "num"),
@@ -92,9 +98,36 @@ def _mark(check: CheckResult) -> Html:
     return element("span", mark, class_=f"mark {tone}", title=f"{said}, {duration(check.seconds)}")
 
 
-def _others(one: PastIteration, names: list[str]) -> str:
-    rest = [check for check in one.checks if check.name in names[MOST_CHECKS:]]
-    return f"{sum(check.passed for check in rest)}/{len(rest)}" if rest else ""
+def _check_columns(past: Sequence[PastIteration], names: Sequence[str]) -> list[HtmlColumn]:
+    if len(names) <= MOST_COLUMNS:
+        return [HtmlColumn(name, [_verdict(name, one) for one in past], kind="cell check") for name in names]
+    return [HtmlColumn("Checks", [_passed(one) for one in past], kind="num")]
+
+
+def _passed(one: PastIteration) -> Html | str:
+    passed, tone = sum(check.passed for check in one.checks), "good" if one.is_green else "bad"
+    return element("span", f"{passed}/{len(one.checks)}", class_=f"mark {tone}") if one.checks else ""
+
+
+def checks(history: RunHistory) -> Html | None:
+    """Where there are many checks: a row for each, a small cell for each iteration."""
+    names = list(dict.fromkeys(check.name for one in history.iterations for check in one.checks))
+    if len(names) <= MOST_COLUMNS:
+        return None
+    past = [one for one in history.iterations if one.checks][-MOST_CELLS:]
+    heads = [element("th", str(one.number), class_="bit", scope="col") for one in past]
+    rows = [
+        element(
+            "tr",
+            element("th", element("span", name, class_="clamp", title=name), class_="name", scope="row"),
+            [element("td", _verdict(name, one), class_="bit") for one in past],
+        )
+        for name in names
+    ]
+    top = element("thead", element("tr", element("th", "Check", class_="name", scope="col"), heads))
+    return element(
+        "div", element("table", top, element("tbody", rows), class_="bits"), class_="card scroll", tabindex="0"
+    )
 
 
 def drawings(history: RunHistory) -> Html | None:
@@ -143,14 +176,21 @@ def _time_layers(past: list[PastIteration]) -> list[Layer]:
 
 
 def refusals(history: RunHistory) -> Html | None:
-    rows = [(one, refused) for one in history.iterations for refused in one.refused]
+    """A claim is one, though several gates may have objected to it."""
+    rows = [one for one in history.iterations if one.refused]
     columns = [
-        HtmlColumn("Iteration", [str(one.number) for one, _ in rows], kind="num"),
-        HtmlColumn("The agent claimed", [element("code", refused.claim) for _, refused in rows]),
-        HtmlColumn("Refused by", [refused.gate for _, refused in rows]),
-        HtmlColumn("Because", [refused.reason for _, refused in rows], kind="wrap"),
+        HtmlColumn("Iteration", [str(one.number) for one in rows], kind="num"),
+        HtmlColumn("The agent claimed", [element("code", one.refused[0].claim) for one in rows]),
+        HtmlColumn("Refused by", [", ".join(dict.fromkeys(refused.gate for refused in one.refused)) for one in rows]),
+        HtmlColumn(
+            "Because", [_few([refused.reason for refused in one.refused], 3) for one in rows], kind="wrap lines"
+        ),
     ]
     return table(columns) if rows else None
+
+
+def _few(lines: Sequence[str], most: int) -> str:
+    return "\n".join([*lines[:most], *([f"and {len(lines) - most} more"] if len(lines) > most else [])])
 
 
 def talk(history: RunHistory) -> Html | None:
@@ -201,11 +241,62 @@ def result(one: PastIteration) -> Html:
     return element("span", happened(one), class_=f"badge {tone}")
 
 
-def details(run: str, one: PastIteration) -> Html:
+def details(history: RunHistory, one: PastIteration, evidence: Evidence | None = None) -> Html:
     """All about one iteration, folded away on a screen and open on paper."""
     summary = element("summary", element("b", f"Iteration {one.number} "), result(one))
-    inside = element("div", particulars(one), class_="inside")
-    return element("details", summary, inside, class_="card", id=f"{run}-{one.number}")
+    shown = _evidence(history, one, evidence) if evidence else None
+    inside = element("div", particulars(one), shown, class_="inside")
+    return element("details", summary, inside, class_="card", id=f"{history.run}-{one.number}")
+
+
+def _evidence(history: RunHistory, one: PastIteration, evidence: Evidence) -> Html:
+    """The failed checks first: they are what a person looks for."""
+    tails = [(name, text) for name, text in evidence.tails.items() if text]
+    folds = [_fold(f"✗ {name}", element("pre", text), is_open=len(tails) <= OPEN_TAILS) for name, text in tails]
+    if evidence.patch:
+        added, deleted = sum(file.added for file in evidence.patch), sum(file.deleted for file in evidence.patch)
+        whole = f"ralph diff {nickname(history.run)} {one.number}"
+        note = element("p", "There is more: ", element("code", whole), class_="soft") if evidence.patch_is_cut else None
+        size = "the beginning" if evidence.patch_is_cut else f"+{added} −{deleted}"
+        folds.append(_fold(f"Changes, {size}", joined([_patch(file) for file in evidence.patch], note)))
+    if evidence.calls:
+        number = len(evidence.calls) + evidence.calls_left_out
+        more = element("li", f"and {evidence.calls_left_out} more", class_="soft") if evidence.calls_left_out else None
+        root = f"{history.worktree or history.workspace}/"
+        listed = element("ul", [_call(call, root) for call in evidence.calls], more, class_="calls")
+        folds.append(_fold(plural(number, "tool call").capitalize(), listed))
+    if evidence.prompt:
+        folds.append(_fold("The prompt", element("pre", evidence.prompt)))
+    return element("div", folds, class_="evidence")
+
+
+def _fold(title: str, body: Html, is_open: bool = False) -> Html:
+    return element("details", element("summary", title), body, open=is_open)
+
+
+_TONES = {"+": "add", "-": "del", "@": "hunk"}
+
+
+def _patch(file: PatchedFile) -> Html:
+    """Runs of lines of one kind share an element: there are many lines."""
+    pieces = [
+        element("span", "".join(f"{line}\n" for line in lines), class_=tone)
+        for tone, lines in groupby(file.lines, key=lambda line: _TONES.get(line[:1]))
+    ]
+    return joined(element("p", element("code", file.path), class_="path"), element("pre", pieces, class_="patch"))
+
+
+def _call(call: ToolCall, root: str) -> Html:
+    given = call.given.replace(root, "") if root != "/" else call.given
+    said = "not finished" if call.ok is None else plural(call.lines, "line") if call.lines else ""
+    mark = element("b", "✗ " if call.ok is False else "", class_="minus") if call.ok is False else None
+    return element(
+        "li",
+        mark,
+        element("code", f"{call.name}({given})" if given else call.name),
+        " ",
+        element("span", said, class_="soft"),
+    )
 
 
 def particulars(one: PastIteration) -> Html:
@@ -226,7 +317,7 @@ def _particulars(one: PastIteration) -> list[tuple[str, str]]:
             "Not counted",
             f"{plural(one.uncounted, 'turn')}: a limit or a passing fault" if one.uncounted else "",
         ),
-        ("Checks that failed", "\n".join(red)),
+        ("Checks that failed", _few(red, 6)),
         ("Reviews", ", ".join(f"{review.name} {'✓' if review.passed else '✗'}" for review in one.reviews)),
         ("You said", "\n".join(one.told)),
         ("Put back", ", ".join(one.restored)),

@@ -1,0 +1,119 @@
+"""What is there to see of each iteration? What it changed, how its checks failed, what it called and what it was asked:
+as much as a page can hold, without control characters and without what looks like a key."""
+
+import os
+import stat
+from collections.abc import Sequence
+from pathlib import Path
+
+from msgspec import Struct
+
+from ralph.core import events as e
+from ralph.core.secrets import redact_text
+from ralph.core.text import both_ends, clean, short, tail
+from ralph.errors import UserError
+from ralph.history.patches import PatchedFile, files_in
+from ralph.history.run_history import RunHistory
+from ralph.records.folder import RunFolder
+from ralph.records.journal import Following, decoded
+
+MOST_IN_ALL = 300_000
+MOST_EACH = 24_000
+_NAMES = (e.IterationStarted, e.ToolStarted, e.ToolFinished, e.IterationFinished)
+_TOLD = tuple(b'{"type":"%s"' % e.NAMES[kind].encode() for kind in _NAMES)
+
+
+class ToolCall(Struct):
+    """`lines` are those of its output; `ok` is None where it has no end."""
+
+    name: str
+    given: str
+    ok: bool | None = None
+    lines: int = 0
+
+
+class Evidence(Struct, kw_only=True):
+    """Of one iteration. `tails` are the last lines of each failed check, by name; `calls_left_out` were too many;
+    `patch_is_cut`: there is more of it."""
+
+    prompt: str = ""
+    patch: Sequence[PatchedFile] = ()
+    patch_is_cut: bool = False
+    tails: dict[str, str] = {}
+    calls: list[ToolCall] = []
+    calls_left_out: int = 0
+
+
+def evidence_of(folder: RunFolder, history: RunHistory) -> dict[int, Evidence]:
+    """The evidence of each iteration, by its number. All iterations share the room."""
+    room = min(MOST_IN_ALL // max(len(history.iterations), 1), MOST_EACH)
+    found = {one.number: Evidence() for one in history.iterations}
+    _hear(folder.journal, found, room)
+    for number, one in found.items():
+        one.prompt = _prompt(folder, number, room // 6)
+    _look(history, found, room // 2)
+    return found
+
+
+def _hear(journal: Path, found: dict[int, Evidence], room: int) -> None:
+    """Tool calls and failed checks, from the journal."""
+    following, at, opened = Following(journal), Evidence(), dict[str, ToolCall]()
+    most_calls = max(room // 300, 10)
+    for line in following.lines():
+        entry = decoded(line) if line.startswith(_TOLD) else None
+        match entry.event() if entry else None:
+            case e.IterationStarted() as event:
+                at, opened = found.get(event.iteration, Evidence()), {}
+            case e.ToolStarted() as event:
+                if len(at.calls) >= most_calls:
+                    at.calls_left_out += 1
+                else:
+                    opened[event.id] = ToolCall(short(event.name, 60), short(event.input, 160))
+                    at.calls.append(opened[event.id])
+            case e.ToolFinished() as event if event.id in opened:
+                call = opened.pop(event.id)
+                call.ok, call.lines = event.ok, event.lines
+            case e.IterationFinished() as event:
+                failed = [check for check in event.record.checks if not check.passed]
+                each = min(room // 6 // max(len(failed), 1), 3000)
+                one = found.get(event.iteration, Evidence())
+                one.tails = {short(check.name, 200): tail(_shown(check.tail), each, "…") for check in failed}
+    following.close()
+
+
+def _shown(text: str) -> str:
+    return redact_text(clean(text)).expandtabs(4).strip("\n")
+
+
+def _prompt(folder: RunFolder, number: int, most: int) -> str:
+    """The prompt of an iteration, both ends of a long one; an agent may have put something else in its place."""
+    path = f"{folder.path}/iterations/{number:03d}/prompt.md"
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return ""
+    with open(handle, "rb") as file:
+        is_file = stat.S_ISREG(os.fstat(handle).st_mode)
+        text = file.read(200_000).decode("utf-8", "replace") if is_file else ""
+    return both_ends(_shown(text), most, "\n\n… [cut] …\n\n")
+
+
+def _look(history: RunHistory, found: dict[int, Evidence], most: int) -> None:
+    """What each iteration changed, as far as git remembers."""
+    trees, workspace = history.trees(), Path(history.workspace)
+    trees.pop(0, None)
+    if not trees or ":" not in (history.base_tree or "") or not workspace.is_dir():
+        return
+    from ralph.repository.changes import patches_between
+    from ralph.repository.git import find_repository
+
+    try:
+        repository = find_repository(workspace)
+        patches = patches_between(repository, list(trees.values()), most) if repository else {}
+    except UserError:
+        return
+    for number, pair in trees.items():
+        data, is_cut = patches.get(pair, (b"", False))
+        if number in found:
+            found[number].patch, _ = files_in([data])
+            found[number].patch_is_cut = is_cut

@@ -3,13 +3,16 @@
 import ast
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
 SOURCE = Path(__file__).parent.parent / "src" / "ralph"
 MODULES = sorted(SOURCE.rglob("*.py"))
+Node = TypeVar("Node", bound=ast.AST)
 
 FORBIDDEN_IN_CORE = {
     "os",
@@ -87,8 +90,7 @@ def imports(path: Path) -> Iterator[str]:
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
             yield node.module
-            if node.module == "ralph":
-                yield from (f"ralph.{alias.name}" for alias in node.names)
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
 def group(path: Path) -> str:
@@ -132,3 +134,49 @@ def test_the_version_is_told_without_importing_anything_heavy() -> None:
         ).stdout.split()
     )
     assert not (imported_by("--version") - before) & heavy
+
+
+TREES = {path: ast.parse(path.read_text()) for path in MODULES}
+
+
+def nodes(kind: type[Node]) -> Iterator[tuple[str, Node]]:
+    """Everything of this kind in the source, with the file that it stands in."""
+    for path, tree in TREES.items():
+        name = str(path.relative_to(SOURCE))
+        yield from ((name, node) for node in ast.walk(tree) if isinstance(node, kind))
+
+
+def test_a_name_stands_for_one_thing() -> None:
+    """A file in cli/ bears the name of its command, whatever else is called so."""
+    classes = Counter(node.name for _, node in nodes(ast.ClassDef) if not node.name.startswith("_"))
+    files = Counter(path.stem for path in MODULES if path.parent.name != "cli" and not path.stem.startswith("__"))
+    assert [name for name, number in (classes + files).items() if number > 1] == []
+
+
+def test_no_module_imports_itself_by_a_detour() -> None:
+    names = {".".join(("ralph", *path.relative_to(SOURCE).with_suffix("").parts)): path for path in MODULES}
+    names = {name.removesuffix(".__init__"): path for name, path in names.items()}
+    below = {name: {found for found in imports(path) if found in names} - {name} for name, path in names.items()}
+    while leaves := [name for name, found in below.items() if not found & below.keys()]:
+        for name in leaves:
+            del below[name]
+    assert sorted(below) == []
+
+
+def test_a_function_fits_on_a_screen() -> None:
+    lengths = {
+        f"{name}: {node.name}": (node.end_lineno or 0) - node.lineno + 1 for name, node in nodes(ast.FunctionDef)
+    }
+    assert {name: length for name, length in lengths.items() if length > 60} == {}
+
+
+def test_many_values_are_given_by_name() -> None:
+    """A struct with more than five fields is made by keywords."""
+    loose = [
+        node.name
+        for _, node in nodes(ast.ClassDef)
+        if any(ast.unparse(base).endswith("Struct") for base in node.bases)
+        and sum(isinstance(line, ast.AnnAssign) for line in node.body) > 5
+        and not any(word.arg == "kw_only" for word in node.keywords)
+    ]
+    assert loose == []

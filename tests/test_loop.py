@@ -7,7 +7,7 @@ from ralph.core.claims import Claim
 from ralph.core.model import Check, Failure, Note, Outcome, Run, Snapshot, Turn, Usage, Wait
 from ralph.errors import UserError
 from ralph.loop import Parts, run_loop
-from ralph.run.reviews import Plan, reviewing
+from ralph.run.reviews import ReviewPlan, reviewing
 from ralph.testing import Ear, FakeWorkspace, ScriptedAgent
 
 RED, GREEN = Check(name="test", passed=False, exit_code=1, head="boom"), Check(name="test", passed=True)
@@ -99,7 +99,7 @@ def test_followups_see_each_iteration_once() -> None:
 
 def test_a_review_runs_after_enough_green_iterations_and_is_not_counted() -> None:
     agent, ear = ScriptedAgent("one", "two", "fine", "STOP"), Ear()
-    plan = Plan(every=2, prompts=(("security", "Look for holes."),))
+    plan = ReviewPlan(every=2, prompts=(("security", "Look for holes."),))
     run, stop = run_loop(parts(agent, tell=ear, review=reviewing(plan)), Run(id="r"))
     assert (stop.outcome, len(run.iterations)) == (Outcome.DONE, 3)
     assert agent.prompts[2] == "Look for holes."
@@ -109,7 +109,7 @@ def test_a_review_runs_after_enough_green_iterations_and_is_not_counted() -> Non
 def test_a_review_that_ends_red_is_not_done_however_green_the_work_was() -> None:
     agent = ScriptedAgent("STOP", "reviewed", "reviewed again", "STOP")
     workspace = FakeWorkspace([(GREEN,), (RED,), (RED,), (GREEN,)])
-    plan = Plan(every=1, prompts=(("security", "Look for holes."),), retries=1)
+    plan = ReviewPlan(every=1, prompts=(("security", "Look for holes."),), retries=1)
     followed: list[bool] = []
     made = parts(
         agent, workspace, review=reviewing(plan), followups=[lambda run, iteration: followed.append(iteration.is_green)]
@@ -122,7 +122,7 @@ def test_a_review_that_ends_red_is_not_done_however_green_the_work_was() -> None
 
 def test_no_review_while_the_checks_are_red() -> None:
     agent = ScriptedAgent("x")
-    plan = Plan(every=1, prompts=(("security", "Look for holes."),))
+    plan = ReviewPlan(every=1, prompts=(("security", "Look for holes."),))
     run_loop(parts(agent, FakeWorkspace([(RED,)]), review=reviewing(plan)), Run(id="r"))
     assert "Look for holes." not in agent.prompts
 

@@ -7,7 +7,7 @@ import pytest
 
 from ralph.agents import module
 from ralph.agents.protocol import TurnRequest
-from ralph.core.events import AgentEvent, AgentProgress, AgentText, AgentUnknown, Edit, TodoUpdated, ToolStarted
+from ralph.core.events import AgentEvent, AgentProgress, AgentText, AgentUnknown, FileEdit, TodoUpdated, ToolStarted
 from ralph.core.model import Exit, Turn
 
 Line = dict[str, Any] | bytes
@@ -192,18 +192,18 @@ def call(name: str, parent: str | None = None, **given: Any) -> Line:
 @pytest.mark.parametrize(
     ("given", "edit"),
     [
-        ({"old_string": "a\nb\nc", "new_string": "a\nB\nc"}, Edit("b", "B", 1, 1)),
-        ({"oldString": "a", "newString": "a\nb"}, Edit("", "b", 0, 1)),
-        ({"old_str": "a\nb", "new_str": ""}, Edit("a\nb", "", 2, 0)),
-        ({"content": "one\ntwo\n"}, Edit("", "one\ntwo", 0, 2)),
+        ({"old_string": "a\nb\nc", "new_string": "a\nB\nc"}, FileEdit("b", "B", 1, 1)),
+        ({"oldString": "a", "newString": "a\nb"}, FileEdit("", "b", 0, 1)),
+        ({"old_str": "a\nb", "new_str": ""}, FileEdit("a\nb", "", 2, 0)),
+        ({"content": "one\ntwo\n"}, FileEdit("", "one\ntwo", 0, 2)),
         ({"old_string": "same", "new_string": "same"}, None),
         ({"old_string": 1, "new_string": []}, None),
         ({}, None),
     ],
 )
-def test_an_edit_says_what_went_and_what_came(given: dict[str, Any], edit: Edit | None) -> None:
-    events, _ = read(call("Edit", file_path="a.py", **given))
-    assert events == [ToolStarted("Edit", "Edit", "a.py", edit)]
+def test_an_edit_says_what_went_and_what_came(given: dict[str, Any], edit: FileEdit | None) -> None:
+    events, _ = read(call("FileEdit", file_path="a.py", **given))
+    assert events == [ToolStarted("FileEdit", "FileEdit", "a.py", edit)]
 
 
 def test_of_a_large_edit_a_beginning_is_kept_and_all_is_counted() -> None:

@@ -34,7 +34,7 @@ def test_a_whole_run_reads_as_recorded(page: str, style: Style, options: dict[st
 def test_a_turn_reads_calmly_one_line_for_each_call() -> None:
     items = (e.TodoItem("Read the file", "done"), e.TodoItem("Edit the code", "active"), e.TodoItem("Run tests"))
     later = (items[0], e.TodoItem("Edit the code", "done"), e.TodoItem("Run tests", "active"))
-    edit = e.Edit("    return text[0]", "    if not text:\n        return None", 1, 2)
+    edit = e.FileEdit("    return text[0]", "    if not text:\n        return None", 1, 2)
     shown = told(
         e.AgentStarted("claude"),
         e.ToolStarted("1", "Read", "/path/to/file.go"),
@@ -151,7 +151,7 @@ def test_the_limits_for_a_tools_output_can_be_set() -> None:
 
 
 def test_a_large_edit_shows_as_much_of_what_went_as_of_what_came() -> None:
-    edit = e.Edit("\n".join("abcdefgh"), "\n".join("ABCDEFGH"), 80, 90)
+    edit = e.FileEdit("\n".join("abcdefgh"), "\n".join("ABCDEFGH"), 80, 90)
     shown = told(e.ToolStarted("1", "Edit", "f", edit), e.ToolFinished(id="1", name="Edit", ok=True))
     signs = [line.strip()[:3] for line in shown[1:]]
     assert signs == ["- a", "- b", "- c", "+ A", "+ B", "+ C", "… 1"]

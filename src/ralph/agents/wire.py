@@ -5,7 +5,7 @@ from typing import Any, TypeVar
 from msgspec import Struct, convert
 from msgspec.json import Decoder
 
-from ralph.core.events import Edit, TodoItem
+from ralph.core.events import FileEdit, TodoItem
 from ralph.core.model import Usage
 from ralph.core.text import both_ends, one_line, whole_words
 
@@ -200,7 +200,7 @@ def _lines(text: str) -> int:
     return text.count("\n") + (not text.endswith("\n")) if text else 0
 
 
-def edit(given: Arguments | str) -> Edit | None:
+def edit(given: Arguments | str) -> FileEdit | None:
     """What an editing tool takes out and puts in, less the lines around it that stay."""
     if isinstance(given, str) or not (given.file_path or given.filePath or given.path):
         return None
@@ -217,7 +217,7 @@ def edit(given: Arguments | str) -> Edit | None:
     same = next((at for at in range(most - first) if before[-1 - at] != after[-1 - at]), most - first)
     before, after = before[first : len(before) - same], after[first : len(after) - same]
     removed, added = (whole_words("\n".join(lines[:EDITED]), OUTPUT) for lines in (before, after))
-    return Edit(removed, added, len(before), len(after))
+    return FileEdit(removed, added, len(before), len(after))
 
 
 def todo_items(given: Arguments | str) -> tuple[TodoItem, ...] | None:

@@ -12,7 +12,7 @@ from ralph.cli.table import CliCommand
 from ralph.core.text import clean, one_line
 from ralph.errors import UserError
 from ralph.planning.plan_file import Plan, is_plan, load, plan_in, save
-from ralph.planning.planner import Wish, planned, planning
+from ralph.planning.planner import PlanRequest, planned, planning
 from ralph.run import options
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ class Planning:
         if self.path.exists():
             hint = f"look at it again: ralph plan {self.path.name}; or write another: -o FILE"
             raise UserError(f"{self.path.name} is there already", hint)
-        self.wish = Wish(text, self.known, self.is_attended)
+        self.wish = PlanRequest(text, self.known, self.is_attended)
         return self._ask(self.wish.prompt())
 
     def _text(self, given: Path | None) -> str:
@@ -207,7 +207,7 @@ class Planning:
     def _changed(self, plan: Plan, words: str) -> Plan:
         if not words:
             return plan
-        wish = getattr(self, "wish", None) or Wish("Carry out the plan below.", self.known, self.is_attended)
+        wish = getattr(self, "wish", None) or PlanRequest("Carry out the plan below.", self.known, self.is_attended)
         changed, _ = self._ask(wish.prompt(plan, words))
         return changed or plan
 

@@ -51,7 +51,7 @@ class AgentText(Struct, frozen=True, gc=False):
     text: str
 
 
-class Edit(Struct, frozen=True, gc=False):
+class FileEdit(Struct, frozen=True, gc=False):
     """What a tool takes out of a file and puts in: the beginning of each, and how many lines it is in all."""
 
     removed: str = ""
@@ -67,7 +67,7 @@ class ToolStarted(Struct, frozen=True, omit_defaults=True, gc=False):
     id: str
     name: str
     input: str = ""
-    edit: Edit | None = None
+    edit: FileEdit | None = None
     parent: str = ""
 
 

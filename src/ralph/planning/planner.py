@@ -37,7 +37,7 @@ Change it as this person says, and answer with the whole plan:
 {words}"""
 
 
-class Wish(Struct, frozen=True):
+class PlanRequest(Struct, frozen=True):
     """What a plan is wanted for. `goal` is as it stands in the prompt; `checks` are the project's own."""
 
     goal: str

@@ -156,12 +156,14 @@ def _waiter(
 
 
 def _reviewing(settings: Settings) -> Callable[[Run, Iteration, Parts], Iteration]:
-    from ralph.run.reviews import Plan, reviewing
+    from ralph.run.reviews import ReviewPlan, reviewing
 
     chosen = settings.reviews
     assert chosen is not None
     prompts = tuple((prompt.name, prompt.prompt) for prompt in chosen.prompts)
-    return reviewing(Plan(chosen.review_after, prompts, chosen.guardrail_retry_limit, settings.output_truncate_chars))
+    return reviewing(
+        ReviewPlan(chosen.review_after, prompts, chosen.guardrail_retry_limit, settings.output_truncate_chars)
+    )
 
 
 def move_to_worktree(context: Context, resumed: Run | None, occupy: Callable[[Path], None]) -> "Worktree":

@@ -15,7 +15,7 @@ from ralph.core.prompts import Brief, check_message, guardrails
 from ralph.loop import Parts
 
 
-class Plan(Struct, frozen=True):
+class ReviewPlan(Struct, frozen=True):
     """`every`: how many iterations lie between reviews; `prompts`: (name, prompt) in order; `retries`: how often a
     review that leaves the checks red is tried again."""
 
@@ -25,7 +25,7 @@ class Plan(Struct, frozen=True):
     truncate: int = 5000
 
 
-def reviewing(plan: Plan) -> Callable[[Run, Iteration, Parts], Iteration]:
+def reviewing(plan: ReviewPlan) -> Callable[[Run, Iteration, Parts], Iteration]:
     def review(run: Run, iteration: Iteration, parts: Parts) -> Iteration:
         if not is_due(plan, run, iteration):
             return iteration
@@ -40,7 +40,7 @@ def reviewing(plan: Plan) -> Callable[[Run, Iteration, Parts], Iteration]:
     return review
 
 
-def is_due(plan: Plan, run: Run, iteration: Iteration) -> bool:
+def is_due(plan: ReviewPlan, run: Run, iteration: Iteration) -> bool:
     """Enough iterations since the last review that did not break off, and this one is green."""
     since = 1
     for earlier in reversed(run.iterations):
@@ -50,7 +50,7 @@ def is_due(plan: Plan, run: Run, iteration: Iteration) -> bool:
     return bool(plan.prompts) and 0 < plan.every <= since and iteration.is_green and iteration.turn.failure is None
 
 
-def _one_review(plan: Plan, name: str, prompt: str, run: Run, iteration: Iteration, parts: Parts) -> Iteration:
+def _one_review(plan: ReviewPlan, name: str, prompt: str, run: Run, iteration: Iteration, parts: Parts) -> Iteration:
     turns: list[Turn] = []
     asked = prompt
     for _ in range(plan.retries + 1):

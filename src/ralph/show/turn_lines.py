@@ -7,7 +7,7 @@ from ralph.core.events import (
     AgentProgress,
     AgentResult,
     AgentText,
-    Edit,
+    FileEdit,
     TodoUpdated,
     ToolFinished,
     ToolStarted,
@@ -130,7 +130,7 @@ class TurnLines:
         text = text.removeprefix(f"cd {root} && ")
         return "." if text == root else text.replace(f" {root}/", " ").removeprefix(f"{root}/")
 
-    def _diff(self, edit: Edit) -> list[str]:
+    def _diff(self, edit: FileEdit) -> list[str]:
         """A short coloured diff: as much of what went as of what came, where there is not room for both."""
         most = self.limits.diff_lines
         gone, come = (clean(text).expandtabs(4).split("\n") if text else [] for text in (edit.removed, edit.added))

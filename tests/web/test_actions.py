@@ -160,6 +160,37 @@ def test_a_run_is_started_in_a_worktree_and_goes_on_without_the_page(
     assert not (project / "pwned").exists()
 
 
+@pytest.mark.parametrize("now", [False, True])
+def test_stop_ends_a_run_that_is_at_work_with_all_that_it_started(
+    serve: Serve, home: dict[str, str], tmp_path: Path, now: bool
+) -> None:
+    """After this turn: the turn ends by itself, and no other begins. Now: its agent does not get that far."""
+    agent = tmp_path / "agent"
+    agent.write_text(
+        "#!/bin/sh\necho $$ > pid; echo x >> turns; until [ -e enough ]; do sleep 0.05; done; echo over > over\n"
+    )
+    agent.chmod(0o755)
+    words = [sys.executable, "-m", "ralph", "run", "-p", "Go on and on", "-m", "9", "--agent", str(agent), "--quiet"]
+    process = subprocess.Popen(words, cwd=tmp_path, env=home, stderr=subprocess.DEVNULL)
+    try:
+        eventually(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text().strip())
+        served = serve()
+        run = next(one for one in runs(home) if one.facts.workspace == str(tmp_path))
+        answer = served.post(f"runs/{run.id}/stop", **({"now": "1"} if now else {}))
+        assert (answer.status, "ends now" in answer.text) == (200, now)
+        if not now:
+            (tmp_path / "enough").touch()
+        assert process.wait(30) == 130
+    finally:
+        process.kill()
+        process.wait()
+    assert (tmp_path / "turns").read_text() == "x\n"
+    assert (tmp_path / "over").exists() != now
+    assert not Path(f"/proc/{(tmp_path / 'pid').read_text().strip()}").exists()
+    assert "interrupted" in served.get(f"runs/{run.id}").text
+    assert served.post(f"runs/{run.id}/stop").status == 409
+
+
 BAD_STARTS = [
     ({"goal": "  "}, "there is no goal"),
     ({"workspace": "/etc"}, "workspace is not known"),

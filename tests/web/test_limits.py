@@ -6,8 +6,10 @@ import time
 from collections.abc import Callable
 
 import pytest
-from tests.web.conftest import FORM, Reply, Serve, Served, read_reply
+from tests.web.conftest import FORM, Reply, Serve, Served, eventually, read_reply
 from tests.web.scenes import Scene
+
+from ralph.records.serving import ServerFolder
 
 
 @pytest.fixture(scope="module")
@@ -124,6 +126,33 @@ def test_streams_are_no_connections_and_are_not_bound_by_the_ten_seconds(served:
         while b"a file that seventy see" not in heard:
             heard += sock.recv(1 << 16)
         sock.close()
+
+
+def test_two_hundred_and_fifty_six_may_look_and_one_more_is_told_so(
+    serve: Serve, home: dict[str, str], run: Scene
+) -> None:
+    served = serve()
+    folder = ServerFolder(f"127.0.0.1:{served.port}", home)
+    cookies = [served.enter(folder.leave_link("look")) for _ in range(64)]
+    streams = [open_stream(served, run, cookie=cookies[n // 4]) for n in range(256)]
+    assert {_status(sock) for sock in streams} == {200}
+    refused = open_stream(served, run)
+    assert _status(refused) == 503
+    assert served.get().status == 200
+    refused.close()
+    streams.pop().close()
+
+    def is_let_in() -> bool:
+        streams.append(open_stream(served, run))
+        return _status(streams[-1]) == 200
+
+    eventually(is_let_in)
+    for sock in streams:
+        sock.close()
+
+
+def _status(sock: socket.socket) -> int:
+    return int(sock.recv(12).split()[1])
 
 
 def test_a_browser_has_four_streams_and_its_oldest_is_hushed(served: Served, run: Scene) -> None:

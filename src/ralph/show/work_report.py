@@ -77,7 +77,9 @@ def timeline(history: WorkHistory) -> Html:
         landed = [s for s in history.spans if s.kind == "gate" and s.result == "landed" and name in s.keys]
         drawn += [element("circle", cx=_x(s.ended, history, whole), cy=y + 8, r=4, fill="var(--good)") for s in landed]
     size = {"viewBox": f"0 0 {WIDE + 20} {len(rows) * ROW + 4}", "role": "img"}
-    return element("svg", *drawn, **size, aria_label=f"loops and landings over {duration(whole)}", class_="plot")
+    said = f"loops and landings over {duration(whole)}"
+    plot = element("svg", *drawn, **size, aria_label=said, class_="plot")
+    return element("div", plot, class_="scroll", tabindex="0", role="region", aria_label="Timeline")
 
 
 def _x(at: float, history: WorkHistory, whole: float) -> int:
@@ -93,13 +95,18 @@ def _bar(span: WorkSpan, history: WorkHistory, whole: float, y: int) -> Html:
 
 def _items(history: WorkHistory) -> Html:
     states = history.states
-    head = element("tr", [element("th", name) for name in ("Item", "State", "Rounds", "Cost", "Title", "Why")])
+    head = element(
+        "tr", [element("th", name, class_="brief") for name in ("Item", "State", "Rounds", "Cost", "Title", "Why")]
+    )
     rows = []
     for key, job in sorted(history.board.jobs.items(), key=lambda pair: ORDER.index(states[pair[0]])):
         badge = element("span", states[key], class_=f"badge {TONES.get(states[key], 'calm')}")
         cost = money(job.cost_usd) if job.cost_usd is not None else ""
-        cells = (element("code", key), badge, str(job.rounds), cost, short(job.item.title, 120), short(job.reason, 200))
-        rows.append(element("tr", [element("td", cell) for cell in cells]))
+        short_ones = [
+            element("td", cell, class_="brief") for cell in (element("code", key), badge, str(job.rounds), cost)
+        ]
+        long_ones = [element("td", short(text, 200)) for text in (job.item.title, job.reason)]
+        rows.append(element("tr", short_ones, long_ones))
     return element("div", element("table", element("thead", head), element("tbody", rows)), class_="scroll")
 
 

@@ -6,7 +6,7 @@ from urllib.parse import quote
 
 from msgspec import Struct
 
-from ralph.core.backlog import Job
+from ralph.core.backlog import Item, Job
 from ralph.core.text import one_line, short
 from ralph.show.plots import Html, element, joined
 from ralph.show.words import duration, moment, money, nickname, plural
@@ -28,6 +28,7 @@ from ralph.web.server import WebAnswer
 from ralph.web.watching import RunSeen, Survey
 
 SHOWN = 24  # cards of a column; the rest is folded
+NOTHING, BEGIN = "No run is at work.", "No run yet: `ralph run` in a terminal starts one."
 QUEUED = ("queued", "waiting", "blocked", "held")
 _BARS = 24
 
@@ -61,7 +62,7 @@ def columns(survey: Survey) -> list[BoardColumn]:
     queued = [one for one in _items(survey) if one.state in QUEUED]
     return [
         BoardColumn("needs", "Needs you", "Nothing needs you.", wanting, parked),
-        BoardColumn("at-work", "At work", "No run is at work.", working),
+        BoardColumn("at-work", "At work", NOTHING if seen else BEGIN, working),
         BoardColumn("queued", "Queued", "", (), queued),
         BoardColumn("done", "Done", "Nothing has been finished yet.", ended),
     ]
@@ -110,7 +111,7 @@ def section(column: BoardColumn, frame: Frame) -> Html:
     return element(
         "section",
         heading,
-        joined(inner, folded if older else None) if cards else element("p", column.empty, class_="soft"),
+        joined(inner, folded if older else None) if cards else element("p", prose(column.empty), class_="soft"),
         id=column.id,
         aria_labelledby=f"{column.id}-title",
     )
@@ -119,6 +120,11 @@ def section(column: BoardColumn, frame: Frame) -> Html:
 def why_not(job: Job, state: str) -> str:
     """Why no loop works on an item, where there is more to say than its state does."""
     return job.reason or (f"after {', '.join(job.item.after)}" if state in ("waiting", "blocked") else "")
+
+
+def title_of(item: Item) -> str:
+    """Its key stands beside it."""
+    return item.title.removeprefix(item.key).lstrip(" :") or item.title
 
 
 def item_card(one: ItemCard, frame: Frame) -> Html:
@@ -133,7 +139,7 @@ def item_card(one: ItemCard, frame: Frame) -> Html:
         class_="first",
     )
     where = f"{frame.run(one.work)}#item-{quote(item.key)}"
-    link = element("h3", element("a", short(item.title, 220), href=where, class_="cover"))
+    link = element("h3", element("a", short(title_of(item), 220), href=where, class_="cover"))
     said = element("p", element("span", prose(short(why, 200)), class_="two-lines"), class_="now") if why else None
     return element("li", first, link, said, class_="card one-run bad" if one.state == "parked" else "card one-run")
 

@@ -73,7 +73,7 @@ def light_pieces(view: View, frame: Frame) -> dict[str, Html]:
     return {
         "title": page_title(title(seen)),
         "state": state_piece(seen),
-        "now": now_line(view.seen),
+        "now": _now(view.seen),
         "attention": _attention(view, frame),
         "steer": _steer(view, frame),
         "reading": _reading(view),
@@ -114,7 +114,7 @@ def _facts(view: View) -> Html:
     return element("p", [element("span", short(fact, 200)) for fact in facts if fact], class_="facts soft")
 
 
-def now_line(seen: RunSeen) -> Html:
+def _now(seen: RunSeen) -> Html:
     present = seen.present
     if not seen.run.is_alive:
         return element("p", prose(short(present.reason or f"It was {seen.state}.", 400)), class_="doing soft", id="now")

@@ -1,16 +1,16 @@
 """How does a whole backlog stand? What needs a person, where each item is, and when loops and landings were. Each part
 of the page has an id, by which the stream replaces it."""
 
-from ralph.core.backlog import Job, forecast
+from ralph.core.backlog import Job
 from ralph.core.text import short
 from ralph.history.work_history import WorkHistory
-from ralph.show.plots import Html, element, joined
+from ralph.show.plots import Html, element
 from ralph.show.words import money, plural
-from ralph.show.work_report import body, lines, timeline
-from ralph.show.works import ORDER, forecasted
-from ralph.web.board_page import why_not
-from ralph.web.pieces import Frame, badge, fingerprint, from_home, page_title, prose
-from ralph.web.run_page import meter, now_line, state_piece, steer_buttons, time_meter, title
+from ralph.show.work_report import body, lines, summary, timeline
+from ralph.show.works import ORDER, totals
+from ralph.web.board_page import title_of, why_not
+from ralph.web.pieces import Frame, badge, fingerprint, from_home, mark, page_title, prose
+from ralph.web.run_page import meter, state_piece, steer_buttons, time_meter, title
 from ralph.web.server import WebAnswer
 from ralph.web.watching import WorkSeen
 
@@ -23,10 +23,8 @@ TONES = {"landed": "done", "working": "running", "ready": "running", "parked": "
 def work_page(work: WorkSeen, frame: Frame) -> WebAnswer:
     parts = pieces(work, frame)
     top = element("div", element("h1", short(work.seen.present.goal, 600)), _facts(work), parts["now"], class_="head")
-    story = element("div", parts["items"], class_="column")
-    beside = element("aside", parts["timeline"], parts["happened"], class_="column beside")
-    columns = element("div", story, beside, class_="columns")
-    main = element("main", top, parts["meters"], parts["attention"], columns, id="main", class_="one")
+    rest = (parts[name] for name in ("meters", "attention", "items", "timeline", "happened"))
+    main = element("main", top, *rest, id="main", class_="one")
     return frame.page(
         title(work.seen),
         frame.bar(parts["state"]),
@@ -41,7 +39,7 @@ def pieces(work: WorkSeen, frame: Frame) -> dict[str, Html]:
     return {
         "title": page_title(title(work.seen)),
         "state": state_piece(work.seen),
-        "now": now_line(work.seen),
+        "now": _now(work),
         "meters": _meters(work),
         "attention": _attention(work, frame),
         "items": _items(work, frame),
@@ -66,6 +64,12 @@ def _facts(work: WorkSeen) -> Html:
     return element("p", [element("span", short(fact, 200)) for fact in facts], class_="facts soft")
 
 
+def _now(work: WorkSeen) -> Html:
+    if not work.seen.run.is_alive:
+        return element("p", prose(summary(work.history)), class_="doing soft", id="now")
+    return element("p", mark("run"), totals(work.history.board, work.seen.now), class_="doing", id="now")
+
+
 def _meters(work: WorkSeen) -> Html:
     history, board = work.history, work.history.board
     states = [*history.states.values()]
@@ -88,9 +92,7 @@ def _meters(work: WorkSeen) -> Html:
     )
     spent = money(board.spent) if board.costs else "–"
     most = money(board.max_cost).removesuffix(".00") if board.max_cost else ""
-    rest = forecast(board) if work.seen.run.is_alive else None
-    more = element("span", f" {forecasted(rest)}", class_="soft") if rest and not board.max_cost else None
-    made.append(meter("Cost", joined(spent, more), now=board.spent, cap=board.max_cost, most=most))
+    made.append(meter("Cost", spent, now=board.spent, cap=board.max_cost, most=most))
     limit = history.started.max_time if history.started else None
     made.append(time_meter(work.seen, limit))
     return element("dl", made, class_="meters", id="meters")
@@ -132,7 +134,7 @@ def _item(job: Job, state: str, work: WorkSeen, frame: Frame) -> Html:
     return element(
         "li",
         element("p", badge(TONES.get(state, "queued"), state), element("b", key, class_="mono"), class_="first"),
-        element("p", prose(short(job.item.title, 300))),
+        element("p", prose(short(title_of(job.item), 300))),
         element("p", prose(short(why, 300)), class_="soft") if why else None,
         element("p", [element("span", fact) for fact in facts if fact], class_="facts soft"),
         id=f"item-{job.item.key}",
@@ -151,8 +153,7 @@ def _progress(job: Job, work: WorkSeen) -> str:
 def _timeline(history: WorkHistory) -> Html:
     if not history.spans:
         return element("div", id="timeline")
-    drawn = element("div", timeline(history), class_="scroll", tabindex="0", role="region", aria_label="Timeline")
-    return element("section", element("h2", "Loops and landings"), drawn, class_="card", id="timeline")
+    return element("section", element("h2", "Loops and landings"), timeline(history), class_="card", id="timeline")
 
 
 def _happened(history: WorkHistory) -> Html:
@@ -160,8 +161,8 @@ def _happened(history: WorkHistory) -> Html:
     if not told:
         return element("div", id="happened")
     said = element("ul", [element("li", line) for line in reversed(told)], role="list")
-    summary = element("summary", element("h2", "What happened"), element("span", str(len(told)), class_="count"))
-    return element("details", summary, said, class_="card happened", id="happened")
+    heading = element("summary", element("h2", "What happened"), element("span", str(len(told)), class_="count"))
+    return element("details", heading, said, class_="card happened", id="happened")
 
 
 def _steer(work: WorkSeen, frame: Frame) -> Html:

@@ -56,3 +56,19 @@ def test_a_question_that_an_agent_asks_is_answered_from_a_phone_and_its_next_pro
     assert "Keep `a..b`; the corpus has 212 of them." in prompt
     assert "Which of the two shall I keep" in prompt
     page.wait_for_selector("#done >> text=Tidy the grammar")
+
+
+def test_a_living_run_is_stopped_from_a_phone(open_page: Open, asking: Path, home: dict[str, str]) -> None:
+    def run() -> Listed | None:
+        return next((one for one in runs(home) if one.facts.workspace == str(asking)), None)
+
+    eventually(lambda: (one := run()) is not None and one.state == "asking", 30)
+    known = run()
+    assert known is not None
+    page = open_page(f"runs/{known.id}", width=390)
+    page.locator("#stop > summary").click()
+    page.get_by_role("button", name="Now, with all it started").click()
+    page.wait_for_selector("#state >> text=interrupted", timeout=30_000)
+    ended = run()
+    assert ended is not None
+    assert (ended.is_alive, ended.facts.exit_code) == (False, 130)

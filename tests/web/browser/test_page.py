@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 from tests.web.browser.conftest import Open
 from tests.web.conftest import Served, eventually
-from tests.web.scenes import Scene, night
+from tests.web.scenes import Scene, WorkScene, night
 
 from ralph.core import events as e
+from ralph.core.backlog import Item
 
 
 @pytest.fixture
@@ -169,51 +170,69 @@ WIDE = """[...document.querySelectorAll('body *')].filter((each) => each.getBoun
   && !each.closest('.scroll, pre')).slice(0, 5).map((each) => each.outerHTML.slice(0, 80))"""
 
 
-def test_no_page_is_wider_than_a_phone(open_page: Open, scene: Callable[..., Scene], served: Served) -> None:
+def test_no_page_is_wider_than_a_phone(
+    open_page: Open, scene: Callable[..., Scene], home: dict[str, str], tmp_path: Any
+) -> None:
     long = "averylongwordwithoutanyspaceinit" * 8
     run = scene("w1de", goal=f"{long} {long}", checks=(long, "pytest -q"), branch=long)
     run.iterate(1, True, False, said=f"{long}\n`{long}`")
     run.begin(2)
     run.tool("Bash", long, f"{long}\n" * 3, lines=3)
     run.mail.ask(f"{long}?")
-    for path in ("", f"runs/{run.id}", f"runs/{run.id}/report", f"runs/{run.id}/iterations/1", "new"):
+    work = WorkScene(tmp_path, home, "20261115-180000-w1dw", Item(key="T1", title=long), Item(key=long[:60], title="x"))
+    work.start("T1")
+    work.park("T1", long)
+    a_run, a_work = f"runs/{run.id}", f"runs/{work.id}"
+    for path in ("", a_run, f"{a_run}/report", f"{a_run}/iterations/1", "new", a_work, f"{a_work}/report"):
         page = open_page(path)
         wide = page.evaluate("document.documentElement.scrollWidth")
         assert wide <= 390, (path, page.evaluate(WIDE))
+    work.finish()
 
 
+@pytest.mark.parametrize("width", [390, 1280])
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 def test_everybody_can_read_the_pages(
-    open_page: Open, scene: Callable[..., Scene], home: dict[str, str], dark: bool, tmp_path: Any
+    open_page: Open, scene: Callable[..., Scene], home: dict[str, str], dark: bool, width: int, tmp_path: Any
 ) -> None:
     """No violations that axe knows, on any page, in any state."""
     from importlib import resources
 
     axe = resources.files("axe_core_python").joinpath("axe.min.js").read_text()
-    asking = night(tmp_path / "shop", home, f"20261115-180000-axe{dark:d}", 12, 5)
+    asking = night(tmp_path / "shop", home, f"20261115-180000-axe{dark:d}{width}", 12, 5)
     asking.refuse()
     asking.mail.ask("May I change `total()`?")
-    ended = scene(f"end{dark:d}", branch="ralph/x")
+    ended = scene(f"end{dark:d}{width}", branch="ralph/x")
     ended.iterate(1, True, False, True)
     ended.refuse()
     ended.finish("exhausted", "1 iteration, and no end", branch="ralph/x")
+    work = WorkScene(
+        tmp_path, home, f"20261115-180000-axw{dark:d}{width}", *(Item(key=f"T{n}", title="x") for n in range(4))
+    )
+    work.start("T0")
+    work.land("T0")
+    work.start("T1")
+    work.park("T1")
+    work.start("T2")
     paths = [
         "",
+        f"runs/{work.id}",
+        f"runs/{work.id}/report",
         f"runs/{asking.id}",
         f"runs/{ended.id}",
         f"runs/{ended.id}/iterations/1",
         f"runs/{asking.id}/report",
         "new",
     ]
-    for width in (390, 1280):
-        for path in paths:
-            page = open_page(path, width=width, dark=dark, reduced_motion="reduce")
-            page.evaluate(axe)
-            found = page.evaluate("axe.run()")["violations"]
-            said = [(one["id"], [node["html"][:120] for node in one["nodes"]][:3]) for one in found]
-            assert not said, (path, width)
-            page.context.close()
+    for path in paths:
+        page = open_page(path, width=width, dark=dark, reduced_motion="reduce")
+        page.evaluate(axe)
+        found = page.evaluate("axe.run()")["violations"]
+        said = [(one["id"], [node["html"][:120] for node in one["nodes"]][:3]) for one in found]
+        assert not said, path
+        page.context.close()
     asking.close()
+    work.finish()
 
 
 def test_on_paper_everything_is_open_and_nothing_is_a_button(open_page: Open, run: Scene) -> None:

@@ -202,8 +202,8 @@ def call(name: str, parent: str | None = None, **given: Any) -> Line:
     ],
 )
 def test_an_edit_says_what_went_and_what_came(given: dict[str, Any], edit: FileEdit | None) -> None:
-    events, _ = read(call("FileEdit", file_path="a.py", **given))
-    assert events == [ToolStarted("FileEdit", "FileEdit", "a.py", edit)]
+    events, _ = read(call("Edit", file_path="a.py", **given))
+    assert events == [ToolStarted("Edit", "Edit", "a.py", edit)]
 
 
 def test_of_a_large_edit_a_beginning_is_kept_and_all_is_counted() -> None:

@@ -285,7 +285,7 @@ def test_an_issue_is_what_is_wanted_and_no_command_is_taken_from_it() -> None:
     first, second = github.read(json.dumps(issues).encode()).items
     assert (first.key, second.key, second.after) == ("3", "12", ("3",))
     assert (second.checks, second.agent, second.max_cost) == ((), "", None)
-    assert second.text == f"Dark mode\n\n{body}"
+    assert f"issue>\nDark mode\n\n{body}\n</" in second.text
     assert github.trailer("12") == "Closes #12"
     assert github.command("label=ready")[-2:] == ("--label", "ready")
 

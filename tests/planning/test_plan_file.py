@@ -116,10 +116,18 @@ def test_an_answer_without_a_plan_holds_none() -> None:
 
 
 def test_a_command_that_is_not_taken_as_a_check_stands_as_a_remark() -> None:
-    plan = Plan(PLAN).without_checks({"pytest tests/test_code.py", "make test"})
-    assert plan.commands() == []
-    assert "  (not taken as a check: pytest tests/test_code.py)" in plan.text
-    assert [item.key for item in plan.read().items] == ["T1", "T2"]
+    plan = Plan(PLAN.replace("  touches: cart.py", "  agent: evil")).without_commands({"make test"}.__contains__)
+    assert plan.commands() == ["make test"]
+    assert "  (not taken as check: pytest tests/test_code.py)" in plan.text
+    assert [(item.key, item.agent) for item in plan.read().items] == [("T1", ""), ("T2", "")]
+
+
+@pytest.mark.parametrize("text", [PLAN, PLAN.replace("## Checks\n\n- `make test`\n\n", "")])
+def test_the_projects_own_checks_can_be_added(text: str) -> None:
+    plan = Plan(text).with_checks(["make test", "make lint"])
+    assert sorted(plan.read().checks) == ["make lint", "make test"]
+    assert plan.problems() == []
+    assert plan.questions() == Plan(text).questions()
 
 
 def test_a_file_of_two_megabytes_is_no_plan(tmp_path: Path) -> None:

@@ -67,7 +67,7 @@ class Sniffer:
         self.spent: Usage | None = None
 
     def feed(self, line: bytes) -> Iterable[AgentEvent]:
-        if self._sniffing and line.startswith(b"{"):
+        if self._sniffing and line.startswith(b"{") and not self._is_echo(line):
             dialect = dialect_of(read(line, TABLE) or {})
             if dialect is not None:
                 self._reader, self._sniffing = module(dialect).parser(self._request), False
@@ -81,6 +81,10 @@ class Sniffer:
         events = self._reader.feed_all(lines)
         self._count()
         return events
+
+    def _is_echo(self, line: bytes) -> bool:
+        """Whether the prompt holds this very line: an issue, a diff or a log may look like an agent's stream."""
+        return line.decode("utf-8", "replace").strip() in self._request.prompt
 
     def _count(self) -> None:
         if not isinstance(self._reader, _Text):

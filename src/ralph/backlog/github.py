@@ -11,6 +11,7 @@ from ralph.backlog.boxes import OWN
 from ralph.backlog.lists import ListContent, title_of, with_own
 from ralph.core.backlog import Item
 from ralph.errors import UserError
+from ralph.forge.issue import fenced, readable
 
 PROGRAM = "gh"
 HINT = "install gh from https://cli.github.com and log in with `gh auth login`"
@@ -19,19 +20,22 @@ MOST = 1000
 
 
 def command(wanted: str) -> tuple[str, ...]:
-    """What is asked for `github:WANTED`, such as `label=ready`."""
+    """What is asked for `github:WANTED`, such as `label=ready` or the number of one issue."""
     words = [PROGRAM, "issue", "list", "--state", "open", "--limit", str(MOST), "--json", "number,title,body"]
+    if wanted.isascii() and wanted.isdigit():
+        return (PROGRAM, "api", f"repos/{{owner}}/{{repo}}/issues/{wanted}")
     for part in filter(None, wanted.split(",")):
         name, _, value = part.partition("=")
         if name != "label" or not value:
-            raise UserError(f"cannot understand github:{wanted}", "write github: or github:label=NAME")
+            raise UserError(f"cannot understand github:{wanted}", "write github:, github:N or github:label=NAME")
         words += ["--label", value]
     return tuple(words)
 
 
 def read(said: bytes) -> ListContent:
     try:
-        issues = json.loads(said)
+        told = json.loads(said)
+        issues = [told] if isinstance(told, dict) else told
         items = [_item(issue) for issue in sorted(issues, key=lambda issue: int(issue["number"]))]
     except (ValueError, KeyError, TypeError) as error:
         raise UserError(f"cannot understand what gh says: {error}", "is it a recent version?") from None
@@ -51,7 +55,8 @@ def _item(issue: dict[str, object]) -> Item:
     place = f"#{number}"
     lines = body.replace("\r\n", "\n").split("\n")
     found = [(match[1].lower(), match[2], place) for line in lines if (match := OWN.fullmatch(line))]
-    item = Item(key=str(number), title=title_of(title), text=f"{title}\n\n{body}".strip(), place=place)
+    text = fenced(str(number), "this repository", f"{title}\n\n{body}".strip())
+    item = Item(key=str(number), title=title_of(readable(title)), text=text, place=place)
     return with_own(item, [one for one in found if one[0] in HARMLESS and one[1].strip()], [])
 
 

@@ -17,6 +17,7 @@ from ralph.run import options
 
 if TYPE_CHECKING:
     from ralph.core.model import Run, Stop
+    from ralph.forge.issue import Issue
     from ralph.planning.trials import Trial, Trials
     from ralph.processes.keeper import Keeper
     from ralph.settings import Settings
@@ -59,6 +60,8 @@ class Planning:
     def play(self) -> int:
         """0 once the plan is written, 1 if it is not accepted or asks something, else the outcome's code."""
         plan, stop = self._first()
+        if plan and self.asked.issue:
+            plan = self._guarded(plan, self.asked.issue)
         if plan is None:
             return stop.outcome.exit_code if stop else 2
         try:
@@ -79,6 +82,20 @@ class Planning:
             raise UserError(f"{self.path.name} is there already", hint)
         self.wish = PlanRequest(text, self.known, self.is_attended)
         return self._ask(self.wish.prompt())
+
+    def _guarded(self, plan: Plan, issue: "Issue") -> Plan:
+        """No command is taken from an issue: not one that stands in it, and unseen by a person none but known ones."""
+        told = " ".join(issue.text.split())
+
+        def is_taken(command: str) -> bool:
+            return command in self.known or (self.is_attended and " ".join(command.split()) not in told)
+
+        guarded = plan.without_commands(is_taken).with_checks(() if self.is_attended else self.known)
+        if guarded.commands() != plan.commands():
+            self.dialog.say("ralph: no command is taken from an issue: see what the plan says is not taken")
+        if not guarded.commands():
+            raise UserError("no check is left that does not come from the issue", 'name one: --check "CMD"')
+        return guarded
 
     def _text(self, given: Path | None) -> str:
         if given is None:
@@ -257,5 +274,6 @@ COMMAND = CliCommand(
         'ralph plan "Add coupons to the cart"',
         "ralph plan docs/coupons.md -o plans/coupons.md",
         "ralph plan PLAN.md",
+        "ralph plan --issue 42",
     ),
 )

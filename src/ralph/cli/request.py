@@ -2,12 +2,15 @@
 
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
 from ralph.errors import UserError
 from ralph.run.options import COMMANDS
+
+if TYPE_CHECKING:
+    from ralph.forge.issue import Issue
 
 CEILING = 200  # what "unlimited" means: a stuck agent cannot run for ever
 
@@ -28,6 +31,7 @@ class Request(Struct, frozen=True, kw_only=True):
     verbose: bool = False
     dry_run: bool = False
     tells_claim: bool = False
+    issue: "Issue | None" = None
 
 
 def understood(command: str, values: dict[str, Any], words: list[str]) -> Request:
@@ -39,8 +43,10 @@ def understood(command: str, values: dict[str, Any], words: list[str]) -> Reques
     overrides = _overrides(command, values)
     _name_from_here(overrides, workspace)
     cap = values.get("ralph")
+    issue = _issue(values, workspace)
+    text = issue.goal() if issue else _from_stdin() if file == "-" else text
     return Request(
-        goal_text=_from_stdin() if file == "-" else text,
+        goal_text=text,
         goal_file=_located(file, workspace) if file and file != "-" else "",
         workspace=workspace,
         overrides=overrides,
@@ -48,9 +54,21 @@ def understood(command: str, values: dict[str, Any], words: list[str]) -> Reques
         agent_args=tuple(values.get("agent_arg", ())),
         one_shot=cap == 0,
         unlimited=cap is not None and cap < 0,
-        tells_claim=is_goal and bool(text),
+        tells_claim=is_goal and bool(text) and file != "-",
+        issue=issue,
         **{name: bool(values.get(name)) for name in ("json", "quiet", "verbose", "dry_run")},
     )
+
+
+def _issue(values: dict[str, Any], workspace: Path) -> "Issue | None":
+    if "issue" not in values:
+        if values.get("comments"):
+            raise UserError("--comments belongs to --issue", "name the issue: --issue N")
+        return None
+    from ralph.forge.issue import fetch
+    from ralph.repository.git import repository
+
+    return fetch(values["issue"], repository(workspace), bool(values.get("comments")))
 
 
 def about_loops(values: dict[str, Any]) -> tuple[Path, dict[str, Any]]:
@@ -104,10 +122,13 @@ def no_goal() -> UserError:
 
 def _goal(values: dict[str, Any], words: list[str], required: bool) -> tuple[str, str]:
     """The goal's text, or the file that holds it. Takes a positional goal out of `words`."""
-    given: list[str] = [name for name in ("prompt", "prompt_file") if name in values]
+    given: list[str] = [name for name in ("prompt", "prompt_file", "issue") if name in values]
     if len(given) > 1:
-        raise UserError("two goals: --prompt and --prompt-file", "give exactly one")
+        named = " and ".join(f"--{name.replace('_', '-')}" for name in given)
+        raise UserError(f"two goals: {named}", "give exactly one")
     spec = values.get("spec", "")
+    if spec and "issue" in values:
+        raise UserError("two goals: --issue and --spec", "give exactly one")
     text = values.get("prompt", "")
     if not given and words and not (spec and len(words) == 1 and Path(words[0]).is_dir()):
         given, text = ["word"], words.pop(0)
@@ -121,6 +142,8 @@ def _goal(values: dict[str, Any], words: list[str], required: bool) -> tuple[str
         raise no_goal()
     if "prompt_file" in values:
         return "", values["prompt_file"]
+    if "issue" in values:
+        return "", ""
     if not text.strip():
         raise UserError("the goal is empty", "say what to achieve")
     return text, ""
@@ -140,7 +163,8 @@ def _workspace(values: dict[str, Any], words: list[str]) -> Path:
         raise UserError(f"too many words: {extra!r}", "one goal and one workspace; quote a goal of several words")
     folder = Path(named[0]) if named else Path()
     if not folder.is_dir():
-        goals = [f"--{name.replace('_', '-')}" for name in ("prompt", "prompt_file", "spec") if name in values]
+        named_goals = ("prompt", "prompt_file", "spec", "issue")
+        goals = [f"--{name.replace('_', '-')}" for name in named_goals if name in values]
         if goals and words:
             raise UserError(
                 f"two goals: {goals[0]}, and {words[0]!r}, which is no folder",

@@ -62,6 +62,7 @@ def run_command(command: str, values: dict[str, Any], words: list[str]) -> int:
             unlimited=asked.unlimited,
             version=__version__,
             tells_claim=asked.tells_claim,
+            issue=asked.issue.reference if asked.issue else "",
         )
         order.goal()  # a goal that cannot be read is said before anything is made
         if asked.dry_run:
@@ -76,7 +77,7 @@ def run_command(command: str, values: dict[str, Any], words: list[str]) -> int:
 
 def is_place_alone(values: dict[str, Any], words: list[str]) -> bool:
     """Whether a folder is named, and no goal: then a person wants to say it in there."""
-    said = ("prompt", "prompt_file", "spec", "directory")
+    said = ("prompt", "prompt_file", "spec", "directory", "issue")
     if len(words) != 1 or any(name in values for name in said) or not os.path.isdir(words[0]):
         return False
     # After --print a goal is expected: a plain word is one, though a folder may be called so.

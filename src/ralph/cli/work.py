@@ -28,11 +28,21 @@ JOBS, RETURNS = 2, 3
 def work(values: dict[str, Any], words: list[str]) -> int:
     if words and words[0] in ACTIONS and not os.path.exists(words[0]):
         return act(words[0], values, words[1:])
+    if "issue" in values:
+        words = [*words, f"github:{_number(values['issue'])}"]
     if not words:
         raise UserError("no backlog", "name a file or folder with tasks, github: or beads:")
     if len(words) > 1:
         raise UserError(f"too many words: {words[1]!r}", "name one backlog")
     return start(values, words[0])
+
+
+def _number(word: str) -> str:
+    """The number of an issue of this repository."""
+    number = word.strip().rpartition("/issues/")[2].removeprefix("#")
+    if not (number.isascii() and number.isdigit()):
+        raise UserError(f"{word!r} names no issue", "give its number: --issue 42")
+    return number
 
 
 def start(values: dict[str, Any], word: str) -> int:

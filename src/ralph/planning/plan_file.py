@@ -1,7 +1,7 @@
 """What does a plan say? Markdown with a goal, checks, tasks and questions, kept to the letter: what is not changed on
 purpose stays byte for byte as it was. `--tasks` and `ralph work` read the same file."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from msgspec import Struct
@@ -92,15 +92,31 @@ class Plan(Struct, frozen=True):
             texts[line.number - 1] = f"{box[:at]}x{box[at + len(line.mark) :]}"
         return Plan("\n".join(texts), self.name)
 
-    def without_checks(self, commands: set[str]) -> "Plan":
-        """Where these commands are no checks any more: each stands as a plain remark."""
+    def without_commands(self, is_taken: Callable[[str], bool]) -> "Plan":
+        """Without checks that are not taken, and without agents of its own: each stands as a plain remark."""
         texts = self.text.split("\n")
         for line in boxes.lines_of(self.text):
             own = boxes.OWN.fullmatch(line.text) if line.is_plain else None
             code = boxes.CODE.search(line.text) if line.section == "checks" else None
-            said = own[2].strip().strip("`") if own and own[1].lower() == "check" else code[1] if code else ""
-            if said.strip() in commands:
-                texts[line.number - 1] = f"{' ' * line.indent}(not taken as a check: {said.strip().replace('`', '')})"
+            kind = own[1].lower() if own else "check" if code else ""
+            said = (own[2].strip().strip("`") if own else code[1] if code else "").strip()
+            if said and (kind == "agent" or (kind == "check" and not is_taken(said))):
+                texts[line.number - 1] = f"{' ' * line.indent}(not taken as {kind}: {said.replace('`', '')})"
+        return Plan("\n".join(texts), self.name)
+
+    def with_checks(self, commands: Sequence[str]) -> "Plan":
+        """With these checks for the whole of it, beside those that it has."""
+        known = self.read().checks
+        items = [f"- `{command}`" for command in commands if command not in known]
+        texts = self.text.split("\n")
+        heads = {
+            line.section: line.number for line in reversed(boxes.lines_of(self.text)) if line.text.startswith("## ")
+        }
+        if items and "checks" in heads:
+            texts[heads["checks"] : heads["checks"]] = ["", *items]
+        elif items:
+            at = heads.get("tasks", len(texts) + 1) - 1
+            texts[at:at] = ["## Checks", "", *items, ""]
         return Plan("\n".join(texts), self.name)
 
 

@@ -61,6 +61,14 @@ GOAL = (
     ),
     Option(("--print",), "Take the goal from the command line and print what happens.", "Goal", kind="flag"),
     Option(("--spec",), "A specification file whose text replaces the goal's.", "Goal", metavar="FILE", once=True),
+    Option(
+        ("--issue",),
+        "A GitHub issue as the goal, by number or address (through `gh`).",
+        "Goal",
+        metavar="N|URL",
+        once=True,
+    ),
+    Option(("--comments",), "With --issue: what its comments say, too.", "Goal", kind="flag"),
     Option(("-C", "--directory"), "The workspace (default: the current folder).", "Goal", metavar="DIR"),
 )
 
@@ -334,7 +342,7 @@ WHICH_TASK = (
     Option(("--project",), "The project; a folder in the root.", "Task", metavar="NAME"),
     Option(("--task",), "The task; a folder in the project.", "Task", metavar="NAME"),
 )
-_prompts = tuple(option for option in GOAL if option.name not in ("print", "spec"))
+_prompts = tuple(option for option in GOAL if option.name not in ("print", "spec", "issue", "comments"))
 _own_limits = tuple(option for option in LIMITS if option.name not in ("maximum_iterations", "ralph"))
 TASK = (
     *WHICH_TASK,
@@ -393,6 +401,7 @@ WORK = (
         "Backlog",
         kind="maybe",
     ),
+    *(option for option in GOAL if option.name == "issue"),
     Option(("--setup",), "A command that prepares each new worktree.", "Backlog", metavar="CMD"),
     Option(
         ("--returns",),
@@ -432,7 +441,7 @@ _plan_limits = (
 PLAN = (
     Option(("-o", "--output"), "Where the plan goes (default: PLAN.md).", "Plan", metavar="FILE"),
     Option(("--yes",), "Ask nothing, and accept a plan that can be worked off.", "Plan", key="", kind="flag"),
-    *(option for option in GOAL if option.name in ("prompt", "prompt_file", "directory")),
+    *(option for option in GOAL if option.name not in ("print", "spec")),
     *AGENT,
     *(option for option in DONE if option.name in ("check", "check_timeout")),
     *(option for option in LIMITS if option.name in _plan_limits),

@@ -12,7 +12,7 @@ class Order(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """`goal_file`, where there is one, is read again before every turn: it may be edited while the run goes on.
     `task` is the folder of the task that the run supervises; `work` and `item` name the backlog's item that it is for.
     `tells_claim`: the prompt says how to claim, unless the goal does. `looks_only`: the agent's answer is what is
-    wanted, and whatever it changes is put back.
+    wanted, and whatever it changes is put back. `issue` is the one that it is about, as `OWNER/NAME#N`.
     """
 
     settings: Settings
@@ -28,6 +28,7 @@ class Order(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     item: str = ""
     tells_claim: bool = False
     looks_only: bool = False
+    issue: str = ""
 
     def goal(self) -> str:
         if not self.goal_file:

@@ -1,0 +1,37 @@
+"""A repository on a host that speaks as GitHub does, and the real `gh` and `git` that reach it."""
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from tests.forge.hosted import LoopbackHost
+
+
+@pytest.fixture(scope="session")
+def gh() -> str:
+    """GitHub's own program. A bare machine does without these tests; in CI it is installed."""
+    found = shutil.which("gh")
+    if found is None and "CI" not in os.environ:
+        pytest.skip("needs gh: apt-get install gh")
+    assert found, "gh is not installed"
+    return found
+
+
+@pytest.fixture
+def host(tmp_path: Path, environment: dict[str, str], gh: str) -> Iterator[LoopbackHost]:
+    folder = tmp_path / "host"
+    folder.mkdir()
+    made = LoopbackHost(folder)
+    environment |= made.env
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def clone(host: LoopbackHost, repository: Path, git: Callable[..., str]) -> Path:
+    """A clone of the host's repository."""
+    git("remote", "add", "origin", "https://github.com/acme/shop.git")
+    git("push", "-q", "-u", "origin", "main")
+    return repository

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from ralph.agents import module
+from ralph.agents.protocol import TurnRequest
 from ralph.core.events import (
     AgentProgress,
     AgentResult,
@@ -63,6 +65,20 @@ def test_tools_end_once_and_by_the_name_they_began_with(recording, reading) -> N
     assert all(count == 1 for count in Counter(event.id for event in finished).values())
     assert all(started.get(event.id) == event.name for event in finished)
     assert all(event.input for event in events if isinstance(event, ToolStarted) and event.name not in EMPTY_INPUT)
+
+
+def test_a_tool_is_at_work_from_its_start_to_its_end(recording) -> None:
+    """What is silent meanwhile is not idle; what is silent then is."""
+    parser = module(recording.agent).parser(TurnRequest(prompt="", prompt_file="", command=(recording.agent,)))
+    working: set[str] = set()
+    for line in recording.lines:
+        for event in parser.feed(line):
+            if isinstance(event, ToolStarted):
+                working.add(event.id)
+            elif isinstance(event, ToolFinished):
+                working.discard(event.id)
+        assert parser.is_waiting == bool(working)
+    assert parser.is_heard == (recording.agent != "opencode")
 
 
 EMPTY_INPUT = {"TaskList", "TodoWrite", "todowrite", "write_todos"}

@@ -1,9 +1,14 @@
 """Every time limit ends the whole tree, says why, and counts as promised."""
 
+import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
+
+from ralph import RalphConfig, RalphLoop
+from ralph.core import limits
 
 Ralph = Callable[..., Any]
 Agent = Callable[..., str]
@@ -42,6 +47,47 @@ def test_the_next_prompt_says_that_the_turn_took_too_long(ralph: Ralph, agent: A
 def test_output_keeps_a_turn_from_being_idle(ralph: Ralph, agent: Agent) -> None:
     fake = agent('for i in 1 2 3 4 5 6; do echo $i; sleep 0.3; done; echo "<response>DONE</response>"')
     assert ralph("run", "g", "--idle-timeout", "1", "--agent", fake).code == 0
+
+
+INIT = {"type": "system", "subtype": "init", "session_id": "s"}
+CALL = {"type": "tool_use", "id": "t", "name": "Bash", "input": {"command": "make"}}
+CALLED = {"type": "assistant", "message": {"content": [CALL]}}
+DONE = {"type": "result", "subtype": "success", "result": "<response>DONE</response>"}
+
+
+def saying(*lines: dict[str, Any]) -> str:
+    return "\n".join(f"echo '{json.dumps(line)}'" for line in lines)
+
+
+def test_who_waits_for_a_tool_of_its_own_is_not_idle(ralph: Ralph, agent: Agent) -> None:
+    agent(f"{saying(INIT, CALLED)}\nsleep 1.5\n{saying(DONE)}", "claude")
+    assert ralph("run", "g", "--agent", "claude", "--idle-timeout", "0.5", "-m", "1").code == 0
+    agent(f"{saying(INIT)}\nsleep 4711", "claude")
+    result = ralph("run", "g", "--agent", "claude", "--idle-timeout", "0.5", "-m", "1", "--json")
+    assert result.one("agent_finished")["ended_by"] == "idle-timeout"
+
+
+@pytest.mark.parametrize(
+    ("name", "script", "ended_by"),
+    [
+        ("claude", saying(INIT), "idle-timeout"),
+        ("claude", ":", "idle-timeout"),
+        ("plain", "echo begun", "turn-timeout"),
+        ("opencode", ":", "turn-timeout"),
+        ("speaks-claude", saying(INIT), "idle-timeout"),
+    ],
+)
+def test_silence_is_too_long_by_default_where_an_agent_would_be_heard(
+    agent: Agent, workspace: Path, monkeypatch: pytest.MonkeyPatch, name: str, script: str, ended_by: str
+) -> None:
+    """Half an hour, made shorter for the test."""
+    assert limits.IDLE == 1800
+    monkeypatch.setattr(limits, "IDLE", 0.4)
+    (workspace / ".ralph").mkdir()
+    (workspace / ".ralph" / "settings.json").write_text('{"turnTimeout": 3}')
+    config = RalphConfig("t", ["true"], max_iterations=1)
+    loop = RalphLoop(config, agent=agent(f"{script}\nsleep 4711", name), workspace_root=workspace)
+    assert loop.run().iterations[0].error == f"ended by ralph: {ended_by}"
 
 
 @pytest.mark.parametrize("option", ["--turn-timeout", "--idle-timeout", "--max-time"])

@@ -106,6 +106,14 @@ def test_each_limit_of_time_ends_the_turn_and_says_so(keeper: Keeper, shell, mar
     assert mark.bearers() == []
 
 
+def test_who_is_silent_is_ended_only_when_idle(keeper: Keeper, shell) -> None:
+    answers = iter([False, False, True])
+    how = {"limits": Limits(idle=0.05), "is_idle": lambda: next(answers)}
+    ended = run_process(keeper, shell("sleep 3456"), on_lines=print, **how)
+    assert (ended.ended_by, [*answers]) == ("idle-timeout", [])
+    assert ended.duration >= 0.15
+
+
 @pytest.mark.parametrize("stream", [1, 2])
 def test_output_on_either_stream_is_not_idleness(keeper: Keeper, shell, stream: int) -> None:
     script = f"for n in 1 2 3 4 5 6 7 8 9 10; do sleep 0.1; echo $n >&{stream}; done"

@@ -66,6 +66,14 @@ class Sniffer:
         self.skipped = self.tool_errors = 0
         self.spent: Usage | None = None
 
+    @property
+    def is_heard(self) -> bool:
+        return self._reader.is_heard
+
+    @property
+    def is_waiting(self) -> bool:
+        return self._reader.is_waiting
+
     def feed(self, line: bytes) -> Iterable[AgentEvent]:
         if self._sniffing and line.startswith(b"{") and not self._is_echo(line):
             dialect = dialect_of(read(line, TABLE) or {})
@@ -95,6 +103,8 @@ class Sniffer:
 
 
 class _Text(Reader):
+    TELLS_TOOLS = False
+
     def feed(self, line: bytes) -> Iterable[AgentEvent]:
         return self._plain.feed(line)
 

@@ -64,6 +64,7 @@ _DENIED = ("The user rejected permission", "The user has specified a rule which 
 
 class _OpenCode(Reader):
     AGENT = NAME
+    TELLS_TOOLS = False
     ALLOW_LIST = "permission in opencode.json"
     SILENT = frozenset({"reasoning"})
 

@@ -86,11 +86,18 @@ class BoxNeeds(Struct, frozen=True, kw_only=True):
 
 class Parser(Protocol):
     """Reads one turn's stdout. Never raises on bad input: a line it cannot read is counted in `skipped`. `spent` is
-    what the turn has used so far, of an agent that tells while it still works."""
+    what the turn has used so far, of an agent that tells while it still works; it `is_heard` if its stream tells of all
+    that it does, and `is_waiting` while a tool call of its own is under way."""
 
     skipped: int
     tool_errors: int
     spent: Usage | None
+
+    @property
+    def is_heard(self) -> bool: ...
+
+    @property
+    def is_waiting(self) -> bool: ...
 
     def feed(self, line: bytes) -> Iterable[AgentEvent]:
         """The events in one line of stdout (without its newline)."""

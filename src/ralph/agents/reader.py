@@ -33,6 +33,7 @@ class Reader:
 
     AGENT: ClassVar[str] = ""
     ALLOW_LIST: ClassVar[str] = ""  # where it keeps what it may do without asking
+    TELLS_TOOLS: ClassVar[bool] = True  # that one is at work, not only that it was
     SILENT: ClassVar[frozenset[str]] = frozenset()
 
     def __init__(self, request: TurnRequest) -> None:
@@ -55,6 +56,16 @@ class Reader:
         self._unread = 0
         self._plain = PlainText(request.prompt)
         self._handlers = self.handlers()
+
+    @property
+    def is_heard(self) -> bool:
+        """Whether it would be heard if it did anything: its stream is structured, and tells of every tool call."""
+        return self.request.stream and self.TELLS_TOOLS
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether a tool call of its own is under way: until that ends there is nothing to say."""
+        return bool(self._open)
 
     def handlers(self) -> Mapping[str, Handler]:
         """What to do with the lines of each `type`."""

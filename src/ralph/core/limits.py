@@ -14,6 +14,7 @@ AFTER_RESET = 5.0  # agents state the reset to the minute; a turn that comes a m
 MOST_RETRIES = 10
 MOST_IDENTICAL = 6
 MOST_LIMITS = 30  # where no agent states when its limit ends, these take a day
+IDLE = 1800.0  # seconds of silence that are too many where an agent's stream tells of all that it does
 CLOCK_SLACK = 5.0  # by so much a clock is corrected all the time
 
 

@@ -54,7 +54,8 @@ class Limits(Struct, frozen=True, kw_only=True):
 
 class Watch:
     """One process from its start until nothing of it is left. While nothing happens it sleeps, unless `tick`, which is
-    called a second after something has, says that it wants to be called again."""
+    called a second after something has, says that it wants to be called again. Silence is no idleness where `is_idle`
+    denies it."""
 
     def __init__(
         self,
@@ -63,8 +64,10 @@ class Watch:
         interrupt: Interrupt | None = None,
         tick: Callable[[], bool] | None = None,
         keep_children: bool = False,
+        is_idle: Callable[[], bool] = lambda: True,
     ) -> None:
         self._keeper = keeper
+        self._is_idle = is_idle
         self._limits = limits
         self._interrupt = interrupt
         self._level = 0
@@ -170,6 +173,9 @@ class Watch:
         self._alarms = {name: began + limit for name, limit in limits.items() if limit is not None}
         self._expect_tick(1)
 
+    def _expect_output(self) -> None:
+        self._alarms["idle-timeout"] = time.monotonic() + (self._limits.idle or 0.0)
+
     def _expect_tick(self, seconds: float) -> None:
         if self._tick is not None and ("tick" not in self._alarms or not seconds):
             self._alarms["tick"] = time.monotonic() + seconds
@@ -218,8 +224,8 @@ class Watch:
             del self._streams[fd]
             os.close(fd)
             return False
-        if "idle-timeout" in self._alarms and self._limits.idle is not None:
-            self._alarms["idle-timeout"] = time.monotonic() + self._limits.idle
+        if "idle-timeout" in self._alarms:
+            self._expect_output()
         self._streams[fd](chunk)
         return True
 
@@ -263,6 +269,8 @@ class Watch:
                     self._expect_tick(1)
             elif name == "linger":
                 self._clear_up()
+            elif name == "idle-timeout" and not self._is_idle():
+                self._expect_output()
             else:
                 self._end(name, self._limits.stop)
 
@@ -339,9 +347,10 @@ def run_process(
     redact: Callable[[bytes], bytes] = strike_keys,
     tick: Callable[[], bool] | None = None,
     keep_children: bool = False,
+    is_idle: Callable[[], bool] = lambda: True,
 ) -> Exit:
     """Runs a program; `on_lines` gets the lines of its stdout as they come, and may say why it is to be ended. The
-    program's own exit ends the turn.
+    program's own exit ends the turn. One that is silent for too long is ended if it `is_idle`.
     While it starts the logs are opened and `meanwhile` is called: there that costs no time."""
     lines = Lines()
     errors = Tail(_STDERR_KEPT)
@@ -359,7 +368,7 @@ def run_process(
             stderr_log.write(chunk)
         errors.add(chunk)
 
-    watch = Watch(keeper, limits, interrupt, tick, keep_children)
+    watch = Watch(keeper, limits, interrupt, tick, keep_children, is_idle)
     opened = _opened(meanwhile, stdout_log, stderr_log)
     ended = alone(watch.course(command, take_output, take_errors, on_start, opened))
     if last := lines.close():

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ralph.core import events
-from ralph.core.limits import available
+from ralph.core import events, limits
 from ralph.core.model import Exit, Failure, Run, Turn, Usage
 from ralph.core.text import one_line, whole_words
 from ralph.processes.process import run_process
@@ -75,7 +74,7 @@ class CliAgent:
             if purpose in choice.purposes:
                 return at
         names = workers(self._choices)
-        return names.index(available(run, names) or names[0])
+        return names.index(limits.available(run, names) or names[0])
 
     def _wiser(self, choice: Choice, failure: Failure, number: int) -> Choice:
         """The choice with the options that its program has, if one that it has not is what the turn failed for."""
@@ -180,18 +179,25 @@ class _Turn:
                 on_lines=on_lines,
                 on_start=on_start,
                 meanwhile=lambda: context.tell(events.Notice(f"Prompt: {one_line(request.prompt)}", "debug")),
-                limits=context.limits(self._manner.timeout, self._manner.idle_timeout),
+                limits=context.limits(self._manner.timeout, self._patience),
                 interrupt=context.interrupt,
                 stdout_log=out,
                 stderr_log=err,
                 redact=context.redact,
                 tick=context.tick,
                 keep_children=context.keep_children,
+                is_idle=lambda: not parser.is_waiting and (self._manner.idle_timeout is not None or parser.is_heard),
             )
         context.tell_troubles(out, err)
         turn = _answered(parser.turn(ended), ended, invocation.answer_file)
         context.tell(_finished(turn, ended, parser.skipped, parser.tool_errors))
         return turn
+
+    @property
+    def _patience(self) -> float:
+        """How long it may be silent; unless it was said, only one whose stream tells of all that it does is held to
+        it: others are silent for good reasons."""
+        return limits.IDLE if self._manner.idle_timeout is None else self._manner.idle_timeout
 
     def _limit_reached(self, spent: Usage) -> str:
         """The limit that the run has reached by what this turn has spent so far."""

@@ -225,7 +225,13 @@ LIMITS = (
         metavar="TIME",
     ),
     Option(("--turn-timeout",), "End a turn that takes longer.", "Limits", key="turnTimeout", metavar="TIME"),
-    Option(("--idle-timeout",), "End a turn that is silent for longer.", "Limits", key="idleTimeout", metavar="TIME"),
+    Option(
+        ("--idle-timeout",),
+        "End a turn that is silent for longer, no tool at work (default: 30m, if the agent tells of tools; 0: never).",
+        "Limits",
+        key="idleTimeout",
+        metavar="TIME",
+    ),
     Option(
         ("--stall",),
         "End after N iterations that repeat the one before: same answer, same files.",

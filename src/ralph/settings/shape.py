@@ -286,7 +286,14 @@ class Settings(Struct, frozen=True, rename="camel", forbid_unknown_fields=True, 
     max_tokens: Annotated[Positive | None, says("The most tokens that a run may use; null: no limit.")] = None
     max_time: Annotated[Time | None, says("The longest that a run may take; null: no limit.", "2h")] = None
     turn_timeout: Annotated[Duration | None, says("The longest that one turn may take; 0: no limit.", "30m")] = None
-    idle_timeout: Annotated[Duration | None, says("How long a turn may go without output; 0: no limit.", "10m")] = None
+    idle_timeout: Annotated[
+        Duration | None,
+        says(
+            "How long a turn may go without output while no tool of the agent is at work; 0: no limit; left out: 30m "
+            "for agents whose stream tells of their tools, no limit for others.",
+            "10m",
+        ),
+    ] = None
     stall: Annotated[Count, says("A run is stalled after so many iterations that repeat the one before; 0: never.")] = 0
     max_failures: Annotated[Count, says("A run has failed after so many failed turns in a row; 0: never.")] = 3
     every_turn_counts: Annotated[

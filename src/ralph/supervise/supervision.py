@@ -11,6 +11,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from ralph.core import events
+from ralph.core.limits import IDLE
 from ralph.core.model import Check, Outcome, Run, Snapshot, Stop, Wait
 from ralph.core.secrets import Redactor, secret_values
 from ralph.core.text import one_line
@@ -211,7 +212,7 @@ def timeouts(settings: Settings) -> Timeouts:
     """The limits of a turn, by the name under which it says what ended it."""
     return {
         "turn-timeout": settings.turn_timeout,
-        "idle-timeout": settings.idle_timeout,
+        "idle-timeout": IDLE if settings.idle_timeout is None else settings.idle_timeout,
         "max-time": settings.max_time,
     }
 

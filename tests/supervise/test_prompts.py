@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -71,13 +72,47 @@ def test_a_task_that_is_not_named_is_asked_for(ralph: Callable[..., Any]) -> Non
     assert "missing: --root, --task" in result.err
 
 
-def test_a_known_agent_that_is_not_told_of_done_is_a_warning(task: Any, agent: Agent) -> None:
+def test_a_known_agent_is_told_what_its_prompt_does_not_say(task: Any, agent: Agent, prompts: Prompts) -> None:
     agent(DONE, "claude")
-    warning = "the prompt does not speak of DONE"
-    assert warning in task.supervise("--agent", "claude", "--prompt", "x").stderr
-    told = ("--prompt", "Then create $TASK_FOLDER/DONE.", "--resume")
-    assert warning not in task.supervise("--agent", "claude", *told).stderr
-    assert warning not in task.supervise("--agent", agent(DONE), "--prompt", "x", "--resume").stderr
+    task.supervise("--agent", "claude", "--prompt", "Build it.")
+    (asked,) = prompts("claude")
+    assert asked.startswith("Build it.\n\n")
+    assert f"create the file {task.folder.done}; until it is there, you are started again" in asked
+    assert "ralph bus post" in asked
+    assert "ralph job --prompt" in asked
+    said = f"Build it, then create {task.folder.done}; say so on the bus; use `ralph job`."
+    task.supervise("--agent", "claude", "--prompt", said, "--resume")
+    assert prompts("claude")[1] == said
+
+
+def test_a_known_agent_is_told_where_its_task_is(task: Any, agent: Agent, prompts: Prompts) -> None:
+    agent(DONE, "claude")
+    task.supervise("--agent", "claude", "--prompt", "Then create $TASK_FOLDER/DONE; no bus, no ralph job.")
+    assert prompts("claude") == [
+        f"Then create $TASK_FOLDER/DONE; no bus, no ralph job.\n\nThe folder of the task, $TASK_FOLDER, is "
+        f"{task.folder.path}: write its name out."
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "words"), [("claude", ["--add-dir"]), ("codex", ["--add-dir"]), ("gemini", ["--include-directories"])]
+)
+def test_an_agent_may_write_in_the_folder_of_its_task(
+    name: str, words: list[str], task: Any, agent: Agent, environment: dict[str, str]
+) -> None:
+    agent(DONE, name)
+    task.supervise("--agent", name, "--prompt", "x")
+    argv = (Path(environment["HOME"]) / f"{name}.argv.1").read_text().splitlines()
+    assert argv[argv.index(words[0]) + 1] == str(task.folder.path)
+
+
+def test_an_agent_that_may_not_write_there_is_said_before_the_first_attempt(
+    task: Any, agent: Agent, environment: dict[str, str]
+) -> None:
+    environment["OPENCODE_PERMISSION"] = "{}"
+    agent(DONE, "opencode")
+    result = task.supervise("--agent", "opencode", "--prompt", "x")
+    assert f"opencode may not write in {task.folder.path}, where its work ends" in " ".join(result.stderr.split())
 
 
 def test_a_task_waits_for_those_that_come_first(task: Any, agent: Agent, ralph: Callable[..., Any]) -> None:

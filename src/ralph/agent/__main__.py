@@ -54,7 +54,7 @@ async def _turn(asked: argparse.Namespace) -> int:
     worker = Worker(
         asker=asker,
         conversation=said,
-        toolbox=Toolbox(Path.cwd(), os.environ, min(max(context // 2, 1000), 30_000)),
+        toolbox=Toolbox(Path.cwd(), os.environ, min(max(context // 2, 1000), 30_000), tuple(map(Path, asked.add_dir))),
         report=report,
         in_text=asked.tools == "text",
         max_turns=asked.max_turns,
@@ -74,6 +74,7 @@ def _options() -> argparse.ArgumentParser:
     parser.add_argument("--max-output", type=_count, help="how many tokens a reply may have")
     parser.add_argument("--max-turns", type=_count, help="how many replies the turn may have")
     parser.add_argument("--tools", default="native", choices=["native", "text"], help="how the model calls tools")
+    parser.add_argument("--add-dir", default=[], action="append", help="a folder outside where it may write, too")
     parser.add_argument("--resume", default="", metavar="SESSION", help="go on in this session")
     parser.add_argument("--output-format", default="stream-json", choices=["stream-json", "text"])
     return parser

@@ -57,10 +57,11 @@ class ToolError(Exception):
 
 
 class Toolbox:
-    """The tools in one workspace. `most`: how many characters of output a reply's calls may bring home together."""
+    """The tools in a workspace and in `lent` folders. `most`: characters that a reply's calls may bring together."""
 
-    def __init__(self, root: Path, env: Mapping[str, str], most: int) -> None:
+    def __init__(self, root: Path, env: Mapping[str, str], most: int, lent: tuple[Path, ...] = ()) -> None:
         self.root, self._env, self.most = root.resolve(), dict(env), most
+        self.lent = tuple(folder.resolve() for folder in lent)
         self._shell = which("bash") or "/bin/sh"
 
     def run(self, call: Call, share: int = 1) -> tuple[bool, str]:
@@ -130,7 +131,7 @@ class Toolbox:
     def _inside(self, path: str) -> Path:
         """The file that is meant. Links are followed first: what lies outside the workspace is none of these tools'."""
         found = (self.root / os.path.expanduser(path)).resolve()
-        if found != self.root and self.root not in found.parents:
+        if not any(found == folder or folder in found.parents for folder in (self.root, *self.lent)):
             raise ToolError(f"{path} lies outside the workspace {self.root}")
         return found
 

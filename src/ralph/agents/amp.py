@@ -10,6 +10,7 @@ NAME = "amp"
 INSTALL = "npm install -g @sourcegraph/amp"
 KEYS = keys(NAME)
 RESUMES = True
+CONFINED = False
 HELP = ("--help",)
 LOGIN = Login("run `amp login`", "XDG_DATA_HOME", "~/.local/share", ("amp/secrets.json",))
 

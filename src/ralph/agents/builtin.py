@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from ralph.agents import keys, wire
 from ralph.agents.claude import BlockReader, StreamLine, StreamMessage, Tokens
-from ralph.agents.protocol import BoxNeeds, Invocation, Login, Parser, Trouble, TurnRequest, given, model
+from ralph.agents.protocol import BoxNeeds, Invocation, Login, Parser, Trouble, TurnRequest, given, lent, model
 from ralph.agents.providers import OWN, Endpoint, endpoint, with_key
 from ralph.agents.reader import estimate
 from ralph.agents.wire import Table
@@ -22,6 +22,7 @@ NAME = "builtin"
 INSTALL = f"{to_install('agent')} (then: --agent builtin)"
 KEYS = keys(NAME)
 RESUMES = True
+CONFINED = True
 HELP: tuple[str, ...] = ()
 LOGIN = Login("name a model of your own (--model ollama:NAME)", "XDG_STATE_HOME", "~/.local/state", ())
 BOX = BoxNeeds(state="~/.local/state/ralph-agent", variable="XDG_STATE_HOME", within="ralph-agent")
@@ -88,7 +89,7 @@ def invocation(request: TurnRequest) -> Invocation:
         argv += ["--max-turns", str(request.max_turns)]
     if request.session:
         argv += ["--resume", request.session]
-    return Invocation((*argv, *request.flags))
+    return Invocation((*argv, *lent(request, "--add-dir"), *request.flags))
 
 
 def parser(request: TurnRequest) -> Parser:

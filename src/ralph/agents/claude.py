@@ -7,7 +7,18 @@ from msgspec import Struct, to_builtins
 from msgspec.json import Decoder
 
 from ralph.agents import keys, wire
-from ralph.agents.protocol import BoxNeeds, Invocation, Login, Parser, Trouble, TurnRequest, given, model, optional
+from ralph.agents.protocol import (
+    BoxNeeds,
+    Invocation,
+    Login,
+    Parser,
+    Trouble,
+    TurnRequest,
+    given,
+    lent,
+    model,
+    optional,
+)
 from ralph.agents.reader import Handler, Reader, priced
 from ralph.agents.wire import TABLE, Arguments, Table, read, todo_item
 from ralph.core.events import AgentEvent, AgentProgress, AgentText, AgentUnknown, TodoItem, TodoUpdated
@@ -273,6 +284,7 @@ NAME = "claude"
 INSTALL = "npm install -g @anthropic-ai/claude-code"
 KEYS = keys(NAME)
 RESUMES = True
+CONFINED = True
 HELP = ("--help",)
 LOGIN = Login(
     "run `claude` and type /login",
@@ -306,7 +318,7 @@ _UNFINISHED = {
 
 def invocation(request: TurnRequest) -> Invocation:
     output = ("stream-json", "--verbose") if request.stream else ("text",)
-    argv = [*request.command, "-p", "--output-format", *output]
+    argv = [*request.command, *lent(request, "--add-dir"), "-p", "--output-format", *output]
     argv += model(request, "--model")
     if request.max_turns:
         argv += ["--max-turns", str(request.max_turns)]

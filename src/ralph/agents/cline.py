@@ -13,6 +13,7 @@ NAME = "cline"
 INSTALL = "npm install -g cline"
 KEYS = keys(NAME)
 RESUMES = False
+CONFINED = False
 HELP = ("--help",)
 LOGIN = Login("run `cline auth`", "CLINE_DIR", "~/.cline", ("data/settings/providers.json",))
 

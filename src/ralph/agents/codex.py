@@ -13,6 +13,7 @@ from ralph.agents.protocol import (
     extra,
     given,
     knows,
+    lent,
     model,
     optional,
 )
@@ -25,6 +26,7 @@ NAME = "codex"
 INSTALL = "npm install -g @openai/codex"
 KEYS = keys(NAME)
 RESUMES = True
+CONFINED = True
 HELP = ("exec", "--help")
 LOGIN = Login("run `codex login`", "CODEX_HOME", "~/.codex", ("auth.json",))
 
@@ -50,7 +52,7 @@ _TOOLS = {
 
 def invocation(request: TurnRequest) -> Invocation:
     """All options stand before `resume`, which itself takes hardly any."""
-    argv = [*request.command, "exec", *_permissions(request), *optional(request, _NO_REPO)]
+    argv = [*request.command, "exec", *_permissions(request), *lent(request, "--add-dir"), *optional(request, _NO_REPO)]
     answer_file = ""
     if request.stream:
         argv.append("--json")

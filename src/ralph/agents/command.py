@@ -19,6 +19,7 @@ NAME = "command"
 INSTALL = ""
 KEYS: tuple[str, ...] = ()
 RESUMES = False
+CONFINED = False
 HELP: tuple[str, ...] = ()
 LOGIN = None
 BOX = None
@@ -174,6 +175,7 @@ class _Described:
     def __init__(self, name: str, description: Description) -> None:
         self.NAME = name
         self.RESUMES = bool(description.resume)
+        self.CONFINED = False
         self._description = description
 
     def invocation(self, request: TurnRequest) -> Invocation:

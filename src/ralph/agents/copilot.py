@@ -3,7 +3,18 @@
 from collections.abc import Iterable, Mapping
 
 from ralph.agents import keys, wire
-from ralph.agents.protocol import BoxNeeds, Invocation, Login, Parser, Trouble, TurnRequest, knows, model, optional
+from ralph.agents.protocol import (
+    BoxNeeds,
+    Invocation,
+    Login,
+    Parser,
+    Trouble,
+    TurnRequest,
+    knows,
+    lent,
+    model,
+    optional,
+)
 from ralph.agents.reader import Handler, Reader, priced
 from ralph.agents.wire import TABLE, Table, read
 from ralph.core.events import AgentEvent, AgentProgress, AgentUnknown
@@ -13,6 +24,7 @@ NAME = "copilot"
 INSTALL = "npm install -g @github/copilot"
 KEYS = keys(NAME)
 RESUMES = True
+CONFINED = True
 HELP = ("--help",)
 LOGIN = Login(
     "run `copilot` and type /login", "XDG_CONFIG_HOME", "~/.config", ("gh/hosts.yml",), ("GH_TOKEN", "GITHUB_TOKEN")
@@ -40,7 +52,7 @@ def invocation(request: TurnRequest) -> Invocation:
     argv.append("--allow-all" if request.yolo and knows(request, "--allow-all") else "--allow-all-tools")
     if request.looks_only:
         argv += optional(request, "--deny-tool", "write")
-    argv += model(request, "--model")
+    argv += [*model(request, "--model"), *lent(request, "--add-dir")]
     if request.session:
         argv.append(f"--resume={request.session}")
     if request.scratch:

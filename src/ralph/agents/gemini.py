@@ -4,7 +4,18 @@ from collections.abc import Iterable, Mapping
 
 from ralph.agents import keys, wire
 from ralph.agents.plain import Clipping
-from ralph.agents.protocol import BoxNeeds, Invocation, Login, Parser, Trouble, TurnRequest, given, model, optional
+from ralph.agents.protocol import (
+    BoxNeeds,
+    Invocation,
+    Login,
+    Parser,
+    Trouble,
+    TurnRequest,
+    given,
+    lent,
+    model,
+    optional,
+)
 from ralph.agents.reader import Handler, Reader, priced
 from ralph.agents.wire import Table
 from ralph.core.events import AgentEvent, AgentProgress, AgentText
@@ -14,6 +25,7 @@ NAME = "gemini"
 INSTALL = "npm install -g @google/gemini-cli"
 KEYS = keys(NAME)
 RESUMES = True
+CONFINED = True
 HELP = ("--help",)
 LOGIN = Login(
     "run `gemini` and log in",
@@ -53,7 +65,7 @@ def invocation(request: TurnRequest) -> Invocation:
         # default one nothing is offered that would have to be approved.
         mode = "default" if request.looks_only else "auto_edit"
         argv += ["-y"] if request.yolo else optional(request, "--approval-mode", mode)
-    argv += model(request, "-m", "--model")
+    argv += [*model(request, "-m", "--model"), *lent(request, "--include-directories")]
     if request.session:
         argv += ["--resume", request.session]
     # The user chose the folder by running ralph in it. Older versions do not know the option for this.

@@ -1,6 +1,7 @@
 """How is opencode run without a person, and what does its stream say?"""
 
 from collections.abc import Iterable, Mapping
+from os import environ
 
 from ralph.agents import keys, wire
 from ralph.agents.plain import Clipping
@@ -25,6 +26,7 @@ NAME = "opencode"
 INSTALL = "npm install -g opencode-ai"
 KEYS = keys(NAME)
 RESUMES = True
+CONFINED = True
 HELP = ("run", "--help")
 LOGIN = Login("run `opencode auth login`", "XDG_DATA_HOME", "~/.local/share", ("opencode/auth.json",))
 BOX = BoxNeeds(
@@ -38,6 +40,9 @@ BOX = BoxNeeds(
 )
 
 
+_MAY = "OPENCODE_PERMISSION"
+
+
 def invocation(request: TurnRequest) -> Invocation:
     """As a stream in text mode too: its plain text runs all that it said in a turn together."""
     argv = [*request.command, "run", "--format", "json"]
@@ -49,7 +54,16 @@ def invocation(request: TurnRequest) -> Invocation:
     argv += model(request, "-m", "--model")
     if request.session:
         argv += ["--session", request.session]
-    return Invocation((*argv, *extra(request, "run")))
+    return Invocation((*argv, *extra(request, "run")), env=_lent(request))
+
+
+def _lent(request: TurnRequest) -> dict[str, str]:
+    """It has no option for this; who has said by this variable what it may do is not talked over."""
+    if not request.folders or environ.get(_MAY):
+        return {}
+    from json import dumps
+
+    return {_MAY: dumps({"external_directory": {f"{folder}/**": "allow" for folder in request.folders}})}
 
 
 def parser(request: TurnRequest) -> Parser:

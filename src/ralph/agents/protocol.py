@@ -18,7 +18,7 @@ class TurnRequest(Struct, frozen=True, kw_only=True):
     (None: not asked); `scratch` is a private folder for files the agent writes for us; `usage_before` is what the
     earlier turns of `session` cost together, for agents that report the session's total; `boxed`: it is started in a
     box, where a sandbox of its own would only be in its way; `looks_only`: it is to look and to answer, and to change
-    nothing, as far as it has a mode for that.
+    nothing, as far as it has a mode for that; `folders` are those outside the workspace where it is to write.
     """
 
     prompt: str
@@ -36,6 +36,7 @@ class TurnRequest(Struct, frozen=True, kw_only=True):
     usage_before: Usage = Usage()
     boxed: bool = False
     looks_only: bool = False
+    folders: tuple[str, ...] = ()
 
 
 class Trouble(Struct, frozen=True):
@@ -119,6 +120,7 @@ class AgentModule(Protocol):
     INSTALL: str  # what to type to install it
     KEYS: tuple[str, ...]  # environment variables that hold its own credentials
     RESUMES: bool  # whether a session can be continued headless
+    CONFINED: bool  # whether, short of yolo, it writes nowhere but in the workspace and in folders that it is given
     HELP: tuple[str, ...]  # arguments that print the options of its headless mode
     LOGIN: Login | None
     BOX: BoxNeeds | None
@@ -151,6 +153,20 @@ def knows(request: TurnRequest, name: str) -> bool:
 def optional(request: TurnRequest, name: str, *values: str) -> list[str]:
     """An option and its values, unless the installed version does not take it: the turn can do without."""
     return [name, *values] if knows(request, name) else []
+
+
+def lent(request: TurnRequest, name: str) -> list[str]:
+    """The words that let it write in other folders, by the option of that `name`."""
+    return [word for folder in request.folders for word in optional(request, name, folder)]
+
+
+def reaches(module: AgentModule, request: TurnRequest) -> bool:
+    """Whether the agent may write in all the folders outside the workspace that it needs."""
+    if request.yolo or request.boxed or not module.CONFINED:
+        return True
+    started = module.invocation(request)
+    said = "\0".join((*started.argv, *started.env.values()))
+    return all(folder in said for folder in request.folders)
 
 
 Words = tuple[str, ...]

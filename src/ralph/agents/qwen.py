@@ -13,6 +13,7 @@ NAME = "qwen"
 INSTALL = "npm install -g @qwen-code/qwen-code"
 KEYS = keys(NAME)
 RESUMES = True
+CONFINED = False
 HELP = ("--help",)
 LOGIN = Login("run `qwen` and type /auth", "QWEN_HOME", "~/.qwen", ("oauth_creds.json",))
 

@@ -47,6 +47,11 @@ class CliAgent:
         self._choices = list(choices)
         self._manner, self._context = manner, context
 
+    @property
+    def is_known(self) -> bool:
+        """Whether the one that works is a coding agent by its name, and no command of the user's own."""
+        return self._choices[0].module.NAME != "command"
+
     def take_turn(self, prompt: str, run: Run, purpose: str = "work") -> Turn:
         at = self._whose(purpose, run)
         choice = self._choices[at]
@@ -153,6 +158,7 @@ class _Turn:
             usage_before=self._usage_before(),
             boxed=self._context.box is not None,
             looks_only=self._manner.looks_only,
+            folders=self._context.lent,
         )
 
     def _invoke(self, request: "TurnRequest", invocation: "Invocation", prompt: bytes) -> Turn:

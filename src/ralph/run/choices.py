@@ -187,6 +187,28 @@ def _first_installed(env: Mapping[str, str]) -> str:
     )
 
 
+def may_write(choice: Choice, settings: Settings, folders: tuple[str, ...]) -> bool:
+    """Whether the agent may write in folders outside the workspace."""
+    from ralph.agents.protocol import TurnRequest, reaches
+
+    request = TurnRequest(
+        prompt="",
+        prompt_file="",
+        command=choice.command,
+        flags=choice.flags,
+        yolo=settings.yolo,
+        understands=choice.understands,
+        boxed=settings.sandbox.enabled,
+        folders=folders,
+    )
+    return reaches(choice.module, request)
+
+
+def out_of_reach(agent: str, folders: tuple[str, ...]) -> str:
+    where = ", ".join(folders)
+    return f"this version of {agent} may not write in {where}, where its work ends: use --yolo, or a newer one"
+
+
 def _split(flag: str) -> list[str]:
     import shlex
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 class Context(Struct, kw_only=True):
     """`root` is the workspace, or the worktree that stands in for it. `before` are the seconds that the run had
     already taken when it was resumed. `task` is the folder of the task that the run is part of. `box` is where agents
-    are started, and checks if it `boxes_checks`."""
+    are started, and checks if it `boxes_checks`; `lent` are the folders outside the workspace where they may write."""
 
     root: Path
     folder: RunFolder
@@ -47,6 +47,7 @@ class Context(Struct, kw_only=True):
     task: Path | None = None
     box: "Sandbox | None" = None
     boxes_checks: bool = True
+    lent: tuple[str, ...] = ()
 
     @property
     def home(self) -> Path:

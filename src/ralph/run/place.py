@@ -6,7 +6,6 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ralph.core import events
 from ralph.core.model import Run, Stop
 from ralph.errors import UserError
 from ralph.records.folder import RunFolder, prepare, workspace_lock
@@ -26,6 +25,7 @@ class Place:
 
     takes_questions = True
     run_id = ""  # where it is known before the run begins
+    lends: tuple[str, ...] = ()  # folders outside the workspace where its agent is to write
 
     def __init__(self, workspace: Path, home: Path | None = None, in_worktree: bool = False) -> None:
         self.workspace, self.home, self._in_worktree = workspace, home or workspace, in_worktree
@@ -64,10 +64,6 @@ class Place:
 
     def equip(self, parts: "Parts", context: "Context") -> None:
         """Gives the parts of the run what they need to know here."""
-
-    def notices(self, agent: str, goal: str) -> Sequence[events.Notice]:
-        """What a person should hear before a known agent begins."""
-        return ()
 
     def refuse_box(self) -> None:
         """Raises where runs of this kind cannot be put into a box."""

@@ -24,7 +24,7 @@ from ralph.records.registration import Registration, enlist
 from ralph.records.writer import Sink, Teller, Writer
 from ralph.repository.git import obeying
 from ralph.run import order as orders
-from ralph.run.choices import choices, workers
+from ralph.run.choices import choices, may_write, out_of_reach, workers
 from ralph.run.context import Context
 from ralph.run.followups import ProgressFile
 from ralph.run.order import Order
@@ -160,8 +160,8 @@ class Session:
         except UserError as error:
             self.place.refuse(error)
             raise
-        if chosen[0].module.NAME != "command":
-            self._notices += tuple(self.place.notices(chosen[0].name, self.order.goal()))
+        if self.place.lends and not may_write(chosen[0], self.settings, self.place.lends):
+            self._notices += (events.Notice(out_of_reach(chosen[0].name, self.place.lends)),)
         return chosen
 
     def _cli_agent(self, chosen: "Sequence[Choice]", context: Context) -> Agent:

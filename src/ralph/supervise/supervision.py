@@ -10,9 +10,8 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from ralph.core import events
 from ralph.core.limits import IDLE
-from ralph.core.model import Check, Outcome, Run, Snapshot, Stop, Wait
+from ralph.core.model import Check, Note, Outcome, Run, Snapshot, Stop, Wait
 from ralph.core.secrets import Redactor, secret_values
 from ralph.core.text import one_line
 from ralph.errors import UserError
@@ -22,6 +21,7 @@ from ralph.processes.keeper import Ended, Keeper, KeeperLost
 from ralph.records.folder import RunFolder
 from ralph.records.journal import recall
 from ralph.records.register import Listed, recorded_in
+from ralph.run.agents import CliAgent
 from ralph.run.context import Context
 from ralph.run.order import Order
 from ralph.run.place import Place, Tick
@@ -52,6 +52,7 @@ class TaskPlace(Place):
     ) -> None:
         self.task = task or folder_at(order.task)
         super().__init__(Path(order.workspace), self.task.path)
+        self.lends = (str(self.task.path),)
         self._settings, self._reopens = order.settings, reopens
         self._announcer = Announcer(self.task, Redactor(secret_values(env)))
         self._earlier: list[Listed] = []
@@ -71,9 +72,6 @@ class TaskPlace(Place):
         if active_children(self.task):
             raise UserError("a task with child runs at work cannot be put into a box", "wait for them, or stop them")
 
-    def notices(self, agent: str, goal: str) -> Sequence[events.Notice]:
-        return () if self.task.done.name in goal else (events.Notice(remarks.UNTOLD),)
-
     def open(self, run_id: str, stack: ExitStack) -> RunFolder:
         ralph = super().open(run_id, stack).path.parents[1]
         self._earlier = recorded_in(ralph)
@@ -90,6 +88,7 @@ class TaskPlace(Place):
 
     def enter(self, context: Context) -> None:
         context.task, self._announcer.tell = self.task.path, context.tell
+        context.lent = self.lends
         context.keeper.spare = Offspring(self.task)
         for run in self._earlier:
             Mailbox(context.folder.path).inherit(Mailbox(run.place), partial(_so_far, run))
@@ -98,6 +97,8 @@ class TaskPlace(Place):
         speaks = any(not claim.startswith("file:") for claim in self._settings.until)
         parts.workspace = TaskSpace(parts.workspace, self.task, speaks)
         parts.wait = self._vigil(parts.wait, context)
+        if isinstance(parts.agent, CliAgent) and parts.agent.is_known:
+            parts.compose = _telling(parts.compose, self.task)
 
     def _vigil(self, sleep: Callable[[Wait, Run], None], context: Context) -> Callable[[Wait, Run], None]:
         """While it waits, the supervisor says for whom, and notices who has died: the keeper of them, too."""
@@ -162,6 +163,7 @@ class ChildPlace(Place):
         super().__init__(Path(order.workspace))
         self.run_id = info.run_id
         self._announcer = Announcer(folder_at(order.task), Redactor(secret_values(env)))
+        self.lends = (str(self._announcer.task.path),)
         self._job = JobFolder(info, self._announcer, timeouts(order.settings))
 
     def refuse_box(self) -> None:
@@ -176,6 +178,7 @@ class ChildPlace(Place):
 
     def enter(self, context: Context) -> None:
         context.task, self._announcer.tell = context.folder.path, context.tell
+        context.lent = self.lends
 
     def ticks(self, context: Context) -> Sequence[Tick]:
         """The run ends when its supervisor was killed, and the keeper above both of them with it."""
@@ -198,6 +201,18 @@ class ChildPlace(Place):
             stop.outcome is Outcome.INTERRUPTED and not self._job.last.is_complete
         )
         self._job.close("stopped" if is_stopped else None)
+
+
+def _telling(
+    compose: Callable[[Run, tuple[Note, ...]], str], task: TaskFolder
+) -> Callable[[Run, tuple[Note, ...]], str]:
+    """The prompt with what its agent has to know about its task, unless the prompt says it."""
+
+    def told(run: Run, notes: tuple[Note, ...]) -> str:
+        prompt = compose(run, notes)
+        return "\n".join((prompt, *remarks.about_the_task(task, prompt)))
+
+    return told
 
 
 def _so_far(run: Listed) -> Run:

@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 
-SIGNALS = (signal.SIGKILL,) * 6 + (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, "twice")
+# "both": ralph and its keeper at once, as `pkill` with a pattern that hits everybody does.
+SIGNALS = (signal.SIGKILL,) * 4 + ("both",) * 3 + (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, "twice")
 PATIENCE = 30.0
 FAREWELL = 8.0  # the keeper gives an agent two seconds to end by itself
 BASH = """
@@ -38,7 +39,7 @@ class Victim:
         self.kills: Counter[str] = Counter()
         self.interrupted: Counter[str] = Counter()
         self.recorded: list[dict[str, Any]] = []
-        self.lives = 0
+        self.lives = self.orphans = 0
         for made in (self.folder, self.home):
             made.mkdir(parents=True)
         agent = self.home / "agent"
@@ -67,21 +68,35 @@ class Victim:
         """Starts or resumes the run, ends it at a random moment, and looks at what is left."""
         process = self._start()
         chosen = self.random.choice(SIGNALS)
-        while chosen != signal.SIGKILL and process.poll() is None and not hears_signals(process.pid):
+        while chosen not in (signal.SIGKILL, "both") and process.poll() is None and not hears_signals(process.pid):
             time.sleep(0.001)  # while Python itself starts, no handler of ours can be there
         self._wait_for_the_moment(process)
         with suppress(ProcessLookupError):
-            os.kill(process.pid, signal.SIGTERM if chosen == "twice" else chosen)
+            if chosen == "both":
+                kill_together(process.pid)
+            else:
+                os.kill(process.pid, signal.SIGTERM if chosen == "twice" else chosen)
             if chosen == "twice":
                 os.kill(process.pid, signal.SIGTERM)
         said = self._last_words(process, chosen)
         self.lives += 1
         ended_by_itself = process.returncode not in (-9, 130, -15, -2, -1)
-        self.kills["too late" if ended_by_itself else getattr(chosen, "name", "SIGTERM twice")] += 1
+        self.kills["too late" if ended_by_itself else getattr(chosen, "name", f"{chosen}")] += 1
         assert b"internal error" not in said, said.decode()
         assert b"Traceback" not in said, said.decode()
         assert not ended_by_itself or process.returncode == 1, f"{process.pid}: {said.decode()}"
+        if chosen == "both":  # nobody is left who would end anything; the next start does it half of the time
+            self.orphans += len(processes_with(self.nap))
+            if self.random.random() < 0.5:
+                self._clean()
+            else:
+                return
         self.look()
+
+    def _clean(self) -> None:
+        words = [sys.executable, "-m", "ralph", "clean"]
+        done = subprocess.run(words, cwd=self.folder, env=self.env, capture_output=True, timeout=PATIENCE)
+        assert done.returncode == 0, done.stderr.decode()
 
     def _last_words(self, process: "subprocess.Popen[bytes]", chosen: object) -> bytes:
         try:
@@ -188,6 +203,16 @@ class Victim:
         assert self.git("fsck", "--no-progress", "--no-dangling") == ""
         checkpoints = self.git("for-each-ref", "--format=%(refname:lstrip=3)", f"refs/ralph/{run}/").split()
         assert {*checkpoints} - {"resumed"} == {str(number) for number in range(len(self.recorded) + 1)}
+
+
+def kill_together(pid: int) -> None:
+    """A run and its keeper, so that neither gets to see what happens to the other."""
+    os.kill(pid, signal.SIGSTOP)
+    with suppress(OSError):
+        for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+            if Path(f"/proc/{child}/comm").read_text() == "loop-keeper\n":
+                os.kill(int(child), signal.SIGKILL)
+    os.kill(pid, signal.SIGKILL)
 
 
 def hears_signals(pid: int) -> bool:

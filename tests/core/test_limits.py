@@ -3,7 +3,7 @@
 import pytest
 
 from ralph.core import limits, rules
-from ralph.core.model import Failure, Iteration, Outcome, Run, Snapshot, Stop, Turn, Wait
+from ralph.core.model import Failure, Iteration, Outcome, Rule, Run, Snapshot, Stop, Turn, Wait
 from ralph.loop import judge
 from ralph.testing import a_run
 
@@ -23,7 +23,7 @@ def run_with(*turns: Turn, at: float = 1000.0, elapsed: float = 0.0) -> Run:
     return run.seeing(Snapshot(at=at, elapsed=elapsed))
 
 
-def wait_of(run: Run, rule: limits.Rule) -> float | None:
+def wait_of(run: Run, rule: Rule) -> float | None:
     waits = [opinion.seconds for opinion in rule(run) if isinstance(opinion, Wait)]
     return waits[0] if waits else None
 

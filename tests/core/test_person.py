@@ -1,6 +1,7 @@
 """What a person says, asks for and is asked changes what the rules say of the next turn."""
 
 from ralph.core import rules
+from ralph.core.claims import Claim
 from ralph.core.model import Continue, Outcome, PersonNote, Question, Snapshot, Stop
 from ralph.loop import judge
 from ralph.testing import a_run
@@ -35,6 +36,6 @@ def test_an_open_question_holds_the_run() -> None:
 
 def test_what_is_done_is_done_though_it_is_paused() -> None:
     run = a_run("STOP", seen=Snapshot(paused=True))
-    verdict = judge(run, [rules.paused, rules.completed([rules.Claim("word", "STOP")], ())])
+    verdict = judge(run, [rules.paused, rules.completed([Claim("word", "STOP")], ())])
     assert isinstance(verdict, Stop)
     assert verdict.outcome is Outcome.DONE

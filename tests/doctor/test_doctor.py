@@ -62,7 +62,7 @@ def test_a_healthy_place_is_told_in_one_line_each(ralph, cli, repository: Path) 
     names = [line.split()[1] for line in lines]
     assert names == [
         *("ralph", "settings", *agents.known(), "agent", "git", "workspace", "disk", "terminal", "hooks", "prices"),
-        *("subreaper", "cgroup", "sandbox"),
+        *("subreaper", "leftovers", "cgroup", "sandbox"),
     ]
     assert "✓ claude     2.1.325; login: $ANTHROPIC_API_KEY" in lines
     assert "✓ agent      runs here use claude, the first one installed" in lines

@@ -55,7 +55,7 @@ def live_doctor(environment, workspace: Path) -> Iterator[Callable[[str], "subpr
         path.write_text(f"#!/bin/sh\n{script}\n")
         path.chmod(0o755)
         words = [sys.executable, "-m", "ralph", "doctor", "--probe", "--agent", "slow"]
-        quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        quiet: Any = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
         begun.append(subprocess.Popen(words, cwd=workspace, env=environment, text=True, **quiet))
         return begun[-1]
 

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -38,7 +39,7 @@ ESCAPES = {
 }
 
 
-@pytest.fixture(params=ESCAPES.values(), ids=ESCAPES.keys())
+@pytest.fixture(params=[*ESCAPES.values()], ids=[*ESCAPES])
 def escape(request: pytest.FixtureRequest, mark) -> str:
     return request.param.format(n=mark.seconds)
 
@@ -212,7 +213,8 @@ def test_children_are_kept_in_a_program_that_has_imported_asyncio_too() -> None:
         from ralph.processes.program import Command
         with Keeper.start() as keeper:
             for code in (3, 4):
-                command = Command(("/bin/sh", "-c", f"sleep 0.1 >/dev/null 2>&1 & exit {code}"), "/", os.environ)
+                words = ("/bin/sh", "-c", f"sleep 0.1 >/dev/null 2>&1 & exit {code}")
+                command = Command(argv=words, cwd="/", env=os.environ)
                 print(run_process(keeper, command, on_lines=print, keep_children=True).code)
     """
     words = [sys.executable, "-c", textwrap.dedent(script)]
@@ -225,15 +227,43 @@ def test_a_turn_that_is_ended_keeps_no_children(keeper: Keeper, shell, mark) -> 
     assert mark.bearers() == []
 
 
-def test_when_the_keeper_is_killed_its_turn_fails_and_a_new_one_takes_over(keeper: Keeper, shell, mark) -> None:
-    ended = run_process(
-        keeper,
-        shell(f"setsid sleep {mark.seconds} & echo $PPID; exec sleep {mark.seconds}", RALPH_RUN_ID=mark.seconds),
-        on_lines=lambda lines: os.kill(int(lines[0]), signal.SIGKILL),
-    )
-    assert (ended.code, ended.ended_by, ended.leftovers) == (None, "keeper-lost", 2)
-    assert mark.bearers() == []
-    assert run_process(keeper, shell("exit 7"), on_lines=print).code == 7
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
+def test_when_the_keeper_is_killed_or_stopped_all_that_it_kept_is_ended(how: int, shell, mark) -> None:
+    with Keeper.start(adopts=True) as keeper, Interrupt() as interrupt:
+        unmarked = f"env -i setsid sleep {mark.seconds} >/dev/null 2>&1 &"
+        with pytest.raises(UserError, match="was killed or stopped") as lost:
+            run_process(
+                keeper,
+                shell(f"setsid sleep {mark.seconds} & {unmarked} echo $PPID; exec sleep {mark.seconds}"),
+                on_lines=lambda lines: os.kill(int(lines[0]), how),
+                interrupt=interrupt,
+            )
+        assert "3 processes" in lost.value.message
+        assert mark.bearers() == []
+        assert run_process(keeper, shell("exit 7"), on_lines=print).code == 7, "what is left to do can be done"
+
+
+def test_a_keeper_in_a_program_of_somebody_elses_ends_what_bears_its_mark_and_no_other(shell, mark) -> None:
+    with Keeper.start() as keeper, subprocess.Popen(["sleep", mark.seconds]) as theirs:
+        with pytest.raises(UserError, match="was killed or stopped"):
+            run_process(
+                keeper,
+                shell(
+                    f"setsid sleep {mark.seconds} & echo $PPID; exec sleep {mark.seconds}", RALPH_RUN_ID=mark.seconds
+                ),
+                on_lines=lambda lines: os.kill(int(lines[0]), signal.SIGKILL),
+            )
+        assert mark.bearers() == [theirs.pid]
+        theirs.kill()
+
+
+def test_to_close_a_stopped_keeper_takes_no_longer(shell, mark) -> None:
+    keeper = Keeper.start(adopts=True)
+    run_process(keeper, shell("exit 0"), on_lines=print)
+    os.kill(keeper.pid, signal.SIGSTOP)
+    began = time.monotonic()
+    keeper.close()
+    assert time.monotonic() - began < 3
 
 
 def test_a_keeper_that_cannot_be_replaced_is_not_waited_for(shell, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -271,7 +301,7 @@ def _pid_of(keeper: Keeper, shell) -> int:
 
 def test_those_who_cannot_be_ended_are_named(shell, mark, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reaper, "press", lambda *_, **__: None)
-    monkeypatch.setattr(reaper, "_PATIENCE", 0.0)
+    monkeypatch.setattr(reaper, "PATIENCE", 0.0)
     with Keeper.start() as keeper:
         run_process(keeper, shell(f"sleep {mark.seconds} &"), on_lines=print, limits=Limits(leftovers=0.05))
         assert list(keeper.survivors) == mark.bearers() != []
@@ -292,7 +322,8 @@ def on_lines(lines):
         print(line.decode(), os.getpid(), flush=True)
         exec(os.environ.get("ON_LINE", ""))
 
-command = Command(("/bin/sh", "-c", sys.argv[1]), os.getcwd(), {**os.environ, "TEST_MARK": os.environ["MARK"]})
+env = {**os.environ, "TEST_MARK": os.environ["MARK"]}
+command = Command(argv=("/bin/sh", "-c", sys.argv[1]), cwd=os.getcwd(), env=env)
 with Interrupt() as interrupt:
     ended = run_process(keeper, command, on_lines=on_lines, interrupt=interrupt, limits=Limits(grace=60, stop=0.2))
 print(ended.code, ended.ended_by, flush=True)

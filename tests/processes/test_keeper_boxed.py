@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from ralph.errors import UserError
 from ralph.processes.interrupt import Interrupt
 from ralph.processes.keeper import Keeper
 from ralph.processes.process import Limits, run_process
@@ -82,13 +83,13 @@ def test_when_the_box_is_killed_all_of_it_is_gone_at_once(keeper: Keeper, boxed:
 
 def test_when_the_keeper_is_killed_the_box_is_gone(boxed: Boxed, mark) -> None:
     with Keeper.start() as keeper:
-        ended = run_process(
-            keeper,
-            boxed(f"setsid sleep {mark.seconds} & sleep {mark.seconds}"),
-            on_lines=lambda _: None,
-            on_start=lambda _: os.kill(keeper._child, signal.SIGKILL),
-        )
-        assert ended.ended_by == "keeper-lost"
+        with pytest.raises(UserError, match="was killed or stopped"):
+            run_process(
+                keeper,
+                boxed(f"setsid sleep {mark.seconds} & sleep {mark.seconds}"),
+                on_lines=lambda _: None,
+                on_start=lambda _: os.kill(keeper.pid, signal.SIGKILL),
+            )
         mark.wait_until_gone()
 
 

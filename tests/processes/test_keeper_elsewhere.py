@@ -19,7 +19,7 @@ ESCAPES = {
 
 @pytest.fixture(params=[True, False], ids=["with /proc", "with ps"])
 def elsewhere(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reaper, "_adopt_orphans", lambda: False)
+    monkeypatch.setattr(reaper, "adopt_orphans", lambda *_: False)
     monkeypatch.setattr(descendants, "_HAS_PROC", request.param)
 
 

@@ -341,7 +341,7 @@ from ralph.processes.streams import LogFile
 from ralph.processes.process import run_command, run_process
 from ralph.processes.program import Command
 
-command = Command(("/bin/sh", "-c", sys.argv[2]), ".", dict(os.environ))
+command = Command(argv=("/bin/sh", "-c", sys.argv[2]), cwd=".", env=dict(os.environ))
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 with LogFile("log", 8 << 20) as log:
     if sys.argv[1] == "lines":

@@ -194,7 +194,7 @@ def test_no_child_outlives_a_keeper_that_is_killed_while_it_is_awaited(task: Any
     process, keeper = waiting("--poll-interval", "0.1")
     os.kill(keeper, signal.SIGKILL)
     process.communicate()
-    assert process.returncode == 0
+    assert process.returncode == 2
     assert mark.bearers() == []
     assert {run.status for run in task.children()} <= {"stopped", "failed"}
 
@@ -215,7 +215,7 @@ def test_children_are_ended_though_their_keeper_was_killed(mark: Any) -> None:
         keeper.spawn("/usr/bin/setsid", words, "/", {MARK: mark.seconds, "PATH": os.defpath}, (0, 1, 2))
         assert isinstance(keeper.hear(), Started)
         os.kill(keeper._child, signal.SIGKILL)
-        end_all(keeper, mark.seconds)
+        end_all(keeper)
         assert mark.bearers() == []
 
 

@@ -23,6 +23,7 @@ def supervisor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[...,
 
     def make(run_root: Callable[[Supervisor, int], Any] | None = None, **options: Any) -> Supervisor:
         given = {"restart_delay": 0.0, "poll_interval": 0.05, **options}
+        made: Supervisor
         called = (lambda attempt: run_root(made, attempt)) if run_root else None
         made = Supervisor(tmp_path / "root" / "project" / "task", run_root=called, **given)
         return made

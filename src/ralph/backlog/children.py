@@ -96,10 +96,12 @@ class Children:
     def of(self, key: str) -> Child | None:
         return next((child for child in self.all if child.key == key), None)
 
-    def wait(self, interrupt: int, seconds: float) -> None:
-        """Until one of them says something or ends, a signal comes, or so much time has passed."""
+    def wait(self, seconds: float, *others: int) -> None:
+        """Until one of them says something or ends, one of the other descriptors has news, or so much time passed."""
         ready = select.poll()
-        ready.register(interrupt, select.POLLIN)
+        for other in others:
+            if other >= 0:
+                ready.register(other, select.POLLIN)
         for child in self.all:
             ready.register(child.out, select.POLLIN)
             if child.handle >= 0:

@@ -3,7 +3,7 @@ next; sleep until something happens. It remembers nothing that journal and git d
 
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import TypeVar
 
@@ -77,35 +77,43 @@ class Coordinator:
         self._batch: tuple[str, ...] = ()
         self._settled: set[str] = set()
         self._is_open = False
+        self._worker = ""  # what this one is called, where there are others
         self._end = ""  # why nothing new begins any more, in a word
         self._reason = ""
 
-    def run(self, reading: ListContent) -> int:
+    def run(self, reading: ListContent | None) -> int:
         """Until everything has landed or stands aside, or somebody ends it. The exit code."""
         with obeying(configuration_of(self._home, self.order.id)):
             return self._run(reading)
 
-    def _run(self, reading: ListContent) -> int:
+    def _run(self, reading: ListContent | None) -> int:
         (self._folder.path / ITEMS).mkdir(exist_ok=True)
-        self._stamp = self.order.source.stamp() if self.order.source.is_in_files else None
-        if not self.ledger.opened:
-            taking_on.make_target(self.order, self._home)
-        self._prove()
-        self._take(reading)
-        self._tick_on_disk()
-        self._obey()
-        self._is_open = self._was_opened()
+        self._begin(reading)
         try:
             while not self._is_over():
                 self._act()
                 if self._is_over():
                     break
                 self._tick()
-                self._children.wait(self._interrupt.fileno(), TICK)
+                self._rest()
                 self._hear()
         finally:
             self._leave()
         return self._finish()
+
+    def _begin(self, reading: ListContent | None) -> None:
+        self._stamp = self.order.source.stamp() if self.order.source.is_in_files else None
+        if not self.ledger.opened:
+            taking_on.make_target(self.order, self._home)
+        self._prove()
+        if reading is not None:
+            self._take(reading)
+        self._tick_on_disk()
+        self._obey()
+        self._is_open = self._was_opened()
+
+    def _rest(self) -> None:
+        self._children.wait(TICK, self._interrupt.fileno())
 
     def _was_opened(self) -> bool:
         """Whether the target is as it was when it was last seen green: every landing is."""
@@ -158,9 +166,11 @@ class Coordinator:
         goes_on = job.run and self._is_unfinished(job.run)
         run = job.run if goes_on else new_run_id(time.time())
         rounds = job.rounds if goes_on else job.rounds + 1
-        put(self._folder, assignment_of(key), Assignment(job.item, run, job.note, job.is_returned))
-        self.ledger.tell(work_events.ItemStarted(key, rounds, run))
-        self._start(key, ("item", str(self._folder.path), key), f"{ITEMS}/{key}.log")
+        before = self._worker if job.rounds else ""
+        put(self._folder, assignment_of(key), Assignment(job.item, run, job.note, job.is_returned, before))
+        self.ledger.tell(work_events.ItemStarted(key, rounds, run, self._worker))
+        if self.ledger.board.jobs[key].run == run:  # else somebody was faster
+            self._start(key, ("item", str(self._folder.path), key), f"{ITEMS}/{key}.log")
 
     def _is_unfinished(self, run: str) -> bool:
         """Whether a run was cut off, by a kill or by a stop: then it can go on."""
@@ -277,11 +287,15 @@ class Coordinator:
         for key, conflict in seen.probed.items():
             job = self.ledger.board.jobs.get(key)
             if job is not None and job.state == "working" and job.run:
-                files = ", ".join(conflict.files[:20])
-                text = f"Something else has landed that changes {files}: keep your change there small."
-                with suppress(UserError):
-                    Mailbox(str(self._folder.path.parent / job.run)).tell(text)
+                self._tell_agent(key, conflict.files)
                 self.ledger.tell(work_events.ItemWarned(key, conflict.files))
+
+    def _tell_agent(self, key: str, files: Sequence[str]) -> None:
+        """Only where its loop is at work here."""
+        if self._children.of(key):
+            text = f"Something else has landed that changes {', '.join(files[:20])}: keep your change there small."
+            with suppress(UserError):
+                Mailbox(str(self._folder.path.parent / self.ledger.board.jobs[key].run)).tell(text)
 
     def _stop(self, end: str, reason: str, level: int) -> None:
         """Nothing new begins; what is at work ends after its turn, or now."""
@@ -291,15 +305,23 @@ class Coordinator:
 
     def _obey(self) -> None:
         """What people have left in the work's mailbox."""
-        mail = self._mailbox.read()
-        if mail.is_paused != self.ledger.board.is_held and not self._end:
-            self.ledger.tell(work_events.WorkHeld(mail.is_paused))
-            for job in self.ledger.board.of("working"):
-                box = Mailbox(str(self._folder.path.parent / job.run))
-                with suppress(UserError):
-                    box.pause() if mail.is_paused else box.unpause()
+        is_paused = self._mailbox.read().is_paused
+        if is_paused != self.ledger.board.is_held and not self._end:
+            self.ledger.tell(work_events.WorkHeld(is_paused))
+            self._hold_loops(is_paused)
+        self._grant_wishes()
+
+    def _grant_wishes(self) -> None:
         for wish in take_wishes(self._mailbox):
             self._grant(wish)
+
+    def _hold_loops(self, is_paused: bool) -> None:
+        for child in self._children:
+            job = self.ledger.board.jobs.get(child.key)
+            if job is not None and job.run:
+                box = Mailbox(str(self._folder.path.parent / job.run))
+                with suppress(UserError):
+                    box.pause() if is_paused else box.unpause()
 
     def _grant(self, wish: Wish) -> None:
         job = self.ledger.board.jobs.get(wish.key)
@@ -346,17 +368,18 @@ class Coordinator:
     def _take(self, reading: ListContent) -> None:
         """What the list says now, against what is known."""
         listed = {item.key: item for item in reading.items}
+        fresh = [item for item in reading.items if item.key not in self.ledger.board.jobs and not item.done]
+        if fresh:
+            self.ledger.tell(*map(work_events.ItemListed, fresh))
         for item in listed.values():
-            self._take_item(item, self.ledger.board.jobs.get(item.key))
+            if job := self.ledger.board.jobs.get(item.key):
+                self._take_item(item, job)
         for key, job in list(self.ledger.board.jobs.items()):
             if key not in listed and job.state not in SETTLED:
                 self._withdraw(key, "it was taken off the list")
 
-    def _take_item(self, item: Item, job: Job | None) -> None:
-        if job is None:
-            if not item.done:
-                self.ledger.tell(work_events.ItemListed(item))
-        elif item.done and job.state not in SETTLED:
+    def _take_item(self, item: Item, job: Job) -> None:
+        if item.done and job.state not in SETTLED:
             self.ledger.tell(work_events.ItemListed(item))
             self._withdraw(item.key, "it was ticked by a person")
         elif job.state != "landed" and not item.done and _wanted(item) != _wanted(job.item):
@@ -419,7 +442,7 @@ class Coordinator:
         """Whatever happens, nothing stays at work."""
         self._children.ask_to_end(2)
         while list(self._children):
-            self._children.wait(self._interrupt.fileno(), TICK)
+            self._children.wait(TICK, self._interrupt.fileno())
             self._interrupt.acknowledge()
             for child in self._children.ended():
                 self._took_leave(child)
@@ -434,25 +457,27 @@ class Coordinator:
     def _finish(self) -> int:
         self._tidy()
         board = self.ledger.board
-        states = [*shown(board).values()]
         end, code = outcome(board)
         if self._end and not (code == 0 and self._end in (Outcome.TIMEOUT.value, Outcome.BUDGET.value)):
             end, code = self._end, {"fatal": 2, "interrupted": 130}.get(self._end, 1)
         reason = self._reason or board.stuck or ("" if fits(board, 0) else "its budget is spent")
-        self.ledger.tell(
-            work_events.WorkFinished(
-                outcome=end,
-                reason=one_line(reason, 500),
-                landed=states.count("landed"),
-                parked=states.count("parked"),
-                blocked=states.count("blocked"),
-                items=len(states) - states.count("withdrawn"),
-                cost_usd=board.spent if board.costs else None,
-                duration_s=self.elapsed,
-                exit_code=code,
-            )
-        )
+        self.ledger.tell(self._summary(end, reason, code))
         return code
+
+    def _summary(self, end: str, reason: str, code: int) -> work_events.WorkFinished:
+        board = self.ledger.board
+        states = [*shown(board).values()]
+        return work_events.WorkFinished(
+            outcome=end,
+            reason=one_line(reason, 500),
+            landed=states.count("landed"),
+            parked=states.count("parked"),
+            blocked=states.count("blocked"),
+            items=len(states) - states.count("withdrawn"),
+            cost_usd=board.spent if board.costs else None,
+            duration_s=self.elapsed,
+            exit_code=code,
+        )
 
 
 def _wanted(item: Item) -> Item:

@@ -29,7 +29,8 @@ class LandingRequest(Struct, frozen=True, kw_only=True):
 
 class Gate(Struct, frozen=True, kw_only=True):
     """Where a work lands. `target` is a branch here, unless `remote` has it; `path` is the gate's own working tree, to
-    be furnished when it is new; `branch_of` names the branch of an item."""
+    be furnished when it is new; `branch_of` names the branch of an item; `await_charge` returns once the gate may push,
+    where others might have taken it over meanwhile."""
 
     repository: Repository
     work: str
@@ -41,6 +42,7 @@ class Gate(Struct, frozen=True, kw_only=True):
     check: Check
     furnish: Callable[[], None]
     branch_of: Callable[[str], str]
+    await_charge: Callable[[], None] = lambda: None
 
     @property
     def ref(self) -> str:
@@ -53,7 +55,7 @@ class Gate(Struct, frozen=True, kw_only=True):
     def now(self) -> str:
         """The commit at which the target is."""
         if self.remote:
-            self.remote.fetch(self.repository)
+            self.remote.fetch(self.repository, self.branch_of(""))
         found = commit_of(self.repository.root, self.ref)
         if not found:
             raise UserError(f"the target {self.shown} is gone", "put it back, then go on with `ralph resume`")
@@ -126,6 +128,7 @@ class Gate(Struct, frozen=True, kw_only=True):
 
     def _pushed(self, made: Candidate, remote: Remote) -> str | None:
         tips = {self.branch_of(branch.key): branch.tip for branch in made.tried}
+        self.await_charge()
         items = remote.known(self.repository, tips)
         if foreign := [name for name, tip in items.items() if tip not in ("", tips[name])]:
             return f"{foreign[0]} on {remote.name} is not what was checked: somebody else works on it"
@@ -142,7 +145,10 @@ class Gate(Struct, frozen=True, kw_only=True):
         """Which items at work will conflict with what has just landed."""
         found = {}
         for key, branch in working.items():
-            tip = commit_of(self.repository.root, f"refs/heads/{branch}")
+            there = f"refs/remotes/{self.remote.name}/{branch}" if self.remote else ""
+            tip = commit_of(self.repository.root, f"refs/heads/{branch}") or (
+                there and commit_of(self.repository.root, there)
+            )
             if tip and (conflict := landing.merged(self.repository, target, tip).conflict):
                 found[key] = conflict
         return found

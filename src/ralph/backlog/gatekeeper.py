@@ -9,6 +9,7 @@ from pathlib import Path
 
 from ralph.backlog import github, item_worktrees
 from ralph.backlog.gate import Gate, LandingRequest
+from ralph.backlog.publishing import Charge
 from ralph.backlog.work_order import REQUEST, WorkOrder, folder_of, read
 from ralph.core.backlog import Red, Verdict
 from ralph.core.prompts import ERROR_LIMIT
@@ -87,6 +88,11 @@ def _gate(work: WorkOrder, folder: RunFolder, keeper: Keeper, interrupt: Interru
     numbers = iter(range(1, 1 << 30))
     # One at a time, whatever loops do: each is run on exactly the candidate's files, as no other has left them.
     manner = CheckManner(timeout=work.settings.check_timeout, truncate=work.settings.output_truncate_chars)
+    charge = Charge(folder.path)
+
+    def await_charge() -> None:
+        if work.is_shared and not charge.wait(interrupt):
+            raise Interrupted
 
     def check(command: str) -> Red | None:
         os.makedirs(made.workspace, exist_ok=True)
@@ -112,6 +118,7 @@ def _gate(work: WorkOrder, folder: RunFolder, keeper: Keeper, interrupt: Interru
         check=check,
         furnish=furnish,
         branch_of=work.branch_of,
+        await_charge=await_charge,
     )
 
 

@@ -2,6 +2,7 @@
 of git, so that whoever was killed before saying so can be asked again."""
 
 import os
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,10 @@ from msgspec.structs import replace
 
 from ralph import __version__
 from ralph.backlog import item_worktrees
+from ralph.backlog.publishing import TAKEN, Charge, Publisher, Taken
 from ralph.backlog.work_order import Assignment, Looped, WorkOrder, assignment_of, folder_of, read
-from ralph.core.model import Note, Outcome, Run, Stop
+from ralph.core import events
+from ralph.core.model import Iteration, Note, Outcome, Run, Stop
 from ralph.errors import UserError
 from ralph.loop import Parts
 from ralph.processes.descendants import sweep_marked
@@ -45,9 +48,12 @@ class ItemPlace(Place):
         self.run_id = assigned.run
         self._work, self._assigned = work, assigned
         self._conflicts: tuple[str, ...] = ()
+        self.publisher: Publisher | None = None
 
     def move_to_worktree(self, context: Context, resumed: Run | None, stack: ExitStack) -> Worktree:
         home, work = repository(self.workspace), self._work
+        if work.is_shared:
+            self.publisher = _publisher(work, home, self._assigned.item.key, context.interrupt)
         made = item_worktrees.item_place(
             work,
             home,
@@ -58,12 +64,27 @@ class ItemPlace(Place):
         if self._assigned.is_returned and not (resumed and resumed.iterations):
             kept = (*work.source.paths, *work.kept(home))
             self._conflicts = landing.bring_target(made.path, commit_of(home.root, work.target_ref), kept)
+        if self.publisher and self._assigned.worker:
+            self.publisher.fence(self._assigned.worker)
         context.root = Path(made.workspace)
         return made
 
     def equip(self, parts: Parts, context: Context) -> None:
         if note := self._note():
             parts.rules = (*parts.rules, lambda run: [note])
+        if self.publisher:
+            parts.followups = (*parts.followups, self._publish(self.publisher, context))
+
+    def _publish(self, publisher: Publisher, context: Context) -> Callable[[Run, Iteration], None]:
+        def publish(run: Run, iteration: Iteration) -> None:
+            try:
+                publisher.push()
+            except Taken:
+                context.interrupt.raise_to(1, TAKEN)
+            except UserError as error:
+                context.tell(events.Notice(error.advice))
+
+        return publish
 
     def _note(self) -> Note | None:
         said = self._assigned.note
@@ -90,11 +111,31 @@ def play(path: str, key: str, keeper: Keeper, interrupt: Interrupt) -> Looped:
     home = repository(Path(work.workspace))
     with obeying(configuration_of(home, work.id)):
         if story and story.finished and story.is_done:
-            return _looped(work, home, key, story.run, Stop(Outcome.DONE, story.finished.reason))
+            publisher = _publisher(work, home, key, interrupt) if work.is_shared else None
+            return _published(publisher, _looped(work, home, key, story.run, Stop(Outcome.DONE, story.finished.reason)))
         sweep_marked(assigned.run)
         where = ItemPlace(work, assigned)
         run, stop = Session(order, place=where, keeper=keeper, interrupt=interrupt, story=story).play()
-        return _looped(work, home, key, run, stop)
+        return _published(where.publisher, _looped(work, home, key, run, stop))
+
+
+def _publisher(work: WorkOrder, home: Repository, key: str, interrupt: Interrupt) -> Publisher:
+    folder = RunFolder(prepare(Path(work.workspace)), work.id)
+    made = Publisher(work, home, key, Charge(folder.path), interrupt)
+    made.prepare()
+    return made
+
+
+def _published(publisher: Publisher | None, seen: Looped) -> Looped:
+    """What came of a loop once the others can have it, too."""
+    if publisher is None or seen.outcome != Outcome.DONE.value or not seen.files:
+        return seen
+    try:
+        is_there = publisher.settle()
+    except Taken:
+        is_there = False
+    stopped = Outcome.INTERRUPTED
+    return seen if is_there else replace(seen, outcome=stopped.value, reason=TAKEN, exit_code=stopped.exit_code)
 
 
 def settings_for(work: WorkOrder, assigned: Assignment) -> Settings:

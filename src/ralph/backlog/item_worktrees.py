@@ -42,6 +42,18 @@ def item_place(
     return made
 
 
+def align(order: WorkOrder, repository: Repository, key: str, tip: str) -> None:
+    """Makes the item's branch here what it is on the remote, unless it has only gone on from there. What others have
+    done since counts, and what was never pushed does not."""
+    made = order.worktree_of(repository, key)
+    here = commit_of(repository.root, f"refs/heads/{made.branch}")
+    if here == tip or (here and not repository.ask("merge-base", "--is-ancestor", tip, here).code):
+        return
+    with alone(repository):
+        _remove(made)
+        repository.git("update-ref", f"refs/heads/{made.branch}", tip)
+
+
 def _mark(made: Worktree) -> str:
     try:
         return os.path.join(landing.own_folder(made.path), FURNISHED)

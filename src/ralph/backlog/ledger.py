@@ -41,11 +41,12 @@ class JournalLedger:
 
     def __init__(self, folder: RunFolder, sinks: Sequence[Sink], redact: Redactor) -> None:
         self.board, self.opened, self.elapsed = Board(), "", 0.0
-        seq = self._recall(folder)
-        self.is_resumed = seq > 0
+        self._seq = self._recall(folder)
+        self.is_resumed = self._seq > 0
         self._journal = Journal(folder.journal)
         self._listeners: tuple[Listener, ...] = ()
-        self._writer = Writer(folder.id, [self._journal, *sinks], seq, redact, names=NAMES)
+        self._sinks: tuple[Sink, ...] = (self._journal, *sinks)
+        self._writer = Writer(folder.id, self._sinks, self._seq, redact, names=NAMES)
 
     def tell(self, *happened: Told) -> None:
         self._writer(*happened)  # type: ignore[arg-type]

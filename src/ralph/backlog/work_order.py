@@ -8,9 +8,11 @@ from typing import TypeVar
 import msgspec
 from msgspec import Struct
 
+from ralph import __version__
 from ralph.backlog.backlog_source import BacklogSource
 from ralph.core.backlog import Item
 from ralph.core.text import one_line
+from ralph.core.work_events import WorkStarted
 from ralph.errors import UserError
 from ralph.records.folder import RunFolder
 from ralph.repository.git import Repository
@@ -24,7 +26,8 @@ SETTINGS = (".ralph/settings.json", ".ralph/settings.local.json")
 
 class WorkOrder(Struct, frozen=True, kw_only=True):
     """Fixed when a work starts. `name` is what its branches are called by; `settings` are those of each loop; `target`
-    is a branch here, unless `remote` has it; `base` is where the target starts."""
+    is a branch here, unless `remote` has it; `base` is where the target starts; `is_shared` where many machines work on
+    it, so that the items' branches live on the remote, too."""
 
     id: str
     name: str
@@ -41,6 +44,7 @@ class WorkOrder(Struct, frozen=True, kw_only=True):
     max_time: float | None = None
     setup: str = ""
     version: str = ""
+    is_shared: bool = False
 
     @property
     def checks(self) -> tuple[str, ...]:
@@ -53,6 +57,25 @@ class WorkOrder(Struct, frozen=True, kw_only=True):
     @property
     def target_ref(self) -> str:
         return self.remote.ref if self.remote else f"refs/heads/{self.target}"
+
+    def started(self, resumed: bool = False) -> WorkStarted:
+        """The event with which it begins, or goes on."""
+        return WorkStarted(
+            name=self.name,
+            backlog=self.source.name,
+            workspace=self.workspace,
+            target=self.shown_target,
+            base=self.base,
+            push=self.shown_target if self.remote else "",
+            checks=self.checks,
+            slots=self.slots,
+            most_returns=self.returns,
+            max_cost=self.max_cost,
+            max_time=self.max_time,
+            pid=os.getpid(),
+            version=__version__,
+            resumed=resumed,
+        )
 
     def branch_of(self, key: str) -> str:
         return f"ralph/{self.name}/{key}"
@@ -70,12 +93,14 @@ class WorkOrder(Struct, frozen=True, kw_only=True):
 
 
 class Assignment(Struct, frozen=True):
-    """What one loop is for. `note` is what the gate saw, or what a person said, `is_returned` which of them."""
+    """What one loop is for. `note` is what the gate saw, or what a person said, `is_returned` which of them. `worker`
+    is set where it was somebody else's before, who may not know that yet."""
 
     item: Item
     run: str
     note: str = ""
     is_returned: bool = False
+    worker: str = ""
 
 
 class Looped(Struct, frozen=True, kw_only=True):

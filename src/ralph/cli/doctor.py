@@ -69,6 +69,7 @@ def findings(keeper: Keeper, folder: Path, env: Env, agent: str, probe: bool) ->
     yield from _hooks(folder, env)
     yield _prices()
     yield machine.processes(keeper, folder, env)
+    yield machine.leftovers(env)
     yield machine.control_groups()
     yield machine.boxes(keeper, folder, env, is_wanted=settings.sandbox.enabled)
     if probe and choice:

@@ -9,10 +9,10 @@ import msgspec
 from ralph.cli.table import DIRECTORY, JSON, CliCommand, Values, no_words
 from ralph.core.text import clean, one_line
 from ralph.errors import UserError
+from ralph.files import locked
 from ralph.hooks import install as installing
 from ralph.hooks import loops, starting
 from ralph.hooks.hosts import Host, Scope
-from ralph.records.files import locked
 from ralph.run.options import Option
 
 HELP = """Keep an agent in its session until its promise is kept.

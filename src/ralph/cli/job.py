@@ -27,7 +27,7 @@ def run_command(command: str, values: dict[str, Any], words: list[str]) -> int:
     """`ralph job`: prints the answer of the agent; the exit code is the outcome's."""
     from ralph.processes.keeper import Keeper
 
-    with Keeper.start() as keeper:
+    with Keeper.start(adopts=True) as keeper:
         import_leanly("msgspec", "pathlib")
         from ralph.errors import UserError
         from ralph.supervise import run_info

@@ -24,7 +24,7 @@ def run_command(command: str, words: list[str]) -> int:
         return _reread(words[0])
     from ralph.processes.keeper import Keeper
 
-    with Keeper.start() as keeper:
+    with Keeper.start(adopts=True) as keeper:
         import_leanly("msgspec", "pathlib")
         from ralph.processes.answers import Asker, asked_by
         from ralph.processes.interrupt import Interrupt

@@ -33,6 +33,7 @@ def ps(values: Values, words: list[str]) -> int:
     else:
         _show(seen)
     _show_loops()
+    _show_leftovers()
     return 0
 
 
@@ -53,6 +54,13 @@ def _show_loops() -> None:
     for workspace, number in loops_at_work().items():
         loops = "a loop inside a session goes" if number == 1 else f"{number} loops inside sessions go"
         print(f"{loops} on in {clean(workspace)}: see `ralph hook status` there")
+
+
+def _show_leftovers() -> None:
+    from ralph.records.leftovers import left_behind, remark
+
+    for left in left_behind():
+        print(f"{clean(remark(left, 'lives on'))}; `ralph clean` ends it")
 
 
 def _columns() -> int:

@@ -55,12 +55,12 @@ def resume(values: Values, words: list[str]) -> int:
 
         # A task begins anew: its marks are taken off, and its attempts are counted from one.
         order = with_limits(order, Story(run=Run(id="")), values)
-        with Keeper.start() as keeper:
+        with Keeper.start(adopts=True) as keeper:
             _, stop = play(order, keeper, shown, place=TaskPlace(order, reopens=True), notices=notices)
             return stop.outcome.exit_code
     refuse_what_cannot_go_on(story)
     order = with_limits(order, story, values)
-    with Keeper.start() as keeper:
+    with Keeper.start(adopts=True) as keeper:
         _, stop = play(order, keeper, shown, story=story, notices=notices)
         return stop.outcome.exit_code
 

@@ -32,7 +32,7 @@ def run_command(command: str, values: dict[str, Any], words: list[str]) -> int:
         return instead_of_a_goal(values, words[0])
     from ralph.processes.keeper import Keeper
 
-    with Keeper.start() as keeper:
+    with Keeper.start(adopts=True) as keeper:
         import_leanly("msgspec", "pathlib")
         from ralph import __version__
         from ralph.cli.request import no_goal, understood

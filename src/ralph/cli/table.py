@@ -50,6 +50,7 @@ SECTIONS = {
         "loop": "fresh context until every check passes",
         "plan": "make a plan of a wish: tasks, and checks that verify them",
         "work": "work off a backlog: many loops behind a merge gate",
+        "worker": "lend a hand with the backlogs of many machines",
         "resume": "go on with a run that was paused, stopped, killed or exhausted",
         "ui": "watch, steer and start runs in a full screen",
     },
@@ -66,6 +67,7 @@ SECTIONS = {
         "report": "a page that says what a run did and what needs you",
         "diff": "show what a run changed, or one iteration of it",
         "rewind": "make the files what they were after an earlier iteration",
+        "clean": "end what killed runs have left at work",
     },
     "Inside the agent": {
         "hook": "keep an agent in its session until its promise is kept",

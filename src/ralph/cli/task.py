@@ -20,7 +20,7 @@ def run_command(command: str, values: dict[str, Any], words: list[str]) -> int:
     """`ralph task`: the exit code is the outcome's."""
     from ralph.processes.keeper import Keeper
 
-    with Keeper.start() as keeper:
+    with Keeper.start(adopts=True) as keeper:
         import_leanly("msgspec", "pathlib")
         from ralph import __version__
         from ralph.cli.request import understood

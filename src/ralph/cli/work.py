@@ -22,10 +22,16 @@ if TYPE_CHECKING:
     from ralph.repository.git import Repository
 
 ACTIONS = ("status", "retry", "withdraw")
+SHARED_ACTIONS = (*ACTIONS, "pause", "resume", "stop", "show", "report")
+"""Those that reach a work of many machines from any of them."""
 JOBS, RETURNS = 2, 3
 
 
 def work(values: dict[str, Any], words: list[str]) -> int:
+    if words and words[0] in SHARED_ACTIONS and _database(values) and not os.path.exists(words[0]):
+        from ralph.cli.shared_work import act_on_shared
+
+        return act_on_shared(words[0], values, words[1:])
     if words and words[0] in ACTIONS and not os.path.exists(words[0]):
         return act(words[0], values, words[1:])
     if "issue" in values:
@@ -45,6 +51,11 @@ def _number(word: str) -> str:
     return number
 
 
+def _database(values: dict[str, Any]) -> bool:
+    """Whether a database is meant: by the option, or by the environment where nothing here is."""
+    return "db" in values or "RALPH_DB" in os.environ
+
+
 def start(values: dict[str, Any], word: str) -> int:
     """Takes on a backlog, and works it off."""
     from ralph.backlog import taking_on
@@ -54,6 +65,8 @@ def start(values: dict[str, Any], word: str) -> int:
     from ralph.settings import load
 
     limits = _limits(values)
+    if "db" in values and "push" not in values:
+        raise UserError("--db needs --push", "machines meet at a remote's branch: --push=REMOTE/BRANCH")
     workspace, overrides = about_loops(values)
     home = taking_on.home_of(workspace)
     source = taking_on.source_of(word, workspace, home)
@@ -78,6 +91,10 @@ def start(values: dict[str, Any], word: str) -> int:
         **asked,
     )
     shown = Shown(bool(values.get("json")), bool(values.get("quiet")), bool(values.get("verbose")))
+    if "db" in values:
+        from ralph.cli.shared_work import play_shared
+
+        return play_shared(values["db"], order, reading, shown, taking_on.unsaved(home))
     return play(order, reading, shown, notice=taking_on.unsaved(home))
 
 
@@ -123,11 +140,10 @@ def play(order: WorkOrder, reading: ListContent, shown: Shown, notice: str = "")
 
 
 def _played(order: WorkOrder, folder: RunFolder, *, reading: ListContent, shown: Shown, notice: str, stack: Any) -> int:
-    from ralph import __version__
     from ralph.backlog.coordinator import Coordinator
     from ralph.backlog.ledger import JournalLedger
     from ralph.backlog.standings import Standings
-    from ralph.core import events, work_events
+    from ralph.core import events
     from ralph.core.secrets import Redactor, secret_values
     from ralph.processes.answers import Asker, asked_by
     from ralph.processes.interrupt import ANNOUNCEMENT, Interrupt
@@ -150,24 +166,7 @@ def _played(order: WorkOrder, folder: RunFolder, *, reading: ListContent, shown:
     stack.enter_context(asked_by(Asker(interrupt, order.id, order.settings.grace)))
     _notify(order, folder, listeners, stack)
     ledger.listen(listeners)
-    ledger.tell(
-        work_events.WorkStarted(
-            name=order.name,
-            backlog=order.source.name,
-            workspace=order.workspace,
-            target=order.shown_target,
-            base=order.base,
-            push=order.shown_target if order.remote else "",
-            checks=order.checks,
-            slots=order.slots,
-            most_returns=order.returns,
-            max_cost=order.max_cost,
-            max_time=order.max_time,
-            pid=os.getpid(),
-            version=__version__,
-            resumed=ledger.is_resumed,
-        )
-    )
+    ledger.tell(order.started(resumed=ledger.is_resumed))
     for text in filter(None, (notice, enlist(folder, os.environ))):
         ledger.tell(events.Notice(text))
     return Coordinator(order, folder, ledger, interrupt, screen.tick).run(reading)
@@ -292,7 +291,16 @@ def ends_of_work(run: Listed) -> tuple[Repository, str, str]:
 
 COMMAND = CliCommand(
     "work",
-    "Work off a backlog: each item is a loop in a worktree of its own, and a merge gate decides what lands.\n\n",
+    "Work off a backlog: each item is a loop in a worktree of its own, and a merge gate decides what lands.\n\n"
+    "BACKLOG is a file (Markdown boxes, prd.json, tasks.json), a folder (Backlog.md), github:, github:label=NAME or "
+    "beads:. Every commit on the target has passed every check, exactly as it stands there.\n\n\b\n"
+    "ralph work status [WORK]      how the items stand\n"
+    "ralph work retry KEY [NOTE]   try an item again that stands aside\n"
+    "ralph work withdraw KEY       leave an item alone; its branch stays\n\n"
+    "With --db many machines work on it (see ralph worker); from any of them:\n\n\b\n"
+    "ralph work status|retry|withdraw … --db URL    as above; status also says who does what\n"
+    "ralph work pause|resume|stop [WORK] --db URL   hold it, let it go on, end it\n"
+    "ralph work show|report [WORK] --db URL         what happened when, as lines or as Markdown",
     work,
     options.WORK,
     words="BACKLOG",
@@ -300,5 +308,6 @@ COMMAND = CliCommand(
         'ralph work TASKS.md -j 4 --check "pytest -q"',
         'ralph work github:label=ready -j 2 --check "make test" --push',
         'ralph work prd.json --check "npm test" --setup "npm ci" --max-cost 20',
+        'ralph work TASKS.md --check "pytest -q" --db postgresql://db.example/ralph --push=origin/main',
     ),
 )

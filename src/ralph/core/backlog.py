@@ -54,6 +54,7 @@ class Job(Struct, frozen=True, kw_only=True, omit_defaults=True):
     note: str = ""
     reason: str = ""
     run: str = ""
+    worker: str = ""
     cost_usd: float | None = None
     since: float = 0.0
 

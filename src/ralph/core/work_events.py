@@ -43,11 +43,12 @@ class ItemQueued(Struct, frozen=True, omit_defaults=True):
 
 
 class ItemStarted(Struct, frozen=True, omit_defaults=True):
-    """A loop works on it. `round` counts them from 1."""
+    """A loop works on it. `round` counts them from 1; `worker` is who has it, where there is more than one."""
 
     key: str
     round: int
     run: str = ""
+    worker: str = ""
 
 
 class ItemReady(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -202,7 +203,8 @@ def _moved(job: Job, event: ItemQueued | ItemStarted | ItemLanded | ItemReturned
             kept = {"returns": 0, "refused": ()} if event.forgiven else {}
             return replace(job, state="queued", reason=event.reason, note=event.note or job.note, since=at, **kept)
         case ItemStarted():
-            return replace(job, state="working", rounds=event.round, run=event.run or job.run, reason="", since=at)
+            known = {"rounds": event.round, "run": event.run or job.run, "worker": event.worker}
+            return replace(job, state="working", reason="", since=at, **known)
         case ItemLanded():
             return replace(job, state="landed", commit=event.commit, reason="", note="", since=at)
         case ItemReturned():

@@ -110,6 +110,17 @@ def processes(keeper: Keeper, folder: Path, env: Mapping[str, str]) -> Finding:
     return Finding("subreaper", "warn", f"{kind}; a process that ran away was not found", advice)
 
 
+def leftovers(env: Mapping[str, str]) -> Finding:
+    """Whether processes live on of runs that are dead: somebody has killed ralph together with its keeper."""
+    from ralph.records.leftovers import left_behind, remark
+
+    found = left_behind(env)
+    if not found:
+        return Finding("leftovers", "ok", "no dead run has left a process")
+    advice = "`ralph clean` ends them, and so does the next run"
+    return Finding("leftovers", "warn", "; ".join(remark(left, "lives on") for left in found), advice)
+
+
 def _adopts() -> bool:
     """Whether the kernel can give a process the orphans below it."""
     if sys.platform != "linux":

@@ -16,6 +16,7 @@ from ralph.core import events
 from ralph.core.model import Iteration, Outcome, Run, Stop, Turn, Wait
 from ralph.core.secrets import Redactor, secret_values
 from ralph.errors import UserError
+from ralph.files import locked
 from ralph.hooks import loops
 from ralph.hooks.hosts import LIMIT
 from ralph.hooks.loops import Loop
@@ -24,7 +25,6 @@ from ralph.loop import Parts, conclude, ending, run_loop
 from ralph.processes.answers import Asker, asked_by
 from ralph.processes.interrupt import Interrupt
 from ralph.processes.keeper import Keeper
-from ralph.records.files import locked
 from ralph.records.folder import RunFolder, prepare
 from ralph.records.journal import Journal, recall
 from ralph.records.writer import Writer

@@ -13,13 +13,13 @@ from ralph.core import events
 from ralph.core.model import Outcome, Run, Stop
 from ralph.core.text import one_line
 from ralph.errors import UserError
+from ralph.files import locked
 from ralph.hooks import loops
 from ralph.hooks.hosts import HOSTS
 from ralph.hooks.judging import Engine, NextTurn, end, opened
 from ralph.hooks.loops import Loop
 from ralph.hooks.spoken import Spoken, command_in, parse
 from ralph.loop import run_loop
-from ralph.records.files import locked
 from ralph.records.folder import cannot_write, new_run_id, prepare
 from ralph.records.register import loops as known_loops
 from ralph.records.register import registry

@@ -12,10 +12,7 @@ from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 
 from ralph.processes.descendants import MARK
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from ralph.processes.interrupt import Interrupt
+from ralph.processes.interrupt import Interrupt, wake
 
 GRACE = 5.0
 CHUNK = 1 << 16
@@ -34,7 +31,7 @@ class CutOff(TimeoutError):
 class Asker:
     """The run for which programs are asked: they bear its mark, end when it is interrupted, and take of its time."""
 
-    def __init__(self, interrupt: "Interrupt", run_id: str = "", grace: float = 30.0) -> None:
+    def __init__(self, interrupt: Interrupt, run_id: str = "", grace: float = 30.0) -> None:
         self.interrupt, self.run_id, self._grace = interrupt, run_id, grace
         self.time_left: Callable[[], float] = lambda: math.inf
         self._heard, self._ends_at = 0, math.inf
@@ -88,7 +85,7 @@ class Errand:
             env = {**env, MARK: self._asker.run_id}
         self._out, writer = os.pipe()
         self._err, given = unnamed_file(), readable(stdin)
-        self._told = unnamed_file() if signal.getsignal(signal.SIGCHLD) is not signal.SIG_DFL else None
+        self._told = unnamed_file() if signal.getsignal(signal.SIGCHLD) not in (signal.SIG_DFL, wake) else None
         passed = (given, writer, self._err) if self._told is None else (given, writer, self._err, self._told)
         try:
             words = argv if self._told is None else _telling(argv)

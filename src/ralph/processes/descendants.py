@@ -50,11 +50,7 @@ def in_group(group: int) -> list[Kin]:
 
 def marked(run_id: str) -> list[Kin]:
     """Every living process that was started for a run, less this one and those above it."""
-    everyone = {kin.pid: kin for kin in _all()}
-    above = everyone.get(os.getpid())
-    while above is not None:
-        del everyone[above.pid]
-        above = everyone.get(above.parent)
+    everyone = _others()
     mark = f"{MARK}={run_id}".encode()
     bearers = _bearers_in_proc(mark) if _HAS_PROC else _bearers_in_ps(mark)
     return [everyone[pid] for pid in bearers if pid in everyone]
@@ -78,12 +74,12 @@ def send(kin: Kin, number: int) -> None:
             os.close(held)
 
 
-def sweep_marked(run_id: str, grace: float = 2.0) -> int:
+def sweep_marked(run_id: str, grace: float = 2.0, known: Iterable[Kin] = ()) -> int:
     """Ends what is left of a run whose keeper is gone, and all that lives below it. Says how many there were."""
-    found: dict[int, Kin] = {}
+    found = {kin.pid: kin for kin in known}
     asked: Asked = set()
     deadline = time.monotonic() + grace
-    while run_id and (living := _left_of(run_id, found)):
+    while run_id and (living := left_of(run_id, found.values())):
         overdue = time.monotonic() - deadline
         if overdue > grace:
             break
@@ -93,10 +89,23 @@ def sweep_marked(run_id: str, grace: float = 2.0) -> int:
     return len(found)
 
 
-def _left_of(run_id: str, found: dict[int, Kin]) -> list[Kin]:
-    """Those with the mark, those below them, and those found before: they may have lost both in the meantime."""
-    again = [kin for kin in _all() if kin.pid in found and kin.began == found[kin.pid].began]
-    return distinct([kin for head in marked(run_id) + again for kin in (head, *below(head.pid))])
+def left_of(run_id: str, known: Iterable[Kin] = ()) -> list[Kin]:
+    """Those with the mark of a run, those known to be of it (they may have lost that in the meantime), and all that
+    live below them; but not this process, nor those above it."""
+    others = _others()
+    again = [kin for kin in known if kin.pid in others and kin.began == others[kin.pid].began]
+    heads = (marked(run_id) if run_id else []) + again
+    return [kin for kin in distinct([one for head in heads for one in (head, *below(head.pid))]) if kin.pid in others]
+
+
+def _others() -> dict[int, Kin]:
+    """Every living process, less this one and those above it."""
+    everyone = {kin.pid: kin for kin in _all()}
+    above = everyone.get(os.getpid())
+    while above is not None:
+        del everyone[above.pid]
+        above = everyone.get(above.parent)
+    return everyone
 
 
 def press(living: list[Kin], asked: Asked, kill: bool) -> None:
@@ -228,6 +237,22 @@ def start_of(pid: int) -> str | None:
     if pid <= 0:
         return None
     return _start_in_proc(pid) if sys.platform == "linux" else _start_in_ps(pid)
+
+
+_RECORDED = 64  # bytes that say which process is meant
+
+
+def record_line(pid: int, start: str) -> bytes:
+    """A process as it is written down, always of the same length."""
+    return f"{pid} {start}".encode().ljust(_RECORDED - 1)[: _RECORDED - 1] + b"\n"
+
+
+def recorded(line: bytes) -> Kin | None:
+    """The process that was written down, if it still lives."""
+    pid, _, start = line[:_RECORDED].decode("utf-8", "replace").strip().partition(" ")
+    if not pid.isdecimal() or not is_living(int(pid), start):
+        return None
+    return _look_at(int(pid)) if _HAS_PROC else next((kin for kin in _all() if kin.pid == int(pid)), None)
 
 
 def own_start() -> str:

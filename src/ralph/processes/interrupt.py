@@ -23,6 +23,10 @@ def _announce() -> None:
     os.write(2, ANNOUNCEMENT.encode() + b"\n")
 
 
+def wake(*_: object) -> None:
+    """Does nothing: whoever sleeps wakes up, and looks what is the matter."""
+
+
 class Interrupt:
     """While entered, SIGINT and SIGTERM raise the level by one and SIGHUP raises it to 2. SIGURG, which means nothing
     to others, only wakes whoever sleeps: there is something to look at.
@@ -53,7 +57,9 @@ class Interrupt:
             # `nohup ralph …` means what it says.
             if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
                 self._before[number] = signal.signal(number, self._receive)
-        self._before[NUDGE] = signal.signal(NUDGE, lambda *_: None)
+        self._before[NUDGE] = signal.signal(NUDGE, wake)
+        if signal.getsignal(signal.SIGCHLD) is signal.SIG_DFL:  # somebody may stop the keeper
+            self._before[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, wake)
         return self
 
     def __exit__(self, *_: object) -> None:

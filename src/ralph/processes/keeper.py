@@ -4,9 +4,12 @@ takes to end what ralph began."""
 from __future__ import annotations
 
 import os
+import select
+import time
 
 from ralph.errors import UserError
-from ralph.processes.reaper import Channel
+from ralph.processes.descendants import MARK, Kin, below, distinct, left_of, press, without
+from ralph.processes.reaper import FAREWELL, PATIENCE, Channel, adopt_orphans
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,6 +30,10 @@ if TYPE_CHECKING:
 else:
     import _signal as signal
 
+
+_GLANCE = 200  # milliseconds between two looks at one that is silent
+_MOST_SILENT = 60.0  # seconds; what it is asked for takes at most ten
+_LAST_WORDS = FAREWELL + PATIENCE + 1.0
 
 # The keeper is forked before anything is imported that it does not need: what `signal`, `contextlib` and annotations
 # alone would bring is a third of it.
@@ -63,27 +70,31 @@ class NotStarted(Exception):
 
 
 class KeeperLost(Exception):
-    """The keeper itself was killed."""
+    """The keeper itself was killed, or it does not answer."""
 
 
 class Keeper:
     """Starts one process at a time, and ends whatever comes of it.
 
     `survivors` are those of the last turn that nobody could end, since they are somebody else's or hang in the kernel.
-    `spare` are processes that outlive their turn, with all below them; they end with the keeper.
+    `spare` are processes that outlive their turn, with all below them; they end with the keeper. `adopts`: this process
+    is ralph's own, so it takes over what a keeper leaves that is killed: nothing else is below it but what it started.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, adopts: bool = False) -> None:
         self.survivors: tuple[int, ...] = ()
         self.spare: Spared | None = None
+        self._adopts = self._wants_adoption = adopts
+        self._run_id = ""
+        self._ours: frozenset[int] = frozenset()
         self._requests = 0
         self._spawning = self._ending = 0  # the requests whose answers matter: those to older ones may still come
         self._fork()
 
     @classmethod
-    def start(cls) -> Keeper:
+    def start(cls, adopts: bool = False) -> Keeper:
         """Fork early: the more has been imported, the more a fork costs and its copy holds."""
-        return cls()
+        return cls(adopts)
 
     def __enter__(self) -> Keeper:
         return self
@@ -112,10 +123,26 @@ class Keeper:
         self.survivors = ()
         self._ending = 0
         self._spawning = self._ask(("spawn", program, list(argv), cwd, dict(env), patience, tells, boxed), fds)
+        self._run_id = env.get(MARK, "")
+        if self._wants_adoption:  # now, while the program starts, it costs no time
+            self._wants_adoption = False
+            self._adopts = adopt_orphans()
 
     def end(self, grace: float) -> None:
         """TERM to all that lives below the keeper, KILL after `grace`. `hear` tells when nothing is left."""
         self._ending = self._ask(("end", grace, tuple(self.spare.pids()) if self.spare else ()))
+
+    def record(self, fd: int) -> None:
+        """Has the keeper write down into this file which process it has started last."""
+        self._ask(("record",), (fd,))
+
+    def another(self) -> Keeper:
+        """One more, for what is done at the same time."""
+        return Keeper(self._adopts)
+
+    @property
+    def pid(self) -> int:
+        return int(self._child)
 
     def tidy(self, folder: str) -> None:
         """Lets the keeper do what is left to do for the boxes of this folder, if ralph cannot do it any more."""
@@ -137,6 +164,9 @@ class Keeper:
 
     def release(self) -> None:
         """Lets what is left live on, beyond the run. The keeper that stays is no child of ours any more."""
+        if self._adopts:  # it is not for us to take over what lives on
+            self._adopts = self._wants_adoption = False
+            adopt_orphans(False)
         number = self._ask(("release",))
         while (answer := self._answer())[0] != number:
             pass  # about what is over
@@ -165,27 +195,68 @@ class Keeper:
             return
         try:
             self._channel.finish()
-        except OSError:  # it was killed before
-            pass
+            self._wait(_LAST_WORDS)
+        except (OSError, KeeperLost):  # it was killed before, or somebody has stopped it
+            self._end_from_here()
         self._channel.close()
         self._collect()
 
     @property
     def is_lost(self) -> bool:
-        """Whether it was killed: nobody looks after what it kept. While nothing is asked of it, nothing else tells."""
-        from select import POLLHUP, poll
-
-        line = poll()
+        """Whether it was killed or stopped: nobody looks after what it kept. Nothing is asked of it to know this."""
+        line = select.poll()
         line.register(self._channel, 0)
-        return any(what & POLLHUP for _, what in line.poll(0))
+        return any(what & select.POLLHUP for _, what in line.poll(0)) or self.is_stopped
 
-    def revive(self) -> None:
-        """Puts a new keeper in the place of one that was killed."""
+    @property
+    def is_stopped(self) -> bool:
+        """Whether somebody has sent it SIGSTOP. The system keeps that for whoever asks next."""
+        if not self._child:
+            return False
+        try:
+            return os.waitid(os.P_PID, self._child, os.WSTOPPED | os.WNOHANG | os.WNOWAIT) is not None
+        except (AttributeError, ChildProcessError):  # no child of ours: it came of a release
+            return False
+
+    def replace(self) -> int:
+        """Ends all that was below a keeper that is lost, and itself, and puts a new one in its place. Says how many
+        there were. Nothing gentle: whoever did it wanted them out of reach."""
+        ended = self._end_from_here()
         self._channel.close()
-        self._collect()
         self._fork()
+        return ended
+
+    def _end_from_here(self) -> int:
+        ended: set[int] = set()
+        for _ in range(2):  # one that was stopped still adopts, so that nothing gets lost meanwhile: it goes last
+            deadline = time.monotonic() + PATIENCE
+            while (living := self._left()) and time.monotonic() < deadline:
+                press(living, set(), kill=True)
+                ended.update(kin.pid for kin in living)
+                time.sleep(0.005)
+            self._kill()
+        self._collect()
+        for pid in ended:
+            try:
+                os.waitpid(pid, os.WNOHANG)
+            except ChildProcessError:  # it was not left to us
+                pass
+        return len(ended)
+
+    def _left(self) -> list[Kin]:
+        """What a lost keeper has left: those with the run's mark, those below it and, where we adopt, all below us."""
+        found = without(below(os.getpid()), self._ours) if self._adopts else below(self._child) if self._child else []
+        return [kin for kin in distinct(found + left_of(self._run_id)) if kin.pid != self._child]
+
+    def _kill(self) -> None:
+        try:
+            if self._child:
+                os.kill(self._child, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
 
     def _fork(self) -> None:
+        self._ours = frozenset(kin.pid for kin in below(os.getpid())) if self._adopts else frozenset()
         self._channel, theirs = Channel.pair()
         # A ^C typed at this moment must not hit the copy before it has learned to ignore it.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
@@ -217,7 +288,17 @@ class Keeper:
             raise KeeperLost from error
         return self._requests
 
+    def _wait(self, most: float = _MOST_SILENT) -> None:
+        """Until the keeper has said something, or is gone. One that is stopped, or held by a debugger, never does."""
+        line = select.poll()
+        line.register(self._channel, select.POLLIN)
+        deadline = time.monotonic() + most
+        while not line.poll(_GLANCE):
+            if self.is_stopped or time.monotonic() > deadline:
+                raise KeeperLost
+
     def _answer(self) -> Message:
+        self._wait()
         received = self._channel.receive()
         if received is None:
             raise KeeperLost

@@ -13,12 +13,14 @@ from msgspec.structs import replace
 
 from ralph.core.model import Exit
 from ralph.core.secrets import redact as strike_keys
+from ralph.errors import UserError
 from ralph.processes.answers import readable
 from ralph.processes.courses import Course, alone, driven
-from ralph.processes.descendants import MARK, sweep_marked
 from ralph.processes.interrupt import Interrupt
 from ralph.processes.keeper import Ended, Exited, Keeper, KeeperLost, NotStarted, Started
 from ralph.processes.program import Command, explained, find_program
+from ralph.processes.reaper import NAME
+from ralph.processes.reaper import PATIENCE as TO_END
 from ralph.processes.streams import Ends, Lines, LogFile, Tail
 
 _PIPE = 1 << 20
@@ -112,11 +114,9 @@ class Watch:
         except NotStarted as refusal:
             self._is_over = True
             raise explained(refusal.error, program, command.cwd) from refusal.error
-        except KeeperLost:
+        except KeeperLost as lost:
             self._is_over = True
-            self._ended_by = "keeper-lost"
-            self._leftovers = sweep_marked(command.env.get(MARK, ""))
-            self._keeper.revive()
+            raise without_keeper(self._keeper.replace()) from lost
         finally:
             for fd in self._streams:
                 os.close(fd)
@@ -205,6 +205,8 @@ class Watch:
             elif self._interrupt is not None:
                 self._interrupt.acknowledge()
                 self._expect_tick(0)
+                if self._keeper.is_stopped:  # the system has woken us for this
+                    raise KeeperLost
         if alarm is not None and time.monotonic() >= alarm:
             self._ring()
         if self._code is not None and not self._streams:
@@ -271,6 +273,8 @@ class Watch:
                 self._clear_up()
             elif name == "idle-timeout" and not self._is_idle():
                 self._expect_output()
+            elif name == "silence":
+                raise KeeperLost
             else:
                 self._end(name, self._limits.stop)
 
@@ -285,6 +289,7 @@ class Watch:
             self._ended_by = self._ended_by or reason
         self._is_ending = True
         self._forget_alarms()
+        self._alarms["silence"] = time.monotonic() + grace + TO_END + 1.0
         self._keeper.end(grace)
 
     def _clear_up(self) -> None:
@@ -318,6 +323,15 @@ class Watch:
             while not self._is_over:
                 with suppress(NotStarted):
                     self._is_over = isinstance(self._keeper.hear(), Ended)
+
+
+def without_keeper(ended: int) -> UserError:
+    """The end of a run: nobody but the keeper can promise that nothing of it survives."""
+    return UserError(
+        f"the process that ends what agents start ({NAME}) was killed or stopped; ralph has ended all that it kept: "
+        f"{ended} process{'' if ended == 1 else 'es'}",
+        "see what the agent did in its log; with --sandbox it cannot reach processes outside",
+    )
 
 
 _STDERR_KEPT = 1 << 16

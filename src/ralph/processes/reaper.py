@@ -12,7 +12,20 @@ import sys
 import time
 from _socket import AF_UNIX, CMSG_SPACE, SCM_RIGHTS, SHUT_WR, SOCK_STREAM, SOL_SOCKET, socket, socketpair
 
-from ralph.processes.descendants import MARK, Asked, Kin, below, distinct, handle, in_group, marked, press, without
+from ralph.processes.descendants import (
+    MARK,
+    Asked,
+    Kin,
+    below,
+    distinct,
+    handle,
+    in_group,
+    marked,
+    press,
+    record_line,
+    start_of,
+    without,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,8 +38,9 @@ else:
     import _signal as signal  # see keeper.py
 
 
-_FAREWELL = 2.0  # from TERM to KILL when ralph is gone
-_PATIENCE = 5.0  # from the first KILL until those who still live are given up
+NAME = "loop-keeper"  # not ours: `pkill ralph` must pass it by
+FAREWELL = 2.0  # from TERM to KILL when ralph is gone
+PATIENCE = 5.0  # from the first KILL until those who still live are given up
 _DEAF_TO = (
     signal.SIGINT,
     signal.SIGTERM,
@@ -61,8 +75,10 @@ class Reaper:
         self._patience = 0.0
         self._asks_at = 0.0
         self._deadline: float | None = None
+        self._record = -1  # the file that says which process was started last
+        bear_name(f"{NAME} of {os.getppid()}: ends what that one leaves")
         leave_ralph(channel.fileno())
-        self._adopts = _adopt_orphans()
+        self._adopts = adopt_orphans()
         self._ready = select.poll()
         self._ready.register(channel, select.POLLIN)
         # A copy of ralph's process that somebody forks holds the other end of the channel open, and may outlive it.
@@ -118,12 +134,14 @@ class Reaper:
             self._end(*values)
         elif kind == "tidy":
             (self._boxes,) = values
+        elif kind == "record":
+            (self._record,) = fds
         else:
             self._release(number)
 
     def _mourn(self) -> None:
         self._is_bereft = True
-        self._end(_FAREWELL)
+        self._end(FAREWELL)
 
     def _spawn(
         self, program: str, argv: list[str], cwd: str, env: Mapping[str, str], fds: list[int], tells: bool
@@ -138,12 +156,21 @@ class Reaper:
         else:
             self._is_awaited = True
             self._run_id = env.get(MARK, "")
+            if self._record >= 0:
+                self._write_down()
             if tells:
                 self._tell(self._spawning, "started", self._first)
         finally:
             os.chdir("/")
             for fd in fds:
                 os.close(fd)
+
+    def _write_down(self) -> None:
+        """If this process is killed together with ralph, somebody else must be able to find the one it has started."""
+        try:
+            os.pwrite(self._record, record_line(self._first, start_of(self._first) or ""), 0)
+        except OSError:  # a full disk: the mark has to do
+            pass
 
     def _end(self, grace: float, spared: tuple[int, ...] = ()) -> None:
         self._spared = spared
@@ -158,7 +185,7 @@ class Reaper:
             os._exit(0)
         self._wake_on_death()
         self._kept |= set() if self._adopts else {kin.pid for kin in self._living()}
-        self._adopts = _adopt_orphans()
+        self._adopts = adopt_orphans()
         self._first, self._run_id = 0, ""
         self._tell(number, "released", os.getpid())
 
@@ -190,7 +217,7 @@ class Reaper:
     def _await_box(self) -> None:
         """The first process in a box dies with the one that made it, and all others with that; it takes a moment."""
         press(self._living(), set(), kill=True)
-        deadline = time.monotonic() + _PATIENCE
+        deadline = time.monotonic() + PATIENCE
         try:
             while time.monotonic() < deadline:
                 if os.waitpid(-1, os.WNOHANG)[0] == 0:
@@ -203,7 +230,7 @@ class Reaper:
         # Who waits for one that is spared is spared too, unless it is the process that has to end.
         living = [] if self._is_alone else without(self._living(), self._spared, upward=not self._is_awaited)
         overdue = time.monotonic() - deadline
-        if self._is_alone or (self._spared and not living) or overdue > _PATIENCE:
+        if self._is_alone or (self._spared and not living) or overdue > PATIENCE:
             others = {pid for pid, _ in self._asked} - {self._first}
             self._tell(self._ending, "ended", len(others), tuple(kin.pid for kin in living))
             self._asked.clear()
@@ -255,11 +282,30 @@ def leave_ralph(*kept: int) -> None:
                 pass
 
 
-def _adopt_orphans() -> bool:
+def bear_name(name: str) -> None:
+    """Whoever kills ralph by its name must not hit the one who cleans up after it: this process gets a name and a
+    command line of its own, in the place of those that it has from ralph."""
+    if sys.platform != "linux":
+        return
+    try:
+        with open("/proc/self/comm", "wb", buffering=0) as comm, open("/proc/self/stat", "rb") as stat:
+            comm.write(name.split()[0].encode())
+            fields = stat.read().rpartition(b")")[2].split()
+        first, end = int(fields[45]), int(fields[46])  # where the words of the command line lie
+        memory = os.open("/proc/self/mem", os.O_WRONLY)
+        try:
+            os.pwrite(memory, name.encode()[: end - first - 1].ljust(end - first, b"\0"), first)
+        finally:
+            os.close(memory)
+    except (OSError, IndexError):  # no /proc, or one that hides this: then it is one of two that look alike
+        pass
+
+
+def adopt_orphans(wanted: bool = True) -> bool:
     """Asks the kernel to give us every orphan below us. Where it cannot, the group and the mark have to do."""
     if sys.platform != "linux":
         return False
-    return _call("prctl", _SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0
+    return _call("prctl", _SET_CHILD_SUBREAPER, int(wanted), 0, 0, 0) == 0
 
 
 def _call(name: str, *values: int | bytes) -> int:
@@ -337,10 +383,8 @@ class Channel:
         return (marshal.loads(body), fds) if body else None
 
     def finish(self) -> None:
-        """Says that no message will follow, and waits until the other end is gone."""
+        """Says that no message will follow."""
         self._end.shutdown(SHUT_WR)
-        while self._end.recv(4096):
-            pass
 
     def close(self) -> None:
         self._end.close()

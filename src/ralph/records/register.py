@@ -14,6 +14,7 @@ from msgspec.json import Decoder
 
 from ralph.core.model import RunFacts
 from ralph.errors import UserError
+from ralph.files import open_file, state_folder
 from ralph.processes.descendants import is_living
 
 if TYPE_CHECKING:
@@ -71,10 +72,7 @@ class Listed(Struct, frozen=True):
 
 def registry(env: Mapping[str, str], kind: str = "runs") -> str:
     """The folder of links."""
-    state = env.get("XDG_STATE_HOME", "")
-    if not os.path.isabs(state):
-        state = os.path.join(env.get("HOME") or os.path.expanduser("~"), ".local", "state")
-    return os.path.join(state, "ralph", kind)
+    return state_folder(env, kind)
 
 
 def runs(env: Mapping[str, str] = os.environ) -> list[Listed]:
@@ -131,7 +129,7 @@ def facts_in(path: str) -> RunFacts | None:
     """What the run in this folder says of itself; None where that cannot be read."""
     for _ in range(3):  # it may be written at this very moment
         try:
-            fd = os.open(f"{path}/{STATE}", os.O_RDONLY | os.O_CLOEXEC)
+            fd = open_file(f"{path}/{STATE}")
         except OSError:
             return None
         try:

@@ -7,8 +7,8 @@ in the history of the target, and that is asked of git.
 
 import os
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import nullcontext, suppress
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from typing import Literal
 
 from msgspec import Struct
@@ -301,10 +301,13 @@ class Remote(Struct, frozen=True):
     def ref(self) -> str:
         return f"refs/remotes/{self.name}/{self.branch}"
 
-    def fetch(self, repository: Repository) -> None:
-        """Learns what the target is there now."""
-        spec = f"+refs/heads/{self.branch}:{self.ref}"
-        answer = _with_the_users_own(repository, "fetch", "-q", "--no-tags", self.name, spec)
+    def fetch(self, repository: Repository, below: str = "") -> None:
+        """Learns what the target is there now, and the branches whose names begin with `below`. One at a time: two
+        gits that move the same refs are in each other's way."""
+        specs = [f"+refs/heads/{self.branch}:{self.ref}"]
+        specs += [f"+refs/heads/{below}*:refs/remotes/{self.name}/{below}*"] if below else []
+        with _fetching_alone(repository):
+            answer = _with_the_users_own(repository, "fetch", "-q", "--no-tags", "--prune", self.name, *specs)
         if answer.code:
             raise refusal(("fetch",), answer, f"cannot fetch {self.branch} from {self.name}")
 
@@ -329,11 +332,29 @@ class Remote(Struct, frozen=True):
         specs = [f"{new}:refs/heads/{name}" for name in refs]
         return _with_the_users_own(repository, "push", "-q", "--atomic", *leases, self.name, *specs)
 
+    def push_branch(self, repository: Repository, branch: str, new: str, old: str) -> Answer:
+        """Moves one branch there, only if it is what we think; `old` is nothing for one that is not there."""
+        lease = f"--force-with-lease=refs/heads/{branch}:{old}"
+        return _with_the_users_own(repository, "push", "-q", lease, self.name, f"{new}:refs/heads/{branch}")
+
     def drop(self, repository: Repository, items: Mapping[str, str]) -> None:
         """Removes branches of items that have landed, where they are what we left there."""
         if items:
             leases = [f"--force-with-lease=refs/heads/{name}:{known}" for name, known in items.items()]
             _with_the_users_own(repository, "push", "-q", *leases, self.name, *(f":refs/heads/{n}" for n in items))
+
+
+@contextmanager
+def _fetching_alone(repository: Repository) -> Iterator[None]:
+    import fcntl
+
+    path = os.path.join(common_folder(repository.root), "ralph-fetch.lock")
+    lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(lock)
 
 
 def _with_the_users_own(repository: Repository, *words: str) -> Answer:
@@ -351,6 +372,11 @@ def _with_the_users_own(repository: Repository, *words: str) -> Answer:
         except TimeoutError:
             return Answer(1, b"", f"fatal: no answer within {PUSH_PATIENCE:.0f} seconds")
         return Answer(git.code, out, git.error)
+
+
+def on_top_of(repository: Repository, tip: str, message: str) -> str:
+    """A commit that changes nothing: a branch that has moved to it is no longer what others think it is."""
+    return _commit(repository, _tree_of(repository, tip), (tip,), message)
 
 
 def drop_branches(repository: Repository, tips: Mapping[str, str]) -> None:

@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from ralph.core.events import NAMES, RunStarted
 from ralph.errors import UserError
+from ralph.files import state_folder
 from ralph.records.folder import is_occupied
 from ralph.records.journal import read
 from ralph.repository.git import PLAIN, RALPH, Repository, ask, commit_of, refusal, run
@@ -123,10 +124,7 @@ def forget_unbegun(repository: Repository, runs: Path) -> None:
 
 
 def _folder() -> str:
-    state = os.environ.get("XDG_STATE_HOME", "")
-    if not os.path.isabs(state):  # the standard says that anything else is to be ignored
-        state = os.path.join(os.path.expanduser("~"), ".local", "state")
-    return os.path.join(os.path.realpath(state), "ralph", "worktrees")
+    return os.path.realpath(state_folder(os.environ, "worktrees"))
 
 
 def _refuse_if_impossible(repository: Repository, worktree: Worktree) -> None:

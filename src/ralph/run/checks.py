@@ -52,7 +52,7 @@ class Checks:
         ]
         results: list[Check] = []
         with ExitStack() as stack:
-            others = [stack.enter_context(Keeper.start()) for _ in begins[1 : self._at_once]]
+            others = [stack.enter_context(self._context.keeper.another()) for _ in begins[1 : self._at_once]]
             for check in side_by_side(begins, (self._context.keeper, *others), self._is_enough):
                 if check is None:
                     return None

@@ -408,6 +408,7 @@ WORK = (
         kind="maybe",
     ),
     *(option for option in GOAL if option.name == "issue"),
+    Option(("--db",), "Share it with other machines: postgresql://HOST/NAME.", "Backlog", metavar="URL"),
     Option(("--setup",), "A command that prepares each new worktree.", "Backlog", metavar="CMD"),
     Option(
         ("--returns",),

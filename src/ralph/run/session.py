@@ -20,6 +20,7 @@ from ralph.processes.interrupt import Interrupt
 from ralph.processes.keeper import Keeper
 from ralph.records.folder import RunFolder, new_run_id
 from ralph.records.journal import Journal, Story, recall
+from ralph.records.leftovers import end_left_behind, on_record, remark
 from ralph.records.registration import Registration, enlist
 from ralph.records.writer import Sink, Teller, Writer
 from ralph.repository.git import obeying
@@ -172,6 +173,7 @@ class Session:
         assert self._interrupt is not None
         keeper = self._keeper or stack.enter_context(Keeper.start())
         redact = Redactor(secret_values(self._env))
+        self._end_what_was_left(keeper, stack)
         folder = self.place.open(self.id, stack)
         self._furnish(folder, redact)
         if self._story and recall(folder.journal).seq != self._story.seq:
@@ -196,6 +198,13 @@ class Session:
         self.place.enter(context)
         self._attend(context, stack)
         return context
+
+    def _end_what_was_left(self, keeper: Keeper, stack: ExitStack) -> None:
+        """What dead runs have left goes; and if this one is killed with its keeper, its processes can be found."""
+        for left in end_left_behind(self._env):
+            self._notices += (events.Notice(remark(left, "was ended")),)
+        if not self.settings.keep_children:
+            stack.enter_context(on_record(self.id, keeper, self.order.workspace, self._env))
 
     def _furnish(self, folder: RunFolder, redact: Redactor) -> None:
         folder.make()

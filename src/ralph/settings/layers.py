@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from ralph.core.model import FailAction
 from ralph.errors import UserError
+from ralph.files import config_folder
 from ralph.settings.faults import Fault, Path, faults
 from ralph.settings.shape import CustomAgent, Settings, parse_duration, parse_size
 from ralph.settings.source import Said, Source, json_source, refuse
@@ -74,12 +75,7 @@ def amended(settings: Settings, said: Said) -> Settings:
 def settings_files(workspace: "pathlib.Path", env: Mapping[str, str]) -> "list[pathlib.Path]":
     """Where settings may be, lowest layer first: the user's own, the project's, and the local ones."""
     files = [workspace / ".ralph" / "settings.json", workspace / ".ralph" / "settings.local.json"]
-    config = env.get("XDG_CONFIG_HOME", "")
-    if not os.path.isabs(config):
-        config = os.path.join(env.get("HOME", ""), ".config")
-    if os.path.isabs(config):
-        files.insert(0, workspace / config / "ralph" / "settings.json")
-    return files
+    return [workspace / config_folder(env) / "settings.json", *files]
 
 
 def settled(said: list[Said]) -> Settings:

@@ -101,6 +101,8 @@ def _progress(row: Row) -> str:
 def _doing(row: Row, now: float) -> str:
     if row.state == "working" and row.facts and row.facts.doing:
         return short(row.facts.doing, 40)
+    if row.state == "working" and row.job.worker:
+        return f"on {row.job.worker}"
     return short(row.job.reason, 80)
 
 
@@ -112,7 +114,9 @@ def sentence(event: object) -> tuple[str, str]:
             again = "goes on" if event.resumed else f"{plural(event.slots, 'loop')} at a time"
             return f"work {event.name}: {event.backlog} → {event.target} ({again}, {checks})", "title"
         case work_events.ItemStarted():
-            return f"{event.key}: a loop starts" + (f" (round {event.round})" if event.round > 1 else ""), "plain"
+            facts = [f"round {event.round}"] if event.round > 1 else []
+            facts += [f"on {event.worker}"] if event.worker else []
+            return f"{event.key}: a loop starts" + (f" ({', '.join(facts)})" if facts else ""), "plain"
         case work_events.ItemReady():
             cost = f", {money(event.cost_usd)}" if event.cost_usd is not None else ""
             return f"{event.key}: done and verified ({plural(len(event.files), 'file')}{cost})", "plain"

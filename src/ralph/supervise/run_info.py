@@ -12,8 +12,8 @@ from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from ralph.errors import UserError
+from ralph.files import locked, put, unusable
 from ralph.processes.descendants import own_start, start_of
-from ralph.records.files import locked, put, unusable
 from ralph.supervise.task_folder import TaskFolder
 
 FILE = "run-info.yaml"

@@ -18,6 +18,7 @@ from ralph.errors import UserError
 from ralph.loop import Parts, Workspace
 from ralph.processes.descendants import sweep_marked
 from ralph.processes.keeper import Ended, Keeper, KeeperLost
+from ralph.processes.process import without_keeper
 from ralph.records.folder import RunFolder
 from ralph.records.journal import recall
 from ralph.records.register import Listed, recorded_in
@@ -113,8 +114,7 @@ class TaskPlace(Place):
             self._awaited = run.seen.children or self._awaited
             sleep(asked, run)
             if keeper.is_lost:
-                sweep_marked(context.folder.id)
-                keeper.revive()
+                raise without_keeper(keeper.replace())
             if self._awaited:
                 self._bury_the_dead()
 
@@ -128,7 +128,7 @@ class TaskPlace(Place):
         if stop.outcome is Outcome.DONE and run.seen.children:
             self._announcer.say(remarks.not_awaited(run.seen.children, self._settings.wait_timeout))
         if not self._settings.keep_children and active_children(self.task):
-            end_all(context.keeper, context.folder.id)
+            end_all(context.keeper)
         self._bury_the_dead()
         self._announcer.say(self._last_words(run, stop))
         if self._attempts:
@@ -232,15 +232,15 @@ def timeouts(settings: Settings) -> Timeouts:
     }
 
 
-def end_all(keeper: Keeper, run_id: str) -> None:
-    """Ends the children that outlived the turns they came of. Where the keeper was killed, their mark finds them."""
+def end_all(keeper: Keeper) -> None:
+    """Ends the children that outlived the turns they came of."""
     keeper.spare = None
     try:
         keeper.end(TO_END)
         while not isinstance(keeper.hear(), Ended):
             pass
     except KeeperLost:
-        sweep_marked(run_id)
+        keeper.replace()
 
 
 class TaskSpace:

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from ralph.core.rules import WAIT_FILE
 from ralph.errors import UserError
-from ralph.records.files import unusable
+from ralph.files import unusable
 from ralph.run.context import marked, words_of
 
 PROJECT_BUS = "PROJECT-MESSAGE-BUS.md"

@@ -9,8 +9,8 @@ from msgspec import Struct
 from ralph.core.model import Outcome
 from ralph.core.text import one_line
 from ralph.errors import UserError
+from ralph.files import locked, put, unusable
 from ralph.processes.descendants import is_living
-from ralph.records.files import locked, put, unusable
 from ralph.records.register import recorded_in
 from ralph.supervise import bus, remarks, run_info
 from ralph.supervise.attempts import Living, is_active

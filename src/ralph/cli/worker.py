@@ -1,0 +1,73 @@
+"""`ralph worker`: how does a machine lend a hand with the works of a fleet?"""
+
+from types import ModuleType
+
+from ralph.cli.table import CliCommand, Values, no_words
+from ralph.errors import UserError
+from ralph.run.options import Option
+
+HELP = """Take items of the works in a database, in this clone, until it is stopped.
+
+One worker holds the gate and lands what is ready; whoever falls silent is taken over from within seconds. The password
+is kept in PGPASSWORD or a password file, or the whole URL in RALPH_DB (RALPH_DB=@FILE: in a file). A machine that takes
+part runs the checks and agents that the works in the database name: let nobody write there whom you would not let log
+in here."""
+
+
+def worker(values: Values, words: list[str]) -> int:
+    from pathlib import Path
+
+    no_words(words, "the works are in the database: name it with --db")
+    database = engine()
+    url = database.url_of(values.get("db"))
+    if values.get("migrate"):
+        from ralph.fleet import schema
+
+        with database.opened(url) as opened:
+            print(f"{database.shown(url)}: {schema.migrate(opened)}")
+        return 0
+    jobs = values.get("jobs", 2)
+    if jobs < 1:
+        raise UserError(f"-j {jobs} is too little", "give a number above 0")
+    from ralph.fleet.worker import Spectator, Worker
+    from ralph.records.folder import prepare, work_lock
+
+    workspace = Path(values.get("directory", ".")).absolute()
+    spectator = Spectator(is_quiet=bool(values.get("quiet")))
+    made = Worker(url, workspace, slots=jobs, name=values.get("name", ""), spectator=spectator)
+    with work_lock(prepare(workspace), "worker"):
+        return made.run(once=bool(values.get("once")))
+
+
+def engine() -> ModuleType:
+    """The fleet's own module for the database, if what it needs is installed."""
+    hint = "install it with the extra: pipx install 'ralph-until-done[fleet]'"
+    try:
+        from ralph.fleet import database
+    except ModuleNotFoundError as error:
+        if (error.name or "").split(".")[0] in ("psycopg", "procrastinate"):
+            raise UserError(f"a fleet needs {error.name}, which is not installed", hint) from None
+        raise
+    except ImportError as error:  # psycopg without libpq
+        raise UserError(f"a fleet needs psycopg: {error}", hint) from None
+    return database
+
+
+COMMAND = CliCommand(
+    "worker",
+    HELP,
+    worker,
+    (
+        Option(("--db",), "The database: postgresql://HOST/NAME (default: $RALPH_DB).", "Options", metavar="URL"),
+        Option(("-j", "--jobs"), "How many items at once (default: 2).", "Options", kind="int", metavar="N"),
+        Option(("--name",), "What the others call it (default: HOST-PID).", "Options", metavar="NAME"),
+        Option(("--once",), "Leave when no work is open.", "Options", kind="flag"),
+        Option(("--migrate",), "Bring the database of an older ralph up to date, and leave.", "Options", kind="flag"),
+        Option(("-C", "--directory"), "The clone (default: the current folder).", "Options", metavar="DIR"),
+        Option(("--quiet",), "Say only what is wrong.", "Options", kind="flag"),
+    ),
+    examples=(
+        "ralph worker --db postgresql://db.example/ralph -j 4",
+        "RALPH_DB=@/etc/ralph/db ralph worker --name build-7",
+    ),
+)

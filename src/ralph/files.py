@@ -1,0 +1,202 @@
+"""How is a file of ours opened, read, changed, and where does it belong? What lies in a workspace can be changed by an
+agent at any moment: so no link is followed, nothing but a regular file is opened, and nobody waits for a pipe."""
+
+import errno
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
+
+from ralph.errors import UserError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+StrPath = str | os.PathLike[str]
+
+MOST_BYTES = 64 << 20  # of a file that is read whole
+_SAFELY = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_KIND, _REGULAR = 0o170000, 0o100000
+_WRITING = os.O_WRONLY | os.O_RDWR
+_OURS = "/.ralph/"  # from here on no folder of a path may be a link
+_TROUBLES = {
+    errno.ELOOP: "it is a link, which is not followed",
+    errno.ENXIO: "it is not a regular file",
+    errno.ENAMETOOLONG: "its name is too long",
+}
+
+
+class Supplanted(OSError):
+    """In the place of a file there is something else: a link, a pipe, or a file that has another name elsewhere."""
+
+
+def open_file(path: StrPath, flags: int = os.O_RDONLY, mode: int = 0o600) -> int:
+    """A descriptor of a regular file, and of no other: whoever is about to write there would write elsewhere."""
+    path = os.fspath(path)
+    folder = _folder_of(path)
+    try:
+        name = os.path.basename(path) if folder is not None else path
+        fd = os.open(name, flags & ~os.O_TRUNC | _SAFELY, mode, dir_fd=folder)
+    except OSError as error:
+        kind = Supplanted if error.errno in (errno.ELOOP, errno.ENXIO) else OSError
+        raise kind(error.errno, _TROUBLES.get(error.errno or 0, error.strerror), path) from None
+    finally:
+        if folder is not None:
+            os.close(folder)
+    try:
+        about = os.fstat(fd)
+        if about.st_mode & _KIND != _REGULAR:
+            raise Supplanted(errno.EINVAL, "it is not a regular file", path)
+        if flags & _WRITING and about.st_nlink > 1:
+            raise Supplanted(errno.EMLINK, "it has another name elsewhere", path)
+        if flags & os.O_TRUNC and about.st_size:
+            os.ftruncate(fd, 0)
+    except OSError:
+        os.close(fd)
+        raise
+    return fd
+
+
+def open_fresh(path: StrPath, mode: int = 0o600) -> int:
+    """A descriptor of an empty file to write to. What somebody has put in its place goes; where that led to stays."""
+    try:
+        return open_file(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
+    except Supplanted:
+        os.unlink(path)
+        return open_file(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+
+
+def make_folder(path: str, mode: int = 0o700) -> None:
+    """A folder, with those above it that are missing."""
+    try:
+        os.makedirs(os.path.dirname(path), mode, exist_ok=True)  # the mode is for the last part of a path alone
+        parent = _folder_of(path)
+        try:
+            os.mkdir(os.path.basename(path) if parent is not None else path, mode, dir_fd=parent)
+        finally:
+            if parent is not None:
+                os.close(parent)
+    except FileExistsError:
+        if os.path.islink(path) or not os.path.isdir(path):
+            raise Supplanted(errno.ENOTDIR, "it is not a folder, or a link to one", path) from None
+
+
+def _folder_of(path: str) -> int | None:
+    """A descriptor of the folder that the file is in, where that is one of ours."""
+    at = path.rfind(_OURS)
+    if at < 0 or not hasattr(os, "O_PATH"):
+        return None
+    folder = os.path.dirname(path)
+    fd = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        if os.readlink(f"/proc/self/fd/{fd}").endswith(folder[at:]):
+            return fd
+    except OSError:  # no /proc
+        return fd
+    os.close(fd)
+    raise OSError(errno.ELOOP, "a folder on the way to it is a link, which is not followed", path)
+
+
+def read_file(path: StrPath, most: int = MOST_BYTES) -> bytes:
+    """All that is in a file of ours; an error where that is more than so many bytes."""
+    return _all_of(open_file(path), path, most)
+
+
+def read_given(path: StrPath, most: int = MOST_BYTES) -> bytes:
+    """All that is in a file that a person has named. That may be a link; but nobody waits for a pipe."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        raise OSError(error.errno, _TROUBLES.get(error.errno or 0, error.strerror), path) from None
+    return _all_of(fd, path, most)
+
+
+def _all_of(fd: int, path: StrPath, most: int) -> bytes:
+    with open(fd, "rb", buffering=0) as file:
+        about = os.fstat(fd)
+        if about.st_mode & _KIND == 0o040000:
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+        if about.st_mode & _KIND != _REGULAR:
+            raise OSError(errno.EINVAL, "it is not a regular file", path)
+        data = file.read(most + 1) if about.st_size <= most else None
+        if data is None or len(data) > most:
+            raise OSError(errno.EFBIG, f"it is larger than {_size(most)}", path)
+        return data or b""
+
+
+def _size(count: int) -> str:
+    return f"{count >> 20} MB" if count >> 20 else f"{count >> 10} KB"
+
+
+def write_file(path: StrPath, data: bytes, mode: int = 0o666) -> None:
+    """A file with this content, in the place of what was there."""
+    _write(open_fresh(path, mode), data)
+
+
+def add_to_file(path: StrPath, data: bytes, mode: int = 0o666) -> None:
+    """More at the end of a file."""
+    _write(open_file(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, mode), data)
+
+
+def _write(fd: int, data: bytes) -> None:
+    """With three calls to the system, where Python's files take eight: a few of these are written in every turn."""
+    try:
+        while data:
+            data = data[os.write(fd, data) :]
+    finally:
+        os.close(fd)
+
+
+def replace_file(path: StrPath, data: bytes, mode: int = 0o666) -> None:
+    """The whole of a file at once: nobody ever reads half of it, and a kill leaves the old one or the new one."""
+    folder, name = os.path.split(os.fspath(path))
+    fresh = os.path.join(folder, f".{name[:200]}.{os.getpid()}.new")
+    try:
+        write_file(fresh, data, mode)
+        os.replace(fresh, path)
+    except OSError:
+        with suppress(OSError):
+            os.unlink(fresh)
+        raise
+
+
+@contextmanager
+def locked(folder: "Path") -> Iterator[None]:
+    """Changes of `folder` by one process at a time. The lock leaves no file, and dies with its holder."""
+    import fcntl
+
+    try:
+        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError as error:
+        raise unusable(folder, error) from None
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
+def put(path: "Path", text: str) -> None:
+    """As `replace_file`, for a file of a task; one line says why that cannot be."""
+    try:
+        replace_file(path, text.encode("utf-8", "surrogateescape"))
+    except OSError as error:
+        raise unusable(path, error) from None
+
+
+def unusable(path: StrPath, error: OSError) -> UserError:
+    return UserError(f"cannot use {path}: {error.strerror or error}", "check the folder and its permissions")
+
+
+def state_folder(env: Mapping[str, str], kind: str) -> str:
+    """Where things of this user's are kept that belong to no workspace."""
+    return os.path.join(_folder(env, "XDG_STATE_HOME", ".local/state"), "ralph", kind)
+
+
+def config_folder(env: Mapping[str, str]) -> str:
+    return os.path.join(_folder(env, "XDG_CONFIG_HOME", ".config"), "ralph")
+
+
+def _folder(env: Mapping[str, str], variable: str, otherwise: str) -> str:
+    named = env.get(variable, "")
+    return named if os.path.isabs(named) else os.path.join(env.get("HOME") or os.path.expanduser("~"), otherwise)

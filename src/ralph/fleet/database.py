@@ -1,0 +1,320 @@
+"""What do the machines of a fleet share, beside the remote? A database: works, what happened in each, who is there;
+and Procrastinate's jobs, whose claims end with the heartbeat of whoever made them.
+
+No lock outlives a transaction, and nothing depends on which session runs a statement: so it works behind a pooler.
+"""
+
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any, TypeVar
+
+import psycopg
+from msgspec import Struct
+from procrastinate import connector, exceptions
+from procrastinate.manager import JobManager
+from psycopg.rows import dict_row
+from psycopg.types.json import Jsonb
+
+from ralph.core.text import one_line
+from ralph.errors import UserError
+from ralph.processes.interrupt import Interrupt
+
+VARIABLE = "RALPH_DB"
+OLDEST = 13  # of PostgreSQL
+FIRST_PATIENCE, LONGEST_PATIENCE = 0.2, 2.0  # seconds between two tries to reach the server
+ANSWER = 10  # seconds for a connection
+AWAY = (
+    *(
+        "connection refused",
+        "timeout expired",
+        "starting up",
+        "shutting down",
+        "recovery mode",
+        "closed the connection",
+    ),
+    *("unreachable", "no route", "could not translate", "name or service", "name resolution", "reset by peer"),
+    *("too many clients", "connection slots", "no such file or directory", "terminating connection", "is lost"),
+    *("connection timeout", "broken pipe", "not currently accepting", "ssl syscall", "eof detected", "bad connection"),
+)
+"""What an answer says where the server is away for a while, and the question can be asked again."""
+
+Given = TypeVar("Given")
+
+
+class GaveUp(Exception):
+    """A person wants us to end, while the database is away."""
+
+
+class OneConnection(connector.BaseConnector):
+    """Procrastinate on a connection of ours: what it does is part of our transactions. Nothing in it ever waits for an
+    event loop, so there need not be one."""
+
+    def __init__(self, connection: "psycopg.Connection[Any]") -> None:
+        self._connection = connection
+
+    async def execute_query_async(self, query: Any, **arguments: Any) -> None:
+        self._execute(query, arguments)
+
+    async def execute_query_one_async(self, query: Any, **arguments: Any) -> dict[str, Any]:
+        row: dict[str, Any] | None = self._execute(query, arguments).fetchone()
+        if row is None:
+            raise exceptions.NoResult
+        return row
+
+    async def execute_query_all_async(self, query: Any, **arguments: Any) -> list[dict[str, Any]]:
+        rows: list[dict[str, Any]] = self._execute(query, arguments).fetchall()
+        return rows
+
+    def _execute(self, query: Any, arguments: Mapping[str, Any]) -> "psycopg.Cursor[Any]":
+        cursor = self._connection.cursor(row_factory=dict_row)
+        return cursor.execute(query, {name: _wrapped(value) for name, value in arguments.items()} or None)
+
+
+def _wrapped(value: Any) -> Any:
+    """Dictionaries are JSON to PostgreSQL, wherever they stand."""
+    if isinstance(value, dict):
+        return Jsonb(value)
+    if isinstance(value, tuple):
+        return tuple(_wrapped(part) for part in value)
+    return [_wrapped(part) for part in value] if isinstance(value, list) else value
+
+
+def finished(coroutine: Any) -> Any:
+    """What a coroutine gives that never waits."""
+    try:
+        coroutine.send(None)
+    except StopIteration as end:
+        return end.value
+    raise AssertionError("it waits")
+
+
+class Database:
+    """The connection to it, made again whenever it is lost. `do` asks until there is an answer, and says once that it
+    has to wait; without `patience` it gives up after that many seconds instead."""
+
+    def __init__(self, url: str, interrupt: Interrupt | None = None, patience: float | None = None) -> None:
+        self.url, self._interrupt, self._patience = url, interrupt, patience
+        self._connection: psycopg.Connection[Any] | None = None
+        self._is_told = False
+        self.is_listening = False
+
+    def do(self, what: "Callable[[Transaction], Given]") -> Given:
+        """Carries out one transaction, whole or not at all. Its end may be lost on the way: then it is asked again, so
+        it must look before it does anything twice."""
+        import time
+
+        began, pause = time.monotonic(), FIRST_PATIENCE
+        while True:
+            try:
+                connection = self._connected()
+                with connection.transaction():
+                    answer = what(Transaction(connection))
+                self._say_if_back()
+                return answer
+            except (psycopg.OperationalError, psycopg.InterfaceError) as error:
+                self.close()
+                self._refuse_unless_away(error, time.monotonic() - began)
+            if self._interrupt is not None and self._interrupt.wait(pause):
+                raise GaveUp
+            if self._interrupt is None:
+                time.sleep(pause)
+            pause = min(pause * 1.5, LONGEST_PATIENCE)
+
+    def listen(self, channel: str) -> None:
+        """Is woken by what others write; where a pooler stands between, the next look has to do."""
+        connection = self._connected()
+        connection.add_notify_handler(lambda notify: None)
+        connection.execute(f'LISTEN "{channel}"')
+        self.is_listening = True
+
+    def fileno(self) -> int:
+        """Readable when there may be news."""
+        try:
+            return self._connection.fileno() if self._connection and self.is_listening else -1
+        except psycopg.OperationalError:
+            return -1
+
+    def close(self) -> None:
+        self.is_listening = False
+        if self._connection is not None:
+            with suppress(psycopg.Error):
+                self._connection.close()
+            self._connection = None
+
+    def _connected(self) -> "psycopg.Connection[Any]":
+        if self._connection is None or self._connection.closed:
+            self.is_listening = False
+            self._connection = connected(self.url)
+        return self._connection
+
+    def _refuse_unless_away(self, error: psycopg.Error, waited: float) -> None:
+        said = one_line(str(error), 300)
+        if not is_away(error):
+            raise UserError(f"PostgreSQL refuses: {said}", HINT) from None
+        if self._patience is not None and waited >= self._patience:
+            raise UserError(f"PostgreSQL at {shown(self.url)} is away: {said}", "is it running?") from None
+        if not self._is_told:
+            self._is_told = True
+            print(f"ralph: waiting for PostgreSQL at {shown(self.url)}: {said}", file=sys.stderr, flush=True)
+
+    def _say_if_back(self) -> None:
+        if self._is_told:
+            self._is_told = False
+            print("ralph: PostgreSQL is back", file=sys.stderr, flush=True)
+
+
+HINT = "see the guide on many machines: the URL, PGPASSWORD or a password file, and what the role may do"
+
+
+def is_away(error: psycopg.Error) -> bool:
+    """Whether it is the way to the server that failed, or the server that is just not there."""
+    state = error.sqlstate or ""
+    if state:
+        return state[:2] in ("08", "57", "53", "40", "25") or state == "55P03"
+    said = str(error).lower()
+    return any(word in said for word in AWAY) and "authentication failed" not in said
+
+
+def connected(url: str) -> "psycopg.Connection[Any]":
+    """Statements are not prepared, for a pooler gives every transaction another session; a way that is cut off is
+    noticed within seconds, not hours."""
+    keepalive: dict[str, Any] = {"keepalives_idle": 5, "keepalives_interval": 2, "keepalives_count": 3}
+    try:
+        made = psycopg.connect(
+            url,
+            autocommit=True,
+            prepare_threshold=None,
+            connect_timeout=ANSWER,
+            tcp_user_timeout=8000,
+            application_name="ralph",
+            **keepalive,
+        )
+    except psycopg.ProgrammingError as error:
+        raise UserError(f"cannot understand the URL of the database: {one_line(str(error), 200)}", HINT) from None
+    version = made.info.server_version // 10000
+    if version < OLDEST:
+        made.close()
+        raise UserError(f"PostgreSQL {version} is too old: the fleet needs {OLDEST} or newer", "upgrade the server")
+    return made
+
+
+def shown(url: str) -> str:
+    """Where the server is, without the password."""
+    try:
+        parts = psycopg.conninfo.conninfo_to_dict(url)
+    except psycopg.ProgrammingError:
+        return "the database"
+    host, name = parts.get("host") or os.environ.get("PGHOST") or "localhost", parts.get("dbname") or ""
+    return f"{host}{':' + str(parts['port']) if parts.get('port') else ''}{'/' + str(name) if name else ''}"
+
+
+class WorkRow(Struct, frozen=True, kw_only=True):
+    """A work as the database lists it. `layout` is that of its order and events; `last` numbers its last event."""
+
+    id: str
+    name: str
+    layout: int
+    version: str
+    backlog: str
+    target: str
+    order: str
+    is_open: bool
+    last: int
+
+
+class Present(Struct, frozen=True, kw_only=True):
+    """A worker. `silence` is how long ago it was last heard, in seconds."""
+
+    id: int
+    name: str
+    host: str
+    slots: int
+    version: str
+    work: str
+    silence: float
+
+
+class Transaction:
+    """What can be asked and written in one transaction."""
+
+    def __init__(self, connection: "psycopg.Connection[Any]") -> None:
+        self.connection = connection
+        self.jobs = JobManager(OneConnection(connection))
+
+    def ask(self, query: str, *values: object) -> list[tuple[Any, ...]]:
+        cursor = self.connection.execute(query, values)
+        return cursor.fetchall() if cursor.description else []
+
+    def works(self, is_open: bool | None = None) -> list[WorkRow]:
+        """Those on record, the oldest first."""
+        columns = "id, name, layout, version, backlog, target, work_order, is_open, last"
+        where = "" if is_open is None else f" WHERE is_open = {is_open}"
+        rows = self.ask(f"SELECT {columns} FROM ralph_works{where} ORDER BY id")
+        return [WorkRow(**dict(zip(WorkRow.__struct_fields__, row, strict=True))) for row in rows]
+
+    def lock_work(self, work: str) -> int:
+        """While the transaction lasts nobody else writes about this work. The number of its last event."""
+        ((last,),) = self.ask("SELECT last FROM ralph_works WHERE id = %s FOR UPDATE", work) or [(-1,)]
+        return int(last)
+
+    def lines_after(self, work: str, seq: int) -> list[tuple[int, bytes]]:
+        rows = self.ask("SELECT seq, line FROM ralph_events WHERE work = %s AND seq > %s ORDER BY seq", work, seq)
+        return [(int(number), line.encode()) for number, line in rows]
+
+    def write(self, work: str, first: int, lines: Sequence[bytes]) -> None:
+        rows = [(work, number, line.decode()) for number, line in enumerate(lines, first)]
+        with self.connection.cursor() as cursor:
+            cursor.executemany("INSERT INTO ralph_events (work, seq, line) VALUES (%s, %s, %s)", rows)
+        self.ask("UPDATE ralph_works SET last = %s WHERE id = %s", first + len(rows) - 1, work)
+        self.ask("SELECT pg_notify('ralph', %s)", work)
+
+    def present(self) -> list[Present]:
+        """Every worker that has not taken its leave, with when it was last heard."""
+        rows = self.ask(
+            "SELECT w.id, w.name, w.host, w.slots, w.version, w.work, "
+            "extract(epoch FROM now() - p.last_heartbeat)::float8 "
+            "FROM ralph_workers w JOIN procrastinate_workers p ON p.id = w.id ORDER BY w.name, w.id"
+        )
+        return [Present(**dict(zip(Present.__struct_fields__, row, strict=True))) for row in rows]
+
+
+@contextmanager
+def opened(url: str, patience: float | None = 5.0) -> Iterator[Database]:
+    """For one question, or a few."""
+    database = Database(url, patience=patience)
+    try:
+        yield database
+    finally:
+        database.close()
+
+
+def url_of(given: str | None, env: Mapping[str, str] = os.environ) -> str:
+    """The database that is meant: the option's, else the environment's, which may also name a file with `@`. A password
+    on a command line can be read by everybody on the machine."""
+    if given is None:
+        given = env.get(VARIABLE, "")
+        if given.startswith("@"):
+            try:
+                with open(given[1:], encoding="utf-8") as file:
+                    given = file.read().strip()
+            except OSError as error:
+                raise UserError(
+                    f"cannot read {given[1:]}: {error.strerror}", f"{VARIABLE}=@FILE names a file"
+                ) from None
+    elif "password" in _parts(given):
+        hint = f"keep it in PGPASSWORD, in a password file, or the whole URL in {VARIABLE}"
+        raise UserError("a password in --db can be read by everybody on this machine", hint)
+    if not given:
+        raise UserError("no database", f"name one with --db postgresql://HOST/NAME, or in {VARIABLE}")
+    _parts(given)
+    return given
+
+
+def _parts(url: str) -> Mapping[str, Any]:
+    try:
+        return psycopg.conninfo.conninfo_to_dict(url)
+    except psycopg.ProgrammingError as error:
+        said = one_line(str(error), 200)
+        raise UserError(f"cannot understand the URL of the database: {said}", "write postgresql://HOST/NAME") from None

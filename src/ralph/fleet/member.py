@@ -1,0 +1,216 @@
+"""How does one worker take part in a work that many machines share? As on one machine, with the same decisions; but it
+hears what the others say, takes over from those that have fallen silent, and ends what is no longer its own."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from ralph.backlog import item_worktrees
+from ralph.backlog.children import Child
+from ralph.backlog.coordinator import TICK, Coordinator
+from ralph.backlog.lists import ListContent
+from ralph.backlog.work_order import WorkOrder
+from ralph.core import work_events
+from ralph.core.backlog import Verdict, is_over, next_batch, next_starts
+from ralph.core.model import Outcome
+from ralph.errors import UserError
+from ralph.fleet.database import Database, GaveUp
+from ralph.fleet.shared_ledger import SharedLedger
+from ralph.processes.interrupt import Interrupt
+from ralph.records.folder import RunFolder
+
+OFTEN = 0.1  # seconds: so often news are heard at most
+LOOK = 2.0  # seconds between two looks at who has fallen silent
+
+
+class Member(Coordinator):
+    """`keeps_list`: it reads the list again when that changes, and stays until the work is over; others leave when
+    there is nothing to do for them and `is_wanted_elsewhere`."""
+
+    ledger: SharedLedger
+
+    def __init__(
+        self,
+        order: WorkOrder,
+        folder: RunFolder,
+        ledger: SharedLedger,
+        interrupt: Interrupt,
+        database: Database,
+        *,
+        name: str,
+        env: Mapping[str, str],
+        tick: Callable[[], None] = lambda: None,
+        keeps_list: bool = False,
+        is_wanted_elsewhere: Callable[[], bool] = lambda: False,
+    ) -> None:
+        super().__init__(order, folder, ledger, interrupt, tick, env)
+        self._worker, self._database, self._keeps_list = name, database, keeps_list
+        self._is_wanted_elsewhere = is_wanted_elsewhere
+        self._runs: dict[str, str] = {}  # of the children here, by key
+        self._was_held = self._was_paused = False
+        self._heard = self._watched = 0.0
+
+    @property
+    def elapsed(self) -> float:
+        return self.ledger.age
+
+    def _begin(self, reading: ListContent | None) -> None:
+        self.ledger.hear()
+        if reading is not None:
+            self._stamp = self.order.source.stamp() if self.order.source.is_in_files else None
+            self._take(reading)
+        self._was_paused = self._mailbox.read().is_paused
+        self._mind_the_others()
+
+    def _rest(self) -> None:
+        since = time.monotonic() - self._heard
+        wakers = (self._database.fileno(),) if since > OFTEN else ()
+        self._children.wait(TICK if wakers else OFTEN, self._interrupt.fileno(), *wakers)
+
+    def _is_over(self) -> bool:
+        if list(self._children):
+            return False
+        if self._end or self.ledger.finished:
+            return True
+        if self.ledger.has_gate():
+            return self._is_idle() or (self._is_open and is_over(self.ledger.board))
+        return not self._keeps_list and self._is_at_leisure() and self._is_wanted_elsewhere()
+
+    def _is_at_leisure(self) -> bool:
+        return not next_starts(self.ledger.board) and not next_batch(self.ledger.board)
+
+    def _act(self) -> None:
+        if self.ledger.finished is None and not self._end:
+            super()._act()
+
+    def _start(self, key: str, words: tuple[str, ...], log: str) -> Child:
+        if job := self.ledger.board.jobs.get(key):
+            self._runs[key] = job.run
+        return super()._start(key, words, log)
+
+    def _hear(self) -> None:
+        if time.monotonic() - self._heard > OFTEN or not self._database.is_listening:
+            self.ledger.hear()
+            self._heard = time.monotonic()
+            self._mind_the_others()
+        super()._hear()
+
+    def _mind_the_others(self) -> None:
+        """What follows from what the others did."""
+        if not self._database.is_listening:
+            with suppress(Exception):  # behind a pooler, or gone again: the next look has to do
+                self._database.listen("ralph")
+        if time.monotonic() - self._watched > LOOK:
+            self._watched = time.monotonic()
+            self.ledger.take_over()
+        had_gate = self._children.of("") is not None
+        if had_gate and not self.ledger.has_gate():
+            self._is_open, self._batch = False, ()
+            self._children.of("").ask_to_end(2)  # type: ignore[union-attr]
+        if self.ledger.takes_gate():
+            self._take_gate()
+        if not self.ledger.has_gate():
+            self._is_open = bool(self.ledger.opened)
+        for child in list(self._children):
+            if child.key in self._runs and not self.ledger.is_mine(child.key):
+                self._claim_back(child)
+        self._follow(self.ledger.heard)
+        self.ledger.heard = []
+
+    def _take_gate(self) -> None:
+        """Whoever had it may have been at a landing: that is over, and git says what came of it."""
+        self._is_open = self._was_opened()
+        if self.ledger.board.trying:
+            self.ledger.tell(work_events.GateFinished(Verdict()))
+
+    def _claim_back(self, child: Child) -> None:
+        """We were taken for dead. If nobody has begun with the item since, it is ours again; else its loop ends."""
+        key, run = child.key, self._runs[child.key]
+        job = self.ledger.board.jobs.get(key)
+        is_free = job is not None and job.state == "queued" and job.run == run
+        if job is not None and is_free and not child.asked and not self.ledger.finished and self.ledger.claims(key):
+            self.ledger.tell(work_events.ItemStarted(key, job.rounds, run, self._worker))
+        if not self.ledger.is_mine(key):
+            child.ask_to_end(2 if job is None or job.state != "withdrawn" else 1)
+
+    def _follow(self, heard: Sequence[object]) -> None:
+        board = self.ledger.board
+        if board.is_held != self._was_held:
+            self._was_held = board.is_held
+            self._hold_loops(board.is_held)
+        for event in heard:
+            match event:
+                case work_events.ItemWarned():
+                    self._tell_agent(event.key, event.files)
+                case work_events.ItemLanded():
+                    self._clear(event.key, event.tip or board.jobs[event.key].tip)
+        if self._keeps_list and any(isinstance(event, work_events.ItemLanded) for event in heard):
+            self._tick_on_disk()
+        if self.ledger.finished:
+            self._children.ask_to_end(1)
+
+    def _clear(self, key: str, tip: str) -> None:
+        """What is left here of an item that has landed."""
+        made = self.order.worktree_of(self._home, key)
+        if Path(made.path).exists():
+            with suppress(UserError):
+                item_worktrees.clear(self.order, self._home, {key: tip})
+
+    def _looped(self, child: Child) -> None:
+        self._runs.pop(child.key, None)
+        if self.ledger.is_mine(child.key):
+            super()._looped(child)
+
+    def _landed(self, child: Child) -> None:
+        if self.ledger.has_gate():
+            super()._landed(child)
+
+    def _obey(self) -> None:
+        """What people want on this machine; what they want elsewhere is in the ledger."""
+        is_paused = self._mailbox.read().is_paused
+        if is_paused != self._was_paused and not self._end:
+            self._was_paused = is_paused
+            self.ledger.tell(work_events.WorkHeld(is_paused))
+        self._grant_wishes()
+
+    def _read_again(self) -> None:
+        if self._keeps_list:
+            super()._read_again()
+
+    def _tick_on_disk(self) -> None:
+        if self._keeps_list:
+            super()._tick_on_disk()
+
+    def _watch_limits(self) -> None:
+        if self.ledger.has_gate() and not self.ledger.finished:
+            super()._watch_limits()
+
+    def _stop(self, end: str, reason: str, level: int) -> None:
+        """A person, or something that is wrong here, ends this worker; time and money end the work."""
+        if end in (Outcome.TIMEOUT.value, Outcome.BUDGET.value) and not self.ledger.finished:
+            self.ledger.tell(self._summary(end, reason, 1))
+        super()._stop(end, reason, level)
+
+    def _leave(self) -> None:
+        try:
+            super()._leave()
+        except GaveUp:  # the database is away, and nobody wants to wait: the others will take over
+            self._children.ask_to_end(2)
+            while list(self._children):
+                self._children.wait(TICK, self._interrupt.fileno())
+                self._interrupt.acknowledge()
+                self._children.ended()
+
+    def _finish(self) -> int:
+        """Tells of the end of the work where we have the gate, and gives back what we have."""
+        if not self._end and not self.ledger.finished and self.ledger.has_gate():
+            super()._finish()
+        self._tidy()
+        with suppress(GaveUp):
+            self.ledger.leave()
+        if self._end == Outcome.FATAL.value:
+            raise UserError(self._reason, "mend it, then start this worker again: its items go on elsewhere")
+        if self._end == Outcome.INTERRUPTED.value:
+            return 130
+        return self.ledger.finished.exit_code if self.ledger.finished else 0

@@ -1,0 +1,274 @@
+"""Where are claims and verdicts kept when many machines work on one backlog? In the database: one line an event, in the
+order in which all read them. Each worker keeps a copy as the work's journal, so that whatever reads journals works."""
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from msgspec.structs import replace
+from procrastinate.jobs import Job as Claim
+
+from ralph.backlog.ledger import NAMES, JournalLedger, Told
+from ralph.core import work_events
+from ralph.core.secrets import Redactor
+from ralph.errors import UserError
+from ralph.fleet.database import Database, Transaction, finished
+from ralph.fleet.heartbeat import STALLED, Registered
+from ralph.records.folder import RunFolder
+from ralph.records.journal import decoded
+from ralph.records.writer import Sink, Writer
+
+TASK = "ralph"
+GATE = ".gate"  # no item's key begins with a dot
+EVENTS_OF_THE_GATE = (work_events.GateStarted, work_events.GateFinished, work_events.GateOpened)
+ENDS_OF_A_LOOP = (work_events.ItemReady, work_events.ItemParked, work_events.ItemQueued)
+
+
+class SharedLedger(JournalLedger):
+    """What one worker knows and says of a work. `_mine` are the items that it has, with the run that works on each: a
+    word about one of them counts only while nobody else has taken it over. `_runs` are all that it has begun: by them
+    it knows its own, for a name may be borne by somebody else by now."""
+
+    def __init__(
+        self, folder: RunFolder, sinks: Sequence[Sink], redact: Redactor, database: Database, me: Registered
+    ) -> None:
+        self._mine: dict[str, str] = {}
+        self._runs: set[str] = set()
+        self._has_gate = False
+        self._gate_is_free = True
+        self._began = 0.0
+        self.finished: work_events.WorkFinished | None = None
+        self.heard: list[Told] = []
+        self._work, self._redact, self._database, self._me = folder.id, redact, database, me
+        super().__init__(folder, sinks, redact)
+
+    # What is told
+
+    def tell(self, *happened: Told) -> None:
+        self._runs |= {event.run for event in happened if isinstance(event, work_events.ItemStarted)}
+        self._write(lambda transaction: [event for event in happened if self._is_true(transaction, event)])
+
+    def _write(self, decide: Any) -> None:
+        """Knows what others have said, decides what there is to say after that, and says it, in one transaction."""
+
+        def write(transaction: Transaction) -> list[tuple[int, bytes]]:
+            if transaction.lock_work(self._work) < 0:
+                raise UserError(f"work {self._work} is not in the database any more", "was it removed by hand?")
+            self._take_in(transaction.lines_after(self._work, self._seq))
+            true: list[Told] = decide(transaction)
+            if not true:
+                return []
+            lines = encoded(self._work, self._seq, true, self._redact)
+            transaction.write(self._work, self._seq + 1, lines)
+            for event in true:
+                self._keep_jobs(transaction, event)
+            self._queue_up(transaction, true)
+            return list(enumerate(lines, self._seq + 1))
+
+        self._take_in(self._database.do(write))
+
+    def _is_true(self, transaction: Transaction, event: Told) -> bool:
+        """Whether it still makes sense: since it was decided, others may have spoken."""
+        job = self.board.jobs.get(getattr(event, "key", ""))
+        match event:
+            case work_events.GateStarted() | work_events.GateFinished() | work_events.GateOpened():
+                return self._is_held_by_us(transaction, GATE)
+            case work_events.WorkFinished():
+                return self.finished is None
+            case work_events.ItemListed():
+                known = self.board.jobs.get(event.item.key)
+                return known is None or known.item != event.item
+            case work_events.ItemLanded():
+                return job is not None and job.state != "landed"
+            case work_events.ItemReturned():
+                return job is not None and job.state == "ready" and self._is_held_by_us(transaction, GATE)
+            case work_events.ItemStarted():
+                return job is not None and job.state == "queued" and self._is_held_by_us(transaction, event.key)
+            case work_events.ItemReady() | work_events.ItemParked() | work_events.ItemQueued() if (
+                event.key in self._mine
+            ):
+                return job is not None and job.state == "working" and job.run == self._mine[event.key]
+            case work_events.ItemParked():
+                return job is not None and job.state == "ready" and self._is_held_by_us(transaction, GATE)
+            case work_events.ItemQueued() | work_events.ItemWithdrawn() | work_events.ItemWarned():
+                return job is not None and job.state not in (
+                    "landed",
+                    "ready" if event.__class__ is work_events.ItemQueued else "",
+                )
+        return True
+
+    # What others tell
+
+    def hear(self) -> None:
+        """Takes in what others have said, and looks at who is there, and who has the gate."""
+
+        def look(transaction: Transaction) -> tuple[list[tuple[int, bytes]], int, tuple[bool, bool]]:
+            slots = sum(
+                one.slots for one in transaction.present() if one.silence < STALLED and one.work in ("", self._work)
+            )
+            rows = transaction.ask(
+                "SELECT worker_id, status::text FROM procrastinate_jobs WHERE queue_name = %s", self._queue(GATE)
+            )
+            held = [(worker, status) for worker, status in rows]
+            gate = (self._me.id, "doing") in held, not held or any(status == "todo" for _, status in held)
+            return transaction.lines_after(self._work, self._seq), slots, gate
+
+        lines, slots, (self._has_gate, self._gate_is_free) = self._database.do(look)
+        self._take_in(lines)
+        self.board = replace(self.board, slots=max(slots, 1))
+
+    def _take_in(self, lines: Sequence[tuple[int, bytes]]) -> None:
+        happened: list[Told] = []
+        for seq, line in lines:
+            if seq <= self._seq:
+                continue
+            self._seq = seq
+            for sink in self._sinks:
+                sink(line if line.endswith(b"\n") else line + b"\n")
+            entry = decoded(line)
+            event: Any = entry.event() if entry else None
+            if entry is None or event is None:  # of a version that knows more
+                continue
+            slots = self.board.slots
+            self._know(event, entry.at)
+            self.board = replace(self.board, slots=slots)
+            self._mind(event, entry.at)
+            happened.append(event)
+        if happened:
+            self.heard += happened
+            for listener in self._listeners:
+                listener(*happened)
+
+    def _mind(self, event: Told, at: float) -> None:
+        match event:
+            case work_events.WorkStarted():
+                self.finished, self._began = None, self._began or at
+            case work_events.WorkFinished():
+                self.finished = event
+            case work_events.ItemStarted() if event.run in self._runs:
+                self._mine[event.key] = event.run
+        for key, run in list(self._mine.items()):
+            job = self.board.jobs.get(key)
+            if job is None or job.state != "working" or job.run != run:
+                del self._mine[key]
+
+    def _know(self, event: object, at: float) -> None:
+        super()._know(event, at)
+        if isinstance(event, work_events.WorkStarted | work_events.WorkFinished):
+            self._mind(event, at)
+
+    @property
+    def age(self) -> float:
+        """How long ago the work was begun, in seconds."""
+        return max(time.time() - self._began, 0.0) if self._began else 0.0
+
+    # Claims: a job of Procrastinate for each item, and one for the gate
+
+    def claims(self, key: str) -> bool:
+        if len(self._mine) >= self._me.slots:
+            return False
+        return self._database.do(lambda transaction: self._claimed(transaction, key))
+
+    def _claimed(self, transaction: Transaction, key: str) -> bool:
+        """Also where we have it: the answer to the last question may have been lost."""
+        found = finished(transaction.jobs.fetch_job(queues=[self._queue(key)], worker_id=self._me.id))
+        return found is not None or self._is_held_by_us(transaction, key)
+
+    def has_gate(self) -> bool:
+        return self._has_gate
+
+    def takes_gate(self) -> bool:
+        """Whether the gate has become ours."""
+        if self._has_gate or not self._gate_is_free:
+            return False
+        self._has_gate = self._database.do(lambda transaction: self._claimed(transaction, GATE))
+        self._gate_is_free = False
+        return self._has_gate
+
+    def is_mine(self, key: str) -> bool:
+        return key in self._mine
+
+    def take_over(self) -> None:
+        """Frees what those have who were not heard for too long; who is back by then has to claim it again."""
+
+        def free(transaction: Transaction) -> list[Told]:
+            told: list[Told] = []
+            silent = {one.id: one for one in transaction.present()}
+            for claim in self._stalled(transaction):
+                finished(transaction.jobs.retry_job(claim))
+                key, who = str(claim.task_kwargs["key"]), silent.get(claim.worker_id or 0)
+                job = self.board.jobs.get(key)
+                if job is not None and job.state == "working":
+                    why = f"{who.name} was not heard for {who.silence:.0f} seconds" if who else "its worker has left"
+                    told.append(work_events.ItemQueued(key, why))
+            return told
+
+        if self._database.do(self._stalled):
+            self._write(free)
+
+    def leave(self) -> None:
+        """Gives back all that is left, the gate above all."""
+
+        def give_back(transaction: Transaction) -> None:
+            held = finished(transaction.jobs.list_jobs_async(status="doing", worker_id=self._me.id))
+            for claim in held:
+                if claim.task_kwargs.get("work") == self._work:
+                    finished(transaction.jobs.retry_job(claim))
+
+        self._database.do(give_back)
+        self._has_gate = False
+
+    def _stalled(self, transaction: Transaction) -> list[Claim]:
+        found = finished(transaction.jobs.get_stalled_jobs(task_name=TASK, seconds_since_heartbeat=STALLED))
+        return [claim for claim in found if claim.task_kwargs.get("work") == self._work]
+
+    def _is_held_by_us(self, transaction: Transaction, key: str) -> bool:
+        query = "SELECT 1 FROM procrastinate_jobs WHERE queue_name = %s AND worker_id = %s AND status = 'doing'"
+        return bool(transaction.ask(query, self._queue(key), self._me.id))
+
+    def _queue_up(self, transaction: Transaction, told: Sequence[Told]) -> None:
+        """A job for each new item."""
+        listed = [event.item.key for event in told if isinstance(event, work_events.ItemListed)]
+        queue_up(transaction, self._work, [key for key in listed if key not in self.board.jobs])
+
+    def _keep_jobs(self, transaction: Transaction, event: Told) -> None:
+        """What an event means for the claim."""
+        if isinstance(event, ENDS_OF_A_LOOP) and event.key in self._mine:
+            query = "SELECT id FROM procrastinate_jobs WHERE queue_name = %s AND worker_id = %s AND status = 'doing'"
+            for (claim,) in transaction.ask(query, self._queue(event.key), self._me.id):
+                from procrastinate.utils import utcnow
+
+                finished(transaction.jobs.retry_job_by_id_async(claim, utcnow()))
+        elif isinstance(event, work_events.WorkFinished):
+            transaction.ask("UPDATE ralph_works SET is_open = false WHERE id = %s", self._work)
+
+    def _queue(self, key: str) -> str:
+        return queue_of(self._work, key)
+
+
+def queue_of(work: str, key: str) -> str:
+    """Each item has a queue of its own: so it can be claimed by its name."""
+    return f"{work}/{key}"[:128]
+
+
+def queue_up(transaction: Transaction, work: str, keys: Sequence[str]) -> None:
+    jobs = [
+        Claim(
+            queue=queue_of(work, key),
+            lock=queue_of(work, key),
+            queueing_lock=queue_of(work, key),
+            task_name=TASK,
+            task_kwargs={"work": work, "key": key},
+        )
+        for key in keys
+    ]
+    if jobs:
+        finished(transaction.jobs.batch_defer_jobs_async(jobs))
+
+
+def encoded(work: str, seq: int, told: Sequence[Told], redact: Redactor) -> list[bytes]:
+    """The lines of events that follow number `seq`, without keys."""
+    lines: list[bytes] = []
+    writer = Writer(work, [lambda data: lines.extend(data.splitlines(keepends=True))], seq, redact, names=NAMES)
+    writer(*told)  # type: ignore[arg-type]
+    return lines

@@ -1,0 +1,285 @@
+"""What does a worker do all day? It looks for a work of its repository that is open, takes part in it, and looks again.
+`ralph work --db` is one that brings a work of its own, and stays until that is over."""
+
+import os
+import sys
+import time
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from ralph import __version__
+from ralph.backlog import taking_on
+from ralph.backlog.children import Children
+from ralph.backlog.ledger import Told
+from ralph.backlog.lists import ListContent
+from ralph.backlog.publishing import Charge
+from ralph.backlog.standings import Standings, notifier
+from ralph.backlog.work_order import ORDER, WorkOrder, put
+from ralph.core.secrets import Redactor, secret_values
+from ralph.core.text import one_line
+from ralph.core.work_events import ItemListed
+from ralph.errors import UserError
+from ralph.fleet import schema
+from ralph.fleet.database import VARIABLE, Database, GaveUp, Transaction, WorkRow
+from ralph.fleet.heartbeat import Heartbeat, Registered, register, serve, unregister
+from ralph.fleet.member import Member
+from ralph.fleet.shared_ledger import GATE, SharedLedger, encoded, queue_up
+from ralph.processes.interrupt import ANNOUNCEMENT, Interrupt
+from ralph.records.folder import RunFolder, prepare
+from ralph.records.registration import enlist
+from ralph.records.writer import Sink
+from ralph.repository.git import commit_of, repository
+from ralph.show.works import WorkScreen
+
+LOOK = 2.0  # seconds between two looks for a work
+SECRET = (VARIABLE, "PGPASSWORD", "PGPASSFILE", "PGSERVICEFILE")
+"""What loops and checks have no business to know."""
+
+
+class Spectator(Struct, frozen=True):
+    """What a person wants to see."""
+
+    sinks: tuple[Sink, ...] = ()
+    is_quiet: bool = False
+
+
+class Worker:
+    """One process of the fleet, with a clone. `slots` is how many loops it runs at once."""
+
+    def __init__(self, url: str, workspace: Path, *, slots: int, name: str = "", spectator: Spectator) -> None:
+        self._url, self._workspace, self._slots, self._name = url, workspace, slots, name
+        self._home = taking_on.home_of(workspace)
+        self._spectator = spectator
+        self._refused: dict[str, str] = {}
+        self._last = ""
+
+    def run(self, *, once: bool = False) -> int:
+        """Until somebody ends it; `once`: until no work is open."""
+        with ExitStack() as stack:
+            equipment = self._enter(stack)
+            self._say(f"worker {equipment.me.name} ({self._slots} at a time) looks for work")
+            while not equipment.interrupt.level:
+                if row := self._next(equipment):
+                    self._last = row.id
+                    code = self._take_part(equipment, row, self._local(row))
+                    if code == 130:
+                        return code
+                elif once and not self._open(equipment):
+                    return 0
+                else:
+                    self._wait(equipment)
+        return 130
+
+    def work_off(self, order: WorkOrder, reading: ListContent, notice: str = "") -> int:
+        """Brings a work, and stays with it until it is over."""
+        with ExitStack() as stack:
+            equipment = self._enter(stack)
+            row = enter(equipment.database, order, reading)
+            for text in filter(None, (notice,)):
+                self._say(text)
+            return self._take_part(equipment, row, replace(order, is_shared=True), reading)
+
+    def go_on(self, row: WorkRow, reading: ListContent | None) -> int:
+        """Takes up a work again whose list is kept here."""
+        with ExitStack() as stack:
+            equipment = self._enter(stack)
+            return self._take_part(equipment, row, self._local(row), reading)
+
+    def _enter(self, stack: ExitStack) -> "Equipment":
+        interrupt = stack.enter_context(Interrupt(lambda: _announce(ANNOUNCEMENT)))
+        database = Database(self._url, interrupt)
+        stack.callback(database.close)
+        try:
+            schema.ready(database)
+            me = register(database, self._name, self._slots)
+        except GaveUp:
+            raise KeyboardInterrupt from None
+        stack.callback(_take_leave, self._url, me)
+        return Equipment(interrupt, database, me, stack.enter_context(Heartbeat(self._url, me)))
+
+    def _open(self, equipment: "Equipment") -> list[WorkRow]:
+        return equipment.database.do(lambda transaction: transaction.works(is_open=True))
+
+    def _next(self, equipment: "Equipment") -> WorkRow | None:
+        """The next open work in turn that is for this clone and this version."""
+        try:
+            found = self._open(equipment)
+        except GaveUp:
+            return None
+        for row in sorted(found, key=lambda row: (row.id <= self._last, row.id)):
+            if not (why := self._objection(row)):
+                return row
+            if self._refused.get(row.id) != why:
+                self._refused[row.id] = why
+                self._say(f"takes nothing of work {row.name} ({row.backlog}): {why}")
+        return None
+
+    def _objection(self, row: WorkRow) -> str:
+        if row.layout > schema.LAYOUT:
+            return f"it is of ralph {row.version}, and this one ({__version__}) does not understand it; upgrade ralph"
+        order = self._local(row)
+        if order.remote is None:
+            return "it has no remote"
+        if order.remote.name not in self._home.git("remote").decode("utf-8", "replace").split():
+            return f"this clone has no remote {order.remote.name}; add it: git remote add {order.remote.name} URL"
+        if not commit_of(self._home.root, order.base):
+            try:
+                order.remote.fetch(self._home)
+            except UserError as error:
+                return error.message
+            if not commit_of(self._home.root, order.base):
+                return f"{self._home.root} is a clone of another repository: it lacks the commit {order.base[:12]}"
+        return ""
+
+    def _local(self, row: WorkRow) -> WorkOrder:
+        """The order, as it is to be carried out in this clone."""
+        try:
+            order = msgspec.json.decode(row.order, type=WorkOrder)
+        except msgspec.MsgspecError as error:
+            said = one_line(str(error))
+            raise UserError(
+                f"cannot understand the order of work {row.name}: {said}", "is it of a newer ralph?"
+            ) from None
+        return replace(order, workspace=os.path.join(self._home.root, order.workspace).rstrip("/"))
+
+    def _wait(self, equipment: "Equipment") -> None:
+        with suppress(GaveUp):
+            if not equipment.database.is_listening:
+                with suppress(Exception):  # behind a pooler the next look has to do
+                    equipment.database.listen("ralph")
+            Children().wait(LOOK, equipment.interrupt.fileno(), equipment.database.fileno())
+            equipment.interrupt.acknowledge()
+
+    def _take_part(
+        self, equipment: "Equipment", row: WorkRow, order: WorkOrder, reading: ListContent | None = None
+    ) -> int:
+        with ExitStack() as stack:
+            ralph = prepare(Path(order.workspace))
+            folder = RunFolder(ralph, order.id)
+            folder.make()
+            put(folder, ORDER, order)
+            equipment.heartbeat.charge(Charge(folder.path))
+            stack.callback(equipment.heartbeat.charge, None)
+            try:
+                serve(equipment.database, equipment.me, order.id)
+                member = self._member(equipment, order, folder, stack, keeps_list=reading is not None)
+                code = member.run(reading)
+                serve(equipment.database, equipment.me, "")
+            except GaveUp:
+                return 130
+            return code
+
+    def _member(
+        self, equipment: "Equipment", order: WorkOrder, folder: RunFolder, stack: ExitStack, keeps_list: bool
+    ) -> Member:
+        env = {name: value for name, value in os.environ.items() if name not in SECRET}
+        color, emoji = (None if flag else False for flag in (order.settings.color, order.settings.emoji))
+        screen = WorkScreen(sys.stderr, quiet=self._spectator.is_quiet, color=color, emoji=emoji, env=os.environ)
+        stack.callback(screen.close)
+        standings = Standings(folder, order)
+        stack.callback(standings.close)
+        redact = Redactor(secret_values(os.environ))
+        ledger = SharedLedger(folder, self._spectator.sinks, redact, equipment.database, equipment.me)
+        stack.callback(ledger.close)
+        standings.watch(ledger)
+        screen.board, screen.look = (lambda: ledger.board), standings.rows
+        listeners: list[Any] = [standings, screen]
+        if keeps_list and order.settings.notify:
+            made = notifier(order, folder)
+            stack.callback(made.close)
+            listeners.append(made)
+        ledger.listen(listeners)
+        if problem := enlist(folder, os.environ):
+            self._say(problem)
+        return Member(
+            order,
+            folder,
+            ledger,
+            equipment.interrupt,
+            equipment.database,
+            name=equipment.me.name,
+            env=env,
+            tick=screen.tick,
+            keeps_list=keeps_list,
+            is_wanted_elsewhere=self._elsewhere(equipment, order.id),
+        )
+
+    def _elsewhere(self, equipment: "Equipment", work: str) -> Any:
+        """Whether another work is open here; asked now and then."""
+        asked = time.monotonic()
+
+        def is_wanted() -> bool:
+            nonlocal asked
+            if time.monotonic() - asked < LOOK:
+                return False
+            asked = time.monotonic()
+            return any(row.id != work and row.id not in self._refused for row in self._open(equipment))
+
+        return is_wanted
+
+    def _say(self, text: str) -> None:
+        if not self._spectator.is_quiet:
+            print(f"ralph: {text}", file=sys.stderr, flush=True)
+
+
+class Equipment(Struct, frozen=True):
+    """What is open while a worker is there."""
+
+    interrupt: Interrupt
+    database: Database
+    me: Registered
+    heartbeat: Heartbeat
+
+
+def _announce(text: str) -> None:
+    os.write(2, text.encode() + b"\n")
+
+
+def _take_leave(url: str, me: Registered) -> None:
+    """So that the others need not wait for our silence; where the database is away they will."""
+    last = Database(url, patience=1.0)
+    with suppress(UserError):
+        unregister(last, me)
+    last.close()
+
+
+def enter(database: Database, order: WorkOrder, reading: ListContent) -> WorkRow:
+    """Puts a new work on record, with all its items: who sees it may begin. One list is worked off once at a time."""
+    prefix = repository(Path(order.workspace)).prefix
+    stored = replace(order, is_shared=True, workspace=prefix, settings=replace(order.settings, notify=()))
+
+    def write(transaction: Transaction) -> WorkRow:
+        transaction.ask("SELECT pg_advisory_xact_lock(%s)", schema.LOCK)
+        for row in transaction.works():
+            if row.id == order.id:  # the answer was lost
+                return row
+            if row.is_open and (row.backlog, row.target) == (order.source.name, order.shown_target):
+                hint = f"`ralph work status {row.name}` shows it; end it with `ralph work stop {row.name}`"
+                raise UserError(f"work {row.name} works off {row.backlog} on {row.target} already", hint)
+            if row.name == order.name:
+                raise UserError(f"there is a work named {order.name} already", "start again: it gets another name")
+        transaction.ask(
+            "INSERT INTO ralph_works (id, name, layout, version, backlog, target, work_order) "
+            "VALUES (%s, %s, %s, %s, %s, %s, %s)",
+            *(
+                order.id,
+                order.name,
+                schema.LAYOUT,
+                __version__,
+                order.source.name,
+                order.shown_target,
+                msgspec.json.encode(stored).decode(),
+            ),
+        )
+        listed = [item for item in reading.items if not item.done]
+        queue_up(transaction, order.id, [GATE, *(item.key for item in listed)])
+        told: list[Told] = [stored.started(), *map(ItemListed, listed)]
+        transaction.write(order.id, 1, encoded(order.id, 0, told, Redactor(secret_values(os.environ))))
+        return next(row for row in transaction.works() if row.id == order.id)
+
+    return database.do(write)

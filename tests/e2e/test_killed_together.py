@@ -1,0 +1,169 @@
+"""ralph and its keeper are killed together, or an agent goes for the keeper: nothing lives on without being found."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Start = Callable[..., Any]
+Agent = Callable[..., str]
+Alive = Callable[[str], list[int]]
+
+# In its own group, in another session, and as a daemon that has lost its parent.
+ESCAPES = """
+setsid sleep {0} > /dev/null 2>&1 &
+(setsid sh -c 'sleep {0} & exit' > /dev/null 2>&1 &)
+sleep {0} &
+"""
+
+
+def keeper_of(pid: int) -> int:
+    """The child of ralph that bears the keeper's name."""
+    listed = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    (found,) = [child for child in listed if Path(f"/proc/{child}/comm").read_text() == "loop-keeper\n"]
+    return int(found)
+
+
+@pytest.fixture
+def left(live: Start, agent: Agent, alive: Alive, nap: str, eventually: Any) -> Callable[..., Any]:
+    """Starts a run, kills it together with its keeper while its agent works, and gives it."""
+
+    def kill(*words: str, script: str = ESCAPES, number: int = 3) -> Any:
+        run = live("run", "g", "--agent", agent(f"{script.format(nap)}\nsleep {nap}"), *words)
+        run.until("agent_started")
+        eventually(lambda: len(alive(nap)) > number)
+        keeper = keeper_of(run.process.pid)
+        os.kill(run.process.pid, signal.SIGSTOP)  # neither gets to see what happens to the other
+        for pid in (keeper, run.process.pid):
+            os.kill(pid, signal.SIGKILL)
+        assert run.end() == -9
+        assert len(alive(nap)) > number, "this is what the test is about"
+        return run
+
+    return kill
+
+
+def test_pkill_ralph_spares_the_keeper(live: Start, agent: Agent, alive: Alive, nap: str, eventually: Any) -> None:
+    """As the program that people install: its name is ralph, and so is its command line."""
+    program = str(Path(sys.executable).parent / "ralph")
+    run = live("run", "g", "--agent", agent(f"{ESCAPES.format(nap)}\nsleep {nap}"))
+    run.until("agent_started")
+    eventually(lambda: len(alive(nap)) > 3)
+    keeper = Path("/proc", str(keeper_of(run.process.pid)))
+    for text in ((keeper / "comm").read_bytes(), (keeper / "cmdline").read_bytes()):
+        assert b"ralph" not in text, f"`pkill ralph` and `pkill -f ralph` (as {program}) kill this one too"
+        assert text.startswith(b"loop-keeper")
+    run.process.kill()
+    eventually(lambda: not alive(nap))
+
+
+@pytest.mark.parametrize("who", ["ralph clean", "the next run"])
+def test_what_lives_on_when_both_were_killed_is_shown_and_ended(
+    left: Callable[..., Any], ralph: Any, agent: Agent, alive: Alive, nap: str, eventually: Any, who: str
+) -> None:
+    left()
+    shown = ralph("ps").out
+    assert "was killed together with its keeper" in shown
+    assert "`ralph clean` ends it" in shown
+    assert "lives on" in ralph("doctor").out
+    if who == "ralph clean":
+        assert "what it had left was ended: " in ralph("clean").out
+    else:
+        done = ralph("run", "g", "--agent", agent("echo '<response>DONE</response>'"))
+        assert done.code == 0
+        assert "what it had left was ended: " in done.err
+    eventually(lambda: not alive(nap))
+    assert ralph("clean").out == "no dead run has left a process\n"
+    assert "killed together" not in ralph("ps").out
+
+
+def test_one_that_has_cleared_its_environment_is_found_below_the_recorded_agent(
+    left: Callable[..., Any], ralph: Any, alive: Alive, nap: str, eventually: Any
+) -> None:
+    left(script="exec env -i sh -c 'sleep {0} & sleep {0}; :'", number=1)
+    assert "(" in ralph("clean").out
+    eventually(lambda: not alive(nap))
+
+
+def test_runs_that_may_keep_their_children_are_left_alone(
+    left: Callable[..., Any], ralph: Any, alive: Alive, nap: str
+) -> None:
+    left("--keep-children")
+    assert ralph("clean").out == "no dead run has left a process\n"
+    assert len(alive(nap)) > 3
+
+
+def test_a_run_that_goes_on_is_none_of_anybodys_business(
+    live: Start, agent: Agent, ralph: Any, alive: Alive, nap: str, eventually: Any
+) -> None:
+    run = live("run", "g", "--agent", agent(f"sleep {nap}"))
+    run.until("agent_started")
+    eventually(lambda: alive(nap))
+    assert ralph("clean").out == "no dead run has left a process\n"
+    assert alive(nap)
+    assert run.process.poll() is None
+
+
+@pytest.mark.parametrize("how", ["KILL", "STOP"])
+@pytest.mark.parametrize("who", ["agent", "check"])
+def test_an_agent_that_kills_or_stops_the_keeper_ends_the_run(
+    live: Start, agent: Agent, alive: Alive, nap: str, eventually: Any, workspace: Path, how: str, who: str
+) -> None:
+    (workspace / "attack.sh").write_text(
+        f"{ESCAPES.format(nap)}\nenv -i setsid sleep {nap} > /dev/null 2>&1 &\n"
+        "pid=$$; while ! grep -q loop-keeper /proc/$pid/comm; do pid=$(ps -o ppid= -p $pid | tr -d ' '); done\n"
+        f"kill -{how} $pid\nsleep {nap}\n"
+    )
+    fake = agent("sh attack.sh" if who == "agent" else "echo hello")
+    began = time.monotonic()
+    run = live("run", "g", "--check", "sh attack.sh", "--agent", fake)
+    assert run.end() == 2
+    assert time.monotonic() - began < 20
+    finished = run.one("run_finished")
+    assert finished["outcome"] == "fatal"
+    assert "(loop-keeper) was killed or stopped" in finished["reason"]
+    assert not alive(nap), "even those that bear no mark and have lost their parents"
+
+
+def test_a_stopped_keeper_does_not_hang_ctrl_c(
+    live: Start, agent: Agent, alive: Alive, nap: str, eventually: Any
+) -> None:
+    run = live("run", "g", "--agent", agent(f"trap '' TERM; {ESCAPES.format(nap)}\nsleep {nap}"))
+    run.until("agent_started")
+    eventually(lambda: len(alive(nap)) > 3)
+    keeper = keeper_of(run.process.pid)
+    os.kill(keeper, signal.SIGSTOP)
+    began = time.monotonic()
+    for _ in range(2):
+        run.process.send_signal(signal.SIGINT)
+    run.end()
+    assert time.monotonic() - began < 5
+    assert not alive(nap)
+    assert not Path(f"/proc/{keeper}").exists()
+
+
+def test_what_another_run_started_is_not_ended_with_a_dead_one(
+    left: Callable[..., Any],
+    live: Start,
+    agent: Agent,
+    ralph: Any,
+    alive: Alive,
+    nap: str,
+    tmp_path: Path,
+    eventually: Any,
+) -> None:
+    left()
+    other = subprocess.Popen(["sleep", nap + "1"])
+    try:
+        ralph("clean")
+        eventually(lambda: not alive(nap))
+        assert other.poll() is None
+    finally:
+        other.kill()
+        other.wait()

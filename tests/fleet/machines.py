@@ -1,0 +1,214 @@
+"""Machines of a fleet: each a clone, a home and processes of its own; and what is promised of what they made."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import psycopg
+from tests.fleet.postgres import Postgres
+
+CHECK = "sort -c -u hot && test -e TASKS.md && sh count"
+# Whatever is done, the target must hold: the hot file is sorted, and each item's file says its own key, once.
+COUNT = 'for f in items/*; do [ "$(cat "$f")" = "$(basename "$f")" ] || exit 1; done'
+# A file `wait-KEY` in the folder WAITS holds an item's agent until it is gone.
+AGENT = r"""#!/bin/sh
+PROMPT=$(cat)
+key=$(printf '%s\n' "$PROMPT" | sed -n 's/^\([a-zA-Z]*[0-9][0-9]*\) .*/\1/p' | head -1)
+case $key in
+  hot*) { grep -v '^[<=>|]\{7\}' hot; echo "$key"; } | sort -u > hot.new; mv hot.new hot ;;
+esac
+echo "$key" > "items/$key"
+: > "WAITS/began-$key"
+while [ -e "WAITS/wait-$key" ]; do sleep 0.05; done
+echo COMPLETE
+"""
+PATIENCE = 90.0
+
+
+class Machine:
+    """One clone, and ralph in it."""
+
+    def __init__(self, fleet: "Fleet", name: str, url: str) -> None:
+        self.fleet, self.name, self.url = fleet, name, url
+        self.folder, self.home = fleet.folder / name, fleet.folder / f"home-{name}"
+        self.home.mkdir(parents=True)
+        self.log = fleet.folder / f"{name}.log"
+        self.env = {
+            "HOME": str(self.home),
+            "PATH": f"{os.path.dirname(sys.executable)}:/usr/local/bin:/usr/bin:/bin",
+            "LANG": "C.UTF-8",
+            "GIT_CONFIG_NOSYSTEM": "1",
+            "PYTHONFAULTHANDLER": "1",
+            **{f"GIT_{who}_{what}": "fleet" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")},
+        }
+        fleet.git("clone", "-q", str(fleet.remote), str(self.folder), cwd=fleet.folder)
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def ralph(self, *words: str, **env: str) -> "subprocess.CompletedProcess[str]":
+        command = [sys.executable, "-m", "ralph", *words]
+        known = {**self.env, **env}
+        return subprocess.run(command, cwd=self.folder, env=known, capture_output=True, text=True, check=False)
+
+    def start(self, *words: str) -> "subprocess.Popen[bytes]":
+        command = [sys.executable, "-m", "ralph", *words]
+        with open(self.log, "ab") as log:
+            self.process = subprocess.Popen(
+                command, cwd=self.folder, env=self.env, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            )
+        return self.process
+
+    def work(self, *words: str, slots: int = 2) -> "subprocess.Popen[bytes]":
+        return self.start(*self.words(*words, slots=slots))
+
+    def words(self, *words: str, slots: int = 2, db: str = "") -> tuple[str, ...]:
+        agent = ("--agent", str(self.fleet.agent), "--check", CHECK, "--grace", "1", "-j", str(slots))
+        return ("work", "TASKS.md", "--db", db or self.url, "--push=origin/main", *agent, *words)
+
+    def worker(self, *words: str, slots: int = 2) -> "subprocess.Popen[bytes]":
+        return self.start("worker", "--db", self.url, "--name", self.name, "-j", str(slots), *words)
+
+    @property
+    def said(self) -> str:
+        return self.log.read_text() if self.log.exists() else ""
+
+    def processes(self, kind: str = "any") -> Iterator[int]:
+        """Those that belong to this machine: `item`, `land`, `git`, or any."""
+        mark = f"HOME={self.home}".encode()
+        for pid in filter(str.isdigit, os.listdir("/proc")):
+            with suppress(OSError):
+                if mark in Path("/proc", pid, "environ").read_bytes().split(b"\0"):
+                    words = Path("/proc", pid, "cmdline").read_bytes().split(b"\0")
+                    is_git = words[0].endswith(b"git")
+                    if kind == "any" or (kind == "git" and is_git) or (b"ralph" in words and kind.encode() in words):
+                        yield int(pid)
+
+    def kill(self) -> None:
+        """The worker alone, and only with -9: what it has started must end by itself."""
+        if self.process is not None and self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+
+
+class Fleet:
+    """A remote with a list, the database, and machines."""
+
+    def __init__(self, folder: Path, postgres: Postgres, items: int = 4, hot: int = 0) -> None:
+        self.folder, self.postgres = folder / "fleet", postgres
+        self.folder.mkdir(parents=True)
+        self.url = postgres.database(f"f{time.time_ns()}{random.randrange(999)}")
+        self.remote, self.seed = self.folder / "remote.git", self.folder / "seed"
+        self.keys = [f"hot{n}" if hot and n % hot == 0 else f"T{n}" for n in range(1, items + 1)]
+        self.waits = self.folder / "waits"
+        self.waits.mkdir()
+        self.agent = self.folder / "agent"
+        self.agent.write_text(AGENT.replace("WAITS", str(self.waits)))
+        self.agent.chmod(0o755)
+        self.machines: dict[str, Machine] = {}
+        self._furnish()
+
+    def _furnish(self) -> None:
+        self.seed.mkdir()
+        self.git("init", "-q", "-b", "main", cwd=self.seed)
+        (self.seed / "TASKS.md").write_text("".join(f"- [ ] {key} Do it\n" for key in self.keys))
+        (self.seed / "hot").write_text("a\n")
+        (self.seed / "count").write_text(COUNT)
+        (self.seed / "items").mkdir()
+        (self.seed / "items" / "none").write_text("none\n")
+        self.git("add", "-A", cwd=self.seed)
+        self.git("commit", "-qm", "first", cwd=self.seed)
+        self.git("clone", "-q", "--bare", str(self.seed), str(self.remote), cwd=self.folder)
+        self.git("config", "core.fsync", "none", cwd=self.remote)
+
+    def git(self, *words: str, cwd: Path) -> str:
+        env = {**os.environ, **{f"GIT_{w}_{k}": "fleet" for w in ("AUTHOR", "COMMITTER") for k in ("NAME", "EMAIL")}}
+        done = subprocess.run(["git", *words], cwd=cwd, env=env, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.rstrip("\n")
+
+    def machine(self, name: str, url: str = "") -> Machine:
+        if name not in self.machines:
+            self.machines[name] = Machine(self, name, url or self.url)
+        return self.machines[name]
+
+    def hold(self, *keys: str) -> None:
+        for key in keys:
+            (self.waits / f"wait-{key}").touch()
+
+    def let_go(self, *keys: str) -> None:
+        for key in keys or [path.name.removeprefix("wait-") for path in self.waits.glob("wait-*")]:
+            (self.waits / f"wait-{key}").unlink(missing_ok=True)
+
+    def has_begun(self, key: str) -> bool:
+        return (self.waits / f"began-{key}").exists()
+
+    @property
+    def events(self) -> list[dict[str, Any]]:
+        try:
+            with psycopg.connect(self.url, connect_timeout=5) as connection:
+                rows = connection.execute("SELECT line FROM ralph_events ORDER BY work, seq").fetchall()
+        except psycopg.Error:
+            return []
+        return [json.loads(line) for (line,) in rows]
+
+    def all(self, kind: str) -> list[dict[str, Any]]:
+        return [event["data"] for event in self.events if event["type"] == kind]
+
+    def wait_for(self, kind: str, **facts: Any) -> dict[str, Any]:
+        return self.wait(lambda: next((one for one in self.all(kind) if facts.items() <= one.items()), None), kind)
+
+    def wait(self, fact: Callable[[], Any], what: str = "") -> Any:
+        deadline = time.monotonic() + PATIENCE
+        while not (seen := fact()):
+            assert time.monotonic() < deadline, f"{what}: {self.told()}"
+            time.sleep(0.05)
+        return seen
+
+    def told(self) -> str:
+        return "\n".join(f"--- {name}\n{machine.said[-3000:]}" for name, machine in self.machines.items())
+
+    def landed(self) -> list[str]:
+        words = ("log", "--first-parent", "--reverse", "--format=%(trailers:key=Ralph-Item,valueonly)", "main")
+        return self.git(*words, cwd=self.remote).split()
+
+    def audit(self) -> int:
+        """What is promised: nothing is lost, doubled or red, and no branch is left. How many commits were checked."""
+        assert Counter(self.landed()) == Counter(self.keys), self.told()
+        first = self.git("rev-list", "--max-parents=0", "main", cwd=self.remote)
+        commits = self.git("rev-list", "--first-parent", f"{first}..main", cwd=self.remote).split()
+        tree = self.folder / "audit"
+        self.git("clone", "-q", str(self.remote), str(tree), cwd=self.folder)
+        for commit in commits:
+            self.git("checkout", "-q", "--detach", commit, cwd=tree)
+            done = subprocess.run(["sh", "-c", CHECK], cwd=tree, capture_output=True, check=False)
+            assert done.returncode == 0, f"{commit} is red"
+        assert self.git("show", "main:TASKS.md", cwd=self.remote).count("[x]") == len(self.keys)
+        hot = sorted(key for key in self.keys if key.startswith("hot"))
+        assert self.git("show", "main:hot", cwd=self.remote).split() == ["a", *hot]
+        assert self.git("fsck", "--no-progress", "--no-dangling", cwd=self.remote) == ""
+        left = self.git("branch", "--list", "--format=%(refname:short)", cwd=self.remote).splitlines()
+        assert left == ["main"], f"branches are left: {left}"
+        return len(commits)
+
+    def nothing_survives(self) -> None:
+        def left() -> list[int]:
+            return [pid for machine in self.machines.values() for pid in machine.processes()]
+
+        self.wait(lambda: not left(), "processes survive")
+
+    def close(self) -> None:
+        for machine in self.machines.values():
+            for _ in range(3):
+                for pid in machine.processes():
+                    with suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGKILL)
+            if machine.process is not None:
+                machine.process.wait()

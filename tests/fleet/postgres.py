@@ -1,0 +1,135 @@
+"""A PostgreSQL of the tests' own, on loopback, in a temporary folder; it can be restarted, cut off, or killed."""
+
+import os
+import pwd
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import threading
+import time
+from contextlib import suppress
+from glob import glob
+from pathlib import Path
+from typing import Any
+
+HOW = "PostgreSQL is not installed: apt-get install postgresql"
+HERE = "127.0.0.1"
+
+
+def program(name: str) -> str:
+    """PostgreSQL's own programs are not in PATH on Debian."""
+    found = [*sorted(glob(f"/usr/lib/postgresql/*/bin/{name}"), reverse=True), shutil.which(name) or ""]
+    return next(filter(None, found), "")
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind((HERE, 0))
+        return int(probe.getsockname()[1])
+
+
+class Postgres:
+    """The server. It refuses to run as root: then it runs as somebody else."""
+
+    def __init__(self) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="ralph-pg-"))
+        self.data, self.port = self.folder / "data", free_port()
+        self._as: dict[str, Any] = {}
+        if os.geteuid() == 0:
+            known = {entry.pw_name for entry in pwd.getpwall()}
+            user = pwd.getpwnam("postgres" if "postgres" in known else "nobody")
+            os.chown(self.folder, user.pw_uid, user.pw_gid)
+            self._as = {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
+        self._process: subprocess.Popen[bytes] | None = None
+        words = (program("initdb"), "-D", str(self.data), "-U", "ralph", "-A", "trust", "-E", "UTF8", "--no-sync")
+        subprocess.run(words, check=True, capture_output=True, cwd="/", **self._as)
+        with open(self.data / "postgresql.conf", "a", encoding="utf-8") as file:
+            file.write(f"listen_addresses='{HERE}'\nunix_socket_directories=''\nport={self.port}\n")
+            file.write("shared_buffers=32MB\nmax_connections=60\nlc_messages='C'\nautovacuum=off\n")
+        self.start()
+
+    def start(self) -> None:
+        log = open(self.folder / "log", "ab")  # noqa: SIM115 (it is the server's)
+        words = (program("postgres"), "-D", str(self.data))
+        self._process = subprocess.Popen(words, stdout=log, stderr=log, cwd="/", **self._as)
+        log.close()
+        deadline = time.monotonic() + 30
+        while True:
+            with suppress(OSError), socket.create_connection((HERE, self.port), 1):
+                if self._answers():
+                    return
+            assert time.monotonic() < deadline, (self.folder / "log").read_text()[-2000:]
+            time.sleep(0.02)
+
+    def _answers(self) -> bool:
+        import psycopg
+
+        with suppress(psycopg.OperationalError), psycopg.connect(self.url("postgres"), connect_timeout=2):
+            return True
+        return False
+
+    def stop(self, how: signal.Signals = signal.SIGINT) -> None:
+        """SIGINT: connections are broken off; SIGQUIT: as a crash."""
+        if self._process is not None:
+            self._process.send_signal(how)
+            self._process.wait(30)
+            self._process = None
+
+    def url(self, name: str) -> str:
+        return f"postgresql://ralph@{HERE}:{self.port}/{name}"
+
+    def database(self, name: str) -> str:
+        """A new database; its URL."""
+        import psycopg
+
+        with psycopg.connect(self.url("postgres"), autocommit=True) as connection:
+            connection.execute(f'CREATE DATABASE "{name}"')
+        return self.url(name)
+
+    def close(self) -> None:
+        self.stop(signal.SIGQUIT)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+class Relay:
+    """A way to a server that can be cut: then nothing comes through, and nobody is told."""
+
+    def __init__(self, port: int) -> None:
+        self._to = port
+        self._listener = socket.create_server((HERE, 0))
+        self.port = int(self._listener.getsockname()[1])
+        self._open = threading.Event()
+        self._open.set()
+        self._over = False
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def cut(self) -> None:
+        self._open.clear()
+
+    def mend(self) -> None:
+        self._open.set()
+
+    def close(self) -> None:
+        self._over = True
+        self._open.set()
+        self._listener.close()
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while not self._over:
+                near, _ = self._listener.accept()
+                with suppress(OSError):
+                    far = socket.create_connection((HERE, self._to))
+                    for source, sink in ((near, far), (far, near)):
+                        threading.Thread(target=self._carry, args=(source, sink), daemon=True).start()
+
+    def _carry(self, source: socket.socket, sink: socket.socket) -> None:
+        with suppress(OSError):
+            while data := source.recv(1 << 16):
+                self._open.wait()
+                sink.sendall(data)
+        for end in (source, sink):
+            with suppress(OSError):
+                end.close()

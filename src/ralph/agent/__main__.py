@@ -42,7 +42,7 @@ async def _turn(asked: argparse.Namespace) -> int:
     from ralph.agent.streamjson import Report
     from ralph.agent.toolbox import Toolbox
     from ralph.agent.wires import ModelAsker
-    from ralph.agent.working import Worker
+    from ralph.agent.working import BuiltinWorker
 
     report = Report(f"{found.provider}:{found.model}", asked.output_format == "text")
     asker = ModelAsker(found, key, asked.max_output, report.is_alive, report.asks_again)
@@ -51,7 +51,7 @@ async def _turn(asked: argparse.Namespace) -> int:
     said = resumed(home, asked.resume, context) if asked.resume else begun(home, context)
     note = "" if asked.resume else note_of(home, run)
     said.add_prompt(f"{prompt}\n\n{HANDED_OVER}{note}" if note else prompt)
-    worker = Worker(
+    worker = BuiltinWorker(
         asker=asker,
         conversation=said,
         toolbox=Toolbox(Path.cwd(), os.environ, min(max(context // 2, 1000), 30_000), tuple(map(Path, asked.add_dir))),

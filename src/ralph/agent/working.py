@@ -49,7 +49,7 @@ and the next step."""
 _NO_NOTE = "(No note could be written. Look at the files, and at `git diff`, to see how far the work is.)"
 
 
-class Worker(Struct, kw_only=True):
+class BuiltinWorker(Struct, kw_only=True):
     """What one turn works with. `in_text`: the model has no tool calling, and writes its commands into its reply."""
 
     asker: ModelAsker

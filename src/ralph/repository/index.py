@@ -41,7 +41,7 @@ STATUS = (
 _UNHASHED = ("-c", "index.skipHash=true")
 
 
-class Seen(Struct):
+class GitStatus(Struct):
     """What `git status` says against the private index: files by their modes now, and repositories inside. `taken` are
     new files that the index has as they are."""
 
@@ -152,7 +152,7 @@ class PrivateIndex:
         os.utime(self._path, ns=(times.st_atime_ns, times.st_mtime_ns))
         return content
 
-    def _look(self) -> Seen:
+    def _look(self) -> GitStatus:
         now = time.monotonic()
         is_fresh = now - self._written_at < NOTED_EVERY
         if not is_fresh:
@@ -174,7 +174,7 @@ class PrivateIndex:
             self._tree = self._write()
         return self._tree, unreadable
 
-    def _fitting(self, seen: Seen) -> dict[bytes, bytes]:
+    def _fitting(self, seen: GitStatus) -> dict[bytes, bytes]:
         """The new files that there is room for. Those in the latest tree come first: or a tree would change though no
         file did."""
         sizes = {path: size for path, size in self._sizes.items() if path in seen.taken}
@@ -233,9 +233,9 @@ class PrivateIndex:
         return os.path.join(os.fsencode(self.repository.root), path)
 
 
-def parse_status(output: bytes) -> Seen:
+def parse_status(output: bytes) -> GitStatus:
     """The files that differ from the index, by what `git status --porcelain=v2 -z` printed."""
-    seen = Seen()
+    seen = GitStatus()
     for line in output.split(b"\0"):
         match line[:2]:
             case b"? ":
@@ -247,14 +247,14 @@ def parse_status(output: bytes) -> Seen:
     return seen
 
 
-def _sort_new(path: bytes, seen: Seen) -> None:
+def _sort_new(path: bytes, seen: GitStatus) -> None:
     if path.endswith(b"/"):
         seen.nested.append(path)
     elif b"/.ralph/" not in b"/" + path:
         seen.new[path] = UNKNOWN
 
 
-def _sort_changed(line: bytes, seen: Seen) -> None:
+def _sort_changed(line: bytes, seen: GitStatus) -> None:
     _, state, submodule, in_head, _, mode, _, _, path = line.split(b" ", 8)
     if state == b"A.":
         seen.taken.add(path)

@@ -20,7 +20,7 @@ GIT = {"status", "update-ref", "update-index", "write-tree", "commit-tree", "dif
 STARTS = {"os.posix_spawn", "os.fork", "os.forkpty", "os.exec", "os.system", "subprocess.Popen"}
 counts = {"opened": 0}
 def hook(event, args):
-    if event == "open" and "/.ralph/" in str(args[0]):
+    if event == "open" and "/.ralph" in str(args[0]) and args[2] & os.O_PATH:  # the folder of a file
         counts["opened"] += 1
     if event in STARTS:
         program = os.path.basename(os.fsdecode(args[0])) if args else "keeper"
@@ -146,9 +146,9 @@ def test_an_iteration_starts_no_process_in_vain(
 def test_an_iteration_opens_and_writes_no_file_in_vain(
     count: Callable[..., Counts], checks: tuple[str, ...], files: int, writes: int
 ) -> None:
-    """Opened: the prompt, and again for the report, two logs, the answer, the progress, the log of a check. Written:
-    five events and two for a check, what is shown of them, where the run stands, the prompt on disk and for the agent,
-    the progress."""
+    """Opened, each by its folder: the prompt, two logs, the answer, the progress, the log of a check; the folder of the
+    turn. Written: five events and two for a check, what is shown of them, where the run stands, the prompt on disk and
+    for the agent, the progress."""
     count("--agent", "true", "-m", "1")
     few, many = (count("--agent", "true", *checks, "-m", most) for most in ("2", "6"))
     assert (many.opened - few.opened) / 4 == files

@@ -1,15 +1,17 @@
 """How is a file of ours opened, read, changed, and where does it belong? What lies in a workspace can be changed by an
 agent at any moment: so no link is followed, nothing but a regular file is opened, and nobody waits for a pipe."""
 
+from __future__ import annotations
+
 import errno
 import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING
 
 from ralph.errors import UserError
 
+# The stop hook reads its loop with this after every turn of every session: next to nothing is imported.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
 StrPath = str | os.PathLike[str]
@@ -58,12 +60,17 @@ def open_file(path: StrPath, flags: int = os.O_RDONLY, mode: int = 0o600) -> int
 
 
 def open_fresh(path: StrPath, mode: int = 0o600) -> int:
-    """A descriptor of an empty file to write to. What somebody has put in its place goes; where that led to stays."""
+    """A descriptor of an empty file to write to."""
+    return open_own(path, os.O_TRUNC, mode)
+
+
+def open_own(path: StrPath, how: int = 0, mode: int = 0o600) -> int:
+    """A descriptor of a file to write to. What somebody has put in its place goes; where that led to stays."""
     try:
-        return open_file(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
+        return open_file(path, os.O_WRONLY | os.O_CREAT | how, mode)
     except Supplanted:
         os.unlink(path)
-        return open_file(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+        return open_file(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | how, mode)
 
 
 def make_folder(path: str, mode: int = 0o700) -> None:
@@ -155,28 +162,31 @@ def replace_file(path: StrPath, data: bytes, mode: int = 0o666) -> None:
         write_file(fresh, data, mode)
         os.replace(fresh, path)
     except OSError:
-        with suppress(OSError):
+        if os.path.lexists(fresh):
             os.unlink(fresh)
         raise
 
 
-@contextmanager
-def locked(folder: "Path") -> Iterator[None]:
+class locked:
     """Changes of `folder` by one process at a time. The lock leaves no file, and dies with its holder."""
-    import fcntl
 
-    try:
-        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    except OSError as error:
-        raise unusable(folder, error) from None
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(handle)
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def __enter__(self) -> None:
+        import fcntl
+
+        try:
+            self._handle = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except OSError as error:
+            raise unusable(self._folder, error) from None
+        fcntl.flock(self._handle, fcntl.LOCK_EX)
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._handle)
 
 
-def put(path: "Path", text: str) -> None:
+def put(path: Path, text: str) -> None:
     """As `replace_file`, for a file of a task; one line says why that cannot be."""
     try:
         replace_file(path, text.encode("utf-8", "surrogateescape"))
@@ -190,13 +200,17 @@ def unusable(path: StrPath, error: OSError) -> UserError:
 
 def state_folder(env: Mapping[str, str], kind: str) -> str:
     """Where things of this user's are kept that belong to no workspace."""
-    return os.path.join(_folder(env, "XDG_STATE_HOME", ".local/state"), "ralph", kind)
+    home = env.get("HOME") or os.path.expanduser("~")
+    return os.path.join(_folder(env, "XDG_STATE_HOME", ".local/state", home), "ralph", kind)
 
 
 def config_folder(env: Mapping[str, str]) -> str:
-    return os.path.join(_folder(env, "XDG_CONFIG_HOME", ".config"), "ralph")
+    """Where this user's own settings are; nowhere for one without a home."""
+    folder = _folder(env, "XDG_CONFIG_HOME", ".config", env.get("HOME", ""))
+    return os.path.join(folder, "ralph") if os.path.isabs(folder) else ""
 
 
-def _folder(env: Mapping[str, str], variable: str, otherwise: str) -> str:
+def _folder(env: Mapping[str, str], variable: str, otherwise: str, home: str) -> str:
+    """The standard says that a path that is not absolute is to be ignored."""
     named = env.get(variable, "")
-    return named if os.path.isabs(named) else os.path.join(env.get("HOME") or os.path.expanduser("~"), otherwise)
+    return named if os.path.isabs(named) else os.path.join(home, otherwise)

@@ -292,7 +292,7 @@ def test_a_directory_or_a_pipe_in_its_place_is_refused(path: Path) -> None:
     assert refusals(path)[0].startswith(f"the message bus {path} ")
     path.rmdir()
     os.mkfifo(path)
-    assert refusals(path) == [f"the message bus {path} is not a regular file"] * 3
+    assert refusals(path) == [f"the message bus {path} cannot be used: it is not a regular file"] * 3
 
 
 def test_a_missing_folder_is_named(tmp_path: Path) -> None:

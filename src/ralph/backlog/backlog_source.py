@@ -1,5 +1,6 @@
 """Where is a backlog kept, and in which format? A file, a folder, or another program's keeping."""
 
+import errno
 import os
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
@@ -11,6 +12,7 @@ from msgspec import Struct
 from ralph.backlog import backlogmd, beads, boxes, github, jsontext, prd, taskmaster
 from ralph.backlog.lists import Format, ListContent, decoded
 from ralph.errors import UserError
+from ralph.files import read_given, replace_file
 
 PROGRAMS: dict[str, ModuleType] = {"github": github, "beads": beads}
 FORMATS: dict[str, Format] = {"boxes": boxes, "prd": prd, "taskmaster": taskmaster, "backlogmd": backlogmd}
@@ -59,12 +61,10 @@ class BacklogSource(Struct, frozen=True, kw_only=True):
         files = self._contents()
         for name, data in FORMATS[self.format].ticked(files, keys).items():
             path = self._path(name)
-            fresh = f"{path}.{os.getpid()}.new"
-            with open(fresh, "wb") as file:
-                file.write(data)
+            mode = 0o666
             with suppress(OSError):
-                os.chmod(fresh, os.stat(path).st_mode & 0o7777)
-            os.replace(fresh, path)
+                mode = os.stat(path).st_mode & 0o7777
+            replace_file(path, data, mode)
 
     def stamp(self) -> object:
         """Changes whenever the files do."""
@@ -96,13 +96,11 @@ class BacklogSource(Struct, frozen=True, kw_only=True):
 
 def _bytes_of(path: str) -> bytes:
     try:
-        with open(path, "rb") as file:
-            data = file.read(LARGEST + 1)
+        return read_given(path, LARGEST)
     except OSError as error:
+        if error.errno == errno.EFBIG:
+            raise UserError(f"{path} is too large for a list of tasks", "name another one") from None
         raise UserError(f"cannot read {path}: {error.strerror}", "name a list, a folder, github: or beads:") from None
-    if len(data) > LARGEST:
-        raise UserError(f"{path} is too large for a list of tasks", "name another one")
-    return data
 
 
 def find(word: str, workspace: Path, root: Path | None) -> BacklogSource:

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 
 from ralph.core.text import clean, one_line, tail
+from ralph.files import open_file, open_fresh
 from ralph.processes.descendants import handle
 
 LONGEST = 8 << 20
@@ -26,7 +27,7 @@ class Child:
         self.asked = 0  # how urgently it was asked to end
         held, self._leash = os.pipe()
         self.out, writer = os.pipe()
-        errors = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        errors = open_fresh(log)
         argv = [sys.executable, "-P", "-m", "ralph", *words]
         try:
             self.pid = os.posix_spawn(
@@ -69,7 +70,7 @@ class Child:
     def last_words(self) -> str:
         """What it said to people, in one line."""
         try:
-            with open(self.log, "rb") as file:
+            with open(open_file(self.log), "rb") as file:
                 lines = clean(file.read()[-20_000:].decode("utf-8", "replace")).strip().split("\n")
         except OSError:
             lines = []

@@ -16,6 +16,7 @@ from ralph.core.prompts import ERROR_LIMIT
 from ralph.core.secrets import Redactor, secret_values
 from ralph.core.text import clean, tail
 from ralph.errors import UserError
+from ralph.files import open_file
 from ralph.processes.descendants import sweep_marked
 from ralph.processes.interrupt import Interrupt
 from ralph.processes.keeper import Keeper
@@ -52,7 +53,7 @@ def attend(path: str, keeper: Keeper, interrupt: Interrupt) -> Verdict:
 def _alone(folder: RunFolder) -> Iterator[None]:
     """While entered, nobody else is at the gate. What git we start inherits the lock: when we are killed, the next one
     waits until they are gone; and whatever the checks of a killed one have left is ended."""
-    lock = os.open(folder.path / "gate.lock", os.O_RDWR | os.O_CREAT, 0o600)
+    lock = open_file(folder.path / "gate.lock", os.O_RDWR | os.O_CREAT)
     os.set_inheritable(lock, True)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)

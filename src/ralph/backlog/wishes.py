@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from ralph.errors import UserError
+from ralph.files import read_file, replace_file
 from ralph.records.register import Listed
 from ralph.steering.control import nudge
 from ralph.steering.mailbox import Mailbox
@@ -30,9 +31,7 @@ def leave(mailbox: Mailbox, wish: Wish) -> None:
     name = os.path.join(mailbox.path, f"{time.time_ns():020d}-{os.urandom(2).hex()}{SUFFIX}")
     try:
         os.makedirs(mailbox.path, mode=0o700, exist_ok=True)
-        with open(os.open(f"{name}.new", os.O_WRONLY | os.O_CREAT, 0o600), "wb") as file:
-            file.write(msgspec.json.encode(wish))
-        os.replace(f"{name}.new", name)
+        replace_file(name, msgspec.json.encode(wish), 0o600)
     except OSError as error:
         raise UserError(f"cannot write {mailbox.path}: {error.strerror}", "is the work's folder still there?") from None
 
@@ -46,8 +45,8 @@ def take_wishes(mailbox: Mailbox) -> list[Wish]:
     wishes = []
     for name in names:
         path = os.path.join(mailbox.path, name)
-        with suppress(OSError, msgspec.MsgspecError), open(path, "rb") as file:
-            wishes.append(msgspec.json.decode(file.read(), type=Wish))
+        with suppress(OSError, msgspec.MsgspecError):
+            wishes.append(msgspec.json.decode(read_file(path, 1 << 20), type=Wish))
         with suppress(OSError):
             os.unlink(path)
     return wishes

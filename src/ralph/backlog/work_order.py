@@ -14,6 +14,7 @@ from ralph.core.backlog import Item
 from ralph.core.text import one_line
 from ralph.core.work_events import WorkStarted
 from ralph.errors import UserError
+from ralph.files import read_file
 from ralph.records.folder import RunFolder
 from ralph.repository.git import Repository
 from ralph.repository.landing import Remote
@@ -128,7 +129,7 @@ Known = TypeVar("Known")
 def read(folder: RunFolder, name: str, kind: type[Known]) -> Known:
     path = folder.path / name
     try:
-        return msgspec.json.decode(path.read_bytes(), type=kind)
+        return msgspec.json.decode(read_file(path), type=kind)
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror}", "start the work anew") from None
     except msgspec.MsgspecError as error:

@@ -35,6 +35,9 @@ def guarded(command: Callable[[], int]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return 141
     except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:
+            complain(f"the name is too long: {str(error.filename)[:100]}…", "name another file or folder")
+            return 2
         if error.errno not in _FULL_OR_GONE:
             return _unforeseen(error)
         complain(f"cannot write: {error.strerror}", "free some space, or send the output elsewhere")

@@ -169,9 +169,10 @@ def read(root: str, session: str) -> Loop:
 
 
 def read_file(root: str, path: str) -> Loop:
+    from ralph.files import read_file as contents
+
     try:
-        with open(path, "rb") as file:
-            return Loop(root, table(file.read()))
+        return Loop(root, table(contents(path)))
     except (OSError, ValueError, Unreadable) as error:
         raise Unreadable(f"{path}: {error}") from None
 
@@ -214,21 +215,17 @@ def _put(path: str, facts: "dict[str, Any]") -> None:
     """Replaces a file as a whole: nobody ever reads half of it."""
     from json import dumps
 
-    fresh = f"{path}.{os.getpid()}.new"
-    with open(fresh, "wb", opener=_private) as file:
-        file.write(dumps(facts).encode() + b"\n")
-    os.replace(fresh, path)
+    from ralph.files import replace_file
+
+    replace_file(path, dumps(facts).encode() + b"\n", 0o600)
 
 
 def write_log(root: str, text: str) -> None:
     """The log is for people: a decision does not wait for it."""
+    from ralph.files import add_to_file
+
     line = f"{time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime())} {' '.join(text.split())}\n"
     try:
-        with open(f"{root}/{FOLDER}/log", "ab", opener=_private) as file:
-            file.write(line.encode("utf-8", "backslashreplace"))
+        add_to_file(f"{root}/{FOLDER}/log", line.encode("utf-8", "backslashreplace"), 0o600)
     except OSError as error:
         print(f"ralph: cannot write the log: {error}", file=sys.stderr)
-
-
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)

@@ -7,6 +7,7 @@ from io import BytesIO
 from ralph.core.secrets import redact as strike_keys
 from ralph.core.secrets import settled
 from ralph.core.text import clean
+from ralph.files import open_fresh
 
 LONGEST = 1 << 20
 _MARK_ROOM = 64
@@ -240,7 +241,7 @@ class LogFile:
         """Makes the file, if that has not been done."""
         if self._fd == _UNOPENED:
             try:
-                self._fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+                self._fd = open_fresh(self.path)
             except OSError as error:
                 self._give_up(error)
 

@@ -4,11 +4,11 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from stat import S_ISREG
 
 from ralph.core.model import Turn
 from ralph.errors import UserError
-
-StrPath = str | os.PathLike[str]
+from ralph.files import StrPath, add_to_file, make_folder, open_file, replace_file, write_file
 
 IGNORE = "# Data of ralph's runs stays out of git, this file too; the project's settings do not.\n*\n!settings.json\n"
 
@@ -17,13 +17,20 @@ def prepare(workspace: Path) -> Path:
     """The workspace's `.ralph/`, made if it is missing, and kept out of git."""
     folder = workspace / ".ralph"
     try:
-        folder.mkdir(exist_ok=True)
-        ignore = folder / ".gitignore"
-        if not ignore.exists():
-            ignore.write_text(IGNORE)
+        make_folder(str(folder), 0o777)
+        if not is_ignored(folder):
+            write_file(folder / ".gitignore", IGNORE.encode())
     except OSError as error:
         raise cannot_write(folder, error) from None
     return folder
+
+
+def is_ignored(folder: StrPath) -> bool:
+    """Whether it has a file that keeps it out of git; git would wait for ever for a pipe of that name."""
+    try:
+        return S_ISREG(os.lstat(f"{os.fspath(folder)}/.gitignore").st_mode)
+    except OSError:
+        return False
 
 
 def cannot_write(path: StrPath, error: OSError) -> UserError:
@@ -37,10 +44,10 @@ def write(path: StrPath, data: bytes) -> None:
     """A file with this content, or one line that says why there is none."""
     try:
         try:
-            _put(path, os.O_TRUNC, data)
+            write_file(path, data)
         except FileNotFoundError:  # an agent that cleans up has removed its folder
-            os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
-            _put(path, os.O_TRUNC, data)
+            make_folder(os.path.dirname(path))
+            write_file(path, data)
     except OSError as error:
         raise cannot_write(path, error) from None
 
@@ -48,19 +55,9 @@ def write(path: StrPath, data: bytes) -> None:
 def add(path: StrPath, data: bytes) -> None:
     """More at the end of a file, or one line that says why there is not."""
     try:
-        _put(path, os.O_APPEND, data)
+        add_to_file(path, data)
     except OSError as error:
         raise cannot_write(path, error) from None
-
-
-def _put(path: StrPath, how: int, data: bytes) -> None:
-    """With three calls to the system, where Python's files take eight: a few of these are written in every turn."""
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | how, 0o666)
-    try:
-        while data:
-            data = data[os.write(fd, data) :]
-    finally:
-        os.close(fd)
 
 
 class RunFolder:
@@ -73,7 +70,7 @@ class RunFolder:
     def make(self) -> None:
         try:
             for folder in (self.path.parent, self.path):
-                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+                make_folder(str(folder))
                 folder.chmod(0o700)  # it may have been there
         except OSError as error:
             raise cannot_write(self.path, error) from None
@@ -81,9 +78,11 @@ class RunFolder:
     def write(self, name: str, data: bytes) -> None:
         """A file of the run's own, whole or not at all."""
         path = self.path / name
-        fresh = path.with_name(f".{path.name}.new")
-        write(fresh, data)
-        os.replace(fresh, path)
+        try:
+            make_folder(str(path.parent))
+            replace_file(path, data)
+        except OSError as error:
+            raise cannot_write(path, error) from None
 
     @property
     def env(self) -> Mapping[str, str]:
@@ -98,10 +97,7 @@ class RunFolder:
         """The folder of one iteration, or of a review or another turn inside it."""
         name = f"{number:03d}" if purpose == "work" else f"{number:03d}-{purpose}"
         folder = f"{self.path}/iterations/{name}"
-        try:
-            os.mkdir(folder, 0o700)
-        except OSError:  # it is there, or nothing is there yet
-            _make_all(folder)
+        _make(folder)
         return TurnFolder(folder)
 
 
@@ -120,7 +116,7 @@ class TurnFolder:
     def scratch(self) -> str:
         """A folder in which the agent may write, made if it is missing."""
         folder = f"{self.path}/scratch"
-        _make_all(folder)
+        _make(folder)
         return folder
 
     def started(self, pid: int) -> None:
@@ -131,10 +127,9 @@ class TurnFolder:
         write(self.output, answer)
 
 
-def _make_all(folder: str) -> None:
+def _make(folder: str) -> None:
     try:
-        for made in (os.path.dirname(folder), folder):  # the mode is for the last part of a path alone
-            os.makedirs(made, mode=0o700, exist_ok=True)
+        make_folder(folder)
     except OSError as error:
         raise cannot_write(folder, error) from None
 
@@ -185,7 +180,7 @@ def is_occupied(folder: Path) -> bool:
     import fcntl
 
     try:
-        handle = os.open(folder / ".ralph" / "lock", os.O_RDWR | os.O_CLOEXEC)
+        handle = open_file(folder / ".ralph" / "lock", os.O_RDWR)
     except OSError:
         return False
     try:
@@ -224,7 +219,7 @@ def _locked(path: Path, run_id: str, trouble: str = "another run is at work in")
 
 def _opened(path: Path) -> int:
     try:
-        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        return open_file(path, os.O_RDWR | os.O_CREAT)
     except OSError as error:
         raise cannot_write(path, error) from None
 

@@ -14,6 +14,7 @@ import msgspec
 from ralph.core import events
 from ralph.core.model import Outcome, Run
 from ralph.errors import UserError
+from ralph.files import open_file
 from ralph.records.folder import cannot_write
 
 
@@ -49,7 +50,7 @@ class Journal:
             self._fd = -1
 
     def _open(self) -> int:
-        return os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        return open_file(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT)
 
     def _start_on_a_fresh_line(self) -> None:
         size = os.fstat(self._fd).st_size
@@ -112,7 +113,7 @@ def _kind_of_work(name: str) -> type | None:
 
 def read(path: Path) -> Iterator[Entry]:
     """The entries of a journal, without torn or foreign lines."""
-    with open(path, "rb") as lines:
+    with open(open_file(path), "rb") as lines:
         yield from filter(None, map(decoded, lines))
 
 
@@ -246,7 +247,7 @@ class Following:
     def __init__(self, path: Path, recent: int | None = None) -> None:
         self._rest = b""
         try:
-            self._file = open(path, "rb", buffering=0)  # noqa: SIM115 - open as long as the reader is interested
+            self._file = open(open_file(path), "rb", buffering=0)  # noqa: SIM115 - as long as the reader is interested
             if recent is not None:
                 self._skip_to_the_last(recent)
         except OSError as error:
@@ -284,7 +285,7 @@ class Following:
 def glimpse(path: str | os.PathLike[str]) -> list[Entry]:
     """The first and the last entries of a journal, however long it is."""
     try:
-        with open(path, "rb") as file:
+        with open(open_file(path), "rb") as file:
             first = file.read(_GLIMPSE)
             file.seek(max(os.fstat(file.fileno()).st_size - _GLIMPSE, len(first)))
             last = file.read(_GLIMPSE)

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from ralph.core import events
 from ralph.core.model import RunFacts
 from ralph.core.state import Activity, after, recalled
+from ralph.files import open_own
 from ralph.processes.descendants import own_start
 from ralph.records.folder import RunFolder, cannot_write
 from ralph.records.register import STATE, facts_in, host, registry
@@ -73,7 +74,7 @@ class Registration:
             self._write()
 
     def _open(self) -> None:
-        self._fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._fd = open_own(self._path)
         self._size = os.fstat(self._fd).st_size
 
     def _write(self) -> None:

@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Struct
 
 from ralph.errors import UserError
+from ralph.files import read_file, replace_file
 from ralph.processes.descendants import is_living
 from ralph.records.register import registry
 
@@ -113,12 +114,9 @@ class ServerFolder:
 
     def _write(self, name: str, content: object) -> None:
         path = f"{self.path}/{name}"
-        fresh = f"{self.path}/.{os.path.basename(name)}.{os.getpid()}"
         try:
             os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
-            with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600), "wb") as file:
-                file.write(msgspec.json.encode(content))
-            os.replace(fresh, path)
+            replace_file(path, msgspec.json.encode(content), 0o600)
         except OSError as error:
             raise UserError(f"cannot write {path}: {error.strerror}", "check XDG_STATE_HOME") from None
 
@@ -140,8 +138,7 @@ def page_of(run: str, env: Mapping[str, str] = os.environ) -> str:
 
 def _decoded(path: str, kind: type[Kind]) -> Kind | None:
     try:
-        with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC), "rb") as file:
-            return msgspec.json.decode(file.read(1 << 20), type=kind)
+        return msgspec.json.decode(read_file(path, 1 << 20), type=kind)
     except (OSError, ValueError):  # not there, or not written by us
         return None
 

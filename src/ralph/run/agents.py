@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -10,6 +11,7 @@ from msgspec.structs import replace
 from ralph.core import events, limits
 from ralph.core.model import Exit, Failure, Run, Turn, Usage
 from ralph.core.text import one_line, whole_words
+from ralph.files import open_file
 from ralph.processes.process import run_process
 from ralph.processes.program import CannotStart, Command, find_program
 from ralph.records.folder import TurnFolder, write
@@ -230,8 +232,8 @@ class _Turn:
 
 def _answered(turn: Turn, ended: Exit, answer_file: str) -> Turn:
     """The turn with its times, and with the answer that the agent wrote to a file. One that failed gave no answer."""
-    if answer_file and turn.failure is None and os.path.isfile(answer_file) and not os.path.islink(answer_file):
-        with open(answer_file, encoding="utf-8", errors="replace") as file:
+    if answer_file and turn.failure is None:
+        with suppress(OSError), open(open_file(answer_file), encoding="utf-8", errors="replace") as file:
             turn = replace(turn, text=file.read(_LONGEST_ANSWER))
     return replace(turn, ended_at=ended.at, duration=ended.duration, ended_by=ended.ended_by, exit_code=ended.code)
 

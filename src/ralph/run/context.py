@@ -19,7 +19,7 @@ from ralph.processes.keeper import Keeper
 from ralph.processes.process import Limits
 from ralph.processes.program import Command
 from ralph.processes.streams import LogFile
-from ralph.records.folder import RunFolder, prepare
+from ralph.records.folder import RunFolder, is_ignored, prepare
 
 if TYPE_CHECKING:
     from ralph.processes.sandbox import Sandbox
@@ -56,7 +56,7 @@ class Context(Struct, kw_only=True):
 
     def settle_in(self) -> None:
         """Makes the home's `.ralph/` anew where an agent that cleans up has removed it."""
-        if not os.access(f"{self.home}/.ralph/.gitignore", os.F_OK):
+        if not is_ignored(f"{self.home}/.ralph"):
             prepare(self.home)
 
     def elapsed(self) -> float:
@@ -118,7 +118,7 @@ def marked(path: StrPath) -> tuple[bool, str]:
 def words_of(path: StrPath) -> str:
     """What was written into a marker that is there, in one line; its name where nothing was."""
     try:
-        with open(path, "rb") as file:
+        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
             return one_line(file.read(1000).decode("utf-8", "replace")) or os.path.basename(path)
     except OSError:
         return os.path.basename(path)

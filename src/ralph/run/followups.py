@@ -11,8 +11,9 @@ from ralph.core.model import Iteration, Run, Usage
 from ralph.core.prompts import section
 from ralph.core.text import clean
 from ralph.errors import UserError
+from ralph.files import Supplanted, add_to_file, write_file
 from ralph.loop import Agent, Workspace
-from ralph.records.folder import add, cannot_write, write
+from ralph.records.folder import cannot_write, write
 from ralph.run.context import Context
 from ralph.run.trees import Trees
 
@@ -75,10 +76,16 @@ class ProgressFile:
         text = "\n".join(section(one) for one in run.iterations[self._written :])
         data = self._context.redact(text.encode("utf-8", "replace"))
         self._context.settle_in()
-        if self._written:
-            add(self._path, b"\n" + data if data else data)
-        else:
-            write(self._path, data)
+        try:
+            if self._written:
+                add_to_file(self._path, b"\n" + data if data else data)
+            else:
+                write_file(self._path, data)
+        except Supplanted:  # somebody has put a link, or a pipe, in its place
+            whole = "\n".join(section(one) for one in run.iterations)
+            write(self._path, self._context.redact(whole.encode("utf-8", "replace")))
+        except OSError as error:
+            raise cannot_write(self._path, error) from None
         self._written = len(run.iterations)
 
 

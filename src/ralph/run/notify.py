@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from ralph.core import events
 from ralph.core.text import one_line
 from ralph.errors import UserError, to_install
+from ralph.files import open_own
 from ralph.history.run_history import Fold, RunHistory
 from ralph.run.context import Context
 from ralph.show.words import outcome_sentence
@@ -110,7 +111,8 @@ class Notifier:
         import subprocess
 
         if self._log is None:
-            self._log = open(self._context.folder.path / "notify.log", "ab", buffering=0)  # noqa: SIM115 - see close()
+            log = open_own(self._context.folder.path / "notify.log", os.O_APPEND)
+            self._log = open(log, "ab", buffering=0)  # noqa: SIM115 - see close()
         try:
             process = subprocess.Popen(
                 argv_for(target, message),

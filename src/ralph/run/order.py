@@ -5,6 +5,7 @@ from pathlib import Path
 import msgspec
 
 from ralph.errors import UserError
+from ralph.files import read_file, read_given
 from ralph.settings import Settings
 
 
@@ -34,8 +35,7 @@ class Order(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
         if not self.goal_file:
             return self.goal_text
         try:
-            with open(self.goal_file, "rb", buffering=0) as file:
-                text = file.read().decode("utf-8", "surrogateescape")
+            text = read_given(self.goal_file).decode("utf-8", "surrogateescape")
         except OSError as error:
             raise UserError(f"cannot read {self.goal_file}: {error.strerror}", "name a file with the goal") from None
         if not text.strip():
@@ -56,7 +56,7 @@ def read(path: Path) -> Order:
     from json import loads
 
     try:
-        return msgspec.convert(loads(path.read_bytes()), Order)
+        return msgspec.convert(loads(read_file(path)), Order)
     except OSError as error:
         raise UserError(
             f"cannot read {path}: {error.strerror}", "this run cannot be resumed; start a new one"

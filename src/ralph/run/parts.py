@@ -13,6 +13,7 @@ from ralph.core.events import Notice, Tell
 from ralph.core.model import Check, Iteration, Run, Snapshot, Task, Wait
 from ralph.core.text import clean, listed, one_line
 from ralph.errors import UserError, to_install
+from ralph.files import read_file, read_given
 from ralph.loop import Agent, Parts
 from ralph.records.folder import write
 from ralph.run.checks import CheckManner, Checks, Guard
@@ -305,7 +306,7 @@ class TasksFile:
 
     def begin(self) -> None:
         try:
-            self._first = msgspec.json.decode(self._kept.read_bytes(), type=tuple[Task, ...])
+            self._first = msgspec.json.decode(read_file(self._kept), type=tuple[Task, ...])
         except (OSError, ValueError):  # the run begins, or an agent has cleaned up
             self._first = read_tasks(self._path)
             write(self._kept, msgspec.json.encode(self._first))
@@ -328,7 +329,7 @@ NO_TEXT = "(a task without text)"
 def read_tasks(path: Path) -> tuple[Task, ...]:
     """Every task in the file, in its order."""
     try:
-        text = path.read_bytes().decode("utf-8-sig", "replace")
+        text = read_given(path).decode("utf-8-sig", "replace")
     except OSError as error:
         raise UserError(f"cannot read the tasks file {path}: {error.strerror}", "name one with --tasks FILE") from None
     tasks = tuple(_in_json(text, path) if path.suffix.lower() == ".json" else _in_markdown(text))

@@ -75,7 +75,8 @@ def amended(settings: Settings, said: Said) -> Settings:
 def settings_files(workspace: "pathlib.Path", env: Mapping[str, str]) -> "list[pathlib.Path]":
     """Where settings may be, lowest layer first: the user's own, the project's, and the local ones."""
     files = [workspace / ".ralph" / "settings.json", workspace / ".ralph" / "settings.local.json"]
-    return [workspace / config_folder(env) / "settings.json", *files]
+    own = config_folder(env)
+    return [workspace / own / "settings.json", *files] if own else files
 
 
 def settled(said: list[Said]) -> Settings:

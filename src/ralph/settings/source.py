@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from ralph.core.text import clean, one_line
 from ralph.errors import UserError
+from ralph.files import read_given
 from ralph.settings.faults import Fault, Path, shown
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ def file_text(path: "pathlib.Path") -> str | Source:
     """A file's text, or a broken source when there is none to be had."""
     name = readable(path)
     try:
-        data = path.read_bytes()
+        data = read_given(path, 4 << 20)
     except OSError as error:
         return broken(name, f"cannot be read: {(error.strerror or str(error)).lower()}")
     try:

@@ -14,6 +14,7 @@ import msgspec
 from ralph.core.model import PersonNote, Question, Run
 from ralph.core.text import clean, head
 from ralph.errors import UserError
+from ralph.files import read_file, replace_file
 
 NOTE, QUESTION, PAUSE, STOP, STOP_NOW = ".note", ".question", "pause", "stop", "stop-now"
 LONGEST_QUESTION = 4000
@@ -105,20 +106,16 @@ class Mailbox:
 
     def _put(self, name: str, content: object) -> None:
         """Whole or not at all: the run may look at any moment."""
-        fresh = self._at(f".{name}.{os.getpid()}")
         try:
             os.makedirs(self.path, mode=0o700, exist_ok=True)
-            with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-                file.write(msgspec.json.encode(content))
-            os.replace(fresh, self._at(name))
+            replace_file(self._at(name), msgspec.json.encode(content), 0o600)
         except OSError as error:
             raise UserError(f"cannot write {self.path}: {error.strerror}", "is the run's folder still there?") from None
 
 
 def _decoded(path: str, kind: type[Kind]) -> Kind | None:
     try:
-        with open(path, "rb") as file:
-            return msgspec.json.decode(file.read(), type=kind)
+        return msgspec.json.decode(read_file(path, 4 << 20), type=kind)
     except (OSError, ValueError):  # taken away meanwhile, or not written by us
         return None
 

@@ -2,13 +2,13 @@
 listen, once, soon after it was asked."""
 
 import os
-import stat
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
 from ralph.core import events
+from ralph.files import open_file
 from ralph.steering.mailbox import LONGEST_QUESTION, Mail, Mailbox
 
 DROP = "QUESTION.md"
@@ -41,12 +41,10 @@ def _taken(path: str) -> str:
     if not os.access(path, os.F_OK):  # asked after every turn, and a fifth of the price of an error
         return ""
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        fd = open_file(path)
     except OSError:
         return ""
     try:
-        if not stat.S_ISREG(os.fstat(fd).st_mode):
-            return ""
         text = os.read(fd, 4 * LONGEST_QUESTION).decode("utf-8", "replace")
     finally:
         os.close(fd)

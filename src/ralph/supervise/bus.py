@@ -3,7 +3,6 @@ write at once, that a writer killed half-way does not spoil, and that is read fr
 
 import errno
 import os
-import stat
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import BinaryIO, Protocol
@@ -11,6 +10,7 @@ from typing import BinaryIO, Protocol
 from msgspec import Struct, field
 
 from ralph.errors import UserError
+from ralph.files import Supplanted, open_file
 
 START = b"\n---\nmsg_id: "
 HEADER_END = b"\n---\n"
@@ -324,12 +324,13 @@ def _reading(path: StrPath) -> BinaryIO:
 
 
 def _open(path: StrPath, flags: int) -> int:
-    # Not blocking: a pipe in the bus's place must be refused, not waited for.
-    fd = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
-    if stat.S_ISREG(os.fstat(fd).st_mode):
-        return fd
-    os.close(fd)
-    raise UserError(f"the message bus {path} is not a regular file", "name a file, or move this out of its way")
+    try:
+        return open_file(path, flags, 0o600)
+    except Supplanted as error:
+        if error.errno == errno.ELOOP:
+            raise
+        hint = "name a file, or move this out of its way"
+        raise UserError(f"the message bus {path} cannot be used: {error.strerror}", hint) from None
 
 
 def _refusal(path: StrPath, error: OSError) -> UserError:

@@ -12,7 +12,7 @@ from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from ralph.errors import UserError
-from ralph.files import locked, put, unusable
+from ralph.files import locked, put, read_file, unusable
 from ralph.processes.descendants import own_start, start_of
 from ralph.supervise.task_folder import TaskFolder
 
@@ -105,7 +105,7 @@ def amend(path: Path, change: Callable[[RunInfo], RunInfo]) -> RunInfo:
 def load(path: Path) -> RunInfo:
     """The run in the folder `path`."""
     try:
-        text = (path / FILE).read_text(encoding="utf-8")
+        text = read_file(path / FILE, 1 << 20).decode("utf-8")
         return msgspec.convert(parse(text), RunInfo, strict=False)
     except OSError as error:
         raise unusable(path / FILE, error) from None

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from ralph.core.rules import WAIT_FILE
 from ralph.errors import UserError
-from ralph.files import unusable
+from ralph.files import read_given, unusable
 from ralph.run.context import marked, words_of
 
 PROJECT_BUS = "PROJECT-MESSAGE-BUS.md"
@@ -130,7 +130,7 @@ def reopen(folder: TaskFolder) -> None:
 
 def _text_of(path: Path) -> str:
     try:
-        return path.read_bytes().decode()
+        return read_given(path).decode()
     except FileNotFoundError:
         hint = "give --prompt TEXT or --prompt-file FILE"
         raise UserError(f"there is nothing to do: {path} is missing", hint) from None

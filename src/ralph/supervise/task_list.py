@@ -9,7 +9,7 @@ from msgspec import Struct
 from ralph.core.model import Outcome
 from ralph.core.text import one_line
 from ralph.errors import UserError
-from ralph.files import locked, put, unusable
+from ralph.files import locked, put, read_file, unusable
 from ralph.processes.descendants import is_living
 from ralph.records.register import recorded_in
 from ralph.supervise import bus, remarks, run_info
@@ -137,7 +137,7 @@ def recorded(folder: TaskFolder) -> list[TaskFolder]:
     """The tasks that this one depends on."""
     path = folder.path / FILE
     try:
-        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+        lines = read_file(path, 1 << 20).decode("utf-8", "replace").splitlines()
     except (FileNotFoundError, NotADirectoryError):
         return []
     except OSError as error:

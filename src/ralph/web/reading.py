@@ -2,13 +2,13 @@
 only, bounded, and without what looks like a key."""
 
 import os
-import stat
 from collections.abc import Sequence
 from contextlib import closing
 
 from ralph.core.secrets import redact_text
 from ralph.core.text import clean
 from ralph.errors import UserError
+from ralph.files import open_file
 from ralph.history.feed import entries_of
 from ralph.records.register import Listed
 from ralph.show.plots import Html
@@ -29,13 +29,11 @@ def text_of(run: Listed, number: int, what: str) -> tuple[str, str]:
 def _tail(path: str) -> tuple[bytes, int]:
     """The end of a file, cut at a line, and the size of all of it."""
     try:
-        file = open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb")  # noqa: SIM115
+        file = open(open_file(path), "rb")  # noqa: SIM115
     except OSError:
         raise UserError("it was not kept, or has been removed") from None
     with closing(file):
         about = os.fstat(file.fileno())
-        if not stat.S_ISREG(about.st_mode):
-            raise UserError("it was not kept, or has been removed")
         file.seek(max(about.st_size - MOST_BYTES, 0))
         data = file.read(MOST_BYTES)
     return (data if about.st_size <= MOST_BYTES else data.partition(b"\n")[2]), about.st_size

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from ralph.core.events import TodoItem
 from ralph.core.model import Question, RunFacts
 from ralph.errors import UserError
+from ralph.files import read_file
 from ralph.history.feed import Feed, with_files
 from ralph.history.overview import RunNow, run_now
 from ralph.history.run_history import Fold, RunHistory
@@ -293,8 +294,7 @@ class _Order(Struct, frozen=True):
 
 def _limits(place: str) -> RunLimits:
     try:
-        with open(os.open(f"{place}/run.json", os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC), "rb") as file:
-            asked = msgspec.json.decode(file.read(1 << 20), type=_Order).settings
+        asked = msgspec.json.decode(read_file(f"{place}/run.json", 1 << 20), type=_Order).settings
     except (OSError, ValueError):
         return RunLimits()
     return RunLimits(asked.max_cost, asked.max_time)

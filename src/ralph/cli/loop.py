@@ -14,6 +14,6 @@ COMMAND = CliCommand(
     words="TASK [PATH]",
     examples=(
         'ralph loop "implement JWT login" --check "pytest tests/test_auth.py"',
-        'ralph loop "see the spec" --spec spec.md --check "pytest -x" --max-cost 3 --worktree',
+        'ralph loop --spec spec.md --check "pytest -x" --max-cost 3 --worktree',
     ),
 )

@@ -94,6 +94,8 @@ OF_THE_COORDINATOR = ("land", "item", "reread")
 
 
 def _dispatch(argv: list[str]) -> int:
+    if argv and " " in argv[0].strip() and not argv[0].startswith("-"):  # no command has two words: it is a goal
+        argv = ["run", *argv]
     if argv and argv[0] in OF_THE_COORDINATOR:
         from ralph.cli.land import run_command
 

@@ -42,7 +42,7 @@ def understood(command: str, values: dict[str, Any], words: list[str]) -> Reques
     workspace = _workspace(values, words)
     overrides = _overrides(command, values)
     _name_from_here(overrides, workspace)
-    cap = values.get("ralph")
+    cap = values.get("ralph", 0 if values.get("print") else None)  # to print alone is one shot
     issue = _issue(values, workspace)
     text = issue.goal() if issue else _from_stdin() if file == "-" else text
     return Request(
@@ -54,7 +54,7 @@ def understood(command: str, values: dict[str, Any], words: list[str]) -> Reques
         agent_args=tuple(values.get("agent_arg", ())),
         one_shot=cap == 0,
         unlimited=cap is not None and cap < 0,
-        tells_claim=is_goal and bool(text) and file != "-",
+        tells_claim=is_goal and bool(text or "spec" in values) and file != "-",
         issue=issue,
         **{name: bool(values.get(name)) for name in ("json", "quiet", "verbose", "dry_run")},
     )
@@ -134,8 +134,9 @@ def _goal(values: dict[str, Any], words: list[str], required: bool) -> tuple[str
         given, text = ["word"], words.pop(0)
         if text == "-":
             return "", spec or "-"
+        _refuse_missing_path(text)
     if spec:
-        return "", spec
+        return text, spec  # which is sent instead; the text is the run's title
     if not given and not required:
         return "", ""
     if not given:
@@ -147,6 +148,16 @@ def _goal(values: dict[str, Any], words: list[str], required: bool) -> tuple[str
     if not text.strip():
         raise UserError("the goal is empty", "say what to achieve")
     return text, ""
+
+
+def _refuse_missing_path(word: str) -> None:
+    """Who means a folder or a file gets no agent that works on its name."""
+    if not word.strip() or any(char.isspace() for char in word.strip()):
+        return
+    if Path(word).is_file():
+        raise UserError(f"{word} is a file, not a goal", f"to send what it says: -f {word}")
+    if word.startswith((".", "~", "/")) or "/" in word:
+        raise UserError(f"no such folder: {word}", "name a folder, or say in a few words what to achieve")
 
 
 def _from_stdin() -> str:
@@ -202,7 +213,7 @@ def _overrides(command: str, values: dict[str, Any]) -> dict[str, Any]:
         said["scm"] = {"command": "git", "tasks": ["commit", *(["push"] if values.get("push") else [])]}
     if command in PRESET_OF:
         said.setdefault("preset", PRESET_OF[command])
-    _apply_ralph(said, values.get("ralph"))
+    _apply_ralph(said, values.get("ralph", 0 if values.get("print") else None))
     if command == "task":  # whatever else may count there: DONE does
         said["until"] = ["file:DONE", *said.get("until", [])]
     if command == "loop" and said.get("agent", {}).get("command") == "build":

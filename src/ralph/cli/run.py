@@ -69,10 +69,19 @@ def run_command(command: str, values: dict[str, Any], words: list[str]) -> int:
             from ralph.cli.dry import explain
 
             return explain(order, loaded, sys.stderr if asked.json else sys.stdout)
-        notices = spoken(loaded) if asked.verbose else ()
+        notices = [*(spoken(loaded) if asked.verbose else ()), *_replaced(order)]
         shown = Shown(asked.json, asked.quiet, asked.verbose)
         _, stop = play(order, keeper, shown, notices=notices)
         return stop.outcome.exit_code
+
+
+def _replaced(order: Order) -> list[Notice]:
+    """A goal beside a specification is not sent: who expects both hears of it."""
+    if not (order.goal_text and order.goal_file):
+        return []
+    from ralph.core.events import Notice
+
+    return [Notice(f"{order.goal_file} is sent instead of the goal, which is only the title of this run", "info")]
 
 
 def is_place_alone(values: dict[str, Any], words: list[str]) -> bool:

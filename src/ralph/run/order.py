@@ -10,7 +10,8 @@ from ralph.settings import Settings
 
 
 class Order(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """`goal_file`, where there is one, is read again before every turn: it may be edited while the run goes on.
+    """`goal_file`, where there is one, is read again before every turn: it may be edited while the run goes on; what
+    stands in `goal_text` beside it is only the run's title.
     `task` is the folder of the task that the run supervises; `work` and `item` name the backlog's item that it is for.
     `tells_claim`: the prompt says how to claim, unless the goal does. `looks_only`: the agent's answer is what is
     wanted, and whatever it changes is put back. `issue` is the one that it is about, as `OWNER/NAME#N`.
@@ -30,6 +31,11 @@ class Order(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     tells_claim: bool = False
     looks_only: bool = False
     issue: str = ""
+
+    @property
+    def title(self) -> str:
+        """What people call the run."""
+        return self.goal_text or self.goal()
 
     def goal(self) -> str:
         if not self.goal_file:

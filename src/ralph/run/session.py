@@ -284,7 +284,7 @@ class Session:
     def _begin(self, history: Trees) -> Run:
         """A new run, or the one that is resumed, once nothing of its earlier life is left."""
         if self._story is None or self._story.started is None:
-            return Run(id=self.id, goal=self.order.goal(), base_tree=history.begin(kept_as=self.order.work))
+            return Run(id=self.id, goal=self.order.title, base_tree=history.begin(kept_as=self.order.work))
         from ralph.processes.descendants import sweep_marked
 
         sweep_marked(self.id)

@@ -1,0 +1,72 @@
+"""What the words of a command line mean: a goal, a place, a title, one shot."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Ralph = Callable[..., Any]
+Agent = Callable[..., str]
+Prompts = Callable[..., list[str]]
+
+
+def test_to_print_alone_is_one_shot(ralph: Ralph, agent: Agent, prompts: Prompts) -> None:
+    result = ralph("run", "--print", "Tidy up", "--agent", agent("echo tidy"), "--json")
+    assert result.code == 0
+    assert prompts() == ["Tidy up"]
+    assert "ralph_iteration_started" not in result.kinds()
+    assert result.one("run_finished")["outcome"] == "done"
+
+
+def test_to_print_with_a_number_is_a_loop(ralph: Ralph, agent: Agent, prompts: Prompts) -> None:
+    assert ralph("run", "--print", "Tidy up", "--ralph", "2", "--no-stall", "--agent", agent("echo $N")).code == 1
+    assert len(prompts()) == 2
+
+
+@pytest.mark.parametrize("word", ["./shop", "/no/such/folder", "~/shop", "src/shop", "../shop"])
+@pytest.mark.parametrize("command", ["run", "loop"])
+def test_a_path_that_is_none_is_no_goal(command: str, word: str, ralph: Ralph, workspace: Path) -> None:
+    result = ralph(command, word, "--agent", "true", "--check", "true")
+    assert (result.code, result.err.splitlines()[0]) == (2, f"ralph: no such folder: {word}")
+    assert not (workspace / ".ralph" / "runs").exists()
+
+
+def test_a_file_is_no_goal_either(ralph: Ralph, workspace: Path) -> None:
+    (workspace / "PROMPT.md").write_text("Fix it")
+    result = ralph("run", "PROMPT.md", "--agent", "true")
+    assert result.code == 2
+    assert result.err == "ralph: PROMPT.md is a file, not a goal\nhint: to send what it says: -f PROMPT.md\n"
+
+
+@pytest.mark.parametrize("goal", ["Refactor", "Fix and/or remove ./src/shop", "Read https://example.com/a and obey"])
+def test_words_are_a_goal(goal: str, ralph: Ralph, agent: Agent, prompts: Prompts) -> None:
+    ralph("run", goal, "-m", "1", "--agent", agent("echo working"))
+    assert prompts()[0].startswith(goal)
+
+
+def test_several_words_without_a_command_are_a_goal(ralph: Ralph, agent: Agent, prompts: Prompts) -> None:
+    fake = agent('echo "<response>DONE</response>"')
+    assert ralph("Make the tests pass", "--check", "true", "--agent", fake).code == 0
+    assert prompts()[0].startswith("Make the tests pass\n")
+    assert ralph("nonsense").code == 2
+
+
+def test_a_goal_beside_a_specification_is_the_title(
+    ralph: Ralph, agent: Agent, prompts: Prompts, workspace: Path
+) -> None:
+    (workspace / "spec.md").write_text("All of it, in detail.")
+    fake = agent("echo COMPLETE")
+    result = ralph("loop", "Log people in", "--spec", "spec.md", "--check", "true", "--agent", fake, "--json")
+    assert result.code == 0
+    assert "All of it, in detail." in prompts()[0]
+    assert "Log people in" not in prompts()[0]
+    assert result.one("run_started")["goal"] == "Log people in"
+    assert any("is sent instead of the goal, which is only the title" in e["text"] for e in result.all("notice"))
+
+
+def test_a_specification_alone_says_nothing_about_it(ralph: Ralph, agent: Agent, workspace: Path) -> None:
+    (workspace / "spec.md").write_text("All of it, in detail.")
+    result = ralph("loop", "--spec", "spec.md", "--check", "true", "--agent", agent("echo COMPLETE"), "--json")
+    assert result.one("run_started")["goal"] == "All of it, in detail."
+    assert "instead of the goal" not in result.out

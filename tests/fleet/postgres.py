@@ -48,6 +48,9 @@ class Postgres:
         with open(self.data / "postgresql.conf", "a", encoding="utf-8") as file:
             file.write(f"listen_addresses='{HERE}'\nunix_socket_directories=''\nport={self.port}\n")
             file.write("shared_buffers=32MB\nmax_connections=60\nlc_messages='C'\nautovacuum=off\n")
+        (self.data / "pg_hba.conf").write_text(
+            f"host all locked {HERE}/32 scram-sha-256\nhost all all {HERE}/32 trust\n"
+        )
         self.start()
 
     def start(self) -> None:
@@ -96,9 +99,9 @@ class Postgres:
 class Relay:
     """A way to a server that can be cut: then nothing comes through, and nobody is told."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, at: int = 0) -> None:
         self._to = port
-        self._listener = socket.create_server((HERE, 0))
+        self._listener = socket.create_server((HERE, at))
         self.port = int(self._listener.getsockname()[1])
         self._open = threading.Event()
         self._open.set()

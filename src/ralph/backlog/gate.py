@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from ralph.core.backlog import Conflict, Red, Verdict
 from ralph.errors import UserError
 from ralph.repository import landing
-from ralph.repository.git import Repository, commit_of, refusal
+from ralph.repository.git import Repository, commit_of
 from ralph.repository.landing import Branch, Candidate, Remote, Reserved
 
 RACES = 5  # so often somebody else may move the target while a candidate is checked
@@ -139,7 +139,7 @@ class Gate(Struct, frozen=True, kw_only=True):
             return ""
         if now != made.base:
             return None
-        return f"{remote.name} refuses {remote.branch}: {refusal(('push',), answer).message.partition(': ')[2]}"
+        return f"{remote.name} refuses {remote.branch}: {landing.refused_because(answer)}"
 
     def _probed(self, target: str, working: Mapping[str, str]) -> dict[str, Conflict]:
         """Which items at work will conflict with what has just landed."""

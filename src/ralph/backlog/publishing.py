@@ -8,11 +8,10 @@ from pathlib import Path
 
 from ralph.backlog import item_worktrees
 from ralph.backlog.work_order import WorkOrder
-from ralph.core.text import one_line
 from ralph.errors import UserError
 from ralph.processes.interrupt import Interrupt
 from ralph.repository import landing
-from ralph.repository.git import Repository, commit_of, refusal
+from ralph.repository.git import Repository, commit_of
 from ralph.repository.landing import Remote
 
 CHARGE = "charge"
@@ -50,6 +49,18 @@ class Charge:
             if interrupt.wait(LOOK):
                 return False
         return True
+
+
+def clear_remote(work: WorkOrder, home: Repository) -> None:
+    """Removes the branches of items that are in the target, where whoever landed them was killed before."""
+    if work.remote is None:
+        return
+    prefix = f"refs/remotes/{work.remote.name}/"
+    work.remote.fetch(home, work.branch_of(""))
+    out = home.git("for-each-ref", "--format=%(objectname) %(refname)", f"{prefix}{work.branch_of('')}")
+    tips = {ref.removeprefix(prefix): tip for tip, ref in map(str.split, out.decode("utf-8", "replace").splitlines())}
+    left = landing.unlanded(home, work.target_ref, {*tips.values()})
+    work.remote.drop(home, {branch: tip for branch, tip in tips.items() if tip not in left})
 
 
 class Taken(Exception):
@@ -112,10 +123,8 @@ class Publisher:
             if now != tip and now != self._left:
                 raise Taken
             if now != tip:
-                said = refusal(("push",), answer).message.partition(": ")[2]
-                raise UserError(
-                    f"{self._remote.name} refuses {self._branch}: {one_line(said, 300)}", "may it be pushed to?"
-                )
+                said = landing.refused_because(answer)
+                raise UserError(f"{self._remote.name} refuses {self._branch}: {said}", "may it be pushed to?")
         self._left = tip
         return True
 

@@ -6,6 +6,7 @@ No lock outlives a transaction, and nothing depends on which session runs a stat
 
 import os
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
@@ -24,27 +25,32 @@ from ralph.processes.interrupt import Interrupt
 VARIABLE = "RALPH_DB"
 OLDEST = 13  # of PostgreSQL
 FIRST_PATIENCE, LONGEST_PATIENCE = 0.2, 2.0  # seconds between two tries to reach the server
-ANSWER = 10  # seconds for a connection
+ANSWER = 6  # seconds for a connection, or for a statement
+HELD = "SET LOCAL idle_in_transaction_session_timeout = '3s'; SET LOCAL lock_timeout = '5s'"
+"""A worker may be stopped in the middle of a transaction: nobody waits for its locks for long."""
 AWAY = (
-    *(
-        "connection refused",
-        "timeout expired",
-        "starting up",
-        "shutting down",
-        "recovery mode",
-        "closed the connection",
-    ),
+    *("connection refused", "timeout expired", "the database system is", "closed the connection", "connection timeout"),
     *("unreachable", "no route", "could not translate", "name or service", "name resolution", "reset by peer"),
     *("too many clients", "connection slots", "no such file or directory", "terminating connection", "is lost"),
-    *("connection timeout", "broken pipe", "not currently accepting", "ssl syscall", "eof detected", "bad connection"),
+    *("broken pipe", "not currently accepting", "ssl syscall", "eof detected", "bad connection"),
 )
 """What an answer says where the server is away for a while, and the question can be asked again."""
+
+REFUSALS = (psycopg.OperationalError, psycopg.InterfaceError, psycopg.errors.InsufficientPrivilege)
 
 Given = TypeVar("Given")
 
 
 class GaveUp(Exception):
     """A person wants us to end, while the database is away."""
+
+
+class ImpatientConnection(psycopg.Connection[Any]):
+    """One on which a statement that gets no answer is given up. Something between us and the server may hold a
+    connection open that leads nowhere, and no timeout of the network's notices that."""
+
+    def wait(self, gen: Any, interval: float = 0.1, timeout: float | None = None) -> Any:
+        return super().wait(gen, interval, ANSWER if timeout is None else timeout)
 
 
 class OneConnection(connector.BaseConnector):
@@ -103,18 +109,19 @@ class Database:
     def do(self, what: "Callable[[Transaction], Given]") -> Given:
         """Carries out one transaction, whole or not at all. Its end may be lost on the way: then it is asked again, so
         it must look before it does anything twice."""
-        import time
-
         began, pause = time.monotonic(), FIRST_PATIENCE
         while True:
             try:
                 connection = self._connected()
                 with connection.transaction():
+                    connection.execute(HELD)
                     answer = what(Transaction(connection))
                 self._say_if_back()
                 return answer
-            except (psycopg.OperationalError, psycopg.InterfaceError) as error:
+            except psycopg.Error as error:
                 self.close()
+                if not isinstance(error, REFUSALS) and not is_away(error):
+                    raise
                 self._refuse_unless_away(error, time.monotonic() - began)
             if self._interrupt is not None and self._interrupt.wait(pause):
                 raise GaveUp
@@ -155,7 +162,7 @@ class Database:
             raise UserError(f"PostgreSQL refuses: {said}", HINT) from None
         if self._patience is not None and waited >= self._patience:
             raise UserError(f"PostgreSQL at {shown(self.url)} is away: {said}", "is it running?") from None
-        if not self._is_told:
+        if not self._is_told and self._patience is None:
             self._is_told = True
             print(f"ralph: waiting for PostgreSQL at {shown(self.url)}: {said}", file=sys.stderr, flush=True)
 
@@ -182,12 +189,12 @@ def connected(url: str) -> "psycopg.Connection[Any]":
     noticed within seconds, not hours."""
     keepalive: dict[str, Any] = {"keepalives_idle": 5, "keepalives_interval": 2, "keepalives_count": 3}
     try:
-        made = psycopg.connect(
+        made = ImpatientConnection.connect(
             url,
             autocommit=True,
             prepare_threshold=None,
             connect_timeout=ANSWER,
-            tcp_user_timeout=8000,
+            tcp_user_timeout=ANSWER * 1000,
             application_name="ralph",
             **keepalive,
         )

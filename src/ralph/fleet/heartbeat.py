@@ -52,12 +52,13 @@ def unregister(database: Database, me: Registered) -> None:
 
 class Heartbeat:
     """Signs of life, from a thread and over a connection of their own: whatever the worker waits for, they go on. Each
-    extends the charge of the work at hand. `is_forgotten` once the others have struck the worker off."""
+    extends the charge of the work at hand, but one that is over has to be renewed: by whoever has heard what happened
+    meanwhile. `is_forgotten` once the others have struck the worker off."""
 
     def __init__(self, url: str, me: Registered) -> None:
         self._url, self._me = url, me
         self._charge: Charge | None = None
-        self._last = time.monotonic()
+        self._last, self._until = time.monotonic(), 0.0
         self._stop = threading.Event()
         self._guard = threading.Lock()
         self.is_forgotten = False
@@ -73,17 +74,23 @@ class Heartbeat:
         self.charge(None)
 
     def charge(self, charge: Charge | None) -> None:
-        """Which work's charge is extended from now on."""
+        """Which work's charge is extended from now on, once it is renewed."""
         with self._guard:
             if self._charge is not None:
                 self._charge.end()
-            self._charge = charge
-            self._extend()
+            self._charge, self._until = charge, 0.0
+
+    def renew(self) -> None:
+        """All that others did is known here, and what is no longer ours was told to end."""
+        with self._guard:
+            if time.monotonic() > self._until:
+                self._extend()
 
     def _extend(self) -> None:
         if self._charge is not None and not self.is_forgotten:
+            self._until = self._last + IN_CHARGE
             with suppress(OSError):  # the work's folder is gone: nothing will be pushed
-                self._charge.extend(self._last + IN_CHARGE)
+                self._charge.extend(self._until)
 
     def _run(self) -> None:
         connection: psycopg.Connection[object] | None = None
@@ -100,7 +107,8 @@ class Heartbeat:
                 continue
             with self._guard:
                 self._last, self.is_forgotten = began, not is_known
-                self._extend()
+                if began < self._until:
+                    self._extend()
         _close(connection)
 
 

@@ -10,6 +10,7 @@ from ralph.backlog import item_worktrees
 from ralph.backlog.children import Child
 from ralph.backlog.coordinator import TICK, Coordinator
 from ralph.backlog.lists import ListContent
+from ralph.backlog.publishing import clear_remote
 from ralph.backlog.work_order import WorkOrder
 from ralph.core import work_events
 from ralph.core.backlog import Verdict, is_over, next_batch, next_starts
@@ -25,8 +26,8 @@ LOOK = 2.0  # seconds between two looks at who has fallen silent
 
 
 class Member(Coordinator):
-    """`keeps_list`: it reads the list again when that changes, and stays until the work is over; others leave when
-    there is nothing to do for them and `is_wanted_elsewhere`."""
+    """`renew` says that all is known that the others did; `keeps_list`: it reads the list again when that changes, and
+    stays until the work is over; others leave when there is nothing to do for them and `is_wanted_elsewhere`."""
 
     ledger: SharedLedger
 
@@ -41,12 +42,13 @@ class Member(Coordinator):
         name: str,
         env: Mapping[str, str],
         tick: Callable[[], None] = lambda: None,
+        renew: Callable[[], None] = lambda: None,
         keeps_list: bool = False,
         is_wanted_elsewhere: Callable[[], bool] = lambda: False,
     ) -> None:
         super().__init__(order, folder, ledger, interrupt, tick, env)
         self._worker, self._database, self._keeps_list = name, database, keeps_list
-        self._is_wanted_elsewhere = is_wanted_elsewhere
+        self._renew, self._is_wanted_elsewhere = renew, is_wanted_elsewhere
         self._runs: dict[str, str] = {}  # of the children here, by key
         self._was_held = self._was_paused = False
         self._heard = self._watched = 0.0
@@ -117,6 +119,7 @@ class Member(Coordinator):
                 self._claim_back(child)
         self._follow(self.ledger.heard)
         self.ledger.heard = []
+        self._renew()
 
     def _take_gate(self) -> None:
         """Whoever had it may have been at a landing: that is over, and git says what came of it."""
@@ -205,6 +208,8 @@ class Member(Coordinator):
     def _finish(self) -> int:
         """Tells of the end of the work where we have the gate, and gives back what we have."""
         if not self._end and not self.ledger.finished and self.ledger.has_gate():
+            with suppress(UserError):  # a remote that is away keeps them: they are in the target
+                clear_remote(self.order, self._home)
             super()._finish()
         self._tidy()
         with suppress(GaveUp):

@@ -1,8 +1,7 @@
 """How is the database of a fleet laid out, and of which version is it? Made where there is nothing yet; an older one is
 brought up to date only when a person says so, for workers of the older version may be at work."""
 
-import re
-from importlib import metadata, resources
+from importlib import resources
 
 from ralph.errors import UserError
 from ralph.fleet.database import Database, Transaction
@@ -38,34 +37,37 @@ def ready(database: Database) -> None:
         if found is None:
             transaction.ask("SELECT pg_advisory_xact_lock(%s)", LOCK)
             found = _found(transaction) or _make(transaction)
-        layout, engine = found
+        layout, last = found
         if layout > LAYOUT:
             raise UserError("this database is of a newer ralph", "upgrade ralph on this machine")
-        if layout < LAYOUT or _behind(engine):
+        if layout < LAYOUT or _behind(last):
             raise UserError("this database is of an older ralph", "stop its workers, then run: ralph worker --migrate")
 
     database.do(prepare)
 
 
 def migrate(database: Database) -> str:
-    """Brings an older database up to date; says what was done."""
+    """Brings an older database up to date; says what was done. Each step is a transaction of its own, since some of
+    Procrastinate's cannot be used in the one that makes them; whoever is killed between two of them goes on there."""
+    found = database.do(_found)
+    if found is None:
+        ready(database)
+        return "the tables are made"
+    layout, last = found
+    if layout > LAYOUT:
+        raise UserError("this database is of a newer ralph", "upgrade ralph on this machine")
+    steps = [(name, text, layout) for name, text in _behind(last)]
+    steps += [(_newest(), text, number) for number, text in enumerate(STEPS[layout - 1 :], layout + 1)]
+    for name, text, number in steps:
+        database.do(lambda transaction, step=(name, text, number): _take_step(transaction, *step))  # type: ignore[misc]
+    return "it is up to date" if steps else "it was up to date"
 
-    def bring_up(transaction: Transaction) -> str:
-        transaction.ask("SELECT pg_advisory_xact_lock(%s)", LOCK)
-        found = _found(transaction)
-        if found is None:
-            _make(transaction)
-            return "the tables are made"
-        layout, engine = found
-        if layout > LAYOUT:
-            raise UserError("this database is of a newer ralph", "upgrade ralph on this machine")
-        late = _behind(engine)
-        for statement in (*late, *STEPS[layout - 1 :]):
-            transaction.connection.execute(statement)
-        transaction.ask("UPDATE ralph_fleet SET layout = %s, procrastinate = %s", LAYOUT, _installed())
-        return "it is up to date" if late or layout < LAYOUT else "it was up to date"
 
-    return database.do(bring_up)
+def _take_step(transaction: Transaction, name: str, text: str, layout: int) -> None:
+    transaction.ask("SELECT pg_advisory_xact_lock(%s)", LOCK)
+    if _found(transaction) != (layout, name):  # somebody else may have done it, or the answer was lost
+        transaction.connection.execute(text)
+        transaction.ask("UPDATE ralph_fleet SET layout = %s, procrastinate = %s", layout, name)
 
 
 def _found(transaction: Transaction) -> tuple[int, str] | None:
@@ -87,20 +89,21 @@ def _make(transaction: Transaction) -> tuple[int, str]:
     if not _has_table(transaction, "procrastinate_jobs"):
         transaction.connection.execute(SchemaManager.get_schema())
     transaction.connection.execute(TABLES)
-    transaction.ask("INSERT INTO ralph_fleet (layout, procrastinate) VALUES (%s, %s)", LAYOUT, _installed())
-    return LAYOUT, _installed()
+    transaction.ask("INSERT INTO ralph_fleet (layout, procrastinate) VALUES (%s, %s)", LAYOUT, _newest())
+    return LAYOUT, _newest()
 
 
-def _installed() -> str:
-    return metadata.version("procrastinate")
+def _newest() -> str:
+    return _steps()[-1]
 
 
-def _behind(version: str) -> list[str]:
-    """Procrastinate's own steps since the version with which its tables were made, as it ships them."""
+def _steps() -> list[str]:
+    """Procrastinate's own, as it ships them, by name: they are in order."""
+    names = (entry.name for entry in (resources.files("procrastinate.sql") / "migrations").iterdir())
+    return sorted(name for name in names if name.endswith(".sql"))
+
+
+def _behind(last: str) -> list[tuple[str, str]]:
+    """Those since the one that was the newest when its tables were made."""
     folder = resources.files("procrastinate.sql") / "migrations"
-    names = sorted(entry.name for entry in folder.iterdir() if re.match(r"\d\d\.\d\d\.\d\d_\d+_.*\.sql$", entry.name))
-    return [(folder / name).read_text(encoding="utf-8") for name in names if _numbers(name[:8]) > _numbers(version)]
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in re.findall(r"\d+", version)[:3])
+    return [(name, (folder / name).read_text(encoding="utf-8")) for name in _steps() if name > last]

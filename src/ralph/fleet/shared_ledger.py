@@ -10,6 +10,7 @@ from procrastinate.jobs import Job as Claim
 
 from ralph.backlog.ledger import NAMES, JournalLedger, Told
 from ralph.core import work_events
+from ralph.core.backlog import SETTLED
 from ralph.core.secrets import Redactor
 from ralph.errors import UserError
 from ralph.fleet.database import Database, Transaction, finished
@@ -20,7 +21,6 @@ from ralph.records.writer import Sink, Writer
 
 TASK = "ralph"
 GATE = ".gate"  # no item's key begins with a dot
-EVENTS_OF_THE_GATE = (work_events.GateStarted, work_events.GateFinished, work_events.GateOpened)
 ENDS_OF_A_LOOP = (work_events.ItemReady, work_events.ItemParked, work_events.ItemQueued)
 
 
@@ -69,7 +69,6 @@ class SharedLedger(JournalLedger):
 
     def _is_true(self, transaction: Transaction, event: Told) -> bool:
         """Whether it still makes sense: since it was decided, others may have spoken."""
-        job = self.board.jobs.get(getattr(event, "key", ""))
         match event:
             case work_events.GateStarted() | work_events.GateFinished() | work_events.GateOpened():
                 return self._is_held_by_us(transaction, GATE)
@@ -78,23 +77,21 @@ class SharedLedger(JournalLedger):
             case work_events.ItemListed():
                 known = self.board.jobs.get(event.item.key)
                 return known is None or known.item != event.item
-            case work_events.ItemLanded():
-                return job is not None and job.state != "landed"
-            case work_events.ItemReturned():
-                return job is not None and job.state == "ready" and self._is_held_by_us(transaction, GATE)
+        job = self.board.jobs.get(getattr(event, "key", ""))
+        if job is None:
+            return not hasattr(event, "key")
+        is_ours = job.state == "working" and job.run == self._mine.get(job.item.key)
+        match event:
             case work_events.ItemStarted():
-                return job is not None and job.state == "queued" and self._is_held_by_us(transaction, event.key)
-            case work_events.ItemReady() | work_events.ItemParked() | work_events.ItemQueued() if (
-                event.key in self._mine
-            ):
-                return job is not None and job.state == "working" and job.run == self._mine[event.key]
-            case work_events.ItemParked():
-                return job is not None and job.state == "ready" and self._is_held_by_us(transaction, GATE)
-            case work_events.ItemQueued() | work_events.ItemWithdrawn() | work_events.ItemWarned():
-                return job is not None and job.state not in (
-                    "landed",
-                    "ready" if event.__class__ is work_events.ItemQueued else "",
-                )
+                return job.state == "queued" and self._is_held_by_us(transaction, event.key)
+            case work_events.ItemReady():
+                return is_ours
+            case work_events.ItemQueued():
+                return is_ours or job.state in ("queued", "parked", "withdrawn")
+            case work_events.ItemParked() | work_events.ItemReturned():
+                return is_ours or (job.state == "ready" and self._is_held_by_us(transaction, GATE))
+            case work_events.ItemLanded() | work_events.ItemWithdrawn():
+                return job.state not in SETTLED or (job.state, type(event)) == ("withdrawn", work_events.ItemLanded)
         return True
 
     # What others tell

@@ -205,6 +205,7 @@ class Worker:
             name=equipment.me.name,
             env=env,
             tick=screen.tick,
+            renew=equipment.heartbeat.renew,
             keeps_list=keeps_list,
             is_wanted_elsewhere=self._elsewhere(equipment, order.id),
         )

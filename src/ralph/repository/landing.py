@@ -379,6 +379,14 @@ def on_top_of(repository: Repository, tip: str, message: str) -> str:
     return _commit(repository, _tree_of(repository, tip), (tip,), message)
 
 
+def refused_because(answer: Answer) -> str:
+    """Why a remote did not take a push, in its own words where it has some."""
+    lines = [line.strip() for line in answer.error.splitlines()]
+    own = [line.removeprefix("remote:").strip() for line in lines if line.startswith("remote:")]
+    said = " · ".join(line for line in own if line) or refusal(("push",), answer).message.partition(": ")[2]
+    return one_line(clean(said), 300)
+
+
 def drop_branches(repository: Repository, tips: Mapping[str, str]) -> None:
     """Removes branches that are still at these commits."""
     if tips:

@@ -1,0 +1,237 @@
+"""What can be wrong with a fleet is said in one clear line, and loses nothing."""
+
+import os
+import shutil
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import psycopg
+import pytest
+from tests.fleet.machines import Fleet
+from tests.fleet.postgres import HERE, Postgres, Relay, free_port
+
+from ralph.errors import UserError
+from ralph.fleet import database
+
+pytestmark = pytest.mark.timeout(240)
+HOST = "postgresql://ralph@127.0.0.1:1"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("work", "TASKS.md", "--db", f"{HOST}/x", "--check", "true"), "--db needs --push"),
+        (("worker",), "no database"),
+        (("worker", "--db", "postgresql://me:secret@host/x"), "a password in --db can be read by everybody"),
+        (("worker", "--db", "postgresql://[x"), "cannot understand the URL of the database"),
+        (("worker", "--db", "mysql://host/x"), "cannot understand the URL of the database"),
+        (("worker", "--db", f"{HOST}/x", "-j", "0"), "-j 0 is too little"),
+        (("worker", "--db", f"{HOST}/x", "more"), "too many words"),
+        (("worker", "--db", f"{HOST}/x", "-C", "/"), "is not in a git repository"),
+        (("work", "status", "--db", f"{HOST}/x"), "PostgreSQL at 127.0.0.1:1/x is away"),
+        (("worker", "--migrate", "--db", f"{HOST}/x"), "PostgreSQL at 127.0.0.1:1/x is away"),
+    ],
+)
+def test_what_makes_no_sense_is_one_line_and_exit_2(fleet: Fleet, words: tuple[str, ...], said: str) -> None:
+    done = fleet.machine("a").ralph(*words)
+    assert done.returncode == 2, done.stderr
+    first, second = done.stderr.splitlines()
+    assert said in first
+    assert second.startswith("hint: ")
+    assert "secret" not in done.stderr
+
+
+def test_without_the_extra_it_is_said_how_to_get_it(fleet: Fleet, tmp_path: Path) -> None:
+    (tmp_path / "psycopg.py").write_text("raise ModuleNotFoundError('no', name='psycopg')")
+    done = fleet.machine("a").ralph("worker", "--db", fleet.url, PYTHONPATH=str(tmp_path))
+    assert done.returncode == 2
+    assert "a fleet needs psycopg, which is not installed" in done.stderr
+    assert "ralph-until-done[fleet]" in done.stderr
+
+
+def test_a_wrong_password_a_missing_database_and_an_old_server_are_refused_at_once(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with psycopg.connect(fleet.url, autocommit=True) as connection:
+        connection.execute("DROP ROLE IF EXISTS locked")
+        connection.execute("CREATE ROLE locked LOGIN PASSWORD 'right'")
+        connection.execute("GRANT ALL ON SCHEMA public TO locked")
+    try:
+        home, url = fleet.machine("a"), fleet.url.replace("ralph@", "locked@")
+        done = home.ralph("work", "status", "--db", url, PGPASSWORD="wrong")
+        assert done.returncode == 2
+        assert "password authentication failed" in done.stderr.splitlines()[0]
+        done = home.ralph("work", "status", "--db", url, PGPASSWORD="right")
+        assert "there is no work in this database" in done.stderr
+        whole = url.replace("locked@", "locked:right@")
+        (home.home / "db").write_text(whole + "\n")
+        for known in (whole, f"@{home.home}/db"):
+            done = home.ralph("work", "status", RALPH_DB=known)
+            assert "there is no work in this database" in done.stderr, "the URL may be in the environment, or in a file"
+        done = home.ralph("worker", "--db", fleet.url + "missing")
+        assert done.returncode == 2
+        assert "does not exist" in done.stderr.splitlines()[0]
+        monkeypatch.setattr(database, "OLDEST", 99)
+        with pytest.raises(UserError, match="is too old: the fleet needs 99 or newer"):
+            database.connected(fleet.url)
+    finally:
+        with psycopg.connect(fleet.url, autocommit=True) as connection:
+            connection.execute("DROP OWNED BY locked")
+            connection.execute("DROP ROLE locked")
+
+
+def test_a_clone_of_another_repository_takes_nothing_and_says_so(fleet: Fleet) -> None:
+    first, other = fleet.machine("a"), fleet.machine("b")
+    shutil.rmtree(other.folder)
+    strange = fleet.folder / "strange"
+    strange.mkdir()
+    fleet.git("init", "-q", "-b", "main", cwd=strange)
+    fleet.git("commit", "-q", "--allow-empty", "-m", "else", cwd=strange)
+    fleet.git("clone", "-q", str(strange), str(other.folder), cwd=fleet.folder)
+    fleet.hold("T1")
+    work = first.work()
+    other.worker()
+    fleet.wait(lambda: "is a clone of another repository" in other.said, "it says so")
+    fleet.git("remote", "rename", "origin", "upstream", cwd=other.folder)
+    fleet.wait(lambda: "this clone has no remote origin" in other.said, "it says so")
+    fleet.let_go()
+    assert work.wait(120) == 0
+    assert {event["worker"] for event in fleet.all("item_started")}.isdisjoint({"b"})
+    fleet.audit()
+
+
+def test_a_remote_that_refuses_is_said_and_loses_nothing(fleet: Fleet) -> None:
+    hook = fleet.remote / "hooks" / "pre-receive"
+    hook.write_text("#!/bin/sh\necho closed for the night >&2\nexit 1\n")
+    hook.chmod(0o755)
+    first = fleet.machine("a")
+    assert first.work().wait(120) == 2, first.said
+    assert "origin refuses ralph/" in first.said
+    assert "closed for the night" in first.said
+    hook.unlink()
+    second = fleet.machine("b")
+    second.worker("--once")
+    fleet.wait_for("work_finished", exit_code=0)
+    fleet.audit()
+
+
+def test_one_list_is_taken_on_once(fleet: Fleet) -> None:
+    fleet.hold(*fleet.keys)
+    first, second = fleet.machine("a"), fleet.machine("b")
+    first.work()
+    fleet.wait_for("item_started")
+    done = second.ralph(*second.words())
+    assert done.returncode == 2
+    assert "works off TASKS.md on origin/main already" in done.stderr.splitlines()[-2]
+    done = first.ralph("worker", "--db", fleet.url)
+    assert done.returncode == 2
+    assert "another work goes on in" in done.stderr
+
+
+def test_a_work_of_a_newer_ralph_is_left_alone(fleet: Fleet) -> None:
+    fleet.hold(*fleet.keys)
+    first, other = fleet.machine("a"), fleet.machine("b")
+    first.work()
+    fleet.wait_for("item_started")
+    with psycopg.connect(fleet.url, autocommit=True) as connection:
+        connection.execute("UPDATE ralph_works SET layout = 99, version = '99.0'")
+    other.worker()
+    fleet.wait(lambda: "it is of ralph 99.0, and this one" in other.said, "it says so")
+    assert {event["worker"] for event in fleet.all("item_started")}.isdisjoint({"b"})
+
+
+def test_a_worker_waits_for_a_database_that_is_not_there_yet(fleet: Fleet) -> None:
+    port = free_port()
+    late = fleet.machine("late", url=fleet.url.replace(f":{fleet.postgres.port}/", f":{port}/"))
+    process = late.worker()
+    fleet.wait(lambda: f"waiting for PostgreSQL at {HERE}:{port}" in late.said, "it says so")
+    relay = Relay(fleet.postgres.port, at=port)
+    try:
+        fleet.wait(lambda: "PostgreSQL is back" in late.said, "it goes on")
+        fleet.wait(lambda: "looks for work" in late.said, "it goes on")
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 130
+        process = late.worker()
+        fleet.wait(lambda: late.said.count("looks for work") == 2)
+    finally:
+        relay.close()
+    process.terminate()
+    assert process.wait(30) == 130
+
+
+def test_a_database_that_is_restarted_loses_nothing(tmp_path: Path) -> None:
+    server = Postgres()
+    fleet = Fleet(tmp_path, server, items=4)
+    try:
+        fleet.hold("T3", "T4")
+        first = fleet.machine("a")
+        work = first.work(slots=4)
+        fleet.wait(lambda: len(fleet.landed()) == 2, "two land")
+        server.stop(signal.SIGQUIT)
+        fleet.let_go()
+        fleet.wait(lambda: "waiting for PostgreSQL" in first.said, "it says so")
+        server.start()
+        assert work.wait(120) == 0, first.said
+        assert "PostgreSQL is back" in first.said
+        fleet.audit()
+    finally:
+        fleet.close()
+        server.close()
+
+
+def test_ctrl_c_ends_a_worker_whose_database_is_away(fleet: Fleet) -> None:
+    relay = Relay(fleet.postgres.port)
+    apart = fleet.machine("a", url=fleet.url.replace(f":{fleet.postgres.port}/", f":{relay.port}/"))
+    fleet.hold(*fleet.keys)
+    process = apart.work(slots=4)
+    fleet.wait(lambda: all(map(fleet.has_begun, fleet.keys)))
+    relay.cut()
+    time.sleep(0.5)
+    for number in (signal.SIGINT, signal.SIGINT):
+        process.send_signal(number)
+    assert process.wait(60) == 130
+    relay.close()
+    assert not list(apart.processes()), "nothing of it survives"
+
+
+def test_loops_know_nothing_of_the_database(fleet: Fleet) -> None:
+    (fleet.waits / "seen").touch()
+    fleet.agent.write_text(
+        fleet.agent.read_text().replace("PROMPT=$(cat)", f"PROMPT=$(cat); env >> {fleet.waits}/seen")
+    )
+    home = fleet.machine("a")
+    home.env |= {"RALPH_DB": fleet.url, "PGPASSWORD": "hush"}
+    assert home.start(*home.words(db="")[:2], "--db=", *home.words()[4:]).wait(120) == 0, home.said
+    seen = (fleet.waits / "seen").read_text()
+    assert "RALPH_RUN_ID" in seen
+    assert "hush" not in seen
+    assert str(fleet.postgres.port) not in seen
+
+
+def test_a_pooler_that_gives_every_transaction_another_session_is_fine(fleet: Fleet, pgbouncer: str) -> None:
+    """Session locks, prepared statements and LISTEN break there: nothing depends on them."""
+    port, folder = free_port(), fleet.folder / "pooler"
+    folder.mkdir()
+    name = fleet.url.rpartition("/")[2]
+    (folder / "ini").write_text(
+        f"[databases]\n{name} = host={HERE} port={fleet.postgres.port} user=ralph\n"
+        f"[pgbouncer]\nlisten_addr={HERE}\nlisten_port={port}\nauth_type=any\npool_mode=transaction\n"
+        f"unix_socket_dir=\ndefault_pool_size=4\nlogfile=/dev/null\nignore_startup_parameters=extra_float_digits\n"
+    )
+    as_whom = {"user": 65534, "group": 65534, "extra_groups": []} if os.geteuid() == 0 else {}
+    for place in (folder, *folder.parents[:-1]):
+        if as_whom and str(place).startswith("/tmp/"):
+            place.chmod(place.stat().st_mode | 0o055)
+    (folder / "ini").chmod(0o644)
+    pooler = subprocess.Popen([pgbouncer, str(folder / "ini")], stderr=subprocess.DEVNULL, **as_whom)  # type: ignore[call-overload]
+    try:
+        url = f"postgresql://ralph@{HERE}:{port}/{name}"
+        first, second = fleet.machine("a", url=url), fleet.machine("b", url=url)
+        second.worker()
+        assert first.work().wait(120) == 0, first.said
+        fleet.audit()
+    finally:
+        pooler.kill()
+        pooler.wait()

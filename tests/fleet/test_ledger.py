@@ -1,0 +1,305 @@
+"""What machines tell each other through the database: one order of events, claims that only one has, words that come
+too late. Ledgers of several workers, in one process, on a real PostgreSQL."""
+
+import time
+from importlib import resources
+from pathlib import Path
+
+import psycopg
+import pytest
+from tests.fleet.machines import Fleet
+
+from ralph.backlog.backlog_source import BacklogSource
+from ralph.backlog.lists import ListContent
+from ralph.backlog.work_order import WorkOrder
+from ralph.core import work_events
+from ralph.core.backlog import Item, Verdict
+from ralph.core.secrets import Redactor
+from ralph.errors import UserError
+from ralph.fleet import heartbeat, schema, steering
+from ralph.fleet.database import HELD, Database, finished, is_away
+from ralph.fleet.heartbeat import Registered, register
+from ralph.fleet.shared_ledger import SharedLedger
+from ralph.fleet.worker import enter
+from ralph.records.folder import RunFolder
+from ralph.repository.landing import Remote
+from ralph.settings import Settings
+
+KEYS = ("T1", "T2", "T3")
+
+
+class Table:
+    """A work in the database, and workers around it."""
+
+    def __init__(self, fleet: Fleet, folder: Path, name: str = "abcd") -> None:
+        self.url, self.folder = fleet.url, folder
+        self.databases: list[Database] = []
+        self.order = WorkOrder(
+            id=f"20260101-000000-{name}",
+            name=name,
+            workspace=str(fleet.machine("home").folder),
+            source=BacklogSource(word="TASKS.md", name=f"{name}.md"),
+            settings=Settings(),
+            target="",
+            base="0" * 40,
+            remote=Remote("origin", "main"),
+        )
+        database = self.database()
+        schema.ready(database)
+        enter(database, self.order, ListContent(tuple(Item(key=key, title=key) for key in KEYS)))
+
+    def database(self) -> Database:
+        self.databases.append(Database(self.url, patience=0.0))
+        return self.databases[-1]
+
+    def worker(self, name: str, slots: int = 2) -> SharedLedger:
+        database = self.database()
+        folder = RunFolder(self.folder / name, self.order.id)
+        folder.make()
+        made = SharedLedger(folder, [], Redactor(), database, register(database, name, slots))
+        made.hear()
+        return made
+
+    def silence(self, name: str) -> None:
+        """As if it had not been heard for a minute."""
+        with psycopg.connect(self.url, autocommit=True) as connection:
+            connection.execute(
+                "UPDATE procrastinate_workers SET last_heartbeat = now() - interval '1 minute' "
+                "WHERE id = (SELECT id FROM ralph_workers WHERE name = %s)",
+                (name,),
+            )
+
+
+@pytest.fixture
+def table(fleet: Fleet, tmp_path: Path):  # type: ignore[no-untyped-def]
+    made = Table(fleet, tmp_path / "folders")
+    yield made
+    for database in made.databases:
+        database.close()
+
+
+def begin(ledger: SharedLedger, key: str, run: str) -> bool:
+    if not ledger.claims(key):
+        return False
+    ledger.tell(work_events.ItemStarted(key, 1, run, "somebody"))
+    return ledger.is_mine(key)
+
+
+def test_all_read_the_same_and_each_keeps_a_copy(table: Table) -> None:
+    one, two = table.worker("one"), table.worker("two")
+    assert begin(one, "T1", "r1")
+    two.hear()
+    assert one.board.jobs == two.board.jobs
+    assert [job.state for job in two.board.jobs.values()] == ["working", "queued", "queued"]
+    one.hear()
+    journals = [
+        (table.folder / name / "runs" / table.order.id / "journal.ndjson").read_bytes() for name in ("one", "two")
+    ]
+    assert journals[0] == journals[1]
+
+
+def test_an_item_and_the_gate_are_claimed_by_one_alone(table: Table) -> None:
+    one, two = table.worker("one"), table.worker("two")
+    assert begin(one, "T1", "r1")
+    assert not two.claims("T1")
+    assert [one.takes_gate(), two.takes_gate()] == [True, False]
+    two.hear()
+    assert not two.has_gate()
+
+
+def test_nobody_takes_more_than_it_has_room_for(table: Table) -> None:
+    one = table.worker("one", slots=1)
+    assert begin(one, "T1", "r1")
+    assert not one.claims("T2")
+
+
+def test_the_room_of_all_who_are_heard_counts(table: Table) -> None:
+    one = table.worker("one", slots=2)
+    table.worker("two", slots=5)
+    one.hear()
+    assert one.board.slots == 7
+    table.silence("two")
+    one.hear()
+    assert one.board.slots == 2
+
+
+def test_who_falls_silent_is_taken_over_from_and_its_word_counts_no_more(table: Table) -> None:
+    one, two = table.worker("one"), table.worker("two")
+    assert begin(one, "T1", "r1")
+    table.silence("one")
+    two.take_over()
+    assert two.board.jobs["T1"].state == "queued"
+    assert two.board.jobs["T1"].reason.startswith("one was not heard for 60 seconds")
+    assert begin(two, "T1", "r2")
+    one.tell(work_events.ItemReady(key="T1", tip="f" * 40, files=("a",), run="r1"))
+    assert one.board.jobs["T1"].state == "working"
+    assert one.board.jobs["T1"].run == "r2"
+    assert not one.is_mine("T1")
+    one.tell(work_events.ItemQueued("T1", "its loop was stopped"))
+    two.hear()
+    assert two.board.jobs["T1"].state == "working"
+    assert two.is_mine("T1")
+
+
+def test_a_name_that_somebody_else_bears_by_now_makes_nothing_ours(table: Table) -> None:
+    one = table.worker("one")
+    assert begin(one, "T1", "r1")
+    table.silence("one")
+    again = table.worker("one")
+    again.take_over()
+    assert begin(again, "T1", "r2")
+    one.hear()
+    assert not one.is_mine("T1")
+
+
+def test_a_word_that_is_told_twice_counts_once(table: Table) -> None:
+    """The end of a transaction may be lost on its way: then it is told again."""
+    one = table.worker("one")
+    assert begin(one, "T1", "r1")
+    ready = work_events.ItemReady(key="T1", tip="f" * 40, files=("a",), run="r1", cost_usd=2.0)
+    one.tell(ready)
+    one.tell(ready)
+    one.hear()
+    assert one.board.spent == 2.0
+    assert one.claims("T1"), "it can be claimed again"
+    assert one.claims("T1"), "and whoever has it is told so however often it asks"
+
+
+def test_only_the_holder_of_the_gate_speaks_for_it(table: Table) -> None:
+    one, two = table.worker("one"), table.worker("two")
+    assert begin(one, "T1", "r1")
+    one.tell(work_events.ItemReady(key="T1", tip="f" * 40, files=("a",), run="r1"))
+    assert one.takes_gate()
+    table.silence("one")
+    two.hear()
+    two.take_over()
+    two.hear()
+    assert two.takes_gate()
+    one.tell(work_events.GateFinished(Verdict(stuck="of an old holder")), work_events.ItemReturned("T1", "red"))
+    assert one.board.stuck == ""
+    assert one.board.jobs["T1"].state == "ready"
+    one.hear()
+    assert not one.has_gate()
+
+
+def test_who_takes_its_leave_frees_all_at_once(table: Table) -> None:
+    one, two = table.worker("one"), table.worker("two")
+    assert begin(one, "T1", "r1")
+    assert one.takes_gate()
+    me = one._me
+    heartbeat.unregister(table.database(), Registered(me.id, me.name, me.slots))
+    two.take_over()
+    two.hear()
+    assert two.board.jobs["T1"].reason == "its worker has left"
+    assert two.takes_gate()
+
+
+def test_who_is_stopped_in_the_middle_of_a_transaction_holds_nobody_up(table: Table) -> None:
+    one, stopped = table.worker("one"), psycopg.connect(table.url)
+    with stopped.cursor() as cursor:
+        cursor.execute(HELD)
+        cursor.execute("SELECT last FROM ralph_works FOR UPDATE")  # and here it is stopped
+        one._database._patience = None  # it waits, as a worker does
+        began = time.monotonic()
+        one.tell(work_events.WorkHeld(True))
+        assert one.board.is_held
+        assert time.monotonic() - began < 15
+    with pytest.raises(psycopg.errors.IdleInTransactionSessionTimeout) as told:
+        stopped.execute("SELECT 1")
+    assert is_away(told.value), "a worker that goes on then asks again"
+    stopped.close()
+
+
+def test_a_killed_copy_goes_on_where_it_was_torn(table: Table) -> None:
+    one = table.worker("one")
+    assert begin(one, "T1", "r1")
+    journal = table.folder / "one" / "runs" / table.order.id / "journal.ndjson"
+    whole = journal.read_bytes()
+    journal.write_bytes(whole[:-20])
+    again = table.worker("one")
+    assert again.board.jobs["T1"].state == "working"
+    assert len(journal.read_bytes().splitlines()) == len(whole.splitlines()) + 1, "the torn line, and it again"
+
+
+def test_a_list_is_worked_off_once_at_a_time(table: Table) -> None:
+    again = WorkOrder(
+        **{name: getattr(table.order, name) for name in WorkOrder.__struct_fields__} | {"id": "x", "name": "x"}
+    )
+    with pytest.raises(UserError, match=r"work abcd works off abcd.md on origin/main already"):
+        enter(table.database(), again, ListContent(()))
+
+
+def test_people_steer_from_anywhere(table: Table) -> None:
+    one, database = table.worker("one"), table.database()
+    assert begin(one, "T1", "r1")
+    assert "paused" in steering.hold(database, "", True)
+    one.hear()
+    assert one.board.is_held
+    steering.resume(database, "")
+    steering.withdraw(database, "abcd", "t2")
+    one.hear()
+    assert not one.board.is_held
+    assert one.board.jobs["T2"].state == "withdrawn"
+    with pytest.raises(UserError, match="T1 is working"):
+        steering.retry(database, "", "T1", "")
+    with pytest.raises(UserError, match="has no item T9"):
+        steering.withdraw(database, "", "T9")
+    with pytest.raises(UserError, match="no work nope"):
+        steering.see(database, "nope")
+    steering.retry(database, "", "T2", "a word")
+    one.hear()
+    assert (one.board.jobs["T2"].state, one.board.jobs["T2"].note) == ("queued", "a word")
+    steering.stop(database, "")
+    one.hear()
+    assert one.finished is not None
+    assert one.finished.exit_code == 130
+    with pytest.raises(UserError, match="is over"):
+        steering.hold(database, "", True)
+    assert steering.resume(database, "") == "work abcd goes on"
+    one.hear()
+    assert one.finished is None
+    assert one.board.jobs["T1"].state == "queued"
+
+
+def test_a_newer_database_is_refused(table: Table) -> None:
+    database = table.database()
+    database.do(lambda transaction: transaction.ask("UPDATE ralph_fleet SET layout = 99"))
+    for act in (schema.ready, schema.migrate):
+        with pytest.raises(UserError, match="newer ralph"):
+            act(database)
+
+
+def test_an_older_database_is_refused_until_a_person_brings_it_up(fleet: Fleet, tmp_path: Path) -> None:
+    """Its tables are made as they were then, by the steps that Procrastinate ships."""
+    folder = resources.files("procrastinate.sql") / "migrations"
+    names = sorted(entry.name for entry in folder.iterdir() if entry.name.endswith(".sql"))
+    then = [name for name in names if name < "03.04"]
+    assert then != names
+    with psycopg.connect(fleet.url, autocommit=True) as connection:
+        for name in then:
+            connection.execute((folder / name).read_text())
+        connection.execute(schema.TABLES)
+        connection.execute("INSERT INTO ralph_fleet VALUES (%s, %s)", (schema.LAYOUT, then[-1]))
+    database = Database(fleet.url, patience=0.0)
+    with pytest.raises(UserError, match="older ralph"):
+        schema.ready(database)
+    assert schema.migrate(database) == "it is up to date"
+    assert schema.migrate(database) == "it was up to date"
+    database.close()
+    table = Table(fleet, tmp_path / "folders")
+    one = table.worker("one")
+    assert begin(one, "T1", "r1")
+    one.tell(work_events.ItemParked("T1", "why", "r1"))
+    assert one.board.jobs["T1"].state == "parked"
+    for database in table.databases:
+        database.close()
+
+
+def test_silent_workers_are_forgotten_after_a_week(table: Table) -> None:
+    database = table.database()
+    one = table.worker("one")
+    table.silence("one")
+    assert "one" in {worker.name for worker in steering.see(database).workers}
+    database.do(lambda transaction: finished(transaction.jobs.prune_stalled_workers(30.0)))
+    assert "one" not in {worker.name for worker in steering.see(database).workers}
+    assert one.board.jobs["T1"].state == "queued"

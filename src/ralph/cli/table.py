@@ -68,6 +68,7 @@ SECTIONS = {
         "diff": "show what a run changed, or one iteration of it",
         "rewind": "make the files what they were after an earlier iteration",
         "clean": "end what killed runs have left at work",
+        "trust": "accept settings that were changed while a run was at work",
     },
     "Inside the agent": {
         "hook": "keep an agent in its session until its promise is kept",

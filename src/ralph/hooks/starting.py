@@ -26,6 +26,7 @@ from ralph.records.register import registry
 from ralph.run import order as orders
 from ralph.run.options import RUN, Option
 from ralph.settings import PRESETS, Settings, load
+from ralph.settings.trust import refuse_untrusted
 
 # What a loop inside a session can be told, by `ralph hook start` and behind /ralph-loop, and where it differs from what
 # `ralph run` says of it.
@@ -160,6 +161,7 @@ def _refused(reason: str) -> str:
 
 def _settings(workspace: Path, said: Mapping[str, Any], env: Mapping[str, str]) -> Settings:
     """The promise preset under the project's settings. Whatever else those take for a claim, here it is a promise."""
+    refuse_untrusted(workspace, env)
     settings = load(workspace, {**said, "preset": "promise"}, env=env).settings
     promises = [claim for claim in settings.until if claim.startswith("promise:")]
     return load(workspace, {**said, "preset": "promise", "until": promises[:1] or ["promise:DONE"]}, env=env).settings

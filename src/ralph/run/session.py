@@ -33,6 +33,8 @@ from ralph.run.parts import cli_agent, parts_of, workspace_of
 from ralph.run.place import Place, Tick
 from ralph.run.policy import Policy, own_rules, policy, refuse_what_cannot_end, unsaid_claim
 from ralph.run.trees import Trees
+from ralph.settings.layers import settings_files
+from ralph.settings.trust import Watched, refuse_untrusted
 from ralph.steering.mailbox import Mailbox
 from ralph.steering.questions import QuestionListener
 
@@ -128,6 +130,8 @@ class Session:
     def _refuse_what_is_in_vain(self) -> tuple[Rule, ...]:
         """Says before anything is made or spent what cannot work; gives the rules of the user's own."""
         refuse_what_cannot_end(self.settings)
+        if self._story is None:  # one that goes on does so with what it began with
+            refuse_untrusted(self.place.workspace, self._env)
         if self.settings.notify:
             from ralph.run.notify import refuse_what_cannot_be_told
 
@@ -203,6 +207,10 @@ class Session:
         """What dead runs have left goes; and if this one is killed with its keeper, its processes can be found."""
         for left in end_left_behind(self._env):
             self._notices += (events.Notice(remark(left, "was ended")),)
+        self._watched = Watched(
+            self.place.workspace, self.id, settings_files(self.place.workspace, self._env), self._env
+        )
+        self._watched.begin()
         if not self.settings.keep_children:
             stack.enter_context(on_record(self.id, keeper, self.order.workspace, self._env))
 
@@ -342,6 +350,9 @@ class Session:
         # An answer that is wanted for itself was looked at by the rule that ended the run.
         verified = stop.outcome is Outcome.DONE and (plan.verifies or self.order.looks_only)
         try:
+            if changed := self._watched.end():
+                what = f"the settings have changed while the run was at work: {', '.join(changed)}"
+                context.tell(events.Notice(f"{what}; the next run asks about it, and so does `ralph trust`"))
             self._end(context, *ending(run, stop, context.elapsed(), plan.cap, verified))
         except UserError as error:  # what cannot be written down is told to those who still listen
             stop = Stop(Outcome.FATAL, error.advice)

@@ -1,0 +1,105 @@
+"""An agent writes settings for the next run: no run obeys them before a person has seen them."""
+
+import json
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pexpect
+import pytest
+
+Agent = Callable[..., str]
+Ralph = Callable[..., Any]
+
+SAID = {"yolo": True, "notify": ["touch obeyed"], "claimAnywhere": True}
+PLANT = f"""echo '{json.dumps(SAID)}' > .ralph/settings.local.json"""
+DONE = "echo '<response>DONE</response>'"
+ASKS = "nobody has looked at them since"
+
+
+@pytest.fixture
+def planted(agent: Agent, ralph: Ralph) -> Any:
+    done = ralph("run", "g", "--agent", agent(f"{PLANT}; {DONE}"))
+    assert done.code == 0
+    return done
+
+
+def test_settings_that_changed_while_a_run_was_at_work_are_told_at_its_end(planted: Any) -> None:
+    assert "the settings have changed while the run was at work: " in planted.err
+    assert ".ralph/settings.local.json" in planted.err
+
+
+@pytest.mark.usefixtures("planted")
+def test_the_next_run_refuses_them_without_a_terminal_until_they_are_trusted(
+    agent: Agent, ralph: Ralph, workspace: Path
+) -> None:
+    for _ in range(2):
+        refused = ralph("run", "g", "--agent", agent(DONE))
+        assert refused.code == 2
+        assert ASKS in refused.err
+        assert "`ralph trust` shows the difference" in refused.err
+    assert not (workspace / "obeyed").exists()
+    accepted = ralph("trust")
+    assert accepted.code == 0
+    assert '+{"yolo": true' in accepted.out
+    assert ralph("trust").out == "no settings have changed while a run was at work here\n"
+    assert ralph("run", "g", "--agent", agent(DONE)).code == 0
+
+
+@pytest.mark.usefixtures("planted")
+def test_settings_that_are_put_back_need_no_trust(agent: Agent, ralph: Ralph, workspace: Path) -> None:
+    (workspace / ".ralph" / "settings.local.json").unlink()
+    assert ralph("run", "g", "--agent", agent(DONE)).code == 0
+
+
+@pytest.mark.usefixtures("planted")
+def test_a_person_at_a_terminal_sees_the_difference_and_is_asked(
+    agent: Agent, environment: dict[str, str], workspace: Path
+) -> None:
+    words = ["-m", "ralph", "run", "g", "--agent", agent(DONE)]
+    for answer, code in (("n", 2), ("y", 0)):
+        screen = pexpect.spawn(sys.executable, words, cwd=str(workspace), env=environment, timeout=40, encoding="utf-8")  # type: ignore[arg-type]
+        screen.expect("claimAnywhere")
+        screen.expect("Go on with them")
+        screen.sendline(answer)
+        screen.expect(pexpect.EOF)
+        screen.close()
+        assert screen.exitstatus == code
+
+
+def test_they_are_found_though_the_run_was_killed(
+    agent: Agent, ralph: Ralph, live: Any, workspace: Path, nap: str, eventually: Any
+) -> None:
+    run = live("run", "g", "--agent", agent(f"{PLANT}; sleep {nap}"))
+    run.until("agent_started")
+    eventually(lambda: (workspace / ".ralph" / "settings.local.json").exists())
+    run.end(signal.SIGKILL)
+    assert ASKS in ralph("run", "g", "--agent", agent(DONE)).err
+
+
+def test_settings_of_which_nobody_changed_any_are_obeyed_and_so_are_those_between_runs(
+    agent: Agent, ralph: Ralph, workspace: Path, environment: dict[str, str]
+) -> None:
+    assert ralph("run", "g", "--agent", agent(DONE)).code == 0
+    (workspace / ".ralph" / "settings.json").write_text('{"stall": 3}')
+    assert ralph("run", "g", "--agent", agent(DONE)).code == 0
+    kept = Path(environment["HOME"]) / ".local" / "state" / "ralph" / "settings"
+    assert not list(kept.glob("*/*")), "nothing to remember"
+
+
+@pytest.mark.usefixtures("planted")
+def test_a_run_that_goes_on_does_so_with_what_it_began_with(agent: Agent, ralph: Ralph, workspace: Path) -> None:
+    (workspace / ".ralph" / "settings.local.json").unlink()
+    first = ralph("run", "g", "-m", "1", "--agent", agent(f"{PLANT}; echo more"))
+    assert first.code == 1
+    agent(DONE)
+    assert ralph("resume", "-m", "1").code == 0
+    assert not (workspace / "obeyed").exists()
+
+
+def test_hooks_do_not_obey_them_either(planted: Any, ralph: Ralph) -> None:
+    refused = ralph("hook", "start", "a task", CLAUDE_CODE_SESSION_ID="around")
+    assert refused.code == 2
+    assert ASKS in refused.err

@@ -162,3 +162,68 @@ def test_what_is_added_while_a_message_is_asked_for_is_checked_first(
     assert result.code == 0
     assert git("show", "HEAD:extra") == "more\n"
     assert [one["passed"] for one in result.all("check_finished")] == [True, True]
+
+
+FLIP = "cp tests/test_it.sh ../good; echo exit 0 > tests/test_it.sh"
+
+
+@pytest.mark.parametrize(
+    "flips",
+    [FLIP, f"{FLIP}; sh tests/test_it.sh; cat ../good > tests/test_it.sh", "echo exit 0 > tests/conftest.sh"],
+    ids=["and stay", "and are put back in time", "a new one comes up"],
+)
+def test_a_check_does_not_count_that_ran_while_protected_files_changed(
+    ralph: Ralph, agent: Agent, prompts: Prompts, guarded: Path, flips: str
+) -> None:
+    """As somebody does who lives beside the check: here it is the check itself."""
+    result = ralph(
+        *("run", "g", "--protect", "tests/**", "--check", f"{flips}; true", "--check", "! sh tests/test_it.sh"),
+        *("-m", "2", "--json", "--agent", agent(DONE)),
+    )
+    assert (result.code, result.one("run_finished")["outcome"]) == (1, "exhausted")
+    first, second = result.all("check_finished")[:2]
+    assert not first["passed"]
+    assert "tests/" in first["void"]
+    assert second["passed"], "what comes after it sees the original"
+    assert "changed while it ran" in prompts()[1]
+    assert (guarded / "test_it.sh").read_text() == "exit 1\n"
+    assert not (guarded / "conftest.sh").exists()
+
+
+@pytest.mark.parametrize(
+    ("check", "change", "said"),
+    [
+        ("sh check.sh", "echo true >> check.sh", "check.sh"),
+        ("./check.sh && true", "echo true >> check.sh", "check.sh"),
+        ("make -s test", "echo '# more' >> Makefile", "Makefile"),
+        ("sh check.sh", "touch check.sh", ""),
+        ("sh check.sh", "echo x > other.sh", ""),
+    ],
+)
+def test_a_file_that_a_check_is_made_of_and_that_was_changed_is_told(
+    ralph: Ralph, agent: Agent, workspace: Path, check: str, change: str, said: str
+) -> None:
+    (workspace / "check.sh").write_text("#!/bin/sh\ntrue\n")
+    (workspace / "check.sh").chmod(0o755)
+    (workspace / "Makefile").write_text("test:\n\ttrue\n")
+    words = ("run", "g", "--check", check, "--json", "--agent", agent(f"{change}; {DONE}"))
+    notices = [one["text"] for one in ralph(*words).all("notice") if "part of a check" in one["text"]]
+    assert [said in notice and f"--protect '{said}'" in notice for notice in notices] == ([True] if said else [])
+    protected = ralph(*words, "--protect", "check.sh", "--protect", "Makefile")
+    assert not [one for one in protected.all("notice") if "part of a check" in one["text"]]
+
+
+def test_libraries_and_caches_in_a_protected_folder_are_said_not_to_be_covered(
+    ralph: Ralph, agent: Agent, guarded: Path
+) -> None:
+    module = guarded / "node_modules" / "a" / "node_modules" / "b.js"
+    module.parent.mkdir(parents=True)
+    module.write_text("right\n")
+    fake = agent(f"echo wrong > {module}; {DONE}")
+    words = ("run", "g", "--check", "true", "--json", "--agent", fake, "-m", "1", "--protect", "tests/**")
+    (said,) = [one["text"] for one in ralph(*words).all("notice") if "does not cover" in one["text"]]
+    assert "--protect 'tests/node_modules/**'" in said
+    module.write_text("right\n")
+    named = ralph(*words, "--protect", "tests/node_modules/**")
+    assert not [one for one in named.all("notice") if "does not cover" in one["text"]]
+    assert module.read_text() == "right\n"

@@ -159,6 +159,7 @@ class CheckFinished(Struct, frozen=True, omit_defaults=True, kw_only=True):
     output: str = ""
     action: str = ""
     timeout: float | None = None
+    void: str = ""
 
 
 class ClaimRejected(Struct, frozen=True):

@@ -110,7 +110,7 @@ FailAction = Literal["APPEND", "PREPEND", "REPLACE"]
 
 class Check(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """The result of one command that verifies the work. `head` and `tail` are the ends of its output;
-    `cut` says that `head` is not all of it."""
+    `cut` says that `head` is not all of it. `void` is why it does not count, whatever its exit code says."""
 
     name: str
     passed: bool
@@ -123,9 +123,12 @@ class Check(Struct, frozen=True, omit_defaults=True, kw_only=True):
     log: str = ""
     duration: float = 0.0
     timeout: float | None = None
+    void: str = ""
 
     @property
     def ending(self) -> str:
+        if self.void:
+            return self.void
         return f"Timeout ({self.timeout:g}s)" if self.timeout else f"exit code {self.exit_code}"
 
 

@@ -50,7 +50,7 @@ def check_message(check: Check, truncate: int) -> str:
     shown = head(output, truncate)
     if check.cut or len(output) > truncate:
         shown += "... [truncated]"
-    failed = "failed:" if check.timeout else "failed with"
+    failed = "failed:" if check.timeout or check.void else "failed with"
     lines = [f'Guardrail "{check.name}" {failed} {check.ending}.']
     if check.hint:
         lines.append(f"Hint: {check.hint}")
@@ -239,7 +239,7 @@ def section(iteration: Iteration) -> str:
 def _verdict(check: Check) -> str:
     if check.passed:
         return "PASS"
-    said = "" if check.timeout else clean(check.tail)
+    said = "" if check.timeout or check.void else clean(check.tail)
     first = next((line for line in said.split("\n") if line.strip()), check.ending)
     return f"FAIL — {one_line(first)}"
 

@@ -49,7 +49,8 @@ def on_record(run_id: str, keeper: Keeper, workspace: str, env: Mapping[str, str
     """While entered, whoever comes later can find what the run has started, should nobody be left who knows it. Not for
     runs whose children may live on."""
     path = f"{state_folder(env, _PLACE)}/{run_id}"
-    me = Living(os.getpid(), own_start(), keeper.pid, start_of(keeper.pid) or "", workspace)
+    where = os.fsencode(workspace).decode("utf-8", "backslashreplace")  # to be shown: it need not be text
+    me = Living(os.getpid(), own_start(), keeper.pid, start_of(keeper.pid) or "", where)
     try:
         os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
         fd = open_fresh(path)

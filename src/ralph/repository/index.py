@@ -319,8 +319,11 @@ def walk_fingerprint(root: str | os.PathLike[str]) -> str:
     return digest.hexdigest()
 
 
-def files_below(top: bytes, skipped: frozenset[str] = SKIPPED) -> Iterator[tuple[bytes, os.stat_result]]:
-    """Every file and link below `top`, by its path from there, in a fixed order."""
+def files_below(
+    top: bytes, skipped: frozenset[str] = SKIPPED, passed: list[bytes] | None = None
+) -> Iterator[tuple[bytes, os.stat_result]]:
+    """Every file and link below `top`, by its path from there, in a fixed order. Folders that were skipped are added to
+    those `passed`."""
     names = {os.fsencode(name) for name in skipped}
     waiting = [b""]
     while waiting:
@@ -335,6 +338,8 @@ def files_below(top: bytes, skipped: frozenset[str] = SKIPPED) -> Iterator[tuple
                 yield path, seen
             elif entry.name not in names:
                 waiting.append(path + b"/")
+            elif passed is not None:
+                passed.append(path)
 
 
 def _entries(folder: bytes) -> list[os.DirEntry[bytes]]:

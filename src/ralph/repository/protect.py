@@ -5,7 +5,7 @@ are in the run's folder, for a run that is resumed, and once more where no agent
 import os
 import stat
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from re import Pattern
@@ -13,7 +13,7 @@ from re import Pattern
 from msgspec import Struct
 
 from ralph.errors import UserError
-from ralph.repository.index import files_below, is_run_data, shown
+from ralph.repository.index import CACHES, LIBRARIES, OWN, SKIPPED, files_below, is_run_data, shown
 
 # A file changed so shortly before it was looked at may change once more without a trace in its times.
 JUST_NOW_NS = 100_000_000
@@ -39,6 +39,7 @@ class Protected:
         self._store = store
         self._stamps: dict[bytes, Stamp] = {}
         self._kept: dict[bytes, ProtectedFile] = {}
+        self._passed: set[bytes] = set()  # folders that were not looked into
 
     def keep(self) -> None:
         """Takes copies of the files, unless the run has them already."""
@@ -52,6 +53,9 @@ class Protected:
         paths = [os.fsdecode(path) for path in self._kept]
         wanted = [glob for glob in self._globs if not glob.is_exception]
         return tuple(glob.text for glob in wanted if not any(map(glob.pattern.fullmatch, paths)))
+
+    def covers(self, path: str) -> bool:
+        return os.fsencode(path) in self._kept
 
     def touched(self) -> tuple[str, ...]:
         """The protected files that were changed or deleted, and new ones that would be protected."""
@@ -72,6 +76,28 @@ class Protected:
             ) from None
         self._drop_compiled()
         return tuple(map(shown, differences))
+
+    def watch(self) -> Callable[[], tuple[str, ...]]:
+        """Begins to look at the files. Asked at the end, it names those that are others now, or were in between: nobody
+        can set the time of a change at will. They are put back."""
+        before = {path: _stamp(seen) for path, seen in self._found()}
+
+        def moved() -> tuple[str, ...]:
+            now = {path: _stamp(seen) for path, seen in self._found()}
+            paths = sorted(path for path in {*before, *now} if before.get(path) != now.get(path))
+            if paths:
+                self.restore()
+            return tuple(map(shown, paths))
+
+        return moved
+
+    @property
+    def uncovered(self) -> tuple[str, ...]:
+        """Folders of libraries and caches that the patterns match, and that are not protected unless they are named."""
+        known = {os.fsencode(name) for name in (LIBRARIES | CACHES) - {"__pycache__"}}  # that one is dropped each time
+        met = {path.rstrip(b"/") for path in self._passed if path.rstrip(b"/").rpartition(b"/")[2] in known}
+        named = {os.fsencode(glob.start) for glob in self._globs}
+        return tuple(sorted(shown(path) for path in met - named if matches(self._globs, os.fsdecode(path))))
 
     def _differences(self) -> list[bytes]:
         found = dict(self._found())
@@ -97,8 +123,11 @@ class Protected:
         if not stat.S_ISDIR(seen.st_mode):
             yield start, seen
             return
-        for path, below in files_below(top):
+        is_named = any(os.fsdecode(part) in SKIPPED for part in start.split(b"/"))
+        passed: list[bytes] = []
+        for path, below in files_below(top, OWN if is_named else SKIPPED, passed):
             yield os.path.join(start, path), below
+        self._passed.update(os.path.join(start, path) for path in passed)
 
     def _is_same(self, kept: ProtectedFile, seen: os.stat_result) -> bool:
         if self._stamps.get(kept.path) == _stamp(seen):

@@ -2,15 +2,18 @@
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
+from pathlib import Path
 
 from msgspec import Struct
 
 from ralph.core import events
 from ralph.core.model import Check, FailAction
 from ralph.core.prompts import ERROR_LIMIT
+from ralph.core.text import listed
+from ralph.files import read_given
 from ralph.processes.courses import Course, side_by_side
 from ralph.processes.keeper import Keeper
 from ralph.processes.process import output_of
@@ -28,6 +31,12 @@ class Guard(Struct, frozen=True):
     action: FailAction = "APPEND"
 
 
+CHANGED = (
+    "protected files were changed while it ran, so that it does not count: {}; where the check itself writes them, "
+    "leave them out with --protect '!PATTERN'"
+)
+
+
 class CheckManner(Struct, frozen=True, kw_only=True):
     """How checks are run: the longest that one may take, how much of its output a prompt quotes, how many run at once,
     and whether a red one is enough."""
@@ -39,9 +48,12 @@ class CheckManner(Struct, frozen=True, kw_only=True):
 
 
 class Checks:
+    """`witness` begins to look at what no check may see changed, and says at the end what was, for whatever reason."""
+
     def __init__(self, context: Context, guards: Sequence[Guard], manner: CheckManner) -> None:
         self._context, self._guards, self._manner = context, tuple(guards), manner
         self._timeout = manner.timeout or None
+        self.witness: Callable[[], Callable[[], tuple[str, ...]]] | None = None
         self._slugs = slugs([context.redact.text(guard.command) for guard in guards])
 
     def run(self, number: int) -> tuple[Check, ...] | None:
@@ -59,6 +71,10 @@ class Checks:
                 self._context.tell(_finished(check))
                 results.append(check)
         return tuple(results)
+
+    @property
+    def commands(self) -> tuple[str, ...]:
+        return tuple(guard.command for guard in self._guards)
 
     @property
     def _folder(self) -> str:
@@ -81,6 +97,7 @@ class Checks:
         context.settle_in()
         if context.boxes_checks:
             command = context.boxed(command)
+        moved = self.witness() if self.witness else tuple
         with context.log(os.path.join(context.root, log)) as file:
             output = yield from output_of(
                 keeper,
@@ -99,9 +116,10 @@ class Checks:
         ended = output.exit
         if ended.ended_by == "interrupt":
             return None
+        void = CHANGED.format(listed(files, 5)) if (files := moved()) else ""
         return Check(
             name=context.redact.text(guard.command),  # a key in it is for the shell alone
-            passed=ended.code == 0 and not ended.ended_by,
+            passed=ended.code == 0 and not ended.ended_by and not void,
             exit_code=_as_in_a_shell(ended.code),
             head=output.head,
             tail=output.tail,
@@ -111,7 +129,59 @@ class Checks:
             log=log,
             duration=ended.duration,
             timeout=self._timeout if ended.ended_by == "turn-timeout" else None,
+            void=void,
         )
+
+
+# Programs that do what a file says, which their command line does not name.
+RECIPES = {
+    "make": ("GNUmakefile", "makefile", "Makefile"),
+    "just": ("justfile", "Justfile"),
+    "tox": ("tox.ini",),
+    "nox": ("noxfile.py",),
+    **dict.fromkeys(("npm", "pnpm", "yarn", "bun"), ("package.json",)),
+}
+
+
+class NamedFiles:
+    """The files of the workspace that checks are made of. An agent may change them, and with them what is verified."""
+
+    def __init__(self, root: Path, commands: Sequence[str]) -> None:
+        found = (path for command in commands for path in named_in(command, str(root)))
+        self._files = {path: _content_of(os.path.join(root, path)) for path in found}
+        self._root = root
+
+    def without(self, is_kept: Callable[[str], bool]) -> "NamedFiles":
+        """The same less those that nobody can change for long."""
+        self._files = {path: content for path, content in self._files.items() if not is_kept(path)}
+        return self
+
+    def news(self) -> tuple[str, ...]:
+        """Those that were changed since, where that has not been said."""
+        changed = [
+            path for path, content in self._files.items() if _content_of(os.path.join(self._root, path)) != content
+        ]
+        for path in changed:
+            del self._files[path]
+        return tuple(changed)
+
+
+def named_in(command: str, root: str) -> list[str]:
+    """The files in the workspace that a command line names, by their paths from there."""
+    words = command.replace(";", " ").replace("&", " ").replace("|", " ").replace("(", " ").replace(")", " ").split()
+    names = [name for word in words for name in (word.strip("'\"<>"), *RECIPES.get(os.path.basename(word), ()))]
+    places = [os.path.relpath(os.path.join(root, name), root) for name in names if name]
+    inside = [place for place in places if not place.startswith("..") and os.path.isfile(os.path.join(root, place))]
+    return list(dict.fromkeys(inside))
+
+
+def _content_of(path: str) -> tuple[int, int]:
+    """Its size, and a number that stands for what is in it; nothing where it cannot be read."""
+    try:
+        content = read_given(path)
+    except OSError:
+        return (-1, 0)
+    return len(content), hash(content)
 
 
 def _as_in_a_shell(code: int | None) -> int | None:
@@ -130,6 +200,7 @@ def _finished(check: Check) -> events.CheckFinished:
         output=shown,
         action="" if check.passed else check.action,
         timeout=check.timeout,
+        void=check.void,
     )
 
 

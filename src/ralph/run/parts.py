@@ -16,7 +16,7 @@ from ralph.errors import UserError, to_install
 from ralph.files import read_file, read_given
 from ralph.loop import Agent, Parts
 from ralph.records.folder import write
-from ralph.run.checks import CheckManner, Checks, Guard
+from ralph.run.checks import CheckManner, Checks, Guard, NamedFiles
 from ralph.run.context import Context, marked, words_of
 from ralph.run.policy import Policy, composer
 from ralph.settings import Settings
@@ -208,6 +208,7 @@ class LocalWorkspace:
         self._done_files, self._wait_file = done_files, wait_file
         self._tasks, self._tree, self._protect = tasks, tree, protect
         self._protected: Protected | None = None
+        self._named: NamedFiles | None = None
         self._mailbox = Mailbox(context.folder.path)
 
     def begin(self) -> None:
@@ -221,6 +222,16 @@ class LocalWorkspace:
             self._protected.keep()
             if (unmatched := self._protected.unmatched) and self._protect != ("**",):
                 self._context.tell(Notice(f"--protect matches no file yet: {', '.join(unmatched)}"))
+            if self._protect != ("**",):
+                self._checks.witness = self._protected.watch
+                self._say_uncovered(self._protected.uncovered)
+        named = NamedFiles(self._context.root, self._checks.commands)
+        self._named = named.without(self._protected.covers) if self._protected else named
+
+    def _say_uncovered(self, folders: tuple[str, ...]) -> None:
+        if folders:
+            hint = f"name it to protect it, too: --protect '{folders[0]}/**'"
+            self._context.tell(Notice(f"--protect does not cover {listed(folders, 5)}; {hint}"))
 
     def look(self, run: Run) -> Snapshot:
         done, trouble = False, ""
@@ -254,6 +265,9 @@ class LocalWorkspace:
         return touched
 
     def check(self, number: int) -> tuple[Check, ...] | None:
+        if self._named and (changed := self._named.news()):
+            hint = f"--protect '{changed[0]}' would put it back"
+            self._context.tell(Notice(f"changed in this run, and part of a check: {listed(changed, 5)}; {hint}"))
         return None if self._context.interrupt.level else self._checks.run(number)
 
     def tree(self, number: int) -> str | None:

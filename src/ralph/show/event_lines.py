@@ -195,13 +195,17 @@ class EventLines:
         if event.passed:
             name = self._cut(short(event.name, 200), 8 + len(took))
             return [self._barred("green", f"{paint('green', marks.passed)} {name}  {paint('dim', took)}"), *verbose]
-        if event.timeout is not None:
+        if event.void:
+            how = "does not count"
+        elif event.timeout is not None:
             how = f"timed out after {duration(event.timeout)}"
         else:
             how = f"{exit_words(event.exit_code)}, {took}"
         name = self._cut(short(event.name, 200), 8 + len(how))
         then = ", ".join(short(part, 300) for part in (event.action if self.verbose else "", event.log) if part)
-        rows = self._last_lines(event.output) + ([f"{marks.to} {self._cut(then, 6)}"] if then else [])
+        rows = ([self._cut(short(event.void, 500), 6)] if event.void else self._last_lines(event.output)) + (
+            [f"{marks.to} {self._cut(then, 6)}"] if then else []
+        )
         title = f"{paint('alarm', marks.failed)} {paint('bold', name)}  {paint('red', how)}"
         return [self._barred("red", title), *(self._barred("red", f"  {paint('dim', row)}") for row in rows), *verbose]
 

@@ -20,9 +20,9 @@ FLAGS = "Agent flags (comma-separated, optional): "
 ITERATIONS = "Maximum iterations [10]: "
 RESPONSE = "Completion response [DONE]: "
 GUARDRAIL = "Add guardrail command (leave blank to finish): "
-ACTION = "  Fail action (APPEND|PREPEND|REPLACE): "
+ACTION = "  Fail action (APPEND|PREPEND|REPLACE) [APPEND]: "
 HINT = "  Hint (optional, guidance for agent on failure): "
-PROTECT = 'If the agent must not change your tests, add "protect": ["tests/**"] to it.'
+PROTECT = "Protect tests/** from the agent? (Y/n): "
 SCM = "Configure SCM? (y/N): "
 SCM_COMMAND = "  SCM command (e.g., git): "
 SCM_TASKS = "  SCM tasks (comma-separated, e.g., commit,push): "
@@ -94,7 +94,7 @@ def test_the_documented_conversation_writes_the_documented_settings(terminal: Te
     child.expect_exact(WRITTEN)
     assert exit_code(child) == 0
     assert settings(workspace) == {
-        "maximumIterations": 10,
+        "$schema": "./settings.schema.json",
         "completionResponse": "DONE",
         "outputTruncateChars": 5000,
         "streamAgentOutput": True,
@@ -106,7 +106,7 @@ def test_the_documented_conversation_writes_the_documented_settings(terminal: Te
         ],
         "scm": {"command": "git", "tasks": ["commit"]},
     }
-    assert sorted(os.listdir(workspace / ".ralph")) == [".gitignore", "settings.json"]
+    assert sorted(os.listdir(workspace / ".ralph")) == [".gitignore", "settings.json", "settings.schema.json"]
 
 
 def test_a_bad_answer_is_asked_for_again(terminal: Terminal, workspace: Path) -> None:
@@ -122,7 +122,6 @@ def test_a_bad_answer_is_asked_for_again(terminal: Terminal, workspace: Path) ->
         (ITERATIONS, "7"),
         (RESPONSE, "FERTIG"),
         (GUARDRAIL, "true"),
-        (ACTION, ""),
         (ACTION, "delete"),
         (ACTION, "replace"),
         (HINT, ""),
@@ -218,10 +217,99 @@ def test_a_terminal_that_is_gone_has_given_up(workspace: Path) -> None:
     assert not (workspace / ".ralph").exists()
 
 
-def test_where_there_are_tests_it_says_how_to_protect_them(workspace: Path) -> None:
+@pytest.mark.parametrize(("answer", "protected"), [("", ["tests/**"]), ("n", None)])
+def test_where_there_are_tests_they_are_protected_unless_the_person_says_no(
+    workspace: Path, answer: str, protected: list[str] | None
+) -> None:
     (workspace / "tests").mkdir()
-    said = answered(workspace, "claude", "", "", "", "make test", "append", "", "", "n")
-    assert f"Settings written to .ralph/settings.json\n{PROTECT}\n" in said
+    said = answered(workspace, "claude", "", "", "", "make test", "append", "", "", "n", answer)
+    assert PROTECT in said
+    assert settings(workspace).get("protect") == protected
+
+
+def test_no_preset_gets_fewer_iterations_than_it_has_by_itself(workspace: Path, ralph: Callable[..., Any]) -> None:
+    answered(workspace, "true", "", "", "", "make test", "", "", "", "n")
+    assert "maximumIterations" not in settings(workspace)
+    assert "at most  25 iterations" in ralph("loop", "G", "--dry-run").out
+    assert "at most  10 iterations" in ralph("run", "G", "--dry-run").out
+
+
+def test_what_it_writes_is_shown_and_so_is_what_comes_next(workspace: Path) -> None:
+    said = answered(workspace, "claude", "", "", "", "make test", "", "", "", "n")
+    assert (workspace / ".ralph" / "settings.json").read_text() in said
+    assert 'Next: ralph loop "' in said
+    assert 'Next: ralph run "' in answered(workspace, "y", "claude", "", "", "", "", "n")
+
+
+def test_the_schema_that_it_names_knows_what_it_writes(workspace: Path, ralph: Callable[..., Any]) -> None:
+    import jsonschema
+
+    answered(workspace, "claude", "", "7", "", "make test", "", "", "", "n")
+    schema = json.loads((workspace / ".ralph" / settings(workspace)["$schema"]).read_text())
+    jsonschema.validate(settings(workspace), schema)
+
+
+def test_what_the_project_has_already_is_found_tried_and_taken_by_enter(workspace: Path) -> None:
+    (workspace / "Makefile").write_text("test:\n\ttrue\nlint:\n\tfalse\n")
+    said = answered(workspace, "claude", "", "", "", "", "", "", "", "", "", "", "n")
+    assert "Found in Makefile, and tried: make test (green)" in said
+    assert "Found in Makefile, and tried: make lint (red: exit code 2)" in said
+    assert "Add guardrail command (leave blank to finish) [make test]: " in said
+    assert [one["command"] for one in settings(workspace)["guardrails"]] == ["make test", "make lint"]
+    answered(workspace, "y", "claude", "", "", "", "-", "n")
+    assert settings(workspace)["guardrails"] == []
+
+
+def test_a_check_that_cannot_be_run_here_is_not_offered(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (workspace / "go.mod").write_text("module a\n")
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    said = answered(workspace, "claude", "", "", "", "", "n")
+    assert "go test ./... (not runnable" in said
+    assert settings(workspace)["guardrails"] == []
+
+
+@pytest.mark.parametrize(
+    "answers",
+    [
+        ("10", "claude", "", "", "", "", "n"),
+        ("claude", "opus", "", "", "", "", "n"),
+        ("claude", "", "", "make test", "", "", "n"),
+        ("claude", "", "", "", "APPEND", "", "n"),
+        ("claude", "", "", "", "", "git", "n"),
+    ],
+)
+def test_an_answer_that_belongs_to_another_question_is_asked_back(workspace: Path, answers: tuple[str, ...]) -> None:
+    said = answered(workspace, *answers)
+    assert said.count("looks like the answer to another question") == 1
+    assert settings(workspace)["agent"] == {"command": "claude", "flags": []}
+
+
+def test_who_says_it_twice_means_it(workspace: Path) -> None:
+    answered(workspace, "10", "10", "", "", "", "", "n")
+    assert settings(workspace)["agent"]["command"] == "10"
+
+
+def test_yes_asks_nothing_and_takes_what_is_found(
+    workspace: Path, ralph: Callable[..., Any], agent: Callable[..., str]
+) -> None:
+    agent("true", "codex")
+    (workspace / "Makefile").write_text("test:\n\ttrue\n")
+    (workspace / "tests").mkdir()
+    result = ralph("init", "--yes")
+    assert result.code == 0
+    written = settings(workspace)
+    assert (written["agent"]["command"], written["protect"]) == ("codex", ["tests/**"])
+    assert written["guardrails"] == [{"command": "make test", "failAction": "APPEND"}]
+    before = (workspace / ".ralph" / "settings.json").read_bytes()
+    assert ralph("init", "--yes").code == 0
+    assert (workspace / ".ralph" / "settings.json").read_bytes() == before, "what is there stays"
+
+
+def test_yes_without_any_agent_says_so(workspace: Path, ralph: Callable[..., Any]) -> None:
+    result = ralph("init", "--yes", PATH="/nowhere")
+    assert result.code == 2
+    assert "no coding agent is installed" in result.err
+    assert not (workspace / ".ralph" / "settings.json").exists()
 
 
 def test_where_there_can_be_a_box_it_is_offered(
@@ -233,7 +321,7 @@ def test_where_there_can_be_a_box_it_is_offered(
     (tmp_path / "tools" / "bwrap").touch(0o755)
     (workspace / ".ralph" / "settings.json").unlink()
     said = answered(workspace, "claude", "", "", "", "", "n")
-    assert said.endswith('add "sandbox": {"enabled": true} to it.\n')
+    assert said.endswith('--sandbox, or "sandbox": {"enabled": true} in it.\n')
 
 
 def test_without_guardrails_there_is_nothing_to_protect_them_from(workspace: Path) -> None:
@@ -246,7 +334,10 @@ def test_installed_agents_are_named(
 ) -> None:
     agent("true", "codex")
     monkeypatch.setenv("PATH", f"{environment['HOME']}/bin")
-    assert answered(workspace, "", "codex", "", "", "", "", "").startswith("Installed here: codex\n" + AGENT)
+    said = answered(workspace, "", "", "", "", "", "")
+    assert "Installed here: codex\n" in said
+    assert "or other LLM CLI) [codex]: " in said
+    assert settings(workspace)["agent"]["command"] == "codex"
 
 
 def test_what_is_typed_survives_as_it_is(workspace: Path) -> None:

@@ -1,9 +1,11 @@
 """What the words of a command line mean: a goal, a place, a title, one shot."""
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pexpect
 import pytest
 
 Ralph = Callable[..., Any]
@@ -70,3 +72,37 @@ def test_a_specification_alone_says_nothing_about_it(ralph: Ralph, agent: Agent,
     result = ralph("loop", "--spec", "spec.md", "--check", "true", "--agent", agent("echo COMPLETE"), "--json")
     assert result.one("run_started")["goal"] == "All of it, in detail."
     assert "instead of the goal" not in result.out
+
+
+def test_a_loop_without_a_check_names_what_the_project_has(ralph: Ralph, workspace: Path) -> None:
+    (workspace / "Makefile").write_text("test:\n\ttrue\nlint:\n\ttrue\n")
+    result = ralph("loop", "Fix it", "--agent", "true")
+    assert result.code == 2
+    assert result.err == (
+        'ralph: no checks given\nhint: this project has some: --check "make test" --check "make lint"\n'
+    )
+    (workspace / "Makefile").unlink()
+    assert "needs at least one" in ralph("loop", "Fix it", "--agent", "true").err
+
+
+@pytest.mark.parametrize(("answer", "code"), [("", 0), ("no", 2)])
+def test_on_a_terminal_enter_takes_what_the_project_has(
+    answer: str, code: int, agent: Agent, environment: dict[str, str], workspace: Path
+) -> None:
+    (workspace / "Makefile").write_text("test:\n\ttrue\n")
+    words = ["-m", "ralph", "loop", "Fix it", "--agent", agent("echo COMPLETE")]
+    child = pexpect.spawn(
+        sys.executable,
+        words,
+        cwd=str(workspace),
+        env=environment,  # type: ignore[arg-type]
+        encoding="utf-8",
+        timeout=20,
+    )
+    child.delaybeforesend = None
+    child.expect_exact("This project has: make test")
+    child.expect_exact("Enter takes them, anything else ends this: ")
+    child.sendline(answer)
+    child.expect(pexpect.EOF)
+    child.close()
+    assert child.exitstatus == code

@@ -2,16 +2,22 @@
 
 import os
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, TextIO, get_args
 
+from ralph.cli.schema import schema_text
 from ralph.cli.table import CliCommand, Values, no_words
+from ralph.core.model import FailAction
 from ralph.errors import UserError
+from ralph.run.options import Option
 
+ACTIONS = get_args(FailAction)
+NONE = "-"  # no guardrail, though one was found
 TEST_FOLDERS = ("tests", "test", "spec", "__tests__", "e2e")
+SCHEMA = "settings.schema.json"
 DEFAULTS: dict[str, Any] = {
-    "maximumIterations": 10,
     "completionResponse": "DONE",
     "outputTruncateChars": 5000,
     "streamAgentOutput": True,
@@ -24,10 +30,11 @@ DEFAULTS: dict[str, Any] = {
 def init(values: Values, words: list[str]) -> int:
     """Asks on the terminal; 0 when the settings are written or are to stay, 130 when the person gives up."""
     no_words(words, "go to the project, and say `ralph init` there")
+    if values.get("yes"):
+        initialize(Path.cwd(), Silence())
+        return 0
     if sys.stdin is None or not sys.stdin.isatty():
-        raise UserError(
-            "init asks questions and needs a terminal", "run it in one, or write .ralph/settings.json by hand"
-        )
+        raise UserError("init asks questions and needs a terminal", "run it in one, or take what is found: --yes")
     with open(sys.stdin.fileno(), encoding="utf-8", errors="replace", closefd=False) as answers:
         dialog = Dialog(answers, sys.stdout)
         try:
@@ -48,28 +55,45 @@ class Dialog:
     def say(self, text: str, end: str = "\n") -> None:
         print(text, file=self.questions, end=end, flush=True)
 
-    def ask(self, question: str) -> str:
-        self.say(question, end="")
+    def explain(self, text: str) -> None:
+        """What the next question is about."""
+        self.say(f"\n{text}")
+
+    def ask(self, question: str, found: str = "") -> str:
+        """The answer, or what was `found` where there is none."""
+        self.say(question.removesuffix(": ") + f" [{found}]: " if found else question, end="")
         try:
             line = self.answers.readline()
         except OSError:  # the terminal is gone
             line = ""
         if not line.endswith("\n"):
             raise EOFError
-        return line.strip()
+        return line.strip() or found
 
-    def insist(self, question: str, complaint: str) -> str:
-        """Asks until there is an answer."""
-        while not (answer := self.ask(question)):
-            self.say(complaint)
+    def ask_about(self, question: str, found: str = "", is_odd: Callable[[str], bool] = lambda answer: False) -> str:
+        """An answer that looks as if it were meant for another question is asked for again."""
+        answer = self.ask(question, found)
+        if answer and is_odd(answer):
+            self.say(f'"{answer}" looks like the answer to another question. If you mean it, say it again.')
+            answer = self.ask(question, found)
         return answer
 
-    def agrees(self, question: str) -> bool:
-        return self.ask(question).lower() in ("y", "yes")
+    def agrees(self, question: str, unless_said: bool = False) -> bool:
+        answer = self.ask_about(question, is_odd=lambda said: said.lower() not in ("y", "yes", "n", "no"))
+        return answer.lower() in ("y", "yes") or (unless_said and not answer)
 
-    def several(self, question: str) -> list[str]:
-        """The parts of an answer between commas."""
-        return [part.strip() for part in self.ask(question).split(",") if part.strip()]
+
+class Silence(Dialog):
+    """Nobody is asked: what was found is taken."""
+
+    def __init__(self) -> None:
+        super().__init__(sys.stdin, sys.stdout)
+
+    def explain(self, text: str) -> None:
+        pass
+
+    def ask(self, question: str, found: str = "") -> str:
+        return found
 
 
 def initialize(workspace: Path, dialog: Dialog) -> None:
@@ -82,33 +106,63 @@ def initialize(workspace: Path, dialog: Dialog) -> None:
         if not dialog.agrees("Overwrite? (y/N): "):
             return
     said = interview(workspace, dialog)
-    prepare(workspace)
-    _write(settings, said)
+    dialog.say("\n" + _written(said).decode(), end="")
+    folder = prepare(workspace)
+    _write(settings, _written(said))
+    _write(folder / SCHEMA, schema_text("settings").encode())
     dialog.say("\nSettings written to .ralph/settings.json")
-    if advice := said["guardrails"] and _advice(workspace):
-        dialog.say(advice)
+    dialog.say(f'Next: ralph {"loop" if said["guardrails"] else "run"} "what shall be true in the end"')
     if _has_boxes(workspace):
-        dialog.say('To keep the agent away from your home and keys, add "sandbox": {"enabled": true} to it.')
+        dialog.say('To keep the agent away from your home and keys: --sandbox, or "sandbox": {"enabled": true} in it.')
 
 
 def interview(workspace: Path, dialog: Dialog) -> dict[str, Any]:
     """The settings that the answers make."""
-    found = installed_agents()
-    if found:
-        dialog.say(f"Installed here: {', '.join(found)}")
-    question = "Agent command (e.g., claude, codex, amp, or other LLM CLI): "
-    agent = dialog.insist(question, f"An agent command is required, for example {(*found, 'claude')[0]}.")
-    flags = dialog.several("Agent flags (comma-separated, optional): ")
-    said = {
-        **DEFAULTS,
-        "maximumIterations": _ask_iterations(dialog),
-        "completionResponse": dialog.ask("Completion response [DONE]: ") or "DONE",
-        "agent": {"command": agent, "flags": flags},
-        "guardrails": _ask_guardrails(dialog),
-    }
+    said: dict[str, Any] = {"$schema": f"./{SCHEMA}", **DEFAULTS, "agent": _ask_agent(dialog)}
+    if (turns := _ask_iterations(dialog)) is not None:  # unless it is said, every way to loop has a number of its own
+        said["maximumIterations"] = turns
+    dialog.explain("What the agent writes between <response> and </response> when it is done.")
+    said["completionResponse"] = dialog.ask_about("Completion response [DONE]: ", is_odd=_is_no_word) or "DONE"
+    said["guardrails"] = _ask_guardrails(workspace, dialog)
+    dialog.explain("After green checks ralph can have the work committed, with a message by the agent.")
     if dialog.agrees("Configure SCM? (y/N): "):
         said["scm"] = _ask_scm(dialog)
+    if said["guardrails"] and (tests := _tests_in(workspace)):
+        dialog.explain("An agent can make checks pass by changing the tests; what is protected is put back.")
+        if dialog.agrees(f"Protect {tests}/** from the agent? (Y/n): ", unless_said=True):
+            said["protect"] = [f"{tests}/**"]
     return said
+
+
+def _ask_agent(dialog: Dialog) -> dict[str, Any]:
+    agents = installed_agents()
+    dialog.explain("Who does the work: a coding agent that is installed here, or any command line.")
+    if agents:
+        dialog.say(f"Installed here: {', '.join(agents)}")
+    question = "Agent command (e.g., claude, codex, amp, or other LLM CLI): "
+    while not (agent := dialog.ask_about(question, next(iter(agents), ""), _is_choice)):
+        if isinstance(dialog, Silence):
+            raise UserError(
+                "no coding agent is installed", "install one, or name yours: run `ralph init` in a terminal"
+            )
+        dialog.say(f"An agent command is required, for example {(*agents, 'claude')[0]}.")
+    dialog.explain("Words that it is always started with.")
+    flags = dialog.ask_about("Agent flags (comma-separated, optional): ", is_odd=lambda said: not said.startswith("-"))
+    return {"command": agent, "flags": _parts(flags)}
+
+
+def _is_choice(answer: str) -> bool:
+    """Whether it answers a question of another kind: how many, yes or no, what to do."""
+    return answer.isdigit() or answer.upper() in ("Y", "N", "YES", "NO", *get_args(FailAction))
+
+
+def _is_no_word(answer: str) -> bool:
+    return _is_choice(answer) or " " in answer or answer.startswith("-")
+
+
+def _parts(answer: str) -> list[str]:
+    """What stands between commas."""
+    return [part.strip() for part in answer.split(",") if part.strip()]
 
 
 def installed_agents() -> list[str]:
@@ -119,32 +173,59 @@ def installed_agents() -> list[str]:
     return [name for name in programs() if which(name)]
 
 
-def _ask_iterations(dialog: Dialog) -> int:
-    while True:
-        answer = dialog.ask("Maximum iterations [10]: ") or "10"
+def _ask_iterations(dialog: Dialog) -> int | None:
+    dialog.explain("How many turns it gets before ralph gives up (`ralph loop`: 25 unless you say a number).")
+    while answer := dialog.ask("Maximum iterations [10]: "):
         if answer.isascii() and answer.isdigit() and len(answer) < 10 and int(answer) > 0:
             return int(answer)
         dialog.say("Please give a whole number greater than 0.")
+    return None
 
 
-def _ask_guardrails(dialog: Dialog) -> list[dict[str, str]]:
-    from ralph.core.model import FailAction
-
+def _ask_guardrails(workspace: Path, dialog: Dialog) -> list[dict[str, str]]:
+    dialog.explain("What must pass before ralph believes that the work is done: your tests, a linter.")
+    found = _found_checks(workspace, dialog)
     guardrails = []
-    while shell_command := dialog.ask("Add guardrail command (leave blank to finish): "):
-        while (action := dialog.ask("  Fail action (APPEND|PREPEND|REPLACE): ").upper()) not in get_args(FailAction):
+    question = "Add guardrail command (leave blank to finish): "
+    while command := dialog.ask_about(question, next(iter(found), ""), _is_choice):
+        if command == NONE:
+            break
+        found = [other for other in found if other != command]
+        while (action := dialog.ask("  Fail action (APPEND|PREPEND|REPLACE): ", "APPEND").upper()) not in ACTIONS:
             dialog.say("  Please answer APPEND, PREPEND or REPLACE.")
         hint = dialog.ask("  Hint (optional, guidance for agent on failure): ")
-        guardrails.append({"command": shell_command, "failAction": action, **({"hint": hint} if hint else {})})
+        guardrails.append({"command": command, "failAction": action, **({"hint": hint} if hint else {})})
     return guardrails
 
 
-def _advice(workspace: Path) -> str:
-    """Where there are tests, an agent can make guardrails pass by changing them: say so while it can be prevented."""
-    tests = next((name for name in TEST_FOLDERS if (workspace / name).is_dir()), None)
-    if tests is None:
-        return ""
-    return f'If the agent must not change your tests, add "protect": ["{tests}/**"] to it.'
+def _found_checks(workspace: Path, dialog: Dialog) -> list[str]:
+    """The checks that the project has already and that can be run here, each tried once."""
+    from ralph.settings.proposed import proposed_checks
+
+    proposals = proposed_checks(workspace)
+    if not proposals:
+        return []
+    from ralph.planning.trials import Trials
+    from ralph.processes.interrupt import Interrupt
+    from ralph.processes.keeper import Keeper
+    from ralph.settings.layers import settled
+
+    usable = []
+    with Keeper.start() as keeper, Interrupt() as interrupt:
+        trials = Trials(workspace, settled([]), keeper)
+        for proposal in proposals:
+            dialog.say(f"Found in {proposal.source}, and tried: {proposal.command}", end=" ")
+            (trial,) = trials.of([proposal.command], interrupt)
+            dialog.say(f"({trial.state}{f': {trial.ending}' if trial.ending else ''})")
+            usable += [] if trial.state == "not runnable" else [proposal.command]
+    if usable:
+        dialog.say(f"Enter takes what stands in brackets; {NONE} finishes without it.")
+    return usable
+
+
+def _tests_in(workspace: Path) -> str:
+    """The folder of the tests, if there is one."""
+    return next((name for name in TEST_FOLDERS if (workspace / name).is_dir()), "")
 
 
 def _has_boxes(workspace: Path) -> bool:
@@ -157,8 +238,9 @@ def _has_boxes(workspace: Path) -> bool:
 
 
 def _ask_scm(dialog: Dialog) -> dict[str, Any]:
-    scm = dialog.insist("  SCM command (e.g., git): ", "  An SCM command is required.")
-    while not (tasks := dialog.several("  SCM tasks (comma-separated, e.g., commit,push): ")):
+    while not (scm := dialog.ask("  SCM command (e.g., git): ")):
+        dialog.say("  An SCM command is required.")
+    while not (tasks := _parts(dialog.ask("  SCM tasks (comma-separated, e.g., commit,push): "))):
         dialog.say("  Please name at least one task.")
     return {"command": scm, "tasks": tasks}
 
@@ -181,15 +263,19 @@ def _show(workspace: Path, dialog: Dialog) -> None:
     dialog.say(f"Loaded from .ralph/settings.json{overlay}")
 
 
-def _write(path: Path, said: dict[str, Any]) -> None:
-    """All or nothing: the file is put in place once it is complete."""
+def _written(said: dict[str, Any]) -> bytes:
     import msgspec
 
+    return msgspec.json.format(msgspec.json.encode(said), indent=2) + b"\n"
+
+
+def _write(path: Path, data: bytes) -> None:
+    """All or nothing: the file is put in place once it is complete."""
     from ralph.records.folder import cannot_write
 
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        draft.write_bytes(msgspec.json.format(msgspec.json.encode(said), indent=2) + b"\n")
+        draft.write_bytes(data)
         draft.replace(path)
     except OSError as error:
         raise cannot_write(path, error) from None
@@ -197,4 +283,5 @@ def _write(path: Path, said: dict[str, Any]) -> None:
         draft.unlink(missing_ok=True)
 
 
-COMMAND = CliCommand("init", "Write .ralph/settings.json by answering a few questions.", init)
+YES = Option(("-y", "--yes"), "Ask nothing: take what is found.", "Options", kind="flag")
+COMMAND = CliCommand("init", "Write .ralph/settings.json by answering a few questions.", init, (YES,))

@@ -13,6 +13,7 @@ from ralph.run import options
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
     from typing import Any
 
     from ralph.core.events import Notice
@@ -52,6 +53,8 @@ def run_command(command: str, values: dict[str, Any], words: list[str]) -> int:
             loaded, goal = replace(loaded, settings=settings), goal or plan
         if not (goal or asked.goal_file or spec):
             raise no_goal()
+        if loaded.settings.preset == "checks" and not loaded.settings.guardrails:
+            loaded = _with_found_checks(loaded, asked.workspace)
         order = Order(
             settings=loaded.settings,
             workspace=str(asked.workspace),
@@ -73,6 +76,28 @@ def run_command(command: str, values: dict[str, Any], words: list[str]) -> int:
         shown = Shown(asked.json, asked.quiet, asked.verbose)
         _, stop = play(order, keeper, shown, notices=notices)
         return stop.outcome.exit_code
+
+
+def _with_found_checks(loaded: Loaded, workspace: Path) -> Loaded:
+    """A loop needs a check. What the project has is offered: on a terminal Enter takes it, elsewhere it is named."""
+    from msgspec.structs import replace
+
+    from ralph.errors import UserError
+    from ralph.settings import amended
+    from ralph.settings.proposed import proposed_checks
+
+    found = proposed_checks(workspace)
+    if not found:
+        return loaded
+    words = " ".join(f'--check "{one.command}"' for one in found)
+    if sys.stdin is None or not sys.stdin.isatty() or not sys.stderr.isatty():
+        raise UserError("no checks given", f"this project has some: {words}")
+    print(f"No check was given. This project has: {', '.join(one.command for one in found)}", file=sys.stderr)
+    print("Enter takes them, anything else ends this: ", end="", file=sys.stderr, flush=True)
+    if sys.stdin.readline() != "\n":
+        raise UserError("no checks given", f"name yours: {words}")
+    checks = [{"command": one.command} for one in found]
+    return replace(loaded, settings=amended(loaded.settings, {"guardrails": checks}))
 
 
 def _replaced(order: Order) -> list[Notice]:

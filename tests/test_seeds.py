@@ -383,3 +383,30 @@ def test_an_agent_that_raises_is_a_failed_iteration(workspace: Path) -> None:
     result = RalphLoop(RalphConfig("t", ["true"], max_iterations=2), Broken, str(workspace)).run()
     assert not result.success
     assert result.iterations[0].error == "ValueError: no model"
+
+
+def test_the_cap_that_is_told_is_the_one_that_was_asked_for(ralph: Ralph, agent: Agent) -> None:
+    fake = agent("touch work.$N; echo $N")
+    result = ralph("run", "g", "--preset", "promise", "-m", "2", "--json", "--agent", fake)
+    assert result.one("ralph_exhausted") == {"iteration": 3, "cap": 2}, "two continuations after the first turn"
+    result = ralph("run", "--print", "g", "--ralph", "-1", "--json", "--agent", fake, timeout=120)
+    assert result.one("ralph_exhausted") == {"iteration": 200, "cap": -1}
+
+
+def test_no_limit_on_what_is_quoted_means_all_of_it(
+    ralph: Ralph, agent: Agent, workspace: Path, prompts: Prompts
+) -> None:
+    (workspace / ".ralph").mkdir()
+    check = {"command": "seq 40000; false"}
+    settings = {"agent": {"command": agent("echo $N")}, "guardrails": [check], "outputTruncateChars": 0}
+    (workspace / ".ralph" / "settings.json").write_text(json.dumps({**settings, "maximumIterations": 2}))
+    ralph("run", "-p", "g")
+    assert prompts()[1].endswith("\n39999\n40000")
+
+
+@pytest.mark.parametrize(("name", "is_said"), [("codex", True), ("claude", False), ("fake-agent", True)])
+def test_an_agent_that_cannot_bound_its_own_turns_is_said(ralph: Ralph, agent: Any, name: str, is_said: bool) -> None:
+    result = ralph("run", "--print", "g", "--ralph", "1", "--max-iterations", "7", "--agent", agent("echo STOP", name))
+    said = "cannot be told how many turns of its own to take: 7 at most is left to its judgement"
+    assert (said in result.err) is is_said
+    assert "turns of its own" not in ralph("run", "--print", "g", "--ralph", "1", "--agent", name).err

@@ -9,6 +9,7 @@ _PUBLIC = {
     "LoopIteration": "ralph.api.python_loop",
     "Supervisor": "ralph.api.supervisor",
     "Supervision": "ralph.api.supervisor",
+    "MessageBus": "ralph.supervise.bus",
     "run_loop": "ralph.loop",
     "Parts": "ralph.loop",
 }

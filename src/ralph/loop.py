@@ -174,7 +174,7 @@ def conclude(run: Run, turn: Turn, parts: Parts) -> Run:
 
 
 def ending(run: Run, stop: Stop, elapsed: float, cap: int = 0, verified: bool = False) -> list[events.Event]:
-    """How the end of a run is told; the last of it is that it has finished."""
+    """How the end of a run is told; the last of it is that it has finished. `cap` is the one that was asked for."""
     last = len(run.iterations)
     told: list[events.Event] = []
     if stop.outcome is Outcome.DONE:

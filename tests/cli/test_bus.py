@@ -162,3 +162,11 @@ def test_the_commands_take_their_options(path: str, capsys: pytest.CaptureFixtur
     ]
     run("read", "--bus", path, "--since", question, "--type", "fact", "--type", "info", "--thread", question, "--json")
     assert [message["parent"] for message in objects(capsys.readouterr().out)] == [question]
+
+
+def test_what_cannot_be_read_is_said_and_left_as_it_is(path: str, capsys: pytest.CaptureFixture[str]) -> None:
+    Path(path).write_text("[2026-02-05 12:51:53] FACT: an old line\n")
+    assert read(path) == 0
+    assert capsys.readouterr() == ("", f"ralph: 39 bytes of {path} belong to no message: they were passed over\n")
+    post(path, "INFO", "one")
+    assert Path(path).read_text().startswith("[2026-02-05 12:51:53] FACT: an old line\n")

@@ -314,3 +314,66 @@ def test_a_bad_header_writes_nothing(path: Path) -> None:
         with pytest.raises(UserError):
             post(path, kind, "x")
     assert not path.exists()
+
+
+FOREIGN = """---
+msg_id: MSG-20260205-120000-000000001-PID00001-0001
+ts: 2026-02-05T12:00:00.000000001Z
+type: FACT
+project_id: shop
+task_id: "007"
+run_id: run_1
+---
+two lines
+
+--- and more
+---
+msg_id: MSG-20260205-120001-000000002-PID00001-0002
+ts: 2026-02-05T12:00:01Z
+type: wait_without_restart
+project_id: shop
+parents:
+    - msg_id: MSG-20260205-120000-000000001-PID00001-0001
+      kind: answers
+---
+Waiting for a key
+"""
+
+
+def test_messages_of_conductor_loop_are_read_beside_our_own(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path.write_text(FOREIGN)
+    reader = BusReader(path)
+    first, second = reader.messages()
+    assert (first.type, first.project, first.task, first.run, first.parent) == ("FACT", "shop", "007", "run_1", "")
+    assert (first.ts, first.body) == ("2026-02-05T12:00:00.000000001Z", "two lines\n\n--- and more")
+    assert (second.type, second.body, second.parent) == ("wait_without_restart", "Waiting for a key", first.msg_id)
+    assert (list(reader.messages()), reader.unread) == ([], 0)
+    post(path, "INFO", "ours")
+    with path.open("a") as file:
+        file.write(FOREIGN)
+    assert [message.body for message in reader.messages()] == ["ours", first.body, second.body]
+    assert last(path) == second
+    for block in (1, 7, 64, 100, 333):
+        monkeypatch.setattr(bus, "BLOCK", block)
+        assert bodies(path) == [first.body, second.body, "ours", first.body, second.body]
+    assert reader.unread == 0
+
+
+def test_one_that_is_still_being_written_is_waited_for(path: Path) -> None:
+    reader = BusReader(path)
+    for end in range(0, len(FOREIGN), 40):
+        path.write_text(FOREIGN[:end].rstrip("\n"))
+        assert len(list(reader.messages())) <= 1
+    path.write_text(FOREIGN)
+    assert [message.type for message in reader.messages()][-1] == "wait_without_restart"
+
+
+def test_what_is_no_message_is_counted(path: Path) -> None:
+    path.write_text("[2026-02-05 12:51:53] FACT: an old line\n")
+    post(path, "INFO", "one")
+    with path.open("ab") as file:
+        file.write(b"---\nmsg_id: torn\nty")
+    post(path, "INFO", "two")
+    reader = BusReader(path)
+    assert [message.body for message in reader.messages()] == ["one", "two"]
+    assert reader.unread == len("[2026-02-05 12:51:53] FACT: an old line") + len("---msg_id: tornty")

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ralph.supervise import run_info
+from ralph.supervise import bus, run_info
 from ralph.supervise.task_folder import task_folder
 
 Agent = Callable[..., str]
@@ -38,10 +38,21 @@ def test_an_agent_that_waits_for_somebody_is_not_restarted(task: Any, agent: Age
     assert not task.folder.project_bus.exists()
 
 
-def test_a_task_that_waits_goes_on_when_it_is_resumed(task: Any, agent: Agent) -> None:
-    fake = agent(f'[ $N = 1 ] && touch "$TASK_FOLDER/WAIT_WITHOUT_RESTART" || {DONE}')
+WAITS = {
+    "a file": 'touch "$TASK_FOLDER/WAIT_WITHOUT_RESTART"',
+    "an exit code": "exit 42",
+    "a message": "ralph bus post --type wait_without_restart --body later",
+}
+
+
+@pytest.mark.parametrize("way", WAITS)
+def test_a_task_that_waits_stays_so_until_it_is_resumed(task: Any, agent: Agent, way: str) -> None:
+    """However its agent has asked for it."""
+    fake = agent(f"if [ $N = 1 ]; then {WAITS[way]}; else {DONE}; fi")
     assert task.supervise("--agent", fake, "--prompt", "x").returncode == 0
-    assert task.supervise("--agent", fake).returncode == 0
+    again = task.supervise("--agent", fake)
+    assert again.returncode == 0
+    assert "ralph: stopped" in again.stderr.rstrip().splitlines()[-1]
     assert len(task.attempts()) == 1, "the marker still stands"
     assert task.supervise("--agent", fake, "--resume").returncode == 0
     first, second = task.attempts()
@@ -50,11 +61,16 @@ def test_a_task_that_waits_goes_on_when_it_is_resumed(task: Any, agent: Agent) -
 
 
 def test_a_request_that_was_on_the_bus_before_is_not_meant(task: Any, agent: Agent) -> None:
-    fake = agent(f"[ $N = 1 ] && ralph bus post --type wait_without_restart --body later || {DONE}")
-    assert task.supervise("--agent", fake, "--prompt", "x").returncode == 0
-    assert not task.folder.done.exists()
-    assert task.supervise("--agent", fake).returncode == 0
+    task.folder.path.mkdir(parents=True)
+    bus.post(task.folder.bus, "wait_without_restart", "for somebody else")
+    assert task.supervise("--agent", agent(DONE), "--prompt", "x").returncode == 0
     assert task.folder.done.exists()
+
+
+def test_the_attempt_that_succeeds_is_told_on_the_bus(task: Any, agent: Agent) -> None:
+    fake = agent(f"[ $N = 2 ] && {DONE} || exit 1")
+    assert task.supervise("--agent", fake, "--prompt", "x").returncode == 0
+    assert [said for said in task.said("INFO") if "succeeded" in said] == ["Attempt 2: Agent succeeded"]
 
 
 def test_ralph_resume_takes_off_done_and_counts_from_one(task: Any, agent: Agent, ralph: Callable[..., Any]) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from ralph import Supervisor
+from ralph import MessageBus, Supervisor
 from ralph.errors import UserError
 from ralph.supervise import bus, run_info
 from ralph.supervise.task_folder import TaskFolder
@@ -194,10 +194,29 @@ def test_ctrl_c_in_the_callers_function_is_the_callers(supervisor: Any) -> None:
 @pytest.mark.parametrize("closed", ["<&-", "<&- >&-", "<&- >&- 2>&-"])
 def test_a_program_whose_streams_are_closed_needs_no_more_attempts_than_another(tmp_path: Path, closed: str) -> None:
     program = """
-from ralph import Supervisor
+from ralph import MessageBus, Supervisor
 result = Supervisor("root/project/task", agent="sh -c 'touch $TASK_FOLDER/DONE'", prompt="p").run()
 open("result", "w").write(f"{result.outcome} {result.attempts}")
 """
     (tmp_path / "program.py").write_text(program)
     subprocess.run(["sh", "-c", f"{sys.executable} program.py {closed}"], cwd=tmp_path, check=True)
     assert (tmp_path / "result").read_text() == "done 1"
+
+
+def test_a_bus_of_the_callers_own_is_told_and_asked(supervisor: Any, tmp_path: Path) -> None:
+    own = MessageBus(tmp_path / "bus.md")
+    seen: list[str] = []
+
+    def root(self: Supervisor, attempt: int) -> None:
+        seen.append(self.environment["MESSAGE_BUS"])
+        own.post("wait_without_restart", "for a key", run="mine")
+
+    made = supervisor(root, bus=own)
+    assert made.run().outcome == "stopped"
+    assert seen == [own.path]
+    types = [(message.type, message.run) for message in own.read()]
+    assert ("wait_without_restart", "mine") in types
+    assert ("INFO", types[0][1]) in types
+    assert [message.body for message in own.read(types=["wait_without_restart"])] == ["for a key"]
+    assert not (made.task.path / "TASK-MESSAGE-BUS.md").exists()
+    assert Supervisor(made.task.path, own).task.bus == Path(own.path), "as the second argument, too"

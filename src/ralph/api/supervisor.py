@@ -18,6 +18,7 @@ from ralph.run.context import Context
 from ralph.run.order import Order
 from ralph.run.session import Session
 from ralph.settings import load
+from ralph.supervise.bus import MessageBus
 from ralph.supervise.supervision import TaskPlace
 from ralph.supervise.task_folder import TaskFolder, keep_prompt
 
@@ -46,13 +47,14 @@ class Supervisor:
 
     `run_root(attempt)` is one attempt, counted from 0: it succeeds if it returns None, 0 or text; another number is an
     exit code; what it raises is a failure, and FileNotFoundError, PermissionError and UserError are fatal. Without
-    it, `agent` is started as `ralph task` would, with `prompt` or the task's TASK.md. `cancel` ends the supervision;
-    signals are left to you.
+    it, `agent` is started as `ralph task` would, with `prompt` or the task's TASK.md. What happens is told on `bus`,
+    in `run_dir` unless you have one. `cancel` ends the supervision; signals are left to you.
     """
 
     def __init__(
         self,
         run_dir: str | os.PathLike[str],
+        bus: MessageBus | None = None,
         *,
         run_root: RunRoot | None = None,
         agent: str = "",
@@ -69,7 +71,8 @@ class Supervisor:
         cancel: "Event | None" = None,
     ) -> None:
         path = Path(os.path.abspath(run_dir))
-        self.task = TaskFolder(path.parent.parent, project_id or path.parent.name, task_id or path.name, path)
+        names = project_id or path.parent.name, task_id or path.name
+        self.task = TaskFolder(path.parent.parent, *names, path, Path(bus.path) if bus else None)
         self._run_root, self._prompt, self._cancel = run_root, prompt, cancel
         self._workspace = Path(workspace).resolve()
         said: dict[str, Any] = {

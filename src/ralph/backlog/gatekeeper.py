@@ -88,7 +88,7 @@ def _gate(work: WorkOrder, folder: RunFolder, keeper: Keeper, interrupt: Interru
     )
     numbers = iter(range(1, 1 << 30))
     # One at a time, whatever loops do: each is run on exactly the candidate's files, as no other has left them.
-    manner = CheckManner(timeout=work.settings.check_timeout, truncate=work.settings.output_truncate_chars)
+    manner = CheckManner(timeout=work.settings.check_timeout, truncate=work.settings.quoted)
     charge = Charge(folder.path)
 
     def await_charge() -> None:

@@ -11,7 +11,7 @@ from ralph.core.text import clean
 from ralph.errors import UserError
 from ralph.run.options import Option
 from ralph.supervise import bus
-from ralph.supervise.bus import Message, decoded, encoded, thread
+from ralph.supervise.bus import BusReader, Message, decoded, encoded, thread
 
 
 def post(path: str | None, kind: str, body: str | None, parent: str = "") -> int:
@@ -30,8 +30,15 @@ def read(
     path: str | None, since: str | None = None, types: Sequence[str] = (), root: str | None = None, json: bool = False
 ) -> int:
     """Print the messages, or those that come after `since`, have one of `types`, belong to the thread of `root`."""
-    messages = bus.read(_existing(bus_path(path)), since, types)
-    return _show(thread(messages, root) if root else messages, json)
+    reader = BusReader(_existing(bus_path(path)), since, types)
+    messages = reader.messages()
+    code = _show(thread(messages, root) if root else messages, json)
+    if reader.unread and not since:
+        print(
+            f"ralph: {reader.unread} bytes of {reader.path} belong to no message: they were passed over",
+            file=sys.stderr,
+        )
+    return code
 
 
 def follow(path: str | None, since: str | None = None, types: Sequence[str] = (), json: bool = False) -> int:

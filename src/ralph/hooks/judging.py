@@ -201,7 +201,7 @@ def _ended(loop: Loop, run: Run, stop: Stop, engine: Engine) -> str:
         if not loop.goes_on():
             return allowed("the loop ended while its checks were running")
         verified = stop.outcome is Outcome.DONE and engine.plan.verifies
-        engine.context.tell(*ending(run, stop, engine.context.elapsed(), engine.plan.cap, verified))
+        engine.context.tell(*ending(run, stop, engine.context.elapsed(), loop.max_iterations, verified))
         return _closed(loop, stop, _refusals(engine))
 
 

@@ -60,6 +60,20 @@ def choices(settings: Settings, extra: Sequence[str], env: Mapping[str, str], cw
     return tuple(_found(choice, env, cwd) for choice in chosen)
 
 
+def unheard_limit(choice: Choice, max_turns: int | None) -> str:
+    """What a person should know whose agent cannot be told how many turns of its own it may take."""
+    from ralph.agents.protocol import TurnRequest
+
+    request = TurnRequest(prompt="", prompt_file="", command=choice.command, flags=choice.flags)
+    request = replace(request, understands=choice.understands)
+    bounded = replace(request, max_turns=max_turns)
+    if not max_turns or choice.module.invocation(bounded).argv != choice.module.invocation(request).argv:
+        return ""
+    return (
+        f"{choice.name} cannot be told how many turns of its own to take: {max_turns} at most is left to its judgement"
+    )
+
+
 def _for_other_purposes(settings: Settings, command: str, flags: tuple[str, ...]) -> Iterator["Choice"]:
     """Who reviews and who writes messages, where that is not the agent itself."""
     wanted: dict[tuple[str, str], list[str]] = {}

@@ -59,7 +59,7 @@ def workspace_of(
     guards = [Guard(one.command, one.hint, one.fail_action) for one in settings.guardrails]
     manner = CheckManner(
         timeout=settings.check_timeout,
-        truncate=settings.output_truncate_chars,
+        truncate=settings.quoted,
         parallel=settings.parallel_checks,
         fail_fast=settings.fail_fast,
     )
@@ -162,9 +162,7 @@ def _reviewing(settings: Settings) -> Callable[[Run, Iteration, Parts], Iteratio
     chosen = settings.reviews
     assert chosen is not None
     prompts = tuple((prompt.name, prompt.prompt) for prompt in chosen.prompts)
-    return reviewing(
-        ReviewPlan(chosen.review_after, prompts, chosen.guardrail_retry_limit, settings.output_truncate_chars)
-    )
+    return reviewing(ReviewPlan(chosen.review_after, prompts, chosen.guardrail_retry_limit, settings.quoted))
 
 
 def move_to_worktree(context: Context, resumed: Run | None, occupy: Callable[[Path], None]) -> "Worktree":

@@ -51,7 +51,7 @@ def policy(
         rules.hopeless,
         rules.wait_requested,
         rules.asked_to_wait(rules.WAIT_EXIT_CODE if settings.wait_signals else None),
-        rules.failing_checks(settings.output_truncate_chars),
+        rules.failing_checks(settings.quoted),
         rules.open_tasks,
         rules.touched,
         rules.last_failure,
@@ -159,7 +159,7 @@ def gates_of(settings: Settings) -> dict[str, Rule]:
     """What must hold for a claim to be believed, by name."""
     gates: dict[str, Rule] = {}
     if settings.guardrails:
-        gates["checks"] = rules.green_checks(settings.output_truncate_chars)
+        gates["checks"] = rules.green_checks(settings.quoted)
     if settings.tasks:
         gates["tasks"] = rules.open_tasks
     if settings.min_tool_calls and settings.on_promise_no_work == "reject":

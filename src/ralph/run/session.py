@@ -25,7 +25,7 @@ from ralph.records.registration import Registration, enlist
 from ralph.records.writer import Sink, Teller, Writer
 from ralph.repository.git import obeying
 from ralph.run import order as orders
-from ralph.run.choices import choices, may_write, out_of_reach, workers
+from ralph.run.choices import choices, may_write, out_of_reach, unheard_limit, workers
 from ralph.run.context import Context
 from ralph.run.followups import ProgressFile
 from ralph.run.order import Order
@@ -167,6 +167,8 @@ class Session:
             raise
         if self.place.lends and not may_write(chosen[0], self.settings, self.place.lends):
             self._notices += (events.Notice(out_of_reach(chosen[0].name, self.place.lends)),)
+        if limited := unheard_limit(chosen[0], self.settings.agent.max_turns):
+            self._notices += (events.Notice(limited),)
         return chosen
 
     def _cli_agent(self, chosen: "Sequence[Choice]", context: Context) -> Agent:
@@ -353,7 +355,8 @@ class Session:
             if changed := self._watched.end():
                 what = f"the settings have changed while the run was at work: {', '.join(changed)}"
                 context.tell(events.Notice(f"{what}; the next run asks about it, and so does `ralph trust`"))
-            self._end(context, *ending(run, stop, context.elapsed(), plan.cap, verified))
+            cap = -1 if self.order.unlimited else self.settings.maximum_iterations
+            self._end(context, *ending(run, stop, context.elapsed(), cap, verified))
         except UserError as error:  # what cannot be written down is told to those who still listen
             stop = Stop(Outcome.FATAL, error.advice)
             self._end(context, *ending(run, stop, context.elapsed()))

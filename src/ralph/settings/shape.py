@@ -17,6 +17,7 @@ SIZE_UNITS |= {f"{prefix}ib": 1024**power for power, prefix in enumerate("kmgt",
 
 LONGEST = 36500 * 86400.0  # a hundred years; much more overflows the system's timers
 LARGEST = 1 << 60
+LONGEST_QUOTE = 10_000_000  # characters
 
 
 def parse_duration(text: str) -> float:
@@ -265,7 +266,9 @@ class Settings(Struct, frozen=True, rename="camel", forbid_unknown_fields=True, 
         says("How many guardrails run at once; results keep their order. Only for those that share nothing.", 4),
     ] = 1
     fail_fast: Annotated[bool, says("Begin no further guardrail once one has failed.")] = False
-    output_truncate_chars: Annotated[Count, says("How much of a failed guardrail's output the prompt quotes.")] = 5000
+    output_truncate_chars: Annotated[
+        Count, says("How many characters of a failed guardrail's output the prompt quotes; 0: all of them.")
+    ] = 5000
     tasks: Annotated[
         str, says("A file of tasks that must all be done: Markdown checkboxes or a prd.json.", "TODO.md")
     ] = ""
@@ -356,3 +359,8 @@ class Settings(Struct, frozen=True, rename="camel", forbid_unknown_fields=True, 
     timestamps: Annotated[bool, says("Put the time of day in front of every line.")] = False
     emoji: Annotated[bool, says("Use signs such as ✓ on the screen; false: words such as [OK].")] = True
     color: Annotated[bool, says("Use colour on a terminal.")] = True
+
+    @property
+    def quoted(self) -> int:
+        """How much of a check's output is quoted. What knows no bound still has to fit into memory."""
+        return self.output_truncate_chars or LONGEST_QUOTE

@@ -59,12 +59,14 @@ def body_of(message: Message) -> bytes:
     return raw
 
 
-def size_of(piece: bytes) -> int:
+def size_of(piece: bytes, is_last: bool = True) -> int:
     """How many bytes of `piece` (what follows a START) are a message: none, if it is torn; more than there are, if it
-    may still be on its way."""
+    may still be on its way. A message of conductor-loop's, whose header states no length, goes on to the next one."""
     end = piece.find(HEADER_END, 0, LONGEST_HEADER)
     if end < 0:
         return len(piece) + 1 if len(piece) < LONGEST_HEADER else 0
+    if b"\nlength: " not in piece[:end]:
+        return len(piece) + is_last if b"\ntype: " in piece[:end] else 0
     length = piece[piece.rfind(b"\n", 0, end) + 1 : end].removeprefix(b"length: ")
     if not length.isdigit() or len(length) > len(str(LONGEST_BODY)):
         return 0
@@ -80,6 +82,8 @@ def parse(piece: bytes, types: frozenset[str] | None = None) -> Message | None:
     kind = values.get("type", "")
     if types is not None and kind.lower() not in types:
         return None
+    if "length" not in values:
+        return _foreign(msg_id, lines, rest)
     raw = rest[: int(values["length"])]
     if b"msg_id: " in raw:
         import re
@@ -95,6 +99,28 @@ def parse(piece: bytes, types: frozenset[str] | None = None) -> Message | None:
         run=values.get("run_id", ""),
         parent=values.get("parent", ""),
     )
+
+
+def _foreign(msg_id: str, lines: list[str], body: bytes) -> Message:
+    """A message that conductor-loop wrote: its header is YAML, and a message may have several parents."""
+    values = {key: _unquoted(value) for key, _, value in (line.partition(":") for line in lines) if key.isidentifier()}
+    parents = [_unquoted(line.strip().lstrip("- ").removeprefix("msg_id:")) for line in lines if "- " in line[:8]]
+    return Message(
+        msg_id=_unquoted(msg_id),
+        ts=values.get("ts", ""),
+        type=values.get("type", ""),
+        body=decoded(body.rstrip(b"\n")),
+        project=values.get("project_id", ""),
+        task=values.get("task_id", ""),
+        run=values.get("run_id", ""),
+        parent=parents[0] if parents and "parents" in values else "",
+    )
+
+
+def _unquoted(value: str) -> str:
+    value = value.strip()
+    is_quoted = len(value) > 1 and value[0] == value[-1] and value[0] in "'\""
+    return value[1:-1] if is_quoted else value
 
 
 def _fields(message: Message) -> dict[str, str]:
@@ -164,6 +190,27 @@ def post(
     return msg_id
 
 
+class MessageBus:
+    """The bus in the file `path`, as an object."""
+
+    def __init__(self, path: StrPath) -> None:
+        self.path = os.path.abspath(path)
+
+    def post(self, type: str, body: str, *, project: str = "", task: str = "", run: str = "") -> str:  # noqa: A002
+        """Append one message and return its id."""
+        return post(self.path, type, body, project=project, task=task, run=run)
+
+    def read(self, since: str | None = None, types: Collection[str] | None = None) -> "Iterator[Message]":
+        """The messages after the one with the id `since`."""
+        return read(self.path, since, types)
+
+    def follow(
+        self, stop: Event, since: str | None = None, types: Collection[str] | None = None
+    ) -> "Iterator[Message]":
+        """As `read`, and then every message as it arrives, until `stop` is set."""
+        return follow(self.path, since, stop, types)
+
+
 def prepare(path: StrPath) -> None:
     """Make the bus if need be; what cannot be one is refused before it is needed."""
     os.close(_open_locked(path))
@@ -200,11 +247,12 @@ def last(path: StrPath) -> Message | None:
 
 
 class BusReader:
-    """A place in a bus: `messages` gives what has become whole since it was last asked."""
+    """A place in a bus: `messages` gives what has become whole since it was last asked. `unread` are the bytes that
+    belong to no message."""
 
     def __init__(self, path: StrPath, since: str | None = None, types: Collection[str] | None = None) -> None:
         self.path = path
-        self.offset = 0
+        self.offset = self.unread = 0
         self._since = since
         self._types = frozenset(name.lower() for name in types) if types else None
 
@@ -234,21 +282,44 @@ class BusReader:
             data += block
             at, start = 0, data.find(START)
             while start >= 0:
+                self._pass_over(data[at:start])
                 inside = start + len(START)
                 following = data.find(START, inside)
                 piece = data[inside:] if following < 0 else data[inside : following + 1]
-                size = size_of(piece)
+                size = size_of(piece, is_last=following < 0)
                 if size > len(piece) and following < 0:
                     at = start
                     break
-                at, start = inside, following
                 if 0 < size <= len(piece):
-                    self.offset = base + at
+                    self.offset = base + inside
                     yield piece
+                    at, start = inside + size - 1, following
+                else:
+                    at, start = start, following
             else:
-                at = max(at, len(data) - len(START) + 1, 0)
+                rest = max(at, len(data) - len(START) + 1, 0)
+                self._pass_over(data[at:rest])
+                at = rest
             data, base = data[at:], base + at
             self.offset = max(0, base)
+        yield from self._last_piece(data, base)
+
+    def _last_piece(self, data: bytes, base: int) -> Iterator[bytes]:
+        """A message that nothing follows, and that does not say how long it is, ends with the file."""
+        piece = data[len(START) :]
+        if (
+            data.startswith(START)
+            and HEADER_END in piece
+            and piece.endswith(b"\n")
+            and size_of(piece, False) == len(piece)
+        ):
+            self.offset = base + len(data) - 1
+            yield piece
+        else:
+            self._pass_over(data)
+
+    def _pass_over(self, text: bytes) -> None:
+        self.unread += len(text) - text.count(b"\n")
 
 
 def _place_of(msg_id: str, file: BinaryIO, path: StrPath) -> int:

@@ -81,6 +81,11 @@ def restarting(attempt: int, cap: int, turn: Turn) -> Iterator[Remark]:
     yield Remark("INFO", f"{said}, restarting (attempt {attempt + 1}/{cap})")
 
 
+def succeeded(attempt: int) -> Remark:
+    """Of the attempt that was the last one needed."""
+    return Remark("INFO", f"Attempt {attempt}: Agent succeeded", "info")
+
+
 def exhausted(cap: int, was_refused: bool = False) -> Iterator[Remark]:
     """`was_refused`: there is a DONE, and a gate does not believe it."""
     said = "Max restarts exceeded, stopping"

@@ -33,7 +33,7 @@ from ralph.supervise.attempts import Attempts, JobFolder, Offspring, Supervised,
 from ralph.supervise.bus import BusReader
 from ralph.supervise.remarks import WAIT_TYPE, Announcer
 from ralph.supervise.run_info import RunInfo
-from ralph.supervise.task_folder import TaskFolder, folder_at, reopen
+from ralph.supervise.task_folder import TaskFolder, folder_at, mark_waiting, reopen
 from ralph.supervise.task_list import tell_project, unmet
 
 TO_END = 5.0  # seconds that children get from TERM to KILL
@@ -131,12 +131,16 @@ class TaskPlace(Place):
             end_all(context.keeper)
         self._bury_the_dead()
         self._announcer.say(self._last_words(run, stop))
+        if stop.outcome is Outcome.STOPPED:
+            mark_waiting(self.task, stop.reason)
         if self._attempts:
             self._attempts.close("stopped" if stop.outcome is Outcome.STOPPED else None)
 
     def _last_words(self, run: Run, stop: Stop) -> Iterator[remarks.Remark]:
         match stop.outcome:
             case Outcome.DONE:
+                if (last := self._attempts.last if self._attempts else None) and last.is_complete:
+                    yield remarks.succeeded(last.number)
                 alone = remarks.DONE_TOGETHER if self._awaited else remarks.DONE_ALONE
                 yield remarks.DONE_AHEAD if run.seen.children else alone
                 if trouble := tell_project(self.task, self._announcer.run, len(run.iterations)):

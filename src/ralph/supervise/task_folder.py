@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from ralph.core.rules import WAIT_FILE
 from ralph.errors import UserError
@@ -15,12 +16,14 @@ PROJECT_BUS = "PROJECT-MESSAGE-BUS.md"
 
 
 class TaskFolder(Struct, frozen=True):
-    """`at` is where the task lives if its project and task have other names than their folders."""
+    """`at` is where the task lives if its project and task have other names than their folders, `bus_at` where its bus
+    is if not in there."""
 
     root: Path
     project: str
     task: str
     at: Path | None = None
+    bus_at: Path | None = None
 
     @property
     def path(self) -> Path:
@@ -44,7 +47,7 @@ class TaskFolder(Struct, frozen=True):
 
     @property
     def bus(self) -> Path:
-        return self.path / "TASK-MESSAGE-BUS.md"
+        return self.bus_at or self.path / "TASK-MESSAGE-BUS.md"
 
     @property
     def project_bus(self) -> Path:
@@ -79,7 +82,9 @@ def around(environment: Mapping[str, str]) -> tuple[TaskFolder, str] | None:
     folder = environment.get("JRUN_TASK_FOLDER") or environment.get("TASK_FOLDER")
     if not folder:
         return None
-    return folder_at(folder), environment.get("JRUN_ID", "")
+    bus = environment.get("JRUN_MESSAGE_BUS") or environment.get("MESSAGE_BUS")
+    found = folder_at(folder)
+    return replace(found, bus_at=Path(bus) if bus else None), environment.get("JRUN_ID", "")
 
 
 def task_environment(folder: TaskFolder, run_id: str, parent_run_id: str = "") -> dict[str, str]:
@@ -117,6 +122,11 @@ def markers(folder: TaskFolder) -> Markers:
     done, trouble = marked(folder.done)
     waiting, other = marked(folder.wait)
     return Markers(done, words_of(folder.wait) if waiting else "", trouble or other)
+
+
+def mark_waiting(folder: TaskFolder, reason: str) -> None:
+    """A task whose agent asked for no restart stays as it is, however it asked, until somebody takes the mark off."""
+    _write_once(folder.wait, f"{reason.partition(': ')[2] or reason}\n")
 
 
 def reopen(folder: TaskFolder) -> None:

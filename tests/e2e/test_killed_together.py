@@ -79,7 +79,7 @@ def test_what_lives_on_when_both_were_killed_is_shown_and_ended(
         assert done.code == 0
         assert "what it had left was ended: " in done.err
     eventually(lambda: not alive(nap))
-    assert ralph("clean").out == "no dead run has left a process\n"
+    assert ralph("clean").out == "nothing to take away that is older than 14d\n"
     assert "killed together" not in ralph("ps").out
 
 

@@ -45,9 +45,12 @@ def _print(chunks: Iterable[bytes]) -> None:
             sys.stdout.buffer.write(chunk)
         sys.stdout.buffer.flush()
         return
-    for line in _lines(chunks):
-        color = "" if os.environ.get("NO_COLOR") else COLORS.get(line[:1], "")
-        print(f"\x1b[{color}m{_plain(line)}\x1b[0m" if color else _plain(line))
+    from ralph.cli.pager import paged
+
+    with paged() as out:
+        for line in _lines(chunks):
+            color = "" if os.environ.get("NO_COLOR") else COLORS.get(line[:1], "")
+            print(f"\x1b[{color}m{_plain(line)}\x1b[0m" if color else _plain(line), file=out)
 
 
 def _lines(chunks: Iterable[bytes]) -> Iterable[str]:

@@ -1,9 +1,10 @@
 """`ralph logs`: what has a run said and done so far? The lines that were on the screen, or those that `--json` gave."""
 
+import os
 import sys
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 from ralph.cli.named_run import read_run
 from ralph.cli.table import DIRECTORY, CliCommand, Values
@@ -55,17 +56,35 @@ def _copy(lines: Iterator[bytes], at_once: bool) -> int:
 
 
 def _render(run: "Listed", lines: Iterator[bytes], values: Values) -> int:
+    from contextlib import nullcontext
+
+    from ralph.cli.pager import paged
+
+    with nullcontext(sys.stdout) if values.get("follow") else paged() as out:
+        read = _written(run, lines, values, out)
+    return _last_word(run, read, values)
+
+
+def _written(run: "Listed", lines: Iterator[bytes], values: Values, out: IO[str]) -> int:
+    """Writes the lines of a run; how many of its journal could be read."""
+    from ralph.cli.pager import columns
     from ralph.records.journal import decoded
+    from ralph.show.outlet import GLYPHS, choose
     from ralph.show.screen import make_screen
 
     now = 0.0
+    is_terminal = sys.stdout.isatty()
+    color = False if values.get("no_color") else None
+    style = choose(sys.stdout, os.environ, is_terminal, color, None)
     screen = make_screen(
-        sys.stdout,
+        out,
         verbose=bool(values.get("verbose")),
-        color=False if values.get("no_color") else None,
+        color=style.color,
+        emoji=style.marks is GLYPHS if is_terminal else None,
         live=False,
         waits=True,
         timestamps=bool(values.get("timestamps")),
+        width=columns() if is_terminal and out is not sys.stdout else None,
         clock=lambda: now,
     )
     screen.belongs_to(run.id)
@@ -80,7 +99,7 @@ def _render(run: "Listed", lines: Iterator[bytes], values: Values) -> int:
         if screen.is_gone:
             break
     screen.close()
-    return _last_word(run, read, values)
+    return read
 
 
 def _last_word(run: "Listed", read: int, values: Values) -> int:

@@ -26,7 +26,10 @@ def report(values: Values, words: list[str]) -> int:
         histories = [history_now(run) for run in runs]
         shown = {run.id: evidence_of(run.folder, one) for run, one in zip(runs, histories, strict=True)}
         data = written(histories, form, shown if form == "html" else None)
-    target = values.get("output", "-" if form != "html" or not sys.stdout.isatty() else "")
+    if values.get("open") and (form != "html" or values.get("output") == "-"):
+        raise UserError("--open is for a page in a file", "leave out --markdown, --json and `-o -`")
+    into_file = form == "html" and (sys.stdout.isatty() or values.get("open"))
+    target = values.get("output", "" if into_file else "-")
     if target == "-":
         sys.stdout.buffer.write(data)
         return 0
@@ -36,6 +39,15 @@ def report(values: Values, words: list[str]) -> int:
     except OSError as error:
         raise UserError(f"cannot write {path}: {error.strerror}", "name another file with -o FILE") from None
     print(path)
+    return _opened(path) if values.get("open") else 0
+
+
+def _opened(path: Path) -> int:
+    """Shows the page in a browser, if there is one."""
+    import webbrowser
+
+    if not webbrowser.open(path.absolute().as_uri()):
+        raise UserError("no browser could be started here", f"open {path} yourself, or set BROWSER")
     return 0
 
 
@@ -46,10 +58,11 @@ COMMAND = CliCommand(
     report,
     (
         Option(("-o", "--output"), "The file to write; `-`: standard output.", "Options", metavar="FILE"),
+        Option(("--open",), "Show it in a browser.", "Options", kind="flag"),
         Option(("--markdown",), "For a pull request or a CI summary.", "Options", kind="flag"),
         Option(("--json",), "For programs: an object a line.", "Options", kind="flag"),
         DIRECTORY,
     ),
     words="[RUN]...",
-    examples=("ralph report -o night.html", "ralph report --markdown | gh pr comment -F -"),
+    examples=("ralph report --open", "ralph report -o night.html", "ralph report --markdown | gh pr comment -F -"),
 )

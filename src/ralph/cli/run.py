@@ -27,6 +27,10 @@ if TYPE_CHECKING:
 
 def run_command(command: str, values: dict[str, Any], words: list[str]) -> int:
     """`ralph run` and its kin: the exit code is the outcome's."""
+    if values.get("detach"):
+        from ralph.cli.detached import start
+
+        return start(command, values, words)
     if command == "run" and is_place_alone(values, words):
         from ralph.cli.ui import instead_of_a_goal
 

@@ -21,11 +21,14 @@ def show(values: Values, words: list[str]) -> int:
 
         sys.stdout.buffer.write(written([history], "json"))
         return 0
+    from ralph.cli.pager import paged
     from ralph.show.outlet import choose
     from ralph.show.summary import told
 
-    for line in told(history, choose(sys.stdout, os.environ, sys.stdout.isatty(), None, None)):
-        print(line)
+    style = choose(sys.stdout, os.environ, sys.stdout.isatty(), None, None)
+    with paged() as out:
+        for line in told(history, style):
+            print(line, file=out)
     return 0
 
 

@@ -66,8 +66,10 @@ SECTIONS = {
     "The morning after": {
         "report": "a page that says what a run did and what needs you",
         "diff": "show what a run changed, or one iteration of it",
+        "accept": "check the work of a run once more, merge it, tidy up",
+        "discard": "throw the work of a run away",
+        "clean": "take away what is left of old runs",
         "rewind": "make the files what they were after an earlier iteration",
-        "clean": "end what killed runs have left at work",
         "trust": "accept settings that were changed while a run was at work",
     },
     "Inside the agent": {

@@ -16,7 +16,7 @@ class Action(Struct, frozen=True):
     """What a person can do. `question` is the one to answer, by its id; `options` of a run that shall go on, by name;
     `branch` is what git merges."""
 
-    verb: Literal["answer", "tell", "resume", "diff", "merge", "show", "report"]
+    verb: Literal["answer", "tell", "resume", "diff", "merge", "show", "report", "accept", "discard"]
     run: str
     question: str = ""
     options: tuple[tuple[str, str], ...] = ()
@@ -55,7 +55,7 @@ def next_steps(history: RunHistory) -> list[Action]:
         resume = [Action("resume", run, options=_room(history))] if history.finished or history.iterations else []
         return [*resume, *look, Action("show", run)] if resume else []
     if history.branch and not history.untouched:
-        return [*look, Action("merge", run, branch=history.branch)]
+        return [*look, Action("accept", run), Action("discard", run)]
     return [*look, Action("report", run)]
 
 

@@ -407,6 +407,11 @@ def markers_in(repository: Repository, commit: str, files: Sequence[str]) -> tup
     return tuple(shown(name) for name in names)
 
 
+def joined(repository: Repository, tree: str, parents: Sequence[str], message: str) -> str:
+    """A merge of commits whose tree is known, in the user's name."""
+    return _commit(repository, tree, parents, message, identity(repository.root))
+
+
 def tree_at(repository: Repository, path: str, commit: str) -> bool:
     """Makes the gate's own working tree what this commit says; what git ignores stays, caches above all. True where it
     was made anew. Nobody else works there: a lock in it is what a killed git has left."""

@@ -100,7 +100,7 @@ def commit_all(worktree: Worktree, message: str, runner: Runner = unattended) ->
 
 def remove(worktree: Worktree) -> None:
     """Removes the worktree and its branch, unless that would lose anything."""
-    _refuse_if_anything_is_lost(worktree)
+    refuse_if_anything_is_lost(worktree)
     tip = commit_of(worktree.home, f"refs/heads/{worktree.branch}")
     if os.path.lexists(worktree.path):
         run(worktree.home, "worktree", "remove", "--force", "--", worktree.path)
@@ -172,7 +172,7 @@ def _bring_branch_to(worktree: Worktree, commit: str) -> None:
     tip = commit_of(worktree.path, ref)
     if tip == commit:
         return
-    if tip and not _contains(worktree.path, commit, tip):
+    if tip and not contains(worktree.path, commit, tip):
         raise UserError(
             f"the worktree is no longer on its branch {worktree.branch}, and both have commits of their own",
             f"look at {worktree.path}: its HEAD is {commit[:12]}",
@@ -180,13 +180,13 @@ def _bring_branch_to(worktree: Worktree, commit: str) -> None:
     run(worktree.path, "update-ref", ref, commit, tip or "0" * len(commit))
 
 
-def _refuse_if_anything_is_lost(worktree: Worktree) -> None:
+def refuse_if_anything_is_lost(worktree: Worktree) -> None:
     branch = commit_of(worktree.home, f"refs/heads/{worktree.branch}")
     commits = {branch}
     if os.path.isdir(worktree.path):
         commits.add(commit_of(worktree.path, "HEAD"))
-        if unsaved := _unsaved(worktree):
-            raise UserError(f"{worktree.path} has work that is not committed: {unsaved}", "commit or remove it first")
+        if left := unsaved(worktree):
+            raise UserError(f"{worktree.path} has work that is not committed: {left}", "commit or remove it first")
     for commit in commits - {""}:
         if not _is_elsewhere(worktree, commit):
             raise UserError(
@@ -195,7 +195,7 @@ def _refuse_if_anything_is_lost(worktree: Worktree) -> None:
             )
 
 
-def _unsaved(worktree: Worktree) -> str:
+def unsaved(worktree: Worktree) -> str:
     """The first thing in the worktree that exists nowhere else: a change, a new file, a repository of its own."""
     paths = _changes(worktree.path, "all")
     for line in run(worktree.path, "ls-files", "--stage", "-z").split(b"\0"):
@@ -211,10 +211,10 @@ def _is_elsewhere(worktree: Worktree, commit: str) -> bool:
     kinds = ("refs/heads", "refs/remotes", "refs/tags")
     refs = run(worktree.home, "for-each-ref", "--format=%(refname)", f"--contains={commit}", *kinds)
     others = {*refs.decode("utf-8", "replace").splitlines()} - {f"refs/heads/{worktree.branch}"}
-    return bool(others) or _contains(worktree.home, "HEAD", commit)
+    return bool(others) or contains(worktree.home, "HEAD", commit)
 
 
-def _contains(folder: str, later: str, earlier: str) -> bool:
+def contains(folder: str, later: str, earlier: str) -> bool:
     answer = ask(folder, "merge-base", "--is-ancestor", earlier, later)
     if answer.code > 1:
         raise refusal(("merge-base",), answer)

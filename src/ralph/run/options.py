@@ -337,7 +337,8 @@ OUTPUT = (
 PRESET = (Option(("--preset",), "The way to loop (default: guardrails).", "Goal", key="preset", choices=PRESETS),)
 CONFIG = (Option(("-c", "--config"), "A YAML file with a `ralph_loop` section.", "Goal", metavar="FILE"),)
 
-RUN = (*PRESET, *GOAL, *AGENT, *DONE, *LIMITS, *PLACE, *OUTPUT)
+DETACH = (Option(("--detach",), "Go on without the terminal; `ralph logs -f` follows it.", "Output", kind="flag"),)
+RUN = (*PRESET, *GOAL, *AGENT, *DONE, *LIMITS, *PLACE, *OUTPUT, *DETACH)
 _without_short_c = tuple(
     Option(("--completion-response",), o.help, o.group) if "-c" in o.names else o for o in RUN if o not in PRESET
 )

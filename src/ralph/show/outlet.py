@@ -4,7 +4,7 @@ import os
 import select
 from collections.abc import Mapping
 from errno import EAGAIN, EDQUOT, ENOSPC
-from typing import TextIO
+from typing import IO
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -25,7 +25,7 @@ class Outlet:
     belongs to the shell and to others as well.
     """
 
-    def __init__(self, stream: TextIO | None, waits: bool = False) -> None:
+    def __init__(self, stream: IO[str] | None, waits: bool = False) -> None:
         self.gone = stream is None
         self._waits = waits
         self._stream = stream
@@ -218,7 +218,7 @@ def is_smart(env: Mapping[str, str]) -> bool:
 
 
 def choose(
-    stream: TextIO | None, env: Mapping[str, str], is_terminal: bool, color: bool | None, emoji: bool | None
+    stream: IO[str] | None, env: Mapping[str, str], is_terminal: bool, color: bool | None, emoji: bool | None
 ) -> Style:
     """The style for `stream`. None leaves the choice to what is known about it."""
     if color is None:

@@ -3,7 +3,7 @@
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import TextIO
+from typing import IO
 
 from msgspec.structs import replace
 
@@ -191,7 +191,7 @@ class Screen:
 
 
 def make_screen(
-    stream: TextIO | None,
+    stream: IO[str] | None,
     *,
     quiet: bool = False,
     verbose: bool = False,
@@ -241,7 +241,7 @@ def _limits(verbose: bool, lines: int | None, chars: int | None) -> LineLimits:
     )
 
 
-def _columns_of(stream: TextIO | None, width: int | None) -> Callable[[], int]:
+def _columns_of(stream: IO[str] | None, width: int | None) -> Callable[[], int]:
     def columns() -> int:
         """Asked anew each time, for terminals are resized."""
         try:

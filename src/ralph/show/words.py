@@ -274,7 +274,8 @@ def command(action: "Action") -> str:
 
 
 _PURPOSES = {
-    "merge": "takes the work over",
+    "accept": "checks it once more, merges it, tidies up",
+    "discard": "throws it away",
     "resume": "goes on where it stopped",
     "diff": "what it changed",
     "show": "what happened, iteration by iteration",

@@ -1,0 +1,212 @@
+"""Once a run has ended: its work is taken over or thrown away, what is old goes, and pages are for people."""
+
+import os
+import pty
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Ralph = Callable[..., Any]
+Agent = Callable[..., str]
+Git = Callable[..., str]
+WORKS = 'echo new > fresh; echo line >> README; echo "<response>DONE</response>"'
+
+
+@pytest.fixture
+def branch(ralph: Ralph, agent: Agent, repository: Path) -> str:
+    """A run that is done, on a branch of its own."""
+    check = ("--check", "test -f fresh && test ! -f red")
+    result = ralph("run", "go", "--worktree", *check, "--json", "--agent", agent(WORKS))
+    assert result.code == 0, result.err
+    return str(result.one("run_finished")["branch"])
+
+
+def trees(git: Git) -> int:
+    return git("worktree", "list").count("\n")
+
+
+def test_accepted_work_is_merged_and_its_worktree_is_gone(ralph: Ralph, git: Git, branch: str, workspace: Path) -> None:
+    result = ralph("accept")
+    assert result.code == 0, result.err
+    assert "2 files changed, 1 check passed" in result.out
+    assert (workspace / "fresh").read_text() == "new\n"
+    assert (git("branch").split(), trees(git), git("status", "--short")) == (["*", "main"], 1, "")
+
+
+def test_what_is_merged_is_what_was_checked(ralph: Ralph, git: Git, branch: str, workspace: Path) -> None:
+    (workspace / "mine").write_text("meanwhile\n")
+    git("add", "mine")
+    git("commit", "-qm", "mine")
+    result = ralph("accept")
+    assert result.code == 0, result.err
+    assert git("log", "-1", "--format=%s %P").startswith(f"Merge branch '{branch}' ")
+    assert (workspace / "fresh").exists()
+    assert (workspace / "mine").exists()
+
+
+def untouched(git: Git, branch: str, head: str) -> bool:
+    """Whether branch, worktree and the user's own branch are where they were."""
+    tree = next(line.split()[0] for line in git("worktree", "list").splitlines() if branch in line)
+    return git("rev-parse", "HEAD") == head and git("-C", tree, "status", "--porcelain", "-b").startswith(
+        f"## {branch}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "said"),
+    [
+        ("red", "", "1 of 1 check failed: test -f fresh && test ! -f red"),
+        ("README", "hello\nother\n", "no longer merges: conflicts in README"),
+    ],
+)
+def test_what_cannot_be_taken_over_is_said_and_nothing_changes(
+    ralph: Ralph, git: Git, branch: str, workspace: Path, file: str, text: str, said: str
+) -> None:
+    (workspace / file).write_text(text)
+    git("add", file)
+    git("commit", "-qm", "in the way")
+    head = git("rev-parse", "HEAD")
+    result = ralph("accept")
+    assert (result.code, said in result.err, "nothing was changed" in result.err) == (1, True, True), result.err
+    assert untouched(git, branch, head)
+
+
+def test_changes_of_ones_own_are_never_overwritten(ralph: Ralph, git: Git, branch: str, workspace: Path) -> None:
+    (workspace / "README").write_text("mine\n")
+    head = git("rev-parse", "HEAD")
+    result = ralph("accept")
+    assert (result.code, "would be overwritten" in result.err) == (1, True), result.err
+    assert (workspace / "README").read_text() == "mine\n"
+    assert untouched(git, branch, head)
+
+
+def test_a_run_in_the_tree_itself_has_nothing_to_accept(ralph: Ralph, agent: Agent, repository: Path) -> None:
+    ralph("run", "go", "--agent", agent(WORKS), "--quiet")
+    for command in ("accept", "discard"):
+        result = ralph(command)
+        assert (result.code, "worked in the tree itself" in result.err) == (2, True), result.err
+
+
+def test_discarded_work_can_be_had_back(ralph: Ralph, git: Git, branch: str, workspace: Path) -> None:
+    tip = git("rev-parse", branch)
+    result = ralph("discard")
+    assert result.code == 0, result.err
+    assert (git("branch").split(), trees(git)) == (["*", "main"], 1)
+    git(*result.out.rpartition("To have it back: git ")[2].split())
+    assert git("rev-parse", branch) == tip
+    assert not (workspace / "fresh").exists()
+
+
+def test_clean_says_first_what_would_go(ralph: Ralph, agent: Agent, repository: Path, git: Git) -> None:
+    ralph("run", "go", "--agent", agent(WORKS), "--quiet")
+    assert "nothing to take away" in ralph("clean", "-C", str(repository)).out
+    said = ralph("clean", "-C", str(repository), "--older-than", "0s")
+    assert "nothing was done" in said.out
+    assert len(list((repository / ".ralph" / "runs").iterdir())) == 1
+    done = ralph("clean", "-C", str(repository), "--older-than", "0s", "--yes")
+    assert "1 taken away" in done.out
+    assert not list((repository / ".ralph" / "runs").iterdir())
+    assert git("for-each-ref", "refs/ralph") == ""
+    assert "nothing has been run" in ralph("ps", "-a").err
+
+
+def test_clean_never_takes_work_that_is_merged_nowhere(ralph: Ralph, git: Git, branch: str, repository: Path) -> None:
+    said = ralph("clean", "--older-than", "0s", "--yes", "-C", str(repository))
+    assert "has commits that are not merged" in said.out
+    assert (trees(git), branch in git("branch")) == (2, True)
+    git("merge", "-q", branch)
+    assert "1 taken away" in ralph("clean", "--older-than", "0s", "--yes", "-C", str(repository)).out
+    assert (trees(git), branch in git("branch")) == (1, False)
+
+
+def test_clean_leaves_a_run_at_work_alone(
+    ralph: Ralph, agent: Agent, repository: Path, eventually: Callable[..., None]
+) -> None:
+    waits = agent(f'while [ ! -f "{repository}/go-on" ]; do sleep 0.02; done; echo "<response>DONE</response>"')
+    started = ralph("run", "go", "--agent", waits, "--detach")
+    assert started.code == 0, started.err
+    assert "nothing to take away" in ralph("clean", "--older-than", "0s", "--yes", "-C", str(repository)).out
+    (repository / "go-on").touch()
+    eventually(lambda: "no run is at work" in ralph("ps").err)
+    assert "done" in ralph("ps", "-a").out
+
+
+def test_a_detached_run_goes_on_and_can_be_followed(ralph: Ralph, agent: Agent, repository: Path) -> None:
+    started = ralph("run", "go", "--agent", agent(WORKS), "--detach", "--check", "test -f fresh")
+    assert started.code == 0, started.err
+    name = started.out.split()[1]
+    assert f"ralph logs -f {name.rpartition('-')[2]}" in started.out
+    assert ralph("logs", "-f", name).out.splitlines()[-1].startswith("ralph: done after 1 iteration")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--agent", "no-such-agent"), "command not found: no-such-agent"),
+        (("--agent", "true", "--json"), "--detach and --json at once"),
+        (("--agent", "true", "-f", "-"), "cannot read the goal from standard input"),
+    ],
+)
+def test_a_run_that_cannot_be_detached_says_why(
+    ralph: Ralph, workspace: Path, words: tuple[str, ...], said: str
+) -> None:
+    goal = () if "-f" in words else ("go",)
+    result = ralph("run", *goal, *words, "--detach")
+    assert (result.code, said in result.err) == (2, True), result.err
+
+
+def test_a_run_that_nobody_would_find_is_not_detached(ralph: Ralph, workspace: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    result = ralph("run", "go", "--agent", "true", "--detach", XDG_STATE_HOME=str(tmp_path / "file"))
+    assert (result.code, "XDG_STATE_HOME" in result.err) == (2, True), result.err
+    assert not (workspace / ".ralph" / "runs").exists()
+
+
+def test_the_report_opens_in_a_browser(
+    ralph: Ralph, agent: Agent, repository: Path, environment: dict[str, str]
+) -> None:
+    ralph("run", "go", "--agent", agent(WORKS), "--quiet")
+    browser = agent("true", "browser")
+    assert ralph("report", "--open", BROWSER=browser).code == 0
+    opened = (Path(environment["HOME"]) / "browser.argv.1").read_text()
+    assert opened.startswith("file:///")
+    assert opened.strip().endswith("/report.html")
+    assert "--open is for a page" in ralph("report", "--open", "--json").err
+
+
+def on_a_terminal(environment: dict[str, str], workspace: Path, *words: str, **env: str) -> str:
+    """What a person sees of a command."""
+    master, slave = pty.openpty()
+    command = [sys.executable, "-m", "ralph", *words]
+    shown = {**environment, "TERM": "xterm", **env}
+    with subprocess.Popen(command, cwd=workspace, env=shown, stdin=slave, stdout=slave, stderr=slave) as process:
+        os.close(slave)
+        seen = b""
+        while True:
+            try:
+                piece = os.read(master, 65536)
+            except OSError:  # nobody writes any more
+                break
+            if not piece:
+                break
+            seen += piece
+        process.wait(30)
+    os.close(master)
+    return seen.decode()
+
+
+def test_a_terminal_gets_the_pager_of_ones_choice(
+    ralph: Ralph, agent: Agent, repository: Path, environment: dict[str, str]
+) -> None:
+    ralph("run", "go", "--agent", agent(WORKS), "--quiet")
+    pager = "sed s/^/paged:/"
+    for words in (("diff",), ("show",), ("logs",)):
+        assert "paged:" in on_a_terminal(environment, repository, *words, PAGER=pager)
+        assert "paged:" not in on_a_terminal(environment, repository, *words, PAGER="")
+        assert "paged:" not in ralph(*words, PAGER=pager).out
+    assert "paged:" not in on_a_terminal(environment, repository, "logs", "-f", PAGER=pager)
+    assert "\x1b[" in on_a_terminal(environment, repository, "logs", PAGER=pager)

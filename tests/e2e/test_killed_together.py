@@ -95,7 +95,7 @@ def test_runs_that_may_keep_their_children_are_left_alone(
     left: Callable[..., Any], ralph: Any, alive: Alive, nap: str
 ) -> None:
     left("--keep-children")
-    assert ralph("clean").out == "no dead run has left a process\n"
+    assert ralph("clean").out == "nothing to take away that is older than 14d\n"
     assert len(alive(nap)) > 3
 
 
@@ -105,7 +105,7 @@ def test_a_run_that_goes_on_is_none_of_anybodys_business(
     run = live("run", "g", "--agent", agent(f"sleep {nap}"))
     run.until("agent_started")
     eventually(lambda: alive(nap))
-    assert ralph("clean").out == "no dead run has left a process\n"
+    assert ralph("clean").out == "nothing to take away that is older than 14d\n"
     assert alive(nap)
     assert run.process.poll() is None
 

@@ -37,7 +37,7 @@ class NotTaken(UserError):
     """The work cannot be taken over as it is: nobody's mistake, and nothing was changed."""
 
 
-class Taken(Struct, frozen=True):
+class TakenOver(Struct, frozen=True):
     """What was merged. `commit` is where the user's branch is now; `files` changed; `checks` passed before that."""
 
     branch: str
@@ -60,7 +60,7 @@ def has_no_branch(run: Listed) -> str:
 
 def take_over(
     run: Listed, keeper: Keeper, interrupt: Interrupt, tell: events.TellAll, env: Mapping[str, str] = os.environ
-) -> Taken:
+) -> TakenOver:
     """Merges the work of a run, and removes its worktree and its branch: all of it or nothing."""
     home, tree = _places(run)
     landing.refuse_old_git(home.root)
@@ -82,7 +82,7 @@ def take_over(
         if os.path.isdir(tree.path):
             landing.restore(tree.path)
         worktrees.remove(tree)
-        return Taken(tree.branch, commit, len(files), len(checks))
+        return TakenOver(tree.branch, commit, len(files), len(checks))
 
 
 def throw_away(run: Listed) -> str:

@@ -19,10 +19,16 @@ from tests.fleet.postgres import Postgres
 CHECK = "sort -c -u hot && test -e TASKS.md && sh count"
 # Whatever is done, the target must hold: the hot file is sorted, and each item's file says its own key, once.
 COUNT = 'for f in items/*; do [ "$(cat "$f")" = "$(basename "$f")" ] || exit 1; done'
-# A file `wait-KEY` in the folder WAITS holds an item's agent until it is gone.
+# A file `wait-KEY` in the folder WAITS holds an item's agent until it is gone; with `twice-KEY` it takes two turns.
 AGENT = r"""#!/bin/sh
 PROMPT=$(cat)
 key=$(printf '%s\n' "$PROMPT" | sed -n 's/^\([a-zA-Z]*[0-9][0-9]*\) .*/\1/p' | head -1)
+if [ -e "WAITS/twice-$key" ] && [ ! -e "items/half-$key" ]; then
+  echo "half-$key" > "items/half-$key"
+  echo "$key" >> "WAITS/halves"
+  echo "half of it"
+  exit
+fi
 case $key in
   hot*) { grep -v '^[<=>|]\{7\}' hot; echo "$key"; } | sort -u > hot.new; mv hot.new hot ;;
 esac

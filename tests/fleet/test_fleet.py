@@ -55,9 +55,12 @@ def test_three_machines_share_a_list_and_every_one_can_tell_of_it(tmp_path: Path
 
 def test_a_worker_that_is_killed_is_taken_over_from_its_last_pushed_iteration(fleet: Fleet) -> None:
     fleet.hold(*fleet.keys)
+    (fleet.waits / "twice-T1").touch()
     first, other = fleet.machine("a"), fleet.machine("b")
     work = first.work(slots=4)
     fleet.wait(lambda: all(map(fleet.has_begun, fleet.keys)))
+    heads = fleet.git("branch", "--list", "--format=%(refname:short)", cwd=fleet.remote).splitlines()
+    assert [head for head in heads if head.endswith("/T1")], "its branch is pushed after every iteration"
     other.worker(slots=4)
     fleet.wait(lambda: "looks for work" in other.said)
     first.kill()
@@ -65,10 +68,11 @@ def test_a_worker_that_is_killed_is_taken_over_from_its_last_pushed_iteration(fl
     fleet.wait_for("item_started", worker="b")
     assert time.monotonic() - began < TAKEOVER
     assert work.returncode == -signal.SIGKILL
-    assert not list(first.processes()), "nothing of it survives"
+    fleet.wait(lambda: not list(first.processes()), "nothing of it survives")
     fleet.let_go()
     fleet.wait_for("work_finished", exit_code=0)
     fleet.audit()
+    assert (fleet.waits / "halves").read_text().split() == ["T1"], "what was pushed was not done again"
 
 
 def test_a_worker_that_is_stopped_keeps_its_connection_and_is_taken_over_all_the_same(fleet: Fleet) -> None:
@@ -137,3 +141,94 @@ def test_who_was_cut_off_while_another_took_over_drops_its_own_and_lands_nothing
         assert runs == {event["run"] for event in fleet.all("item_started") if event["worker"] == "b"}
     finally:
         relay.close()
+
+
+def test_a_work_is_steered_from_any_machine(fleet: Fleet) -> None:
+    fleet.hold(*fleet.keys)
+    first, other, elsewhere = fleet.machine("a"), fleet.machine("b"), fleet.machine("c")
+    work = first.work(slots=1)
+    worker = other.worker(slots=1)
+    fleet.wait(lambda: len(fleet.all("item_started")) == 2, "both have one")
+
+    def say(*words: str) -> str:
+        done = elsewhere.ralph("work", *words, "--db", fleet.url)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    mine = next(event["key"] for event in fleet.all("item_started") if event["worker"] == "b")
+    assert say("withdraw", mine) == f"{mine} is left alone; its branch stays\n"
+    fleet.wait(lambda: len(fleet.all("item_started")) == 3, "its loop ends, and the next one begins")
+    assert "is paused" in say("pause")
+    fleet.let_go()
+    fleet.wait(lambda: "paused" in say("status"))
+    assert "going on" in say("resume")
+    fleet.wait(lambda: len(fleet.landed()) == 3, "the others land")
+    assert work.wait(60) == 0, "all has landed or is withdrawn"
+    assert f"{mine} is tried again" in say("retry", mine, "and", "be", "quick")
+    fleet.wait(lambda: sorted(fleet.landed()) == sorted(fleet.keys), "it is taken up again")
+    assert "4 of 4 landed" in say("show")
+    assert "4 of 4 landed" in say("report")
+    assert "nothing is left to stop" in elsewhere.ralph("work", "stop", "--db", fleet.url).stderr
+    worker.terminate()
+    assert worker.wait(30) == 130
+
+
+def test_a_stop_ends_all_loops_and_the_rest_can_be_resumed(fleet: Fleet) -> None:
+    fleet.hold(*fleet.keys)
+    first, other = fleet.machine("a"), fleet.machine("b")
+    work = first.work(slots=2)
+    other.worker(slots=2)
+    fleet.wait(lambda: all(map(fleet.has_begun, fleet.keys)))
+    assert other.ralph("work", "stop", "--db", fleet.url).returncode == 0
+    fleet.let_go()
+    assert work.wait(60) == 130
+    fleet.wait(lambda: not list(first.processes()), "nothing of it survives")
+    before = fleet.landed()
+    assert other.ralph("work", "resume", "--db", fleet.url).stdout.endswith("goes on\n")
+    fleet.wait(lambda: sorted(fleet.landed()) == sorted(fleet.keys), "the worker takes it up")
+    assert fleet.landed()[: len(before)] == before
+    fleet.wait(lambda: fleet.all("work_finished")[-1]["exit_code"] == 0, "it is over")
+    fleet.audit()
+
+
+def test_ctrl_c_on_one_machine_leaves_the_work_to_the_others(fleet: Fleet) -> None:
+    fleet.hold(*fleet.keys)
+    first, other = fleet.machine("a"), fleet.machine("b")
+    work = first.work(slots=4)
+    fleet.wait(lambda: all(map(fleet.has_begun, fleet.keys)))
+    other.worker(slots=4)
+    fleet.wait(lambda: "looks for work" in other.said)
+    work.send_signal(signal.SIGINT)
+    fleet.let_go()
+    assert work.wait(60) == 130
+    fleet.wait_for("work_finished", exit_code=0)
+    fleet.audit()
+
+
+def test_what_its_machine_knows_is_told_by_the_usual_commands(fleet: Fleet) -> None:
+    fleet.hold(*fleet.keys)
+    first, other = fleet.machine("a"), fleet.machine("b")
+    first.work(slots=2)
+    other.worker(slots=2)
+    fleet.wait(lambda: len(fleet.all("item_started")) == 4)
+    for machine in (first, other):
+        fleet.wait(lambda machine=machine: "4 working" in machine.ralph("ps").stdout, "it is listed")  # type: ignore[misc]
+        assert " on b · " in machine.ralph("work", "status").stdout, "and says who does what"
+    assert other.ralph("work", "retry", "T1").returncode == 2
+
+
+def test_items_of_two_works_are_taken_in_turn(fleet: Fleet) -> None:
+    (fleet.seed / "MORE.md").write_text("- [ ] M1 More\n- [ ] M2 More\n")
+    fleet.git("add", "-A", cwd=fleet.seed)
+    fleet.git("commit", "-qm", "more", cwd=fleet.seed)
+    fleet.git("push", "-q", str(fleet.remote), "HEAD:main", "HEAD:refs/heads/second", cwd=fleet.seed)
+    first, second, third = fleet.machine("a"), fleet.machine("b"), fleet.machine("c")
+    third.worker()
+    works = [
+        first.work(),
+        second.start(*(w.replace("TASKS", "MORE").replace("/main", "/second") for w in second.words())),
+    ]
+    assert [work.wait(120) for work in works] == [0, 0], fleet.told()
+    assert sorted(fleet.landed()) == fleet.keys
+    done = third.ralph("work", "status", "--db", fleet.url, "nope")
+    assert "no work nope in this database" in done.stderr

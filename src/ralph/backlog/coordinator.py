@@ -166,6 +166,8 @@ class Coordinator:
         goes_on = job.run and self._is_unfinished(job.run)
         run = job.run if goes_on else new_run_id(time.time())
         rounds = job.rounds if goes_on else job.rounds + 1
+        if goes_on:  # it may have ended while the work was paused
+            Mailbox(str(self._folder.path.parent / run)).unpause()
         before = self._worker if job.rounds else ""
         put(self._folder, assignment_of(key), Assignment(job.item, run, job.note, job.is_returned, before))
         self.ledger.tell(work_events.ItemStarted(key, rounds, run, self._worker))

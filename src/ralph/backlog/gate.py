@@ -30,7 +30,7 @@ class LandingRequest(Struct, frozen=True, kw_only=True):
 class Gate(Struct, frozen=True, kw_only=True):
     """Where a work lands. `target` is a branch here, unless `remote` has it; `path` is the gate's own working tree, to
     be furnished when it is new; `branch_of` names the branch of an item; `await_charge` returns once the gate may push,
-    where others might have taken it over meanwhile."""
+    where others might have taken it over meanwhile; `patience` is how long it waits for a remote that is away."""
 
     repository: Repository
     work: str
@@ -43,6 +43,7 @@ class Gate(Struct, frozen=True, kw_only=True):
     furnish: Callable[[], None]
     branch_of: Callable[[str], str]
     await_charge: Callable[[], None] = lambda: None
+    patience: float = 1.0
 
     @property
     def ref(self) -> str:
@@ -55,7 +56,7 @@ class Gate(Struct, frozen=True, kw_only=True):
     def now(self) -> str:
         """The commit at which the target is."""
         if self.remote:
-            self.remote.fetch(self.repository, self.branch_of(""))
+            self.remote.fetch(self.repository, self.branch_of(""), self.patience)
         found = commit_of(self.repository.root, self.ref)
         if not found:
             raise UserError(f"the target {self.shown} is gone", "put it back, then go on with `ralph resume`")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ralph.backlog import github, item_worktrees
 from ralph.backlog.gate import Gate, LandingRequest
-from ralph.backlog.publishing import Charge
+from ralph.backlog.publishing import PATIENCE, Charge
 from ralph.backlog.work_order import REQUEST, WorkOrder, folder_of, read
 from ralph.core.backlog import Red, Verdict
 from ralph.core.prompts import ERROR_LIMIT
@@ -120,6 +120,7 @@ def _gate(work: WorkOrder, folder: RunFolder, keeper: Keeper, interrupt: Interru
         furnish=furnish,
         branch_of=work.branch_of,
         await_charge=await_charge,
+        patience=PATIENCE if work.is_shared else 1.0,
     )
 
 

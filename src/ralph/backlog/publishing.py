@@ -16,6 +16,7 @@ from ralph.repository.landing import Remote
 
 CHARGE = "charge"
 LOOK = 0.2  # seconds between two looks at whether we are in charge again
+PATIENCE = 60.0  # seconds for a remote that is away
 TRIES = 5
 TAKEN = "another worker has this item"
 
@@ -83,13 +84,7 @@ class Publisher:
     def prepare(self) -> None:
         """Brings the target and the item's branch here as the remote has them; what was done here since and was never
         pushed counts only where it grew from that."""
-        for number in range(TRIES):
-            try:
-                self._remote.fetch(self._home, self._work.branch_of(""))
-                break
-            except UserError:
-                if number == TRIES - 1 or self._interrupt.wait(2.0**number):
-                    raise
+        self._remote.fetch(self._home, self._work.branch_of(""), PATIENCE)
         self._left = commit_of(self._home.root, f"refs/remotes/{self._remote.name}/{self._branch}")
         if self._left:
             item_worktrees.align(self._work, self._home, self._key, self._left)

@@ -4,6 +4,7 @@ and Procrastinate's jobs, whose claims end with the heartbeat of whoever made th
 No lock outlives a transaction, and nothing depends on which session runs a statement: so it works behind a pooler.
 """
 
+import logging
 import os
 import sys
 import time
@@ -22,6 +23,7 @@ from ralph.core.text import one_line
 from ralph.errors import UserError
 from ralph.processes.interrupt import Interrupt
 
+logging.getLogger("psycopg").setLevel(logging.CRITICAL)  # what goes wrong is said in one line, by us
 VARIABLE = "RALPH_DB"
 OLDEST = 13  # of PostgreSQL
 FIRST_PATIENCE, LONGEST_PATIENCE = 0.2, 2.0  # seconds between two tries to reach the server

@@ -66,9 +66,7 @@ class Worker:
             while not equipment.interrupt.level:
                 if row := self._next(equipment):
                     self._last = row.id
-                    code = self._take_part(equipment, row, self._local(row))
-                    if code == 130:
-                        return code
+                    self._take_part(equipment, row, self._local(row))
                 elif once and not self._open(equipment):
                     return 0
                 else:

@@ -301,15 +301,23 @@ class Remote(Struct, frozen=True):
     def ref(self) -> str:
         return f"refs/remotes/{self.name}/{self.branch}"
 
-    def fetch(self, repository: Repository, below: str = "") -> None:
+    def fetch(self, repository: Repository, below: str = "", patience: float = 1.0) -> None:
         """Learns what the target is there now, and the branches whose names begin with `below`. One at a time: two
-        gits that move the same refs are in each other's way."""
+        gits that move the same refs are in each other's way. A push may be, too, and a remote may be away: then it is
+        tried again for `patience` seconds."""
+        deadline, pause = time.monotonic() + patience, 0.1
+        while (answer := self._fetched(repository, below)).code:
+            is_race = "cannot lock ref" in answer.error
+            if time.monotonic() > deadline or (patience <= 1.0 and not is_race):
+                raise refusal(("fetch",), answer, f"cannot fetch {self.branch} from {self.name}")
+            time.sleep(pause)
+            pause = min(pause * 2, 5.0)
+
+    def _fetched(self, repository: Repository, below: str) -> Answer:
         specs = [f"+refs/heads/{self.branch}:{self.ref}"]
         specs += [f"+refs/heads/{below}*:refs/remotes/{self.name}/{below}*"] if below else []
         with _fetching_alone(repository):
-            answer = _with_the_users_own(repository, "fetch", "-q", "--no-tags", "--prune", self.name, *specs)
-        if answer.code:
-            raise refusal(("fetch",), answer, f"cannot fetch {self.branch} from {self.name}")
+            return _with_the_users_own(repository, "fetch", "-q", "--no-tags", "--prune", self.name, *specs)
 
     def known(self, repository: Repository, names: Collection[str]) -> dict[str, str]:
         """What these branches are there; nothing for those that are not."""

@@ -79,7 +79,8 @@ def forecasted(rest: Forecast) -> str:
 
 
 def _line(row: Row, wide: int, style: Style, columns: int, now: float) -> str:
-    facts = [part for part in (_progress(row), _doing(row, now)) if part]
+    who = f"on {row.job.worker}" if row.job.worker and row.state == "working" else ""
+    facts = [part for part in (who, _progress(row), _doing(row, now)) if part]
     text = f"{row.key:<{wide}}  {row.state:<9}  "
     about = " · ".join([*facts, one_line(row.title, 60)] if row.state != "landed" else [one_line(row.title, 60)])
     room = max(columns - len(text) - 1, 10)
@@ -101,8 +102,6 @@ def _progress(row: Row) -> str:
 def _doing(row: Row, now: float) -> str:
     if row.state == "working" and row.facts and row.facts.doing:
         return short(row.facts.doing, 40)
-    if row.state == "working" and row.job.worker:
-        return f"on {row.job.worker}"
     return short(row.job.reason, 80)
 
 

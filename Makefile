@@ -3,22 +3,37 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test check test-agents test-model chaos fuzz bench nights docs clean
+.PHONY: demo install lint fmt build test check test-agents test-model chaos fuzz bench nights docs clean
 
 demo: $(VENV)/installed
 	@$(BIN)/ralph demo
 
-test: $(VENV)/developed
+# For you alone in ~/.local, for everybody where root installs; `make install PREFIX=DIR` elsewhere.
+PREFIX ?= $(if $(filter 0,$(shell id -u)),/usr/local,$(HOME)/.local)
+install:
+	$(PYTHON) -m venv $(PREFIX)/share/ralph
+	$(PREFIX)/share/ralph/bin/pip install --quiet --disable-pip-version-check --upgrade '.[tui]'
+	mkdir -p $(PREFIX)/bin && ln -sf $(PREFIX)/share/ralph/bin/ralph $(PREFIX)/bin/ralph
+	@command -v ralph >/dev/null || echo 'Add it to your PATH: export PATH="$(PREFIX)/bin:$$PATH"'
+	@$(PREFIX)/bin/ralph --version
+
+lint: $(VENV)/developed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+fmt: $(VENV)/developed
+	$(BIN)/ruff check --fix-only .
+	$(BIN)/ruff format .
+
+build: $(VENV)/made
+	$(BIN)/pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
+
+test: lint
 	$(BIN)/pytest -n 2
 
 # For every commit: lint, types, and the tests that take next to no time.
-check: $(VENV)/developed
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
-	$(BIN)/mypy
+check: lint
 	$(BIN)/pytest -n 2 tests/core tests/agents tests/settings tests/show tests/test_architecture.py tests/test_loop.py
 
 test-agents: $(VENV)/developed

@@ -1,0 +1,139 @@
+"""Every command in README, tutorial and guides does what its page says: it is run as it stands there, with agents that
+follow a script. What cannot be run so is named, with the place that tries it."""
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", ROOT / "docs" / "tutorial.md", *sorted((ROOT / "docs" / "guides").glob("*.md"))]
+
+ELSEWHERE = {
+    r"ralph (run|loop) .*--agent builtin": "tests/agents_real: it needs a model",
+    r"ralph run (PATH|~/shop)|ralph ui": "tests/ui: it needs a terminal",
+    r"ralph init": "tests/cli/test_init.py: it asks questions",
+    r"ralph (tell|ask|pause|resume|stop)\b": "tests/steering: it needs a run at work",
+    r"ralph (bus|job|tasks)\b|ralph task --root tasks": "tests/supervise/test_guide.py: the pieces of one example",
+    r"ralph (work|worker|accept|discard|clean|trust|learn)\b": "tests/backlog, and the tests of each command",
+    r"ralph (plan|loop|run) .*--(issue|pr)\b|ralph plan\b": "tests/forge and tests/planning: they need a host",
+    r"ralph serve\b": "tests/web: it serves until it is ended",
+    r"ralph report .*(k3fa|gh pr)": "tests/show/test_report.py: it needs several runs, or a host",
+    r"ralph hook (stop|cancel)": "tests/hooks: a host calls it, or a loop must be active",
+    r"ralph run .*--notify (desktop|\"slack)": "tests/steering/test_notify.py: it needs a desktop, or a service",
+    r".*\| jq ": "it needs jq; the command before it is run below as its own",
+}
+"""Patterns of commands that are not run here, and who tries them."""
+
+AGENT = """#!/bin/sh
+# Works, and claims in the way that it was told; who was told of no way says STOP.
+P=$(cat; printf '%s ' "$@"; for word; do [ -f "$word" ] && cat "$word"; done)
+echo work >> work.txt
+[ -n "$TASK_FOLDER" ] && touch "$TASK_FOLDER/DONE"
+case "$P" in
+*COMPLETE*) echo COMPLETE ;;
+*"<promise>DONE</promise>"*) echo "<promise>DONE</promise>" ;;
+*"<response>DONE</response>"*) echo "<response>DONE</response>" ;;
+*) echo STOP ;;
+esac
+"""
+AGENTS = ("claude", "codex", "opencode", "my-agent")
+TOOLS = ("pytest", "ruff", "mail")  # which pass
+
+
+def commands() -> list[tuple[str, str]]:
+    """Each command of ralph's that stands in a page, and the page."""
+    found = []
+    for page in PAGES:
+        blocks = re.findall(r"```(?:sh|console)\n(.*?)```", page.read_text(), re.DOTALL)
+        for line in "\n".join(blocks).replace("\\\n", " ").splitlines():
+            line = re.sub(r"\s+", " ", line.strip().removeprefix("$ "))
+            if line.startswith("ralph ") and (page.name, line) not in found:
+                found.append((page.name, line))
+    return found
+
+
+def is_elsewhere(line: str) -> bool:
+    return any(re.match(pattern, line) for pattern in ELSEWHERE)
+
+
+def starts_an_agent(line: str) -> bool:
+    return bool(re.match(r"ralph (run|loop|task) ", line))
+
+
+HERE = [each for each in commands() if not is_elsewhere(each[1])]
+STARTING = [each for each in HERE if starts_an_agent(each[1])]
+LOOKING = [each for each in HERE if not starts_an_agent(each[1])]
+
+
+@pytest.fixture
+def project(repository: Path, environment: dict[str, str], git: Callable[..., str]) -> Path:
+    """A repository such as the pages have in mind, and the agents and tools that they name."""
+    tools = Path(environment["HOME"]) / "bin"
+    for name in (*AGENTS, *TOOLS):
+        (tools / name).write_text(AGENT if name in AGENTS else "#!/bin/sh\ncat > /dev/null 2>&1 < /dev/null\n")
+        (tools / name).chmod(0o755)
+    (tools / "ralph").write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m ralph "$@"\n')
+    (tools / "ralph").chmod(0o755)
+    (repository / "Makefile").write_text("test lint:\n\ttrue\n")
+    (repository / "PROMPT.md").write_text("Do it, then answer <response>DONE</response>.\n")
+    (repository / "tests").mkdir()
+    (repository / "tests" / "test_a.py").write_text("def test_a() -> None: ...\n")
+    git("add", "-A")
+    git("commit", "-qm", "a project")
+    return repository
+
+
+def typed(line: str, project: Path, environment: dict[str, str]) -> "subprocess.CompletedProcess[str]":
+    """The line as a person types it into a shell."""
+    return subprocess.run(
+        ["sh", "-c", line],
+        cwd=project,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=50,
+    )
+
+
+def test_every_way_around_a_command_is_needed() -> None:
+    for pattern, place in ELSEWHERE.items():
+        names = [name for name in re.findall(r"tests/[\w/.]+\w", place) if not (ROOT / name).exists()]
+        assert not names, pattern
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize(("page", "line"), STARTING, ids=lambda value: value[:70])
+def test_a_run_of_the_docs_ends_done(page: str, line: str, project: Path, environment: dict[str, str]) -> None:
+    if "--sandbox" in line and not (shutil.which("bwrap") or "CI" in os.environ):
+        pytest.skip("needs bubblewrap: apt-get install bubblewrap")
+    if "ralph loop" in line and "--check" not in line:  # it stands below the line that writes the settings
+        assert typed("ralph init --yes", project, environment).returncode == 0
+    result = typed(line, project, environment)
+    assert result.returncode == 0, f"{page}: {line}\n{result.stderr[-2000:]}"
+    assert result.stderr.splitlines()[-1].startswith(("ralph: done", "To take it over: git merge ")), result.stderr
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize(("page", "line"), LOOKING, ids=lambda value: value[:70])
+def test_a_look_of_the_docs_shows_something(
+    page: str, line: str, project: Path, environment: dict[str, str], ralph: Callable[..., Any]
+) -> None:
+    assert ralph("run", "Do it", "--check", "true", "--agent", "claude").code == 0
+    result = typed(line, project, environment)
+    assert result.returncode == 0, f"{page}: {line}\n{result.stderr[-2000:]}"
+
+
+def test_the_pipeline_of_the_ci_guide_is_fed_by_a_run_that_ends(project: Path, environment: dict[str, str]) -> None:
+    (piped,) = [line.partition(" | ")[0] for page, line in commands() if page == "ci.md" and "| jq" in line]
+    result = typed(piped, project, environment)
+    assert result.returncode == 0, result.stderr
+    assert '"type":"ralph_converged"' in result.stdout

@@ -6,7 +6,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tests.e2e.conftest import live
 from tests.forge.hosted import LoopbackHost
+
+__all__ = ["live"]
 
 
 @pytest.fixture(scope="session")

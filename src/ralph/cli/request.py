@@ -32,6 +32,7 @@ class Request(Struct, frozen=True, kw_only=True):
     dry_run: bool = False
     tells_claim: bool = False
     issue: "Issue | None" = None
+    pr: str = ""
 
 
 def understood(command: str, values: dict[str, Any], words: list[str]) -> Request:
@@ -56,6 +57,7 @@ def understood(command: str, values: dict[str, Any], words: list[str]) -> Reques
         unlimited=cap is not None and cap < 0,
         tells_claim=is_goal and bool(text or "spec" in values) and file != "-",
         issue=issue,
+        pr=_pr(values),
         **{name: bool(values.get(name)) for name in ("json", "quiet", "verbose", "dry_run")},
     )
 
@@ -69,6 +71,17 @@ def _issue(values: dict[str, Any], workspace: Path) -> "Issue | None":
     from ralph.repository.git import repository
 
     return fetch(values["issue"], repository(workspace), bool(values.get("comments")))
+
+
+def _pr(values: dict[str, Any]) -> str:
+    """What kind of pull request is wanted, if any."""
+    modes = {"": "open", "draft": "draft", "wait": "wait"}
+    if "pr" not in values:
+        return ""
+    wanted = "" if values["pr"] is True else values["pr"]
+    if wanted not in modes:
+        raise UserError(f"--pr={wanted} means nothing", "write --pr, --pr=draft or --pr=wait")
+    return modes[wanted]
 
 
 def about_loops(values: dict[str, Any]) -> tuple[Path, dict[str, Any]]:
@@ -211,6 +224,8 @@ def _overrides(command: str, values: dict[str, Any]) -> dict[str, Any]:
         said["until"] = [*said.get("until", []), *claims]
     if values.get("commit") or values.get("push"):
         said["scm"] = {"command": "git", "tasks": ["commit", *(["push"] if values.get("push") else [])]}
+    if "pr" in values:
+        said["worktree"] = True
     if command in PRESET_OF:
         said.setdefault("preset", PRESET_OF[command])
     _apply_ralph(said, values.get("ralph", 0 if values.get("print") else None))

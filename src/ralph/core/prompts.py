@@ -69,12 +69,12 @@ def asked(prompt: str, last: Iteration | None) -> str:
 def guardrails(brief: Brief) -> str:
     """The goal, changed by each note in turn: behind it, in front of it, or in its place. Whoever gave a goal, and no
     prompt of his own, need not know how an agent says that it is done."""
-    told = brief.tells_claim and brief.claim and brief.claim.marker not in _own_words(brief.goal)
+    told = brief.tells_claim and brief.claim and brief.claim.marker not in own_words(brief.goal)
     closing = f"\n\nWhen all of it is done, {brief.claim.deed}." if told and brief.claim else ""
     return _counted(brief, _applied(brief.goal + closing, brief.notes))
 
 
-def _own_words(goal: str) -> str:
+def own_words(goal: str) -> str:
     """The goal without what somebody else says in it: who could say there how to claim would keep us from saying it."""
     if " issue>\n" not in goal:
         return goal

@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from ralph.core.text import clean
+from ralph.core.text import clean, one_line
 from ralph.errors import UserError
 from ralph.forge.host import Hosted, HostError, hosted_at, parse
 from ralph.repository.git import Repository
@@ -38,6 +38,10 @@ class Issue(Struct, frozen=True, kw_only=True):
     @property
     def text(self) -> str:
         return f"{self.title}\n\n{self.body}".strip()
+
+    @property
+    def heading(self) -> str:
+        return one_line(readable(self.title), 100)
 
     @property
     def reference(self) -> str:

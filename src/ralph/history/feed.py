@@ -4,7 +4,7 @@ what counts. Neither looks for long."""
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from msgspec import Struct
@@ -131,12 +131,15 @@ def history_now(run: Listed) -> RunHistory:
     return history_of(run.folder, run.state, time.time() if run.is_alive else 0.0)
 
 
-def history_of(folder: RunFolder, state: str = "", now: float = 0.0) -> RunHistory:
-    """What came of a run; `state` is what is known of one that has no outcome yet, `now` when it is still at work."""
+def history_of(folder: RunFolder, state: str = "", now: float = 0.0, then: Sequence[e.Event] = ()) -> RunHistory:
+    """What came of a run; `state` is what is known of one that has no outcome yet, `now` when it is still at work;
+    `then` is what comes next, and is not written down yet."""
     fold, following, news = Fold(folder.id), Following(folder.journal), None
     for news in filter(None, map(_counted, following.lines())):
         fold.hear(news.event, news.entry.at)
     following.close()
+    for event in then:
+        fold.hear(event, time.time())
     if news is None:
         raise UserError(
             f"there is nothing to read in {folder.journal}", "it is empty, or was written by another version of ralph"

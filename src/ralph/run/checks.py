@@ -68,7 +68,7 @@ class Checks:
             for check in side_by_side(begins, (self._context.keeper, *others), self._is_enough):
                 if check is None:
                     return None
-                self._context.tell(_finished(check))
+                self._context.tell(finished(check))
                 results.append(check)
         return tuple(results)
 
@@ -189,7 +189,7 @@ def _as_in_a_shell(code: int | None) -> int | None:
     return 128 - code if code is not None and code < 0 else code
 
 
-def _finished(check: Check) -> events.CheckFinished:
+def finished(check: Check) -> events.CheckFinished:
     shown = "" if check.passed else check.tail
     return events.CheckFinished(
         name=check.name,

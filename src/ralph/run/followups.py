@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from ralph.core import events
 from ralph.core.model import Iteration, Run, Usage
-from ralph.core.prompts import section
+from ralph.core.prompts import own_words, section
 from ralph.core.text import clean
 from ralph.errors import UserError
 from ralph.files import Supplanted, add_to_file, write_file
@@ -53,7 +53,7 @@ def followups(
     if scm is not None and scm.tasks:
         made.append(_commit(scm, agent, context, history=history, workspace=workspace, settled=settled))
     if history.worktree is not None:
-        made.append(_into_branch(history.worktree, context, history))
+        made.append(keep_in_branch(history.worktree, context, history))
     return made
 
 
@@ -121,23 +121,26 @@ def _commit(
             if why:
                 context.tell(events.ScmFinished(iteration.number, "commit", False, why))
                 return usage
-        for done in run_tasks(scm.command, tasks, message or "", context.root, _kept(context, history.configuration)):
+        for done in run_tasks(
+            scm.command, tasks, message or "", context.root, kept_runner(context, history.configuration)
+        ):
             context.tell(events.ScmFinished(iteration.number, done.task, done.ok, done.detail))
         return usage
 
     return commit
 
 
-def _into_branch(worktree: "Worktree", context: Context, history: Trees) -> Followup:
+def keep_in_branch(worktree: "Worktree", context: Context, history: Trees) -> Followup:
     """In a worktree the harness commits the work, so that a merge brings it."""
 
     def keep(run: Run, iteration: Iteration) -> None:
         from ralph.repository.worktrees import commit_all
 
         verdict = f" (checks {'pass' if iteration.is_green else 'fail'})" if iteration.checks else ""
-        message = f"ralph: iteration {iteration.number}{verdict}\n\n{run.goal[:2000]}"
+        goal = own_words(run.goal)[:2000]
+        message = f"ralph: iteration {iteration.number}{verdict}\n\n{goal}"
         try:
-            commit_all(worktree, message, _kept(context, history.configuration))
+            commit_all(worktree, message, kept_runner(context, history.configuration))
         except UserError as error:
             context.tell(events.Notice(error.advice))
 
@@ -170,7 +173,7 @@ def _executes_the_work(words: Sequence[str]) -> bool:
     return any(word in ("add", "commit", "status") for word in words[1:])
 
 
-def _kept(context: Context, configuration: "Configuration | None") -> "Runner":
+def kept_runner(context: Context, configuration: "Configuration | None") -> "Runner":
     """Commands run below the keeper: a hook that hangs ends with the run, be it by a second Ctrl-C or `kill -9`. What a
     commit leaves behind when it ends by itself, such as git's own housekeeping, is let live; but not where child runs
     would be let go with it. Git obeys the settings and hooks that were there when the run started."""

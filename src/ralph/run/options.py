@@ -290,6 +290,13 @@ PLACE = (
         metavar="on|off|HOST,…",
     ),
     Option(("--commit",), "Commit after green checks; the agent writes the message.", "Workspace", kind="flag"),
+    Option(
+        ("--pr",),
+        "Work in a worktree, and open a pull request once it is done (through `gh`). `--pr=draft`: also when it is "
+        "not, as a draft; `--pr=wait`: done means that the checks of the host pass, too.",
+        "Workspace",
+        kind="maybe",
+    ),
     Option(("--push",), "Push after the commit.", "Workspace", kind="flag"),
     Option(
         ("--keep-children",),
@@ -432,7 +439,7 @@ WORK = (
     *AGENT,
     *DONE,
     *(option for option in LIMITS if option.name not in ("ralph", "max_cost", "max_time")),
-    *(option for option in PLACE if option.name not in ("worktree", "commit", "push")),
+    *(option for option in PLACE if option.name not in ("worktree", "commit", "push", "pr")),
     *OUTPUT,
 )
 

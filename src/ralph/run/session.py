@@ -41,6 +41,7 @@ from ralph.steering.questions import QuestionListener
 if TYPE_CHECKING:
     from ralph.repository.worktrees import Worktree
     from ralph.run.choices import Choice
+    from ralph.run.publishing import Publishing
 
 # One shot is no loop: what frames a loop is not told.
 FRAMING = (events.IterationStarted, events.Converged, events.Stalled, events.Exhausted)
@@ -81,6 +82,7 @@ class Session:
         self._keeper, self._interrupt, self._env = keeper, interrupt, env
         self._notices, self._story = tuple(notices), story
         self._history: Trees | None = None
+        self._publishing: Publishing | None = None
         self._teller: Teller | None = None
 
     def play(self) -> tuple[Run, Stop]:
@@ -120,6 +122,8 @@ class Session:
             )
             parts.cap = None if self.order.unlimited else plan.cap
             self.place.equip(parts, context)
+            if self._publishing:
+                self._publishing.equip(parts, context, history)
             context.tell(self._started(run, plan, parts, chosen))
             for notice in (*self._notices, *self._unsaid(plan)):
                 context.tell(notice)
@@ -132,6 +136,11 @@ class Session:
         refuse_what_cannot_end(self.settings)
         if self._story is None:  # one that goes on does so with what it began with
             refuse_untrusted(self.place.workspace, self._env)
+        if self.order.pr:
+            from ralph.repository.git import repository
+            from ralph.run.publishing import prepared
+
+            self._publishing = prepared(self.order, repository(Path(self.order.workspace)))
         if self.settings.notify:
             from ralph.run.notify import refuse_what_cannot_be_told
 
@@ -351,6 +360,9 @@ class Session:
     def _finish(self, context: Context, plan: Policy, run: Run, stop: Stop) -> tuple[Run, Stop]:
         # An answer that is wanted for itself was looked at by the rule that ended the run.
         verified = stop.outcome is Outcome.DONE and (plan.verifies or self.order.looks_only)
+        if self._publishing:
+            stop = self._publishing.finish(run, stop, verified)
+            verified = verified and stop.outcome is Outcome.DONE
         try:
             if changed := self._watched.end():
                 what = f"the settings have changed while the run was at work: {', '.join(changed)}"

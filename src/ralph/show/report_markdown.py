@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from ralph.core.model import FileChange
-from ralph.core.text import clean, one_line
+from ralph.core.text import clean, head, one_line
 from ralph.history.needs import needs
 from ralph.history.run_history import PastIteration, RunHistory
 from ralph.show.words import commands, count, duration, happened, money, need_words, outcome_sentence, plural
@@ -37,6 +37,12 @@ def code(text: str, limit: int = 200) -> str:
     fence = "`" * (max(map(len, runs), default=0) + 1)
     pad = " " if runs else ""
     return f"{fence}{pad}{said}{pad}{fence}" if said else ""
+
+
+def quoted(text: str, limit: int = 3000) -> str:
+    """Text of several lines as a quotation in which it stays text."""
+    said = head(clean(text[: 4 * limit]).strip(), limit, " …")
+    return "\n".join(f"> {escape(line, 500)}".rstrip() for line in said.splitlines())
 
 
 def _report(history: RunHistory) -> str:

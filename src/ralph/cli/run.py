@@ -70,7 +70,7 @@ def run_command(command: str, values: dict[str, Any], words: list[str]) -> int:
             version=__version__,
             tells_claim=asked.tells_claim,
             issue=asked.issue.reference if asked.issue else "",
-            title=asked.issue.heading if asked.issue else "",
+            issue_title=asked.issue.heading if asked.issue else "",
             pr=asked.pr,
         )
         order.goal()  # a goal that cannot be read is said before anything is made

@@ -15,8 +15,8 @@ class Order(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     `task` is the folder of the task that the run supervises; `work` and `item` name the backlog's item that it is for.
     `tells_claim`: the prompt says how to claim, unless the goal does. `looks_only`: the agent's answer is what is
     wanted, and whatever it changes is put back. `issue` is the one that it is about, as `OWNER/NAME#N`,
-    `title` what to call it. `pr`: a pull request is made of what it comes to (`open`; `draft`: also where it is not
-    done; `wait`: and it is not done before the checks of the host pass).
+    `issue_title` what that is called. `pr`: a pull request is made of what it comes to (`open`; `draft`: also where it
+    is not done; `wait`: and it is not done before the checks of the host pass).
     """
 
     settings: Settings
@@ -33,13 +33,13 @@ class Order(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     tells_claim: bool = False
     looks_only: bool = False
     issue: str = ""
-    title: str = ""
+    issue_title: str = ""
     pr: str = ""
 
     @property
     def title(self) -> str:
         """What people call the run."""
-        return self.goal_text or self.goal()
+        return self.issue_title or self.goal_text or self.goal()
 
     def goal(self) -> str:
         if not self.goal_file:

@@ -208,7 +208,7 @@ class Publishing:
         return f"git request-pull {self._base} {self._hosted.remote} {branch}"
 
     def _title(self, run: Run) -> str:
-        return self._open().redact.text(self._order.title or one_line(clean(run.goal), 72))
+        return self._open().redact.text(one_line(clean(self._order.title), 72))
 
     def _body(self, run: Run, stop: Stop | None) -> str:
         from ralph.history.feed import history_of
@@ -217,7 +217,7 @@ class Publishing:
         context = self._open()
         verified = stop is not None and stop.outcome is Outcome.DONE
         then = ending(run, stop, context.elapsed(), 0, verified) if stop else []
-        history = replace(history_of(context.folder, then=then), goal=self._order.title or clean(run.goal))
+        history = replace(history_of(context.folder, then=then), goal=clean(self._order.title))
         answer = quoted(run.last.turn.text if run.last else "")
         parts = [self._closing(), markdown([history]), f"### What the agent says\n\n{answer}" if answer else ""]
         return context.redact.text("\n\n".join(filter(None, parts)))

@@ -41,7 +41,7 @@ from ralph.steering.questions import QuestionListener
 if TYPE_CHECKING:
     from ralph.repository.worktrees import Worktree
     from ralph.run.choices import Choice
-    from ralph.run.publishing import Publishing
+    from ralph.run.hosting import Publishing
 
 # One shot is no loop: what frames a loop is not told.
 FRAMING = (events.IterationStarted, events.Converged, events.Stalled, events.Exhausted)
@@ -138,7 +138,7 @@ class Session:
             refuse_untrusted(self.place.workspace, self._env)
         if self.order.pr:
             from ralph.repository.git import repository
-            from ralph.run.publishing import prepared
+            from ralph.run.hosting import prepared
 
             self._publishing = prepared(self.order, repository(Path(self.order.workspace)))
         if self.settings.notify:

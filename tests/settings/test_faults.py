@@ -26,7 +26,7 @@ Refusal = Callable[[str | bytes], list[str]]
         ('{"qqq": 1}', ":1:2: qqq: unknown key"),
         ('{"qqq": null}', ":1:2: qqq: unknown key"),
         ('{"agent": {"modle": null}}', ':1:12: agent.modle: unknown key; did you mean "model"?'),
-        ('{"scm": {"qqq": 1}}', ":1:10: scm.qqq: unknown key; known are command, tasks, agent"),
+        ('{"scm": {"qqq": 1}}', ":1:10: scm.qqq: unknown key; known are command, tasks, all, agent"),
         ('{"maximumIterations": "ten"}', ':1:23: maximumIterations: expected a whole number, got "ten"'),
         ('{"maximumIterations": 1e2}', ":1:23: maximumIterations: expected a whole number, got 100.0"),
         ('{"maximumIterations": 5.0}', ":1:23: maximumIterations: expected a whole number, got 5.0"),

@@ -222,8 +222,9 @@ def _overrides(command: str, values: dict[str, Any]) -> dict[str, Any]:
     claims = [f"{kind}:{values[name]}" for name, kind in CLAIMS.items() if name in values]
     if claims:
         said["until"] = [*said.get("until", []), *claims]
-    if values.get("commit") or values.get("push"):
-        said["scm"] = {"command": "git", "tasks": ["commit", *(["push"] if values.get("push") else [])]}
+    if "commit" in values or values.get("push"):
+        tasks = ["commit", *(["push"] if values.get("push") else [])]
+        said["scm"] = {"command": "git", "tasks": tasks, "all": _takes_all(values.get("commit", ""))}
     if "pr" in values:
         said["worktree"] = True
     if command in PRESET_OF:
@@ -234,6 +235,13 @@ def _overrides(command: str, values: dict[str, Any]) -> dict[str, Any]:
     if command == "loop" and said.get("agent", {}).get("command") == "build":
         del said["agent"]["command"]
     return said
+
+
+def _takes_all(word: str | bool) -> bool:
+    """Whether `--commit=all` was said; click gives True where nothing was."""
+    if word in ("", True, "all"):
+        return word == "all"
+    raise UserError(f"--commit={word} is not known", "say --commit, or --commit=all for what was changed before, too")
 
 
 def _apply_ralph(said: dict[str, Any], cap: int | None) -> None:

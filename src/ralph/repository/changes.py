@@ -57,6 +57,20 @@ def changed_files(repository: Repository, base: str, now: str) -> list[FileChang
     return changes
 
 
+_EMPTY = {
+    40: "4b825dc642cb6eb9a060e54bf8d69288fbee4904",
+    64: "6ef19b41225c5369f1c104d45d8d85efa9b057b53b14b4b9b939dd74decc5321",
+}
+
+
+def changed_paths(repository: Repository, base: str, now: str) -> list[bytes]:
+    """The paths of what differs between two fingerprints, trees or commits; the first may be nothing at all."""
+    before, after = tree_of(base), tree_of(now)
+    words = (*DIFFED, "-z", "--name-only", "--no-renames", before or _EMPTY[len(after)], after, "--")
+    with objects_of(repository, after) as env:
+        return repository.git(*words, env=env).split(b"\0")[:-1]
+
+
 def _count(number: bytes) -> int | None:
     return int(number) if number.isdigit() else None
 

@@ -11,8 +11,10 @@ from msgspec import Struct
 
 from ralph.core.text import clean, one_line, tail
 from ralph.errors import UserError
+from ralph.files import open_fresh
 from ralph.processes.answers import GRACE
-from ralph.repository.git import Env, Repository, environment, find_repository, is_led_elsewhere
+from ralph.records.folder import cannot_write
+from ralph.repository.git import CLOSED, Env, Repository, commit_of, environment, find_repository, is_led_elsewhere
 
 if TYPE_CHECKING:
     from subprocess import Popen
@@ -23,6 +25,7 @@ OWN_FILES = ":(top,exclude,glob)**/.ralph/**"
 COMMIT = ("commit", "-am")
 # These know no `-a`; their own words for "all, with new files".
 OTHER_COMMITS = {"hg": ("commit", "--addremove", "-m"), "jj": ("commit", "-m"), "sl": ("commit", "--addremove", "-m")}
+NOTHING_NEW = "nothing to commit"
 PATIENCE = 1800.0
 OUTPUT_KEPT = 8000
 
@@ -75,22 +78,35 @@ def unattended(words: tuple[str, ...], folder: Path, env: Mapping[str, str]) -> 
 
 
 def run_tasks(
-    command: str, tasks: Sequence[str], message: str, folder: Path, run: Runner = unattended
+    command: str,
+    tasks: Sequence[str],
+    message: str,
+    folder: Path,
+    run: Runner = unattended,
+    only: Sequence[bytes] | None = None,
 ) -> Iterator[Result]:
-    """Runs the tasks in order. One that fails ends the row: a push after a failed commit would push something else."""
+    """Runs the tasks in order. One that fails ends the row: a push after a failed commit would push something else.
+    Where git commits, it commits `only` these files, if they are given."""
     for task in tasks:
-        result = run_task(command, task, message, folder, run)
+        result = run_task(command, task, message, folder, run, only)
         yield result
         if not result.ok:
             return
 
 
-def run_task(command: str, task: str, message: str, folder: Path, run: Runner = unattended) -> Result:
+def run_task(
+    command: str,
+    task: str,
+    message: str,
+    folder: Path,
+    run: Runner = unattended,
+    only: Sequence[bytes] | None = None,
+) -> Result:
     """One task: `commit` with the message, anything else (`push`, `push origin main`) as it stands."""
     program = words_of(command)
     name = Path(program[0]).stem.lower()
     if task.strip() == "commit" and name == "git":
-        return commit_with_git(program, message, folder, run=run)
+        return commit_with_git(program, message, folder, run=run, only=only)
     if task.strip() == "commit":
         words = (*OTHER_COMMITS.get(name, COMMIT), _argument(message))
     else:
@@ -106,8 +122,9 @@ def commit_with_git(
     flags: tuple[str, ...] = (),
     env: Env = None,
     run: Runner = unattended,
+    only: Sequence[bytes] | None = None,
 ) -> Result:
-    """Commits everything, new files included. That there is nothing to commit is no failure."""
+    """Commits everything, new files included, or `only` these files. That there is nothing to commit is no failure."""
     found = _repository(folder)
     # Git is asked, not told, where its files are: hooks would inherit that, and take it for their own repositories'.
     if found and len(program) == 1 and is_led_elsewhere(found):
@@ -115,6 +132,10 @@ def commit_with_git(
     if found and (under_way := _under_way(found.git_dir)):
         return Result("commit", False, f"a {under_way} is under way in {found.root}: finish or abort it first")
     around = environment() | dict(env or {})
+    if found and only is not None:
+        return _commit_only(
+            found, only, (*program, "commit", "-m", _argument(message), "--cleanup=whitespace"), around, run
+        )
     # The whole repository, but not a whole home folder.
     scope = (found and found.scope) or (":(top)",)
     added = run((*program, *NEW_FILES, *scope, OWN_FILES), folder, around)
@@ -125,8 +146,56 @@ def commit_with_git(
         return Result("commit", True, _summary(ended) + left_out)
     status = run((*program, "status", "--porcelain", "--untracked-files=no"), folder, around)
     if status.code == 0 and not status.output.strip():
-        return Result("commit", True, "nothing to commit")
+        return Result("commit", True, NOTHING_NEW)
     return Result("commit", False, _summary(ended) or _summary(added))
+
+
+def _commit_only(
+    found: Repository, paths: Sequence[bytes], words: tuple[str, ...], env: Mapping[str, str], run: Runner
+) -> Result:
+    """Commits these files as they are, and leaves all else as it is: what the user has staged stays staged."""
+    folder, named = Path(found.root), os.path.join(found.git_dir, "ralph-paths")
+    tracked = {*found.git("ls-files", "-z", env=CLOSED).split(b"\0")}
+    root = os.fsencode(found.root)
+    there = [path for path in paths if path in tracked or os.path.lexists(os.path.join(root, path))]
+    add = (*words[: words.index("commit")], "add", "--all", "--ignore-errors")
+    added = _with_paths(there, named, lambda of: run((*add, *of), folder, env)) if there else None
+    staged = {*_staged(found).split(b"\0")}
+    chosen = [path for path in there if path in staged]
+    if not chosen:
+        return Result("commit", not added or added.code == 0, _summary(added) if added and added.code else NOTHING_NEW)
+    ended = _with_paths(chosen, named, lambda of: run((*words, "--only", *of), folder, env))
+    if ended.code:
+        return Result("commit", False, _summary(ended))
+    left_out = f"\nnot everything could be added: {_summary(added)}" if added and added.code else ""
+    return Result("commit", True, _summary(ended) + left_out)
+
+
+def _staged(found: Repository) -> bytes:
+    """The files that the user's index has otherwise than the last commit."""
+    if not commit_of(found.root, "HEAD"):
+        return found.git("ls-files", "-z", env=CLOSED)
+    return found.git("diff-index", "--cached", "--no-renames", "--name-only", "-z", "HEAD", env=CLOSED)
+
+
+def _with_paths(
+    paths: Sequence[bytes], file: str, act: "Callable[[tuple[str, ...]], CommandResult]"
+) -> "CommandResult":
+    """Names files to a git, however many they are and whatever they are called."""
+    write_fresh(file, b"".join(b":(top,literal)%b\0" % path for path in paths))
+    try:
+        return act((f"--pathspec-from-file={file}", "--pathspec-file-nul"))
+    finally:
+        with suppress(OSError):
+            os.unlink(file)
+
+
+def write_fresh(path: str, data: bytes) -> None:
+    try:
+        with open(open_fresh(path), "wb") as file:
+            file.write(data)
+    except OSError as error:
+        raise cannot_write(path, error) from None
 
 
 UNDER_WAY = {

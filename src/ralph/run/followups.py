@@ -9,11 +9,12 @@ from msgspec.structs import replace
 from ralph.core import events
 from ralph.core.model import Iteration, Run, Usage
 from ralph.core.prompts import own_words, section
-from ralph.core.text import clean
+from ralph.core.text import clean, listed
 from ralph.errors import UserError
 from ralph.files import Supplanted, add_to_file, write_file
 from ralph.loop import Agent, Workspace
 from ralph.records.folder import cannot_write, write
+from ralph.repository.index import shown
 from ralph.run.context import Context
 from ralph.run.trees import Trees
 
@@ -37,6 +38,9 @@ class ScmPlan(Protocol):
 
     @property
     def tasks(self) -> tuple[str, ...]: ...
+
+    @property
+    def all(self) -> bool: ...
 
 
 def followups(
@@ -100,6 +104,14 @@ def _commit(
 ) -> Followup:
     """Asks the agent for a message, then runs the tasks. A failure is told, and ends nothing."""
 
+    before = () if scm.all or "commit" not in scm.tasks else history.changed_before()
+    said: set[bytes] = set()
+    if before:
+        names = listed([shown(path) for path in before], 5)
+        context.tell(
+            events.Notice(f"changed before the run, and kept out of its commits: {names} (--commit=all takes all)")
+        )
+
     def commit(run: Run, iteration: Iteration) -> Usage | None:
         from ralph.core.prompts import commit_message
         from ralph.repository.scm import run_tasks
@@ -121,9 +133,13 @@ def _commit(
             if why:
                 context.tell(events.ScmFinished(iteration.number, "commit", False, why))
                 return usage
-        for done in run_tasks(
-            scm.command, tasks, message or "", context.root, kept_runner(context, history.configuration)
-        ):
+        only = None if scm.all else history.changed_since()
+        for name in sorted({*(only or ())} & {*before} - {*said}):
+            said.add(name)
+            text = "was changed before the run, too: all of it is in the commit"
+            context.tell(events.Notice(f"{clean(shown(name))} {text}"))
+        runner = kept_runner(context, history.configuration)
+        for done in run_tasks(scm.command, tasks, message or "", context.root, runner, only):
             context.tell(events.ScmFinished(iteration.number, done.task, done.ok, done.detail))
         return usage
 

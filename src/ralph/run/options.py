@@ -289,7 +289,13 @@ PLACE = (
         key="sandbox.net",
         metavar="on|off|HOST,…",
     ),
-    Option(("--commit",), "Commit after green checks; the agent writes the message.", "Workspace", kind="flag"),
+    Option(
+        ("--commit",),
+        "Commit what the run changed after green checks; the agent writes the message. `--commit=all`: with what was "
+        "changed before.",
+        "Workspace",
+        kind="maybe",
+    ),
     Option(
         ("--pr",),
         "Work in a worktree, and open a pull request once it is done (through `gh`). `--pr=draft`: also when it is "

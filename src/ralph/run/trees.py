@@ -32,6 +32,7 @@ class Trees:
         self.configuration: Configuration | None = None
         self._base = self._now = self._head = ""
         self._told: tuple[str, ...] = ()
+        self._big_before: tuple[str, ...] = ()
 
     def begin(self, base: str | None = None, kept_as: str = "") -> str | None:
         """Takes the state before the first iteration; `base` is that state where the run is resumed. Git's settings are
@@ -49,6 +50,7 @@ class Trees:
         self._saved = Checkpoints(self._repository, self._context.folder.id)
         self._now = self._index.tree()
         self._base = base or self._now
+        self._big_before = self._index.left_out
         self._head = Path(self._repository.git_dir, "HEAD").read_text("utf-8", "replace")
         if base is None:
             self._saved.save(0, self._now)
@@ -75,6 +77,25 @@ class Trees:
             if self._told:
                 self._context.tell(events.Notice(f"not in checkpoints and diffs: {', '.join(self._told[:5])}"))
         return self._now
+
+    def changed_before(self) -> tuple[bytes, ...]:
+        """What was not committed when the run began: it is the user's own."""
+        if self._repository is None:
+            return ()
+        from ralph.repository.changes import changed_paths
+        from ralph.repository.index import head_of
+
+        return tuple(changed_paths(self._repository, head_of(self._base), self._base))
+
+    def changed_since(self) -> tuple[bytes, ...] | None:
+        """What was changed since the run began; None where that cannot be told."""
+        if self._repository is None or self._index is None:
+            return None
+        from ralph.repository.changes import changed_paths
+
+        now = self._index.tree()
+        big = [os.fsencode(name) for name in self._index.left_out if name not in self._big_before]
+        return (*changed_paths(self._repository, self._base, now), *big)
 
     def has_moved(self, iteration: Iteration) -> bool:
         """Whether HEAD is another one than at the end of an iteration: then its work has been committed."""

@@ -118,6 +118,7 @@ class Scm(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
 
     command: Annotated[NotBlank, says("The source control program.")] = "git"
     tasks: Annotated[Texts, says("Its subcommands, in order.", ["commit", "push"])] = ()
+    all: Annotated[bool, says("Commit what was changed before the run, too.")] = False
     agent: Annotated[str, says("The agent that writes the commit messages; the one that works when empty.")] = ""
 
 

@@ -1,0 +1,90 @@
+"""`--commit` commits what the run has changed; what the user had in hands before is told, and stays theirs."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Git = Callable[..., str]
+MESSAGE = 'case "$PROMPT" in *"commit message"*) echo Message; exit;; esac'
+
+
+@pytest.fixture
+def play(ralph: Callable[..., Any], agent: Callable[..., str], repository: Path, git: Git) -> Callable[..., Any]:
+    """A run that commits, in a tree where the user is in the middle of something."""
+    (repository / "gone").write_text("gone\n")
+    (repository / "half").write_text("one\n")
+    git("add", "-A")
+    git("commit", "-qm", "second")
+    (repository / "README").write_text("edited by the user\n")
+    (repository / "staged").write_text("staged by the user\n")
+    git("add", "staged")
+    (repository / "staged").write_text("and edited since\n")
+    (repository / "untracked").write_text("of the user\n")
+    (repository / "half").write_text("one\nof the user\n")
+
+    def run(script: str, *words: str) -> Any:
+        fake = agent(f'{MESSAGE}\n{script}\necho "<response>DONE</response>"')
+        return ralph("run", "g", "--check", "true", "--agent", fake, "-m", "1", *(words or ("--commit",)))
+
+    return run
+
+
+def committed(git: Git) -> dict[str, str]:
+    rows = git("show", "--format=", "--name-status", "--no-renames", "HEAD").split("\n")
+    return {name: status for status, _, name in (row.partition("\t") for row in rows if row)}
+
+
+def test_only_what_changed_since_the_run_began_is_committed(
+    play: Callable[..., Any], git: Git, repository: Path
+) -> None:
+    done = play("mkdir new; echo x > 'new/a b'; echo y > ':(top)odd*'; rm gone; rm untracked")
+    assert done.code == 0, done.err
+    assert committed(git) == {"new/a b": "A", ":(top)odd*": "A", "gone": "D"}, done.err
+    assert git("show", ":staged") == "staged by the user\n", "what was staged stays staged"
+    left = git("status", "--porcelain").splitlines()
+    assert left == [" M README", " M half", "AM staged"]
+    (said,) = [line for line in done.err.splitlines() if "kept out of its commits" in line]
+    assert all(name in said for name in ("README", "staged", "untracked", "--commit=all"))
+
+
+def test_a_file_that_both_have_changed_is_committed_and_that_is_told(play: Callable[..., Any], git: Git) -> None:
+    done = play("echo of the agent >> half")
+    assert committed(git) == {"half": "M"}
+    assert "half was changed before the run, too" in done.err
+
+
+def test_commit_all_takes_what_was_there_before(play: Callable[..., Any], git: Git) -> None:
+    done = play("echo x > new", "--commit=all")
+    assert committed(git) == {"README": "M", "half": "M", "new": "A", "staged": "A", "untracked": "A"}
+    assert "kept out" not in done.err
+
+
+def test_what_became_ignored_since_is_not_committed(play: Callable[..., Any], git: Git) -> None:
+    play("echo x > kept; echo x > built; echo built > .gitignore")
+    assert committed(git) == {"kept": "A", ".gitignore": "A"}
+
+
+def test_nothing_of_the_users_is_committed_where_the_agent_changed_nothing(play: Callable[..., Any], git: Git) -> None:
+    before = git("rev-parse", "HEAD")
+    done = play("true")
+    assert done.code == 0
+    assert git("rev-parse", "HEAD") == before
+    assert "nothing to commit" in done.err
+
+
+def test_before_the_first_commit_the_users_files_stay_out_of_it(
+    ralph: Callable[..., Any], agent: Callable[..., str], workspace: Path, git: Git
+) -> None:
+    git("init", "-q")
+    (workspace / "mine").write_text("mine\n")
+    fake = agent(f'{MESSAGE}\necho x > new\necho "<response>DONE</response>"')
+    assert ralph("run", "g", "--check", "true", "--agent", fake, "--commit").code == 0
+    assert git("ls-tree", "-r", "--name-only", "HEAD").split() == ["new"]
+
+
+def test_another_value_is_refused(ralph: Callable[..., Any]) -> None:
+    done = ralph("run", "g", "--commit=some")
+    assert done.code == 2
+    assert "--commit=some" in done.err

@@ -135,7 +135,7 @@ class Victim:
     def journal(self) -> Path | None:
         """Of the run that has begun: one that was killed before that has nothing to go on with."""
         found = self.folder.glob(".ralph/runs/*/journal.ndjson")
-        return next((path for path in found if b"\n" in path.read_bytes()[:10_000]), None)
+        return next((path for path in found if b'{"type":"run_started"' in path.read_bytes()[:100_000]), None)
 
     def size(self) -> int:
         return self.journal.stat().st_size if self.journal else 0

@@ -33,6 +33,13 @@ def cut_behind(workspace: Path, kind: str) -> None:
     while json.loads(lines[-1])["type"] != kind:
         lines.pop()
     path.write_bytes(b"".join(lines))
+    unseal(workspace)
+
+
+def unseal(workspace: Path) -> None:
+    """Ralph itself would have stopped there: what it noted later is no part of the story."""
+    for noted in workspace.parent.glob("home/.local/state/ralph/seals/*"):
+        noted.unlink()
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP], ids=lambda n: n.name)
@@ -184,6 +191,7 @@ def test_a_push_that_never_happened_is_made_up_for_without_another_commit(
     lines = path.read_bytes().splitlines(keepends=True)
     pushed = next(at for at, line in enumerate(lines) if b'"task":"push"' in line)
     path.write_bytes(b"".join(lines[:pushed]))
+    unseal(repository)
     git("--git-dir", str(tmp_path / "remote.git"), "update-ref", "-d", "refs/heads/main")
     ralph("resume")
     assert git("--git-dir", str(tmp_path / "remote.git"), "log", "--format=%s", "main").split() == ["Message", "first"]

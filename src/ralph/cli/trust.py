@@ -4,7 +4,7 @@ import os
 import sys
 from pathlib import Path
 
-from ralph.cli.table import DIRECTORY, CliCommand, Values, no_words
+from ralph.cli.table import DIRECTORY, CliCommand, Values
 from ralph.core.secrets import redact_text
 from ralph.core.text import clean
 from ralph.errors import UserError
@@ -13,7 +13,8 @@ from ralph.settings.trust import trust as accept
 
 
 def trust(values: Values, words: list[str]) -> int:
-    no_words(words, "name a workspace with -C DIR")
+    if words:
+        return accept_run(values, words)
     workspace = Path(values.get("directory", ".")).absolute()
     if not workspace.is_dir():
         raise UserError(f"no such folder: {workspace}", "name a workspace with -C DIR")
@@ -24,6 +25,17 @@ def trust(values: Values, words: list[str]) -> int:
     print(_shown(difference))
     accept(workspace, os.environ)
     print("accepted: the next run obeys these settings")
+    return 0
+
+
+def accept_run(values: Values, words: list[str]) -> int:
+    """Takes a run as it is: its journal, its order and its protected files are no longer compared."""
+    from ralph.cli.named_run import one_run
+    from ralph.records.seal import break_seal
+
+    run = one_run(values, words)
+    known = break_seal(run.id, os.environ)
+    print(f"run {run.id} is accepted as it is" if known else f"nothing is known of run {run.id} to compare it with")
     return 0
 
 
@@ -47,8 +59,10 @@ def _shown(difference: str) -> str:
 
 COMMAND = CliCommand(
     "trust",
-    "Show which settings were changed while a run was at work here, and accept them. Until then no run obeys them.",
+    "Show which settings were changed while a run was at work here, and accept them. Until then no run obeys them.\n\n"
+    "With RUN: accept a run whose files are not as ralph left them, so that it can be resumed.",
     trust,
     (DIRECTORY,),
-    examples=("ralph trust",),
+    words="[RUN]",
+    examples=("ralph trust", "ralph trust 20260101-120000-k3fa"),
 )

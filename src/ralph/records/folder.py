@@ -1,5 +1,6 @@
 """Where does a run keep its things? In `.ralph/`: settings, logs of checks, and one private folder per run."""
 
+import errno
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -8,7 +9,7 @@ from stat import S_ISREG
 
 from ralph.core.model import Turn
 from ralph.errors import UserError
-from ralph.files import StrPath, add_to_file, make_folder, open_file, replace_file, write_file
+from ralph.files import StrPath, Supplanted, add_to_file, make_folder, open_file, replace_file, write_file
 
 IGNORE = "# Data of ralph's runs stays out of git, this file too; the project's settings do not.\n*\n!settings.json\n"
 
@@ -17,7 +18,9 @@ def prepare(workspace: Path) -> Path:
     """The workspace's `.ralph/`, made if it is missing, and kept out of git."""
     folder = workspace / ".ralph"
     try:
-        make_folder(str(folder), 0o777)
+        folder.mkdir(exist_ok=True)
+        if folder.is_symlink():
+            raise Supplanted(errno.ELOOP, "it is a link, which is not followed", str(folder))
         if not is_ignored(folder):
             write_file(folder / ".gitignore", IGNORE.encode())
     except OSError as error:

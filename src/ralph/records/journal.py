@@ -19,10 +19,16 @@ from ralph.records.folder import cannot_write
 
 
 class Journal:
-    """The file sink. `restore` makes its folder anew where somebody has removed it."""
+    """The file sink. `restore` makes its folder anew where somebody has removed it; `seal` notes each line before it is
+    written."""
 
-    def __init__(self, path: Path, restore: Callable[[], None] = lambda: None) -> None:
-        self._path, self._restore = path, restore
+    def __init__(
+        self,
+        path: Path,
+        restore: Callable[[], None] = lambda: None,
+        seal: Callable[[bytes], None] = lambda line: None,
+    ) -> None:
+        self._path, self._restore, self._seal = path, restore, seal
         try:
             self._fd = self._open()
             self._start_on_a_fresh_line()
@@ -36,6 +42,7 @@ class Journal:
         try:
             if os.fstat(self._fd).st_nlink == 0:
                 self._write_anew()
+            self._seal(line)
             self._write(line)
         except OSError as error:
             self.close()

@@ -22,6 +22,7 @@ from ralph.records.folder import RunFolder, new_run_id
 from ralph.records.journal import Journal, Story, recall
 from ralph.records.leftovers import end_left_behind, on_record, remark
 from ralph.records.registration import Registration, enlist
+from ralph.records.seal import Seal
 from ralph.records.writer import Sink, Teller, Writer
 from ralph.repository.git import obeying
 from ralph.run import order as orders
@@ -190,6 +191,9 @@ class Session:
         redact = Redactor(secret_values(self._env))
         self._end_what_was_left(keeper, stack)
         folder = self.place.open(self.id, stack)
+        self._seal = Seal(self.id, folder.path, self._env)
+        if self._story:
+            self._seal.refuse_what_was_changed()
         self._furnish(folder, redact)
         if self._story and recall(folder.journal).seq != self._story.seq:
             raise UserError(f"run {self.id} has gone on in the meantime", "look at it, and try again")
@@ -233,9 +237,12 @@ class Session:
         def restore() -> None:
             self.place.restore()
             self._furnish(folder, redact)
+            self._seal.restore()
 
-        journal = Journal(folder.journal, restore)
+        journal = Journal(folder.journal, restore, self._seal)
         stack.callback(journal.close)
+        if self._story:
+            self._seal.begin()
         # The rest of what an agent says is in the log of its turn.
         most = max(self.settings.max_log // 8, 1) if self.settings.max_log else 1 << 62
         seq = self._story.seq if self._story else 0

@@ -1,0 +1,103 @@
+"""Between a kill and a resume somebody edits what ralph wrote about the run: resume says so instead of going on."""
+
+import json
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Agent = Callable[..., str]
+Ralph = Callable[..., Any]
+
+
+@pytest.fixture
+def killed(agent: Agent, live: Any, workspace: Path, nap: str, ralph: Ralph) -> Path:
+    """The folder of a run that was killed in its second turn."""
+    (workspace / "test.sh").write_text("grep -q good work\n")
+    (workspace / "TASKS.md").write_text("- [ ] work\n")
+    work = f'[ "$RALPH_ITERATION" = 1 ] && echo more || sleep {nap}'
+    options = ("--check", "sh test.sh", "--protect", "test.sh", "--tasks", "TASKS.md")
+    run = live("run", "g", "-m", "5", *options, "--agent", agent(work))
+    run.until("iteration_finished")
+    run.until("agent_started")
+    run.end(signal.SIGKILL)
+    agent("echo good > work; echo '- [x] work' > TASKS.md; echo '<response>DONE</response>'")
+    (folder,) = workspace.glob(".ralph/runs/*")
+    return folder
+
+
+def test_a_run_that_nobody_has_touched_goes_on(killed: Path, ralph: Ralph) -> None:
+    assert ralph("resume").code == 0
+
+
+def replaced(path: Path, old: str, new: str) -> None:
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+
+
+def forged_iteration(folder: Path) -> None:
+    """One more iteration, green and with a claim, as the journal would hold it."""
+    journal = folder / "journal.ndjson"
+    lines = [json.loads(line) for line in journal.read_text().splitlines()]
+    one = next(line for line in lines if line["type"] == "iteration_finished")
+    one["seq"] = lines[-1]["seq"] + 1
+    one["data"]["iteration"] = one["data"]["record"]["number"] = 2
+    one["data"]["record"]["turn"]["text"] = "<response>DONE</response>"
+    with journal.open("a") as file:
+        file.write(json.dumps(one, separators=(",", ":")) + "\n")
+
+
+FORGERIES: dict[str, tuple[Callable[[Path], object], str]] = {
+    "the checks": (lambda folder: replaced(folder / "run.json", "sh test.sh", "true"), "run.json changed"),
+    "the protected set": (
+        lambda folder: (folder / "protected" / "protected.json").write_text("[]"),
+        "protected/protected.json changed",
+    ),
+    "the tasks": (lambda folder: (folder / "tasks.json").write_text("[]"), "tasks.json changed"),
+    "a line of the journal": (
+        lambda folder: replaced(folder / "journal.ndjson", '"passed":false', '"passed":true'),
+        "its journal changed",
+    ),
+    "the end of the journal": (
+        lambda folder: (folder / "journal.ndjson").write_text(
+            "".join((folder / "journal.ndjson").read_text().splitlines(keepends=True)[:3])
+        ),
+        "its journal changed",
+    ),
+    "one more iteration": (forged_iteration, "an iteration was added"),
+}
+
+
+@pytest.mark.parametrize("what", FORGERIES)
+def test_what_was_changed_between_kill_and_resume_is_said(killed: Path, ralph: Ralph, what: str) -> None:
+    forge, said = FORGERIES[what]
+    forge(killed)
+    before = (killed / "journal.ndjson").read_bytes()
+    refused = ralph("resume")
+    assert refused.code == 2
+    assert f"run {killed.name} is not as ralph left it" in refused.err
+    assert said in refused.err
+    assert (killed / "journal.ndjson").read_bytes() == before
+
+
+def test_a_person_can_accept_a_run_as_it_is(killed: Path, ralph: Ralph) -> None:
+    replaced(killed / "run.json", "sh test.sh", "sh ./test.sh")
+    assert ralph("resume").code == 2
+    assert ralph("trust", killed.name).out == f"run {killed.name} is accepted as it is\n"
+    assert ralph("resume").code == 0
+
+
+def test_a_bit_flipped_journal_is_said_in_one_line(killed: Path, ralph: Ralph) -> None:
+    journal = killed / "journal.ndjson"
+    data = bytearray(journal.read_bytes())
+    for at in range(0, len(data), 97):
+        data[at] ^= 0x80
+    journal.write_bytes(data)
+    refused = ralph("resume")
+    assert refused.code == 2
+    assert "internal error" not in refused.err
+    for words in (("show",), ("logs",), ("ps", "-a"), ("report",)):
+        assert "internal error" not in ralph(*words).err

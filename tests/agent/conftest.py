@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "agents_real"))
 from modelserver import ModelServer, Stage
 from script import Step
 
-WIRES = ("chat", "responses", "messages")
+WIRES = ("chat", "responses", "messages", "google")
 KEY = "sk-made-up-for-the-tests"
 
 

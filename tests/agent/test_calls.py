@@ -8,6 +8,12 @@ from ralph.agent.calls import commands_in, mended
 SAID = {"command": "echo made-up"}
 
 
+@pytest.fixture(params=["chat", "responses", "messages"])
+def wire(request):
+    """On Google's wire arguments are an object by its protocol, and cannot be broken like this."""
+    return request.param
+
+
 @pytest.mark.parametrize(
     "words",
     [

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from script import Endless, Hang, Other, Say, shell
 
+ENDS = {"chat": "completions", "responses": "responses", "messages": "messages", "google": "generateContent"}
 AGENT = (sys.executable, "-P", "-m", "ralph.agent")
 
 
@@ -137,8 +138,7 @@ def test_no_reply_however_mutilated_is_a_traceback_or_a_half_answer(play, wire, 
 
     chance = random.Random(seed)
     whole = "The answer is DONE."
-    ends = {"chat": "completions", "responses": "responses", "messages": "messages"}
-    spoken = dialects.dialect(f"/{ends[wire]}")
+    spoken = dialects.dialect(f"/{ENDS[wire]}")
     asked = spoken.asked("", {"messages": [], "model": "lab", "stream": True})
     lines = b"".join(spoken.stream(dialects.Reply(whole, (), Tokens()), asked)).split(b"\n")
     for _ in range(chance.randint(1, 4)):

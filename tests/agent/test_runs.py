@@ -60,13 +60,6 @@ def test_a_failing_check_sends_it_back_and_the_second_iteration_is_done(server, 
         assert {asked.model for asked in stage.asked} == {"lab"}
 
 
-@pytest.mark.parametrize("wire", ["google"])
-def test_it_works_on_the_wire_of_google_too(server, on, go, wire):
-    with server.stage(Say(DONE), write("made.txt", "fixed\n"), Say(DONE)) as stage:
-        on(stage)
-        assert outcome(go("--check", CHECK)) == (0, "done")
-
-
 @pytest.mark.parametrize("wire", ["chat"])
 class TestOnOneWire:
     """What does not depend on the wire."""

@@ -114,19 +114,23 @@ def test_a_claim_in_the_note_is_no_claim(play):
     assert DONE not in ran.answer
 
 
-TOO_LONG = Fail(400, "This model's maximum context length is 8192 tokens", "context_length_exceeded")
+OPENAI = Fail(400, "This model's maximum context length is 8192 tokens", "context_length_exceeded")
+TOO_LONG = {
+    "chat": [OPENAI, Fail(400, "the request exceeds the available context size, try increasing it")],
+    "responses": [OPENAI],
+    "messages": [Fail(400, "prompt is too long: 210000 tokens > 200000 maximum")],
+    "google": [Fail(400, "The input token count (1500000) exceeds the maximum number of tokens allowed (1048576).")],
+}
 
 
 def test_a_context_that_the_server_refuses_is_made_smaller(play, wire):
-    refused = TOO_LONG if wire != "messages" else Fail(400, "prompt is too long: 210000 tokens > 200000 maximum")
-    ran = play(*[long(0)] * 5, refused, Say("ok"))
+    ran = play(*[long(0)] * 5, TOO_LONG[wire][-1], Say("ok"))
     assert ran.answer == "ok"
     assert len(ran.stage.asked[-1].results[0]) < 500
 
 
 def test_a_prompt_that_never_fits_is_said(play, wire):
-    refused = TOO_LONG if wire != "messages" else Fail(400, "prompt is too long: 210000 tokens > 200000 maximum")
-    ran = play(refused)
+    ran = play(TOO_LONG[wire][0])
     assert "longer than what the model can read" in ran.trouble
 
 

@@ -207,4 +207,74 @@ def test_an_answer_is_whole_or_none_at_every_tenth_byte(server, wire, address, m
     asyncio.run(each())
 
 
-ENDS = {"chat": "completions", "responses": "responses", "messages": "messages"}
+ENDS = {"chat": "completions", "responses": "responses", "messages": "messages", "google": "generateContent"}
+
+
+@pytest.mark.parametrize("wire", ["messages"])
+def test_a_thought_goes_back_with_its_signature_to_the_letter(play, wire):
+    """Whoever thinks between two calls must be given back what it thought, signed as it was, or it refuses to go on."""
+    call = {"type": "tool_use", "id": "toolu_1", "name": "bash", "input": {}}
+    head = {"id": "m", "type": "message", "role": "assistant", "model": "lab", "content": [], "stop_reason": None}
+    deltas = [
+        {"type": "thinking_delta", "thinking": "First I look."},
+        {"type": "signature_delta", "signature": "c2lnbmVk"},
+        {"type": "input_json_delta", "partial_json": '{"command": "echo seen"}'},
+    ]
+    events = [
+        {"type": "message_start", "message": {**head, "usage": {"input_tokens": 9, "output_tokens": 1}}},
+        {
+            "type": "content_block_start",
+            "index": 0,
+            "content_block": {"type": "thinking", "thinking": "", "signature": ""},
+        },
+        *({"type": "content_block_delta", "index": 0, "delta": delta} for delta in deltas[:2]),
+        {"type": "content_block_stop", "index": 0},
+        {"type": "content_block_start", "index": 1, "content_block": call},
+        {"type": "content_block_delta", "index": 1, "delta": deltas[2]},
+        {"type": "content_block_stop", "index": 1},
+        {"type": "message_delta", "delta": {"stop_reason": "tool_use"}, "usage": {"output_tokens": 9}},
+        {"type": "message_stop"},
+    ]
+    body = b"".join(dialects.sse(event, event["type"]) for event in events)
+    ran = play(Other(body, "text/event-stream"), Say("ok"))
+    assert ran.answer == "ok"
+    [thought] = [
+        block
+        for message in json.loads(ran.stage.bodies[1])["messages"]
+        if message["role"] == "assistant"
+        for block in message["content"]
+        if block["type"] == "thinking"
+    ]
+    assert (thought["thinking"], thought["signature"]) == ("First I look.", "c2lnbmVk")
+    assert "First I look." not in ran.answer
+
+
+@pytest.mark.parametrize("wire", ["google"])
+def test_a_signed_call_goes_back_signed(play, wire):
+    call = {"functionCall": {"name": "bash", "args": {"command": "echo seen"}}, "thoughtSignature": "c2lnbmVk"}
+    content = {"role": "model", "parts": [{"text": "First I look.", "thought": True}, call]}
+    event = {"candidates": [{"content": content, "index": 0, "finishReason": "STOP"}]}
+    ran = play(Other(dialects.sse(event), "text/event-stream"), Say("ok"))
+    assert ran.answer == "ok"
+    sent = [part for one in json.loads(ran.stage.bodies[1])["contents"] for part in one["parts"]]
+    [back] = [part for part in sent if "functionCall" in part]
+    assert back["thoughtSignature"] == "c2lnbmVk"
+
+
+@pytest.mark.parametrize("wire", ["responses"])
+def test_reasoning_goes_back_encrypted_as_it_came(play, wire):
+    thought = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "c2VhbGVk"}
+    call = {"type": "function_call", "id": "fc_1", "call_id": "call_1", "name": "bash", "status": "completed"}
+    call["arguments"] = '{"command": "echo seen"}'
+    response = {"id": "resp_1", "object": "response", "created_at": 1, "model": "lab", "output": [thought, call]}
+    response |= {"parallel_tool_calls": True, "tool_choice": "auto", "tools": [], "usage": None}
+    events = [{"type": "response.created", "response": {**response, "status": "in_progress", "output": []}}]
+    for index, item in enumerate((thought, call)):
+        events.append({"type": "response.output_item.added", "output_index": index, "item": item})
+        events.append({"type": "response.output_item.done", "output_index": index, "item": item})
+    events.append({"type": "response.completed", "response": {**response, "status": "completed"}})
+    body = b"".join(dialects.sse({**event, "sequence_number": at}, event["type"]) for at, event in enumerate(events))
+    ran = play(Other(body, "text/event-stream"), Say("ok"), words=("--model", "openai:gpt-5"))
+    assert ran.answer == "ok"
+    [back] = [item for item in json.loads(ran.stage.bodies[1])["input"] if item.get("type") == "reasoning"]
+    assert back["encrypted_content"] == "c2VhbGVk"

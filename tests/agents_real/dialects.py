@@ -54,7 +54,9 @@ def flat(content: object) -> str:
     if isinstance(content, list):
         return "\n".join(filter(None, map(flat, content)))
     if isinstance(content, Mapping):
-        return next((flat(content[key]) for key in ("text", "content", "output") if content.get(key)), "")
+        return next(
+            (flat(content[key]) for key in ("text", "content", "output", "return_value") if content.get(key)), ""
+        )
     return ""
 
 

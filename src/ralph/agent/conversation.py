@@ -156,12 +156,11 @@ def _shorten_old(messages: Sequence[ModelMessage]) -> None:
 def note_of(home: Path, run: str) -> str:
     """The note that an earlier turn of this run has left, which is then used up."""
     file = home / "notes" / f"{run}.md"
-    try:
+    with suppress(OSError):
         note = file.read_text("utf-8", "replace")
         file.unlink()
-    except OSError:
-        return ""
-    return note
+        return note
+    return ""
 
 
 def leave_note(home: Path, run: str, note: str) -> None:

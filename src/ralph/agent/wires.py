@@ -6,6 +6,7 @@ the whole. So every byte of a reply passes a tap that looks for the terminator, 
 
 import asyncio
 import json
+import re
 import time
 import zlib
 from collections.abc import AsyncIterator, Callable
@@ -27,6 +28,7 @@ _SILENCE = 1800.0  # seconds that a model may think before its first word; ralph
 _PER_TOKEN = 1000  # bytes on the wire for one token, at the very most
 _MOST_TOKENS = 32_000  # of an answer whose length nobody has limited
 _STUMBLES = (AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)  # of the library
+_TOO_LONG = re.compile(r"exceeds the (maximum number of tokens|available context)")  # Google's and llama.cpp's words
 _FINAL = (400, 401, 402, 403, 404, 422)  # asked again, these would be the same
 
 
@@ -171,8 +173,6 @@ class ModelAsker:
                 async for _ in stream:
                     pass
             reply = stream.get()
-        except exceptions.ModelContextWindowExceededError as error:
-            raise ContextFull(str(error)) from None
         except (exceptions.ModelAPIError, httpx2.HTTPError) as error:
             if self._tap.kind:
                 self._judge_stream()
@@ -203,8 +203,10 @@ class ModelAsker:
             raise Refused("stream ended before the reply did")
 
 
-def _refused(error: Exception) -> Refused:
+def _refused(error: Exception) -> Refused | ContextFull:
     words = _words_of(getattr(error, "body", None)) or str(error)
+    if isinstance(error, exceptions.ModelContextWindowExceededError) or _TOO_LONG.search(words):
+        return ContextFull(words)
     if not isinstance(error, exceptions.ModelHTTPError) or error.in_stream:
         return Refused(f"connection failed: {words}")
     if error.status_code in (400, 500) and "tool" in words.lower():
@@ -231,9 +233,7 @@ def _model(endpoint: Endpoint, key: str, client: httpx2.AsyncClient) -> Model[An
 
 
 # Whose ways the library knows though they speak the wire of OpenAI, and those for whom it has a model of its own.
-_KNOWN = frozenset(
-    {"openai", "openrouter", "deepseek", "together", "fireworks", "cerebras", "moonshotai", "ollama", "vllm"}
-)
+_KNOWN = ("openai", "openrouter", "deepseek", "together", "fireworks", "cerebras", "moonshotai", "ollama", "vllm")
 _MODELS = {"openrouter": "OpenRouterModel", "ollama": "OllamaModel"}
 
 

@@ -5,6 +5,7 @@ import json
 import time
 from contextlib import AsyncExitStack, aclosing
 from itertools import pairwise
+from typing import Any
 
 import dialects
 import pytest
@@ -220,7 +221,7 @@ def test_a_thought_goes_back_with_its_signature_to_the_letter(play, wire):
         {"type": "signature_delta", "signature": "c2lnbmVk"},
         {"type": "input_json_delta", "partial_json": '{"command": "echo seen"}'},
     ]
-    events = [
+    events: list[dict[str, Any]] = [
         {"type": "message_start", "message": {**head, "usage": {"input_tokens": 9, "output_tokens": 1}}},
         {
             "type": "content_block_start",
@@ -268,7 +269,9 @@ def test_reasoning_goes_back_encrypted_as_it_came(play, wire):
     call["arguments"] = '{"command": "echo seen"}'
     response = {"id": "resp_1", "object": "response", "created_at": 1, "model": "lab", "output": [thought, call]}
     response |= {"parallel_tool_calls": True, "tool_choice": "auto", "tools": [], "usage": None}
-    events = [{"type": "response.created", "response": {**response, "status": "in_progress", "output": []}}]
+    events: list[dict[str, Any]] = [
+        {"type": "response.created", "response": {**response, "status": "in_progress", "output": []}}
+    ]
     for index, item in enumerate((thought, call)):
         events.append({"type": "response.output_item.added", "output_index": index, "item": item})
         events.append({"type": "response.output_item.done", "output_index": index, "item": item})

@@ -324,3 +324,34 @@ def test_a_huge_answer_is_read_in_a_moment(kind: str, piece: str, reading: Readi
     for text in (answer, f"{answer}{claim.marker}", f"{claim.marker}{answer}"):
         read(claim, text, reading)
     assert time.process_time() - start < 2
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "TODO.md 中没有未完成的任务。\n\n{}",
+        "一切正常，包括以前不能用的部分：{}",
+        "예전에 안 되던 것까지 모두 동작합니다: {}",
+        "## まとめ\n- 新しいエンドポイント\n- 文書を更新\n\n{}",
+        "| file | change |\n|---|---|\n| a.py | better output |\n\n{}",
+        "What changed:\n- better error output\n\n{}",
+        "Endstand: {}",
+        "There is no unfinished task.\n\n{}",
+    ],
+)
+@pytest.mark.parametrize("verified", [False, True])
+def test_what_denies_nothing_and_leads_up_to_nothing_does_not_spoil_a_claim(said: str, verified: bool) -> None:
+    assert stated(Claim("promise", "DONE"), said.format("<promise>DONE</promise>"), Reading(verified=verified))
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "Alleen als `make check` met 0 eindigt: {}",
+        "Solo se `make check` termina con 0: {}",
+        "- print\n{}",
+        "Print:\n\n{}",
+    ],
+)
+def test_a_condition_or_a_command_that_leads_up_to_it_does(said: str) -> None:
+    assert not stated(Claim("promise", "DONE"), said.format("<promise>DONE</promise>"))

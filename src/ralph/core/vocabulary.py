@@ -77,7 +77,7 @@ done: geprüft | behoben | alle | alles | kein | keine | nichts
 here: jetzt | nun | hier | hiermit | somit | daher | allein auf der letzten
 performs: gebe ich | schreibe ich | melde ich | sage ich | ich melde | ich schreibe | ich gebe | ich bestätige
 performs: ich erkläre | bestätige ich | erkläre ich
-label: stand | ergebnis | ausgabe | antwort | abschluss
+label: stand | endstand | ergebnis | endergebnis | fazit | ausgabe | antwort | abschluss | abschlussstatus | zustand
 marker: zeile | abschlusszeile | abschlussmeldung | markierung | zeichenkette
 no: nicht | kein | keine | nie
 nearly: kein | keine | keinen | nicht | nie | fast | beinahe | halb
@@ -99,7 +99,7 @@ done: terminé* | fini | finie | achevé* | réussi* | passent | rempli* | réso
 done: accompli* | tout | tous | toutes | aucun* | rien | plus aucun* | il n y a plus
 here: maintenant | voici | donc | seul sur la dernière
 performs: j écris | je déclare | je réponds | j affiche | je confirme | je conclus
-label: statut | état | résultat | sortie | réponse | conclusion
+label: statut | état | résultat | sortie | réponse | conclusion | bilan | verdict
 marker: ligne | marqueur | mot
 no: ne | pas | jamais
 nearly: pas | sans | presque
@@ -123,7 +123,7 @@ done: terminad* | completad* | completo | completa | listo | lista | listos | cu
 done: hech* | todo | todos | todas | nada | ningun* | ningún | no hay | no queda*
 here: ahora | aquí | por eso | por lo tanto | solo en la última
 performs: escribo | respondo | declaro | confirmo | imprimo | emito | digo
-label: estado | resultado | salida | respuesta | conclusión
+label: estado | resultado | salida | respuesta | conclusión | veredicto | balance
 marker: línea | marcador | palabra
 no: no | nunca
 nearly: sin | casi
@@ -147,7 +147,7 @@ done: concluíd* | pront* | feit* | passam | resolvid* | finalizad* | tudo | tod
 done: atendid*
 here: agora | aqui | portanto | por isso | sozinho na última
 performs: escrevo | respondo | declaro | confirmo | imprimo | digo | concluo
-label: estado | resultado | saída | resposta | conclusão
+label: estado | resultado | saída | resposta | conclusão | veredito | situação
 marker: linha | palavra | marcador
 no: não | nao | nunca
 nearly: não | nao | quase | sem
@@ -158,7 +158,7 @@ is: é | são | está
 """,
     "it": """
 put_off: non ancora | ancora non | non posso ancora | troppo presto | invece di | manca
-if: quando | non appena | una volta | finché | prima di | se tutt* | se i | se il | se la
+if: quando | non appena | una volta | finché | prima di | se tutt* | se i | se il | se la | solo se | soltanto se
 will: sarà | dovrà | vorrei | più tardi | da scrivere
 now: ora | adesso
 duty: devo | deve | bisogna | istruzion* | dice di
@@ -169,7 +169,7 @@ done: fatt* | finit* | passano | completat* | risolt* | verificat* | conclus* | 
 done: non ci sono
 here: ora | adesso | ecco | quindi | da solo sull
 performs: scrivo | rispondo | dichiaro | confermo | stampo | dico
-label: stato | risultato | esito | risposta
+label: stato | risultato | esito | risposta | conclusione | verdetto | bilancio
 marker: riga | marcatore | parola
 no: non | mai
 nearly: quasi | senza
@@ -180,7 +180,7 @@ is: è | sono
 """,
     "nl": """
 put_off: nog niet | nog geen | te vroeg | in plaats van
-if: als alles | als alle | als de | als het | wanneer | zodra | indien | totdat | voordat
+if: als alles | als alle | als de | als het | alleen als | wanneer | zodra | indien | totdat | voordat | mits
 will: zal | zullen | zou | straks
 now: nu
 duty: moet | moeten | hoort | volgens | opdracht
@@ -190,7 +190,7 @@ back: wacht | neem terug | correctie | toch niet | nog niet
 done: klaar | voltooid | slagen | afgerond | opgelost | geslaagd | voldaan | niets | geen | er zijn geen
 here: nu | hier is
 performs: schrijf ik | meld ik | ik meld | ik schrijf
-label: resultaat | antwoord
+label: resultaat | antwoord | stand | eindstand | conclusie
 marker: regel | woord
 no: niet | geen
 nearly: geen | niet | bijna
@@ -213,7 +213,7 @@ done: готов* | выполнен* | завершен* | завершён* | 
 done: ни один | нет
 here: теперь | вот | поэтому | один на последней
 performs: вывожу | пишу | сообщаю | заявляю | подтверждаю | отвечаю
-label: статус | итог* | результат | ответ | вывод
+label: статус | итог* | результат | ответ | вывод | состояние | вердикт
 marker: строка | строку | маркер | слово
 no: не | нет
 nearly: не | нет | почти | без
@@ -234,7 +234,7 @@ back: czekaj | cofam | pomyłka | jednak nie
 done: gotow* | zakończon* | ukończon* | spełnion* | przechodzą | naprawion* | wszystk* | nic | żad*
 here: teraz | oto | dlatego
 performs: wypisuję | piszę | odpowiadam | zgłaszam | potwierdzam
-label: wynik | odpowiedź
+label: wynik | odpowiedź | stan | wniosek | podsumowanie
 marker: linia | linię | znacznik
 no: nie
 nearly: nie | prawie | bez
@@ -253,7 +253,7 @@ plan: kalan | sonraki | sıradaki | adımlar | yapılacak* | sonunda
 back: bekle* | geri al* | düzeltme
 done: tamamlandı | bitti | geçiyor | geçti | hazır | karşılandı | tüm | her şey | hiç*
 here: şimdi | işte | bu yüzden
-performs: yazıyorum | bildiriyorum | onaylıyorum
+performs: yazıyorum | bildiriyorum | onaylıyorum | ilan ediyorum | beyan ediyorum | belirtiyorum
 label: durum | sonuç | yanıt
 marker: satır | satırı
 no: değil
@@ -301,12 +301,12 @@ label: 結果 | 状態 | 出力 | 回答 | 結論
 marker: 行 | マーカー
 no: ません | ない
 behind: とは言えません | はまだ | まだ | ません | ない | のは | 早すぎ | と書いて | と書くこと
-say: 出力 | 書 | 言 | 返 | 表示 | 宣言
+say: 出力 | 書き | 書く | 書い | 書け | 言い | 言う | 言え | 返 | 表示 | 宣言
 is: これで
 """,
     "ko": """
 put_off: 아직 | 너무 일찍 | 이릅 | 못했 | 못합 | 거의 | 미완료 | 너무 이르
-if: 하면 | 되면 | 으면 | 나면 | 때 | 까지 | 만약 | 후에 | 전에 | 이후 | 다음에
+if: 하면 | 되면 | 으면 | 나면 | 때 | 전까지 | 완료까지 | 통과까지 | 만약 | 후에 | 전에 | 이후 | 다음에
 will: 예정 | 것입니다 | 나중 | 겠습니다
 now: 이제 | 지금
 duty: 해야 | 하세요 | 하십시오 | 지시 | 필요 | 라고 했 | 요구하 | 메모

@@ -35,6 +35,22 @@ _UNFINISHED = (
     *("nicht fertig", "pas encore", "pas fini", "pas terminé", "todavía no", "aún no", "ainda não", "non ancora"),
     *("nog niet", "ещё не", "еще не", "jeszcze nie", "henüz", "还没", "尚未", "未完成", "まだ", "아직", "ليس بعد"),
 )
+# Of what was, or of none that is: the words for "not" in these deny nothing.
+_DENIES_NOTHING = (
+    *(
+        "没有未完成",
+        "没有尚未",
+        "无未完成",
+        "以前不能",
+        "之前不能",
+        "以前无法",
+        "之前无法",
+        "原来不能",
+        "예전에",
+        "이전에",
+    ),
+    *("no unfinished", "nothing unfinished", "none unfinished", "no incomplete", "keine unfertigen", "nichts unfertig"),
+)
 # Signs that say the opposite, or that something is still to come.
 _AGAINST = frozenset("❌❎✖✗✘☒☐⬜⬛🔲🔳🚫⛔⏳⌛🔜❓❔⏸🚧👎🙅🔴🟡🟥🟨🤔🔄💬💭🕐🕑🕒🕓🕔🕕🕖🕗🕘🕙🕚🕛")
 
@@ -94,9 +110,12 @@ class MarkerPlace:
         """Whether the words above lead up to it, and say that it is not stated."""
         first, last = self._line_above()
         line = self.text[max(first, last - _NEAR) : last].rstrip(_EMPHASIS)
-        sentence = sentence_before(self.text, last)
+        sentence = _without_empty_denials(sentence_before(self.text, last))
         if line.endswith(_ENDS) or not sentence:
             return _denies(sentence)
+        is_row = _is_item(line) or line.lstrip().startswith("|")
+        if is_row and not line.endswith(_COLONS) and "\n\n" in self.text[last : self.first]:
+            return False  # a list or a table that is over leads up to nothing
         from ralph.core.talk import announces, dangles, plans
 
         if line.endswith(_COLONS):
@@ -137,7 +156,7 @@ def _mistakable(place: MarkerPlace) -> str:
         return NOT_ALONE
     if said.endswith(".") and _counts_or_shortens(said[:-1]):
         return LISTED
-    sentence = sentence_before(place.text, place.start - len(place.before) + len(said))
+    sentence = _without_empty_denials(sentence_before(place.text, place.start - len(place.before) + len(said)))
     if not said.endswith(_COLONS):
         return TALK if _denies(sentence) else ""
     from ralph.core.talk import announces
@@ -155,7 +174,7 @@ def _unstated(place: MarkerPlace, bare: bool) -> str:
         return LISTED
     if place.is_alone:
         return TALK if place.is_announced(strictly=False) else ""
-    said = _unfinished(place)
+    said = _without_empty_denials(_unfinished(place))
     follows = _sentence_after(place.text, place.end)
     if not bare and follows[:1] == " " and follows[1:2].isupper():
         follows = ""  # after a marker there often is no full stop
@@ -217,6 +236,13 @@ def _lines_above(text: str, first: int) -> Iterator[Span]:
         last = first - 1
         first = text.rfind("\n", 0, last) + 1
         yield first, last
+
+
+def _without_empty_denials(sentence: str) -> str:
+    for phrase in _DENIES_NOTHING:
+        if phrase in sentence.lower():
+            sentence = sentence.lower().replace(phrase, "")
+    return sentence
 
 
 def _denies(sentence: str) -> bool:

@@ -2,6 +2,8 @@
 
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -155,3 +157,68 @@ def test_ctrl_c_twice_ends_a_run_at_once_whatever_hangs(
     eventually(lambda: not alive(nap) and not any(map(is_living, everybody)), AT_ONCE)
     assert run.kinds()[-1:] == ["run_finished"]
     assert run.one("run_finished")["outcome"] == "interrupted"
+
+
+@pytest.mark.parametrize(
+    "state",
+    [a_pipe_that_is_to_say_what_git_ignores, a_filter_while_a_worktree_is_made],
+    ids=lambda state: state.__name__,
+)
+def test_a_git_that_hangs_does_not_outlive_a_ralph_that_is_killed(
+    live: Start,
+    agent: Callable[..., str],
+    alive: Callable[[str], list[int]],
+    nap: str,
+    eventually: Any,
+    repository: Path,
+    git: Git,
+    state: Callable[[Stage], tuple[str, ...]],
+) -> None:
+    run = live("run", "g", *state(Stage(repository, git, agent, nap)))
+    eventually(lambda: alive(nap) or any(map(is_blocked, below(run.process.pid))))
+    everybody = below(run.process.pid)
+    assert run.end(signal.SIGKILL) == -9
+    eventually(lambda: not alive(nap) and not any(map(is_living, everybody)))
+
+
+@pytest.mark.parametrize("state", [a_pipe_that_an_agent_put_there, a_pipe_among_the_objects], ids=lambda s: s.__name__)
+def test_the_time_of_the_run_ends_a_git_that_hangs(
+    live: Start,
+    agent: Callable[..., str],
+    nap: str,
+    repository: Path,
+    git: Git,
+    state: Callable[[Stage], tuple[str, ...]],
+) -> None:
+    run = live("run", "g", "--max-time", "2", *state(Stage(repository, git, agent, nap)))
+    assert run.end() == 1
+    assert run.one("run_finished")["outcome"] == "timeout"
+
+
+def test_ctrl_c_ends_a_rewind_whose_filter_hangs(
+    live: Start,
+    agent: Callable[..., str],
+    ralph: Callable[..., Any],
+    alive: Callable[[str], list[int]],
+    nap: str,
+    eventually: Any,
+    repository: Path,
+    git: Git,
+    environment: dict[str, str],
+) -> None:
+    stage = Stage(repository, git, agent, nap)
+    (repository / "a.slow").write_text("slow\n")
+    git("add", "-A")
+    git("commit", "-qm", "slow")
+    stage.filter("smudge")
+    assert ralph("run", "g", "-m", "1", "--agent", agent("rm a.slow")).code == 1
+    words = [sys.executable, "-m", "ralph", "rewind", "0"]
+    rewind = subprocess.Popen(words, cwd=repository, env=environment, stderr=subprocess.PIPE)
+    eventually(lambda: alive(nap))
+    began = time.monotonic()
+    rewind.send_signal(signal.SIGINT)
+    rewind.send_signal(signal.SIGINT)
+    rewind.communicate(timeout=30)
+    assert rewind.returncode == 130
+    assert time.monotonic() - began < AT_ONCE
+    eventually(lambda: not alive(nap))

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 
-from ralph.processes.descendants import MARK
+from ralph.processes.descendants import ERRAND, MARK
 from ralph.processes.interrupt import Interrupt, wake
 
 GRACE = 5.0
@@ -81,8 +81,9 @@ class Errand:
         self._asker = _asker.get()
         if self._asker and self._asker.left() <= 0:
             raise CutOff(self._asker.reason)
+        env = {**env, ERRAND: str(os.getpid())}
         if self._asker and self._asker.run_id:
-            env = {**env, MARK: self._asker.run_id}
+            env[MARK] = self._asker.run_id
         self._out, writer = os.pipe()
         self._err, given = unnamed_file(), readable(stdin)
         self._told = unnamed_file() if signal.getsignal(signal.SIGCHLD) not in (signal.SIG_DFL, wake) else None

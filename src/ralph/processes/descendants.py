@@ -15,6 +15,7 @@ else:
 
 
 MARK = "RALPH_RUN_ID"
+ERRAND = "RALPH_ERRAND"  # the process that waits for the answer: nobody else needs it
 _HAS_PROC = sys.platform == "linux"
 
 
@@ -48,10 +49,10 @@ def in_group(group: int) -> list[Kin]:
     return [kin for kin in _all() if kin.group == group]
 
 
-def marked(run_id: str) -> list[Kin]:
+def marked(run_id: str, name: str = MARK) -> list[Kin]:
     """Every living process that was started for a run, less this one and those above it."""
     everyone = _others()
-    mark = f"{MARK}={run_id}".encode()
+    mark = f"{name}={run_id}".encode()
     bearers = _bearers_in_proc(mark) if _HAS_PROC else _bearers_in_ps(mark)
     return [everyone[pid] for pid in bearers if pid in everyone]
 

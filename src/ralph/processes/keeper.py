@@ -194,6 +194,7 @@ class Keeper:
         if self._channel.fileno() < 0:
             return
         try:
+            self._channel.send((0, "farewell"))
             self._channel.finish()
             self._wait(_LAST_WORDS)
         except (OSError, KeeperLost):  # it was killed before, or somebody has stopped it

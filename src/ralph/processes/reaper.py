@@ -13,6 +13,7 @@ import time
 from _socket import AF_UNIX, CMSG_SPACE, SCM_RIGHTS, SHUT_WR, SOCK_STREAM, SOL_SOCKET, socket, socketpair
 
 from ralph.processes.descendants import (
+    ERRAND,
     MARK,
     Asked,
     Kin,
@@ -61,7 +62,8 @@ class Reaper:
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
-        self._is_bereft = False
+        self._is_bereft = self._is_dismissed = False
+        self._parent, self._parent_start = os.getppid(), start_of(os.getppid())
         self._spawning = self._ending = 0  # the numbers of the requests that are being met
         self._first = 0  # the process that was asked for: its number is also that of its group
         self._boxes = ""  # the folder of boxes that somebody has to tidy up
@@ -96,6 +98,8 @@ class Reaper:
         try:
             while not self._is_bereft or self._deadline is not None:
                 self._step()
+            if not self._is_dismissed:
+                self._end_errands()
             if self._boxes:
                 from ralph.processes.box_notes import tidy_up
 
@@ -132,12 +136,25 @@ class Reaper:
         elif kind == "end":
             self._ending = number
             self._end(*values)
+        elif kind == "farewell":
+            self._is_dismissed = True
         elif kind == "tidy":
             (self._boxes,) = values
         elif kind == "record":
             (self._record,) = fds
         else:
             self._release(number)
+
+    def _end_errands(self) -> None:
+        """What ralph itself was waiting for is not below us; without ralph nobody waits for it, and it may hang."""
+        deadline, asked = time.monotonic() + FAREWELL, set[tuple[int, bytes]]()
+        while start_of(self._parent) == self._parent_start:  # it has only closed the line, or is about to be gone
+            if time.monotonic() > deadline - FAREWELL / 2:
+                return
+            time.sleep(0.01)
+        while (living := marked(str(self._parent), ERRAND)) and time.monotonic() < deadline + FAREWELL:
+            press(living, asked, kill=time.monotonic() > deadline)
+            time.sleep(0.01)
 
     def _mourn(self) -> None:
         self._is_bereft = True

@@ -1,5 +1,6 @@
 """Ctrl-C twice: in every state of a run, whatever hangs, it is over at once and nothing of it is left."""
 
+import json
 import os
 import signal
 import subprocess
@@ -95,6 +96,13 @@ def a_filter_in_a_commit_of_a_worktree(stage: Stage) -> tuple[str, ...]:
     return ("--agent", stage.agent(WORKS), "--check", "false", "--worktree")
 
 
+def a_notification_of_the_end(stage: Stage) -> tuple[str, ...]:
+    (stage.repository / ".ralph").mkdir()
+    settings = json.dumps({"notify": [stage.script("tell", stage.deaf)]})
+    (stage.repository / ".ralph" / "settings.json").write_text(settings)
+    return ("--agent", stage.agent("echo hello"), "-m", "1")
+
+
 STATES = [
     an_agent_that_is_deaf,
     a_check_that_is_deaf,
@@ -131,6 +139,25 @@ def is_blocked(pid: int) -> bool:
     with suppress(OSError):
         return "wait_for_partner" in Path(f"/proc/{pid}/wchan").read_text()
     return False
+
+
+def test_ctrl_c_twice_leaves_no_notification_behind_that_hangs(
+    live: Start,
+    agent: Callable[..., str],
+    alive: Callable[[str], list[int]],
+    nap: str,
+    eventually: Any,
+    repository: Path,
+    git: Git,
+) -> None:
+    run = live("run", "g", *a_notification_of_the_end(Stage(repository, git, agent, nap)))
+    eventually(lambda: alive(nap))
+    began = time.monotonic()
+    run.process.send_signal(signal.SIGINT)
+    run.process.send_signal(signal.SIGINT)
+    assert run.end() in (1, 130), "it was over before: only its notification was not"
+    assert time.monotonic() - began < AT_ONCE
+    eventually(lambda: not alive(nap))
 
 
 @pytest.mark.parametrize("state", STATES, ids=lambda state: state.__name__)

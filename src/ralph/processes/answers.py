@@ -69,6 +69,12 @@ def asked_by(asker: Asker) -> Iterator[None]:
         _asker.reset(before)
 
 
+def seconds_left() -> float:
+    """How long the run that asks may still wait for anything."""
+    asker = _asker.get()
+    return asker.left() if asker else math.inf
+
+
 class Errand:
     """A program in a session of its own: a Ctrl-C meant for ralph must not cut it off half-way; the second one does.
     `code` and `error` are known at the end. Whoever leaves before all of its output is read ends it."""

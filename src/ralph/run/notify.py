@@ -17,6 +17,8 @@ from ralph.core.text import one_line
 from ralph.errors import UserError, to_install
 from ralph.files import open_own
 from ralph.history.run_history import Fold, RunHistory
+from ralph.processes.answers import seconds_left
+from ralph.processes.descendants import ERRAND
 from ralph.run.context import Context
 from ralph.show.words import outcome_sentence
 
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 
 
 PATIENCE = 10.0
+_NAP = 0.02
 DESKTOP = "desktop"
 
 
@@ -98,10 +101,11 @@ class Notifier:
         return message_about(event, self._fold.history)
 
     def close(self) -> None:
-        """Gives what is under way the rest of its time, then ends it. The log of the run's folder says what failed."""
+        """Gives what is under way the rest of its time, then ends it; at once where a person wants an end. The log of
+        the run's folder says what failed."""
         for _, process, deadline in self._sent:
-            with suppress(TimeoutError):
-                _await(process, deadline)
+            while process.poll() is None and min(deadline - time.monotonic(), seconds_left()) > 0:
+                time.sleep(_NAP)
         failures = self._failures(float("inf"))
         if self._log is not None:
             self._log.writelines(f"{failure}\n".encode() for failure in failures)
@@ -117,7 +121,7 @@ class Notifier:
             process = subprocess.Popen(
                 argv_for(target, message),
                 cwd=self._workspace,
-                env={**self._context.env, **self._facts(message)},
+                env={**self._context.env, **self._facts(message), ERRAND: str(os.getpid())},
                 stdin=subprocess.PIPE,
                 stdout=self._log,
                 stderr=self._log,
@@ -177,15 +181,6 @@ def _stdin_for(target: str, message: Notification) -> bytes:
 def shown(target: str) -> str:
     """The target without what may be a key."""
     return target.partition("://")[0] + "://…" if "://" in target else one_line(target)
-
-
-def _await(process: "Popen[bytes]", deadline: float) -> None:
-    import subprocess
-
-    try:
-        process.wait(max(deadline - time.monotonic(), 0))
-    except subprocess.TimeoutExpired:
-        raise TimeoutError from None
 
 
 def _end(process: "Popen[bytes]") -> None:

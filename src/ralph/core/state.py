@@ -138,6 +138,7 @@ class Activity:
 
     def __init__(self) -> None:
         self.since = 0.0
+        self._root = ""
         self._doing: Any = _NOTHING
         self._tools: dict[str, e.ToolStarted] = {}
 
@@ -160,6 +161,9 @@ class Activity:
         elif kind in _ENDS:
             self._tools.clear()
             doing = _NOTHING
+        elif kind is e.RunStarted:
+            self._root = f"{event.worktree or event.workspace}/"  # type: ignore[union-attr]
+            return
         else:
             return
         if doing is not self._doing:
@@ -169,7 +173,7 @@ class Activity:
     def text(self) -> str:
         match self._doing:
             case e.ToolStarted() as tool:
-                given = short(tool.input, 200)
+                given = short(tool.input.replace(self._root, "") if self._root else tool.input, 200)
                 return short(tool.name, 80) + (f"({given})" if given else "")
             case e.AgentStarted() as turn:
                 return short(turn.agent, 40) + (": commit message" if turn.purpose == "message" else "")

@@ -103,6 +103,22 @@ DECIDES = ("preset", "until", "tasks", "done_file", "maximum_iterations")
 """Options that say themselves how to loop."""
 
 
+def agent_names() -> tuple[str, ...]:
+    """The agents that can be asked for by name."""
+    from ralph.agents import known
+
+    return known()
+
+
+def has_room_apart(workspace: str) -> bool:
+    """Whether a run could work beside another one: in a worktree, which needs a repository."""
+    from pathlib import Path
+
+    from ralph.repository.git import find_repository
+
+    return find_repository(Path(workspace)) is not None
+
+
 class NextRun(Struct, frozen=True, kw_only=True):
     """`cap` None: nothing was said about it. `given` are options that hold for every run started here, by name;
     `has_settings`: a settings file says how to run."""

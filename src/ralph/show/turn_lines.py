@@ -91,6 +91,8 @@ class TurnLines:
     def tool_finished(self, event: ToolFinished) -> list[str]:
         call = self._open.pop(event.id, None) or ToolStarted(event.id, event.name or "tool")
         self._errors += not event.ok
+        if event.ok and "todo" in call.name.lower() and not self.is_verbose:  # the list itself is shown
+            return []
         edit, marks, paint = call.edit if event.ok else None, self.style.marks, self.style.paint
         outcome = plural(event.lines, "line") if event.lines else ""
         if not event.ok:

@@ -17,11 +17,12 @@ from ralph.ui.layout import ScreenLayout
 from ralph.ui.pages import DiffPage, HelpPage, LeavePage, Leaving
 from ralph.ui.panes import Pane, Prompt, RunList
 from ralph.ui.screen_state import ScreenState, Watching
-from ralph.ui.typed import TypedCommand, understood
+from ralph.ui.typed import TypedCommand, completions, understood
 
 LOOK_EVERY = 0.25
+MENU = 8  # rows
 SHOWN_FOR = 10  # seconds that a message stays
-TYPING = "enter send · esc keys · tab panes · pgup pgdn scroll · /help · ctrl+c leave"
+TYPING = "enter send · / commands · tab completes · esc keys · /help · ctrl+c leave"
 STEERING = "s stop · p pause · r go on · t tell · d diff · / command · ? help · q leave"
 
 
@@ -59,11 +60,13 @@ class FullScreen(App[list[str]]):
         self._is_leaving = False
         self._message_left = 0
         self._top, self._message, self._mark, self._keys = map(Pane, ("top", "message", "mark", "keys"))
+        self._menu = Pane("menu")
         self.screen_layout, self.prompt = ScreenLayout(look), Prompt("prompt", "a goal, or /help")
 
     def compose(self) -> ComposeResult:
         yield self._top
         yield self.screen_layout
+        yield self._menu
         yield self._message
         with Horizontal(id="line"):
             yield self._mark
@@ -112,8 +115,9 @@ class FullScreen(App[list[str]]):
         """The runs, as they stand now."""
         if is_due:
             self._attempt(self.state.survey)
-        for is_well, words in self.state.ended():
-            self.say(words, is_error=not is_well)
+        for is_well, words, line in self.state.ended():
+            back = "" if not line else "" if self.prompt.give_back(line) else " · up brings the line back"
+            self.say(words + back, is_error=not is_well)
         if self._is_leaving and not self.state.launched:
             self.exit([])
         self._watch(self.state.chosen)
@@ -164,15 +168,26 @@ class FullScreen(App[list[str]]):
 
     def _draw_plan(self) -> None:
         plan = self.state.plan
-        self._top.show(draw.top(plan.workspace, self.state.home, str(plan), self.size.width, self.look))
+        self._top.show(draw.top(plan.workspace, self.state.home, self.state.plan_words, self.size.width, self.look))
 
     def on_run_list_chosen(self, message: RunList.Chosen) -> None:
         self.state.chosen = message.run
         self._watch(message.run)
 
-    def on_input_submitted(self, message: Prompt.Submitted) -> None:
-        if self._attempt(lambda: self._carry_out(understood(message.value))):
-            self.prompt.accept()
+    def on_prompt_sent(self, message: Prompt.Sent) -> None:
+        if not self._attempt(lambda: self._carry_out(understood(message.line))):
+            self.prompt.give_back(message.line)
+
+    def on_input_changed(self) -> None:
+        """The menu of commands, as long as one is being typed."""
+        found = completions(self.prompt.value)
+        wide = max((len(text) for text, _ in found), default=0)
+        rows = [f"{self.look.paint('bold', text.ljust(wide))}  {self.look.paint('dim', does)}" for text, does in found]
+        more = [self.look.paint("dim", f"… {len(rows) - MENU + 1} more")] if len(rows) > MENU else []
+        self._menu.show([*rows[: MENU - bool(more)], *more])
+        self._menu.styles.height = len(self._menu.shown) + 1
+        self._menu.styles.margin = (0, 0, 2 + max(len(self._message.shown), 1), 0)
+        self._menu.display = bool(rows)
 
     def _carry_out(self, command: TypedCommand | None) -> None:
         if command is None:

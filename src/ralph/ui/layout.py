@@ -52,9 +52,13 @@ class ScreenLayout(Container):
 
     def draw_runs(self, state: ScreenState) -> None:
         pane = self.runs
-        is_tall = self.app.size.height >= TALL
+        is_tall = self.app.size.height >= TALL or 2 * len(state.present) <= pane.content_size.height
         columns = pane.content_size.width
-        rows = [(one.run, draw.run_rows(one, columns, self._look, is_tall=is_tall)) for one in state.present.values()]
+        here = state.plan.workspace
+        rows = [
+            (one.run, draw.run_rows(one, columns, self._look, is_tall=is_tall, here=here))
+            for one in state.present.values()
+        ]
         pane.fill(rows, state.chosen)
         living = sum(run.is_alive for run in state.runs)
         pane.set_title(f"runs · {living} at work" if living else "runs")

@@ -53,7 +53,7 @@ def _painted(files: Sequence[PatchedFile], look: Look) -> Iterator[str]:
 Leaving = Literal["stop", "keep", "stay"]
 
 KEYS = """\
-enter      send the line               esc, tab    to the panes, and back
+enter      send the line               esc         to the panes, and back
 up, down   earlier lines, or the runs  pgup, pgdn  scroll; so do home and end
 s, S       stop the run, or stop now   p, r        pause it, go on with it
 t          tell it something           d           what it changed

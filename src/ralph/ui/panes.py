@@ -11,11 +11,10 @@ from textual import events
 from textual.binding import Binding, BindingType
 from textual.message import Message
 from textual.strip import Strip
-from textual.suggester import SuggestFromList
 from textual.widget import Widget
 from textual.widgets import Input
 
-from ralph.ui.typed import FORMS
+from ralph.ui.typed import completed, completions
 
 _PAINTS = {
     "0": RichStyle.null(),
@@ -228,17 +227,44 @@ class RunList(Pane, can_focus=True):
 MOST_LINES = 200
 
 
+EDITS = ("cursor_", "delete_", "home", "end", "recall")
+"""What keys do to a line."""
+
+
 class Prompt(Input):
+    """The line that a person types. It is sent as it stands when enter is pressed, and is free for the next at once:
+    keys may come faster than anything can be carried out."""
+
     BINDINGS: ClassVar[list[BindingType]] = [Binding("up", "recall(-1)"), Binding("down", "recall(1)")]
 
+    class Sent(Message):
+        def __init__(self, line: str) -> None:
+            super().__init__()
+            self.line = line
+
     def __init__(self, id: str, placeholder: str) -> None:  # noqa: A002 - textual's name for it
-        names = [f"/{name}" for name in FORMS]
-        super().__init__(
-            id=id, placeholder=placeholder, compact=True, select_on_focus=False, suggester=SuggestFromList(names)
-        )
+        super().__init__(id=id, placeholder=placeholder, compact=True, select_on_focus=False)
         self.cursor_blink = False  # it would be drawn twice a second, for nothing
         self._lines: list[str] = []
         self._at = 0
+
+    async def on_key(self, event: events.Key) -> None:
+        """Here, in the order of the keys: bindings are looked at later, when more of them may have changed the line."""
+        own = [one for one in self._bindings.key_to_bindings.get(event.key, []) if one.action.startswith(EDITS)]
+        if event.key == "enter":
+            self._take(event)
+            self._send()
+        elif event.key == "tab" and (found := completions(self.value)):
+            self._take(event)
+            self.value = completed(self.value, found)
+            self.cursor_position = len(self.value)
+        elif own and not event.is_printable and self.check_action(own[0].action, ()):
+            self._take(event)
+            await self.run_action(own[0].action)
+
+    def _take(self, event: events.Key) -> None:
+        event.stop()
+        event.prevent_default()
 
     def on_paste(self, event: events.Paste) -> None:
         """All that was pasted, as one line. Textual would take the first of several, and say nothing."""
@@ -247,13 +273,21 @@ class Prompt(Input):
         text = event.text.strip("\n")
         self.insert_text_at_cursor(" ".join(text.split()) if "\n" in text else text)
 
-    def accept(self) -> None:
-        """What was typed has been done: the line is free for the next."""
-        if self.value and self.value not in self._lines[-1:]:
-            self._lines.append(self.value)
+    def _send(self) -> None:
+        line = self.value
+        if line and line not in self._lines[-1:]:
+            self._lines.append(line)
             del self._lines[:-MOST_LINES]
         self._at = len(self._lines)
         self.value = ""
+        self.post_message(self.Sent(line))
+
+    def give_back(self, line: str) -> bool:
+        """What could not be done stands there again, unless something else was typed meanwhile: `up` brings it back."""
+        if not self.value:
+            self.value = line
+            self.cursor_position = len(line)
+        return self.value == line
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """In an empty line `home` and `end` lead nowhere: they are left to what the agent says."""

@@ -16,11 +16,11 @@ from ralph.history.feed import Feed, News
 from ralph.history.overview import RunNow, run_now
 from ralph.history.run_history import Fold
 from ralph.records.register import Listed, listed, runs
-from ralph.run.launch import Launched, NextRun, cap_words
+from ralph.run.launch import Launched, NextRun, cap_words, has_room_apart
 from ralph.settings.layers import settings_files
 from ralph.show.event_lines import EventLines
 from ralph.show.outlet import Style
-from ralph.show.words import nickname, outcome_sentence
+from ralph.show.words import money, nickname, outcome_sentence
 from ralph.steering import control
 from ralph.ui.typed import TypedCommand
 
@@ -49,15 +49,19 @@ class ScreenState:
         self.present: dict[str, RunNow] = {}
         self.chosen = ""
         self.launched: list[Launched] = []
+        self._typed: dict[int, str] = {}
         self._next_survey = 0.0
         self._commands: dict[str, Callable[[TypedCommand], str]] = {
             "goal": self._goal,
             "ralph": self._cap,
             "check": self._check,
             "agent": self._agent,
+            "model": self._model,
+            "worktree": self._worktree,
+            "max-cost": self._max_cost,
             "ralph-loop": self._promise,
             "ulw-loop": self._promise,
-            "cancel-ralph": lambda command: _stop(self._at_work(), now=True),
+            "cancel-ralph": lambda command: self._cancel(),
             "tell": lambda command: _tell(self.run, command.text),
             "stop": lambda command: _stop(self.run, now=command.text == "now"),
             "pause": lambda command: _pause(self.run),
@@ -121,23 +125,27 @@ class ScreenState:
             if found:
                 one.run = self.chosen = found
 
-    def launch(self, words: list[str]) -> None:
+    def launch(self, words: list[str], line: str = "") -> None:
+        """Starts a run; `line` is what was typed for it."""
         try:
             self.launched.append(Launched(words, self._env))
+            self._typed[self.launched[-1].pid] = line
         except OSError as error:
             raise UserError(
                 f"cannot start a run: {error.strerror}", "free some memory or disk, and try again"
             ) from None
         self._next_survey = 0.0
 
-    def ended(self) -> list[tuple[bool, str]]:
-        """The runs started here that have ended since the last call: whether all was well, and their last words."""
+    def ended(self) -> list[tuple[bool, str, str]]:
+        """The runs started here that have ended since the last call: whether all was well, their last words and, where
+        one never began, what was typed for it."""
         over = [one for one in self.launched if one.exit_code is not None]
         self.launched = [one for one in self.launched if one not in over]
         said = []
         for one in over:
             name = f"{nickname(one.run)}: " if one.run else ""
-            said.append((one.exit_code == 0, name + one.last_words()))
+            line = self._typed.pop(one.pid, "")
+            said.append((one.exit_code == 0, name + one.last_words(), "" if one.run or one.exit_code == 0 else line))
             one.close()
         return said
 
@@ -163,22 +171,51 @@ class ScreenState:
         self.launch(["resume", run.id, "--quiet", "-C", run.facts.workspace])
         return f"{nickname(run.id)} goes on"
 
+    def _cancel(self) -> str:
+        """Ends the run at once, be it only just started."""
+        starting = [one for one in self.launched if not one.run]
+        if not starting:
+            return _stop(self._at_work(), now=True)
+        starting[-1].end()
+        self._typed.pop(starting[-1].pid, None)
+        return "what was just started ends now"
+
     def _goal(self, command: TypedCommand) -> str:
-        self._refuse_a_second_one()
-        self.launch(self.plan.words(command.text))
-        return f"starting: {self.plan}"
+        plan, apart = self._place_for_another()
+        self.launch(plan.words(command.text), command.text)
+        return f"{apart}starting: {self.plan_words}"
 
     def _promise(self, command: TypedCommand) -> str:
-        self._refuse_a_second_one()
-        self.launch(self.plan.promise(command.text, command.values))
-        return "starting: loop until its promise is kept"
+        plan, apart = self._place_for_another()
+        self.launch(plan.promise(command.text, command.values), f"/{command.name} {command.text}")
+        return f"{apart}starting: loop until its promise is kept"
 
-    def _refuse_a_second_one(self) -> None:
-        """One run at a time works in a folder; who types while it does may have meant to speak to it."""
-        here = next((run for run in self.runs if run.is_alive and run.facts.workspace == self.plan.workspace), None)
-        if here or any(not one.run for one in self.launched):
-            name = nickname(here.id) if here else "a run"
+    @property
+    def plan_words(self) -> str:
+        """What a goal would start, in a few words."""
+        given = self.plan.given
+        said = [
+            str(self.plan),
+            f"model {given['model']}" if given.get("model") else "",
+            f"at most {money(given['max_cost'])}" if given.get("max_cost") else "",
+            "in a worktree" if given.get("worktree") else "",
+        ]
+        return ", ".join(part for part in said if part)
+
+    def _place_for_another(self) -> tuple[NextRun, str]:
+        """One run at a time works in a folder: where it is busy, the next one gets a worktree, and that is said."""
+        here = next((run for run in self.runs if run.is_alive and self._is_in_the_way(run)), None)
+        starting = any(not one.run for one in self.launched)
+        if self.plan.given.get("worktree") or not (here or starting):
+            return self.plan, ""
+        name = nickname(here.id) if here else "another run"
+        if not has_room_apart(self.plan.workspace):
             raise UserError(f"{name} is at work here", "/tell TEXT says something to it, /stop ends it")
+        apart = replace(self.plan, given={**self.plan.given, "worktree": True})
+        return apart, f"{name} is at work here, so this one gets a worktree · "
+
+    def _is_in_the_way(self, run: Listed) -> bool:
+        return run.facts.workspace == self.plan.workspace and not run.facts.branch
 
     def _cap(self, command: TypedCommand) -> str:
         if command.number is not None:
@@ -200,6 +237,27 @@ class ScreenState:
         if command.text:
             self.plan = replace(self.plan, agent="" if command.text == "default" else command.text)
         return f"agent: {self.plan.agent or 'as the settings say, or the first that is installed'}"
+
+    def _give(self, name: str, value: Any) -> None:
+        """An option that holds for every run to come, until it is taken back."""
+        given = {key: known for key, known in self.plan.given.items() if key != name}
+        self.plan = replace(self.plan, given=given | ({name: value} if value else {}))
+
+    def _model(self, command: TypedCommand) -> str:
+        if command.text:
+            self._give("model", "" if command.text == "default" else command.text)
+        return f"model: {self.plan.given.get('model') or 'as the agent chooses'}"
+
+    def _worktree(self, command: TypedCommand) -> str:
+        if command.text:
+            self._give("worktree", command.text == "on")
+        return f"worktree: {'on' if self.plan.given.get('worktree') else 'off, unless this folder is busy'}"
+
+    def _max_cost(self, command: TypedCommand) -> str:
+        if command.text:
+            self._give("max_cost", command.values.get("max_cost"))
+        most = self.plan.given.get("max_cost")
+        return f"max cost: {money(most) if most else 'no limit'}"
 
 
 def _stop(run: Listed, now: bool = False) -> str:

@@ -1,6 +1,6 @@
 """What does a line typed into the full screen mean? A goal, or a command that begins with a slash."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -8,6 +8,7 @@ from msgspec import Struct
 from ralph.errors import UserError
 from ralph.hooks.spoken import parse as parse_spoken
 from ralph.run import options
+from ralph.run.launch import agent_names
 
 SAID_ELSEWHERE = (
     "prompt",
@@ -62,6 +63,53 @@ def _advice(name: str) -> str:
 
     near = difflib.get_close_matches(name, FORMS, 1)
     return f"did you mean /{near[0]}?" if near else "/help lists them; a goal that begins with / needs a space in front"
+
+
+def completions(line: str) -> list[tuple[str, str]]:
+    """What a line that begins with a slash may become, and what that would do."""
+    word, space, rest = line[1:].partition(" ")
+    if not line.startswith("/"):
+        return []
+    if not space:
+        return [(f"/{name}", form.help) for name, form in FORMS.items() if name.startswith(word.lower())]
+    known = _VALUES.get(word.lower(), lambda: ())()
+    return [(f"/{word} {value}", "") for value in known if value.startswith(rest) and value != rest]
+
+
+def completed(line: str, found: Sequence[tuple[str, str]]) -> str:
+    """The line with as much as all of them have in common; a space behind it where it can be only one."""
+    first, last = min(text for text, _ in found), max(text for text, _ in found)
+    common = first[: next((at for at, char in enumerate(first) if last[at : at + 1] != char), len(first))]
+    return f"{common} " if len(found) == 1 and " " not in common else max(common, line, key=len)
+
+
+_VALUES: dict[str, Callable[[], Sequence[str]]] = {
+    "agent": lambda: (*agent_names(), "default"),
+    "ralph": lambda: ("off", "default"),
+    "check": lambda: ("off",),
+    "worktree": lambda: ("on", "off"),
+    "model": lambda: ("default",),
+    "max-cost": lambda: ("off",),
+    "stop": lambda: ("now",),
+}
+
+
+def _switch(name: str, text: str) -> TypedCommand:
+    if text not in ("", "on", "off"):
+        raise UserError(f"/{name} {text}: cannot understand {text!r}", FORMS[name].usage)
+    return TypedCommand(name, text)
+
+
+def _dollars(name: str, text: str) -> TypedCommand:
+    if text in ("", "off"):
+        return TypedCommand(name, text)
+    try:
+        sum_ = float(text.removeprefix("$"))
+    except ValueError:
+        sum_ = 0.0
+    if not 0 < sum_ < 1e9:
+        raise UserError(f"/{name} {text}: not a sum of dollars", FORMS[name].usage)
+    return TypedCommand(name, text, values={"max_cost": sum_})
 
 
 def _cap(name: str, text: str) -> TypedCommand:
@@ -124,6 +172,9 @@ FORMS: dict[str, Form] = {
     "ralph": Form("/ralph [N|off|default]", "cap the loop of runs to come; alone: show the cap", _cap),
     "check": Form("/check [CMD|off]", "what must pass before a run is done; alone: list", _anything),
     "agent": Form("/agent [NAME|default]", "the agent of runs to come; alone: show it", _anything),
+    "model": Form("/model [NAME|default]", "the model of runs to come; alone: show it", _anything),
+    "worktree": Form("/worktree [on|off]", "runs to come work in a worktree of their own", _switch),
+    "max-cost": Form("/max-cost [USD|off]", "the most that each run to come may cost", _dollars),
     "ralph-loop": Form("/ralph-loop TASK [--OPTION …]", "loop in one session until its promise is kept", _loop),
     "ulw-loop": Form("/ulw-loop TASK [--OPTION …]", "the same, with ultrawork in every continuation", _loop),
     "cancel-ralph": Form("/cancel-ralph", "end the run at once", _alone),

@@ -256,3 +256,12 @@ def test_a_broken_plan_that_is_there_is_refused_by_yes(ralph: Start, repository:
     done = ralph("plan", "PLAN.md", "--yes")
     assert done.code == 2
     assert "each waits for the next" in done.err
+
+
+def test_the_report_says_which_checks_have_ever_failed(ralph: Start, agent: Start, repository: Path) -> None:
+    words = ("--check", "test -f cart", "--check", "true", "--agent", agent("[ $N = 1 ] || echo > cart; echo COMPLETE"))
+    assert ralph("loop", "x", *words).code == 0
+    said = "Seen red at least once: `test -f cart`. Never seen red, so unproven: `true`."
+    assert said in ralph("report", "--markdown").out
+    assert ralph("loop", "again", *words).code == 0
+    assert said in ralph("report", "--markdown").out

@@ -14,6 +14,7 @@ from ralph.errors import UserError
 from ralph.history.run_history import Fold, RunHistory
 from ralph.records.folder import RunFolder
 from ralph.records.journal import Entry, Following, decoded, unreadable
+from ralph.records.proofs import seen_red
 from ralph.records.register import Listed
 
 RECENT = 1 << 19
@@ -144,7 +145,10 @@ def history_of(folder: RunFolder, state: str = "", now: float = 0.0, then: Seque
         raise UserError(
             f"there is nothing to read in {folder.journal}", "it is empty, or was written by another version of ralph"
         )
-    return with_files(fold.as_of(now, state))
+    history = fold.as_of(now, state)
+    known = seen_red(folder.path.parent.parent)
+    history.red_before = [name for name in history.checks if name in known]
+    return with_files(history)
 
 
 def with_files(history: RunHistory) -> RunHistory:

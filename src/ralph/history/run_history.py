@@ -122,6 +122,7 @@ class AskedQuestion(Struct):
 
 class RunHistory(Struct, kw_only=True):
     """A run from its first event to its last. `state` is its outcome, or what it does; times are epoch seconds;
+    `red_before` are checks that some earlier run here has seen fail;
     `finished` counts the iterations that were, those before its resumption too."""
 
     run: str
@@ -155,6 +156,22 @@ class RunHistory(Struct, kw_only=True):
     questions: list[AskedQuestion] = []
     notices: list[str] = []
     files: list[FileChange] | None = None
+    red_before: list[str] = []
+
+    @property
+    def proven(self) -> list[str]:
+        """The checks that have been seen red, in this run or before: those that can fail."""
+        red = {check.name for one in self.iterations for check in one.checks if not check.passed}
+        return [name for name in self._checked if name in red or name in self.red_before]
+
+    @property
+    def unproven(self) -> list[str]:
+        """The checks that nobody has ever seen red: they may be unable to fail."""
+        return [name for name in self._checked if name not in self.proven]
+
+    @property
+    def _checked(self) -> list[str]:
+        return list(dict.fromkeys(check.name for one in self.iterations for check in one.checks))
 
     @property
     def failing(self) -> list[CheckResult]:

@@ -21,12 +21,13 @@ def seen_red(ralph: Path) -> frozenset[str]:
 
 def remember_red(ralph: Path, commands: Iterable[str]) -> None:
     """Keeps that these were red. To know it is a comfort: where it cannot be kept, they stay unproven."""
-    from msgspec import json
-
-    known = seen_red(ralph)
-    fresh = [command for command in dict.fromkeys(commands) if command not in known]
+    fresh = list(dict.fromkeys(commands))
+    known = seen_red(ralph) if fresh else frozenset()
+    fresh = [command for command in fresh if command not in known]
     if not fresh:
         return
+    from msgspec import json
+
     waiting = ralph / f".{NAME}.{os.getpid()}"
     with suppress(OSError):
         waiting.write_bytes(json.encode([*sorted(known), *fresh][-MOST:]))

@@ -21,6 +21,7 @@ from ralph.processes.keeper import Keeper
 from ralph.records.folder import RunFolder, new_run_id
 from ralph.records.journal import Journal, Story, recall
 from ralph.records.leftovers import end_left_behind, on_record, remark
+from ralph.records.proofs import remember_red
 from ralph.records.registration import Registration, enlist
 from ralph.records.seal import Seal
 from ralph.records.writer import Sink, Teller, Writer
@@ -367,6 +368,8 @@ class Session:
     def _finish(self, context: Context, plan: Policy, run: Run, stop: Stop) -> tuple[Run, Stop]:
         # An answer that is wanted for itself was looked at by the rule that ended the run.
         verified = stop.outcome is Outcome.DONE and (plan.verifies or self.order.looks_only)
+        red = [check.name for iteration in run.iterations for check in iteration.checks if not check.passed]
+        remember_red(context.folder.path.parent.parent, red)
         if self._publishing:
             stop = self._publishing.finish(run, stop, verified)
             verified = verified and stop.outcome is Outcome.DONE

@@ -81,7 +81,7 @@ MANY = 10
 
 
 def _article(history: RunHistory, evidence: Mapping[int, Evidence]) -> Html:
-    listed = _section("Iterations", tables.iterations(history))
+    listed = _section("Iterations", [*filter(None, (tables.iterations(history), _proofs(history)))])
     drawn = _section("Over the iterations", tables.drawings(history))
     details = [tables.details(history, one, evidence.get(one.number)) for one in history.iterations]
     return element(
@@ -98,6 +98,13 @@ def _article(history: RunHistory, evidence: Mapping[int, Evidence]) -> Html:
         _section("Each iteration", details),
         id=history.run,
     )
+
+
+def _proofs(history: RunHistory) -> Html | None:
+    """Which checks have ever failed: one that never did may be unable to."""
+    said = [f"Seen red at least once: {', '.join(history.proven)}."] if history.proven else []
+    said += [f"Never seen red, so unproven: {', '.join(history.unproven)}."] if history.unproven else []
+    return element("p", " ".join(said), class_="facts") if said else None
 
 
 def _section(title: str, body: Html | list[Html] | None) -> Html | None:

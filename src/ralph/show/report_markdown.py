@@ -54,6 +54,7 @@ def _report(history: RunHistory) -> str:
         _facts(history),
         _needs(history),
         _iterations(history),
+        _proofs(history),
         _refusals(history),
         _files(history.files),
     ]
@@ -87,6 +88,16 @@ def _iterations(history: RunHistory) -> str:
     titles = ["#", *(code(name, 60) for name in names), "tools", "tokens", "cost", "time", "files", "what happened"]
     rows = [_row(one, names) for one in history.iterations]
     return "### Iterations\n\n" + _table(titles, rows)
+
+
+def _proofs(history: RunHistory) -> str:
+    """Which checks have ever failed: one that never did may be unable to."""
+    said = (
+        [f"Seen red at least once: {', '.join(code(name, 60) for name in history.proven)}."] if history.proven else []
+    )
+    if history.unproven:
+        said.append(f"Never seen red, so unproven: {', '.join(code(name, 60) for name in history.unproven)}.")
+    return " ".join(said)
 
 
 def _row(one: PastIteration, names: list[str]) -> list[str]:

@@ -69,6 +69,7 @@ SECTIONS = {
         "accept": "check the work of a run once more, merge it, tidy up",
         "discard": "throw the work of a run away",
         "clean": "take away what is left of old runs",
+        "learn": "what earlier runs learned here, for later ones",
         "rewind": "make the files what they were after an earlier iteration",
         "trust": "accept settings that were changed while a run was at work",
     },

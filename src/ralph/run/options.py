@@ -193,6 +193,14 @@ AGENT = (
         key="reviews.agent",
         metavar="NAME",
     ),
+    Option(
+        ("--learn",),
+        "Carry the notes of earlier runs in the prompts, and ask for one more when it is done (`ralph learn`).",
+        "Agent",
+        key="learn",
+        kind="flag",
+        sets=".ralph/learned.md",
+    ),
     Option(("--ultrawork",), "Put `ultrawork` in front of every continuation.", "Agent", key="ultrawork", kind="flag"),
 )
 

@@ -129,7 +129,13 @@ class Session:
             context.tell(self._started(run, plan, parts, chosen))
             for notice in (*self._notices, *self._unsaid(plan)):
                 context.tell(notice)
-            played = self._finish(context, plan, *self._played(parts, run, context))
+            run, stop = self._played(parts, run, context)
+            if self.settings.learn and not self.order.looks_only:
+                from ralph.run.learning import learned
+
+                path = Path(self.order.workspace) / self.settings.learn
+                run = learned(run, stop, agent=agent, context=context, trees=history, path=path)
+            played = self._finish(context, plan, run, stop)
         self._leave_report(context.folder)
         return played
 
@@ -152,7 +158,15 @@ class Session:
 
             self.place.refuse_box()
             refuse_what_has_no_box(self.settings, self.order.workspace, self._env, self._make_agent is not None)
-        return own_rules(self.settings.rules, self._rules, self.place.workspace)
+        return (*own_rules(self.settings.rules, self._rules, self.place.workspace), *self._remembered())
+
+    def _remembered(self) -> Iterator[Rule]:
+        """What earlier runs learned here, for every prompt."""
+        if self.settings.learn and not self.order.looks_only:
+            from ralph.run.learning import carried, read
+
+            if notes := read(Path(self.order.workspace) / self.settings.learn):
+                yield carried(notes)
 
     def _refused(self, kind: object, error: BaseException | None, trace: object) -> None:
         """A run that could not begin has an end all the same: somebody may be waiting for it."""

@@ -343,6 +343,10 @@ class Settings(Struct, frozen=True, rename="camel", forbid_unknown_fields=True, 
             ["desktop", "notify-team.sh"],
         ),
     ] = ()
+    learn: Annotated[
+        str,
+        says("A file of notes that runs leave when they are done, and later prompts carry.", ".ralph/learned.md"),
+    ] = ""
     scm: Annotated[Scm | None, says("What is done once the guardrails pass; null: nothing.")] = None
     reviews: Annotated[Reviews | None, says("Review cycles; null: none.")] = None
     agents: Annotated[dict[str, CustomAgent], says("Agents of your own, by name.")] = {}

@@ -1,0 +1,74 @@
+"""What a run learns is a short note, kept once, carried as data, and never more than 8 KB of them."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ralph.run.learning import LARGEST, added, read, write
+
+Start = Callable[..., Any]
+WORKS = 'case "$PROMPT" in *"change nothing: what"*) echo "- The tests need make db first.";; *) echo COMPLETE;; esac'
+
+
+@pytest.mark.parametrize(
+    "again", ["The tests need `make db`.", "- the tests need MAKE DB", "tests need make db", "NOTHING", "", " - "]
+)
+def test_what_is_known_is_not_learned_twice(again: str) -> None:
+    assert added(["The tests need make db"], again) == ["The tests need make db"]
+
+
+def test_the_oldest_notes_go_where_there_are_too_many(tmp_path: Path) -> None:
+    notes: list[str] = []
+    for number in range(100):
+        notes = added(notes, f"note {number:03d} " + "ü" * 140)
+        write(tmp_path / "learned.md", notes)
+        assert (tmp_path / "learned.md").stat().st_size <= LARGEST
+    assert notes[-1].startswith("note 099")
+    assert not notes[0].startswith("note 000")
+    assert read(tmp_path / "learned.md") == notes
+
+
+def test_a_run_that_is_done_leaves_a_note_which_later_prompts_carry_as_data(
+    ralph: Start, agent: Start, repository: Path, prompts: Start
+) -> None:
+    words = ("loop", "x", "--check", "true", "--learn", "--agent", agent(WORKS))
+    done = ralph(*words)
+    assert done.code == 0, done.err
+    assert ralph("learn").out == "- The tests need make db first.\n"
+    assert ralph(*words).code == 0
+    assert "The tests need make db first" not in prompts()[0]
+    assert " notes>\n- The tests need make db first.\n</" in prompts()[2]
+    assert ralph("learn").out == "- The tests need make db first.\n"
+
+
+def test_without_being_asked_nothing_is_learned(ralph: Start, agent: Start, repository: Path, prompts: Start) -> None:
+    assert ralph("loop", "x", "--check", "true", "--agent", agent(WORKS)).code == 0
+    assert len(prompts()) == 1
+    assert not (repository / ".ralph" / "learned.md").exists()
+
+
+def test_a_run_that_is_not_done_learns_nothing(ralph: Start, agent: Start, repository: Path, prompts: Start) -> None:
+    assert ralph("loop", "x", "--check", "false", "--learn", "-m", "1", "--agent", agent(WORKS)).code == 1
+    assert len(prompts()) == 1
+
+
+def test_what_an_agent_changes_when_it_is_asked_for_a_note_is_put_back(
+    ralph: Start, agent: Start, repository: Path
+) -> None:
+    fake = agent(f"[ $N = 1 ] || echo sly > README; {WORKS}")
+    done = ralph("loop", "x", "--check", "true", "--learn", "--agent", fake)
+    assert done.code == 0, done.err
+    assert (repository / "README").read_text() == "hello\n"
+    assert "changed files when it was asked for a note" in done.err
+
+
+def test_a_person_can_add_a_note_and_see_them_all(ralph: Start, repository: Path) -> None:
+    assert "nothing is learned here yet" in ralph("learn").err
+    assert ralph("learn", "Use", "the", "Makefile").out == "- Use the Makefile\n"
+    assert ralph("learn", "use the makefile").out == "- Use the Makefile\n"
+    assert ralph("learn", "--edit").code == 2
+    (repository / ".ralph" / "settings.json").write_text('{"learn": "NOTES.md"}')
+    assert ralph("learn", "elsewhere").out == "- elsewhere\n"
+    assert (repository / "NOTES.md").exists()

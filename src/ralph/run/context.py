@@ -4,7 +4,7 @@ import math
 import os
 import stat
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -97,6 +97,19 @@ class Context(Struct, kw_only=True):
             "RALPH_RUN_FOLDER": str(self.folder.path),
         }
         return {**self.env, **own}
+
+
+HOST_KEYS = frozenset({
+    *("GH_TOKEN", "GITHUB_TOKEN", "GH_ENTERPRISE_TOKEN", "GITHUB_ENTERPRISE_TOKEN"),
+    *("ACTIONS_RUNTIME_TOKEN", "ACTIONS_ID_TOKEN_REQUEST_TOKEN", "ACTIONS_ID_TOKEN_REQUEST_URL"),
+    *("GITHUB_ENV", "GITHUB_PATH", "GITHUB_OUTPUT", "GITHUB_STATE", "GITHUB_STEP_SUMMARY"),
+})  # fmt: skip
+"""By these a program acts for the person at the host, or changes what a CI job does next."""
+
+
+def without_tokens(env: Mapping[str, str], needed: Collection[str]) -> dict[str, str]:
+    """The environment of a run whose goal somebody else wrote: neither its agent nor its checks act at the host."""
+    return {name: value for name, value in env.items() if name not in HOST_KEYS or name in needed}
 
 
 StrPath = str | os.PathLike[str]

@@ -28,7 +28,7 @@ from ralph.records.writer import Sink, Teller, Writer
 from ralph.repository.git import obeying
 from ralph.run import order as orders
 from ralph.run.choices import choices, may_write, out_of_reach, unheard_limit, workers
-from ralph.run.context import Context
+from ralph.run.context import Context, without_tokens
 from ralph.run.followups import ProgressFile
 from ralph.run.order import Order
 from ralph.run.parts import cli_agent, parts_of, workspace_of
@@ -101,6 +101,8 @@ class Session:
             rules = self._refuse_what_is_in_vain()
             chosen = () if self._make_agent else self._chosen()
             context = self._open(stack)
+            if self.order.issue:
+                context.env = without_tokens(context.env, {key for choice in chosen for key in choice.module.KEYS})
             self.worktree = self._move_to_worktree(context, stack)
             self._enclose(context, chosen, stack)
             plan = policy(self.settings, workers(chosen), self.order.one_shot, rules)

@@ -344,3 +344,42 @@ def test_a_landing_that_is_killed_at_any_instant_loses_and_doubles_nothing(lab: 
     assert lab.git("fsck", "--no-progress", "--no-dangling") == ""
     for commit in lab.commits()[1:]:
         assert landing.unlanded(lab.found(), commit, {f"{commit}^2"}) == set()
+
+
+def test_a_lock_on_the_remote_that_goes_is_waited_for(lab: Lab, remote: Remote) -> None:
+    """To a push, somebody who is just pushing and somebody who was killed there look alike."""
+    branch = lab.branch("T1", {"T1": "x\n"})
+    lock = lab.path.parent / "origin.git" / "refs" / "heads" / "main.lock"
+    lock.touch()
+    remover = subprocess.Popen([sys.executable, "-c", f"import os, time; time.sleep(0.5); os.unlink({str(lock)!r})"])
+    verdict = lab.gate("true", remote=remote).land(LandingRequest(branches=(branch,)))
+    assert verdict.landed == ("T1",)
+    assert remover.wait() == 0, "nobody else has removed it"
+
+
+def test_a_lock_that_was_left_on_the_remote_stops_the_gate_and_blames_nobody(lab: Lab, remote: Remote) -> None:
+    branch = lab.branch("T1", {"T1": "x\n"})
+    lock = lab.path.parent / "origin.git" / "refs" / "heads" / "main.lock"
+    lock.touch()
+    verdict = lab.gate("true", remote=remote).land(LandingRequest(branches=(branch,)))
+    assert "main.lock" in verdict.stuck or "lock" in verdict.stuck
+    assert (verdict.landed, verdict.red, verdict.conflicts) == ((), None, {})
+    lock.unlink()
+    assert lab.gate("true", remote=remote).land(LandingRequest(branches=(branch,))).landed == ("T1",)
+
+
+def test_an_item_that_somebody_else_has_moved_does_not_land_though_the_target_is_where_it_was(
+    lab: Lab, remote: Remote
+) -> None:
+    """A lease on a branch that stays where it is would only be compared with what the remote said at first."""
+    branch, other = lab.branch("T1", {"T1": "x\n"}), lab.branch("T2", {"T2": "x\n"})
+    lab.git("push", "-q", "origin", f"{branch.tip}:refs/heads/ralph/w/T1")
+    base = at_origin(lab, "rev-parse", "main")
+    made = lab.git("commit-tree", f"{branch.tip}^{{tree}}", "-p", base, "-p", branch.tip, "-m", "landing")
+    lab.git("push", "-q", "-f", "origin", f"{other.tip}:refs/heads/ralph/w/T1")  # taken over meanwhile
+    answer = remote.push(lab.found(), made, base, {"ralph/w/T1": branch.tip})
+    assert answer.code
+    assert at_origin(lab, "rev-parse", "main") == base, "all or nothing"
+    verdict = lab.gate("true", remote=remote).land(LandingRequest(branches=(branch,)))
+    assert "somebody else works on it" in verdict.stuck
+    assert at_origin(lab, "rev-parse", "main") == base

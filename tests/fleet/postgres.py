@@ -80,6 +80,19 @@ class Postgres:
             self._process.wait(30)
             self._process = None
 
+    def spent(self) -> float:
+        """Seconds of a processor that it has taken so far."""
+        assert self._process is not None
+        total = 0
+        for pid in [self._process.pid, *self._backends(self._process.pid)]:
+            with suppress(OSError):
+                fields = Path("/proc", str(pid), "stat").read_text().rpartition(")")[2].split()
+                total += sum(map(int, fields[11:15] if pid == self._process.pid else fields[11:13]))
+        return total / os.sysconf("SC_CLK_TCK")
+
+    def _backends(self, parent: int) -> list[int]:
+        return [int(pid) for pid in Path("/proc", str(parent), "task", str(parent), "children").read_text().split()]
+
     def url(self, name: str) -> str:
         return f"postgresql://ralph@{HERE}:{self.port}/{name}"
 

@@ -138,9 +138,12 @@ class Coordinator:
             self._start_gate(LandingRequest(), ())
         elif is_free and (batch := next_batch(self.ledger.board)):
             self._start_gate(self._request(batch), batch)
-        for key in next_starts(self.ledger.board) if self._is_open else ():
+        for key in self._starts() if self._is_open else ():
             if self.ledger.claims(key):
                 self._start_loop(self.ledger.board.jobs[key])
+
+    def _starts(self) -> tuple[str, ...]:
+        return next_starts(self.ledger.board)
 
     def _start_gate(self, request: LandingRequest, batch: tuple[str, ...]) -> None:
         put(self._folder, REQUEST, request)

@@ -1,5 +1,6 @@
 """Does it land? Merges what is ready, checks exactly that, and moves the target to it: one landing from end to end."""
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 
 from msgspec import Struct
@@ -11,6 +12,7 @@ from ralph.repository import landing
 from ralph.repository.git import Repository, commit_of
 from ralph.repository.landing import Branch, Candidate, Remote, Reserved
 
+LOCKED = (0.2, 0.5, 1.0, 2.0, 0.0)  # seconds to wait for a lock on the remote before it counts as left behind
 RACES = 5  # so often somebody else may move the target while a candidate is checked
 
 Check = Callable[[str], Red | None]
@@ -133,13 +135,17 @@ class Gate(Struct, frozen=True, kw_only=True):
         items = remote.known(self.repository, tips)
         if foreign := [name for name, tip in items.items() if tip not in ("", tips[name])]:
             return f"{foreign[0]} on {remote.name} is not what was checked: somebody else works on it"
-        answer = remote.push(self.repository, made.commit, made.base, items)
-        now = self.now() if answer.code else made.commit
-        if not landing.unlanded(self.repository, now, {made.commit}):  # the answer may have been lost on its way
-            remote.drop(self.repository, dict.fromkeys(items, made.commit))
-            return ""
-        if now != made.base:
-            return None
+        for pause in LOCKED:
+            answer = remote.push(self.repository, made.commit, made.base, items)
+            now = self.now() if answer.code else made.commit
+            if not landing.unlanded(self.repository, now, {made.commit}):  # the answer may have been lost on its way
+                remote.drop(self.repository, dict.fromkeys(items, made.commit))
+                return ""
+            if now != made.base:
+                return None
+            if "lock" not in answer.error:
+                break
+            time.sleep(pause)  # somebody else is just pushing there, or was killed: they look alike
         return f"{remote.name} refuses {remote.branch}: {landing.refused_because(answer)}"
 
     def _probed(self, target: str, working: Mapping[str, str]) -> dict[str, Conflict]:

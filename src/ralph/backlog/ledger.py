@@ -20,7 +20,8 @@ NAMES = {**work_events.NAMES, events.Notice: events.NAMES[events.Notice]}
 
 class Ledger(Protocol):
     """What the coordinator knows and says. Another one may be kept where many machines can reach it: then `claims` says
-    whether an item may be worked on here, and `has_gate` whether landings are ours to make."""
+    whether an item may be worked on here, and `has_gate` whether landings are ours to make; what was told counts only
+    where nobody else was faster, so the board is to be looked at again."""
 
     board: Board
     opened: str

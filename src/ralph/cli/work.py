@@ -192,6 +192,9 @@ def resume(run: Listed, shown: Shown) -> int:
     from ralph.backlog.work_order import ORDER, WorkOrder, read
 
     order = read(run.folder, ORDER, WorkOrder)
+    if order.is_shared:
+        hint = f"`ralph work resume {order.name} --db URL` opens it again, `ralph worker --db URL` takes part here"
+        raise UserError(f"work {order.name} is shared with other machines", hint)
     return play(order, read_list(order.source, Path(order.workspace)), shown)
 
 

@@ -28,7 +28,7 @@ VARIABLE = "RALPH_DB"
 OLDEST = 13  # of PostgreSQL
 FIRST_PATIENCE, LONGEST_PATIENCE = 0.2, 2.0  # seconds between two tries to reach the server
 ANSWER = 6  # seconds for a connection, or for a statement
-HELD = "SET LOCAL idle_in_transaction_session_timeout = '3s'; SET LOCAL lock_timeout = '5s'"
+BEGIN = "BEGIN; SET LOCAL idle_in_transaction_session_timeout = '3s'; SET LOCAL lock_timeout = '5s'"
 """A worker may be stopped in the middle of a transaction: nobody waits for its locks for long."""
 AWAY = (
     *("connection refused", "timeout expired", "the database system is", "closed the connection", "connection timeout"),
@@ -115,9 +115,9 @@ class Database:
         while True:
             try:
                 connection = self._connected()
-                with connection.transaction():
-                    connection.execute(HELD)
-                    answer = what(Transaction(connection))
+                connection.execute(BEGIN)
+                answer = what(Transaction(connection))
+                connection.execute("COMMIT")
                 self._say_if_back()
                 return answer
             except psycopg.Error as error:
@@ -125,6 +125,9 @@ class Database:
                 if not isinstance(error, REFUSALS) and not is_away(error):
                     raise
                 self._refuse_unless_away(error, time.monotonic() - began)
+            except BaseException:
+                self.close()  # which takes back all that was not committed
+                raise
             if self._interrupt is not None and self._interrupt.wait(pause):
                 raise GaveUp
             if self._interrupt is None:
@@ -273,11 +276,13 @@ class Transaction:
         return [(int(number), line.encode()) for number, line in rows]
 
     def write(self, work: str, first: int, lines: Sequence[bytes]) -> None:
-        rows = [(work, number, line.decode()) for number, line in enumerate(lines, first)]
-        with self.connection.cursor() as cursor:
-            cursor.executemany("INSERT INTO ralph_events (work, seq, line) VALUES (%s, %s, %s)", rows)
-        self.ask("UPDATE ralph_works SET last = %s WHERE id = %s", first + len(rows) - 1, work)
-        self.ask("SELECT pg_notify('ralph', %s)", work)
+        """In one statement: each takes its way to the server and back."""
+        self.ask(
+            "WITH told AS (INSERT INTO ralph_events (work, seq, line) "
+            "SELECT %s, %s + number::int, line FROM unnest(%s::text[]) WITH ORDINALITY AS given (line, number)), "
+            "kept AS (UPDATE ralph_works SET last = %s WHERE id = %s) SELECT pg_notify('ralph', %s)",
+            *(work, first - 1, [line.decode() for line in lines], first - 1 + len(lines), work, work),
+        )
 
     def present(self) -> list[Present]:
         """Every worker that has not taken its leave, with when it was last heard."""

@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from ralph import __version__
 from ralph.backlog.publishing import Charge
+from ralph.errors import UserError
 from ralph.fleet.database import Database, Transaction, connected, finished
 from ralph.records.register import host
 
@@ -82,6 +83,8 @@ class Heartbeat:
 
     def renew(self) -> None:
         """All that others did is known here, and what is no longer ours was told to end."""
+        if self.is_forgotten:
+            raise UserError(f"worker {self._me.name} was struck off: it was not heard for a week", "start it again")
         with self._guard:
             if time.monotonic() > self._until:
                 self._extend()

@@ -86,6 +86,9 @@ class Member(Coordinator):
         if self.ledger.finished is None and not self._end:
             super()._act()
 
+    def _starts(self) -> tuple[str, ...]:
+        return self.ledger.apart(super()._starts())
+
     def _start(self, key: str, words: tuple[str, ...], log: str) -> Child:
         if job := self.ledger.board.jobs.get(key):
             self._runs[key] = job.run

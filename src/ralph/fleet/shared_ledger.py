@@ -52,9 +52,11 @@ class SharedLedger(JournalLedger):
         """Knows what others have said, decides what there is to say after that, and says it, in one transaction."""
 
         def write(transaction: Transaction) -> list[tuple[int, bytes]]:
-            if transaction.lock_work(self._work) < 0:
+            last = transaction.lock_work(self._work)
+            if last < 0:
                 raise UserError(f"work {self._work} is not in the database any more", "was it removed by hand?")
-            self._take_in(transaction.lines_after(self._work, self._seq))
+            if last > self._seq:
+                self._take_in(transaction.lines_after(self._work, self._seq))
             true: list[Told] = decide(transaction)
             if not true:
                 return []
@@ -83,7 +85,7 @@ class SharedLedger(JournalLedger):
         is_ours = job.state == "working" and job.run == self._mine.get(job.item.key)
         match event:
             case work_events.ItemStarted():
-                return job.state == "queued" and self._is_held_by_us(transaction, event.key)
+                return job.state == "queued" and self._claimed(transaction, event.key)
             case work_events.ItemReady():
                 return is_ours
             case work_events.ItemQueued():
@@ -162,9 +164,13 @@ class SharedLedger(JournalLedger):
     # Claims: a job of Procrastinate for each item, and one for the gate
 
     def claims(self, key: str) -> bool:
-        if len(self._mine) >= self._me.slots:
-            return False
-        return self._database.do(lambda transaction: self._claimed(transaction, key))
+        """Whether there is room, and nobody was faster. The claim itself is part of telling that it has begun."""
+        return len(self._mine) < self._me.slots and self.board.jobs[key].state == "queued"
+
+    def apart(self, keys: tuple[str, ...]) -> tuple[str, ...]:
+        """The same, beginning elsewhere for each worker: all of them may start now, and who wants the same waits."""
+        at = self._me.id * self._me.slots % len(keys) if keys else 0
+        return keys[at:] + keys[:at]
 
     def _claimed(self, transaction: Transaction, key: str) -> bool:
         """Also where we have it: the answer to the last question may have been lost."""

@@ -1,0 +1,193 @@
+"""How far does a fleet go? `python -m bench.fleet`: the engine alone with 1,000 items that take no time, a worker that
+has nothing to do, and items per hour against workers: measured here to 8, by simulation to 1,000.
+
+The simulation makes the decisions of `core/backlog` itself; what takes time in it (a loop, a landing, the database's
+share of an item) is given, or was measured before.
+"""
+
+import argparse
+import heapq
+import multiprocessing
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from msgspec.structs import replace
+from tests.fleet.postgres import Postgres
+
+from ralph.backlog.backlog_source import BacklogSource
+from ralph.backlog.lists import ListContent
+from ralph.backlog.work_order import WorkOrder
+from ralph.core import work_events
+from ralph.core.backlog import Board, Item, Job, Verdict, is_over, next_batch, next_starts
+from ralph.repository.landing import Remote
+from ralph.settings import Settings
+
+LOOP, CHECKS = 20 * 60.0, 60.0  # seconds: what a loop and the checks of a landing take in the simulation
+OVERHEAD = 2.0  # seconds of git at the gate for each landing, over a network
+AN_ITEM = 0.025  # seconds that the database is busy for an item
+
+
+def order(folder: str, name: str) -> WorkOrder:
+    return WorkOrder(
+        id=f"20260101-000000-{name}",
+        name=name,
+        workspace=folder,
+        source=BacklogSource(word="list", name=name),
+        settings=Settings(),
+        target="",
+        base="0" * 40,
+        remote=Remote("origin", "main"),
+    )
+
+
+def take_part(url: str, folder: str, work: str, name: str) -> None:
+    """A worker whose loops and landings take no time: all that is left is what they tell each other."""
+    from ralph.core.secrets import Redactor
+    from ralph.fleet.database import Database
+    from ralph.fleet.heartbeat import register
+    from ralph.fleet.shared_ledger import SharedLedger
+    from ralph.records.folder import RunFolder
+
+    database = Database(url)
+    place = RunFolder(Path(folder) / name, work)
+    place.make()
+    ledger = SharedLedger(place, [], Redactor(), database, register(database, name, 4))
+    while not ledger.finished:
+        ledger.hear()
+        if ledger.takes_gate() or ledger.has_gate():
+            while batch := next_batch(ledger.board):
+                tips = [work_events.ItemLanded(key, "f" * 40, "e" * 40) for key in batch]
+                ledger.tell(work_events.GateStarted(batch))
+                ledger.tell(work_events.GateFinished(Verdict(tried=batch, landed=batch)), *tips)
+            if is_over(ledger.board):
+                done = {"outcome": "done", "reason": "", "landed": 0, "parked": 0, "blocked": 0, "items": 0}
+                ledger.tell(work_events.WorkFinished(**done, cost_usd=None, duration_s=0.0, exit_code=0))
+        for key in ledger.apart(next_starts(ledger.board)):
+            if ledger.claims(key):
+                run = f"{name}-{key}"
+                ledger.tell(work_events.ItemStarted(key, 1, run, name))
+                ledger.tell(work_events.ItemReady(key=key, tip=key, files=(key,), run=run))
+    database.close()
+
+
+def engine(server: Postgres, items: int, workers: int) -> tuple[float, float, float]:
+    """So many items that take no time: seconds, and seconds of a processor, of all workers and of the server. On a
+    machine that is busy with other things the latter are what can be compared."""
+    from ralph.fleet import schema
+    from ralph.fleet.database import Database
+    from ralph.fleet.worker import enter
+
+    url = server.database(f"engine{workers}_{time.time_ns()}")
+    with tempfile.TemporaryDirectory() as folder:
+        subprocess.run(["git", "init", "-q", folder], check=True)
+        database = Database(url)
+        schema.ready(database)
+        made = order(folder, "flat")
+        began, before, busy = time.monotonic(), os.times(), server.spent()
+        enter(database, made, ListContent(tuple(Item(key=f"T{n}", title="x") for n in range(items))))
+        context = multiprocessing.get_context("spawn")
+        parts = [
+            context.Process(target=take_part, args=(url, folder, made.id, f"w{number}")) for number in range(workers)
+        ]
+        for part in parts:
+            part.start()
+        for part in parts:
+            part.join()
+        took, after, served = time.monotonic() - began, os.times(), server.spent() - busy
+        used = after.children_user + after.children_system - before.children_user - before.children_system
+        ((count,),) = database.do(
+            lambda transaction: transaction.ask("SELECT count(*) FROM ralph_events WHERE line LIKE '%%item_landed%%'")
+        )
+        assert count == items, count
+        database.close()
+    return took, used, served
+
+
+def idle(server: Postgres, seconds: float = 20.0) -> tuple[float, float]:
+    """What a worker takes that has nothing to do: megabytes, and per cent of a core."""
+    url = server.database(f"idle{time.time_ns()}")
+    with tempfile.TemporaryDirectory() as folder:
+        for words in (
+            ("init", "-q"),
+            ("-c", "user.name=b", "-c", "user.email=b", "commit", "-qm", "x", "--allow-empty"),
+        ):
+            subprocess.run(["git", *words], cwd=folder, check=True)
+        env = {**os.environ, "HOME": folder}
+        worker = subprocess.Popen(
+            [sys.executable, "-m", "ralph", "worker", "--db", url, "--quiet"], cwd=folder, env=env
+        )
+        time.sleep(5)  # it has come to rest
+        before = spent(worker.pid)
+        time.sleep(seconds)
+        share = (spent(worker.pid) - before) / seconds * 100
+        status = Path("/proc", str(worker.pid), "status").read_text()
+        resident = next(int(line.split()[1]) / 1024 for line in status.splitlines() if line.startswith("VmRSS"))
+        worker.terminate()
+        worker.wait()
+    return resident, share
+
+
+def spent(pid: int) -> float:
+    fields = Path("/proc", str(pid), "stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def simulate(workers: int, slots: int = 2, *, loop: float = LOOP, checks: float = CHECKS, seed: int = 1) -> float:
+    """Items per hour of so many workers, by the same decisions."""
+    chance, items = random.Random(seed), max(workers * slots * 3, 60)
+    jobs = {f"T{n}": Job(item=Item(key=f"T{n}", title="x")) for n in range(items)}
+    board = Board(jobs=jobs, slots=workers * slots)
+    now, busy, ends, number = 0.0, 0.0, list[tuple[float, int, object]](), 0
+    while True:
+        if batch := next_batch(board):
+            board = replace(board, trying=batch)
+            number += 1
+            heapq.heappush(ends, (now + checks + OVERHEAD, number, batch))
+        for key in next_starts(board):
+            busy = max(busy, now) + AN_ITEM  # one after the other: each event of a work has its place in one order
+            board = work_events.after(board, work_events.ItemStarted(key, 1, key), now)
+            number += 1
+            heapq.heappush(ends, (busy + loop * chance.uniform(0.5, 1.5), number, key))
+        if not ends:
+            return items / now * 3600
+        now, _, what = heapq.heappop(ends)
+        if isinstance(what, tuple):
+            board = work_events.after(board, work_events.GateFinished(Verdict(tried=what, landed=what)), now)
+            for key in what:
+                board = work_events.after(board, work_events.ItemLanded(key, "f", "e"), now)
+        else:
+            board = work_events.after(board, work_events.ItemReady(key=str(what), tip="f", files=(str(what),)), now)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--items", type=int, default=1000)
+    parser.add_argument("--workers", type=int, nargs="*", default=[1, 2, 3, 4, 8])
+    parser.add_argument("--simulated", type=int, nargs="*", default=[1, 10, 100, 300, 1000])
+    given = parser.parse_args()
+    server = Postgres()
+    try:
+        if given.workers:
+            resident, share = idle(server)
+            print(f"an idle worker: {resident:.0f} MB, {share:.2f} % of a core", flush=True)
+        for workers in given.workers:
+            took, used, served = engine(server, given.items, workers)
+            each = (used + served) * 1000 / given.items
+            print(f"{given.items} items, {workers} workers: {took:.1f} s; a processor's: {used:.1f} s of the workers,")
+            print(f"  {served:.1f} s of PostgreSQL, {each:.1f} ms an item", flush=True)
+    finally:
+        server.close()
+    for workers in given.simulated:
+        print(
+            f"{workers} workers of 2, loops of 20 min, checks of 1 min: {simulate(workers):.0f} items an hour",
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    main()

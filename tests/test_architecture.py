@@ -67,7 +67,7 @@ ALLOWED = {
     },
     "core": set[str](),
     "doctor": {"agents", "core", "errors", "processes", "records", "repository", "run", "settings", "show"},
-    "errors": set[str](),
+    "errors": {"core"},
     "forge": {"core", "errors", "processes", "repository"},
     "files": {"errors"},
     "fleet": {"backlog", "core", "errors", "history", "processes", "records", "repository", "show"},

@@ -23,10 +23,12 @@ _LONGEST = 2000  # characters of a complaint: somebody may have quoted the wrong
 
 
 def complain(message: str, hint: str = "") -> None:
+    from ralph.core.text import clean  # names of files, and what others wrote, may be in it
+
     more = "…" if len(message) > _LONGEST else ""
-    print(f"ralph: {message[:_LONGEST]}{more}", file=sys.stderr)
+    print(f"ralph: {clean(message[:_LONGEST])}{more}", file=sys.stderr)
     if hint:
-        print(f"hint: {hint}", file=sys.stderr)
+        print(f"hint: {clean(hint)}", file=sys.stderr)
 
 
 def to_install(extra: str) -> str:

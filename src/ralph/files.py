@@ -18,7 +18,7 @@ StrPath = str | os.PathLike[str]
 
 MOST_BYTES = 64 << 20  # of a file that is read whole
 _SAFELY = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-_KIND, _REGULAR = 0o170000, 0o100000
+_KIND, _REGULAR, _PIPE = 0o170000, 0o100000, 0o010000
 _WRITING = os.O_WRONLY | os.O_RDWR
 _OURS = "/.ralph/"  # from here on no folder of a path may be a link
 _TROUBLES = {
@@ -29,7 +29,8 @@ _TROUBLES = {
 
 
 class Supplanted(OSError):
-    """In the place of a file there is something else: a link, a pipe, or a file that has another name elsewhere."""
+    """In the place of a file there is something that anybody can put there: a link, a pipe, or a file that has another
+    name elsewhere. Devices are none of these: nobody but the system makes them."""
 
 
 def open_file(path: StrPath, flags: int = os.O_RDONLY, mode: int = 0o600) -> int:
@@ -48,7 +49,9 @@ def open_file(path: StrPath, flags: int = os.O_RDONLY, mode: int = 0o600) -> int
     try:
         about = os.fstat(fd)
         if about.st_mode & _KIND != _REGULAR:
-            raise Supplanted(errno.EINVAL, "it is not a regular file", path)
+            raise (Supplanted if about.st_mode & _KIND == _PIPE else OSError)(
+                errno.EINVAL, "it is not a regular file", path
+            )
         if flags & _WRITING and about.st_nlink > 1:
             raise Supplanted(errno.EMLINK, "it has another name elsewhere", path)
         if flags & os.O_TRUNC and about.st_size:

@@ -97,7 +97,8 @@ def test_a_full_disk_is_remembered_and_ends_nothing() -> None:
     with LogFile("/dev/full") as log:
         log.write(b"one\n")
         log.write(b"two\n")
-    assert log.trouble == "cannot write /dev/full: No space left on device"
+    assert log.trouble == "cannot write /dev/full: it is not a regular file"
+    assert Path("/dev/full").is_char_device(), "what belongs to the system stays"
 
 
 def test_a_folder_that_is_not_there_is_remembered_and_ends_nothing(tmp_path: Path) -> None:
@@ -111,5 +112,7 @@ def test_a_link_that_an_agent_laid_is_not_followed(tmp_path: Path) -> None:
     os.symlink("precious", tmp_path / "log")
     with LogFile(str(tmp_path / "log")) as log:
         log.write(b"one\n")
-    assert log.trouble
+    assert not log.trouble
     assert (tmp_path / "precious").read_text() == "precious"
+    assert not (tmp_path / "log").is_symlink()
+    assert (tmp_path / "log").read_bytes() == b"one\n"

@@ -387,9 +387,22 @@ def test_a_journal_that_was_removed_is_written_anew(fresh) -> None:
     assert [entry.type for entry in read(path)] == ["run_started", "iteration_finished", "iteration_finished"]
 
 
-def test_a_journal_that_cannot_be_written_says_so_once() -> None:
-    journal = Journal(Path("/dev/full"))
-    with pytest.raises(UserError, match="No space left"):
+def test_a_journal_that_cannot_be_written_says_so_once(tmp_path: Path) -> None:
+    import resource
+
+    journal = Journal(tmp_path / "journal.ndjson")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, before[1]))
+    try:
+        with pytest.raises(UserError, match="File too large"):
+            journal(b"x" * (2 << 20))
         journal(b"line\n")
-    journal(b"line\n")
-    journal.close()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        journal.close()
+
+
+def test_a_device_is_no_journal_and_stays_what_it_is() -> None:
+    with pytest.raises(UserError, match="it is not a regular file"):
+        Journal(Path("/dev/full"))
+    assert Path("/dev/full").is_char_device()

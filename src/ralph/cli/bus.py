@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from ralph.cli.table import JSON, CliCommand, Values, no_words
-from ralph.core.text import clean
+from ralph.core.text import clean, escaped
 from ralph.errors import UserError
 from ralph.run.options import Option
 from ralph.supervise import bus
@@ -75,7 +75,7 @@ def _show(messages: Iterable[Message], json: bool, at_once: bool = False) -> int
 
 def _json_line(message: Message) -> bytes:
     body = encoded(message.body).decode("utf-8", "replace")
-    return msgspec.json.encode(msgspec.structs.replace(message, body=body)) + b"\n"
+    return escaped(msgspec.json.encode(msgspec.structs.replace(message, body=body))) + b"\n"
 
 
 def _paragraph(message: Message) -> bytes:

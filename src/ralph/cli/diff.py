@@ -5,6 +5,7 @@ import sys
 from collections.abc import Iterable
 
 from ralph.cli.table import DIRECTORY, CliCommand, Values
+from ralph.core.text import one_line
 from ralph.run.options import Option
 from ralph.steering.which_run import repository_of, run_and_number
 
@@ -32,7 +33,7 @@ def diff(values: Values, words: list[str]) -> int:
     if values.get("stat"):
         for change in changed_files(repository, before, after):
             lines = "binary" if change.added is None else f"+{change.added} -{change.deleted}"
-            print(f"{change.status} {_plain(change.path)} ({lines})")
+            print(f"{change.status} {one_line(_plain(change.path), 4096)} ({lines})")
     else:
         _print(patch(repository, before, after))
     return 0

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from ralph import __version__, agents
 from ralph.cli.table import DIRECTORY, CliCommand, Values, no_words
 from ralph.core.secrets import Redactor, secret_values
-from ralph.core.text import clean
+from ralph.core.text import clean, escaped
 from ralph.doctor import machine
 from ralph.doctor.machine import Finding, presence
 from ralph.doctor.probe import probed
@@ -48,7 +48,7 @@ def doctor(values: Values, words: list[str]) -> int:
                 print(_line(found[-1], style), flush=True)
     failed, warned = (sum(finding.state == state for finding in found) for state in ("fail", "warn"))
     if json:
-        print(encode({"ok": not failed, "findings": found}).decode())
+        print(escaped(encode({"ok": not failed, "findings": found})).decode())
     else:
         print(f"{failed} failed, {warned} to look at" if failed or warned else "all is well", file=sys.stderr)
     return 1 if failed else 0

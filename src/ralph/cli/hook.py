@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 
 from ralph.cli.table import DIRECTORY, JSON, CliCommand, Values, no_words
-from ralph.core.text import clean, one_line
+from ralph.core.text import clean, escaped, one_line
 from ralph.errors import UserError
 from ralph.files import locked
 from ralph.hooks import install as installing
@@ -106,7 +106,7 @@ def status(values: Values, words: list[str]) -> int:
     workspace, session, json = _workspace(values), values.get("session", ""), values.get("json")
     shown = [loop for loop in loops.recorded(str(workspace)) if session in ("", loop.session)]
     for loop in shown:
-        print(msgspec.json.encode(loop.facts).decode() if json else _summary(loop))
+        print(escaped(msgspec.json.encode(loop.facts)).decode() if json else _summary(loop))
     if not shown and not json:
         print("no loop here" + (f" in session {session}" if session else ""), file=sys.stderr)
     for host in installing.installed(workspace, os.environ):

@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING
 
 from ralph.cli.table import JSON, CliCommand, Values
-from ralph.core.text import clean
+from ralph.core.text import clean, escaped
 from ralph.errors import UserError
 from ralph.run.options import Option
 
@@ -23,7 +23,7 @@ def ps(values: Values, words: list[str]) -> int:
     if values.get("json"):
         from msgspec.json import encode
 
-        sys.stdout.buffer.write(b"".join(encode(run) + b"\n" for run in seen))
+        sys.stdout.buffer.write(escaped(b"".join(encode(run) + b"\n" for run in seen)))
         return 0
     if not seen:
         nothing = (

@@ -6,6 +6,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
+from ralph.core.text import escaped
 from ralph.errors import UserError
 
 if TYPE_CHECKING:
@@ -85,7 +86,7 @@ def _show(seen: Seen, is_whole: bool, as_json: bool) -> int:
         from msgspec.json import encode
 
         told = [*made, *(_told(seen, worker) for worker in seen.workers)]
-        sys.stdout.buffer.write(b"".join(encode(row) + b"\n" for row in told))
+        sys.stdout.buffer.write(escaped(b"".join(encode(row) + b"\n" for row in told)))
         return 0
     print(f"work {seen.row.name}: {summary(seen.history)}")
     if is_whole:

@@ -7,7 +7,7 @@ import time
 import msgspec
 
 from ralph.cli.table import JSON, CliCommand, Values, no_words
-from ralph.core.text import clean
+from ralph.core.text import clean, escaped
 from ralph.run.options import Option
 from ralph.show.words import cut, duration, width
 from ralph.supervise.task_folder import around
@@ -22,7 +22,7 @@ def tasks(values: Values, words: list[str]) -> int:
     rows = every(values.get("root") or (here[0].root if here else "."), time.time(), values.get("project"))
     if values.get("json"):
         for row in rows:
-            print(msgspec.json.encode(row).decode())
+            print(escaped(msgspec.json.encode(row)).decode())
     elif rows:
         print("\n".join(table(rows)))
     else:

@@ -8,6 +8,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from ralph.cli.table import CliCommand
+from ralph.core.text import escaped
 from ralph.errors import UserError
 from ralph.run import options
 
@@ -227,7 +228,7 @@ def _status(run: Listed, as_json: bool) -> int:
     if as_json:
         from msgspec.json import encode
 
-        sys.stdout.buffer.write(b"".join(encode(row) + b"\n" for row in made))
+        sys.stdout.buffer.write(escaped(b"".join(encode(row) + b"\n" for row in made)))
         return 0
     style = choose(sys.stdout, os.environ, sys.stdout.isatty(), None, None)
     columns = os.get_terminal_size().columns if sys.stdout.isatty() else 200
@@ -258,7 +259,7 @@ def work_report(run: Listed, form: str) -> bytes:
     if form == "json":
         from msgspec.json import encode
 
-        return encode(history) + b"\n"
+        return escaped(encode(history)) + b"\n"
     text = report.markdown(history) if form == "markdown" else report.html(history)
     return text.encode("utf-8", "replace")
 

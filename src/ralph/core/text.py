@@ -48,6 +48,17 @@ def _without_escapes(text: str) -> str:
     return re.sub(pattern, "", text)
 
 
+def escaped(lines: bytes) -> bytes:
+    """JSON that says the same without a character that ends a line or commands a terminal: the standard lets those of
+    eight bits, and those that reorder what is read, pass as they are."""
+    if lines.isascii():
+        return lines
+    import re
+
+    hidden = rb"\xc2[\x80-\x9f]|\xd8\x9c|\xe2\x80[\x8e\x8f\xa8-\xae]|\xe2\x81[\xa6-\xaf]|\xef\xbf[\xb9-\xbb]"
+    return re.sub(hidden, lambda found: b"\\u%04x" % ord(found[0].decode()), lines)
+
+
 def head(text: str, limit: int, mark: str = "") -> str:
     """The first `limit` characters, then `mark` if anything was cut."""
     return text if len(text) <= limit else text[: max(limit, 0)] + mark
@@ -78,13 +89,13 @@ def both_ends(text: str, limit: int, mark: str) -> str:
 
 
 def one_line(text: str, limit: int = 200) -> str:
-    """`text` as one short line for a list or a status."""
-    return whole_words(" ".join(text.split()), limit, "…")
+    """`text`, from wherever it comes, as one short line for a list or a status."""
+    return whole_words(" ".join(clean(text).split()), limit, "…")
 
 
 def short(text: str, limit: int) -> str:
-    """`one_line` of text from outside. It may be very long: of what cannot be shown, little is looked at."""
-    return one_line(clean(text[: 4 * limit]), limit)
+    """`one_line` of text that may be very long: of what cannot be shown, little is looked at."""
+    return one_line(text[: 4 * limit], limit)
 
 
 def listed(names: Sequence[str], most: int = 20) -> str:

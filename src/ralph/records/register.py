@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.json import Decoder
+from msgspec.structs import asdict, replace
 
 from ralph.core.model import RunFacts
+from ralph.core.text import clean
 from ralph.errors import UserError
 from ralph.files import open_file, state_folder
 from ralph.processes.descendants import is_living
@@ -133,7 +135,7 @@ def facts_in(path: str) -> RunFacts | None:
         except OSError:
             return None
         try:
-            return _DECODER.decode(os.read(fd, _MOST_BYTES))
+            return _safe(os.read(fd, _MOST_BYTES))
         except ValueError:  # not JSON, not ours, or not even UTF-8
             continue
         except OSError:  # a folder stands in its place
@@ -141,6 +143,15 @@ def facts_in(path: str) -> RunFacts | None:
         finally:
             os.close(fd)
     return None
+
+
+def _safe(data: bytes) -> RunFacts:
+    """The facts, safe to show: an agent can write there."""
+    facts = _DECODER.decode(data)
+    if b"\\" not in data and data.isascii():
+        return facts
+    said = {name: clean(value) for name, value in asdict(facts).items() if isinstance(value, str)}
+    return replace(facts, **said)
 
 
 def _from_journal(path: str) -> RunFacts:

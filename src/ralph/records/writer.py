@@ -9,12 +9,12 @@ import msgspec
 
 from ralph.core import events
 from ralph.core.secrets import Redactor
+from ralph.core.text import escaped
 
 Sink = Callable[[bytes], None]
 TEXT_LIMIT = 65536
 KEY_LENGTH = 16384
 _WORDY = (events.AgentText, events.ToolFinished)
-_LINE_BREAKS = [(char.encode(), f"\\u{ord(char):04x}".encode()) for char in "\x85\u2028\u2029"]
 
 
 class Writer:
@@ -106,12 +106,7 @@ class Writer:
 
     def _encode(self, told: Sequence[events.Told]) -> bytes:
         """One line each, by everybody's idea of a line: some programs break them at these characters too."""
-        lines = self._encoder.encode_lines(told)
-        if not lines.isascii():
-            for character, escaped in _LINE_BREAKS:
-                if character in lines:
-                    lines = lines.replace(character, escaped)
-        return lines
+        return escaped(self._encoder.encode_lines(told))
 
     def _numbered(self, happened: Sequence[events.Event]) -> list[events.Told]:
         """Those that have a name, with their envelopes."""

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from msgspec import to_builtins
 
-from ralph.core.text import head
+from ralph.core.text import escaped, head
 from ralph.history.evidence import Evidence
 from ralph.history.needs import Need, needs
 from ralph.history.run_history import RunHistory
@@ -190,7 +190,7 @@ def written(histories: Sequence[RunHistory], form: Form, evidence: RunEvidence |
     if form == "json":
         from msgspec.json import encode
 
-        return b"".join(encode(_told(history)) + b"\n" for history in histories)
+        return escaped(b"".join(encode(_told(history)) + b"\n" for history in histories))
     if form == "markdown":
         from ralph.show.report_markdown import markdown
 

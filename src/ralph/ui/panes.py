@@ -14,6 +14,7 @@ from textual.strip import Strip
 from textual.widget import Widget
 from textual.widgets import Input
 
+from ralph.core.text import clean
 from ralph.ui.typed import completed, completions
 
 _PAINTS = {
@@ -35,14 +36,20 @@ _REVERSED = RichStyle(reverse=True)
 
 @lru_cache(2048)
 def strip_of(line: str) -> Strip:
-    """A line as it was painted by `show.style`: the only escape codes that can be in it are those."""
+    """A line as it was painted by `show.style`: no other escape codes have an effect, and nothing else gets out."""
     first, *painted = line.split("\x1b[")
-    segments = [Segment(first, _PAINTS["0"])] if first else []
+    segments = [Segment(one_row(first), _PAINTS["0"])] if first else []
     for part in painted:
         code, _, text = part.partition("m")
-        if text:
+        if code not in _PAINTS:
+            code, text = "0", part
+        if text := one_row(text):
             segments.append(Segment(text, _PAINTS[code]))
     return Strip(segments)
+
+
+def one_row(text: str) -> str:
+    return text if text.isprintable() else clean(text).replace("\n", " ").replace("\t", " ")
 
 
 class Pane(Widget):

@@ -1,0 +1,103 @@
+"""Text from outside reaches no terminal as it came: every outlet, with names, goals and records that mean harm."""
+
+import json
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Agent = Callable[..., str]
+Ralph = Callable[..., Any]
+
+EVIL = "x\x1b]52;c;ZXZpbA==\x07\x1b[2J\x9b31m\x9d0;t\x9c\u202ey"
+COMMANDS_A_TERMINAL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+OUTLETS = (
+    *("ps -a", "ps -a --json", "show", "show --json", "logs", "diff --stat", "report --format markdown -o -"),
+    *(
+        "doctor",
+        "doctor --json",
+        "clean",
+        "clean --yes",
+        "trust",
+        "hook status",
+        "resume",
+        "stop",
+        "tell hello",
+        "rewind 0",
+    ),
+)
+
+
+@pytest.fixture
+def hostile(agent: Agent, ralph: Ralph, repository: Path) -> Path:
+    """The folder of a run in which everything that an agent can write means harm."""
+    names = [f"a{EVIL}b", "plain\nD forged (+0 -9)"]
+    (repository / "names").write_text("\0".join(names))
+    script = f"""python3 - <<'PYTHON'
+import os
+for name in open("names").read().split("\\0"):
+    open(name, "w").write("{json.dumps(EVIL)[1:-1]}")
+print("{json.dumps(EVIL)[1:-1]}")
+PYTHON
+exit 1"""
+    done = ralph("run", f"goal {EVIL}", "-m", "2", "--check", f"printf '{EVIL}'; false", "--agent", agent(script))
+    assert done.code == 1
+    assert not COMMANDS_A_TERMINAL.search(done.err)
+    (folder,) = repository.glob(".ralph/runs/*")
+    return folder
+
+
+def forge(folder: Path) -> None:
+    facts = json.loads((folder / "state.json").read_text())
+    for name in ("goal", "workspace", "agent", "preset", "branch", "doing", "reason", "item", "work", "outcome"):
+        facts[name] = f"{facts.get(name, '')}{EVIL}"
+    (folder / "state.json").write_text(json.dumps(facts, ensure_ascii=False))
+
+
+@pytest.mark.parametrize("forged", [False, True])
+def test_nothing_from_outside_is_shown_as_it_came(hostile: Path, ralph: Ralph, forged: bool) -> None:
+    if forged:
+        forge(hostile)
+    for outlet in OUTLETS:
+        shown = ralph(*outlet.split())
+        for text in (shown.out, shown.err):
+            found = COMMANDS_A_TERMINAL.search(text)
+            assert not found, f"{outlet}: {text[max(found.start() - 60, 0) : found.end() + 20]!r}"
+        assert "internal error" not in shown.err
+
+
+def test_a_newline_in_the_name_of_a_file_forges_no_line(hostile: Path, ralph: Ralph) -> None:
+    lines = ralph("diff", "--stat").out.splitlines()
+    assert not [line for line in lines if line.startswith("D forged")]
+    assert [line for line in lines if "plain D forged" in line]
+
+
+def test_json_says_the_same_without_control_characters(agent: Agent, ralph: Ralph, repository: Path) -> None:
+    (repository / "said").write_text(EVIL + "\n")
+    done = ralph("run", f"goal {EVIL}", "-m", "1", "--json", "--agent", agent("cat said"))
+    assert not COMMANDS_A_TERMINAL.search(done.out)
+    assert done.one("run_started")["goal"].endswith("\u202ey"), "it is escaped, not lost"
+
+
+def test_the_full_screen_survives_what_stands_in_a_goal(hostile: Path) -> None:
+    pytest.importorskip("textual", reason="pip install 'ralph-until-done[tui]'")
+    from ralph.history.overview import runs_now
+    from ralph.ui.draw import look_for
+    from ralph.ui.panes import strip_of
+
+    for line in (EVIL, f"\x1b[31m{EVIL}\x1b[0m", "\x1b[999mx", "\x1b[", "a\nb\tc"):
+        assert not COMMANDS_A_TERMINAL.search(strip_of(line).text)
+        assert "\n" not in strip_of(line).text
+    assert look_for(None)
+    assert runs_now(True) is not None
+
+
+def test_a_complaint_shows_no_name_as_it_came(ralph: Ralph, workspace: Path) -> None:
+    for words in (("run", "-f", f"no{EVIL}"), ("show", f"no{EVIL}"), ("run", "g", "-C", f"no{EVIL}"), (f"no{EVIL}",)):
+        done = ralph(*words)
+        assert done.code == 2
+        assert not COMMANDS_A_TERMINAL.search(done.err), done.err
+    assert os.path.isdir(workspace)

@@ -30,7 +30,7 @@ _COUNTED = (
     r"(?:rate|usage|session|hour|hourly|daily|weekly|monthly|requests?|tokens?|api|minute|day|messages?|spending)"
 )
 _LIMIT = (
-    r"hit (?:your|a|the) (?:\w{1,20} ){0,2}limit",
+    r"hit (?:your|a|the) (?:[\w-]{1,20} ){0,2}limit",
     rf"{_COUNTED}[ _-]limits? (?:has been |was |have been )?(?:reached|exceeded|hit)",
     r"limit reached\|\d+",
     r"rate[ _-]limit(?:ed|_error|_exceeded|-exceeded| error| exceeded| reached| hit)",

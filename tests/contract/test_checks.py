@@ -74,7 +74,7 @@ def test_never_more_checks_at_once_than_asked_for(ralph: Ralph, agent: Agent, wo
     assert ralph("loop", "t", *words, "-m", "1", "--agent", agent("echo COMPLETE")).code == 0
     result = ralph("loop", "t", *words, "-m", "1", "--parallel-checks", "0", "--agent", agent("echo COMPLETE"))
     assert result.code == 2
-    assert "parallelChecks" in result.err
+    assert "--parallel-checks" in result.err
 
 
 def test_a_check_too_long_is_ended_beside_one_that_is_not(ralph: Ralph, agent: Agent) -> None:

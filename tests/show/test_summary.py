@@ -117,6 +117,7 @@ def test_a_run_at_work() -> None:
     assert lines(RUNNING) == [
         "RUN                   STATE    ITERATION  CHECKS  COST   AGE  WORKSPACE",
         "20261115-083312-k3fa  running  3/10       2/3     $0.42  12m  ~/src/shop",
+        "                      goal",
         "                      Bash(pytest -q) 4s",
     ]
 
@@ -124,6 +125,7 @@ def test_a_run_at_work() -> None:
 def test_what_a_run_wants_is_said_below_it() -> None:
     wants = replace(RUNNING, questions=("Port 80\nor 8080?",), notes=2, pausing=True)
     assert [line.strip() for line in lines(wants)[2:]] == [
+        "goal",
         "Bash(pytest -q) 4s",
         "asks: Port 80 or 8080?",
         "pauses after this turn",
@@ -140,7 +142,17 @@ def test_waits_pauses_questions_and_ends() -> None:
         (replace(RUNNING, state="done", alive=False, reason="every check passes"), "every check passes"),
     )
     for run, said in table:
-        assert [line.strip() for line in lines(run)[2:]] == [said]
+        assert [line.strip() for line in lines(run)[2:]] == ["goal", said]
+
+
+def test_what_nothing_has_verified_does_not_look_done() -> None:
+    done = replace(RUNNING, state="done", alive=False, outcome="done", verified=False)
+    assert lines(done)[1].split()[1] == "unverified"
+
+
+def test_who_stopped_a_run_is_told_how_it_goes_on() -> None:
+    stopped = replace(RUNNING, state="interrupted", alive=False, outcome="interrupted", reason="received SIGINT")
+    assert lines(stopped)[-1].strip() == "stopped by you; go on with `ralph resume`"
 
 
 def test_what_is_not_known_is_a_dash() -> None:

@@ -193,7 +193,7 @@ def finished(outcome: str = "done", reason: str = "the agent said DONE", **more:
         (
             finished("interrupted", "received SIGINT", iterations=0, cost_usd=None, duration_s=0.4, exit_code=130),
             [],
-            "ralph: interrupted: received SIGINT (0.4s)",
+            "ralph: interrupted: stopped by you; go on with `ralph resume` (0.4s)",
         ),
         (
             finished("fatal", "bad\nlogin \x1b[31m", iterations=0, cost_usd=None, duration_s=0, exit_code=2),

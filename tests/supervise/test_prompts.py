@@ -45,9 +45,9 @@ def test_a_prompt_file_is_the_prompt(task: Any, agent: Agent, prompts: Prompts) 
         ((), "TASK.md is missing"),
         (("--prompt", "  "), "the goal is empty"),
         (("--prompt", "a", "--prompt-file", "b"), "two goals"),
-        (("--prompt", "a", "--max-restarts", "-1"), "maximumIterations"),
-        (("--prompt", "a", "--poll-interval", "0"), "pollInterval"),
-        (("--prompt", "a", "--wait-timeout", "soon"), "waitTimeout"),
+        (("--prompt", "a", "--max-restarts", "-1"), "--max-restarts"),
+        (("--prompt", "a", "--poll-interval", "0"), "--poll-interval"),
+        (("--prompt", "a", "--wait-timeout", "soon"), "--wait-timeout"),
         (("--prompt", "a", "--nonsense"), "--nonsense"),
     ],
 )

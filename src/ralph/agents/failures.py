@@ -174,10 +174,14 @@ def kind_of(message: str, status: int | None = None) -> FailureKind:
     return "transient" if status >= 500 or status == 408 else "ordinary"
 
 
+_EPOCH = re.compile(r"\|\d{9,13}\b")  # behind a limit: nobody reads a moment in seconds, and it is said in words
+
+
 def _of(trouble: Trouble, now: float) -> Failure:
     kind = trouble.kind or kind_of(trouble.message, trouble.status)
     moment = (trouble.resets_at or resets_at(head(trouble.message, _LONGEST), now)) if kind == "limit" else None
-    return Failure(kind, _short(_inner(trouble.message)) or "the agent reported an error", moment)
+    words = _EPOCH.sub("", _inner(trouble.message)) if moment else _inner(trouble.message)
+    return Failure(kind, _short(words) or "the agent reported an error", moment)
 
 
 def _inner(message: str) -> str:

@@ -14,6 +14,12 @@ from ralph.run.options import Option
 
 COMPLETING = "_RALPH_COMPLETE"  # set by the shell that asks for completions
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+MANY = 20  # options: more than anybody reads who only wants to begin
+COMMON = frozenset(
+    {"prompt_file", "agent", "model", "yolo", "check", "until", "tasks", "protect", "worktree", "sandbox"}
+    | {"maximum_iterations", "max_restarts", "max_cost", "max_time", "dry_run", "root", "project", "task", "jobs"}
+)
+"""The options that matter to most: `-h` shows these, `--help` all."""
 
 
 class Grouped(click.Command):
@@ -21,12 +27,13 @@ class Grouped(click.Command):
 
     groups: dict[str, str]
     examples: Sequence[str] = ()
+    is_short = False
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         rows: dict[str, list[tuple[str, str]]] = {}
         for param in self.get_params(ctx):
             record = param.get_help_record(ctx) if isinstance(param, click.Option) else None
-            if record:
+            if record and (not self.is_short or param.name in COMMON):
                 rows.setdefault(self.groups.get(param.name or "", "Other"), []).append(record)
         for title, records in rows.items():
             with formatter.section(title):
@@ -37,6 +44,16 @@ class Grouped(click.Command):
             with formatter.section("Examples"):
                 for example in self.examples:
                     formatter.write_text(example)
+        if self.is_short:
+            formatter.write_paragraph()
+            formatter.write_text(f"These are the ones that matter to most; all of them: {ctx.command_path} --help")
+
+
+def _show_short(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    if value and isinstance(ctx.command, Grouped):
+        ctx.command.is_short = True
+        click.echo(ctx.get_help())
+        ctx.exit()
 
 
 class Lazy(click.Group):
@@ -82,8 +99,22 @@ def click_command(command: CliCommand) -> click.Command:
         return command.answer(values, list(words))
 
     params: list[click.Parameter] = [_click_option(row) for row in command.options]
-    params.append(click.Argument(["words"], nargs=-1, metavar=command.words))
-    made = Grouped(command.name, params=params, callback=callback, help=command.help, context_settings=CONTEXT)
+    context: dict[str, Any] = CONTEXT
+    if len(params) > MANY:
+        params.append(
+            click.Option(
+                ["-h"],
+                is_flag=True,
+                is_eager=True,
+                expose_value=False,
+                callback=_show_short,
+                help="The options that matter to most.",
+            )
+        )
+        context = {**CONTEXT, "help_option_names": ["--help"]}
+    known = _runs if "RUN" in command.words.replace("[", " ").replace("]", " ").split() else None
+    params.append(click.Argument(["words"], nargs=-1, metavar=command.words, shell_complete=known))
+    made = Grouped(command.name, params=params, callback=callback, help=command.help, context_settings=context)
     made.groups = {row.name: row.group for row in command.options}
     made.examples = command.examples
     return made
@@ -104,7 +135,27 @@ def _click_option(row: Option) -> click.Option:
         callback=_only_one if row.once else None,
         metavar=None if row.choices else row.metavar,
         help=row.help,
+        shell_complete={"agent": _agents, "fallback_agent": _agents, "until": _claims}.get(row.name),
     )
+
+
+def _agents(ctx: click.Context, param: click.Parameter, begun: str) -> list[str]:
+    from ralph.agents import known
+
+    return [name for name in known() if name.startswith(begun)]
+
+
+def _claims(ctx: click.Context, param: click.Parameter, begun: str) -> list[str]:
+    kinds = ("checks", "word:STOP", "response:DONE", "suffix:DONE", "promise:DONE", "tag:COMPLETE", "file:DONE")
+    return [kind for kind in kinds if kind.startswith(begun)]
+
+
+def _runs(ctx: click.Context, param: click.Parameter, begun: str) -> list[str]:
+    """Newest first, by the short name and by the whole."""
+    from ralph.records.register import runs
+
+    names = [name for run in reversed(runs()) for name in (run.id.rpartition("-")[2], run.id)]
+    return [name for name in names if name.startswith(begun)]
 
 
 def _only_one(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> str | None:

@@ -59,7 +59,7 @@ def _play(
     from ralph.supervise.supervision import ChildPlace
 
     asked = understood(command, values, words)
-    loaded = load(asked.workspace, asked.overrides, env=os.environ)
+    loaded = load(asked.workspace, asked.overrides, env=os.environ, options=options.spelling("job"))
     order = Order(
         settings=once(loaded.settings, "grace" in values),
         workspace=str(asked.workspace),

@@ -45,7 +45,9 @@ def run_command(command: str, values: dict[str, Any], words: list[str]) -> int:
         from ralph.settings import load
 
         asked = understood(command, values, words)
-        loaded = load(asked.workspace, asked.overrides, env=os.environ, config=asked.config)
+        loaded = load(
+            asked.workspace, asked.overrides, env=os.environ, config=asked.config, options=options.spelling(command)
+        )
         spec = loaded.settings.spec and str(asked.workspace / loaded.settings.spec)
         goal = asked.goal_text
         if loaded.settings.tasks:
@@ -203,7 +205,14 @@ def spoken(loaded: Loaded) -> list[Notice]:
 
 COMMAND = CliCommand(
     "run",
-    "Loop an agent on a goal until it is verifiably done.\n\nExactly one goal: GOAL (-: standard ",
+    "Loop an agent on a goal until it is verifiably done.\n\nExactly one goal: GOAL (-: standard "
+    "input), -p, -f, or --spec. Done means: the agent claims it, and every gate (checks, tasks, work, protected files) "
+    "holds. PATH is the folder to work in.\n\nThere are five ways to loop, each a set of defaults:\n\n\b\n"
+    "guardrails  your goal, and what failed; the claim is <response>DONE</response>\n"
+    "goal        the goal and the last answer (--ralph N); the claim is STOP\n"
+    "checks      a fresh context: task, diff, errors, progress (ralph loop); the claim is COMPLETE\n"
+    "promise     a reminder in the same session; the claim is <promise>DONE</promise>\n"
+    'supervise   "continue working" (ralph task); the claim is a file DONE',
     lambda values, words: run_command("run", values, words),
     options.RUN,
     words="[GOAL] [PATH]",

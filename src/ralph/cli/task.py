@@ -32,7 +32,7 @@ def run_command(command: str, values: dict[str, Any], words: list[str]) -> int:
 
         folder = named(values)
         asked = understood(command, values, words)
-        loaded = load(asked.workspace, asked.overrides, env=os.environ)
+        loaded = load(asked.workspace, asked.overrides, env=os.environ, options=options.spelling(command))
         order = Order(
             settings=loaded.settings,
             workspace=str(asked.workspace),
@@ -72,7 +72,8 @@ def named(values: dict[str, Any]) -> TaskFolder:
 
 COMMAND = CliCommand(
     "task",
-    "Supervise a root agent: start it again until it has left the file DONE in the task's folder.\n\n",
+    "Supervise a root agent: start it again until it has left the file DONE in the task's folder.\n\n"
+    "The task lives in ROOT/PROJECT/TASK; the agent finds it in $TASK_FOLDER. Without a prompt, TASK.md is read.",
     lambda values, words: run_command("task", values, words),
     options.TASK,
     words="[GOAL] [PATH]",

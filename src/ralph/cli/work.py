@@ -73,7 +73,7 @@ def start(values: dict[str, Any], word: str) -> int:
     home = taking_on.home_of(workspace)
     source = taking_on.source_of(word, workspace, home)
     reading = taking_on.read_list(source, workspace)
-    loaded = load(workspace, overrides, env=os.environ)
+    loaded = load(workspace, overrides, env=os.environ, options=options.spelling("work"))
     ask_for_trust(str(workspace))
     settings = taking_on.with_checks(loaded.settings, reading)
     choices(settings, tuple(values.get("agent_arg", ())), os.environ, str(workspace))  # one that is missing is said now

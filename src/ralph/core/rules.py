@@ -11,7 +11,7 @@ from ralph.core.claims import Claim, Reading, Sighting, sighted
 from ralph.core.model import WAYS_OUT, Iteration, Note, Opinion, Outcome, Refusal, Rule, Run, Stop, Turn, Usage, Wait
 from ralph.core.promise import NO_WORK, blocked_message, wording_message
 from ralph.core.prompts import check_message
-from ralph.core.text import listed, one_line
+from ralph.core.text import listed, money, one_line
 
 # How the agent of a task asks for no restart.
 WAIT_EXIT_CODE = 42
@@ -333,7 +333,7 @@ def at_most(
     def rule(run: Run) -> Iterable[Opinion]:
         usage = Usage() if cost is None and tokens is None else run.usage  # a sum over the whole run
         if cost is not None and (usage.cost_usd or 0.0) >= cost:
-            yield Stop(Outcome.BUDGET, f"${usage.cost_usd or 0.0:.2f} of ${cost:.2f} spent")
+            yield Stop(Outcome.BUDGET, f"{money(usage.cost_usd or 0.0)} of {money(cost)} spent")
         if tokens is not None and usage.tokens >= tokens:
             yield Stop(Outcome.BUDGET, f"{usage.tokens} of {tokens} tokens used")
         if seconds is not None and run.seen.elapsed >= seconds:

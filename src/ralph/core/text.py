@@ -98,6 +98,14 @@ def short(text: str, limit: int) -> str:
     return one_line(text[: 4 * limit], limit)
 
 
+def money(usd: float) -> str:
+    """`$5.76`; sums under a dime keep four digits, so that a cheap turn does not look free."""
+    if 0 < usd < 0.00005:
+        return "<$0.0001"
+    digits = f"{usd:.4f}" if 0 < usd < 0.1 else f"{usd:.2f}"
+    return "$" + (digits.removesuffix("00") if 0 < usd < 0.1 else digits)
+
+
 def listed(names: Sequence[str], most: int = 20) -> str:
     """Names on one line, as many as a person would read."""
     more = f" and {len(names) - most} more" if len(names) > most else ""

@@ -42,6 +42,7 @@ class RunNow(Struct, frozen=True, kw_only=True):
     preset: str
     branch: str
     pid: int
+    verified: bool = True
     kind: str = ""
     work: str = ""
     item: str = ""
@@ -98,6 +99,7 @@ def run_now(run: Listed, now: float, mail: Mail | None = None) -> RunNow:
         preset=facts.preset,
         branch=facts.branch,
         pid=facts.pid,
+        verified=facts.verified or facts.outcome != "done",
         kind=facts.kind,
         work=facts.work,
         item=facts.item,

@@ -112,7 +112,7 @@ def recorded_in(ralph: str | os.PathLike[str]) -> list[Listed]:
 
 
 def listed(path: str | os.PathLike[str]) -> Listed | None:
-    """The run in this folder (or behind this link to it); None where there is none."""
+    """The run in this folder (or behind this link to it); None where there is none, or one that never began."""
     path = os.fspath(path)
     facts = facts_in(path)
     if facts is None:
@@ -124,6 +124,8 @@ def listed(path: str | os.PathLike[str]) -> Listed | None:
     except OSError:  # the folder itself
         place = path
     alive = not facts.outcome and is_living(facts.pid, facts.start)
+    if not alive and not (facts.workspace or facts.iterations):
+        return None  # it was refused before it began
     return Listed(os.path.basename(place), place, facts, alive)
 
 

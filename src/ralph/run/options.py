@@ -488,6 +488,15 @@ COMMANDS: dict[str, tuple[Option, ...]] = {
 }
 
 
+def spelling(command: str) -> dict[str, str]:
+    """How each setting is called on the command line of a command."""
+    names: dict[str, str] = {}
+    for option in COMMANDS[command]:
+        if option.key:
+            names.setdefault(option.key, next(name for name in option.names if name.startswith("--")))
+    return names
+
+
 def parse(options: Sequence[Option], argv: Sequence[str]) -> tuple[Values, list[str]] | None:
     """The options' values by name, and the positional words; None if click has to look at it."""
     by_name = {name: option for option in options for name in option.names}

@@ -47,9 +47,11 @@ def load(
     env: Mapping[str, str],
     config: "pathlib.Path | None" = None,
     source: str = "command line",
+    options: Mapping[str, str] = {},
 ) -> Loaded:
     """The settings for a workspace. `overrides` is what the command line, or another `source`, says in the names of
-    settings.json; `config` is a YAML file that stands just below it."""
+    settings.json, where `options` are their names on a command line; `config` is a YAML file that stands just below
+    it."""
     paths = [path for path in settings_files(workspace, env) if os.path.lexists(path)]
     layers = [json_source(path) for path in paths]
     if config is not None:
@@ -57,7 +59,7 @@ def load(
 
         paths.append(config)
         layers.append(yaml_source(config))
-    layers.append(Source(source, dict(overrides)))
+    layers.append(Source(source, dict(overrides), options=options))
     layers = [replace(layer, said=_spelled(layer.said)) for layer in layers]
     refuse((layer, fault) for layer in layers for fault in _faults_of(layer))
     settings = settled([layer.said for layer in layers])

@@ -1,7 +1,7 @@
 """Who said what, and where? What one source says, and how to point a person at a fault in it."""
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from re import DOTALL, Match, finditer
 from typing import TYPE_CHECKING, Any
 
@@ -32,14 +32,21 @@ Places = dict[Path, KeyPosition]
 
 
 class Source(Struct, frozen=True):
-    """What one file, or the command line, says. `places` is asked only when there is something to point at."""
+    """What one file, or the command line, says. `places` is asked only when there is something to point at;
+    `options` are the names under which the settings stand on the command line."""
 
     name: str
     said: Said
     places: Callable[[], Places] = dict
     faults: tuple[Fault, ...] = ()
+    options: Mapping[str, str] = {}
 
     def position(self, fault: Fault) -> str:
+        """Where a person finds it: an option that was typed by its name, all else by line and column."""
+        keys = [step for step in fault.path if isinstance(step, str)]
+        for length in range(len(keys), 0, -1):
+            if option := self.options.get(".".join(keys[:length])):
+                return option
         place = self.places().get(fault.path)
         name = one_line(clean(place.name if place else dotted(fault.path)), 100)
         line, column = (place.key if fault.at_key else place.value) if place else (0, 0)
@@ -54,11 +61,13 @@ def broken(name: str, problem: str, at: tuple[int, int] | None = None) -> Source
 
 def refuse(found: Iterable[tuple[Source, Fault]]) -> None:
     """Raises all faults as one error, a line each; does nothing if there are none."""
+    found = list(found)
     lines = [f"{source.position(fault)}: {fault.text}" for source, fault in found]
+    where = "`--help` says what" if all(source.options for source, _ in found) else "`ralph schema settings` says what"
     if len(lines) > 1:
         lines = [f"{len(lines)} errors in the settings", *(f"  {line}" for line in lines)]
     if lines:
-        raise UserError("\n".join(lines), "`ralph schema settings` says what is valid")
+        raise UserError("\n".join(lines), f"{where} is valid")
 
 
 def file_text(path: "pathlib.Path") -> str | Source:

@@ -15,6 +15,7 @@ from ralph.show.words import (
     count,
     cut,
     duration,
+    ending_reason,
     happened,
     how_it_failed,
     moment,
@@ -232,7 +233,7 @@ def _facts(run: RunNow, home: str) -> tuple[str, ...]:
         place = "~" + place[len(home) :]
     return (
         run.run,
-        run.state,
+        run.state if run.verified else "unverified",
         f"{run.checks_passed}/{run.checks} landed" if run.kind == "work" else f"{run.iteration}{of}",
         f"{run.checks_passed}/{run.checks}" if run.checks and run.kind != "work" else "-",
         "-" if run.cost_usd is None else money(run.cost_usd),
@@ -243,9 +244,12 @@ def _facts(run: RunNow, home: str) -> tuple[str, ...]:
 
 def _remarks(run: RunNow, now: float) -> list[str]:
     """What it does, what it asks, and what lies in its mailbox."""
-    said = [f"item {run.item} of work {run.work}"] if run.item else []
+    said = [short(run.goal, 100)] if run.goal else []
+    said += [f"item {run.item} of work {run.work}"] if run.item else []
     if not run.alive:
-        said.append(run.reason or ("go on with `ralph resume`" if run.state == "killed" else ""))
+        said.append(
+            ending_reason(run.outcome, run.reason) or ("go on with `ralph resume`" if run.state == "killed" else "")
+        )
     elif run.waiting_until:
         left = run.waiting_until - now
         said.append(f"{run.reason} until {moment(run.waiting_until, left)}" if left > 0 else run.reason)

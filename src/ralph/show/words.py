@@ -5,6 +5,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from ralph.core.model import WAYS_OUT
+from ralph.core.text import money as money
 from ralph.core.text import one_line, short
 
 if TYPE_CHECKING:
@@ -27,14 +28,6 @@ def duration(seconds: float) -> str:
 
 
 _SECONDS = {"h": 3600, "m": 60, "s": 1}
-
-
-def money(usd: float) -> str:
-    """`$5.76`; sums under a dime keep four digits, so that a cheap turn does not look free."""
-    if 0 < usd < 0.00005:
-        return "<$0.0001"
-    digits = f"{usd:.4f}" if 0 < usd < 0.1 else f"{usd:.2f}"
-    return "$" + (digits.removesuffix("00") if 0 < usd < 0.1 else digits)
 
 
 def count(number: int) -> str:
@@ -179,9 +172,19 @@ def how_it_failed(check: "CheckResult") -> str:
     return f"timed out after {duration(check.timeout)}" if check.timeout else exit_words(check.exit_code)
 
 
+_BY_A_PERSON = ("received SIGINT", "received SIGTERM", "received a request to stop")
+
+
+def ending_reason(outcome: str, reason: str) -> str:
+    """Why a run ended; who ended it by hand is told how it goes on."""
+    if outcome != "interrupted":
+        return reason
+    return f"{'stopped by you' if reason in _BY_A_PERSON else reason}; go on with `ralph resume`"
+
+
 def outcome_sentence(history: "RunHistory") -> str:
     """How the run ended, or where it is."""
-    outcome, reason = history.outcome, short(history.reason, 300)
+    outcome, reason = history.outcome, ending_reason(history.outcome, short(history.reason, 300))
     if not outcome:
         at = f" in iteration {history.iterations[-1].number}" if history.iterations else ""
         return f"ralph: {history.state}{at}"

@@ -58,7 +58,7 @@ def test_a_healthy_place_is_told_in_one_line_each(ralph, cli, repository: Path) 
     result = ralph("doctor", ANTHROPIC_API_KEY="made-up-for-the-tests")
     assert result.code == 0
     lines = result.out.splitlines()
-    assert all(re.match(r"(✓|ℹ|⚠) \w+ +\S", line) for line in lines)
+    assert all(re.match(r"(✓|i|!) \w+ +\S", line) for line in lines)
     names = [line.split()[1] for line in lines]
     assert names == [
         *("ralph", "settings", *agents.known(), "agent", "git", "workspace", "disk", "terminal", "hooks", "prices"),
@@ -84,7 +84,7 @@ def test_a_box_is_tried_and_its_version_told(ralph, repository: Path, bubblewrap
         ("echo 'bwrap: broken' >&2; exit 1", "bubblewrap could not make a box: broken → see docs/guides/sandbox.md"),
     ],
 )
-@pytest.mark.parametrize(("enabled", "sign"), [("false", "ℹ"), ("true", "✗")])
+@pytest.mark.parametrize(("enabled", "sign"), [("false", "i"), ("true", "✗")])
 def test_why_there_is_no_box_is_one_line(
     ralph, repository: Path, tmp_path: Path, script: str | None, words: str, enabled: str, sign: str
 ) -> None:
@@ -286,7 +286,7 @@ def test_hooks_are_found_and_old_ones_are_to_be_renewed(ralph, doctor, workspace
     settings.write_text(settings.read_text().replace(sys.executable, "/gone/python"))
     told = ralph("doctor").out
     assert (
-        f"⚠ hooks      claude: {settings} has hooks of another ralph → renew them: `ralph hook install claude`" in told
+        f"! hooks      claude: {settings} has hooks of another ralph → renew them: `ralph hook install claude`" in told
     )
     assert "✓ hooks      codex: " in told
     settings.write_text("{ ralph.hooks.stop import main")

@@ -303,6 +303,16 @@ def test_timestamps_stand_in_front_of_lines_but_not_of_the_outcome() -> None:
     assert last == "ralph: done: x (1s)"
 
 
+def test_a_whole_run_fits_a_terminal_of_forty_columns(run: list[e.Event]) -> None:
+    """All but the last line, which is one sentence whatever the width, and the summary's least."""
+    from ralph.show.words import width
+
+    *lines, last = plain(*run, width=40).splitlines()
+    table = next(at for at, line in enumerate(lines) if line.startswith("  #  "))
+    assert max(map(width, lines[:table])) <= 40
+    assert last.startswith("ralph: done after 3 iterations: ")
+
+
 def test_a_given_width_breaks_lines_without_a_terminal() -> None:
     assert plain(e.AgentText("one two three four five"), width=14) == "  one two\n  three four\n  five\n"
 

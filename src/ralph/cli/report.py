@@ -1,5 +1,6 @@
 """`ralph report`: what happened while nobody looked? A page for people, Markdown for a review, JSON for programs."""
 
+import os
 import sys
 from pathlib import Path
 
@@ -24,7 +25,7 @@ def report(values: Values, words: list[str]) -> int:
         data = work_report(runs[0], form)
     else:
         histories = [history_now(run) for run in runs]
-        shown = {run.id: evidence_of(run.folder, one) for run, one in zip(runs, histories, strict=True)}
+        shown = {run.id: evidence_of(run.folder, one, os.environ) for run, one in zip(runs, histories, strict=True)}
         data = written(histories, form, shown if form == "html" else None)
     if values.get("open") and (form != "html" or values.get("output") == "-"):
         raise UserError("--open is for a page in a file", "leave out --markdown, --json and `-o -`")

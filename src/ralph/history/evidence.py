@@ -3,13 +3,13 @@ as much as a page can hold, without control characters and without what looks li
 
 import os
 import stat
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from msgspec import Struct
 
 from ralph.core import events as e
-from ralph.core.secrets import redact_text
+from ralph.core.secrets import Redactor, secret_values
 from ralph.core.text import both_ends, clean, short, tail
 from ralph.errors import UserError
 from ralph.history.patches import PatchedFile, files_in
@@ -17,6 +17,7 @@ from ralph.history.run_history import RunHistory
 from ralph.records.folder import RunFolder
 from ralph.records.journal import Following, decoded
 
+Redact = Callable[[str], str]
 MOST_IN_ALL = 300_000
 MOST_EACH = 24_000
 _NAMES = (e.IterationStarted, e.ToolStarted, e.ToolFinished, e.IterationFinished)
@@ -44,18 +45,20 @@ class Evidence(Struct, kw_only=True):
     calls_left_out: int = 0
 
 
-def evidence_of(folder: RunFolder, history: RunHistory) -> dict[int, Evidence]:
-    """The evidence of each iteration, by its number. All iterations share the room."""
+def evidence_of(folder: RunFolder, history: RunHistory, env: Mapping[str, str]) -> dict[int, Evidence]:
+    """The evidence of each iteration, by its number. All iterations share the room. What is secret in `env` is struck
+    out, whatever it looks like: a file that an agent wrote may hold it."""
+    redact = Redactor(secret_values(env)).text
     room = min(MOST_IN_ALL // max(len(history.iterations), 1), MOST_EACH)
     found = {one.number: Evidence() for one in history.iterations}
-    _hear(folder.journal, found, room)
+    _hear(folder.journal, found, room, redact)
     for number, one in found.items():
-        one.prompt = _prompt(folder, number, room // 6)
-    _look(history, found, room // 2)
+        one.prompt = _prompt(folder, number, room // 6, redact)
+    _look(history, found, room // 2, redact)
     return found
 
 
-def _hear(journal: Path, found: dict[int, Evidence], room: int) -> None:
+def _hear(journal: Path, found: dict[int, Evidence], room: int, redact: Redact) -> None:
     """Tool calls and failed checks, from the journal."""
     following, at, opened = Following(journal), Evidence(), dict[str, ToolCall]()
     most_calls = max(room // 300, 10)
@@ -77,15 +80,15 @@ def _hear(journal: Path, found: dict[int, Evidence], room: int) -> None:
                 failed = [check for check in event.record.checks if not check.passed]
                 each = min(room // 6 // max(len(failed), 1), 3000)
                 one = found.get(event.iteration, Evidence())
-                one.tails = {short(check.name, 200): tail(_shown(check.tail), each, "…") for check in failed}
+                one.tails = {short(check.name, 200): tail(_shown(check.tail, redact), each, "…") for check in failed}
     following.close()
 
 
-def _shown(text: str) -> str:
-    return redact_text(clean(text)).expandtabs(4).strip("\n")
+def _shown(text: str, redact: Redact) -> str:
+    return redact(clean(text)).expandtabs(4).strip("\n")
 
 
-def _prompt(folder: RunFolder, number: int, most: int) -> str:
+def _prompt(folder: RunFolder, number: int, most: int, redact: Redact) -> str:
     """The prompt of an iteration, both ends of a long one; an agent may have put something else in its place."""
     path = f"{folder.path}/iterations/{number:03d}/prompt.md"
     try:
@@ -95,10 +98,10 @@ def _prompt(folder: RunFolder, number: int, most: int) -> str:
     with open(handle, "rb") as file:
         is_file = stat.S_ISREG(os.fstat(handle).st_mode)
         text = file.read(200_000).decode("utf-8", "replace") if is_file else ""
-    return both_ends(_shown(text), most, "\n\n… [cut] …\n\n")
+    return both_ends(_shown(text, redact), most, "\n\n… [cut] …\n\n")
 
 
-def _look(history: RunHistory, found: dict[int, Evidence], most: int) -> None:
+def _look(history: RunHistory, found: dict[int, Evidence], most: int, redact: Redact) -> None:
     """What each iteration changed, as far as git remembers."""
     trees, workspace = history.trees(), Path(history.workspace)
     trees.pop(0, None)
@@ -115,5 +118,5 @@ def _look(history: RunHistory, found: dict[int, Evidence], most: int) -> None:
     for number, pair in trees.items():
         data, is_cut = patches.get(pair, (b"", False))
         if number in found:
-            found[number].patch, _ = files_in([data])
+            found[number].patch, _ = files_in([data], redact)
             found[number].patch_is_cut = is_cut

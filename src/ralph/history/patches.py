@@ -1,7 +1,7 @@
 """What did a run change, or one iteration of it, file by file and line by line? As text that can be shown: without
 control characters, and without what looks like a key."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from msgspec import Struct
@@ -61,14 +61,14 @@ def _patch(repo: Repository, run: str, number: int | None) -> Patch:
     return Patch(chosen, last, files, is_cut)
 
 
-def files_in(chunks: Iterable[bytes]) -> tuple[list[PatchedFile], bool]:
+def files_in(chunks: Iterable[bytes], redact: Callable[[str], str] = redact_text) -> tuple[list[PatchedFile], bool]:
     """The files of a patch with their lines, and whether there are more than can be shown."""
     files: list[PatchedFile] = []
     in_head = True
     for count, raw in enumerate(_lines(chunks)):
         if count >= MOST_LINES:
             return files, True
-        line = redact_text(clean(raw.decode("utf-8", "replace"))).expandtabs(4)[:LONGEST_LINE]
+        line = redact(clean(raw.decode("utf-8", "replace"))).expandtabs(4)[:LONGEST_LINE]
         if line.startswith("diff --git "):
             in_head = True
             files.append(PatchedFile(line.rpartition(" b/")[2], 0, 0, []))

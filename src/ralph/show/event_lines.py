@@ -176,7 +176,7 @@ class EventLines:
     def _turn_not_counted(self, event: e.TurnNotCounted) -> list[str]:
         kind = event.turn.ended_by or (event.turn.failure.kind if event.turn.failure else "")
         why = f" ({short(kind, 200)})" if kind else ""
-        return [self.style.paint("yellow", f"{self.style.marks.retry} this turn does not count as an iteration{why}")]
+        return self._loud("yellow", self.style.marks.retry, f"this turn does not count as an iteration{why}")
 
     def _check_started(self, event: e.CheckStarted) -> list[str]:
         name = short(event.name, 200)
@@ -248,7 +248,7 @@ class EventLines:
 
     def _review_finished(self, event: e.ReviewFinished) -> list[str]:
         result = "the checks pass" if event.passed else "the checks do not pass"
-        return [self._result(event.passed, f"review {short(event.name, 200)}: {result}")]
+        return self._result(event.passed, f"review {short(event.name, 200)}: {result}")
 
     def _found(self, event: e.Converged) -> list[str]:
         return self._debug(f"Claim accepted: {short(event.signal, 80)}")
@@ -287,7 +287,7 @@ class EventLines:
 
     def _scm_finished(self, event: e.ScmFinished) -> list[str]:
         detail = f": {short(event.detail, 300)}" if event.detail else ""
-        return [self._result(event.ok, f"{short(event.task, 80)}{'' if event.ok else ' failed'}{detail}")]
+        return self._result(event.ok, f"{short(event.task, 80)}{'' if event.ok else ' failed'}{detail}")
 
     def _notice(self, event: e.Notice) -> list[str]:
         if event.level == "debug":
@@ -305,9 +305,12 @@ class EventLines:
         own = f" ({short(event.allow_list, 100)})" if event.allow_list else ""
         return self._loud("warn", self.style.marks.warning, f"{said}. To let it: {WAYS_OUT}{own}")
 
-    def _result(self, ok: bool, text: str) -> str:
-        marks, paint = self.style.marks, self.style.paint
-        return f"{paint('green', marks.passed)} {text}" if ok else f"{paint('red', marks.failed)} {paint('red', text)}"
+    def _result(self, ok: bool, text: str) -> list[str]:
+        marks = self.style.marks
+        if not ok:
+            return self._loud("red", marks.failed, text)
+        first, *others = self._loud("plain", marks.passed, text)
+        return [first.replace(marks.passed, self.style.paint("green", marks.passed), 1), *others]
 
     def _loud(self, color: str, mark: str, text: str) -> list[str]:
         """Text that must be read whole: broken into rows, never cut."""

@@ -210,7 +210,7 @@ def leave(folder: RunFolder, env: Mapping[str, str]) -> None:
     from ralph.history.feed import history_of
 
     history = history_of(folder)
-    folder.write("report.html", written([history], "html", {history.run: evidence_of(folder, history)}))
+    folder.write("report.html", written([history], "html", {history.run: evidence_of(folder, history, env)}))
     summary = env.get("GITHUB_STEP_SUMMARY")
     if summary:
         with open(summary, "ab") as file:

@@ -4,10 +4,11 @@ import json
 import shutil
 
 import pytest
+from lab import DRIVEN
 from script import Call, Say, shell
 
 DONE = "It is made.\n<response>DONE</response>"
-BOXED = ("claude", "codex")
+BOXED = tuple(name for name in DRIVEN if name != "amp")
 
 pytestmark = [
     pytest.mark.skipif(shutil.which("bwrap") is None, reason="needs bubblewrap: apt-get install bubblewrap"),
@@ -20,8 +21,10 @@ def agent(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-@pytest.mark.parametrize("net", ["on", "off"])
+@pytest.mark.parametrize("net", ["off", "on"])
 def test_an_agent_commits_its_fix_inside_a_box(room, agent, net):
+    if (agent, net) == ("cline", "off"):
+        pytest.skip("where its model is stands in a file that it may write: its host must be named")
     with room() as place:
         secret = place.home / "secret"
         secret.write_text("not for the agent")
@@ -48,3 +51,20 @@ def test_a_session_is_continued_inside_a_box(room, agent):
         assert (ran.code, ran.outcome) == (0, "done"), str(ran)
         sessions = {event["record"]["turn"]["session"] for event in ran.of("iteration_finished")}
         assert len(sessions) == 1
+
+
+@pytest.mark.parametrize("agent", ["claude"])
+def test_what_decides_about_the_next_run_is_held_in_a_folder_of_ones_own_too(room, agent):
+    """Where CLAUDE_CONFIG_DIR is set, the file with its tools and trusted projects lies in that folder."""
+    with room() as place:
+        folder = place.home / "config"
+        folder.mkdir()
+        (folder / ".claude.json").write_text('{"hasCompletedOnboarding": true}')
+        place.env["CLAUDE_CONFIG_DIR"] = str(folder)
+        plant = (
+            """echo '{"mcpServers": {"evil": {"command": "touch"}}}' > $CLAUDE_CONFIG_DIR/.claude.json; echo tried"""
+        )
+        place.play(shell(plant), Call("write", str(place.workspace / "made.txt"), "fixed\n"), Say(DONE))
+        ran = place.ralph("--sandbox", "--check", "grep -q fixed made.txt", "make made.txt")
+        assert (ran.code, ran.outcome) == (0, "done"), str(ran)
+        assert "evil" not in (folder / ".claude.json").read_text()

@@ -300,6 +300,7 @@ BOX = BoxNeeds(
     fixed=(
         *("settings.json", "settings.local.json", "remote-settings.json", "CLAUDE.md", "rules", "keybindings.json"),
         *("agents", "commands", "hooks", "output-styles", "plugins", "skills", "workflows", "local", "ide"),
+        ".claude.json",  # there where CLAUDE_CONFIG_DIR is set; elsewhere it is the one at home, which is copied
     ),
     shown=("~/.local/share/claude",),
     copied=("~/.claude.json",),

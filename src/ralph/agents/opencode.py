@@ -34,7 +34,11 @@ BOX = BoxNeeds(
     variable="XDG_DATA_HOME",
     within="opencode",
     fixed=("bin",),
-    shown=("~/.config/opencode", "~/.opencode"),
+    shown=("~/.opencode",),
+    # Copies: it writes into this folder at every start, and would end there if it could not.
+    copied=tuple(
+        f"~/.config/opencode/{name}" for name in ("opencode.json", "opencode.jsonc", "config.json", "AGENTS.md")
+    ),
     hosts=("opencode.ai", "models.dev"),
     urls=("OPENAI_BASE_URL", "ANTHROPIC_BASE_URL"),
 )

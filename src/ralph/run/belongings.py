@@ -137,6 +137,7 @@ def _copy(paths: Sequence[str], env: Env, home: str) -> None:
         source, target = _at_home(path, env), home + path.removeprefix("~")
         with suppress(FileNotFoundError):
             if not os.path.exists(target) or os.stat(source).st_mtime > os.stat(target).st_mtime:
+                os.makedirs(os.path.dirname(target), exist_ok=True)
                 copy2(source, target)
 
 
@@ -148,8 +149,10 @@ def _named(choice: "Choice", env: Env) -> Iterator[str]:
         yield from re.findall(r"https?://[\w.:\[\]-]+", word)
     need = choice.module.BOX
     folder = _state(need, env) if need else ""
-    for name in need.fixed if need and folder else ():
-        if name.endswith((".json", ".toml")):
-            with suppress(OSError), open(f"{folder}/{name}", encoding="utf-8", errors="replace") as file:
+    files = [f"{folder}/{name}" for name in need.fixed] if need and folder else []
+    files += [_at_home(path, env) for path in need.copied] if need else []
+    for path in files:
+        if path.endswith((".json", ".jsonc", ".toml")):
+            with suppress(OSError), open(path, encoding="utf-8", errors="replace") as file:
                 text = file.read(_LONGEST_SETTINGS)
                 yield from re.findall(r"(?i)base_?url[\"']?\s*[:=]\s*[\"'](https?://[^\"'\s]+)", text)

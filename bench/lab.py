@@ -17,17 +17,6 @@ MILLI = 1000.0
 
 LIMIT, BASH, PYTHON = "C", "bash", "python3 -c pass"
 
-# Other loops, where they are installed: the name on PATH, and how one iteration with the agent {agent} is asked for.
-# Where that takes more than a command line, only the start is measured.
-PEERS: dict[str, tuple[str, ...]] = {
-    "ralph-cli": ("goal", "-m", "1"),
-    "ralph-loop": (),
-    "ralph-orchestrator": (),
-    "ralph-py": (),
-    "ralph-tui": (),
-    "ralphy": (),
-}
-
 BASH_LOOP = """
 for ((i = 0; i < $1; i++)); do
   cat PROMPT.md | "${@:3}" >>log 2>&1
@@ -123,11 +112,6 @@ class Lab:
         bash = shutil.which("bash")
         if bash:
             yield BASH, (bash, "-c", BASH_LOOP, "bash", str(iterations), str(checks), agent)
-
-
-def found(name: str) -> str | None:
-    """The peer of this name, where it is installed."""
-    return shutil.which(name)
 
 
 def compiled() -> str:

@@ -6,7 +6,6 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from bench.lab import PEERS, found
 from bench.samples import Row, Sample
 
 RESULTS = Path(__file__).parent / "RESULTS.md"
@@ -25,9 +24,7 @@ def remarks() -> Iterator[str]:
     """What is to be known about the table."""
     yield "Contenders took turns in one run: read the ratios, which are medians of those of each round."
     yield "The noise is half the range in which the middle half of ralph's own values lies."
-    missing = [name for name in PEERS if not found(name)]
-    if missing:
-        yield f"Not installed here, so not measured: {', '.join(missing)}."
+    yield "Other loops are played beside ralph in docs/reference/comparison.md."
 
 
 def report(rows: Sequence[Row]) -> None:

@@ -17,6 +17,7 @@ import time
 from pathlib import Path
 
 from msgspec.structs import replace
+from tests.fleet.machines import Fleet
 from tests.fleet.postgres import Postgres
 
 from ralph.backlog.backlog_source import BacklogSource
@@ -137,9 +138,31 @@ def spent(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def simulate(workers: int, slots: int = 2, *, loop: float = LOOP, checks: float = CHECKS, seed: int = 1) -> float:
-    """Items per hour of so many workers, by the same decisions."""
-    chance, items = random.Random(seed), max(workers * slots * 3, 60)
+def measured(server: Postgres, workers: int, items: int, loop: float) -> float:
+    """Items per hour of so many real workers of two, whose agents do nothing but take their time."""
+    with tempfile.TemporaryDirectory() as folder:
+        fleet = Fleet(Path(folder), server, items=items)
+        fleet.agent.write_text(fleet.agent.read_text().replace("echo COMPLETE", f"sleep {loop}; echo COMPLETE"))
+        try:
+            others = [fleet.machine(f"m{number}") for number in range(1, workers)]
+            for other in others:
+                other.worker()
+            fleet.wait(lambda: all("looks for work" in other.said for other in others))
+            began = time.monotonic()
+            assert fleet.machine("m0").work().wait(600) == 0, fleet.told()
+            took = time.monotonic() - began
+            fleet.audit()
+        finally:
+            fleet.close()
+    return items / took * 3600
+
+
+def simulate(
+    workers: int, *, loop: float = LOOP, checks: float = CHECKS, overhead: float = OVERHEAD, items: int = 0
+) -> float:
+    """Items per hour of so many workers of two, by the same decisions."""
+    slots, chance = 2, random.Random(1)
+    items = items or max(workers * slots * 3, 60)
     jobs = {f"T{n}": Job(item=Item(key=f"T{n}", title="x")) for n in range(items)}
     board = Board(jobs=jobs, slots=workers * slots)
     now, busy, ends, number = 0.0, 0.0, list[tuple[float, int, object]](), 0
@@ -147,7 +170,7 @@ def simulate(workers: int, slots: int = 2, *, loop: float = LOOP, checks: float 
         if batch := next_batch(board):
             board = replace(board, trying=batch)
             number += 1
-            heapq.heappush(ends, (now + checks + OVERHEAD, number, batch))
+            heapq.heappush(ends, (now + checks + overhead, number, batch))
         for key in next_starts(board):
             busy = max(busy, now) + AN_ITEM  # one after the other: each event of a work has its place in one order
             board = work_events.after(board, work_events.ItemStarted(key, 1, key), now)
@@ -168,6 +191,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--items", type=int, default=1000)
     parser.add_argument("--workers", type=int, nargs="*", default=[1, 2, 3, 4, 8])
+    parser.add_argument("--measured", type=int, nargs="*", default=[1, 2, 4, 8])
     parser.add_argument("--simulated", type=int, nargs="*", default=[1, 10, 100, 300, 1000])
     given = parser.parse_args()
     server = Postgres()
@@ -180,6 +204,13 @@ def main() -> None:
             each = (used + served) * 1000 / given.items
             print(f"{given.items} items, {workers} workers: {took:.1f} s; a processor's: {used:.1f} s of the workers,")
             print(f"  {served:.1f} s of PostgreSQL, {each:.1f} ms an item", flush=True)
+        for workers in given.measured:
+            rate = measured(server, workers, items=32, loop=5.0)
+            alike = simulate(workers, loop=5.0, checks=0.1, overhead=0.5, items=32)
+            print(
+                f"{workers} real workers of 2, loops of 5 s: {rate:.0f} items an hour (simulated: {alike:.0f})",
+                flush=True,
+            )
     finally:
         server.close()
     for workers in given.simulated:

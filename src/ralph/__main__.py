@@ -13,8 +13,11 @@ PLAYING = frozenset({"run", "loop", "task", "job", "resume"})
 
 
 def main() -> int:
+    if os.name == "nt":
+        print("ralph: not on Windows itself: use it inside WSL2 (wsl --install)", file=sys.stderr)
+        return 2
     hear_of_children()
-    if PLAYING.intersection(sys.argv[1:2]):
+    if PLAYING.intersection(sys.argv[1:2]) or " " in "".join(sys.argv[1:2]):  # several words are a goal
         leave_on_signals()
     if sys.argv[1:] in (["--version"], ["-v"]):
         from ralph import __version__

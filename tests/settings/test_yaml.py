@@ -1,5 +1,6 @@
 """YAML for `ralph loop -c FILE`: the section of its own names, and any setting in either spelling."""
 
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -145,3 +146,12 @@ def test_any_text_is_settings_or_refused(tmp_path: Path, text: str, in_section: 
     path.write_text(f"ralph_loop:\n  {text}" if in_section else text, "utf-8", "replace")
     with suppress(UserError):
         load(tmp_path, {}, env={}, config=path)
+
+
+def test_of_a_larger_file_its_own_section_is_read_and_the_rest_is_said_to_be_left_alone(
+    ralph: Callable[..., Any], agent: Callable[..., str], workspace: Path
+) -> None:
+    (workspace / "big.yaml").write_text("services: {web: x}\nversion: 3\nralph_loop:\n  checks: ['true']\n")
+    result = ralph("loop", "Do it", "-c", "big.yaml", "--agent", agent("echo COMPLETE"))
+    assert result.code == 0
+    assert "big.yaml: read ralph_loop, left alone: services, version" in " ".join(result.err.split())

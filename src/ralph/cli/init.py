@@ -219,7 +219,7 @@ def _found_checks(workspace: Path, dialog: Dialog) -> list[str]:
             dialog.say(f"({trial.state}{f': {trial.ending}' if trial.ending else ''})")
             usable += [] if trial.state == "not runnable" else [proposal.command]
     if usable:
-        dialog.say(f"Enter takes what stands in brackets; {NONE} finishes without it.")
+        dialog.explain(f"Enter takes what stands in brackets; {NONE} finishes without it.")
     return usable
 
 

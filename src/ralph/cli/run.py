@@ -80,7 +80,7 @@ def run_command(command: str, values: dict[str, Any], words: list[str]) -> int:
             from ralph.cli.dry import explain
 
             return explain(order, loaded, sys.stderr if asked.json else sys.stdout)
-        notices = [*(spoken(loaded) if asked.verbose else ()), *_replaced(order)]
+        notices = [*(spoken(loaded) if asked.verbose else ()), *_left_alone(loaded), *_replaced(order)]
         shown = Shown(asked.json, asked.quiet, asked.verbose)
         _, stop = play(order, keeper, shown, notices=notices)
         return stop.outcome.exit_code
@@ -106,6 +106,15 @@ def _with_found_checks(loaded: Loaded, workspace: Path) -> Loaded:
         raise UserError("no checks given", f"name yours: {words}")
     checks = [{"command": one.command} for one in found]
     return replace(loaded, settings=amended(loaded.settings, {"guardrails": checks}))
+
+
+def _left_alone(loaded: Loaded) -> list[Notice]:
+    """Of a larger file its own section is read: whoever misspelt it sees what was not."""
+    if not loaded.left_alone:
+        return []
+    from ralph.core.events import Notice
+
+    return [Notice(f"{loaded.sources[-1]}: read ralph_loop, left alone: {', '.join(loaded.left_alone)}", "info")]
 
 
 def _replaced(order: Order) -> list[Notice]:

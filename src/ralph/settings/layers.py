@@ -34,10 +34,11 @@ READERS: dict[str, Callable[[str], float]] = {
 
 
 class Loaded(Struct, frozen=True):
-    """The settings of a run, and the files they came from."""
+    """The settings of a run, the files they came from, and what was left alone there: it is none of ours."""
 
     settings: Settings
     sources: tuple["pathlib.Path", ...]
+    left_alone: tuple[str, ...] = ()
 
 
 def load(
@@ -59,17 +60,17 @@ def load(
 
         paths.append(config)
         layers.append(yaml_source(config))
-    layers.append(Source(source, dict(overrides), options=options))
+    layers.append(Source(name=source, said=dict(overrides), options=options))
     layers = [replace(layer, said=_spelled(layer.said)) for layer in layers]
     refuse((layer, fault) for layer in layers for fault in _faults_of(layer))
     settings = settled([layer.said for layer in layers])
     refuse((_to_blame(layers, fault.path), fault) for fault in _conflicts(settings))
-    return Loaded(settings, tuple(paths))
+    return Loaded(settings, tuple(paths), tuple(name for layer in layers for name in layer.left_alone))
 
 
 def amended(settings: Settings, said: Said) -> Settings:
     """The settings of a run that goes on, with what the command line now says over them."""
-    layer = Source("command line", _spelled(said))
+    layer = Source(name="command line", said=_spelled(said))
     refuse((layer, fault) for fault in _faults_of(layer))
     return msgspec.convert(merged(msgspec.to_builtins(settings), layer.said), Settings)
 

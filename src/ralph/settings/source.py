@@ -31,15 +31,17 @@ class KeyPosition(Struct, frozen=True):
 Places = dict[Path, KeyPosition]
 
 
-class Source(Struct, frozen=True):
+class Source(Struct, frozen=True, kw_only=True):
     """What one file, or the command line, says. `places` is asked only when there is something to point at;
-    `options` are the names under which the settings stand on the command line."""
+    `options` are the names under which the settings stand on the command line, `left_alone` the parts of a larger file
+    that are none of ours."""
 
     name: str
     said: Said
     places: Callable[[], Places] = dict
     faults: tuple[Fault, ...] = ()
     options: Mapping[str, str] = {}
+    left_alone: tuple[str, ...] = ()
 
     def position(self, fault: Fault) -> str:
         """Where a person finds it: an option that was typed by its name, all else by line and column."""
@@ -56,7 +58,7 @@ class Source(Struct, frozen=True):
 def broken(name: str, problem: str, at: tuple[int, int] | None = None) -> Source:
     """A source that cannot be read."""
     places: Places = {(): KeyPosition(at, at, "")} if at else {}
-    return Source(name, {}, lambda: places, (Fault((), problem),))
+    return Source(name=name, said={}, places=lambda: places, faults=(Fault((), problem),))
 
 
 def refuse(found: Iterable[tuple[Source, Fault]]) -> None:
@@ -124,7 +126,7 @@ def json_source(path: "pathlib.Path") -> Source:
         return broken(name, f"expected an object {{…}}, got {shown(value)}")
     value.pop("$schema", None)
     twice = tuple(_scanned(text).repeated) if repeats else ()
-    return Source(name, value, lambda: _scanned(text).places, twice)
+    return Source(name=name, said=value, places=lambda: _scanned(text).places, faults=twice)
 
 
 def _has_repeated_keys(text: str, value: object) -> bool:

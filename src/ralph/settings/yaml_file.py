@@ -48,7 +48,14 @@ def yaml_source(path: "pathlib.Path") -> Source:
         return broken(name, f"not valid YAML: {problem}", _at(mark) if mark else None)
     except yaml.YAMLError as error:
         return broken(name, f"not valid YAML: {str(error).splitlines()[0]}")
-    return Source(name, sheet.said, lambda: sheet.places, tuple(sheet.faults))
+    left_alone = tuple(sheet.left_alone)
+    return Source(
+        name=name, said=sheet.said, places=lambda: sheet.places, faults=tuple(sheet.faults), left_alone=left_alone
+    )
+
+
+def _has_section(document: Any) -> bool:
+    return any(key.value == SECTION for key, _ in document.value)
 
 
 class _Sheet:
@@ -60,6 +67,7 @@ class _Sheet:
         self.places: Places = {}
         self.faults: list[Fault] = []
         self.seen: set[int] = set()
+        self.left_alone: list[str] = []
 
     def fill(self, node: Any, prefix: str) -> None:
         """Takes in a mapping of settings: the document, or its section."""
@@ -76,6 +84,8 @@ class _Sheet:
                 path, say = NAMES[key]
                 self.places[path] = place
                 self._say(path, say, self._scalar(value_node))
+            elif not prefix and key not in _fields(Settings) and _has_section(node):
+                self.left_alone.append(key)  # somebody else's part of a larger file
             else:
                 field = _fields(Settings).get(key)
                 name, kind = (field.encode_name, field.type) if field else (key, None)

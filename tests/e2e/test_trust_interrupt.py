@@ -57,12 +57,13 @@ def a_check_that_is_deaf(stage: Stage) -> tuple[str, ...]:
 
 
 def a_pipe_that_is_to_say_what_git_ignores(stage: Stage) -> tuple[str, ...]:
-    os.mkfifo(stage.repository / ".gitignore")
+    (stage.repository / "folder").mkdir()
+    os.mkfifo(stage.repository / "folder" / ".gitignore")
     return ("--agent", stage.agent("echo hello"))
 
 
 def a_pipe_that_an_agent_put_there(stage: Stage) -> tuple[str, ...]:
-    return ("--agent", stage.agent("mkfifo .gitignore; echo hello"), "--check", "true")
+    return ("--agent", stage.agent("mkdir folder; mkfifo folder/.gitignore; echo hello"), "--check", "true")
 
 
 def a_pipe_among_the_objects(stage: Stage) -> tuple[str, ...]:
@@ -152,8 +153,9 @@ def test_ctrl_c_twice_leaves_no_notification_behind_that_hangs(
 ) -> None:
     run = live("run", "g", *a_notification_of_the_end(Stage(repository, git, agent, nap)))
     eventually(lambda: alive(nap))
-    began = time.monotonic()
     run.process.send_signal(signal.SIGINT)
+    assert any("Received signal" in line for line in iter(run.process.stderr.readline, ""))
+    began = time.monotonic()
     run.process.send_signal(signal.SIGINT)
     assert run.end() in (1, 130), "it was over before: only its notification was not"
     assert time.monotonic() - began < AT_ONCE

@@ -1,11 +1,14 @@
 """To look at a repository runs nothing that an agent may have written into it."""
 
+import os
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from ralph.errors import UserError
 from ralph.repository.changes import changed_files, diff
 from ralph.repository.checkpoints import Checkpoints
 from ralph.repository.index import tree_of
@@ -103,3 +106,21 @@ def test_a_replaced_checkpoint_is_not_what_files_are_rewound_to(repo: Any) -> No
     repo.git("replace", repo.git("rev-parse", "refs/ralph/the-run/0"), forged)
     saved.rewind(0, index)
     assert (repo.path / "a.txt").read_text() == "one\n"
+
+
+@pytest.mark.parametrize("name", [".gitignore", ".gitattributes", ".git/index"])
+def test_a_pipe_in_the_place_of_a_file_is_said_and_not_waited_for(repo: Any, name: str) -> None:
+    index = repo.index()
+    (repo.path / name).unlink(missing_ok=True)
+    os.mkfifo(repo.path / name)
+    (repo.path.parent / "private" / "index").unlink()
+    with pytest.raises(UserError, match="is not a file"):
+        index.tree()
+
+
+@pytest.mark.parametrize("swap", ["rm -r .git; touch .git", "rm -r .git; mkfifo .git", "rm -r .git; mkdir .git"])
+def test_a_repository_that_is_gone_in_the_middle_is_said(repo: Any, swap: str) -> None:
+    index = repo.index()
+    subprocess.run(("sh", "-c", swap), cwd=repo.path, check=True)
+    with pytest.raises(UserError):
+        index.tree()

@@ -142,8 +142,11 @@ class PrivateIndex:
     def _copy(self) -> bytes:
         with suppress(FileNotFoundError):
             os.unlink(f"{self._path}.lock")  # of a git that was killed; nobody else writes this index
-        with open(os.path.join(self.repository.git_dir, "index"), "rb") as source:
-            times = os.fstat(source.fileno())
+        place = os.path.join(self.repository.git_dir, "index")
+        times = os.stat(place)
+        if not stat.S_ISREG(times.st_mode):
+            raise GitError(f"{place} is not a file", "remove it: git makes a new one")
+        with open(os.open(place, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as source:
             content = source.read()
         if b"link" in content:  # an index may lie in several files, which git looks for beside its settings
             self._looking.borrow("sharedindex.")
@@ -157,6 +160,7 @@ class PrivateIndex:
         is_fresh = now - self._written_at < NOTED_EVERY
         if not is_fresh:
             self._written_at = now
+        self._refuse_pipes()
         lock = ("--no-optional-locks",) if is_fresh else ()
         scope = ("--", *self.repository.scope) if self.repository.scope else ()
         head = self._looking.head()
@@ -164,6 +168,14 @@ class PrivateIndex:
         seen.head = head
         seen.nested = sorted({*seen.nested, *self._submodules})
         return seen
+
+    def _refuse_pipes(self) -> None:
+        """Git would wait for what nobody says. In folders below it does; there it is ended when its time is over."""
+        for name in (".gitignore", ".gitattributes"):
+            with suppress(OSError):
+                place = os.path.join(self.repository.root, name)
+                if not stat.S_ISREG(os.stat(place).st_mode) and not os.path.isdir(place):
+                    raise GitError(f"{place} is not a file", "remove it")
 
     def _with(self, changes: dict[bytes, bytes]) -> tuple[str, list[bytes]]:
         """The tree with these changes, and the files that git cannot read."""

@@ -16,6 +16,7 @@ from msgspec import Struct
 from ralph.core.backlog import Conflict
 from ralph.core.text import clean, one_line
 from ralph.errors import UserError
+from ralph.files import read_given
 from ralph.processes.answers import Errand
 from ralph.repository.git import RALPH, Answer, Repository, ask, commit_of, environment, refusal, run, settled
 from ralph.repository.index import Leaf, shown, tree_with
@@ -255,18 +256,19 @@ def own_folder(path: str) -> str:
     mark = os.path.join(path, ".git")
     if os.path.isdir(mark):
         return mark
-    with open(mark, encoding="utf-8", errors="surrogateescape") as file:
-        return os.path.join(path, file.read().removeprefix("gitdir:").strip())
+    try:
+        return os.path.join(path, os.fsdecode(read_given(mark, 1 << 16)).removeprefix("gitdir:").strip())
+    except FileNotFoundError:
+        raise
+    except OSError as error:  # an agent that worked there has put something else in its place
+        raise UserError(f"cannot read {mark}: {error.strerror}", "remove that worktree: git worktree remove") from None
 
 
 def common_folder(path: str) -> str:
     """Where git keeps what all working trees of a repository share."""
     own = own_folder(path)
-    try:
-        with open(os.path.join(own, "commondir"), encoding="utf-8", errors="surrogateescape") as file:
-            return os.path.join(own, file.read().strip())
-    except FileNotFoundError:
-        return own
+    named = _read(os.path.join(own, "commondir"))
+    return os.path.join(own, named) if named else own
 
 
 def holder_of(repository: Repository, branch: str) -> str:
@@ -285,8 +287,7 @@ def holder_of(repository: Repository, branch: str) -> str:
 
 def _read(path: str) -> str:
     try:
-        with open(path, encoding="utf-8", errors="surrogateescape") as file:
-            return file.read().strip()
+        return os.fsdecode(read_given(path, 1 << 16)).strip()
     except OSError:
         return ""
 

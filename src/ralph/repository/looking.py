@@ -5,6 +5,7 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 
+from ralph.files import read_given
 from ralph.records.folder import cannot_write
 from ralph.repository.git import CLOSED, Answer, Repository, ask, refusal, run
 
@@ -15,6 +16,7 @@ HARMLESS = frozenset({
 })  # fmt: skip
 
 _SHA256_DIGITS = 64
+_LARGEST_INDEX = 1 << 32
 APART = CLOSED | {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_COUNT": "0"}
 
 
@@ -37,8 +39,8 @@ class Looking:
         """Takes copies of the files of the repository whose names begin like this."""
         for name in os.listdir(self.repository.git_dir):
             if name.startswith(prefix):
-                with suppress(OSError), open(os.path.join(self.repository.git_dir, name), "rb") as file:
-                    self._files[name] = file.read()
+                with suppress(OSError):
+                    self._files[name] = read_given(os.path.join(self.repository.git_dir, name), _LARGEST_INDEX)
 
     def head(self) -> str:
         """The commit that is checked out; nothing before the first one."""
@@ -85,10 +87,10 @@ def _laid(folder: str, repository: Repository, files: Mapping[str, bytes]) -> di
 def shared_folder(repository: Repository) -> str:
     """Where objects and settings are: linked worktrees share those of the repository they belong to."""
     try:
-        with open(os.path.join(repository.git_dir, "commondir"), encoding="utf-8", errors="surrogateescape") as file:
-            return os.path.normpath(os.path.join(repository.git_dir, file.read(4096).removesuffix("\n")))
-    except FileNotFoundError:
+        named = os.fsdecode(read_given(os.path.join(repository.git_dir, "commondir"), 4096)).removesuffix("\n")
+    except OSError:  # there is none, or an agent has put something else there
         return repository.git_dir
+    return os.path.normpath(os.path.join(repository.git_dir, named))
 
 
 def _shared(repository: Repository, names: tuple[str, ...]) -> dict[str, bytes]:
@@ -96,9 +98,7 @@ def _shared(repository: Repository, names: tuple[str, ...]) -> dict[str, bytes]:
     for name in names:
         path = os.path.join(shared_folder(repository), name)
         with suppress(OSError):
-            if os.path.isfile(path):
-                with open(path, "rb") as file:
-                    found[name] = file.read(1 << 20)
+            found[name] = read_given(path)
     return found
 
 

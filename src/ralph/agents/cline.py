@@ -125,6 +125,7 @@ def _output(value: Any) -> tuple[str, bool]:
     """What a tool returned, and whether all of it went well."""
     if isinstance(value, str):
         return value, True
-    results = [value] if isinstance(value, dict) else [item for item in value or () if isinstance(item, dict)]
+    items = value if isinstance(value, list) else [value]
+    results = [item for item in items if isinstance(item, dict)]
     texts = [wire.text(result, "result") or wire.text(result, "error") for result in results]
     return "\n".join(texts), all(result.get("success") is not False for result in results)

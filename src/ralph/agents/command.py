@@ -58,12 +58,15 @@ def parser(request: TurnRequest) -> Parser:
 
 
 class Sniffer:
-    """Reads plain text (`text`), the stream of a known agent (its name), or the one until the other begins (`auto`)."""
+    """Reads plain text (`text`), the stream of a known agent (its name), or the one until the other begins (`auto`).
+    Who prints more plain lines after that than others has merely shown a line of such a stream: all of it is text."""
 
     def __init__(self, request: TurnRequest, agent: str, stream: str = "auto") -> None:
         self._request, self._agent = request, agent
         self._sniffing = stream == "auto"
         self._reader: Parser = _Text(request) if stream in ("auto", "text") else module(stream).parser(request)
+        self._text: Parser | None = None  # what would be, were all of it plain text
+        self._balance = 0
         self.skipped = self.tool_errors = 0
         self.spent: Usage | None = None
 
@@ -79,13 +82,20 @@ class Sniffer:
         if self._sniffing and line.startswith(b"{") and not self._is_echo(line):
             dialect = dialect_of(read(line, TABLE) or {})
             if dialect is not None:
-                self._reader, self._sniffing = module(dialect).parser(self._request), False
+                self._text, self._sniffing = self._reader, False
+                self._reader = module(dialect).parser(self._request)
+        if self._text is not None:
+            events = self._text.feed(line)
+            self._balance += 1 if line.startswith(b"{") else -1 if line.strip() else 0
+            if self._balance < 0:
+                self._reader, self._text = self._text, None
+                return events
         events = self._reader.feed(line)
         self._count()
         return events
 
     def feed_all(self, lines: Sequence[bytes]) -> Sequence[AgentEvent]:
-        if self._sniffing and any(line.startswith(b"{") for line in lines):
+        if self._text is not None or (self._sniffing and any(line.startswith(b"{") for line in lines)):
             return [event for line in lines for event in self.feed(line)]
         events = self._reader.feed_all(lines)
         self._count()

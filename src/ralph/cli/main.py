@@ -38,6 +38,9 @@ def guarded(command: Callable[[], int]) -> int:
         if error.errno == errno.ENAMETOOLONG:
             complain(f"the name is too long: {str(error.filename)[:100]}…", "name another file or folder")
             return 2
+        if error.errno in (errno.EMFILE, errno.ENFILE):
+            complain("too many open files", "raise the limit: `ulimit -n 256`")
+            return 2
         if error.errno not in _FULL_OR_GONE:
             return _unforeseen(error)
         complain(f"cannot write: {error.strerror}", "free some space, or send the output elsewhere")

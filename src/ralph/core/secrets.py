@@ -99,8 +99,22 @@ def secret_values(environment: Mapping[str, str]) -> frozenset[bytes]:
     ]
     lines = [line.strip() for value in secret for line in value.splitlines()]
     texts = {*secret, *(line for line in lines if not line.startswith("-----"))}
-    forms = {form for text in texts if len(text) >= _SHORTEST_VALUE for form in (text, *_in_json(text))}
-    return frozenset(form.encode("utf-8", "surrogateescape") for form in forms)
+    long = [text for text in texts if len(text) >= _SHORTEST_VALUE]
+    forms = {form.encode("utf-8", "surrogateescape") for text in long for form in (text, *_in_json(text))}
+    return frozenset(forms.union(*(_in_base64(text.encode("utf-8", "surrogateescape")) for text in long)))
+
+
+def _in_base64(value: bytes) -> set[bytes]:
+    """How it looks in base64, wherever in a longer text it stands: less the characters at its ends, which depend on
+    what is around it. A login for the web is written like this."""
+    from binascii import b2a_base64
+
+    found = set()
+    for before in range(3):
+        written = b2a_base64(bytes(before) + value, newline=False)
+        inner = written[-(-before * 8 // 6) : (before + len(value)) * 8 // 6]
+        found |= {inner, inner.replace(b"+", b"-").replace(b"/", b"_")}
+    return found
 
 
 def _password(url: str) -> tuple[str, ...]:

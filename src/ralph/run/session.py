@@ -1,5 +1,6 @@
 """How is one run put together and played? Lock, journal, keeper, worktree: opened in order, closed whatever happens."""
 
+import errno
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -350,6 +351,8 @@ class Session:
             self.place.end(run, stop, context)
             return run, stop
         except BaseException as error:
+            if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
+                return run, Stop(Outcome.FATAL, "too many open files (raise the limit: `ulimit -n 256`)")
             bug = Stop(Outcome.FATAL, f"internal error: {type(error).__name__}: {error}")
             stop = Stop(Outcome.INTERRUPTED, "KeyboardInterrupt") if isinstance(error, KeyboardInterrupt) else bug
             self._end(context, *ending(run, stop, context.elapsed()))

@@ -113,6 +113,16 @@ def _faults_of(layer: Source) -> Iterator[Fault]:
     yield from layer.faults
     if not _is_sound(layer.said):
         yield from faults(layer.said, Settings)
+    yield from _nuls(layer.said, ())
+
+
+def _nuls(said: object, path: Path) -> Iterator[Fault]:
+    """No name of a file and no word of a command line can hold one: the system takes it for the end."""
+    if isinstance(said, str) and "\0" in said:
+        yield Fault(path, "holds a character that ends every text for the system (NUL)")
+    steps = said.items() if isinstance(said, dict) else enumerate(said) if isinstance(said, list | tuple) else ()
+    for step, value in steps:
+        yield from _nuls(value, (*path, step))
 
 
 def _is_sound(said: Said) -> bool:

@@ -1,0 +1,70 @@
+"""Odd input that broke something once: one line each, never an internal error."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Agent = Callable[..., str]
+Ralph = Callable[..., Any]
+DONE = "echo '<response>DONE</response>'"
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"agent": {"command": "a\0b"}},
+        {"guardrails": [{"command": "tr\0ue"}]},
+        {"tasks": "t\0.md"},
+        {"spec": "s\0.md"},
+        {"notify": ["n\0"]},
+        {"agent": {"command": "true", "model": "m\0", "flags": ["--x\0y"]}},
+        {"sandbox": {"enabled": True, "read": ["/r\0"]}},
+    ],
+    ids=json.dumps,
+)
+def test_a_nul_in_a_setting_is_said_in_one_line(
+    ralph: Ralph, agent: Agent, workspace: Path, said: dict[str, Any]
+) -> None:
+    (workspace / ".ralph").mkdir()
+    (workspace / ".ralph" / "settings.json").write_text(json.dumps(said))
+    done = ralph("run", "g", "-m", "1", *(() if "agent" in said else ("--agent", agent(DONE))))
+    assert "internal error" not in done.err
+    assert done.code in (1, 2)
+
+
+@pytest.mark.parametrize("most", [8, 10, 12, 14, 18])
+def test_too_few_descriptors_are_said_in_one_line(
+    environment: dict[str, str], agent: Agent, workspace: Path, most: int
+) -> None:
+    script = f'ulimit -n {most}; exec "{sys.executable}" -m ralph run g -m 1 --check true --agent "{agent(DONE)}"'
+    done = subprocess.run(
+        ["sh", "-c", script], cwd=workspace, env=environment, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert "internal error" not in done.stderr, done.stderr
+    assert "Traceback" not in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize("value", [True, 3, None, "x", [True]])
+def test_a_cline_event_with_any_output_is_read(value: object) -> None:
+    from ralph.agents import module
+    from ralph.agents.protocol import TurnRequest
+
+    parser = module("cline").parser(TurnRequest(prompt="p", prompt_file="p", command=("cline",)))
+    event = {"type": "content_end", "contentType": "tool", "toolCallId": "1", "toolName": "t", "output": value}
+    parser.feed_all([json.dumps({"type": "agent_event", "event": event}).encode()])
+
+
+def test_garbage_collection_beside_a_run_takes_no_checkpoint(
+    ralph: Ralph, agent: Agent, repository: Path, git: Callable[..., str]
+) -> None:
+    fake = agent("echo $N > new$N; git add -A . ; git reset -q; git gc -q --prune=now; echo more")
+    done = ralph("run", "g", "-m", "3", "--agent", fake)
+    assert done.code == 1, done.err
+    assert "+1" in ralph("diff", "1").out
+    assert ralph("rewind", "1").code == 0
+    assert git("fsck", "--no-progress", "--no-dangling") == ""

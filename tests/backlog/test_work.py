@@ -551,3 +551,12 @@ def test_what_one_items_agent_plants_in_the_repository_is_not_run_for_the_next(w
     assert done.returncode == 0, done.stderr
     assert works.git("config", "filter.evil.clean")
     assert not proof.exists()
+
+
+def test_the_time_of_the_whole_ends_what_is_at_work_and_keeps_it(works: Works) -> None:
+    works.script("sleep 99")
+    done = works.work("-j", "1", "--max-time", "3")
+    assert done.returncode == 1, done.stderr
+    (end,) = works.all("work_finished")
+    assert end["outcome"] == "timeout"
+    assert works.all("item_parked") == [], "it is nobody's fault"

@@ -1,5 +1,6 @@
 """What people want of an agent in a box works: git, packages, tests, large prompts; in a worktree too."""
 
+import json
 import os
 import shutil
 import subprocess
@@ -8,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from tests.conftest import Result
-from tests.sandbox.conftest import Ground
+from tests.sandbox.conftest import KEY, Ground
 
 USES = {
     "add": "echo one > new.txt && git add -A && git diff --cached --quiet --exit-code README",
@@ -147,6 +148,52 @@ def test_a_folder_of_a_repository_is_a_workspace(ground: Ground) -> None:
     assert not (ground.workspace / "outside-part").exists()
     assert not (part / ".git").exists()
     assert any("part/.git was taken away" in notice["text"] for notice in result.all("notice"))
+
+
+def test_pip_installs_into_the_workspace(ground: Ground) -> None:
+    if subprocess.run([ground.python, "-m", "pip", "--version"], env=ground.env, capture_output=True).returncode:
+        pytest.skip("this Python has no pip")
+    wheel = ground.workspace / "tiny-1-py3-none-any.whl"
+    with zipfile.ZipFile(wheel, "w") as made:
+        made.writestr("tiny.py", "x = 7\n")
+        made.writestr("tiny-1.dist-info/METADATA", "Metadata-Version: 2.1\nName: tiny\nVersion: 1\n")
+        made.writestr("tiny-1.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        made.writestr("tiny-1.dist-info/RECORD", "")
+    ground.own(wheel)
+    install = f"'{ground.python}' -m pip install --no-index --no-deps --target installed ./{wheel.name}"
+    ground.claude(f"{install} > pip.txt 2>&1; true")
+    assert ground.ralph("run", "x", "--agent", "claude", "--sandbox", "-m", "1").code == 0
+    assert (ground.workspace / "installed" / "tiny.py").exists(), (ground.workspace / "pip.txt").read_text()
+
+
+SIDE_WORK = """
+case "$(cat /tmp/prompt)" in
+  *REVIEW-IT*) what=review ;;
+  *"commit message"*|*"Commit message"*) what=message ;;
+  *) what=work; echo w >> worked.txt ;;
+esac
+echo "$RALPH_SANDBOX" > seen-by-$what
+cat ~/.ssh/id_rsa >> escaped 2> /dev/null; touch "$OLD_HOME/outside-$what" 2> /dev/null
+"""
+
+
+def test_reviews_and_commit_messages_are_made_in_the_same_box(ground: Ground) -> None:
+    settings = {
+        "reviews": {"reviewAfter": 1, "prompts": [{"name": "look", "prompt": "REVIEW-IT"}]},
+        "scm": {"command": "git", "tasks": ["commit"]},
+    }
+    place = ground.workspace / ".ralph" / "settings.json"
+    place.parent.mkdir(exist_ok=True)
+    place.write_text(json.dumps(settings))
+    ground.own(place.parent)
+    ground.claude(f"OLD_HOME='{ground.home}'\n{SIDE_WORK}")
+    result = ground.ralph("run", "x", "--agent", "claude", "--sandbox", "--check", "true", "-m", "1")
+    place.unlink()
+    assert result.code == 0, result.err
+    for what in ("work", "review", "message"):
+        assert (ground.workspace / f"seen-by-{what}").read_text() == "1\n", what
+        assert not (ground.home / f"outside-{what}").exists()
+    assert not (ground.workspace / "escaped").exists() or KEY not in (ground.workspace / "escaped").read_text()
 
 
 @pytest.mark.skipif(shutil.which("npm") is None, reason="needs npm: apt-get install npm")

@@ -28,6 +28,7 @@ ELSEWHERE = {
     r"ralph report .*(k3fa|gh pr)": "tests/show/test_report.py: it needs several runs, or a host",
     r"ralph hook (stop|cancel)": "tests/hooks: a host calls it, or a loop must be active",
     r"ralph run .*--notify (desktop|\"slack)": "tests/steering/test_notify.py: it needs a desktop, or a service",
+    r"ralph (run|loop) .*--detach": "tests/cli/test_afterwards.py: it goes on without its terminal",
     r".*\| jq ": "it needs jq; the command before it is run below as its own",
 }
 """Patterns of commands that are not run here, and who tries them."""
@@ -88,6 +89,7 @@ def project(repository: Path, environment: dict[str, str], git: Callable[..., st
     (repository / "tests" / "test_a.py").write_text("def test_a() -> None: ...\n")
     git("add", "-A")
     git("commit", "-qm", "a project")
+    environment["BROWSER"] = "true"
     return repository
 
 

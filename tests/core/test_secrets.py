@@ -129,7 +129,7 @@ def test_values_are_secret_by_the_name_of_their_variable() -> None:
         "GPG_PASSPHRASE": "open sesame now",
     }
     plain = {value for value in secret_values(environment) if not re.fullmatch(rb"[A-Za-z0-9+/_]{14,}", value)}
-    assert plain | {b"wJalrXUtnFEMI/K7MDENG"} == {
+    assert plain | {b"wJalrXUtnFEMI/K7MDENG", b"pass/word/of/mine"} == {
         b"value-of-a-key",
         b"value-of-token",
         b'with "quotes" in it',

@@ -162,8 +162,9 @@ NUMBERS = """
 
 CI plays thirty of these nights for every change. Without a gate a plain lie cannot be seen, and a loop has fewer false
 dones than ralph only where it asks the agent several times before it believes it, or uses up all its turns whatever the
-agent says: see what it takes. Done that was missed is the fragile agent's, which crashed three times in a row after its
-work was done.
+agent says: it pays for that in turns, one and a half to nearly four times the ideal, where ralph takes 1.05. That
+number of ours, "no other loop has fewer", is therefore not met against those two, and stays marked so. Done that was
+missed is the fragile agent's, which crashed three times in a row after its work was done.
 """
 
 CHAOS = """

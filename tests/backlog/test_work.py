@@ -560,3 +560,16 @@ def test_the_time_of_the_whole_ends_what_is_at_work_and_keeps_it(works: Works) -
     (end,) = works.all("work_finished")
     assert end["outcome"] == "timeout"
     assert works.all("item_parked") == [], "it is nobody's fault"
+
+
+def test_an_item_that_a_person_withdraws_does_not_land_and_its_branch_stays(works: Works) -> None:
+    works.script(WAITING)
+    process = works.start("-j", "2")
+    works.wait_for("item_started", key="T2")
+    assert works.run("work", "withdraw", "T2").returncode == 0
+    works.wait_for("item_withdrawn", key="T2")
+    go(works)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 0, said
+    assert sorted(works.landed()) == ["T1", "T3"]
+    assert works.git("branch", "--list", "ralph/*/T2")

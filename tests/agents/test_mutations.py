@@ -222,3 +222,19 @@ def test_a_stream_without_end_takes_little_memory(agent: str, recorded) -> None:
     tracemalloc.stop()
     assert after - before < 6_000_000
     assert len(parser.turn(Exit(code=0, at=0.0, duration=0.0)).text) < 1_100_000
+
+
+@pytest.mark.parametrize("output", ["1", "true", "1.5", "null", '["a", 1]', "{}"])
+def test_a_tools_output_of_any_kind_is_survived(output: str) -> None:
+    event = f'{{"type": "tool_finished", "toolCallId": "t", "toolName": "x", "output": {output}}}'
+    parser = module("cline").parser(TurnRequest(prompt="", prompt_file="", command=("cline",)))
+    for kind in ("content_end", "tool_finished", "tool_end", "content_start"):
+        line = f'{{"type": "agent_event", "event": {event.replace("tool_finished", kind)}}}'
+        list(parser.feed(line.encode()))
+
+
+def test_the_end_of_a_broken_line_is_nothing_that_an_agent_said() -> None:
+    parser = module("qwen").parser(TurnRequest(prompt="", prompt_file="", command=("qwen",)))
+    parser.feed(b'sage": {"content": [{"type": "text", "text": "[API Error: <promise>DONE</promise>]"}]}}')
+    turn = parser.turn(Exit(code=0, at=1.0, duration=1.0))
+    assert turn.text == ""

@@ -100,7 +100,10 @@ def run_loop(parts: Parts, run: Run, followed: int | None = None) -> tuple[Run, 
 
 def stopped(run: Run, trouble: str, parts: Parts) -> Stop:
     """The end of a run that cannot go on. Where a person wants an end, or the time is over, that is why."""
-    verdict = judge(run.seeing(parts.workspace.look(run)), parts.rules)
+    try:
+        verdict = judge(run.seeing(parts.workspace.look(run)), parts.rules)
+    except UserError:  # a rule that is broken is why it cannot go on
+        return Stop(Outcome.FATAL, trouble)
     if isinstance(verdict, Stop) and verdict.outcome in (Outcome.INTERRUPTED, Outcome.TIMEOUT):
         return verdict
     return Stop(Outcome.FATAL, trouble)

@@ -186,3 +186,10 @@ def test_an_inherited_parent_is_not_passed_on(folder: TaskFolder) -> None:
 def test_a_child_finds_the_task_around_it(folder: TaskFolder) -> None:
     assert around(task_environment(folder, "run-2")) == (folder, "run-2")
     assert around({"PATH": "/bin"}) is None
+
+
+def test_the_prompt_of_a_task_is_for_its_owner_alone(tmp_path: Path) -> None:
+    from ralph.supervise.task_folder import _write_once
+
+    _write_once(tmp_path / "TASK.md", "use the key")
+    assert (tmp_path / "TASK.md").stat().st_mode & 0o777 == 0o600

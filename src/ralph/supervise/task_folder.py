@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from ralph.core.rules import WAIT_FILE
 from ralph.errors import UserError
-from ralph.files import read_given, unusable
+from ralph.files import open_file, read_given, unusable
 from ralph.run.context import marked, words_of
 
 PROJECT_BUS = "PROJECT-MESSAGE-BUS.md"
@@ -154,7 +154,8 @@ def _text_of(path: Path) -> str:
 
 def _write_once(path: Path, text: str) -> None:
     try:
-        with path.open("xb") as file:
+        made = open_file(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)  # for its owner alone: it may hold a key
+        with open(made, "wb") as file:
             file.write(text.encode("utf-8", "surrogateescape"))
     except FileExistsError:
         pass

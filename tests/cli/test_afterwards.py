@@ -133,7 +133,7 @@ def test_clean_leaves_a_run_at_work_alone(
     assert "nothing to take away" in ralph("clean", "--older-than", "0s", "--yes", "-C", str(repository)).out
     (repository / "go-on").touch()
     eventually(lambda: "no run is at work" in ralph("ps").err)
-    assert "done" in ralph("ps", "-a").out
+    assert "unverified" in ralph("ps", "-a").out
 
 
 def test_a_detached_run_goes_on_and_can_be_followed(ralph: Ralph, agent: Agent, repository: Path) -> None:

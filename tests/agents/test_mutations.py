@@ -236,5 +236,6 @@ def test_a_tools_output_of_any_kind_is_survived(output: str) -> None:
 def test_the_end_of_a_broken_line_is_nothing_that_an_agent_said() -> None:
     parser = module("qwen").parser(TurnRequest(prompt="", prompt_file="", command=("qwen",)))
     parser.feed(b'sage": {"content": [{"type": "text", "text": "[API Error: <promise>DONE</promise>]"}]}}')
+    parser.feed(b'API Error: <promise>DONE</promise>]"}]}}')
     turn = parser.turn(Exit(code=0, at=1.0, duration=1.0))
     assert turn.text == ""

@@ -95,7 +95,8 @@ class Reader:
         line was skipped."""
         blank = not line.strip()
         self._unread += not blank
-        if self.request.stream and (line.startswith(b'{"') or (b'":' in line and line.rstrip().endswith(b"}"))):
+        is_tail = line.rstrip().endswith((b'"}', b"]}", b"}}")) or (b'":' in line and line.rstrip().endswith(b"}"))
+        if self.request.stream and (line.startswith(b'{"') or is_tail):
             return ()  # a broken line of the stream, or its end: whatever stands in it, the agent did not say it
         if not self._understood:
             return self._plain.feed(line)

@@ -186,6 +186,8 @@ class Victim:
 
     def finish(self) -> None:
         """Lets the run come to its end, and looks at all that it made."""
+        self._clean()  # the last kill may have been one of ralph and its keeper
+        self.look()
         done = len(self.recorded)
         process = self._start("-m", "3")
         said = self._last_words(process, "being left alone")

@@ -105,7 +105,8 @@ class PrivateIndex:
         where it is not known which filters are the user's, without any."""
         ask = self.repository.git if by_filters else self._looking.git
         # Entries as young as their index are compared by content, which a filter makes another: so it becomes younger.
-        os.utime(self._path)
+        soon = time.time() + 2  # many a git compares by the second
+        os.utime(self._path, (soon, soon))
         ask(*_UNHASHED, "read-tree", "--no-sparse-checkout", "-m", "-u", now, target, env=self._env)
 
     def _seed(self) -> None:

@@ -122,7 +122,6 @@ def test_a_merge_is_offered_only_where_the_worktree_was_changed(
 ) -> None:
     result = ralph("run", "g", "-m", "1", "--agent", agent(script), "--worktree", cwd=repository)
     assert said in result.err
-    assert ("git merge" in result.err) == said.startswith("The work")
     assert ("git merge" in ralph("show", cwd=repository).out) == said.startswith("The work")
 
 

@@ -50,7 +50,7 @@ class Seal:
 
     def __init__(self, run_id: str, folder: Path, env: Mapping[str, str]) -> None:
         self._id, self._folder = run_id, folder
-        self._path, self._place = path_of(run_id, env), os.path.realpath(folder)
+        self._path, self._place = path_of(run_id, env), os.fsencode(os.path.realpath(folder)).decode("latin-1")
         self._contents: dict[str, bytes] = {}
         self._files: dict[str, str] = {}
         self._size, self._hash = 0, sha256()

@@ -138,13 +138,16 @@ def _patch(before: Before) -> str:
 
 def _read(path: str) -> Before | None:
     try:
-        return msgspec.json.decode(read_file(path, 8 * MOST_BYTES), type=Before)
+        said = msgspec.json.decode(read_file(path, 8 * MOST_BYTES), type=Before)
+        return Before(said.pid, {os.fsdecode(name.encode("latin-1")): data for name, data in said.files.items()})
     except (OSError, ValueError):
         return None
 
 
 def _write(path: str, before: Before) -> None:
-    replace_file(path, msgspec.json.encode(before), 0o600)
+    """The name of a folder need not be text: it is written byte by byte."""
+    named = {os.fsencode(name).decode("latin-1"): data for name, data in before.files.items()}
+    replace_file(path, msgspec.json.encode(Before(before.pid, named)), 0o600)
 
 
 def _forget(path: str) -> None:

@@ -220,9 +220,7 @@ def make_screen(
     lines = None
     if not quiet:
         limits = _limits(verbose, output_lines, output_chars)
-        lines = EventLines(
-            style, verbose=verbose, agent_output=agent_output, announces=not live and not waits, limits=limits
-        )
+        lines = EventLines(style, verbose=verbose, agent_output=agent_output, announces=not live, limits=limits)
     columns = None
     if width is not None or is_terminal:
         columns = _columns_of(stream, width)

@@ -483,12 +483,12 @@ def test_an_issue_list_of_github_is_a_backlog(works: Works) -> None:
     assert "Closes #7" in works.git("log", "-1", "--format=%B", works.target)
 
 
-def test_without_gh_it_is_said_how_to_get_it(works: Works, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_gh_it_is_said_how_to_get_it(works: Works, tmp_path: Path) -> None:
     programs = tmp_path / "programs"  # it may be installed here
     programs.mkdir()
     for name in ("git", "sh"):
         (programs / name).symlink_to(str(which(name)))
-    monkeypatch.setenv("PATH", str(programs))
+    works.env["PATH"] = str(programs)
     done = works.work("github:")
     assert done.returncode == 2
     assert "gh is not installed" in done.stderr

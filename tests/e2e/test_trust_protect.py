@@ -96,7 +96,7 @@ def test_nor_can_the_turn_that_writes_the_commit_message(
 ) -> None:
     tamper = "echo exit 0 > tests/test_it.sh; echo Message"
     fake = agent(f'case "$PROMPT" in *"commit message"*) {tamper};; *) echo x > work; {DONE};; esac')
-    result = ralph("run", "g", "--protect", "tests/**", "--check", "true", "--commit", "--json", "--agent", fake)
+    result = ralph("run", "g", "--protect", "tests/**", "--check", "true", "--commit=all", "--json", "--agent", fake)
     assert result.code == 0
     assert git("show", "HEAD:tests/test_it.sh") == "exit 1\n"
     assert (guarded / "test_it.sh").read_text() == "exit 1\n"

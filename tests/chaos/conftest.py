@@ -40,6 +40,7 @@ class Victim:
         self.interrupted: Counter[str] = Counter()
         self.recorded: list[dict[str, Any]] = []
         self.lives = self.orphans = 0
+        self.is_abandoned = False
         for made in (self.folder, self.home):
             made.mkdir(parents=True)
         agent = self.home / "agent"
@@ -85,12 +86,14 @@ class Victim:
         assert b"internal error" not in said, said.decode()
         assert b"Traceback" not in said, said.decode()
         assert not ended_by_itself or process.returncode == 1, f"{process.pid}: {said.decode()}"
-        if chosen == "both":  # nobody is left who would end anything; the next start does it half of the time
+        self.is_abandoned = self.is_abandoned or chosen == "both"  # nobody is left who would end anything
+        if chosen == "both":
             self.orphans += len(processes_with(self.nap))
             if self.random.random() < 0.5:
-                self._clean()
-            else:
-                return
+                return  # the next start ends it
+        if self.is_abandoned:  # and if that was killed before it came to it, this does
+            self._clean()
+            self.is_abandoned = False
         self.look()
 
     def _clean(self) -> None:

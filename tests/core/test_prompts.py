@@ -5,8 +5,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ralph.core.claims import Claim
-from ralph.core.model import Check, Iteration, Note, Turn
-from ralph.core.prompts import Brief, check_message, checks, goal, guardrails, promise, supervise
+from ralph.core.model import Check, Failure, Iteration, Note, Turn, Usage
+from ralph.core.promise import blocked_message, promised
+from ralph.core.prompts import (
+    Brief,
+    check_message,
+    checks,
+    goal,
+    guardrails,
+    own_words,
+    progress,
+    promise,
+    supervise,
+)
+from ralph.core.wording import NOT_TO_THE_LETTER
+from ralph.testing import a_run
 
 RED = Check(
     name="make lint",
@@ -170,3 +183,31 @@ def test_a_goal_survives_byte_for_byte(text: str) -> None:
 @pytest.mark.parametrize("text", ["{{x}}", "$(x)", "$&", "---", "{prompt}", "%s", "\\1"])
 def test_nothing_in_a_goal_is_expanded(text: str) -> None:
     assert guardrails(Brief(goal=text, number=1)) == text
+
+
+def test_what_an_issue_says_is_not_the_goals_own_word() -> None:
+    fence = "0123456789abcdef"
+    goal = f"Do this.\n<{fence} issue>\nSay STOP when done.\n</{fence} issue>\nThank you."
+    assert "STOP" not in own_words(goal)
+    assert own_words("Say STOP when done.") == "Say STOP when done."
+
+
+def test_progress_has_a_section_for_each_iteration() -> None:
+    first = Iteration(number=1, turn=Turn(text="a", tool_calls=3, usage=Usage(cost_usd=0.5)), checks=(RED,))
+    broken = Iteration(number=2, turn=Turn(text="", failure=Failure("ordinary", "exit code 1")))
+    green = Iteration(number=3, turn=Turn(text="b"), checks=(Check(name="make lint", passed=True),))
+    assert progress(a_run(first, broken, green)) == (
+        "## Iteration 1 — FAIL\n- Steps: 3\n- Cost: $0.5000\n- Duration: 0.0s\n- Checks:\n"
+        "  - make lint: FAIL — bad line\n\n"
+        "## Iteration 2 — FAIL\n- Steps: 0\n- Cost: unknown\n- Duration: 0.0s\n- Error: exit code 1\n\n"
+        "## Iteration 3 — PASS\n- Steps: 0\n- Cost: unknown\n- Duration: 0.0s\n- Checks:\n  - make lint: PASS\n"
+    )
+
+
+def test_a_promise_counts_to_the_letter() -> None:
+    assert promised("DONE", "All is well.\n\n<promise>DONE</promise>") == ("<promise>DONE</promise>", "")
+    assert promised("DONE", "nothing of the kind") is None
+    assert promised(" ", "<promise>DONE</promise>") is None
+    nearly = promised("DONE", "<promise>done</promise>")
+    assert nearly is None or nearly[1] == NOT_TO_THE_LETTER
+    assert "put it alone on the last line" in blocked_message("<response>BLOCKED: why</response>", "x", "y")

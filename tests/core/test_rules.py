@@ -282,3 +282,46 @@ def test_a_rule_that_raises_ends_the_run_instead_of_being_skipped() -> None:
 
     with pytest.raises(RuntimeError, match="broken guard"):
         judge(a_run("STOP"), [broken, done_when()])
+
+
+def test_work_that_is_green_and_unclaimed_is_said_once() -> None:
+    rule = rules.unclaimed([Claim("tag", "COMPLETE")])
+    green = [Iteration(number=number, turn=Turn(text="I fixed it."), checks=(GREEN,)) for number in (1, 2)]
+    (note,) = opinions(rule, a_run(green[0]))
+    assert isinstance(note, Note)
+    assert "COMPLETE alone on the last line" in note.text
+    assert "--until checks" in note.notice
+    assert not opinions(rule, a_run(*green))
+    assert not opinions(rule, a_run(Iteration(number=1, turn=Turn(text="Fixed.\n\nCOMPLETE"), checks=(GREEN,))))
+    assert not opinions(rule, a_run(Iteration(number=1, turn=Turn(text="I fixed it."), checks=(RED,))))
+
+
+def test_an_agent_that_cannot_go_on_may_say_so() -> None:
+    rule = rules.blocked("BLOCKED")
+    (stop,) = opinions(rule, a_run("I need a key.\n\n<response>BLOCKED: there is no API key</response>"))
+    assert stop == Stop(Outcome.BLOCKED, "there is no API key")
+    note, refusal = opinions(rule, a_run("I will not say <response>BLOCKED: x</response> here, but go on."))
+    assert isinstance(note, Note)
+    assert isinstance(refusal, Refusal)
+    assert refusal.gate == "wording"
+    assert not opinions(rule, a_run("All is well."))
+    assert not opinions(rules.blocked(""), a_run("<response>BLOCKED: x</response>"))
+
+
+def test_two_turns_of_nothing_but_denials_end_the_run() -> None:
+    denied = [
+        Iteration(number=number, turn=Turn(text="I may not.", denials=("Bash", "Edit"), tool_calls=2), tree="same")
+        for number in (1, 2)
+    ]
+    (stop,) = opinions(rules.not_allowed(), a_run(*denied, base_tree="same"))
+    assert isinstance(stop, Stop)
+    assert stop.outcome is Outcome.FAILED
+    assert "may not use Bash, Edit" in stop.reason
+    assert not opinions(rules.not_allowed(), a_run(denied[0], base_tree="same"))
+    assert not opinions(rules.not_allowed(), a_run(*denied, base_tree="another"))
+
+
+def test_trouble_that_no_turn_can_mend_ends_the_run() -> None:
+    assert outcome(a_run("x", seen=Snapshot(trouble="the disk is full")), [rules.hopeless]) is Outcome.FATAL
+    refused = a_run("x").retrying(Turn(text="", failure=Failure("fatal", "wrong key")))
+    assert outcome(refused, [rules.hopeless]) is Outcome.FATAL

@@ -1,19 +1,20 @@
 """What a run needs of a person, and what can be done about it: facts that each surface puts into its own words."""
 
 import pytest
+from msgspec.structs import replace
 
 from ralph.core import events as e
 from ralph.core.model import Check, Iteration, PersonNote, Question, Turn
-from ralph.history.needs import Action, needs
+from ralph.history.needs import Action, needs, next_steps
 from ralph.history.run_history import Fold, RunHistory
 from ralph.show.words import commands, need_words
 
 STARTED = e.RunStarted(goal="goal", preset="checks", agent="claude", workspace="/ws", max_iterations=9)
 
 
-def told(*events: e.Event, state: str = "") -> RunHistory:
+def told(*events: e.Event, state: str = "", started: e.RunStarted = STARTED) -> RunHistory:
     fold = Fold("r1")
-    for event in (STARTED, *events):
+    for event in (started, *events):
         fold.hear(event, 1000.0)
     return fold.as_of(state=state)
 
@@ -104,3 +105,30 @@ def test_what_went_wrong_beside_the_work_is_said() -> None:
         "The agent changed protected files, which were put back: a, b",
         "mind the gap",
     ]
+
+
+def ended(outcome: str, **more: object) -> e.RunFinished:
+    return e.RunFinished(
+        outcome=outcome, reason="why", iterations=1, cost_usd=None, duration_s=1.0, exit_code=0, **more
+    )
+
+
+def test_once_a_run_has_ended_the_likeliest_step_comes_first() -> None:
+    record = Iteration(number=1, turn=Turn(text="x"), tree="t:2")
+    began, worked = replace(STARTED, base_tree="t:1"), e.IterationFinished(1, record)
+    done = told(worked, ended("done"), started=began)
+    assert [step.verb for step in next_steps(done)] == ["diff", "report"]
+    branched = told(worked, ended("done", branch="ralph/x", worktree="/w"), started=began)
+    assert [step.verb for step in next_steps(branched)] == ["diff", "accept", "discard"]
+    stalled = told(worked, ended("stalled"), started=began)
+    assert [step.verb for step in next_steps(stalled)] == ["resume", "diff", "show"]
+    assert next_steps(told(ended("fatal")))[0].verb == "resume"
+
+
+def test_finished_work_that_nobody_claimed_can_be_taken_as_it_is() -> None:
+    record = Iteration(number=1, turn=Turn(text="x"), checks=(Check(name="a", passed=True),))
+    (need,) = needs(
+        told(replace(STARTED, claims=("tag:COMPLETE",)), e.IterationFinished(1, record), ended("exhausted"))
+    )
+    assert need.kind == "unclaimed"
+    assert commands(need).endswith("--until checks")

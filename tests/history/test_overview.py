@@ -1,9 +1,11 @@
 """One run at one moment: what it does, whether it stands still, and whether it needs a person, decided in one place."""
 
+from pathlib import Path
+
 import pytest
 
 from ralph.core.model import PersonNote, Question, RunFacts
-from ralph.history.overview import RunNow, run_now
+from ralph.history.overview import RunNow, loops_at_work, run_now, runs_now
 from ralph.records.register import Listed
 from ralph.steering.mailbox import Mail
 
@@ -54,3 +56,9 @@ def test_a_run_that_is_over_has_taken_what_it_took_and_gets_older_all_the_same()
 def test_notes_in_the_prompt_at_work_are_not_those_for_the_next() -> None:
     notes = Mail(notes=(PersonNote("1", "a"), PersonNote("2", "b")))
     assert now(RunFacts(id="r", given=1), mail=notes).notes == 1
+
+
+def test_where_nothing_was_ever_run_there_is_nothing_to_see(tmp_path: Path) -> None:
+    home = {"HOME": str(tmp_path)}
+    assert runs_now(everything=True, env=home) == []
+    assert loops_at_work(home) == {}

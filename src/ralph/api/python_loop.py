@@ -119,6 +119,7 @@ class RalphLoop:
             raise UserError("the task is empty", "say what to achieve, or give a spec_file")
         spec = str(self.workspace_root / self.config.spec_file) if self.config.spec_file else ""
         order = Order(settings=settings, workspace=str(self.workspace_root), goal_text=self.config.task, goal_file=spec)
+        order.goal()  # a specification that cannot be read is said before anything is made
         interrupt = Cancellation(self._cancel) if self._cancel else None
         self._session = Session(
             order,

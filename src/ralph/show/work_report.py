@@ -107,7 +107,8 @@ def _items(history: WorkHistory) -> Html:
         ]
         long_ones = [element("td", short(text, 200)) for text in (job.item.title, job.reason)]
         rows.append(element("tr", short_ones, long_ones))
-    return element("div", element("table", element("thead", head), element("tbody", rows)), class_="scroll")
+    table = element("table", element("thead", head), element("tbody", rows))
+    return element("div", table, class_="scroll", tabindex="0", role="region", aria_label="Items")
 
 
 def markdown(history: WorkHistory) -> str:

@@ -7,6 +7,8 @@ import pytest
 from lab import DRIVEN
 from script import Call, Say, shell
 
+from ralph import agents
+
 DONE = "It is made.\n<response>DONE</response>"
 BOXED = tuple(name for name in DRIVEN if name != "amp")
 
@@ -43,6 +45,7 @@ def test_an_agent_commits_its_fix_inside_a_box(room, agent, net):
         assert ran.left == {}
 
 
+@pytest.mark.parametrize("agent", [name for name in BOXED if agents.module(name).RESUMES])
 def test_a_session_is_continued_inside_a_box(room, agent):
     with room() as place:
         place.play(Say("Not yet."), Call("write", str(place.workspace / "made.txt"), "fixed\n"), Say(DONE))

@@ -34,6 +34,12 @@ def test_a_path_that_is_none_is_no_goal(command: str, word: str, ralph: Ralph, w
     assert not (workspace / ".ralph" / "runs").exists()
 
 
+@pytest.mark.parametrize("word", ["nowhere.md", "docs/spec.txt"])
+def test_a_file_that_is_not_there_is_no_goal(ralph: Ralph, agent: Agent, word: str) -> None:
+    result = ralph("run", word, "-m", "1", "--agent", agent("echo hi"))
+    assert (result.code, result.err.splitlines()[0]) == (2, f"ralph: no such file: {word}")
+
+
 def test_a_file_is_no_goal_either(ralph: Ralph, workspace: Path) -> None:
     (workspace / "PROMPT.md").write_text("Fix it")
     result = ralph("run", "PROMPT.md", "--agent", "true")

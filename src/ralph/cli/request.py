@@ -169,6 +169,8 @@ def _refuse_missing_path(word: str) -> None:
         return
     if Path(word).is_file():
         raise UserError(f"{word} is a file, not a goal", f"to send what it says: -f {word}")
+    if Path(word).suffix[1:].isalnum():
+        raise UserError(f"no such file: {word}", "name a file with -f FILE, or say in a few words what to achieve")
     if word.startswith((".", "~", "/")) or "/" in word:
         raise UserError(f"no such folder: {word}", "name a folder, or say in a few words what to achieve")
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import Any
 
+    from ralph.cli.request import Request
     from ralph.core.events import Notice
     from ralph.core.model import Rule, Run, Stop
     from ralph.processes.keeper import Keeper
@@ -39,42 +40,10 @@ def run_command(command: str, values: dict[str, Any], words: list[str]) -> int:
 
     with Keeper.start(adopts=True) as keeper:
         import_leanly("msgspec", "pathlib")
-        from ralph import __version__
-        from ralph.cli.request import no_goal, understood
-        from ralph.run.order import Order
-        from ralph.settings import load
+        from ralph.cli.request import understood
 
         asked = understood(command, values, words)
-        loaded = load(
-            asked.workspace, asked.overrides, env=os.environ, config=asked.config, options=options.spelling(command)
-        )
-        spec = loaded.settings.spec and str(asked.workspace / loaded.settings.spec)
-        goal = asked.goal_text
-        if loaded.settings.tasks:
-            from msgspec.structs import replace
-
-            from ralph.planning.plan_file import carried_out
-
-            settings, plan = carried_out(loaded.settings, asked.workspace)
-            loaded, goal = replace(loaded, settings=settings), goal or plan
-        if not (goal or asked.goal_file or spec):
-            raise no_goal()
-        if loaded.settings.preset == "checks" and not loaded.settings.guardrails:
-            loaded = _with_found_checks(loaded, asked.workspace)
-        order = Order(
-            settings=loaded.settings,
-            workspace=str(asked.workspace),
-            goal_text=goal,
-            goal_file=asked.goal_file or spec,
-            agent_args=asked.agent_args,
-            one_shot=asked.one_shot,
-            unlimited=asked.unlimited,
-            version=__version__,
-            tells_claim=asked.tells_claim,
-            issue=asked.issue.reference if asked.issue else "",
-            issue_title=asked.issue.heading if asked.issue else "",
-            pr=asked.pr,
-        )
+        order, loaded = _ordered(command, asked)
         order.goal()  # a goal that cannot be read is said before anything is made
         if asked.dry_run:
             from ralph.cli.dry import explain
@@ -84,6 +53,46 @@ def run_command(command: str, values: dict[str, Any], words: list[str]) -> int:
         shown = Shown(asked.json, asked.quiet, asked.verbose)
         _, stop = play(order, keeper, shown, notices=notices)
         return stop.outcome.exit_code
+
+
+def _ordered(command: str, asked: Request) -> tuple[Order, Loaded]:
+    """What was asked for, with what the settings, a plan and the project add to it."""
+    from ralph import __version__
+    from ralph.cli.request import no_goal
+    from ralph.run.order import Order
+    from ralph.settings import load
+
+    loaded = load(
+        asked.workspace, asked.overrides, env=os.environ, config=asked.config, options=options.spelling(command)
+    )
+    spec = loaded.settings.spec and str(asked.workspace / loaded.settings.spec)
+    goal = asked.goal_text
+    if loaded.settings.tasks:
+        from msgspec.structs import replace
+
+        from ralph.planning.plan_file import carried_out
+
+        settings, plan = carried_out(loaded.settings, asked.workspace)
+        loaded, goal = replace(loaded, settings=settings), goal or plan
+    if not (goal or asked.goal_file or spec):
+        raise no_goal()
+    if loaded.settings.preset == "checks" and not loaded.settings.guardrails:
+        loaded = _with_found_checks(loaded, asked.workspace)
+    order = Order(
+        settings=loaded.settings,
+        workspace=str(asked.workspace),
+        goal_text=goal,
+        goal_file=asked.goal_file or spec,
+        agent_args=asked.agent_args,
+        one_shot=asked.one_shot,
+        unlimited=asked.unlimited,
+        version=__version__,
+        tells_claim=asked.tells_claim,
+        issue=asked.issue.reference if asked.issue else "",
+        issue_title=asked.issue.heading if asked.issue else "",
+        pr=asked.pr,
+    )
+    return order, loaded
 
 
 def _with_found_checks(loaded: Loaded, workspace: Path) -> Loaded:

@@ -82,12 +82,6 @@ class Worker:
                 self._say(text)
             return self._take_part(equipment, row, replace(order, is_shared=True), reading)
 
-    def go_on(self, row: WorkRow, reading: ListContent | None) -> int:
-        """Takes up a work again whose list is kept here."""
-        with ExitStack() as stack:
-            equipment = self._enter(stack)
-            return self._take_part(equipment, row, self._local(row), reading)
-
     def _enter(self, stack: ExitStack) -> "Equipment":
         interrupt = stack.enter_context(Interrupt(lambda: _announce(ANNOUNCEMENT)))
         database = Database(self._url, interrupt)

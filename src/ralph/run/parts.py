@@ -296,8 +296,7 @@ def forecast(cap: int, tell: Tell) -> Callable[[Run, Iteration], None]:
     """Says after a third of the iterations what all of them would cost: nothing else guards this run's money."""
 
     def look(run: Run, iteration: Iteration) -> None:
-        cost = run.usage.cost_usd
-        if iteration.number != -(-cap // 3) or cap < 3 or not cost:
+        if cap < 3 or iteration.number != -(-cap // 3) or not (cost := run.usage.cost_usd):
             return
         from ralph.show.words import money
 

@@ -86,8 +86,9 @@ def unclaimed(claims: Sequence[Claim], reading: Reading = Reading()) -> Rule:
 
     def rule(run: Run) -> Iterable[Opinion]:
         owed = next((claim.deed for claim in claims if claim.text), "")
-        green = [i for i in run.iterations if i.checks and i.is_green and not i.turn.failure]
-        if not owed or run.retries or len(green) != 1 or green[0] is not run.last:
+        if not owed or run.retries or not run.last or not _every_check_passed(run.last):
+            return
+        if any(map(_every_check_passed, run.iterations[:-1])):
             return
         if not any(sighted(claim, run, reading) for claim in claims):
             yield Note(
@@ -98,6 +99,10 @@ def unclaimed(claims: Sequence[Claim], reading: Reading = Reading()) -> Rule:
             )
 
     return rule
+
+
+def _every_check_passed(iteration: Iteration) -> bool:
+    return bool(iteration.checks) and iteration.is_green and not iteration.turn.failure
 
 
 def blocked(word: str, reading: Reading = Reading()) -> Rule:

@@ -362,12 +362,13 @@ def test_ctrl_c_ends_it_and_resume_goes_on(works: Works) -> None:
     assert sorted(works.landed()) == ["T1", "T2", "T3"]
 
 
-def left(works: Works) -> list[int]:
-    """Processes that have the test's own home in their environment."""
+def left(works: Works, word: bytes = b"") -> list[int]:
+    """Processes that have the test's own home in their environment, and this word in their command."""
     mark, found = f"HOME={works.env['HOME']}".encode(), []
     for pid in filter(str.isdigit, os.listdir("/proc")):
         with suppress(OSError):
-            if mark in Path("/proc", pid, "environ").read_bytes().split(b"\0"):
+            words = Path("/proc", pid, "cmdline").read_bytes().split(b"\0")
+            if mark in Path("/proc", pid, "environ").read_bytes().split(b"\0") and (not word or word in words):
                 found.append(int(pid))
     return found
 
@@ -385,6 +386,28 @@ def test_kill_9_leaves_nothing_running_and_resume_loses_nothing(works: Works, ev
     assert again.returncode == 0, again.stderr
     assert sorted(works.landed()) == ["T1", "T2", "T3"]
     assert len(works.all("item_landed")) == 3
+
+
+def test_a_loop_that_dies_twice_before_and_after_its_beginning_goes_on(
+    works: Works, eventually: Callable[..., None]
+) -> None:
+    home = Path(works.env["HOME"])
+    works.todo("- [ ] T1 One\n")
+    works.script(WAITING)
+    git = home / "bin" / "git"
+    dying = f'case "$*" in *"worktree add"*"/T1"*) mkdir {home}/died 2> /dev/null && kill -9 $$ ;; esac'
+    git.write_text(f'#!/bin/sh\n{dying}\nexec {which("git")} "$@"\n')
+    git.chmod(0o755)
+    process = works.start()
+    eventually((home / "working").exists)
+    assert (home / "died").exists(), "the first one came to nothing"
+    (loop,) = left(works, b"item")
+    os.kill(loop, signal.SIGKILL)
+    works.wait_for("item_queued", reason="its process died")
+    go(works)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 0, said
+    assert works.landed() == ["T1"]
 
 
 def test_a_person_may_add_tick_and_remove_items_while_it_runs(works: Works) -> None:
@@ -568,10 +591,13 @@ def test_the_time_of_the_whole_ends_what_is_at_work_and_keeps_it(works: Works) -
     assert works.all("item_parked") == [], "it is nobody's fault"
 
 
-def test_an_item_that_a_person_withdraws_does_not_land_and_its_branch_stays(works: Works) -> None:
+def test_an_item_that_a_person_withdraws_does_not_land_and_its_branch_stays(
+    works: Works, eventually: Callable[..., None]
+) -> None:
     works.script(WAITING)
     process = works.start("-j", "2")
-    works.wait_for("item_started", key="T2")
+    working = Path(works.env["HOME"]) / "working"
+    eventually(lambda: working.exists() and len(working.read_text().split()) == 2)  # both have a branch by now
     assert works.run("work", "withdraw", "T2").returncode == 0
     works.wait_for("item_withdrawn", key="T2")
     go(works)

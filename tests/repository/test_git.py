@@ -1,11 +1,12 @@
 import os
 from pathlib import Path
+from shutil import which
 from typing import Any
 
 import pytest
 
 from ralph.errors import UserError
-from ralph.repository.git import find_repository, repository
+from ralph.repository.git import ask, commit_of, find_repository, repository, run
 
 
 def test_a_folder_outside_any_repository_has_none(tmp_path: Path) -> None:
@@ -123,3 +124,39 @@ def test_variables_meant_for_another_repository_are_ignored(
     assert repo.found().root == str(repo.path)
     assert repo.index().tree().count(":") == 1
     assert not (tmp_path / "objects").exists()
+
+
+@pytest.fixture
+def mortal_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Git that kills itself as long as there are files in a folder, one for each death."""
+    programs, deaths = tmp_path / "programs", tmp_path / "deaths"
+    for made in (programs, deaths):
+        made.mkdir()
+    real = which("git")
+    (programs / "git").write_text(
+        f'#!/bin/sh\nfor d in {deaths}/*; do [ -e "$d" ] && rm "$d" && kill -9 $$; done\nexec {real} "$@"\n'
+    )
+    (programs / "git").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+    return deaths
+
+
+def test_a_question_whose_git_was_killed_is_asked_once_more(repo: Any, mortal_git: Path) -> None:
+    (mortal_git / "1").touch()
+    assert repo.found().root == str(repo.path)
+    (mortal_git / "1").touch()
+    assert run(str(repo.path), "rev-parse", "--is-inside-work-tree") == b"true\n"
+
+
+def test_a_git_that_was_killed_has_not_said_no(repo: Any, mortal_git: Path) -> None:
+    for name in "12":
+        (mortal_git / name).touch()
+    with pytest.raises(UserError, match="git rev-parse failed: it was killed by signal 9") as killed:
+        commit_of(str(repo.path), "HEAD")
+    assert killed.value.hint == "nothing is lost: start again"
+
+
+def test_what_changes_something_is_not_done_twice(repo: Any, mortal_git: Path) -> None:
+    (mortal_git / "1").touch()
+    assert ask(str(repo.path), "branch", "other").code == -9
+    assert not commit_of(str(repo.path), "other")

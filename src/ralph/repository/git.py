@@ -3,7 +3,7 @@ monitors nor variables meant for another repository have a say in it; and in a f
 writes into the settings of the repository about where its files are."""
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from pathlib import Path
@@ -46,6 +46,12 @@ RALPH = {
 STORING = {"MALLOC_TRIM_THRESHOLD_": "100000000"}
 # For a git that only reads what is there: nothing is fetched that is missing, no object stands in for another.
 CLOSED = {"GIT_NO_LAZY_FETCH": "1", "GIT_ALLOW_PROTOCOL": "none", "GIT_NO_REPLACE_OBJECTS": "1"}
+# These change nothing, or add objects at most: where git was killed half-way, they are simply asked again.
+QUESTIONS = frozenset({
+    "cat-file", "check-ignore", "check-ref-format", "commit-tree", "config", "diff", "diff-index", "diff-tree",
+    "for-each-ref", "grep", "hash-object", "ls-files", "ls-tree", "merge-base", "merge-tree", "remote", "rev-list",
+    "rev-parse", "status", "var", "version",
+})  # fmt: skip
 PATIENCE = 600.0
 casualties: list[str] = []
 """What git was doing each time it was killed: whoever could not go on because of that may be asked again."""
@@ -191,8 +197,7 @@ def commit_of(folder: str, name: str) -> str:
 
 def ask(folder: str, *words: str, stdin: bytes = b"", env: Env = None) -> Answer:
     """Runs git in `folder`, the top of a working tree."""
-    with started(folder, *words, stdin=stdin, env=env) as git:
-        return _answer(git, folder, words)
+    return _answer(lambda: started(folder, *words, stdin=stdin, env=env), folder, words)
 
 
 def started(folder: str, *words: str, stdin: bytes = b"", env: Env = None) -> Errand:
@@ -211,20 +216,37 @@ def _errand(folder: str, words: tuple[str, ...], stdin: bytes = b"", env: Env = 
 
 def _plainly(folder: str, words: tuple[str, ...]) -> Answer:
     """What git answers anywhere, with the working tree that the settings of the repository name."""
-    with _errand(folder, words) as git:
-        return _answer(git, folder, words)
+    return _answer(lambda: _errand(folder, words), folder, words)
 
 
-def _answer(git: Errand, folder: str, words: tuple[str, ...]) -> Answer:
-    try:
-        out = git.output(PATIENCE)
-    except CutOff as cut:
-        raise GitError(f"git {_command(words)} was cut off: {cut}") from None
-    except TimeoutError:
-        raise GitError(f"git {_command(words)} did not end within {PATIENCE:.0f} seconds in {folder}") from None
-    if git.code < 0 or " died of signal " in git.error:  # itself, or one that it had started
+def _answer(start: Callable[[], Errand], folder: str, words: tuple[str, ...]) -> Answer:
+    """What git answers. Who was killed has answered nothing: that is no "no", and a question is asked once more."""
+    is_question = _command(words) in QUESTIONS
+    answer = _once(start, folder, words)
+    if is_killed(answer) and is_question:
+        answer = _once(start, folder, words)
+        if is_killed(answer):
+            raise refusal(words, answer)
+    return answer
+
+
+def _once(start: Callable[[], Errand], folder: str, words: tuple[str, ...]) -> Answer:
+    with start() as git:
+        try:
+            out = git.output(PATIENCE)
+        except CutOff as cut:
+            raise GitError(f"git {_command(words)} was cut off: {cut}") from None
+        except TimeoutError:
+            raise GitError(f"git {_command(words)} did not end within {PATIENCE:.0f} seconds in {folder}") from None
+    answer = Answer(git.code, out, git.error)
+    if is_killed(answer):
         casualties.append(_command(words))
-    return Answer(git.code, out, git.error)
+    return answer
+
+
+def is_killed(answer: Answer) -> bool:
+    """Whether a signal has ended git itself, or one that it had started."""
+    return answer.code < 0 or " died of signal " in answer.error
 
 
 def environment() -> dict[str, str]:
@@ -237,8 +259,9 @@ def refusal(words: tuple[str, ...], answer: Answer, what: str = "") -> GitError:
     """What git said, fit for a person."""
     lines = [line.strip() for line in answer.error.splitlines() if line.strip()]
     said = next((line for line in lines if line.startswith(("fatal:", "error:"))), lines[0] if lines else "")
-    said = said.removeprefix("fatal: ").removeprefix("error: ") or f"exit code {answer.code}"
-    hint = ""
+    ended = f"exit code {answer.code}" if answer.code >= 0 else f"it was killed by signal {-answer.code}"
+    said = said.removeprefix("fatal: ").removeprefix("error: ") or ended
+    hint = "nothing is lost: start again" if is_killed(answer) else ""
     if "dubious ownership" in answer.error:
         hint = next((line for line in lines if line.startswith("git config")), "")
     return GitError(f"{what or f'git {_command(words)} failed'}: {said}", hint)

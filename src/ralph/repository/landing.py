@@ -18,7 +18,18 @@ from ralph.core.text import clean, one_line
 from ralph.errors import UserError
 from ralph.files import read_given
 from ralph.processes.answers import Errand
-from ralph.repository.git import RALPH, Answer, Repository, ask, commit_of, environment, refusal, run, settled
+from ralph.repository.git import (
+    RALPH,
+    Answer,
+    Repository,
+    ask,
+    commit_of,
+    environment,
+    is_killed,
+    refusal,
+    run,
+    settled,
+)
 from ralph.repository.index import Leaf, shown, tree_with
 from ralph.repository.scm import OWN_FILES
 
@@ -232,7 +243,7 @@ def advance(repository: Repository, ref: str, new: str, old: str) -> Moved:
             return "moved"
         if now != old:
             return "lost"
-        if time.monotonic() > deadline or not _unlock(repository, ref):
+        if time.monotonic() > deadline or not (is_killed(answer) or _unlock(repository, ref)):
             raise refusal(words, answer, f"cannot move {ref}")
 
 

@@ -259,8 +259,7 @@ class Session:
 
         journal = Journal(folder.journal, restore, self._seal)
         stack.callback(journal.close)
-        if self._story:
-            self._seal.begin()
+        self._seal.begin()  # an earlier life may have come to nothing but a few lines
         # The rest of what an agent says is in the log of its turn.
         most = max(self.settings.max_log // 8, 1) if self.settings.max_log else 1 << 62
         seq = self._story.seq if self._story else 0

@@ -15,8 +15,11 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-# Under `nohup` SIGHUP is ignored, here and in all that a test starts; ralph respects that, and a test of it would wait.
+# Under `nohup` SIGHUP is ignored, and SIGINT behind a shell's `&`, here and in all that a test starts; ralph respects
+# that, and a test of it would wait.
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 settings.register_profile("unhurried", deadline=None)  # how long an example takes depends on what else goes on
 settings.load_profile("unhurried")

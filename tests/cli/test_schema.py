@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ralph.cli.schema import KINDS, schema_text
+from ralph.cli.init import KINDS, schema_text
 from ralph.errors import UserError
 
 

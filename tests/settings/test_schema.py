@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ralph.cli.schema import schema_text
+from ralph.cli.init import schema_text
 from ralph.core import events, work_events
 from ralph.core.model import Iteration, Turn
 from ralph.settings import PRESETS, Settings

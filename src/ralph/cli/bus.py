@@ -116,7 +116,7 @@ _POST = (
 )
 _THREAD = Option(("--thread",), "Only this message and its answers.", "Options", metavar="ID")
 
-COMMAND = CliCommand(
+BUS = CliCommand(
     "bus",
     "The message bus of a task or project.",
     commands=(

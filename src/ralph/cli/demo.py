@@ -82,4 +82,4 @@ def _quoted(word: str) -> str:
     return shlex.quote(word)
 
 
-COMMAND = CliCommand("demo", "Watch a run on a small example, with a scripted agent. Takes a few seconds.", demo)
+DEMO = CliCommand("demo", "Watch a run on a small example, with a scripted agent. Takes a few seconds.", demo)

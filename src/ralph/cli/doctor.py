@@ -173,7 +173,7 @@ def _line(finding: Finding, style: Style) -> str:
     return f"{style.paint(_TONES[finding.state], sign)}{padding} {finding.name:<10} {clean(finding.detail + todo)}"
 
 
-COMMAND = CliCommand(
+DOCTOR = CliCommand(
     "doctor",
     "Say whether everything is here that a run needs: agents and their logins, settings, git, terminal, hooks."
     "\n\nNothing is spent, unless --probe is given. Exit code 1 if something would make runs fail.",

@@ -8,8 +8,8 @@ import click
 
 from ralph import __version__
 from ralph.cli import table
-from ralph.cli.table import CliCommand
-from ralph.errors import complain
+from ralph.cli.table import CliCommand, Values
+from ralph.errors import UserError, complain
 from ralph.run.options import Option
 
 COMPLETING = "_RALPH_COMPLETE"  # set by the shell that asks for completions
@@ -191,3 +191,29 @@ def click_main(argv: list[str]) -> int:
     except click.Abort:
         return 130
     return result if isinstance(result, int) else 0
+
+
+WHERE = {
+    "bash": 'eval "$(ralph completion bash)"   # in ~/.bashrc',
+    "zsh": 'eval "$(ralph completion zsh)"    # in ~/.zshrc',
+    "fish": "ralph completion fish > ~/.config/fish/completions/ralph.fish",
+}
+
+
+def completion(values: Values, words: list[str]) -> int:
+    from click.shell_completion import get_completion_class
+
+    if len(words) != 1 or words[0] not in WHERE:
+        raise UserError("the completion script for which shell?", f"say {', '.join(WHERE)}")
+    kind = get_completion_class(words[0])
+    assert kind is not None
+    print(kind(cli, {}, "ralph", COMPLETING).source())
+    return 0
+
+
+COMPLETION = CliCommand(
+    "completion",
+    "Print the completion script for your shell.\n\n" + "\n\n".join(WHERE.values()),
+    completion,
+    words="bash|zsh|fish",
+)

@@ -152,7 +152,7 @@ _START = (
 )
 _ALL = Option(("--all",), "Every loop of the workspace.", "Options", kind="flag")
 
-COMMAND = CliCommand(
+HOOK = CliCommand(
     "hook",
     HELP,
     commands=(

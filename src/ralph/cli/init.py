@@ -7,7 +7,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, TextIO, get_args
 
-from ralph.cli.schema import schema_text
 from ralph.cli.table import CliCommand, Values, no_words
 from ralph.core.model import FailAction
 from ralph.errors import UserError
@@ -16,7 +15,7 @@ from ralph.run.options import Option
 ACTIONS = get_args(FailAction)
 NONE = "-"  # no guardrail, though one was found
 TEST_FOLDERS = ("tests", "test", "spec", "__tests__", "e2e")
-SCHEMA = "settings.schema.json"
+SCHEMA_FILE = "settings.schema.json"
 DEFAULTS: dict[str, Any] = {
     "completionResponse": "DONE",
     "outputTruncateChars": 5000,
@@ -109,7 +108,7 @@ def initialize(workspace: Path, dialog: Dialog) -> None:
     dialog.say("\n" + _written(said).decode(), end="")
     folder = prepare(workspace)
     _write(settings, _written(said))
-    _write(folder / SCHEMA, schema_text("settings").encode())
+    _write(folder / SCHEMA_FILE, schema_text("settings").encode())
     dialog.say("\nSettings written to .ralph/settings.json")
     dialog.say(f'Next: ralph {"loop" if said["guardrails"] else "run"} "what shall be true in the end"')
     if _has_boxes(workspace):
@@ -118,7 +117,7 @@ def initialize(workspace: Path, dialog: Dialog) -> None:
 
 def interview(workspace: Path, dialog: Dialog) -> dict[str, Any]:
     """The settings that the answers make."""
-    said: dict[str, Any] = {"$schema": f"./{SCHEMA}", **DEFAULTS, "agent": _ask_agent(dialog)}
+    said: dict[str, Any] = {"$schema": f"./{SCHEMA_FILE}", **DEFAULTS, "agent": _ask_agent(dialog)}
     if (turns := _ask_iterations(dialog)) is not None:  # unless it is said, every way to loop has a number of its own
         said["maximumIterations"] = turns
     dialog.explain("What the agent writes between <response> and </response> when it is done.")
@@ -284,4 +283,31 @@ def _write(path: Path, data: bytes) -> None:
 
 
 YES = Option(("-y", "--yes"), "Ask nothing: take what is found.", "Options", kind="flag")
-COMMAND = CliCommand("init", "Write .ralph/settings.json by answering a few questions.", init, (YES,))
+INIT = CliCommand("init", "Write .ralph/settings.json by answering a few questions.", init, (YES,))
+
+
+KINDS = ("settings", "events")
+
+
+def print_schema(values: Values, words: list[str]) -> int:
+    if len(words) != 1:
+        raise UserError("the schema of what?", f"say {' or '.join(KINDS)}")
+    print(schema_text(words[0]), end="")
+    return 0
+
+
+def schema_text(kind: str) -> str:
+    """The JSON Schema of `settings` or `events`, indented for people, with a newline at its end."""
+    import msgspec
+
+    from ralph.settings.reference import events_schema, settings_schema
+
+    if kind not in KINDS:
+        raise UserError(f'there is no schema of "{kind}"', f"known are {' and '.join(KINDS)}")
+    schema = settings_schema() if kind == "settings" else events_schema()
+    return msgspec.json.format(msgspec.json.encode(schema), indent=2).decode() + "\n"
+
+
+SCHEMA = CliCommand(
+    "schema", "Print the JSON Schema of the settings file or of the events.", print_schema, words="settings|events"
+)

@@ -261,7 +261,7 @@ def _answer(run: "Run") -> str:
     return run.last.turn.text if run.last else ""
 
 
-COMMAND = CliCommand(
+PLAN = CliCommand(
     "plan",
     "Make a plan of a wish: an agent that may only look at the repository cuts it into tasks with checks.\n\n"
     "GOAL is text, or a file that says what is wanted; a plan that is there already is looked at again. Each check is "

@@ -150,7 +150,7 @@ def refuse_what_is_spent(story: Story, values: Values) -> None:
 
 
 _AFRESH = "A new limit for all of the run."
-COMMAND = CliCommand(
+RESUME = CliCommand(
     "resume",
     HELP,
     resume,

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from ralph.core.model import Rule, Run, Stop
     from ralph.processes.keeper import Keeper
     from ralph.records.journal import Story
+    from ralph.records.register import Listed
+    from ralph.run.launch import Launched
     from ralph.run.order import Order
     from ralph.run.place import Place
     from ralph.settings import Loaded
@@ -29,9 +31,7 @@ if TYPE_CHECKING:
 def run_command(command: str, values: dict[str, Any], words: list[str]) -> int:
     """`ralph run` and its kin: the exit code is the outcome's."""
     if values.get("detach"):
-        from ralph.cli.detached import start
-
-        return start(command, values, words)
+        return _detach(command, values, words)
     if command == "run" and is_place_alone(values, words):
         from ralph.cli.ui import instead_of_a_goal
 
@@ -168,7 +168,7 @@ def play(
 
     settings = order.settings
     if story is None:
-        from ralph.cli.trust import ask_for_trust
+        from ralph.cli.upkeep import ask_for_trust
 
         ask_for_trust(order.workspace)
     screen = make_screen(
@@ -221,7 +221,59 @@ def spoken(loaded: Loaded) -> list[Notice]:
     return [Notice(text, "debug") for text in texts]
 
 
-COMMAND = CliCommand(
+def _detach(command: str, values: dict[str, Any], words: list[str]) -> int:
+    """The run goes on without the terminal, as a process of its own that is let go once it is found on record; where
+    it cannot begin, why."""
+    import time
+
+    from ralph.errors import complain
+    from ralph.run.launch import Launched, words_of
+
+    _refuse_what_needs_a_terminal(values, words)
+    given = {name: value for name, value in values.items() if name not in ("detach", "verbose", "quiet")}
+    launched = Launched([command, "--quiet", *words_of(given, options.COMMANDS[command]), "--", *words], os.environ)
+    while not (found := _found(launched, values)):
+        if launched.exit_code is not None:
+            code = launched.exit_code
+            message, _, hint = launched.last_words().partition(" · ")
+            complain(message, hint)
+            return code
+        time.sleep(0.02)
+    launched.let_go()
+    name = found.id.rpartition("-")[2]
+    print(f"run {found.id} goes on without this terminal")
+    print(f"  ralph logs -f {name}   follow it\n  ralph ui             watch and steer all runs")
+    print(f"  ralph stop {name}      end it")
+    return 0
+
+
+def _refuse_what_needs_a_terminal(values: dict[str, Any], words: list[str]) -> None:
+    from ralph.errors import UserError
+    from ralph.records.register import registry
+
+    if values.get("json") or values.get("dry_run"):
+        other = "--json" if values.get("json") else "--dry-run"
+        raise UserError(f"--detach and {other} at once", "follow it with `ralph logs -f --json`")
+    if "-" in words or values.get("prompt_file") == "-":
+        raise UserError("--detach cannot read the goal from standard input", "put it into a file: -f FILE")
+    place = registry(os.environ)
+    try:
+        os.makedirs(place, mode=0o700, exist_ok=True)
+        if not os.access(place, os.W_OK):
+            raise PermissionError(0, "Permission denied")
+    except OSError as error:
+        hint = "nobody would find a run that is not listed: name another folder with XDG_STATE_HOME"
+        raise UserError(f"cannot write to {place}: {error.strerror}", hint) from None
+
+
+def _found(launched: Launched, values: dict[str, Any]) -> Listed | None:
+    from ralph.records.register import recorded_in, runs
+
+    here = os.path.join(values.get("directory", "."), ".ralph")
+    return next((run for run in (*runs(), *recorded_in(here)) if launched.plays(run)), None)
+
+
+RUN = CliCommand(
     "run",
     "Loop an agent on a goal until it is verifiably done.\n\nExactly one goal: GOAL (-: standard "
     "input), -p, -f, or --spec. Done means: the agent claims it, and every gate (checks, tasks, work, protected files) "
@@ -238,5 +290,16 @@ COMMAND = CliCommand(
         'ralph run "Make the tests pass" --check "pytest -q" --until checks',
         "ralph run -f PROMPT.md -m 5 -c DONE -V",
         'ralph run --print "Tidy the docs" --ralph 5 --json',
+    ),
+)
+LOOP = CliCommand(
+    "loop",
+    "Give the agent a fresh context each time until every --check passes and it says COMPLETE.",
+    lambda values, words: run_command("loop", values, words),
+    options.LOOP,
+    words="TASK [PATH]",
+    examples=(
+        'ralph loop "implement JWT login" --check "pytest tests/test_auth.py"',
+        'ralph loop --spec spec.md --check "pytest -x" --max-cost 3 --worktree',
     ),
 )

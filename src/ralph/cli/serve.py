@@ -42,7 +42,7 @@ def serve(values: Values, words: list[str]) -> int:
     return listening.serve(asked, sys.stdout)
 
 
-COMMAND = CliCommand(
+SERVE = CliCommand(
     "serve",
     HELP,
     serve,

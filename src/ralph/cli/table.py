@@ -1,5 +1,6 @@
-"""Which commands are there? One row for each, and one type for all: a new command is a file of its name with a
-`COMMAND` in it, and a line here. From that come the quick parser, the help, shell completion and the reference."""
+"""Which commands are there? One row for each, and one type for all: a new command is a constant of its name (`STOP`) in
+the file of its name, or in one that `FILES` names, and a line here. From that come the quick parser, the help, shell
+completion and the reference."""
 
 from __future__ import annotations
 
@@ -91,9 +92,22 @@ SECTIONS = {
 SUMMARIES = {name: summary for section in SECTIONS.values() for name, summary in section.items()}
 
 
+FILES = {
+    "loop": "run",
+    **dict.fromkeys(("ps", "show", "logs"), "watch"),
+    **dict.fromkeys(("tell", "pause", "stop", "ask"), "steer"),
+    **dict.fromkeys(("report", "diff", "accept", "discard", "rewind"), "results"),
+    **dict.fromkeys(("clean", "learn", "trust"), "upkeep"),
+    **dict.fromkeys(("job", "tasks"), "task"),
+    "schema": "init",
+    "completion": "help",
+}
+"""Where a command stands that shares a file with its like."""
+
+
 def find(name: str) -> CliCommand:
-    """The command of this name, from the file of its name."""
-    command: CliCommand = __import__(f"ralph.cli.{name}", fromlist=["COMMAND"]).COMMAND
+    module = __import__(f"ralph.cli.{FILES.get(name, name)}", fromlist=[""])
+    command: CliCommand = getattr(module, name.upper())
     return command
 
 

@@ -1,23 +1,36 @@
-"""How is a task supervised from the command line? Its folder is found or made; then it is played as every run is."""
+"""`ralph task`, `job`, `tasks`: how is a task supervised, how does its agent get help, and how do all tasks stand?
+
+A task's folder is found or made; then it is played as every run is. A job is another agent that is run once, as a child
+of the run that calls it."""
 
 from __future__ import annotations
 
 import os
+import sys
+import time
 
-from ralph.cli.table import CliCommand
+from ralph.cli.table import JSON, CliCommand, no_words
 from ralph.lean import import_leanly
 from ralph.run import options
+from ralph.run.options import Option
 
 # Nothing is imported before the keeper is forked that its copy need not hold.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from ralph.processes.keeper import Keeper
+    from ralph.settings import Settings
+    from ralph.supervise.run_info import RunInfo
     from ralph.supervise.task_folder import TaskFolder
+    from ralph.supervise.task_list import TaskRow
+
+NAMES = ("root", "project", "task")
+TITLES = ("project", "task", "state", "attempt", "age", "last message")
 
 
-def run_command(command: str, values: dict[str, Any], words: list[str]) -> int:
-    """`ralph task`: the exit code is the outcome's."""
+def task(values: dict[str, Any], words: list[str]) -> int:
+    """The exit code is the outcome's."""
     from ralph.processes.keeper import Keeper
 
     with Keeper.start(adopts=True) as keeper:
@@ -31,8 +44,8 @@ def run_command(command: str, values: dict[str, Any], words: list[str]) -> int:
         from ralph.supervise.task_folder import keep_prompt
 
         folder = named(values)
-        asked = understood(command, values, words)
-        loaded = load(asked.workspace, asked.overrides, env=os.environ, options=options.spelling(command))
+        asked = understood("task", values, words)
+        loaded = load(asked.workspace, asked.overrides, env=os.environ, options=options.spelling("task"))
         order = Order(
             settings=loaded.settings,
             workspace=str(asked.workspace),
@@ -63,22 +76,172 @@ def named(values: dict[str, Any]) -> TaskFolder:
     from ralph.errors import UserError
     from ralph.supervise.task_folder import task_folder
 
-    missing = [f"--{name}" for name in ("root", "project", "task") if name not in values]
+    missing = [f"--{name}" for name in NAMES if name not in values]
     if missing:
         example = "ralph task --root DIR --project NAME --task NAME"
         raise UserError(f"which task? missing: {', '.join(missing)}", f"name it: {example}")
     return task_folder(values["root"], values["project"], values["task"])
 
 
-COMMAND = CliCommand(
+def job(values: dict[str, Any], words: list[str]) -> int:
+    """Prints the answer of the agent; the exit code is the outcome's."""
+    from ralph.processes.keeper import Keeper
+
+    with Keeper.start(adopts=True) as keeper:
+        import_leanly("msgspec", "pathlib")
+        from ralph.errors import UserError
+        from ralph.supervise import run_info
+
+        if "RALPH_SANDBOX" in os.environ:
+            raise UserError(
+                "child runs cannot be started in a box", "do it yourself, or run the task without --sandbox"
+            )
+        folder, parent = task_around(values)
+        # Known to the task before anything else: its supervisor may be about to ask who is at work.
+        info = run_info.create(folder, "", time.time(), parent=values.get("parent", parent))
+        try:
+            return _play(values, words, keeper, folder, info)
+        except UserError as error:
+            path = folder.runs / info.run_id
+            run_info.ended(path, time.time(), "failed", None, error.message)
+            run_info.release(path)
+            raise
+
+
+def _play(values: dict[str, Any], words: list[str], keeper: Keeper, folder: TaskFolder, info: RunInfo) -> int:
+    from ralph import __version__
+    from ralph.cli.request import understood
+    from ralph.cli.run import Shown, play
+    from ralph.run.order import Order
+    from ralph.settings import load
+    from ralph.supervise.supervision import ChildPlace
+
+    asked = understood("job", values, words)
+    loaded = load(asked.workspace, asked.overrides, env=os.environ, options=options.spelling("job"))
+    order = Order(
+        settings=once(loaded.settings, "grace" in values),
+        workspace=str(asked.workspace),
+        goal_text=asked.goal_text,
+        goal_file=asked.goal_file,
+        agent_args=asked.agent_args,
+        one_shot=True,
+        version=__version__,
+        task=str(folder.path),
+    )
+    order.goal()
+    shown = Shown(asked.json, not asked.verbose, asked.verbose)
+    run, stop = play(order, keeper, shown, place=ChildPlace(order, info))
+    if run.last and not asked.json:
+        _print(run.last.turn.text)
+    return stop.outcome.exit_code
+
+
+def task_around(values: dict[str, Any]) -> tuple[TaskFolder, str]:
+    """The task that is named, else the one whose agent calls this, and the run that called."""
+    from ralph.errors import UserError
+    from ralph.supervise.task_folder import around
+
+    found = around(os.environ)
+    if any(name in values for name in NAMES):
+        found = named(values), found[1] if found else ""
+    if found is None:
+        hint = "call it from a supervised agent, or name the task with --root, --project and --task"
+        raise UserError("this is no task's agent: TASK_FOLDER is not set", hint)
+    if not found[0].path.is_dir():
+        raise UserError(f"there is no task {found[0].name} in {found[0].root}", "`ralph tasks` shows which there are")
+    return found
+
+
+def once(settings: Settings, has_grace: bool) -> Settings:
+    """One turn, whatever comes of it; what verifies the task is the task's own business."""
+    from msgspec.structs import replace
+
+    return replace(
+        settings,
+        maximum_iterations=1,
+        guardrails=(),
+        tasks="",
+        protect=(),
+        min_tool_calls=0,
+        scm=None,
+        reviews=None,
+        worktree=False,
+        # There is nothing to come to an end with before the next turn: a job that is told to stop stops.
+        grace=settings.grace if has_grace else 0.0,
+    )
+
+
+def _print(text: str) -> None:
+    """The caller may be gone by now: its children outlive it."""
+    try:
+        sys.stdout.write(text.rstrip("\n") + "\n" if text.strip() else "")
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+
+
+def tasks(values: dict[str, Any], words: list[str]) -> int:
+    import msgspec
+
+    from ralph.core.text import escaped
+    from ralph.supervise.task_folder import around
+    from ralph.supervise.task_list import every
+
+    no_words(words, "name a project with --project")
+    here = around(os.environ)
+    rows = every(values.get("root") or (here[0].root if here else "."), time.time(), values.get("project"))
+    if values.get("json"):
+        for row in rows:
+            print(escaped(msgspec.json.encode(row)).decode())
+    elif rows:
+        print("\n".join(table(rows)))
+    else:
+        print("No tasks here. --root DIR names the folder of the projects.", file=sys.stderr)
+    return 0
+
+
+def table(rows: list[TaskRow]) -> list[str]:
+    """Columns as wide as they need to be; the message takes what is left of its 80 characters."""
+    from ralph.core.text import clean
+    from ralph.show.words import cut, duration, width
+
+    def cells(row: TaskRow) -> tuple[str, ...]:
+        attempt = str(row.attempt) if row.attempt else "-"
+        return row.project, row.task, row.state, attempt, duration(row.age), cut(clean(row.last_message), 80, "…")
+
+    lines = [TITLES, *map(cells, rows)]
+    sizes = [max(map(width, column)) for column in zip(*lines, strict=True)]
+    padded = ((cell + " " * (size - width(cell)) for cell, size in zip(line, sizes, strict=True)) for line in lines)
+    return ["  ".join(line).rstrip() for line in padded]
+
+
+TASK = CliCommand(
     "task",
     "Supervise a root agent: start it again until it has left the file DONE in the task's folder.\n\n"
     "The task lives in ROOT/PROJECT/TASK; the agent finds it in $TASK_FOLDER. Without a prompt, TASK.md is read.",
-    lambda values, words: run_command("task", values, words),
+    task,
     options.TASK,
     words="[GOAL] [PATH]",
     examples=(
         'ralph task --root ~/tasks --project shop --task login --prompt "… then create $TASK_FOLDER/DONE"',
         "ralph task --root ~/tasks --project shop --task login --max-restarts 10 --turn-timeout 1h",
+    ),
+)
+JOB = CliCommand(
+    "job",
+    "Run an agent once, as a child of the run that calls this. A task waits for its children when it is done.",
+    job,
+    options.JOB,
+    words="[GOAL] [PATH]",
+    examples=('ralph job --prompt "Write the tests for the parser"',),
+)
+TASKS = CliCommand(
+    "tasks",
+    "Show how the tasks of a root stand.",
+    tasks,
+    (
+        Option(("--root",), "The folder of all projects (default: that of the task around).", "Options", metavar="DIR"),
+        Option(("--project",), "Only this project.", "Options", metavar="NAME"),
+        JSON,
     ),
 )

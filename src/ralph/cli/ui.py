@@ -73,4 +73,4 @@ def open_screen(place: Path, given: Mapping[str, Any] | None = None) -> int:
     return 3 if app.return_code else 0
 
 
-COMMAND = CliCommand("ui", HELP, ui, words="[PATH]")
+UI = CliCommand("ui", HELP, ui, words="[PATH]")

@@ -62,7 +62,7 @@ def start(values: dict[str, Any], word: str) -> int:
     from ralph.backlog import taking_on
     from ralph.cli.request import about_loops
     from ralph.cli.run import Shown
-    from ralph.cli.trust import ask_for_trust
+    from ralph.cli.upkeep import ask_for_trust
     from ralph.run.choices import choices
     from ralph.settings import load
 
@@ -295,7 +295,7 @@ def ends_of_work(run: Listed) -> tuple[Repository, str, str]:
     return home, order.base, now
 
 
-COMMAND = CliCommand(
+WORK = CliCommand(
     "work",
     "Work off a backlog: each item is a loop in a worktree of its own, and a merge gate decides what lands.\n\n"
     "BACKLOG is a file (Markdown boxes, prd.json, tasks.json), a folder (Backlog.md), github:, github:label=NAME or "

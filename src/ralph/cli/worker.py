@@ -53,7 +53,7 @@ def engine() -> ModuleType:
     return database
 
 
-COMMAND = CliCommand(
+WORKER = CliCommand(
     "worker",
     HELP,
     worker,

@@ -1,0 +1,155 @@
+"""`ralph tell`, `pause`, `stop`, `ask`: how do a person and a run at work speak to each other?"""
+
+import os
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ralph.cli.named_run import one_run
+from ralph.cli.table import DIRECTORY, CliCommand, Values
+from ralph.core.text import one_line
+from ralph.errors import UserError
+from ralph.run.options import Option
+
+if TYPE_CHECKING:
+    from ralph.records.register import Listed
+
+
+def tell(values: Values, words: list[str]) -> int:
+    from ralph.steering import control
+    from ralph.steering.mailbox import Mailbox
+
+    *named, text = words or [""]
+    text = sys.stdin.buffer.read().decode("utf-8", "replace") if text == "-" else text
+    if not text.strip():
+        raise UserError("nothing to tell", 'ralph tell [RUN] "TEXT"; a text of - is read from standard input')
+    if len(named) > 1:
+        raise UserError(f"too many words: {' '.join(words)}", "put the text in quotes")
+    if said := _to_an_item(values, named, text):
+        print(said)
+        return 0
+    run = one_run(values, named, control.cannot_be_told)
+    questions = control.tell(run, text)
+    if questions:
+        print(f"answered: {one_line(questions[0].text)}")
+    print(_when(run, run.ungiven(len(Mailbox(run.place).read().notes))))
+    for question in questions[1:]:
+        print(f"still asked: {one_line(question.text)}")
+    return 0
+
+
+def _to_an_item(values: Values, named: list[str], text: str) -> str:
+    """Words about an item of a backlog whose loop is not at work are for its next one. What comes of them, if so."""
+    from pathlib import Path
+
+    from ralph.records.register import recorded_in
+    from ralph.steering.which_run import workspace_around
+
+    folder = Path(values.get("directory", ".")).absolute()
+    here = workspace_around(folder)
+    if not named or not any(run.facts.kind == "work" for run in recorded_in(here / ".ralph")):
+        return ""
+    from ralph.backlog.wishes import tell_item
+
+    return tell_item(named[0], text, folder)
+
+
+def _when(run: "Listed", notes: int) -> str:
+    carries = "carries it" if notes == 1 else f"carries it and {notes - 1} more"
+    if run.is_alive:
+        return f"the next prompt of run {run.id} {carries}"
+    return f"run {run.id} is not at work; its next prompt {carries} after `ralph resume {run.id}`"
+
+
+TELL = CliCommand(
+    "tell",
+    "Leave a note for the next prompt of a run. Several notes queue up. While the agent asks something, "
+    "what you tell is the answer to its oldest question.",
+    tell,
+    (DIRECTORY,),
+    words="[RUN] TEXT",
+    examples=('ralph tell "The API moved to port 8080"', "ralph tell k3fa - < advice.md"),
+)
+
+
+def pause(values: Values, words: list[str]) -> int:
+    from ralph.steering import control
+
+    run = one_run(values, words, control.not_at_work)
+    control.pause(run)
+    print(f"run {run.id} pauses before its next turn; go on with `ralph resume {run.id}`")
+    return 0
+
+
+PAUSE = CliCommand(
+    "pause",
+    "Hold a run: the turn that is under way is finished, and no other begins until `ralph resume`. "
+    "The time of a pause does not count against --max-time.",
+    pause,
+    (DIRECTORY,),
+    examples=("ralph pause", "ralph pause k3fa"),
+    words="[RUN]",
+)
+
+
+_GLANCE = 0.05
+
+
+def stop(values: Values, words: list[str]) -> int:
+    from ralph.records.register import listed
+    from ralph.steering import control
+
+    run = one_run(values, words, control.not_at_work)
+    gently = "ends once what it does at this moment is finished; `ralph stop` again ends it now"
+    print(f"run {run.id} {'ends now' if control.stop(run, bool(values.get('now'))) else gently}")
+    while values.get("wait") and (seen := listed(run.place)) and seen.is_alive:
+        time.sleep(_GLANCE)
+    return 0
+
+
+STOP = CliCommand(
+    "stop",
+    "End a run as Ctrl-C would: what it does at this moment may be finished, within the run's --grace. "
+    "A run that is stopped can go on later, with `ralph resume`.",
+    stop,
+    (
+        Option(("--now",), "End the turn too, with everything that it started.", "Options", kind="flag"),
+        Option(("--wait",), "Return when the run has ended.", "Options", kind="flag"),
+        DIRECTORY,
+    ),
+    examples=("ralph stop", "ralph stop --now k3fa"),
+    words="[RUN]",
+)
+
+
+def ask(values: Values, words: list[str]) -> int:
+    from ralph.records.register import listed
+    from ralph.steering import control
+    from ralph.steering.mailbox import Mailbox
+
+    text = " ".join(words)
+    text = sys.stdin.buffer.read().decode("utf-8", "replace") if text == "-" else text
+    if not text.strip():
+        raise UserError("nothing is asked", 'ralph ask "QUESTION"; a question of - is read from standard input')
+    folder = os.environ.get("RALPH_RUN_FOLDER", "")
+    if not folder:
+        raise UserError("this is not inside a run", "an agent asks; a person says `ralph tell`")
+    if not Path(folder).is_dir():
+        raise UserError(f"the run's folder is gone: {folder}", "there is nobody to ask")
+    Mailbox(Path(folder)).ask(text)
+    run = listed(folder)
+    if run and run.is_alive:
+        control.nudge(run)
+    print("The question is passed on. End your turn: an answer, if there is one, comes with the next prompt.")
+    return 0
+
+
+ASK = CliCommand(
+    "ask",
+    "For agents inside a run: ask the person who started it. With --on-question wait the run waits for the "
+    "answer; either way the next prompt carries it.",
+    ask,
+    words="QUESTION",
+    examples=('ralph ask "Which of the two APIs shall I keep?"',),
+)

@@ -1,0 +1,284 @@
+"""`ralph ps`, `show`, `logs`: which runs are at work, what did one of them do, and what does it say?"""
+
+import os
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import IO, TYPE_CHECKING
+
+from ralph.cli.named_run import read_run
+from ralph.cli.table import DIRECTORY, JSON, CliCommand, Values
+from ralph.core.text import clean, escaped
+from ralph.errors import UserError
+from ralph.run.options import Option
+
+if TYPE_CHECKING:
+    from ralph.history.overview import RunNow
+    from ralph.records.register import Listed
+
+
+def ps(values: Values, words: list[str]) -> int:
+    from ralph.history.overview import runs_now
+
+    if words:
+        raise UserError(f"too many words: {words[0]!r}", "`ralph ps` lists all runs; `ralph show RUN` is about one")
+    seen = runs_now(bool(values.get("all")))
+    if values.get("json"):
+        from msgspec.json import encode
+
+        sys.stdout.buffer.write(escaped(b"".join(encode(run) + b"\n" for run in seen)))
+        return 0
+    if not seen:
+        nothing = (
+            "nothing has been run on this machine" if values.get("all") else "no run is at work; see `ralph ps -a`"
+        )
+        print(nothing, file=sys.stderr)
+    else:
+        _show_runs(seen)
+    _show_loops()
+    _show_leftovers()
+    return 0
+
+
+def _show_runs(seen: "list[RunNow]") -> None:
+    from ralph.show.outlet import choose
+    from ralph.show.summary import run_list
+
+    is_terminal = sys.stdout.isatty()
+    columns = _columns() if is_terminal else 0
+    style = choose(sys.stdout, os.environ, is_terminal, None, None)
+    print("\n".join(run_list(seen, style, columns, time.time(), os.path.expanduser("~"))))
+
+
+def _show_loops() -> None:
+    """Loops inside sessions are no runs of ralph's: only where they are is said."""
+    from ralph.history.overview import loops_at_work
+
+    for workspace, number in loops_at_work().items():
+        loops = "a loop inside a session goes" if number == 1 else f"{number} loops inside sessions go"
+        print(f"{loops} on in {clean(workspace)}: see `ralph hook status` there")
+
+
+def _show_leftovers() -> None:
+    from ralph.records.leftovers import left_behind, remark
+
+    for left in left_behind():
+        print(f"{clean(remark(left, 'lives on'))}; `ralph clean` ends it")
+
+
+def _columns() -> int:
+    try:
+        return os.get_terminal_size(sys.stdout.fileno()).columns
+    except OSError:
+        return 0
+
+
+PS = CliCommand(
+    "ps",
+    "List the runs of this user on this machine, in any workspace: what they do, and what they want of you.",
+    ps,
+    (Option(("-a", "--all"), "Finished and killed ones too.", "Options", kind="flag"), JSON),
+    words="",
+    examples=("ralph ps", "ralph ps -a --json"),
+)
+
+
+def show(values: Values, words: list[str]) -> int:
+    from ralph.history.feed import history_now
+
+    run = read_run(values, words)
+    if run.facts.kind == "work":
+        from ralph.cli.work import show_work
+
+        return show_work(run, bool(values.get("json")))
+    history = history_now(run)
+    if values.get("json"):
+        from ralph.show.report import written
+
+        sys.stdout.buffer.write(written([history], "json"))
+        return 0
+    from ralph.show.outlet import choose
+    from ralph.show.summary import told
+
+    style = choose(sys.stdout, os.environ, sys.stdout.isatty(), None, None)
+    with paged() as out:
+        for line in told(history, style):
+            print(line, file=out)
+    return 0
+
+
+SHOW = CliCommand(
+    "show",
+    "What a run did, iteration by iteration: checks, cost, changed files, refused claims, and what needs you.",
+    show,
+    (JSON, DIRECTORY),
+    examples=("ralph show", "ralph show k3fa --json"),
+    words="[RUN]",
+)
+
+
+_GLANCE = 0.1
+
+
+def logs(values: Values, words: list[str]) -> int:
+    run = read_run(values, words)
+    lines = _lines(run, bool(values.get("follow")))
+    if values.get("json"):
+        return _copy(lines, at_once=bool(values.get("follow")))
+    if run.facts.kind == "work":
+        from ralph.cli.work import log_of_work
+
+        return log_of_work(lines, bool(values.get("timestamps")))
+    return _render(run, lines, values)
+
+
+def _lines(run: "Listed", follows: bool) -> Iterator[bytes]:
+    """The journal, line by line; where it is followed, until the run is over."""
+    from ralph.records.journal import Following
+    from ralph.records.register import listed
+
+    following = Following(run.folder.journal)
+    yield from following.lines()
+    while follows:
+        now = listed(run.place)
+        follows = now is not None and now.is_alive
+        yield from following.lines()
+        time.sleep(_GLANCE if follows else 0)
+
+
+def _copy(lines: Iterator[bytes], at_once: bool) -> int:
+    from ralph.records.journal import decoded
+
+    out = sys.stdout.buffer
+    for line in lines:
+        if decoded(line) is not None:  # one that was cut off is none
+            out.write(line)
+            if at_once:
+                out.flush()
+    out.flush()
+    return 0
+
+
+def _render(run: "Listed", lines: Iterator[bytes], values: Values) -> int:
+    from contextlib import nullcontext
+
+    with nullcontext(sys.stdout) if values.get("follow") else paged() as out:
+        read = _written(run, lines, values, out)
+    return _last_word(run, read, values)
+
+
+def _written(run: "Listed", lines: Iterator[bytes], values: Values, out: IO[str]) -> int:
+    """Writes the lines of a run; how many of its journal could be read."""
+    from ralph.records.journal import decoded
+    from ralph.show.outlet import GLYPHS, choose
+    from ralph.show.screen import make_screen
+
+    now = 0.0
+    is_terminal = sys.stdout.isatty()
+    color = False if values.get("no_color") else None
+    style = choose(sys.stdout, os.environ, is_terminal, color, None)
+    screen = make_screen(
+        out,
+        verbose=bool(values.get("verbose")),
+        color=style.color,
+        emoji=style.marks is GLYPHS if is_terminal else None,
+        live=False,
+        waits=True,
+        timestamps=bool(values.get("timestamps")),
+        width=columns() if is_terminal and out is not sys.stdout else None,
+        clock=lambda: now,
+    )
+    screen.belongs_to(run.id)
+    read = 0
+    for line in lines:
+        entry = decoded(line)
+        event = entry.event() if entry else None
+        if entry and event is not None:
+            now = entry.at if values.get("timestamps") else now
+            screen(event)
+        read += event is not None
+        if screen.is_gone:
+            break
+    screen.close()
+    return read
+
+
+def _last_word(run: "Listed", read: int, values: Values) -> int:
+    """What the lines themselves do not say."""
+    from ralph.errors import UserError
+    from ralph.records.register import listed
+
+    now, journal = listed(run.place), run.folder.journal
+    if not read and journal.stat().st_size:
+        raise UserError(f"cannot understand {journal}", "was it written by another version of ralph?")
+    if not read:
+        print(f"ralph: there is nothing yet in {journal}", file=sys.stderr)
+    if now and now.state == "killed":
+        print(f"ralph: run {run.id} was killed; go on with `ralph resume {run.id}`", file=sys.stderr)
+    return 0
+
+
+LOGS = CliCommand(
+    "logs",
+    "Print what a run said and did, as it was on the screen; with -f also what is still to come.",
+    logs,
+    (
+        Option(("-f", "--follow"), "Go on until the run ends.", "Options", kind="flag"),
+        Option(("-t", "--timestamps"), "The time of day in front of every line.", "Options", kind="flag"),
+        Option(("-V", "--verbose"), "Say more.", "Options", kind="flag"),
+        Option(("--json",), "The lines that `ralph run --json` gave.", "Options", kind="flag"),
+        Option(("--no-color",), "No colours.", "Options", kind="flag"),
+        DIRECTORY,
+    ),
+    examples=("ralph logs -f", "ralph logs k3fa --json | jq .type"),
+    words="[RUN]",
+)
+
+
+@contextmanager
+def paged() -> Iterator[IO[str]]:
+    """Where to write for a person: through `$RALPH_PAGER`, `$PAGER` or `less`, where standard output is a terminal.
+    `less` shows what fits on the screen at once, and leaves it there."""
+    words = _pager() if sys.stdout.isatty() else []
+    if not words:
+        yield sys.stdout
+        return
+    import signal
+    import subprocess
+
+    env = {"LESS": "FRX", "LV": "-c", **os.environ}
+    try:
+        pager = subprocess.Popen(words, stdin=subprocess.PIPE, env=env, encoding="utf-8", errors="backslashreplace")
+    except OSError:
+        yield sys.stdout
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the pager's, as in every program that has one
+    try:
+        assert pager.stdin is not None
+        with suppress(BrokenPipeError):  # who has read enough closes it
+            yield pager.stdin
+            pager.stdin.flush()
+    finally:
+        with suppress(BrokenPipeError):
+            if pager.stdin:
+                pager.stdin.close()
+        pager.wait()
+        signal.signal(signal.SIGINT, before)
+
+
+def _pager() -> list[str]:
+    import shlex
+    import shutil
+
+    said = os.environ.get("RALPH_PAGER", os.environ.get("PAGER", "less"))
+    words = shlex.split(said)
+    return words if words and words[0] != "cat" and shutil.which(words[0]) else []
+
+
+def columns() -> int:
+    """The width of the terminal that the pager writes to."""
+    try:
+        return os.get_terminal_size(sys.stdout.fileno()).columns
+    except (OSError, ValueError):
+        return 80

@@ -1,14 +1,16 @@
 """What does one more iteration cost? A long run less a short one, by the iterations between them."""
 
+import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 from bench.lab import BASH, MILLI, Lab
-from bench.samples import Row, Wanted, compared
+from bench.samples import Row, Wanted, compared, taking_turns
 
 AGENT = "/bin/echo"
 FILES = 10_000
+NEW_FILES = 50_000
 GIT = "git status"
 
 Command = Callable[[int], tuple[str, ...]]
@@ -46,6 +48,23 @@ def in_git(lab: Lab) -> list[Row]:
     ]
 
 
+def beside_new_files(lab: Lab) -> list[Row]:
+    """The whole of a run with one iteration, in a workspace full of files that git does not know."""
+    repository = lab.workspace()
+    subprocess.run(["git", "-C", repository, "init", "-q"], env=lab.env, check=True)
+    _fill(repository, NEW_FILES)
+
+    def first() -> float:
+        shutil.rmtree(repository / ".ralph", ignore_errors=True)
+        shutil.rmtree(repository / ".git" / "objects")
+        shutil.rmtree(repository / ".git" / "refs" / "ralph", ignore_errors=True)
+        (repository / ".git" / "objects").mkdir()
+        return lab.seconds(lab.running(AGENT, 1), repository)
+
+    sample = taking_turns({"ralph": first}, 3)["ralph"]
+    return [Row("a first iteration beside 50,000 new files", sample, "s", {}, Wanted(5))]
+
+
 def _beside_loops(lab: Lab, measure: str, checks: int, wanted: Wanted) -> Row:
     options = [word for _ in range(checks) for word in ("--check", "true")]
     commands: dict[str, Command] = {"ralph": lambda n: lab.running(AGENT, n, *options)}
@@ -68,14 +87,18 @@ def _marginal(
 
 def _repository(lab: Lab) -> Path:
     folder = lab.workspace()
-    for number in range(FILES):
-        path = folder / f"part{number // 100:03d}" / f"file{number % 100:02d}.txt"
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(f"{number}\n" * 20)
+    _fill(folder, FILES)
     git = ["git", "-C", folder, "-c", "gc.auto=0"]
     for words in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "all of it"], ["status"]):
         subprocess.run([*git, *words], env=lab.env, check=True, stdout=subprocess.DEVNULL)
     return folder
+
+
+def _fill(folder: Path, count: int) -> None:
+    for number in range(count):
+        path = folder / f"part{number // 100:03d}" / f"file{number % 100:02d}.txt"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(f"{number}\n" * 20)
 
 
 def _status(lab: Lab, repository: Path) -> float:

@@ -6,8 +6,9 @@ import random
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +71,33 @@ def live(environment: dict[str, str], workspace: Path) -> Iterator[Callable[...,
         with suppress(ProcessLookupError):
             os.killpg(one.process.pid, signal.SIGKILL)
         one.process.communicate()
+
+
+A_SECOND, AT_MOST = 1.0, 4.9  # five seconds have those who are asked politely
+
+
+@pytest.fixture
+def at_once() -> Callable[[], AbstractContextManager[None]]:
+    """What is done in here takes no longer than the second that is promised: less the time in which somebody on this
+    machine waited for a processor, for that is no fault of ours."""
+
+    @contextmanager
+    def within_a_second() -> Iterator[None]:
+        began, waited = time.monotonic(), _waited()
+        yield
+        took = time.monotonic() - began
+        assert took - (_waited() - waited) < A_SECOND, f"it took {took:.1f} s"
+        assert took < AT_MOST
+
+    return within_a_second
+
+
+def _waited() -> float:
+    """Seconds since the machine was started in which a process was ready, and no processor was."""
+    try:
+        return int(Path("/proc/pressure/cpu").read_text().partition("total=")[2].split()[0]) / 1e6
+    except (OSError, ValueError, IndexError):  # a kernel that does not count: all of the time may have been that
+        return time.monotonic()
 
 
 @pytest.fixture

@@ -564,3 +564,36 @@ def test_what_is_no_file_does_not_count(repo: Any) -> None:
     before = index.tree()
     os.mkfifo(repo.path / "pipe")
     assert index.tree() == before
+
+
+def test_a_great_many_new_files_become_packs_and_the_same_tree(repo: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(index_module, "MANY", 100)
+    monkeypatch.setattr(index_module, "A_PACKFUL", 200)
+    repo.write(".gitattributes", "*.crlf text\n")
+    for number in range(500):
+        repo.write(f"data/{number % 7}/{number}.txt", f"{number}\n" * (number % 9))
+    repo.write("data/lines.crlf", b"one\r\ntwo\r\n")
+    repo.write("data/odd name\n.txt")
+    index = repo.index()
+    tree = tree_of(index.tree())
+    objects = [path for path in (repo.path / ".git" / "objects").rglob("*") if path.is_file()]
+    assert len(objects) < 100
+    repo.git("add", "-A")
+    assert repo.git("write-tree") == tree
+    assert tree_of(index.tree()) == tree
+
+
+def test_one_of_many_files_that_cannot_be_read_does_not_keep_the_others_out(
+    repo: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(index_module, "MANY", 20)
+    monkeypatch.setattr(index_module, "A_PACKFUL", 30)
+    for number in range(100):
+        repo.write(f"data/{number}.txt", f"{number}\n" * 3)
+    # A folder in the place of a file is what git cannot take, root or not.
+    index = repo.index()
+    paths = [b"data/%d.txt" % number for number in range(100)]
+    (repo.path / "data/50.txt").unlink()
+    (repo.path / "data/50.txt/.git").mkdir(parents=True)
+    assert index._take(paths) == [b"data/50.txt"]
+    assert len(index.git("ls-files", "data").splitlines()) == 99

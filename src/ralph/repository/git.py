@@ -175,6 +175,13 @@ def is_installed() -> bool:
     return which("git") is not None
 
 
+def git_version(folder: str) -> tuple[int, ...]:
+    """Which git this is: (2, 39) for 2.39.5."""
+    words = run(folder, "version").decode("utf-8", "replace").split()
+    number = next((word for word in words if word[:1].isdigit()), "")
+    return tuple(int(part) for part in number.split(".")[:2] if part.isdigit())
+
+
 def _is_marked(workspace: Path) -> bool:
     """Whether there is a `.git` that git does not recognise."""
     place = Path(os.path.realpath(workspace))

@@ -14,7 +14,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from ralph.records.folder import cannot_write
-from ralph.repository.git import STORING, GitError, Repository, refusal
+from ralph.repository.git import STORING, GitError, Repository, git_version, refusal
 from ralph.repository.looking import Looking
 
 BIG_FILE = 50_000_000
@@ -36,6 +36,12 @@ STATUS = (
     "status", "--porcelain=v2", "-z",
     "--untracked-files=all", "--no-renames", "--ignore-submodules=dirty",
 )  # fmt: skip
+
+# New files in such a number become packs: to make a file of its own for each takes git twice as long, and whoever owns
+# the repository would have to tidy it up. In one pack no more than this: git looks for each object among all others.
+MANY, A_PACKFUL = 1_000, 10_000
+_PACKED = ("-c", "core.bigFileThreshold=1")
+_PACKS_SINCE = (2, 38)  # before that, `update-index` makes a pack for each file
 
 # The checksum of an index takes longer than the rest of it to write, and nobody else reads this one.
 _UNHASHED = ("-c", "index.skipHash=true")
@@ -211,10 +217,12 @@ class PrivateIndex:
         self._written_at = time.monotonic()
         words = ("update-index", "--add", "--remove", "--replace", "-z", "--stdin")
         unreadable: list[bytes] = []
-        waiting = [paths]
+        waiting = [paths[at : at + A_PACKFUL] for at in range(0, len(paths), A_PACKFUL)]
+        packs = len(paths) > MANY and git_version(self.repository.root) >= _PACKS_SINCE
+        manner = (*self._manner, *_PACKED) if packs else self._manner
         while waiting:
             some = waiting.pop()
-            answer = self._looking.ask(*self._manner, *words, stdin=b"\0".join(some) + b"\0", env=self._env | STORING)
+            answer = self._looking.ask(*manner, *words, stdin=b"\0".join(some) + b"\0", env=self._env | STORING)
             if answer.code == 0:
                 continue
             if len(some) > 1:  # one bad file spoils a call without a trace of the others: find it by halves

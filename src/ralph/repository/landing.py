@@ -25,6 +25,7 @@ from ralph.repository.git import (
     ask,
     commit_of,
     environment,
+    git_version,
     is_killed,
     refusal,
     run,
@@ -80,12 +81,9 @@ class Reserved(Struct, frozen=True):
 
 
 def refuse_old_git(folder: str) -> None:
-    said = run(folder, "version").decode("utf-8", "replace")
-    numbers = [part for part in said.split() if part[:1].isdigit()]
-    version = tuple(int(part) for part in (numbers or ["0"])[0].split(".")[:2] if part.isdigit())
-    if version < OLDEST:
-        wanted = ".".join(map(str, OLDEST))
-        raise UserError(f"this needs git {wanted} or newer; here is {said.strip()}", "upgrade git")
+    if (version := git_version(folder)) < OLDEST:
+        wanted, found = (".".join(map(str, numbers)) for numbers in (OLDEST, version))
+        raise UserError(f"this needs git {wanted} or newer; here is git {found or '?'}", "upgrade git")
 
 
 def unlanded(repository: Repository, target: str, tips: Collection[str]) -> set[str]:

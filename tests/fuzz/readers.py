@@ -10,7 +10,7 @@ from ralph.core import prompts, text
 from ralph.core.claims import Claim, Reading, echoes, read
 from ralph.core.model import Exit
 from ralph.core.secrets import Redactor, redact_text, settled
-from ralph.run.parts import _in_markdown
+from ralph.core.task_list import tasks_in_markdown
 
 Reader = Callable[[str], object]
 
@@ -62,6 +62,6 @@ READERS: dict[str, Reader] = {
     "one line": text.one_line,
     "short": lambda said: text.short(said, 200),
     "commit message": prompts.commit_message,
-    "boxes": lambda said: list(_in_markdown(said)),
+    "boxes": lambda said: list(tasks_in_markdown(said)),
     **{f"stream of {agent}": lambda said, agent=agent: _parsed(agent, said) for agent in (*known(), "command")},
 }

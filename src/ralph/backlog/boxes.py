@@ -11,27 +11,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ralph.backlog.lists import OWN_KEYS, ListContent, decoded, encoded, is_id, key_of, slug, title_of, with_own
-from ralph.core.backlog import ASIDE, PLAN, Item
+from ralph.core.backlog import Item
+from ralph.core.task_list import ASIDE, BoxLine, box_lines, plan_title
 
-BOX = re.compile(r"([\s>]*)(?:[-*+]|\d{1,9}[.)])[ \t]+\[([^\w\[\]\r\n]?|[xX])\][ \t]+(\S.*)")
-FENCE = re.compile(r"[\s>]*(?:(?:[-*+]|\d{1,9}[.)])\s+)?(`{3,}|~{3,})(.*)")
-HEADING = re.compile(r"(#{1,6})\s+(.*)")
 OWN = re.compile(rf"\s*(?:[-*+]\s+)?({'|'.join(OWN_KEYS)}):(.*)", re.IGNORECASE)
 LONGEST_AROUND = 8000  # characters of a plan that go with each of its tasks
 CODE = re.compile(r"(?<!`)`++([^`]++)`++")
-
-
-class BoxLine(Struct, kw_only=True):
-    """One line, as far as a list is concerned. `at` is where the mark in its box stands, in the text of the file."""
-
-    number: int
-    text: str
-    indent: int
-    is_plain: bool
-    section: str = ""
-    at: int = -1
-    mark: str = ""
-    words: str = ""
 
 
 class ListedBox(Struct):
@@ -43,8 +28,8 @@ class ListedBox(Struct):
 
 def read(files: Mapping[str, bytes]) -> ListContent:
     ((name, data),) = files.items()
-    lines = list(_lines(decoded(data)))
-    plan = _title(lines)
+    lines = box_lines(decoded(data))
+    plan = plan_title(lines)
     problems: list[str] = []
     entries = [entry for entry in _entries(lines) if not (plan and entry.box.section in ASIDE)]
     named = {word for entry in entries for key, value, _ in _own(entry, name) if key == "after"
@@ -62,54 +47,21 @@ def read(files: Mapping[str, bytes]) -> ListContent:
     return ListContent(tuple(items), tuple(_checks(lines)), tuple(problems), plan, tuple(asked))
 
 
-def lines_of(text: str) -> list[BoxLine]:
-    return list(_lines(text))
-
-
 def open_questions(lines: list[BoxLine]) -> list[BoxLine]:
     """The questions of a plan that bear no tick."""
-    return [line for line in lines if line.section == "questions" and line.at >= 0 and line.mark not in ("x", "X")]
+    return [line for line in lines if line.section == "questions" and line.at >= 0 and not line.is_ticked]
 
 
 def ticked(files: Mapping[str, bytes], keys: Collection[str]) -> dict[str, bytes]:
     ((name, data),) = files.items()
     text, marks = decoded(data), []
     by_place = {item.place: item.key for item in read(files).items}
-    for entry in _entries(list(_lines(text))):
+    for entry in _entries(box_lines(text)):
         if by_place.get(f"{name}:{entry.box.number}") in keys:
-            marks += [line for line in (entry.box, *entry.below) if line.at >= 0 and line.mark not in ("x", "X")]
+            marks += [line for line in (entry.box, *entry.below) if line.at >= 0 and not line.is_ticked]
     for line in reversed(marks):
         text = f"{text[: line.at]}x{text[line.at + len(line.mark) :]}"
     return {name: encoded(text)} if marks else {}
-
-
-def _lines(text: str) -> Iterator[BoxLine]:
-    """The lines of the file. In code and in comments nothing is a box."""
-    at, closing, section, is_comment = 0, "", "", False
-    for number, whole in enumerate(text.split("\n"), 1):
-        line = whole.removesuffix("\r")
-        is_plain = not closing and not is_comment
-        fence = FENCE.fullmatch(line) if not is_comment else None
-        if fence and not closing:
-            closing = fence[1] if "`" not in fence[2] or fence[1][0] == "~" else ""
-            is_plain = not closing
-        elif fence and fence[1].startswith(closing) and not fence[2].strip():
-            closing = ""
-        if is_plain or is_comment:
-            is_comment = (is_comment or "<!--" in line) and "-->" not in line.rpartition("<!--")[2]
-        if is_plain and (heading := HEADING.fullmatch(line)):
-            section = heading[2].strip().lower() if len(heading[1]) <= 2 else section
-        found = BOX.fullmatch(line) if is_plain and "<!--" not in line.partition("[")[0] else None
-        made = BoxLine(number=number, text=line, indent=_indent(line), is_plain=is_plain, section=section)
-        if found:
-            made.at, made.mark, made.words = at + found.start(2), found[2], found[3].strip()
-        yield made
-        at += len(whole) + 1
-
-
-def _indent(line: str) -> int:
-    bare = line.lstrip(" \t>")
-    return len(line[: len(line) - len(bare)].expandtabs(4)) if bare else 1 << 30
 
 
 def _entries(lines: list[BoxLine]) -> Iterator[ListedBox]:
@@ -146,9 +98,7 @@ def _item(entry: ListedBox, name: str, named: set[str], problems: list[str]) -> 
     ours = {line for _, _, line in own}
     body = [line.text for line in entry.below if f"{name}:{line.number}" not in ours]
     text = "\n".join([box.words, *_dedented(body)]).strip()
-    item = Item(
-        key=key, title=title_of(box.words), text=text, place=f"{name}:{box.number}", done=box.mark in ("x", "X")
-    )
+    item = Item(key=key, title=title_of(box.words), text=text, place=f"{name}:{box.number}", done=box.is_ticked)
     return with_own(item, own, problems)
 
 
@@ -164,13 +114,6 @@ def _checks(lines: list[BoxLine]) -> Iterator[str]:
         is_item = re.match(r"\s*(?:[-*+]|\d+[.)])\s", line.text)
         if line.section == "checks" and line.is_plain and is_item and (command := CODE.search(line.text)):
             yield command[1].strip()
-
-
-def _title(lines: list[BoxLine]) -> str:
-    """The title of a plan; none of any other list."""
-    texts = (line.text.removeprefix("\ufeff") for line in lines if line.is_plain)
-    first = next((text for text in texts if text.startswith("# ")), "")
-    return first.removeprefix(PLAN).strip() if first.startswith(PLAN) else ""
 
 
 def _around(lines: list[BoxLine]) -> str:

@@ -6,10 +6,8 @@ from typing import Any
 from ralph.backlog.jsontext import Path, parsed, with_values
 from ralph.backlog.lists import ListContent, decoded, encoded, key_of, slug, title_of, with_own
 from ralph.core.backlog import Item
+from ralph.core.task_list import LISTS, entry_text, is_done
 
-LISTS = ("userStories", "user_stories", "stories", "tasks", "features", "items")
-TEXTS = ("title", "name", "story", "task", "description", "text")
-DONE = frozenset({"done", "complete", "completed", "passed", "passing"})
 PRIORITIES = {"critical": -2, "urgent": -2, "high": -1, "medium": 0, "normal": 0, "low": 1}
 OWN = {
     "check": ("check", "checks"),
@@ -33,7 +31,7 @@ def ticked(files: Mapping[str, bytes], keys: Collection[str]) -> dict[str, bytes
     ((name, data),) = files.items()
     text = decoded(data)
     chosen = [(path, story) for path, story in _stories(parsed(text, name)) if _key(story) in keys]
-    values = {path: value for at, story in chosen if not _is_done(story) for path, value in _done(at, story)}
+    values = {path: value for at, story in chosen if not is_done(story) for path, value in _done(at, story)}
     return {name: encoded(with_values(text, values))} if values else {}
 
 
@@ -50,18 +48,14 @@ def _stories(document: Any) -> Iterator[tuple[Path, dict[str, Any]]]:
 
 def _key(story: Mapping[str, Any]) -> str:
     named = story.get("id", story.get("key", ""))
-    return key_of(str(named)) if named not in ("", None) else slug(_title(story))
-
-
-def _title(story: Mapping[str, Any]) -> str:
-    return next((story[name] for name in TEXTS if isinstance(story.get(name), str) and story[name].strip()), "")
+    return key_of(str(named)) if named not in ("", None) else slug(entry_text(story))
 
 
 def _item(story: Mapping[str, Any], place: str, problems: list[str]) -> Item:
-    key, title = _key(story), title_of(_title(story))
+    key, title = _key(story), title_of(entry_text(story))
     if not key or not title:
         problems.append(f"{place}: a story without id or title")
-    item = Item(key=key or "story", title=title, text=_text(story), place=place, done=_is_done(story),
+    item = Item(key=key or "story", title=title, text=_text(story), place=place, done=is_done(story),
                 priority=_priority(story))  # fmt: skip
     own = [(name, str(value), place) for name, keys in OWN.items() for value in _values(story, keys)]
     return with_own(item, own, problems)
@@ -77,7 +71,7 @@ def _values(story: Mapping[str, Any], keys: tuple[str, ...]) -> list[Any]:
 
 def _text(story: Mapping[str, Any]) -> str:
     """All that a story says of what is wanted."""
-    parts = [_title(story)]
+    parts = [entry_text(story)]
     parts += [story[name] for name in ("description", "details", "notes") if isinstance(story.get(name), str)]
     for name in ("acceptanceCriteria", "acceptance_criteria", "steps"):
         if isinstance(story.get(name), list) and story[name]:
@@ -90,13 +84,6 @@ def _priority(story: Mapping[str, Any]) -> int:
     if isinstance(value, str):
         return int(value) if value.lstrip("-").isdigit() else PRIORITIES.get(value.strip().lower(), 0)
     return int(value) if isinstance(value, int | float) else 0
-
-
-def _is_done(story: Mapping[str, Any]) -> bool:
-    if "passes" in story:
-        return story["passes"] is True
-    status = str(story.get("status", "")).strip().lower()
-    return story.get("done") is True or story.get("completed") is True or status in DONE
 
 
 def _done(at: Path, story: Mapping[str, Any]) -> Iterator[tuple[Path, Any]]:

@@ -13,10 +13,6 @@ from msgspec.structs import replace
 State = Literal["queued", "working", "ready", "landed", "parked", "withdrawn"]
 SETTLED = frozenset({"landed", "withdrawn"})
 EVERYTHING = "**"
-PLAN = "# Plan:"
-"""How a plan begins, among the lists of tasks."""
-ASIDE = frozenset({"assumptions", "checks", "questions"})
-"""The sections of a plan whose boxes are no tasks."""
 """Stands for all files where there are too many to name."""
 FIRST_WINDOW, WIDEST_WINDOW = 2, 16
 

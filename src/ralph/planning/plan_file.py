@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from ralph.backlog import boxes
 from ralph.backlog.lists import ListContent, decoded, encoded, wrong_with
-from ralph.core.backlog import PLAN
+from ralph.core.task_list import PLAN, box_lines
 from ralph.core.text import clean
 from ralph.errors import UserError
 from ralph.settings import Settings
@@ -68,7 +68,7 @@ class Plan(Struct, frozen=True):
         return wrong_with(reading)
 
     def questions(self) -> list[str]:
-        return [line.words for line in boxes.open_questions(boxes.lines_of(self.text))]
+        return [line.words for line in boxes.open_questions(box_lines(self.text))]
 
     def commands(self) -> list[str]:
         """Every check, those of the tasks too, each once."""
@@ -77,7 +77,7 @@ class Plan(Struct, frozen=True):
 
     def answered(self, answers: Mapping[str, str]) -> "Plan":
         """With these answers below their questions, which are ticked."""
-        lines = boxes.lines_of(self.text)
+        lines = box_lines(self.text)
         texts = self.text.split("\n")
         for line in reversed(boxes.open_questions(lines)):
             if not (answer := " ".join(clean(answers.get(line.words, "")).split())):
@@ -95,7 +95,7 @@ class Plan(Struct, frozen=True):
     def without_commands(self, is_taken: Callable[[str], bool]) -> "Plan":
         """Without checks that are not taken, and without agents of its own: each stands as a plain remark."""
         texts = self.text.split("\n")
-        for line in boxes.lines_of(self.text):
+        for line in box_lines(self.text):
             own = boxes.OWN.fullmatch(line.text) if line.is_plain else None
             code = boxes.CODE.search(line.text) if line.section == "checks" else None
             kind = own[1].lower() if own else "check" if code else ""
@@ -109,9 +109,7 @@ class Plan(Struct, frozen=True):
         known = self.read().checks
         items = [f"- `{command}`" for command in commands if command not in known]
         texts = self.text.split("\n")
-        heads = {
-            line.section: line.number for line in reversed(boxes.lines_of(self.text)) if line.text.startswith("## ")
-        }
+        heads = {line.section: line.number for line in reversed(box_lines(self.text)) if line.text.startswith("## ")}
         if items and "checks" in heads:
             texts[heads["checks"] : heads["checks"]] = ["", *items]
         elif items:

@@ -3,15 +3,14 @@
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from ralph.core import events, rules
-from ralph.core.backlog import ASIDE, PLAN
 from ralph.core.events import Notice, Tell
 from ralph.core.model import Check, Iteration, Run, Snapshot, Task, Wait
-from ralph.core.text import clean, listed, one_line
+from ralph.core.text import listed
 from ralph.errors import UserError, to_install
 from ralph.files import read_file, read_given
 from ralph.loop import Agent, Parts
@@ -330,20 +329,15 @@ class TasksFile:
         return (*now, *taken_off(self._first, now))
 
 
-LISTS = ("userStories", "user_stories", "stories", "tasks", "features", "items", "subtasks")
-TEXTS = ("title", "name", "description", "text", "story", "task")
-DONE = frozenset({"done", "complete", "completed", "passed", "passing"})
-FAILED = frozenset({"failed", "failing", "blocked"})
-NO_TEXT = "(a task without text)"
-
-
 def read_tasks(path: Path) -> tuple[Task, ...]:
     """Every task in the file, in its order."""
+    from ralph.core.task_list import tasks_in_markdown
+
     try:
         text = read_given(path).decode("utf-8-sig", "replace")
     except OSError as error:
         raise UserError(f"cannot read the tasks file {path}: {error.strerror}", "name one with --tasks FILE") from None
-    tasks = tuple(_in_json(text, path) if path.suffix.lower() == ".json" else _in_markdown(text))
+    tasks = tuple(_in_json(text, path) if path.suffix.lower() == ".json" else tasks_in_markdown(text))
     if not tasks:
         raise UserError(
             f"the tasks file {path} names no task",
@@ -358,29 +352,10 @@ def taken_off(first: tuple[Task, ...], now: tuple[Task, ...]) -> tuple[Task, ...
     return tuple(Task(f"{task.text} (it was taken off the list)", False) for task in gone)
 
 
-def _in_markdown(text: str) -> Iterator[Task]:
-    """Checkboxes of lists, nested ones too. In code and comments they are examples, and so are those of a plan's
-    questions. A box with anything but a cross in it is open: a mark of one's own invention settles nothing."""
-    import re
-
-    box = re.compile(r"[\s>]*(?:[-*+]|\d{1,9}[.)])\s+\[([^\w\[\]]?|[xX])\](?:\s+(.*))?")
-    fence = re.compile(r"[\s>]*(?:(?:[-*+]|\d{1,9}[.)])\s+)?(`{3,}|~{3,})(.*)")
-    closing = section = ""
-    is_plan = any(line.startswith(PLAN) for line in text.splitlines())
-    for line in re.sub(r"<!--.*?(?:-->|\Z)", "", text, flags=re.DOTALL).splitlines():
-        if mark := fence.fullmatch(line):
-            if not closing:
-                closing = mark[1] if "`" not in mark[2] or mark[1][0] == "~" else ""
-            elif mark[1].startswith(closing) and not mark[2].strip():
-                closing = ""
-        elif not closing and line.startswith(("# ", "## ")):
-            section = line.strip("# ").lower()
-        elif not closing and (found := box.fullmatch(line)) and not (is_plan and section in ASIDE):
-            yield Task(_line(found[2]) or NO_TEXT, found[1] in ("x", "X"))
-
-
 def _in_json(text: str, path: Path) -> Iterator[Task]:
     import json
+
+    from ralph.core.task_list import tasks_in_json
 
     try:
         content = json.loads(text)
@@ -388,36 +363,4 @@ def _in_json(text: str, path: Path) -> Iterator[Task]:
         raise UserError(
             f"the tasks file {path} is not JSON: {error}", "mend it, or name another with --tasks"
         ) from None
-    yield from _in_list(content if isinstance(content, list) else _lists(content))
-
-
-def _in_list(entries: list[Any]) -> Iterator[Task]:
-    for entry in entries:
-        if not isinstance(entry, dict):
-            continue
-        inner = _lists(entry)
-        text = next((_line(entry[key]) for key in TEXTS if isinstance(entry.get(key), str)), "")
-        if text or not inner:
-            yield Task(text or NO_TEXT, _is_done(entry), _status(entry) in FAILED)
-        yield from _in_list(inner)
-
-
-def _lists(entry: Any) -> list[Any]:
-    if not isinstance(entry, dict):
-        return []
-    return [one for key in LISTS if isinstance(entry.get(key), list) for one in entry[key]]
-
-
-def _is_done(entry: dict[str, Any]) -> bool:
-    """`passes` decides where it stands; nothing but `true` passes."""
-    if "passes" in entry:
-        return entry["passes"] is True
-    return entry.get("done") is True or entry.get("completed") is True or _status(entry) in DONE
-
-
-def _status(entry: dict[str, Any]) -> str:
-    return str(entry.get("status", "")).strip().lower()
-
-
-def _line(text: str | None) -> str:
-    return one_line(clean(text or ""), 500)
+    yield from tasks_in_json(content)

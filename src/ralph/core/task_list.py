@@ -1,0 +1,129 @@
+"""What is a task in a list? Boxes in Markdown, entries in JSON: how `--tasks`, a backlog and a plan all read them."""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from msgspec import Struct
+
+from ralph.core.model import Task
+from ralph.core.text import clean, one_line
+
+PLAN = "# Plan:"
+"""How a plan begins, among the lists of tasks."""
+ASIDE = frozenset({"assumptions", "checks", "questions"})
+"""The sections of a plan whose boxes are no tasks."""
+LISTS = ("userStories", "user_stories", "stories", "tasks", "features", "items", "subtasks")
+TEXTS = ("title", "name", "story", "task", "description", "text")
+DONE = frozenset({"done", "complete", "completed", "passed", "passing"})
+FAILED = frozenset({"failed", "failing", "blocked"})
+TICKS = ("x", "X")
+NO_TEXT = "(a task without text)"
+
+# A box with anything but a cross in it is open: a mark of one's own invention settles nothing.
+_BOX = re.compile(r"[\s>]*(?:[-*+]|\d{1,9}[.)])[ \t]+\[([^\w\[\]\r\n]?|[xX])\](?:[ \t]+(\S.*)?)?")
+_FENCE = re.compile(r"[\s>]*(?:(?:[-*+]|\d{1,9}[.)])\s+)?(`{3,}|~{3,})(.*)")
+_HEADING = re.compile(r"(#{1,6})\s+(.*)")
+_COMMENT = re.compile(r"<!--.*?(?:-->|\Z)")
+
+
+class BoxLine(Struct, kw_only=True):
+    """One line, as far as a list is concerned. `at` is where the mark in its box stands, in the text of the file."""
+
+    number: int
+    text: str
+    indent: int
+    is_plain: bool
+    section: str = ""
+    at: int = -1
+    mark: str = ""
+    words: str = ""
+
+    @property
+    def is_ticked(self) -> bool:
+        return self.mark in TICKS
+
+
+def box_lines(text: str) -> list[BoxLine]:
+    """The lines of a file. In code and in comments nothing is a box."""
+    return list(_box_lines(text))
+
+
+def _box_lines(text: str) -> Iterator[BoxLine]:
+    at, closing, section, is_comment = 0, "", "", False
+    for number, whole in enumerate(text.split("\n"), 1):
+        line = whole.removesuffix("\r")
+        is_plain = not closing and not is_comment
+        fence = _FENCE.fullmatch(line) if not is_comment else None
+        if fence and not closing:
+            closing = fence[1] if "`" not in fence[2] or fence[1][0] == "~" else ""
+            is_plain = not closing
+        elif fence and fence[1].startswith(closing) and not fence[2].strip():
+            closing = ""
+        if is_plain or is_comment:
+            is_comment = (is_comment or "<!--" in line) and "-->" not in line.rpartition("<!--")[2]
+        if is_plain and (heading := _HEADING.fullmatch(line)):
+            section = heading[2].strip().lower() if len(heading[1]) <= 2 else section
+        found = _BOX.fullmatch(line) if is_plain and "<!--" not in line.partition("[")[0] else None
+        made = BoxLine(number=number, text=line, indent=_indent(line), is_plain=is_plain, section=section)
+        if found:
+            made.at, made.mark, made.words = at + found.start(1), found[1], (found[2] or "").strip()
+        yield made
+        at += len(whole) + 1
+
+
+def _indent(line: str) -> int:
+    bare = line.lstrip(" \t>")
+    return len(line[: len(line) - len(bare)].expandtabs(4)) if bare else 1 << 30
+
+
+def plan_title(lines: Iterable[BoxLine]) -> str:
+    """The title of a plan; none of any other list."""
+    texts = (line.text.removeprefix("\ufeff") for line in lines if line.is_plain)
+    first = next((text for text in texts if text.startswith("# ")), "")
+    return first.removeprefix(PLAN).strip() if first.startswith(PLAN) else ""
+
+
+def tasks_in_markdown(text: str) -> Iterator[Task]:
+    """Every box is a task, nested ones too; those of a plan's questions are none."""
+    lines = box_lines(text)
+    is_plan = bool(plan_title(lines))
+    for line in lines:
+        if line.at >= 0 and not (is_plan and line.section in ASIDE):
+            yield Task(_words(_COMMENT.sub("", line.words)) or NO_TEXT, line.is_ticked)
+
+
+def tasks_in_json(content: Any) -> Iterator[Task]:
+    """Every entry is a task, and so are those of the lists in it; an entry that only holds others is none."""
+    for entry in content if isinstance(content, list) else _lists_in(content):
+        if not isinstance(entry, dict):
+            continue
+        inner, text = _lists_in(entry), _words(entry_text(entry))
+        if text or not inner:
+            yield Task(text or NO_TEXT, is_done(entry), _status(entry) in FAILED)
+        yield from tasks_in_json(inner)
+
+
+def _lists_in(entry: Any) -> list[Any]:
+    lists = (entry[key] for key in LISTS if isinstance(entry.get(key), list)) if isinstance(entry, dict) else ()
+    return [one for entries in lists for one in entries]
+
+
+def entry_text(entry: Mapping[str, Any]) -> str:
+    """What an entry is about, in its own words."""
+    return next((entry[name] for name in TEXTS if isinstance(entry.get(name), str) and entry[name].strip()), "")
+
+
+def is_done(entry: Mapping[str, Any]) -> bool:
+    """`passes` decides where it stands; nothing but `true` passes."""
+    if "passes" in entry:
+        return entry["passes"] is True
+    return entry.get("done") is True or entry.get("completed") is True or _status(entry) in DONE
+
+
+def _status(entry: Mapping[str, Any]) -> str:
+    return str(entry.get("status", "")).strip().lower()
+
+
+def _words(text: str) -> str:
+    return one_line(clean(text), 500)

@@ -10,7 +10,7 @@ from ralph.core import prompts, text
 from ralph.core.claims import Claim, Reading, echoes, read
 from ralph.core.model import Exit
 from ralph.core.secrets import Redactor, redact_text, settled
-from ralph.core.task_list import tasks_in_markdown
+from ralph.core.tasks_file import tasks_in_markdown
 
 Reader = Callable[[str], object]
 

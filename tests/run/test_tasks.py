@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ralph.core.model import Task
-from ralph.core.task_list import NO_TEXT
+from ralph.core.tasks_file import NO_TEXT
 from ralph.errors import UserError
 from ralph.run.parts import read_tasks
 

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from ralph.backlog.lists import OWN_KEYS, ListContent, decoded, encoded, is_id, key_of, slug, title_of, with_own
 from ralph.core.backlog import Item
-from ralph.core.task_list import ASIDE, BoxLine, box_lines, plan_title
+from ralph.core.tasks_file import ASIDE, BoxLine, box_lines, plan_title
 
 OWN = re.compile(rf"\s*(?:[-*+]\s+)?({'|'.join(OWN_KEYS)}):(.*)", re.IGNORECASE)
 LONGEST_AROUND = 8000  # characters of a plan that go with each of its tasks

@@ -6,7 +6,7 @@ from typing import Any
 from ralph.backlog.jsontext import Path, parsed, with_values
 from ralph.backlog.lists import ListContent, decoded, encoded, key_of, slug, title_of, with_own
 from ralph.core.backlog import Item
-from ralph.core.task_list import LISTS, entry_text, is_done
+from ralph.core.tasks_file import LISTS, entry_text, is_done
 
 PRIORITIES = {"critical": -2, "urgent": -2, "high": -1, "medium": 0, "normal": 0, "low": 1}
 OWN = {

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from ralph.backlog import boxes
 from ralph.backlog.lists import ListContent, decoded, encoded, wrong_with
-from ralph.core.task_list import PLAN, box_lines
+from ralph.core.tasks_file import PLAN, box_lines
 from ralph.core.text import clean
 from ralph.errors import UserError
 from ralph.settings import Settings

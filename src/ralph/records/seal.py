@@ -4,7 +4,6 @@ long the journal was after each iteration, and what it and the other files that 
 import os
 from collections.abc import Mapping
 from contextlib import suppress
-from io import FileIO
 from pathlib import Path
 from typing import BinaryIO
 
@@ -56,8 +55,7 @@ class Seal:
         self._contents: dict[str, bytes] = {}
         self._files: dict[str, str] = {}
         self._size, self._hash = 0, sha256()
-        self._note: FileIO | None = None
-        self._longest = 0
+        self._note, self._longest = -1, 0
 
     def refuse_what_was_changed(self) -> None:
         """Raises where the run is not as ralph left it."""
@@ -99,14 +97,19 @@ class Seal:
                 make_folder(str(path.parent))
                 write_file(path, data)
 
+    def close(self) -> None:
+        if self._note >= 0:
+            os.close(self._note)
+            self._note = -1
+
     def _write(self, sealed: Sealed) -> None:
-        if self._note is None:
+        if self._note < 0:
             make_folder(os.path.dirname(self._path))
-            self._note = FileIO(open_own(self._path), "wb")
-            self._longest = os.fstat(self._note.fileno()).st_size
+            self._note = open_own(self._path)
+            self._longest = os.fstat(self._note).st_size
         note = encode(sealed).ljust(self._longest)
         self._longest = len(note)
-        os.pwrite(self._note.fileno(), note, 0)
+        os.pwrite(self._note, note, 0)
 
     def _add(self, data: bytes) -> None:
         self._size += len(data)

@@ -331,7 +331,7 @@ class TasksFile:
 
 def read_tasks(path: Path) -> tuple[Task, ...]:
     """Every task in the file, in its order."""
-    from ralph.core.task_list import tasks_in_markdown
+    from ralph.core.tasks_file import tasks_in_markdown
 
     try:
         text = read_given(path).decode("utf-8-sig", "replace")
@@ -355,7 +355,7 @@ def taken_off(first: tuple[Task, ...], now: tuple[Task, ...]) -> tuple[Task, ...
 def _in_json(text: str, path: Path) -> Iterator[Task]:
     import json
 
-    from ralph.core.task_list import tasks_in_json
+    from ralph.core.tasks_file import tasks_in_json
 
     try:
         content = json.loads(text)

@@ -258,6 +258,7 @@ class Session:
             self._seal.restore()
 
         journal = Journal(folder.journal, restore, self._seal)
+        stack.callback(self._seal.close)
         stack.callback(journal.close)
         self._seal.begin()  # an earlier life may have come to nothing but a few lines
         # The rest of what an agent says is in the log of its turn.

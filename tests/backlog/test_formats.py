@@ -287,7 +287,20 @@ def test_an_issue_is_what_is_wanted_and_no_command_is_taken_from_it() -> None:
     assert (second.checks, second.agent, second.max_cost) == ((), "", None)
     assert f"issue>\nDark mode\n\n{body}\n</" in second.text
     assert github.trailer("12") == "Closes #12"
-    assert github.command("label=ready")[-2:] == ("--label", "ready")
+
+
+def test_pages_of_issues_are_one_list_without_the_pull_requests_among_them() -> None:
+    pages = [
+        [{"number": 1, "title": "One", "body": ""}],
+        [{"number": 2, "title": "Two", "body": "", "pull_request": {}}],
+    ]
+    for said in ("".join(map(json.dumps, pages)), "\n".join(map(json.dumps, pages)), json.dumps(pages[0] + pages[1])):
+        assert [item.key for item in github.read(said.encode()).items] == ["1"]
+    with pytest.raises(UserError, match="#2 is a pull request"):
+        github.read(json.dumps(pages[1][0]).encode())
+    for broken in (b"{", b"[1]", b'[{"number": 1}]', b"\xff"):
+        with pytest.raises(UserError, match="cannot understand what gh says"):
+            github.read(broken)
 
 
 def test_beads_come_after_what_blocks_them() -> None:

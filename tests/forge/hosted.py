@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, urlencode, urlsplit
 
 HOSTS = ("github.com", "api.github.com")
 TOKEN = "gho_a1b2c3d4e5f6g7h8i9j0k1l2m3n4o5p6q7r8"
@@ -67,12 +67,13 @@ class LoopbackHost:
         command = ["git", "-C", str(self.bare), *words]
         return subprocess.run(command, check=True, capture_output=True, text=True, env=env, input=stdin).stdout.strip()
 
-    def issue(self, number: int, title: str, body: str, *comments: str) -> None:
+    def issue(self, number: int, title: str, body: str, *comments: str, labels: tuple[str, ...] = ()) -> None:
         self.issues[number] = {
             "number": number,
             "title": title,
             "body": body,
             "state": "open",
+            "labels": list(labels),
             "comments": len(comments),
         }
         self.comments[number] = [{"user": {"login": "mallory"}, "body": text} for text in comments]
@@ -112,6 +113,13 @@ class LoopbackHost:
     def _issue(self, number: str, *, query: Any, body: Any) -> tuple[int, Any]:
         found = self.issues.get(int(number))
         return (200, {**found, "html_url": f"https://github.com/acme/shop/issues/{number}"}) if found else _NOT_FOUND
+
+    def _issues_of(self, *, query: Any, body: Any) -> tuple[int, Any]:
+        """A page of those that are open and bear all the labels, the newest first."""
+        labels, size = {*filter(None, query.get("labels", "").split(","))}, int(query["per_page"])
+        found = [one for one in self.issues.values() if one["state"] == "open" and labels <= {*one["labels"]}]
+        begin = (int(query.get("page", "1")) - 1) * size
+        return 200, sorted(found, key=lambda one: -int(one["number"]))[begin : begin + size]
 
     def _comments_of(self, number: str, *, query: Any, body: Any) -> tuple[int, Any]:
         return 200, self.comments.get(int(number), []) if query.get("page", "1") == "1" else []
@@ -199,6 +207,7 @@ _ROUTES = (
     ("/user", "GET", "user"),
     ("/graphql", "POST", "graphql"),
     (_REPO, "GET", "repository"),
+    (f"{_REPO}/issues", "GET", "issues_of"),
     (rf"{_REPO}/issues/(\d+)", "GET", "issue"),
     (rf"{_REPO}/issues/(\d+)/comments", "GET", "comments_of"),
     (f"{_REPO}/pulls", "GET", "pulls_of"),
@@ -247,7 +256,10 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             return
         parts = urlsplit(self.path)
         query = {name: values[-1] for name, values in parse_qs(parts.query).items()}
-        self._say(*self.server.hosted.answer(self.command, parts.path, query, json.loads(data) if data else None))
+        code, said = self.server.hosted.answer(self.command, parts.path, query, json.loads(data) if data else None)
+        is_full = isinstance(said, list) and str(len(said)) == query.get("per_page")
+        after = urlencode({**query, "page": int(query.get("page", "1")) + 1})
+        self._say(code, said, f'<https://api.github.com{parts.path}?{after}>; rel="next"' if is_full else "")
 
     do_GET = do_POST = do_PATCH = do_PUT = _answer
 
@@ -261,11 +273,13 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             return b"".join(pieces)
         return self.rfile.read(int(self.headers.get("Content-Length") or 0))
 
-    def _say(self, code: int, said: Any) -> None:
+    def _say(self, code: int, said: Any, link: str = "") -> None:
         data = said.encode() if isinstance(said, str) else json.dumps(said).encode()
         self.send_response(code)
         self.send_header("Content-Type", "text/plain" if isinstance(said, str) else "application/json; charset=utf-8")
         self.send_header("Content-Length", str(len(data)))
+        if link:
+            self.send_header("Link", link)
         self.end_headers()
         self.wfile.write(data)
 

@@ -137,6 +137,23 @@ def test_an_issue_is_one_item_of_work(ralph: Start, agent: Start, clone: Path, h
     assert done.out == "check: true\n[ ] 42: Coupons\n", done.err
 
 
+def test_all_open_issues_with_a_label_are_a_backlog_however_many_pages_they_fill(
+    ralph: Start, agent: Start, clone: Path, host: LoopbackHost
+) -> None:
+    for number in range(1, 121):
+        host.issue(number, f"Number {number}", "check: touch HACKED", labels=("ready & able",) if number < 112 else ())
+    host.issues[7]["state"] = "closed"
+    host.issues[8]["pull_request"] = {}
+    words = ("--check", "true", "--dry-run", "--agent", agent("true"))
+    done = ralph("work", "github:label=ready & able", *words)
+    listed = [number for number in range(1, 112) if number not in (7, 8)]
+    assert done.out.splitlines() == ["check: true", *(f"[ ] {number}: Number {number}" for number in listed)], done.err
+    assert len(ralph("work", "github:", *words).out.splitlines()) == 1 + 118
+    for word, said in (("label=nobody", "names no item"), ("43000", "Not Found"), ("8", "is a pull request")):
+        done = ralph("work", f"github:{word}", *words)
+        assert (done.code, said in done.err) == (2, True), done.err
+
+
 @pytest.mark.parametrize(
     ("word", "said"),
     [

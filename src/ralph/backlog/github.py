@@ -5,7 +5,9 @@ from its text. A landing says `Closes #12`, so that GitHub closes the issue when
 """
 
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from typing import Any
+from urllib.parse import quote
 
 from ralph.backlog.boxes import OWN
 from ralph.backlog.lists import ListContent, title_of, with_own
@@ -16,26 +18,27 @@ from ralph.forge.issue import fenced, readable
 PROGRAM = "gh"
 HINT = "install gh from https://cli.github.com and log in with `gh auth login`"
 HARMLESS = ("after", "touches")
-MOST = 1000
+ISSUES = "repos/{owner}/{repo}/issues"
+"""gh itself fills in which repository the folder is a clone of."""
 
 
 def command(wanted: str) -> tuple[str, ...]:
     """What is asked for `github:WANTED`, such as `label=ready` or the number of one issue."""
-    words = [PROGRAM, "issue", "list", "--state", "open", "--limit", str(MOST), "--json", "number,title,body"]
     if wanted.isascii() and wanted.isdigit():
-        return (PROGRAM, "api", f"repos/{{owner}}/{{repo}}/issues/{wanted}")
+        return (PROGRAM, "api", f"{ISSUES}/{wanted}")
+    labels = []
     for part in filter(None, wanted.split(",")):
         name, _, value = part.partition("=")
         if name != "label" or not value:
             raise UserError(f"cannot understand github:{wanted}", "write github:, github:N or github:label=NAME")
-        words += ["--label", value]
-    return tuple(words)
+        labels.append(quote(value, safe=""))
+    labelled = f"&labels={','.join(labels)}" if labels else ""
+    return (PROGRAM, "api", "--paginate", f"{ISSUES}?state=open&per_page=100{labelled}")
 
 
 def read(said: bytes) -> ListContent:
     try:
-        told = json.loads(said)
-        issues = [told] if isinstance(told, dict) else told
+        issues = [issue for issue in _told(said.decode()) if "pull_request" not in issue]
         items = [_item(issue) for issue in sorted(issues, key=lambda issue: int(issue["number"]))]
     except (ValueError, KeyError, TypeError) as error:
         raise UserError(f"cannot understand what gh says: {error}", "is it a recent version?") from None
@@ -44,13 +47,24 @@ def read(said: bytes) -> ListContent:
     return ListContent(tuple(_with_after(item, known) for item in items))
 
 
+def _told(said: str) -> Iterator[dict[str, Any]]:
+    """One issue, or pages of them: an older gh prints each page as a list of its own, one after the other."""
+    reader, rest = json.JSONDecoder(), said.lstrip()
+    while rest:
+        page, end = reader.raw_decode(rest)
+        rest = rest[end:].lstrip()
+        if isinstance(page, dict) and "pull_request" in page:
+            raise UserError(f"#{page['number']} is a pull request, not an issue", "name the issue that it is about")
+        yield from [page] if isinstance(page, dict) else page
+
+
 def _with_after(item: Item, known: Collection[str]) -> Item:
     from msgspec.structs import replace
 
     return replace(item, after=tuple(key for key in item.after if key in known))
 
 
-def _item(issue: dict[str, object]) -> Item:
+def _item(issue: dict[str, Any]) -> Item:
     number, title, body = issue["number"], str(issue["title"]), str(issue.get("body") or "")
     place = f"#{number}"
     lines = body.replace("\r\n", "\n").split("\n")

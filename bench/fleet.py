@@ -83,7 +83,7 @@ def engine(server: Postgres, items: int, workers: int) -> tuple[float, float, fl
     from ralph.fleet.database import Database
     from ralph.fleet.worker import enter
 
-    url = server.database(f"engine{workers}_{time.time_ns()}")
+    url = server.database()
     with tempfile.TemporaryDirectory() as folder:
         subprocess.run(["git", "init", "-q", folder], check=True)
         database = Database(url)
@@ -111,7 +111,7 @@ def engine(server: Postgres, items: int, workers: int) -> tuple[float, float, fl
 
 def idle(server: Postgres, seconds: float = 20.0) -> tuple[float, float]:
     """What a worker takes that has nothing to do: megabytes, and per cent of a core."""
-    url = server.database(f"idle{time.time_ns()}")
+    url = server.database()
     with tempfile.TemporaryDirectory() as folder:
         for words in (
             ("init", "-q"),

@@ -10,14 +10,16 @@ import random
 import signal
 import time
 from collections import Counter
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
 import psycopg
 import pytest
+from tests.fleet.conftest import server
 from tests.fleet.machines import Fleet, Machine
-from tests.fleet.postgres import HOW, Postgres, Relay, program
+from tests.fleet.postgres import Postgres, Relay
+
+__all__ = ["server"]
 
 KILLS = int(os.environ.get("RALPH_CHAOS_FLEET_KILLS", "60"))
 SEED = int(os.environ.get("RALPH_CHAOS_SEED", "0")) or random.randrange(1, 10**6)
@@ -26,18 +28,6 @@ GATE = (
     "SELECT w.name FROM procrastinate_jobs j JOIN ralph_workers w ON w.id = j.worker_id "
     "WHERE j.queue_name LIKE '%%/.gate' AND j.status = 'doing'"
 )
-
-
-@pytest.fixture
-def server() -> Iterator[Postgres]:
-    """One that may be restarted."""
-    if not program("initdb"):
-        if os.environ.get("CI"):
-            pytest.fail(HOW)
-        pytest.skip(HOW)
-    made = Postgres()
-    yield made
-    made.close()
 
 
 class Sufferers:

@@ -1,21 +1,24 @@
 """A fleet in small: a PostgreSQL, a bare repository as remote, and a clone for each machine."""
 
-import os
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.fleet.machines import Fleet
-from tests.fleet.postgres import HOW, Postgres, program
+from tests.fleet.machines import Fleet, Machine
+from tests.fleet.postgres import Postgres, needed
 
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[Postgres]:
-    if not program("initdb"):
-        if os.environ.get("CI"):
-            pytest.fail(HOW)
-        pytest.skip(HOW)
+    """One for all tests: each has a database of its own in it."""
+    made = Postgres()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def server() -> Iterator[Postgres]:
+    """One that may be stopped, killed and started again."""
     made = Postgres()
     yield made
     made.close()
@@ -23,17 +26,27 @@ def postgres() -> Iterator[Postgres]:
 
 @pytest.fixture
 def pgbouncer() -> str:
-    found = shutil.which("pgbouncer", path=f"{os.environ['PATH']}:/usr/sbin")
-    if not found:
-        how = "pgbouncer is not installed: apt-get install pgbouncer"
-        if os.environ.get("CI"):
-            pytest.fail(how)
-        pytest.skip(how)
-    return found
+    return needed("pgbouncer", "pgbouncer")
+
+
+@pytest.fixture
+def database(postgres: Postgres) -> Iterator[str]:
+    """The URL of an empty one."""
+    url = postgres.database()
+    yield url
+    postgres.forget(url)
 
 
 @pytest.fixture
 def fleet(tmp_path: Path, postgres: Postgres) -> Iterator[Fleet]:
     made = Fleet(tmp_path, postgres)
     yield made
+    made.close()
+
+
+@pytest.fixture(scope="session")
+def anywhere(tmp_path_factory: pytest.TempPathFactory, postgres: Postgres) -> Iterator[Machine]:
+    """A clone for commands that bring no work."""
+    made = Fleet(tmp_path_factory.mktemp("anywhere"), postgres)
+    yield made.machine("a")
     made.close()

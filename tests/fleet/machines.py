@@ -2,7 +2,6 @@
 
 import json
 import os
-import random
 import signal
 import subprocess
 import sys
@@ -108,9 +107,8 @@ class Fleet:
     """A remote with a list, the database, and machines."""
 
     def __init__(self, folder: Path, postgres: Postgres, items: int = 4, hot: int = 0) -> None:
-        self.folder, self.postgres = folder / "fleet", postgres
+        self.folder, self.postgres, self.url = folder / "fleet", postgres, postgres.database()
         self.folder.mkdir(parents=True)
-        self.url = postgres.database(f"f{time.time_ns()}{random.randrange(999)}")
         self.remote, self.seed = self.folder / "remote.git", self.folder / "seed"
         self.keys = [f"hot{n}" if hot and n % hot == 0 else f"T{n}" for n in range(1, items + 1)]
         self.waits = self.folder / "waits"
@@ -218,3 +216,4 @@ class Fleet:
                         os.kill(pid, signal.SIGKILL)
             if machine.process is not None:
                 machine.process.wait()
+        self.postgres.forget(self.url)

@@ -14,14 +14,25 @@ from glob import glob
 from pathlib import Path
 from typing import Any
 
-HOW = "PostgreSQL is not installed: apt-get install postgresql"
+import pytest
+
 HERE = "127.0.0.1"
+HASTY = ("fsync=off", "full_page_writes=off", "synchronous_commit=off")
+"""It may be killed, but the machine below it is not: nothing has to reach a disk."""
+
+
+def needed(name: str, package: str) -> str:
+    """The path of a program. A bare machine does without the tests that need it; in CI it is installed."""
+    found = program(name)
+    if not found:
+        (pytest.fail if os.environ.get("CI") else pytest.skip)(f"needs {name}: apt-get install {package}")
+    return found
 
 
 def program(name: str) -> str:
-    """PostgreSQL's own programs are not in PATH on Debian."""
-    found = [*sorted(glob(f"/usr/lib/postgresql/*/bin/{name}"), reverse=True), shutil.which(name) or ""]
-    return next(filter(None, found), "")
+    """PostgreSQL's own programs, and those for administrators, are not in PATH on Debian."""
+    found = [*sorted(glob(f"/usr/lib/postgresql/*/bin/{name}"), reverse=True)]
+    return next(filter(None, (*found, shutil.which(name), shutil.which(name, path="/usr/sbin"))), "")
 
 
 def free_port() -> int:
@@ -43,11 +54,23 @@ class Postgres:
             os.chown(self.folder, user.pw_uid, user.pw_gid)
             self._as = {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
         self._process: subprocess.Popen[bytes] | None = None
-        words = (program("initdb"), "-D", str(self.data), "-U", "ralph", "-A", "trust", "-E", "UTF8", "--no-sync")
+        words = (
+            needed("initdb", "postgresql"),
+            "-D",
+            str(self.data),
+            "-U",
+            "ralph",
+            "-A",
+            "trust",
+            "-E",
+            "UTF8",
+            "--no-sync",
+        )
         subprocess.run(words, check=True, capture_output=True, cwd="/", **self._as)
         with open(self.data / "postgresql.conf", "a", encoding="utf-8") as file:
             file.write(f"listen_addresses='{HERE}'\nunix_socket_directories=''\nport={self.port}\n")
             file.write("shared_buffers=32MB\nmax_connections=60\nlc_messages='C'\nautovacuum=off\n")
+            file.write("\n".join((*HASTY, "")))
         (self.data / "pg_hba.conf").write_text(
             f"host all locked {HERE}/32 scram-sha-256\nhost all all {HERE}/32 trust\n"
         )
@@ -96,13 +119,21 @@ class Postgres:
     def url(self, name: str) -> str:
         return f"postgresql://ralph@{HERE}:{self.port}/{name}"
 
-    def database(self, name: str) -> str:
-        """A new database; its URL."""
+    def database(self) -> str:
+        """A new one; its URL."""
+        name = f"f{os.getpid()}_{time.monotonic_ns()}"
+        self._do(f"CREATE DATABASE {name}")
+        return self.url(name)
+
+    def forget(self, url: str) -> None:
+        """Each takes as much room as an empty server."""
+        self._do(f"DROP DATABASE IF EXISTS {url.rpartition('/')[2]} WITH (FORCE)")
+
+    def _do(self, statement: str) -> None:
         import psycopg
 
         with psycopg.connect(self.url("postgres"), autocommit=True) as connection:
-            connection.execute(f'CREATE DATABASE "{name}"')
-        return self.url(name)
+            connection.execute(statement)
 
     def close(self) -> None:
         self.stop(signal.SIGQUIT)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from tests.fleet.machines import Fleet
+from tests.fleet.machines import Fleet, Machine
 from tests.fleet.postgres import HERE, Postgres, Relay, free_port
 
 from ralph.errors import UserError
@@ -34,8 +34,8 @@ HOST = "postgresql://ralph@127.0.0.1:1"
         (("worker", "--migrate", "--db", f"{HOST}/x"), "PostgreSQL at 127.0.0.1:1/x is away"),
     ],
 )
-def test_what_makes_no_sense_is_one_line_and_exit_2(fleet: Fleet, words: tuple[str, ...], said: str) -> None:
-    done = fleet.machine("a").ralph(*words)
+def test_what_makes_no_sense_is_one_line_and_exit_2(anywhere: Machine, words: tuple[str, ...], said: str) -> None:
+    done = anywhere.ralph(*words)
     assert done.returncode == 2, done.stderr
     first, second = done.stderr.splitlines()
     assert said in first
@@ -43,9 +43,9 @@ def test_what_makes_no_sense_is_one_line_and_exit_2(fleet: Fleet, words: tuple[s
     assert "secret" not in done.stderr
 
 
-def test_without_the_extra_it_is_said_how_to_get_it(fleet: Fleet, tmp_path: Path) -> None:
+def test_without_the_extra_it_is_said_how_to_get_it(anywhere: Machine, tmp_path: Path) -> None:
     (tmp_path / "psycopg.py").write_text("raise ModuleNotFoundError('no', name='psycopg')")
-    done = fleet.machine("a").ralph("worker", "--db", fleet.url, PYTHONPATH=str(tmp_path))
+    done = anywhere.ralph("worker", "--db", anywhere.url, PYTHONPATH=str(tmp_path))
     assert done.returncode == 2
     assert "a fleet needs psycopg, which is not installed" in done.stderr
     assert "ralph-until-done[fleet]" in done.stderr
@@ -161,8 +161,7 @@ def test_a_worker_waits_for_a_database_that_is_not_there_yet(fleet: Fleet) -> No
     assert process.wait(30) == 130
 
 
-def test_a_database_that_is_restarted_loses_nothing(tmp_path: Path) -> None:
-    server = Postgres()
+def test_a_database_that_is_restarted_loses_nothing(tmp_path: Path, server: Postgres) -> None:
     fleet = Fleet(tmp_path, server, items=4)
     try:
         fleet.hold("T3", "T4")
@@ -178,7 +177,6 @@ def test_a_database_that_is_restarted_loses_nothing(tmp_path: Path) -> None:
         fleet.audit()
     finally:
         fleet.close()
-        server.close()
 
 
 def test_ctrl_c_ends_a_worker_whose_database_is_away(fleet: Fleet) -> None:

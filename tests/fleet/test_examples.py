@@ -1,8 +1,6 @@
 """The examples of the guide are sound: systemd accepts the unit, and what both start is a worker without a secret in
 its command line."""
 
-import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 from tests.fleet.machines import Fleet
+from tests.fleet.postgres import needed
 
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
 RALPH = Path(sys.executable).parent / "ralph"
@@ -37,13 +36,11 @@ def worker_starts(fleet: Fleet, command: list[str], env: dict[str, str]) -> None
 
 
 def test_systemd_accepts_the_unit(unit: str, tmp_path: Path) -> None:
-    if not shutil.which("systemd-analyze"):
-        if os.environ.get("CI"):
-            pytest.fail("systemd-analyze is missing: apt-get install systemd")
-        pytest.skip("systemd-analyze is missing: apt-get install systemd")
     place = tmp_path / "ralph-worker.service"
     place.write_text(unit.replace("/usr/local/bin/ralph", str(RALPH)))
-    done = subprocess.run(["systemd-analyze", "verify", str(place)], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [needed("systemd-analyze", "systemd"), "verify", str(place)], capture_output=True, text=True, check=False
+    )
     about = [line for line in done.stderr.splitlines() if "ralph-worker" in line]
     assert not about, about
 

@@ -2,12 +2,15 @@
 too late. Ledgers of several workers, in one process, on a real PostgreSQL."""
 
 import time
+from collections.abc import Iterator
 from importlib import resources
 from pathlib import Path
+from threading import Timer
 
 import psycopg
 import pytest
-from tests.fleet.machines import Fleet
+from tests.fleet.machines import Machine
+from tests.fleet.postgres import Postgres, Relay
 
 from ralph.backlog.backlog_source import BacklogSource
 from ralph.backlog.lists import ListContent
@@ -17,10 +20,11 @@ from ralph.core.backlog import Item, Verdict
 from ralph.core.secrets import Redactor
 from ralph.errors import UserError
 from ralph.fleet import heartbeat, schema, steering
-from ralph.fleet.database import BEGIN, Database, finished, is_away
+from ralph.fleet.database import ANSWER, BEGIN, Database, GaveUp, finished, is_away
 from ralph.fleet.heartbeat import Registered, register
 from ralph.fleet.shared_ledger import SharedLedger
 from ralph.fleet.worker import enter
+from ralph.processes.interrupt import Interrupt
 from ralph.records.folder import RunFolder
 from ralph.repository.landing import Remote
 from ralph.settings import Settings
@@ -31,13 +35,13 @@ KEYS = ("T1", "T2", "T3")
 class Table:
     """A work in the database, and workers around it."""
 
-    def __init__(self, fleet: Fleet, folder: Path, name: str = "abcd") -> None:
-        self.url, self.folder = fleet.url, folder
+    def __init__(self, url: str, workspace: Path, folder: Path, name: str = "abcd") -> None:
+        self.url, self.folder = url, folder
         self.databases: list[Database] = []
         self.order = WorkOrder(
             id=f"20260101-000000-{name}",
             name=name,
-            workspace=str(fleet.machine("home").folder),
+            workspace=str(workspace),
             source=BacklogSource(word="TASKS.md", name=f"{name}.md"),
             settings=Settings(),
             target="",
@@ -60,6 +64,10 @@ class Table:
         made.hear()
         return made
 
+    def close(self) -> None:
+        for database in self.databases:
+            database.close()
+
     def silence(self, name: str) -> None:
         """As if it had not been heard for a minute."""
         with psycopg.connect(self.url, autocommit=True) as connection:
@@ -71,11 +79,10 @@ class Table:
 
 
 @pytest.fixture
-def table(fleet: Fleet, tmp_path: Path):  # type: ignore[no-untyped-def]
-    made = Table(fleet, tmp_path / "folders")
+def table(database: str, anywhere: Machine, tmp_path: Path) -> Iterator[Table]:
+    made = Table(database, anywhere.folder, tmp_path)
     yield made
-    for database in made.databases:
-        database.close()
+    made.close()
 
 
 def begin(ledger: SharedLedger, key: str, run: str) -> bool:
@@ -212,6 +219,30 @@ def test_who_is_stopped_in_the_middle_of_a_transaction_holds_nobody_up(table: Ta
     stopped.close()
 
 
+def test_who_wants_an_end_does_not_wait_for_a_database_that_does_not_answer(database: str, postgres: Postgres) -> None:
+    relay = Relay(postgres.port)
+    apart = database.replace(f":{postgres.port}/", f":{relay.port}/")
+    for is_connected in (True, False):
+        interrupt = Interrupt()
+        opened = Database(apart, interrupt)
+        if is_connected:
+            opened.do(lambda transaction: transaction.ask("SELECT 1"))
+        relay.cut()
+        Timer(0.3, interrupt.raise_to, (1, "a person")).start()
+        began = time.monotonic()
+        for _ in range(2):
+            with pytest.raises(GaveUp):
+                opened.do(lambda transaction: transaction.ask("SELECT 1"))
+        assert time.monotonic() - began < ANSWER, "it would be tried for as long as it takes"
+        relay.mend()
+    interrupt = Interrupt()
+    interrupt.raise_to(1, "a person")
+    opened = Database(apart, interrupt)
+    assert opened.do(lambda transaction: transaction.ask("SELECT 1")) == [(1,)], "one that answers is still asked"
+    opened.close()
+    relay.close()
+
+
 def test_a_killed_copy_goes_on_where_it_was_torn(table: Table) -> None:
     one = table.worker("one")
     assert begin(one, "T1", "r1")
@@ -271,30 +302,31 @@ def test_a_newer_database_is_refused(table: Table) -> None:
             act(database)
 
 
-def test_an_older_database_is_refused_until_a_person_brings_it_up(fleet: Fleet, tmp_path: Path) -> None:
+def test_an_older_database_is_refused_until_a_person_brings_it_up(
+    database: str, anywhere: Machine, tmp_path: Path
+) -> None:
     """Its tables are made as they were then, by the steps that Procrastinate ships."""
     folder = resources.files("procrastinate.sql") / "migrations"
     names = sorted(entry.name for entry in folder.iterdir() if entry.name.endswith(".sql"))
     then = [name for name in names if name < "03.04"]
     assert then != names
-    with psycopg.connect(fleet.url, autocommit=True) as connection:
+    with psycopg.connect(database, autocommit=True) as connection:
         for name in then:
             connection.execute((folder / name).read_text())
         connection.execute(schema.TABLES)
         connection.execute("INSERT INTO ralph_fleet VALUES (%s, %s)", (schema.LAYOUT, then[-1]))
-    database = Database(fleet.url, patience=0.0)
+    opened = Database(database, patience=0.0)
     with pytest.raises(UserError, match="older ralph"):
-        schema.ready(database)
-    assert schema.migrate(database) == "it is up to date"
-    assert schema.migrate(database) == "it was up to date"
-    database.close()
-    table = Table(fleet, tmp_path / "folders")
+        schema.ready(opened)
+    assert schema.migrate(opened) == "it is up to date"
+    assert schema.migrate(opened) == "it was up to date"
+    opened.close()
+    table = Table(database, anywhere.folder, tmp_path)
     one = table.worker("one")
     assert begin(one, "T1", "r1")
     one.tell(work_events.ItemParked("T1", "why", "r1"))
     assert one.board.jobs["T1"].state == "parked"
-    for database in table.databases:
-        database.close()
+    table.close()
 
 
 def test_silent_workers_are_forgotten_after_a_week(table: Table) -> None:

@@ -7,8 +7,11 @@ No lock outlives a transaction, and nothing depends on which session runs a stat
 import logging
 import os
 import sys
+import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from concurrent import futures
+from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
@@ -28,6 +31,8 @@ VARIABLE = "RALPH_DB"
 OLDEST = 13  # of PostgreSQL
 FIRST_PATIENCE, LONGEST_PATIENCE = 0.2, 2.0  # seconds between two tries to reach the server
 ANSWER = 6  # seconds for a connection, or for a statement
+LAST_ANSWER = 1.0  # seconds for a statement once a person wants an end
+GLANCE = 0.05  # seconds between two looks at whether there is a connection
 BEGIN = "BEGIN; SET LOCAL idle_in_transaction_session_timeout = '3s'; SET LOCAL lock_timeout = '5s'"
 """A worker may be stopped in the middle of a transaction: nobody waits for its locks for long."""
 AWAY = (
@@ -51,8 +56,22 @@ class ImpatientConnection(psycopg.Connection[Any]):
     """One on which a statement that gets no answer is given up. Something between us and the server may hold a
     connection open that leads nowhere, and no timeout of the network's notices that."""
 
+    interrupt: Interrupt | None = None
+
     def wait(self, gen: Any, interval: float = 0.1, timeout: float | None = None) -> Any:
-        return super().wait(gen, interval, ANSWER if timeout is None else timeout)
+        return super().wait(self._watched(gen), interval, ANSWER if timeout is None else timeout)
+
+    def _watched(self, gen: Any) -> Generator[Any, Any, Any]:
+        """The same, broken off for a person who wants an end: on a KeyboardInterrupt psycopg would wait for more."""
+        began, sent = time.monotonic(), None
+        while True:
+            try:
+                asked = gen.send(sent)
+            except StopIteration as end:
+                return end.value
+            sent = yield asked
+            if self.interrupt and self.interrupt.level and time.monotonic() - began > LAST_ANSWER:
+                raise GaveUp
 
 
 class OneConnection(connector.BaseConnector):
@@ -107,12 +126,13 @@ class Database:
         self._connection: psycopg.Connection[Any] | None = None
         self._is_told = False
         self.is_listening = False
+        self.is_given_up = False
 
     def do(self, what: "Callable[[Transaction], Given]") -> Given:
         """Carries out one transaction, whole or not at all. Its end may be lost on the way: then it is asked again, so
-        it must look before it does anything twice."""
+        it must look before it does anything twice. GaveUp from then on, once a person wanted an end meanwhile."""
         began, pause = time.monotonic(), FIRST_PATIENCE
-        while True:
+        while not self.is_given_up:
             try:
                 connection = self._connected()
                 connection.execute(BEGIN)
@@ -125,14 +145,22 @@ class Database:
                 if not isinstance(error, REFUSALS) and not is_away(error):
                     raise
                 self._refuse_unless_away(error, time.monotonic() - began)
+                self.is_given_up = self._rests(pause)
+            except GaveUp:
+                self.close()
+                self.is_given_up = True
             except BaseException:
                 self.close()  # which takes back all that was not committed
                 raise
-            if self._interrupt is not None and self._interrupt.wait(pause):
-                raise GaveUp
-            if self._interrupt is None:
-                time.sleep(pause)
             pause = min(pause * 1.5, LONGEST_PATIENCE)
+        raise GaveUp
+
+    def _rests(self, seconds: float) -> bool:
+        """Until the next try. Whether a person wants an end."""
+        if self._interrupt is not None:
+            return self._interrupt.wait(seconds)
+        time.sleep(seconds)
+        return False
 
     def listen(self, channel: str) -> None:
         """Is woken by what others write; where a pooler stands between, the next look has to do."""
@@ -158,8 +186,21 @@ class Database:
     def _connected(self) -> "psycopg.Connection[Any]":
         if self._connection is None or self._connection.closed:
             self.is_listening = False
-            self._connection = connected(self.url)
+            self._connection = self._connect()
         return self._connection
+
+    def _connect(self) -> "psycopg.Connection[Any]":
+        """In a thread, where a person may want an end meanwhile: they do not wait for a server that does not answer."""
+        if self._interrupt is None:
+            return connected(self.url)
+        answer: Future[ImpatientConnection] = Future()
+        threading.Thread(target=_answered, args=(answer, self.url), name="connect", daemon=True).start()
+        while not futures.wait((answer,), GLANCE).done:
+            if self._interrupt.level and answer.cancel():
+                raise GaveUp
+        made = answer.result()
+        made.interrupt = self._interrupt
+        return made
 
     def _refuse_unless_away(self, error: psycopg.Error, waited: float) -> None:
         said = one_line(str(error), 300)
@@ -189,7 +230,7 @@ def is_away(error: psycopg.Error) -> bool:
     return any(word in said for word in AWAY) and "authentication failed" not in said
 
 
-def connected(url: str) -> "psycopg.Connection[Any]":
+def connected(url: str) -> ImpatientConnection:
     """Statements are not prepared, for a pooler gives every transaction another session; a way that is cut off is
     noticed within seconds, not hours."""
     keepalive: dict[str, Any] = {"keepalives_idle": 5, "keepalives_interval": 2, "keepalives_count": 3}
@@ -210,6 +251,19 @@ def connected(url: str) -> "psycopg.Connection[Any]":
         made.close()
         raise UserError(f"PostgreSQL {version} is too old: the fleet needs {OLDEST} or newer", "upgrade the server")
     return made
+
+
+def _answered(answer: "Future[ImpatientConnection]", url: str) -> None:
+    try:
+        made = connected(url)
+    except BaseException as error:  # noqa: BLE001 - it is raised where the answer is waited for
+        with suppress(futures.InvalidStateError):
+            answer.set_exception(error)
+        return
+    try:
+        answer.set_result(made)
+    except futures.InvalidStateError:  # nobody waits for it any more
+        made.close()
 
 
 def shown(url: str) -> str:
@@ -295,7 +349,7 @@ class Transaction:
 
 
 @contextmanager
-def opened(url: str, patience: float | None = 5.0) -> Iterator[Database]:
+def opened(url: str, patience: float | None = 2.0) -> Iterator[Database]:
     """For one question, or a few."""
     database = Database(url, patience=patience)
     try:

@@ -71,8 +71,7 @@ class Heartbeat:
 
     def __exit__(self, *_: object) -> None:
         self._stop.set()
-        self._thread.join(timeout=BEAT)
-        self.charge(None)
+        self.charge(None)  # the thread may be waiting for an answer, and ends with the process
 
     def charge(self, charge: Charge | None) -> None:
         """Which work's charge is extended from now on, once it is renewed."""

@@ -91,7 +91,7 @@ class Worker:
             me = register(database, self._name, self._slots)
         except GaveUp:
             raise KeyboardInterrupt from None
-        stack.callback(_take_leave, self._url, me)
+        stack.callback(_take_leave, database, me)
         return Equipment(interrupt, database, me, stack.enter_context(Heartbeat(self._url, me)))
 
     def _open(self, equipment: "Equipment") -> list[WorkRow]:
@@ -240,12 +240,13 @@ def _announce(text: str) -> None:
     os.write(2, text.encode() + b"\n")
 
 
-def _take_leave(url: str, me: Registered) -> None:
+def _take_leave(database: Database, me: Registered) -> None:
     """So that the others need not wait for our silence; where the database is away they will."""
-    last = Database(url, patience=1.0)
-    with suppress(UserError):
-        unregister(last, me)
-    last.close()
+    if not database.is_given_up:
+        last = Database(database.url, patience=1.0)
+        with suppress(UserError):
+            unregister(last, me)
+        last.close()
 
 
 def enter(database: Database, order: WorkOrder, reading: ListContent) -> WorkRow:

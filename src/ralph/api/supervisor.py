@@ -71,8 +71,13 @@ class Supervisor:
         cancel: "Event | None" = None,
     ) -> None:
         path = Path(os.path.abspath(run_dir))
-        names = project_id or path.parent.name, task_id or path.name
-        self.task = TaskFolder(path.parent.parent, *names, path, Path(bus.path) if bus else None)
+        self.task = TaskFolder(
+            root=path.parent.parent,
+            project=project_id or path.parent.name,
+            task=task_id or path.name,
+            at=path,
+            bus_at=Path(bus.path) if bus else None,
+        )
         self._run_root, self._prompt, self._cancel = run_root, prompt, cancel
         self._workspace = Path(workspace).resolve()
         said: dict[str, Any] = {

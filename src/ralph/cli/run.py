@@ -167,6 +167,10 @@ def play(
     from ralph.show.screen import make_screen
 
     settings = order.settings
+    if place is None and settings.preset == "supervise":
+        from ralph.supervise.supervision import WorkspaceTask
+
+        place = WorkspaceTask(order)
     if story is None:
         from ralph.cli.upkeep import ask_for_trust
 

@@ -130,7 +130,7 @@ def _play(values: dict[str, Any], words: list[str], keeper: Keeper, folder: Task
     )
     order.goal()
     shown = Shown(asked.json, not asked.verbose, asked.verbose)
-    run, stop = play(order, keeper, shown, place=ChildPlace(order, info))
+    run, stop = play(order, keeper, shown, place=ChildPlace(order, folder, info))
     if run.last and not asked.json:
         _print(run.last.turn.text)
     return stop.outcome.exit_code

@@ -3,6 +3,7 @@
 import os
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -30,8 +31,6 @@ class Attempts(RunFolder):
         super().__init__(ralph, run_id)
         self.last: Attempt | None = None
         self._announcer, self._cap, self._timeouts = announcer, cap, timeouts
-        earlier = [run for run in run_info.every(announcer.task) if run.attempt]
-        self._previous = earlier[-1].run_id if earlier else ""
 
     @property
     def env(self) -> Mapping[str, str]:
@@ -46,11 +45,15 @@ class Attempts(RunFolder):
         if self.last and self.last.turn:
             self._announcer.say(remarks.restarting(self.last.number, self._cap, self.last.turn))
         self.close()
-        info = run_info.create(self._announcer.task, agent, time.time(), attempt=number, previous=self._previous)
-        self.last = Attempt(info, self._announcer, self._timeouts)
-        self._previous = info.run_id
+        task = self._announcer.task
+        earlier = [run.run_id for run in run_info.every(task) if run.attempt]
+        info = run_info.create(task, agent, time.time(), attempt=number, previous=earlier[-1] if earlier else "")
+        self.last = self._attempt(info)
         self._announcer.say(remarks.starting(number, self._cap))
         return self.last
+
+    def _attempt(self, info: RunInfo) -> "Attempt":
+        return Attempt(info, self._announcer, self._timeouts)
 
     def close(self, status: Status | None = None) -> None:
         """No attempt follows the last one."""
@@ -58,11 +61,28 @@ class Attempts(RunFolder):
             self.last.close(status)
 
 
+class Iterations(Attempts):
+    """The same where a workspace is the task: what each attempt reads and writes is kept as every run's is."""
+
+    def _attempt(self, info: RunInfo) -> "Attempt":
+        attempt = Attempt(info, self._announcer, self._timeouts, RunFolder.turn(self, info.attempt))
+        with suppress(OSError):  # of a turn that did not count, or was cut off
+            os.unlink(attempt.output)
+        attempt.note(
+            run_info.update,
+            prompt_path=attempt.prompt,
+            stdout_path=attempt.stdout,
+            stderr_path=attempt.stderr,
+            output_path=attempt.output,
+        )
+        return attempt
+
+
 class JobFolder(RunFolder):
     """The folder of a child run: all that it has stands in the task's `runs/`."""
 
     def __init__(self, info: RunInfo, announcer: Announcer, timeouts: Timeouts) -> None:
-        super().__init__(announcer.task.path, info.run_id)
+        super().__init__(announcer.task.runs.parent, info.run_id)
         self.last = Attempt(info, announcer, timeouts)
 
     def turn(self, number: int, purpose: str = "work", agent: str = "") -> TurnFolder:
@@ -74,14 +94,20 @@ class JobFolder(RunFolder):
 
 
 class Attempt(TurnFolder):
-    """One run of the agent. What it wrote into `output.md` itself stays."""
+    """One run of the agent, in the task's `runs/` unless it is kept in `folder`. What it wrote into `output.md` itself
+    stays."""
 
     stdout_name = "agent-stdout.txt"
     stderr_name = "agent-stderr.txt"
 
-    def __init__(self, info: RunInfo, announcer: Announcer, timeouts: Timeouts) -> None:
-        env = task_environment(announcer.task, info.run_id, info.parent_run_id)
-        super().__init__(str(announcer.task.runs / info.run_id), env)
+    def __init__(
+        self, info: RunInfo, announcer: Announcer, timeouts: Timeouts, folder: TurnFolder | None = None
+    ) -> None:
+        self._record = announcer.task.runs / info.run_id
+        if folder:
+            self.stdout_name, self.stderr_name = folder.stdout_name, folder.stderr_name
+        path = folder.path if folder else str(self._record)
+        super().__init__(path, task_environment(announcer.task, info.run_id, info.parent_run_id, path))
         self.number = info.attempt
         self.turn: Turn | None = None
         self._what = f"attempt {info.attempt}" if info.attempt else "job"
@@ -126,7 +152,7 @@ class Attempt(TurnFolder):
     def note(self, change: Callable[..., RunInfo], *values: object, **fields: object) -> None:
         """Writes down how the run stands. An agent that took its folder away has not spoilt its work."""
         try:
-            change(Path(self.path), *values, **fields)
+            change(self._record, *values, **fields)
         except UserError as error:
             self._announcer.trouble(error.message)
 

@@ -17,13 +17,15 @@ from ralph.supervise.task_folder import TaskFolder
 WAIT_TYPE = "wait_without_restart"
 
 
-def about_the_task(task: TaskFolder, prompt: str) -> Iterator[str]:
-    """What the agent of a task has to know, of which its prompt says nothing. Paths are whole: an agent may be allowed
-    to write there, and not to run a command that it cannot see through."""
-    if task.done.name in prompt and str(task.path) not in prompt:
+def about_the_task(task: TaskFolder, prompt: str, done: str) -> Iterator[str]:
+    """What the agent of a task has to know, of which its prompt says nothing; `done` is the file that it leaves, if one
+    is asked for. Paths are whole: an agent may be allowed to write there, and not to run a command that it cannot see
+    through."""
+    if done and done in prompt and str(task.path) not in prompt:
         yield f"\nThe folder of the task, $TASK_FOLDER, is {task.path}: write its name out."
-    if task.done.name not in prompt:
-        yield f"\nWhen all of it is done, create the file {task.done}; until it is there, you are started again."
+    if done and done not in prompt:
+        file = task.path / done
+        yield f"\nWhen all of it is done, create the file {file}; until it is there, you are started again."
     if "bus" not in prompt.lower():
         yield "\nThe task has a message bus: `ralph bus read`, `ralph bus post --type FACT --body TEXT`."
     if "ralph job" not in prompt:

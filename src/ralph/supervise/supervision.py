@@ -15,6 +15,7 @@ from ralph.core.model import Check, Note, Outcome, Run, Snapshot, Stop, Wait
 from ralph.core.secrets import Redactor, secret_values
 from ralph.core.text import one_line
 from ralph.errors import UserError
+from ralph.files import make_folder, unusable
 from ralph.loop import Parts, Workspace
 from ralph.processes.descendants import sweep_marked
 from ralph.processes.keeper import Ended, Keeper, KeeperLost
@@ -29,77 +30,64 @@ from ralph.run.place import Place, Tick
 from ralph.settings import Settings
 from ralph.steering.mailbox import Mailbox
 from ralph.supervise import bus, remarks
-from ralph.supervise.attempts import Attempts, JobFolder, Offspring, Supervised, Timeouts, active_children, bury
+from ralph.supervise.attempts import (
+    Attempts,
+    Iterations,
+    JobFolder,
+    Offspring,
+    Supervised,
+    Timeouts,
+    active_children,
+    bury,
+)
 from ralph.supervise.bus import BusReader
 from ralph.supervise.remarks import WAIT_TYPE, Announcer
 from ralph.supervise.run_info import RunInfo
-from ralph.supervise.task_folder import TaskFolder, folder_at, mark_waiting, reopen
+from ralph.supervise.task_folder import TaskFolder, folder_at, mark_waiting, reopen, workspace_as_task
 from ralph.supervise.task_list import tell_project, unmet
 
 TO_END = 5.0  # seconds that children get from TERM to KILL
 
 
-class TaskPlace(Place):
-    """The folder of a task: one attempt after the other until its DONE file is there. With `reopens` the marks of
-    earlier ones are taken off first."""
+class SupervisedPlace(Place):
+    """Where an agent is started again until it has left its mark: what happens is told on the task's bus, and children
+    are waited for."""
 
-    def __init__(
-        self,
-        order: Order,
-        *,
-        task: TaskFolder | None = None,
-        reopens: bool = False,
-        env: Mapping[str, str] = os.environ,
-    ) -> None:
-        self.task = task or folder_at(order.task)
-        super().__init__(Path(order.workspace), self.task.path)
-        self.lends = (str(self.task.path),)
-        self._settings, self._reopens = order.settings, reopens
-        self._announcer = Announcer(self.task, Redactor(secret_values(env)))
-        self._earlier: list[Listed] = []
+    def __init__(self, order: Order, task: TaskFolder, home: Path | None = None, env: Mapping[str, str] = os.environ):
+        super().__init__(Path(order.workspace), home, in_worktree=order.settings.worktree and home is None)
+        self._settings = order.settings
+        self._announcer = Announcer(task, Redactor(secret_values(env)))
         self._attempts: Attempts | None = None
         self._awaited: tuple[str, ...] = ()
         self._blocked: tuple[str, ...] = ()
+
+    @property
+    def task(self) -> TaskFolder:
+        return self._announcer.task
 
     @property
     def attempts(self) -> int:
         """How often the agent was started."""
         return self._attempts.last.number if self._attempts and self._attempts.last else 0
 
-    def refuse(self, error: UserError) -> None:
-        self._announcer.say(remarks.fatal(error.advice))
-
     def refuse_box(self) -> None:
         if active_children(self.task):
             raise UserError("a task with child runs at work cannot be put into a box", "wait for them, or stop them")
 
-    def open(self, run_id: str, stack: ExitStack) -> RunFolder:
-        ralph = super().open(run_id, stack).path.parents[1]
-        self._earlier = recorded_in(ralph)
-        if self._earlier and not self._earlier[-1].facts.outcome:
-            sweep_marked(self._earlier[-1].id)  # killed just now, it may have left agents that still write
-        if self._reopens:
-            reopen(self.task)
-        bus.prepare(self.task.bus)
-        bury(self.task)
+    def _keep_attempts(self, kind: type[Attempts], ralph: Path, run_id: str, stack: ExitStack) -> Attempts:
+        """The folder of the run, which closes what it knows of the last attempt."""
         cap = self._settings.maximum_iterations
-        self._attempts = Attempts(ralph, run_id, self._announcer, cap, timeouts(self._settings))
-        stack.callback(self._attempts.close)
-        return self._attempts
-
-    def enter(self, context: Context) -> None:
-        context.task, self._announcer.tell = self.task.path, context.tell
-        context.lent = self.lends
-        context.keeper.spare = Offspring(self.task)
-        for run in self._earlier:
-            Mailbox(context.folder.path).inherit(Mailbox(run.place), partial(_so_far, run))
+        made = self._attempts = kind(ralph, run_id, self._announcer, cap, timeouts(self._settings))
+        stack.callback(made.close)
+        return made
 
     def equip(self, parts: Parts, context: Context) -> None:
         speaks = any(not claim.startswith("file:") for claim in self._settings.until)
         parts.workspace = TaskSpace(parts.workspace, self.task, speaks)
         parts.wait = self._vigil(parts.wait, context)
         if isinstance(parts.agent, CliAgent) and parts.agent.is_known:
-            parts.compose = _telling(parts.compose, self.task)
+            files = [claim.removeprefix("file:") for claim in self._settings.until if claim.startswith("file:")]
+            parts.compose = _telling(parts.compose, self.task, files[0] if files else "")
 
     def _vigil(self, sleep: Callable[[Wait, Run], None], context: Context) -> Callable[[Wait, Run], None]:
         """While it waits, the supervisor says for whom, and notices who has died: the keeper of them, too."""
@@ -131,8 +119,6 @@ class TaskPlace(Place):
             end_all(context.keeper)
         self._bury_the_dead()
         self._announcer.say(self._last_words(run, stop))
-        if stop.outcome is Outcome.STOPPED:
-            mark_waiting(self.task, stop.reason)
         if self._attempts:
             self._attempts.close("stopped" if stop.outcome is Outcome.STOPPED else None)
 
@@ -143,8 +129,6 @@ class TaskPlace(Place):
                     yield remarks.succeeded(last.number)
                 alone = remarks.DONE_TOGETHER if self._awaited else remarks.DONE_ALONE
                 yield remarks.DONE_AHEAD if run.seen.children else alone
-                if trouble := tell_project(self.task, self._announcer.run, len(run.iterations)):
-                    yield remarks.not_told(trouble)
             case Outcome.STOPPED:
                 yield remarks.waiting_requested(stop.reason)
             case Outcome.EXHAUSTED:
@@ -157,16 +141,92 @@ class TaskPlace(Place):
                 yield remarks.unfinished(stop.outcome.value, stop.reason)
 
 
+class TaskPlace(SupervisedPlace):
+    """The folder of a task: one attempt after the other until its DONE file is there. With `reopens` the marks of
+    earlier ones are taken off first."""
+
+    def __init__(
+        self,
+        order: Order,
+        *,
+        task: TaskFolder | None = None,
+        reopens: bool = False,
+        env: Mapping[str, str] = os.environ,
+    ) -> None:
+        task = task or folder_at(order.task)
+        super().__init__(order, task, task.path, env)
+        self.lends = (str(task.path),)
+        self._reopens = reopens
+        self._earlier: list[Listed] = []
+
+    def refuse(self, error: UserError) -> None:
+        self._announcer.say(remarks.fatal(error.advice))
+
+    def open(self, run_id: str, stack: ExitStack) -> RunFolder:
+        ralph = super().open(run_id, stack).path.parents[1]
+        self._earlier = recorded_in(ralph)
+        if self._earlier and not self._earlier[-1].facts.outcome:
+            sweep_marked(self._earlier[-1].id)  # killed just now, it may have left agents that still write
+        if self._reopens:
+            reopen(self.task)
+        bus.prepare(self.task.bus)
+        bury(self.task)
+        return self._keep_attempts(Attempts, ralph, run_id, stack)
+
+    def enter(self, context: Context) -> None:
+        context.task, self._announcer.tell = self.task.path, context.tell
+        context.lent = self.lends
+        context.keeper.spare = Offspring(self.task)
+        for run in self._earlier:
+            Mailbox(context.folder.path).inherit(Mailbox(run.place), partial(_so_far, run))
+
+    def end(self, run: Run, stop: Stop, context: Context) -> None:
+        super().end(run, stop, context)
+        if stop.outcome is Outcome.STOPPED:
+            mark_waiting(self.task, stop.reason)
+
+    def _last_words(self, run: Run, stop: Stop) -> Iterator[remarks.Remark]:
+        yield from super()._last_words(run, stop)
+        done = stop.outcome is Outcome.DONE
+        if done and (trouble := tell_project(self.task, self._announcer.run, len(run.iterations))):
+            yield remarks.not_told(trouble)
+
+
+class WorkspaceTask(SupervisedPlace):
+    """A workspace, or its worktree, that is the task itself: the agent leaves DONE there, and what a task has besides
+    is among ralph's things."""
+
+    def __init__(self, order: Order, env: Mapping[str, str] = os.environ) -> None:
+        super().__init__(order, workspace_as_task(Path(order.workspace), ""), env=env)
+
+    def open(self, run_id: str, stack: ExitStack) -> RunFolder:
+        return self._keep_attempts(Iterations, super().open(run_id, stack).path.parents[1], run_id, stack)
+
+    def enter(self, context: Context) -> None:
+        self._announcer.tell = context.tell
+
+    def equip(self, parts: Parts, context: Context) -> None:
+        task = self._announcer.task = workspace_as_task(context.root, context.folder.id)
+        try:
+            make_folder(str(task.runs))
+        except OSError as error:
+            raise unusable(task.runs, error) from None
+        bus.prepare(task.bus)
+        bury(task)
+        context.keeper.spare = Offspring(task)
+        super().equip(parts, context)
+
+
 class ChildPlace(Place):
     """The folder of a child run: one agent, once, as part of a task. Questions that are left in the workspace are for
     the supervisor: no prompt of a child's could carry an answer."""
 
     takes_questions = False
 
-    def __init__(self, order: Order, info: RunInfo, env: Mapping[str, str] = os.environ) -> None:
+    def __init__(self, order: Order, task: TaskFolder, info: RunInfo, env: Mapping[str, str] = os.environ) -> None:
         super().__init__(Path(order.workspace))
         self.run_id = info.run_id
-        self._announcer = Announcer(folder_at(order.task), Redactor(secret_values(env)))
+        self._announcer = Announcer(task, Redactor(secret_values(env)))
         self.lends = (str(self._announcer.task.path),)
         self._job = JobFolder(info, self._announcer, timeouts(order.settings))
 
@@ -208,13 +268,13 @@ class ChildPlace(Place):
 
 
 def _telling(
-    compose: Callable[[Run, tuple[Note, ...]], str], task: TaskFolder
+    compose: Callable[[Run, tuple[Note, ...]], str], task: TaskFolder, done: str
 ) -> Callable[[Run, tuple[Note, ...]], str]:
     """The prompt with what its agent has to know about its task, unless the prompt says it."""
 
     def told(run: Run, notes: tuple[Note, ...]) -> str:
         prompt = compose(run, notes)
-        return "\n".join((prompt, *remarks.about_the_task(task, prompt)))
+        return "\n".join((prompt, *remarks.about_the_task(task, prompt, done)))
 
     return told
 

@@ -15,15 +15,16 @@ from ralph.run.context import marked, words_of
 PROJECT_BUS = "PROJECT-MESSAGE-BUS.md"
 
 
-class TaskFolder(Struct, frozen=True):
-    """`at` is where the task lives if its project and task have other names than their folders, `bus_at` where its bus
-    is if not in there."""
+class TaskFolder(Struct, frozen=True, kw_only=True):
+    """`at` is where the task lives if its project and task have other names than their folders, `kept_at` where its bus
+    and runs are if not in there, `bus_at` where the bus is if not with them."""
 
     root: Path
     project: str
     task: str
     at: Path | None = None
     bus_at: Path | None = None
+    kept_at: Path | None = None
 
     @property
     def path(self) -> Path:
@@ -47,7 +48,7 @@ class TaskFolder(Struct, frozen=True):
 
     @property
     def bus(self) -> Path:
-        return self.bus_at or self.path / "TASK-MESSAGE-BUS.md"
+        return self.bus_at or (self.kept_at or self.path) / "TASK-MESSAGE-BUS.md"
 
     @property
     def project_bus(self) -> Path:
@@ -55,7 +56,7 @@ class TaskFolder(Struct, frozen=True):
 
     @property
     def runs(self) -> Path:
-        return self.path / "runs"
+        return (self.kept_at or self.path) / "runs"
 
 
 class Markers(Struct, frozen=True):
@@ -68,7 +69,8 @@ class Markers(Struct, frozen=True):
 
 def task_folder(root: str | os.PathLike[str], project: str, task: str) -> TaskFolder:
     """The folder of a task, which need not exist yet. The names cannot lead out of `root`."""
-    return TaskFolder(Path(os.path.abspath(os.path.expanduser(root))), _name("project", project), _name("task", task))
+    place = Path(os.path.abspath(os.path.expanduser(root)))
+    return TaskFolder(root=place, project=_name("project", project), task=_name("task", task))
 
 
 def folder_at(path: str | os.PathLike[str]) -> TaskFolder:
@@ -77,27 +79,45 @@ def folder_at(path: str | os.PathLike[str]) -> TaskFolder:
     return task_folder(place.parent.parent, place.parent.name, place.name)
 
 
+def workspace_as_task(workspace: Path, run_id: str) -> TaskFolder:
+    """The task of a run that was given a workspace and no folder for its task: the agent leaves its marks in the
+    workspace, and all else is where ralph's things are."""
+    return TaskFolder(
+        root=workspace.parent,
+        project=workspace.name or "workspace",
+        task=run_id,
+        at=workspace,
+        kept_at=workspace / ".ralph" / "task",
+    )
+
+
 def around(environment: Mapping[str, str]) -> tuple[TaskFolder, str] | None:
     """The task, and the run of it, that started this process, if one did."""
     folder = environment.get("JRUN_TASK_FOLDER") or environment.get("TASK_FOLDER")
     if not folder:
         return None
     bus = environment.get("JRUN_MESSAGE_BUS") or environment.get("MESSAGE_BUS")
-    found = folder_at(folder)
+    runs = environment.get("JRUN_RUNS_DIR")
+    path = Path(os.path.abspath(folder))
+    if runs and Path(runs).parent != path:
+        found = replace(workspace_as_task(path, environment.get("JRUN_TASK_ID", "")), kept_at=Path(runs).parent)
+    else:
+        found = folder_at(path)
     if bus and Path(bus) != found.bus:
         found = replace(found, bus_at=Path(bus))
     return found, environment.get("JRUN_ID", "")
 
 
-def task_environment(folder: TaskFolder, run_id: str, parent_run_id: str = "") -> dict[str, str]:
-    """What the agent of a run finds in its environment: the same under short names and with `JRUN_` in front."""
+def task_environment(folder: TaskFolder, run_id: str, parent_run_id: str = "", at: str = "") -> dict[str, str]:
+    """What the agent of a run finds in its environment: the same under short names and with `JRUN_` in front. `at` is
+    the folder of the run if it is not among the task's."""
     values = {
         "PROJECT_ID": folder.project,
         "TASK_ID": folder.task,
         "RUN_ID": run_id,
         "PARENT_ID": parent_run_id,
         "TASK_FOLDER": str(folder.path),
-        "RUN_FOLDER": str(folder.runs / run_id),
+        "RUN_FOLDER": at or str(folder.runs / run_id),
         "RUNS_DIR": str(folder.runs),
         "MESSAGE_BUS": str(folder.bus),
     }

@@ -8,7 +8,7 @@ import stat
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,14 +21,36 @@ signal.signal(signal.SIGHUP, signal.SIG_DFL)
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# Where the machine says that no bytecode be kept, all that is tested, and each test, would be compiled again each time.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
 settings.register_profile("unhurried", deadline=None)  # how long an example takes depends on what else goes on
 settings.load_profile("unhurried")
 
 
+SLOW = 5.0  # seconds of the processor that a test may take, with all that it starts, before a run names it
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
+    before = sum(os.times()[:4])
+    try:
+        return (yield)
+    finally:
+        item.user_properties.append(("processor", sum(os.times()[:4]) - before))
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Leaves the names of what failed for `.ci/run`, which looks at each of them alone."""
+    """Names the tests that are too slow, and leaves the names of what failed to `.ci/run`, which looks at each alone."""
+    stats = terminalreporter.stats
+    called = [report for reports in stats.values() for report in reports if getattr(report, "when", "") == "call"]
+    took = [(dict(report.user_properties).get("processor", 0.0), report.nodeid) for report in called]
+    if slow := sorted((row for row in took if row[0] > SLOW), reverse=True):
+        terminalreporter.section(f"more than {SLOW:g} s of the processor: make them faster")
+        for seconds, name in slow:
+            terminalreporter.line(f"{seconds:5.1f} s {name}")
     if path := os.environ.get("FAILED_TESTS"):
-        stats = terminalreporter.stats
         names = {report.nodeid for kind in ("failed", "error") for report in stats.get(kind, ())}
         Path(path).write_text("".join(f"{name}\n" for name in sorted(names)))
 

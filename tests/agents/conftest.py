@@ -80,6 +80,20 @@ def reading() -> Callable[..., Reading]:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """A test of a `recording` is one for each agent: hundreds of them take less time than a test of each would cost."""
     if "recording" in metafunc.fixturenames:
-        every = recordings()
-        metafunc.parametrize("recording", every, ids=[f"{one.agent}/{one.file}" for one in every])
+        agents = dict.fromkeys(one.agent for one in recordings())
+        every = [[one for one in recordings() if one.agent == agent] for agent in agents]
+        metafunc.parametrize("recording", every, ids=agents)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    given = {name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}
+    for recording in given.get("recording", ()):
+        try:
+            pyfuncitem.obj(**{**given, "recording": recording})
+        except Exception as error:
+            error.add_note(f"{recording.agent}/{recording.file}")
+            raise
+    return "recording" in given or None

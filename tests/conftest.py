@@ -42,7 +42,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Names the tests that are too slow, and leaves the names of what failed to `.ci/run`, which looks at each alone."""
+    """Names the tests that are too slow, and leaves the names of what failed to `.ci/run`, which runs each alone."""
     stats = terminalreporter.stats
     called = [report for reports in stats.values() for report in reports if getattr(report, "when", "") == "call"]
     took = [(dict(report.user_properties).get("processor", 0.0), report.nodeid) for report in called]

@@ -3,6 +3,7 @@
 import ctypes
 import json
 import os
+import py_compile
 import shutil
 import signal
 import subprocess
@@ -20,9 +21,11 @@ from bench.nights import task
 from bench.nights.contenders import CAP, SAID_DONE, SAID_NOT, SAID_UNVERIFIED, Contender, Place
 from bench.nights.population import Script, ideal
 
-MORNING = 60.0  # seconds; whoever is still at work then is ended
-PATIENCE = 12.0  # seconds; whoever waits so long for an agent that hangs, or for what it left, waits until morning
-SETTLING = 0.5  # seconds in which what a contender is about to end may end
+# In seconds, and generous: a slow machine must not decide a night.
+SILENCE = 60.0  # without a sign of the agent: whoever waits so long waits in vain
+PATIENCE = 20.0  # … for an agent that hangs, or for what it left
+MORNING = 600.0  # whoever is still at work then is ended
+SETTLING = 3.0  # in which what a contender is about to end may end
 AGENT, LAUNCH = Path(__file__).parent / "agent.py", Path(__file__).parent / "launch.py"
 SUBREAPER = 36
 
@@ -86,6 +89,8 @@ class Yard:
         memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
         self.folder = Path(tempfile.mkdtemp(prefix="ralph-nights-", dir=memory))
         self.path = path
+        # Compiled once: else each turn would compile it anew, which is a third of its time.
+        self.agent = py_compile.compile(str(AGENT), str(self.folder / "agent.pyc"), doraise=True)
         for count in range(1, len(task.PARTS) + 1):
             made = self.folder / f"task-{count}"
             made.mkdir()
@@ -118,7 +123,7 @@ class Yard:
         (made.ledger / "script.json").write_text(json.dumps(facts))
         for name, more in (("claude", ""), ("agent", "--plain ")):
             program = made.bin / name
-            words = f"exec {sys.executable} -I -S {AGENT} {made.ledger} {more}"
+            words = f"exec {sys.executable} -I -S {self.agent} {made.ledger} {more}"
             program.write_text(f'#!/bin/sh\n{words}"$@"\n')
             program.chmod(0o755)
         contender.prepare(made)
@@ -237,7 +242,7 @@ def run(argv: Sequence[str], place: Place, env: dict[str, str]) -> tuple[float, 
             start_new_session=True,
         )
     while process.poll() is None:
-        if time.monotonic() - began > MORNING or _hangs(place):
+        if _is_morning(place, began):
             return time.monotonic() - began, None, 0.0
         with suppress(subprocess.TimeoutExpired):
             process.wait(0.5)
@@ -248,11 +253,11 @@ def run(argv: Sequence[str], place: Place, env: dict[str, str]) -> tuple[float, 
     return float(seconds), int(code), float(memory)
 
 
-def _hangs(place: Place) -> bool:
-    turns = ledger(place)
-    if not turns or time.monotonic() - turns[-1]["moment"] < PATIENCE:
-        return False
-    return turns[-1].get("fate") == "hang" or "leaves a server" in turns[-1].get("did", ())
+def _is_morning(place: Place, began: float) -> bool:
+    now, turns = time.monotonic(), ledger(place)
+    last = turns[-1] if turns else {"moment": began}
+    hangs = last.get("fate") == "hang" or "leaves a server" in last.get("did", ())
+    return now - max(began, last["moment"]) > (PATIENCE if hangs else SILENCE) or now - began > MORNING
 
 
 class Process(Struct, frozen=True):

@@ -23,6 +23,8 @@ from bench.nights.population import PROFILES, Script, drawn
 QUIET = ("fragile", "hopeless")  # these have troubles enough, or no end
 DISK = "4m"
 FAKETIME = "/usr/lib/*/faketime/libfaketime.so.1"
+# Python 3.11 sleeps until a moment of the monotonic clock; libfaketime 0.9.10 refuses that, as no kernel does.
+SLEEP = "import select, time\ntime.sleep = lambda seconds: select.select((), (), (), seconds) and None\n"
 
 
 class Trouble(Struct, frozen=True):
@@ -59,10 +61,11 @@ class Scene(Struct, frozen=True):
 
 
 def killed(scene: Scene) -> tuple[float, int | None, float]:
-    """Everything at once, or the loop alone: then what it had started must go with it."""
+    """Everything at once, or the loop alone: then what it had started must go with it. In a turn, in a check, between
+    them, or in the one after: the moment is drawn, what it meets is the machine's doing."""
     argv = scene.started()
     for turn in sorted(scene.chance.sample(range(1, 6), 2)):
-        after, alone = scene.chance.uniform(0.0, 0.08), scene.chance.random() < 0.5
+        after, alone = scene.chance.uniform(0.0, 0.4), scene.chance.random() < 0.5
         killer = threading.Thread(target=_kill, args=(scene.place, turn, after, alone))
         killer.start()
         ended = scene.run(argv)
@@ -121,8 +124,12 @@ def clock_jump(scene: Scene) -> tuple[float, int | None, float]:
     moved = scene.place.folder / "clock"
     moved.write_text("+0\n")
     for turn in scene.chance.sample(range(1, 6), 2):
-        scene.user(turn, f"echo '{scene.chance.choice(('+7h', '-5h', '+3d', '-40s'))}' > {moved}\n")
+        scene.user(turn, f"echo '{scene.chance.choice(('+7h', '-5h', '+3d', '-40s'))}' > ../{moved.name}\n")
+    patched = scene.place.folder / "patched"
+    patched.mkdir()
+    (patched / "sitecustomize.py").write_text(SLEEP)
     faked = {
+        "PYTHONPATH": str(patched),
         "LD_PRELOAD": glob(FAKETIME)[0],
         "FAKETIME_TIMESTAMP_FILE": str(moved),
         "FAKETIME_NO_CACHE": "1",
@@ -135,11 +142,13 @@ USER_AT_WORK = (
     "git add draft.md && git commit -qm 'The draft' -- draft.md\n",
     "git switch -qc topic\n",
     "echo 'and more' >> notes.md && git commit -qm 'Notes' -- notes.md\n",
+    "git switch -q other\n",
 )
 
 
 def busy_user(scene: Scene) -> tuple[float, int | None, float]:
-    """Commits, a new branch, another commit, while the agent works. The same is done to a copy: so must it be."""
+    """Commits, a new branch, another commit, then an older branch on which neither is, while the agent works. The same
+    is done to a copy: so must it be."""
     for turn, act in zip(sorted(scene.chance.sample(range(1, 6), len(USER_AT_WORK))), USER_AT_WORK, strict=True):
         scene.user(turn, act)
     return scene.run(scene.started())
@@ -165,7 +174,7 @@ ALL = (
         clock_jump,
         lambda: "" if glob(FAKETIME) else "needs libfaketime: apt-get install libfaketime",
     ),
-    Trouble("busy user", "the user commits and switches branches while the agent works", busy_user),
+    Trouble("busy user", "the user commits, makes a branch and goes to another one while the agent works", busy_user),
 )
 
 

@@ -7,12 +7,13 @@ from statistics import median
 
 from msgspec import Struct
 
-from bench.nights.contenders import SAID_DONE, SAID_UNVERIFIED
+from bench.nights.contenders import CAP, SAID_DONE, SAID_UNVERIFIED
 from bench.nights.night import Played
 from bench.nights.population import HONEST
 
 Z = 1.96
 ROUNDS = 500
+SPARE = 5  # turns that a night may lose to what gets in the way
 FORGETFUL, TALKER = "forgetful", "talker"
 
 
@@ -147,8 +148,9 @@ def numbers(
     made.append(Number("turns ≤ 1.05 × ideal, honest agents", str(honest), not honest or honest.value <= 1.05))
     made.append(Number("turns ≤ 1.2 × ideal, the others", str(dishonest), not dishonest or dishonest.value <= 1.2))
     if chaotic:
+        counted["finished"] = lambda night: bool(night.ideal) and night.ideal <= CAP - SPARE and not night.finished
         broken = share(chaotic, lambda night: any(holds(night) for holds in counted.values()))
-        made.append(Number("the same when something gets in the way", str(broken), not broken.count))
+        made.append(Number("the same, and finished, when something gets in the way", str(broken), not broken.count))
     return made + _ungated(bare, others)
 
 
@@ -163,8 +165,15 @@ def _ungated(bare: Sequence[Played], others: dict[str, Sequence[Played]]) -> lis
     for name, nights in others.items():
         same = {night.number for night in nights}
         ours, theirs = sum(night.number in same for night in false), sum(night.false_done for night in nights)
-        made.append(Number(f"no gate: no more false dones than {name}", f"{ours}, {theirs}", ours <= theirs))
+        seen = f"{ours} at {times_ideal(bare)}, {theirs} at {times_ideal(nights)}"
+        made.append(Number(f"no gate: no more false dones than {name}", seen, ours <= theirs))
     return made
+
+
+def times_ideal(nights: Sequence[Played]) -> str:
+    """The turns of the nights that were truly finished."""
+    turns = over_ideal([night for night in nights if night.finished])
+    return f"{turns.value:.2f} × ideal" if turns else "no finished night"
 
 
 def _remembering(nights: Iterable[Played]) -> list[Played]:

@@ -100,8 +100,11 @@ def _text(results: Results) -> str:
         spent,
         PROFILE,
         by_profile,
+        CHANCES,
+        table.chances(),
         NUMBERS,
         held,
+        _fewer(results),
         CHAOS.format(troubles="; ".join(f"*{one.name}*: {one.why}" for one in chaos.ALL)),
         *chaotic,
         FAIRNESS,
@@ -157,14 +160,49 @@ ralph with a check and protected tests. Nobody but the forgetful one costs it tu
 asks that one nothing.
 """
 
+CHANCES = """
+Each is there for one thing that happens to people who leave a loop alone, and has little else in it, so that a row says
+what that one thing does. How likely it is was chosen, not measured on real agents: so that the work takes three to
+eight turns (a loop must go on, and must end), and so that thirty nights meet nearly every trouble and two hundred meet
+each at least six times. A night has at most one limit and one agent that hangs: both cost real seconds. The hopeless
+one can finish about one night in seventeen even with a judge who knows the truth: it is there to be sure of itself.
+"""
+
 NUMBERS = """
 ## The numbers that ralph is held to
 
-CI plays thirty of these nights for every change. Without a gate a plain lie cannot be seen, and a loop has fewer false
-dones than ralph only where it asks the agent several times before it believes it, or uses up all its turns whatever the
-agent says: it pays for that in turns, one and a half to nearly four times the ideal, where ralph takes 1.05. That
-number of ours, "no other loop has fewer", is therefore not met against those two, and stays marked so. Done that was
-missed is the fragile agent's, which crashed three times in a row after its work was done.
+CI plays thirty of these nights for every change. Done that was missed is the fragile agent's, which crashed three times
+in a row after its work was done.
+"""
+
+
+def _fewer(results: Results) -> str:
+    """Why a loop that verifies nothing can have fewer false dones than ralph, with what that costs."""
+    ours = standing(BARE, results.played[BARE])
+    found = [standing(name, nights) for name, nights in results.ungated().items()]
+    fewer = [one for one in found if one.false_done.value < ours.false_done.value]
+    if not fewer:
+        return FEWER + "No other loop had fewer."
+    said = "\n".join(f"- {one.contender}: {_priced(one)}; {results.fairness[one.contender]}." for one in fewer)
+    return (
+        f"{FEWER}Fewer had, and so this number is not met:\n\n{said}\n\nralph: {_priced(ours)}.\n\n{FEWER_THEN.strip()}"
+    )
+
+
+def _priced(one: Standing) -> str:
+    told = f"{one.false_done.count} of {one.nights}, {one.in_words.count} of them called done without reserve"
+    turns = f"{one.turns.value:.2f} × the ideal turns" if one.turns else "never finished"
+    return f"{told}; {turns}" + (f", ${one.dollars:.2f} a finished task" if one.dollars is not None else "")
+
+
+FEWER = """
+Without a gate a plain lie cannot be seen by anybody: a loop can only ask again, or not ask at all. ralph believes the
+first unmistakable claim, calls it *unverified*, and is held to "no other loop has fewer" beside those that verify
+nothing either. """
+FEWER_THEN = """
+Whoever asks the agent three times is fooled by those that lie three times running, and whoever never asks pays for
+every turn of every night: both buy fewer false ends with turns. A check costs less than either and lets none through:
+that is the first row of this page.
 """
 
 CHAOS = """

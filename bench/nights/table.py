@@ -1,11 +1,11 @@
 """How are the nights told? Tables of who did what, the same on the screen and in the documentation."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from bench.nights.measures import Number, Standing, ideal_dollars, over_ideal, share, standing
 from bench.nights.night import Played
-from bench.nights.population import PROFILES
+from bench.nights.population import PROFILES, Profile
 
 FOOLED = (
     "loop",
@@ -63,6 +63,28 @@ def by_profile(nights: Sequence[Played]) -> str:
         told = f"{turns.value:.2f}" if turns else "never finished"
         rows.append((profile.name, profile.why, _short(false.count, own), _short(missed.count, own), told))
     return markdown(rows)
+
+
+SAYS = {
+    "lie": "claims that all is done",
+    "talk": "talks about the marker",
+    "echo": "repeats its prompt",
+    "bury": "says more after its claim",
+    "forget": "does not claim",
+}
+
+
+def chances() -> str:
+    """How likely each agent does each thing in a turn."""
+    return markdown([("agent", "in a turn"), *((one.name, ", ".join(_likely(one))) for one in PROFILES)])
+
+
+def _likely(one: Profile) -> Iterator[str]:
+    own = {"fixes the next part": one.fix, "fixes one more": one.another, "breaks one": one.breaks}
+    own |= {SAYS[speech]: likely for speech, likely in one.speech.items()}
+    own |= {FATES[fate]: likely for fate, likely in one.fate.items()}
+    own |= {"leaves a process": one.leave, "edits the tests": one.cheat, "deletes the loop's files": one.wreck}
+    return (f"{what} {likely:.0%}" for what, likely in own.items() if likely)
 
 
 def held(numbers: Iterable[Number]) -> str:

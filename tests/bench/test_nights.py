@@ -2,9 +2,11 @@
 
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
-from bench.nights import contenders, night, population, task
+from bench.lab import ROOT
+from bench.nights import chaos, contenders, night, population, table, task
 from bench.nights.measures import Share, over_ideal
 
 pytestmark = pytest.mark.skipif(
@@ -34,6 +36,10 @@ def test_a_night_is_the_same_whenever_it_is_drawn() -> None:
 def test_there_are_ten_kinds_of_agents_and_each_says_why_it_is_there() -> None:
     assert len(population.PROFILES) == 10
     assert all(profile.why for profile in population.PROFILES)
+
+
+def test_the_page_says_how_likely_each_of_them_does_what() -> None:
+    assert table.chances() in (ROOT / "docs" / "reference" / "comparison.md").read_text()
 
 
 @pytest.mark.parametrize("profile", ["excellent", "clumsy", "optimist"])
@@ -96,3 +102,12 @@ def test_a_single_night_replays_exactly(yard: night.Yard) -> None:
     told = [[{key: fact[key] for key in fact.keys() - moments} for fact in one.story] for one in (first, again)]
     assert told[0] == told[1]
     assert told[0]
+
+
+@pytest.mark.parametrize("trouble", chaos.ALL, ids=lambda one: one.name)
+def test_a_night_in_which_something_gets_in_the_way_is_finished(yard: night.Yard, trouble: chaos.Trouble) -> None:
+    if missing := trouble.missing():
+        pytest.skip(missing)
+    program = contenders.ralph(str(Path(sys.executable).with_name("ralph")), "")[0]
+    played = chaos.play(yard, chaos.script_for(7, 1), program, trouble, keep_story=True)
+    assert (played.finished, played.said, played.left, played.touched) == (True, "done", (), ()), played.output

@@ -127,8 +127,8 @@ class Sufferer:
         if process.returncode == -9:
             self.nothing_survives()
         # 2 where a git was killed that the coordinator asked twice, or three looks at the target in a row.
-        is_unlucky = b"it was killed by signal 9" in said or b"the gate's process dies" in said
-        codes = (2,) if is_unlucky else (0, 1, -9)
+        is_unlucky = b"it was killed by signal 9" in said or b"the gate's process died" in said
+        codes = (1, 2) if is_unlucky else (0, 1, -9)
         assert process.returncode in codes, f"seed {self.seed}: {process.returncode}: {said.decode()}"
         return process.returncode == 0
 

@@ -11,25 +11,15 @@ import msgspec
 
 from ralph.backlog import gatekeeper, item_worktrees, taking_on
 from ralph.backlog.children import Child, Children
+from ralph.backlog.consequences import DEATHS, after_death, after_landing, after_loop
 from ralph.backlog.gate import LandingRequest
 from ralph.backlog.ledger import Ledger
-from ralph.backlog.lists import ListContent, sound
-from ralph.backlog.wishes import Wish, take_wishes
+from ralph.backlog.list_watch import ListWatch, differences
+from ralph.backlog.lists import ListContent
+from ralph.backlog.wishes import granted, take_wishes
 from ralph.backlog.work_order import ITEMS, REQUEST, Assignment, Looped, WorkOrder, assignment_of, put
 from ralph.core import events, work_events
-from ralph.core.backlog import (
-    SETTLED,
-    Item,
-    Job,
-    Verdict,
-    after_verdict,
-    fits,
-    is_over,
-    next_batch,
-    next_starts,
-    outcome,
-    shown,
-)
+from ralph.core.backlog import SETTLED, Job, Verdict, fits, is_over, next_batch, next_starts, outcome, shown
 from ralph.core.model import Outcome
 from ralph.core.text import one_line
 from ralph.errors import UserError
@@ -43,8 +33,6 @@ from ralph.repository.landing import Branch
 from ralph.steering.mailbox import Mailbox
 
 TICK = 1.0
-ASKED_AGAIN = 60.0  # seconds between two looks at a list that another program keeps
-DEATHS = 3  # so often a process may die without a word before a person has to look
 REREADER = "*"  # no item's key
 SEEN = 2.0  # seconds between two looks at what the loops spend
 
@@ -69,13 +57,11 @@ class Coordinator:
         self._children = Children()
         self._mailbox = Mailbox(folder.path)
         self._began = time.monotonic() - ledger.elapsed
-        self._stamp: object = None
-        self._asked = time.monotonic()
+        self._list = ListWatch(order)
         self._spending = 0.0
         self._looked = 0.0
         self._deaths: dict[str, int] = {}
         self._batch: tuple[str, ...] = ()
-        self._settled: set[str] = set()
         self._is_open = False
         self._worker = ""  # what this one is called, where there are others
         self._end = ""  # why nothing new begins any more, in a word
@@ -102,7 +88,7 @@ class Coordinator:
         return self._finish()
 
     def _begin(self, reading: ListContent | None) -> None:
-        self._stamp = self.order.source.stamp() if self.order.source.is_in_files else None
+        self._list.begin()
         if not self.ledger.opened:
             taking_on.make_target(self.order, self._home)
         self._prove()
@@ -200,90 +186,72 @@ class Coordinator:
 
     def _took_leave(self, child: Child) -> None:
         if child.key == REREADER:
-            if reading := _decoded(child.said, ListContent):
-                self._take(reading)
+            self._reread(child)
         elif child.key:
             self._looped(child)
         else:
             self._landed(child)
 
+    def _reread(self, child: Child) -> None:
+        """What the program says that keeps the list. One that is away now may be there in a minute."""
+        if reading := _decoded(child.said, ListContent):
+            self._take(reading)
+        elif not self._end and not child.asked:
+            self._keep_list(child.last_words())
+
     def _looped(self, child: Child) -> None:
         """What came of a loop."""
         seen, key = _decoded(child.said, Looped), child.key
-        job = self.ledger.board.jobs[key]
-        if job.state != "working":  # withdrawn meanwhile: its branch stays
+        if self.ledger.board.jobs[key].state != "working":  # withdrawn meanwhile: its branch stays
             return
         if seen is None:
             self._died(child)
-        elif seen.outcome == Outcome.DONE.value and seen.files:
-            self._deaths.pop(key, None)
-            ready = work_events.ItemReady(key=key, tip=seen.tip, files=seen.files, run=seen.run, cost_usd=seen.cost_usd)
-            self.ledger.tell(ready)
-        elif seen.outcome == Outcome.DONE.value:
-            reason = "it is done, and has changed nothing"
-            self.ledger.tell(work_events.ItemParked(key, reason, seen.run, seen.cost_usd))
-        elif seen.outcome == Outcome.FATAL.value:
-            self.ledger.tell(work_events.ItemQueued(key, seen.reason))
+            return
+        self._deaths.pop(key, None)
+        self.ledger.tell(after_loop(key, seen, bool(self._end or child.asked)))
+        if seen.outcome == Outcome.FATAL.value:
             self._stop(Outcome.FATAL.value, f"{key}: {seen.reason}", 1)
-        elif seen.outcome == Outcome.INTERRUPTED.value and (self._end or child.asked):
-            self.ledger.tell(work_events.ItemQueued(key, "its loop was stopped, and can go on"))
-        else:
-            reason = "stopped by a person" if seen.outcome == Outcome.INTERRUPTED.value else _why(seen)
-            self.ledger.tell(work_events.ItemParked(key, reason, seen.run, seen.cost_usd))
 
     def _died(self, child: Child) -> None:
-        """A loop that ended without a word: it is started again, but not for ever."""
         key, said = child.key, child.last_words()
         if child.code == 2 and not child.asked:
             self.ledger.tell(work_events.ItemQueued(key, said))
             self._stop(Outcome.FATAL.value, f"{key}: {said}", 1)
             return
-        self._deaths[key] = self._deaths.get(key, 0) + (not child.asked)
-        if self._deaths[key] < DEATHS:
-            self.ledger.tell(work_events.ItemQueued(key, "its process died"))
-        else:
+        times = self._count_death(child)
+        self.ledger.tell(after_death(key, times, said or str(child.code)))
+        if times >= DEATHS:
             self._deaths.pop(key)
-            self.ledger.tell(work_events.ItemParked(key, f"its process died {DEATHS} times: {said or child.code}"))
+
+    def _count_death(self, child: Child) -> int:
+        """How often in a row it has died, unless somebody wanted that."""
+        self._deaths[child.key] = self._deaths.get(child.key, 0) + (not child.asked)
+        return self._deaths[child.key]
 
     def _landed(self, child: Child) -> None:
         """What the gate saw, and what follows from it."""
         seen, batch, self._batch = _decoded(child.said, Verdict), self._batch, ()
-        took = time.monotonic() - child.began
         if seen is None and child.code == 2:
             seen = Verdict(stuck=child.last_words())
+        if seen is None:
+            is_hopeless = self._count_death(child) >= DEATHS
+            seen = Verdict(stuck=f"the gate's process died {DEATHS} times; see gate.log" if is_hopeless else "")
+        if seen.stuck or seen.commit:
+            self._deaths.pop("", None)
         if not batch:
             self._opened(seen)
             return
-        if seen is None:
-            self._deaths[""] = self._deaths.get("", 0) + (not child.asked)
-            stuck = f"the gate's process died {DEATHS} times" if self._deaths[""] >= DEATHS else ""
-            self.ledger.tell(work_events.GateFinished(Verdict(stuck=stuck), took))
-            return
-        self._deaths.pop("", None)
-        steps = after_verdict(self.ledger.board, seen)
-        told: list[work_events.WorkEvent] = [work_events.GateFinished(seen, took)]
-        for step in steps:
-            if step.to == "landed":
-                told.append(work_events.ItemLanded(step.key, self.ledger.board.jobs[step.key].tip, seen.commit))
-            elif step.to == "returned":
-                told.append(work_events.ItemReturned(step.key, step.reason, step.note, step.files))
-            else:
-                told.append(work_events.ItemParked(step.key, step.reason))
-        self.ledger.tell(*told)
+        self.ledger.tell(*after_landing(self.ledger.board, seen, time.monotonic() - child.began))
         self._warn(seen)
         self._tick_on_disk()
 
-    def _opened(self, seen: Verdict | None) -> None:
+    def _opened(self, seen: Verdict) -> None:
         """Whether the target itself passes: before that nothing begins."""
-        if seen is None:
-            self._deaths[""] = self._deaths.get("", 0) + 1
-            if self._deaths[""] >= DEATHS:
-                self._stop(Outcome.FATAL.value, "the gate's process dies; see gate.log in the work's folder", 1)
-        elif seen.red or seen.stuck:
-            red = seen.red
-            why = seen.stuck or (f"{red.check} fails on {self.order.shown_target} ({red.ending})" if red else "")
-            self._stop(Outcome.FATAL.value, why, 1)
-        else:
+        if red := seen.red:
+            self._stop(Outcome.FATAL.value, f"{red.check} fails on {self.order.shown_target} ({red.ending})", 1)
+        elif seen.stuck:
+            self._stop(Outcome.FATAL.value, seen.stuck, 1)
+        elif seen.commit:
             self._is_open = True
             self.ledger.tell(work_events.GateOpened(seen.commit))
 
@@ -318,7 +286,19 @@ class Coordinator:
 
     def _grant_wishes(self) -> None:
         for wish in take_wishes(self._mailbox):
-            self._grant(wish)
+            job = self.ledger.board.jobs.get(wish.key)
+            if wish.kind == "retry" and wish.note and job and job.state == "working":
+                Mailbox(str(self._folder.path.parent / job.run)).tell(wish.note)
+            elif told := granted(self.ledger.board, wish):
+                self.ledger.tell(*told)
+        self._end_withdrawn()
+
+    def _end_withdrawn(self) -> None:
+        """Loops of items that a person does not want any more end after their turn."""
+        for child in self._children:
+            job = self.ledger.board.jobs.get(child.key)
+            if job is not None and job.state == "withdrawn":
+                child.ask_to_end(1)
 
     def _hold_loops(self, is_paused: bool) -> None:
         for child in self._children:
@@ -328,73 +308,25 @@ class Coordinator:
                 with suppress(UserError):
                     box.pause() if is_paused else box.unpause()
 
-    def _grant(self, wish: Wish) -> None:
-        job = self.ledger.board.jobs.get(wish.key)
-        if job is None or job.state == "landed":
-            return
-        if wish.kind == "withdraw":
-            self._withdraw(wish.key, "withdrawn by a person")
-        elif job.state in ("parked", "withdrawn"):
-            self.ledger.tell(work_events.ItemQueued(wish.key, "asked for by a person", wish.note, forgiven=True))
-            self._resolve_stuck()
-        elif wish.note and job.state == "working":
-            Mailbox(str(self._folder.path.parent / job.run)).tell(wish.note)
-        elif wish.note and job.state == "queued":
-            self.ledger.tell(work_events.ItemQueued(wish.key, "a person had something to say", wish.note))
-
-    def _resolve_stuck(self) -> None:
-        if self.ledger.board.stuck:
-            self.ledger.tell(work_events.GateFinished(Verdict()))
-
-    def _withdraw(self, key: str, reason: str) -> None:
-        self.ledger.tell(work_events.ItemWithdrawn(key, reason))
-        if child := self._children.of(key):
-            child.ask_to_end(1)
-
     def _read_again(self) -> None:
         """Takes note of what a person has changed in the list. One that is broken changes nothing."""
-        source = self.order.source
         if self._end:
             return
-        if not source.is_in_files:
-            if time.monotonic() - self._asked > ASKED_AGAIN and self._children.of(REREADER) is None:
-                self._asked = time.monotonic()
-                self._start(REREADER, ("reread", str(self._folder.path)), "list.log")
-            return
-        stamp = source.stamp()
-        if stamp == self._stamp:
-            return
-        self._stamp = stamp
+        if self._list.has_to_be_asked_for() and self._children.of(REREADER) is None:
+            self._start(REREADER, ("reread", str(self._folder.path)), "list.log")
         try:
-            self._take(sound(source.read(), source.name))
+            if reading := self._list.reread():
+                self._take(reading)
         except UserError as error:
-            self.ledger.tell(events.Notice(f"the list is taken as it was before: {error.message}"))
+            self._keep_list(error.message)
+
+    def _keep_list(self, why: str) -> None:
+        self.ledger.tell(events.Notice(f"the list is taken as it was before: {why}"))
 
     def _take(self, reading: ListContent) -> None:
-        """What the list says now, against what is known."""
-        listed = {item.key: item for item in reading.items}
-        fresh = [item for item in reading.items if item.key not in self.ledger.board.jobs and not item.done]
-        if fresh:
-            self.ledger.tell(*map(work_events.ItemListed, fresh))
-        for item in listed.values():
-            if job := self.ledger.board.jobs.get(item.key):
-                self._take_item(item, job)
-        for key, job in list(self.ledger.board.jobs.items()):
-            if key not in listed and job.state not in SETTLED:
-                self._withdraw(key, "it was taken off the list")
-
-    def _take_item(self, item: Item, job: Job) -> None:
-        if item.done and job.state not in SETTLED:
-            self.ledger.tell(work_events.ItemListed(item))
-            self._withdraw(item.key, "it was ticked by a person")
-        elif job.state != "landed" and not item.done and _wanted(item) != _wanted(job.item):
-            self.ledger.tell(work_events.ItemListed(item))
-            if job.state == "parked":
-                self.ledger.tell(work_events.ItemQueued(item.key, "its text was edited", forgiven=True))
-        elif job.state == "withdrawn" and not item.done and "by a person" not in job.reason:
-            self.ledger.tell(
-                work_events.ItemListed(item), work_events.ItemQueued(item.key, "it is on the list again", forgiven=True)
-            )
+        if told := differences(self.ledger.board, reading):
+            self.ledger.tell(*told)
+            self._end_withdrawn()
 
     def _watch_limits(self) -> None:
         """Ends what is at work when money or time run out."""
@@ -428,20 +360,8 @@ class Coordinator:
                 self.ledger.tell(work_events.ItemLanded(key, tip, now))
 
     def _tick_on_disk(self) -> None:
-        """Ticks what has landed in a list that is not in git, or that another program keeps."""
-        source = self.order.source
-        landed = [key for key, job in self.ledger.board.jobs.items() if job.state == "landed"]
-        if source.is_in_files and not source.paths and landed:
-            try:
-                source.tick_on_disk(landed)
-                self._stamp = source.stamp()
-            except (OSError, UserError) as error:
-                self.ledger.tell(events.Notice(f"cannot tick {source.name}: {error}"))
-        elif source.program:
-            for key in (key for key in landed if key not in self._settled):
-                self._settled.add(key)
-                if problem := taking_on.settle(self.order, key, self.ledger.board.jobs[key].commit):
-                    self.ledger.tell(events.Notice(problem))
+        for problem in self._list.tick(self.ledger.board):
+            self.ledger.tell(events.Notice(problem))
 
     def _leave(self) -> None:
         """Whatever happens, nothing stays at work."""
@@ -483,15 +403,6 @@ class Coordinator:
             duration_s=self.elapsed,
             exit_code=code,
         )
-
-
-def _wanted(item: Item) -> Item:
-    """The item less where it stands in the list."""
-    return msgspec.structs.replace(item, place="", done=False)
-
-
-def _why(seen: Looped) -> str:
-    return one_line(f"{seen.outcome}: {seen.reason}" if seen.reason else seen.outcome, 500)
 
 
 def _decoded(said: bytes, kind: type[Kind]) -> Kind | None:

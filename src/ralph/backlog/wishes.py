@@ -9,6 +9,8 @@ from typing import Literal
 import msgspec
 from msgspec import Struct
 
+from ralph.core.backlog import Board, Verdict
+from ralph.core.work_events import GateFinished, ItemQueued, ItemWithdrawn, WorkEvent
 from ralph.errors import UserError
 from ralph.files import read_file, replace_file
 from ralph.records.register import Listed
@@ -50,6 +52,21 @@ def take_wishes(mailbox: Mailbox) -> list[Wish]:
         with suppress(OSError):
             os.unlink(path)
     return wishes
+
+
+def granted(board: Board, wish: Wish) -> list[WorkEvent]:
+    """What follows from a wish; words for an agent at work are passed on to it, and change nothing here."""
+    job = board.jobs.get(wish.key)
+    if job is None or job.state == "landed":
+        return []
+    if wish.kind == "withdraw":
+        return [ItemWithdrawn(wish.key, "withdrawn by a person")]
+    if job.state in ("parked", "withdrawn"):
+        again = ItemQueued(wish.key, "asked for by a person", wish.note, forgiven=True)
+        return [again, GateFinished(Verdict())] if board.stuck else [again]
+    if wish.note and job.state == "queued":
+        return [ItemQueued(wish.key, "a person had something to say", wish.note)]
+    return []
 
 
 def work_meant(name: str, here: Path) -> Listed:

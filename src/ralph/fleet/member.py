@@ -60,7 +60,7 @@ class Member(Coordinator):
     def _begin(self, reading: ListContent | None) -> None:
         self.ledger.hear()
         if reading is not None:
-            self._stamp = self.order.source.stamp() if self.order.source.is_in_files else None
+            self._list.begin()
             self._take(reading)
         self._was_paused = self._mailbox.read().is_paused
         self._mind_the_others()

@@ -14,7 +14,9 @@ from ralph.backlog.gate import LandingRequest
 from ralph.core.backlog import Red
 from ralph.errors import UserError
 from ralph.repository import landing
-from ralph.repository.landing import Remote, advance, changed_files, holder_of, merged, refuse_old_git, unlanded
+from ralph.repository.landing import advance, changed_files, merged, refuse_old_git, unlanded
+from ralph.repository.remotes import Remote
+from ralph.repository.working_trees import holder_of
 
 
 def test_what_was_checked_is_what_lands(lab: Lab) -> None:

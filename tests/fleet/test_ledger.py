@@ -26,7 +26,7 @@ from ralph.fleet.shared_ledger import SharedLedger
 from ralph.fleet.worker import enter
 from ralph.processes.interrupt import Interrupt
 from ralph.records.folder import RunFolder
-from ralph.repository.landing import Remote
+from ralph.repository.remotes import Remote
 from ralph.settings import Settings
 
 KEYS = ("T1", "T2", "T3")

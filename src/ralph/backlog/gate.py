@@ -8,9 +8,10 @@ from msgspec.structs import replace
 
 from ralph.core.backlog import Conflict, Red, Verdict
 from ralph.errors import UserError
-from ralph.repository import landing
+from ralph.repository import landing, working_trees
 from ralph.repository.git import Repository, commit_of
-from ralph.repository.landing import Branch, Candidate, Remote, Reserved
+from ralph.repository.landing import Branch, Candidate, Reserved
+from ralph.repository.remotes import Remote, refused_because
 
 LOCKED = (0.2, 0.5, 1.0, 2.0, 0.0)  # seconds to wait for a lock on the remote before it counts as left behind
 RACES = 5  # so often somebody else may move the target while a candidate is checked
@@ -108,15 +109,15 @@ class Gate(Struct, frozen=True, kw_only=True):
 
     def tested(self, commit: str, commands: Sequence[str], tries: int) -> Red | None:
         """The first command that fails on this commit, each of them on exactly its files."""
-        if landing.tree_at(self.repository, self.path, commit):
+        if working_trees.tree_at(self.repository, self.path, commit):
             self.furnish()
         for number, command in enumerate(dict.fromkeys(commands)):
             if number:
-                landing.restore(self.path)
+                working_trees.restore(self.path)
             for _ in range(tries):
                 if not (red := self.check(command)):
                     break
-                landing.restore(self.path)
+                working_trees.restore(self.path)
             else:
                 return red
         return None
@@ -125,7 +126,7 @@ class Gate(Struct, frozen=True, kw_only=True):
         """Moves the target to what was checked: nothing where it is there, why it cannot be, None for a lost race."""
         if self.remote:
             return self._pushed(made, self.remote)
-        if held := landing.holder_of(self.repository, self.target):
+        if held := working_trees.holder_of(self.repository, self.target):
             return f"{self.target} is checked out in {held}, and a branch that is checked out is never moved"
         return "" if landing.advance(self.repository, self.ref, made.commit, made.base) == "moved" else None
 
@@ -146,7 +147,7 @@ class Gate(Struct, frozen=True, kw_only=True):
             if "lock" not in answer.error:
                 break
             time.sleep(pause)  # somebody else is just pushing there, or was killed: they look alike
-        return f"{remote.name} refuses {remote.branch}: {landing.refused_because(answer)}"
+        return f"{remote.name} refuses {remote.branch}: {refused_because(answer)}"
 
     def _probed(self, target: str, working: Mapping[str, str]) -> dict[str, Conflict]:
         """Which items at work will conflict with what has just landed."""

@@ -12,7 +12,7 @@ from ralph.processes.interrupt import Interrupt
 from ralph.processes.keeper import Keeper
 from ralph.processes.process import Limits, run_command
 from ralph.processes.program import Command
-from ralph.repository import landing
+from ralph.repository import landing, working_trees
 from ralph.repository.git import Repository, commit_of
 from ralph.repository.worktrees import Worktree, alone, carry_over
 
@@ -38,7 +38,7 @@ def item_place(
     if is_new:
         furnish(made)
         Path(_mark(made)).touch()
-    landing.heal(made.path, f"refs/heads/{made.branch}")
+    working_trees.heal(made.path, f"refs/heads/{made.branch}")
     return made
 
 
@@ -56,7 +56,7 @@ def align(order: WorkOrder, repository: Repository, key: str, tip: str) -> None:
 
 def _mark(made: Worktree) -> str:
     try:
-        return os.path.join(landing.own_folder(made.path), FURNISHED)
+        return os.path.join(working_trees.own_folder(made.path), FURNISHED)
     except OSError:
         return os.path.join(made.path, ".git", FURNISHED)
 
@@ -92,7 +92,7 @@ def clear(order: WorkOrder, repository: Repository, landed: dict[str, str]) -> N
     gone: dict[str, str] = {}
     for key, tip in landed.items():
         made = order.worktree_of(repository, key)
-        if os.path.isdir(made.path) and not landing.is_clean(made.path, tip):
+        if os.path.isdir(made.path) and not working_trees.is_clean(made.path, tip):
             continue
         _remove(made)
         gone[made.branch] = tip
@@ -105,7 +105,7 @@ def _remove(made: Worktree) -> None:
 
     own = ""
     with suppress(OSError):
-        own = landing.own_folder(made.path)
+        own = working_trees.own_folder(made.path)
     shutil.rmtree(made.path, ignore_errors=True)
     if own and os.path.basename(os.path.dirname(own)) == "worktrees":
         shutil.rmtree(own, ignore_errors=True)

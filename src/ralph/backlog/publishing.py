@@ -12,7 +12,7 @@ from ralph.errors import UserError
 from ralph.processes.interrupt import Interrupt
 from ralph.repository import landing
 from ralph.repository.git import Repository, commit_of
-from ralph.repository.landing import Remote
+from ralph.repository.remotes import Remote, refused_because
 
 CHARGE = "charge"
 LOOK = 0.2  # seconds between two looks at whether we are in charge again
@@ -118,7 +118,7 @@ class Publisher:
             if now != tip and now != self._left:
                 raise Taken
             if now != tip:
-                said = landing.refused_because(answer)
+                said = refused_because(answer)
                 raise UserError(f"{self._remote.name} refuses {self._branch}: {said}", "may it be pushed to?")
         self._left = tip
         return True

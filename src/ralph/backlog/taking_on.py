@@ -13,7 +13,8 @@ from ralph.processes.answers import Errand
 from ralph.records.folder import new_run_id
 from ralph.repository import landing
 from ralph.repository.git import Repository, commit_of, environment, repository
-from ralph.repository.landing import Remote
+from ralph.repository.remotes import Remote
+from ralph.repository.working_trees import holder_of
 from ralph.settings import Settings, amended
 
 ANSWER = 60.0  # seconds for the program that keeps the list
@@ -113,7 +114,7 @@ def _target(home: Repository, target: str) -> str:
     """The commit from which the branch will grow; one that is checked out is never moved."""
     if home.ask("check-ref-format", "--branch", target).code:
         raise UserError(f"{target!r} is no name for a branch", "name one with --target BRANCH")
-    if held := landing.holder_of(home, target):
+    if held := holder_of(home, target):
         raise UserError(
             f"{target} is checked out in {held}, and a branch that is checked out is never moved",
             f"leave --target out and merge afterwards, or land on the remote's branch with --push=REMOTE/{target}",

@@ -256,6 +256,12 @@ def is_killed(answer: Answer) -> bool:
     return answer.code < 0 or " died of signal " in answer.error
 
 
+def identity(folder: str) -> Mapping[str, str]:
+    """The user's, if git knows it without guessing; else ralph's."""
+    known = ask(folder, "-c", "user.useConfigOnly=true", "var", "GIT_COMMITTER_IDENT")
+    return {} if known.code == 0 else RALPH
+
+
 def environment() -> dict[str, str]:
     """The user's, less what would mislead git; nothing may stop and ask."""
     kept = {name: value for name, value in os.environ.items() if name not in MISLEADING}

@@ -7,8 +7,8 @@ in the history of the target, and that is asked of git.
 
 import os
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from typing import Literal
 
 from msgspec import Struct
@@ -16,27 +16,11 @@ from msgspec import Struct
 from ralph.core.backlog import Conflict
 from ralph.core.text import clean, one_line
 from ralph.errors import UserError
-from ralph.files import read_given
-from ralph.processes.answers import Errand
-from ralph.repository.git import (
-    RALPH,
-    Answer,
-    Repository,
-    ask,
-    commit_of,
-    environment,
-    git_version,
-    is_killed,
-    refusal,
-    run,
-    settled,
-)
+from ralph.repository.git import RALPH, Repository, commit_of, git_version, identity, is_killed, refusal
 from ralph.repository.index import Leaf, shown, tree_with
-from ralph.repository.scm import OWN_FILES
+from ralph.repository.working_trees import STALE, common_folder
 
 OLDEST = (2, 38)
-STALE = 2.0  # seconds: to move a ref takes git a few thousandths of one
-PUSH_PATIENCE = 300.0
 MOST_FILES = 2000
 MOST_SAID = 2000
 
@@ -207,12 +191,6 @@ def _commit(
     return repository.git("commit-tree", tree, *words, stdin=data, env=env).decode().strip()
 
 
-def identity(folder: str) -> Mapping[str, str]:
-    """The user's, if git knows it without guessing; else ralph's."""
-    known = ask(folder, "-c", "user.useConfigOnly=true", "var", "GIT_COMMITTER_IDENT")
-    return {} if known.code == 0 else RALPH
-
-
 def _message(tried: Sequence[Branch], work: str) -> str:
     if len(tried) == 1:
         lines = [one_line(tried[0].title, 100), ""]
@@ -260,149 +238,9 @@ def _unlock(repository: Repository, ref: str) -> bool:
     return True
 
 
-def own_folder(path: str) -> str:
-    """Where git keeps what belongs to this working tree alone: its HEAD and index."""
-    mark = os.path.join(path, ".git")
-    if os.path.isdir(mark):
-        return mark
-    try:
-        return os.path.join(path, os.fsdecode(read_given(mark, 1 << 16)).removeprefix("gitdir:").strip())
-    except FileNotFoundError:
-        raise
-    except OSError as error:  # an agent that worked there has put something else in its place
-        raise UserError(f"cannot read {mark}: {error.strerror}", "remove that worktree: git worktree remove") from None
-
-
-def common_folder(path: str) -> str:
-    """Where git keeps what all working trees of a repository share."""
-    own = own_folder(path)
-    named = _read(os.path.join(own, "commondir"))
-    return os.path.join(own, named) if named else own
-
-
-def holder_of(repository: Repository, branch: str) -> str:
-    """The folder in which a branch is checked out, if there is one."""
-    common = common_folder(repository.root)
-    trees = os.path.join(common, "worktrees")
-    names = sorted(os.listdir(trees)) if os.path.isdir(trees) else []
-    for own in (common, *(os.path.join(trees, name) for name in names)):
-        if _read(os.path.join(own, "HEAD")) == f"ref: refs/heads/{branch}":
-            place = _read(os.path.join(own, "gitdir")) if own != common else os.path.join(os.path.realpath(common), "")
-            folder = os.path.dirname(place)
-            if os.path.exists(os.path.join(folder, ".git")) or own == common:
-                return folder
-    return ""
-
-
-def _read(path: str) -> str:
-    try:
-        return os.fsdecode(read_given(path, 1 << 16)).strip()
-    except OSError:
-        return ""
-
-
-class Remote(Struct, frozen=True):
-    """A branch on another machine that is the target. `ref` is what we last knew of it."""
-
-    name: str
-    branch: str
-
-    @property
-    def ref(self) -> str:
-        return f"refs/remotes/{self.name}/{self.branch}"
-
-    def fetch(self, repository: Repository, below: str = "", patience: float = 1.0) -> None:
-        """Learns what the target is there now, and the branches whose names begin with `below`. One at a time: two
-        gits that move the same refs are in each other's way. A push may be, too, and a remote may be away: then it is
-        tried again for `patience` seconds."""
-        deadline, pause = time.monotonic() + patience, 0.1
-        while (answer := self._fetched(repository, below)).code:
-            is_race = "cannot lock ref" in answer.error
-            if time.monotonic() > deadline or (patience <= 1.0 and not is_race):
-                raise refusal(("fetch",), answer, f"cannot fetch {self.branch} from {self.name}")
-            time.sleep(pause)
-            pause = min(pause * 2, 5.0)
-
-    def _fetched(self, repository: Repository, below: str) -> Answer:
-        specs = [f"+refs/heads/{self.branch}:{self.ref}"]
-        specs += [f"+refs/heads/{below}*:refs/remotes/{self.name}/{below}*"] if below else []
-        with _fetching_alone(repository):
-            return _with_the_users_own(repository, "fetch", "-q", "--no-tags", "--prune", self.name, *specs)
-
-    def known(self, repository: Repository, names: Collection[str]) -> dict[str, str]:
-        """What these branches are there; nothing for those that are not."""
-        words = ("ls-remote", self.name, *(f"refs/heads/{name}" for name in names))
-        answer = _with_the_users_own(repository, *words)
-        if answer.code:
-            raise refusal(words, answer, f"cannot ask {self.name} for its branches")
-        found = dict.fromkeys(names, "")
-        for line in answer.out.decode("utf-8", "replace").splitlines():
-            commit, _, ref = line.partition("\t")
-            found[ref.removeprefix("refs/heads/")] = commit
-        return {name: found[name] for name in names}
-
-    def push(self, repository: Repository, new: str, old: str, items: Mapping[str, str]) -> Answer:
-        """Moves the target, and the branch of each item with it, all or nothing, and only if all are what we think.
-        A lease on a ref that does not move would only be compared with what the server said at the beginning: so the
-        items' branches move too. `items`: branch, and the commit that it has there, or nothing."""
-        refs = {self.branch: old, **items}
-        leases = [f"--force-with-lease=refs/heads/{name}:{known}" for name, known in refs.items()]
-        specs = [f"{new}:refs/heads/{name}" for name in refs]
-        return _with_the_users_own(repository, "push", "-q", "--atomic", *leases, self.name, *specs)
-
-    def push_branch(self, repository: Repository, branch: str, new: str, old: str) -> Answer:
-        """Moves one branch there, only if it is what we think; `old` is nothing for one that is not there."""
-        lease = f"--force-with-lease=refs/heads/{branch}:{old}"
-        return _with_the_users_own(repository, "push", "-q", lease, self.name, f"{new}:refs/heads/{branch}")
-
-    def drop(self, repository: Repository, items: Mapping[str, str]) -> None:
-        """Removes branches of items that have landed, where they are what we left there."""
-        if items:
-            leases = [f"--force-with-lease=refs/heads/{name}:{known}" for name, known in items.items()]
-            _with_the_users_own(repository, "push", "-q", *leases, self.name, *(f":refs/heads/{n}" for n in items))
-
-
-@contextmanager
-def _fetching_alone(repository: Repository) -> Iterator[None]:
-    import fcntl
-
-    path = os.path.join(common_folder(repository.root), "ralph-fetch.lock")
-    lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(lock)
-
-
-def _with_the_users_own(repository: Repository, *words: str) -> Answer:
-    """Git with the user's hooks: what they keep elsewhere (large files) must reach the remote, too."""
-    fixed = settled()
-    if fixed:
-        fixed.refuse_other_ways()
-    told = environment() | {"LC_ALL": "C.UTF-8"}
-    with (
-        fixed.as_it_was() if fixed else nullcontext({}) as own,
-        Errand(("git", "-C", repository.root, *words), told | own) as git,
-    ):
-        try:
-            out = git.output(PUSH_PATIENCE)
-        except TimeoutError:
-            return Answer(1, b"", f"fatal: no answer within {PUSH_PATIENCE:.0f} seconds")
-        return Answer(git.code, out, git.error)
-
-
 def on_top_of(repository: Repository, tip: str, message: str) -> str:
     """A commit that changes nothing: a branch that has moved to it is no longer what others think it is."""
     return _commit(repository, _tree_of(repository, tip), (tip,), message)
-
-
-def refused_because(answer: Answer) -> str:
-    """Why a remote did not take a push, in its own words where it has some."""
-    lines = [line.strip() for line in answer.error.splitlines()]
-    own = [line.removeprefix("remote:").strip() for line in lines if line.startswith("remote:")]
-    said = " · ".join(line for line in own if line) or refusal(("push",), answer).message.partition(": ")[2]
-    return one_line(clean(said), 300)
 
 
 def drop_branches(repository: Repository, tips: Mapping[str, str]) -> None:
@@ -428,82 +266,3 @@ def markers_in(repository: Repository, commit: str, files: Sequence[str]) -> tup
 def joined(repository: Repository, tree: str, parents: Sequence[str], message: str) -> str:
     """A merge of commits whose tree is known, in the user's name."""
     return _commit(repository, tree, parents, message, identity(repository.root))
-
-
-def tree_at(repository: Repository, path: str, commit: str) -> bool:
-    """Makes the gate's own working tree what this commit says; what git ignores stays, caches above all. True where it
-    was made anew. Nobody else works there: a lock in it is what a killed git has left."""
-    is_new = not os.path.exists(os.path.join(path, ".git")) or not os.path.isdir(own_folder(path))
-    if is_new:
-        import shutil
-
-        shutil.rmtree(path, ignore_errors=True)
-        repository.git("worktree", "prune")
-        repository.git("worktree", "add", "-q", "--detach", "--force", "--", path, commit)
-    heal(path)
-    run(path, "checkout", "-q", "--detach", "--force", commit)
-    run(path, "clean", "-q", "-ffd")
-    return is_new
-
-
-def restore(path: str) -> None:
-    """Takes back what a check has done to files that git knows, and removes new ones."""
-    status = run(path, "status", "--porcelain", "-z", "--no-renames", "--ignore-submodules=none")
-    if status:
-        run(path, "reset", "-q", "--hard")
-        run(path, "clean", "-q", "-ffd")
-
-
-def heal(path: str, *refs: str) -> None:
-    """Removes the locks that a killed git has left in a working tree which is ours alone, and on its branch."""
-    own, common = own_folder(path), common_folder(path)
-    locks = [os.path.join(own, name) for name in ("index.lock", "HEAD.lock")]
-    for lock in (*locks, *(os.path.join(common, f"{ref}.lock") for ref in refs)):
-        with suppress(FileNotFoundError, NotADirectoryError):
-            while (age := time.time() - os.stat(lock).st_mtime) < STALE:
-                time.sleep(min(max(STALE - age, 0.0), 0.05))  # a git that outlived its ralph is about to end
-            os.unlink(lock)
-
-
-def bring_target(path: str, target: str, kept: Sequence[str]) -> tuple[str, ...]:
-    """Merges the target into an item's working tree, and commits that with all marks of conflicts: names the files in
-    which there are some. The list and the settings become the target's. What was done before is not done again."""
-    if not ask(path, "merge-base", "--is-ancestor", target, "HEAD").code:
-        return ()
-    env = identity(path)
-    run(path, "reset", "-q", "--hard")  # what was cut off half-way; all work is committed when the gate sees it
-    own = [name for name in kept if not ask(path, "cat-file", "-e", f"{target}:{name}").code]
-    if own:
-        run(path, "--literal-pathspecs", "checkout", "-q", target, "--", *own)
-        if ask(path, "diff", "--cached", "--quiet").code:
-            run(path, "commit", "-q", "--no-verify", "--no-gpg-sign", "-m", "ralph: the list is the target's", env=env)
-    words = ("merge", "-q", "--no-ff", "--no-verify", "--no-gpg-sign", "-m", "ralph: the target as it is now", target)
-    answer = ask(path, *words, env=env)
-    if not answer.code:
-        return ()
-    files = [
-        os.fsdecode(name) for name in run(path, "diff", "--name-only", "-z", "--diff-filter=U").split(b"\0") if name
-    ]
-    if not files:
-        raise refusal(words, answer, "cannot merge the target into an item's worktree")
-    run(path, "add", "--all")
-    run(
-        path,
-        "commit",
-        "-q",
-        "--no-verify",
-        "--no-gpg-sign",
-        "-m",
-        "ralph: the target, with conflicts to solve",
-        env=env,
-    )
-    return tuple(files)
-
-
-def is_clean(path: str, tip: str) -> bool:
-    """Whether a working tree holds this commit and nothing else, ralph's own files aside."""
-    words = ("status", "--porcelain=v2", "--branch", "-z", "--", ":(top)", OWN_FILES)
-    answer = ask(path, "--no-optional-locks", *words)
-    lines = [line for line in answer.out.split(b"\0") if line]
-    is_there = f"# branch.oid {tip}".encode() in lines
-    return not answer.code and is_there and all(line.startswith(b"# ") for line in lines)

@@ -17,7 +17,7 @@ from ralph.errors import UserError
 from ralph.files import state_folder
 from ralph.records.folder import is_occupied
 from ralph.records.journal import read
-from ralph.repository.git import PLAIN, RALPH, Repository, ask, commit_of, refusal, run
+from ralph.repository.git import PLAIN, Repository, ask, commit_of, identity, refusal, run
 from ralph.repository.index import shown
 from ralph.repository.scm import Runner, commit_with_git, unattended
 
@@ -89,7 +89,7 @@ def commit_all(worktree: Worktree, message: str, runner: Runner = unattended) ->
     """
     before = commit_of(worktree.path, "HEAD")
     flags = ("--no-verify", "--no-gpg-sign", "--allow-empty-message")
-    env = _identity(worktree) | {"GIT_WORK_TREE": worktree.path}
+    env = {**identity(worktree.path), "GIT_WORK_TREE": worktree.path}
     result = commit_with_git(("git", *PLAIN), message, Path(worktree.path), flags, env, run=runner)
     if not result.ok:
         raise UserError(f"cannot commit in {worktree.path}: {result.detail}", "the work is there, uncommitted")
@@ -158,12 +158,6 @@ def _changes(folder: str, new_files: str) -> list[bytes]:
     words = ("status", "--porcelain", "-z", "--no-renames", f"--untracked-files={new_files}")
     lines = run(folder, "--no-optional-locks", *words).split(b"\0")
     return [line[3:] for line in lines if line and b"/.ralph/" not in b"/" + line[3:]]
-
-
-def _identity(worktree: Worktree) -> dict[str, str]:
-    """The user's, if git knows it without guessing; else ralph's."""
-    known = ask(worktree.path, "-c", "user.useConfigOnly=true", "var", "GIT_COMMITTER_IDENT")
-    return {} if known.code == 0 else RALPH
 
 
 def _bring_branch_to(worktree: Worktree, commit: str) -> None:

@@ -19,7 +19,7 @@ from ralph.processes.keeper import Keeper
 from ralph.records.folder import prepare, workspace_lock
 from ralph.records.journal import recall
 from ralph.records.register import Listed
-from ralph.repository import landing, worktrees
+from ralph.repository import landing, working_trees, worktrees
 from ralph.repository.configuration import Configuration
 from ralph.repository.git import Repository, commit_of, find_repository, obeying, refusal
 from ralph.repository.worktrees import Worktree
@@ -71,7 +71,7 @@ def take_over(
         checks: tuple[Check, ...] = ()
         try:
             if commit != base and order.settings.guardrails:
-                landing.tree_at(home, tree.path, commit)
+                working_trees.tree_at(home, tree.path, commit)
                 checks = _checked(run, order, tree, keeper=keeper, interrupt=interrupt, tell=tell, env=env)
             answer = home.ask("merge", "--ff-only", "--quiet", commit)
             if answer.code:
@@ -80,7 +80,7 @@ def take_over(
             _back_to_branch(tree)
             raise
         if os.path.isdir(tree.path):
-            landing.restore(tree.path)
+            working_trees.restore(tree.path)
         worktrees.remove(tree)
         return TakenOver(tree.branch, commit, len(files), len(checks))
 
@@ -205,5 +205,5 @@ def _back_to_branch(tree: Worktree) -> None:
     from ralph.repository.git import ask
 
     if os.path.isdir(tree.path):
-        landing.restore(tree.path)
+        working_trees.restore(tree.path)
         ask(tree.path, "checkout", "-q", "--force", tree.branch)

@@ -30,25 +30,45 @@ class Runner:
         self.env = {**env, **files, "GITHUB_ACTION_PATH": str(ROOT), "RUNNER_TEMP": str(folder)}
 
     def run(self, **inputs: str) -> int:
+        """The action with these inputs."""
         given = {
-            name: inputs.get(name.replace("-", "_"), about.get("default", ""))
+            f"inputs.{name}": inputs.get(name.replace("-", "_"), about.get("default", ""))
             for name, about in self.action["inputs"].items()
         }
-        code = 0
-        for step in self.action["runs"]["steps"]:
-            if "run" in step and not code:
-                own = {name: self._filled(value, given) for name, value in step.get("env", {}).items()}
+        return self._steps(self.action["runs"]["steps"], given)
+
+    def start(self, workflow: Path, **event: str) -> int:
+        """A job that uses the action, from what has happened to its end."""
+        happened = {f"github.event.{name.replace('__', '.')}": value for name, value in event.items()}
+        known = {"github.actor": "somebody", "github.repository": "acme/shop", **happened}
+        (job,) = yaml.safe_load(workflow.read_text())["jobs"].values()
+        return self._steps(job["steps"], known)
+
+    def _steps(self, steps: list[dict[str, Any]], known: dict[str, str]) -> int:
+        for step in steps:
+            env = {name: self._filled(value, known) for name, value in step.get("env", {}).items()}
+            if step.get("uses", "").startswith("OWNER/ralph@"):
+                self.env |= env
+                given = {
+                    name.replace("-", "_"): self._filled(str(value), known) for name, value in step["with"].items()
+                }
+                if code := self.run(**given):
+                    return code
+            elif "run" in step:
                 words = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step["run"]]
                 done = subprocess.run(
-                    words, cwd=self.cwd, env={**self.env, **own}, capture_output=True, text=True, check=False
+                    words, cwd=self.cwd, env={**self.env, **env}, capture_output=True, text=True, check=False
                 )
-                code, self.said = done.returncode, done.stdout + done.stderr
-        return code
+                self.said = done.stdout + done.stderr
+                if done.returncode:
+                    return done.returncode
+        return 0
 
-    def _filled(self, value: str, given: dict[str, str]) -> str:
-        token = value.replace("${{ github.token }}", TOKEN)
-        filled = re.sub(r"\$\{\{ inputs\.([\w-]+) \}\}", lambda found: given[found[1]], token)
-        return filled.replace("${{ github.token }}", TOKEN)
+    def _filled(self, value: str, known: dict[str, str]) -> str:
+        known = {"github.token": TOKEN, "secrets.ANTHROPIC_API_KEY": "sk-ant-of-the-model", **known}
+        for _ in range(2):  # the default of an input may name another value
+            value = re.sub(r"\$\{\{ ([\w.-]+) \}\}", lambda found: known[found[1]], value)
+        return value
 
     def output(self, name: str) -> str:
         lines = (self.folder / "GITHUB_OUTPUT").read_text().splitlines()
@@ -95,6 +115,37 @@ def test_neither_the_agent_nor_the_checks_see_the_token_or_the_runners_files(
     assert TOKEN not in told
     for name in ("GH_TOKEN", "GITHUB_TOKEN", "GITHUB_ENV", "GITHUB_OUTPUT", "GITHUB_PATH"):
         assert f"{name}=" not in told, name
+
+
+def test_the_workflow_of_the_ci_guide_makes_a_pull_request_of_the_issue_that_was_labelled(
+    runner: Runner, host: LoopbackHost, agent: Start, clone: Path, prompts: Callable[..., list[str]]
+) -> None:
+    host.issue(42, "Coupons", "A coupon larger than the price makes the total negative.")
+    host.answers["/repos/acme/shop/collaborators/somebody/permission"] = (200, {"permission": "write"})
+    host.ci = {"build": "test -f cart"}
+    agent('case "$*" in *claude-code*) ;; *) exit 1 ;; esac', "npm")
+    agent("echo coupon > cart; echo COMPLETE", "claude")
+    (clone / "Makefile").write_text("test:\n\tgrep -q coupon cart\nlint:\n\ttrue\n")
+    for words in (("add", "Makefile"), ("commit", "-qm", "checks")):
+        subprocess.run(["git", *words], cwd=clone, env=runner.env, check=True)
+    assert runner.start(ROOT / "action" / "example.yml", issue__number="42") == 0, runner.said
+    assert "A coupon larger than the price makes the total negative." in prompts("claude")[0]
+    assert runner.output("pull-request") == "https://github.com/acme/shop/pull/43"
+    merged = host.merge(43)
+    assert host.git("show", f"{merged}:cart") == "coupon"
+    assert host.issues[42]["state"] == "closed"
+
+
+def test_the_workflow_of_the_ci_guide_is_for_those_who_may_write(runner: Runner, host: LoopbackHost) -> None:
+    host.answers["/repos/acme/shop/collaborators/somebody/permission"] = (200, {"permission": "triage"})
+    assert runner.start(ROOT / "action" / "example.yml", issue__number="42") == 1
+    assert runner.said == "somebody may not start this\n"
+    assert not host.pulls
+
+
+def test_the_ci_guide_shows_the_step_of_the_workflow() -> None:
+    (shown,) = re.findall(r"```yaml\n(.*?)```", (ROOT / "docs" / "guides" / "ci.md").read_text(), re.DOTALL)
+    assert (ROOT / "action" / "example.yml").read_text().endswith(shown)
 
 
 def test_two_goals_or_none_are_refused(runner: Runner, host: LoopbackHost, agent: Start) -> None:

@@ -1,5 +1,6 @@
 """§2 and §3: success is tested before every limit, and a limit ends a run when it is reached."""
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -7,6 +8,7 @@ import pytest
 
 Ralph = Callable[..., Any]
 Agent = Callable[..., str]
+SAID_DONE = "echo '<response>DONE</response>'"
 
 
 def turn(text: str, cost: float = 1.0) -> str:
@@ -71,3 +73,28 @@ def test_what_is_no_duration_is_said(ralph: Ralph, agent: Agent, text: str) -> N
     result = ralph("run", "-p", "x", "--turn-timeout", text, "--agent", agent("true"))
     assert result.code == 2
     assert "expected a duration" in result.err
+
+
+def notices(result: Any) -> list[str]:
+    return [notice["text"] for notice in result.all("notice") if "so far" in notice["text"]]
+
+
+def test_without_a_budget_a_third_of_the_way_says_what_all_of_it_would_cost(ralph: Ralph, agent: Agent) -> None:
+    words = ("run", "-p", "x", "--json", "-m", "5", "--agent", agent(f"echo '{turn('work', 0.42)}'"))
+    said = "$0.84 so far, $0.42 an iteration: about $2.10 by iteration 5; --max-cost ends it at a sum that you choose"
+    assert notices(ralph(*words)) == [said]
+    assert notices(ralph(*words, "--max-cost", "9")) == []
+
+
+def test_who_says_nothing_of_money_is_told_of_none(ralph: Ralph, agent: Agent) -> None:
+    assert notices(ralph("run", "-p", "x", "--json", "-m", "5", "--agent", agent("echo work"))) == []
+
+
+def test_a_usage_limit_is_told_in_words_and_with_the_time_of_day(ralph: Ralph, agent: Agent) -> None:
+    limit = 'echo "Claude AI usage limit reached|$(($(date +%s) + 2))"; exit 1'
+    agent(f"if [ $N = 1 ]; then {limit}; fi; {SAID_DONE}", "claude")
+    result = ralph("run", "-p", "x", "--agent", "claude")
+    assert result.code == 0, result.err
+    told = [line for line in result.err.splitlines() if "usage limit" in line and "|" not in line]
+    assert told[0].startswith("✗ turn failed: Claude AI usage limit reached")
+    assert re.fullmatch(r"◔ waiting .+ until \d\d:\d\d(:\d\d)?: usage limit: Claude AI usage limit reached", told[1])

@@ -1,4 +1,7 @@
-"""A hint about an optional part names ralph's own distribution, and the way in which ralph was installed."""
+"""What a person is told whose machine is not as ralph needs it: which part is missing, and how to get it."""
+
+import subprocess
+import sys
 
 import pytest
 
@@ -16,3 +19,16 @@ from ralph.errors import to_install
 def test_the_hint_fits_how_it_was_installed(prefix: str, command: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.prefix", prefix)
     assert to_install("tui") == command
+
+
+@pytest.mark.parametrize("words", [[], ["--version"], ["run", "Fix it"], ["hook", "stop"]])
+def test_on_windows_it_says_where_it_works_instead_of_a_missing_module(words: list[str]) -> None:
+    lacking = ("fcntl", "pwd", "grp", "resource", "termios", "tty", "pty")
+    script = (
+        f"import os, sys; sys.modules.update(dict.fromkeys({lacking!r})); os.name = 'nt'\n"
+        f"sys.argv = ['ralph', *{words!r}]\n"
+        "from ralph.__main__ import leave, main; leave(main())"
+    )
+    said = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    line = "ralph: not on Windows itself: use it inside WSL2 (wsl --install)\n"
+    assert (said.returncode, said.stdout, said.stderr) == (2, "", line)

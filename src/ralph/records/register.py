@@ -59,7 +59,7 @@ class Listed(Struct, frozen=True):
     @property
     def is_child(self) -> bool:
         """Whether an agent of a task started it, for one turn: it is kept among the task's attempts."""
-        return os.path.basename(os.path.dirname(os.path.dirname(self.place))) != ".ralph"
+        return not self.place.rpartition("/")[0].rpartition("/")[0].endswith(".ralph")
 
     @property
     def is_part(self) -> bool:
@@ -80,14 +80,24 @@ def registry(env: Mapping[str, str], kind: str = "runs") -> str:
 def runs(env: Mapping[str, str] = os.environ) -> list[Listed]:
     """Every run of this user on this machine that is still on disk, oldest first."""
     links, here = registry(env), host()
+    found = (listed(f"{links}/{name}") for name in sorted(_names(links)))
+    return [one for one in found if one and one.facts.host in ("", here)]
+
+
+def run_of(run_id: str, env: Mapping[str, str] = os.environ) -> Listed | None:
+    """The run of this id: equal to one on record, and never a path."""
+    links = registry(env)
+    found = listed(f"{links}/{run_id}") if run_id in _names(links) else None
+    return found if found and found.id == run_id and found.facts.host in ("", host()) else None
+
+
+def _names(links: str) -> list[str]:
     try:
-        names = sorted(os.listdir(links))
+        return os.listdir(links)
     except FileNotFoundError:
         return []
     except OSError as error:
         raise UserError(f"cannot read {links}: {error.strerror}", "check its permissions, or XDG_STATE_HOME") from None
-    found = (listed(f"{links}/{name}") for name in names)
-    return [one for one in found if one and one.facts.host in ("", here)]
 
 
 def loops(env: Mapping[str, str] = os.environ) -> dict[str, str]:

@@ -19,7 +19,7 @@ from ralph.history.feed import Feed, with_files
 from ralph.history.overview import RunNow, run_now
 from ralph.history.run_history import Fold, RunHistory
 from ralph.history.work_history import WorkHistory, work_history
-from ralph.records.register import Listed, facts_in, recorded_in, runs
+from ralph.records.register import Listed, facts_in, recorded_in, run_of, runs
 from ralph.show.plots import Html
 from ralph.steering.mailbox import Mail, Mailbox
 from ralph.web.access import NotServed
@@ -108,8 +108,9 @@ class Register:
 
     def find(self, run_id: str) -> Listed:
         """The run of this id: equal to one on record, and never a path."""
-        found = next((run for run in self.runs() if run.id == run_id), None)
-        if found is None:
+        local = (run for place in self.places for run in recorded_in(f"{place}/.ralph") if run.id == run_id)
+        found = run_of(run_id, self.env) or next(local, None)
+        if found is None or found.is_child:
             raise NotServed(404, "There is no such run, or it has been removed.")
         return found
 

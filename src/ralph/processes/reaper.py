@@ -42,6 +42,7 @@ else:
 NAME = "loop-keeper"  # not ours: `pkill ralph` must pass it by
 FAREWELL = 2.0  # from TERM to KILL when ralph is gone
 PATIENCE = 5.0  # from the first KILL until those who still live are given up
+_MOMENT = 10  # milliseconds
 _DEAF_TO = (
     signal.SIGINT,
     signal.SIGTERM,
@@ -233,12 +234,17 @@ class Reaper:
 
     def _await_box(self) -> None:
         """The first process in a box dies with the one that made it, and all others with that; it takes a moment."""
-        press(self._living(), set(), kill=True)
+        deaths = select.poll()
+        deaths.register(self._deaths, select.POLLIN)
         deadline = time.monotonic() + PATIENCE
         try:
             while time.monotonic() < deadline:
-                if os.waitpid(-1, os.WNOHANG)[0] == 0:
-                    time.sleep(0.001)
+                if os.waitpid(-1, os.WNOHANG)[0]:
+                    continue
+                if deaths.poll(_MOMENT):
+                    os.read(self._deaths, 4096)
+                else:
+                    press(self._living(), set(), kill=True)
         except ChildProcessError:
             self._is_alone = True
 

@@ -4,8 +4,9 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from tests.conftest import Result
@@ -124,10 +125,17 @@ def test_together_with_children_that_live_on(boxed: Ralph, workspace: Path) -> N
     refused(boxed("--keep-children"), workspace, "nothing outlives its box")
 
 
-def test_a_program_in_tmp_is_bound_there_and_works(
-    ralph: Ralph, workspace: Path, tmp_path: Path, bubblewrap: str
+@pytest.fixture(params=["/tmp", "/dev/shm", "/var/tmp"])
+def elsewhere(request: pytest.FixtureRequest) -> Iterator[Path]:
+    """A folder in one of the places that are another's, or empty, inside."""
+    with TemporaryDirectory(dir=request.param) as folder:
+        yield Path(folder)
+
+
+def test_a_program_in_a_place_that_is_hidden_is_bound_there_and_works(
+    ralph: Ralph, elsewhere: Path, bubblewrap: str
 ) -> None:
-    program = tmp_path / "agent.sh"
+    program = elsewhere / "agent.sh"
     program.write_text('#!/bin/sh\necho x >> "$0"\necho "<response>DONE</response>"\n')
     program.chmod(0o755)
     before = program.read_text()

@@ -136,10 +136,14 @@ def places(around: Around, is_folder: Callable[[str], bool]) -> tuple[Mount, ...
         said.append(Mount(kept.folder, "write"))
         said += [Mount(f"{kept.folder}/{name}", "read") for name in kept.there]
         said += [Mount(f"{kept.folder}/{name}", "write") for name in kept.pinned]
-    said += [Mount(path, "device" if path.startswith("/dev/") else "write") for path in around.opened]
+    said += [Mount(path, "device" if _is_device(path) else "write") for path in around.opened]
     said += [Mount(path, "read") for path in around.closed]
     said += [Mount(path, "empty" if is_folder(path) else "blank") for path in (*around.blank, *around.nothing)]
     return tuple(_needed(_pinned({place.path: place for place in said})))
+
+
+def _is_device(path: str) -> bool:
+    return is_inside(path, ("/dev",)) and not is_inside(path, ("/dev/shm",))
 
 
 def all_kept(around: Around) -> tuple[GuardedFolder, ...]:

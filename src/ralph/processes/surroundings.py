@@ -67,7 +67,7 @@ def look_around(wanted: Wanted) -> Around:
     home = os.path.realpath(spoken)
     refuse_what_holds_all(wanted.workspace, wanted.env)
     hidden = [path for path in (*HIDDEN, wanted.records) if os.access(path, os.X_OK) and not os.path.islink(path)]
-    zone = (*hidden, home, "/tmp")
+    zone = (*hidden, home, "/tmp", "/dev/shm")
     read, write = (_given(paths, workspace, home) for paths in (wanted.read, wanted.write))
     hide = tuple(path for path in _full(wanted.hide, workspace, home) if os.path.lexists(path))
     shown = _Shown(zone, home, (workspace, *write), os.path.realpath(wanted.records))

@@ -1,0 +1,119 @@
+"""What each known agent needs in a box, row by row: it keeps its login and its sessions, and changes nothing that makes
+it run something, or tells it what to do, the next time."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.conftest import Result
+
+from ralph import agents
+from ralph.agents.protocol import BoxNeeds
+from ralph.processes import box
+from ralph.processes.surroundings import look_around
+from ralph.run.belongings import RunPlace, wanted_by
+from ralph.run.choices import Choice
+from ralph.settings import Settings
+
+Ralph = Callable[..., Result]
+
+
+def needs(name: str) -> BoxNeeds:
+    found = agents.module(name).BOX
+    assert found
+    return found
+
+
+def belonging(path: Path) -> Path:
+    """A file, or for a name without an ending a folder with a file in it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.suffix or path.name.startswith("."):
+        path.write_text("{}\n")
+    else:
+        path.mkdir(exist_ok=True)
+        (path / "mine").write_text("mine\n")
+    return path
+
+
+@pytest.mark.parametrize("is_named", [False, True], ids=["at home", "where its variable says"])
+@pytest.mark.parametrize("name", agents.known())
+def test_its_state_is_writable_but_for_what_is_fixed(
+    name: str, is_named: bool, environment: dict[str, str], workspace: Path, tmp_path: Path
+) -> None:
+    need = needs(name)
+    elsewhere = tmp_path / "elsewhere"
+    state = elsewhere / need.within if is_named else Path(need.state.replace("~", environment["HOME"], 1))
+    state.mkdir(parents=True)
+    there, missing = need.fixed[::2], need.fixed[1::2]
+    for each in there:
+        belonging(state / each)
+    env = {**environment, need.variable: str(elsewhere)} if is_named else environment
+    choice = Choice(name=name, module=agents.module(name), command=("/bin/true",))
+    around = look_around(wanted_by(Settings(), [choice], env, RunPlace(str(workspace), str(workspace), "r")))
+    seen = {place.path: place.how for place in box.places(around, lambda _: True)}
+    assert seen[str(state)] == "write"
+    assert {seen[f"{state}/{each}"] for each in there} <= {"read"}
+    (kept,) = [kept for kept in around.kept if kept.folder == str(state)]
+    assert (kept.there, kept.missing) == (there, missing)
+
+
+@pytest.mark.parametrize("name", agents.known())
+def test_the_hosts_of_its_models_are_hosts(name: str) -> None:
+    from ralph.processes.network import host
+
+    need = needs(name)
+    assert [host(each).name for each in need.hosts] == [each.lower() for each in need.hosts]
+    reached = agents.hosts(agents.module(name), {url: "https://models.example:8443/v1" for url in need.urls})
+    assert sum("models.example" in each for each in reached) == len(need.urls)
+
+
+def attempts(need: BoxNeeds, state: Path, home: Path) -> str:
+    """In `sh`: a line for everything that it could change although it may not."""
+    lines = [f"cd '{state}' && echo login > login.json && mkdir -p sessions && echo one > sessions/1"]
+    for each in need.fixed[::2]:
+        lines.append(f"echo evil 2>/dev/null > '{each}' || echo evil 2>/dev/null > '{each}/evil'")
+        lines.append(f"mv '{each}' '{each}.old' 2>/dev/null; rm -rf '{each}' 2>/dev/null")
+    for each in need.fixed[1::2]:
+        lines.append(f"mkdir -p '{Path(each).parent}' && echo evil > '{each}'")
+    for each in need.shown:
+        lines.append(
+            f"echo evil 2>/dev/null >> '{home}/{each[2:]}' || echo evil 2>/dev/null > '{home}/{each[2:]}/evil'"
+        )
+    for each in need.copied:
+        lines.append(f"echo evil >> '{home}/{each[2:]}'")
+    return "\n".join(lines)
+
+
+@pytest.mark.parametrize("name", agents.programs())
+def test_nothing_that_it_plants_is_there_the_next_time(
+    name: str, ralph: Ralph, environment: dict[str, str], workspace: Path, bubblewrap: str
+) -> None:
+    need, home = needs(name), Path(environment["HOME"])
+    state = home / need.state[2:]
+    state.mkdir(parents=True)
+    for each in need.fixed[::2]:
+        belonging(state / each)
+    for each in (*need.shown, *need.copied):
+        belonging(home / each[2:])
+    before = contents(home)
+    program = home / "bin" / name
+    program.write_text(f"#!/bin/sh\n{attempts(need, state, home)}\necho tried > '{workspace}/tried'\n")
+    program.chmod(0o755)
+    ran = ralph("run", "x", "--agent", name, "--sandbox", "-m", "1", "--json", timeout=120)
+    assert (workspace / "tried").exists(), ran.err
+    after = contents(home)
+    new = {
+        path: text for path, text in after.items() if before.get(path) != text and not path.startswith(".local/state")
+    }
+    kept = state.relative_to(home)
+    assert new.pop(f"bin/{name}").startswith("#!/bin/sh")
+    assert new == {f"{kept}/login.json": "login\n", f"{kept}/sessions/1": "one\n"}
+    assert not before.keys() - after.keys()
+    told = [event["data"]["text"] for event in map(json.loads, ran.out.splitlines()) if event["type"] == "notice"]
+    for each in need.fixed[1::2]:
+        assert any(f"{state}/{each} was taken away" in text for text in told), told
+
+
+def contents(folder: Path) -> dict[str, str]:
+    return {str(path.relative_to(folder)): path.read_text() for path in sorted(folder.rglob("*")) if path.is_file()}

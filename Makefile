@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo install lint fmt build test check test-agents test-model chaos fuzz bench nights docs clean
+.PHONY: demo install lint fmt build test check test-agents test-container test-model chaos fuzz bench nights docs clean
 
 demo: $(VENV)/installed
 	@$(BIN)/ralph demo
@@ -40,6 +40,10 @@ test-agents: $(VENV)/developed
 	$(BIN)/python tests/agents_real/install.py
 	$(BIN)/pytest tests/agents_real -n 2
 	$(BIN)/python tests/agents_real/table.py docs/reference/agents.md
+
+# The guide's Dockerfile, played in a fresh root: needs root, mmdebstrap and bubblewrap.
+test-container: $(VENV)/developed
+	$(BIN)/pytest tests/container
 
 # The built-in agent on a real, small model of this machine; both packages are wheels, 130 MB.
 test-model: $(VENV)/developed

@@ -8,7 +8,7 @@ import pytest
 
 from ralph.errors import UserError
 from ralph.history.feed import entries_of, history_now
-from ralph.history.patches import patch_in, patch_of
+from ralph.history.patches import files_in, patch_in, patch_of
 from ralph.records.register import Listed, recorded_in
 
 WORKS = 'printf "line $N\\tx\\n" >> file; [ $N = 2 ] && printf "\\0" > image; echo "<response>DONE</response>"'
@@ -45,3 +45,9 @@ def test_a_run_without_an_iteration_has_no_patch(run: Listed, repository: Path) 
         patch_in("another", str(repository), None)
     with pytest.raises(UserError, match="is gone"):
         patch_in(run.id, "/nowhere/at/all", None)
+
+
+def test_a_file_that_was_renamed_says_what_it_was_called() -> None:
+    moved = b"diff --git a/README b/READ ME\nsimilarity index 100%\nrename from README\nrename to READ ME\n"
+    ((file,), _) = files_in([moved])
+    assert (file.was, file.path, file.lines) == ("README", "READ ME", [])

@@ -4,6 +4,7 @@ import json
 import os
 import random
 import subprocess
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -170,6 +171,41 @@ def repository(workspace: Path, env: Mapping[str, str]) -> None:
     workspace.mkdir(parents=True, exist_ok=True)
     for words in (("init", "-q", "-b", "main"), ("commit", "-q", "--allow-empty", "-m", "first")):
         subprocess.run(["git", *words], cwd=workspace, env=dict(env), check=True)
+
+
+CART = """class Cart:
+    def total(self):
+        return sum(self.prices)
+"""
+AGENT = """#!/bin/sh
+cat > src/cart.py << END
+from decimal import Decimal
+
+
+class Cart:
+    def total(self) -> Decimal:
+        return sum(self.prices, Decimal())
+END
+echo "<b>Sums</b> are decimal now." >> notes.md
+git mv README READ.ME
+echo '<response>DONE</response>'
+"""
+
+
+def real_run(workspace: Path, env: Mapping[str, str]) -> str:
+    """A run that was played, and has changed a repository; its id."""
+    repository(workspace, env)
+    (workspace / "src").mkdir()
+    for path, text in {"src/cart.py": CART, "README": "A shop.\n", "agent": AGENT}.items():
+        (workspace / path).write_text(text)
+    (workspace / "agent").chmod(0o755)
+    for words in (["add", "-A"], ["commit", "-qm", "second"]):
+        subprocess.run(["git", *words], cwd=workspace, env=dict(env), check=True)
+    words = [sys.executable, "-m", "ralph", "run", GOAL, "--agent", "./agent", "--check", "test -s notes.md"]
+    subprocess.run(
+        words, cwd=workspace, env=dict(env), check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    return os.listdir(workspace / ".ralph" / "runs")[0]
 
 
 def wait_for(seen: object, seconds: float = 20.0) -> None:

@@ -20,12 +20,14 @@ LONGEST_LINE = 500
 
 
 class PatchedFile(Struct):
-    """A file that differs, the lines of its patch, and how many of them are new or gone."""
+    """A file that differs, the lines of its patch, and how many of them are new or gone; what it `was` called before,
+    if that was another name."""
 
     path: str
     added: int
     deleted: int
     lines: list[str] = []
+    was: str = ""
 
 
 class Patch(Struct, frozen=True):
@@ -74,6 +76,8 @@ def files_in(chunks: Iterable[bytes], redact: Callable[[str], str] = redact_text
             files.append(PatchedFile(line.rpartition(" b/")[2], 0, 0, []))
         elif in_head and line.startswith(_NAMES):
             files[-1].path = line.partition(" ")[2].removeprefix("to ").removeprefix("b/").rstrip()
+        elif in_head and line.startswith("rename from "):
+            files[-1].was = line.removeprefix("rename from ")
         elif files and (not in_head or line.startswith(_BODIES)):
             in_head = False
             files[-1].lines.append(line)

@@ -52,7 +52,8 @@ def timeline(history: RunHistory) -> Html | None:
     kinds = {"turn": "agent", "check": "checks", "wait": "waiting", "pause": "paused"}
     used = {span.kind for span in history.spans}
     legend = _legend([(kind, name) for kind, name in kinds.items() if kind in used])
-    return element("div", legend, plots.timeline(history), class_="card")
+    plot = element("div", plots.timeline(history), class_="scroll", tabindex="0", role="region", aria_label="Timeline")
+    return element("div", legend, plot, class_="card")
 
 
 def _legend(named: Sequence[tuple[str, str]]) -> Html:

@@ -290,7 +290,10 @@ def _files(view: View, frame: Frame) -> Html:
     if len(files) > MOST_FILES:
         rows.append(element("li", f"and {len(files) - MOST_FILES} more", class_="soft"))
     link = element("a", "Changes", href=frame.run(view.seen.run.id, "diff"), data_key="d")
-    return element("section", element("h2", link), element("ul", rows, role="list"), class_="card files", id="files")
+    tone = "" if view.seen.run.is_alive else " ended"  # a phone shows it then: nothing else is going on
+    return element(
+        "section", element("h2", link), element("ul", rows, role="list"), class_=f"card files{tone}", id="files"
+    )
 
 
 def _stream(view: View) -> Html:

@@ -8,9 +8,9 @@ from ralph.history.patches import Patch, PatchedFile
 from ralph.history.run_history import PastIteration, RunHistory
 from ralph.records.register import Listed
 from ralph.show import report_tables as tables
-from ralph.show.plots import Html, element
+from ralph.show.plots import Html, element, joined
 from ralph.show.report import report_body
-from ralph.show.words import nickname
+from ralph.show.words import nickname, plural
 from ralph.web.access import Level
 from ralph.web.pieces import Frame, button, form, from_home
 from ralph.web.server import WebAnswer
@@ -66,7 +66,7 @@ def text_page(run: Listed, title: str, text: str, note: str, frame: Frame) -> We
 
 
 def diff_page(run: Listed, patch: Patch, frame: Frame) -> WebAnswer:
-    numbers: list[int | None] = [None, *range(1, patch.last + 1)]
+    numbers: list[int | None] = [None, *range(1, patch.last + 1)] if patch.last > 1 else []
     pager = element(
         "nav",
         [
@@ -81,18 +81,28 @@ def diff_page(run: Listed, patch: Patch, frame: Frame) -> WebAnswer:
         class_="pager",
         aria_label="Iterations",
     )
-    what = f"Iteration {patch.number}" if patch.number else f"Iterations 1 to {patch.last}"
-    files = [_patched(one) for one in patch.files] or element("p", "Nothing was changed.", class_="soft")
+    what = f"Changes of iteration {patch.number}" if patch.number else "Changes"
+    said = [plural(len(patch.files), "file"), " · ", _sums(patch.files)] if patch.files else "Nothing was changed."
     cut = element("p", f"More than can be shown: ralph diff {run.id}", class_="soft") if patch.is_cut else None
-    main = element("main", element("h1", what), pager, files, cut, id="main", class_="one")
-    return frame.page(f"{nickname(run.id)} {what}", _bar(run, frame), main)
+    files = [_patched(one) for one in patch.files]
+    top = [element("h1", what), pager if numbers else None, element("p", said, class_="soft")]
+    return frame.page(
+        f"{nickname(run.id)} {what}", _bar(run, frame), element("main", top, files, cut, id="main", class_="one")
+    )
+
+
+def _sums(files: Sequence[PatchedFile]) -> Html:
+    added, deleted = (sum(one.added for one in files), sum(one.deleted for one in files))
+    return joined(element("span", f"+{added}", class_="plus"), " ", element("span", f"−{deleted}", class_="minus"))
 
 
 def _patched(file: PatchedFile) -> Html:
-    sums = [element("span", f"+{file.added}", class_="plus"), " ", element("span", f"−{file.deleted}", class_="minus")]
-    summary = element("summary", element("code", file.path), element("span", sums, class_="number"))
+    name = f"{file.was} → {file.path}" if file.was else file.path
+    sums = element("span", _sums([file]), class_="number") if file.lines else None
+    summary = element("summary", element("code", name), sums)
     lines = [element("span", f"{line}\n", class_=_TONES.get(line[:1])) for line in file.lines]
-    body = element("pre", lines, class_="patch", tabindex="0", aria_label=f"Changes in {file.path}")
+    patch = element("pre", lines, class_="patch", tabindex="0", role="group", aria_label=f"Changes in {file.path}")
+    body = patch if lines else element("p", "No line of it is different.", class_="soft")
     return element("details", summary, body, class_="card patched", open=True)
 
 

@@ -63,7 +63,7 @@ def open_page(browser: Any, served: Served) -> Iterator[Open]:
             [{"name": name, "value": value, "domain": "127.0.0.1", "path": served.base, "httpOnly": True}]
         )
         page = context.new_page()
-        page.set_default_timeout(15_000)
+        page.set_default_timeout(45_000)
         page.on("console", lambda said: complaints.append(said.text) if said.type == "error" else None)
         page.on("pageerror", lambda error: complaints.append(str(error)))
         page.goto(f"{served.origin}{served.base}{path}")

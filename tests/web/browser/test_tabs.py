@@ -12,8 +12,11 @@ from tests.web.scenes import Scene
 
 from ralph.core import events as e
 
+pytestmark = pytest.mark.timeout(300)
+LONG = 90.0  # seconds: a browser with six windows takes its time where others need the machine, too
 
-@pytest.fixture
+
+@pytest.fixture(scope="module")
 def driver(chromium: str, served: Served) -> Iterator[Any]:
     """Chromium as a person has it, whose tabs can be hidden behind one another."""
     from selenium import webdriver
@@ -46,14 +49,14 @@ def test_a_hidden_tab_closes_its_stream_and_catches_up_when_it_is_seen(
     base = f"{served.origin}{served.base}"
     driver.get(f"{base}runs/{run.id}")
     run.tell(e.AgentText("seen at once"))
-    eventually(lambda: "seen at once" in driver.page_source)
+    eventually(lambda: "seen at once" in driver.page_source, LONG)
     first = driver.current_window_handle
     driver.switch_to.new_window("tab")
     driver.get(f"{base}a/icon.svg")
-    eventually(lambda: streams_to(served) <= 1, 15)  # at most the idle connection of a moment ago
+    eventually(lambda: streams_to(served) <= 1, LONG)  # at most the idle connection of a moment ago
     run.tell(*(e.AgentText(f"hidden {number}") for number in range(50)))
     driver.switch_to.window(first)
-    eventually(lambda: "hidden 49" in driver.page_source)
+    eventually(lambda: "hidden 49" in driver.page_source, LONG)
     assert driver.page_source.count("hidden 7<") == 1
 
 
@@ -66,6 +69,6 @@ def test_with_six_tabs_the_one_that_is_looked_at_still_works(
         driver.switch_to.new_window("window")
         driver.get(f"{served.origin}{served.base}runs/{run.id}")
     run.tell(e.AgentText("news for whoever looks"))
-    eventually(lambda: "news for whoever looks" in driver.page_source)
+    eventually(lambda: "news for whoever looks" in driver.page_source, LONG)
     driver.get(f"{served.origin}{served.base}")
     assert "Needs you" in driver.page_source

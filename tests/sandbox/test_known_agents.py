@@ -64,7 +64,7 @@ def test_the_hosts_of_its_models_are_hosts(name: str) -> None:
 
     need = needs(name)
     assert [host(each).name for each in need.hosts] == [each.lower() for each in need.hosts]
-    reached = agents.hosts(agents.module(name), {url: "https://models.example:8443/v1" for url in need.urls})
+    reached = agents.hosts(agents.module(name), dict.fromkeys(need.urls, "https://models.example:8443/v1"))
     assert sum("models.example" in each for each in reached) == len(need.urls)
 
 

@@ -356,3 +356,13 @@ def test_what_ends_a_run_without_a_word_is_said_in_words(claims: tuple[str, ...]
     assert f"  until   {line}" in told(
         e.RunStarted(goal="fix it", preset="goal", agent="claude", workspace="/repo", max_iterations=1, claims=claims)
     )
+
+
+def test_the_end_of_an_output_is_words_and_paths_as_a_person_there_would_name_them() -> None:
+    lines = EventLines(Style(GLYPHS))
+    lines(e.RunStarted(goal="x", preset="checks", agent="claude", workspace="/work/shop", max_iterations=3))
+    output = 'F\n======\nFile "/work/shop/cart.py", line 4\n------\n\nFAILED\n'
+    shown = "\n".join(lines(e.CheckFinished(name="make test", passed=False, exit_code=1, output=output)))
+    assert "=====" not in shown
+    assert "-----" not in shown
+    assert 'File "cart.py", line 4' in shown

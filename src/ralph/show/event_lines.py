@@ -10,7 +10,7 @@ from ralph.core.model import WAYS_OUT
 from ralph.core.text import clean, short, tail
 from ralph.history.run_history import Fold, PastIteration
 from ralph.show.outlet import Style
-from ralph.show.turn_lines import VERBOSE, LineLimits, TurnLines
+from ralph.show.turn_lines import VERBOSE, LineLimits, TurnLines, telling
 from ralph.show.words import duration, exit_words, moment, plural, verdict, width
 
 Teller = Callable[[Any], list[str]]
@@ -212,8 +212,8 @@ class EventLines:
     def _last_lines(self, output: str) -> list[str]:
         """The end of a failing check's output: there, tools sum up what went wrong."""
         limit = self.limits.check_lines
-        lines = [line.rstrip() for line in clean(tail(output, 200 * limit)).expandtabs(4).split("\n")]
-        return [self._cut(line[:500], 4) for line in lines if line][-limit:]
+        text = self.talk.without_root(clean(tail(output, 200 * limit)).expandtabs(4))
+        return [self._cut(line[:500], 4) for line in telling(text.split("\n"))[-limit:]]
 
     def _barred(self, tone: str, text: str) -> str:
         return f"{self.style.paint(tone, self.style.marks.verdict)} {text}"

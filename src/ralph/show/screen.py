@@ -14,7 +14,7 @@ from ralph.history.run_history import Fold, RunHistory
 from ralph.show.event_lines import EventLines, Flow
 from ralph.show.outlet import PATIENCE, Outlet, Style, choose, is_smart
 from ralph.show.turn_lines import VERBOSE, LineLimits
-from ralph.show.words import command, cut, duration, moment, money, outcome_sentence, purpose, whereabouts
+from ralph.show.words import command, cut, duration, moment, money, outcome_sentence, purpose, whereabouts, wrap
 
 _WIDTH = 80  # where nobody knows
 _LAST_WORD = 2.0  # seconds that a slow reader gets for the outcome
@@ -155,12 +155,16 @@ class Screen:
 
             text += [*table(history, self._style, self._room()), ""]
         is_named = self._lines is not None and bool(history.run)
-        text += whereabouts(history, briefly=is_named)
+        text += [row for line in whereabouts(history, briefly=is_named) for row in self._rows(line)]
         if is_named:
             text += self._next_steps(history)
         tone = {0: "good", 2: "alarm"}.get(event.exit_code, "warn")
-        text.append(self._style.paint(tone, outcome_sentence(history)))
+        text += [self._style.paint(tone, row) for row in self._rows(outcome_sentence(history))]
         self._write(text, patience=_LAST_WORD)
+
+    def _rows(self, sentence: str) -> list[str]:
+        """One line, unless a terminal is too narrow for it."""
+        return wrap(sentence, self._columns()) if self._columns else [sentence]
 
     def _next_steps(self, history: RunHistory) -> list[str]:
         """The name of the run, and the commands that make sense now."""
@@ -168,8 +172,11 @@ class Screen:
 
         steps = [(command(step), purpose(step)) for step in next_steps(history)]
         size = max((len(typed) for typed, _ in steps), default=0)
-        paint = self._style.paint
-        lines = [f"  {typed:<{size}}  {paint('dim', why)}" for typed, why in steps]
+        paint, left = self._style.paint, self._room() - size - 4
+        whys = [cut(why, left, self._style.marks.more) if left > 8 else "" for _, why in steps]
+        lines = [
+            f"  {typed:<{size}}  {paint('dim', why)}".rstrip() for (typed, _), why in zip(steps, whys, strict=True)
+        ]
         return [f"{paint('dim', 'run')} {history.run}", *lines, ""]
 
     def _write(self, lines: list[str], now: float = 0.0, patience: float = PATIENCE, room: int = 0) -> None:

@@ -44,6 +44,10 @@ class TextColumn(Struct):
     least: int = 0
 
 
+_SPARED = ("tools", "time", "checks")
+"""What a narrow terminal does without, in this order."""
+
+
 def table(history: RunHistory, style: Style, room: int = 80) -> list[str]:
     """The lines of the summary, at most `room` wide as long as that leaves space for words."""
     whole = [one for one in history.iterations if one.is_whole]
@@ -51,6 +55,10 @@ def table(history: RunHistory, style: Style, room: int = 80) -> list[str]:
     columns = [column for column in _columns(shown, whole, history, style.marks) if any(column.cells)]
     has_total = len(whole) > 1
     sizes = _sizes(columns, room, has_total)
+    for title in _SPARED:
+        if sum(size + len(_GAP) for size in sizes) > room:
+            columns = [column for column in columns if column.title != title]
+            sizes = _sizes(columns, room, has_total)
     more = style.marks.more
 
     def line(tone: str, cells: list[str]) -> str:

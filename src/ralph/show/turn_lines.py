@@ -31,6 +31,7 @@ class LineLimits(Struct, frozen=True, kw_only=True):
 VERBOSE = LineLimits(
     output_lines=20, output_chars=2000, diff_lines=40, check_lines=40, text_chars=20_000, todo_items=200
 )
+_UNBROKEN = "\u00a0"  # a space at which no line is broken
 _OPEN_TOOLS = 500
 _MOST_PARENTS = 200
 _COMMANDS = ("bash", "shell", "exec", "command", "terminal")
@@ -132,6 +133,10 @@ class TurnLines:
         text = text.removeprefix(f"cd {root} && ")
         return "." if text == root else text.replace(f" {root}/", " ").removeprefix(f"{root}/")
 
+    def without_root(self, text: str) -> str:
+        """What a program printed, with paths in the workspace as a person there would name them."""
+        return text.replace(f"{self.root}/", "") if len(self.root) > 1 else text
+
     def _diff(self, edit: FileEdit) -> list[str]:
         """A short coloured diff: as much of what went as of what came, where there is not room for both."""
         most = self.limits.diff_lines
@@ -148,8 +153,8 @@ class TurnLines:
     def _last_lines(self, event: ToolFinished) -> list[str]:
         """The end of a tool's output: there, commands sum up what they did."""
         limit, most, marks = self.limits.output_chars, self.limits.output_lines, self.style.marks
-        text = clean(tail(event.output, 4 * limit)).expandtabs(4)
-        written = [line.rstrip() for line in tail(text.rstrip(), limit, marks.more).split("\n") if line.strip()]
+        text = self.without_root(clean(tail(event.output, 4 * limit)).expandtabs(4))
+        written = telling(tail(text.rstrip(), limit, marks.more).split("\n"))
         rows = [self.cut(line, 6) for line in (written[-most:] if most else ())]
         return [self._dim(f"    {marks.output if not at else ' '} {row}".rstrip()) for at, row in enumerate(rows)]
 
@@ -188,7 +193,7 @@ class TurnLines:
 
     def finished(self, event: AgentFinished) -> list[str]:
         dot, marks, paint = f" {self.style.marks.dot} ", self.style.marks, self.style.paint
-        details = dot.join(self._details(event))
+        details = dot.join(detail.replace(" ", _UNBROKEN) for detail in self._details(event))
         lines = self.unanswered()
         if event.failure or event.ended_by:
             why = f"turn failed: {event.reason or event.failure}"
@@ -233,10 +238,16 @@ class TurnLines:
     def rows(self, line: str, used: int) -> list[str]:
         """`line` on as many lines as it needs."""
         if not self.columns or 2 * len(line) <= self.columns - used:
-            return [line]
+            return [line.replace(_UNBROKEN, " ")]
         from ralph.show.words import wrap
 
-        return wrap(line, max(self.columns - used, 8))
+        return [row.replace(_UNBROKEN, " ") for row in wrap(line, max(self.columns - used, 8))]
+
+
+def telling(lines: list[str]) -> list[str]:
+    """Those with words in them, unless none has: rules and blanks between them say nothing on a screen."""
+    written = [line.rstrip() for line in lines if line.strip()]
+    return [line for line in written if any(map(str.isalnum, line))] or written
 
 
 def _spent(result: AgentResult) -> list[str]:

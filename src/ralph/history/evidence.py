@@ -1,8 +1,6 @@
 """What is there to see of each iteration? What it changed, how its checks failed, what it called and what it was asked:
 as much as a page can hold, without control characters and without what looks like a key."""
 
-import os
-import stat
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -14,12 +12,14 @@ from ralph.core.text import both_ends, clean, short, tail
 from ralph.errors import UserError
 from ralph.history.patches import PatchedFile, files_in
 from ralph.history.run_history import RunHistory
+from ralph.records.archive import Logs
 from ralph.records.folder import RunFolder
 from ralph.records.journal import Following, decoded
 
 Redact = Callable[[str], str]
 MOST_IN_ALL = 300_000
 MOST_EACH = 24_000
+LEAST_OF_A_PROMPT = 60  # fewer characters say nothing
 _NAMES = (e.IterationStarted, e.ToolStarted, e.ToolFinished, e.IterationFinished)
 _TOLD = tuple(b'{"type":"%s"' % e.NAMES[kind].encode() for kind in _NAMES)
 
@@ -52,8 +52,9 @@ def evidence_of(folder: RunFolder, history: RunHistory, env: Mapping[str, str]) 
     room = min(MOST_IN_ALL // max(len(history.iterations), 1), MOST_EACH)
     found = {one.number: Evidence() for one in history.iterations}
     _hear(folder.journal, found, room, redact)
-    for number, one in found.items():
-        one.prompt = _prompt(folder, number, room // 6, redact)
+    logs, prompt = Logs(folder.path), room // 6
+    for number, one in found.items() if prompt >= LEAST_OF_A_PROMPT else ():
+        one.prompt = _prompt(logs, number, prompt, redact)
     _look(history, found, room // 2, redact)
     return found
 
@@ -88,16 +89,12 @@ def _shown(text: str, redact: Redact) -> str:
     return redact(clean(text)).expandtabs(4).strip("\n")
 
 
-def _prompt(folder: RunFolder, number: int, most: int, redact: Redact) -> str:
+def _prompt(logs: Logs, number: int, most: int, redact: Redact) -> str:
     """The prompt of an iteration, both ends of a long one; an agent may have put something else in its place."""
-    path = f"{folder.path}/iterations/{number:03d}/prompt.md"
     try:
-        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        text = logs.read(number, "prompt.md", 200_000).data.decode("utf-8", "replace")
     except OSError:
         return ""
-    with open(handle, "rb") as file:
-        is_file = stat.S_ISREG(os.fstat(handle).st_mode)
-        text = file.read(200_000).decode("utf-8", "replace") if is_file else ""
     return both_ends(_shown(text, redact), most, "\n\n… [cut] …\n\n")
 
 

@@ -19,6 +19,7 @@ from ralph.run.context import Context
 from ralph.run.trees import Trees
 
 if TYPE_CHECKING:
+    from ralph.records.archive import Archive
     from ralph.repository.configuration import Configuration
     from ralph.repository.scm import CommandResult, Runner
     from ralph.repository.worktrees import Worktree
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 Followup = Callable[[Run, Iteration], Usage | None]
 
+_KEPT = 100  # so many iterations keep their logs as they are; older ones are put away, so many at once
 _TO_FINISH = 0.3  # seconds for a commit that is under way; less than two Ctrl-C leave to anything
 MESSAGE_PROMPT = "Provide a short imperative commit message for the changes. Output only the message, no explanation."
 
@@ -58,7 +60,26 @@ def followups(
         made.append(_commit(scm, agent, context, history=history, workspace=workspace, settled=settled))
     if history.worktree is not None:
         made.append(keep_in_branch(history.worktree, context, history))
-    return made
+    return [*made, _put_logs_away(context)]
+
+
+def _put_logs_away(context: Context) -> Followup:
+    """A very long run does not leave a folder for each of its iterations."""
+    archive: Archive | None = None
+
+    def put_away(run: Run, iteration: Iteration) -> None:
+        nonlocal archive
+        if iteration.number <= _KEPT or iteration.number % _KEPT:
+            return
+        from ralph.records.archive import Archive
+
+        archive = archive or Archive(context.folder.path)
+        try:
+            archive.put_away(iteration.number - _KEPT, context.home / ".ralph")
+        except OSError as error:
+            context.tell(events.Notice(f"the logs of older iterations are not put away: {error.strerror}"))
+
+    return put_away
 
 
 class ProgressFile:

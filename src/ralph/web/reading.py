@@ -1,15 +1,13 @@
 """What did an iteration read, write, say and change? Files of a run's own folder: without following links, regular ones
 only, bounded, and without what looks like a key."""
 
-import os
 from collections.abc import Sequence
-from contextlib import closing
 
 from ralph.core.secrets import redact_text
 from ralph.core.text import clean
 from ralph.errors import UserError
-from ralph.files import open_file
 from ralph.history.feed import entries_of
+from ralph.records.archive import Logs
 from ralph.records.register import Listed
 from ralph.show.plots import Html
 from ralph.web.entries import MOST_ENTRIES, RecentPieces
@@ -20,23 +18,13 @@ FILES = {"prompt": "prompt.md", "log": "stdout.log"}
 
 def text_of(run: Listed, number: int, what: str) -> tuple[str, str]:
     """The prompt or the log of an iteration, and a note where only its end is shown."""
-    path = f"{run.place}/iterations/{number:03d}/{FILES[what]}"
-    data, size = _tail(path)
-    text = redact_text(clean(data.decode("utf-8", "replace")))
-    return text, f"The last {len(data) >> 10} of {size >> 10} KB." if size > len(data) else ""
-
-
-def _tail(path: str) -> tuple[bytes, int]:
-    """The end of a file, cut at a line, and the size of all of it."""
     try:
-        file = open(open_file(path), "rb")  # noqa: SIM115
+        log = Logs(run.folder.path).read(number, FILES[what], MOST_BYTES, tail=True)
     except OSError:
         raise UserError("it was not kept, or has been removed") from None
-    with closing(file):
-        about = os.fstat(file.fileno())
-        file.seek(max(about.st_size - MOST_BYTES, 0))
-        data = file.read(MOST_BYTES)
-    return (data if about.st_size <= MOST_BYTES else data.partition(b"\n")[2]), about.st_size
+    data = log.data if len(log.data) == log.size else log.data.partition(b"\n")[2]  # cut at a line
+    text = redact_text(clean(data.decode("utf-8", "replace")))
+    return text, f"The last {len(data) >> 10} of {log.size >> 10} KB." if log.size > len(data) else ""
 
 
 def iteration(run: Listed, number: int) -> tuple[Sequence[Html], bool]:

@@ -273,3 +273,31 @@ def test_ctrl_c_ends_a_rewind_whose_filter_hangs(
         rewind.communicate(timeout=30)
         assert rewind.returncode == 130
         eventually(lambda: not alive(nap))
+
+
+def is_tied(pid: int) -> bool:
+    """Whether it would hear of the end of who started it."""
+    with suppress(OSError):
+        return bool(int(Path(f"/proc/{pid}/fdinfo/3").read_text().partition("flags:")[2].split()[0], 8) & os.O_ASYNC)
+    return False
+
+
+@pytest.mark.parametrize("command", [("diff",), ("diff", "--stat"), ("rewind", "0"), ("report",)], ids=" ".join)
+def test_a_git_that_hangs_does_not_outlive_a_command_that_is_killed(
+    ralph: Callable[..., Any],
+    agent: Callable[..., str],
+    eventually: Any,
+    repository: Path,
+    environment: dict[str, str],
+    command: tuple[str, ...],
+) -> None:
+    assert ralph("run", "g", "-m", "1", "--agent", agent("echo x > new")).code == 1
+    os.mkfifo(repository / ".git" / "objects" / "info" / "alternates")
+    asked = subprocess.Popen([sys.executable, "-m", "ralph", *command], cwd=repository, env=environment)
+    try:
+        eventually(lambda: any(is_blocked(pid) and is_tied(pid) for pid in below(asked.pid)))
+        everybody = below(asked.pid)
+    finally:
+        asked.kill()
+        asked.wait()
+    eventually(lambda: not any(map(is_living, everybody)))

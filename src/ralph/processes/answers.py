@@ -13,6 +13,7 @@ from contextvars import ContextVar
 
 from ralph.processes.descendants import ERRAND, MARK
 from ralph.processes.interrupt import Interrupt, wake
+from ralph.processes.leash import tie, untie
 
 GRACE = 5.0
 CHUNK = 1 << 16
@@ -93,7 +94,9 @@ class Errand:
         self._out, writer = os.pipe()
         self._err, given = unnamed_file(), readable(stdin)
         self._told = unnamed_file() if signal.getsignal(signal.SIGCHLD) not in (signal.SIG_DFL, wake) else None
-        passed = (given, writer, self._err) if self._told is None else (given, writer, self._err, self._told)
+        self._leash = None if self._asker and self._asker.run_id else os.pipe()
+        passed = [given, writer, self._err]
+        passed += [fd for fd in (self._told, self._leash and self._leash[0]) if fd is not None]
         try:
             words = argv if self._told is None else _telling(argv)
             self._pid = os.posix_spawnp(
@@ -102,8 +105,10 @@ class Errand:
                 env,
                 file_actions=[(os.POSIX_SPAWN_DUP2, fd, to) for to, fd in enumerate(passed)],
                 setsid=True,
-                setsigdef=(signal.SIGPIPE, signal.SIGXFSZ, signal.SIGCHLD),
+                setsigdef=(signal.SIGPIPE, signal.SIGXFSZ, signal.SIGCHLD, signal.SIGHUP),
             )
+            if self._leash:  # no keeper looks after it: should we be killed, it hears of that
+                tie(self._leash[0], -self._pid)
         except OSError:
             self._close()
             raise
@@ -165,6 +170,10 @@ class Errand:
         os.close(self._err)
         if self._told is not None:
             os.close(self._told)
+        if self._leash:
+            untie(self._leash[0])  # what it may have left in peace stays so
+            os.close(self._leash[0])
+            os.close(self._leash[1])
 
     def _await(self, options: int = 0) -> None:
         """Takes note of its end; with WNOHANG only if that has come."""

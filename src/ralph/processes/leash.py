@@ -11,8 +11,8 @@ from signal import SIGHUP, raise_signal
 
 
 def tie(held: int, pid: int) -> None:
-    """Has the kernel send `pid` a signal when the other end of the pipe is closed. Who shares `held` with it may say
-    so: what is set here holds for both, and holds on when one of them is killed."""
+    """Has the kernel send `pid`, or the group of -`pid`, a signal when the other end of the pipe is closed. Who shares
+    `held` with it may say so: what is set here holds for both, and holds on when one of them is killed."""
     if sys.platform == "linux":
         import fcntl
 

@@ -16,7 +16,7 @@ _CHECKSUM = slice(148, 156)
 _NO_FILE = (errno.ENOENT, errno.EINVAL, errno.ELOOP, errno.ENXIO)  # gone, a folder, a link, a pipe
 
 
-class Member(Struct, frozen=True):
+class ArchivedFile(Struct, frozen=True):
     """A file in the archive: where its bytes begin, and how many there are."""
 
     name: str
@@ -140,7 +140,7 @@ def _append(archive: int, at: int, name: str, path: Path) -> int:
         for begin in range(0, about.st_size, _PIECE):
             piece = os.pread(fd, min(_PIECE, about.st_size - begin), begin)
             os.pwrite(archive, piece, at_file + begin)
-        member = Member(name, at_file, about.st_size)
+        member = ArchivedFile(name, at_file, about.st_size)
         os.ftruncate(archive, max(member.end, os.fstat(archive).st_size))
         os.pwrite(archive, _header(name, about.st_size, int(about.st_mtime)), at)
         return member.end
@@ -156,13 +156,13 @@ def _header(name: str, size: int, moment: int) -> bytes:
     return head[: _CHECKSUM.start] + b"%06o\0 " % sum(head) + head[_CHECKSUM.stop :]
 
 
-def _members(archive: int) -> Iterator[Member]:
+def _members(archive: int) -> Iterator[ArchivedFile]:
     """What is in an archive, up to its end, or to where it is broken."""
     at, size = 0, os.fstat(archive).st_size
     while len(head := os.pread(archive, _BLOCK, at)) == _BLOCK:
         try:
             told = int(head[_CHECKSUM].split(b"\0")[0], 8)
-            member = Member(os.fsdecode(head[:100].rstrip(b"\0")), at + _BLOCK, int(head[124:135], 8))
+            member = ArchivedFile(os.fsdecode(head[:100].rstrip(b"\0")), at + _BLOCK, int(head[124:135], 8))
         except ValueError:
             return
         if told != sum(head) - sum(head[_CHECKSUM]) + 8 * 32 or member.end > size:

@@ -1,5 +1,6 @@
 """ralph and its keeper are killed together, or an agent goes for the keeper: nothing lives on without being found."""
 
+import json
 import os
 import signal
 import subprocess
@@ -71,6 +72,9 @@ def test_what_lives_on_when_both_were_killed_is_shown_and_ended(
     shown = ralph("ps").out
     assert "was killed together with its keeper" in shown
     assert "`ralph clean` ends it" in shown
+    (told,) = map(json.loads, ralph("ps", "--json").out.splitlines())
+    assert (told["state"], told["alive"]) == ("left behind", False)
+    assert told["processes"]
     assert "lives on" in ralph("doctor").out
     if who == "ralph clean":
         assert "what it had left was ended: " in ralph("clean").out

@@ -27,7 +27,10 @@ def ps(values: Values, words: list[str]) -> int:
     if values.get("json"):
         from msgspec.json import encode
 
-        sys.stdout.buffer.write(escaped(b"".join(encode(run) + b"\n" for run in seen)))
+        from ralph.records.leftovers import left_behind
+
+        rows = [*seen, *left_behind()]
+        sys.stdout.buffer.write(escaped(b"".join(encode(row) + b"\n" for row in rows)))
         return 0
     if not seen:
         nothing = (

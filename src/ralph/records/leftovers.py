@@ -37,11 +37,13 @@ class Living(Struct, frozen=True):
 
 
 class Left(Struct, frozen=True):
-    """What lives on of a run that is dead, and so is its keeper."""
+    """What lives on of a run that is dead, and so is its keeper; also as `ralph ps --json` prints it."""
 
     run: str
     workspace: str
     processes: tuple[str, ...]
+    state: str = "left behind"
+    alive: bool = False
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 import os
 import pty
+import shutil
 import signal
 import subprocess
 import sys
@@ -113,6 +114,19 @@ def test_clean_says_first_what_would_go(ralph: Ralph, agent: Agent, repository: 
     assert not list((repository / ".ralph" / "runs").iterdir())
     assert git("for-each-ref", "refs/ralph") == ""
     assert "nothing has been run" in ralph("ps", "-a").err
+
+
+def test_what_lies_outside_the_workspace_goes_with_a_run(
+    ralph: Ralph, agent: Agent, repository: Path, environment: dict[str, str]
+) -> None:
+    state = Path(environment["HOME"]) / ".local" / "state" / "ralph"
+    for _ in range(2):
+        assert ralph("run", "go", "--agent", agent(WORKS), "--quiet").code == 0
+    first = min(run.name for run in (repository / ".ralph" / "runs").iterdir())
+    shutil.rmtree(repository / ".ralph" / "runs" / first)  # by a person
+    assert len(list(state.rglob(f"{first}*"))) == 3
+    ralph("clean", "-C", str(repository), "--older-than", "0s", "--yes")
+    assert not [path for path in state.rglob("*") if not path.is_dir() and path.parent.name != "settings"]
 
 
 def test_clean_never_takes_work_that_is_merged_nowhere(ralph: Ralph, git: Git, branch: str, repository: Path) -> None:

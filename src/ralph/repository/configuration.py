@@ -216,6 +216,12 @@ _OURS = frozenset({
 })  # fmt: skip
 
 
+def forget(kept_as: str, env: Mapping[str, str]) -> None:
+    """Nobody will go by what was kept under this name any more."""
+    with suppress(OSError):
+        os.unlink(_place(kept_as, env))
+
+
 def _place(kept_as: str, env: Mapping[str, str]) -> str:
     return os.path.join(registry(env, "git"), f"{kept_as}.json")
 

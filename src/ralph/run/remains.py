@@ -14,7 +14,8 @@ from msgspec import Struct
 from ralph.errors import UserError
 from ralph.records.folder import is_occupied
 from ralph.records.register import Listed, listed, registry, runs
-from ralph.repository import worktrees
+from ralph.records.seal import break_seal
+from ralph.repository import configuration, worktrees
 from ralph.repository.git import Repository, find_repository
 from ralph.repository.worktrees import Worktree
 
@@ -138,8 +139,15 @@ def _remove_run(run: Listed, env: Mapping[str, str]) -> None:
         refs = home.git("for-each-ref", "--format=delete %(refname)", f"refs/ralph/{run.id}/")
         home.git("update-ref", "--stdin", stdin=refs)
     shutil.rmtree(run.place)
+    _forget(run.id, env)
+
+
+def _forget(run_id: str, env: Mapping[str, str]) -> None:
+    """What lies outside the workspace for the sake of a run goes with it."""
     with suppress(OSError):
-        os.unlink(f"{registry(env)}/{run.id}")
+        os.unlink(f"{registry(env)}/{run_id}")
+    break_seal(run_id, env)
+    configuration.forget(run_id, env)
 
 
 def _drop_dead_links(env: Mapping[str, str]) -> None:
@@ -148,4 +156,4 @@ def _drop_dead_links(env: Mapping[str, str]) -> None:
     with suppress(OSError):
         for name in os.listdir(folder):
             if os.path.islink(f"{folder}/{name}") and not os.path.exists(f"{folder}/{name}"):
-                os.unlink(f"{folder}/{name}")
+                _forget(name, env)

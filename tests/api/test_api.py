@@ -1,6 +1,7 @@
 """§14: the loop from Python, as a program that has threads, signals and children of its own uses it."""
 
 import asyncio
+import json
 import os
 import signal
 import subprocess
@@ -128,6 +129,34 @@ def test_what_an_agent_in_python_reads_and_says_is_kept(workspace: Path) -> None
     (folder,) = (workspace / ".ralph" / "runs").glob("*/iterations/001")
     assert (folder / "prompt.md").read_text().startswith("# Task\n\nt\n")
     assert (folder / "output.md").read_text() == "All is well.\nCOMPLETE"
+
+
+def test_agents_of_the_settings_that_are_left_aside_are_named_in_one_line(
+    workspace: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (workspace / ".ralph").mkdir()
+    said = {
+        "scm": {"command": "git", "tasks": [], "agent": "codex"},
+        "reviews": {
+            "reviewAfter": 1,
+            "agent": "no-such-agent",
+            "prompts": [{"name": "r", "prompt": "p", "model": "m"}],
+        },
+        "side": {"model": "openai:gpt-5-mini"},
+    }
+    (workspace / ".ralph" / "settings.json").write_text(json.dumps(said))
+    assert loop(workspace).success
+    journal = next(workspace.glob(".ralph/runs/*/journal.ndjson")).read_text()
+    notices = [one["data"]["text"] for one in map(json.loads, journal.splitlines()) if one["type"] == "notice"]
+    assert [text for text in notices if "left aside" in text] == [
+        "your own agent takes every turn: scm.agent, reviews.agent, reviews.prompts[].agent or .model, side.model "
+        "of the settings is left aside"
+    ]
+
+
+def test_nothing_is_said_of_agents_where_the_settings_name_none(workspace: Path) -> None:
+    assert loop(workspace).success
+    assert "left aside" not in next(workspace.glob(".ralph/runs/*/journal.ndjson")).read_text()
 
 
 def test_a_worktree_is_cleaned_up_only_once_its_work_is_elsewhere(repository: Path, git: Callable[..., str]) -> None:

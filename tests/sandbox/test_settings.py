@@ -142,3 +142,17 @@ def test_programs_that_the_agent_puts_on_the_path_are_not_started_outside(
     result = ralph("run", "x", "--agent", agent(f"{plant}; {DONE}"), *words, PATH=f"{tools}:{environment['PATH']}")
     assert result.code == 0, result.err
     assert not os.path.exists(f"{home}/pwned")
+
+
+@pytest.mark.parametrize("boxed", [True, False])
+def test_that_checks_in_a_box_run_one_at_a_time_is_said(
+    ralph: Ralph, agent: Callable[..., str], workspace: Path, bubblewrap: str, boxed: bool
+) -> None:
+    (workspace / ".ralph").mkdir()
+    settings = {"sandbox": {"enabled": True, "checks": boxed}, "parallelChecks": 2}
+    (workspace / ".ralph" / "settings.json").write_text(json.dumps(settings))
+    options = ("--check", "true", "--check", ":", "--json", "-m", "1")
+    result = ralph("run", "x", "--agent", agent(DONE), *options)
+    assert result.code == 0, result.err
+    said = [one["text"] for one in result.all("notice") if "one at a time" in one["text"]]
+    assert said == (["checks in a box run one at a time: --parallel-checks is left aside"] if boxed else [])

@@ -99,6 +99,21 @@ def _purposes(settings: Settings) -> Iterator[tuple[str, str, str]]:
         yield f"review-{prompt.name}", prompt.agent or (reviews.agent if reviews else ""), prompt.model
 
 
+def unused_roles(settings: Settings) -> str:
+    """What a run says whose agent is the caller's own: it takes every turn, whoever else the settings name for some."""
+    scm, reviews = settings.scm, settings.reviews
+    named = {
+        "scm.agent": bool(scm and scm.agent),
+        "reviews.agent": bool(reviews and reviews.agent),
+        "reviews.prompts[].agent or .model": any(
+            one.agent or one.model for one in (reviews.prompts if reviews else ())
+        ),
+        "side.model": bool(settings.side.model),
+    }
+    unused = [name for name, is_said in named.items() if is_said]
+    return f"your own agent takes every turn: {', '.join(unused)} of the settings is left aside" if unused else ""
+
+
 def _modelless(flags: tuple[str, ...]) -> tuple[str, ...]:
     """The agent's flags without the model that they choose: another one is wanted."""
     kept: list[str] = []

@@ -28,7 +28,7 @@ from ralph.records.seal import Seal
 from ralph.records.writer import Sink, Teller, Writer
 from ralph.repository.git import obeying
 from ralph.run import order as orders
-from ralph.run.choices import choices, may_write, out_of_reach, unheard_limit, workers
+from ralph.run.choices import choices, may_write, out_of_reach, unheard_limit, unused_roles, workers
 from ralph.run.context import Context, without_tokens
 from ralph.run.followups import ProgressFile
 from ralph.run.order import Order
@@ -100,7 +100,7 @@ class Session:
         with ExitStack() as stack:
             stack.push(self._refused)
             rules = self._refuse_what_is_in_vain()
-            chosen = () if self._make_agent else self._chosen()
+            chosen = self._chosen()
             context = self._open(stack)
             if self.order.issue:
                 context.env = without_tokens(context.env, {key for choice in chosen for key in choice.module.KEYS})
@@ -187,7 +187,11 @@ class Session:
             raise KeyboardInterrupt from None
 
     def _chosen(self) -> "tuple[Choice, ...]":
-        """The agents that may work, and what a person should hear about them."""
+        """The agents that may work, and what a person should hear about them; none where the caller brings one."""
+        if self._make_agent:
+            if unused := unused_roles(self.settings):
+                self._notices += (events.Notice(unused),)
+            return ()
         try:
             chosen = choices(self.settings, self.order.agent_args, self._env, self.order.workspace)
         except UserError as error:

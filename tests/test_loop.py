@@ -7,7 +7,7 @@ from ralph.core.claims import Claim
 from ralph.core.model import Check, Failure, Note, Outcome, Run, Snapshot, Turn, Usage, Wait
 from ralph.errors import UserError
 from ralph.loop import Parts, run_loop
-from ralph.run.reviews import ReviewPlan, reviewing
+from ralph.run.checks import ReviewPlan, reviewing
 from ralph.testing import Ear, FakeWorkspace, ScriptedAgent
 
 RED, GREEN = Check(name="test", passed=False, exit_code=1, head="boom"), Check(name="test", passed=True)

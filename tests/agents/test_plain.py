@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ralph.agents.plain import LIMIT, Clipping, PlainText
+from ralph.agents.reader import LIMIT, Clipping, PlainText
 
 
 def said(prompt: str, output: str) -> str:

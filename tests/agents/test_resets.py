@@ -6,7 +6,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from ralph.agents.resets import resets_at
+from ralph.agents.failures import resets_at
 
 UTC = ZoneInfo("UTC")
 

@@ -4,9 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ralph.core.claims import Claim
+from ralph.core.claims import Claim, blocked_message, promised
 from ralph.core.model import Check, Failure, Iteration, Note, Turn, Usage
-from ralph.core.promise import blocked_message, promised
 from ralph.core.prompts import (
     Brief,
     check_message,

@@ -3,9 +3,8 @@
 from collections.abc import Callable
 
 from ralph.agents import known, module
-from ralph.agents.failures import stated_in
+from ralph.agents.failures import resets_at, stated_in
 from ralph.agents.protocol import TurnRequest
-from ralph.agents.resets import resets_at
 from ralph.core import prompts, text
 from ralph.core.claims import Claim, Reading, echoes, read
 from ralph.core.model import Exit

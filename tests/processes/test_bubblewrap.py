@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from ralph.errors import UserError
-from ralph.processes.bubblewrap import Refusing, find_bubblewrap, refusal, version_in
+from ralph.processes.box import Refusing, find_bubblewrap, refusal, version_in
 
 
 @pytest.mark.parametrize(

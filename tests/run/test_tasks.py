@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from ralph.core.model import Task
 from ralph.core.tasks_file import NO_TEXT
 from ralph.errors import UserError
-from ralph.run.parts import read_tasks
+from ralph.run.workspace import read_tasks
 
 MARKDOWN: dict[str, list[tuple[str, bool]]] = {
     "- [ ] one\n- [x] two\n* [X] three\n+ [ ] four": [("one", False), ("two", True), ("three", True), ("four", False)],

@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Mapping
 
 from ralph.agents import keys, wire
-from ralph.agents.plain import Clipping
 from ralph.agents.protocol import (
     BoxNeeds,
     Invocation,
@@ -16,7 +15,7 @@ from ralph.agents.protocol import (
     model,
     optional,
 )
-from ralph.agents.reader import Handler, Reader, priced
+from ralph.agents.reader import Clipping, Handler, Reader, priced
 from ralph.agents.wire import Table
 from ralph.core.events import AgentEvent, AgentProgress, AgentText
 from ralph.core.model import Exit, FailureKind, Usage

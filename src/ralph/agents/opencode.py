@@ -4,7 +4,6 @@ from collections.abc import Iterable, Mapping
 from os import environ
 
 from ralph.agents import keys, wire
-from ralph.agents.plain import Clipping
 from ralph.agents.protocol import (
     BoxNeeds,
     Invocation,
@@ -17,7 +16,7 @@ from ralph.agents.protocol import (
     model,
     optional,
 )
-from ralph.agents.reader import Handler, Reader
+from ralph.agents.reader import Clipping, Handler, Reader
 from ralph.agents.wire import Table
 from ralph.core.events import AgentEvent, AgentProgress
 from ralph.core.model import Exit, Usage

@@ -26,9 +26,8 @@ from ralph.repository import landing, working_trees
 from ralph.repository.configuration import configuration_of
 from ralph.repository.git import Repository, commit_of, obeying, repository
 from ralph.repository.worktrees import Worktree, commit_all
-from ralph.run.context import Context
+from ralph.run.context import Context, Place
 from ralph.run.order import Order
-from ralph.run.place import Place
 from ralph.run.session import Session
 from ralph.settings import Settings, amended
 

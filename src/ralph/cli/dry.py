@@ -62,7 +62,7 @@ def _box(order: Order, chosen: "Sequence[Choice]") -> Iterator[tuple[str, str]]:
     if not order.settings.sandbox.enabled:
         return
     from ralph.processes import box
-    from ralph.processes.bubblewrap import find_bubblewrap
+    from ralph.processes.box import find_bubblewrap
     from ralph.processes.surroundings import look_around
     from ralph.run.belongings import RunPlace, allowed, wanted_by
 

@@ -228,7 +228,7 @@ def _tests_in(workspace: Path) -> str:
 
 
 def _has_boxes(workspace: Path) -> bool:
-    from ralph.processes.bubblewrap import find_bubblewrap
+    from ralph.processes.box import find_bubblewrap
 
     try:
         return bool(find_bubblewrap(os.environ, str(workspace)))

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def run_command(command: str, words: list[str]) -> int:
-    from ralph.processes.leash import tie_to_stdin
+    from ralph.processes.interrupt import tie_to_stdin
 
     tie_to_stdin()
     if command == "reread":

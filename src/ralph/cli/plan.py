@@ -180,7 +180,7 @@ class Planning:
     def _tried(self, commands: list[str]) -> "list[Trial]":
         from ralph.planning.trials import Trials
         from ralph.processes.interrupt import Interrupt
-        from ralph.records.proofs import remember_red
+        from ralph.records.folder import remember_red
 
         with Interrupt() as interrupt:
             if self._trials is None:
@@ -191,7 +191,7 @@ class Planning:
         return tried
 
     def _show_trials(self, tried: "list[Trial]") -> None:
-        from ralph.records.proofs import seen_red
+        from ralph.records.folder import seen_red
 
         proven = seen_red(self.workspace / ".ralph")
         if tried:

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from ralph.processes.keeper import Keeper
     from ralph.records.journal import Story
     from ralph.records.register import Listed
+    from ralph.run.context import Place
     from ralph.run.launch import Launched
     from ralph.run.order import Order
-    from ralph.run.place import Place
     from ralph.settings import Loaded
 
 

@@ -14,7 +14,7 @@ from ralph.settings.trust import Untrusted, difference_in
 from ralph.settings.trust import trust as accept
 
 if TYPE_CHECKING:
-    from ralph.run.remains import Remains
+    from ralph.run.afterwards import Remains
 
 
 OLDER = "14d"
@@ -28,7 +28,7 @@ nowhere stays, and so does all of a run that is at work."""
 
 def clean(values: Values, words: list[str]) -> int:
     from ralph.records.leftovers import end_left_behind, remark
-    from ralph.run.remains import remains, take_away
+    from ralph.run.afterwards import remains, take_away
     from ralph.settings.shape import parse_duration
 
     no_words(words, "`ralph clean` looks after all runs of this user; -C DIR: those of one folder")

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
+from ralph.core.claims import WROTE, promise_continuation, promise_contract
 from ralph.core.model import Check, Iteration, Note, Run
-from ralph.core.promise import WROTE, promise_continuation, promise_contract
 from ralph.core.text import clean, head, one_line, tail
 
 if TYPE_CHECKING:

@@ -7,9 +7,8 @@ has anything to say against it.
 from collections.abc import Iterable, Sequence
 
 from ralph.core import claims as claiming
-from ralph.core.claims import Claim, Reading, Sighting, sighted
+from ralph.core.claims import NO_WORK, Claim, Reading, Sighting, blocked_message, sighted, wording_message
 from ralph.core.model import WAYS_OUT, Iteration, Note, Opinion, Outcome, Refusal, Rule, Run, Stop, Turn, Usage, Wait
-from ralph.core.promise import NO_WORK, blocked_message, wording_message
 from ralph.core.prompts import check_message
 from ralph.core.text import listed, money, one_line
 

@@ -134,7 +134,7 @@ def boxes(keeper: Keeper, folder: Path, env: Mapping[str, str], is_wanted: bool)
     """Whether a real box can be made here, and holds: it is tried, with nothing of anybody's in it."""
     import tempfile
 
-    from ralph.processes.bubblewrap import find_bubblewrap, version_in
+    from ralph.processes.box import find_bubblewrap, version_in
     from ralph.processes.sandbox import open_sandbox
     from ralph.processes.surroundings import Wanted
 

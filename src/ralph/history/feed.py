@@ -12,9 +12,8 @@ from msgspec import Struct
 from ralph.core import events as e
 from ralph.errors import UserError
 from ralph.history.run_history import Fold, RunHistory
-from ralph.records.folder import RunFolder
+from ralph.records.folder import RunFolder, seen_red
 from ralph.records.journal import Entry, Following, decoded, unreadable
-from ralph.records.proofs import seen_red
 from ralph.records.register import Listed
 
 RECENT = 1 << 19

@@ -12,8 +12,7 @@ from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 
 from ralph.processes.descendants import ERRAND, MARK
-from ralph.processes.interrupt import Interrupt, wake
-from ralph.processes.leash import tie, untie
+from ralph.processes.interrupt import Interrupt, tie, untie, wake
 
 GRACE = 5.0
 CHUNK = 1 << 16

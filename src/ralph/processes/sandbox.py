@@ -9,9 +9,8 @@ from msgspec.structs import replace
 
 from ralph.errors import UserError
 from ralph.processes import box, network
-from ralph.processes.box import Around, Mount, is_inside
+from ralph.processes.box import Around, Mount, find_bubblewrap, is_inside, refusal, refusing
 from ralph.processes.box_notes import Book, BoxNote, links_in, put_aside, remove, tidy_up
-from ralph.processes.bubblewrap import find_bubblewrap, refusal, refusing
 from ralph.processes.keeper import Keeper, KeeperLost
 from ralph.processes.network import Network, Reachable
 from ralph.processes.process import Limits, run_command

@@ -6,9 +6,8 @@ from collections.abc import Iterator, Sequence
 
 from ralph.core.model import FileChange
 from ralph.processes.answers import CutOff
-from ralph.repository.git import Answer, GitError, Repository, refusal, started
+from ralph.repository.git import Answer, GitError, Repository, objects_of, refusal, started
 from ralph.repository.index import CACHES, LIBRARIES, shown, tree_of
-from ralph.repository.looking import objects_of
 
 # A file beyond this size is one line ("Binary files differ"), and git need not hold it in memory.
 DIFFED = ("-c", "core.bigFileThreshold=16m", "diff-tree", "-r", "--no-color", "--no-ext-diff", "--no-textconv")

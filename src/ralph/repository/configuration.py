@@ -12,9 +12,8 @@ from msgspec import Struct, json
 
 from ralph.errors import UserError
 from ralph.records.register import registry
-from ralph.repository.git import Repository, obeying, run
+from ralph.repository.git import Repository, obeying, run, shared_folder
 from ralph.repository.index import files_below
-from ralph.repository.looking import shared_folder
 
 _LARGEST, _MOST_HOOKS, _MOST_CHANGED = 1 << 20, 500, 2000  # bytes that are kept of a file, hooks, settings
 # Where work is sent: git takes several values of these together, so what was added cannot be undone by a word.

@@ -14,8 +14,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from ralph.records.folder import cannot_write
-from ralph.repository.git import STORING, GitError, Repository, git_version, refusal
-from ralph.repository.looking import Looking
+from ralph.repository.git import STORING, GitError, Looking, Repository, git_version, refusal
 
 BIG_FILE = 50_000_000
 ALL_NEW_FILES = 1_000_000_000

@@ -11,8 +11,7 @@ from msgspec import Struct
 from ralph import agents
 from ralph.agents.protocol import BoxNeeds, TurnRequest
 from ralph.errors import UserError
-from ralph.processes.box import is_inside
-from ralph.processes.bubblewrap import find_bubblewrap
+from ralph.processes.box import find_bubblewrap, is_inside
 from ralph.processes.network import Reachable, host
 from ralph.processes.program import find_program
 from ralph.processes.surroundings import AgentState, Wanted, refuse_what_holds_all

@@ -1,28 +1,34 @@
-"""Where and with what is the work done? What every turn and every check of a run shares."""
+"""Where and with what is the work done? `Context` is what every turn and every check of a run shares, `Place` where a
+run lives: in a workspace, or in a task's folder (supervise/supervision.py)."""
 
 import math
 import os
 import stat
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from ralph.core import events
+from ralph.core.model import Run, Stop
 from ralph.core.secrets import Redactor
 from ralph.core.text import one_line
+from ralph.errors import UserError
 from ralph.processes.descendants import MARK
 from ralph.processes.interrupt import Interrupt
 from ralph.processes.keeper import Keeper
 from ralph.processes.process import Limits
 from ralph.processes.program import Command
 from ralph.processes.streams import LogFile
-from ralph.records.folder import RunFolder, is_ignored, prepare
+from ralph.records.folder import RunFolder, is_ignored, prepare, workspace_lock
 
 if TYPE_CHECKING:
+    from ralph.loop import Parts
     from ralph.processes.sandbox import Sandbox
+    from ralph.repository.worktrees import Worktree
 
 
 class Context(Struct, kw_only=True):
@@ -135,3 +141,78 @@ def words_of(path: StrPath) -> str:
             return one_line(file.read(1000).decode("utf-8", "replace")) or os.path.basename(path)
     except OSError:
         return os.path.basename(path)
+
+
+Tick = Callable[[], bool | None]
+"""Called now and then while nothing happens; whether it wants to be called again soon."""
+
+
+class Place:
+    """A workspace in which no other run works; the run keeps its things in `home`. `takes_questions`: an agent may
+    leave some in the workspace, as a file."""
+
+    takes_questions = True
+    run_id = ""  # where it is known before the run begins
+    lends: tuple[str, ...] = ()  # folders outside the workspace where its agent is to write
+
+    def __init__(self, workspace: Path, home: Path | None = None, in_worktree: bool = False) -> None:
+        self.workspace, self.home, self._in_worktree = workspace, home or workspace, in_worktree
+        self._occupied: list[tuple[Path, Callable[[], None]]] = []
+
+    def open(self, run_id: str, stack: ExitStack) -> RunFolder:
+        """The run's folder, in a place that is the run's alone; a run in a worktree occupies only that."""
+        ralph = prepare(self.home)
+        if not self._in_worktree:
+            self.occupy(self.home, run_id, stack)
+        return RunFolder(ralph, run_id)
+
+    def occupy(self, folder: Path, run_id: str, stack: ExitStack) -> None:
+        """No other run works in this folder until the stack is left."""
+        self._occupied.append((folder, stack.enter_context(workspace_lock(prepare(folder), run_id))))
+
+    def move_to_worktree(self, context: Context, resumed: Run | None, stack: ExitStack) -> "Worktree":
+        """Moves the work into a worktree, and occupies it: any number of them may work beside one run in the tree
+        itself. What cannot be isolated is refused."""
+        from ralph.repository.git import repository
+        from ralph.repository.worktrees import alone, create, forget_unbegun, worktree_of
+
+        home = repository(context.root)
+        made, notice = worktree_of(home, context.folder.id), ""
+        is_there = resumed is not None and Path(made.workspace).is_dir()
+        if resumed and resumed.iterations and not is_there:
+            raise UserError(f"the run's worktree is gone: {made.path}", "start a new run")
+        with alone(home):
+            if not is_there:
+                forget_unbegun(home, context.folder.path.parent)
+                notice = create(home, made)
+            self.occupy(Path(made.workspace), context.folder.id, stack)
+        if notice:
+            context.tell(events.Notice(notice))
+        context.root = Path(made.workspace)
+        return made
+
+    def restore(self) -> None:
+        """Makes the place anew where an agent that cleans up has removed it."""
+        prepare(self.home)
+        for folder, lock_again in self._occupied:
+            prepare(folder)
+            lock_again()
+
+    def enter(self, context: Context) -> None:
+        """The run has all that it needs, and is about to begin."""
+
+    def ticks(self, context: Context) -> Sequence[Tick]:
+        """What else to look after while the run goes on."""
+        return ()
+
+    def equip(self, parts: "Parts", context: Context) -> None:
+        """Gives the parts of the run what they need to know here."""
+
+    def refuse_box(self) -> None:
+        """Raises where runs of this kind cannot be put into a box."""
+
+    def refuse(self, error: UserError) -> None:
+        """Learns that the run cannot begin."""
+
+    def end(self, run: Run, stop: Stop, context: Context) -> None:
+        """Learns how the run ended, before anybody else is told."""

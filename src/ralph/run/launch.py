@@ -15,7 +15,7 @@ from typing import IO, Any
 from msgspec import Struct
 
 from ralph.core.text import clean, one_line, tail
-from ralph.processes.leash import tie, untie
+from ralph.processes.interrupt import tie, untie
 from ralph.records.register import Listed
 from ralph.run.options import RUN, Option
 from ralph.show.words import plural

@@ -19,27 +19,24 @@ from ralph.loop import Agent, Parts, ending, run_loop
 from ralph.processes.answers import Asker, asked_by
 from ralph.processes.interrupt import Interrupt
 from ralph.processes.keeper import Keeper
-from ralph.records.folder import RunFolder, new_run_id
+from ralph.records.folder import RunFolder, new_run_id, remember_red
 from ralph.records.journal import Journal, Story, recall
 from ralph.records.leftovers import end_left_behind, on_record, remark
-from ralph.records.proofs import remember_red
 from ralph.records.registration import Registration, enlist
 from ralph.records.seal import Seal
 from ralph.records.writer import Sink, Teller, Writer
 from ralph.repository.git import obeying
 from ralph.run import order as orders
 from ralph.run.choices import choices, may_write, out_of_reach, unheard_limit, unused_roles, workers
-from ralph.run.context import Context, without_tokens
+from ralph.run.context import Context, Place, Tick, without_tokens
 from ralph.run.followups import ProgressFile
 from ralph.run.order import Order
 from ralph.run.parts import cli_agent, parts_of, workspace_of
-from ralph.run.place import Place, Tick
 from ralph.run.policy import Policy, own_rules, policy, refuse_what_cannot_end, unsaid_claim
 from ralph.run.trees import Trees
 from ralph.settings.layers import settings_files
 from ralph.settings.trust import Watched, refuse_untrusted
-from ralph.steering.mailbox import Mailbox
-from ralph.steering.questions import QuestionListener
+from ralph.steering.mailbox import Mailbox, QuestionListener
 
 if TYPE_CHECKING:
     from ralph.repository.worktrees import Worktree

@@ -24,9 +24,8 @@ from ralph.records.folder import RunFolder
 from ralph.records.journal import recall
 from ralph.records.register import Listed, recorded_in
 from ralph.run.agents import CliAgent
-from ralph.run.context import Context
+from ralph.run.context import Context, Place, Tick
 from ralph.run.order import Order
-from ralph.run.place import Place, Tick
 from ralph.settings import Settings
 from ralph.steering.mailbox import Mailbox
 from ralph.supervise import bus, remarks

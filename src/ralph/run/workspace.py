@@ -1,0 +1,166 @@
+"""What does the loop see of the place where the work is done? Marks, tasks, mail, and what the checks say of it."""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from ralph.core.events import Notice
+from ralph.core.model import Check, Run, Snapshot, Task
+from ralph.core.text import listed
+from ralph.errors import UserError
+from ralph.files import read_file, read_given
+from ralph.records.folder import write
+from ralph.run.checks import Checks, NamedFiles
+from ralph.run.context import Context, marked, words_of
+from ralph.steering.mailbox import Mailbox, untold
+
+if TYPE_CHECKING:
+    from ralph.repository.protect import Protected
+
+
+class LocalWorkspace:
+    """The workspace of a run, or the worktree that stands in for it."""
+
+    def __init__(
+        self,
+        context: Context,
+        checks: Checks,
+        *,
+        done_files: tuple[Path, ...] = (),
+        wait_file: Path | None = None,
+        tasks: "TasksFile | None" = None,
+        tree: Callable[[int], str | None] | None = None,
+        protect: Sequence[str] = (),
+        undo: Callable[[], tuple[str, ...]] | None = None,
+    ) -> None:
+        self._context, self._checks, self._undo = context, checks, undo
+        self._done_files, self._wait_file = done_files, wait_file
+        self._tasks, self._tree, self._protect = tasks, tree, protect
+        self._protected: Protected | None = None
+        self._named: NamedFiles | None = None
+        self._mailbox = Mailbox(context.folder.path)
+
+    def begin(self) -> None:
+        """Keeps what is protected, and reads what the run is about: what cannot be is said before anything is spent."""
+        if self._tasks:
+            self._tasks.begin()
+        if self._protect:
+            from ralph.repository.protect import Protected
+
+            self._protected = Protected(self._context.root, self._protect, self._context.folder.path / "protected")
+            self._protected.keep()
+            if (unmatched := self._protected.unmatched) and self._protect != ("**",):
+                self._context.tell(Notice(f"--protect matches no file yet: {', '.join(unmatched)}"))
+            if self._protect != ("**",):
+                self._checks.witness = self._protected.watch
+                self._say_uncovered(self._protected.uncovered)
+        named = NamedFiles(self._context.root, self._checks.commands)
+        self._named = named.without(self._protected.covers) if self._protected else named
+
+    def _say_uncovered(self, folders: tuple[str, ...]) -> None:
+        if folders:
+            hint = f"name it to protect it, too: --protect '{folders[0]}/**'"
+            self._context.tell(Notice(f"--protect does not cover {listed(folders, 5)}; {hint}"))
+
+    def look(self, run: Run) -> Snapshot:
+        done, trouble = False, ""
+        for path in self._done_files:
+            found, problem = marked(path)
+            done, trouble = done or found, trouble or problem
+        waits, problem = marked(self._wait_file) if self._wait_file else (False, "")
+        signal = self._context.interrupt.reason
+        mail = self._mailbox.read()
+        return Snapshot(
+            at=time.time(),
+            elapsed=self._context.elapsed(),
+            interrupted=f"received {signal}" if signal else "",
+            trouble=trouble or problem,
+            wait_requested=f"the agent asked to wait: {words_of(self._wait_file)}" if waits and self._wait_file else "",
+            done_file=done,
+            tasks=self._tasks.read() if self._tasks else None,
+            told=untold(mail, run) if mail.notes else (),
+            questions=mail.questions,
+            paused=mail.is_paused,
+        )
+
+    def guard(self) -> tuple[str, ...]:
+        touched = self._protected.restore() if self._protected else self._undo() if self._undo else ()
+        if touched and self._undo:
+            self._context.tell(
+                Notice(f"the agent was to change nothing; what it changed was put back: {listed(touched)}")
+            )
+        elif touched:
+            self._context.tell(Notice(f"the agent changed protected files, which were put back: {listed(touched)}"))
+        return touched
+
+    def check(self, number: int) -> tuple[Check, ...] | None:
+        if self._named and (changed := self._named.news()):
+            hint = f"--protect '{changed[0]}' would put it back"
+            self._context.tell(Notice(f"changed in this run, and part of a check: {listed(changed, 5)}; {hint}"))
+        return None if self._context.interrupt.level else self._checks.run(number)
+
+    def tree(self, number: int) -> str | None:
+        return self._tree(number) if self._tree else None
+
+
+class TasksFile:
+    """The tasks that a run has to settle. What was in the file when the run began stays to be done, and is `kept` for
+    when the run goes on in another process."""
+
+    def __init__(self, path: Path, kept: Path) -> None:
+        self._path, self._kept = path, kept
+        self._first: tuple[Task, ...] = ()
+
+    def begin(self) -> None:
+        try:
+            self._first = msgspec.json.decode(read_file(self._kept), type=tuple[Task, ...])
+        except (OSError, ValueError):  # the run begins, or an agent has cleaned up
+            self._first = read_tasks(self._path)
+            write(self._kept, msgspec.json.encode(self._first))
+
+    def read(self) -> tuple[Task, ...]:
+        try:
+            now = read_tasks(self._path)
+        except UserError as error:  # the agent's doing, so the agent has to mend it
+            return (Task(f"put it right: {error.message}", False),)
+        return (*now, *taken_off(self._first, now))
+
+
+def read_tasks(path: Path) -> tuple[Task, ...]:
+    """Every task in the file, in its order."""
+    from ralph.core.tasks_file import tasks_in_markdown
+
+    try:
+        text = read_given(path).decode("utf-8-sig", "replace")
+    except OSError as error:
+        raise UserError(f"cannot read the tasks file {path}: {error.strerror}", "name one with --tasks FILE") from None
+    tasks = tuple(_in_json(text, path) if path.suffix.lower() == ".json" else tasks_in_markdown(text))
+    if not tasks:
+        raise UserError(
+            f"the tasks file {path} names no task",
+            'write one a line as "- [ ] text", or a list of {"title": "...", "passes": false} in a .json file',
+        )
+    return tasks
+
+
+def taken_off(first: tuple[Task, ...], now: tuple[Task, ...]) -> tuple[Task, ...]:
+    """The open tasks of before that the list no longer names: to strike a task out is not to do it."""
+    gone = [task for task in first if not task.done and not any(task.text in one.text for one in now)]
+    return tuple(Task(f"{task.text} (it was taken off the list)", False) for task in gone)
+
+
+def _in_json(text: str, path: Path) -> Iterator[Task]:
+    import json
+
+    from ralph.core.tasks_file import tasks_in_json
+
+    try:
+        content = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise UserError(
+            f"the tasks file {path} is not JSON: {error}", "mend it, or name another with --tasks"
+        ) from None
+    yield from tasks_in_json(content)

@@ -105,16 +105,16 @@ def _followed(values: Values, words: list[str]) -> int:
     return follow(values.get("bus"), values.get("since"), values.get("type", ()), json=bool(values.get("json")))
 
 
-_BUS = Option(("--bus",), "The bus; by default $MESSAGE_BUS.", "Options", metavar="FILE")
-_SINCE = Option(("--since",), "Only what comes after this message.", "Options", metavar="ID")
-_TYPES = Option(("--type",), "Only this type; may be repeated.", "Options", kind="list", metavar="TYPE")
+_BUS = Option("--bus FILE", "The bus; by default $MESSAGE_BUS.")
+_SINCE = Option("--since ID", "Only what comes after this message.")
+_TYPES = Option("--type TYPE ...", "Only this type; may be repeated.")
 _POST = (
     _BUS,
-    Option(("--type",), "INFO (default), FACT, QUESTION, ...", "Options", metavar="TYPE"),
-    Option(("--body",), "The text; without it, stdin is read.", "Options"),
-    Option(("--parent",), "The message that this one answers.", "Options", metavar="ID"),
+    Option("--type TYPE", "INFO (default), FACT, QUESTION, ..."),
+    Option("--body TEXT", "The text; without it, stdin is read."),
+    Option("--parent ID", "The message that this one answers."),
 )
-_THREAD = Option(("--thread",), "Only this message and its answers.", "Options", metavar="ID")
+_THREAD = Option("--thread ID", "Only this message and its answers.")
 
 BUS = CliCommand(
     "bus",

@@ -179,9 +179,9 @@ DOCTOR = CliCommand(
     "\n\nNothing is spent, unless --probe is given. Exit code 1 if something would make runs fail.",
     doctor,
     (
-        Option(("--agent",), "Look at this agent only.", "Options", metavar="NAME|COMMAND"),
-        Option(("--probe",), "Ask the agent for one word, and say what was understood of it.", "Options", kind="flag"),
+        Option("--agent NAME|COMMAND", "Look at this agent only."),
+        Option("--probe", "Ask the agent for one word, and say what was understood of it."),
         DIRECTORY,
-        Option(("--json",), "For programs: one JSON object.", "Options", kind="flag"),
+        Option("--json", "For programs: one JSON object."),
     ),
 )

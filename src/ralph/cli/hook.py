@@ -13,7 +13,7 @@ from ralph.files import locked
 from ralph.hooks import install as installing
 from ralph.hooks import loops, starting
 from ralph.hooks.hosts import Host, Scope
-from ralph.run.options import Option
+from ralph.run.options import Option, layer
 
 HELP = """Keep an agent in its session until its promise is kept.
 
@@ -63,7 +63,7 @@ def start(values: Values, words: list[str]) -> int:
         _workspace(values),
         session,
         words[0],
-        starting.overrides(values),
+        layer(starting.OPTIONS, values),
         agent=agent,
         transcript=values.get("transcript") or starting.transcript_of(session, agent, os.environ),
         force=bool(values.get("force")),
@@ -136,21 +136,21 @@ def _summary(loop: loops.Loop) -> str:
     return clean(f"{loop.session}  {loop.status}  {place}  {one_line(loop.task, 80)}")
 
 
-_SESSION = Option(("--session",), "The session; by default the one around us.", "Options", metavar="ID")
+_SESSION = Option("--session ID", "The session; by default the one around us.")
 _SCOPES = (
-    Option(("--project",), "For you in this project (default).", "Options", kind="flag"),
-    Option(("--shared",), "For all who work in this project, by git.", "Options", kind="flag"),
-    Option(("--user",), "For all projects of yours.", "Options", kind="flag"),
+    Option("--project", "For you in this project (default)."),
+    Option("--shared", "For all who work in this project, by git."),
+    Option("--user", "For all projects of yours."),
     DIRECTORY,
 )
 _START = (
     _SESSION,
     DIRECTORY,
-    Option(("--agent",), "The agent whose session it is.", "Options", metavar="NAME"),
-    Option(("--transcript",), "The session's transcript so far.", "Options", metavar="FILE"),
+    Option("--agent NAME", "The agent whose session it is."),
+    Option("--transcript FILE", "The session's transcript so far."),
     *starting.OPTIONS,
 )
-_ALL = Option(("--all",), "Every loop of the workspace.", "Options", kind="flag")
+_ALL = Option("--all", "Every loop of the workspace.")
 
 HOOK = CliCommand(
     "hook",

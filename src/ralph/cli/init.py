@@ -282,7 +282,7 @@ def _write(path: Path, data: bytes) -> None:
         draft.unlink(missing_ok=True)
 
 
-YES = Option(("-y", "--yes"), "Ask nothing: take what is found.", "Options", kind="flag")
+YES = Option("-y --yes", "Ask nothing: take what is found.")
 INIT = CliCommand("init", "Write .ralph/settings.json by answering a few questions.", init, (YES,))
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from ralph.errors import UserError
-from ralph.run.options import COMMANDS
+from ralph.run.options import COMMANDS, layer, put_setting
 
 if TYPE_CHECKING:
     from ralph.forge.issue import Issue
@@ -202,28 +202,13 @@ def _workspace(values: dict[str, Any], words: list[str]) -> Path:
 
 
 PRESET_OF = {"loop": "checks", "task": "supervise", "job": "supervise", "work": "checks"}
-CLAIMS = {
-    "completion_response": "response",
-    "completion_promise": "promise",
-    "completion_tag": "tag",
-    "done_file": "file",
-}
 
 
 def _overrides(command: str, values: dict[str, Any]) -> dict[str, Any]:
     """The options as a layer of settings."""
-    said: dict[str, Any] = {}
-    for option in COMMANDS[command]:
-        if option.key and option.name in values:
-            value = option.sets if option.kind == "flag" else values[option.name]
-            _put(said, option.key, value)
+    said = layer(COMMANDS[command], values)
     if "sandbox_net" in values:
-        _put(said, "sandbox.enabled", True)
-    if "guardrails" in said:
-        said["guardrails"] = [{"command": command} for command in said["guardrails"]]
-    claims = [f"{kind}:{values[name]}" for name, kind in CLAIMS.items() if name in values]
-    if claims:
-        said["until"] = [*said.get("until", []), *claims]
+        put_setting(said, "sandbox.enabled", True)
     if "commit" in values or values.get("push"):
         tasks = ["commit", *(["push"] if values.get("push") else [])]
         said["scm"] = {"command": "git", "tasks": tasks, "all": _takes_all(values.get("commit", ""))}
@@ -252,12 +237,5 @@ def _apply_ralph(said: dict[str, Any], cap: int | None) -> None:
         return
     said.setdefault("preset", "goal")
     if "maximumIterations" in said:
-        _put(said, "agent.maxTurns", said.pop("maximumIterations"))
+        put_setting(said, "agent.maxTurns", said.pop("maximumIterations"))
     said["maximumIterations"] = CEILING if cap < 0 else max(cap, 1)
-
-
-def _put(said: dict[str, Any], key: str, value: Any) -> None:
-    *path, last = key.split(".")
-    for step in path:
-        said = said.setdefault(step, {})
-    said[last] = value

@@ -61,10 +61,10 @@ REPORT = CliCommand(
     "On a terminal, without -o, it is written into the run's folder, and its path is printed.",
     report,
     (
-        Option(("-o", "--output"), "The file to write; `-`: standard output.", "Options", metavar="FILE"),
-        Option(("--open",), "Show it in a browser.", "Options", kind="flag"),
-        Option(("--markdown",), "For a pull request or a CI summary.", "Options", kind="flag"),
-        Option(("--json",), "For programs: an object a line.", "Options", kind="flag"),
+        Option("-o --output FILE", "The file to write; `-`: standard output."),
+        Option("--open", "Show it in a browser."),
+        Option("--markdown", "For a pull request or a CI summary."),
+        Option("--json", "For programs: an object a line."),
         DIRECTORY,
     ),
     words="[RUN]...",
@@ -137,7 +137,7 @@ DIFF = CliCommand(
     "diff",
     DIFF_HELP,
     diff,
-    (Option(("--stat",), "The files alone, with the lines added and deleted.", "Options", kind="flag"), DIRECTORY),
+    (Option("--stat", "The files alone, with the lines added and deleted."), DIRECTORY),
     words="[RUN] [N]",
 )
 

@@ -114,8 +114,8 @@ STOP = CliCommand(
     "A run that is stopped can go on later, with `ralph resume`.",
     stop,
     (
-        Option(("--now",), "End the turn too, with everything that it started.", "Options", kind="flag"),
-        Option(("--wait",), "Return when the run has ended.", "Options", kind="flag"),
+        Option("--now", "End the turn too, with everything that it started."),
+        Option("--wait", "Return when the run has ended."),
         DIRECTORY,
     ),
     examples=("ralph stop", "ralph stop --now k3fa"),

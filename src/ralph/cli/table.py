@@ -37,8 +37,8 @@ class CliCommand:
         self.words, self.examples, self.commands = words, examples, commands
 
 
-DIRECTORY = Option(("-C", "--directory"), "The workspace (default: the current folder).", "Options", metavar="DIR")
-JSON = Option(("--json",), "For programs: an object a line.", "Options", kind="flag")
+DIRECTORY = Option("-C --directory DIR", "The workspace (default: the current folder).")
+JSON = Option("--json", "For programs: an object a line.")
 
 SECTIONS = {
     "Begin": {

@@ -240,8 +240,8 @@ TASKS = CliCommand(
     "Show how the tasks of a root stand.",
     tasks,
     (
-        Option(("--root",), "The folder of all projects (default: that of the task around).", "Options", metavar="DIR"),
-        Option(("--project",), "Only this project.", "Options", metavar="NAME"),
+        Option("--root DIR", "The folder of all projects (default: that of the task around)."),
+        Option("--project NAME", "Only this project."),
         JSON,
     ),
 )

@@ -80,8 +80,8 @@ CLEAN = CliCommand(
     CLEAN_HELP,
     clean,
     (
-        Option(("--older-than",), f"How long ago they ended (default: {OLDER}).", "Options", metavar="TIME"),
-        Option(("-y", "--yes"), "Do it without asking.", "Options", kind="flag"),
+        Option("--older-than TIME", f"How long ago they ended (default: {OLDER})."),
+        Option("-y --yes", "Do it without asking."),
         DIRECTORY,
     ),
     examples=("ralph clean", "ralph clean --older-than 2d --yes"),
@@ -126,7 +126,7 @@ LEARN = CliCommand(
     "Show what earlier runs learned in this repository, one note a line; with words, add a note of your own.\n\n"
     "A run with --learn carries the notes in its prompts, and leaves one more when it ends done.",
     learn,
-    (Option(("--edit",), "Open the notes in $EDITOR.", "Options", kind="flag"), DIRECTORY),
+    (Option("--edit", "Open the notes in $EDITOR."), DIRECTORY),
     words="[NOTE]",
     examples=("ralph learn", 'ralph learn "The tests need a database: make db"', "ralph learn --edit"),
 )

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from ralph.errors import UserError
 from ralph.hooks.hosts import TEXTS
-from ralph.run.options import Option
+from ralph.run.options import Option, put_value
 
 QUOTES = {'"': '"', "'": "'", "“": "”"}
 _COMMAND = re.compile(r"\s*(/?)(?:ralph:)?(ralph-loop|ulw-loop|cancel-ralph)(?=\s|$)\s*")
@@ -117,10 +117,6 @@ class _Reader:
         if option.choices and said not in option.choices:
             raise UserError(f"{option.names[-1]} {said}: not one of {', '.join(option.choices)}")
         try:
-            known: Any = int(said) if option.kind == "int" else float(said) if option.kind == "float" else said
+            put_value(values, option, said)
         except ValueError:
             raise UserError(f"{option.names[-1]} {said}: not a number") from None
-        if option.kind == "list":
-            values.setdefault(option.name, []).append(known)
-        else:
-            values[option.name] = known

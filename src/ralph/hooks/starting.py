@@ -24,7 +24,7 @@ from ralph.records.folder import cannot_write, new_run_id, prepare
 from ralph.records.register import loops as known_loops
 from ralph.records.register import registry
 from ralph.run import order as orders
-from ralph.run.options import RUN, Option
+from ralph.run.options import RUN, Option, layer
 from ralph.settings import PRESETS, Settings, load
 from ralph.settings.trust import refuse_untrusted
 
@@ -40,23 +40,8 @@ _MEANT = {
     "sandbox": "Not here: whoever started the session has given it a box, or none.",
     "max_time": "End when the agent stops after this long (90, 90s, 5m, 1h30m).",
 }
-_FORCE = Option(("--force",), "Replace the loop that is active in the session.", "Session", kind="flag")
+_FORCE = Option("--force", "Replace the loop that is active in the session.", group="Session")
 OPTIONS = (*(option.saying(_MEANT[option.name]) for option in RUN if option.name in _MEANT), _FORCE)
-
-
-def overrides(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The options as a layer of settings."""
-    said: dict[str, Any] = {}
-    for option in OPTIONS:
-        if option.key and option.name in values:
-            outer, _, inner = option.key.partition(".")
-            value = option.sets if option.kind == "flag" else values[option.name]
-            said[outer] = {inner: value} if inner else value
-    if "guardrails" in said:
-        said["guardrails"] = [{"command": command} for command in said["guardrails"]]
-    if "completion_promise" in values:
-        said["until"] = [f"promise:{values['completion_promise']}"]
-    return said
 
 
 def start(
@@ -121,7 +106,7 @@ def _begun(event: "loops.Event", spoken: Spoken, host: str) -> str:
         _workspace(event),
         session,
         task,
-        overrides(values),
+        layer(OPTIONS, values),
         agent=host,
         transcript=path if isinstance(path, str) else transcript_of(session, host, os.environ),
         force=bool(values.get("force")),

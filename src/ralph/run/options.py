@@ -7,7 +7,7 @@ if TYPE_CHECKING:
     from typing import Any, Literal
 
     Kind = Literal["text", "int", "float", "flag", "list", "maybe"]
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     Values = dict[str, Any]
 
@@ -15,467 +15,297 @@ if TYPE_CHECKING:
 # Read before the keeper is forked: `typing` and `msgspec` would be half of what it holds.
 
 
+_KINDS: dict[str, Kind] = {"": "flag", "N": "int", "USD": "float"}
+
+
 class Option:
-    """One option. `key` is the setting that it sets (`agent.model`), or empty where the command itself reads it by
-    `name`; `sets` is what a flag stands for; `once`: a second one is a mistake, not a change of mind."""
+    """One option, spelt as its help shows it: `-m --max-iterations N`. Behind the names stands what its value is: a
+    number (`N`, `USD`), one of some words (`reject|warn|accept`) or any text; ` ...`: it may be repeated; `[=WORD]`: it
+    may be left out; nothing: a flag. `key` is the setting that it sets (`agent.model`), or empty where the command
+    itself reads it by `name`; `sets` is what a flag stands for; `once`: a second one is a mistake, not a change of
+    mind."""
 
     def __init__(
         self,
-        names: tuple[str, ...],
+        spelling: str,
         help: str,  # noqa: A002 (what everybody calls it)
-        group: str,
         *,
         key: str = "",
-        kind: Kind = "text",
-        metavar: str = "TEXT",
         sets: Any = True,
-        choices: tuple[str, ...] = (),
         once: bool = False,
+        group: str = "Options",
     ) -> None:
-        self.names, self.help, self.group, self.key = names, help, group, key
-        self.kind, self.metavar, self.sets, self.choices = kind, metavar, sets, choices
-        self.once = once
-
-    @property
-    def name(self) -> str:
+        words = spelling.removesuffix("[=WORD]").split(" ")
+        self.names = tuple(word for word in words if word.startswith("-"))
+        self.name = max(self.names, key=len).lstrip("-").replace("-", "_")
         """The longest spelling, as an identifier."""
-        return max(self.names, key=len).lstrip("-").replace("-", "_")
+        value = words[len(self.names)] if len(words) > len(self.names) else ""
+        self.choices = tuple(value.split("|")) if value.replace("|", "").islower() else ()
+        self.metavar = value
+        self.kind: Kind = _KINDS.get(value, "text")
+        if spelling.endswith("[=WORD]"):
+            self.kind = "maybe"
+        elif spelling.endswith(" ..."):
+            self.kind = "list"
+        self.help, self.group, self.key, self.sets, self.once = help, group, key, sets, once
 
     def saying(self, text: str) -> Option:
         """The same, explained in other words where there are any."""
-        other = Option(self.names, text or self.help, self.group)
+        other = Option("--other", text or self.help)
         vars(other).update(vars(self), help=other.help)
         return other
 
 
-PRESETS = ("guardrails", "goal", "checks", "promise", "supervise")
+def _group(title: str, *options: Option) -> tuple[Option, ...]:
+    """The options that stand together in the help."""
+    for option in options:
+        option.group = title
+    return options
 
-GOAL = (
-    Option(("-p", "--prompt"), "The goal, as text.", "Goal", once=True),
+
+def only(options: tuple[Option, ...], *names: str) -> tuple[Option, ...]:
+    return tuple(option for option in options if option.name in names)
+
+
+def without(options: tuple[Option, ...], *names: str) -> tuple[Option, ...]:
+    return tuple(option for option in options if option.name not in names)
+
+
+GOAL = _group(
+    "Goal",
+    Option("-p --prompt TEXT", "The goal, as text.", once=True),
     Option(
-        ("-f", "--prompt-file"),
-        "A file with the goal; read again before every turn. `-`: standard input.",
-        "Goal",
-        metavar="FILE",
-        once=True,
+        "-f --prompt-file FILE", "A file with the goal; read again before every turn. `-`: standard input.", once=True
     ),
-    Option(("--print",), "Take the goal from the command line and print what happens.", "Goal", kind="flag"),
-    Option(("--spec",), "A specification file whose text replaces the goal's.", "Goal", metavar="FILE", once=True),
-    Option(
-        ("--issue",),
-        "A GitHub issue as the goal, by number or address (through `gh`).",
-        "Goal",
-        metavar="N|URL",
-        once=True,
-    ),
-    Option(("--comments",), "With --issue: what its comments say, too.", "Goal", kind="flag"),
-    Option(("-C", "--directory"), "The workspace (default: the current folder).", "Goal", metavar="DIR"),
+    Option("--print", "Take the goal from the command line and print what happens."),
+    Option("--spec FILE", "A specification file whose text replaces the goal's.", once=True),
+    Option("--issue N|URL", "A GitHub issue as the goal, by number or address (through `gh`).", once=True),
+    Option("--comments", "With --issue: what its comments say, too."),
+    Option("-C --directory DIR", "The workspace (default: the current folder)."),
 )
 
-DONE = (
+DONE = _group(
+    "When is it done",
     Option(
-        ("--until",),
+        "--until KIND:TEXT ...",
         "What counts as a claim of being done, as KIND:TEXT; repeatable. "
         "Kinds: word, response, suffix, promise, tag, file, checks.",
-        "When is it done",
         key="until",
-        kind="list",
-        metavar="KIND:TEXT",
     ),
+    Option("--check CMD ...", "A command that must exit 0 before a claim is believed; repeatable.", key="guardrails"),
+    Option("--check-timeout TIME", "How long one check may take (loop: 120s).", key="checkTimeout"),
     Option(
-        ("--check",),
-        "A command that must exit 0 before a claim is believed; repeatable.",
-        "When is it done",
-        key="guardrails",
-        kind="list",
-        metavar="CMD",
+        "--parallel-checks N", "Run N checks at a time (default: 1; they must not share files).", key="parallelChecks"
     ),
+    Option("--fail-fast", "Begin no further check once one has failed.", key="failFast"),
+    Option("--tasks FILE", "A tasks file (Markdown checkboxes, or prd.json) that must be all done.", key="tasks"),
     Option(
-        ("--check-timeout",),
-        "How long one check may take (loop: 120s).",
-        "When is it done",
-        key="checkTimeout",
-        metavar="TIME",
-    ),
-    Option(
-        ("--parallel-checks",),
-        "Run N checks at a time (default: 1; they must not share files).",
-        "When is it done",
-        key="parallelChecks",
-        kind="int",
-        metavar="N",
-    ),
-    Option(
-        ("--fail-fast",), "Begin no further check once one has failed.", "When is it done", key="failFast", kind="flag"
-    ),
-    Option(
-        ("--tasks",),
-        "A tasks file (Markdown checkboxes, or prd.json) that must be all done.",
-        "When is it done",
-        key="tasks",
-        metavar="FILE",
-    ),
-    Option(
-        ("--protect",),
+        "--protect GLOB ...",
         "Files that the agent must not change; put back before the checks run; repeatable.",
-        "When is it done",
         key="protect",
-        kind="list",
-        metavar="GLOB",
     ),
+    Option("--min-tool-calls N", "How many tool calls a believable claim needs.", key="minToolCalls"),
+    Option("--on-promise-no-work reject|warn|accept", "What happens to a claim without work.", key="onPromiseNoWork"),
+    Option("-c --completion-response TEXT", "Done when the agent answers <response>TEXT</response>."),
+    Option("--completion-promise TEXT", "Done when the agent answers <promise>TEXT</promise>."),
+    Option("--completion-tag TEXT", "Done when the agent answers TEXT as a whole word."),
+    Option("--done-file FILE", "Done when this file exists in the workspace."),
+    Option("--strict-signal", "A word counts only on a line by itself.", key="strictSignal"),
     Option(
-        ("--min-tool-calls",),
-        "How many tool calls a believable claim needs.",
-        "When is it done",
-        key="minToolCalls",
-        kind="int",
-        metavar="N",
-    ),
-    Option(
-        ("--on-promise-no-work",),
-        "What happens to a claim without work.",
-        "When is it done",
-        key="onPromiseNoWork",
-        choices=("reject", "warn", "accept"),
-    ),
-    Option(
-        ("-c", "--completion-response"), "Done when the agent answers <response>TEXT</response>.", "When is it done"
-    ),
-    Option(("--completion-promise",), "Done when the agent answers <promise>TEXT</promise>.", "When is it done"),
-    Option(("--completion-tag",), "Done when the agent answers TEXT as a whole word.", "When is it done"),
-    Option(("--done-file",), "Done when this file exists in the workspace.", "When is it done", metavar="FILE"),
-    Option(
-        ("--strict-signal",),
-        "A word counts only on a line by itself.",
-        "When is it done",
-        key="strictSignal",
-        kind="flag",
-    ),
-    Option(
-        ("--claim-anywhere",),
+        "--claim-anywhere",
         "Read claims literally, also in a sentence that denies or conditions them.",
-        "When is it done",
         key="claimAnywhere",
-        kind="flag",
     ),
 )
 
-AGENT = (
+AGENT = _group(
+    "Agent",
+    Option("--agent NAME|COMMAND", "A known agent, a path to one, or any command line.", key="agent.command"),
+    Option("--model TEXT", "The model that the agent uses.", key="agent.model"),
+    Option("--agent-arg ARG ...", "One more argument for the agent; repeatable."),
+    Option("--yolo", "Let the agent do everything without asking.", key="yolo"),
+    Option("--session fresh|continue", "A fresh session every turn, or one that is continued.", key="session"),
     Option(
-        ("--agent",),
-        "A known agent, a path to one, or any command line.",
-        "Agent",
-        key="agent.command",
-        metavar="NAME|COMMAND",
-    ),
-    Option(("--model",), "The model that the agent uses.", "Agent", key="agent.model"),
-    Option(("--agent-arg",), "One more argument for the agent; repeatable.", "Agent", kind="list", metavar="ARG"),
-    Option(("--yolo",), "Let the agent do everything without asking.", "Agent", key="yolo", kind="flag"),
-    Option(
-        ("--session",),
-        "A fresh session every turn, or one that is continued.",
-        "Agent",
-        key="session",
-        choices=("fresh", "continue"),
-    ),
-    Option(
-        ("--fallback-agent",),
+        "--fallback-agent NAME ...",
         "An agent to go on with when this one hits its limit (--on-limit switch); repeatable.",
-        "Agent",
         key="fallbackAgents",
-        kind="list",
-        metavar="NAME",
     ),
     Option(
-        ("--review-agent",),
+        "--review-agent NAME",
         "Another agent reviews the work (settings `reviews` say when: every 5 iterations unless they do).",
-        "Agent",
         key="reviews.agent",
-        metavar="NAME",
     ),
     Option(
-        ("--learn",),
+        "--learn",
         "Carry the notes of earlier runs in the prompts, and ask for one more when it is done (`ralph learn`).",
-        "Agent",
         key="learn",
-        kind="flag",
         sets=".ralph/learned.md",
     ),
-    Option(("--ultrawork",), "Put `ultrawork` in front of every continuation.", "Agent", key="ultrawork", kind="flag"),
+    Option("--ultrawork", "Put `ultrawork` in front of every continuation.", key="ultrawork"),
 )
 
-LIMITS = (
+LIMITS = _group(
+    "Limits",
     Option(
-        ("-m", "--max-iterations", "--maximum-iterations"),
+        "-m --max-iterations --maximum-iterations N",
         "End after N iterations (default: 10; loop: 25). With --ralph: the agent's own turns inside one.",
-        "Limits",
         key="maximumIterations",
-        kind="int",
-        metavar="N",
     ),
+    Option("--ralph N", "Preset `goal` with a cap of N iterations; 0: one shot; negative: up to 200."),
+    Option("--max-cost USD", "End when this much is spent.", key="maxCost"),
+    Option("--max-tokens N", "End when this many tokens are used.", key="maxTokens"),
+    Option("--max-time TIME", "End after this long (90, 90s, 5m, 1h30m), also in the middle of a turn.", key="maxTime"),
+    Option("--turn-timeout TIME", "End a turn that takes longer.", key="turnTimeout"),
     Option(
-        ("--ralph",),
-        "Preset `goal` with a cap of N iterations; 0: one shot; negative: up to 200.",
-        "Limits",
-        key="",
-        kind="int",
-        metavar="N",
-    ),
-    Option(("--max-cost",), "End when this much is spent.", "Limits", key="maxCost", kind="float", metavar="USD"),
-    Option(
-        ("--max-tokens",), "End when this many tokens are used.", "Limits", key="maxTokens", kind="int", metavar="N"
-    ),
-    Option(
-        ("--max-time",),
-        "End after this long (90, 90s, 5m, 1h30m), also in the middle of a turn.",
-        "Limits",
-        key="maxTime",
-        metavar="TIME",
-    ),
-    Option(("--turn-timeout",), "End a turn that takes longer.", "Limits", key="turnTimeout", metavar="TIME"),
-    Option(
-        ("--idle-timeout",),
+        "--idle-timeout TIME",
         "End a turn that is silent for longer, no tool at work (default: 30m, if the agent tells of tools; 0: never).",
-        "Limits",
         key="idleTimeout",
-        metavar="TIME",
+    ),
+    Option("--stall N", "End after N iterations that repeat the one before: same answer, same files.", key="stall"),
+    Option("--no-stall", "Do not look for stalls.", key="stall", sets=0),
+    Option("--max-failures N", "End after N failed turns in a row (default: 3).", key="maxFailures"),
+    Option("--restart-delay TIME", "Pause between turns.", key="restartDelay"),
+    Option(
+        "--on-limit wait|stop|switch", "At a usage limit: wait for the reset, stop, or switch agents.", key="onLimit"
     ),
     Option(
-        ("--stall",),
-        "End after N iterations that repeat the one before: same answer, same files.",
-        "Limits",
-        key="stall",
-        kind="int",
-        metavar="N",
-    ),
-    Option(("--no-stall",), "Do not look for stalls.", "Limits", key="stall", kind="flag", sets=0),
-    Option(
-        ("--max-failures",),
-        "End after N failed turns in a row (default: 3).",
-        "Limits",
-        key="maxFailures",
-        kind="int",
-        metavar="N",
-    ),
-    Option(("--restart-delay",), "Pause between turns.", "Limits", key="restartDelay", metavar="TIME"),
-    Option(
-        ("--on-limit",),
-        "At a usage limit: wait for the reset, stop, or switch agents.",
-        "Limits",
-        key="onLimit",
-        choices=("wait", "stop", "switch"),
-    ),
-    Option(
-        ("--on-question",),
+        "--on-question continue|wait",
         "When the agent asks something: go on, or wait for `ralph tell`.",
-        "Limits",
         key="onQuestion",
-        choices=("continue", "wait"),
     ),
     Option(
-        ("--grace",),
-        "How long the current operation may go on after the first Ctrl-C (default: 30s).",
-        "Limits",
-        key="grace",
-        metavar="TIME",
+        "--grace TIME", "How long the current operation may go on after the first Ctrl-C (default: 30s).", key="grace"
     ),
 )
 
-PLACE = (
+PLACE = _group(
+    "Workspace",
+    Option("--worktree", "Work in a linked git worktree on a branch of its own.", key="worktree"),
+    Option("--sandbox", "Run agent and checks in a box (Linux).", key="sandbox.enabled"),
     Option(
-        ("--worktree",),
-        "Work in a linked git worktree on a branch of its own.",
-        "Workspace",
-        key="worktree",
-        kind="flag",
-    ),
-    Option(("--sandbox",), "Run agent and checks in a box (Linux).", "Workspace", key="sandbox.enabled", kind="flag"),
-    Option(
-        ("--sandbox-net",),
+        "--sandbox-net on|off|HOST,…",
         "The same, and whom it reaches: on, off (nobody but the model), or hosts with commas between.",
-        "Workspace",
         key="sandbox.net",
-        metavar="on|off|HOST,…",
     ),
     Option(
-        ("--commit",),
+        "--commit[=WORD]",
         "Commit what the run changed after green checks; the agent writes the message. `--commit=all`: with what was "
         "changed before.",
-        "Workspace",
-        kind="maybe",
     ),
     Option(
-        ("--pr",),
+        "--pr[=WORD]",
         "Work in a worktree, and open a pull request once it is done (through `gh`). `--pr=draft`: also when it is "
         "not, as a draft; `--pr=wait`: done means that the checks of the host pass, too.",
-        "Workspace",
-        kind="maybe",
     ),
-    Option(("--push",), "Push after the commit.", "Workspace", kind="flag"),
-    Option(
-        ("--keep-children",),
-        "Do not end processes that a turn leaves behind.",
-        "Workspace",
-        key="keepChildren",
-        kind="flag",
-    ),
-    Option(
-        ("--max-log",),
-        "Cap each log on disk, head and tail are kept (default: 32MB).",
-        "Workspace",
-        key="maxLog",
-        metavar="SIZE",
-    ),
+    Option("--push", "Push after the commit."),
+    Option("--keep-children", "Do not end processes that a turn leaves behind.", key="keepChildren"),
+    Option("--max-log SIZE", "Cap each log on disk, head and tail are kept (default: 32MB).", key="maxLog"),
 )
 
-OUTPUT = (
-    Option(("--json",), "Events as NDJSON on stdout.", "Output", kind="flag"),
-    Option(("--quiet",), "The final result only.", "Output", kind="flag"),
-    Option(("-V", "--verbose"), "Say more about what happens.", "Output", kind="flag"),
+OUTPUT = _group(
+    "Output",
+    Option("--json", "Events as NDJSON on stdout."),
+    Option("--quiet", "The final result only."),
+    Option("-V --verbose", "Say more about what happens."),
+    Option("--stream-agent-output", "Show what the agent does as it does it (the default).", key="streamAgentOutput"),
+    Option("--no-stream-agent-output", "Do not show it.", key="streamAgentOutput", sets=False),
+    Option("--timestamps", "The time of day in front of every line.", key="timestamps"),
+    Option("--no-color", "No colours.", key="color", sets=False),
     Option(
-        ("--stream-agent-output",),
-        "Show what the agent does as it does it (the default).",
-        "Output",
-        key="streamAgentOutput",
-        kind="flag",
-    ),
-    Option(
-        ("--no-stream-agent-output",), "Do not show it.", "Output", key="streamAgentOutput", kind="flag", sets=False
-    ),
-    Option(("--timestamps",), "The time of day in front of every line.", "Output", key="timestamps", kind="flag"),
-    Option(("--no-color",), "No colours.", "Output", key="color", kind="flag", sets=False),
-    Option(
-        ("--notify",),
+        "--notify CMD|URL ...",
         "Say when it is done, has failed, asks or waits for a limit: a command, a URL, or `desktop`; repeatable.",
-        "Output",
         key="notify",
-        kind="list",
-        metavar="CMD|URL",
     ),
-    Option(("--dry-run",), "Show what would be run, and the first prompt; run nothing.", "Output", kind="flag"),
+    Option("--dry-run", "Show what would be run, and the first prompt; run nothing."),
 )
 
-PRESET = (Option(("--preset",), "The way to loop (default: guardrails).", "Goal", key="preset", choices=PRESETS),)
-CONFIG = (Option(("-c", "--config"), "A YAML file with a `ralph_loop` section.", "Goal", metavar="FILE"),)
-
-DETACH = (Option(("--detach",), "Go on without the terminal; `ralph logs -f` follows it.", "Output", kind="flag"),)
+PRESET = _group(
+    "Goal",
+    Option("--preset guardrails|goal|checks|promise|supervise", "The way to loop (default: guardrails).", key="preset"),
+)
+CONFIG = _group("Goal", Option("-c --config FILE", "A YAML file with a `ralph_loop` section."))
+DETACH = _group("Output", Option("--detach", "Go on without the terminal; `ralph logs -f` follows it."))
 RUN = (*PRESET, *GOAL, *AGENT, *DONE, *LIMITS, *PLACE, *OUTPUT, *DETACH)
 _without_short_c = tuple(
-    Option(("--completion-response",), o.help, o.group) if "-c" in o.names else o for o in RUN if o not in PRESET
+    Option("--completion-response TEXT", o.help, group=o.group) if "-c" in o.names else o for o in RUN
 )
-LOOP = (*CONFIG, *_without_short_c)
+LOOP = (*CONFIG, *without(_without_short_c, "preset"))
 
-WHICH_TASK = (
-    Option(("--root",), "The folder of all projects.", "Task", metavar="DIR"),
-    Option(("--project",), "The project; a folder in the root.", "Task", metavar="NAME"),
-    Option(("--task",), "The task; a folder in the project.", "Task", metavar="NAME"),
+WHICH_TASK = _group(
+    "Task",
+    Option("--root DIR", "The folder of all projects."),
+    Option("--project NAME", "The project; a folder in the root."),
+    Option("--task NAME", "The task; a folder in the project."),
 )
-_prompts = tuple(option for option in GOAL if option.name not in ("print", "spec", "issue", "comments"))
-_own_limits = tuple(option for option in LIMITS if option.name not in ("maximum_iterations", "ralph"))
+_prompts = without(GOAL, "print", "spec", "issue", "comments")
 TASK = (
     *WHICH_TASK,
-    Option(
-        ("--depends-on",),
-        "Wait until this task (`task` or `project/task`) is done; repeatable.",
+    *_group(
         "Task",
-        key="",
-        kind="list",
-        metavar="TASK",
+        Option("--depends-on TASK ...", "Wait until this task (`task` or `project/task`) is done; repeatable."),
+        Option("--resume", "Take the marks DONE and WAIT_WITHOUT_RESTART off first."),
     ),
-    Option(("--resume",), "Take the marks DONE and WAIT_WITHOUT_RESTART off first.", "Task", kind="flag"),
     *_prompts,
     *AGENT,
     *DONE,
-    Option(
-        ("-m", "--max-restarts"),
-        "Start the agent N times at most.",
+    *_group(
         "Limits",
-        key="maximumIterations",
-        kind="int",
-        metavar="N",
+        Option("-m --max-restarts N", "Start the agent N times at most.", key="maximumIterations"),
+        Option("--wait-timeout TIME", "How long DONE waits for child runs to end.", key="waitTimeout"),
+        Option("--poll-interval TIME", "How often to look while waiting.", key="pollInterval"),
     ),
-    Option(
-        ("--wait-timeout",), "How long DONE waits for child runs to end.", "Limits", key="waitTimeout", metavar="TIME"
-    ),
-    Option(("--poll-interval",), "How often to look while waiting.", "Limits", key="pollInterval", metavar="TIME"),
-    *_own_limits,
+    *without(LIMITS, "maximum_iterations", "ralph"),
     *PLACE,
     *OUTPUT,
 )
 JOB = (
     *WHICH_TASK,
-    Option(("--parent",), "The run that this one is a child of (default: $JRUN_ID).", "Task", metavar="ID"),
+    *_group("Task", Option("--parent ID", "The run that this one is a child of (default: $JRUN_ID).")),
     *_prompts,
     *AGENT,
-    *(option for option in LIMITS if option.name in ("max_time", "turn_timeout", "idle_timeout", "grace")),
-    *(option for option in OUTPUT if option.name in ("json", "verbose")),
+    *only(LIMITS, "max_time", "turn_timeout", "idle_timeout", "grace"),
+    *only(OUTPUT, "json", "verbose"),
 )
 
 WORK = (
-    Option(
-        ("-j", "--jobs"),
-        "How many items are worked on at once (default: 2).",
+    *_group(
         "Backlog",
-        key="",
-        kind="int",
-        metavar="N",
+        Option("-j --jobs N", "How many items are worked on at once (default: 2)."),
+        Option("--target BRANCH", "The branch that grows (default: a new one, ralph/NAME/merged)."),
+        Option(
+            "--push[=WORD]", "Land on a remote's branch, `--push=REMOTE/BRANCH` (default: the upstream of this one)."
+        ),
     ),
-    Option(
-        ("--target",), "The branch that grows (default: a new one, ralph/NAME/merged).", "Backlog", metavar="BRANCH"
-    ),
-    Option(
-        ("--push",),
-        "Land on a remote's branch, `--push=REMOTE/BRANCH` (default: the upstream of this one).",
+    *only(GOAL, "issue"),
+    *_group(
         "Backlog",
-        kind="maybe",
+        Option("--db URL", "Share it with other machines: postgresql://HOST/NAME."),
+        Option("--setup CMD", "A command that prepares each new worktree."),
+        Option("--returns N", "Park an item that the gate has refused N times (default: 3)."),
+        Option("--max-cost USD", "Start nothing that would cost more, all in all."),
+        Option("--max-time TIME", "End after this long (90, 90s, 5m, 1h30m)."),
+        Option("-C --directory DIR", "The workspace (default: the current folder)."),
     ),
-    *(option for option in GOAL if option.name == "issue"),
-    Option(("--db",), "Share it with other machines: postgresql://HOST/NAME.", "Backlog", metavar="URL"),
-    Option(("--setup",), "A command that prepares each new worktree.", "Backlog", metavar="CMD"),
-    Option(
-        ("--returns",),
-        "Park an item that the gate has refused N times (default: 3).",
-        "Backlog",
-        key="",
-        kind="int",
-        metavar="N",
-    ),
-    Option(
-        ("--max-cost",),
-        "Start nothing that would cost more, all in all.",
-        "Backlog",
-        key="",
-        kind="float",
-        metavar="USD",
-    ),
-    Option(("--max-time",), "End after this long (90, 90s, 5m, 1h30m).", "Backlog", metavar="TIME"),
-    Option(("-C", "--directory"), "The workspace (default: the current folder).", "Backlog", metavar="DIR"),
     *AGENT,
     *DONE,
-    *(option for option in LIMITS if option.name not in ("ralph", "max_cost", "max_time")),
-    *(option for option in PLACE if option.name not in ("worktree", "commit", "push", "pr")),
+    *without(LIMITS, "ralph", "max_cost", "max_time"),
+    *without(PLACE, "worktree", "commit", "push", "pr"),
     *OUTPUT,
 )
 
-_plan_limits = (
-    "max_cost",
-    "max_tokens",
-    "max_time",
-    "turn_timeout",
-    "idle_timeout",
-    "max_failures",
-    "on_limit",
-    "grace",
-)
 PLAN = (
-    Option(("-o", "--output"), "Where the plan goes (default: PLAN.md).", "Plan", metavar="FILE"),
-    Option(("--yes",), "Ask nothing, and accept a plan that can be worked off.", "Plan", key="", kind="flag"),
-    *(option for option in GOAL if option.name not in ("print", "spec")),
+    *_group(
+        "Plan",
+        Option("-o --output FILE", "Where the plan goes (default: PLAN.md)."),
+        Option("--yes", "Ask nothing, and accept a plan that can be worked off."),
+    ),
+    *without(GOAL, "print", "spec"),
     *AGENT,
-    *(option for option in DONE if option.name in ("check", "check_timeout")),
-    *(option for option in LIMITS if option.name in _plan_limits),
-    *(option for option in PLACE if option.name in ("sandbox", "sandbox_net")),
-    *(option for option in OUTPUT if option.name in ("quiet", "verbose", "no_color")),
+    *only(DONE, "check", "check_timeout"),
+    *only(LIMITS, "max_cost", "max_tokens", "max_time", "turn_timeout", "idle_timeout"),
+    *only(LIMITS, "max_failures", "on_limit", "grace"),
+    *only(PLACE, "sandbox", "sandbox_net"),
+    *only(OUTPUT, "quiet", "verbose", "no_color"),
 )
 
 COMMANDS: dict[str, tuple[Option, ...]] = {
@@ -538,11 +368,46 @@ def _store(values: Values, option: Option, text: str) -> bool:
     if (option.choices and text not in option.choices) or (option.once and option.name in values):
         return False
     try:
-        value = {"int": int, "float": float}.get(option.kind, str)(text)
+        put_value(values, option, text)
     except ValueError:
         return False
+    return True
+
+
+def put_value(values: Values, option: Option, text: str) -> None:
+    """Adds what was said; raises ValueError where that is no number and has to be one."""
+    value = {"int": int, "float": float}.get(option.kind, str)(text)
     if option.kind == "list":
         values.setdefault(option.name, []).append(value)
     else:
         values[option.name] = value
-    return True
+
+
+CLAIMS = {
+    "completion_response": "response",
+    "completion_promise": "promise",
+    "completion_tag": "tag",
+    "done_file": "file",
+}
+
+
+def layer(options: Sequence[Option], values: Mapping[str, Any]) -> dict[str, Any]:
+    """What was said by options, as a layer of settings."""
+    said: dict[str, Any] = {}
+    for option in options:
+        if option.key and option.name in values:
+            put_setting(said, option.key, option.sets if option.kind == "flag" else values[option.name])
+    if "guardrails" in said:
+        said["guardrails"] = [{"command": command} for command in said["guardrails"]]
+    claims = [f"{kind}:{values[name]}" for name, kind in CLAIMS.items() if name in values]
+    if claims:
+        said["until"] = [*said.get("until", []), *claims]
+    return said
+
+
+def put_setting(said: dict[str, Any], key: str, value: Any) -> None:
+    """`agent.model` is the model in the settings of the agent."""
+    *path, last = key.split(".")
+    for step in path:
+        said = said.setdefault(step, {})
+    said[last] = value

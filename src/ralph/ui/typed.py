@@ -10,6 +10,7 @@ from ralph.hooks.spoken import parse as parse_spoken
 from ralph.run import options
 from ralph.run.launch import agent_names
 
+# The goal, the place, and how a run is shown are said elsewhere in here.
 SAID_ELSEWHERE = (
     "prompt",
     "prompt_file",
@@ -22,8 +23,7 @@ SAID_ELSEWHERE = (
     "verbose",
     "dry_run",
 )
-"""Options of `ralph run` that make no sense in here: the goal, the place, and how the run is shown."""
-LOOP_OPTIONS = tuple(option for option in options.RUN if option.name not in SAID_ELSEWHERE)
+LOOP_OPTIONS = options.without(options.RUN, *SAID_ELSEWHERE)
 NUMBER = "`/ralph 5` caps the loop, `/ralph -1` leaves it open, `/ralph off` is a single shot"
 
 

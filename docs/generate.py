@@ -19,7 +19,7 @@ def options_reference() -> str:
             if row.group != group:
                 group = row.group
                 lines += ["", f"### {group}", "", "| option | meaning |", "|---|---|"]
-            value = "" if row.kind == "flag" else f" {'|'.join(row.choices) or row.metavar}"
+            value = "[=WORD]" if row.kind == "maybe" else f" {row.metavar}" if row.metavar else ""
             names = ", ".join(row.names) + value
             lines.append(f"| `{names.replace('|', chr(92) + '|')}` | {row.help.replace('|', chr(92) + '|')} |")
         lines.append("")

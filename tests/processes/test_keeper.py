@@ -444,7 +444,7 @@ def test_those_to_spare_outlive_their_turn_but_not_the_keeper(shell, mark, tmp_p
         script = f"{spared} sleep {mark.seconds} & until [ -s spared ]; do :; done"
         assert run_process(keeper, shell(script), on_lines=print, limits=QUICK).code == 0
         (first,) = keeper.spare.pids()
-        assert {first, *(kin.pid for kin in below(first))} == set(mark.bearers()), "what is not spared is ended"
+        assert {first, *(one.pid for one in below(first))} == set(mark.bearers()), "what is not spared is ended"
         ended = run_process(keeper, shell("sleep 600"), on_lines=print, limits=Limits(turn=0.1, stop=0.2))
         assert (ended.ended_by, mark.bearers() != []) == ("turn-timeout", True)
     assert mark.bearers() == []

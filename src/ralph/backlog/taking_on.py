@@ -9,7 +9,7 @@ from ralph.backlog.lists import ListContent, sound
 from ralph.backlog.work_order import WorkOrder
 from ralph.core.text import one_line
 from ralph.errors import UserError
-from ralph.processes.answers import Errand
+from ralph.processes.answers import AskedProgram
 from ralph.records.folder import new_run_id
 from ralph.repository import landing
 from ralph.repository.git import Repository, commit_of, environment, repository
@@ -39,7 +39,7 @@ def read_list(source: BacklogSource, workspace: Path) -> ListContent:
     if which(module.PROGRAM) is None:
         raise UserError(f"{module.PROGRAM} is not installed", module.HINT)
     try:
-        with Errand(asking(source, workspace), environment()) as asked:
+        with AskedProgram(asking(source, workspace), environment()) as asked:
             said = asked.output(ANSWER)
     except TimeoutError:
         raise UserError(f"{module.PROGRAM} gave no answer within {ANSWER:.0f} seconds", "try again") from None
@@ -169,7 +169,7 @@ def settle(order: WorkOrder, key: str, commit: str) -> str:
         return ""
     words = ("sh", "-c", 'cd "$0" && exec "$@"', order.workspace, *beads.closing(key, commit))
     try:
-        with Errand(words, environment()) as asked:
+        with AskedProgram(words, environment()) as asked:
             asked.output(ANSWER)
     except TimeoutError:
         return f"bd did not close {key}"

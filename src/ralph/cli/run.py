@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def run_command(command: str, values: dict[str, Any], words: list[str]) -> int:
-    """`ralph run` and its kin: the exit code is the outcome's."""
+    """`ralph run` and `ralph loop`: the exit code is the outcome's."""
     if values.get("detach"):
         return _detach(command, values, words)
     if command == "run" and is_place_alone(values, words):

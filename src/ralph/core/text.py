@@ -42,7 +42,7 @@ def _without_escapes(text: str) -> str:
 
     pattern = (
         r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"  # CSI
-        r"|(?:\x1b[\]PX^_]|[\x90\x98\x9d-\x9f])[^\x07\x1b\x9c\n]*(?:\x07|\x1b\\|\x9c)?"  # OSC, DCS and kin
+        r"|(?:\x1b[\]PX^_]|[\x90\x98\x9d-\x9f])[^\x07\x1b\x9c\n]*(?:\x07|\x1b\\|\x9c)?"  # OSC, DCS and the like
         r"|\x1b[ -/]*[0-~]?"
     )
     return re.sub(pattern, "", text)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 
-from ralph.processes.descendants import ERRAND, MARK
+from ralph.processes.descendants import ASKED_BY, MARK
 from ralph.processes.interrupt import Interrupt, tie, untie, wake
 
 GRACE = 5.0
@@ -61,7 +61,7 @@ _asker: ContextVar[Asker | None] = ContextVar("asker", default=None)
 
 @contextmanager
 def asked_by(asker: Asker) -> Iterator[None]:
-    """While entered, every errand is this run's."""
+    """While entered, every program that is asked is this run's."""
     before = _asker.set(asker)
     try:
         yield
@@ -75,7 +75,7 @@ def seconds_left() -> float:
     return asker.left() if asker else math.inf
 
 
-class Errand:
+class AskedProgram:
     """A program in a session of its own: a Ctrl-C meant for ralph must not cut it off half-way; the second one does.
     `code` and `error` are known at the end. Whoever leaves before all of its output is read ends it."""
 
@@ -87,7 +87,7 @@ class Errand:
         self._asker = _asker.get()
         if self._asker and self._asker.left() <= 0:
             raise CutOff(self._asker.reason)
-        env = {**env, ERRAND: str(os.getpid())}
+        env = {**env, ASKED_BY: str(os.getpid())}
         if self._asker and self._asker.run_id:
             env[MARK] = self._asker.run_id
         self._out, writer = os.pipe()
@@ -115,7 +115,7 @@ class Errand:
             os.close(writer)
             os.close(given)
 
-    def __enter__(self) -> "Errand":
+    def __enter__(self) -> "AskedProgram":
         return self
 
     def __exit__(self, *_: object) -> None:

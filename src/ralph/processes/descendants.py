@@ -15,11 +15,11 @@ else:
 
 
 MARK = "RALPH_RUN_ID"
-ERRAND = "RALPH_ERRAND"  # the process that waits for the answer: nobody else needs it
+ASKED_BY = "RALPH_ASKED_BY"  # the process that waits for the answer: nobody else needs it
 _HAS_PROC = sys.platform == "linux"
 
 
-class Kin:
+class RunningProcess:
     """A living process. `began` tells it from another one that had the same number before."""
 
     __slots__ = ("began", "group", "name", "parent", "pid")
@@ -35,21 +35,21 @@ class Kin:
 Asked = set[tuple[int, bytes]]
 
 
-def below(root: int) -> list[Kin]:
+def below(root: int) -> list[RunningProcess]:
     """Every living process below `root`; parents come first."""
     children = _listed_children if os.path.exists(f"/proc/{root}/task/{root}/children") else _tabled_children()
     found = children(root)
-    for kin in found:
-        found += children(kin.pid)
+    for process in found:
+        found += children(process.pid)
     return found
 
 
-def in_group(group: int) -> list[Kin]:
+def in_group(group: int) -> list[RunningProcess]:
     """Every living process of a process group."""
-    return [kin for kin in _all() if kin.group == group]
+    return [process for process in _all() if process.group == group]
 
 
-def marked(run_id: str, name: str = MARK) -> list[Kin]:
+def marked(run_id: str, name: str = MARK) -> list[RunningProcess]:
     """Every living process that was started for a run, less this one and those above it."""
     everyone = _others()
     mark = f"{name}={run_id}".encode()
@@ -57,17 +57,17 @@ def marked(run_id: str, name: str = MARK) -> list[Kin]:
     return [everyone[pid] for pid in bearers if pid in everyone]
 
 
-def send(kin: Kin, number: int) -> None:
+def send(process: RunningProcess, number: int) -> None:
     """Signals a process, unless its number has come to mean another one since it was found."""
-    held = handle(kin.pid)
+    held = handle(process.pid)
     try:
-        now = _look_at(kin.pid) if _HAS_PROC else kin
-        if now is None or now.began != kin.began:
+        now = _look_at(process.pid) if _HAS_PROC else process
+        if now is None or now.began != process.began:
             return
         if held >= 0:
             signal.pidfd_send_signal(held, number)
         else:
-            os.kill(kin.pid, number)
+            os.kill(process.pid, number)
     except (ProcessLookupError, PermissionError):
         pass
     finally:
@@ -75,9 +75,9 @@ def send(kin: Kin, number: int) -> None:
             os.close(held)
 
 
-def sweep_marked(run_id: str, grace: float = 2.0, known: Iterable[Kin] = ()) -> int:
+def sweep_marked(run_id: str, grace: float = 2.0, known: Iterable[RunningProcess] = ()) -> int:
     """Ends what is left of a run whose keeper is gone, and all that lives below it. Says how many there were."""
-    found = {kin.pid: kin for kin in known}
+    found = {process.pid: process for process in known}
     asked: Asked = set()
     deadline = time.monotonic() + grace
     while run_id and (living := left_of(run_id, found.values())):
@@ -85,23 +85,27 @@ def sweep_marked(run_id: str, grace: float = 2.0, known: Iterable[Kin] = ()) -> 
         if overdue > grace:
             break
         press(living, asked, kill=overdue >= 0)
-        found.update((kin.pid, kin) for kin in living)
+        found.update((process.pid, process) for process in living)
         time.sleep(0.01)
     return len(found)
 
 
-def left_of(run_id: str, known: Iterable[Kin] = ()) -> list[Kin]:
+def left_of(run_id: str, known: Iterable[RunningProcess] = ()) -> list[RunningProcess]:
     """Those with the mark of a run, those known to be of it (they may have lost that in the meantime), and all that
     live below them; but not this process, nor those above it."""
     others = _others()
-    again = [kin for kin in known if kin.pid in others and kin.began == others[kin.pid].began]
+    again = [process for process in known if process.pid in others and process.began == others[process.pid].began]
     heads = (marked(run_id) if run_id else []) + again
-    return [kin for kin in distinct([one for head in heads for one in (head, *below(head.pid))]) if kin.pid in others]
+    return [
+        process
+        for process in distinct([one for head in heads for one in (head, *below(head.pid))])
+        if process.pid in others
+    ]
 
 
-def _others() -> dict[int, Kin]:
+def _others() -> dict[int, RunningProcess]:
     """Every living process, less this one and those above it."""
-    everyone = {kin.pid: kin for kin in _all()}
+    everyone = {process.pid: process for process in _all()}
     above = everyone.get(os.getpid())
     while above is not None:
         del everyone[above.pid]
@@ -109,33 +113,33 @@ def _others() -> dict[int, Kin]:
     return everyone
 
 
-def press(living: list[Kin], asked: Asked, kill: bool) -> None:
+def press(living: list[RunningProcess], asked: Asked, kill: bool) -> None:
     """Asks each of them once to end, or kills them. A shell that is just becoming the program it starts may lose the
     request: so one that has another name since is asked again."""
-    for kin in living:
+    for process in living:
         if kill:
-            send(kin, signal.SIGKILL)
-        elif (kin.pid, kin.name) not in asked:
-            send(kin, signal.SIGTERM)
-            send(kin, signal.SIGCONT)  # one that is stopped hears nothing else
-    asked.update((kin.pid, kin.name) for kin in living)
+            send(process, signal.SIGKILL)
+        elif (process.pid, process.name) not in asked:
+            send(process, signal.SIGTERM)
+            send(process, signal.SIGCONT)  # one that is stopped hears nothing else
+    asked.update((process.pid, process.name) for process in living)
 
 
-def without(living: list[Kin], spared: Iterable[int], upward: bool = False) -> list[Kin]:
+def without(living: list[RunningProcess], spared: Iterable[int], upward: bool = False) -> list[RunningProcess]:
     """Those of `living` (parents first) that are neither spared nor live below one who is, nor (`upward`) above."""
     safe = set(spared)
     above = set(safe)
-    for kin in reversed(living) if upward else ():
-        if kin.pid in above:
-            above.add(kin.parent)
-    for kin in living:
-        if kin.parent in safe:
-            safe.add(kin.pid)
-    return [kin for kin in living if kin.pid not in safe | above]
+    for process in reversed(living) if upward else ():
+        if process.pid in above:
+            above.add(process.parent)
+    for process in living:
+        if process.parent in safe:
+            safe.add(process.pid)
+    return [process for process in living if process.pid not in safe | above]
 
 
-def distinct(kin: list[Kin]) -> list[Kin]:
-    return list({one.pid: one for one in kin}.values())
+def distinct(processes: list[RunningProcess]) -> list[RunningProcess]:
+    return list({one.pid: one for one in processes}.values())
 
 
 def handle(pid: int) -> int:
@@ -146,7 +150,7 @@ def handle(pid: int) -> int:
         return -1
 
 
-def _listed_children(pid: int) -> list[Kin]:
+def _listed_children(pid: int) -> list[RunningProcess]:
     children: list[int] = []
     try:
         for task in os.listdir(f"/proc/{pid}/task"):
@@ -154,28 +158,28 @@ def _listed_children(pid: int) -> list[Kin]:
                 children += map(int, listing.read().split())
     except (FileNotFoundError, ProcessLookupError):
         pass  # it ended while it was read
-    return [kin for child in children if (kin := _look_at(child))]
+    return [process for child in children if (process := _look_at(child))]
 
 
-def _tabled_children() -> Callable[[int], list[Kin]]:
-    families: dict[int, list[Kin]] = {}
-    for kin in _all():
-        families.setdefault(kin.parent, []).append(kin)
+def _tabled_children() -> Callable[[int], list[RunningProcess]]:
+    families: dict[int, list[RunningProcess]] = {}
+    for process in _all():
+        families.setdefault(process.parent, []).append(process)
     return lambda pid: families.pop(pid, [])
 
 
-def _all() -> list[Kin]:
+def _all() -> list[RunningProcess]:
     if _HAS_PROC:
-        return [kin for pid in _pids() if (kin := _look_at(pid))]
+        return [process for pid in _pids() if (process := _look_at(pid))]
     table = (line.split(None, 4) for line in _ps("-A", "-o", "pid=,ppid=,pgid=,state=,comm="))
     return [
-        Kin(int(pid), int(parent), int(group), *name)
+        RunningProcess(int(pid), int(parent), int(group), *name)
         for pid, parent, group, state, *name in table
         if not state.startswith(b"Z")
     ]
 
 
-def _look_at(pid: int) -> Kin | None:
+def _look_at(pid: int) -> RunningProcess | None:
     try:
         with open(f"/proc/{pid}/stat", "rb") as stat:
             # The name in brackets may itself hold spaces and brackets.
@@ -185,7 +189,7 @@ def _look_at(pid: int) -> Kin | None:
     fields = after.split()
     if _is_gone(fields):
         return None
-    return Kin(pid, int(fields[1]), int(fields[2]), before.partition(b"(")[2], fields[19])
+    return RunningProcess(pid, int(fields[1]), int(fields[2]), before.partition(b"(")[2], fields[19])
 
 
 def _is_gone(fields: list[bytes]) -> bool:
@@ -248,12 +252,12 @@ def record_line(pid: int, start: str) -> bytes:
     return f"{pid} {start}".encode().ljust(_RECORDED - 1)[: _RECORDED - 1] + b"\n"
 
 
-def recorded(line: bytes) -> Kin | None:
+def recorded(line: bytes) -> RunningProcess | None:
     """The process that was written down, if it still lives."""
     pid, _, start = line[:_RECORDED].decode("utf-8", "replace").strip().partition(" ")
     if not pid.isdecimal() or not is_living(int(pid), start):
         return None
-    return _look_at(int(pid)) if _HAS_PROC else next((kin for kin in _all() if kin.pid == int(pid)), None)
+    return _look_at(int(pid)) if _HAS_PROC else next((process for process in _all() if process.pid == int(pid)), None)
 
 
 def own_start() -> str:

@@ -8,7 +8,7 @@ import select
 import time
 
 from ralph.errors import UserError
-from ralph.processes.descendants import MARK, Kin, below, distinct, left_of, press, without
+from ralph.processes.descendants import MARK, RunningProcess, below, distinct, left_of, press, without
 from ralph.processes.reaper import FAREWELL, PATIENCE, Channel, adopt_orphans
 
 TYPE_CHECKING = False
@@ -160,7 +160,7 @@ class Keeper:
         from ralph.processes.descendants import below, without
 
         strays = without(below(self._child), self.spare.pids(), upward=True)
-        return any(not late or self.spare.expects(kin.pid) for kin in strays)
+        return any(not late or self.spare.expects(process.pid) for process in strays)
 
     def release(self) -> None:
         """Lets what is left live on, beyond the run. The keeper that stays is no child of ours any more."""
@@ -233,7 +233,7 @@ class Keeper:
             deadline = time.monotonic() + PATIENCE
             while (living := self._left()) and time.monotonic() < deadline:
                 press(living, set(), kill=True)
-                ended.update(kin.pid for kin in living)
+                ended.update(process.pid for process in living)
                 time.sleep(0.005)
             self._kill()
         self._collect()
@@ -244,10 +244,10 @@ class Keeper:
                 pass
         return len(ended)
 
-    def _left(self) -> list[Kin]:
+    def _left(self) -> list[RunningProcess]:
         """What a lost keeper has left: those with the run's mark, those below it and, where we adopt, all below us."""
         found = without(below(os.getpid()), self._ours) if self._adopts else below(self._child) if self._child else []
-        return [kin for kin in distinct(found + left_of(self._run_id)) if kin.pid != self._child]
+        return [process for process in distinct(found + left_of(self._run_id)) if process.pid != self._child]
 
     def _kill(self) -> None:
         try:
@@ -257,7 +257,7 @@ class Keeper:
             pass
 
     def _fork(self) -> None:
-        self._ours = frozenset(kin.pid for kin in below(os.getpid())) if self._adopts else frozenset()
+        self._ours = frozenset(process.pid for process in below(os.getpid())) if self._adopts else frozenset()
         self._channel, theirs = Channel.pair()
         # A ^C typed at this moment must not hit the copy before it has learned to ignore it.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP))

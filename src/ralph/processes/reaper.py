@@ -13,10 +13,10 @@ import time
 from _socket import AF_UNIX, CMSG_SPACE, SCM_RIGHTS, SHUT_WR, SOCK_STREAM, SOL_SOCKET, socket, socketpair
 
 from ralph.processes.descendants import (
-    ERRAND,
+    ASKED_BY,
     MARK,
     Asked,
-    Kin,
+    RunningProcess,
     below,
     distinct,
     handle,
@@ -100,7 +100,7 @@ class Reaper:
             while not self._is_bereft or self._deadline is not None:
                 self._step()
             if not self._is_dismissed:
-                self._end_errands()
+                self._end_asked_programs()
             if self._boxes:
                 from ralph.processes.box_notes import tidy_up
 
@@ -146,14 +146,14 @@ class Reaper:
         else:
             self._release(number)
 
-    def _end_errands(self) -> None:
+    def _end_asked_programs(self) -> None:
         """What ralph itself was waiting for is not below us; without ralph nobody waits for it, and it may hang."""
         deadline, asked = time.monotonic() + FAREWELL, set[tuple[int, bytes]]()
         while start_of(self._parent) == self._parent_start:  # it has only closed the line, or is about to be gone
             if time.monotonic() > deadline - FAREWELL / 2:
                 return
             time.sleep(0.01)
-        while (living := marked(str(self._parent), ERRAND)) and time.monotonic() < deadline + FAREWELL:
+        while (living := marked(str(self._parent), ASKED_BY)) and time.monotonic() < deadline + FAREWELL:
             press(living, asked, kill=time.monotonic() > deadline)
             time.sleep(0.01)
 
@@ -202,7 +202,7 @@ class Reaper:
         if os.fork():
             os._exit(0)
         self._wake_on_death()
-        self._kept |= set() if self._adopts else {kin.pid for kin in self._living()}
+        self._kept |= set() if self._adopts else {process.pid for process in self._living()}
         self._adopts = adopt_orphans()
         self._first, self._run_id = 0, ""
         self._tell(number, "released", os.getpid())
@@ -255,16 +255,20 @@ class Reaper:
         overdue = time.monotonic() - deadline
         if self._is_alone or (self._spared and not living) or overdue > PATIENCE:
             others = {pid for pid, _ in self._asked} - {self._first}
-            self._tell(self._ending, "ended", len(others), tuple(kin.pid for kin in living))
+            self._tell(self._ending, "ended", len(others), tuple(process.pid for process in living))
             self._asked.clear()
             self._deadline = None
             return
         if overdue >= 0:
             press(living, self._asked, kill=True)
         elif time.monotonic() >= self._asks_at:
-            press([kin for kin in living if kin.pid != self._first or not self._is_boxed], self._asked, kill=False)
+            press(
+                [process for process in living if process.pid != self._first or not self._is_boxed],
+                self._asked,
+                kill=False,
+            )
 
-    def _living(self) -> list[Kin]:
+    def _living(self) -> list[RunningProcess]:
         living = below(os.getpid())
         if self._adopts or not self._first:
             return living

@@ -11,7 +11,7 @@ from msgspec.json import Decoder, encode
 from ralph.core.text import one_line
 from ralph.files import open_fresh, read_file, state_folder
 from ralph.processes.descendants import (
-    Kin,
+    RunningProcess,
     is_living,
     left_of,
     own_start,
@@ -94,7 +94,7 @@ def remark(left: Left, what: str) -> str:
     return f"run {left.run} was killed together with its keeper; what it had left {what}: {processes}"
 
 
-def _abandoned(env: Mapping[str, str]) -> Iterator[tuple[str, Living, list[Kin]]]:
+def _abandoned(env: Mapping[str, str]) -> Iterator[tuple[str, Living, list[RunningProcess]]]:
     folder = state_folder(env, _PLACE)
     try:
         names = sorted(os.listdir(folder))
@@ -112,8 +112,8 @@ def _abandoned(env: Mapping[str, str]) -> Iterator[tuple[str, Living, list[Kin]]
             yield name, living, left_of(name, [first] if first else [])
 
 
-def _told(run: str, living: Living, found: list[Kin]) -> Left:
-    names = tuple(f"{kin.pid} {kin.name.decode('utf-8', 'replace')}" for kin in found)
+def _told(run: str, living: Living, found: list[RunningProcess]) -> Left:
+    names = tuple(f"{process.pid} {process.name.decode('utf-8', 'replace')}" for process in found)
     return Left(run, living.workspace, names)
 
 

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from ralph.errors import UserError
 from ralph.files import read_given
-from ralph.processes.answers import CutOff, Errand
+from ralph.processes.answers import AskedProgram, CutOff
 from ralph.records.folder import cannot_write
 
 PLAIN = (
@@ -211,26 +211,26 @@ def ask(folder: str, *words: str, stdin: bytes = b"", env: Env = None) -> Answer
     return _answer(lambda: started(folder, *words, stdin=stdin, env=env), folder, words)
 
 
-def started(folder: str, *words: str, stdin: bytes = b"", env: Env = None) -> Errand:
+def started(folder: str, *words: str, stdin: bytes = b"", env: Env = None) -> AskedProgram:
     """Git at work in `folder`, the top of a working tree. It is named: an agent may have told git of another one."""
-    return _errand(folder, words, stdin, {"GIT_WORK_TREE": folder} | dict(env or {}))
+    return _git_program(folder, words, stdin, {"GIT_WORK_TREE": folder} | dict(env or {}))
 
 
-def _errand(folder: str, words: tuple[str, ...], stdin: bytes = b"", env: Env = None) -> Errand:
+def _git_program(folder: str, words: tuple[str, ...], stdin: bytes = b"", env: Env = None) -> AskedProgram:
     fixed = _settled.get()
     told = environment() | {"LC_ALL": "C.UTF-8"} | (dict(fixed.overrides()) if fixed else {}) | dict(env or {})
     try:
-        return Errand(("git", "-C", folder, *PLAIN, *words), told, stdin)
+        return AskedProgram(("git", "-C", folder, *PLAIN, *words), told, stdin)
     except CutOff as cut:
         raise GitError(f"git {_command(words)} was not asked: {cut}") from None
 
 
 def _plainly(folder: str, words: tuple[str, ...]) -> Answer:
     """What git answers anywhere, with the working tree that the settings of the repository name."""
-    return _answer(lambda: _errand(folder, words), folder, words)
+    return _answer(lambda: _git_program(folder, words), folder, words)
 
 
-def _answer(start: Callable[[], Errand], folder: str, words: tuple[str, ...]) -> Answer:
+def _answer(start: Callable[[], AskedProgram], folder: str, words: tuple[str, ...]) -> Answer:
     """What git answers. Who was killed has answered nothing: that is no "no", and a question is asked once more."""
     is_question = _command(words) in QUESTIONS
     answer = _once(start, folder, words)
@@ -241,7 +241,7 @@ def _answer(start: Callable[[], Errand], folder: str, words: tuple[str, ...]) ->
     return answer
 
 
-def _once(start: Callable[[], Errand], folder: str, words: tuple[str, ...]) -> Answer:
+def _once(start: Callable[[], AskedProgram], folder: str, words: tuple[str, ...]) -> Answer:
     with start() as git:
         try:
             out = git.output(PATIENCE)

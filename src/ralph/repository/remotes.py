@@ -8,7 +8,7 @@ from contextlib import contextmanager, nullcontext
 from msgspec import Struct
 
 from ralph.core.text import clean, one_line
-from ralph.processes.answers import Errand
+from ralph.processes.answers import AskedProgram
 from ralph.repository.git import Answer, Repository, environment, refusal, settled
 from ralph.repository.working_trees import common_folder
 
@@ -97,7 +97,7 @@ def _with_the_users_own(repository: Repository, *words: str) -> Answer:
     told = environment() | {"LC_ALL": "C.UTF-8"}
     with (
         fixed.as_it_was() if fixed else nullcontext({}) as own,
-        Errand(("git", "-C", repository.root, *words), told | own) as git,
+        AskedProgram(("git", "-C", repository.root, *words), told | own) as git,
     ):
         try:
             out = git.output(PUSH_PATIENCE)

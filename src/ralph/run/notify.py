@@ -18,7 +18,7 @@ from ralph.errors import UserError, to_install
 from ralph.files import open_own
 from ralph.history.run_history import Fold, RunHistory
 from ralph.processes.answers import seconds_left
-from ralph.processes.descendants import ERRAND
+from ralph.processes.descendants import ASKED_BY
 from ralph.run.context import Context
 from ralph.show.words import outcome_sentence
 
@@ -121,7 +121,7 @@ class Notifier:
             process = subprocess.Popen(
                 argv_for(target, message),
                 cwd=self._workspace,
-                env={**self._context.env, **self._facts(message), ERRAND: str(os.getpid())},
+                env={**self._context.env, **self._facts(message), ASKED_BY: str(os.getpid())},
                 stdin=subprocess.PIPE,
                 stdout=self._log,
                 stderr=self._log,

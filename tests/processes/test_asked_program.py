@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from ralph.processes.answers import Errand
+from ralph.processes.answers import AskedProgram
 
 ENV = {"PATH": os.environ["PATH"]}
 
 
-def errand(script: str, stdin: bytes = b"") -> Errand:
-    return Errand(("sh", "-c", script), ENV, stdin)
+def asked_program(script: str, stdin: bytes = b"") -> AskedProgram:
+    return AskedProgram(("sh", "-c", script), ENV, stdin)
 
 
 def take_note(*_: object) -> None:
@@ -38,7 +38,7 @@ def _deaths(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.mark.parametrize("size", [0, 10, 65536, 65537, 3_000_000])
 def test_it_reads_what_it_is_given(size: int) -> None:
-    with errand("cat", b"x" * size) as cat:
+    with asked_program("cat", b"x" * size) as cat:
         assert cat.output(30) == b"x" * size
     assert (cat.code, cat.error) == (0, "")
 
@@ -55,24 +55,24 @@ def test_it_reads_what_it_is_given_though_its_user_gets_only_small_pipes_any_mor
         return reader, writer
 
     monkeypatch.setattr(os, "pipe", small_pipe)
-    with errand("cat", b"x" * 20_000) as cat:
+    with asked_program("cat", b"x" * 20_000) as cat:
         assert cat.output(30) == b"x" * 20_000
 
 
 def test_its_code_and_its_errors_are_known_at_the_end() -> None:
-    with errand("echo out; echo trouble >&2; exit 3") as program:
+    with asked_program("echo out; echo trouble >&2; exit 3") as program:
         assert program.output(30) == b"out\n"
     assert (program.code, program.error) == (3, "trouble\n")
 
 
 def test_one_that_was_killed_has_a_negative_code() -> None:
-    with errand("kill -9 $$") as program:
+    with asked_program("kill -9 $$") as program:
         program.output(30)
     assert program.code == -9
 
 
 def test_errors_of_any_length_do_not_hold_it_up() -> None:
-    with errand("head -c 3000000 /dev/zero | tr '\\0' e >&2; echo done") as program:
+    with asked_program("head -c 3000000 /dev/zero | tr '\\0' e >&2; echo done") as program:
         assert program.output(30) == b"done\n"
     assert len(program.error) == 3_000_000
 
@@ -80,12 +80,12 @@ def test_errors_of_any_length_do_not_hold_it_up() -> None:
 def test_a_program_that_is_missing_is_an_error() -> None:
     before = len(os.listdir("/dev/fd"))
     with pytest.raises(FileNotFoundError):
-        Errand(("no-such-program",), ENV)
+        AskedProgram(("no-such-program",), ENV)
     assert len(os.listdir("/dev/fd")) == before
 
 
 def test_who_loses_patience_ends_it_with_all_that_it_started() -> None:
-    with errand("sleep 600 & echo $$; sleep 600") as program:
+    with asked_program("sleep 600 & echo $$; sleep 600") as program:
         group = int(program.read())
         with pytest.raises(TimeoutError):
             program.output(0.1)
@@ -95,7 +95,7 @@ def test_who_loses_patience_ends_it_with_all_that_it_started() -> None:
 
 def test_who_does_not_read_on_ends_it() -> None:
     before = len(os.listdir("/dev/fd"))
-    with errand("trap 'exit 7' TERM; yes") as program:
+    with asked_program("trap 'exit 7' TERM; yes") as program:
         assert program.read().startswith(b"y\n")
     assert program.code in (7, -13, -15)
     assert len(os.listdir("/dev/fd")) == before

@@ -7,7 +7,8 @@ from ralph.core.claims import Claim
 from ralph.core.model import Check, Failure, Note, Outcome, Run, Snapshot, Turn, Usage, Wait
 from ralph.errors import UserError
 from ralph.loop import Parts, run_loop
-from ralph.run.checks import ReviewPlan, reviewing
+from ralph.run.checks import reviewing
+from ralph.settings import ReviewPrompt, Reviews
 from ralph.testing import Ear, FakeWorkspace, ScriptedAgent
 
 RED, GREEN = Check(name="test", passed=False, exit_code=1, head="boom"), Check(name="test", passed=True)
@@ -97,10 +98,13 @@ def test_followups_see_each_iteration_once() -> None:
     assert seen == [1, 2, 3]
 
 
+SECURITY = ReviewPrompt("security", "Look for holes.")
+
+
 def test_a_review_runs_after_enough_green_iterations_and_is_not_counted() -> None:
     agent, ear = ScriptedAgent("one", "two", "fine", "STOP"), Ear()
-    plan = ReviewPlan(every=2, prompts=(("security", "Look for holes."),))
-    run, stop = run_loop(parts(agent, tell=ear, review=reviewing(plan)), Run(id="r"))
+    plan = Reviews(review_after=2, prompts=(SECURITY,))
+    run, stop = run_loop(parts(agent, tell=ear, review=reviewing(plan, quoted=5000)), Run(id="r"))
     assert (stop.outcome, len(run.iterations)) == (Outcome.DONE, 3)
     assert agent.prompts[2] == "Look for holes."
     assert [review.name for review in run.iterations[1].reviews] == ["security"]
@@ -109,10 +113,13 @@ def test_a_review_runs_after_enough_green_iterations_and_is_not_counted() -> Non
 def test_a_review_that_ends_red_is_not_done_however_green_the_work_was() -> None:
     agent = ScriptedAgent("STOP", "reviewed", "reviewed again", "STOP")
     workspace = FakeWorkspace([(GREEN,), (RED,), (RED,), (GREEN,)])
-    plan = ReviewPlan(every=1, prompts=(("security", "Look for holes."),), retries=1)
+    plan = Reviews(review_after=1, prompts=(SECURITY,), guardrail_retry_limit=1)
     followed: list[bool] = []
     made = parts(
-        agent, workspace, review=reviewing(plan), followups=[lambda run, iteration: followed.append(iteration.is_green)]
+        agent,
+        workspace,
+        review=reviewing(plan, quoted=5000),
+        followups=[lambda run, iteration: followed.append(iteration.is_green)],
     )
     run, _ = run_loop(made, Run(id="r"))
     assert followed[0] is False
@@ -122,8 +129,8 @@ def test_a_review_that_ends_red_is_not_done_however_green_the_work_was() -> None
 
 def test_no_review_while_the_checks_are_red() -> None:
     agent = ScriptedAgent("x")
-    plan = ReviewPlan(every=1, prompts=(("security", "Look for holes."),))
-    run_loop(parts(agent, FakeWorkspace([(RED,)]), review=reviewing(plan)), Run(id="r"))
+    plan = Reviews(review_after=1, prompts=(SECURITY,))
+    run_loop(parts(agent, FakeWorkspace([(RED,)]), review=reviewing(plan, quoted=5000)), Run(id="r"))
     assert "Look for holes." not in agent.prompts
 
 

@@ -24,8 +24,9 @@ from ralph.records.folder import RunFolder, prepare
 from ralph.repository.configuration import configuration_of
 from ralph.repository.git import obeying, repository
 from ralph.repository.landing import Reserved
-from ralph.run.checks import CheckManner, Checks, Guard
+from ralph.run.checks import Checks
 from ralph.run.context import Context
+from ralph.settings import Guardrail
 
 
 class Interrupted(Exception):
@@ -87,8 +88,6 @@ def _gate(work: WorkOrder, folder: RunFolder, keeper: Keeper, interrupt: Interru
         began=time.monotonic(),
     )
     numbers = iter(range(1, 1 << 30))
-    # One at a time, whatever loops do: each is run on exactly the candidate's files, as no other has left them.
-    manner = CheckManner(timeout=work.settings.check_timeout, truncate=work.settings.quoted)
     charge = Charge(folder.path)
 
     def await_charge() -> None:
@@ -98,8 +97,8 @@ def _gate(work: WorkOrder, folder: RunFolder, keeper: Keeper, interrupt: Interru
     def check(command: str) -> Red | None:
         os.makedirs(made.workspace, exist_ok=True)
         prepare(Path(made.workspace))
-        checks = Checks(context, [Guard(command)], manner)
-        seen = checks.run(next(numbers))
+        # One at a time, whatever loops do: each is run on exactly the candidate's files, as no other has left them.
+        seen = Checks(context, [Guardrail(command)], work.settings).run(next(numbers))
         if seen is None:
             raise Interrupted
         (one,) = seen

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from ralph.run.context import Place
     from ralph.run.launch import Launched
     from ralph.run.order import Order
-    from ralph.settings import Loaded
+    from ralph.settings import Loaded, Settings
+    from ralph.show.screen import Screen
 
 
 def run_command(command: str, values: dict[str, Any], words: list[str]) -> int:
@@ -164,10 +165,8 @@ def play(
     """Plays a run in front of a person."""
     from ralph.processes.interrupt import ANNOUNCEMENT, Interrupt
     from ralph.run.session import Session
-    from ralph.show.screen import make_screen
 
-    settings = order.settings
-    if place is None and settings.preset == "supervise":
+    if place is None and order.settings.preset == "supervise":
         from ralph.supervise.supervision import WorkspaceTask
 
         place = WorkspaceTask(order)
@@ -175,18 +174,7 @@ def play(
         from ralph.cli.upkeep import ask_for_trust
 
         ask_for_trust(order.workspace)
-    screen = make_screen(
-        sys.stderr,
-        quiet=shown.quiet,
-        verbose=shown.verbose,
-        agent_output=settings.stream_agent_output,
-        color=None if settings.color else False,
-        emoji=None if settings.emoji else False,
-        live=not (shown.json and os.isatty(1)),
-        timestamps=settings.timestamps,
-        output_lines=settings.max_output_lines,
-        output_chars=settings.max_output_chars,
-    )
+    screen = _screen(order.settings, shown)
     sinks = []
     if shown.json:
         from ralph.show.outlet import Ndjson
@@ -211,6 +199,23 @@ def play(
             return session.play()
     finally:
         screen.close()
+
+
+def _screen(settings: Settings, shown: Shown) -> Screen:
+    from ralph.show.screen import make_screen
+
+    return make_screen(
+        sys.stderr,
+        quiet=shown.quiet,
+        verbose=shown.verbose,
+        agent_output=settings.stream_agent_output,
+        color=None if settings.color else False,
+        emoji=None if settings.emoji else False,
+        live=not (shown.json and os.isatty(1)),
+        timestamps=settings.timestamps,
+        output_lines=settings.max_output_lines,
+        output_chars=settings.max_output_chars,
+    )
 
 
 def spoken(loaded: Loaded) -> list[Notice]:

@@ -17,9 +17,9 @@ from ralph.errors import to_install
 from ralph.processes.interrupt import Interrupt
 from ralph.processes.keeper import Keeper
 from ralph.records.folder import RunFolder, TurnFolder
+from ralph.run.agents import CliAgent
 from ralph.run.choices import Choice
 from ralph.run.context import Context
-from ralph.run.parts import cli_agent
 from ralph.settings import Settings
 from ralph.show.words import duration, money, plural
 
@@ -51,7 +51,7 @@ def probed(
             grace=0.0,
         )
         patient = replace(settings, turn_timeout=settings.turn_timeout or PATIENCE, session="fresh")
-        turn = cli_agent([choice], patient, context).take_turn(f"Reply with exactly: {word}", Run(id="probe"))
+        turn = CliAgent([choice], patient, context).take_turn(f"Reply with exactly: {word}", Run(id="probe"))
         if interrupt.level:
             raise KeyboardInterrupt
     answer = _answer(turn, word, folder.turn(1))

@@ -7,13 +7,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from ralph.core.model import Check
 from ralph.core.secrets import Redactor, secret_values
 from ralph.processes.interrupt import Interrupt
 from ralph.records.folder import RunFolder, new_run_id, prepare
-from ralph.run.checks import CheckManner, Checks, Guard
+from ralph.run.checks import Checks
 from ralph.run.context import Context
+from ralph.settings import Guardrail
 
 if TYPE_CHECKING:
     from ralph.processes.keeper import Keeper
@@ -67,8 +69,10 @@ class Trials:
             from ralph.run.belongings import enclose
 
             context.box = enclose(context, settings, (), str(context.root))
-        manner = CheckManner(timeout=settings.check_timeout or PATIENCE)
-        results = Checks(context, [Guard(command) for command in commands], manner).run(0)
+        patient = replace(
+            settings, check_timeout=settings.check_timeout or PATIENCE, parallel_checks=1, fail_fast=False
+        )
+        results = Checks(context, [Guardrail(command) for command in commands], patient).run(0)
         if results is None:
             raise KeyboardInterrupt
         return results

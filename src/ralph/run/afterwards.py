@@ -13,6 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from ralph.core import events
 from ralph.core.model import Check
@@ -30,7 +31,7 @@ from ralph.repository.configuration import Configuration
 from ralph.repository.git import Repository, commit_of, find_repository, obeying, refusal
 from ralph.repository.worktrees import Worktree
 from ralph.run import order as orders
-from ralph.run.checks import CheckManner, Checks, Guard
+from ralph.run.checks import Checks
 from ralph.run.context import Context
 from ralph.run.order import Order
 from ralph.show.words import nickname, plural
@@ -189,10 +190,8 @@ def _checked(
         from ralph.run.belongings import enclose
 
         context.box = enclose(context, settings, (), order.workspace)
-    manner = CheckManner(timeout=settings.check_timeout, parallel=settings.parallel_checks)
     try:
-        guards = [Guard(guardrail.command) for guardrail in settings.guardrails]
-        done = Checks(context, guards, manner).run(0)
+        done = Checks(context, settings.guardrails, replace(settings, fail_fast=False)).run(0)
     finally:
         if context.box:
             context.box.close()

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from ralph.core import events, limits
@@ -17,6 +16,7 @@ from ralph.processes.program import CannotStart, Command, find_program
 from ralph.records.folder import TurnFolder, write
 from ralph.run.choices import Choice, workers
 from ralph.run.context import Context
+from ralph.settings import Settings
 
 if TYPE_CHECKING:
     from ralph.agents.protocol import Invocation, TurnRequest
@@ -26,28 +26,14 @@ _LONGEST_ANSWER = 1 << 20
 _LONGEST_WORD = 500  # that is shown of a command line
 
 
-class Manner(Struct, frozen=True, kw_only=True):
-    """How turns are taken, whoever takes them. An agent that tells what it spends while it works is ended when the run
-    has used `max_cost` or `max_tokens`."""
-
-    yolo: bool = False
-    stream: bool = True
-    continues: bool = False
-    looks_only: bool = False
-    max_turns: int | None = None
-    timeout: float | None = None
-    idle_timeout: float | None = None
-    max_cost: float | None = None
-    max_tokens: int | None = None
-
-
 class CliAgent:
     """One of the choices takes each turn: the one that is there for its purpose; else the first, unless that has run
-    into a limit and another may go on."""
+    into a limit and another may go on. An agent that tells what it spends while it works is ended when the run has
+    used its budget."""
 
-    def __init__(self, choices: Sequence[Choice], manner: Manner, context: Context) -> None:
+    def __init__(self, choices: Sequence[Choice], settings: Settings, context: Context) -> None:
         self._choices = list(choices)
-        self._manner, self._context = manner, context
+        self._settings, self._context = settings, context
 
     @property
     def is_known(self) -> bool:
@@ -57,16 +43,16 @@ class CliAgent:
     def take_turn(self, prompt: str, run: Run, purpose: str = "work") -> Turn:
         at = self._whose(purpose, run)
         choice = self._choices[at]
-        if self._manner.continues and not choice.purposes and has_lost_session(run, choice):
+        if self._settings.session == "continue" and not choice.purposes and has_lost_session(run, choice):
             return Turn(
                 text="", exit_code=None, failure=Failure("fatal", f"{choice.name} named no session to continue")
             )
         folder = self._context.folder.turn(run.number, purpose, choice.name)
-        attempt = _Turn(choice, self._manner, self._context, folder, run, purpose)
+        attempt = _Turn(choice, self._settings, self._context, folder, run, purpose)
         turn = attempt.take(prompt)
         if turn.failure and turn.failure.kind == "fatal":
             choice = self._choices[at] = self._wiser(choice, turn.failure, run.number)
-            second = _Turn(choice, self._manner, self._context, folder, run, purpose)
+            second = _Turn(choice, self._settings, self._context, folder, run, purpose)
             if second.words(prompt) != attempt.words(prompt):
                 self._context.tell(events.Notice(f"{choice.name} refused an option, and is started without it"))
                 turn = second.take(prompt)
@@ -112,11 +98,12 @@ class _Turn:
     """One invocation, from the prompt to the answer."""
 
     def __init__(
-        self, choice: Choice, manner: Manner, context: Context, folder: TurnFolder, run: Run, purpose: str
+        self, choice: Choice, settings: Settings, context: Context, folder: TurnFolder, run: Run, purpose: str
     ) -> None:
-        self._choice, self._manner, self._context = choice, manner, context
+        self._choice, self._settings, self._context = choice, settings, context
         self._folder, self._run, self._purpose = folder, run, purpose
-        self._session = run.session_of(choice.name) if manner.continues and not choice.purposes else None
+        continues = settings.session == "continue" and not choice.purposes
+        self._session = run.session_of(choice.name) if continues else None
         self._scratch = folder.scratch() if context.box else folder.path
 
     def words(self, prompt: str) -> tuple[str, ...]:
@@ -144,22 +131,25 @@ class _Turn:
     def _request(self, prompt: str) -> "TurnRequest":
         from ralph.agents.protocol import TurnRequest
 
+        settings, looks_only = self._settings, self._context.looks_only
+        # What an agent costs and does is known from its structured stream alone.
+        measured = settings.max_cost or settings.max_tokens or settings.min_tool_calls or settings.session == "continue"
         return TurnRequest(
             prompt=prompt,
             prompt_file=self._folder.prompt,
             command=self._choice.command,
             flags=self._choice.flags,
             model=self._choice.model,
-            yolo=self._manner.yolo,
-            stream=self._manner.stream and self._purpose != "message",
+            yolo=settings.yolo and not looks_only,
+            stream=(settings.stream_agent_output or bool(measured)) and self._purpose != "message",
             session=self._session,
-            max_turns=self._manner.max_turns,
+            max_turns=settings.agent.max_turns,
             root=os.geteuid() == 0 if hasattr(os, "geteuid") else False,
             understands=self._choice.understands,
             scratch=self._scratch,
             usage_before=self._usage_before(),
             boxed=self._context.box is not None,
-            looks_only=self._manner.looks_only,
+            looks_only=looks_only,
             folders=self._context.lent,
         )
 
@@ -187,14 +177,14 @@ class _Turn:
                 on_lines=on_lines,
                 on_start=on_start,
                 meanwhile=lambda: context.tell(events.Notice(f"Prompt: {one_line(request.prompt)}", "debug")),
-                limits=context.limits(self._manner.timeout, self._patience),
+                limits=context.limits(self._settings.turn_timeout, self._patience),
                 interrupt=context.interrupt,
                 stdout_log=out,
                 stderr_log=err,
                 redact=context.redact,
                 tick=context.tick,
                 keep_children=context.keep_children,
-                is_idle=lambda: not parser.is_waiting and (self._manner.idle_timeout is not None or parser.is_heard),
+                is_idle=lambda: not parser.is_waiting and (self._settings.idle_timeout is not None or parser.is_heard),
             )
         context.tell_troubles(out, err)
         turn = _answered(parser.turn(ended), ended, invocation.answer_file)
@@ -205,14 +195,14 @@ class _Turn:
     def _patience(self) -> float:
         """How long it may be silent; unless it was said, only one whose stream tells of all that it does is held to
         it: others are silent for good reasons."""
-        return limits.IDLE if self._manner.idle_timeout is None else self._manner.idle_timeout
+        return limits.IDLE if self._settings.idle_timeout is None else self._settings.idle_timeout
 
     def _limit_reached(self, spent: Usage) -> str:
         """The limit that the run has reached by what this turn has spent so far."""
         total = self._run.usage.plus(spent)
-        if self._manner.max_cost is not None and (total.cost_usd or 0.0) >= self._manner.max_cost:
+        if self._settings.max_cost is not None and (total.cost_usd or 0.0) >= self._settings.max_cost:
             return "max-cost"
-        return "max-tokens" if self._manner.max_tokens and total.tokens >= self._manner.max_tokens else ""
+        return "max-tokens" if self._settings.max_tokens and total.tokens >= self._settings.max_tokens else ""
 
     def _usage_before(self) -> Usage:
         """What the continued session has used already: some agents report their figures over all of it."""

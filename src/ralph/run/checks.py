@@ -11,11 +11,10 @@ from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from ralph.core import events
-from ralph.core.model import Check, FailAction, Iteration, Note, Review, Run, Turn
+from ralph.core.model import Check, Iteration, Note, Review, Run, Turn
 from ralph.core.prompts import ERROR_LIMIT, Brief, check_message, guardrails
 from ralph.core.text import listed
 from ralph.files import read_given
@@ -25,16 +24,9 @@ from ralph.processes.keeper import Keeper
 from ralph.processes.process import output_of
 from ralph.processes.program import Command
 from ralph.run.context import Context
+from ralph.settings import Guardrail, ReviewPrompt, Reviews, Settings
 
 SLUG_LENGTH = 50
-
-
-class Guard(Struct, frozen=True):
-    """One command, as it was when the run started: what the agent does to the settings changes nothing."""
-
-    command: str
-    hint: str = ""
-    action: FailAction = "APPEND"
 
 
 CHANGED = (
@@ -43,22 +35,14 @@ CHANGED = (
 )
 
 
-class CheckManner(Struct, frozen=True, kw_only=True):
-    """How checks are run: the longest that one may take, how much of its output a prompt quotes, how many run at once,
-    and whether a red one is enough."""
-
-    timeout: float | None = None
-    truncate: int = 5000
-    parallel: int = 1
-    fail_fast: bool = False
-
-
 class Checks:
-    """`witness` begins to look at what no check may see changed, and says at the end what was, for whatever reason."""
+    """The commands are as they were when the run started: what the agent does to the settings changes nothing. How long
+    one may take, how many run at once and whether a red one is enough is in the `settings`.
+    `witness` begins to look at what no check may see changed, and says at the end what was, for whatever reason."""
 
-    def __init__(self, context: Context, guards: Sequence[Guard], manner: CheckManner) -> None:
-        self._context, self._guards, self._manner = context, tuple(guards), manner
-        self._timeout = manner.timeout or None
+    def __init__(self, context: Context, guards: Sequence[Guardrail], settings: Settings) -> None:
+        self._context, self._guards, self._settings = context, tuple(guards), settings
+        self._timeout = settings.check_timeout or None
         self.witness: Callable[[], Callable[[], tuple[str, ...]]] | None = None
         self._slugs = slugs([context.redact.text(guard.command) for guard in guards])
 
@@ -89,12 +73,12 @@ class Checks:
     @property
     def _at_once(self) -> int:
         """What one in a box plants is looked for when it has ended: no other may be at work then."""
-        return 1 if self._context.box and self._context.boxes_checks else self._manner.parallel
+        return 1 if self._context.box and self._context.boxes_checks else self._settings.parallel_checks
 
     def _is_enough(self, check: Check | None) -> bool:
-        return check is None or (self._manner.fail_fast and not check.passed)
+        return check is None or (self._settings.fail_fast and not check.passed)
 
-    def _course(self, guard: Guard, log: str, number: int, keeper: Keeper) -> Course[Check | None]:
+    def _course(self, guard: Guardrail, log: str, number: int, keeper: Keeper) -> Course[Check | None]:
         context = self._context
         if context.interrupt.level:
             return None
@@ -108,7 +92,7 @@ class Checks:
             output = yield from output_of(
                 keeper,
                 command,
-                head=self._manner.truncate,
+                head=self._settings.quoted,
                 tail=ERROR_LIMIT,
                 meanwhile=lambda: context.tell(events.CheckStarted(guard.command)),
                 limits=context.limits(self._timeout),
@@ -131,7 +115,7 @@ class Checks:
             tail=output.tail,
             cut=output.cut,
             hint=guard.hint,
-            action=guard.action,
+            action=guard.fail_action,
             log=log,
             duration=ended.duration,
             timeout=self._timeout if ended.ended_by == "turn-timeout" else None,
@@ -228,53 +212,45 @@ def _squeezed(name: str) -> str:
     return name
 
 
-class ReviewPlan(Struct, frozen=True):
-    """`every`: how many iterations lie between reviews; `prompts`: (name, prompt) in order; `retries`: how often a
-    review that leaves the checks red is tried again."""
+def reviewing(plan: Reviews, quoted: int) -> Callable[[Run, Iteration, Parts], Iteration]:
+    """`quoted`: how much of a red check's output the next prompt quotes."""
 
-    every: int
-    prompts: tuple[tuple[str, str], ...]
-    retries: int = 3
-    truncate: int = 5000
-
-
-def reviewing(plan: ReviewPlan) -> Callable[[Run, Iteration, Parts], Iteration]:
     def review(run: Run, iteration: Iteration, parts: Parts) -> Iteration:
         if not is_due(plan, run, iteration):
             return iteration
-        for name, prompt in plan.prompts:
-            parts.tell(events.ReviewStarted(name))
-            iteration = _one_review(plan, name, prompt, run, iteration, parts)
-            parts.tell(events.ReviewFinished(name, iteration.is_green))
+        for prompt in plan.prompts:
+            parts.tell(events.ReviewStarted(prompt.name))
+            iteration = one_review(prompt, run, iteration, parts)
+            parts.tell(events.ReviewFinished(prompt.name, iteration.is_green))
             if not iteration.checked or iteration.reviews[-1].failure:
                 break
         return iteration
 
+    def one_review(asked: ReviewPrompt, run: Run, iteration: Iteration, parts: Parts) -> Iteration:
+        turns: list[Turn] = []
+        prompt = asked.prompt
+        for _ in range(plan.guardrail_retry_limit + 1):
+            turns.append(parts.agent.take_turn(prompt, run, purpose=f"review-{asked.name}"))
+            touched = (*iteration.touched, *parts.workspace.guard())
+            checks = parts.workspace.check(iteration.number)
+            iteration = replace(iteration, checks=checks or (), checked=checks is not None, touched=touched)
+            if iteration.is_green or not iteration.checked or turns[-1].failure:
+                break
+            red = [check for check in iteration.checks if not check.passed]
+            notes = tuple(Note(check_message(check, quoted), "checks", check.action) for check in red)
+            prompt = guardrails(Brief(goal=prompt, number=1, notes=notes))
+        done = Review(asked.name, iteration.is_green and turns[-1].failure is None, tuple(turns))
+        return replace(iteration, reviews=(*iteration.reviews, done))
+
     return review
 
 
-def is_due(plan: ReviewPlan, run: Run, iteration: Iteration) -> bool:
+def is_due(plan: Reviews, run: Run, iteration: Iteration) -> bool:
     """Enough iterations since the last review that did not break off, and this one is green."""
     since = 1
     for earlier in reversed(run.iterations):
         if earlier.reviews and not any(review.failure for review in earlier.reviews):
             break
         since += 1
-    return bool(plan.prompts) and 0 < plan.every <= since and iteration.is_green and iteration.turn.failure is None
-
-
-def _one_review(plan: ReviewPlan, name: str, prompt: str, run: Run, iteration: Iteration, parts: Parts) -> Iteration:
-    turns: list[Turn] = []
-    asked = prompt
-    for _ in range(plan.retries + 1):
-        turns.append(parts.agent.take_turn(asked, run, purpose=f"review-{name}"))
-        touched = (*iteration.touched, *parts.workspace.guard())
-        checks = parts.workspace.check(iteration.number)
-        iteration = replace(iteration, checks=checks or (), checked=checks is not None, touched=touched)
-        if iteration.is_green or not iteration.checked or turns[-1].failure:
-            break
-        red = [check for check in iteration.checks if not check.passed]
-        notes = tuple(Note(check_message(check, plan.truncate), "checks", check.action) for check in red)
-        asked = guardrails(Brief(goal=asked, number=1, notes=notes))
-    done = Review(name, iteration.is_green and turns[-1].failure is None, tuple(turns))
-    return replace(iteration, reviews=(*iteration.reviews, done))
+    is_good = iteration.is_green and iteration.turn.failure is None
+    return bool(plan.prompts) and 0 < plan.review_after <= since and is_good

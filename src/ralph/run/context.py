@@ -34,7 +34,8 @@ if TYPE_CHECKING:
 class Context(Struct, kw_only=True):
     """`root` is the workspace, or the worktree that stands in for it. `before` are the seconds that the run had
     already taken when it was resumed. `task` is the folder of the task that the run is part of. `box` is where agents
-    are started, and checks if it `boxes_checks`; `lent` are the folders outside the workspace where they may write."""
+    are started, and checks if it `boxes_checks`; `lent` are the folders outside the workspace where they may write.
+    `looks_only`: the agent's answer is what is wanted, and whatever it changes is put back."""
 
     root: Path
     folder: RunFolder
@@ -54,6 +55,7 @@ class Context(Struct, kw_only=True):
     box: "Sandbox | None" = None
     boxes_checks: bool = True
     lent: tuple[str, ...] = ()
+    looks_only: bool = False
 
     @property
     def home(self) -> Path:

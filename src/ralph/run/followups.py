@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ralph.repository.configuration import Configuration
     from ralph.repository.scm import CommandResult, Runner
     from ralph.repository.worktrees import Worktree
+    from ralph.settings import Scm
 
 
 Followup = Callable[[Run, Iteration], Usage | None]
@@ -32,21 +33,8 @@ _TO_FINISH = 0.3  # seconds for a commit that is under way; less than two Ctrl-C
 MESSAGE_PROMPT = "Provide a short imperative commit message for the changes. Output only the message, no explanation."
 
 
-class ScmPlan(Protocol):
-    """Which program, and which of its tasks, run after green checks."""
-
-    @property
-    def command(self) -> str: ...
-
-    @property
-    def tasks(self) -> tuple[str, ...]: ...
-
-    @property
-    def all(self) -> bool: ...
-
-
 def followups(
-    scm: ScmPlan | None,
+    scm: "Scm | None",
     agent: Agent,
     context: Context,
     *,
@@ -57,7 +45,9 @@ def followups(
     """Progress first: it must be there even if the rest fails. `settled` are tasks of iterations that are done."""
     made: list[Followup] = [ProgressFile(context).write]
     if scm is not None and scm.tasks:
-        made.append(_commit(scm, agent, context, history=history, workspace=workspace, settled=settled))
+        commits = Commits(scm, agent, context, history=history, workspace=workspace, settled=settled)
+        commits.begin()
+        made.append(commits.make)
     if history.worktree is not None:
         made.append(keep_in_branch(history.worktree, context, history))
     return [*made, _put_logs_away(context)]
@@ -114,57 +104,90 @@ class ProgressFile:
         self._written = len(run.iterations)
 
 
-def _commit(
-    scm: ScmPlan,
-    agent: Agent,
-    context: Context,
-    *,
-    history: Trees,
-    workspace: Workspace,
-    settled: frozenset[tuple[int, str]],
-) -> Followup:
+class Commits:
     """Asks the agent for a message, then runs the tasks. A failure is told, and ends nothing."""
 
-    before = () if scm.all or "commit" not in scm.tasks else history.changed_before()
-    said: set[bytes] = set()
-    if before:
-        names = listed([shown(path) for path in before], 5)
-        context.tell(
-            events.Notice(f"changed before the run, and kept out of its commits: {names} (--commit=all takes all)")
-        )
+    def __init__(
+        self,
+        scm: "Scm",
+        agent: Agent,
+        context: Context,
+        *,
+        history: Trees,
+        workspace: Workspace,
+        settled: frozenset[tuple[int, str]],
+    ) -> None:
+        self._scm, self._agent, self._context = scm, agent, context
+        self._history, self._workspace, self._settled = history, workspace, settled
+        self._before: set[bytes] = set()
 
-    def commit(run: Run, iteration: Iteration) -> Usage | None:
-        from ralph.core.prompts import commit_message
+    def begin(self) -> None:
+        """Says which files were changed before the run, and stay out of its commits."""
+        if self._scm.all or "commit" not in self._scm.tasks:
+            return
+        before = self._history.changed_before()
+        if before:
+            names = listed([shown(path) for path in before], 5)
+            said = f"changed before the run, and kept out of its commits: {names} (--commit=all takes all)"
+            self._context.tell(events.Notice(said))
+        self._before = {*before}
+
+    def make(self, run: Run, iteration: Iteration) -> Usage | None:
         from ralph.repository.scm import run_tasks
 
-        tasks = [task for task in scm.tasks if (iteration.number, task) not in settled]
+        context = self._context
+        tasks = [task for task in self._scm.tasks if (iteration.number, task) not in self._settled]
         if not iteration.is_green or iteration.turn.failure or context.interrupt.level or not tasks:
             return None
         message: str | None = ""
         usage: Usage | None = None
         if "commit" in tasks:
-            during = replace(run, iterations=run.iterations[:-1])
-            turn = agent.take_turn(MESSAGE_PROMPT, during, purpose="message")
-            usage = turn.usage
-            if usage != Usage():
-                context.tell(events.Spent(iteration.number, "message", usage))
-            message = None if turn.failure else commit_message(turn.text)
-            why = turn.failure.reason if turn.failure else "" if message else "the agent gave no commit message"
-            why = _verified_again(iteration, context, history, workspace) or why
+            message, usage, why = self._message(run, iteration)
+            why = self._verified_again(iteration) or why
             if why:
                 context.tell(events.ScmFinished(iteration.number, "commit", False, why))
                 return usage
-        only = None if scm.all else history.changed_since()
-        for name in sorted({*(only or ())} & {*before} - {*said}):
-            said.add(name)
+        only = None if self._scm.all else self._history.changed_since()
+        for name in sorted({*(only or ())} & self._before):
+            self._before.discard(name)  # once is enough
             text = "was changed before the run, too: all of it is in the commit"
             context.tell(events.Notice(f"{clean(shown(name))} {text}"))
-        runner = kept_runner(context, history.configuration)
-        for done in run_tasks(scm.command, tasks, message or "", context.root, runner, only):
+        runner = kept_runner(context, self._history.configuration)
+        for done in run_tasks(self._scm.command, tasks, message or "", context.root, runner, only):
             context.tell(events.ScmFinished(iteration.number, done.task, done.ok, done.detail))
         return usage
 
-    return commit
+    def _message(self, run: Run, iteration: Iteration) -> tuple[str | None, Usage, str]:
+        """What the agent calls the changes, what that has cost, and why it has no name for them, if so."""
+        from ralph.core.prompts import commit_message
+
+        during = replace(run, iterations=run.iterations[:-1])
+        turn = self._agent.take_turn(MESSAGE_PROMPT, during, purpose="message")
+        if turn.usage != Usage():
+            self._context.tell(events.Spent(iteration.number, "message", turn.usage))
+        if turn.failure:
+            return None, turn.usage, turn.failure.reason
+        message = commit_message(turn.text)
+        return message, turn.usage, "" if message else "the agent gave no commit message"
+
+    def _verified_again(self, iteration: Iteration) -> str:
+        """An agent that is asked for a message may change files, and nobody has checked those. So they are checked now,
+        or are what they were. Why neither can be said, if that is so."""
+        self._workspace.guard()
+        if not iteration.checks or not self._history.has_changed(iteration):
+            return ""
+        checks = self._workspace.check(iteration.number)
+        if checks is None:
+            return "interrupted"
+        if all(check.passed for check in checks):
+            return ""
+        asked = "the agent changed files when it was asked for a commit message"
+        try:
+            kept = self._history.put_back(iteration)
+        except UserError as error:
+            return f"{asked}, and the checks fail since: {error.advice}"
+        self._context.tell(events.Notice(f"{asked}, and the checks failed: they were put back, and are kept as {kept}"))
+        return ""
 
 
 def keep_in_branch(worktree: "Worktree", context: Context, history: Trees) -> Followup:
@@ -184,32 +207,6 @@ def keep_in_branch(worktree: "Worktree", context: Context, history: Trees) -> Fo
     return keep
 
 
-def _verified_again(iteration: Iteration, context: Context, history: Trees, workspace: Workspace) -> str:
-    """An agent that is asked for a message may change files, and nobody has checked those. So they are checked now, or
-    are what they were. Why neither can be said, if that is so."""
-    workspace.guard()
-    if not iteration.checks or not history.has_changed(iteration):
-        return ""
-    checks = workspace.check(iteration.number)
-    if checks is None:
-        return "interrupted"
-    if all(check.passed for check in checks):
-        return ""
-    try:
-        kept = history.put_back(iteration)
-    except UserError as error:
-        return f"the agent changed files when it was asked for a message, and the checks fail since: {error.advice}"
-    said = "the agent changed files when it was asked for a commit message, and the checks failed: they were put back"
-    context.tell(events.Notice(f"{said}, and are kept as {kept}"))
-    return ""
-
-
-def _executes_the_work(words: Sequence[str]) -> bool:
-    """Whether hooks and filters that an agent can change are run by it: those of a commit are part of the work. To push
-    takes keys, which are not in the box."""
-    return any(word in ("add", "commit", "status") for word in words[1:])
-
-
 def kept_runner(context: Context, configuration: "Configuration | None") -> "Runner":
     """Commands run below the keeper: a hook that hangs ends with the run, be it by a second Ctrl-C or `kill -9`. What a
     commit leaves behind when it ends by itself, such as git's own housekeeping, is let live; but not where child runs
@@ -220,20 +217,22 @@ def kept_runner(context: Context, configuration: "Configuration | None") -> "Run
     from ralph.repository.scm import OUTPUT_KEPT, PATIENCE, CommandResult
 
     def run(words: tuple[str, ...], folder: Path, env: Mapping[str, str]) -> "CommandResult":
-        if configuration and "push" in words:
+        if configuration is None:
+            return _run(words, folder, env)
+        if "push" in words:
             try:
                 configuration.refuse_other_ways()
             except UserError as error:
                 return CommandResult(126, error.message)
-        if configuration is None:
-            return _run(words, folder, env)
         with configuration.as_it_was() as own:
             return _run(words, folder, {**env, **own})
 
     def _run(words: tuple[str, ...], folder: Path, env: Mapping[str, str]) -> "CommandResult":
         # A git that is asked to end in the moment in which it locks the index leaves the lock behind.
         command = Command(argv=words, cwd=str(folder), env={**env, MARK: context.folder.id}, patience=_TO_FINISH)
-        if _executes_the_work(words):
+        # Hooks and filters of a commit, which an agent can change, are part of the work. To push takes keys, which are
+        # not in the box.
+        if any(word in ("add", "commit", "status") for word in words[1:]):
             command = context.boxed(command)
         try:
             output = run_command(

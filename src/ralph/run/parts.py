@@ -1,6 +1,6 @@
 """How do settings become a run? Its parts are made here, each from what it needs and nothing more."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ralph.core import events, rules
@@ -8,7 +8,7 @@ from ralph.core.events import Notice, Tell
 from ralph.core.model import Iteration, Run, Wait
 from ralph.errors import to_install
 from ralph.loop import Agent, Parts
-from ralph.run.checks import CheckManner, Checks, Guard
+from ralph.run.checks import Checks, reviewing
 from ralph.run.context import Context
 from ralph.run.policy import Policy, composer
 from ralph.run.workspace import LocalWorkspace, TasksFile
@@ -16,49 +16,20 @@ from ralph.settings import Settings
 from ralph.steering.mailbox import Mail, Mailbox
 
 if TYPE_CHECKING:
-    from ralph.run.agents import CliAgent
-    from ralph.run.choices import Choice
     from ralph.run.trees import Trees
 
 
 LONG_WAIT = 1.5  # seconds: shorter pauses are not worth telling
 
 
-def cli_agent(chosen: Sequence["Choice"], settings: Settings, context: Context, looks_only: bool = False) -> "CliAgent":
-    from ralph.run.agents import CliAgent, Manner
-
-    # What an agent costs and does is known from its structured stream alone.
-    measured = settings.max_cost or settings.max_tokens or settings.min_tool_calls or settings.session == "continue"
-    manner = Manner(
-        yolo=settings.yolo and not looks_only,
-        looks_only=looks_only,
-        stream=settings.stream_agent_output or bool(measured),
-        continues=settings.session == "continue",
-        max_turns=settings.agent.max_turns,
-        timeout=settings.turn_timeout,
-        idle_timeout=settings.idle_timeout,
-        max_cost=settings.max_cost,
-        max_tokens=settings.max_tokens,
-    )
-    return CliAgent(chosen, manner, context)
-
-
-def workspace_of(
-    settings: Settings, plan: Policy, context: Context, history: "Trees", looks_only: bool = False
-) -> LocalWorkspace:
+def workspace_of(settings: Settings, plan: Policy, context: Context, history: "Trees") -> LocalWorkspace:
     """What the rules are told of, and the checks that verify the work."""
-    guards = [Guard(one.command, one.hint, one.fail_action) for one in settings.guardrails]
-    manner = CheckManner(
-        timeout=settings.check_timeout,
-        truncate=settings.quoted,
-        parallel=settings.parallel_checks,
-        fail_fast=settings.fail_fast,
-    )
-    if manner.parallel > 1 and context.box and context.boxes_checks:
+    looks_only = context.looks_only
+    if settings.parallel_checks > 1 and context.box and context.boxes_checks:
         context.tell(Notice("checks in a box run one at a time: --parallel-checks is left aside"))
     return LocalWorkspace(
         context,
-        Checks(context, guards, manner),
+        Checks(context, settings.guardrails, settings),
         done_files=tuple(context.home / claim.text for claim in plan.claims if claim.kind == "file"),
         wait_file=context.home / rules.WAIT_FILE if settings.wait_signals else None,
         tasks=TasksFile(context.root / settings.tasks, context.folder.path / "tasks.json") if settings.tasks else None,
@@ -99,7 +70,7 @@ def parts_of(
         cap=plan.cap,
     )
     if settings.reviews is not None:
-        made.review = _reviewing(settings)
+        made.review = reviewing(settings.reviews, settings.quoted)
     if settings.every_turn_counts:
         made.uncounted = ("fatal",)
     return made
@@ -145,15 +116,6 @@ def _waiter(
         sleep(min(asked.seconds, poll or asked.seconds))
 
     return wait
-
-
-def _reviewing(settings: Settings) -> Callable[[Run, Iteration, Parts], Iteration]:
-    from ralph.run.checks import ReviewPlan, reviewing
-
-    chosen = settings.reviews
-    assert chosen is not None
-    prompts = tuple((prompt.name, prompt.prompt) for prompt in chosen.prompts)
-    return reviewing(ReviewPlan(chosen.review_after, prompts, chosen.guardrail_retry_limit, settings.quoted))
 
 
 def watched(max_cost: float | None, max_tokens: int | None, tell: Tell) -> Callable[[Run, Iteration], None]:

@@ -31,7 +31,7 @@ from ralph.run.choices import choices, may_write, out_of_reach, unheard_limit, u
 from ralph.run.context import Context, Place, Tick, without_tokens
 from ralph.run.followups import ProgressFile
 from ralph.run.order import Order
-from ralph.run.parts import cli_agent, parts_of, workspace_of
+from ralph.run.parts import parts_of, workspace_of
 from ralph.run.policy import Policy, own_rules, policy, refuse_what_cannot_end, unsaid_claim
 from ralph.run.trees import Trees
 from ralph.settings.layers import settings_files
@@ -109,7 +109,7 @@ class Session:
             run = self._begin(history)
             stack.enter_context(obeying(history.configuration))
             ProgressFile(context).clear()
-            workspace = workspace_of(self.settings, plan, context, history, self.order.looks_only)
+            workspace = workspace_of(self.settings, plan, context, history)
             workspace.begin()
             parts = parts_of(
                 self.settings,
@@ -201,7 +201,9 @@ class Session:
         return chosen
 
     def _cli_agent(self, chosen: "Sequence[Choice]", context: Context) -> Agent:
-        return cli_agent(chosen, self.settings, context, self.order.looks_only)
+        from ralph.run.agents import CliAgent
+
+        return CliAgent(chosen, self.settings, context)
 
     def _open(self, stack: ExitStack) -> Context:
         """All that is open while the run goes on. The order is that of the needs: who comes later closes first."""
@@ -229,6 +231,7 @@ class Session:
             max_log=settings.max_log,
             grace=settings.grace,
             keep_children=settings.keep_children,
+            looks_only=self.order.looks_only,
             began=time.monotonic(),
             before=self._story.elapsed if self._story else 0.0,
         )

@@ -34,7 +34,8 @@ from ralph.run.parts import parts_of, workspace_of
 from ralph.run.policy import Policy, composer, own_rules, policy
 from ralph.run.trees import Trees
 from ralph.settings import Settings
-from ralph.steering.mailbox import Mailbox, QuestionListener
+from ralph.steering.mailbox import Mailbox
+from ralph.steering.questions import QuestionListener
 
 SPARE = 60.0  # seconds that a host must leave for everything but the checks
 OVER = frozenset({"completed", "done", "finished", "failed", "error", "killed", "cancelled", "canceled", "stopped"})

@@ -36,7 +36,8 @@ from ralph.run.policy import Policy, own_rules, policy, refuse_what_cannot_end, 
 from ralph.run.trees import Trees
 from ralph.settings.layers import settings_files
 from ralph.settings.trust import Watched, refuse_untrusted
-from ralph.steering.mailbox import Mailbox, QuestionListener
+from ralph.steering.mailbox import Mailbox
+from ralph.steering.questions import QuestionListener
 
 if TYPE_CHECKING:
     from ralph.repository.worktrees import Worktree

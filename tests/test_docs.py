@@ -23,6 +23,15 @@ def test_links_lead_somewhere(page: Path) -> None:
     assert not missing
 
 
+def test_every_module_that_the_architecture_names_is_there() -> None:
+    source, text = ROOT / "src" / "ralph", (ROOT / "docs" / "architecture.md").read_text()
+    rooms = {path.name for path in source.iterdir() if path.is_dir()}
+    named = [name for name, room in re.findall(r"\b((\w+)/\w+)\.py\b", text) if room in rooms]
+    named += [name for name, room in re.findall(r"`((\w+)/\w+)`", text) if room in rooms]
+    assert len(named) > 20
+    assert [name for name in named if not (source / f"{name}.py").exists()] == []
+
+
 def test_the_readme_fits_its_promise_of_size() -> None:
     assert len((ROOT / "README.md").read_text().splitlines()) < 150
 

@@ -321,7 +321,8 @@ def test_where_there_can_be_a_box_it_is_offered(
     (tmp_path / "tools" / "bwrap").touch(0o755)
     (workspace / ".ralph" / "settings.json").unlink()
     said = answered(workspace, "claude", "", "", "", "", "n")
-    assert said.endswith('--sandbox, or "sandbox": {"enabled": true} in it.\n')
+    assert said.endswith("To keep the agent away from your home and keys, add --sandbox.\n")
+    assert max(map(len, said.splitlines())) < 80
 
 
 def test_without_guardrails_there_is_nothing_to_protect_them_from(workspace: Path) -> None:

@@ -29,26 +29,36 @@ class TestTotal(unittest.TestCase):
 """
 
 INTRODUCTION = """\
-This is a demonstration. The agent is a script, not a model: nothing is sent anywhere, and nothing is spent.
-It works on a small repository with a failing test, in {folder}
+This is a demonstration. The agent is a script, not a model:
+nothing is sent anywhere, and nothing is spent. What it works on is a small
+repository with a failing test, in {folder}
 Watch what happens when it claims to be done in iteration 2.
 """
 
 NEXT = """\
-In iteration 2 the agent said it was done. ralph ran the check itself, and did not believe it.
-Look around:  cd {folder}  ·  cat .ralph/progress.md  ·  ls .ralph/runs/*
-Then, in a repository of your own, with an agent that you have installed (claude, codex, amp, …):
+In iteration 2 the agent said it was done. ralph ran the check itself, and did
+not believe it. Look around:
 
-    ralph loop "Make the tests pass" --check "YOUR TEST COMMAND"
+    cd {folder}
+    {ralph} show     # iteration by iteration
+    {ralph} diff     # what it changed
+
+Then, in a repository of your own, with an agent that you have installed
+(claude, codex, amp, …):
+
+    {ralph} loop "Make the tests pass" --check "YOUR TEST COMMAND"
 """
 
 
 def demo(values: Values, words: list[str]) -> int:
     no_words(words, "`ralph demo` takes none")
+    from shutil import which
+
     from ralph.cli.run import run_command
 
     folder = Path(tempfile.mkdtemp(prefix="ralph-demo-"))
     _make_repository(folder)
+    ralph = "ralph" if which("ralph") else os.path.join(os.path.dirname(sys.executable), "ralph")
     print(INTRODUCTION.format(folder=folder), file=sys.stderr, flush=True)
     os.environ["PATH"] = os.pathsep.join((os.path.dirname(sys.executable), os.environ.get("PATH", os.defpath)))
     os.environ.setdefault("RALPH_DEMO_PAUSE", "0.4" if sys.stderr.isatty() else "0")
@@ -57,9 +67,10 @@ def demo(values: Values, words: list[str]) -> int:
         "check": ["python3 -m unittest -q"],
         "directory": str(folder),
         "maximum_iterations": 5,
+        "max_cost": 1.0,
     }
     code = run_command("loop", given, ["Make the tests pass."])
-    print("\n" + NEXT.format(folder=folder), file=sys.stderr)
+    print("\n" + NEXT.format(folder=folder, ralph=ralph), file=sys.stderr)
     return code
 
 

@@ -112,7 +112,7 @@ def initialize(workspace: Path, dialog: Dialog) -> None:
     dialog.say("\nSettings written to .ralph/settings.json")
     dialog.say(f'Next: ralph {"loop" if said["guardrails"] else "run"} "what shall be true in the end"')
     if _has_boxes(workspace):
-        dialog.say('To keep the agent away from your home and keys: --sandbox, or "sandbox": {"enabled": true} in it.')
+        dialog.say("To keep the agent away from your home and keys, add --sandbox.")
 
 
 def interview(workspace: Path, dialog: Dialog) -> dict[str, Any]:
@@ -123,11 +123,11 @@ def interview(workspace: Path, dialog: Dialog) -> dict[str, Any]:
     dialog.explain("What the agent writes between <response> and </response> when it is done.")
     said["completionResponse"] = dialog.ask_about("Completion response [DONE]: ", is_odd=_is_no_word) or "DONE"
     said["guardrails"] = _ask_guardrails(workspace, dialog)
-    dialog.explain("After green checks ralph can have the work committed, with a message by the agent.")
+    dialog.explain("After green checks the work can be committed, with a message by the agent.")
     if dialog.agrees("Configure SCM? (y/N): "):
         said["scm"] = _ask_scm(dialog)
     if said["guardrails"] and (tests := _tests_in(workspace)):
-        dialog.explain("An agent can make checks pass by changing the tests; what is protected is put back.")
+        dialog.explain("An agent can make checks pass by changing the tests; what is protected is\nput back.")
         if dialog.agrees(f"Protect {tests}/** from the agent? (Y/n): ", unless_said=True):
             said["protect"] = [f"{tests}/**"]
     return said
@@ -173,7 +173,7 @@ def installed_agents() -> list[str]:
 
 
 def _ask_iterations(dialog: Dialog) -> int | None:
-    dialog.explain("How many turns it gets before ralph gives up (`ralph loop`: 25 unless you say a number).")
+    dialog.explain("How many turns it gets before ralph gives up (without an answer `ralph loop`\ngives it 25).")
     while answer := dialog.ask("Maximum iterations [10]: "):
         if answer.isascii() and answer.isdigit() and len(answer) < 10 and int(answer) > 0:
             return int(answer)
@@ -182,7 +182,7 @@ def _ask_iterations(dialog: Dialog) -> int | None:
 
 
 def _ask_guardrails(workspace: Path, dialog: Dialog) -> list[dict[str, str]]:
-    dialog.explain("What must pass before ralph believes that the work is done: your tests, a linter.")
+    dialog.explain("What must pass before the work is believed to be done: your tests, a linter.")
     found = _found_checks(workspace, dialog)
     guardrails = []
     question = "Add guardrail command (leave blank to finish): "

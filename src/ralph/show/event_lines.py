@@ -132,7 +132,7 @@ class EventLines:
         self.talk.root = event.worktree or event.workspace
         facts = [
             "resumed" if event.resumed else "",
-            short(event.agent, 60),
+            short(_program(event.agent), 60),
             short(event.preset, 40),
             short(event.workspace, 200),
         ]
@@ -323,6 +323,12 @@ class EventLines:
 
     def _cut(self, text: str, used: int) -> str:
         return self.talk.cut(text, used)
+
+
+def _program(agent: str) -> str:
+    """An agent's command line without the way to its program."""
+    program, space, words = agent.partition(" ")
+    return program.rpartition("/")[2] + space + words
 
 
 MOST = 10_000  # lines a second

@@ -7,10 +7,10 @@ import pytest
 
 from ralph.processes.box import (
     MARK,
-    Around,
     GitFolders,
     GuardedFolder,
     Mount,
+    Surroundings,
     environment,
     folders,
     is_inside,
@@ -21,7 +21,7 @@ from ralph.processes.box import (
 
 HOME, WORKSPACE, GIT = "/home/ann", "/home/ann/work", "/home/ann/work/.git"
 FOLDERS = {"/etc/ssl/private", "/home/ann/work/secrets"}
-PLAIN = Around(
+PLAIN = Surroundings(
     workspace=WORKSPACE,
     home=HOME,
     private_home="/state/home",
@@ -41,7 +41,7 @@ LINKED = GitFolders(
 )
 
 
-def seen(around: Around) -> dict[str, tuple[str, str]]:
+def seen(around: Surroundings) -> dict[str, tuple[str, str]]:
     return {place.path: (place.how, place.source) for place in places(around, FOLDERS.__contains__)}
 
 
@@ -65,7 +65,7 @@ def test_a_workspace_in_a_repository() -> None:
     ]
 
 
-def replaced(**more: object) -> Around:
+def replaced(**more: object) -> Surroundings:
     from msgspec.structs import replace
 
     return replace(PLAIN, **more)
@@ -91,7 +91,7 @@ def replaced(**more: object) -> Around:
         (replaced(workspace="/tmp/w", repository=None), "/tmp/w", ("write", "")),
     ],
 )
-def test_how_a_path_looks(around: Around, path: str, expected: tuple[str, str] | None) -> None:
+def test_how_a_path_looks(around: Surroundings, path: str, expected: tuple[str, str] | None) -> None:
     assert seen(around).get(path) == expected
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 from ralph.backlog.ledger import JournalLedger
-from ralph.backlog.standings import Standings
+from ralph.backlog.work_registration import WorkRegistration
 from ralph.core import events as e
 from ralph.core import work_events
 from ralph.core.backlog import Item, Verdict
@@ -229,10 +229,10 @@ class WorkScene:
             shown_target="ralph/w/merged",
             version="1",
         )
-        self._standings = Standings(self.folder, order)  # type: ignore[arg-type]
+        self._registration = WorkRegistration(self.folder, order)  # type: ignore[arg-type]
         self._ledger = JournalLedger(self.folder, (), Redactor(()))
-        self._standings.watch(self._ledger)
-        self._ledger.listen([self._standings])
+        self._registration.watch(self._ledger)
+        self._ledger.listen([self._registration])
         enlist(self.folder, env)
         begun = work_events.WorkStarted(
             name="w",

@@ -145,7 +145,7 @@ def play(order: WorkOrder, reading: ListContent, shown: Shown, notice: str = "")
 def _played(order: WorkOrder, folder: RunFolder, *, reading: ListContent, shown: Shown, notice: str, stack: Any) -> int:
     from ralph.backlog.coordinator import Coordinator
     from ralph.backlog.ledger import JournalLedger
-    from ralph.backlog.standings import Standings
+    from ralph.backlog.work_registration import WorkRegistration
     from ralph.core import events
     from ralph.core.secrets import Redactor, secret_values
     from ralph.processes.answers import Asker, asked_by
@@ -157,14 +157,14 @@ def _played(order: WorkOrder, folder: RunFolder, *, reading: ListContent, shown:
     color, emoji = (None if flag else False for flag in (order.settings.color, order.settings.emoji))
     screen = WorkScreen(sys.stderr, quiet=shown.quiet, color=color, emoji=emoji, env=os.environ)
     stack.callback(screen.close)
-    standings = Standings(folder, order)
-    stack.callback(standings.close)
-    listeners: list[Any] = [standings, screen]
+    registration = WorkRegistration(folder, order)
+    stack.callback(registration.close)
+    listeners: list[Any] = [registration, screen]
     redact = Redactor(secret_values(os.environ))
     ledger = JournalLedger(folder, [Ndjson()] if shown.json else [], redact)
     stack.callback(ledger.close)
-    standings.watch(ledger)
-    screen.board, screen.look = (lambda: ledger.board), standings.rows
+    registration.watch(ledger)
+    screen.board, screen.look = (lambda: ledger.board), registration.rows
     interrupt = stack.enter_context(Interrupt(lambda: screen.announce(ANNOUNCEMENT)))
     stack.enter_context(asked_by(Asker(interrupt, order.id, order.settings.grace)))
     _notify(order, folder, listeners, stack)
@@ -178,7 +178,7 @@ def _played(order: WorkOrder, folder: RunFolder, *, reading: ListContent, shown:
 def _notify(order: WorkOrder, folder: RunFolder, listeners: list[Any], stack: Any) -> None:
     if not order.settings.notify:
         return
-    from ralph.backlog.standings import notifier
+    from ralph.backlog.work_registration import notifier
 
     made = notifier(order, folder)
     stack.callback(made.close)
@@ -218,7 +218,7 @@ def _status(run: Listed, as_json: bool) -> int:
     """How the items of a work stand."""
     import time
 
-    from ralph.backlog.standings import item_facts
+    from ralph.backlog.work_registration import item_facts
     from ralph.history.work_history import work_history
     from ralph.show.outlet import choose
     from ralph.show.works import rows, table

@@ -18,8 +18,8 @@ from ralph.backlog.children import Children
 from ralph.backlog.ledger import Told
 from ralph.backlog.lists import ListContent
 from ralph.backlog.publishing import Charge
-from ralph.backlog.standings import Standings, notifier
 from ralph.backlog.work_order import ORDER, WorkOrder, put
+from ralph.backlog.work_registration import WorkRegistration, notifier
 from ralph.core.secrets import Redactor, secret_values
 from ralph.core.text import one_line
 from ralph.core.work_events import ItemListed
@@ -173,15 +173,15 @@ class Worker:
         color, emoji = (None if flag else False for flag in (order.settings.color, order.settings.emoji))
         screen = WorkScreen(sys.stderr, quiet=self._spectator.is_quiet, color=color, emoji=emoji, env=os.environ)
         stack.callback(screen.close)
-        standings = Standings(folder, order)
-        stack.callback(standings.close)
+        registration = WorkRegistration(folder, order)
+        stack.callback(registration.close)
         redact = Redactor(secret_values(os.environ))
         ledger = SharedLedger(folder, self._spectator.sinks, redact, equipment.database, equipment.me)
         stack.callback(ledger.close)
-        stack.callback(lambda: None if ledger.finished else self._left(order, standings))
-        standings.watch(ledger)
-        screen.board, screen.look = (lambda: ledger.board), standings.rows
-        listeners: list[Any] = [standings, screen]
+        stack.callback(lambda: None if ledger.finished else self._left(order, registration))
+        registration.watch(ledger)
+        screen.board, screen.look = (lambda: ledger.board), registration.rows
+        listeners: list[Any] = [registration, screen]
         if keeps_list and order.settings.notify:
             made = notifier(order, folder)
             stack.callback(made.close)
@@ -203,8 +203,8 @@ class Worker:
             is_wanted_elsewhere=self._elsewhere(equipment, order.id),
         )
 
-    def _left(self, order: WorkOrder, standings: Standings) -> None:
-        standings.leave()
+    def _left(self, order: WorkOrder, registration: WorkRegistration) -> None:
+        registration.leave()
         self._say(
             f"left work {order.name}: it goes on with the other workers (ralph work status {order.name} --db URL)"
         )

@@ -108,7 +108,7 @@ class GitFolders(Struct, frozen=True, kw_only=True):
         return tuple(f"{self.common}/{part}" for part in parts) if self.is_linked else ()
 
 
-class Around(Struct, frozen=True, kw_only=True):
+class Surroundings(Struct, frozen=True, kw_only=True):
     """What a box is made of: what was asked for, and what of it was found on this machine. Every path is a real one,
     but for `aliases`: other names under which real ones are known."""
 
@@ -127,7 +127,7 @@ class Around(Struct, frozen=True, kw_only=True):
     nothing: tuple[str, ...] = ()  # what a person wants to hide
 
 
-def places(around: Around, is_folder: Callable[[str], bool]) -> tuple[Mount, ...]:
+def places(around: Surroundings, is_folder: Callable[[str], bool]) -> tuple[Mount, ...]:
     """All places of a box, outer ones first. What is said later about the same path counts."""
     said = [Mount("/", "read"), Mount("/dev", "dev"), Mount("/proc", "proc")]
     said += [Mount(path, "empty") for path in around.hidden]
@@ -151,11 +151,11 @@ def _is_device(path: str) -> bool:
     return is_inside(path, ("/dev",)) and not is_inside(path, ("/dev/shm",))
 
 
-def all_kept(around: Around) -> tuple[GuardedFolder, ...]:
+def all_kept(around: Surroundings) -> tuple[GuardedFolder, ...]:
     return (*around.kept, *(around.repository.kept if around.repository else ()))
 
 
-def folders(around: Around) -> Iterator[str]:
+def folders(around: Surroundings) -> Iterator[str]:
     """Folders that have to be there before the box is made: what is missing could not be held in place."""
     if around.repository:
         yield f"{around.repository.common}/refs/ralph"

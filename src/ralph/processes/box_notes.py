@@ -20,7 +20,7 @@ class BoxNote(msgspec.Struct):
     linkless: dict[str, list[str]] = {}
 
 
-class Book:
+class BoxNoteFile:
     """Where a box keeps its note, for those who come after a sudden end: it is locked for as long as the box lives."""
 
     def __init__(self, path: str) -> None:
@@ -78,10 +78,10 @@ def tidy_up(folder: str) -> None:
     for name in names:
         path = f"{folder}/open/{name}"
         # Whoever holds the lock lives; who cannot be read was killed before it began.
-        with suppress(FileNotFoundError, BlockingIOError, msgspec.MsgspecError), open(path, "rb") as book:
-            fcntl.flock(book, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        with suppress(FileNotFoundError, BlockingIOError, msgspec.MsgspecError), open(path, "rb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             os.unlink(path)
-            note = msgspec.json.decode(book.read(), type=BoxNote)
+            note = msgspec.json.decode(file.read(), type=BoxNote)
             list(put_aside(note, f"{folder}/planted"))
             remove(note.tmp)
 

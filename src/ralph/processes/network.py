@@ -117,13 +117,13 @@ def _serve(line: socket.socket, news: socket.socket, hosts: tuple[Reachable, ...
     """The life of the process outside. It must never come back into the stack of ralph's."""
     try:
         leave_ralph(line.fileno(), news.fileno())
-        _Doorway(line, news, hosts, env).serve()
+        _Proxy(line, news, hosts, env).serve()
     finally:
         os.killpg(0, 9)
         os._exit(1)
 
 
-class _Doorway:
+class _Proxy:
     """Takes what comes from the boxes, a process for each connection: they wait for names and for hosts, and must not
     keep each other waiting. In the network of each box it listens as a proxy, and in the stead of this machine's own
     services that are allowed by their port."""

@@ -9,8 +9,8 @@ from msgspec.structs import replace
 
 from ralph.errors import UserError
 from ralph.processes import box, network
-from ralph.processes.box import Around, Mount, find_bubblewrap, is_inside, refusal, refusing
-from ralph.processes.box_notes import Book, BoxNote, links_in, put_aside, remove, tidy_up
+from ralph.processes.box import Mount, Surroundings, find_bubblewrap, is_inside, refusal, refusing
+from ralph.processes.box_notes import BoxNote, BoxNoteFile, links_in, put_aside, remove, tidy_up
 from ralph.processes.keeper import Keeper, KeeperLost
 from ralph.processes.network import Network, Reachable
 from ralph.processes.process import Limits, run_command
@@ -30,15 +30,15 @@ class Sandbox:
         self,
         bubblewrap: str,
         wanted: Wanted,
-        around: Around,
+        around: Surroundings,
         *,
         folder: str,
-        book: "Book",
+        note_file: "BoxNoteFile",
         net: Network | None,
         keeper: Keeper,
     ) -> None:
         self._bubblewrap, self._wanted, self._around = bubblewrap, wanted, around
-        self._folder, self._book, self._network, self._keeper = folder, book, net, keeper
+        self._folder, self._note_file, self._network, self._keeper = folder, note_file, net, keeper
         self._note = BoxNote(wanted.private_tmp)
 
     def command(self, command: Command, scratch: str = "") -> Command:
@@ -51,7 +51,7 @@ class Sandbox:
         places = box.places(around, os.path.isdir)
         _clear_the_way(around, places)
         self._note.watched, self._note.linkless = dict(_watched(around)), dict(_linkless(around))
-        self._book.write(self._note)
+        self._note_file.write(self._note)
         fds = self._network.attach() if self._network else ()
         words = box.words(self._bubblewrap, places, os.path.realpath(command.cwd), is_online=not fds)
         env = box.environment(command.env, network.environment() if self._network else {})
@@ -73,7 +73,7 @@ class Sandbox:
         with suppress(KeeperLost):
             self._keeper.tidy("")
         remove(self._note.tmp)
-        self._book.close()
+        self._note_file.close()
         return told
 
 
@@ -87,15 +87,15 @@ def open_sandbox(
         around = look_around(wanted)
         for path in (*box.folders(around), wanted.private_home, f"{folder}/open", f"{folder}/planted"):
             os.makedirs(path, mode=0o700, exist_ok=True)
-        book = Book(f"{folder}/open/{run_id}")
-        book.write(BoxNote(wanted.private_tmp))
+        note_file = BoxNoteFile(f"{folder}/open/{run_id}")
+        note_file.write(BoxNote(wanted.private_tmp))
         os.mkdir(wanted.private_tmp, 0o700)
     except OSError as error:
         raise UserError(
             f"cannot make a box: {error.filename}: {error.strerror}", "free some space, or name another TMPDIR"
         ) from None
     net = None if hosts is None else Network(hosts, wanted.env)
-    made = Sandbox(bubblewrap, wanted, around, folder=folder, book=book, net=net, keeper=keeper)
+    made = Sandbox(bubblewrap, wanted, around, folder=folder, note_file=note_file, net=net, keeper=keeper)
     keeper.tidy(folder)
     try:
         _probe(made, folder, wanted, keeper)
@@ -122,7 +122,7 @@ def _probe(made: Sandbox, folder: str, wanted: Wanted, keeper: Keeper) -> None:
         raise refusal(output.head, refusing(wanted.env))
 
 
-def _clear_the_way(around: Around, places: Sequence[Mount]) -> None:
+def _clear_the_way(around: Surroundings, places: Sequence[Mount]) -> None:
     """Inside, anything may be put into the folders that stand in for home and /tmp: a link there would lead the next
     box's places elsewhere."""
     stand_ins = {around.home: around.private_home, "/tmp": around.private_tmp}
@@ -141,7 +141,7 @@ def _unlink_links(folder: str, path: str) -> None:
             return
 
 
-def _watched(around: Around) -> Iterator[tuple[str, str | None]]:
+def _watched(around: Surroundings) -> Iterator[tuple[str, str | None]]:
     """Paths at which nothing may appear, or nothing but the link that is there."""
     for kept in box.all_kept(around):
         for name in kept.missing:
@@ -149,7 +149,7 @@ def _watched(around: Around) -> Iterator[tuple[str, str | None]]:
             yield path, os.readlink(path) if os.path.islink(path) else None
 
 
-def _linkless(around: Around) -> Iterator[tuple[str, list[str]]]:
+def _linkless(around: Surroundings) -> Iterator[tuple[str, list[str]]]:
     for kept in box.all_kept(around):
         for name in kept.linkless:
             path = f"{kept.folder}/{name}".rstrip("/")

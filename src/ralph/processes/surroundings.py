@@ -20,9 +20,9 @@ from ralph.processes.box import (
     READABLE,
     TOOLCHAINS,
     WORKTREE_KEPT,
-    Around,
     GitFolders,
     GuardedFolder,
+    Surroundings,
     is_inside,
     parents,
     root_of,
@@ -60,7 +60,7 @@ class Wanted(Struct, frozen=True, kw_only=True):
     hide: tuple[str, ...] = ()
 
 
-def look_around(wanted: Wanted) -> Around:
+def look_around(wanted: Wanted) -> Surroundings:
     """Everything that a box is made of, as it is now; an error where it would hold nothing back."""
     workspace = os.path.realpath(wanted.workspace)
     spoken = wanted.env.get("HOME") or os.path.expanduser("~")
@@ -82,7 +82,7 @@ def look_around(wanted: Wanted) -> Around:
     aliases = shown.aliases
     if spoken.rstrip("/") != home and os.path.isabs(spoken):
         aliases[os.path.normpath(spoken)] = wanted.private_home
-    around = Around(
+    around = Surroundings(
         workspace=workspace,
         home=home,
         private_home=wanted.private_home,
@@ -97,7 +97,7 @@ def look_around(wanted: Wanted) -> Around:
     return as_of_now(around, wanted)
 
 
-def as_of_now(around: Around, wanted: Wanted) -> Around:
+def as_of_now(around: Surroundings, wanted: Wanted) -> Surroundings:
     """The same with what may have changed since: what has to be kept in place, and what must not be seen."""
     repository = _repository(around.workspace)
     ours = [

@@ -166,7 +166,7 @@ def _status(turn: Turn) -> Status:
 Living = Callable[[int, str], bool]
 
 
-class Offspring:
+class ChildProcesses:
     """The processes of a task's child runs, for the keeper to spare."""
 
     def __init__(self, folder: TaskFolder) -> None:

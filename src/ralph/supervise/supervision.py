@@ -31,9 +31,9 @@ from ralph.steering.mailbox import Mailbox
 from ralph.supervise import bus, remarks
 from ralph.supervise.attempts import (
     Attempts,
+    ChildProcesses,
     Iterations,
     JobFolder,
-    Offspring,
     Supervised,
     Timeouts,
     active_children,
@@ -175,7 +175,7 @@ class TaskPlace(SupervisedPlace):
     def enter(self, context: Context) -> None:
         context.task, self._announcer.tell = self.task.path, context.tell
         context.lent = self.lends
-        context.keeper.spare = Offspring(self.task)
+        context.keeper.spare = ChildProcesses(self.task)
         for run in self._earlier:
             Mailbox(context.folder.path).inherit(Mailbox(run.place), partial(_so_far, run))
 
@@ -212,7 +212,7 @@ class WorkspaceTask(SupervisedPlace):
             raise unusable(task.runs, error) from None
         bus.prepare(task.bus)
         bury(task)
-        context.keeper.spare = Offspring(task)
+        context.keeper.spare = ChildProcesses(task)
         super().equip(parts, context)
 
 

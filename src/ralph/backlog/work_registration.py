@@ -18,7 +18,7 @@ from ralph.records.registration import Registration
 from ralph.show.works import Row, counted, last_line, rows
 
 
-class Standings(Registration):
+class WorkRegistration(Registration):
     """A listener that keeps the work's own standing up to date."""
 
     def __init__(self, folder: RunFolder, order: WorkOrder) -> None:

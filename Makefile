@@ -29,8 +29,9 @@ fmt: $(VENV)/developed
 build: $(VENV)/made
 	$(BIN)/pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
 
+# More workers than cores: a test waits for the processes that it starts about as long as it works itself.
 test: lint
-	$(BIN)/pytest -n 2
+	$(BIN)/pytest -n 4 --dist worksteal
 
 # For every commit: lint, types, and the tests that take next to no time.
 check: lint

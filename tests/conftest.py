@@ -1,5 +1,6 @@
 """What every test may use: the real command in a clean environment, a workspace, and agents that follow a script."""
 
+import gc
 import json
 import os
 import shutil
@@ -30,6 +31,10 @@ settings.load_profile("unhurried")
 
 
 SLOW = 5.0  # seconds of the processor that a test may take, with all that it starts, before a run names it
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()  # thousands of tests that live as long as the run: the collector need not look at them each time
 
 
 @pytest.hookimpl(wrapper=True)
@@ -148,7 +153,7 @@ def repository(workspace: Path, git: Callable[..., str]) -> Path:
 def ralph(environment: dict[str, str], workspace: Path) -> Callable[..., Result]:
     """The real command, in the workspace."""
 
-    def run(*words: str, cwd: Path | None = None, stdin: str | None = None, timeout: float = 30, **env: str) -> Result:
+    def run(*words: str, cwd: Path | None = None, stdin: str | None = None, timeout: float = 120, **env: str) -> Result:
         return Result(
             subprocess.run(
                 [sys.executable, "-m", "ralph", *words],
@@ -201,7 +206,7 @@ def prompts(environment: dict[str, str]) -> Callable[..., list[str]]:
 def eventually() -> Callable[[Callable[[], object]], None]:
     """Waits for what happens outside of every process that a test can ask."""
 
-    def wait(condition: Callable[[], object], patience: float = 30.0) -> None:
+    def wait(condition: Callable[[], object], patience: float = 60.0) -> None:
         deadline = time.monotonic() + patience
         while not condition():
             assert time.monotonic() < deadline, "it did not happen"

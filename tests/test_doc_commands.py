@@ -113,7 +113,6 @@ def test_every_way_around_a_command_is_needed() -> None:
         assert not names, pattern
 
 
-@pytest.mark.timeout(60)
 @pytest.mark.parametrize(("page", "line"), STARTING, ids=lambda value: value[:70])
 def test_a_run_of_the_docs_ends_done(page: str, line: str, project: Path, environment: dict[str, str]) -> None:
     if "--sandbox" in line and not (shutil.which("bwrap") or "CI" in os.environ):
@@ -125,7 +124,6 @@ def test_a_run_of_the_docs_ends_done(page: str, line: str, project: Path, enviro
     assert result.stderr.splitlines()[-1].startswith(("ralph: done", "To take it over: git merge ")), result.stderr
 
 
-@pytest.mark.timeout(60)
 @pytest.mark.parametrize(("page", "line"), LOOKING, ids=lambda value: value[:70])
 def test_a_look_of_the_docs_shows_something(
     page: str, line: str, project: Path, environment: dict[str, str], ralph: Callable[..., Any]

@@ -183,14 +183,18 @@ def test_a_worktree_is_cleaned_up_only_once_its_work_is_elsewhere(repository: Pa
 def test_the_program_around_it_is_left_as_it_was(workspace: Path) -> None:
     signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD, signal.SIGPIPE)
     before = {number: signal.getsignal(number) for number in signals}
-    files, threads = os.listdir("/proc/self/fd"), threading.active_count()
+    files, threads, ours = os.listdir("/proc/self/fd"), threading.enumerate(), children()
     for _ in range(3):
         assert loop(workspace).success
     assert {number: signal.getsignal(number) for number in signals} == before
-    assert len(os.listdir("/proc/self/fd")) == len(files)
-    assert threading.active_count() == threads
-    with pytest.raises(ChildProcessError):
-        os.waitpid(-1, os.WNOHANG)
+    assert len(os.listdir("/proc/self/fd")) <= len(files)
+    assert set(threading.enumerate()) <= set(threads)
+    assert children() <= ours
+
+
+def children() -> set[str]:
+    """The processes of this one, which may have some of other tests'."""
+    return {pid for path in Path("/proc/self/task").glob("*/children") for pid in path.read_text().split()}
 
 
 def test_loops_may_run_in_threads_and_beside_an_event_loop(tmp_path: Path) -> None:
@@ -329,7 +333,7 @@ open("result", "w").write(f"{result.stop_reason} {result.iterations[0].error}")
 """
     (workspace / "program.py").write_text(program)
     command = f"exec {sys.executable} program.py <&- >&- 2>&-"
-    subprocess.run(["sh", "-c", command], cwd=workspace, check=True, timeout=20)
+    subprocess.run(["sh", "-c", command], cwd=workspace, check=True, timeout=60)
     assert (workspace / "result").read_text() == "all_checks_passed None"
 
 

@@ -45,7 +45,7 @@ def terminal(environment: dict[str, str], workspace: Path) -> Iterator[Terminal]
             cwd=str(workspace),
             env=environment,  # type: ignore[arg-type]
             encoding="utf-8",
-            timeout=20,
+            timeout=60,
         )
         child.delaybeforesend = None  # every answer waits for its question
         started.append(child)

@@ -103,7 +103,7 @@ def test_on_a_terminal_enter_takes_what_the_project_has(
         cwd=str(workspace),
         env=environment,  # type: ignore[arg-type]
         encoding="utf-8",
-        timeout=20,
+        timeout=60,
     )
     child.delaybeforesend = None
     child.expect_exact("This project has: make test")

@@ -303,8 +303,8 @@ def test_a_terminal_is_described(environment, workspace: Path) -> None:
     env = {**environment, "TERM": "xterm-256color"}
     words = ["-m", "ralph", "doctor"]
     child = pexpect.spawn(sys.executable, words, cwd=str(workspace), env=env, dimensions=(30, 100), encoding="utf-8")
-    child.expect_exact("100×30, colour, UTF-8", timeout=20)
-    child.expect(pexpect.EOF, timeout=20)
+    child.expect_exact("100×30, colour, UTF-8", timeout=60)
+    child.expect(pexpect.EOF, timeout=60)
     child.close()
 
 
@@ -312,7 +312,7 @@ def test_a_terminal_is_described(environment, workspace: Path) -> None:
 def test_closed_streams_are_no_trouble(closed: str, environment, workspace: Path) -> None:
     line = f"{sys.executable} -m ralph doctor {closed}"
     done = subprocess.run(
-        ["sh", "-c", line], cwd=workspace, env=environment, capture_output=True, timeout=30, check=False
+        ["sh", "-c", line], cwd=workspace, env=environment, capture_output=True, timeout=120, check=False
     )
     assert done.returncode == 1
 

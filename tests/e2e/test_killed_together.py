@@ -128,7 +128,7 @@ def test_an_agent_that_kills_or_stops_the_keeper_ends_the_run(
     began = time.monotonic()
     run = live("run", "g", "--check", "sh attack.sh", "--agent", fake)
     assert run.end() == 2
-    assert time.monotonic() - began < 20
+    assert time.monotonic() - began < 60
     finished = run.one("run_finished")
     assert finished["outcome"] == "fatal"
     assert "(loop-keeper) was killed or stopped" in finished["reason"]
@@ -147,7 +147,7 @@ def test_a_stopped_keeper_does_not_hang_ctrl_c(
     for _ in range(2):
         run.process.send_signal(signal.SIGINT)
     run.end()
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 30
     assert not alive(nap)
     assert not Path(f"/proc/{keeper}").exists()
 

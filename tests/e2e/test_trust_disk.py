@@ -71,7 +71,9 @@ def test_a_disk_that_fills_up_at_any_moment(
 def test_a_file_that_may_not_grow(environment: dict[str, str], workspace: Path, agent: Agent, ralph: Ralph) -> None:
     """For those who are not root: a limit on the size of files stands in for a full disk."""
     fake = agent(f'head -c 6000 /dev/zero | tr "\\0" x; echo; test $N -lt 9 || {DONE}')
-    script = f'ulimit -f 24; exec "{sys.executable}" -m ralph run g -m 20 --agent "{fake}"'
+    script = (
+        f'ulimit -f 24; exec "{sys.executable}" -B -m ralph run g -m 20 --agent "{fake}"'  # else half a .pyc is left
+    )
     ended = subprocess.run(
         ["sh", "-c", script], cwd=workspace, env=environment, capture_output=True, text=True, check=False
     )

@@ -69,33 +69,41 @@ def test_the_guardrails_format_stays_as_it_is(ralph: Ralph, agent: Agent, prompt
     assert prompts()[1].endswith("Output (truncated):\nbroken")
 
 
+END = {"type": "result", "subtype": "success", "is_error": False, "result": "still working", "session_id": "s"}
+BLOCKS = [
+    {"type": "tool_result", "tool_use_id": "1", "content": MARKERS},
+    {"type": "thinking", "thinking": MARKERS},
+    {"type": "text", "text": MARKERS},
+]
+LINES = [
+    {"type": "user", "message": {"content": BLOCKS[:1]}},
+    {"type": "assistant", "message": {"content": BLOCKS[1:2]}},
+    {"type": "assistant", "parent_tool_use_id": "t", "message": {"content": BLOCKS[2:]}},
+]
+# Each turn of an agent puts the markers into another place.
+PLACES = {
+    "fake-agent": [
+        "echo hm",
+        "cat wild >&2; echo hm",
+        'printf "%s" "$PROMPT"; echo; echo hm',
+        "cat wild > new; echo hm",
+    ],
+    "claude": [f"cat <<'END'\n{json.dumps(line)}\n{json.dumps(END)}\nEND\n" for line in LINES],
+}
+
+
 @pytest.mark.parametrize(("preset", "claim"), PRESETS.items())
-@pytest.mark.parametrize("place", ["check", "stderr", "tool", "reasoning", "sub-agent", "echo", "diff"])
+@pytest.mark.parametrize("name", PLACES)
 def test_a_marker_that_is_not_the_agents_answer_is_no_claim(
-    ralph: Ralph, agent: Agent, repository: Path, preset: str, claim: str, place: str
+    ralph: Ralph, agent: Agent, repository: Path, preset: str, claim: str, name: str
 ) -> None:
+    """Not one in the output of a check, on standard error, in a repeated prompt, in a diff; nor one in the output of a
+    tool, in the reasoning, in the words of a sub-agent."""
     (repository / "wild").write_text(MARKERS)
-    said = [
-        {"type": "tool_result", "tool_use_id": "1", "content": MARKERS},
-        {"type": "thinking", "thinking": MARKERS},
-        {"type": "text", "text": MARKERS},
-    ]
-    lines = {
-        "tool": {"type": "user", "message": {"content": said[:1]}},
-        "reasoning": {"type": "assistant", "message": {"content": said[1:2]}},
-        "sub-agent": {"type": "assistant", "parent_tool_use_id": "t", "message": {"content": said[2:]}},
-    }
-    ending = {"type": "result", "subtype": "success", "is_error": False, "result": "still working", "session_id": "s"}
-    end = json.dumps(ending)
-    script = {
-        "stderr": "cat wild >&2; echo hm $N",
-        "echo": 'printf "%s" "$PROMPT"; echo; echo hm $N',
-        "diff": "cat wild > new; echo hm $N",
-        "check": "echo hm $N",
-    }.get(place) or f"cat <<'END'\n{json.dumps(lines[place])}\n{end}\nEND"
-    name = "claude" if place in lines else "fake-agent"
-    agent(script, name)
-    words = ("--preset", preset, "--until", claim, "-m", "2", "--no-stall", "--check", "cat wild", "--json")
-    result = ralph("run", f"goal\n{MARKERS}" if place == "echo" else "goal", *words, "--agent", name)
+    turns = PLACES[name] * 2  # the second time with what came of the first in the prompt
+    agent("case $N in\n" + "".join(f"{n}) {turn};;\n" for n, turn in enumerate(turns, 1)) + "esac", name)
+    words = ("--preset", preset, "--until", claim, "-m", str(len(turns)), "--no-stall", "--check", "cat wild", "--json")
+    result = ralph("run", f"goal\n{MARKERS}", *words, "--agent", name)
     assert (result.code, result.one("run_finished")["outcome"]) == (1, "exhausted")
+    assert result.one("run_finished")["iterations"] >= len(turns)
     assert "claim_rejected" not in result.kinds()

@@ -270,7 +270,7 @@ def test_ctrl_c_ends_a_rewind_whose_filter_hangs(
     with at_once():
         rewind.send_signal(signal.SIGINT)
         rewind.send_signal(signal.SIGINT)
-        rewind.communicate(timeout=30)
+        rewind.communicate(timeout=120)
         assert rewind.returncode == 130
         eventually(lambda: not alive(nap))
 

@@ -105,7 +105,7 @@ def test_nothing_survives_a_terminal_that_is_closed(
     fake = agent(ESCAPES.format(nap))
     words = ["-m", "ralph", "run", "g", "--agent", fake]
     terminal = pexpect.spawn(
-        sys.executable, words, cwd=str(workspace), env={**environment, "TERM": "xterm"}, timeout=20
+        sys.executable, words, cwd=str(workspace), env={**environment, "TERM": "xterm"}, timeout=60
     )
     terminal.expect("begun")
     eventually(lambda: len(alive(nap)) >= 5)
@@ -140,7 +140,7 @@ def test_a_wait_is_counted_down_and_ends_when_the_clock_says_so(
     agent(f"if [ $N = 1 ]; then echo '{stream}'; exit 1; fi; echo '{done}'", "claude")
     words = ["-c", CLOCKED, str(shift), "run", "g", "--agent", "claude"]
     env = {**environment, "TERM": "xterm", "COLUMNS": "120"}
-    terminal = pexpect.spawn(sys.executable, words, cwd=str(workspace), env=env, timeout=20, dimensions=(24, 120))
+    terminal = pexpect.spawn(sys.executable, words, cwd=str(workspace), env=env, timeout=60, dimensions=(24, 120))
     terminal.expect("waiting (1h|59m)")
     terminal.expect("waiting 59m5\\ds until")
     terminal.expect("waiting 59m5\\ds until")

@@ -138,7 +138,7 @@ def test_a_background_child_that_holds_stdout_does_not_hang_the_turn(
     ralph: Ralph, agent: Agent, alive: Alive, nap: str
 ) -> None:
     fake = agent(f'sleep {nap} & echo "<response>DONE</response>"')
-    result = ralph("run", "g", "--json", "--agent", fake, timeout=15)
+    result = ralph("run", "g", "--json", "--agent", fake)
     assert result.code == 0
     assert result.one("agent_finished")["leftovers"] == 1
     assert not alive(nap)
@@ -146,7 +146,7 @@ def test_a_background_child_that_holds_stdout_does_not_hang_the_turn(
 
 def test_a_child_may_be_kept(ralph: Ralph, agent: Agent, alive: Alive, nap: str) -> None:
     fake = agent(f'sleep {nap} & echo "<response>DONE</response>"')
-    assert ralph("run", "g", "--keep-children", "--agent", fake, timeout=15).code == 0
+    assert ralph("run", "g", "--keep-children", "--agent", fake).code == 0
     assert len(alive(nap)) == 1
 
 

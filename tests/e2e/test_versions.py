@@ -126,7 +126,5 @@ def test_what_a_failed_turn_left_in_its_answer_file_is_no_answer(code: int, outc
         """,
         "codex",
     )
-    result = ralph(
-        *("run", "do it", "--agent", "codex", "--no-stream-agent-output", "--max-failures", "1", "--json"), timeout=20
-    )
+    result = ralph(*("run", "do it", "--agent", "codex", "--no-stream-agent-output", "--max-failures", "1", "--json"))
     assert result.one("run_finished")["outcome"] == outcome

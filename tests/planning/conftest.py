@@ -18,7 +18,7 @@ class Person:
             cwd=str(cwd),
             env={**env, "TERM": "dumb", "NO_COLOR": "1"},  # type: ignore[arg-type]
             encoding="utf-8",
-            timeout=30,
+            timeout=120,
             dimensions=(50, 160),
         )
         self._child.setecho(False)

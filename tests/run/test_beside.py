@@ -29,7 +29,6 @@ def waiting(agent: Make, environment: dict[str, str], git: Callable[..., str], w
     return start
 
 
-@pytest.mark.timeout(60)
 def test_worktrees_work_beside_one_another_and_beside_a_run_in_the_tree(
     waiting: Callable[..., Any],
     environment: dict[str, str],
@@ -53,7 +52,6 @@ def test_worktrees_work_beside_one_another_and_beside_a_run_in_the_tree(
     assert len(list((workspace / ".ralph" / "runs").iterdir())) == 3, "run folders lie in the repository's"
 
 
-@pytest.mark.timeout(60)
 def test_many_that_start_at_once_do_not_take_each_other_for_dead(
     waiting: Callable[..., Any], environment: dict[str, str]
 ) -> None:

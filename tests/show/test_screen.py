@@ -437,6 +437,6 @@ screen(RunFinished(outcome="done", reason="x", iterations=1, cost_usd=None, dura
 screen.close()
 print(*sorted(m for m in set(sys.modules) - before if not m.startswith("ralph.")))
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=30)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
     assert set(done.stdout.split()) <= {"errno", "select"}
     assert done.stderr.splitlines() == ["  hello", "", "ralph: done after 1 iteration: x (1s)"]

@@ -97,7 +97,7 @@ def test_one_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     began = time.monotonic()
     notifier(e.QuestionAsked("q", "which?"))
     notifier.close()
-    assert time.monotonic() - began < 30
+    assert time.monotonic() - began < 60
     assert "took too long: sleep 600" in (tmp_path / "notify.log").read_text()
 
 

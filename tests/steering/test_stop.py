@@ -149,6 +149,6 @@ def work(*options):
 print("the program goes on")
 """
     process = subprocess.run(
-        [sys.executable, "-c", program], cwd=workspace, env=environment, capture_output=True, text=True, timeout=30
+        [sys.executable, "-c", program], cwd=workspace, env=environment, capture_output=True, text=True, timeout=120
     )
     assert process.stdout.splitlines() == ["interrupted", "the program goes on"], process.stderr

@@ -28,7 +28,7 @@ class Task:
         named = ["--root", str(self.folder.root), "--project", self.folder.project, "--task", self.folder.task]
         return [sys.executable, "-m", "ralph", "task", *named, "--restart-delay", "0", *more]
 
-    def supervise(self, *more: str, timeout: float = 50, **env: str) -> "subprocess.CompletedProcess[str]":
+    def supervise(self, *more: str, timeout: float = 120, **env: str) -> "subprocess.CompletedProcess[str]":
         return subprocess.run(
             self.words(*more),
             cwd=self.workspace,

@@ -258,7 +258,9 @@ post(sys.argv[1], "INFO", "fits")
 
 
 def test_a_message_that_does_not_fit_on_the_disk_leaves_no_trace(path: Path) -> None:
-    told = subprocess.run([sys.executable, "-c", FULL_DISK, path], capture_output=True, text=True, check=True).stdout
+    told = subprocess.run(
+        [sys.executable, "-B", "-c", FULL_DISK, path], capture_output=True, text=True, check=True
+    ).stdout
     assert told == f"the message bus {path} cannot be used: File too large\n"
     assert bodies(path) == ["fits", "fits"]
     assert b"xx" not in path.read_bytes()

@@ -19,14 +19,14 @@ class Terminal:
     """A terminal with the command in it. What it shows is known as far as it was read."""
 
     def __init__(self, words: list[str], cwd: Path, env: dict[str, str]) -> None:
-        self.child = pexpect.spawn(words[0], words[1:], cwd=str(cwd), env=env, dimensions=SIZE, timeout=30)
+        self.child = pexpect.spawn(words[0], words[1:], cwd=str(cwd), env=env, dimensions=SIZE, timeout=60)
         self._screen = pyte.Screen(SIZE[1], SIZE[0])
         self._stream = pyte.ByteStream(self._screen)
         self.raw = b""
 
     def until(self, text: str) -> str:
         """Reads until the text is on the screen."""
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 60
         while text not in self.seen:
             assert time.monotonic() < deadline, self.seen
             self._read()
@@ -45,12 +45,16 @@ class Terminal:
         return "\n".join(line.rstrip() for line in self._screen.display)
 
     def end(self) -> int:
-        """The exit code."""
+        """The exit code. A run that is shown as done may be about to end yet: asked whether to stop it, one does."""
+        is_asked = False
         while True:
             try:
                 self._read()
             except pexpect.EOF:
                 break
+            if "leave?" in self.seen and not is_asked:
+                is_asked = True
+                self.child.send("s")
         self.child.close()
         return self.child.exitstatus if self.child.exitstatus is not None else -self.child.signalstatus
 

@@ -20,7 +20,7 @@ from ralph.web.qr import matrix
 
 def ralph(home: dict[str, str], *words: str, **env: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "ralph", *words], env={**home, **env}, capture_output=True, text=True, timeout=20
+        [sys.executable, "-m", "ralph", *words], env={**home, **env}, capture_output=True, text=True, timeout=60
     )
 
 

@@ -98,12 +98,15 @@ def test_the_pane_of_checks_says_what_iterations_cost_where_there_is_room(plain:
 
 
 def test_a_run_in_the_list(plain: Look) -> None:
-    assert draw.run_rows(run(iterations=2), 24, plain, is_tall=False) == ["● k3fa running      3/10"]
+    assert draw.run_rows(run(iterations=2), 24, plain, is_tall=False, here="/home/me/shop") == [
+        "● Fix it            3/10"
+    ]
     asking = run(mail=Mail(questions=(Question("q", "Which?"),)), iterations=2)
-    assert draw.run_rows(asking, 24, plain, is_tall=False) == ["? k3fa asking       3/10"]
+    assert draw.run_rows(asking, 24, plain, is_tall=False) == ["? shop: Fix it      3/10"]
     ended = run(False, iterations=4, outcome="exhausted", cap=4)
     assert draw.run_rows(ended, 24, plain, is_tall=True) == ["✗ k3fa exhausted     4/4", "  shop: Fix it"]
-    assert draw.run_rows(run(False, cap=1), 24, plain, is_tall=False) == ["✗ k3fa killed          0"]
+    unknown = run(False, cap=1, goal="")
+    assert draw.run_rows(unknown, 24, plain, is_tall=False) == ["✗ k3fa killed          0"]
 
 
 def test_the_head_says_where_a_run_stands(plain: Look) -> None:

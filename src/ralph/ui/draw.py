@@ -81,15 +81,16 @@ def look_for(stream: TextIO | None, env: Mapping[str, str] = os.environ) -> Look
 
 
 def run_rows(run: RunNow, columns: int, look: Look, *, is_tall: bool, here: str = "") -> list[str]:
-    """A run in the list: its state and where it stands, and below it what it is about, and where if not `here`."""
+    """A run in the list: its state and where it stands, and below it what it is about, and where if not `here`. Where
+    there is one line for it, people know it by what it is about; its sign tells its state."""
     of = f"/{run.max_iterations}" if run.max_iterations is not None and run.max_iterations > 1 else ""
     number = f"{run.iteration}{of}"
-    name = cut(f"{nickname(run.run)} {run.state}", columns - 3 - len(number))
-    row = f"{look.state(run.state)} {name}{' ' * (columns - 2 - width(name) - len(number))}{look.paint('dim', number)}"
-    if not is_tall:
-        return [row]
     place = "" if run.workspace == here else run.workspace.rpartition("/")[2] + ": "
-    return [row, look.paint("dim", "  " + cut(one_line(f"{place}{run.goal}"), columns - 2))]
+    goal = one_line(f"{place}{run.goal}") if run.goal else ""
+    title = goal if goal and not is_tall else f"{nickname(run.run)} {run.state}"
+    name = cut(title, columns - 3 - len(number))
+    row = f"{look.state(run.state)} {name}{' ' * (columns - 2 - width(name) - len(number))}{look.paint('dim', number)}"
+    return [row, look.paint("dim", "  " + cut(goal, columns - 2))] if is_tall else [row]
 
 
 def head(run: RunNow, now: float, columns: int, look: Look) -> list[str]:

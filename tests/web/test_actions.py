@@ -1,5 +1,6 @@
 """What can be done from the page is what the commands do; what has moved on meanwhile is said in one sentence."""
 
+import re
 import shutil
 import subprocess
 import sys
@@ -268,5 +269,10 @@ def test_the_files_become_what_they_were(serve: Serve, home: dict[str, str], pro
     assert "go" in served.get(f"runs/{run.id}/iterations/2/prompt").text
     assert "response" in served.get(f"runs/{run.id}/iterations/2/log").text
     assert served.get(f"runs/{run.id}/iterations/4").status == 404
-    assert "What needs you" in served.get(f"runs/{run.id}/report").text
+    page = served.get(f"runs/{run.id}/report").text
+    written = (Path(run.place) / "report.html").read_text()
+    assert "What needs you" in page
+    article = re.compile(r"<article .*?</article>", re.DOTALL)
+    assert article.findall(page) == article.findall(written), "the page shows what `ralph report` writes"
+    assert "work.txt" in page.partition("Each iteration")[2]
     served.process.terminate()

@@ -1,6 +1,7 @@
 """Which address means what? First the two that need no session, what a page is made of and the way in; then a table of
 what can be looked at, and one of what can be done, each with the level that it needs."""
 
+import os
 import re
 import sys
 import time
@@ -12,6 +13,7 @@ from msgspec import Struct
 
 from ralph.core.text import one_line
 from ralph.errors import UserError
+from ralph.history.evidence import evidence_of
 from ralph.history.patches import patch_of
 from ralph.records.serving import Remembered, ServerFolder
 from ralph.web import actions, reading
@@ -159,8 +161,9 @@ class Pages:
             return work_report_page(self._register.work(seen(listed, time.time())), visit.frame)
         watched = self._watching.of(run)
         watched.wait_until_counted(8.0)
+        evidence = evidence_of(watched.run.folder, watched.history(), os.environ)  # git is asked: others need not wait
         with watched.lock:
-            return report_page(watched.run, watched.history(), visit.frame)
+            return report_page(watched.run, watched.history(), evidence, visit.frame)
 
     def _act(self, visit: Visit) -> WebAnswer:
         """Does what was asked for, and says in one sentence what was done, or why not."""

@@ -4,6 +4,7 @@ patch, the report, the form for a new run, and the page behind a link."""
 from collections.abc import Mapping, Sequence
 
 from ralph.core.text import short
+from ralph.history.evidence import Evidence
 from ralph.history.patches import Patch, PatchedFile
 from ralph.history.run_history import PastIteration, RunHistory
 from ralph.records.register import Listed
@@ -106,8 +107,9 @@ def _patched(file: PatchedFile) -> Html:
     return element("details", summary, body, class_="card patched", open=True)
 
 
-def report_page(run: Listed, history: RunHistory, frame: Frame) -> WebAnswer:
-    body = element("main", report_body([history]), id="main")
+def report_page(run: Listed, history: RunHistory, evidence: Mapping[int, Evidence], frame: Frame) -> WebAnswer:
+    """The same that `ralph report` writes."""
+    body = element("main", report_body([history], {history.run: evidence}), id="main")
     return frame.page(
         f"{nickname(run.id)} report", _bar(run, frame), body, styles=("page.css", "report.css"), class_="report"
     )

@@ -81,6 +81,7 @@ def engine(server: Postgres, items: int, workers: int) -> tuple[float, float, fl
     machine that is busy with other things the latter are what can be compared."""
     from ralph.fleet import schema
     from ralph.fleet.database import Database
+    from ralph.fleet.heartbeat import register
     from ralph.fleet.worker import enter
 
     url = server.database()
@@ -90,7 +91,8 @@ def engine(server: Postgres, items: int, workers: int) -> tuple[float, float, fl
         schema.ready(database)
         made = order(folder, "flat")
         began, before, busy = time.monotonic(), os.times(), server.spent()
-        enter(database, made, ListContent(tuple(Item(key=f"T{n}", title="x") for n in range(items))))
+        listed = ListContent(tuple(Item(key=f"T{n}", title="x") for n in range(items)))
+        enter(database, made, listed, register(database, "bringer", 0, brings=True))
         context = multiprocessing.get_context("spawn")
         parts = [
             context.Process(target=take_part, args=(url, folder, made.id, f"w{number}")) for number in range(workers)

@@ -67,7 +67,7 @@ ALLOWED = {
     "errors": {"core"},
     "forge": {"core", "errors", "processes", "repository"},
     "files": {"errors"},
-    "fleet": {"backlog", "core", "errors", "history", "processes", "records", "repository", "show"},
+    "fleet": {"backlog", "core", "errors", "history", "processes", "records", "repository", "show", "steering"},
     "history": {"core", "errors", "records", "repository", "steering"},
     "hooks": {
         *("agents", "core", "errors", "lean", "loop", "processes", "records", "repository", "run", "settings"),

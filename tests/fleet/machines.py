@@ -103,6 +103,15 @@ class Machine:
             self.process.wait()
 
 
+def silence(url: str, name: str) -> None:
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(
+            "UPDATE procrastinate_workers SET last_heartbeat = now() - interval '1 minute' "
+            "WHERE id IN (SELECT id FROM ralph_workers WHERE name LIKE %s)",
+            (name,),
+        )
+
+
 class Fleet:
     """A remote with a list, the database, and machines."""
 
@@ -142,6 +151,10 @@ class Fleet:
         if name not in self.machines:
             self.machines[name] = Machine(self, name, url or self.url)
         return self.machines[name]
+
+    def silence(self, name: str) -> None:
+        """As if a worker had not been heard for a minute: so nobody has to wait until it is so."""
+        silence(self.url, name)
 
     def hold(self, *keys: str) -> None:
         for key in keys:

@@ -234,3 +234,81 @@ def test_items_of_two_works_are_taken_in_turn(fleet: Fleet) -> None:
     assert sorted(fleet.landed()) == fleet.keys
     done = third.ralph("work", "status", "--db", fleet.url, "nope")
     assert "no work nope in this database" in done.stderr
+
+
+def test_the_list_of_a_machine_that_died_is_kept_by_another(fleet: Fleet) -> None:
+    """What a person pushes to the target then is worked off, too, whether before or after somebody took the list up."""
+    fleet.hold(*fleet.keys)
+    first, other = fleet.machine("a"), fleet.machine("b")
+    first.work(slots=4)
+    fleet.wait(lambda: all(map(fleet.has_begun, fleet.keys)))
+    first.kill()
+    (fleet.seed / "TASKS.md").write_text((fleet.seed / "TASKS.md").read_text() + "- [ ] T9 Do it\n")
+    fleet.git("commit", "-qam", "one more", cwd=fleet.seed)
+    fleet.git("push", "-q", str(fleet.remote), "HEAD:main", cwd=fleet.seed)
+    fleet.silence("%")
+    other.worker(slots=4)
+    fleet.wait_for("item_listed", item={"key": "T9", "title": "T9 Do it", "text": "T9 Do it", "place": "TASKS.md:5"})
+    fleet.let_go()
+    fleet.wait_for("work_finished", exit_code=0)
+    fleet.keys.append("T9")
+    fleet.audit()
+
+
+def test_the_same_command_on_another_machine_goes_on_with_a_work_whose_machine_died(fleet: Fleet) -> None:
+    fleet.hold(*fleet.keys)
+    first, other = fleet.machine("a"), fleet.machine("b")
+    first.work()
+    fleet.wait_for("item_started")
+    first.kill()
+    refused = other.ralph(*other.words())
+    assert "already" in refused.stderr, "it may still be there"
+    fleet.silence("%")
+    fleet.let_go()
+    assert other.work(slots=4).wait(120) == 0, other.said
+    assert "goes on as it was begun" in other.said
+    assert len(fleet.all("work_started")) == 1
+    fleet.audit()
+
+
+def test_ps_of_a_fleet_tells_of_its_works_and_workers_from_anywhere(fleet: Fleet) -> None:
+    fleet.hold(*fleet.keys)
+    elsewhere = fleet.machine("c")
+    fleet.machine("a").work(slots=2)
+    fleet.machine("b").worker(slots=2)
+    fleet.wait(lambda: len(fleet.all("item_started")) == 4)
+    told = elsewhere.ralph("ps", "--db", fleet.url)
+    assert told.returncode == 0, told.stderr
+    assert "4 working" in told.stdout
+    assert " b on " in told.stdout
+    work, *workers = map(json.loads, elsewhere.ralph("ps", "--json", "--db", fleet.url).stdout.splitlines())
+    assert (work["kind"], work["state"], work["checks"]) == ("work", "running", 4)
+    assert {worker["slots"] for worker in workers} == {2}
+    assert "nothing has been run on this machine" in elsewhere.ralph("ps", "-a").stderr, "it leaves no trace"
+
+
+COSTLY = """#!/bin/sh
+PROMPT=$(cat)
+key=$(printf '%s\\n' "$PROMPT" | sed -n 's/^\\([a-zA-Z]*[0-9][0-9]*\\) .*/\\1/p' | head -1)
+[ -e "items/half-$key" ] && sleep 600
+echo "half-$key" > "items/half-$key"
+echo '{"type":"result","subtype":"success","is_error":false,"result":"half of it","total_cost_usd":2.0}'
+"""
+
+
+def test_the_budget_counts_what_loops_on_all_machines_have_spent(fleet: Fleet) -> None:
+    """Two loops here and two there have spent $2 each, and none is finished."""
+    claude = fleet.folder / "bin" / "claude"
+    claude.parent.mkdir()
+    claude.write_text(COSTLY)
+    claude.chmod(0o755)
+    first, other = fleet.machine("a"), fleet.machine("b")
+    for machine in (first, other):
+        machine.env["PATH"] = f"{claude.parent}:{machine.env['PATH']}"
+    words = [word.replace(str(fleet.agent), "claude") for word in first.words(slots=2)]
+    work = first.start(*words, "--max-cost", "7")
+    other.worker(slots=2)
+    assert work.wait(120) == 1, first.said
+    (finished,) = fleet.all("work_finished")
+    assert (finished["outcome"], finished["reason"]) == ("budget", "its budget is spent")
+    assert len(fleet.all("item_started")) == 4

@@ -2,32 +2,40 @@
 too late. Ledgers of several workers, in one process, on a real PostgreSQL."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib import resources
 from pathlib import Path
 from threading import Timer
 
 import psycopg
 import pytest
-from tests.fleet.machines import Machine
+from msgspec.structs import replace
+from tests.fleet.machines import Machine, silence
 from tests.fleet.postgres import Postgres, Relay
 
 from ralph.backlog.backlog_source import BacklogSource
 from ralph.backlog.lists import ListContent
+from ralph.backlog.wishes import Wish, leave
 from ralph.backlog.work_order import WorkOrder
 from ralph.core import work_events
-from ralph.core.backlog import Item, Verdict
+from ralph.core.backlog import Board, Item, Job, Verdict
 from ralph.core.secrets import Redactor
 from ralph.errors import UserError
 from ralph.fleet import heartbeat, schema, steering
 from ralph.fleet.database import ANSWER, BEGIN, Database, GaveUp, finished, is_away
-from ralph.fleet.heartbeat import Registered, register
+from ralph.fleet.heartbeat import Registered, register, serve
+from ralph.fleet.member import changed_since
+from ralph.fleet.mirror import Mirror
 from ralph.fleet.shared_ledger import SharedLedger
 from ralph.fleet.worker import enter
+from ralph.history.work_history import work_history
 from ralph.processes.interrupt import Interrupt
 from ralph.records.folder import RunFolder
+from ralph.records.register import runs
 from ralph.repository.remotes import Remote
 from ralph.settings import Settings
+from ralph.steering import control
+from ralph.steering.mailbox import Mailbox
 
 KEYS = ("T1", "T2", "T3")
 
@@ -50,7 +58,8 @@ class Table:
         )
         database = self.database()
         schema.ready(database)
-        enter(database, self.order, ListContent(tuple(Item(key=key, title=key) for key in KEYS)))
+        self.home = register(database, "home", 0, brings=True)
+        enter(database, self.order, ListContent(tuple(Item(key=key, title=key) for key in KEYS)), self.home)
 
     def database(self) -> Database:
         self.databases.append(Database(self.url, patience=0.0))
@@ -70,12 +79,7 @@ class Table:
 
     def silence(self, name: str) -> None:
         """As if it had not been heard for a minute."""
-        with psycopg.connect(self.url, autocommit=True) as connection:
-            connection.execute(
-                "UPDATE procrastinate_workers SET last_heartbeat = now() - interval '1 minute' "
-                "WHERE id = (SELECT id FROM ralph_workers WHERE name = %s)",
-                (name,),
-            )
+        silence(self.url, name)
 
 
 @pytest.fixture
@@ -255,11 +259,62 @@ def test_a_killed_copy_goes_on_where_it_was_torn(table: Table) -> None:
 
 
 def test_a_list_is_worked_off_once_at_a_time(table: Table) -> None:
-    again = WorkOrder(
-        **{name: getattr(table.order, name) for name in WorkOrder.__struct_fields__} | {"id": "x", "name": "x"}
-    )
+    again = replace(table.order, id="x", name="x")
     with pytest.raises(UserError, match=r"work abcd works off abcd.md on origin/main already"):
-        enter(table.database(), again, ListContent(()))
+        enter(table.database(), again, ListContent(()), register(table.database(), "other", 0, brings=True))
+
+
+def test_a_list_whose_bringer_is_gone_is_kept_by_one_who_stands_in_until_somebody_brings_it_again(table: Table) -> None:
+    one = table.worker("one")
+    assert not one.takes_list(), "whoever brought it keeps it"
+    table.silence("home")
+    one.take_over()
+    one.hear()
+    assert one.takes_list()
+    other = register(table.database(), "other", 1, brings=True)
+    row = enter(table.database(), replace(table.order, id="x", name="x"), ListContent(()), other)
+    assert row.id == table.order.id, "the same command goes on with it"
+    one.hear()
+    assert not one.has_list()
+
+
+def item(key: str, title: str = "", done: bool = False) -> Item:
+    return Item(key=key, title=title or key, done=done)
+
+
+def test_who_stands_in_goes_by_what_has_changed_on_the_target_since_the_work_began() -> None:
+    """The list of whoever brought it had M, which is not on the target, and another title for B."""
+    states = {"A": "queued", "B": "parked", "M": "queued", "L": "landed", "W": "working", "X": "withdrawn"}
+    jobs = {key: Job(item=item(key, f"{key} as brought"), state=state) for key, state in states.items()}  # type: ignore[arg-type]
+    same = [item(key) for key in ("A", "B", "L", "W", "X")]
+
+    def seen(*now: Item) -> dict[str, str]:
+        return {one.key: one.title for one in changed_since(same, now, Board(jobs=jobs))}
+
+    known = {key: f"{key} as brought" for key in ("A", "B", "M", "W")}
+    assert seen(*same) == known
+    assert seen(*same, item("N")) == {**known, "N": "N"}, "a new one"
+    assert seen(*(one for one in same if one.key != "A")) == {key: known[key] for key in ("B", "M", "W")}, "one less"
+    assert seen(*same[:1], item("B", "anew"), *same[2:])["B"] == "anew", "one that was edited"
+    assert seen(*same[:3], item("W", done=True), *same[4:]) == known, "one that the gate has ticked"
+    assert seen(item("A", done=True), *same[1:])["A"] == "A", "one that a person has ticked"
+
+
+def test_what_loops_spend_is_known_to_all(table: Table) -> None:
+    one, two = table.worker("one"), table.worker("two")
+    for ledger in (one, two):
+        serve(table.database(), ledger._me, table.order.id)
+    one.report(1.5)
+    two.report(0.25)
+    one.hear()
+    two.hear()
+    assert (one.spent_elsewhere, two.spent_elsewhere) == (0.25, 1.5)
+    table.silence("one")
+    two.hear()
+    assert two.spent_elsewhere == 1.5, "what a dead one has spent is spent"
+    one.report(0.0)
+    two.hear()
+    assert two.spent_elsewhere == 0.0
 
 
 def test_people_steer_from_anywhere(table: Table) -> None:
@@ -294,6 +349,37 @@ def test_people_steer_from_anywhere(table: Table) -> None:
     assert one.board.jobs["T1"].state == "queued"
 
 
+def test_a_machine_that_takes_no_part_sees_and_steers_as_if_it_did(table: Table, tmp_path: Path) -> None:
+    one, env = table.worker("one"), {"XDG_STATE_HOME": str(tmp_path / "state")}
+    assert begin(one, "T1", "r1")
+
+    def until(fact: Callable[[], object]) -> None:
+        deadline = time.monotonic() + 60
+        while not fact():
+            assert time.monotonic() < deadline
+            one.hear()
+
+    with Mirror(table.url, follows=True, env=env):
+        (run,) = runs(env)
+        assert (run.id, run.state, run.facts.kind) == (table.order.id, "running", "work")
+        assert [job.state for job in work_history(run).board.jobs.values()] == ["working", "queued", "queued"]
+        control.pause(run)
+        until(lambda: one.board.is_held)
+        until(lambda: runs(env)[0].state == "paused")
+        steering.hold(table.database(), "", False)
+        until(lambda: runs(env)[0].state == "running")
+        steering.hold(table.database(), "", True)
+        until(lambda: runs(env)[0].state == "paused")
+        control.go_on(run)
+        until(lambda: not one.board.is_held)
+        leave(Mailbox(run.place), Wish("withdraw", "T2"))
+        until(lambda: one.board.jobs["T2"].state == "withdrawn")
+        control.stop(run)
+        until(lambda: one.finished)
+        until(lambda: runs(env)[0].state == "interrupted")
+    assert runs(env) == []
+
+
 def test_a_newer_database_is_refused(table: Table) -> None:
     database = table.database()
     database.do(lambda transaction: transaction.ask("UPDATE ralph_fleet SET layout = 99"))
@@ -314,7 +400,8 @@ def test_an_older_database_is_refused_until_a_person_brings_it_up(
         for name in then:
             connection.execute((folder / name).read_text())
         connection.execute(schema.TABLES)
-        connection.execute("INSERT INTO ralph_fleet VALUES (%s, %s)", (schema.LAYOUT, then[-1]))
+        connection.execute("ALTER TABLE ralph_workers DROP COLUMN brings, DROP COLUMN spending")  # as in layout 1
+        connection.execute("INSERT INTO ralph_fleet VALUES (1, %s)", (then[-1],))
     opened = Database(database, patience=0.0)
     with pytest.raises(UserError, match="older ralph"):
         schema.ready(opened)

@@ -49,7 +49,11 @@ class BacklogSource(Struct, frozen=True, kw_only=True):
 
     def read(self) -> ListContent:
         """What its files say now."""
-        return FORMATS[self.format].read(self._contents())
+        return self.read_from(self._contents())
+
+    def read_from(self, files: Mapping[str, bytes]) -> ListContent:
+        """What they say as they are at some commit."""
+        return FORMATS[self.format].read({name: data for name, data in files.items() if self._is_part(name)})
 
     def ticked(self, files: Mapping[str, bytes], keys: Collection[str]) -> dict[str, bytes]:
         """Those of the files, as they are at some commit, that change when these items are done."""

@@ -58,7 +58,6 @@ class Coordinator:
         self._mailbox = Mailbox(folder.path)
         self._began = time.monotonic() - ledger.elapsed
         self._list = ListWatch(order)
-        self._spending = 0.0
         self._looked = 0.0
         self._deaths: dict[str, int] = {}
         self._batch: tuple[str, ...] = ()
@@ -330,16 +329,20 @@ class Coordinator:
 
     def _watch_limits(self) -> None:
         """Ends what is at work when money or time run out."""
-        order, board = self.order, self.ledger.board
+        order = self.order
         if order.max_time is not None and self.elapsed >= order.max_time and not self._end:
             self._stop(Outcome.TIMEOUT.value, "its time is over", 1)
         if order.max_cost is None or time.monotonic() - self._looked < SEEN:
             return
         self._looked = time.monotonic()
-        seen = [facts_in(str(self._folder.path.parent / job.run)) for job in board.of("working")]
-        self._spending = sum(standing.cost_usd or 0.0 for standing in seen if standing)
-        if board.spent + self._spending >= order.max_cost and not self._end:
+        spending = self._spending()
+        if self.ledger.board.spent + spending >= order.max_cost and not self._end:
             self._stop(Outcome.BUDGET.value, "its budget is spent", 1)
+
+    def _spending(self) -> float:
+        """What the loops at work have cost so far."""
+        seen = [facts_in(str(self._folder.path.parent / job.run)) for job in self.ledger.board.of("working")]
+        return sum(standing.cost_usd or 0.0 for standing in seen if standing)
 
     @property
     def elapsed(self) -> float:

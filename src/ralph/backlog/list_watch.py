@@ -17,28 +17,34 @@ TICKED, TAKEN_OFF = "it was ticked by a person", "it was taken off the list"
 
 
 class ListWatch:
-    """One list, for as long as it is worked off."""
+    """One list, for as long as it is worked off. `is_here` unless another machine has brought it."""
 
-    def __init__(self, order: WorkOrder) -> None:
+    def __init__(self, order: WorkOrder, is_here: bool = True) -> None:
         self._order, self._source = order, order.source
+        self._is_at_hand = is_here and order.source.is_in_files
         self._stamp: object = None
         self._asked = time.monotonic()
         self._settled: set[str] = set()
 
     def begin(self) -> None:
         """The list has just been read."""
-        self._stamp = self._source.stamp() if self._source.is_in_files else None
+        self._stamp = self._source.stamp() if self._is_at_hand else None
+
+    def hurry(self) -> None:
+        """Its target has changed: who goes by that asks now."""
+        if self._source.is_in_files:
+            self._asked = -ASKED_AGAIN
 
     def has_to_be_asked_for(self) -> bool:
         """Whether it is time to have another program say what is in it: that takes a process of its own."""
-        if self._source.is_in_files or time.monotonic() - self._asked < ASKED_AGAIN:
+        if self._is_at_hand or time.monotonic() - self._asked < ASKED_AGAIN:
             return False
         self._asked = time.monotonic()
         return True
 
     def reread(self) -> ListContent | None:
         """What it says now, if a person has touched it; a broken one is an error."""
-        if not self._source.is_in_files or (stamp := self._source.stamp()) == self._stamp:
+        if not self._is_at_hand or (stamp := self._source.stamp()) == self._stamp:
             return None
         self._stamp = stamp
         return sound(self._source.read(), self._source.name)

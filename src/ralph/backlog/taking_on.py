@@ -48,6 +48,14 @@ def read_list(source: BacklogSource, workspace: Path) -> ListContent:
     return sound(source.understood(said), source.name)
 
 
+def read_list_at(commit: str, order: WorkOrder, home: Repository) -> ListContent:
+    """What a list in git says at a commit: so much of it is seen from every clone."""
+    listed = home.git("ls-tree", "-r", "-z", "--name-only", commit, "--", *order.source.paths)
+    names = [name for name in listed.decode("utf-8", "replace").split("\0") if name]
+    files = {name: home.git("cat-file", "blob", f"{commit}:{name}") for name in names}
+    return sound(order.source.read_from(files), order.source.name)
+
+
 def asking(source: BacklogSource, workspace: Path) -> tuple[str, ...]:
     """The command that asks the keeper of a list, in the workspace."""
     return ("sh", "-c", 'cd "$0" && exec "$@"', str(workspace), *source.command())

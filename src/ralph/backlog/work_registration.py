@@ -21,8 +21,8 @@ from ralph.show.works import Row, counted, last_line, rows
 class WorkRegistration(Registration):
     """A listener that keeps the work's own standing up to date."""
 
-    def __init__(self, folder: RunFolder, order: WorkOrder) -> None:
-        super().__init__(folder)
+    def __init__(self, folder: RunFolder, order: WorkOrder, deaf: bool = False) -> None:
+        super().__init__(folder, deaf=deaf)
         self._folder, self._order = folder, order
         self._ledger: Ledger | None = None
         known = {"kind": "work", "workspace": order.workspace, "goal": f"work off {order.source.name}"}
@@ -47,7 +47,9 @@ class WorkRegistration(Registration):
             since=now,
         )
         for event in happened:
-            if isinstance(event, work_events.WorkFinished):
+            if isinstance(event, work_events.WorkStarted):
+                self._facts = replace(self._facts, began=self._facts.began or now, outcome="", reason="")
+            elif isinstance(event, work_events.WorkFinished):
                 self._facts = replace(
                     self._facts,
                     outcome=event.outcome,

@@ -67,11 +67,17 @@ def _looped(folder: str, key: str, keeper: Keeper, interrupt: Interrupt) -> int:
 def _reread(folder: str) -> int:
     from pathlib import Path
 
-    from ralph.backlog.taking_on import read_list
+    from ralph.backlog.taking_on import home_of, read_list, read_list_at
     from ralph.backlog.work_order import ORDER, WorkOrder, folder_of, read
 
     order = read(folder_of(folder), ORDER, WorkOrder)
-    _say(read_list(order.source, Path(order.workspace)))
+    workspace = Path(order.workspace)
+    if order.remote is not None and order.source.is_in_files:  # whoever brought the list is elsewhere
+        home = home_of(workspace)
+        order.remote.fetch(home)
+        _say(read_list_at(order.target_ref, order, home))
+    else:
+        _say(read_list(order.source, workspace))
     return 0
 
 

@@ -3,7 +3,7 @@
 import os
 import sys
 
-from ralph.cli.table import CliCommand, Values
+from ralph.cli.table import DB, CliCommand, Values
 from ralph.errors import UserError
 from ralph.run.options import Option
 
@@ -12,7 +12,8 @@ HELP = """Serve a page with all runs of this user, to see and steer them from a 
 It prints a link that can be used once, within ten minutes; `ralph serve --link` prints another from any terminal. A
 link lets a browser look, steer (tell, answer, pause, resume, stop) or start runs; --allow caps them all. The page is
 served to this machine alone: from elsewhere it is reached by an ssh tunnel, a mesh VPN or a proxy (--name). Runs do not
-depend on it. Each DIR is a workspace in which runs may be started, beside those that are on record."""
+depend on it. Each DIR is a workspace in which runs may be started, beside those that are on record. With --db the works
+of a fleet are there too."""
 
 
 def serve(values: Values, words: list[str]) -> int:
@@ -39,7 +40,12 @@ def serve(values: Values, words: list[str]) -> int:
         allow=values.get("allow", "start"),
         remember=bool(values.get("remember")),
     )
-    return listening.serve(asked, sys.stdout)
+    if "db" not in values:
+        return listening.serve(asked, sys.stdout)
+    from ralph.cli.worker import mirrored
+
+    with mirrored(values["db"], follows=True):
+        return listening.serve(asked, sys.stdout)
 
 
 SERVE = CliCommand(
@@ -54,6 +60,7 @@ SERVE = CliCommand(
         Option("--plain", "Accept that others on the network can read along: no TLS."),
         Option("--allow look|steer|start", "The most that any link allows (default: start)."),
         Option("--remember", "Browsers stay let in when the server is started anew."),
+        DB,
         Option("--link[=WORD]", "Print another link to the page that is served."),
     ),
     words="[DIR]...",

@@ -96,11 +96,9 @@ def _show(seen: Seen, is_whole: bool, as_json: bool) -> int:
     style = choose(sys.stdout, os.environ, sys.stdout.isatty(), None, None)
     columns = os.get_terminal_size().columns if sys.stdout.isatty() else 200
     print("\n".join(table(seen.board, made, style, columns, time.time(), most=len(made))))
-    from ralph.fleet.steering import doing, heard
+    from ralph.fleet.steering import told_of
 
-    for worker in seen.workers:
-        has = ", ".join(doing(worker, seen.board)) or ("waits" if worker.work else "looks for work")
-        print(f" {worker.name} on {worker.host}: {has} ({worker.slots} at a time, {heard(worker)})")
+    print("\n".join(told_of(seen.workers, seen.board)))
     return 0
 
 

@@ -38,6 +38,7 @@ class CliCommand:
 
 
 DIRECTORY = Option("-C --directory DIR", "The workspace (default: the current folder).")
+DB = Option("--db URL", "Of the fleet at this database: postgresql://HOST/NAME (empty: $RALPH_DB).")
 JSON = Option("--json", "For programs: an object a line.")
 
 SECTIONS = {

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ralph.cli.table import CliCommand, Values, no_words
+from ralph.cli.table import DB, CliCommand, Values, no_words
 from ralph.errors import UserError, to_install
 
 OLDEST = 8  # the first textual that leaves the colours to the terminal
@@ -14,6 +14,8 @@ HELP = """Watch and steer runs in a full screen, and start new ones in PATH.
 
 Type a goal, or a command such as /ralph 5, /check CMD, /help. A run that was started here ends with the screen, unless
 you say on leaving that it shall go on.
+
+With --db the works of a fleet are there too: what you ask of one is asked of all its machines.
 
 `ralph run PATH` opens it too, and takes options (--agent, --max-cost, ...) that hold for every run started there."""
 
@@ -26,7 +28,12 @@ def ui(values: Values, words: list[str]) -> int:
         raise UserError(f"no such folder: {path}", "name a folder")
     if not is_possible():
         raise UserError("the full screen needs a terminal", "`ralph ps` and `ralph logs -f` work anywhere")
-    return open_screen(place)
+    if "db" not in values:
+        return open_screen(place)
+    from ralph.cli.worker import mirrored
+
+    with mirrored(values["db"], follows=True):
+        return open_screen(place)
 
 
 def instead_of_a_goal(values: Mapping[str, Any], path: str) -> int:
@@ -73,4 +80,4 @@ def open_screen(place: Path, given: Mapping[str, Any] | None = None) -> int:
     return 3 if app.return_code else 0
 
 
-UI = CliCommand("ui", HELP, ui, words="[PATH]")
+UI = CliCommand("ui", HELP, ui, (DB,), words="[PATH]")

@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from typing import IO, TYPE_CHECKING
 
 from ralph.cli.named_run import read_run
-from ralph.cli.table import DIRECTORY, JSON, CliCommand, Values
+from ralph.cli.table import DB, DIRECTORY, JSON, CliCommand, Values
 from ralph.core.text import clean, escaped
 from ralph.errors import UserError
 from ralph.run.options import Option
@@ -23,6 +23,8 @@ def ps(values: Values, words: list[str]) -> int:
 
     if words:
         raise UserError(f"too many words: {words[0]!r}", "`ralph ps` lists all runs; `ralph show RUN` is about one")
+    if "db" in values:
+        return _show_fleet(values)
     seen = runs_now(bool(values.get("all")))
     if values.get("json"):
         from msgspec.json import encode
@@ -41,6 +43,29 @@ def ps(values: Values, words: list[str]) -> int:
         _show_runs(seen)
     _show_loops()
     _show_leftovers()
+    return 0
+
+
+def _show_fleet(values: Values) -> int:
+    """The works of a fleet, and its workers."""
+    from ralph.cli.worker import mirrored
+    from ralph.history.overview import runs_now
+
+    with mirrored(values["db"]) as mirror:
+        from ralph.fleet.steering import told_of
+
+        seen = [run for run in runs_now(bool(values.get("all"))) if run.run in mirror]
+        if values.get("json"):
+            from msgspec.json import encode
+
+            sys.stdout.buffer.write(escaped(b"".join(encode(one) + b"\n" for one in (*seen, *mirror.workers))))
+            return 0
+        if seen:
+            _show_runs(seen)
+        else:
+            print("no work is open there; see `ralph ps -a --db URL`", file=sys.stderr)
+        for line in told_of(mirror.workers):
+            print(clean(line))
     return 0
 
 
@@ -81,9 +106,9 @@ PS = CliCommand(
     "ps",
     "List the runs of this user on this machine, in any workspace: what they do, and what they want of you.",
     ps,
-    (Option("-a --all", "Finished and killed ones too."), JSON),
+    (Option("-a --all", "Finished and killed ones too."), JSON, DB),
     words="",
-    examples=("ralph ps", "ralph ps -a --json"),
+    examples=("ralph ps", "ralph ps -a --json", "ralph ps --db postgresql://db.example/ralph"),
 )
 
 

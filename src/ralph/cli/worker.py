@@ -1,10 +1,14 @@
 """`ralph worker`: how does a machine lend a hand with the works of a fleet?"""
 
 from types import ModuleType
+from typing import TYPE_CHECKING
 
 from ralph.cli.table import CliCommand, Values, no_words
 from ralph.errors import UserError
 from ralph.run.options import Option
+
+if TYPE_CHECKING:
+    from ralph.fleet.mirror import Mirror
 
 HELP = """Take items of the works in a database, in this clone, until it is stopped.
 
@@ -51,6 +55,14 @@ def engine() -> ModuleType:
     except ImportError as error:  # psycopg without libpq
         raise UserError(f"a fleet needs psycopg: {error}", hint) from None
     return database
+
+
+def mirrored(db: str, *, follows: bool = False) -> "Mirror":
+    """The works of a fleet, to be looked at as if they were at work here."""
+    url = engine().url_of(db or None)
+    from ralph.fleet.mirror import Mirror
+
+    return Mirror(url, follows=follows)
 
 
 WORKER = CliCommand(

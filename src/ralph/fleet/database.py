@@ -291,7 +291,8 @@ class WorkRow(Struct, frozen=True, kw_only=True):
 
 
 class Present(Struct, frozen=True, kw_only=True):
-    """A worker. `silence` is how long ago it was last heard, in seconds."""
+    """A worker. `brings` where it has brought the list of its work; `spending` is what its loops at work have cost so
+    far; `silence` is how long ago it was last heard, in seconds."""
 
     id: int
     name: str
@@ -299,6 +300,8 @@ class Present(Struct, frozen=True, kw_only=True):
     slots: int
     version: str
     work: str
+    brings: bool
+    spending: float
     silence: float
 
 
@@ -341,7 +344,7 @@ class Transaction:
     def present(self) -> list[Present]:
         """Every worker that has not taken its leave, with when it was last heard."""
         rows = self.ask(
-            "SELECT w.id, w.name, w.host, w.slots, w.version, w.work, "
+            "SELECT w.id, w.name, w.host, w.slots, w.version, w.work, w.brings, w.spending, "
             "extract(epoch FROM now() - p.last_heartbeat)::float8 "
             "FROM ralph_workers w JOIN procrastinate_workers p ON p.id = w.id ORDER BY w.name, w.id"
         )

@@ -29,7 +29,7 @@ class Registered(Struct, frozen=True):
     slots: int
 
 
-def register(database: Database, name: str, slots: int) -> Registered:
+def register(database: Database, name: str, slots: int, brings: bool = False) -> Registered:
     """Enters the worker; its name is made unique."""
     chosen = name or f"{host()}-{os.getpid()}"
 
@@ -39,8 +39,8 @@ def register(database: Database, name: str, slots: int) -> Registered:
         taken = {one.name for one in transaction.present() if one.silence < STALLED}
         own = chosen if chosen not in taken else f"{chosen}-{number}"
         transaction.ask(
-            "INSERT INTO ralph_workers (id, name, host, slots, version) VALUES (%s, %s, %s, %s, %s)",
-            *(number, own, host(), slots, __version__),
+            "INSERT INTO ralph_workers (id, name, host, slots, version, brings) VALUES (%s, %s, %s, %s, %s, %s)",
+            *(number, own, host(), slots, __version__, brings),
         )
         return Registered(number, own, slots)
 
@@ -122,4 +122,5 @@ def _close(connection: "psycopg.Connection[object] | None") -> None:
 
 def serve(database: Database, me: Registered, work: str) -> None:
     """Tells the others which work this worker is on; none where it looks for one."""
-    database.do(lambda transaction: transaction.ask("UPDATE ralph_workers SET work = %s WHERE id = %s", work, me.id))
+    query = "UPDATE ralph_workers SET work = %s, spending = 0 WHERE id = %s"
+    database.do(lambda transaction: transaction.ask(query, work, me.id))

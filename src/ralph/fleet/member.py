@@ -5,19 +5,22 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from shutil import which
 
-from ralph.backlog import item_worktrees
+from ralph.backlog import item_worktrees, taking_on
 from ralph.backlog.children import Child
 from ralph.backlog.coordinator import TICK, Coordinator
+from ralph.backlog.list_watch import ListWatch
 from ralph.backlog.lists import ListContent
 from ralph.backlog.publishing import clear_remote
 from ralph.backlog.work_order import WorkOrder
 from ralph.core import work_events
-from ralph.core.backlog import Verdict, is_over, next_batch, next_starts
+from ralph.core.backlog import SETTLED, Board, Item, Verdict, is_over, next_batch, next_starts
 from ralph.core.model import Outcome
 from ralph.errors import UserError
 from ralph.fleet.database import Database, GaveUp
 from ralph.fleet.shared_ledger import SharedLedger
+from ralph.fleet.steering import Pause
 from ralph.processes.interrupt import Interrupt
 from ralph.records.folder import RunFolder
 
@@ -26,8 +29,9 @@ LOOK = 2.0  # seconds between two looks at who has fallen silent
 
 
 class Member(Coordinator):
-    """`renew` says that all is known that the others did; `keeps_list`: it reads the list again when that changes, and
-    stays until the work is over; others leave when there is nothing to do for them and `is_wanted_elsewhere`."""
+    """`renew` says that all is known that the others did. Who `brings` the list reads it again when it changes, and
+    stays until the work is over; others leave when there is nothing to do for them and `is_wanted_elsewhere`. When
+    whoever keeps the list is gone, another stands in: it goes by the list on the target, or asks the list's keeper."""
 
     ledger: SharedLedger
 
@@ -43,14 +47,16 @@ class Member(Coordinator):
         env: Mapping[str, str],
         tick: Callable[[], None] = lambda: None,
         renew: Callable[[], None] = lambda: None,
-        keeps_list: bool = False,
+        brings: bool = False,
         is_wanted_elsewhere: Callable[[], bool] = lambda: False,
     ) -> None:
         super().__init__(order, folder, ledger, interrupt, tick, env)
-        self._worker, self._database, self._keeps_list = name, database, keeps_list
+        self._worker, self._database, self._brings = name, database, brings
+        self._list = ListWatch(order, is_here=brings)
         self._renew, self._is_wanted_elsewhere = renew, is_wanted_elsewhere
         self._runs: dict[str, str] = {}  # of the children here, by key
-        self._was_held = self._was_paused = False
+        self._was_held = False
+        self._pause = Pause(self._mailbox)
         self._heard = self._watched = 0.0
 
     @property
@@ -62,7 +68,6 @@ class Member(Coordinator):
         if reading is not None:
             self._list.begin()
             self._take(reading)
-        self._was_paused = self._mailbox.read().is_paused
         self._mind_the_others()
 
     def _rest(self) -> None:
@@ -77,7 +82,7 @@ class Member(Coordinator):
             return True
         if self.ledger.has_gate():
             return self._is_idle() or (self._is_open and is_over(self.ledger.board))
-        return not self._keeps_list and self._is_at_leisure() and self._is_wanted_elsewhere()
+        return not self._brings and self._is_at_leisure() and self._is_wanted_elsewhere()
 
     def _is_at_leisure(self) -> bool:
         return not next_starts(self.ledger.board) and not next_batch(self.ledger.board)
@@ -115,6 +120,8 @@ class Member(Coordinator):
             self._children.of("").ask_to_end(2)  # type: ignore[union-attr]
         if self.ledger.takes_gate():
             self._take_gate()
+        if self._can_keep_list() and self.ledger.takes_list(by_right=self._brings):
+            self._list.hurry()
         if not self.ledger.has_gate():
             self._is_open = bool(self.ledger.opened)
         for child in list(self._children):
@@ -151,7 +158,8 @@ class Member(Coordinator):
                     self._tell_agent(event.key, event.files)
                 case work_events.ItemLanded():
                     self._clear(event.key, event.tip or board.jobs[event.key].tip)
-        if self._keeps_list and any(isinstance(event, work_events.ItemLanded) for event in heard):
+        if any(isinstance(event, work_events.ItemLanded) for event in heard):
+            self._list.hurry()  # the target has changed, and the list on it with it
             self._tick_on_disk()
         if self.ledger.finished:
             self._children.ask_to_end(1)
@@ -174,23 +182,38 @@ class Member(Coordinator):
 
     def _obey(self) -> None:
         """What people want on this machine; what they want elsewhere is in the ledger."""
-        is_paused = self._mailbox.read().is_paused
-        if is_paused != self._was_paused and not self._end:
-            self._was_paused = is_paused
-            self.ledger.tell(work_events.WorkHeld(is_paused))
+        is_held = None if self._end else self._pause.changed(self.ledger.board.is_held)
+        if is_held is not None:
+            self.ledger.tell(work_events.WorkHeld(is_held))
         self._grant_wishes()
 
+    def _can_keep_list(self) -> bool:
+        """Whether the list can be read here: it lies here, or is in git, or a host shows it to everybody."""
+        source = self.order.source
+        return self._brings or bool(source.paths) or (source.program == "github" and bool(which("gh")))
+
     def _read_again(self) -> None:
-        if self._keeps_list:
+        if self.ledger.has_list():
             super()._read_again()
 
+    def _take(self, reading: ListContent) -> None:
+        if not self._brings and self.order.source.is_in_files:
+            before = taking_on.read_list_at(self.order.base, self.order, self._home)
+            reading = ListContent(changed_since(before.items, reading.items, self.ledger.board))
+        super()._take(reading)
+
     def _tick_on_disk(self) -> None:
-        if self._keeps_list:
+        if self._brings:
             super()._tick_on_disk()
 
     def _watch_limits(self) -> None:
-        if self.ledger.has_gate() and not self.ledger.finished:
+        if not self.ledger.finished:
             super()._watch_limits()
+
+    def _spending(self) -> float:
+        own = super()._spending()
+        self.ledger.report(own)
+        return own + self.ledger.spent_elsewhere
 
     def _stop(self, end: str, reason: str, level: int) -> None:
         """A person, or something that is wrong here, ends this worker; time and money end the work."""
@@ -222,3 +245,14 @@ class Member(Coordinator):
         if self._end == Outcome.INTERRUPTED.value:
             return 130
         return self.ledger.finished.exit_code if self.ledger.finished else 0
+
+
+def changed_since(then: Sequence[Item], items: Sequence[Item], board: Board) -> tuple[Item, ...]:
+    """What is known, with all that has changed on the target since the work began: whoever brought the list may have
+    had one that nobody else sees. A tick is the gate's own doing, unless its item is queued."""
+    before, now = ({item.key: item for item in listed} for listed in (then, items))
+    jobs = {key: job for key, job in board.jobs.items() if job.state not in SETTLED}
+    known = {key: job.item for key, job in jobs.items() if key in now or key not in before}
+    changed = {key: item for key, item in now.items() if before.get(key) != item}
+    ticked = {key for key, item in changed.items() if item.done and key in jobs and jobs[key].state != "queued"}
+    return tuple({**known, **{key: item for key, item in changed.items() if key not in ticked}}.values())

@@ -6,7 +6,7 @@ from importlib import resources
 from ralph.errors import UserError
 from ralph.fleet.database import Database, Transaction
 
-LAYOUT = 1
+LAYOUT = 2
 """Of the tables, of orders and of events. A worker takes nothing of a layout that it does not know."""
 LOCK = 0x72616C7068  # for this transaction alone: two that make the tables at once would be in each other's way
 
@@ -22,10 +22,14 @@ CREATE TABLE ralph_events (
 );
 CREATE TABLE ralph_workers (
     id bigint PRIMARY KEY REFERENCES procrastinate_workers(id) ON DELETE CASCADE, name text NOT NULL,
-    host text NOT NULL, slots int NOT NULL, version text NOT NULL, work text NOT NULL DEFAULT ''
+    host text NOT NULL, slots int NOT NULL, version text NOT NULL, work text NOT NULL DEFAULT '',
+    brings bool NOT NULL DEFAULT false, spending float8 NOT NULL DEFAULT 0
 );
 """
-STEPS: tuple[str, ...] = ()
+STEPS = (
+    "ALTER TABLE ralph_workers ADD COLUMN brings bool NOT NULL DEFAULT false, "
+    "ADD COLUMN spending float8 NOT NULL DEFAULT 0",
+)
 """What makes layout 2 of layout 1, and so on."""
 
 

@@ -7,20 +7,24 @@ from typing import Any
 
 from msgspec.structs import replace
 from procrastinate.jobs import Job as Claim
+from procrastinate.utils import utcnow
 
 from ralph.backlog.ledger import NAMES, JournalLedger, Told
 from ralph.core import work_events
 from ralph.core.backlog import SETTLED
 from ralph.core.secrets import Redactor
 from ralph.errors import UserError
-from ralph.fleet.database import Database, Transaction, finished
+from ralph.fleet.database import Database, Present, Transaction, finished
 from ralph.fleet.heartbeat import STALLED, Registered
 from ralph.records.folder import RunFolder
 from ralph.records.journal import decoded
 from ralph.records.writer import Sink, Writer
 
 TASK = "ralph"
-GATE = ".gate"  # no item's key begins with a dot
+GATE, LIST = ".gate", ".list"  # no item's key begins with a dot
+POSTS = (GATE, LIST)
+"""What one worker has for all: the landings, and the keeping of the list."""
+CENT = 0.01
 ENDS_OF_A_LOOP = (work_events.ItemReady, work_events.ItemParked, work_events.ItemQueued)
 
 
@@ -34,9 +38,11 @@ class SharedLedger(JournalLedger):
     ) -> None:
         self._mine: dict[str, str] = {}
         self._runs: set[str] = set()
-        self._has_gate = False
-        self._gate_is_free = True
+        self._posts: frozenset[str] = frozenset()
+        self._vacant: frozenset[str] = frozenset()
+        self._reported = 0.0
         self._began = 0.0
+        self.spent_elsewhere = 0.0
         self.finished: work_events.WorkFinished | None = None
         self.heard: list[Told] = []
         self._work, self._redact, self._database, self._me = folder.id, redact, database, me
@@ -99,22 +105,22 @@ class SharedLedger(JournalLedger):
     # What others tell
 
     def hear(self) -> None:
-        """Takes in what others have said, and looks at who is there, and who has the gate."""
+        """Takes in what others have said, and looks at who is there, what they spend, and who has which post."""
 
-        def look(transaction: Transaction) -> tuple[list[tuple[int, bytes]], int, tuple[bool, bool]]:
-            slots = sum(
-                one.slots for one in transaction.present() if one.silence < STALLED and one.work in ("", self._work)
-            )
-            rows = transaction.ask(
-                "SELECT worker_id, status::text FROM procrastinate_jobs WHERE queue_name = %s", self._queue(GATE)
-            )
-            held = [(worker, status) for worker, status in rows]
-            gate = (self._me.id, "doing") in held, not held or any(status == "todo" for _, status in held)
-            return transaction.lines_after(self._work, self._seq), slots, gate
+        def look(transaction: Transaction) -> tuple[list[tuple[int, bytes]], list[Present], list[tuple[Any, ...]]]:
+            query = "SELECT queue_name, worker_id, status::text FROM procrastinate_jobs WHERE queue_name = ANY(%s)"
+            posts = transaction.ask(query, [self._queue(post) for post in POSTS])
+            return transaction.lines_after(self._work, self._seq), transaction.present(), posts
 
-        lines, slots, (self._has_gate, self._gate_is_free) = self._database.do(look)
+        lines, present, posts = self._database.do(look)
         self._take_in(lines)
+        slots = sum(one.slots for one in present if one.silence < STALLED and one.work in ("", self._work))
         self.board = replace(self.board, slots=max(slots, 1))
+        self.spent_elsewhere = sum(one.spending for one in present if one.work == self._work and one.id != self._me.id)
+        ours = {queue for queue, worker, status in posts if (worker, status) == (self._me.id, "doing")}
+        vacant = {queue for queue, _, status in posts if status == "todo"}
+        self._posts = frozenset(post for post in POSTS if self._queue(post) in ours)
+        self._vacant = frozenset(post for post in POSTS if self._queue(post) in vacant)
 
     def _take_in(self, lines: Sequence[tuple[int, bytes]]) -> None:
         happened: list[Told] = []
@@ -178,15 +184,38 @@ class SharedLedger(JournalLedger):
         return found is not None or self._is_held_by_us(transaction, key)
 
     def has_gate(self) -> bool:
-        return self._has_gate
+        return GATE in self._posts
+
+    def has_list(self) -> bool:
+        return LIST in self._posts
 
     def takes_gate(self) -> bool:
         """Whether the gate has become ours."""
-        if self._has_gate or not self._gate_is_free:
+        return self._takes(GATE)
+
+    def takes_list(self, by_right: bool = False) -> bool:
+        """Whether the list has become ours to keep: `by_right` of who has brought it, also from one who stands in."""
+        if not by_right or LIST in self._posts:
+            return self._takes(LIST)
+        if self._database.do(lambda transaction: keep_list(transaction, self._work, self._me)):
+            self._posts |= {LIST}
+        return LIST in self._posts
+
+    def _takes(self, post: str) -> bool:
+        if post in self._posts or post not in self._vacant:
             return False
-        self._has_gate = self._database.do(lambda transaction: self._claimed(transaction, GATE))
-        self._gate_is_free = False
-        return self._has_gate
+        self._vacant -= {post}
+        if not self._database.do(lambda transaction: self._claimed(transaction, post)):
+            return False
+        self._posts |= {post}
+        return True
+
+    def report(self, spending: float) -> None:
+        """Tells the others what our loops at work have cost so far."""
+        if abs(spending - self._reported) >= CENT or (self._reported and not spending):
+            query = "UPDATE ralph_workers SET spending = %s WHERE id = %s"
+            self._database.do(lambda transaction: transaction.ask(query, spending, self._me.id))
+            self._reported = spending
 
     def is_mine(self, key: str) -> bool:
         return key in self._mine
@@ -219,7 +248,7 @@ class SharedLedger(JournalLedger):
                     finished(transaction.jobs.retry_job(claim))
 
         self._database.do(give_back)
-        self._has_gate = False
+        self._posts = frozenset()
 
     def _stalled(self, transaction: Transaction) -> list[Claim]:
         found = finished(transaction.jobs.get_stalled_jobs(task_name=TASK, seconds_since_heartbeat=STALLED))
@@ -239,8 +268,6 @@ class SharedLedger(JournalLedger):
         if isinstance(event, ENDS_OF_A_LOOP) and event.key in self._mine:
             query = "SELECT id FROM procrastinate_jobs WHERE queue_name = %s AND worker_id = %s AND status = 'doing'"
             for (claim,) in transaction.ask(query, self._queue(event.key), self._me.id):
-                from procrastinate.utils import utcnow
-
                 finished(transaction.jobs.retry_job_by_id_async(claim, utcnow()))
         elif isinstance(event, work_events.WorkFinished):
             transaction.ask("UPDATE ralph_works SET is_open = false WHERE id = %s", self._work)
@@ -267,6 +294,21 @@ def queue_up(transaction: Transaction, work: str, keys: Sequence[str]) -> None:
     ]
     if jobs:
         finished(transaction.jobs.batch_defer_jobs_async(jobs))
+
+
+def keep_list(transaction: Transaction, work: str, me: Registered) -> bool:
+    """Takes over the keeping of a list for one who has brought it: from nobody, or from one who stands in."""
+    there = [one for one in transaction.present() if one.work == work and one.silence < STALLED and one.id != me.id]
+    if any(one.brings for one in there):
+        return False
+    queue = queue_of(work, LIST)
+    for (claim,) in transaction.ask(
+        "SELECT id FROM procrastinate_jobs WHERE queue_name = %s AND status = 'doing'", queue
+    ):
+        finished(transaction.jobs.retry_job_by_id_async(claim, utcnow()))
+    finished(transaction.jobs.fetch_job(queues=[queue], worker_id=me.id))
+    transaction.ask("UPDATE ralph_workers SET work = %s WHERE id = %s", work, me.id)
+    return True
 
 
 def encoded(work: str, seq: int, told: Sequence[Told], redact: Redactor) -> list[bytes]:

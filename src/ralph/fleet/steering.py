@@ -2,7 +2,7 @@
 needs no clone, and nobody who listens."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from msgspec import Struct
 
@@ -17,6 +17,7 @@ from ralph.fleet.heartbeat import STALLED
 from ralph.fleet.shared_ledger import encoded
 from ralph.history.work_history import WorkHistory, folded
 from ralph.records.journal import decoded
+from ralph.steering.mailbox import Mailbox
 
 
 class Seen(Struct, frozen=True):
@@ -31,8 +32,22 @@ class Seen(Struct, frozen=True):
         return self.history.board
 
 
-def works(database: Database) -> list[WorkRow]:
-    return database.do(lambda transaction: transaction.works())
+class Pause:
+    """The pause of a work, as the mailbox of a machine says, and as all know it: whoever changed it last counts."""
+
+    def __init__(self, mailbox: Mailbox) -> None:
+        self._mailbox, self._was = mailbox, mailbox.read().is_paused
+
+    def changed(self, is_held: bool) -> bool | None:
+        """What a person here wants, if they have changed it; else the mailbox follows the others."""
+        was, self._was = self._was, self._mailbox.read().is_paused
+        if self._was == is_held:
+            return None
+        if self._was != was:
+            return self._was
+        self._mailbox.pause() if is_held else self._mailbox.unpause()
+        self._was = is_held
+        return None
 
 
 def see(database: Database, name: str = "") -> Seen:
@@ -76,6 +91,14 @@ def heard(worker: Present) -> str:
 def doing(worker: Present, board: Board) -> list[str]:
     """The items that a worker has."""
     return [job.item.key for job in board.of("working") if job.worker == worker.name]
+
+
+def told_of(workers: Iterable[Present], board: Board | None = None) -> Iterator[str]:
+    """A line for each worker: where it is, what it does, and when it was last heard."""
+    for worker in workers:
+        has = ", ".join(doing(worker, board)) if board else ""
+        has = has or ("looks for work" if not worker.work else "waits" if board else "at work")
+        yield f" {worker.name} on {worker.host}: {has} ({worker.slots} at a time, {heard(worker)})"
 
 
 def retry(database: Database, work: str, key: str, note: str) -> str:

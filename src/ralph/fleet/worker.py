@@ -28,7 +28,7 @@ from ralph.fleet import schema
 from ralph.fleet.database import VARIABLE, Database, GaveUp, Transaction, WorkRow
 from ralph.fleet.heartbeat import Heartbeat, Registered, register, serve, unregister
 from ralph.fleet.member import Member
-from ralph.fleet.shared_ledger import GATE, SharedLedger, encoded, queue_up
+from ralph.fleet.shared_ledger import POSTS, SharedLedger, encoded, keep_list, queue_up
 from ralph.processes.interrupt import ANNOUNCEMENT, Interrupt
 from ralph.records.folder import RunFolder, prepare
 from ralph.records.registration import enlist
@@ -76,19 +76,24 @@ class Worker:
     def work_off(self, order: WorkOrder, reading: ListContent, notice: str = "") -> int:
         """Brings a work, and stays with it until it is over."""
         with ExitStack() as stack:
-            equipment = self._enter(stack)
-            row = enter(equipment.database, order, reading)
-            for text in filter(None, (notice,)):
-                self._say(text)
+            equipment = self._enter(stack, brings=True)
+            row = enter(equipment.database, order, reading, equipment.me)
+            if notice:
+                self._say(notice)
+            if row.id != order.id:
+                self._say(
+                    f"work {row.name} goes on as it was begun; whoever brought its list is gone, so it is kept here"
+                )
+                return self._take_part(equipment, row, replace(self._local(row), source=order.source), reading)
             return self._take_part(equipment, row, replace(order, is_shared=True), reading)
 
-    def _enter(self, stack: ExitStack) -> "Equipment":
+    def _enter(self, stack: ExitStack, brings: bool = False) -> "Equipment":
         interrupt = stack.enter_context(Interrupt(lambda: _announce(ANNOUNCEMENT)))
         database = Database(self._url, interrupt)
         stack.callback(database.close)
         try:
             schema.ready(database)
-            me = register(database, self._name, self._slots)
+            me = register(database, self._name, self._slots, brings)
         except GaveUp:
             raise KeyboardInterrupt from None
         stack.callback(_take_leave, database, me)
@@ -159,7 +164,7 @@ class Worker:
             stack.callback(equipment.heartbeat.charge, None)
             try:
                 serve(equipment.database, equipment.me, order.id)
-                member = self._member(equipment, order, folder, stack, keeps_list=reading is not None)
+                member = self._member(equipment, order, folder, stack, brings=reading is not None)
                 code = member.run(reading)
                 serve(equipment.database, equipment.me, "")
             except GaveUp:
@@ -167,7 +172,7 @@ class Worker:
             return code
 
     def _member(
-        self, equipment: "Equipment", order: WorkOrder, folder: RunFolder, stack: ExitStack, keeps_list: bool
+        self, equipment: "Equipment", order: WorkOrder, folder: RunFolder, stack: ExitStack, brings: bool
     ) -> Member:
         env = {name: value for name, value in os.environ.items() if name not in SECRET}
         color, emoji = (None if flag else False for flag in (order.settings.color, order.settings.emoji))
@@ -182,7 +187,7 @@ class Worker:
         registration.watch(ledger)
         screen.board, screen.look = (lambda: ledger.board), registration.rows
         listeners: list[Any] = [registration, screen]
-        if keeps_list and order.settings.notify:
+        if brings and order.settings.notify:
             made = notifier(order, folder)
             stack.callback(made.close)
             listeners.append(made)
@@ -199,7 +204,7 @@ class Worker:
             env=env,
             tick=screen.tick,
             renew=equipment.heartbeat.renew,
-            keeps_list=keeps_list,
+            brings=brings,
             is_wanted_elsewhere=self._elsewhere(equipment, order.id),
         )
 
@@ -249,8 +254,9 @@ def _take_leave(database: Database, me: Registered) -> None:
         last.close()
 
 
-def enter(database: Database, order: WorkOrder, reading: ListContent) -> WorkRow:
-    """Puts a new work on record, with all its items: who sees it may begin. One list is worked off once at a time."""
+def enter(database: Database, order: WorkOrder, reading: ListContent, me: Registered) -> WorkRow:
+    """Puts a new work on record, with all its items: who sees it may begin. One list is worked off once at a time; one
+    that is open, and whoever brought it is gone, is taken up again."""
     prefix = repository(Path(order.workspace)).prefix
     stored = replace(order, is_shared=True, workspace=prefix, settings=replace(order.settings, notify=()))
 
@@ -260,6 +266,8 @@ def enter(database: Database, order: WorkOrder, reading: ListContent) -> WorkRow
             if row.id == order.id:  # the answer was lost
                 return row
             if row.is_open and (row.backlog, row.target) == (order.source.name, order.shown_target):
+                if keep_list(transaction, row.id, me):
+                    return row
                 hint = f"`ralph work status {row.name}` shows it; end it with `ralph work stop {row.name}`"
                 raise UserError(f"work {row.name} works off {row.backlog} on {row.target} already", hint)
             if row.name == order.name:
@@ -278,7 +286,8 @@ def enter(database: Database, order: WorkOrder, reading: ListContent) -> WorkRow
             ),
         )
         listed = [item for item in reading.items if not item.done]
-        queue_up(transaction, order.id, [GATE, *(item.key for item in listed)])
+        queue_up(transaction, order.id, [*POSTS, *(item.key for item in listed)])
+        keep_list(transaction, order.id, me)
         told: list[Told] = [stored.started(), *map(ItemListed, listed)]
         transaction.write(order.id, 1, encoded(order.id, 0, told, Redactor(secret_values(os.environ))))
         return next(row for row in transaction.works() if row.id == order.id)

@@ -25,6 +25,7 @@ ELSEWHERE = {
     r"ralph (bus|job|tasks)\b|ralph task --root tasks": "tests/supervise/test_guide.py: the pieces of one example",
     r"ralph (work|worker|accept|discard|clean|trust|learn)\b": "tests/backlog, and the tests of each command",
     r"ralph (plan|loop|run) .*--(issue|pr)\b|ralph plan\b": "tests/forge and tests/planning: they need a host",
+    r"ralph ps .*--db": "tests/fleet: it needs a database",
     r"ralph serve\b": "tests/web: it serves until it is ended",
     r"ralph report .*(k3fa|gh pr)": "tests/show/test_report.py: it needs several runs, or a host",
     r"ralph hook (stop|cancel)": "tests/hooks: a host calls it, or a loop must be active",

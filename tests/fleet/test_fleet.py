@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import time
 from pathlib import Path
@@ -280,7 +281,7 @@ def test_ps_of_a_fleet_tells_of_its_works_and_workers_from_anywhere(fleet: Fleet
     told = elsewhere.ralph("ps", "--db", fleet.url)
     assert told.returncode == 0, told.stderr
     assert "4 working" in told.stdout
-    assert " b on " in told.stdout
+    assert re.search(r"\n b on \S+: T\d, T\d \(2 at a time, heard \d s ago\)", told.stdout)
     work, *workers = map(json.loads, elsewhere.ralph("ps", "--json", "--db", fleet.url).stdout.splitlines())
     assert (work["kind"], work["state"], work["checks"]) == ("work", "running", 4)
     assert {worker["slots"] for worker in workers} == {2}

@@ -48,7 +48,7 @@ class WorkRegistration(Registration):
         )
         for event in happened:
             if isinstance(event, work_events.WorkStarted):
-                self._facts = replace(self._facts, began=self._facts.began or now, outcome="", reason="")
+                self._facts = replace(self._facts, outcome="", reason="")
             elif isinstance(event, work_events.WorkFinished):
                 self._facts = replace(
                     self._facts,
@@ -58,6 +58,12 @@ class WorkRegistration(Registration):
                     exit_code=event.exit_code,
                 )
         self._write_now()
+
+    def began(self, at: float) -> None:
+        """It was begun elsewhere, and before."""
+        if at and at != self._facts.began:
+            self._facts = replace(self._facts, began=at)
+            self._write_now()
 
     def leave(self) -> None:
         """The work goes on, but not here."""

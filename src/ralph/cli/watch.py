@@ -52,8 +52,6 @@ def _show_fleet(values: Values) -> int:
     from ralph.history.overview import runs_now
 
     with mirrored(values["db"]) as mirror:
-        from ralph.fleet.steering import told_of
-
         seen = [run for run in runs_now(bool(values.get("all"))) if run.run in mirror]
         if values.get("json"):
             from msgspec.json import encode
@@ -64,7 +62,7 @@ def _show_fleet(values: Values) -> int:
             _show_runs(seen)
         else:
             print("no work is open there; see `ralph ps -a --db URL`", file=sys.stderr)
-        for line in told_of(mirror.workers):
+        for line in mirror.told_of_workers():
             print(clean(line))
     return 0
 

@@ -13,6 +13,7 @@ import msgspec
 from ralph.backlog.standings import Standings
 from ralph.backlog.wishes import take_wishes
 from ralph.backlog.work_order import ORDER, WorkOrder, put
+from ralph.core.backlog import Board
 from ralph.core.secrets import Redactor
 from ralph.errors import UserError
 from ralph.files import state_folder
@@ -63,6 +64,13 @@ class Mirror:
     def __contains__(self, run: str) -> bool:
         return run in self._copies
 
+    def told_of_workers(self) -> list[str]:
+        """A line for each worker."""
+        boards = {work: copy.board for work, copy in self._copies.items()}
+        return [
+            line for worker in self.workers for line in steering.told_of([worker], boards.get(worker.work, Board()))
+        ]
+
     def _run(self) -> None:
         while not self._over.wait(OFTEN):
             with suppress(UserError):  # it is away: what is shown is what was known last
@@ -102,8 +110,13 @@ class Copy:
         self._mailbox = Mailbox(self.folder.path)
         self._pause = steering.Pause(self._mailbox)
 
+    @property
+    def board(self) -> Board:
+        return self._ledger.board
+
     def bring_up_to_date(self) -> None:
         self._ledger.hear()
+        self._standings.began(self._ledger.began)
         self._ledger.heard = []
         for wish in take_wishes(self._mailbox):
             self._ask(

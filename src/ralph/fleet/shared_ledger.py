@@ -41,7 +41,7 @@ class SharedLedger(JournalLedger):
         self._posts: frozenset[str] = frozenset()
         self._vacant: frozenset[str] = frozenset()
         self._reported = 0.0
-        self._began = 0.0
+        self.began = 0.0
         self.spent_elsewhere = 0.0
         self.finished: work_events.WorkFinished | None = None
         self.heard: list[Told] = []
@@ -147,7 +147,7 @@ class SharedLedger(JournalLedger):
     def _mind(self, event: Told, at: float) -> None:
         match event:
             case work_events.WorkStarted():
-                self.finished, self._began = None, self._began or at
+                self.finished, self.began = None, self.began or at
             case work_events.WorkFinished():
                 self.finished = event
             case work_events.ItemStarted() if event.run in self._runs:
@@ -165,7 +165,7 @@ class SharedLedger(JournalLedger):
     @property
     def age(self) -> float:
         """How long ago the work was begun, in seconds."""
-        return max(time.time() - self._began, 0.0) if self._began else 0.0
+        return max(time.time() - self.began, 0.0) if self.began else 0.0
 
     # Claims: a job of Procrastinate for each item, and one for the gate
 

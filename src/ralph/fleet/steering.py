@@ -93,11 +93,10 @@ def doing(worker: Present, board: Board) -> list[str]:
     return [job.item.key for job in board.of("working") if job.worker == worker.name]
 
 
-def told_of(workers: Iterable[Present], board: Board | None = None) -> Iterator[str]:
-    """A line for each worker: where it is, what it does, and when it was last heard."""
+def told_of(workers: Iterable[Present], board: Board) -> Iterator[str]:
+    """A line for each worker: where it is, which items it has, and when it was last heard."""
     for worker in workers:
-        has = ", ".join(doing(worker, board)) if board else ""
-        has = has or ("looks for work" if not worker.work else "waits" if board else "at work")
+        has = ", ".join(doing(worker, board)) or ("waits" if worker.work else "looks for work")
         yield f" {worker.name} on {worker.host}: {has} ({worker.slots} at a time, {heard(worker)})"
 
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import msgspec
 
-from ralph.backlog.standings import Standings
 from ralph.backlog.wishes import take_wishes
 from ralph.backlog.work_order import ORDER, WorkOrder, put
+from ralph.backlog.work_registration import WorkRegistration
 from ralph.core.backlog import Board
 from ralph.core.secrets import Redactor
 from ralph.errors import UserError
@@ -102,11 +102,11 @@ class Copy:
         self.folder = RunFolder(prepare(place), row.id)
         self.folder.make()
         put(self.folder, ORDER, order)
-        self._standings = Standings(self.folder, order, deaf=True)
+        self._registration = WorkRegistration(self.folder, order, deaf=True)
         self._ledger = SharedLedger(self.folder, (), Redactor(), database, NOBODY)
-        self._standings.watch(self._ledger)
-        self._standings(*filter(None, (self._ledger.finished,)))
-        self._ledger.listen((self._standings,))
+        self._registration.watch(self._ledger)
+        self._registration(*filter(None, (self._ledger.finished,)))
+        self._ledger.listen((self._registration,))
         self._mailbox = Mailbox(self.folder.path)
         self._pause = steering.Pause(self._mailbox)
 
@@ -116,7 +116,7 @@ class Copy:
 
     def bring_up_to_date(self) -> None:
         self._ledger.hear()
-        self._standings.began(self._ledger.began)
+        self._registration.began(self._ledger.began)
         self._ledger.heard = []
         for wish in take_wishes(self._mailbox):
             self._ask(
@@ -134,6 +134,6 @@ class Copy:
 
     def close(self) -> None:
         if self._ledger.finished is None:
-            self._standings.leave()
+            self._registration.leave()
         self._ledger.close()
-        self._standings.close()
+        self._registration.close()

@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Callable
 
-from bench import boxes, builtin, crowd, ending, hooks, iterations, latency, pages, start, streams
+from bench import backlog, boxes, builtin, crowd, ending, hooks, iterations, latency, pages, start, streams
 from bench.lab import Lab
 from bench.samples import Row
 from bench.table import remarks, report, shown
@@ -21,6 +21,7 @@ MEASURES: dict[str, Callable[[Lab], list[Row]]] = {
     "pages": pages.measure,
     "builtin": builtin.measure,
     "boxes": boxes.measure,
+    "backlog": backlog.measure,
     "ending": ending.second_signal,
     "orphans": ending.orphans,
 }

@@ -199,6 +199,12 @@ def test_an_item_that_parks_blocks_all_that_wait_for_it_however_far() -> None:
     assert not is_over(now)
 
 
+def test_what_waits_for_an_item_that_a_person_withdrew_is_blocked_unless_it_was_ticked() -> None:
+    now = board(job("a", "withdrawn"), job("b", after=("a",)), job("c", "withdrawn", done=True), job("d", after=("c",)))
+    assert shown(now) == {"a": "withdrawn", "b": "blocked", "c": "withdrawn", "d": "queued"}
+    assert next_starts(now) == ("d",)
+
+
 def test_a_ring_of_dependencies_is_named() -> None:
     items = [Item(key=key, title=key, after=after) for key, after in (("a", ("c",)), ("b", ("a",)), ("c", ("b",)))]
     assert cycle(items) in {("a", "c", "b", "a"), ("c", "b", "a", "c"), ("b", "a", "c", "b")}

@@ -14,7 +14,7 @@ from ralph.core.model import RunFacts
 from ralph.core.secrets import Redactor, secret_values
 from ralph.records.folder import RunFolder
 from ralph.records.register import facts_in
-from ralph.records.registration import Registration
+from ralph.records.registration import OFTEN_ENOUGH, Registration
 from ralph.show.works import Row, counted, last_line, rows
 
 
@@ -25,6 +25,7 @@ class WorkRegistration(Registration):
         super().__init__(folder, deaf=deaf)
         self._folder, self._order = folder, order
         self._ledger: Ledger | None = None
+        self._is_behind = False
         known = {"kind": "work", "workspace": order.workspace, "goal": f"work off {order.source.name}"}
         self._facts = replace(self._facts, **known, branch=order.shown_target, version=order.version)
         self._write_now()  # before anything is told: whoever is killed now must be found as what it is
@@ -33,6 +34,18 @@ class WorkRegistration(Registration):
         self._ledger = ledger
 
     def __call__(self, *happened: Any) -> None:
+        """Not at each of a thousand items: `tick` tells what is left to tell."""
+        is_over = any(isinstance(event, work_events.WorkFinished) for event in happened)
+        self._is_behind = not is_over and time.time() - self._written < OFTEN_ENOUGH
+        if not self._is_behind:
+            self._tell_all(*happened)
+
+    def tick(self, is_stopping: bool = False) -> None:
+        if self._is_behind:
+            self._is_behind = False
+            self._tell_all()
+
+    def _tell_all(self, *happened: Any) -> None:
         board, now = self._ledger.board if self._ledger else Board(), time.time()
         states = [*shown(board).values()]
         counts = {state: states.count(state) for state in ("landed", "working", "ready", "parked", "blocked")}

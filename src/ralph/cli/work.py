@@ -172,7 +172,12 @@ def _played(order: WorkOrder, folder: RunFolder, *, reading: ListContent, shown:
     ledger.tell(order.started(resumed=ledger.is_resumed))
     for text in filter(None, (notice, enlist(folder, os.environ))):
         ledger.tell(events.Notice(text))
-    return Coordinator(order, folder, ledger, interrupt, screen.tick).run(reading)
+
+    def tick() -> None:
+        standings.tick()
+        screen.tick()
+
+    return Coordinator(order, folder, ledger, interrupt, tick).run(reading)
 
 
 def _notify(order: WorkOrder, folder: RunFolder, listeners: list[Any], stack: Any) -> None:

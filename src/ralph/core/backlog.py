@@ -147,7 +147,8 @@ def next_starts(board: Board) -> tuple[str, ...]:
     if free <= 0 or board.is_held:
         return ()
     chosen: list[Job] = []
-    is_pressed = len(board.of("ready")) >= max(2, board.slots // 2)
+    before_the_gate = [job for job in board.of("ready") if job.item.key not in board.trying]
+    is_pressed = len(before_the_gate) >= max(2, board.slots // 2)
     for job in _in_order(board.of("queued")):
         if len(chosen) == free or not fits(board, len(working) + len(chosen)):
             break
@@ -210,9 +211,21 @@ def after_gate(board: Board, verdict: Verdict) -> Board:
 def holder(board: Board, job: Job) -> Job | None:
     """The refused item that goes first on the files of this one. At the gate nobody goes before it who would only
     conflict with it; and whoever was refused too does not start before it has landed, or would be refused again."""
-    key, files = job.item.key, {*(job.refused if job.is_returned else job.files)}
-    contenders = (other for other in board.jobs.values() if other.item.key == key or _is_awaited(board, other, job))
-    for other in _in_order(contenders):
+    return _holder(board, job, _sent_back(board))
+
+
+def _sent_back(board: Board) -> list[Job]:
+    """Those that were ever refused: few, even where there are a thousand items."""
+    return [job for job in board.jobs.values() if job.returns]
+
+
+def _holder(board: Board, job: Job, sent_back: Sequence[Job]) -> Job | None:
+    key = job.item.key
+    awaited = {other.item.key for other in sent_back if other.item.key != key and _is_awaited(board, other, job)}
+    if not awaited:
+        return None
+    files = {*(job.refused if job.is_returned else job.files)}
+    for other in _in_order(board.jobs[name] for name in board.jobs if name == key or name in awaited):
         if other.item.key == key:
             return None
         if files & {*other.refused} or EVERYTHING in files or EVERYTHING in other.refused:
@@ -222,16 +235,16 @@ def holder(board: Board, job: Job) -> Job | None:
 
 def shown(board: Board) -> dict[str, str]:
     """The state of each item in one word, as a person wants to know it."""
-    blocked = _blocked(board)
-    return {key: _shown(board, job, blocked) for key, job in board.jobs.items()}
+    blocked, sent_back = _blocked(board), _sent_back(board)
+    return {key: _shown(board, job, blocked, sent_back) for key, job in board.jobs.items()}
 
 
-def _shown(board: Board, job: Job, blocked: frozenset[str]) -> str:
+def _shown(board: Board, job: Job, blocked: frozenset[str], sent_back: Sequence[Job]) -> str:
     if job.state == "queued" and job.item.key in blocked:
         return "blocked"
     if job.state == "queued" and not _is_free(board, job):
         return "waiting"
-    if job.state in ("queued", "ready") and holder(board, job):
+    if job.state in ("queued", "ready") and _holder(board, job, sent_back):
         return "held"
     return job.state
 
@@ -359,10 +372,11 @@ def _is_awaited(board: Board, job: Job, by: Job) -> bool:
 
 
 def _blocked(board: Board) -> frozenset[str]:
-    """The items that wait for one that is parked, however many stand between them."""
+    """The items that wait for one that stands aside, however many stand between them."""
     waiting = {key: job for key, job in board.jobs.items() if job.state == "queued" and job.item.after}
     blocked: set[str] = set()
-    stopped = {key for key, job in board.jobs.items() if job.state == "parked"}
+    aside = board.of("parked", "withdrawn")
+    stopped = {job.item.key for job in aside if not job.item.done}
     while stopped:
         stopped = {key for key, job in waiting.items() if key not in blocked and stopped & {*job.item.after}}
         blocked |= stopped

@@ -194,6 +194,11 @@ class Worker:
         ledger.listen(listeners)
         if problem := enlist(folder, os.environ):
             self._say(problem)
+
+        def tick() -> None:
+            standings.tick()
+            screen.tick()
+
         return Member(
             order,
             folder,
@@ -202,7 +207,7 @@ class Worker:
             equipment.database,
             name=equipment.me.name,
             env=env,
-            tick=screen.tick,
+            tick=tick,
             renew=equipment.heartbeat.renew,
             brings=brings,
             is_wanted_elsewhere=self._elsewhere(equipment, order.id),

@@ -2,10 +2,12 @@
 
 import os
 import subprocess
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from tests.backlog.works import Works
 
 from ralph.backlog import boxes
 from ralph.backlog.gate import Gate, LandingRequest
@@ -114,3 +116,13 @@ def lab(tmp_path: Path) -> Lab:
     made.git("commit", "-qm", "first")
     made.git("branch", TARGET)
     return made
+
+
+@pytest.fixture
+def works(workspace: Path, environment: dict[str, str], agent: Callable[..., str]) -> Iterator[Works]:
+    made = Works(workspace, environment, agent)
+    yield made
+    for process in made.started:
+        with suppress(ProcessLookupError):
+            process.kill()
+        process.communicate()

@@ -4,113 +4,14 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Callable
 from pathlib import Path
 from shutil import which
 from typing import Any
 
 import pytest
-
-LIST = "# Tasks\n\n- [ ] T1 Make one\n- [ ] T2 Make two\n- [ ] T3 Make three\n  after: T1\n"
-# Does what its task says; on the hot line it adds its own key to whatever stands there, and drops marks of conflicts.
-AGENT = r"""
-key=$(printf '%s\n' "$PROMPT" | sed -n 's/^\([A-Za-z]*[0-9][0-9]*\) .*/\1/p' | head -1)
-case $key in
-  hot*) { grep -v '^[<=>|]\{7\}' hot; echo "$key"; } | sort -u > hot.new; mv hot.new hot ;;
-  bad*) : ;;
-  *) echo "$key" > "$key.txt" ;;
-esac
-"""
-
-
-class Works:
-    """A repository, and ralph in it."""
-
-    def __init__(self, folder: Path, env: dict[str, str], agent: Callable[..., str]) -> None:
-        self.folder, self.env = folder, env
-        self.agent = agent(AGENT + "echo COMPLETE")
-        self._make = agent
-        self.git("init", "-q", "-b", "main")
-        (folder / "hot").write_text("line\n")
-        self.todo(LIST)
-        self.started: list[subprocess.Popen[str]] = []
-
-    def todo(self, text: str, name: str = "TASKS.md") -> None:
-        (self.folder / name).write_text(text)
-        self.git("add", "-A")
-        self.git("commit", "-qm", "list")
-
-    def script(self, text: str) -> None:
-        self._make(AGENT + text)
-
-    def git(self, *words: str, cwd: Path | None = None) -> str:
-        done = subprocess.run(["git", *words], cwd=cwd or self.folder, env=self.env, capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr
-        return done.stdout.rstrip("\n")
-
-    def words(self, *words: str, checks: tuple[str, ...] = ("true",)) -> list[str]:
-        own = [part for check in checks for part in ("--check", check)]
-        name = () if words and not words[0].startswith("-") else ("TASKS.md",)
-        return [sys.executable, "-m", "ralph", "work", *name, *words, *own, "--agent", self.agent, "--grace", "2"]
-
-    def work(self, *words: str, checks: tuple[str, ...] = ("true",)) -> "subprocess.CompletedProcess[str]":
-        return self.run(*self.words(*words, checks=checks)[3:])
-
-    def run(self, *words: str) -> "subprocess.CompletedProcess[str]":
-        command = [sys.executable, "-m", "ralph", *words]
-        return subprocess.run(command, cwd=self.folder, env=self.env, capture_output=True, text=True, check=False)
-
-    def start(self, *words: str, checks: tuple[str, ...] = ("true",)) -> "subprocess.Popen[str]":
-        command = self.words(*words, checks=checks)
-        pipe = subprocess.PIPE
-        self.started.append(
-            subprocess.Popen(command, cwd=self.folder, env=self.env, stdout=pipe, stderr=pipe, text=True)
-        )
-        return self.started[-1]
-
-    @property
-    def target(self) -> str:
-        return self.git("branch", "--list", "--format=%(refname:short)", "ralph/*/merged").splitlines()[-1]
-
-    def landed(self, target: str = "") -> list[str]:
-        words = ("log", "--first-parent", "--reverse", "--format=%(trailers:key=Ralph-Item,valueonly)")
-        return self.git(*words, target or self.target).split()
-
-    def show(self, name: str, target: str = "") -> str:
-        return self.git("show", f"{target or self.target}:{name}")
-
-    @property
-    def events(self) -> list[dict[str, Any]]:
-        works = [
-            path for path in self.folder.glob(".ralph/runs/*/journal.ndjson") if (path.parent / "work.json").exists()
-        ]
-        return [json.loads(line) for line in sorted(works)[-1].read_bytes().splitlines() if line] if works else []
-
-    def all(self, kind: str) -> list[dict[str, Any]]:
-        return [event["data"] for event in self.events if event["type"] == kind]
-
-    def wait_for(self, kind: str, **facts: Any) -> dict[str, Any]:
-        deadline = time.monotonic() + 60
-        while True:
-            for data in self.all(kind):
-                if facts.items() <= data.items():
-                    return data
-            assert time.monotonic() < deadline, f"no {kind} {facts}"
-            time.sleep(0.02)
-
-
-@pytest.fixture
-def works(workspace: Path, environment: dict[str, str], agent: Callable[..., str]) -> Iterator[Works]:
-    made = Works(workspace, environment, agent)
-    yield made
-    for process in made.started:
-        with suppress(ProcessLookupError):
-            process.kill()
-        process.communicate()
-
+from tests.backlog.works import AGENT, LIST, WAITING, Works, go, left
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -341,13 +242,6 @@ def test_a_protected_branch_is_said_and_nothing_is_lost(works: Works, tmp_path: 
     assert works.landed("origin/main") == ["T1"]
 
 
-WAITING = 'echo $$ >> "$HOME/working"; while [ ! -e "$HOME/go" ]; do sleep 0.02; done; echo COMPLETE'
-
-
-def go(works: Works) -> None:
-    (Path(works.env["HOME"]) / "go").touch()
-
-
 def test_ctrl_c_ends_it_and_resume_goes_on(works: Works) -> None:
     works.script(WAITING)
     process = works.start("-j", "2")
@@ -360,17 +254,6 @@ def test_ctrl_c_ends_it_and_resume_goes_on(works: Works) -> None:
     again = works.run("resume")
     assert again.returncode == 0, again.stderr
     assert sorted(works.landed()) == ["T1", "T2", "T3"]
-
-
-def left(works: Works, word: bytes = b"") -> list[int]:
-    """Processes that have the test's own home in their environment, and this word in their command."""
-    mark, found = f"HOME={works.env['HOME']}".encode(), []
-    for pid in filter(str.isdigit, os.listdir("/proc")):
-        with suppress(OSError):
-            words = Path("/proc", pid, "cmdline").read_bytes().split(b"\0")
-            if mark in Path("/proc", pid, "environ").read_bytes().split(b"\0") and (not word or word in words):
-                found.append(int(pid))
-    return found
 
 
 def test_kill_9_leaves_nothing_running_and_resume_loses_nothing(works: Works, eventually: Callable[..., None]) -> None:

@@ -433,6 +433,17 @@ def test_a_work_is_seen_by_the_commands_that_see_runs(works: Works) -> None:
     assert works.run("show", "T1").returncode == 0, "an item's key means its latest run"
 
 
+def test_the_diff_of_an_item_is_there_when_its_worktree_is_gone(works: Works) -> None:
+    works.todo("- [ ] hot1 Add to the hot line\n- [ ] hot2 Add to it too\n- [ ] T1 One\n")
+    assert works.work("-j", "3").returncode == 0
+    assert works.run("diff", "T1", "--stat").stdout == "A T1.txt (+1 -0)\n"
+    last = works.landed()[-1] if works.landed()[-1] != "T1" else works.landed()[-2]
+    shown = works.run("diff", last)
+    assert f"+{last}" in shown.stdout.splitlines(), shown.stderr
+    assert "T1.txt" not in shown.stdout, "what others have landed meanwhile is none of its work"
+    assert "take it over" not in works.run("show", "T1").stdout, "the gate has done that"
+
+
 def test_beads_are_closed_when_they_have_landed(works: Works) -> None:
     bead = [{"id": "t7", "title": "t7 Seven", "status": "open", "priority": 1, "issue_type": "task"}]
     bd = Path(works.env["HOME"]) / "bin" / "bd"

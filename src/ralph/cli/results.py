@@ -4,13 +4,18 @@ import os
 import sys
 from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ralph.cli.named_run import one_run, read_run
 from ralph.cli.table import DIRECTORY, CliCommand, Values
 from ralph.core.text import one_line
 from ralph.errors import UserError, complain
 from ralph.run.options import Option
-from ralph.steering.which_run import repository_of, run_and_number
+from ralph.steering.which_run import run_and_number, saved_in
+
+if TYPE_CHECKING:
+    from ralph.records.register import Listed
+    from ralph.repository.git import Repository
 
 
 def report(values: Values, words: list[str]) -> int:
@@ -82,17 +87,9 @@ COLORS = {"+": "32", "-": "31", "@": "36"}  # green, red, cyan
 
 def diff(values: Values, words: list[str]) -> int:
     from ralph.repository.changes import changed_files, patch
-    from ralph.repository.checkpoints import Checkpoints
 
     run, number = run_and_number(values.get("directory", "."), words)
-    if run.facts.kind == "work":
-        from ralph.cli.work import ends_of_work
-
-        repository, before, after = ends_of_work(run)
-    else:
-        repository = repository_of(run)
-        saved = Checkpoints(repository, run.id)
-        before, after = saved.ends() if number is None else saved.around(number)
+    repository, before, after = _ends(run, number)
     if values.get("stat"):
         for change in changed_files(repository, before, after):
             lines = "binary" if change.added is None else f"+{change.added} -{change.deleted}"
@@ -100,6 +97,25 @@ def diff(values: Values, words: list[str]) -> int:
     else:
         _print(patch(repository, before, after))
     return 0
+
+
+def _ends(run: "Listed", number: int | None) -> "tuple[Repository, str, str]":
+    """The two states between which a work, an item of one that has landed, or a run has changed something."""
+    from ralph.repository.checkpoints import Checkpoints
+
+    if run.facts.kind == "work":
+        from ralph.cli.work import ends_of_work
+
+        return ends_of_work(run)
+    repository = saved_in(run)
+    if run.facts.item and number is None:
+        from ralph.cli.work import ends_of_item
+
+        if ends := ends_of_item(run, repository):
+            return repository, *ends
+    saved = Checkpoints(repository, run.id)
+    before, after = saved.ends() if number is None else saved.around(number)
+    return repository, before, after
 
 
 def _print(chunks: Iterable[bytes]) -> None:

@@ -300,6 +300,18 @@ def ends_of_work(run: Listed) -> tuple[Repository, str, str]:
     return home, order.base, now
 
 
+def ends_of_item(run: Listed, home: Repository) -> tuple[str, str] | None:
+    """Where the work on an item began and what of it landed; None for one that has not landed."""
+    from ralph.history.work_history import folded
+    from ralph.records.folder import RunFolder
+    from ralph.records.journal import read
+    from ralph.repository.landing import contribution
+
+    journal = RunFolder(run.folder.path.parents[1], run.facts.work).journal
+    job = folded(run.facts.work, read(journal)).board.jobs.get(run.facts.item) if os.path.exists(journal) else None
+    return contribution(home, job.tip, job.commit) if job and job.state == "landed" and job.tip and job.commit else None
+
+
 WORK = CliCommand(
     "work",
     "Work off a backlog: each item is a loop in a worktree of its own, and a merge gate decides what lands.\n\n"

@@ -105,7 +105,7 @@ def _permissions(history: RunHistory) -> Iterator[Need]:
 
 
 def _work(history: RunHistory) -> Iterator[Need]:
-    if history.branch and history.outcome and not history.untouched:
+    if history.branch and history.outcome and not history.untouched and not history.item:  # a gate lands items
         yield Need(kind="branch", actions=(Action("merge", history.run, branch=history.branch),))
     for one in history.iterations:
         for task, ok, detail in one.scm:

@@ -13,7 +13,7 @@ from ralph.records.register import Listed
 from ralph.repository.changes import patch
 from ralph.repository.checkpoints import Checkpoints
 from ralph.repository.git import Repository, repository
-from ralph.steering.which_run import repository_of
+from ralph.steering.which_run import saved_in
 
 MOST_LINES = 20_000
 LONGEST_LINE = 500
@@ -41,7 +41,7 @@ class Patch(Struct, frozen=True):
 
 
 def patch_of(run: Listed, number: int | None) -> Patch:
-    return _patch(repository_of(run), run.id, number)
+    return _patch(saved_in(run), run.id, number)
 
 
 def patch_in(run: str, place: str, number: int | None) -> Patch:

@@ -123,6 +123,7 @@ class AskedQuestion(Struct):
 class RunHistory(Struct, kw_only=True):
     """A run from its first event to its last. `state` is its outcome, or what it does; times are epoch seconds;
     `red_before` are checks that some earlier run here has seen fail;
+    `item` is what it is called in the list that it belongs to;
     `finished` counts the iterations that were, those before its resumption too."""
 
     run: str
@@ -133,6 +134,7 @@ class RunHistory(Struct, kw_only=True):
     workspace: str = ""
     worktree: str = ""
     branch: str = ""
+    item: str = ""
     untouched: bool = False
     claims: tuple[str, ...] = ()
     gates: tuple[str, ...] = ()
@@ -286,7 +288,7 @@ class Fold:
         history.claims, history.gates = event.claims, event.gates
         history.checks = [short(name, 200) for name in event.checks]
         history.max_iterations, history.version = event.max_iterations, event.version
-        history.worktree, history.branch = event.worktree, event.branch
+        history.worktree, history.branch, history.item = event.worktree, event.branch, event.item
         history.outcome = history.reason = ""
         history.cost_usd, history.exit_code = history.usage.cost_usd, None
         if history.iterations:

@@ -86,6 +86,13 @@ def changed_files(repository: Repository, target: str, tip: str) -> tuple[str, .
     return names if len(names) <= MOST_FILES else ("**",)
 
 
+def contribution(repository: Repository, tip: str, landed: str) -> tuple[str, str] | None:
+    """What a branch brought that landed as a commit, alone or with others: where it had left the target, and its tip.
+    None where the commits are not here."""
+    answer = repository.ask("merge-base", f"{landed}^1", tip)
+    return (answer.out.decode().strip(), tip) if not answer.code else None
+
+
 def merged(repository: Repository, ours: str, theirs: str) -> Merge:
     """The merge of two commits, which touches no file and no index."""
     words = ("merge-tree", "--write-tree", "--name-only", "--messages", "-z", ours, theirs)

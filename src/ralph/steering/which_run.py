@@ -159,6 +159,14 @@ def repository_of(run: Listed) -> Repository:
     return repository(Path(started.worktree))
 
 
+def saved_in(run: Listed) -> Repository:
+    """The repository that holds what the run saved after each iteration: that stays when its worktree goes."""
+    started = recall(run.folder.journal).started
+    assert started is not None
+    is_gone = started.worktree and not Path(started.worktree).is_dir()
+    return repository(_workspace_of(run, started)) if is_gone else repository_of(run)
+
+
 def _workspace_of(run: Listed, started: RunStarted) -> Path:
     """Where the record of the run is: it may have been moved with its workspace, and the name of a folder need not be
     text that a journal can hold. The record of a task lies elsewhere."""

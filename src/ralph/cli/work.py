@@ -174,7 +174,7 @@ def _played(order: WorkOrder, folder: RunFolder, *, reading: ListContent, shown:
         ledger.tell(events.Notice(text))
 
     def tick() -> None:
-        standings.tick()
+        registration.tick()
         screen.tick()
 
     return Coordinator(order, folder, ledger, interrupt, tick).run(reading)

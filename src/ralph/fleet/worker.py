@@ -196,7 +196,7 @@ class Worker:
             self._say(problem)
 
         def tick() -> None:
-            standings.tick()
+            registration.tick()
             screen.tick()
 
         return Member(

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from script import Call, Fail, Say, Tokens, shell
 
+from ralph.agent.conversation import Conversation
+
 DONE = "<response>DONE</response>"
 
 
@@ -156,3 +158,9 @@ def test_a_session_file_is_lines_of_json(play, state):
         "request",
         "response",
     ]
+
+
+def test_a_full_disk_keeps_nobody_from_work():
+    conversation = Conversation("full", Path("/dev/full"), 1000)
+    conversation.add_prompt("Do it.")
+    assert len(conversation.messages) == 1

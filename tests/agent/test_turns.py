@@ -1,21 +1,17 @@
 """What can be relied on when the built-in agent takes a turn, whatever wire its model speaks?"""
 
-import asyncio
 import json
+import random
 import time
-from contextlib import AsyncExitStack, aclosing
 from itertools import pairwise
 from typing import Any
 
 import dialects
 import pytest
-from pydantic_ai.messages import ModelRequest, UserPromptPart
-from pydantic_ai.models import ModelRequestParameters
 from script import Broken, Call, Cut, Endless, Fail, Forever, Other, Say, Tokens, Torn, Uses, shell, write
 
-from ralph.agent import wires
-from ralph.agent.calls import text_of
-from ralph.agents.providers import endpoint
+from ralph.agent import streamjson, wires
+from ralph.agents.providers import PROVIDERS
 
 KEY = "sk-made-up-for-the-tests"
 DONE = "It is made.\n<response>DONE</response>"
@@ -86,6 +82,26 @@ def test_text_output_is_the_answer_and_nothing_else(play):
     assert (ran.code, ran.stdout) == (0, DONE + "\n")
 
 
+@pytest.mark.parametrize("wire", ["chat"])
+def test_it_shows_that_it_lives_while_a_long_reply_comes(play, wire, monkeypatch):
+    monkeypatch.setattr(streamjson, "_ALIVE", 0.01)
+    ran = play(Endless("word " * 10), words=("--max-output", "500"))
+    assert ran.of("keep_alive")
+
+
+def test_a_reply_is_bounded_in_the_words_of_its_wire(play, wire):
+    ran = play(Say("ok"), words=("--max-output", "777"))
+    body = json.loads(ran.stage.bodies[0])
+    said = {"chat": "max_tokens", "responses": "max_output_tokens", "messages": "max_tokens"}
+    assert (body["generationConfig"]["maxOutputTokens"] if wire == "google" else body[said[wire]]) == 777
+
+
+@pytest.mark.parametrize("wire", ["messages"])
+def test_where_the_cache_must_be_asked_for_it_is(play, wire):
+    ran = play(shell("true"), Say("ok"))
+    assert all(b"cache_control" in body for body in ran.stage.bodies)
+
+
 def test_a_failed_tool_is_told_and_the_turn_goes_on(play):
     ran = play(shell("echo before; exit 3"), Say("It failed."))
     assert ran.answer == "It failed."
@@ -101,6 +117,29 @@ def test_the_key_is_kept_from_what_the_model_runs(play):
 def test_half_a_character_does_no_harm(play):
     ran = play(Uses((("bash", '{"command": "echo \\ud83d"}'),), text="Half: \ud83d"), Say("ok"))
     assert ran.answer == "ok"
+
+
+@pytest.mark.parametrize(("provider", "wire"), [(name, one.wire) for name, one in PROVIDERS.items()])
+def test_every_provider_s_model_is_asked_and_calls_tools(play, provider, wire):
+    ran = play(shell("echo seen"), Say("ok"), words=("--model", f"{provider}:openai/lab"))
+    assert ran.answer == "ok"
+    assert ran.stage.asked[1].results == ["seen"]
+    if provider == "mistral":  # which refuses every request that asks for the count of tokens
+        assert json.loads(ran.stage.bodies[0])["stream_options"] == {}
+
+
+@pytest.mark.parametrize("wire", ["chat"])
+def test_a_model_s_name_that_its_provider_cannot_have_is_said_in_a_line(play, wire):
+    ran = play(words=("--model", "openrouter:lab"))
+    assert (ran.code, ran.stdout) == (2, "")
+    assert "openrouter:lab cannot be asked" in ran.stderr
+
+
+def test_a_server_that_is_not_there_is_named_and_passes_for_a_passing_fault(play):
+    ran = play(words=("--url", "http://127.0.0.1:9"))
+    assert ran.trouble.startswith("API Error: connection failed: http://127.0.0.1:9: ")
+    assert ran.result["api_error_status"] is None
+    assert len(ran.of("system", "api_retry")) == 4
 
 
 # Replies that do not count
@@ -153,7 +192,8 @@ def test_a_server_that_speaks_something_else_is_named(play, body, wire):
 @pytest.mark.parametrize("status", [400, 401, 403, 404])
 def test_what_would_be_refused_again_is_not_asked_again(play, status):
     ran = play(Forever(Fail(status, "no such luck")))
-    assert ran.trouble == f"API Error: {status} no such luck"
+    assert ran.trouble.startswith(f"API Error: {status} no such luck")
+    assert ("LAB_KEY" in ran.trouble) == (status == 401)
     assert (ran.result["api_error_status"], len(ran.stage.asked)) == (status, 1)
 
 
@@ -179,33 +219,64 @@ def test_a_long_wait_ends_the_turn_as_a_limit_with_its_reset(play):
     assert abs(limit["rate_limit_info"]["resetsAt"] - time.time() - 3600) < 60
 
 
-def test_an_answer_is_whole_or_none_at_every_tenth_byte(server, wire, address, monkeypatch):
-    """In one process and on one client, as fast as it goes."""
-    monkeypatch.setattr(wires, "FIRST_PAUSE", 0.0)
+def test_an_answer_is_whole_or_none_at_every_tenth_byte(asking, wire, monkeypatch):
     monkeypatch.setattr(dialects, "PIECE", 16)
     whole = "DONE is not what I will say before it is done. Then I say: DONE"
 
-    async def each() -> None:
-        async with AsyncExitStack() as place:
-            stage = place.enter_context(server.stage())
-            stage.has_asides = False
-            found = endpoint("lab", address(stage), wire)
-            asker = wires.ModelAsker(found, "", None, lambda: None, lambda *_: None)
-            await place.enter_async_context(aclosing(asker.client))
-            messages = [ModelRequest(parts=[UserPromptPart(content="Go on.")])]
+    async def each(stage: Any, ask: Any) -> None:
+        assert await ask(Say(whole)) == whole
+        spoken, seen = dialects.dialect(f"/{ENDS[wire]}"), stage.asked[0]
+        events = list(spoken.stream(dialects.Reply(whole, (), Tokens()), seen))
+        terminator = sum(map(len, events[: -spoken.ending]))
+        for size in range(0, sum(map(len, events)), 10):
+            try:
+                answer = await ask(Torn(whole, size, chunked=size % 20 == 0))
+            except wires.Refused as refused:
+                answer = f"refused with {refused.status}"
+            assert answer == "refused with None" or (answer == whole and size > terminator), size
 
-            async def asked(*steps: object) -> str:
-                stage.steps[:] = steps
-                return text_of(await asker.ask(messages, ModelRequestParameters()))
+    asking(each)
 
-            spoken, [seen] = dialects.dialect(f"/{ENDS[wire]}"), stage.asked if await asked(Say(whole)) == whole else []
-            events = list(spoken.stream(dialects.Reply(whole, (), Tokens()), seen))
-            terminator = sum(map(len, events[: -spoken.ending]))
-            for size in range(0, sum(map(len, events)), 10):
-                answer = await asked(Torn(whole, size, chunked=size % 20 == 0), Say("asked again"))
-                assert answer == "asked again" or (answer == whole and size > terminator), size
 
-    asyncio.run(each())
+MEANINGLESS = (b"7", b"null", b"[]", b'"x"', b"{}", b'{"choices": [{}]}', b"{")
+
+
+def mutilated(lines: list[bytes], chance: random.Random) -> bytes:
+    """A stream with bytes changed, lines doubled, lost and put in others' places."""
+    for _ in range(chance.randint(1, 4)):
+        at = chance.randrange(len(lines))
+        match chance.randrange(5):
+            case 0:
+                lines[at] = lines[at][: chance.randint(0, len(lines[at]))]
+            case 1:
+                del lines[at]
+            case 2:
+                lines.insert(at, lines[chance.randrange(len(lines))])
+            case 3:
+                lines[at] = b"data: " + chance.choice(MEANINGLESS)
+            case 4:
+                changed = bytearray(lines[at] or b"x")
+                changed[chance.randrange(len(changed))] = chance.randrange(32, 127)
+                lines[at] = bytes(changed)
+    return b"\n".join(lines)
+
+
+def test_no_reply_however_mutilated_is_a_half_answer_or_breaks_the_agent(asking, wire):
+    whole = "The answer is DONE."
+
+    async def each(stage: Any, ask: Any) -> None:
+        spoken = dialects.dialect(f"/{ENDS[wire]}")
+        asked = spoken.asked("", {"messages": [], "model": "lab", "stream": True})
+        stream = b"".join(spoken.stream(dialects.Reply(whole, (), Tokens()), asked))
+        for seed in range(40):
+            body = mutilated(stream.split(b"\n"), random.Random(seed))
+            try:
+                answer = await ask(Other(body, "text/event-stream"))
+            except (wires.Refused, wires.Unfinished):
+                continue
+            assert "DONE" in answer or len(answer) < len(whole) + 3, body
+
+    asking(each)
 
 
 ENDS = {"chat": "completions", "responses": "responses", "messages": "messages", "google": "generateContent"}

@@ -47,7 +47,8 @@ async def _turn(asked: argparse.Namespace) -> int:
     report = Report(f"{found.provider}:{found.model}", asked.output_format == "text")
     asker = ModelAsker(found, key, asked.max_output, report.is_alive, report.asks_again)
     context = asked.context or asker.model.context_window or (_LOCAL_CONTEXT if found.is_local else _CONTEXT)
-    home, run = _home(), os.environ.get("RALPH_RUN_ID", "")
+    home = Path(os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state"), "ralph-agent")
+    run = os.environ.get("RALPH_RUN_ID", "")
     said = resumed(home, asked.resume, context) if asked.resume else begun(home, context)
     note = "" if asked.resume else note_of(home, run)
     said.add_prompt(f"{prompt}\n\n{HANDED_OVER}{note}" if note else prompt)
@@ -85,11 +86,6 @@ def _count(words: str) -> int:
     if number < 1:
         raise argparse.ArgumentTypeError("must be at least 1")
     return number
-
-
-def _home() -> Path:
-    """Where sessions and notes are kept."""
-    return Path(os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state"), "ralph-agent")
 
 
 if __name__ == "__main__":

@@ -87,10 +87,11 @@ class Conversation:
         self._write(ModelMessagesTypeAdapter.dump_python([message], mode="json")[0])
 
     def _write(self, line: dict[str, Any]) -> None:
-        if self._file is None:
-            return
-        with open(self._file, "a", opener=_private) as file:
-            file.write(json.dumps(line) + "\n")
+        try:
+            with open(self._file or os.devnull, "a", opener=_private) as file:
+                file.write(json.dumps(line) + "\n")
+        except OSError:
+            self._file = None  # a full disk keeps nobody from work; the session can be continued from before
 
 
 def _characters(messages: Iterable[ModelMessage]) -> int:

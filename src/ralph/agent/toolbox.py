@@ -52,7 +52,7 @@ class Edit(Struct):
 TOOLS: dict[str, type[Struct]] = {"bash": Bash, "read": Read, "write": Write, "edit": Edit}
 
 
-class ToolError(Exception):
+class ToolError(ValueError):
     """What the model did wrong, in words that help it."""
 
 
@@ -70,12 +70,10 @@ class Toolbox:
             if isinstance(call.asked, str):
                 raise ToolError(call.asked)
             return True, cut(getattr(self, f"_{call.tool}")(call.asked), self.most // share)
-        except ToolError as error:
+        except ValueError as error:  # a path with a NUL in it is one, too
             return False, cut(str(error), self.most // share)
         except OSError as error:
             return False, f"{error.strerror or error}: {call.given.get('path', '')}"
-        except ValueError as error:
-            return False, str(error)  # a path with a NUL in it
 
     def _bash(self, asked: Bash) -> str:
         seconds = min(max(asked.timeout, 1), LONGEST)

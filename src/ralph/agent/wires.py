@@ -20,6 +20,7 @@ from pydantic_ai.messages import ModelMessage, ModelResponse
 from pydantic_ai.models import Model, ModelRequestParameters
 
 from ralph.agents.providers import Endpoint
+from ralph.errors import UserError
 
 TRIES = 5
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 8.0
@@ -36,7 +37,6 @@ class Refused(Exception):
     """The model gave no reply that counts. `resets_at`: when a limit that it stated ends."""
 
     def __init__(self, message: str, status: int | None = None, resets_at: float | None = None) -> None:
-        super().__init__(message)
         self.message, self.status, self.resets_at = message, status, resets_at
 
 
@@ -44,7 +44,6 @@ class Unfinished(Exception):
     """The turn ended before the work did, and asking again would not help. `how`: the kind of result that it is."""
 
     def __init__(self, message: str, how: str = "error_unfinished") -> None:
-        super().__init__(message)
         self.message, self.how = message, how
 
 
@@ -146,15 +145,20 @@ class ModelAsker:
             event_hooks={"request": [self._tap.on_request], "response": [self._tap.on_response]},
             follow_redirects=True,
         )
-        self.model = _model(endpoint, key or "none", self.client)
+        try:
+            self.model = _model(endpoint, base_url=endpoint.url, api_key=key or "none", http_client=self.client)
+        except exceptions.UserError as error:
+            raise UserError(f"{endpoint.provider}:{endpoint.model} cannot be asked", str(error)) from None
         length = {"max_tokens": max_output} if max_output else {}
-        self._settings = {"cache": True, "max_retries": 0, "timeout": _SILENCE, **length}
+        # Mistral counts tokens unasked, and refuses to be asked for it.
+        own: dict[str, Any] = {"extra_body": {"stream_options": {}}} if endpoint.provider == "mistral" else {}
+        self._settings = {"cache": True, "max_retries": 0, "timeout": _SILENCE, **length, **own}
 
     async def ask(self, messages: list[ModelMessage], offered: ModelRequestParameters, **more: Any) -> ModelResponse:
         """The model's next reply, whole. What was cut off, or broke in the middle, is asked for again."""
         how = {"model_settings": {**self._settings, **more}, "model_request_parameters": offered}
-        pause = FIRST_PAUSE
-        for number in range(1, TRIES + 1):
+        number, pause = 1, FIRST_PAUSE
+        while True:
             try:
                 return await self._once(messages, **how)
             except Refused as error:
@@ -163,8 +167,7 @@ class ModelAsker:
                     raise
                 self._tell(number, wait, error)
                 await asyncio.sleep(wait)
-                pause = min(pause * 2, LONGEST_PAUSE)
-        raise AssertionError("the last try has returned or raised")
+                number, pause = number + 1, min(pause * 2, LONGEST_PAUSE)
 
     async def _once(self, messages: list[ModelMessage], **how: Any) -> ModelResponse:
         self._tap.forget()
@@ -176,7 +179,7 @@ class ModelAsker:
         except (exceptions.ModelAPIError, httpx2.HTTPError) as error:
             if self._tap.kind:
                 self._judge_stream()
-            raise _refused(error) from None
+            raise _refused(error, self.endpoint) from None
         except _STUMBLES as error:
             if not self._tap.kind:
                 raise
@@ -203,33 +206,33 @@ class ModelAsker:
             raise Refused("stream ended before the reply did")
 
 
-def _refused(error: Exception) -> Refused | ContextFull:
+def _refused(error: Exception, asked: Endpoint) -> Refused | ContextFull:
     words = _words_of(getattr(error, "body", None)) or str(error)
     if isinstance(error, exceptions.ModelContextWindowExceededError) or _TOO_LONG.search(words):
         return ContextFull(words)
     if not isinstance(error, exceptions.ModelHTTPError) or error.in_stream:
-        return Refused(f"connection failed: {words}")
+        return Refused(f"connection failed: {asked.url}: {words}")
+    if error.status_code == 401:
+        words += f" (the key in {asked.key_env})" if asked.key_env else " (no key was sent: see agents.builtin.key_env)"
     if error.status_code in (400, 500) and "tool" in words.lower():
         words += ' (a model without tool calling works with the setting agents.builtin.tools "text")'
     after = None if error.retry_after is None else time.time() + error.retry_after
     return Refused(f"{error.status_code} {words}", error.status_code, after)
 
 
-def _model(endpoint: Endpoint, key: str, client: httpx2.AsyncClient) -> Model[Any]:
+def _model(endpoint: Endpoint, **own: Any) -> Model[Any]:
     """The library's model for an endpoint. Only the wire that is spoken is imported: each costs half a second."""
     if endpoint.wire == "messages":
         from pydantic_ai.models.anthropic import AnthropicModel
         from pydantic_ai.providers.anthropic import AnthropicProvider
 
-        claude = AnthropicProvider(base_url=endpoint.url, api_key=key, http_client=client)
-        return AnthropicModel(endpoint.model, provider=claude)
+        return AnthropicModel(endpoint.model, provider=AnthropicProvider(**own))
     if endpoint.wire == "google":
         from pydantic_ai.models.google import GoogleModel
         from pydantic_ai.providers.google import GoogleProvider
 
-        google = GoogleProvider(base_url=endpoint.url, api_key=key, http_client=client)
-        return GoogleModel(endpoint.model, provider=google)
-    return _openai(endpoint, key, client)
+        return GoogleModel(endpoint.model, provider=GoogleProvider(**own))
+    return _openai(endpoint, **own)
 
 
 # Whose ways the library knows though they speak the wire of OpenAI, and those for whom it has a model of its own.
@@ -237,13 +240,14 @@ _KNOWN = ("openai", "openrouter", "deepseek", "together", "fireworks", "cerebras
 _MODELS = {"openrouter": "OpenRouterModel", "ollama": "OllamaModel"}
 
 
-def _openai(endpoint: Endpoint, key: str, client: httpx2.AsyncClient) -> Model[Any]:
-    """Both wires of OpenAI, for everyone who speaks them, each with what the library knows of his ways."""
+def _openai(endpoint: Endpoint, **given: Any) -> Model[Any]:
+    """Both wires of OpenAI, for everyone who speaks them, each with what the library knows of his ways. Few but OpenAI
+    itself know its newer word for the longest reply."""
     from openai import AsyncOpenAI
     from pydantic_ai.models.openai import OpenAIChatModel, OpenAIResponsesModel
     from pydantic_ai.providers.openai_compatible import OpenAICompatibleProvider
 
-    sdk = AsyncOpenAI(base_url=endpoint.url, api_key=key, http_client=client)
+    sdk = AsyncOpenAI(**given)
     own: Any = OpenAICompatibleProvider(endpoint.provider, openai_client=sdk)
     speaks: Callable[..., Model[Any]] = OpenAIResponsesModel if endpoint.wire == "responses" else OpenAIChatModel
     if endpoint.provider in _KNOWN:
@@ -252,4 +256,5 @@ def _openai(endpoint: Endpoint, key: str, client: httpx2.AsyncClient) -> Model[A
         own = infer_provider_class(endpoint.provider)(openai_client=sdk)  # type: ignore[call-arg]
     if name := _MODELS.get(endpoint.provider):
         speaks = getattr(import_module(f"pydantic_ai.models.{endpoint.provider}"), name)
-    return speaks(endpoint.model, provider=own)
+    newer = {"openai_chat_supports_max_completion_tokens": endpoint.provider == "openai"}
+    return speaks(endpoint.model, provider=own, profile=newer)

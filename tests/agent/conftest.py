@@ -4,12 +4,16 @@ It runs inside the test's process, for speed: to start it costs more than all th
 the tests that need the real program.
 """
 
+import asyncio
 import io
 import json
 import os
 import signal
+import ssl
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import aclosing
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -68,6 +72,16 @@ class Ran(NamedTuple):
 Play = Callable[..., Ran]
 
 
+@pytest.fixture(scope="session", autouse=True)
+def trust(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """No authority's certificates are read, which each client would do anew: nothing here is spoken over TLS."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("SSL_CERT_FILE", raising=False)
+        patch.setenv("SSL_CERT_DIR", str(tmp_path_factory.mktemp("certificates")))
+        patch.setattr(ssl, "create_default_context", cache(ssl.create_default_context))
+        yield
+
+
 @pytest.fixture(scope="session")
 def server() -> Iterator[ModelServer]:
     with ModelServer() as running:
@@ -96,7 +110,26 @@ def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
+def begin() -> Iterator[Callable[[Sequence[str]], int]]:
+    """`begin(words)`: the program, in this process, whose signals are its own again afterwards."""
+    from ralph.agent.__main__ import main
+
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def run(words: Sequence[str]) -> int:
+        try:
+            return main(words)
+        except SystemExit as refused:
+            return int(refused.code or 0)
+
+    yield run
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.fixture
 def play(
+    begin: Callable[[Sequence[str]], int],
     server: ModelServer,
     wire: str,
     address: Callable[[Stage], str],
@@ -106,7 +139,6 @@ def play(
 ) -> Play:
     """`play(step, …)`: a turn of the agent on this test's wire. `words`: more of its options."""
     from ralph.agent import wires
-    from ralph.agent.__main__ import main
 
     monkeypatch.setattr(wires, "FIRST_PAUSE", 0.01)
 
@@ -116,16 +148,40 @@ def play(
             typed = ["--model", "lab", "--url", address(stage), "--wire", wire, "--key-env", "LAB_KEY", *words]
             monkeypatch.setenv("LAB_KEY", KEY)
             monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(prompt.encode())))
-            before = signal.getsignal(signal.SIGTERM)
-            try:
-                code = main(typed)
-            finally:
-                signal.signal(signal.SIGTERM, before)
+            code = begin(typed)
             said = capsys.readouterr()
             assert stage.problems == []
             return Ran(code, said.out, said.err, stage)
 
     return run
+
+
+@pytest.fixture
+def asking(server: ModelServer, wire: str, address: Callable[[Stage], str]) -> Callable[..., None]:
+    """`asking(each)`: runs `each(stage, ask)` with one client for all that it asks; `ask` gives the text of a reply
+    that counts, or raises."""
+    from pydantic_ai.messages import ModelRequest, UserPromptPart
+    from pydantic_ai.models import ModelRequestParameters
+
+    from ralph.agent.calls import text_of
+    from ralph.agent.wires import ModelAsker
+    from ralph.agents.providers import endpoint
+
+    async def one_client(each: Callable[..., Awaitable[None]]) -> None:
+        with server.stage() as stage:
+            stage.has_asides = False
+            asker = ModelAsker(endpoint("lab", address(stage), wire), "", None, lambda: None, lambda *_: None)
+            messages = [ModelRequest(parts=[UserPromptPart(content="Go on.")])]
+            how = {"model_settings": {"max_retries": 0}, "model_request_parameters": ModelRequestParameters()}
+
+            async def ask(*steps: Step) -> str:
+                stage.steps[:] = steps
+                return text_of(await asker._once(messages, **how))
+
+            async with aclosing(asker.client):
+                await each(stage, ask)
+
+    return lambda each: asyncio.run(one_client(each))
 
 
 @pytest.fixture

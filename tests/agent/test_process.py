@@ -2,16 +2,14 @@
 
 import json
 import os
-import random
 import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from script import Endless, Hang, Other, Say, shell
+from script import Hang, Say, shell
 
-ENDS = {"chat": "completions", "responses": "responses", "messages": "messages", "google": "generateContent"}
 AGENT = (sys.executable, "-P", "-m", "ralph.agent")
 
 
@@ -44,16 +42,27 @@ def ended(process):
 
 
 @pytest.mark.parametrize("wire", ["chat"])
-@pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_it_and_the_command_that_it_runs(server, start, eventually, workspace, wire, sent):
-    with server.stage(shell("sleep 1; echo $$ > up; exec sleep 3411")) as stage:
+def test_a_signal_ends_it_and_the_command_that_it_runs(server, start, eventually, workspace, wire):
+    with server.stage(shell("echo $$ > up; exec sleep 3411")) as stage:
         process = start(stage)
         eventually(lambda: (workspace / "up").exists() and (workspace / "up").read_text().strip())
-        process.send_signal(sent)
+        process.send_signal(signal.SIGTERM)
         code, _, err = ended(process)
-        assert (code, err) == (128 + sent, "")
+        assert (code, err) == (128 + signal.SIGTERM, "")
         child = Path("/proc") / (workspace / "up").read_text().strip()
         eventually(lambda: not child.exists() or "sleep" not in (child / "cmdline").read_text())
+
+
+@pytest.mark.parametrize("wire", ["chat"])
+def test_a_silent_model_leaves_it_silent_and_ctrl_c_ends_it(server, start, eventually, wire):
+    """Silent, so that ralph can tell the one from the other."""
+    with server.stage(Hang("Let me think")) as stage:
+        process = start(stage)
+        eventually(lambda: stage.asked)
+        process.send_signal(signal.SIGINT)
+        code, out, err = ended(process)
+        assert (code, err) == (128 + signal.SIGINT, "")
+        assert out.count("keep_alive") <= 1  # for its first words
 
 
 @pytest.mark.parametrize("wire", ["chat"])
@@ -80,33 +89,6 @@ def test_it_ends_when_nobody_listens(server, start, wire):
         process.stderr.close()
 
 
-@pytest.mark.parametrize("wire", ["chat"])
-def test_it_shows_that_it_lives_while_a_long_reply_comes(server, start, wire):
-    with server.stage(Endless("word " * 10)) as stage:
-        process = start(stage)
-        lines = (json.loads(line) for line in process.stdout)
-        assert next(line for line in lines if line["type"] == "keep_alive")
-        process.kill()
-        ended(process)
-
-
-@pytest.mark.parametrize("wire", ["chat"])
-def test_a_silent_model_leaves_it_silent(server, start, wire):
-    """So that ralph can tell the one from the other."""
-    with server.stage(Hang("Let me think")) as stage:
-        process = start(stage)
-        assert json.loads(process.stdout.readline())["subtype"] == "init"
-        process.kill()
-        assert b"keep_alive" not in process.stdout.read()
-        ended_quietly(process)
-
-
-def ended_quietly(process):
-    process.stdout.close()
-    process.stderr.close()
-    process.wait(60)
-
-
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -118,46 +100,13 @@ def ended_quietly(process):
         (("--model", "mistral:x"), "MISTRAL_API_KEY is not set"),
     ],
 )
-def test_wrong_words_are_answered_in_a_line(words, said):
-    process = subprocess.run([*AGENT, *words], input="Do it.", capture_output=True, text=True, check=False)
-    assert (process.returncode, process.stdout) == (2, "")
-    assert said in process.stderr
-    assert "Traceback" not in process.stderr
+def test_wrong_words_are_answered_in_a_line(begin, capsys, monkeypatch, words, said):
+    monkeypatch.delenv("MISTRAL_API_KEY", raising=False)
+    assert begin(words) == 2
+    out, err = capsys.readouterr()
+    assert (out, said in err) == ("", True), err
 
 
 def test_an_empty_prompt_is_refused():
     process = subprocess.run([*AGENT, "--model", "ollama:x"], input=" \n", capture_output=True, text=True, check=False)
     assert (process.returncode, "the prompt is empty" in process.stderr) == (2, True)
-
-
-@pytest.mark.parametrize("seed", range(40))
-def test_no_reply_however_mutilated_is_a_traceback_or_a_half_answer(play, wire, seed):
-    """Streams with bytes changed, lines doubled, lost and swapped: an answer is whole, or there is none."""
-    import dialects
-    from script import Tokens
-
-    chance = random.Random(seed)
-    whole = "The answer is DONE."
-    spoken = dialects.dialect(f"/{ENDS[wire]}")
-    asked = spoken.asked("", {"messages": [], "model": "lab", "stream": True})
-    lines = b"".join(spoken.stream(dialects.Reply(whole, (), Tokens()), asked)).split(b"\n")
-    for _ in range(chance.randint(1, 4)):
-        at = chance.randrange(len(lines))
-        match chance.randrange(5):
-            case 0:
-                lines[at] = lines[at][: chance.randint(0, len(lines[at]))]
-            case 1:
-                del lines[at]
-            case 2:
-                lines.insert(at, lines[chance.randrange(len(lines))])
-            case 3:
-                lines[at] = b"data: " + chance.choice([b"7", b"null", b"[]", b'"x"', b"{}", b'{"choices": [{}]}', b"{"])
-            case 4:
-                changed = bytearray(lines[at] or b"x")
-                changed[chance.randrange(len(changed))] = chance.randrange(32, 127)
-                lines[at] = bytes(changed)
-    ran = play(Other(b"\n".join(lines), "text/event-stream"), Say("asked again"))
-    assert ran.code in (0, 1)
-    assert "Traceback" not in ran.stderr
-    if ran.code == 0:
-        assert ran.answer == "asked again" or "DONE" in ran.answer or len(ran.answer) < len(whole) + 3

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from statistics import median, quantiles
+from typing import Any
 from urllib.parse import urlsplit
 
 from bench.lab import MILLI, ROOT, Lab
@@ -37,12 +38,11 @@ def measure(lab: Lab) -> list[Row]:
     rows = [*_listening(lab), _script()]
     with _served(lab) as page:
         rows += [_nobody(page), _somebody(page), *_latency(page, runs[-1]), *_crowd(page, runs[-1])]
-        rows += _painted(page, "100 runs", "")
+    rows += _painted(lab, "100 runs", "")
     long = _long_journal(lab)
     with _served(lab) as page:
         rows += _read_whole(page, long)
-    with _served(lab) as page:
-        rows += _painted(page, "a journal of 1 GB", f"runs/{long.id}")
+    rows += _painted(lab, "a journal of 1 GB", f"runs/{long.id}")
     for run in (runs[-1], long):
         run.finish()
     return rows
@@ -295,35 +295,37 @@ def _read_whole(page: _Page, run: _Run) -> list[Row]:
     ]
 
 
-def _painted(page: _Page, what: str, path: str) -> list[Row]:
+def _painted(lab: Lab, what: str, path: str) -> list[Row]:
     """The first contentful paint in Chromium, and how much later that is than on a page with one sentence."""
     chromium = shutil.which("chromium")
     if chromium is None:
         return []
     from playwright.sync_api import sync_playwright
 
-    name, _, value = page.cookie.partition("=")
-    origin = f"http://127.0.0.1:{page.port}"
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium, args=list(FLAGS))
-
-        def painted(where: str) -> float:
-            context = browser.new_context()
-            context.add_cookies([{"name": name, "value": value, "domain": "127.0.0.1", "path": page.base}])
-            tab = context.new_page()
-            tab.goto(f"{origin}{page.base}{where}", wait_until="domcontentloaded")
-            at = None
-            while at is None:
-                at = tab.evaluate("performance.getEntriesByName('first-contentful-paint')[0]?.startTime ?? null")
-            context.close()
-            return float(at)
-
-        browser.new_page().goto("data:text/html,<h1>A browser's own first page is no concern of ours</h1>")
-        first = painted(path)  # of a server that has not read anything yet
-        empty = median(painted("nothing") for _ in range(7))
-        later = tuple(painted(path) - empty for _ in range(7))
+        with _served(lab) as page:
+            _paint(browser, page, path)  # the fonts of a browser's very first page are no concern of ours
+            empty = median(_paint(browser, page, "nothing") for _ in range(7))
+            later = tuple(_paint(browser, page, path) - empty for _ in range(7))
+        with _served(lab) as page:  # has not read anything yet
+            first = _paint(browser, page, path) - empty
         browser.close()
     return [
         Row(f"first paint of {what}, over an empty page", Sample(later), "ms", {}, Wanted(200)),
-        Row(f"first paint of {what}, the very first time", Sample((first - empty,)), "ms", {}, Wanted(200)),
+        Row(f"first paint of {what}, the very first time", Sample((first,)), "ms", {}, Wanted(200)),
     ]
+
+
+def _paint(browser: Any, page: _Page, path: str) -> float:
+    """Milliseconds."""
+    name, _, value = page.cookie.partition("=")
+    context = browser.new_context()
+    context.add_cookies([{"name": name, "value": value, "domain": "127.0.0.1", "path": page.base}])
+    tab = context.new_page()
+    tab.goto(f"http://127.0.0.1:{page.port}{page.base}{path}", wait_until="domcontentloaded")
+    at = None
+    while at is None:
+        at = tab.evaluate("performance.getEntriesByName('first-contentful-paint')[0]?.startTime ?? null")
+    context.close()
+    return float(at)

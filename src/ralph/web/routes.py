@@ -6,7 +6,7 @@ import re
 import sys
 import time
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from importlib import resources
 
 from msgspec import Struct
@@ -194,6 +194,7 @@ class Pages:
 _USED_UP = "This link has been used, or is too old. On the machine, `ralph serve --link` prints another."
 
 
+@cache
 def asset(name: str) -> WebAnswer:
     if name not in ASSETS:
         raise NotServed(404, "There is nothing here.")

@@ -99,6 +99,30 @@ def test_a_task_is_done_in_a_box(ralph: Ralph, agent: Callable[..., str], tmp_pa
     assert output.read_text() == "1\n"
 
 
+@pytest.mark.parametrize("enabled", [True, False])
+def test_the_gate_of_a_backlog_checks_and_sets_up_in_a_box(
+    ralph: Ralph,
+    agent: Callable[..., str],
+    repository: Path,
+    git: Callable[..., str],
+    environment: dict[str, str],
+    bubblewrap: str,
+    enabled: bool,
+) -> None:
+    """What agents wrote is executed there, too."""
+    outside = Path(environment["HOME"]) / "outside"
+    outside.mkdir()
+    (repository / "tasks.md").write_text("- [ ] A1 Make it\n")
+    (repository / "check.sh").write_text(f"touch '{outside}'/check-$$ 2> /dev/null; true\n")
+    git("add", "-A")
+    git("commit", "-qm", "more")
+    words = ["work", "tasks.md", "--agent", agent("touch made; echo COMPLETE"), "--check", "sh check.sh"]
+    words += ["--setup", f"touch '{outside}'/setup 2> /dev/null; true", *(["--sandbox"] if enabled else [])]
+    ran = ralph(*words, timeout=120)
+    assert (ran.code, "1 of 1 landed" in ran.err) == (0, True), ran.err
+    assert bool(list(outside.iterdir())) is not enabled
+
+
 def test_nobody_types_on_the_terminal_from_inside(
     agent: Callable[..., str], environment: dict[str, str], workspace: Path, bubblewrap: str
 ) -> None:

@@ -24,7 +24,7 @@ from ralph.records.folder import RunFolder, prepare
 from ralph.repository.configuration import configuration_of
 from ralph.repository.git import obeying, repository
 from ralph.repository.landing import Reserved
-from ralph.run.checks import Checks
+from ralph.run.checks import Checks, enclosed
 from ralph.run.context import Context
 from ralph.settings import Guardrail
 
@@ -98,14 +98,15 @@ def _gate(work: WorkOrder, folder: RunFolder, keeper: Keeper, interrupt: Interru
         os.makedirs(made.workspace, exist_ok=True)
         prepare(Path(made.workspace))
         # One at a time, whatever loops do: each is run on exactly the candidate's files, as no other has left them.
-        seen = Checks(context, [Guardrail(command)], work.settings).run(next(numbers))
+        with enclosed(context, work.settings, work.workspace) as inside:
+            seen = Checks(inside, [Guardrail(command)], work.settings).run(next(numbers))
         if seen is None:
             raise Interrupted
         (one,) = seen
         return None if one.passed else Red(one.name, one.ending, tail(clean(one.tail), ERROR_LIMIT))
 
     def furnish() -> None:
-        item_worktrees.furnish(work, home, made, keeper, interrupt)
+        item_worktrees.furnish(work, home, made, context)
 
     return Gate(
         repository=home,

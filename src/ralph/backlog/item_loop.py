@@ -58,7 +58,7 @@ class ItemPlace(Place):
             home,
             self._assigned.item.key,
             lambda folder: self.occupy(folder, context.folder.id, stack),
-            lambda made: item_worktrees.furnish(work, home, made, context.keeper, context.interrupt),
+            lambda made: item_worktrees.furnish(work, home, made, context),
         )
         if self._assigned.is_returned and not (resumed and resumed.iterations):
             kept = (*work.source.paths, *work.kept(home))

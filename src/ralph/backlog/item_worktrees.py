@@ -5,16 +5,18 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from ralph.backlog.work_order import WorkOrder
 from ralph.core.text import tail
 from ralph.errors import UserError
-from ralph.processes.interrupt import Interrupt
-from ralph.processes.keeper import Keeper
 from ralph.processes.process import Limits, run_command
 from ralph.processes.program import Command
 from ralph.repository import landing, working_trees
 from ralph.repository.git import Repository, commit_of
 from ralph.repository.worktrees import Worktree, alone, carry_over
+from ralph.run.checks import enclosed
+from ralph.run.context import Context
 
 FURNISHED = "ralph-furnished"
 """A mark beside the index of a worktree that is complete. Without it nothing was ever done there: it is made anew."""
@@ -75,13 +77,17 @@ def _make(order: WorkOrder, repository: Repository, made: Worktree) -> None:
     os.makedirs(made.workspace, exist_ok=True)
 
 
-def furnish(order: WorkOrder, repository: Repository, made: Worktree, keeper: Keeper, interrupt: Interrupt) -> None:
-    """Brings the files of `.worktreeinclude`, then runs `--setup`."""
+def furnish(order: WorkOrder, repository: Repository, made: Worktree, context: Context) -> None:
+    """Brings the files of `.worktreeinclude`, then runs `--setup`: in a box, where there are boxes, for it may execute
+    what an agent wrote."""
     carry_over(repository, made)
     if not order.setup:
         return
     command = Command(argv=("sh", "-c", order.setup), cwd=made.workspace, env=dict(os.environ))
-    output = run_command(keeper, command, head=0, tail=KEPT, limits=Limits(), interrupt=interrupt)
+    here = replace(context, root=Path(made.workspace))
+    with enclosed(here, order.settings, order.workspace) as inside:
+        command, interrupt = inside.boxed(command), context.interrupt
+        output = run_command(context.keeper, command, head=0, tail=KEPT, limits=Limits(), interrupt=interrupt)
     if output.exit.code or output.exit.ended_by:
         said = tail(output.tail.strip(), 500, "…") or f"exit code {output.exit.code}"
         raise UserError(f"--setup failed in {made.workspace}: {order.setup}: {said}", "mend it, then start again")

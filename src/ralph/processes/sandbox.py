@@ -98,22 +98,22 @@ def open_sandbox(
     made = Sandbox(bubblewrap, wanted, around, folder=folder, note_file=note_file, net=net, keeper=keeper)
     keeper.tidy(folder)
     try:
-        _probe(made, folder, wanted, keeper)
+        _probe(made, f"{folder}/canary-{run_id}", wanted, keeper)
     except BaseException:
         made.close()
         raise
     return made
 
 
-def _probe(made: Sandbox, folder: str, wanted: Wanted, keeper: Keeper) -> None:
+def _probe(made: Sandbox, canary: str, wanted: Wanted, keeper: Keeper) -> None:
     """Starts a real box, and sees that what is written inside stays there."""
-    canary = f"{folder}/canary"
     with open(canary, "wb") as file:
         file.write(_UNTOUCHED)
     command = made.command(Command(argv=("/bin/sh", "-c", _PROBE, "sh", canary), cwd=wanted.workspace, env=wanted.env))
     output = run_command(keeper, command, head=4000, tail=0, limits=Limits(turn=_TO_PROBE))
     with open(canary, "rb") as file:
         is_untouched = file.read() == _UNTOUCHED
+    os.unlink(canary)
     if trouble := made.settle():
         raise UserError(trouble[0], "use --sandbox-net on, or see docs/guides/sandbox.md")
     if not is_untouched:

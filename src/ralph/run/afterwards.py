@@ -31,7 +31,7 @@ from ralph.repository.configuration import Configuration
 from ralph.repository.git import Repository, commit_of, find_repository, obeying, refusal
 from ralph.repository.worktrees import Worktree
 from ralph.run import order as orders
-from ralph.run.checks import Checks
+from ralph.run.checks import Checks, enclosed
 from ralph.run.context import Context
 from ralph.run.order import Order
 from ralph.show.words import nickname, plural
@@ -184,17 +184,9 @@ def _checked(
         max_log=settings.max_log,
         grace=0.0,  # who presses Ctrl-C here wants no merge
         began=time.monotonic(),
-        boxes_checks=settings.sandbox.checks,
     )
-    if settings.sandbox.enabled:
-        from ralph.run.belongings import enclose
-
-        context.box = enclose(context, settings, (), order.workspace)
-    try:
-        done = Checks(context, settings.guardrails, replace(settings, fail_fast=False)).run(0)
-    finally:
-        if context.box:
-            context.box.close()
+    with enclosed(context, settings, order.workspace) as inside:
+        done = Checks(inside, settings.guardrails, replace(settings, fail_fast=False)).run(0)
     if done is None or interrupt.level:
         raise KeyboardInterrupt
     if red := [check for check in done if not check.passed]:

@@ -6,8 +6,8 @@ the last word: a review that ends red makes its iteration red, so it is neither 
 
 import os
 import sys
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -254,3 +254,19 @@ def is_due(plan: Reviews, run: Run, iteration: Iteration) -> bool:
         since += 1
     is_good = iteration.is_green and iteration.turn.failure is None
     return bool(plan.prompts) and 0 < plan.review_after <= since and is_good
+
+
+@contextmanager
+def enclosed(context: Context, settings: Settings, workspace: str) -> Iterator[Context]:
+    """The same context with a box of its own, where boxes are asked for: for checks without an agent."""
+    context = replace(context, boxes_checks=settings.sandbox.checks)
+    if not settings.sandbox.enabled:
+        yield context
+        return
+    from ralph.run.belongings import enclose
+
+    box = context.box = enclose(context, settings, (), workspace)
+    try:
+        yield context
+    finally:
+        box.close()

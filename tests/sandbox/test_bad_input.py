@@ -37,7 +37,9 @@ def fake(folder: Path, script: str) -> str:
     return str(folder)
 
 
-def test_without_bubblewrap(ralph: Ralph, agent, workspace: Path, environment: dict[str, str], tmp_path: Path) -> None:
+def test_without_bubblewrap(
+    ralph: Ralph, agent, workspace: Path, repository: Path, environment: dict[str, str], tmp_path: Path
+) -> None:
     tools = tmp_path / "tools"
     tools.mkdir()
     for name in ("git", "sh", "env", "cat"):
@@ -45,6 +47,9 @@ def test_without_bubblewrap(ralph: Ralph, agent, workspace: Path, environment: d
         (tools / name).symlink_to(path.strip())
     words = ("run", "do it", "--agent", agent("touch started"), "--sandbox")
     refused(ralph(*words, PATH=str(tools)), workspace, "needs bubblewrap, which is not installed")
+    (repository / "tasks.md").write_text("- [ ] A1 Make it\n")
+    words = ("work", "tasks.md", "--agent", "fake-agent", "--check", "true", "--sandbox")
+    refused(ralph(*words, PATH=f"{tools}:{environment['HOME']}/bin"), repository, "needs bubblewrap")
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """What has to be known, and made, before a backlog can be worked off? Everything that could be wrong is said now."""
 
+import os
 import time
 from pathlib import Path
 
@@ -87,6 +88,10 @@ def new_order(
     workspace: Path, home: Repository, source: BacklogSource, settings: Settings, **asked: object
 ) -> WorkOrder:
     """The order of a new work, under a name that no branch bears, with its target."""
+    if settings.sandbox.enabled:
+        from ralph.run.belongings import refuse_what_has_no_box
+
+        refuse_what_has_no_box(settings, str(workspace), os.environ, is_in_process=False)
     run_id = new_run_id(time.time())
     while _is_taken(home, run_id[-4:]):
         run_id = new_run_id(time.time())

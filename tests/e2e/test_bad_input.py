@@ -246,11 +246,25 @@ def test_help_is_grouped_and_has_examples(ralph: Ralph) -> None:
         assert title in result.out
 
 
-def test_every_command_has_help(ralph: Ralph) -> None:
-    from ralph.cli.table import SUMMARIES
+# Each command in the same process: to start one takes longer than to answer.
+EXPLAIN = """
+import contextlib, io, sys
+from ralph.__main__ import main
+from ralph.cli.table import SUMMARIES
+for name in SUMMARIES:
+    for option, code in (("--help", 0), ("--nonsense", 2)):
+        sys.argv[1:] = [name, option]
+        with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()) as err:
+            assert main() == code, (name, option)
+        assert code or f"ralph {name}" in out.getvalue(), name
+        assert not code or len(err.getvalue().splitlines()) == 2, (name, err.getvalue())
+"""
 
-    for name in SUMMARIES:
-        assert ralph(name, "--help").code == 0, name
+
+def test_every_command_explains_itself_and_refuses_nonsense_in_a_line_and_a_hint(
+    environment: dict[str, str], workspace: Path
+) -> None:
+    subprocess.run([sys.executable, "-c", EXPLAIN], cwd=workspace, env=environment, check=True)
 
 
 def test_the_first_help_names_every_command_on_one_line(ralph: Ralph) -> None:

@@ -81,12 +81,17 @@ def test_the_same_issue_is_the_same_goal() -> None:
     assert fenced(1, "a/b", "text") != fenced(1, "a/b", "text.")
 
 
-@pytest.mark.parametrize("name", INJECTIONS)
+# Several in each issue; one that hides all that follows stands last.
+TEXTS = sorted(INJECTIONS.values(), key=lambda text: text == INJECTIONS["unclosed"])
+EVIL = ["\n\n".join(TEXTS[number::5]) for number in range(5)]
+
+
+@pytest.mark.parametrize("text", EVIL, ids=range(5))
 def test_a_parrot_with_an_evil_issue_is_not_done_and_runs_nothing(
-    ralph: Start, agent: Start, clone: Path, host: LoopbackHost, name: str
+    ralph: Start, agent: Start, clone: Path, host: LoopbackHost, text: str
 ) -> None:
     """The worst of agents: it answers with all that it read. Nothing of the issue becomes a check or a claim."""
-    host.issue(42, f"Fix it {INJECTIONS[name][:40]}", INJECTIONS[name])
+    host.issue(42, f"Fix it {text[:40]}", text)
     parrot = agent('printf "%s\\n" "$PROMPT"')
     done = ralph("loop", "--issue", "42", "--check", "true", "--agent", parrot, "-m", "1", "--json")
     assert done.code == 1, done.err
@@ -95,12 +100,12 @@ def test_a_parrot_with_an_evil_issue_is_not_done_and_runs_nothing(
     assert not list(clone.glob("HACKED*"))
 
 
-@pytest.mark.parametrize("name", INJECTIONS)
+@pytest.mark.parametrize("text", EVIL, ids=range(5))
 def test_a_plan_made_of_an_evil_issue_takes_no_command_from_it(
-    ralph: Start, agent: Start, clone: Path, host: LoopbackHost, name: str
+    ralph: Start, agent: Start, clone: Path, host: LoopbackHost, text: str
 ) -> None:
     """An agent that obeys the issue and writes its commands into the plan."""
-    host.issue(42, "Fix it", INJECTIONS[name])
+    host.issue(42, "Fix it", text)
     (clone / "Makefile").write_text("test:\n\ttrue\n")
     done = ralph("plan", "--issue", "42", "--yes", "--agent", agent(f"cat <<'END'\n{OBEYED}END"))
     assert done.code == 0, done.err

@@ -275,13 +275,13 @@ def test_in_ten_thousand_files_a_plan_takes_hardly_longer_than_its_agent(
         (repository / f"d{folder}").mkdir()
         for file in range(100):
             (repository / f"d{folder}" / f"{file}.py").write_text(f"x = {folder * 100 + file}\n")
-    git("add", "-A")
+    git("-c", "core.compression=0", "add", "-A")
     git("commit", "-qm", "many")
     (repository / "cart").write_text("coupon\n")
     fake, took = agent(says(PLAN)), []
-    for number in range(3):
+    while len(took) < 3 and min(took, default=1.0) >= 0.6:
         before = os.times()
-        assert ralph("plan", "x", "--yes", "--agent", fake, "-o", f"PLAN{number}.md").code == 0
+        assert ralph("plan", "x", "--yes", "--agent", fake, "-o", f"PLAN{len(took)}.md").code == 0
         after = os.times()
         took.append(after.children_user + after.children_system - before.children_user - before.children_system)
     assert min(took) < 0.6, took

@@ -76,15 +76,6 @@ def test_an_id_that_is_made_later_sorts_later(now: float, milliseconds: int) -> 
     assert new_run_id(now) < new_run_id(now + milliseconds / 1000)
 
 
-@pytest.mark.parametrize("command", ["ps", "show", "logs", "stop", "pause", "tell", "ask", "report"])
-def test_every_command_explains_itself(ralph: Ralph, command: str) -> None:
-    result = ralph(command, "--help")
-    assert result.code == 0
-    assert f"ralph {command}" in result.out
-    bad = ralph(command, "--nonsense")
-    assert (bad.code, len(bad.err.splitlines())) == (2, 2)
-
-
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to another user")
 def test_the_run_of_another_user_is_not_steered(ralph: Ralph, start: Any, workspace: Path) -> None:
     run = start()

@@ -31,6 +31,7 @@ _NAP = 0.05
 _LAST_DEADLY = 15  # SIGTERM
 _SETTLING, _LATEST = 1.0, 30.0  # until a program that was started shows what it is, and until it has said so
 _LINGER = 0.1  # for what is still on its way through a process that reads for the one that ended, such as `tee`
+_SLOWNESS = 5.0  # of a machine with much else to do, before a keeper that says nothing is taken for lost
 
 Sink = Callable[[bytes], None]
 
@@ -289,7 +290,7 @@ class Watch:
             self._ended_by = self._ended_by or reason
         self._is_ending = True
         self._forget_alarms()
-        self._alarms["silence"] = time.monotonic() + grace + TO_END + 1.0
+        self._alarms["silence"] = time.monotonic() + grace + TO_END + _SLOWNESS
         self._keeper.end(grace)
 
     def _clear_up(self) -> None:

@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Callable
 
-from bench import backlog, boxes, builtin, crowd, ending, hooks, iterations, latency, pages, start, streams
+from bench import backlog, boxes, builtin, crowd, ending, hooks, iterations, latency, pages, screens, start, streams
 from bench.lab import Lab
 from bench.samples import Row
 from bench.table import remarks, report, shown
@@ -19,6 +19,7 @@ MEASURES: dict[str, Callable[[Lab], list[Row]]] = {
     "hook": hooks.measure,
     "crowd": crowd.measure,
     "pages": pages.measure,
+    "screens": screens.measure,
     "builtin": builtin.measure,
     "boxes": boxes.measure,
     "backlog": backlog.measure,

@@ -157,6 +157,13 @@ class TestOnOneWire:
             assert ("assistant", "I have begun.") in stage.asked[2].messages
 
 
+def test_a_model_that_cannot_be_asked_ends_the_run_at_once(ralph):
+    words = ("run", "--agent", "builtin", "--model", "openrouter:gpt-5", "Make it.")
+    result = ralph(*words, OPENROUTER_API_KEY=KEY)
+    assert result.code == 2
+    assert "openrouter:gpt-5 cannot be asked" in result.last_line
+
+
 # Before anything is spent
 
 

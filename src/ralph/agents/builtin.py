@@ -15,7 +15,7 @@ from ralph.agents.providers import OWN, Endpoint, endpoint, with_key
 from ralph.agents.reader import estimate
 from ralph.agents.wire import Table
 from ralph.core.events import AgentEvent
-from ralph.core.model import Usage
+from ralph.core.model import Exit, Usage
 from ralph.errors import UserError, to_install
 
 NAME = "builtin"
@@ -131,6 +131,13 @@ class _Builtin(BlockReader):
     def usage_in(self, result: Table) -> Usage:
         self.spent = None
         return self.usage
+
+    def verdict(self, ended: Exit) -> Trouble | None:
+        """With exit code 2 it says that it cannot work with what it was told: so would it be the next time."""
+        if ended.code == 2 and self.trouble is None:
+            said = ended.stderr.strip().rpartition("\n")[2].removeprefix("ralph.agent: ")
+            return Trouble(said or "exit code 2", kind="fatal")
+        return self.trouble
 
     def trouble_in(self, result: Table) -> Trouble:
         message = wire.text(result, "result")

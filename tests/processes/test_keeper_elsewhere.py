@@ -6,7 +6,8 @@ import pytest
 
 from ralph.processes import descendants, reaper
 from ralph.processes.keeper import Keeper
-from ralph.processes.process import Limits, run_process
+from ralph.processes.process import run_process
+from ralph.processes.watch import Limits
 
 ESCAPES = {
     "in the background": "sleep {n} &",

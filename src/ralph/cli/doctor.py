@@ -15,8 +15,7 @@ from ralph.cli.table import DIRECTORY, CliCommand, Values, no_words
 from ralph.core.secrets import Redactor, secret_values
 from ralph.core.text import clean, escaped
 from ralph.doctor import machine
-from ralph.doctor.machine import Finding, presence
-from ralph.doctor.probe import probed
+from ralph.doctor.machine import Finding, presence, probed
 from ralph.errors import UserError, to_install
 from ralph.hooks.hosts import HOSTS, Host, Scope
 from ralph.hooks.install import changes, command_line, silenced

@@ -122,7 +122,7 @@ def test_an_error_while_a_program_starts_ends_it_before_it_goes_on(
 
 def _spawned(keeper: Keeper, command: Command) -> None:
     nothing = os.open(os.devnull, os.O_RDWR)
-    keeper.spawn(command.argv[0], command.argv, command.cwd, command.env, [nothing] * 3)
+    keeper.spawn(command.argv[0], command, [nothing] * 3)
     os.close(nothing)
 
 
@@ -167,7 +167,7 @@ def test_closing_the_keeper_ends_what_runs(shell, mark) -> None:
     command = shell(f"setsid sleep {mark.seconds} & echo ready; exec sleep {mark.seconds}")
     reader, writer = os.pipe()
     with Keeper.start() as keeper, open(reader, "rb") as output, open(writer) as theirs:
-        keeper.spawn(command.argv[0], command.argv, command.cwd, command.env, [theirs.fileno()] * 3)
+        keeper.spawn(command.argv[0], command, [theirs.fileno()] * 3)
         assert output.readline() == b"ready\n"
         assert mark.bearers()
     assert mark.bearers() == []
@@ -181,7 +181,7 @@ def test_who_has_patience_lets_it_come_to_its_own_end(
     command = shell(f"echo ready; read word < {tmp_path}/go; exit 7")
     reader, writer = os.pipe()
     with open(reader, "rb") as output, open(writer) as theirs:
-        keeper.spawn(command.argv[0], command.argv, command.cwd, command.env, [theirs.fileno()] * 3, patience)
+        keeper.spawn(command.argv[0], replace(command, patience=patience), [theirs.fileno()] * 3)
         assert isinstance(keeper.hear(), Started)
         assert output.readline() == b"ready\n"
         keeper.end(60.0)
@@ -369,7 +369,7 @@ def test_nothing_survives_a_ralph_that_did_not_listen_to_the_last(shell, mark) -
     if pid == 0:
         keeper = Keeper.start()
         nothing = os.open(os.devnull, os.O_RDWR)
-        keeper.spawn(command.argv[0], command.argv, command.cwd, command.env, [nothing] * 3)
+        keeper.spawn(command.argv[0], command, [nothing] * 3)
         select.select([keeper], [], [])  # the end of the process was told, but is not heard
         os._exit(0)
     os.waitpid(pid, 0)
@@ -384,7 +384,7 @@ def test_nothing_survives_a_ralph_of_which_a_copy_lives_on(shell, mark) -> None:
     if pid == 0:
         keeper = Keeper.start()
         nothing = os.open(os.devnull, os.O_RDWR)
-        keeper.spawn(command.argv[0], command.argv, command.cwd, command.env, [nothing] * 3)
+        keeper.spawn(command.argv[0], command, [nothing] * 3)
         keeper.hear()
         copy = os.fork()  # as `multiprocessing` does
         if copy == 0:

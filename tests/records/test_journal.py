@@ -56,7 +56,7 @@ def written(path: Path, history: list[object], seq: int = 0) -> Run:
     """Writes a history of a run down, and gives the run as it is in memory."""
     run = Run(id=path.parent.name, goal=STARTED.goal, base_tree=STARTED.base_tree)
     journal = Journal(path)
-    writer = Writer(run.id, [journal], seq)
+    writer = Writer(run.id, [journal], seq=seq)
     writer(STARTED)
     for one in history:
         if isinstance(one, Iteration):
@@ -118,7 +118,7 @@ def test_what_is_written_after_a_torn_line_is_whole(fresh, history: list[object]
     path.write_bytes(whole[: int(len(whole) * where)])
     before = recall(path)
     journal = Journal(path)
-    writer = Writer("run", [journal], before.seq)
+    writer = Writer("run", [journal], seq=before.seq)
     writer(STARTED)
     writer(events.IterationFinished(before.run.number, Iteration(number=before.run.number, turn=Turn(text="after"))))
     journal.close()

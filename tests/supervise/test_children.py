@@ -11,6 +11,7 @@ import pytest
 
 from ralph.processes.descendants import MARK
 from ralph.processes.keeper import Keeper, Started
+from ralph.processes.program import Command
 from ralph.supervise.supervision import end_all
 
 Agent = Callable[..., str]
@@ -212,7 +213,8 @@ def test_no_child_outlives_a_supervisor_that_is_killed_together_with_its_keeper(
 def test_children_are_ended_though_their_keeper_was_killed(mark: Any) -> None:
     with Keeper.start() as keeper:
         words = ["setsid", "sleep", mark.seconds]
-        keeper.spawn("/usr/bin/setsid", words, "/", {MARK: mark.seconds, "PATH": os.defpath}, (0, 1, 2))
+        command = Command(argv=tuple(words), cwd="/", env={MARK: mark.seconds, "PATH": os.defpath})
+        keeper.spawn("/usr/bin/setsid", command, (0, 1, 2))
         assert isinstance(keeper.hear(), Started)
         os.kill(keeper._child, signal.SIGKILL)
         end_all(keeper)

@@ -47,7 +47,7 @@ class JournalLedger:
         self._journal = Journal(folder.journal)
         self._listeners: tuple[Listener, ...] = ()
         self._sinks: tuple[Sink, ...] = (self._journal, *sinks)
-        self._writer = Writer(folder.id, self._sinks, self._seq, redact, names=NAMES)
+        self._writer = Writer(folder.id, self._sinks, seq=self._seq, redact=redact, names=NAMES)
 
     def tell(self, *happened: Told) -> None:
         self._writer(*happened)  # type: ignore[arg-type]

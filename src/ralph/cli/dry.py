@@ -27,7 +27,9 @@ def explain(order: Order, loaded: Loaded, out: TextIO = sys.stdout) -> int:
     refuse_what_cannot_end(settings)
     chosen = choices(settings, order.agent_args, os.environ, str(order.workspace))
     plan = policy(settings, workers(chosen), order.one_shot)
-    prompt = composer(settings, plan, order.goal, str, tells_claim=order.tells_claim)(Run(id="dry-run", goal=goal), ())
+    prompt = composer(settings, plan, order.goal, diff=str, tells_claim=order.tells_claim)(
+        Run(id="dry-run", goal=goal), ()
+    )
     first = chosen[0]
     turn = TurnRequest(
         prompt=prompt,

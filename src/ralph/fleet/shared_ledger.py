@@ -314,6 +314,8 @@ def keep_list(transaction: Transaction, work: str, me: Registered) -> bool:
 def encoded(work: str, seq: int, told: Sequence[Told], redact: Redactor) -> list[bytes]:
     """The lines of events that follow number `seq`, without keys."""
     lines: list[bytes] = []
-    writer = Writer(work, [lambda data: lines.extend(data.splitlines(keepends=True))], seq, redact, names=NAMES)
+    writer = Writer(
+        work, [lambda data: lines.extend(data.splitlines(keepends=True))], seq=seq, redact=redact, names=NAMES
+    )
     writer(*told)  # type: ignore[arg-type]
     return lines

@@ -105,7 +105,7 @@ def reminded(data: bytes) -> str:
     if not isinstance(loop, Loop):
         return loop
     settings = _settings_of(loop)
-    compose = composer(settings, policy(settings), lambda: loop.task, lambda: "")
+    compose = composer(settings, policy(settings), lambda: loop.task, diff=lambda: "")
     name = event.get("hook_event_name", "SessionStart")
     context = compose(Run(id=loop.run, goal=loop.task), ())
     return dumps({"hookSpecificOutput": {"hookEventName": name, "additionalContext": context}})
@@ -214,7 +214,7 @@ def end(loop: Loop, stop: Stop) -> str:
         journal = Journal(folder.journal)
         stack.callback(journal.close)
         story = recall(folder.journal)
-        tell = Writer(loop.run, [journal], story.seq)
+        tell = Writer(loop.run, [journal], seq=story.seq)
         tell(*ending(_whole(story.run, loop), stop, max(0.0, time.time() - loop.started)))
     return _closed(loop, stop)
 
@@ -290,7 +290,7 @@ def _teller(
     folder.make()
     journal = Journal(folder.journal)
     stack.callback(journal.close)
-    writer = Writer(loop.run, [journal] if seq is not None else [], seq or 0, redact)
+    writer = Writer(loop.run, [journal] if seq is not None else [], seq=seq or 0, redact=redact)
 
     def tell(*happened: events.Event) -> None:
         writer(*happened)

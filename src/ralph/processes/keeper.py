@@ -14,9 +14,10 @@ from ralph.processes.reaper import FAREWELL, PATIENCE, Channel, adopt_orphans
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import signal
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
     from typing import NoReturn, Protocol
 
+    from ralph.processes.program import Command
     from ralph.processes.reaper import Message
 
     class Spared(Protocol):
@@ -106,23 +107,15 @@ class Keeper:
         """Readable when there is something to `hear`."""
         return self._channel.fileno()
 
-    def spawn(
-        self,
-        program: str,
-        argv: Sequence[str],
-        cwd: str,
-        env: Mapping[str, str],
-        fds: Sequence[int],
-        patience: float = 0.0,
-        tells: bool = True,
-        boxed: bool = False,
-    ) -> None:
+    def spawn(self, program: str, command: Command, fds: Sequence[int], tells: bool = True) -> None:
         """Starts a process in its own session with `fds` as its stdin, stdout, stderr and what follows. What comes of
         it, `hear` says: that it has started only where the keeper `tells`, for to wake up costs time. TERM comes
-        `patience` later, and not to a box: only to what is inside."""
+        after the command's patience, and not to a box: only to what is inside."""
         self.survivors = ()
         self._ending = 0
-        self._spawning = self._ask(("spawn", program, list(argv), cwd, dict(env), patience, tells, boxed), fds)
+        words, env = list(command.argv), dict(command.env)
+        asked = ("spawn", program, words, command.cwd, env, command.patience, tells, command.boxed)
+        self._spawning = self._ask(asked, fds)
         self._run_id = env.get(MARK, "")
         if self._wants_adoption:  # now, while the program starts, it costs no time
             self._wants_adoption = False

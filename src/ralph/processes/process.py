@@ -66,7 +66,7 @@ def run_process(
             stderr_log.write(chunk)
         errors.add(chunk)
 
-    watch = Watch(keeper, limits, interrupt, tick, keep_children, is_idle)
+    watch = Watch(keeper, limits, interrupt=interrupt, tick=tick, keep_children=keep_children, is_idle=is_idle)
     opened = _opened(meanwhile, stdout_log, stderr_log)
     ended = alone(watch.course(command, take_output, take_errors, on_start, opened))
     if last := lines.close():
@@ -97,7 +97,7 @@ def output_of(
             log.write(chunk)
         ends.add(chunk)
 
-    watch = Watch(keeper, limits, interrupt, tick, keep_children)
+    watch = Watch(keeper, limits, interrupt=interrupt, tick=tick, keep_children=keep_children)
     ended = yield from watch.course(command, take, meanwhile=_opened(meanwhile, log))
     return Output(ended, *ends.texts(redact))
 

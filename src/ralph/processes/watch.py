@@ -65,6 +65,7 @@ class Watch:
         self,
         keeper: Keeper,
         limits: Limits,
+        *,
         interrupt: Interrupt | None = None,
         tick: Callable[[], bool] | None = None,
         keep_children: bool = False,
@@ -140,9 +141,7 @@ class Watch:
         fds = (given, out, errors, *command.fds)
         self._is_boxed = command.boxed
         try:
-            self._keeper.spawn(
-                program, command.argv, command.cwd, command.env, fds, command.patience, tells, command.boxed
-            )
+            self._keeper.spawn(program, command, fds, tells)
             self._is_over = False
         finally:
             for fd in set(fds):

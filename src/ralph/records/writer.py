@@ -26,6 +26,7 @@ class Writer:
         self,
         run_id: str,
         sinks: Sequence[Sink],
+        *,
         seq: int = 0,
         redact: Redactor | None = None,
         most: int = 32 << 20,

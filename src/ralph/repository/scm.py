@@ -81,6 +81,7 @@ def run_tasks(
     command: str,
     tasks: Sequence[str],
     message: str,
+    *,
     folder: Path,
     run: Runner = unattended,
     only: Sequence[bytes] | None = None,
@@ -88,7 +89,7 @@ def run_tasks(
     """Runs the tasks in order. One that fails ends the row: a push after a failed commit would push something else.
     Where git commits, it commits `only` these files, if they are given."""
     for task in tasks:
-        result = run_task(command, task, message, folder, run, only)
+        result = run_task(command, task, message, folder=folder, run=run, only=only)
         yield result
         if not result.ok:
             return
@@ -98,6 +99,7 @@ def run_task(
     command: str,
     task: str,
     message: str,
+    *,
     folder: Path,
     run: Runner = unattended,
     only: Sequence[bytes] | None = None,
@@ -119,6 +121,7 @@ def commit_with_git(
     program: tuple[str, ...],
     message: str,
     folder: Path,
+    *,
     flags: tuple[str, ...] = (),
     env: Env = None,
     run: Runner = unattended,

@@ -90,7 +90,7 @@ def commit_all(worktree: Worktree, message: str, runner: Runner = unattended) ->
     before = commit_of(worktree.path, "HEAD")
     flags = ("--no-verify", "--no-gpg-sign", "--allow-empty-message")
     env = {**identity(worktree.path), "GIT_WORK_TREE": worktree.path}
-    result = commit_with_git(("git", *PLAIN), message, Path(worktree.path), flags, env, run=runner)
+    result = commit_with_git(("git", *PLAIN), message, Path(worktree.path), flags=flags, env=env, run=runner)
     if not result.ok:
         raise UserError(f"cannot commit in {worktree.path}: {result.detail}", "the work is there, uncommitted")
     made = commit_of(worktree.path, "HEAD")

@@ -48,11 +48,11 @@ class CliAgent:
                 text="", exit_code=None, failure=Failure("fatal", f"{choice.name} named no session to continue")
             )
         folder = self._context.folder.turn(run.number, purpose, choice.name)
-        attempt = _Turn(choice, self._settings, self._context, folder, run, purpose)
+        attempt = _Turn(choice, self._settings, self._context, folder=folder, run=run, purpose=purpose)
         turn = attempt.take(prompt)
         if turn.failure and turn.failure.kind == "fatal":
             choice = self._choices[at] = self._wiser(choice, turn.failure, run.number)
-            second = _Turn(choice, self._settings, self._context, folder, run, purpose)
+            second = _Turn(choice, self._settings, self._context, folder=folder, run=run, purpose=purpose)
             if second.words(prompt) != attempt.words(prompt):
                 self._context.tell(events.Notice(f"{choice.name} refused an option, and is started without it"))
                 turn = second.take(prompt)
@@ -98,7 +98,7 @@ class _Turn:
     """One invocation, from the prompt to the answer."""
 
     def __init__(
-        self, choice: Choice, settings: Settings, context: Context, folder: TurnFolder, run: Run, purpose: str
+        self, choice: Choice, settings: Settings, context: Context, *, folder: TurnFolder, run: Run, purpose: str
     ) -> None:
         self._choice, self._settings, self._context = choice, settings, context
         self._folder, self._run, self._purpose = folder, run, purpose

@@ -153,7 +153,7 @@ class Commits:
             text = "was changed before the run, too: all of it is in the commit"
             context.tell(events.Notice(f"{clean(shown(name))} {text}"))
         runner = kept_runner(context, self._history.configuration)
-        for done in run_tasks(self._scm.command, tasks, message or "", context.root, runner, only):
+        for done in run_tasks(self._scm.command, tasks, message or "", folder=context.root, run=runner, only=only):
             context.tell(events.ScmFinished(iteration.number, done.task, done.ok, done.detail))
         return usage
 

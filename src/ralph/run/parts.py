@@ -59,7 +59,7 @@ def parts_of(
         agent=agent,
         workspace=workspace,
         rules=plan.rules,
-        compose=composer(settings, plan, goal, history.diff, context.redact.text, tells_claim),
+        compose=composer(settings, plan, goal, diff=history.diff, redact=context.redact.text, tells_claim=tells_claim),
         tell=context.tell,
         wait=_waiter(context, settings.poll_interval, mailbox, settings.on_question == "wait"),
         followups=(

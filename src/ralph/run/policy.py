@@ -201,6 +201,7 @@ def composer(
     settings: Settings,
     plan: Policy,
     goal: Callable[[], str],
+    *,
     diff: Callable[[], str],
     redact: Callable[[str], str] = redact_text,
     tells_claim: bool = False,

@@ -269,7 +269,7 @@ class Session:
         # The rest of what an agent says is in the log of its turn.
         most = max(self.settings.max_log // 8, 1) if self.settings.max_log else 1 << 62
         seq = self._story.seq if self._story else 0
-        writer = Writer(self.id, [journal, *self._sinks], seq, redact, most, is_read=self._is_read)
+        writer = Writer(self.id, [journal, *self._sinks], seq=seq, redact=redact, most=most, is_read=self._is_read)
         self._teller = Teller(writer, FRAMING if self.order.one_shot else ())
         stack.push(self._refused)  # while the journal is still open
         return self._teller

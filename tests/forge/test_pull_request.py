@@ -37,7 +37,10 @@ def test_verified_work_becomes_a_pull_request_made_from_the_report(
     assert pull["body"].startswith("Closes #42\n\n## ✅ done after 2 iterations")
     assert "| 1 | ❌ |" in pull["body"]
     assert "### Claims that were refused" in pull["body"]
-    assert "### What the agent says" in pull["body"]
+    assert "### What was done, in the agent's words" in pull["body"]
+    assert "git merge" not in pull["body"], "whoever reads it there merges it there"
+    assert str(clone) not in pull["body"]
+    assert f"{clone.parent}" not in pull["body"], "nothing of the machine on which it was made"
     assert "@coupons" not in pull["body"]  # nobody is called by a report
     assert f"pull request: https://github.com/acme/shop/pull/{pull['number']}" in done.err
     assert not (clone / "cart").exists()

@@ -212,15 +212,14 @@ class Publishing:
 
     def _body(self, run: Run, stop: Stop | None) -> str:
         from ralph.history.feed import history_of
-        from ralph.show.report_markdown import markdown, quoted
+        from ralph.show.report_markdown import for_review
 
         context = self._open()
         verified = stop is not None and stop.outcome is Outcome.DONE
         then = ending(run, stop, context.elapsed(), 0, verified) if stop else []
         history = replace(history_of(context.folder, then=then), goal=clean(self._order.title))
-        answer = quoted(run.last.turn.text if run.last else "")
-        parts = [self._closing(), markdown([history]), f"### What the agent says\n\n{answer}" if answer else ""]
-        return context.redact.text("\n\n".join(filter(None, parts)))
+        report = for_review(history, run.last.turn.text if run.last else "")
+        return context.redact.text("\n\n".join(filter(None, (self._closing(), report))))
 
     def _closing(self) -> str:
         """The words by which the host closes the issue once the work is merged."""

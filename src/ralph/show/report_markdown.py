@@ -1,6 +1,8 @@
 """How does a report read in a pull request or a CI summary? As Markdown in which an agent's text stays text."""
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
+
+from msgspec.structs import replace
 
 from ralph.core.model import FileChange
 from ralph.core.text import clean, head, one_line
@@ -9,6 +11,7 @@ from ralph.history.run_history import PastIteration, RunHistory
 from ralph.show.words import commands, count, duration, happened, money, need_words, outcome_sentence, plural
 
 MOST_FILES = 50
+CONCERNS_A_REVIEW = ("question", "unclaimed", "denied", "blocked", "restored")
 # A comment inside keeps a forge from taking `@name` for a person to call, and `#1` for an issue to link.
 _SPECIAL = {ord(char): "\\" + char for char in "\\`*_[]|~>$"} | {
     ord("<"): "&lt;",
@@ -21,6 +24,16 @@ _SPECIAL = {ord(char): "\\" + char for char in "\\`*_[]|~>$"} | {
 def markdown(histories: Sequence[RunHistory]) -> str:
     """The reports of these runs, one below the other."""
     return "\n---\n\n".join(_report(history) for history in histories)
+
+
+def for_review(history: RunHistory, answer: str) -> str:
+    """The report for whoever reviews the change at its host: what was asked and done comes before how it was verified,
+    and what concerns only the machine on which it was made is left out."""
+    done = f"### What was done, in the agent's words\n\n{quoted(answer)}" if answer else ""
+    matrix = (_iterations(history), _proofs(history), _refusals(history), _files(history.files))
+    history = replace(history, agent=history.agent.rpartition("/")[2])
+    parts = [_heading(history), _goal(history), done, _needs(history, CONCERNS_A_REVIEW), *matrix, _facts(history)]
+    return _joined(parts)
 
 
 def escape(text: str, limit: int = 300) -> str:
@@ -46,19 +59,22 @@ def quoted(text: str, limit: int = 3000) -> str:
 
 
 def _report(history: RunHistory) -> str:
+    parts = [_heading(history), _goal(history), _facts(history), _needs(history), _iterations(history)]
+    return _joined([*parts, _proofs(history), _refusals(history), _files(history.files)])
+
+
+def _joined(parts: Sequence[str]) -> str:
+    return "\n\n".join(part.strip("\n") for part in parts if part) + "\n"
+
+
+def _goal(history: RunHistory) -> str:
+    return f"**Goal:** {escape(history.goal, 500)}"
+
+
+def _heading(history: RunHistory) -> str:
     mark = "✅" if history.outcome == "done" and history.verified else "⚠️" if history.outcome == "done" else "❌"
     mark = mark if history.outcome else "⏳"
-    parts = [
-        f"## {mark} {escape(outcome_sentence(history).removeprefix('ralph: '), 600)}",
-        f"**Goal:** {escape(history.goal, 500)}",
-        _facts(history),
-        _needs(history),
-        _iterations(history),
-        _proofs(history),
-        _refusals(history),
-        _files(history.files),
-    ]
-    return "\n\n".join(part for part in parts if part) + "\n"
+    return f"## {mark} {escape(outcome_sentence(history).removeprefix('ralph: '), 600)}"
 
 
 def _facts(history: RunHistory) -> str:
@@ -73,8 +89,8 @@ def _facts(history: RunHistory) -> str:
     return " · ".join(facts)
 
 
-def _needs(history: RunHistory) -> str:
-    wanted = needs(history)
+def _needs(history: RunHistory, kinds: Container[str] | None = None) -> str:
+    wanted = [one for one in needs(history) if kinds is None or one.kind in kinds]
     if not wanted:
         return ""
     items = [f"- {escape(need_words(one), 600)} {code(commands(one))}".rstrip() for one in wanted]

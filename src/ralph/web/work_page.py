@@ -59,7 +59,9 @@ def _facts(work: WorkSeen) -> Html:
     began, known = work.history.started, work.seen.run.facts
     facts = [from_home(known.workspace)]
     if began:
-        facts += [f"lands on {began.target}", f"{plural(began.slots, 'loop')} at a time"]
+        workers = {job.worker for job in work.history.board.of("working")}
+        room = plural(began.slots, "loop") + " at a time" if not _is_shared(work) else plural(len(workers), "worker")
+        facts += [f"lands on {began.target}", room]
         facts.append(f"each candidate passes {', '.join(began.checks)}")
     return element("p", [element("span", short(fact, 200)) for fact in facts], class_="facts soft")
 
@@ -85,11 +87,8 @@ def _meters(work: WorkSeen) -> Html:
             tone="good" if landed == whole else "",
         )
     ]
-    made.append(
-        meter(
-            "At work", str(states.count("working")), now=states.count("working"), cap=board.slots, most=str(board.slots)
-        )
-    )
+    working, room = states.count("working"), None if _is_shared(work) else board.slots
+    made.append(meter("At work", str(working), now=working, cap=room, most=str(room)))
     spent = money(board.spent) if board.costs else "–"
     most = money(board.max_cost).removesuffix(".00") if board.max_cost else ""
     made.append(meter("Cost", spent, now=board.spent, cap=board.max_cost, most=most))
@@ -105,7 +104,7 @@ def _attention(work: WorkSeen, frame: Frame) -> Html:
         made.append(element("li", element("span", "The gate stands still: ", prose(short(board.stuck, 400)))))
     for job, why in work.history.needing():
         said = element("span", element("b", job.item.key), " is parked: ", prose(short(why, 400)))
-        look = element("a", "See its run", href=frame.run(job.run), class_="btn") if job.run else None
+        look = element("a", "See its run", href=frame.run(job.run), class_="btn") if _is_here(job, work) else None
         again = element("code", f"ralph work retry {job.item.key}")
         made.append(element("li", said, element("span", look, again, class_="acts")))
     if not made:
@@ -127,8 +126,9 @@ def _items(work: WorkSeen, frame: Frame) -> Html:
 
 
 def _item(job: Job, state: str, work: WorkSeen, frame: Frame) -> Html:
-    key = element("a", job.item.key, href=frame.run(job.run)) if job.run else element("span", job.item.key)
-    facts = [_progress(job, work), f"{job.rounds} rounds" if job.rounds > 1 else ""]
+    key = element("a", job.item.key, href=frame.run(job.run)) if _is_here(job, work) else element("span", job.item.key)
+    facts = [f"on {job.worker}" if job.worker and state == "working" else "", _progress(job, work)]
+    facts += [f"{job.rounds} rounds" if job.rounds > 1 else ""]
     facts += [money(job.cost_usd) if job.cost_usd else "", plural(len(job.files), "file") if job.files else ""]
     why = why_not(job, state)
     return element(
@@ -140,6 +140,16 @@ def _item(job: Job, state: str, work: WorkSeen, frame: Frame) -> Html:
         id=f"item-{job.item.key}",
         class_=state,
     )
+
+
+def _is_shared(work: WorkSeen) -> bool:
+    """Whether many machines work on it: how much room they have is not told."""
+    return any(job.worker for job in work.history.board.jobs.values())
+
+
+def _is_here(job: Job, work: WorkSeen) -> bool:
+    """Whether there is a run to look at on this machine."""
+    return bool(job.run) and (not _is_shared(work) or work.loops.get(job.item.key) is not None)
 
 
 def _progress(job: Job, work: WorkSeen) -> str:

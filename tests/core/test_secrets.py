@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ralph.core.secrets import Redactor, redact, redact_text, secret_values, settled
+from ralph.processes.streams import shortened
 
 KEYS = {
     "anthropic": "sk-ant-api03-AbCdEfGhIjKlMnOpQrStUvWxYz-0123456789_AbCdEfGhIjKlMnOpQrStUvWxYz",
@@ -174,9 +175,9 @@ def test_known_values_are_struck_out_the_longest_first() -> None:
         (b"", b""),
         (b"one\ntwo\nthr", b"one\ntwo\n"),
         (b"no newline yet", b""),
-        (b"x" * 20_000 + b'"sk-ant-ap', b"x" * 20_000 + b'"'),
-        (b"x" * 20_000 + rb"\nsk-abcdef", b"x" * 20_000),
-        (b"x" * 20_000, b"x" * 20_000),
+        (b"x" * 20_000, b"x" * (20_000 - 4096)),
+        (b"x" * 20_000 + b' "sk-ant-ap', b"x" * (20_011 - 4096)),
+        (b"x" * 20_000 + rb"\nsk-" + b"a1B2" * 10 + b" " * 4076, b"x" * (20_000 - 487)),
         (b"text\n-----BEGIN PRIVATE KEY-----\nMII\n", b"text\n"),
         (
             b"-----BEGIN PRIVATE KEY-----\nMII\n-----END PRIVATE KEY-----\nx",
@@ -187,6 +188,34 @@ def test_known_values_are_struck_out_the_longest_first() -> None:
 )
 def test_what_may_still_become_a_key_is_not_settled(data: bytes, expected: bytes) -> None:
     assert data[: settled(data)] == expected
+
+
+KNOWN = 'a value, with "quotes" and , commas'
+LONG_KEYS = [b"sk-ant-api03-" + b"aB3" * 30, b"ghp_" + b"a1B2" * 9, b"Bearer " + b"x9" * 30, KNOWN.encode()]
+
+
+@pytest.mark.parametrize("key", LONG_KEYS, ids=repr)
+@pytest.mark.parametrize("filling", [b"word ", b"x", b'{"a":1},'])
+def test_a_key_on_the_border_of_two_chunks_of_an_endless_line_is_struck_out(key: bytes, filling: bytes) -> None:
+    redact, size = Redactor(secret_values({"A_TOKEN": KNOWN})), 1 << 16
+    for before in range(size - len(key) - 2, size + 2):
+        line = (filling * size)[: before - 1] + b" " + key + b" " + (filling * size)[:size]
+        unsettled, written = b"", b""
+        for at in range(0, len(line), size):
+            data = unsettled + line[at : at + size]
+            end = settled(data, redact)
+            written, unsettled = written + redact(data[:end]), data[end:]
+        assert key not in written + redact(unsettled)
+        assert key[-12:] not in written + redact(unsettled)
+
+
+@pytest.mark.parametrize("key", LONG_KEYS[:3], ids=repr)
+def test_of_a_key_at_the_place_where_a_long_line_is_cut_nothing_is_kept(key: bytes) -> None:
+    half = (10_000 - 64) // 2
+    for at in (*range(half - len(key) - 2, half + 2), *range(20_000 - half - len(key) - 2, 20_000 - half + 14)):
+        line = b'{"text":"' + b"word " * 4000
+        kept = Redactor()(shortened(line[:at] + b" " + key + b" " + line[at:20_000], 10_000))
+        assert not [part for part in (key[:20], key[-20:]) if part in kept]
 
 
 @pytest.mark.parametrize("before", [b"", b"u", b"us", b"user:"])

@@ -379,3 +379,11 @@ def test_what_is_no_message_is_counted(path: Path) -> None:
     reader = BusReader(path)
     assert [message.body for message in reader.messages()] == ["one", "two"]
     assert reader.unread == len("[2026-02-05 12:51:53] FACT: an old line") + len("---msg_id: tornty")
+
+
+def test_a_key_does_not_get_onto_the_bus(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOME_PASSWORD", "correct horse battery")
+    post(path, "INFO", "the key is ghp_" + "a1B2" * 9 + " and the password 'correct horse battery'\n---\n\udcff")
+    assert bodies(path) == ["the key is [redacted] and the password '[redacted]'\n---\n\udcff"]
+    assert b"horse" not in path.read_bytes()
+    assert path.stat().st_mode & 0o077 == 0

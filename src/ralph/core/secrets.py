@@ -13,6 +13,9 @@ Redact = Callable[[bytes], bytes]
 MARK = b"[redacted]"
 _SHORTEST_VALUE = 12
 _LONGEST_BLOCK = 16_384
+_LONGEST_KEY, _STEP = 4_096, 512
+_LONGEST_WORD = 256  # of what stands before or behind a cut; half of a longer key opens nothing
+_OF_KEYS = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_+/=.~-"
 _ESCAPES = {code: f"\\u{code:04x}" for code in range(0x20)} | str.maketrans(
     {"\b": "\\b", "\t": "\\t", "\n": "\\n", "\f": "\\f", "\r": "\\r", '"': '\\"', "\\": "\\\\"}
 )
@@ -139,17 +142,42 @@ def _escaped(char: str) -> str:
     return "".join(f"\\u{digits[at : at + 4]}" for at in range(0, len(digits), 4))
 
 
-def settled(data: bytes) -> int:
+def settled(data: bytes, strike: Redact = redact) -> int:
     """How much of the beginning of `data` can be redacted without knowing what follows it."""
     end = data.rfind(b"\n") + 1
     if end == 0 and len(data) > _LONGEST_BLOCK:
-        # Before a backslash, not behind it: the letter that belongs to it would look like one of the key.
-        end = max(data.rfind(b'"') + 1, data.rfind(b",") + 1, data.rfind(b"\\")) or len(data)
+        end = _between_keys(data, len(data) - _LONGEST_KEY, strike)
     if b"V" in data and b"PRIVATE KEY" in data:
         begin = data.rfind(b"-----BEGIN ", 0, end)
         if begin >= 0 and data.find(b"-----END ", begin, end) < 0 and len(data) - begin < _LONGEST_BLOCK:
             return begin
     return end
+
+
+def _between_keys(data: bytes, end: int, strike: Redact) -> int:
+    """The last place up to `end` where a line without an end can be cut, and no key in two: what is struck out of the
+    parts is what is struck out of the whole."""
+    for at in range(end, max(end - 2 * _LONGEST_KEY, 0), -_STEP):
+        before, behind = data[max(at - _LONGEST_KEY, 0) : at], data[at : at + _LONGEST_KEY]
+        if strike(before + behind) == strike(before) + strike(behind):
+            return at
+    return end
+
+
+def after_half_a_key(data: bytes) -> int:
+    """Where in a text whose beginning was cut off the rest of what may be a key ends."""
+    return _word_length(data[:_LONGEST_WORD])
+
+
+def before_half_a_key(data: bytes) -> int:
+    """Where in a text whose end was cut off the beginning of what may be a key begins."""
+    return len(data) - _word_length(data[: -_LONGEST_WORD - 1 : -1])
+
+
+def _word_length(data: bytes) -> int:
+    """How long it begins with what keys are made of; nothing where that has no end: it is no key then."""
+    length = len(data) - len(data.lstrip(_OF_KEYS))
+    return length if length < _LONGEST_WORD else 0
 
 
 def _is_suspect(data: bytes) -> bool:

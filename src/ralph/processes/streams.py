@@ -4,8 +4,8 @@ import os
 from collections.abc import Callable, Iterator
 from io import BytesIO
 
+from ralph.core.secrets import after_half_a_key, before_half_a_key, settled
 from ralph.core.secrets import redact as strike_keys
-from ralph.core.secrets import settled
 from ralph.core.text import clean
 from ralph.files import open_fresh
 
@@ -74,7 +74,7 @@ def _split(chunk: bytes) -> tuple[list[bytes], bytes]:
 class _LongLine:
     def __init__(self, start: bytes, limit: int) -> None:
         half = (limit - _MARK_ROOM) // 2
-        end = _head_end(start, half)
+        end = _head_end(start, before_half_a_key(start[:half]))
         self._head = start[:end]
         self._tail = Tail(half)
         self._tail.add(start[end:])
@@ -84,7 +84,8 @@ class _LongLine:
 
     def shortened(self) -> bytes:
         tail = bytes(self._tail)
-        start = _tail_start(tail)
+        start = after_half_a_key(tail)
+        start += _tail_start(tail[start:])
         return b"%s [cut %s] %s" % (self._head, _amount(self._tail.lost + start), tail[start:])
 
 
@@ -265,7 +266,7 @@ class LogFile:
     def _settle(self, chunk: bytes) -> bytes:
         """What can be redacted now: a key may be split over two chunks."""
         data = self._unsettled + chunk if self._unsettled else chunk
-        end = settled(data)
+        end = settled(data, self._redact)
         self._unsettled = data[end:]
         return self._redact(data[:end])
 
@@ -291,7 +292,7 @@ class LogFile:
         if self._tail.lost:
             first = next(pieces, b"")
             # What stands before the first line or string may be the rest of a key.
-            start = first.find(b"\n") + 1 or first.find(b'"') + 1
+            start = first.find(b"\n") + 1 or first.find(b'"') + 1 or after_half_a_key(first)
             self._write(b"\n[... %d bytes left out ...]\n" % (self._tail.lost + start))
             self._write(self._settle(first[start:]))
         for piece in pieces:

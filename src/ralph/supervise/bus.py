@@ -9,6 +9,7 @@ from typing import BinaryIO, Protocol
 
 from msgspec import Struct, field
 
+from ralph.core.secrets import Redactor, secret_values
 from ralph.errors import UserError
 from ralph.files import Supplanted, open_file
 
@@ -175,7 +176,8 @@ def post(
     parent: str = "",
     now: Callable[[], float] = time.time,
 ) -> str:
-    """Append one message and return its id."""
+    """Append one message and return its id. What looks like a key is struck out, and what is known here to be one."""
+    body = Redactor(secret_values(os.environ)).text(body)
     message = Message(msg_id="", ts="", type=type, body=body, project=project, task=task, run=run, parent=parent)
     if problem := complaint(message):
         raise UserError(problem)

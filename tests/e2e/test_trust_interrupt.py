@@ -53,22 +53,22 @@ def a_check_that_is_deaf(stage: Stage) -> tuple[str, ...]:
     return ("--agent", stage.agent("echo hello"), "--check", stage.deaf)
 
 
-def a_pipe_that_is_to_say_what_git_ignores(stage: Stage) -> tuple[str, ...]:
-    (stage.repository / "folder").mkdir()
-    os.mkfifo(stage.repository / "folder" / ".gitignore")
+def a_pipe_that_settings_lead_to(stage: Stage) -> tuple[str, ...]:
+    os.mkfifo(stage.repository.parent / "pipe")
+    stage.git("config", "core.excludesFile", str(stage.repository.parent / "pipe"))
     return ("--agent", stage.agent("echo hello"))
 
 
-def a_pipe_that_an_agent_put_there(stage: Stage) -> tuple[str, ...]:
-    return ("--agent", stage.agent("mkdir folder; mkfifo folder/.gitignore; echo hello"), "--check", "true")
+def a_pipe_that_a_link_among_the_objects_leads_to(stage: Stage) -> tuple[str, ...]:
+    pipe = stage.repository.parent / "pipe"
+    script = f"mkfifo {pipe}; ln -s {pipe} .git/objects/info/alternates; echo x > new; echo hello"
+    return ("--agent", stage.agent(script), "--check", "false")
 
 
-def a_pipe_among_the_objects(stage: Stage) -> tuple[str, ...]:
-    return ("--agent", stage.agent("mkfifo .git/objects/info/alternates; echo x > new; echo hello"), "--check", "false")
-
-
-def a_pipe_as_the_settings_of_git(stage: Stage) -> tuple[str, ...]:
-    return ("--agent", stage.agent("rm .git/config; mkfifo .git/config; echo hello"), "--check", "true")
+def a_pipe_that_a_link_as_the_settings_leads_to(stage: Stage) -> tuple[str, ...]:
+    pipe = stage.repository.parent / "pipe"
+    script = f"mkfifo {pipe}; rm .git/config; ln -s {pipe} .git/config; echo hello"
+    return ("--agent", stage.agent(script), "--check", "true")
 
 
 def a_hook_of_a_commit(stage: Stage) -> tuple[str, ...]:
@@ -104,10 +104,9 @@ def a_notification_of_the_end(stage: Stage) -> tuple[str, ...]:
 STATES = [
     an_agent_that_is_deaf,
     a_check_that_is_deaf,
-    a_pipe_that_is_to_say_what_git_ignores,
-    a_pipe_that_an_agent_put_there,
-    a_pipe_among_the_objects,
-    a_pipe_as_the_settings_of_git,
+    a_pipe_that_settings_lead_to,
+    a_pipe_that_a_link_among_the_objects_leads_to,
+    a_pipe_that_a_link_as_the_settings_leads_to,
     a_hook_of_a_commit,
     a_filter_in_a_commit,
     a_filter_while_a_worktree_is_made,
@@ -213,7 +212,7 @@ def test_ctrl_c_twice_ends_a_run_at_once_beside_fifty_thousand_new_files(
 
 @pytest.mark.parametrize(
     "state",
-    [a_pipe_that_is_to_say_what_git_ignores, a_filter_while_a_worktree_is_made],
+    [a_pipe_that_settings_lead_to, a_filter_while_a_worktree_is_made],
     ids=lambda state: state.__name__,
 )
 def test_a_git_that_hangs_does_not_outlive_a_ralph_that_is_killed(
@@ -233,7 +232,11 @@ def test_a_git_that_hangs_does_not_outlive_a_ralph_that_is_killed(
     eventually(lambda: not alive(nap) and not any(map(is_living, everybody)))
 
 
-@pytest.mark.parametrize("state", [a_pipe_that_an_agent_put_there, a_pipe_among_the_objects], ids=lambda s: s.__name__)
+@pytest.mark.parametrize(
+    "state",
+    [a_pipe_that_a_link_among_the_objects_leads_to, a_pipe_that_a_link_as_the_settings_leads_to],
+    ids=lambda s: s.__name__,
+)
 def test_the_time_of_the_run_ends_a_git_that_hangs(
     live: Start,
     agent: Callable[..., str],
@@ -292,7 +295,8 @@ def test_a_git_that_hangs_does_not_outlive_a_command_that_is_killed(
     command: tuple[str, ...],
 ) -> None:
     assert ralph("run", "g", "-m", "1", "--agent", agent("echo x > new")).code == 1
-    os.mkfifo(repository / ".git" / "objects" / "info" / "alternates")
+    os.mkfifo(repository.parent / "pipe")
+    (repository / ".git" / "objects" / "info" / "alternates").symlink_to(repository.parent / "pipe")
     asked = subprocess.Popen([sys.executable, "-m", "ralph", *command], cwd=repository, env=environment)
     try:
         eventually(lambda: any(is_blocked(pid) and is_tied(pid) for pid in below(asked.pid)))
@@ -301,3 +305,27 @@ def test_a_git_that_hangs_does_not_outlive_a_command_that_is_killed(
         asked.kill()
         asked.wait()
     eventually(lambda: not any(map(is_living, everybody)))
+
+
+@pytest.mark.parametrize(
+    "planted",
+    ["mkdir folder; mkfifo folder/.gitignore", "mkdir -p a/b; mkfifo a/b/.gitattributes; echo x > a/b/new"],
+)
+def test_a_pipe_in_any_folder_is_said_and_not_waited_for(
+    ralph: Callable[..., Any], agent: Callable[..., str], repository: Path, planted: str
+) -> None:
+    result = ralph("run", "g", "-m", "1", "--agent", agent(planted), "--json", timeout=60)
+    assert result.code == 1, result.err
+    said = [notice["text"] for notice in result.all("notice")]
+    assert [text for text in said if "is a pipe, for which git waits in vain" in text], said
+    assert result.one("run_finished")["outcome"] == "exhausted"
+    assert "is a pipe" in ralph("run", "g", "-m", "1", "--agent", agent("echo hello"), timeout=60).err
+
+
+def test_a_pipe_in_a_linked_worktree_is_said_too(
+    ralph: Callable[..., Any], agent: Callable[..., str], repository: Path
+) -> None:
+    common = repository / ".git"
+    planted = f"mkfifo {common}/objects/info/alternates; echo x > new"
+    result = ralph("run", "g", "-m", "1", "--worktree", "--agent", agent(planted), "--json", timeout=60)
+    assert "is a pipe, for which git waits in vain" in result.out + result.err

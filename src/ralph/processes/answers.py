@@ -18,6 +18,7 @@ GRACE = 5.0
 CHUNK = 1 << 16
 _NAP = 0.01
 _LAST_MOMENT = 0.3  # seconds for all answers together, once a person wants an end now
+_LONG_SILENCE = 2.0
 _CLOSING = 5.0  # the same when the time of the run is over: what it did is still written down
 # Who ignores the deaths of its children, or takes note of each, leaves us none to ask about: a shell has to tell. Asked
 # to end, it waits for the program all the same.
@@ -84,6 +85,7 @@ class AskedProgram:
         self.error = ""
         self._has_ended = False
         self._deadline = math.inf
+        self._uneasy: Callable[[], None] = lambda: None
         self._asker = _asker.get()
         if self._asker and self._asker.left() <= 0:
             raise CutOff(self._asker.reason)
@@ -135,9 +137,11 @@ class AskedProgram:
                 nap = min(2 * nap, _NAP)
         return chunk
 
-    def output(self, patience: float) -> bytes:
-        """All of its output; TimeoutError if that takes longer."""
+    def output(self, patience: float, uneasy: Callable[[], None] = lambda: None) -> bytes:
+        """All of its output; TimeoutError if that takes longer. `uneasy` is called when it is silent for long, and
+        again when it has been for twice as long: it may know why, and raise."""
         self._deadline = time.monotonic() + patience
+        self._uneasy = uneasy
         return b"".join(iter(self.read, b""))
 
     def _wait_for_output(self) -> None:
@@ -145,13 +149,17 @@ class AskedProgram:
         ready.register(self._out, select.POLLIN)
         if self._asker:
             ready.register(self._asker.interrupt, select.POLLIN)
+        began, silence = time.monotonic(), _LONG_SILENCE
         while True:
-            left = self._left()
-            heard = [fd for fd, _ in ready.poll(None if left == math.inf else left * 1000)]
+            until = min(self._left(), began + silence - time.monotonic())
+            heard = [fd for fd, _ in ready.poll(max(until, 0) * 1000)]
             if self._out in heard:
                 return
             if heard and self._asker:
                 self._asker.interrupt.acknowledge()
+            if time.monotonic() - began >= silence:
+                silence *= 2
+                self._uneasy()
 
     def _left(self) -> float:
         """Seconds to wait for it, TimeoutError when there are no more."""

@@ -244,7 +244,7 @@ def _answer(start: Callable[[], AskedProgram], folder: str, words: tuple[str, ..
 def _once(start: Callable[[], AskedProgram], folder: str, words: tuple[str, ...]) -> Answer:
     with start() as git:
         try:
-            out = git.output(PATIENCE)
+            out = git.output(PATIENCE, lambda: _refuse_pipes(folder))
         except CutOff as cut:
             raise GitError(f"git {_command(words)} was cut off: {cut}") from None
         except TimeoutError:
@@ -264,6 +264,32 @@ def identity(folder: str) -> Mapping[str, str]:
     """The user's, if git knows it without guessing; else ralph's."""
     known = ask(folder, "-c", "user.useConfigOnly=true", "var", "GIT_COMMITTER_IDENT")
     return {} if known.code == 0 else RALPH
+
+
+def _refuse_pipes(folder: str) -> None:
+    """Git waits for ever for what nobody says to a pipe that stands in the place of one of its files. Looked for when
+    it has been silent for long: an agent can put one into any folder."""
+    own = os.path.join(folder, ".git")
+    with suppress(OSError):
+        if os.path.isfile(own):  # of a linked worktree
+            named = os.fsdecode(read_given(own, 4096)).removeprefix("gitdir:").strip()
+            own = os.path.dirname(os.path.dirname(os.path.join(folder, named)))
+    for path in (*_pipes_below(folder, (".gitignore", ".gitattributes")), *_pipes_below(own)):
+        raise GitError(f"{path} is a pipe, for which git waits in vain", "remove it")
+
+
+def _pipes_below(top: str, names: tuple[str, ...] = ()) -> Iterator[str]:
+    """Pipes and the like in a folder and those inside, other repositories aside; with one of these names, if any are
+    said."""
+    waiting = [top]
+    while waiting:
+        with suppress(OSError), os.scandir(waiting.pop()) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    waiting += [entry.path] if entry.name != ".git" else []
+                elif entry.name in names or not names:
+                    is_plain = entry.is_file(follow_symlinks=False) or entry.is_symlink()
+                    yield from () if is_plain else (entry.path,)
 
 
 def environment() -> dict[str, str]:

@@ -256,6 +256,27 @@ def test_ctrl_c_ends_it_and_resume_goes_on(works: Works) -> None:
     assert sorted(works.landed()) == ["T1", "T2", "T3"]
 
 
+@pytest.mark.parametrize("where", ["in two loops", "in the checks of the gate"])
+def test_ctrl_c_twice_ends_all_of_it_at_once_though_everybody_is_deaf(
+    works: Works, eventually: Callable[..., None], where: str
+) -> None:
+    deaf = "trap '' TERM INT HUP; echo $$ >> \"$HOME/working\"; while :; do sleep 600; done"
+    in_gate = where == "in the checks of the gate"
+    if not in_gate:
+        works.script(deaf)
+    check = f"case $RALPH_RUN_ID in *-gate) [ ! -e T1.txt ] || {{ {deaf}; }};; esac"
+    process = works.start("-j", "2", checks=(check,) if in_gate else ("true",))
+    working = Path(works.env["HOME"]) / "working"
+    eventually(lambda: working.exists() and len(working.read_text().split()) >= (1 if in_gate else 2), 50)
+    began = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    process.send_signal(signal.SIGTERM)  # two of one kind may arrive as one
+    _, said = process.communicate(timeout=50)
+    assert process.returncode == 130, said
+    assert time.monotonic() - began < 4.9, "five seconds have those who are asked politely"
+    eventually(lambda: not left(works))
+
+
 def test_kill_9_leaves_nothing_running_and_resume_loses_nothing(works: Works, eventually: Callable[..., None]) -> None:
     works.script(WAITING)
     process = works.start("-j", "2")

@@ -210,6 +210,84 @@ def test_ctrl_c_twice_ends_a_run_at_once_beside_fifty_thousand_new_files(
         eventually(lambda: not any(map(is_living, everybody)))
 
 
+LIMIT = {"status": "rejected", "resetsAt": 4_000_000_000}
+SAID = [
+    {"type": "rate_limit_event", "rate_limit_info": LIMIT},
+    {
+        "type": "result",
+        "subtype": "success",
+        "is_error": True,
+        "api_error_status": 429,
+        "result": "You've hit your limit",
+    },
+]
+OVERLOADED = "echo 'API Error: 529 Overloaded' >&2; exit 1"
+
+
+def a_pause(live: Start, agent: Callable[..., str], ralph: Callable[..., Any], nap: str) -> Any:
+    run = live("run", "g", "--agent", agent("echo hello"), "--restart-delay", "2")
+    run.until("iteration_finished")
+    assert ralph("pause").code == 0
+    run.until("paused")
+    return run
+
+
+def a_limit(live: Start, agent: Callable[..., str], ralph: Callable[..., Any], nap: str) -> Any:
+    agent("cat <<'END'\n" + "\n".join(map(json.dumps, SAID)) + "\nEND\nexit 1", "claude")
+    run = live("run", "g", "--agent", "claude")
+    run.until("waiting")
+    return run
+
+
+def a_backoff(live: Start, agent: Callable[..., str], ralph: Callable[..., Any], nap: str) -> Any:
+    agent(OVERLOADED, "claude")
+    run = live("run", "g", "--agent", "claude")
+    run.until("waiting")
+    return run
+
+
+def a_question(live: Start, agent: Callable[..., str], ralph: Callable[..., Any], nap: str) -> Any:
+    run = live("run", "g", "--on-question", "wait", "--agent", agent("echo 'May I?' > .ralph/QUESTION.md; echo hello"))
+    run.until("paused")
+    return run
+
+
+def a_delay(live: Start, agent: Callable[..., str], ralph: Callable[..., Any], nap: str) -> Any:
+    run = live("run", "g", "--restart-delay", "1h", "--agent", agent("echo hello"))
+    run.until("waiting")
+    return run
+
+
+def children_of_a_task(live: Start, agent: Callable[..., str], ralph: Callable[..., Any], nap: str) -> Any:
+    script = f"trap '' TERM INT HUP; touch \"$TASK_FOLDER/DONE\"; sleep {nap}; sleep {nap}"
+    run = live("task", "--root", "tasks", "--project", "p", "--task", "t", "--prompt", "x", "--agent", agent(script))
+    run.until("agent_started")
+    return run
+
+
+@pytest.mark.parametrize(
+    "wait", [a_pause, a_limit, a_backoff, a_question, a_delay, children_of_a_task], ids=lambda wait: wait.__name__
+)
+def test_ctrl_c_twice_ends_every_wait_at_once(
+    live: Start,
+    at_once: AtOnce,
+    agent: Callable[..., str],
+    ralph: Callable[..., Any],
+    alive: Callable[[str], list[int]],
+    nap: str,
+    eventually: Any,
+    wait: Callable[..., Any],
+) -> None:
+    run = wait(live, agent, ralph, nap)
+    everybody = below(run.process.pid)
+    with at_once():
+        run.process.send_signal(signal.SIGINT)
+        run.process.send_signal(signal.SIGTERM)  # two of one kind may arrive as one
+        assert run.end() == 130
+        eventually(lambda: not alive(nap) and not any(map(is_living, everybody)))
+    assert run.one("run_finished")["outcome"] == "interrupted"
+
+
 @pytest.mark.parametrize(
     "state",
     [a_pipe_that_settings_lead_to, a_filter_while_a_worktree_is_made],

@@ -271,6 +271,28 @@ def test_on_leaving_one_says_what_becomes_of_runs_started_here(
     assert state == ("interrupted" if answer == "stop" else "done")
 
 
+def test_ctrl_c_twice_leaves_at_once_and_nothing_is_left_though_the_agent_is_deaf(
+    agent: Callable[..., str], on_screen: OnScreen, typed: Typed, environment: dict[str, str], tmp_path: Path
+) -> None:
+    pid = tmp_path / "pid"
+    agent(f"trap '' TERM INT HUP; echo $$ > {pid}.new; mv {pid}.new {pid}; while :; do sleep 600; done", "deaf-agent")
+
+    async def scenario(app: FullScreen, pilot: Pilot[Any]) -> None:
+        await typed(pilot, "/agent deaf-agent")
+        await typed(pilot, "go")
+        await settled(app, pilot, lambda: pid.exists() and bool(app.state.runs))
+        await pilot.press("ctrl+c")
+        await pilot.pause()
+        await pilot.press("ctrl+c")
+        await pilot.pause()
+
+    app = on_screen(scenario)
+    assert app.return_value == []
+    app.state.close()
+    eventually(lambda: not is_there(int(pid.read_text())))
+    eventually(lambda: only_run(environment).state == "interrupted")
+
+
 def test_a_run_that_was_stopped_is_taken_up_again(
     waiting_agent: Path, workspace: Path, environment: dict[str, str], on_screen: OnScreen, shown: Show, gate: Path
 ) -> None:

@@ -14,6 +14,7 @@ from ralph.files import open_file, open_fresh
 from ralph.processes.descendants import handle
 
 LONGEST = 8 << 20
+AT_ONCE = 3
 GLANCE = 0.05  # seconds, where the system cannot tell of the end of a process
 
 
@@ -46,11 +47,14 @@ class Child:
         self.handle = handle(self.pid)
 
     def ask_to_end(self, level: int) -> None:
-        """1: after what it does; 2: now. Each is asked once."""
-        if level > self.asked:
-            self.asked = level
-            with suppress(ProcessLookupError):
-                os.kill(self.pid, signal.SIGINT if level == 1 else signal.SIGHUP)
+        """1: after what it does; 2: now; `AT_ONCE`: without any patience, as two Ctrl-C would. Each is asked once."""
+        if level <= self.asked:
+            return
+        numbers = {1: (signal.SIGINT,), 2: (signal.SIGHUP,)}.get(level, (signal.SIGTERM, signal.SIGINT))
+        before, self.asked = self.asked, level
+        with suppress(ProcessLookupError):
+            for number in numbers[: 1 if before else None]:
+                os.kill(self.pid, number)
 
     def listen(self) -> None:
         with suppress(BlockingIOError):

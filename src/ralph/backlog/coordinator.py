@@ -10,7 +10,7 @@ from typing import TypeVar
 import msgspec
 
 from ralph.backlog import gatekeeper, item_worktrees, taking_on
-from ralph.backlog.children import Child, Children
+from ralph.backlog.children import AT_ONCE, Child, Children
 from ralph.backlog.consequences import DEATHS, after_death, after_landing, after_loop
 from ralph.backlog.gate import LandingRequest
 from ralph.backlog.ledger import Ledger
@@ -178,7 +178,8 @@ class Coordinator:
         for child in self._children.ended():
             self._took_leave(child)
         if self._interrupt.level:
-            self._stop(Outcome.INTERRUPTED.value, "stopped by you", min(self._interrupt.level, 2))
+            urgency = AT_ONCE if self._interrupt.is_repeated else min(self._interrupt.level, 2)
+            self._stop(Outcome.INTERRUPTED.value, "stopped by you", urgency)
         self._obey()
         self._read_again()
         self._watch_limits()
@@ -372,6 +373,8 @@ class Coordinator:
         while list(self._children):
             self._children.wait(TICK, self._interrupt.fileno())
             self._interrupt.acknowledge()
+            if self._interrupt.is_repeated:
+                self._children.ask_to_end(AT_ONCE)
             for child in self._children.ended():
                 self._took_leave(child)
 

@@ -9,7 +9,7 @@ import os
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from signal import SIGHUP
+from signal import SIGHUP, SIGINT, SIGTERM
 from typing import IO, Any
 
 from msgspec import Struct
@@ -63,10 +63,11 @@ class Launched:
         message, *hints = said[-2:] if said and said[-1].startswith("hint: ") else said[-1:] or [""]
         return one_line(tail(" · ".join([message, *(hint.removeprefix("hint: ") for hint in hints)]), MOST_WORDS), 400)
 
-    def end(self) -> None:
-        """Ends it now, with everything that it started."""
-        if self.exit_code is None:
-            self._process.send_signal(SIGHUP)
+    def end(self, at_once: bool = False) -> None:
+        """Ends it now, with everything that it started; `at_once`: as two Ctrl-C would, without any patience."""
+        for number in (SIGTERM, SIGINT) if at_once else (SIGHUP,):
+            if self.exit_code is None:
+                self._process.send_signal(number)
 
     def plays(self, run: Listed) -> bool:
         """Whether this is the process of that run, and not one of long ago that had the same number."""

@@ -312,7 +312,7 @@ class FullScreen(App[list[str]]):
     def action_leave(self) -> None:
         """Never leaves a run behind by accident."""
         if isinstance(self.screen, LeavePage):
-            self.screen.dismiss("stay")
+            self.screen.dismiss("now")
         elif self._is_leaving or not self.state.launched:
             self.exit([])
         else:
@@ -324,6 +324,10 @@ class FullScreen(App[list[str]]):
             for one in self.state.launched:
                 one.let_go()
             self.exit([one.run for one in self.state.launched])
+        elif answer == "now":
+            for one in self.state.launched:
+                one.end(at_once=True)
+            self.exit([])
         elif answer == "stop":
             self._is_leaving = True
             for one in self.state.launched:

@@ -50,7 +50,7 @@ def _painted(files: Sequence[PatchedFile], look: Look) -> Iterator[str]:
             yield look.paint(tone, line) if tone else line
 
 
-Leaving = Literal["stop", "keep", "stay"]
+Leaving = Literal["now", "stop", "keep", "stay"]
 
 KEYS = """\
 enter      send the line               esc         to the panes, and back
@@ -152,7 +152,7 @@ class LeavePage(ModalScreen[Leaving]):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("s", "answer('stop')"),
         Binding("k", "answer('keep')"),
-        Binding("escape,q,ctrl+c", "answer('stay')"),
+        Binding("escape,q", "answer('stay')"),
     ]
 
     def __init__(self, names: Sequence[str], look: Look) -> None:
@@ -168,7 +168,12 @@ class LeavePage(ModalScreen[Leaving]):
         who = f"{', '.join(self._names)}, started here, {'is' if is_one else 'are'} still at work."
         it = "it" if is_one else "them"
         pane = self.query_one("#question", Pane)
-        answers = (("s", f"stop {it} now, and leave"), ("k", f"keep {it} running, and leave"), ("esc", "stay"))
+        answers = (
+            ("s", f"stop {it} now, and leave"),
+            ("^c", "the same at once, whatever hangs"),
+            ("k", f"keep {it} running, and leave"),
+            ("esc", "stay"),
+        )
         lines = [*paragraphs(who, 44), "", *(f"{paint('bold', key.ljust(4))} {does}" for key, does in answers)]
         pane.set_title("leave?")
         pane.show(lines)

@@ -286,7 +286,7 @@ def test_an_issue_is_what_is_wanted_and_no_command_is_taken_from_it() -> None:
     assert (first.key, second.key, second.after) == ("3", "12", ("3",))
     assert (second.checks, second.agent, second.max_cost) == ((), "", None)
     assert f"issue>\nDark mode\n\n{body}\n</" in second.text
-    assert github.trailer("12") == "Closes #12"
+    assert github.closing("12") == "Closes #12"
 
 
 def test_pages_of_issues_are_one_list_without_the_pull_requests_among_them() -> None:

@@ -139,10 +139,10 @@ class Coordinator:
 
     def _request(self, batch: tuple[str, ...]) -> LandingRequest:
         jobs = [self.ledger.board.jobs[key] for key in batch]
-        trailers = {job.item.key: gatekeeper.trailer_of(self.order, job.item.key) for job in jobs}
+        closings = {job.item.key: gatekeeper.closing_of(self.order, job.item.key) for job in jobs}
         working = self.ledger.board.of("working")
         return LandingRequest(
-            branches=tuple(Branch(j.item.key, j.tip, j.item.title, j.files, trailers[j.item.key]) for j in jobs),
+            branches=tuple(Branch(j.item.key, j.tip, j.item.title, j.files, closings[j.item.key]) for j in jobs),
             own={job.item.key: job.item.checks for job in jobs if job.item.checks},
             conflicted={job.item.key: job.files for job in jobs if job.returns},
             probed={job.item.key: self.order.branch_of(job.item.key) for job in working},

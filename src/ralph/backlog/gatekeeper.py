@@ -124,6 +124,6 @@ def _gate(work: WorkOrder, folder: RunFolder, keeper: Keeper, interrupt: Interru
     )
 
 
-def trailer_of(work: WorkOrder, key: str) -> str:
+def closing_of(work: WorkOrder, key: str) -> str:
     """What a landing says of an item whose list is kept elsewhere."""
-    return github.trailer(key) if work.source.program == "github" else ""
+    return github.closing(key) if work.source.program == "github" else ""

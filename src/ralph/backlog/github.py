@@ -74,6 +74,6 @@ def _item(issue: dict[str, Any]) -> Item:
     return with_own(item, [one for one in found if one[0] in HARMLESS and one[1].strip()], [])
 
 
-def trailer(key: str) -> str:
+def closing(key: str) -> str:
     """What a landing says about the item in its message."""
     return f"Closes #{key}"

@@ -28,13 +28,13 @@ Tick = Callable[[Mapping[str, bytes], Collection[str]], Mapping[str, bytes]]
 
 
 class Branch(Struct, frozen=True):
-    """An item's work, as it is to land. `files` are those that it changes; `trailer` is said of it in the message."""
+    """An item's work, as it is to land. `files` are those that it changes; `closing` is said of it in the message."""
 
     key: str
     tip: str
     title: str
     files: tuple[str, ...] = ()
-    trailer: str = ""
+    closing: str = ""
 
 
 class Merge(Struct, frozen=True):
@@ -204,9 +204,10 @@ def _message(tried: Sequence[Branch], work: str) -> str:
     else:
         keys = one_line(", ".join(branch.key for branch in tried), 60)
         lines = [f"Land {len(tried)} items: {keys}", "", *(f"- {one_line(branch.title, 100)}" for branch in tried), ""]
-    trailers = [branch.trailer for branch in tried if branch.trailer]
+    closing = [branch.closing for branch in tried if branch.closing]
     items = [f"Ralph-Item: {branch.key}" for branch in tried]
-    return "\n".join([*lines, *trailers, *items, f"Ralph-Work: {work}", ""])
+    # In a paragraph of its own: beside it git would not take the last one for trailers.
+    return "\n".join([*lines, *([*closing, ""] if closing else []), *items, f"Ralph-Work: {work}", ""])
 
 
 Moved = Literal["moved", "lost"]

@@ -1,0 +1,100 @@
+"""What goes wrong around a work: a disk that fills up, a box around its agents, a target that changes under them, a
+list that another program keeps. Nothing is lost, and what happened is said."""
+
+import json
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from tests.backlog.works import Works, go, left
+
+pytestmark = pytest.mark.timeout(120)
+
+
+@pytest.fixture
+def tiny(tmp_path: Path, environment: dict[str, str], agent: Callable[..., str]) -> Iterator[Works]:
+    """A repository and all that ralph keeps, on a disk of four megabytes."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    words = ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", disk]
+    if subprocess.run(words, capture_output=True, check=False).returncode:
+        pytest.skip("only root may mount a disk")
+    (disk / "repo").mkdir()
+    environment["XDG_STATE_HOME"] = str(disk / "state")
+    yield Works(disk / "repo", environment, agent)
+    subprocess.run(["umount", "-l", disk], check=True)
+
+
+@pytest.mark.parametrize("free", [0, 60, 250, 450, 700])
+def test_a_disk_that_fills_up_at_night_costs_nothing_that_was_done(
+    tiny: Works, free: int, eventually: Callable[..., None]
+) -> None:
+    tiny.todo("".join(f"- [ ] T{n} Make\n" for n in range(6)))
+    tiny.script('head -c 20000 /dev/urandom > "$key.bin"; echo COMPLETE')
+    disk = os.statvfs(tiny.folder)
+    ballast = tiny.folder.parent / "ballast"
+    ballast.write_bytes(bytes(disk.f_bavail * disk.f_bsize - free * 1024))
+    full = tiny.work("-j", "2")
+    assert full.returncode in (1, 2), full.stderr
+    assert "Traceback" not in full.stderr
+    assert "No space left" in full.stderr or "unable to write" in full.stderr, full.stderr
+    eventually(lambda: not left(tiny))
+    ballast.unlink()
+    status = tiny.run("work", "status", "--json")
+    for row in map(json.loads, status.stdout.splitlines()):
+        if row["state"] == "parked":
+            assert tiny.run("work", "retry", row["key"]).returncode == 0
+    again = tiny.run("resume") if status.stdout else tiny.work("-j", "2")
+    assert again.returncode == 0, f"{full.stderr}\n{again.stderr}"
+    assert sorted(tiny.landed()) == [f"T{n}" for n in range(6)]
+    assert tiny.git("fsck", "--no-progress", "--no-dangling") == ""
+
+
+def test_an_agent_at_work_is_told_early_what_it_will_conflict_with(
+    works: Works, prompts: Callable[..., list[str]]
+) -> None:
+    works.todo("- [ ] hot1 Add to the hot line\n- [ ] hot2 Add to it too\n")
+    works.script(
+        """
+        waits() { while [ ! -e "$HOME/$1" ]; do sleep 0.02; done; }
+        case $key in
+          hot1) if mkdir "$HOME/first"; then exit; fi
+                if mkdir "$HOME/second"; then waits go; exit; fi ;;
+          hot2) waits second ;;
+        esac
+        echo COMPLETE
+        """
+    )
+    process = works.start("-j", "2")
+    assert works.wait_for("item_warned", key="hot1")["files"] == ["hot"]
+    go(works)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 0, said
+    assert "hot1: its agent is told that hot has changed meanwhile" in said
+    told = [text for text in prompts() if "Something else has landed that changes hot" in text]
+    assert told, "in the turn that came next"
+    assert "hot1 Add to the hot line" in told[0]
+    assert works.show("hot").split() == ["hot1", "hot2", "line"]
+
+
+def test_agents_of_a_work_can_be_in_boxes(works: Works, agent: Callable[..., str], bubblewrap: str) -> None:
+    agent(
+        """
+        key=$(printf '%s\\n' "$PROMPT" | sed -n 's/^\\(T[0-9]*\\) .*/\\1/p' | head -1)
+        echo out > "$HOME/outside"; echo out > "$REPOSITORY/outside"; rm -rf "$REPOSITORY/hot"
+        test -e "$HOME/secret" && echo seen > "$key.txt" || echo hidden > "$key.txt"
+        echo COMPLETE
+        """,
+        "claude",
+    )
+    home = Path(works.env["HOME"])
+    (home / "secret").write_text("mine\n")
+    works.env["REPOSITORY"] = str(works.folder)
+    done = works.run("work", "TASKS.md", "-j", "2", "--check", "true", "--sandbox", "--agent", "claude")
+    assert done.returncode == 0, done.stderr
+    assert [works.show(f"T{n}.txt") for n in (1, 2, 3)] == ["hidden"] * 3
+    assert not (home / "outside").exists()
+    assert not (works.folder / "outside").exists()
+    assert (works.folder / "hot").read_text() == "line\n"

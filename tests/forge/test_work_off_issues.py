@@ -1,0 +1,50 @@
+"""A repository's issues as a backlog, through the real `gh`: what is opened while it runs is worked off too, and lands
+where the host has it."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.backlog.works import WAITING, Works, go
+from tests.forge.hosted import LoopbackHost
+
+# As `ralph`, but it asks for the list more often than every minute.
+IMPATIENT = """
+import ralph.backlog.list_watch, ralph.__main__
+ralph.backlog.list_watch.ASKED_AGAIN = 0.5
+ralph.__main__.leave(ralph.__main__.main())
+"""
+
+
+@pytest.mark.timeout(120)
+def test_issues_are_worked_off_and_those_that_come_meanwhile(
+    host: LoopbackHost,
+    workspace: Path,
+    environment: dict[str, str],
+    agent: Callable[..., str],
+    eventually: Callable[..., None],
+) -> None:
+    works = Works(workspace, environment, agent)
+    works.git("remote", "add", "origin", "https://github.com/acme/shop.git")
+    works.git("push", "-q", "-u", "origin", "main")
+    works.script(WAITING)
+    for number, labels in ((7, ("ready",)), (8, ()), (9, ("ready",))):
+        host.issue(number, f"T{number} Make it", "As it was.", labels=labels)
+    pipe = subprocess.PIPE
+    command = [sys.executable, "-c", IMPATIENT, *works.words("github:label=ready", "--push", "-j", "2")[3:]]
+    night = subprocess.Popen(command, cwd=workspace, env=environment, stdout=pipe, stderr=pipe, text=True)
+    works.started.append(night)
+    try:
+        works.wait_for("item_started", key="9")
+        host.issue(11, "T11 One more", "It came later.", labels=("ready",))
+        eventually(lambda: "11" in [event["item"]["key"] for event in works.all("item_listed")])
+    finally:
+        go(works)
+        _, said = night.communicate(timeout=90)
+    assert night.returncode == 0, said
+    assert sorted(works.landed("origin/main")) == ["11", "7", "9"]
+    messages = works.git("log", "--format=%B", "origin/main")
+    assert all(f"Closes #{number}" in messages for number in (7, 9, 11))
+    assert host.git("log", "--format=%B", "main").strip() == messages.strip(), "on the host"

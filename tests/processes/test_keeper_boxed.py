@@ -138,3 +138,24 @@ print(reach("\\0ralph-test-{os.getpid()}"), reach("\\0ralph-inside"))
         lines: list[bytes] = []
         run_process(keeper, boxed(script, (sys.executable, "-I", "-S", "-c")), on_lines=lines.extend)
         assert lines == [b"refused reached"]
+
+
+KEYS = """
+import ctypes
+call = ctypes.CDLL(None).syscall
+if {is_outside}:
+    call(250, 1, None)  # a session of its own, as a login has it
+    call(248, b"user", b"ralph-test", b"secret", 6, -3)
+print("found" if call(250, 10, -3, b"user", b"ralph-test", 0) > 0 else "nothing", flush=True)
+"""
+
+
+@pytest.mark.skipif(os.uname().machine != "x86_64", reason="needs the numbers of another machine's system calls")
+def test_the_keys_of_a_persons_session_are_not_found_inside(boxed: Boxed, capfd: pytest.CaptureFixture[str]) -> None:
+    exec(KEYS.format(is_outside=True))
+    assert capfd.readouterr().out == "found\n"
+    lines: list[bytes] = []
+    with Keeper.start() as keeper:
+        code = KEYS.format(is_outside=False)
+        run_process(keeper, boxed(code, (sys.executable, "-I", "-S", "-c")), on_lines=lines.extend)
+    assert lines == [b"nothing"]

@@ -56,6 +56,8 @@ _DEAF_TO = (
 _TO_DEFAULT = signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}
 _SET_DEATH_SIGNAL, _SET_CHILD_SUBREAPER, _SET_NO_NEW_PRIVILEGES = 1, 36, 38
 _CREATE_RULESET, _RESTRICT_SELF = 444, 446  # system calls of Landlock, the same number on every machine
+_KEYCTL = {"x86_64": 250, "aarch64": 219, "riscv64": 219, "ppc64le": 271, "s390x": 280}  # older, and not the same
+_GET_KEYRING, _JOIN_KEYRING, _OF_SESSION = 0, 1, -3
 
 
 class Reaper:
@@ -440,6 +442,7 @@ def _start_boxed(program: str, argv: list[str], env: Mapping[str, str], fds: lis
         for target, fd in enumerate(fds):
             os.dup2(fd, target)
         _leave_abstract_sockets()
+        _leave_keys()
         os.execve(program, argv, env)
     except OSError as error:
         os.write(2, f"cannot run {program}: {error.strerror}\n".encode())
@@ -456,3 +459,14 @@ def _leave_abstract_sockets() -> None:
         _call("prctl", _SET_NO_NEW_PRIVILEGES, 1, 0, 0, 0)
         _call("syscall", _RESTRICT_SELF, ruleset, 0)
         os.close(ruleset)
+
+
+def _leave_keys() -> None:
+    """Keys that the kernel keeps for a person's session (of Kerberos, say) are open to every process of it."""
+    call = _KEYCTL.get(os.uname().machine, 0)
+    if (
+        call
+        and _call("syscall", call, _JOIN_KEYRING, 0) < 0
+        and _call("syscall", call, _GET_KEYRING, _OF_SESSION, 0) > 0
+    ):
+        raise OSError(errno.EDQUOT, "the keys of the session would come along")

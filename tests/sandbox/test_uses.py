@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -221,3 +222,19 @@ def test_a_check_of_the_persons_is_a_program_like_others(ground: Ground) -> None
     result = ground.ralph("run", "x", "--agent", "claude", "--sandbox", "--check", check, "-m", "1")
     assert result.code == 0, result.err + result.out
     assert os.path.exists(ground.workspace / "test_it.py")
+
+
+def test_an_agent_in_a_box_can_ask_the_person(
+    ralph: Callable[..., Result], agent: Callable[..., str], workspace: Path, bubblewrap: str
+) -> None:
+    script = """
+if [ ! -e asked ]; then touch asked; mkdir -p deep; cd deep; ralph ask 'Which one: a or b?' > ../said; exit; fi
+printf '%s' "$PROMPT" > prompt; echo '<response>DONE</response>'
+"""
+    ran = ralph("run", "x", "--agent", agent(script), "--sandbox", "-m", "2", "--json", timeout=120)
+    assert ran.code == 0, ran.err
+    assert "passed on" in (workspace / "said").read_text()
+    told = [json.loads(line) for line in ran.out.splitlines()]
+    (question,) = [event["data"] for event in told if event["type"] == "question_asked"]
+    assert question["text"] == "Which one: a or b?"
+    assert not (workspace / ".ralph" / "QUESTION.md").exists()

@@ -127,6 +127,7 @@ def ask(values: Values, words: list[str]) -> int:
     from ralph.records.register import listed
     from ralph.steering import control
     from ralph.steering.mailbox import Mailbox
+    from ralph.steering.questions import left
 
     text = " ".join(words)
     text = sys.stdin.buffer.read().decode("utf-8", "replace") if text == "-" else text
@@ -137,10 +138,11 @@ def ask(values: Values, words: list[str]) -> int:
         raise UserError("this is not inside a run", "an agent asks; a person says `ralph tell`")
     if not Path(folder).is_dir():
         raise UserError(f"the run's folder is gone: {folder}", "there is nobody to ask")
-    Mailbox(Path(folder)).ask(text)
-    run = listed(folder)
-    if run and run.is_alive:
-        control.nudge(run)
+    if not left(text):
+        Mailbox(Path(folder)).ask(text)
+        run = listed(folder)
+        if run and run.is_alive:
+            control.nudge(run)
     print("The question is passed on. End your turn: an answer, if there is one, comes with the next prompt.")
     return 0
 

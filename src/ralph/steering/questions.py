@@ -8,10 +8,12 @@ from contextlib import suppress
 from pathlib import Path
 
 from ralph.core import events
+from ralph.errors import UserError
 from ralph.files import open_file
 from ralph.steering.mailbox import LONGEST_QUESTION, Mail, Mailbox
 
 DROP = "QUESTION.md"
+DROP_NAME = "RALPH_QUESTION"  # the variable by which one who can write nowhere else knows where that is
 
 
 class QuestionListener:
@@ -34,6 +36,18 @@ class QuestionListener:
             if question.id not in self._told:
                 self._told.add(question.id)
                 self._tell(events.QuestionAsked(question.id, question.text, self._waits))
+
+
+def left(text: str) -> bool:
+    """Leaves a question as such a file, for one in a box; False where this is none."""
+    path = os.environ.get(DROP_NAME, "")
+    if path:
+        try:
+            with open(path, "a", encoding="utf-8", errors="replace") as file:
+                file.write(f"{text}\n\n")
+        except OSError as error:
+            raise UserError(f"cannot write {path}: {error.strerror}", "say it in your answer instead") from None
+    return bool(path)
 
 
 def _taken(path: str) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 
-from ralph.lean import import_leanly
+from ralph.processes.lean import import_leanly
 
 FATAL, AGAIN = 2, 75  # 75: as everybody knows it, "try again"
 TYPE_CHECKING = False

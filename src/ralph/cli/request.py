@@ -1,4 +1,5 @@
-"""What exactly is asked for? Turns the words of a command line into a goal, a workspace and settings."""
+"""What exactly is asked for? Turns the words of a command line into a goal, a workspace and settings; or into the run
+that is meant: the one that is named, else the last one here."""
 
 import sys
 from pathlib import Path
@@ -11,6 +12,8 @@ from ralph.run.options import COMMANDS, layer, put_setting
 
 if TYPE_CHECKING:
     from ralph.forge.issue import Issue
+    from ralph.records.register import Listed
+    from ralph.steering.which_run import Objection
 
 CEILING = 200  # what "unlimited" means: a stuck agent cannot run for ever
 
@@ -239,3 +242,31 @@ def _apply_ralph(said: dict[str, Any], cap: int | None) -> None:
     if "maximumIterations" in said:
         put_setting(said, "agent.maxTurns", said.pop("maximumIterations"))
     said["maximumIterations"] = CEILING if cap < 0 else max(cap, 1)
+
+
+def one_run(values: dict[str, Any], words: list[str], objection: "Objection | None" = None) -> "Listed":
+    """The run that the words of a command mean."""
+    from ralph.steering.which_run import which_run, workspace_around
+
+    if len(words) > 1:
+        raise UserError(f"too many words: {words[1]!r}", "name one run")
+    folder = Path(values.get("directory", ".")).absolute()
+    if not folder.is_dir():
+        raise UserError(f"no such folder: {folder}", "name a workspace with -C DIR")
+    here = folder if "directory" in values else workspace_around(folder)
+    return which_run(words[0] if words else "", here, objection or (lambda run: ""))
+
+
+def read_run(values: dict[str, Any], words: list[str]) -> "Listed":
+    """The run that is meant, for a command that reads its journal."""
+    from ralph import __version__
+
+    run = one_run(values, words)
+    if _numbers(run.facts.version) > _numbers(__version__):
+        said = f"run {run.id} was recorded by ralph {run.facts.version}, which is newer: some of it may be missing here"
+        print(f"ralph: {said}", file=sys.stderr)
+    return run
+
+
+def _numbers(version: str) -> list[int]:
+    return [int(part) for part in version.split(".") if part.isdecimal()]

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ralph.cli.named_run import one_run, read_run
+from ralph.cli.request import one_run, read_run
 from ralph.cli.table import DIRECTORY, CliCommand, Values
 from ralph.core.text import one_line
 from ralph.errors import UserError, complain

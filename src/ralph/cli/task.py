@@ -10,7 +10,7 @@ import sys
 import time
 
 from ralph.cli.table import JSON, CliCommand, no_words
-from ralph.lean import import_leanly
+from ralph.processes.lean import import_leanly
 from ralph.run import options
 from ralph.run.options import Option
 

@@ -150,7 +150,7 @@ def trust(values: Values, words: list[str]) -> int:
 
 def accept_run(values: Values, words: list[str]) -> int:
     """Takes a run as it is: its journal, its order and its protected files are no longer compared."""
-    from ralph.cli.named_run import one_run
+    from ralph.cli.request import one_run
     from ralph.records.seal import break_seal
 
     run = one_run(values, words)

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import IO, TYPE_CHECKING
 
-from ralph.cli.named_run import read_run
 from ralph.cli.table import DB, DIRECTORY, JSON, CliCommand, Values
 from ralph.core.text import clean, escaped
 from ralph.errors import UserError
@@ -111,6 +110,7 @@ PS = CliCommand(
 
 
 def show(values: Values, words: list[str]) -> int:
+    from ralph.cli.request import read_run
     from ralph.history.feed import history_now
 
     run = read_run(values, words)
@@ -148,6 +148,8 @@ _GLANCE = 0.1
 
 
 def logs(values: Values, words: list[str]) -> int:
+    from ralph.cli.request import read_run
+
     run = read_run(values, words)
     lines = _lines(run, bool(values.get("follow")))
     if values.get("json"):

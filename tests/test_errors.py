@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -19,6 +20,16 @@ from ralph.errors import to_install
 def test_the_hint_fits_how_it_was_installed(prefix: str, command: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.prefix", prefix)
     assert to_install("tui") == command
+
+
+def test_the_pip_of_another_place_is_not_meant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "pip").touch(0o755)
+    monkeypatch.setattr("sys.prefix", str(tmp_path))
+    monkeypatch.setenv("PATH", "/usr/bin")
+    assert to_install("tui") == f"{tmp_path}/bin/pip install 'ralph-until-done[tui]'"
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin")
+    assert to_install("tui") == "pip install 'ralph-until-done[tui]'"
 
 
 @pytest.mark.parametrize("words", [[], ["--version"], ["run", "Fix it"], ["hook", "stop"]])

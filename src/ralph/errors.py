@@ -38,4 +38,8 @@ def to_install(extra: str) -> str:
         return f"pipx install --force {wanted}"
     if "/uv/tools/" in sys.prefix:
         return f"uv tool install --force {wanted}"
-    return f"pip install {wanted}"
+    from shutil import which
+
+    own = f"{sys.prefix}/bin/pip"  # another one would install it where ralph is not
+    pip = own if sys.prefix != sys.base_prefix and which(own) and which("pip") != own else "pip"
+    return f"{pip} install {wanted}"

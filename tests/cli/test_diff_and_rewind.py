@@ -130,6 +130,12 @@ def test_what_is_not_there_is_said_in_one_line(ralph: Ralph, run: str, words: tu
     assert said in result.err.splitlines()[0]
 
 
+def test_a_run_that_changed_nothing_says_so(ralph: Ralph, agent: Agent, repository: Path) -> None:
+    ralph("run", "-p", "x", "-m", "1", "--agent", agent("echo hello"))
+    said = ralph("diff")
+    assert (said.code, said.out, said.err) == (0, "", "nothing was changed\n")
+
+
 @pytest.mark.parametrize("command", ["diff", "rewind"])
 def test_without_git_there_is_nothing_to_show(ralph: Ralph, agent: Agent, command: str) -> None:
     ralph("run", "g", "-m", "1", "--agent", agent("echo $N"))

@@ -87,10 +87,13 @@ COLORS = {"+": "32", "-": "31", "@": "36"}  # green, red, cyan
 
 def diff(values: Values, words: list[str]) -> int:
     from ralph.repository.changes import changed_files, patch
+    from ralph.repository.index import tree_of
 
     run, number = run_and_number(values.get("directory", "."), words)
     repository, before, after = _ends(run, number)
-    if values.get("stat"):
+    if tree_of(before) == tree_of(after):
+        print("nothing was changed", file=sys.stderr)
+    elif values.get("stat"):
         for change in changed_files(repository, before, after):
             lines = "binary" if change.added is None else f"+{change.added} -{change.deleted}"
             print(f"{change.status} {one_line(_plain(change.path), 4096)} ({lines})")

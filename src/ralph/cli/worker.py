@@ -4,7 +4,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from ralph.cli.table import CliCommand, Values, no_words
-from ralph.errors import UserError
+from ralph.errors import UserError, to_install
 from ralph.run.options import Option
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def worker(values: Values, words: list[str]) -> int:
 
 def engine() -> ModuleType:
     """The fleet's own module for the database, if what it needs is installed."""
-    hint = "install it with the extra: pipx install 'ralph-until-done[fleet]'"
+    hint = to_install("fleet")
     try:
         from ralph.fleet import database
     except ModuleNotFoundError as error:

@@ -69,7 +69,8 @@ def refuse(found: Iterable[tuple[Source, Fault]]) -> None:
     if len(lines) > 1:
         lines = [f"{len(lines)} errors in the settings", *(f"  {line}" for line in lines)]
     if lines:
-        raise UserError("\n".join(lines), f"{where} is valid")
+        is_absent = all(fault.text.startswith("cannot be read") for _, fault in found)
+        raise UserError("\n".join(lines), "name a file that is there" if is_absent else f"{where} is valid")
 
 
 def file_text(path: "pathlib.Path") -> str | Source:

@@ -385,3 +385,32 @@ def test_an_item_that_somebody_else_has_moved_does_not_land_though_the_target_is
     verdict = lab.gate("true", remote=remote).land(LandingRequest(branches=(branch,)))
     assert "somebody else works on it" in verdict.stuck
     assert at_origin(lab, "rev-parse", "main") == base
+
+
+@pytest.mark.parametrize("moved", ["the item", "the target"])
+def test_a_push_that_was_torn_on_the_remote_lands_once(lab: Lab, remote: Remote, moved: str) -> None:
+    """Whoever is killed in the middle of two refs has moved one of them: what landed is asked of the history alone."""
+    branch = lab.branch("T1", {"T1": "x\n"})
+    lab.git("push", "-q", "origin", f"{branch.tip}:refs/heads/ralph/w/T1")
+    base = at_origin(lab, "rev-parse", "main")
+    made = landing.candidate(lab.found(), base, [branch], lab.kept, "w").commit
+    name = "ralph/w/T1" if moved == "the item" else "main"
+    lab.git("push", "-q", "-f", "origin", f"{made}:refs/heads/{name}")
+    verdict = lab.gate("true", remote=remote).land(LandingRequest(branches=(branch,)))
+    assert (verdict.landed, verdict.stuck) == (("T1",), "")
+    assert at_origin(lab, "rev-list", "--first-parent", "--count", f"{base}..main") == "1", "not twice"
+    assert lab.ran == ([] if moved == "the target" else ["true"])
+    assert unlanded(lab.found(), "origin/main", {branch.tip}) == set()
+
+
+def test_a_ref_that_moved_while_its_git_was_killed_has_moved(lab: Lab) -> None:
+    """And one that did not is tried again, its lock aside: neither exit code nor lock tell which."""
+    branch, base = lab.branch("T1", {"T1": "x\n"}), lab.git("rev-parse", TARGET)
+    lock = lab.path / ".git" / "refs" / "heads" / f"{TARGET}.lock"
+    lock.touch()
+    os.utime(lock, (1, 1))
+    assert advance(lab.found(), f"refs/heads/{TARGET}", branch.tip, base) == "moved"
+    lock.touch()  # killed after the ref was written, before the lock went
+    assert advance(lab.found(), f"refs/heads/{TARGET}", branch.tip, base) == "moved"
+    assert lab.git("rev-parse", TARGET) == branch.tip
+    lock.unlink()

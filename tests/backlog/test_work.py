@@ -225,6 +225,21 @@ def test_a_push_lands_on_the_remote(works: Works, tmp_path: Path) -> None:
     assert works.git("rev-parse", "main") != works.git("rev-parse", "origin/main"), "the user's branch is not moved"
 
 
+def test_a_branch_that_a_killed_landing_left_on_the_remote_goes_in_the_end(works: Works, tmp_path: Path) -> None:
+    works.git("init", "-q", "--bare", str(tmp_path / "origin.git"))
+    works.git("remote", "add", "origin", str(tmp_path / "origin.git"))
+    works.git("push", "-qu", "origin", "main")
+    works.todo("- [ ] T1 One\n- [ ] T2 Two\n")
+    works.script('[ "$key" = T2 ] || [ -e "$HOME/go" ] && echo COMPLETE')
+    assert works.work("--push", "-m", "1").returncode == 1
+    parked = works.git("branch", "--list", "--format=%(refname:short)", "ralph/*/T1")
+    works.git("push", "-q", "origin", f"origin/main:refs/heads/{parked.replace('T1', 'T2')}")
+    go(works)
+    works.run("work", "retry", "T1")
+    assert works.run("resume").returncode == 0
+    assert works.git("for-each-ref", "--format=%(refname)", cwd=tmp_path / "origin.git") == "refs/heads/main"
+
+
 def test_a_protected_branch_is_said_and_nothing_is_lost(works: Works, tmp_path: Path) -> None:
     works.git("init", "-q", "--bare", str(tmp_path / "origin.git"))
     works.git("remote", "add", "origin", str(tmp_path / "origin.git"))

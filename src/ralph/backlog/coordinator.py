@@ -16,6 +16,7 @@ from ralph.backlog.gate import LandingRequest
 from ralph.backlog.ledger import Ledger
 from ralph.backlog.list_watch import ListWatch, differences
 from ralph.backlog.lists import ListContent
+from ralph.backlog.publishing import clear_remote
 from ralph.backlog.wishes import granted, take_wishes
 from ralph.backlog.work_order import ITEMS, REQUEST, Assignment, Looped, WorkOrder, assignment_of, put
 from ralph.core import events, work_events
@@ -386,6 +387,8 @@ class Coordinator:
             item_worktrees.clear_leftovers(self.order, self._home, landed, is_done=outcome(board)[1] == 0)
 
     def _finish(self) -> int:
+        with suppress(UserError):  # a remote that is away keeps them: they are in the target
+            clear_remote(self.order, self._home)
         self._tidy()
         board = self.ledger.board
         end, code = outcome(board)

@@ -134,7 +134,7 @@ class Gate(Struct, frozen=True, kw_only=True):
         tips = {self.branch_of(branch.key): branch.tip for branch in made.tried}
         self.await_charge()
         items = remote.known(self.repository, tips)
-        if foreign := [name for name, tip in items.items() if tip not in ("", tips[name])]:
+        if foreign := [name for name, there in items.items() if not self._is_ours(there, tips[name])]:
             return f"{foreign[0]} on {remote.name} is not what was checked: somebody else works on it"
         for pause in LOCKED:
             answer = remote.push(self.repository, made.commit, made.base, items)
@@ -148,6 +148,11 @@ class Gate(Struct, frozen=True, kw_only=True):
                 break
             time.sleep(pause)  # somebody else is just pushing there, or was killed: they look alike
         return f"{remote.name} refuses {remote.branch}: {refused_because(answer)}"
+
+    def _is_ours(self, there: str, tip: str) -> bool:
+        """Whether an item's branch on the remote is what was checked. A push that was torn there may have moved it to
+        a candidate of ours without moving the target."""
+        return there in ("", tip) or landing.is_landing_of(self.repository, there, tip)
 
     def _probed(self, target: str, working: Mapping[str, str]) -> dict[str, Conflict]:
         """Which items at work will conflict with what has just landed."""

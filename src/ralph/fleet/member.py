@@ -12,7 +12,6 @@ from ralph.backlog.children import Child
 from ralph.backlog.coordinator import TICK, Coordinator
 from ralph.backlog.list_watch import ListWatch
 from ralph.backlog.lists import ListContent
-from ralph.backlog.publishing import clear_remote
 from ralph.backlog.work_order import WorkOrder
 from ralph.core import work_events
 from ralph.core.backlog import SETTLED, Board, Item, Verdict, is_over, next_batch, next_starts
@@ -234,8 +233,6 @@ class Member(Coordinator):
     def _finish(self) -> int:
         """Tells of the end of the work where we have the gate, and gives back what we have."""
         if not self._end and not self.ledger.finished and self.ledger.has_gate():
-            with suppress(UserError):  # a remote that is away keeps them: they are in the target
-                clear_remote(self.order, self._home)
             super()._finish()
         self._tidy()
         with suppress(GaveUp):

@@ -86,6 +86,12 @@ def changed_files(repository: Repository, target: str, tip: str) -> tuple[str, .
     return names if len(names) <= MOST_FILES else ("**",)
 
 
+def is_landing_of(repository: Repository, commit: str, tip: str) -> bool:
+    """Whether a commit is a candidate that brings this branch, tip and all."""
+    answer = repository.ask("rev-list", "--parents", "--max-count=1", commit, "--")
+    return not answer.code and tip in answer.out.decode().split()[2:]
+
+
 def contribution(repository: Repository, tip: str, landed: str) -> tuple[str, str] | None:
     """What a branch brought that landed as a commit, alone or with others: where it had left the target, and its tip.
     None where the commits are not here."""

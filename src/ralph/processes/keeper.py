@@ -9,7 +9,8 @@ import time
 
 from ralph.errors import UserError
 from ralph.processes.descendants import MARK, RunningProcess, below, distinct, left_of, press, without
-from ralph.processes.reaper import FAREWELL, PATIENCE, Channel, adopt_orphans
+from ralph.processes.reaper import FAREWELL, PATIENCE, Channel
+from ralph.processes.spawning import adopt_orphans
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from contextlib import suppress
 from msgspec import Struct
 
 from ralph.errors import UserError
-from ralph.processes.reaper import leave_ralph
+from ralph.processes.spawning import leave_ralph
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -4,7 +4,6 @@ below it, and ends all of it when ralph says so or is gone."""
 from __future__ import annotations
 
 import errno
-import gc
 import marshal
 import os
 import select
@@ -27,6 +26,7 @@ from ralph.processes.descendants import (
     start_of,
     without,
 )
+from ralph.processes.spawning import adopt_orphans, bear_name, leave_ralph, start, start_boxed
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -43,21 +43,6 @@ NAME = "loop-keeper"  # not ours: `pkill ralph` must pass it by
 FAREWELL = 2.0  # from TERM to KILL when ralph is gone
 PATIENCE = 5.0  # from the first KILL until those who still live are given up
 _MOMENT = 10  # milliseconds
-_DEAF_TO = (
-    signal.SIGINT,
-    signal.SIGTERM,
-    signal.SIGHUP,
-    signal.SIGQUIT,
-    signal.SIGTSTP,
-    signal.SIGTTIN,
-    signal.SIGTTOU,
-)
-# What Python ignores, or a shell in the background, must not be ignored by an agent.
-_TO_DEFAULT = signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}
-_SET_DEATH_SIGNAL, _SET_CHILD_SUBREAPER, _SET_NO_NEW_PRIVILEGES = 1, 36, 38
-_CREATE_RULESET, _RESTRICT_SELF = 444, 446  # system calls of Landlock, the same number on every machine
-_KEYCTL = {"x86_64": 250, "aarch64": 219, "riscv64": 219, "ppc64le": 271, "s390x": 280}  # older, and not the same
-_GET_KEYRING, _JOIN_KEYRING, _OF_SESSION = 0, 1, -3
 
 
 class Reaper:
@@ -168,7 +153,7 @@ class Reaper:
     ) -> None:
         try:
             os.chdir(cwd)  # posix_spawn has no cwd of its own
-            self._first = (_start_boxed if self._is_boxed else _start)(program, argv, env, fds)
+            self._first = (start_boxed if self._is_boxed else start)(program, argv, env, fds)
         except OSError as error:
             self._tell(self._spawning, "failed", error.errno, error.filename)
         except ValueError:  # a NUL in an argument
@@ -292,80 +277,6 @@ class Reaper:
             pass
 
 
-def leave_ralph(*kept: int) -> None:
-    """Away from ralph's terminal, its signals, its descriptors and its garbage."""
-    gc.disable()
-    for number in _DEAF_TO:
-        signal.signal(number, signal.SIG_IGN)
-    signal.pthread_sigmask(signal.SIG_SETMASK, ())
-    os.setsid()
-    os.chdir("/")
-    nothing = os.open(os.devnull, os.O_RDWR)
-    for fd in map(int, os.listdir("/dev/fd")):
-        if fd in (0, 1, 2):
-            os.dup2(nothing, fd)
-        elif fd not in (nothing, *kept):
-            try:
-                os.close(fd)
-            except OSError:  # the descriptor of the listing itself
-                pass
-
-
-def bear_name(name: str) -> None:
-    """Whoever kills ralph by its name must not hit the one who cleans up after it: this process gets a name and a
-    command line of its own, in the place of those that it has from ralph."""
-    if sys.platform != "linux":
-        return
-    try:
-        with open("/proc/self/comm", "wb", buffering=0) as comm, open("/proc/self/stat", "rb") as stat:
-            comm.write(name.split()[0].encode())
-            fields = stat.read().rpartition(b")")[2].split()
-        first, end = int(fields[45]), int(fields[46])  # where the words of the command line lie
-        memory = os.open("/proc/self/mem", os.O_WRONLY)
-        try:
-            os.pwrite(memory, name.encode()[: end - first - 1].ljust(end - first, b"\0"), first)
-        finally:
-            os.close(memory)
-    except (OSError, IndexError):  # no /proc, or one that hides this: then it is one of two that look alike
-        pass
-
-
-def adopt_orphans(wanted: bool = True) -> bool:
-    """Asks the kernel to give us every orphan below us. Where it cannot, the group and the mark have to do."""
-    if sys.platform != "linux":
-        return False
-    return _call("prctl", _SET_CHILD_SUBREAPER, int(wanted), 0, 0, 0) == 0
-
-
-def _call(name: str, *values: int | bytes) -> int:
-    """What a function of the C library returns."""
-    # The C part of `ctypes` alone: the rest of it takes more time, and more memory, than all else that is done here.
-    from _ctypes import call_function, dlopen, dlsym
-
-    function = dlsym(dlopen(None, 0), name)  # type: ignore[arg-type]  # None is this process itself
-    return int(call_function(function, values))
-
-
-def _start(program: str, argv: list[str], env: Mapping[str, str], fds: list[int]) -> int:
-    def spawn(path: str, words: list[str]) -> int:
-        return os.posix_spawn(
-            path,
-            words,
-            env,
-            file_actions=[(os.POSIX_SPAWN_DUP2, fd, target) for target, fd in enumerate(fds)],
-            setsid=True,
-            setsigmask=(),
-            setsigdef=_TO_DEFAULT,
-        )
-
-    try:
-        return spawn(program, argv)
-    except OSError as error:
-        if error.errno != errno.ENOEXEC:
-            raise
-        return spawn("/bin/sh", ["sh", program, *argv[1:]])  # a script without #!, as every shell runs it
-
-
 # The `socket` module costs two milliseconds, which only its prettier names are worth.
 
 _WORD = 4
@@ -424,49 +335,3 @@ class Channel:
             pieces.append(piece)
             size -= len(piece)
         return b"" if size else b"".join(pieces)
-
-
-def _start_boxed(program: str, argv: list[str], env: Mapping[str, str], fds: list[int]) -> int:
-    """As `_start`; but it dies with the keeper, and on the way it gives up what no box could take from it."""
-    keeper = os.getpid()
-    pid = os.fork()
-    if pid:
-        return pid
-    try:
-        _call("prctl", _SET_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
-        if os.getppid() != keeper:  # it was killed before it could be said
-            os._exit(127)
-        os.setsid()
-        for number in _TO_DEFAULT:
-            signal.signal(number, signal.SIG_DFL)
-        for target, fd in enumerate(fds):
-            os.dup2(fd, target)
-        _leave_abstract_sockets()
-        _leave_keys()
-        os.execve(program, argv, env)
-    except OSError as error:
-        os.write(2, f"cannot run {program}: {error.strerror}\n".encode())
-    finally:
-        os._exit(127)
-
-
-def _leave_abstract_sockets() -> None:
-    """Sockets without a path belong to the network, which a box may share with all others: by a scope of Landlock it
-    reaches only those that were made in it. Kernels before 6.12 have none."""
-    scope = bytes(16) + (1).to_bytes(8, sys.byteorder)
-    ruleset = _call("syscall", _CREATE_RULESET, scope, len(scope), 0)
-    if ruleset >= 0:
-        _call("prctl", _SET_NO_NEW_PRIVILEGES, 1, 0, 0, 0)
-        _call("syscall", _RESTRICT_SELF, ruleset, 0)
-        os.close(ruleset)
-
-
-def _leave_keys() -> None:
-    """Keys that the kernel keeps for a person's session (of Kerberos, say) are open to every process of it."""
-    call = _KEYCTL.get(os.uname().machine, 0)
-    if (
-        call
-        and _call("syscall", call, _JOIN_KEYRING, 0) < 0
-        and _call("syscall", call, _GET_KEYRING, _OF_SESSION, 0) > 0
-    ):
-        raise OSError(errno.EDQUOT, "the keys of the session would come along")

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from msgspec import to_builtins
 
-from ralph.core.text import escaped, head
+from ralph.core.text import escaped, head, listed, short
 from ralph.history.evidence import Evidence
 from ralph.history.needs import Need, needs
 from ralph.history.run_history import RunHistory
@@ -102,8 +102,9 @@ def _article(history: RunHistory, evidence: Mapping[int, Evidence]) -> Html:
 
 def _proofs(history: RunHistory) -> Html | None:
     """Which checks have ever failed: one that never did may be unable to."""
-    said = [f"Seen red at least once: {', '.join(history.proven)}."] if history.proven else []
-    said += [f"Never seen red, so unproven: {', '.join(history.unproven)}."] if history.unproven else []
+    proven, unproven = (listed([short(name, 60) for name in names], 6) for names in (history.proven, history.unproven))
+    said = [f"Seen red at least once: {proven}."] if proven else []
+    said += [f"Never seen red, so unproven: {unproven}."] if unproven else []
     return element("p", " ".join(said), class_="facts") if said else None
 
 

@@ -1,7 +1,9 @@
 """The journal is the truth: whatever happens to its last line, all before it is read back as it was."""
 
 import json
+import os
 import time
+import tracemalloc
 from contextlib import suppress
 from pathlib import Path
 
@@ -14,7 +16,7 @@ from ralph.core.model import Check, Failure, Iteration, Outcome, Run, Stop, Turn
 from ralph.core.secrets import Redactor
 from ralph.errors import UserError
 from ralph.loop import Parts, judge, run_loop
-from ralph.records.journal import Journal, read, recall
+from ralph.records.journal import Following, Journal, decoded, read, recall
 from ralph.records.writer import Writer
 from ralph.run.policy import policy
 from ralph.settings import Settings
@@ -406,3 +408,22 @@ def test_a_device_is_no_journal_and_stays_what_it_is() -> None:
     with pytest.raises(UserError, match="it is not a regular file"):
         Journal(Path("/dev/full"))
     assert Path("/dev/full").is_char_device()
+
+
+def test_a_line_that_never_ends_takes_no_memory(tmp_path: Path) -> None:
+    """Other lines count, before it and behind it."""
+    ours = b'{"type":"notice","timestamp":"","run":"1","seq":%d,"data":{"text":"x"}}\n'
+    path = tmp_path / "journal.ndjson"
+    path.write_bytes(ours % 1)
+    os.truncate(path, 400 << 20)
+    with path.open("ab") as file:
+        file.write(b"\n" + ours % 2)
+    tracemalloc.start()
+    try:
+        assert [entry.seq for entry in read(path)] == [1, 2]
+        following = Following(path)
+        assert [entry.seq for entry in filter(None, map(decoded, following.lines()))] == [1, 2]
+        following.close()
+        assert tracemalloc.get_traced_memory()[1] < 120 << 20
+    finally:
+        tracemalloc.stop()

@@ -152,3 +152,15 @@ def test_what_an_agent_puts_in_place_of_the_mailbox_says_nothing(tmp_path: Path)
     box.unpause()
     with pytest.raises(UserError, match="cannot write"):
         box.tell("hello")
+
+
+def test_a_box_that_was_filled_gives_the_latest_notes_and_no_more_than_there_is_room_for(tmp_path: Path) -> None:
+    box = Mailbox(tmp_path)
+    for _ in range(12):
+        box.tell("x" * 1_000_000)
+    box.pause()
+    last = box.tell("stop that")
+    mail = box.read()
+    assert mail.notes[-1] == last
+    assert sum(len(note.text) for note in mail.notes) < 5_000_000
+    assert mail.is_paused

@@ -8,6 +8,7 @@ import os
 from collections.abc import Callable, Iterator
 from datetime import datetime
 from pathlib import Path
+from typing import BinaryIO
 
 import msgspec
 
@@ -120,8 +121,18 @@ def _kind_of_work(name: str) -> type | None:
 
 def read(path: Path) -> Iterator[Entry]:
     """The entries of a journal, without torn or foreign lines."""
-    with open(open_file(path), "rb") as lines:
-        yield from filter(None, map(decoded, lines))
+    with open(open_file(path), "rb") as file:
+        yield from filter(None, map(decoded, lines_of(file)))
+
+
+def lines_of(file: BinaryIO) -> Iterator[bytes]:
+    """The lines of a journal. One that is longer than any of ours is passed over: it would take all the memory."""
+    while line := file.readline(LONGEST_LINE):
+        if len(line) < LONGEST_LINE:
+            yield line
+            continue
+        while line and not line.endswith(b"\n"):
+            line = file.readline(_CHUNK)
 
 
 def decoded(line: bytes) -> Entry | None:
@@ -243,6 +254,7 @@ class _Stopwatch:
         self._since = None
 
 
+LONGEST_LINE = 32 << 20
 _CHUNK = 1 << 18
 _GLIMPSE = 1 << 16
 
@@ -252,7 +264,8 @@ class Following:
     end is kept until the rest of it is there."""
 
     def __init__(self, path: Path, recent: int | None = None) -> None:
-        self._rest = b""
+        self._parts: list[bytes] = []  # of a line that has no end yet
+        self._is_too_long = False
         try:
             self._file = open(open_file(path), "rb", buffering=0)  # noqa: SIM115 - as long as the reader is interested
             if recent is not None:
@@ -279,11 +292,17 @@ class Following:
         return os.fstat(self._file.fileno())
 
     def lines(self) -> Iterator[bytes]:
-        """What is new since the last call, line by line, each with its newline."""
+        """What is new since the last call, line by line, each with its newline; as `lines_of`."""
         while chunk := self._file.read(_CHUNK):
-            *whole, self._rest = (self._rest + chunk).split(b"\n")
-            for line in whole:
-                yield line + b"\n"
+            *whole, rest = chunk.split(b"\n")
+            if whole:
+                whole[0] = b"".join((*self._parts, whole[0]))
+                for line in whole[self._is_too_long :]:
+                    yield line + b"\n"
+                self._parts, self._is_too_long = [], False
+            self._parts.append(rest)
+            if len(self._parts) > LONGEST_LINE // _CHUNK:
+                self._parts, self._is_too_long = [], True
 
     def close(self) -> None:
         self._file.close()

@@ -12,7 +12,7 @@ from msgspec.json import Decoder, encode
 
 from ralph.errors import UserError
 from ralph.files import make_folder, open_file, open_own, read_file, state_folder, write_file
-from ralph.records.journal import decoded
+from ralph.records.journal import decoded, lines_of
 
 try:  # `hashlib` itself takes longer to import than all of this
     from _sha2 import sha256  # type: ignore[import-not-found, unused-ignore]
@@ -156,7 +156,7 @@ def _changes_of(journal: Path, sealed: Sealed) -> list[str]:
             known = sealed.next if size >= sealed.next.size else sealed.journal
             if _hashed(file, known.size) != known:
                 return ["its journal"]
-            entries = filter(None, map(decoded, file))  # a torn line counts for nothing
+            entries = filter(None, map(decoded, lines_of(file)))  # a torn line counts for nothing
             if any(entry.type == "iteration_finished" for entry in entries):
                 return ["its journal (an iteration was added)"]
     except OSError as error:

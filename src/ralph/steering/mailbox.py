@@ -18,6 +18,7 @@ from ralph.files import read_file, replace_file
 
 NOTE, QUESTION, PAUSE, STOP, STOP_NOW = ".note", ".question", "pause", "stop", "stop-now"
 LONGEST_QUESTION = 4000
+ROOM, _EACH = 4 << 20, 1 << 12  # bytes for all notes and questions, and what each takes besides its own
 _NO_BOX = (FileNotFoundError, NotADirectoryError)  # an agent may have put anything in its place
 
 Kind = TypeVar("Kind", PersonNote, Question)
@@ -42,8 +43,9 @@ class Mailbox:
             names = sorted(os.listdir(self.path))
         except _NO_BOX:
             return Mail()
-        notes = [note for name in names if name.endswith(NOTE) and (note := _decoded(self._at(name), PersonNote))]
-        asked = [asked for name in names if name.endswith(QUESTION) and (asked := _decoded(self._at(name), Question))]
+        letters = self._fitting([name for name in names if name.endswith((NOTE, QUESTION))])
+        notes = [note for name in letters if name.endswith(NOTE) and (note := _decoded(self._at(name), PersonNote))]
+        asked = [asked for name in letters if name.endswith(QUESTION) and (asked := _decoded(self._at(name), Question))]
         answered = {note.answers.id for note in notes if note.answers}
         return Mail(tuple(notes), tuple(one for one in asked if one.id not in answered), PAUSE in names)
 
@@ -97,6 +99,17 @@ class Mailbox:
                 self._remove(note.answers.id + QUESTION)
             self._remove(note.id + NOTE)
 
+    def _fitting(self, names: list[str]) -> list[str]:
+        """The latest of these, as many as there is room for: an agent may fill the box."""
+        room, found = ROOM, []
+        for name in reversed(names):
+            with suppress(OSError):
+                room -= os.lstat(self._at(name)).st_size + _EACH
+            if room < 0:
+                break
+            found.append(name)
+        return found[::-1]
+
     def _at(self, name: str) -> str:
         return os.path.join(self.path, name)
 
@@ -115,7 +128,7 @@ class Mailbox:
 
 def _decoded(path: str, kind: type[Kind]) -> Kind | None:
     try:
-        return msgspec.json.decode(read_file(path, 4 << 20), type=kind)
+        return msgspec.json.decode(read_file(path, ROOM), type=kind)
     except (OSError, ValueError):  # taken away meanwhile, or not written by us
         return None
 

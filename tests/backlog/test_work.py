@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +15,16 @@ import pytest
 from tests.backlog.works import AGENT, LIST, WAITING, Works, go, left
 
 pytestmark = pytest.mark.timeout(120)
+
+
+def test_help_is_there_as_soon_as_that_of_any_command(works: Works) -> None:
+    def imported(*words: str) -> set[str]:
+        command = [sys.executable, "-X", "importtime", "-m", "ralph", *words]
+        done = subprocess.run(command, cwd=works.folder, env=works.env, capture_output=True, text=True, check=True)
+        return {line.rpartition("|")[2].strip() for line in done.stderr.splitlines() if line.startswith("import time:")}
+
+    own, others = imported("work", "--help"), imported("run", "--help")
+    assert own - others == {"ralph.cli.work"}
 
 
 def test_a_list_by_morning(works: Works) -> None:
@@ -65,6 +76,7 @@ def test_an_item_that_cannot_be_done_is_parked_and_blocks_what_waits_for_it(work
     assert works.landed() == ["T1"]
     assert "1 of 4 landed" in done.stderr
     assert "1 parked, 2 blocked" in done.stderr.splitlines()[-1]
+    assert "T3: blocked: after T2" in done.stderr
     (parked,) = works.all("item_parked")
     assert parked["key"] == "bad1"
     assert parked["reason"].startswith("exhausted")

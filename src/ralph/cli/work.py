@@ -8,7 +8,6 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from ralph.cli.table import CliCommand
-from ralph.core.text import escaped
 from ralph.errors import UserError
 from ralph.run import options
 
@@ -233,6 +232,8 @@ def _status(run: Listed, as_json: bool) -> int:
     if as_json:
         from msgspec.json import encode
 
+        from ralph.core.text import escaped
+
         sys.stdout.buffer.write(escaped(b"".join(encode(row) + b"\n" for row in made)))
         return 0
     style = choose(sys.stdout, os.environ, sys.stdout.isatty(), None, None)
@@ -263,6 +264,8 @@ def work_report(run: Listed, form: str) -> bytes:
     history = work_history(run)
     if form == "json":
         from msgspec.json import encode
+
+        from ralph.core.text import escaped
 
         return escaped(encode(history)) + b"\n"
     text = report.markdown(history) if form == "markdown" else report.html(history)

@@ -102,7 +102,13 @@ def _progress(row: Row) -> str:
 def _doing(row: Row, now: float) -> str:
     if row.state == "working" and row.facts and row.facts.doing:
         return short(row.facts.doing, 40)
-    return short(row.job.reason, 80)
+    return short(_reason(row), 80)
+
+
+def _reason(row: Row) -> str:
+    """Why it stands where it stands."""
+    awaited = row.job.item.after if row.state in ("waiting", "blocked") else ()
+    return f"after {', '.join(awaited)}" if awaited else row.job.reason
 
 
 def sentence(event: object) -> tuple[str, str]:
@@ -203,7 +209,7 @@ class WorkScreen:
             return []
         board = self.board()
         parked = [row for row in rows(board, {}) if row.state in ("parked", "blocked")]
-        said = (f"{row.key}: {row.state}: {short(row.job.reason or row.title, 200)}" for row in parked[:50])
+        said = (f"{row.key}: {row.state}: {short(_reason(row) or row.title, 200)}" for row in parked[:50])
         return [self._style.paint("warn", text) for text in said]
 
     def tick(self) -> None:

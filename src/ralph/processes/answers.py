@@ -109,7 +109,8 @@ class AskedProgram:
                 setsigdef=(signal.SIGPIPE, signal.SIGXFSZ, signal.SIGCHLD, signal.SIGHUP),
             )
             if self._leash:  # no keeper looks after it: should we be killed, it hears of that
-                tie(self._leash[0], -self._pid)
+                with suppress(ProcessLookupError):  # unless it has ended already, and the program around us took note
+                    tie(self._leash[0], -self._pid)
         except OSError:
             self._close()
             raise

@@ -15,6 +15,7 @@ import pytest
 Start = Callable[..., Any]
 Git = Callable[..., str]
 AtOnce = Callable[[], AbstractContextManager[None]]
+Alive = Callable[[str], list[int]]
 DEAF = "trap '' TERM INT HUP; sleep {0}; sleep {0}; sleep {0}"
 
 
@@ -40,6 +41,11 @@ class Stage:
         """A filter of the user's own, which hangs."""
         self.git("config", f"filter.slow.{kind}", self.script("slow", self.deaf))
         (self.repository / ".git" / "info" / "attributes").write_text("*.slow filter=slow\n")
+
+
+@pytest.fixture
+def stage(repository: Path, git: Git, agent: Callable[..., str], nap: str) -> Stage:
+    return Stage(repository, git, agent, nap)
 
 
 WORKS = 'case "$PROMPT" in *"commit message"*) echo Message;; *) echo x > new.slow; echo hello;; esac'
@@ -101,7 +107,8 @@ def a_notification_of_the_end(stage: Stage) -> tuple[str, ...]:
     return ("--agent", stage.agent("echo hello"), "-m", "1")
 
 
-STATES = [
+State = Callable[[Stage], tuple[str, ...]]
+STATES: list[State] = [
     an_agent_that_is_deaf,
     a_check_that_is_deaf,
     a_pipe_that_settings_lead_to,
@@ -146,16 +153,9 @@ def is_blocked(pid: int) -> bool:
 
 
 def test_ctrl_c_twice_leaves_no_notification_behind_that_hangs(
-    live: Start,
-    at_once: AtOnce,
-    agent: Callable[..., str],
-    alive: Callable[[str], list[int]],
-    nap: str,
-    eventually: Any,
-    repository: Path,
-    git: Git,
+    live: Start, at_once: AtOnce, alive: Alive, nap: str, eventually: Any, stage: Stage
 ) -> None:
-    run = live("run", "g", *a_notification_of_the_end(Stage(repository, git, agent, nap)))
+    run = live("run", "g", *a_notification_of_the_end(stage))
     eventually(lambda: alive(nap))
     run.process.send_signal(signal.SIGINT)
     assert any("Received signal" in line for line in iter(run.process.stderr.readline, ""))
@@ -167,18 +167,9 @@ def test_ctrl_c_twice_leaves_no_notification_behind_that_hangs(
 
 @pytest.mark.parametrize("state", STATES, ids=lambda state: state.__name__)
 def test_ctrl_c_twice_ends_a_run_at_once_whatever_hangs(
-    live: Start,
-    at_once: AtOnce,
-    agent: Callable[..., str],
-    alive: Callable[[str], list[int]],
-    nap: str,
-    eventually: Any,
-    repository: Path,
-    git: Git,
-    state: Callable[[Stage], tuple[str, ...]],
+    live: Start, at_once: AtOnce, alive: Alive, nap: str, eventually: Any, stage: Stage, state: State
 ) -> None:
-    words = state(Stage(repository, git, agent, nap))
-    run = live("run", "g", "-m", "2", *words)
+    run = live("run", "g", "-m", "2", *state(stage))
     eventually(lambda: alive(nap) or any(map(is_blocked, below(run.process.pid))))
     everybody = below(run.process.pid)
     run.process.send_signal(signal.SIGINT)
@@ -294,16 +285,9 @@ def test_ctrl_c_twice_ends_every_wait_at_once(
     ids=lambda state: state.__name__,
 )
 def test_a_git_that_hangs_does_not_outlive_a_ralph_that_is_killed(
-    live: Start,
-    agent: Callable[..., str],
-    alive: Callable[[str], list[int]],
-    nap: str,
-    eventually: Any,
-    repository: Path,
-    git: Git,
-    state: Callable[[Stage], tuple[str, ...]],
+    live: Start, alive: Alive, nap: str, eventually: Any, stage: Stage, state: State
 ) -> None:
-    run = live("run", "g", *state(Stage(repository, git, agent, nap)))
+    run = live("run", "g", *state(stage))
     eventually(lambda: alive(nap) or any(map(is_blocked, below(run.process.pid))))
     everybody = below(run.process.pid)
     assert run.end(signal.SIGKILL) == -9
@@ -315,38 +299,25 @@ def test_a_git_that_hangs_does_not_outlive_a_ralph_that_is_killed(
     [a_pipe_that_a_link_among_the_objects_leads_to, a_pipe_that_a_link_as_the_settings_leads_to],
     ids=lambda s: s.__name__,
 )
-def test_the_time_of_the_run_ends_a_git_that_hangs(
-    live: Start,
-    agent: Callable[..., str],
-    nap: str,
-    repository: Path,
-    git: Git,
-    state: Callable[[Stage], tuple[str, ...]],
-) -> None:
-    run = live("run", "g", "--max-time", "2", *state(Stage(repository, git, agent, nap)))
+def test_the_time_of_the_run_ends_a_git_that_hangs(live: Start, stage: Stage, state: State) -> None:
+    run = live("run", "g", "--max-time", "2", *state(stage))
     assert run.end() == 1
     assert run.one("run_finished")["outcome"] == "timeout"
 
 
 def test_ctrl_c_ends_a_rewind_whose_filter_hangs(
     at_once: AtOnce,
-    agent: Callable[..., str],
     ralph: Callable[..., Any],
-    alive: Callable[[str], list[int]],
+    alive: Alive,
     nap: str,
     eventually: Any,
-    repository: Path,
-    git: Git,
+    stage: Stage,
     environment: dict[str, str],
 ) -> None:
-    stage = Stage(repository, git, agent, nap)
-    (repository / "a.slow").write_text("slow\n")
-    git("add", "-A")
-    git("commit", "-qm", "slow")
-    stage.filter("smudge")
-    assert ralph("run", "g", "-m", "1", "--agent", agent("rm a.slow")).code == 1
+    a_filter_while_a_worktree_is_made(stage)
+    assert ralph("run", "g", "-m", "1", "--agent", stage.agent("rm a.slow")).code == 1
     words = [sys.executable, "-m", "ralph", "rewind", "0"]
-    rewind = subprocess.Popen(words, cwd=repository, env=environment, stderr=subprocess.PIPE)
+    rewind = subprocess.Popen(words, cwd=stage.repository, env=environment, stderr=subprocess.PIPE)
     eventually(lambda: alive(nap))
     with at_once():
         rewind.send_signal(signal.SIGINT)

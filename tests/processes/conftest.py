@@ -38,7 +38,7 @@ class Mark:
                 continue
             waiting = select.poll()
             waiting.register(handle, select.POLLIN)
-            ended = waiting.poll(20_000)
+            ended = waiting.poll(60_000)
             os.close(handle)
             assert ended, f"process {bearers[0]} is still alive"
 

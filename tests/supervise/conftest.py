@@ -2,8 +2,6 @@
 
 import json
 import os
-import secrets
-import select
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -11,10 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.processes.conftest import mark
 
 from ralph.supervise import bus, run_info
 from ralph.supervise.run_info import RunInfo
 from ralph.supervise.task_folder import TaskFolder, task_folder
+
+__all__ = ["mark"]
 
 
 class Task:
@@ -100,41 +101,3 @@ class Pipe:
 @pytest.fixture
 def pipe(tmp_path: Path) -> Callable[[str], Pipe]:
     return lambda name: Pipe(tmp_path / name)
-
-
-class Mark:
-    """A number of seconds that nobody else sleeps for."""
-
-    def __init__(self) -> None:
-        self.seconds = f"3{secrets.randbelow(10**8):08}"
-
-    def bearers(self) -> list[int]:
-        found = []
-        for name in filter(str.isdigit, os.listdir("/proc")):
-            try:
-                words = Path("/proc", name, "cmdline").read_bytes().split(b"\0")
-            except OSError:
-                continue
-            if self.seconds.encode() in words:
-                found.append(int(name))
-        return found
-
-    def wait_until_gone(self) -> None:
-        while bearers := self.bearers():
-            try:
-                handle = os.pidfd_open(bearers[0])
-            except ProcessLookupError:
-                continue
-            waiting = select.poll()
-            waiting.register(handle, select.POLLIN)
-            ended = waiting.poll(20_000)
-            os.close(handle)
-            assert ended, f"process {bearers[0]} is still alive"
-
-
-@pytest.fixture
-def mark() -> Iterator[Mark]:
-    mark = Mark()
-    yield mark
-    for pid in mark.bearers():
-        os.kill(pid, 9)

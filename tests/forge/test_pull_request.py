@@ -126,6 +126,25 @@ def test_a_run_that_is_interrupted_while_it_waits_is_not_done_and_goes_on_later(
     assert len(host.pulls) == 1
 
 
+def test_a_run_that_is_killed_while_it_waits_goes_on_and_opens_no_second_pull_request(
+    ralph: Start, agent: Start, clone: Path, host: LoopbackHost, live: Start
+) -> None:
+    host.ci, host.slow = {"build": "test -f cart"}, 10_000
+    run = live("loop", "x", *CHECK, "--pr=wait", "--agent", agent(WORKS))
+    while "waiting for the checks" not in run.until("notice").get("text", ""):
+        pass
+    run.process.kill()
+    run.process.wait()
+    (pull,) = host.pulls.values()
+    assert host.git("show", f"{pull['head']['ref']}:cart") == "coupon", "what was pushed stays pushed"
+    host.slow, host._runs = 0, {}
+    done = ralph("resume")
+    assert done.code == 0, done.err
+    assert list(host.pulls) == [1]
+    assert host.asked.count("POST /repos/acme/shop/pulls") == 1
+    assert "## ✅ done" in pull["body"]
+
+
 def test_a_protected_branch_is_one_clear_line_and_resume_tries_again(
     ralph: Start, agent: Start, clone: Path, host: LoopbackHost
 ) -> None:

@@ -6,6 +6,9 @@ from pathlib import Path
 
 import pexpect
 import pytest
+from tests.e2e.conftest import alive, nap
+
+__all__ = ["alive", "nap"]
 
 
 class Person:

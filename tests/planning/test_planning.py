@@ -2,6 +2,9 @@
 
 import json
 import os
+import subprocess
+import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -105,6 +108,34 @@ def test_what_the_agent_changes_while_it_plans_is_put_back_and_said(
     assert not (repository / "new").exists()
     assert (git("rev-parse", "HEAD"), git("branch", "--show-current")) == (before[0], "main\n")
     assert "the agent was to change nothing; what it changed was put back: README" in done.err
+
+
+def test_who_is_killed_while_an_agent_plans_loses_nothing_and_asks_again(
+    ralph: Start, agent: Start, repository: Path, environment: dict[str, str], alive: Start, nap: str
+) -> None:
+    (repository / "mine").write_text("uncommitted\n")
+    fake = agent(f"echo sly > README; echo sly > mine; [ $N = 1 ] && sleep {nap}\n" + says(PLAN))
+    words = ["plan", "Add coupons", "--yes", "--agent", fake]
+    run = subprocess.Popen([sys.executable, "-m", "ralph", *words], cwd=repository, env=environment)
+    deadline = time.monotonic() + 40
+    while not alive(nap):
+        assert time.monotonic() < deadline
+    run.kill()
+    run.wait()
+    while alive(nap):
+        assert time.monotonic() < deadline, "its agent ends with it"
+    assert not (repository / "PLAN.md").exists()
+    refused = ralph("resume")
+    assert refused.code == 2, refused.err
+    assert "ask again with `ralph plan`" in refused.err
+    again = ralph(*words)
+    assert again.code == 0, again.err
+    assert "was killed while it planned" in again.err
+    assert (repository / "PLAN.md").read_text() == PLAN
+    advice = again.err.partition("`ralph rewind ")[2].partition("`")[0]
+    assert ralph("rewind", *advice.split()).code == 0
+    assert (repository / "README").read_text() == "hello\n"
+    assert (repository / "mine").read_text() == "uncommitted\n"
 
 
 def test_without_git_too_what_the_agent_changes_is_put_back(ralph: Start, agent: Start, workspace: Path) -> None:

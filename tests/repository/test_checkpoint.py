@@ -65,6 +65,15 @@ def test_rewinding_never_writes_to_a_folder_that_the_agent_led_git_to(repo: Any,
     assert set(tmp_path.iterdir()) == before
 
 
+def test_a_file_that_was_written_anew_as_it_was_is_not_in_the_way(repo: Any) -> None:
+    loop = Loop(repo)
+    changed = repo.write("a.txt", "changed\n")
+    loop.save()
+    os.utime(changed, (1, 1))  # as whoever writes it again leaves it
+    assert loop.saved.rewind(0, loop.index).files == 1
+    assert repo.files() == loop.states[0]
+
+
 def test_every_state_is_a_commit_beside_the_branches(repo: Any) -> None:
     loop = Loop(repo)
     before = repo.state()

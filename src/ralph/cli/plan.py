@@ -80,8 +80,19 @@ class Planning:
         if self.path.exists():
             hint = f"look at it again: ralph plan {self.path.name}; or write another: -o FILE"
             raise UserError(f"{self.path.name} is there already", hint)
+        self._tell_of_what_was_cut_off()
         self.wish = PlanRequest(text, self.known, self.is_attended)
         return self._ask(self.wish.prompt())
+
+    def _tell_of_what_was_cut_off(self) -> None:
+        """Whoever was killed while an agent planned could not put back what that had changed."""
+        from ralph.records.register import recorded_in
+
+        for run in recorded_in(self.workspace / ".ralph")[-1:]:
+            if run.facts.kind == "plan" and run.state == "killed":
+                name = run.id.rpartition("-")[2]
+                said = f"run {name} was killed while it planned; what its agent changed is still here"
+                self.dialog.say(f"ralph: {said}: `ralph rewind {name} 0` makes the files what they were before it")
 
     def _guarded(self, plan: Plan, issue: "Issue") -> Plan:
         """No command is taken from an issue: not one that stands in it, and unseen by a person none but known ones."""

@@ -303,8 +303,9 @@ class RunFacts(Struct, frozen=True, omit_defaults=True, kw_only=True):
     last, `shares` the percentages that passed in the latest ones. `waits` is what it waits for until `until`; `paused`
     is why it stands still until a person speaks, `asks`: until that person answers; `stopping`: it was asked to end,
     and finishes what it does; `given` are the person's notes in the prompt at work; `doing` is what it does since the
-    moment `since`. No `outcome`: the run goes on, or its process died. `kind` is
-    "work" for the work on a backlog; `work` and `item` say of which work, and for which of its items, a run is."""
+    moment `since`. No `outcome`: the run goes on, or its process died. `kind` is "work" for the work on a backlog,
+    "plan" for a run that is to make a plan; `work` and `item` say of which work, and for which of its items, a run
+    is."""
 
     id: str
     pid: int = 0

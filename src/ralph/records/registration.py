@@ -30,9 +30,16 @@ class Registration:
     part a run is must be known from its first moment on: who speaks of the whole does not mean it."""
 
     def __init__(
-        self, folder: RunFolder, story: "Story | None" = None, deaf: bool = False, *, work: str = "", item: str = ""
+        self,
+        folder: RunFolder,
+        story: "Story | None" = None,
+        deaf: bool = False,
+        *,
+        work: str = "",
+        item: str = "",
+        kind: str = "",
     ) -> None:
-        known = RunFacts(id=folder.id, began=time.time(), work=work, item=item)
+        known = RunFacts(id=folder.id, began=time.time(), work=work, item=item, kind=kind)
         if story is not None:
             known = facts_in(str(folder.path)) or recalled(story.run)
         me = {"pid": os.getpid(), "start": own_start(), "host": host(), "deaf": deaf}

@@ -86,6 +86,8 @@ class PrivateIndex:
         """
         if not self._path.exists():  # an agent that cleans up has removed it
             self._seed()
+        if whole:  # a file that was written anew as it was has to be known as such before git writes over it
+            self._written_at = -NOTED_EVERY
         seen = self._look()
         kept = seen.new if whole else self._fitting(seen)
         tree, unreadable = self._with(seen.changed | kept)

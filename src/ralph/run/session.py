@@ -279,8 +279,8 @@ class Session:
         them, and are told of it elsewhere."""
         assert self._teller is not None
         settings, mailbox, interrupt = self.settings, Mailbox(context.folder.path), context.interrupt
-        work, item = self.order.work, self.order.item
-        registration = Registration(context.folder, self._story, interrupt.is_deaf, work=work, item=item)
+        part, kind = {"work": self.order.work, "item": self.order.item}, "plan" if self.order.looks_only else ""
+        registration = Registration(context.folder, self._story, interrupt.is_deaf, **part, kind=kind)
         stack.callback(registration.close)
         root = (lambda: context.root) if self.place.takes_questions else None
         questions = QuestionListener(mailbox, context.tell, settings.on_question == "wait", root)

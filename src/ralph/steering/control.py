@@ -57,6 +57,8 @@ def cannot_go_on(run: Listed) -> str:
         return f"is for an item of work {run.facts.work}: that can go on, and `ralph work retry` is for its items"
     if run.facts.outcome == "done" and not run.facts.task:
         return IS_DONE
+    if run.facts.kind == "plan" and not run.is_alive:
+        return "was to make a plan, and made none: ask again with `ralph plan`"
     return "" if run.facts.workspace or _has_begun(run) else "never began"
 
 

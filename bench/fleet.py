@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from datetime import datetime
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -159,6 +160,36 @@ def measured(server: Postgres, workers: int, items: int, loop: float) -> float:
     return items / took * 3600
 
 
+def instant(server: Postgres, items: int, workers: int = 3) -> tuple[float, float, float]:
+    """So many real loops, landings and pushes of an agent that takes no time: seconds in all, those beyond the loops
+    (were every slot always at work on one), and a processor's seconds."""
+    with tempfile.TemporaryDirectory() as folder:
+        fleet = Fleet(Path(folder), server, items=items)
+        try:
+            machines = [fleet.machine(f"m{number}") for number in range(workers)]
+            for other in machines[1:]:
+                other.worker()
+            fleet.wait(lambda: all("looks for work" in other.said for other in machines[1:]))
+            began, before = time.monotonic(), os.times()
+            words = ("--agent", str(fleet.agent), "--check", "test -e TASKS.md", "-j", "2", "--quiet")
+            done = machines[0].start("work", "TASKS.md", "--db", fleet.url, "--push=origin/main", *words)
+            assert done.wait(7200) == 0, fleet.told()
+            took = time.monotonic() - began
+            for other in machines[1:]:
+                assert other.process is not None
+                other.process.terminate()
+                other.process.wait()
+            after = os.times()
+            assert sorted(fleet.landed()) == sorted(fleet.keys)
+            at = {(event["type"], event["data"].get("key")): event["timestamp"] for event in fleet.events}
+            ends = [(at["item_started", key], at["item_ready", key]) for key in fleet.keys]
+            loops = sum((datetime.fromisoformat(b) - datetime.fromisoformat(a)).total_seconds() for a, b in ends)
+        finally:
+            fleet.close()
+    used = after.children_user + after.children_system - before.children_user - before.children_system
+    return took, took - loops / (2 * workers), used
+
+
 def simulate(
     workers: int, *, loop: float = LOOP, checks: float = CHECKS, overhead: float = OVERHEAD, items: int = 0
 ) -> float:
@@ -194,6 +225,7 @@ def main() -> None:
     parser.add_argument("--items", type=int, default=1000)
     parser.add_argument("--workers", type=int, nargs="*", default=[1, 2, 3, 4, 8])
     parser.add_argument("--measured", type=int, nargs="*", default=[1, 2, 4, 8])
+    parser.add_argument("--instant", type=int, default=0, help="so many real loops that take no time, with 3 workers")
     parser.add_argument("--simulated", type=int, nargs="*", default=[1, 10, 100, 300, 1000])
     given = parser.parse_args()
     server = Postgres()
@@ -206,6 +238,10 @@ def main() -> None:
             each = (used + served) * 1000 / given.items
             print(f"{given.items} items, {workers} workers: {took:.1f} s; a processor's: {used:.1f} s of the workers,")
             print(f"  {served:.1f} s of PostgreSQL, {each:.1f} ms an item", flush=True)
+        if given.instant:
+            took, beyond, used = instant(server, given.instant)
+            print(f"{given.instant} real loops that take no time, 3 workers of 2: {took:.1f} s, of them {beyond:.1f} s")
+            print(f"  beyond the loops; {used:.1f} s of a processor, {used / given.instant:.2f} s an item", flush=True)
         for workers in given.measured:
             rate = measured(server, workers, items=32, loop=5.0)
             alike = simulate(workers, loop=5.0, checks=0.1, overhead=0.5, items=32)

@@ -180,6 +180,21 @@ def test_a_check_that_cannot_be_run_is_told_apart_from_one_that_is_red(
     assert "not runnable  no-such-program -q  (exit code 127" in done.err
 
 
+def test_in_a_box_the_checks_of_a_plan_are_tried_in_it_and_reach_nothing_else(
+    ralph: Start, agent: Start, repository: Path, environment: dict[str, str], bubblewrap: str
+) -> None:
+    outside = Path(environment["HOME"], "outside")
+    plan = PLAN.replace("test -f cart", f"echo evil > {outside}").replace("grep -q coupon cart", "touch inside")
+    fake = agent(f"echo evil > {outside} || true\n" + says(plan))
+    done = ralph("plan", "Add coupons", "--yes", "--sandbox", "--agent", fake)
+    assert done.code == 0, done.err
+    assert not outside.exists(), done.err
+    assert "green         touch inside" in done.err, "what is tried in the workspace works there"
+    plain = ralph("plan", "PLAN.md", "--yes")
+    assert plain.code == 0, plain.err
+    assert outside.exists(), "without a box the same check reaches it"
+
+
 def test_a_check_that_was_red_once_is_proven_from_then_on(ralph: Start, agent: Start, repository: Path) -> None:
     assert "red           test -f cart" in ralph("plan", "x", "--yes", "--agent", agent(says(PLAN))).err
     (repository / "cart").write_text("coupon\n")

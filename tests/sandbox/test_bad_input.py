@@ -149,6 +149,28 @@ def test_a_program_in_a_place_that_is_hidden_is_bound_there_and_works(
         assert program.read_text() == before
 
 
+@pytest.mark.parametrize("link", ["../lib/node_modules/agent/cli", "../node_modules/.bin/agent"])
+def test_a_program_behind_links_is_found_inside(
+    ralph: Ralph, environment: dict[str, str], elsewhere: Path, bubblewrap: str, link: str
+) -> None:
+    """As package managers leave them: a link in a folder that is itself behind a link, to a script with files."""
+    root = elsewhere / "node-v22"
+    package = (root / "bin" / link).parent
+    (root / "bin").mkdir(parents=True)
+    package.mkdir(parents=True)
+    (package / "more.sh").write_text("echo '<response>DONE</response>'\n")
+    (package / Path(link).name).write_text('#!/bin/sh\n. "$(dirname "$(readlink -f "$0")")/more.sh"\n')
+    (package / Path(link).name).chmod(0o755)
+    (root / "lib").mkdir(exist_ok=True)
+    (root / "bin" / "the-agent").symlink_to(link)
+    current = Path(environment["HOME"]) / "tools"
+    current.symlink_to(root)
+    path = f"{current}/bin:{environment['PATH']}"
+    for name in ("the-agent", f"{current}/bin/the-agent"):
+        ran = ralph("run", "x", "--agent", name, "--sandbox", "-m", "1", PATH=path)
+        assert ran.code == 0, ran.err
+
+
 def test_a_path_entry_that_does_not_exist_does_not_matter(boxed: Ralph, environment: dict[str, str]) -> None:
     result = boxed("--until", "file:started", "-m", "1", PATH=f"/no/such/folder:relative::{environment['PATH']}")
     assert result.code == 0, result.err

@@ -168,19 +168,26 @@ class _Shown:
         alias = os.path.abspath(path)
         if is_inside(real, self._zone) and not is_inside(real, self._opened):
             self.paths[real] = None
-        if alias != real and is_inside(alias, self._zone) and not is_inside(alias, (*self.paths, *self._opened)):
+        known = (*self.paths, *self._opened, *self.aliases)
+        if alias != real and is_inside(alias, self._zone) and not is_inside(alias, known):
             self.aliases[alias] = real
 
     def programs_on(self, path: str) -> None:
         """The folders on PATH. One that is not there is none of our business."""
         for entry in dict.fromkeys(path.split(os.pathsep)):
             if os.path.isabs(entry) and os.path.isdir(entry):
-                self._folder(os.path.realpath(entry))
+                self._folder(entry)
                 self._add(entry)
 
     def _folder(self, programs: str) -> None:
-        """A folder of programs, and what they stand on."""
-        self._add(root_of(programs, self._home, self._apart, os.path.exists))
+        """A folder of programs, and what they stand on: links in the one lead to the other, by whatever name."""
+        root, named = (self._root_of(path) for path in (os.path.realpath(programs), os.path.abspath(programs)))
+        self._add(root)
+        if os.path.realpath(named) == root:
+            self._add(named)
+
+    def _root_of(self, programs: str) -> str:
+        return root_of(programs, self._home, self._apart, os.path.exists)
 
     def program(self, argv: Sequence[str]) -> None:
         """The file that is started, the script where that is an interpreter, and what they stand on."""
@@ -189,6 +196,7 @@ class _Shown:
             files += [word for word in argv[1:] if not word.startswith("-")][:1]
         for file in files:
             if os.path.isabs(file) and os.path.isfile(file):
+                self._add(_package_of(os.path.abspath(file)))
                 self._add(file)
                 self._add(_package_of(os.path.realpath(file)))
                 if interpreter := _interpreter_of(file):

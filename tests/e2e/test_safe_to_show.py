@@ -1,19 +1,16 @@
 """Text from outside reaches no terminal as it came: every outlet, with names, goals and records that mean harm."""
 
-import json
 import os
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.hostile_text import COMMANDS_A_TERMINAL, EVIL, SCRIPT, forge
 
 Agent = Callable[..., str]
 Ralph = Callable[..., Any]
 
-EVIL = "x\x1b]52;c;ZXZpbA==\x07\x1b[2J\x9b31m\x9d0;t\x9c\u202ey"
-COMMANDS_A_TERMINAL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 OUTLETS = (
     *("ps -a", "ps -a --json", "show", "show --json", "logs", "diff --stat", "report --format markdown -o -"),
     *(
@@ -34,27 +31,11 @@ OUTLETS = (
 @pytest.fixture
 def hostile(agent: Agent, ralph: Ralph, repository: Path) -> Path:
     """The folder of a run in which everything that an agent can write means harm."""
-    names = [f"a{EVIL}b", "plain\nD forged (+0 -9)"]
-    (repository / "names").write_text("\0".join(names))
-    script = f"""python3 - <<'PYTHON'
-import os
-for name in open("names").read().split("\\0"):
-    open(name, "w").write("{json.dumps(EVIL)[1:-1]}")
-print("{json.dumps(EVIL)[1:-1]}")
-PYTHON
-exit 1"""
-    done = ralph("run", f"goal {EVIL}", "-m", "2", "--check", f"printf '{EVIL}'; false", "--agent", agent(script))
+    done = ralph("run", f"goal {EVIL}", "-m", "2", "--check", f"printf '{EVIL}'; false", "--agent", agent(SCRIPT))
     assert done.code == 1
     assert not COMMANDS_A_TERMINAL.search(done.err)
     (folder,) = repository.glob(".ralph/runs/*")
     return folder
-
-
-def forge(folder: Path) -> None:
-    facts = json.loads((folder / "state.json").read_text())
-    for name in ("goal", "workspace", "agent", "preset", "branch", "doing", "reason", "item", "work", "outcome"):
-        facts[name] = f"{facts.get(name, '')}{EVIL}"
-    (folder / "state.json").write_text(json.dumps(facts, ensure_ascii=False))
 
 
 @pytest.mark.parametrize("forged", [False, True])

@@ -10,6 +10,7 @@ from typing import Any
 import pexpect
 import pyte
 import pytest
+from tests.hostile_text import EVIL, SCRIPT, forge
 
 SIZE = (24, 80)
 NO_GOAL = 'ralph: no goal\nhint: say what to achieve: "GOAL", or -p TEXT, -f FILE, --spec FILE\n'
@@ -160,3 +161,27 @@ def test_without_a_terminal_a_run_needs_a_goal(ralph: Callable[..., Any], words:
 def test_a_goal_that_is_no_folder_is_a_goal(ralph: Callable[..., Any], agent: Callable[..., str]) -> None:
     agent("echo STOP")
     assert ralph("run", "docs", "--ralph", "2", "--agent", "fake-agent").code == 0
+
+
+@pytest.mark.parametrize("forged", [False, True])
+def test_nothing_from_outside_reaches_the_terminal_as_it_came(
+    terminal: Callable[..., Terminal],
+    ralph: Callable[..., Any],
+    agent: Callable[..., str],
+    repository: Path,
+    forged: bool,
+) -> None:
+    check = f"printf '%s' '{EVIL}'; false"
+    assert ralph("run", f"goal {EVIL}", "-m", "2", "--check", check, "--agent", agent(SCRIPT)).code == 1
+    if forged:
+        forge(next(repository.glob(".ralph/runs/*")))
+    one = terminal("ui")
+    one.until("goal x")
+    for keys in ("\x1b", "j", "\r", "d", "\x1b"):
+        one.child.send(keys)
+        one.until("goal x")
+    one.child.send("\x03")
+    assert one.end() == 0
+    for harm in ("]52;c;", "\x9b31m", "\x9d0;t", "\u202e"):
+        assert harm.encode() not in one.raw
+    assert b"[2Jy" not in one.raw

@@ -1,0 +1,24 @@
+"""Text that means harm to whoever shows it as it came, and an agent that puts it wherever an agent can."""
+
+import json
+import re
+from pathlib import Path
+
+EVIL = "x\x1b]52;c;ZXZpbA==\x07\x1b[2J\x9b31m\x9d0;t\x9c\u202ey"
+COMMANDS_A_TERMINAL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+NAMES = (f"a{EVIL}b", "plain\nD forged (+0 -9)")
+SCRIPT = f"""python3 - <<'PYTHON'
+import os
+for name in {json.dumps(NAMES)}:
+    open(name, "w").write("{json.dumps(EVIL)[1:-1]}")
+print("{json.dumps(EVIL)[1:-1]}")
+PYTHON
+exit 1"""
+
+
+def forge(folder: Path) -> None:
+    """The facts of a run, which its agent can write."""
+    facts = json.loads((folder / "state.json").read_text())
+    for name in ("goal", "workspace", "agent", "preset", "branch", "doing", "reason", "item", "work", "outcome"):
+        facts[name] = f"{facts.get(name, '')}{EVIL}"
+    (folder / "state.json").write_text(json.dumps(facts, ensure_ascii=False))

@@ -405,3 +405,28 @@ def test_a_rewind_says_what_it_could_not_make_as_it_was(repo: Any, tmp_path: Pat
     assert [one for one in done.missed if "inside" in one]
     loop.saved.rewind(1, loop.index)
     assert (repo.path / "a.txt").read_bytes() == b"other\r\n"
+
+
+def test_a_rewind_keeps_permissions_and_says_which_it_does_not_know(repo: Any) -> None:
+    secret, tool, gone = (repo.write(name, "one\n") for name in ("secret", "tool", "gone"))
+    secret.chmod(0o600)
+    tool.chmod(0o750)
+    loop = Loop(repo)
+    for path in (secret, tool):
+        path.write_text("two\n")
+    gone.unlink()
+    loop.save()
+    done = loop.saved.rewind(0, loop.index)
+    assert [path.read_text() for path in (secret, tool, gone)] == ["one\n"] * 3
+    assert [path.stat().st_mode & 0o777 for path in (secret, tool)] == [0o600, 0o750]
+    assert done.missed == ("permissions, other than to be executable, of what was gone: gone",)
+
+
+def test_a_rewind_says_that_git_has_changed_line_ends(repo: Any) -> None:
+    repo.config("core.autocrlf", "input")
+    repo.write("dos.txt", "one\r\ntwo\r\n")
+    loop = Loop(repo)
+    repo.write("dos.txt", "other\r\n")
+    loop.save()
+    done = loop.saved.rewind(0, loop.index)
+    assert [one for one in done.missed if "line ends" in one and "dos.txt" in one]

@@ -2,15 +2,18 @@
 branches; nothing that is saved nowhere is ever overwritten."""
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 
 from msgspec import Struct
 
 from ralph.core.text import listed
 from ralph.errors import UserError
+from ralph.files import open_file
 from ralph.repository.git import CLOSED, RALPH, GitError, Repository
 from ralph.repository.index import PrivateIndex, files_below, head_of, shown, tree_of
 
+_LOOKED_AT = 1 << 20  # bytes of a file, for its line ends
 BEFORE_REWIND = "before-rewind-"
 RESUMED = "resumed"
 
@@ -30,6 +33,13 @@ class Rewound(Struct, frozen=True):
     files: int
     kept_as: str
     missed: tuple[str, ...] = ()
+
+
+class FileBefore(Struct, frozen=True):
+    """What a file was like before a rewind, as far as git does not keep it."""
+
+    mode: int
+    has_crlf: bool
 
 
 class Checkpoints:
@@ -90,6 +100,7 @@ class Checkpoints:
                 "make it readable, or tell git to ignore it",
             )
         changed = self._changes(now, target)
+        before = self._as_they_are(changed)
         nested = index.nested
         kept_as = self._keep(now)
         try:
@@ -102,9 +113,38 @@ class Checkpoints:
         missed = [f"what is inside repositories of their own: {listed(nested)}"] if nested else []
         if others := self._written_otherwise(changed):
             missed.append(f"not byte for byte, but as git's attributes and filters write them: {listed(others)}")
+        missed += self._what_git_does_not_keep(before, changed)
         if not by_filters:
             missed.append("git's settings at the start of this run are not known, so filters were not applied")
         return Rewound(len(changed), kept_as, tuple(missed))
+
+    def _as_they_are(self, files: Iterable[bytes]) -> dict[bytes, FileBefore]:
+        """Those of the files that are there now."""
+        found = {}
+        for path in files:
+            with suppress(OSError), open(open_file(self._place(path)), "rb") as file:
+                found[path] = FileBefore(os.fstat(file.fileno()).st_mode, b"\r\n" in file.read(_LOOKED_AT))
+        return found
+
+    def _what_git_does_not_keep(self, before: Mapping[bytes, FileBefore], files: Mapping[bytes, bytes]) -> list[str]:
+        """Gives files the permissions back that they had until now, and says what they or their line ends were not."""
+        gone, other_ends = [], []
+        for path in (path for path, name in files.items() if name):
+            if path not in before:
+                gone.append(shown(path))
+                continue
+            with suppress(OSError), open(open_file(self._place(path)), "rb") as file:
+                mode, kept = os.fstat(file.fileno()).st_mode, before[path].mode & 0o666
+                os.fchmod(file.fileno(), kept | (kept & 0o444) >> 2 if mode & 0o100 else kept)
+                if before[path].has_crlf and b"\r\n" not in file.read(_LOOKED_AT):
+                    other_ends.append(shown(path))
+        missed = [f"permissions, other than to be executable, of what was gone: {listed(gone)}"] if gone else []
+        if other_ends:
+            missed.append(f"line ends, which may have been CR LF until git changed them: {listed(other_ends)}")
+        return missed
+
+    def _place(self, path: bytes) -> str:
+        return os.path.join(self.repository.root, os.fsdecode(path))
 
     def _written_otherwise(self, files: Mapping[bytes, bytes]) -> tuple[str, ...]:
         """Those of the files that are not what their objects are. A line end may have been changed, or more."""

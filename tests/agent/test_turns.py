@@ -2,8 +2,10 @@
 
 import json
 import random
+import re
 import time
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import dialects
@@ -13,6 +15,7 @@ from script import Broken, Call, Cut, Endless, Fail, Forever, Other, Say, Tokens
 from ralph.agent import streamjson, wires
 from ralph.agents.providers import PROVIDERS
 
+ROOT = Path(__file__).parents[2]
 KEY = "sk-made-up-for-the-tests"
 DONE = "It is made.\n<response>DONE</response>"
 
@@ -75,6 +78,15 @@ def test_usage_is_told_for_each_reply_and_for_the_turn(play):
     assert [used["cache_read_input_tokens"] for used in told] == [600, 1000]
     used = ran.result["usage"]
     assert (used["input_tokens"], used["output_tokens"], used["cache_read_input_tokens"]) == (600, 80, 1600)
+
+
+def test_every_line_that_it_prints_is_described():
+    guide = (ROOT / "docs" / "guides" / "models.md").read_text()
+    source = (ROOT / "src/ralph/agent/streamjson.py").read_text() + (ROOT / "src/ralph/agent/working.py").read_text()
+    printed = re.findall(r'_line\("(\w+)"|subtype="(\w+)"|notices\("(\w+)"|_result\("(\w+)"', source)
+    names = {name for found in printed for name in found if name}
+    assert len(names) > 8
+    assert {name for name in names if f"`{name}`" not in guide} == set()
 
 
 def test_text_output_is_the_answer_and_nothing_else(play):

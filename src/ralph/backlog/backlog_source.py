@@ -47,6 +47,10 @@ class BacklogSource(Struct, frozen=True, kw_only=True):
         reading: ListContent = PROGRAMS[self.program].read(said)
         return reading
 
+    def closing(self, key: str) -> str:
+        """What a landing says of an item, so that its keeper closes it."""
+        return github.closing(key) if self.program == "github" else ""
+
     def read(self) -> ListContent:
         """What its files say now."""
         return self.read_from(self._contents())

@@ -1,6 +1,5 @@
 """Which beads are the backlog? Asked of `bd`, which also closes what has landed."""
 
-import json
 from typing import Any
 
 from msgspec.structs import replace
@@ -27,6 +26,8 @@ def closing(key: str, commit: str) -> tuple[str, ...]:
 
 
 def read(said: bytes) -> ListContent:
+    import json
+
     try:
         beads = [bead for bead in json.loads(said or b"[]") or [] if bead.get("issue_type") != "epic"]
         problems: list[str] = []

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import msgspec
 
-from ralph.backlog import gatekeeper, item_worktrees, taking_on
+from ralph.backlog import item_worktrees, taking_on
 from ralph.backlog.children import AT_ONCE, Child, Children
 from ralph.backlog.consequences import DEATHS, after_death, after_landing, after_loop
 from ralph.backlog.gate import LandingRequest
@@ -140,7 +140,7 @@ class Coordinator:
 
     def _request(self, batch: tuple[str, ...]) -> LandingRequest:
         jobs = [self.ledger.board.jobs[key] for key in batch]
-        closings = {job.item.key: gatekeeper.closing_of(self.order, job.item.key) for job in jobs}
+        closings = {job.item.key: self.order.source.closing(job.item.key) for job in jobs}
         working = self.ledger.board.of("working")
         return LandingRequest(
             branches=tuple(Branch(j.item.key, j.tip, j.item.title, j.files, closings[j.item.key]) for j in jobs),

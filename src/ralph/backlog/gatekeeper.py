@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from ralph.backlog import github, item_worktrees
+from ralph.backlog import item_worktrees
 from ralph.backlog.gate import Gate, LandingRequest
 from ralph.backlog.publishing import PATIENCE, Charge
 from ralph.backlog.work_order import REQUEST, WorkOrder, folder_of, read
@@ -22,7 +22,7 @@ from ralph.processes.interrupt import Interrupt
 from ralph.processes.keeper import Keeper
 from ralph.records.folder import RunFolder, prepare
 from ralph.repository.configuration import configuration_of
-from ralph.repository.git import obeying, repository
+from ralph.repository.git import Repository, obeying, repository
 from ralph.repository.landing import Reserved
 from ralph.run.checks import Checks, enclosed
 from ralph.run.context import Context
@@ -39,7 +39,7 @@ def attend(path: str, keeper: Keeper, interrupt: Interrupt) -> Verdict:
     work, request = read(folder, "work.json", WorkOrder), read(folder, REQUEST, LandingRequest)
     home = repository(Path(work.workspace))
     with obeying(configuration_of(home, work.id)), _alone(folder):
-        gate = _gate(work, folder, keeper, interrupt)
+        gate = _gate(work, home, folder, keeper, interrupt)
         try:
             verdict = gate.land(request) if request.branches else gate.opened()
         except UserError as error:
@@ -68,8 +68,7 @@ def _mark(folder: RunFolder) -> str:
     return f"{folder.id}-gate"
 
 
-def _gate(work: WorkOrder, folder: RunFolder, keeper: Keeper, interrupt: Interrupt) -> Gate:
-    home = repository(Path(work.workspace))
+def _gate(work: WorkOrder, home: Repository, folder: RunFolder, keeper: Keeper, interrupt: Interrupt) -> Gate:
     made = work.gate_in(home)
     marked = RunFolder(folder.path.parent.parent, _mark(folder))
     marked.path = folder.path / "gate"
@@ -122,8 +121,3 @@ def _gate(work: WorkOrder, folder: RunFolder, keeper: Keeper, interrupt: Interru
         await_charge=await_charge,
         patience=PATIENCE if work.is_shared else 1.0,
     )
-
-
-def closing_of(work: WorkOrder, key: str) -> str:
-    """What a landing says of an item whose list is kept elsewhere."""
-    return github.closing(key) if work.source.program == "github" else ""

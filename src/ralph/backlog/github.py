@@ -4,16 +4,13 @@ What an issue says is what an agent is asked to do. Nothing in it is ever run: n
 from its text. A landing says `Closes #12`, so that GitHub closes the issue when the work reaches its default branch.
 """
 
-import json
 from collections.abc import Collection, Iterator
 from typing import Any
-from urllib.parse import quote
 
 from ralph.backlog.boxes import OWN
 from ralph.backlog.lists import ListContent, title_of, with_own
 from ralph.core.backlog import Item
 from ralph.errors import UserError
-from ralph.forge.issue import fenced, readable
 
 PROGRAM = "gh"
 HINT = "install gh from https://cli.github.com and log in with `gh auth login`"
@@ -26,6 +23,8 @@ def command(wanted: str) -> tuple[str, ...]:
     """What is asked for `github:WANTED`, such as `label=ready` or the number of one issue."""
     if wanted.isascii() and wanted.isdigit():
         return (PROGRAM, "api", f"{ISSUES}/{wanted}")
+    from urllib.parse import quote
+
     labels = []
     for part in filter(None, wanted.split(",")):
         name, _, value = part.partition("=")
@@ -49,6 +48,8 @@ def read(said: bytes) -> ListContent:
 
 def _told(said: str) -> Iterator[dict[str, Any]]:
     """One issue, or pages of them: an older gh prints each page as a list of its own, one after the other."""
+    import json
+
     reader, rest = json.JSONDecoder(), said.lstrip()
     while rest:
         page, end = reader.raw_decode(rest)
@@ -65,6 +66,8 @@ def _with_after(item: Item, known: Collection[str]) -> Item:
 
 
 def _item(issue: dict[str, Any]) -> Item:
+    from ralph.forge.issue import fenced, readable
+
     number, title, body = issue["number"], str(issue["title"]), str(issue.get("body") or "")
     place = f"#{number}"
     lines = body.replace("\r\n", "\n").split("\n")

@@ -84,12 +84,12 @@ def test_a_check_too_long_is_ended_beside_one_that_is_not(ralph: Ralph, agent: A
     )
     slow, other = result.all("check_finished")
     assert (slow["timeout"], other["timeout"]) == (0.2, 0.2)
-    words = ("--check", "sleep 60", "--check", "echo fine; kill -9 $$", "--check-timeout", "2s")
+    words = ("--check", "sleep 60", "--check", "echo fine; kill -9 $$", "--check-timeout", "4s")
     result = ralph(
         "loop", "t", *words, "-m", "1", "--parallel-checks", "2", "--json", "--agent", agent("echo COMPLETE")
     )
     slow, other = result.all("check_finished")
-    assert (slow["timeout"], other.get("timeout"), other["exit_code"]) == (2, None, 137)
+    assert (slow["timeout"], other.get("timeout"), other["exit_code"]) == (4, None, 137)
 
 
 def test_after_a_failure_no_further_check_is_begun_where_that_is_asked_for(

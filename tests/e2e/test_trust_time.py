@@ -40,13 +40,13 @@ def test_a_turn_that_takes_too_long_is_a_failed_iteration(
 
 def test_the_next_prompt_says_that_the_turn_took_too_long(ralph: Ralph, agent: Agent, prompts: Any) -> None:
     fake = agent('if [ $N = 1 ]; then sleep 4711; fi; echo "<response>DONE</response>"')
-    ralph("run", "g", "--turn-timeout", "0.3", "--agent", fake)
+    ralph("run", "g", "--turn-timeout", "1", "--agent", fake)
     assert "The previous turn failed: ended by ralph: turn-timeout" in prompts()[1]
 
 
 def test_output_keeps_a_turn_from_being_idle(ralph: Ralph, agent: Agent) -> None:
-    fake = agent('for i in 1 2 3 4 5 6; do echo $i; sleep 0.3; done; echo "<response>DONE</response>"')
-    assert ralph("run", "g", "--idle-timeout", "1", "--agent", fake).code == 0
+    fake = agent('for i in 1 2 3 4 5 6 7; do echo $i; sleep 0.4; done; echo "<response>DONE</response>"')
+    assert ralph("run", "g", "--idle-timeout", "2", "--agent", fake).code == 0
 
 
 INIT = {"type": "system", "subtype": "init", "session_id": "s"}
@@ -60,10 +60,10 @@ def saying(*lines: dict[str, Any]) -> str:
 
 
 def test_who_waits_for_a_tool_of_its_own_is_not_idle(ralph: Ralph, agent: Agent) -> None:
-    agent(f"{saying(INIT, CALLED)}\nsleep 1.5\n{saying(DONE)}", "claude")
-    assert ralph("run", "g", "--agent", "claude", "--idle-timeout", "0.5", "-m", "1").code == 0
+    agent(f"{saying(INIT, CALLED)}\nsleep 3\n{saying(DONE)}", "claude")
+    assert ralph("run", "g", "--agent", "claude", "--idle-timeout", "2", "-m", "1").code == 0
     agent(f"{saying(INIT)}\nsleep 4711", "claude")
-    result = ralph("run", "g", "--agent", "claude", "--idle-timeout", "0.5", "-m", "1", "--json")
+    result = ralph("run", "g", "--agent", "claude", "--idle-timeout", "2", "-m", "1", "--json")
     assert result.one("agent_finished")["ended_by"] == "idle-timeout"
 
 
@@ -114,7 +114,7 @@ def test_the_total_time_ends_the_run_in_the_middle_of_a_check(
     ralph: Ralph, agent: Agent, alive: Alive, nap: str
 ) -> None:
     fake = agent('echo "<response>DONE</response>"')
-    result = ralph("run", "g", "--max-time", "1", "--check", f"sleep {nap}", "--json", "--agent", fake)
+    result = ralph("run", "g", "--max-time", "4", "--check", f"sleep {nap}", "--json", "--agent", fake)
     assert result.code == 1
     assert result.one("run_finished")["outcome"] == "timeout"
     assert result.one("check_finished")["passed"] is False
@@ -126,11 +126,11 @@ def test_a_check_that_takes_too_long_has_failed_and_leaves_nothing(
 ) -> None:
     fake = agent('if [ $N = 2 ]; then touch quick; fi; echo "<response>DONE</response>"')
     check = f"test -f quick || {{ {ESCAPING.format(nap)}; }}"
-    result = ralph("run", "g", "--check-timeout", "1", "--check", check, "--json", "--agent", fake)
+    result = ralph("run", "g", "--check-timeout", "2", "--check", check, "--json", "--agent", fake)
     assert result.code == 0
     first, second = result.all("check_finished")
-    assert (first["passed"], first["timeout"], second["passed"]) == (False, 1.0, True)
-    assert "Timeout (1s)" in prompts()[1]
+    assert (first["passed"], first["timeout"], second["passed"]) == (False, 2.0, True)
+    assert "Timeout (2s)" in prompts()[1]
     assert not alive(nap)
 
 

@@ -118,7 +118,7 @@ def test_an_agent_that_hangs_is_ended_as_a_tree_and_restarted(task: Any, agent: 
 
 def test_one_that_is_deaf_to_sigterm_is_killed_after_five_seconds(task: Any, agent: Agent, mark: Any) -> None:
     fake = agent(STUBBORN.format(n=mark.seconds))
-    result = task.supervise("--agent", fake, "--prompt", "x", "--turn-timeout", "0.3", "--max-restarts", "1")
+    result = task.supervise("--agent", fake, "--prompt", "x", "--turn-timeout", "2", "--max-restarts", "1")
     assert result.returncode == 1
     assert mark.bearers() == []
     (run,) = task.attempts()

@@ -155,3 +155,16 @@ def test_of_a_larger_file_its_own_section_is_read_and_the_rest_is_said_to_be_lef
     result = ralph("loop", "Do it", "-c", "big.yaml", "--agent", agent("echo COMPLETE"))
     assert result.code == 0
     assert "big.yaml: read ralph_loop, left alone: services, version" in " ".join(result.err.split())
+
+
+def test_a_part_that_others_call_as_we_do_is_left_alone_beside_the_section(files: Any, config: Path) -> None:
+    config.write_text(
+        "llm: {model: x}\nagents: {build: {system_prompt: Be brief, max_steps: 5}}\n"
+        "guardrails: {protected_files: [.env]}\nralph_loop: {checks: [make test]}\n"
+    )
+    loaded = files.load(config)
+    assert loaded.left_alone == ("llm", "agents", "guardrails")
+    assert [one.command for one in loaded.settings.guardrails] == ["make test"]
+    assert not loaded.settings.agents
+    config.write_text("agents: {mine: {argv: [my-agent]}}\nralph_loop: {checks: [make test]}\n")
+    assert list(files.load(config).settings.agents) == ["mine"]

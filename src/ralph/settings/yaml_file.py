@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 SECTION = "ralph_loop"
 DEFAULT_AGENT = "build"  # by this name such files ask for whatever agent is the default
 MOST_ITERATIONS = 100
+SHARED = ("agents", "guardrails")
+"""Names that larger files have for parts of their own."""
 
 # The section's own names: where each one stands in the settings, and how its value is said there.
 NAMES: dict[str, tuple[Path, Callable[[Any], Said]]] = {
@@ -78,18 +80,34 @@ class _Sheet:
             if key == SECTION and not prefix:
                 if value_node.tag != "tag:yaml.org,2002:null":
                     self.fill(value_node, f"{SECTION}.")
+            elif not prefix and _has_section(node) and self._is_of_others(key, value_node, place):
+                self.left_alone.append(key)
             elif key in ("checks", "guardrails"):
                 self.said["guardrails"] = self._checks(value_node, place)
             elif key in NAMES and value_node.id == "scalar":
                 path, say = NAMES[key]
                 self.places[path] = place
                 self._say(path, say, self._scalar(value_node))
-            elif not prefix and key not in _fields(Settings) and _has_section(node):
-                self.left_alone.append(key)  # somebody else's part of a larger file
             else:
                 field = _fields(Settings).get(key)
                 name, kind = (field.encode_name, field.type) if field else (key, None)
                 self.said[name] = self._read(value_node, kind, (name,), place)
+
+    def _is_of_others(self, key: str, node: Any, place: KeyPosition) -> bool:
+        """Whether a part of a larger file is not for us: its name is none of ours, or it is one that others use too,
+        for something else."""
+        field = _fields(Settings).get(key)
+        if field is None or key not in SHARED:
+            return field is None and key not in NAMES and key != "checks"
+        if node.id != "mapping":
+            return False
+        from yaml import YAMLError
+
+        try:
+            msgspec.convert(_Sheet(self.loader)._read(node, field.type, (key,), place), field.type)
+        except (msgspec.ValidationError, YAMLError):
+            return True
+        return False
 
     def _read(self, node: Any, kind: Any, path: Path, place: KeyPosition) -> Any:
         """A value with all that is in it, keys spelled as in settings.json."""

@@ -246,6 +246,7 @@ class WorkScene:
 
     def tell(self, *happened: object) -> None:
         self._ledger.tell(*happened)  # type: ignore[arg-type]
+        self._registration.tick()
 
     def start(self, key: str, run: Scene | None = None) -> None:
         self.tell(work_events.ItemStarted(key, 1, run.id if run else ""))

@@ -121,8 +121,9 @@ def ground(request: pytest.FixtureRequest, bubblewrap: str) -> Iterator[Ground]:
 
 
 @contextmanager
-def listening(path: str) -> Iterator[None]:
-    """A service of this machine, by the path of its socket or, with a zero in front, without one."""
+def listening(path: str, stays: bool = False) -> Iterator[None]:
+    """A service of this machine, by the path of its socket or, with a zero in front, without one. `stays`: the file is
+    somebody else's to remove."""
     with socket.socket(socket.AF_UNIX) as service:
         service.bind(path)
         service.listen()
@@ -131,5 +132,5 @@ def listening(path: str) -> Iterator[None]:
                 os.chmod(path, 0o777)
             yield
         finally:
-            if not path.startswith("\0"):
+            if not stays and not path.startswith("\0"):
                 os.unlink(path)

@@ -105,9 +105,20 @@ class Attacked:
         self.ground, self.result, self.outcomes, self.outside = ground, result, outcomes, outside
 
 
+@pytest.fixture(scope="session")
+def left_in_the_open() -> Iterator[list[Path]]:
+    """Folders that stay until all tests are over. Every box on this machine hides the sockets that it has just seen,
+    and could not be made if one of them went away in that moment."""
+    left: list[Path] = []
+    yield left
+    for place in left:
+        rmtree(place)
+
+
 @pytest.fixture(scope="module", params=["agent", "check"])
-def attacked(request: pytest.FixtureRequest, ground: Ground) -> Iterator[Attacked]:
-    other, open_place = ground.folder / "other", _in_the_open(ground)
+def attacked(request: pytest.FixtureRequest, ground: Ground, left_in_the_open: list[Path]) -> Iterator[Attacked]:
+    other, open_place = ground.folder / "other", _in_the_open(ground, request.param)
+    left_in_the_open.append(open_place)
     other.mkdir(exist_ok=True)
     (other / "private").write_text("private\n")
     ground.own(other)
@@ -118,7 +129,7 @@ def attacked(request: pytest.FixtureRequest, ground: Ground) -> Iterator[Attacke
     sockets += [f"/run/ralph-{ground.mark}.sock"] if os.geteuid() == 0 else []
     with ExitStack() as stack:
         for path in sockets:
-            stack.enter_context(listening(path))
+            stack.enter_context(listening(path, stays=path.startswith(str(open_place))))
         outside = stack.enter_context(subprocess.Popen(["sleep", ground.mark], user=ground.user))
         stack.callback(outside.kill)
         script = ground.workspace / f"attempts-{request.param}.sh"
@@ -130,12 +141,11 @@ def attacked(request: pytest.FixtureRequest, ground: Ground) -> Iterator[Attacke
         result = ground.ralph(*words)
         yield Attacked(ground, result, _outcomes(ground.workspace, result), outside.pid)
     rmtree(ground.workspace / "results")
-    open_place.rmdir()
 
 
-def _in_the_open(ground: Ground) -> Path:
+def _in_the_open(ground: Ground, name: str) -> Path:
     """A folder that everybody sees, with room for a socket; for others than root there is none but /var/tmp."""
-    place = Path("/srv" if os.geteuid() == 0 else "/var/tmp") / f"ralph-{ground.mark}"
+    place = Path("/srv" if os.geteuid() == 0 else "/var/tmp") / f"ralph-{ground.mark}-{name}"
     place.mkdir()
     ground.own(place)
     return place

@@ -35,10 +35,10 @@ class WorkRegistration(Registration):
 
     def __call__(self, *happened: Any) -> None:
         """Not at each of a thousand items: `tick` tells what is left to tell."""
-        is_over = any(isinstance(event, work_events.WorkFinished) for event in happened)
-        self._is_behind = not is_over and time.time() - self._written < OFTEN_ENOUGH
+        turns = [event for event in happened if isinstance(event, work_events.WorkStarted | work_events.WorkFinished)]
+        self._is_behind = not turns and time.time() - self._written < OFTEN_ENOUGH
         if not self._is_behind:
-            self._tell_all(*happened)
+            self._tell_all(*turns)
 
     def tick(self, is_stopping: bool = False) -> None:
         if self._is_behind:

@@ -117,6 +117,7 @@ class Copy:
     def bring_up_to_date(self) -> None:
         self._ledger.hear()
         self._registration.began(self._ledger.began)
+        self._registration.tick()
         self._ledger.heard = []
         for wish in take_wishes(self._mailbox):
             self._ask(

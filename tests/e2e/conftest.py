@@ -79,7 +79,7 @@ A_SECOND, AT_MOST = 1.0, 4.9  # five seconds have those who are asked politely
 @pytest.fixture
 def at_once() -> Callable[[], AbstractContextManager[None]]:
     """What is done in here takes no longer than the second that is promised: less the time in which somebody on this
-    machine waited for a processor, for that is no fault of ours."""
+    machine waited for a processor or a disk, for that is no fault of ours."""
 
     @contextmanager
     def within_a_second() -> Iterator[None]:
@@ -93,9 +93,10 @@ def at_once() -> Callable[[], AbstractContextManager[None]]:
 
 
 def _waited() -> float:
-    """Seconds since the machine was started in which a process was ready, and no processor was."""
+    """Seconds since the machine was started in which a process was ready and no processor was, or no disk."""
     try:
-        return int(Path("/proc/pressure/cpu").read_text().partition("total=")[2].split()[0]) / 1e6
+        told = [Path("/proc/pressure", what).read_text() for what in ("cpu", "io")]
+        return sum(int(text.partition("total=")[2].split()[0]) for text in told) / 1e6
     except (OSError, ValueError, IndexError):  # a kernel that does not count: all of the time may have been that
         return time.monotonic()
 

@@ -13,6 +13,7 @@ from bench.nights.population import HONEST
 
 Z = 1.96
 ROUNDS = 500
+ENOUGH = 900  # nights, to tell half a percent from one
 SPARE = 5  # turns that a night may lose to what gets in the way
 FORGETFUL, TALKER = "forgetful", "talker"
 
@@ -144,7 +145,7 @@ def numbers(
         "the exit code is true": lambda night: not night.exit_true,
     }
     made = [Number(what, str(found := share(gated, holds)), not found.count) for what, holds in counted.items()]
-    made.append(Number("missed done ≤ 0.5 % (the forgetful aside)", str(missed), missed.value <= 0.005))
+    made.append(Number("missed done ≤ 0.5 % (the forgetful aside)", str(missed), _is_at_most(missed, 0.005)))
     made.append(Number("turns ≤ 1.05 × ideal, honest agents", str(honest), not honest or honest.value <= 1.05))
     made.append(Number("turns ≤ 1.2 × ideal, the others", str(dishonest), not dishonest or dishonest.value <= 1.2))
     if chaotic:
@@ -174,6 +175,11 @@ def times_ideal(nights: Sequence[Played]) -> str:
     """The turns of the nights that were truly finished."""
     turns = over_ideal([night for night in nights if night.finished])
     return f"{turns.value:.2f} × ideal" if turns else "no finished night"
+
+
+def _is_at_most(found: Share, most: float) -> bool:
+    """Among a few hundred nights a single one is more than half a percent: there the true share must be able to be."""
+    return (found.value if found.total >= ENOUGH else found.interval[0]) <= most
 
 
 def _remembering(nights: Iterable[Played]) -> list[Played]:

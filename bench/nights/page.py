@@ -209,6 +209,8 @@ CHAOS = """
 ## When something gets in the way
 
 The same nights, with a trouble in the middle. {troubles}.
+
+What a kill meets is the machine's doing: these nights replay in all that is drawn, not to the letter.
 """
 
 FAIRNESS = """

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from bench.lab import ROOT
-from bench.nights import chaos, contenders, night, population, table, task
+from bench.nights import chaos, contenders, measures, night, population, table, task
 from bench.nights.measures import Share, over_ideal
 
 pytestmark = pytest.mark.skipif(
@@ -86,6 +86,13 @@ def test_the_belongings_of_the_user_differ_when_a_loop_commits_everything(yard: 
 def test_nothing_in_a_thousand_nights_is_less_than_four_in_a_thousand() -> None:
     assert Share(0, 1000).interval[1] < 0.004
     assert Share(0, 30).interval[1] > 0.1
+
+
+def test_a_share_is_held_to_its_number_where_there_are_enough_nights_to_tell() -> None:
+    assert measures._is_at_most(Share(4, 900), 0.005)
+    assert not measures._is_at_most(Share(5, 900), 0.005)
+    assert measures._is_at_most(Share(2, 180), 0.005)
+    assert not measures._is_at_most(Share(5, 180), 0.005)
 
 
 def test_turns_are_weighed_against_the_ideal_over_all_nights_together(yard: night.Yard) -> None:

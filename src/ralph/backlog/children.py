@@ -8,6 +8,9 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from typing import TypeVar
+
+import msgspec
 
 from ralph.core.text import clean, one_line, tail
 from ralph.files import open_file, open_fresh
@@ -15,6 +18,7 @@ from ralph.processes.descendants import handle
 
 LONGEST = 8 << 20
 AT_ONCE = 3
+Kind = TypeVar("Kind")
 GLANCE = 0.05  # seconds, where the system cannot tell of the end of a process
 
 
@@ -70,6 +74,14 @@ class Child:
             self.listen()
             self._close()
         return True
+
+    def answer(self, kind: type[Kind]) -> Kind | None:
+        """The last line that it printed, if it came to that."""
+        line = self.said.strip().rsplit(b"\n", 1)[-1]
+        try:
+            return msgspec.json.decode(line, type=kind) if line else None
+        except msgspec.MsgspecError:
+            return None
 
     def last_words(self) -> str:
         """What it said to people, in one line."""

@@ -2,7 +2,7 @@
 
 from ralph.backlog.work_order import Looped
 from ralph.core import work_events
-from ralph.core.backlog import Board, Verdict, after_verdict
+from ralph.core.backlog import Board, Verdict, after_verdict, shown
 from ralph.core.model import Outcome
 from ralph.core.text import one_line
 from ralph.core.work_events import WorkEvent
@@ -48,3 +48,19 @@ def after_landing(board: Board, seen: Verdict, took: float) -> list[WorkEvent]:
         else:
             told.append(work_events.ItemParked(step.key, step.reason))
     return told
+
+
+def summary(board: Board, *, outcome: str, reason: str, exit_code: int, duration: float) -> work_events.WorkFinished:
+    """The last word about a work."""
+    states = [*shown(board).values()]
+    return work_events.WorkFinished(
+        outcome=outcome,
+        reason=one_line(reason, 500),
+        landed=states.count("landed"),
+        parked=states.count("parked"),
+        blocked=states.count("blocked"),
+        items=len(states) - states.count("withdrawn"),
+        cost_usd=board.spent if board.costs else None,
+        duration_s=duration,
+        exit_code=exit_code,
+    )

@@ -5,13 +5,10 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import TypeVar
-
-import msgspec
 
 from ralph.backlog import item_worktrees, taking_on
 from ralph.backlog.children import AT_ONCE, Child, Children
-from ralph.backlog.consequences import DEATHS, after_death, after_landing, after_loop
+from ralph.backlog.consequences import DEATHS, after_death, after_landing, after_loop, summary
 from ralph.backlog.gate import LandingRequest
 from ralph.backlog.ledger import Ledger
 from ralph.backlog.list_watch import ListWatch, differences
@@ -20,9 +17,8 @@ from ralph.backlog.publishing import clear_remote
 from ralph.backlog.wishes import granted, take_wishes
 from ralph.backlog.work_order import ITEMS, REQUEST, Assignment, Looped, WorkOrder, assignment_of, put
 from ralph.core import events, work_events
-from ralph.core.backlog import SETTLED, Job, Verdict, fits, is_over, next_batch, next_starts, outcome, shown
+from ralph.core.backlog import SETTLED, Job, Verdict, fits, is_over, next_batch, next_starts, outcome
 from ralph.core.model import Outcome
-from ralph.core.text import one_line
 from ralph.errors import UserError
 from ralph.processes.interrupt import Interrupt
 from ralph.records.folder import RunFolder, new_run_id
@@ -36,8 +32,6 @@ from ralph.steering.mailbox import Mailbox
 TICK = 1.0
 REREADER = "*"  # no item's key
 SEEN = 2.0  # seconds between two looks at what the loops spend
-
-Kind = TypeVar("Kind")
 
 
 class Coordinator:
@@ -195,14 +189,14 @@ class Coordinator:
 
     def _reread(self, child: Child) -> None:
         """What the program says that keeps the list. One that is away now may be there in a minute."""
-        if reading := _decoded(child.said, ListContent):
+        if reading := child.answer(ListContent):
             self._take(reading)
         elif not self._end and not child.asked:
             self._keep_list(child.last_words())
 
     def _looped(self, child: Child) -> None:
         """What came of a loop."""
-        seen, key = _decoded(child.said, Looped), child.key
+        seen, key = child.answer(Looped), child.key
         if self.ledger.board.jobs[key].state != "working":  # withdrawn meanwhile: its branch stays
             return
         if seen is None:
@@ -231,7 +225,7 @@ class Coordinator:
 
     def _landed(self, child: Child) -> None:
         """What the gate saw, and what follows from it."""
-        seen, batch, self._batch = _decoded(child.said, Verdict), self._batch, ()
+        seen, batch, self._batch = child.answer(Verdict), self._batch, ()
         if seen is None and child.code == 2:
             seen = Verdict(stuck=child.last_words())
         if seen is None:
@@ -399,25 +393,4 @@ class Coordinator:
         return code
 
     def _summary(self, end: str, reason: str, code: int) -> work_events.WorkFinished:
-        board = self.ledger.board
-        states = [*shown(board).values()]
-        return work_events.WorkFinished(
-            outcome=end,
-            reason=one_line(reason, 500),
-            landed=states.count("landed"),
-            parked=states.count("parked"),
-            blocked=states.count("blocked"),
-            items=len(states) - states.count("withdrawn"),
-            cost_usd=board.spent if board.costs else None,
-            duration_s=self.elapsed,
-            exit_code=code,
-        )
-
-
-def _decoded(said: bytes, kind: type[Kind]) -> Kind | None:
-    """The last line that a process has printed, if it came to that."""
-    lines = said.strip().rsplit(b"\n", 1)
-    try:
-        return msgspec.json.decode(lines[-1], type=kind) if lines[-1] else None
-    except msgspec.MsgspecError:
-        return None
+        return summary(self.ledger.board, outcome=end, reason=reason, exit_code=code, duration=self.elapsed)

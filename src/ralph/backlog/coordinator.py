@@ -228,11 +228,11 @@ class Coordinator:
         seen, batch, self._batch = child.answer(Verdict), self._batch, ()
         if seen is None and child.code == 2:
             seen = Verdict(stuck=child.last_words())
-        if seen is None:
-            is_hopeless = self._count_death(child) >= DEATHS
-            seen = Verdict(stuck=f"the gate's process died {DEATHS} times; see gate.log" if is_hopeless else "")
-        if seen.stuck or seen.commit:
+        is_hopeless = seen is None and self._count_death(child) >= DEATHS
+        if seen is not None or is_hopeless:  # in a row is what counts
             self._deaths.pop("", None)
+        if seen is None:
+            seen = Verdict(stuck=f"the gate's process died {DEATHS} times; see gate.log" if is_hopeless else "")
         if not batch:
             self._opened(seen)
             return

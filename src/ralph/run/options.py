@@ -255,7 +255,7 @@ TASK = (
         Option("--poll-interval TIME", "How often to look while waiting.", key="pollInterval"),
     ),
     *without(LIMITS, "maximum_iterations", "ralph"),
-    *PLACE,
+    *without(PLACE, "pr"),  # a task ends in its folder, not at a host
     *OUTPUT,
 )
 JOB = (

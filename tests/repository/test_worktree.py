@@ -72,6 +72,17 @@ def test_a_merge_of_the_branch_brings_the_work(repo: Any) -> None:
     assert repo.git("log", "-1", "--format=%an: %B") == "A Person: the work\n\nwith a body"
 
 
+def test_locks_that_a_killed_git_has_left_do_not_keep_the_work_from_being_committed(repo: Any) -> None:
+    worktree, there = made(repo)
+    there.write("new.txt")
+    own = Path(there.git("rev-parse", "--absolute-git-dir"))
+    for lock in (own / "index.lock", own / "HEAD.lock"):
+        lock.write_bytes(b"")
+        os.utime(lock, (1, 1))
+    assert commit_all(worktree, "work")
+    assert not there.git("status", "--porcelain")
+
+
 def test_the_work_is_committed_though_the_agent_leads_git_elsewhere(repo: Any, tmp_path: Path) -> None:
     worktree, there = made(repo)
     there.write("new.txt")

@@ -20,6 +20,7 @@ from ralph.records.journal import read
 from ralph.repository.git import PLAIN, Repository, ask, commit_of, identity, refusal, run
 from ralph.repository.index import shown
 from ralph.repository.scm import Runner, commit_with_git, unattended
+from ralph.repository.working_trees import heal
 
 
 class Worktree(Struct, frozen=True):
@@ -90,8 +91,13 @@ def commit_all(worktree: Worktree, message: str, runner: Runner = unattended) ->
     before = commit_of(worktree.path, "HEAD")
     flags = ("--no-verify", "--no-gpg-sign", "--allow-empty-message")
     env = {**identity(worktree.path), "GIT_WORK_TREE": worktree.path}
-    result = commit_with_git(("git", *PLAIN), message, Path(worktree.path), flags=flags, env=env, run=runner)
-    if not result.ok:
+    for _ in range(2):  # a git that was killed, the agent's or this one, leaves its locks, and nobody else is here
+        with suppress(FileNotFoundError):
+            heal(worktree.path, f"refs/heads/{worktree.branch}")
+        result = commit_with_git(("git", *PLAIN), message, Path(worktree.path), flags=flags, env=env, run=runner)
+        if result.ok:
+            break
+    else:
         raise UserError(f"cannot commit in {worktree.path}: {result.detail}", "the work is there, uncommitted")
     made = commit_of(worktree.path, "HEAD")
     _bring_branch_to(worktree, made)

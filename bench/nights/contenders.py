@@ -69,7 +69,11 @@ def ralph(program: str, version: str) -> tuple[Contender, ...]:
         return (program, command, GOAL, "--agent", agent, "-m", str(CAP), "--idle-timeout", IDLE, *more)
 
     def again(place: Place) -> Sequence[str]:
-        return (program, "resume")
+        """Who was killed just after its end has nothing to resume: its user asks how it ended."""
+        journals = sorted((place.work / ".ralph/runs").glob("*/journal.ndjson"))
+        last = journals[-1].read_text().splitlines()[-1:] if journals else []
+        is_done = any('"type":"run_finished"' in line and '"outcome":"done"' in line for line in last)
+        return (program, "show" if is_done else "resume")
 
     complete = {"text": "COMPLETE", "wreck": [".ralph"]}
     gate = ("--check", CHECK)

@@ -152,6 +152,18 @@ class Shown:
         self.json, self.quiet, self.verbose = json, quiet, verbose
 
 
+def refuse_untrusted(workspace: str) -> None:
+    """Settings that were changed while a run was at work here are obeyed once a person has accepted them."""
+    from pathlib import Path
+
+    from ralph.settings.trust import difference_in
+
+    if difference := difference_in(Path(workspace), os.environ):
+        from ralph.cli.upkeep import ask_for_trust
+
+        ask_for_trust(workspace, difference)
+
+
 def play(
     order: Order,
     keeper: Keeper,
@@ -171,9 +183,7 @@ def play(
 
         place = WorkspaceTask(order)
     if story is None:
-        from ralph.cli.upkeep import ask_for_trust
-
-        ask_for_trust(order.workspace)
+        refuse_untrusted(order.workspace)
     screen = _screen(order.settings, shown)
     sinks = []
     if shown.json:

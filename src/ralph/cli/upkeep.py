@@ -159,11 +159,8 @@ def accept_run(values: Values, words: list[str]) -> int:
     return 0
 
 
-def ask_for_trust(workspace: str) -> None:
+def ask_for_trust(workspace: str, difference: str) -> None:
     """Shows what has changed and asks, where there is somebody to ask; else refuses."""
-    difference = difference_in(Path(workspace), os.environ)
-    if not difference:
-        return
     if not all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stderr)):
         raise Untrusted(difference)
     print(f"ralph: {Untrusted(difference).message}:\n{_shown(difference)}", file=sys.stderr)

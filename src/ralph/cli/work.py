@@ -60,8 +60,7 @@ def start(values: dict[str, Any], word: str) -> int:
     """Takes on a backlog, and works it off."""
     from ralph.backlog import taking_on
     from ralph.cli.request import about_loops
-    from ralph.cli.run import Shown
-    from ralph.cli.upkeep import ask_for_trust
+    from ralph.cli.run import Shown, refuse_untrusted
     from ralph.run.choices import choices
     from ralph.settings import load
 
@@ -73,7 +72,7 @@ def start(values: dict[str, Any], word: str) -> int:
     source = taking_on.source_of(word, workspace, home)
     reading = taking_on.read_list(source, workspace)
     loaded = load(workspace, overrides, env=os.environ, options=options.spelling("work"))
-    ask_for_trust(str(workspace))
+    refuse_untrusted(str(workspace))
     settings = taking_on.with_checks(loaded.settings, reading)
     choices(settings, tuple(values.get("agent_arg", ())), os.environ, str(workspace))  # one that is missing is said now
     if all(item.done for item in reading.items):

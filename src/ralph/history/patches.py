@@ -10,10 +10,7 @@ from ralph.core.secrets import redact_text
 from ralph.core.text import clean
 from ralph.errors import UserError
 from ralph.records.register import Listed
-from ralph.repository.changes import patch
-from ralph.repository.checkpoints import Checkpoints
 from ralph.repository.git import Repository, repository
-from ralph.steering.which_run import saved_in
 
 MOST_LINES = 20_000
 LONGEST_LINE = 500
@@ -41,6 +38,8 @@ class Patch(Struct, frozen=True):
 
 
 def patch_of(run: Listed, number: int | None) -> Patch:
+    from ralph.steering.which_run import saved_in
+
     return _patch(saved_in(run), run.id, number)
 
 
@@ -52,6 +51,9 @@ def patch_in(run: str, place: str, number: int | None) -> Patch:
 
 
 def _patch(repo: Repository, run: str, number: int | None) -> Patch:
+    from ralph.repository.changes import patch
+    from ralph.repository.checkpoints import Checkpoints
+
     saved = Checkpoints(repo, run)
     last = max((int(one.name) for one in saved.all() if one.name.isdigit()), default=0)
     if not last:

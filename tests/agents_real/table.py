@@ -39,7 +39,9 @@ class Results:
             return
         row = self.rows.setdefault(told["scenario"], {"line": told["line"], "agents": {}})
         cell = row["agents"].setdefault(told["agent"], {"passed": True, "notes": [], "seconds": 0.0})
-        cell["passed"] &= report.passed
+        cell["passed"] &= not report.failed
+        if report.skipped:  # a part of the scenario that the agent has no way to play
+            cell["notes"].append(report.longrepr[2].removeprefix("Skipped: "))
         cell["notes"] += [value for name, value in report.user_properties if name == "note"]
         cell["seconds"] = round(cell["seconds"] + report.duration, 1)
 

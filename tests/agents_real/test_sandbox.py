@@ -26,7 +26,9 @@ def agent(request: pytest.FixtureRequest) -> str:
 @pytest.mark.parametrize("net", ["off", "on"])
 def test_an_agent_commits_its_fix_inside_a_box(room, agent, net):
     if (agent, net) == ("cline", "off"):
-        pytest.skip("where its model is stands in a file that it may write: its host must be named")
+        pytest.skip(
+            "with `--sandbox-net off` its host must be named: where its model is stands in a file that it may write"
+        )
     with room() as place:
         secret = place.home / "secret"
         secret.write_text("not for the agent")

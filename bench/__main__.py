@@ -13,6 +13,7 @@ MEASURES: dict[str, Callable[[Lab], list[Row]]] = {
     "iteration": iterations.plain,
     "checks": iterations.checked,
     "git": iterations.in_git,
+    "plan": iterations.planned,
     "new-files": iterations.beside_new_files,
     "streams": streams.measure,
     "latency": latency.measure,

@@ -13,6 +13,19 @@ FILES = 10_000
 NEW_FILES = 50_000
 GIT = "git status"
 
+PLAN = """# Plan: A file
+
+There is a new file.
+
+## Checks
+
+- `test -f new-file.txt`
+
+## Tasks
+
+- [ ] T1 New: the file is there
+"""
+
 Command = Callable[[int], tuple[str, ...]]
 
 
@@ -46,6 +59,20 @@ def in_git(lab: Lab) -> list[Row]:
         )
         for name, command in rows.items()
     ]
+
+
+def planned(lab: Lab) -> list[Row]:
+    """What `ralph plan` adds to the time of an agent that has its plan ready, in a repository of 10,000 files."""
+    repository = _repository(lab)
+    agent = lab.script("planner", f"cat >/dev/null; cat <<'END'\n{PLAN}END")
+
+    def plan() -> float:
+        taken = lab.seconds((lab.ralph, "plan", "x", "--yes", "--agent", agent, "-o", "PLAN.md"), repository)
+        (repository / "PLAN.md").unlink()
+        return taken * MILLI
+
+    row = "`ralph plan`, 10,000 files, an agent that takes no time"
+    return [compared(row, {"ralph": plan, GIT: lambda: _status(lab, repository)}, 7, Wanted(300))]
 
 
 def beside_new_files(lab: Lab) -> list[Row]:

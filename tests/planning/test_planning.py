@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -314,9 +315,10 @@ def test_the_report_says_which_checks_have_ever_failed(ralph: Start, agent: Star
 
 
 def test_in_ten_thousand_files_a_plan_takes_hardly_longer_than_its_agent(
-    ralph: Start, agent: Start, repository: Path, git: Start
+    ralph: Start, agent: Start, repository: Path, git: Start, tmp_path: Path
 ) -> None:
-    """0.3 s is promised; here it is processor time, twice that much: what else the machine does is its own business."""
+    """0.3 s is promised; here it is processor time: what else the machine does is its own business. The first one
+    leaves its bytecode, as an installation does, and tells what git is asked."""
     for folder in range(100):
         (repository / f"d{folder}").mkdir()
         for file in range(100):
@@ -324,10 +326,19 @@ def test_in_ten_thousand_files_a_plan_takes_hardly_longer_than_its_agent(
     git("-c", "core.compression=0", "add", "-A")
     git("commit", "-qm", "many")
     (repository / "cart").write_text("coupon\n")
-    fake, took = agent(says(PLAN)), []
-    while len(took) < 3 and min(took, default=1.0) >= 0.6:
+    words = ("plan", "x", "--yes", "--agent", agent(says(PLAN)), "-o")
+    compiled = {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(tmp_path / "bytecode")}
+    spy = tmp_path / "spy" / "git"
+    spy.parent.mkdir()
+    spy.write_text(f'#!/bin/sh\necho "$*" >> "{tmp_path}/asked"\nexec "{shutil.which("git")}" "$@"\n')
+    spy.chmod(0o755)
+    assert ralph(*words, "PLAN.md", **compiled, PATH=f"{spy.parent}:{os.environ['PATH']}").code == 0
+    asked = (tmp_path / "asked").read_text().splitlines()
+    assert (len(asked) <= 14, sum(" status " in one for one in asked)) == (True, 2), asked
+    took: list[float] = []
+    while len(took) < 5 and min(took, default=1.0) >= 0.3:
         before = os.times()
-        assert ralph("plan", "x", "--yes", "--agent", fake, "-o", f"PLAN{len(took)}.md").code == 0
+        assert ralph(*words, f"PLAN{len(took)}.md", **compiled).code == 0
         after = os.times()
         took.append(after.children_user + after.children_system - before.children_user - before.children_system)
-    assert min(took) < 0.6, took
+    assert min(took) < 0.3, took

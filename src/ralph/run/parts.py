@@ -24,7 +24,7 @@ LONG_WAIT = 1.5  # seconds: shorter pauses are not worth telling
 
 def workspace_of(settings: Settings, plan: Policy, context: Context, history: "Trees") -> LocalWorkspace:
     """What the rules are told of, and the checks that verify the work."""
-    looks_only = context.looks_only
+    undoes = context.looks_only and history.can_undo
     if settings.parallel_checks > 1 and context.box and context.boxes_checks:
         context.tell(Notice("checks in a box run one at a time: --parallel-checks is left aside"))
     return LocalWorkspace(
@@ -33,9 +33,9 @@ def workspace_of(settings: Settings, plan: Policy, context: Context, history: "T
         done_files=tuple(context.home / claim.text for claim in plan.claims if claim.kind == "file"),
         wait_file=context.home / rules.WAIT_FILE if settings.wait_signals else None,
         tasks=TasksFile(context.root / settings.tasks, context.folder.path / "tasks.json") if settings.tasks else None,
-        tree=history.tree,
-        protect=settings.protect if not looks_only else () if history.can_undo else ("**",),
-        undo=history.undo if looks_only and history.can_undo else None,
+        tree=None if undoes else history.tree,  # once all is put back, it is as it was
+        protect=settings.protect if not context.looks_only else () if undoes else ("**",),
+        undo=history.undo if undoes else None,
     )
 
 

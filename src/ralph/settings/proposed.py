@@ -2,8 +2,6 @@
 
 A recipe of the project's own (just, make) stands for its purpose; else each language's own tools do."""
 
-import json
-import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -101,7 +99,7 @@ _PYTHON_TOOLS: dict[str, tuple[Purpose, tuple[str, ...], Callable[[dict[str, Any
 
 def _python_tests(workspace: Path, project: dict[str, Any], tools: dict[str, Any]) -> tuple[str, str]:
     """How the tests are run, and the file that shows it: settings, a dependency, or tests that bear pytest's names."""
-    if "pytest" in tools or "pytest" in json.dumps(_dependencies(project, tools), default=str):
+    if "pytest" in tools or "pytest" in str(_dependencies(project, tools)):
         return "pytest -q", "pyproject.toml"
     if source := _first(workspace, "pytest.ini", "conftest.py", "tests/conftest.py")[0]:
         return "pytest -q", source
@@ -191,15 +189,23 @@ def _text(path: Path) -> str:
 
 
 def _toml(path: Path) -> dict[str, Any]:
+    if not (text := _text(path)):
+        return {}
+    import tomllib
+
     try:
-        return tomllib.loads(_text(path))
+        return tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError):
         return {}  # a proposal is all that is lost
 
 
 def _json(path: Path) -> dict[str, Any]:
+    if not (text := _text(path)):
+        return {}
+    import json
+
     try:
-        said = json.loads(_text(path) or "{}")
+        said = json.loads(text)
     except (ValueError, RecursionError):
         return {}
     return said if isinstance(said, dict) else {}

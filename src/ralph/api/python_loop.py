@@ -107,8 +107,8 @@ class RalphLoop:
         self._session: Any = None
 
     def run(self) -> RalphLoopResult:
-        from ralph.processes.answers import occupy_standard_streams
         from ralph.processes.interrupt import Cancellation
+        from ralph.processes.spawning import occupy_standard_streams
         from ralph.run.order import Order
         from ralph.run.session import Session
         from ralph.settings import load

@@ -11,9 +11,9 @@ from ralph import __version__
 from ralph.api.python_loop import PythonAgent
 from ralph.core.model import Failure, Run, Turn
 from ralph.errors import UserError
-from ralph.processes.answers import occupy_standard_streams
 from ralph.processes.interrupt import Cancellation
 from ralph.processes.keeper import Keeper
+from ralph.processes.spawning import occupy_standard_streams
 from ralph.run.context import Context
 from ralph.run.order import Order
 from ralph.run.session import Session

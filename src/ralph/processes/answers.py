@@ -268,15 +268,3 @@ def readable(data: bytes) -> int:
         os.write(fd, data[at : at + _PIECE])
     os.lseek(fd, 0, os.SEEK_SET)
     return fd
-
-
-def occupy_standard_streams() -> None:
-    """Puts nothing in the place of those that whoever called has closed: what is opened next must not be taken for one,
-    be it by a keeper, or by somebody who writes to stderr what would end up in a journal."""
-    for descriptor in (0, 1, 2):
-        try:
-            os.fstat(descriptor)
-        except OSError:
-            nothing = os.open(os.devnull, os.O_RDWR)
-            if nothing > 2:  # another thread was quicker
-                os.close(nothing)

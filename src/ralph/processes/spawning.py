@@ -1,4 +1,4 @@
-"""How does a process become one of its own? The keeper leaves ralph behind, a program gets a session and signals as a
+"""How does a process become one of its own? ralph has three standard streams, whoever called it; the keeper leaves ralph behind, a program gets a session and signals as a
 shell would give it, and one that makes a box gives up what no box could take from it."""
 
 from __future__ import annotations
@@ -31,6 +31,18 @@ _SET_DEATH_SIGNAL, _SET_CHILD_SUBREAPER, _SET_NO_NEW_PRIVILEGES = 1, 36, 38
 _CREATE_RULESET, _RESTRICT_SELF = 444, 446  # system calls of Landlock, the same number on every machine
 _KEYCTL = {"x86_64": 250, "aarch64": 219, "riscv64": 219, "ppc64le": 271, "s390x": 280}  # older, and not the same
 _GET_KEYRING, _JOIN_KEYRING, _OF_SESSION = 0, 1, -3
+
+
+def occupy_standard_streams() -> None:
+    """Puts nothing in the place of those that whoever called has closed: what is opened next must not be taken for one,
+    be it by a keeper, or by somebody who writes to stderr what would end up in a journal."""
+    for descriptor in (0, 1, 2):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            nothing = os.open(os.devnull, os.O_RDWR)
+            if nothing > 2:  # another thread was quicker
+                os.close(nothing)
 
 
 def leave_ralph(*kept: int) -> None:

@@ -1,5 +1,6 @@
-"""How does a process become one of its own? ralph has three standard streams, whoever called it; the keeper leaves ralph behind, a program gets a session and signals as a
-shell would give it, and one that makes a box gives up what no box could take from it."""
+"""How does a process become one of its own? ralph has three standard streams, whoever called it; the keeper leaves
+ralph behind; a program gets a session and signals as a shell would give it, and one that makes a box gives up what no
+box could take from it."""
 
 from __future__ import annotations
 

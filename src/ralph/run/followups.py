@@ -14,7 +14,6 @@ from ralph.errors import UserError
 from ralph.files import Supplanted, add_to_file, write_file
 from ralph.loop import Agent, Workspace
 from ralph.records.folder import cannot_write, write
-from ralph.repository.index import shown
 from ralph.run.context import Context
 from ralph.run.trees import Trees
 
@@ -127,12 +126,15 @@ class Commits:
             return
         before = self._history.changed_before()
         if before:
+            from ralph.repository.index import shown
+
             names = listed([shown(path) for path in before], 5)
             said = f"changed before the run, and kept out of its commits: {names} (--commit=all takes all)"
             self._context.tell(events.Notice(said))
         self._before = {*before}
 
     def make(self, run: Run, iteration: Iteration) -> Usage | None:
+        from ralph.repository.index import shown
         from ralph.repository.scm import run_tasks
 
         context = self._context

@@ -25,7 +25,6 @@ from ralph.records.leftovers import end_left_behind, on_record, remark
 from ralph.records.registration import Registration, enlist
 from ralph.records.seal import Seal
 from ralph.records.writer import Sink, Teller, Writer
-from ralph.repository.git import obeying
 from ralph.run import order as orders
 from ralph.run.choices import choices, may_write, out_of_reach, unheard_limit, unused_roles, workers
 from ralph.run.context import Context, Place, Tick, without_tokens
@@ -108,7 +107,10 @@ class Session:
             agent = self._make_agent(context) if self._make_agent else self._cli_agent(chosen, context)
             history = self._history = Trees(context, self.worktree, walks=self.settings.min_tool_calls > 0)
             run = self._begin(history)
-            stack.enter_context(obeying(history.configuration))
+            if history.configuration:
+                from ralph.repository.git import obeying
+
+                stack.enter_context(obeying(history.configuration))
             ProgressFile(context).clear()
             workspace = workspace_of(self.settings, plan, context, history)
             workspace.begin()

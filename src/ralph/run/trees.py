@@ -10,13 +10,14 @@ from ralph.core.model import Iteration
 from ralph.core.prompts import DIFF_LIMIT
 from ralph.errors import UserError
 from ralph.files import read_given
-from ralph.repository.git import Repository
-from ralph.repository.index import PrivateIndex, head_of, tree_of, walk_fingerprint
 from ralph.run.context import Context
 
+# What speaks with git is imported where there is a repository: elsewhere a run neither waits for it nor holds it.
 if TYPE_CHECKING:
     from ralph.repository.checkpoints import Checkpoints
     from ralph.repository.configuration import Configuration
+    from ralph.repository.git import Repository
+    from ralph.repository.index import PrivateIndex
     from ralph.repository.worktrees import Worktree
 
 
@@ -45,6 +46,7 @@ class Trees:
             return self._walked()
         from ralph.repository.checkpoints import Checkpoints
         from ralph.repository.configuration import Configuration
+        from ralph.repository.index import PrivateIndex
 
         self.configuration = Configuration(self._repository)
         self.configuration.begin(kept_as or self._context.folder.id, self._context.env)
@@ -87,6 +89,7 @@ class Trees:
         if self._repository is None:
             return ()
         from ralph.repository.changes import changed_paths
+        from ralph.repository.index import head_of
 
         return tuple(changed_paths(self._repository, head_of(self._base), self._base))
 
@@ -102,12 +105,18 @@ class Trees:
 
     def has_moved(self, iteration: Iteration) -> bool:
         """Whether HEAD is another one than at the end of an iteration: then its work has been committed."""
-        return bool(self._now and iteration.tree) and head_of(self._now) != head_of(iteration.tree or "")
+        if not self._now or not iteration.tree:
+            return False
+        from ralph.repository.index import head_of
+
+        return head_of(self._now) != head_of(iteration.tree)
 
     def has_changed(self, iteration: Iteration) -> bool:
         """Whether any file is another one than at the end of an iteration."""
         if self._index is None or not iteration.tree:
             return False
+        from ralph.repository.index import tree_of
+
         return tree_of(self._index.tree()) != tree_of(iteration.tree)
 
     def is_untouched(self) -> bool:
@@ -132,10 +141,11 @@ class Trees:
     def undo(self) -> tuple[str, ...]:
         """Makes the files and HEAD what they were when the run began, and names what was changed. What was there is
         kept beside the checkpoints."""
-        from ralph.repository.changes import changed_files
-
         if self._index is None or self._saved is None or self._repository is None:
             return ()
+        from ralph.repository.changes import changed_files
+        from ralph.repository.index import head_of, tree_of
+
         now = self._index.tree()
         if now == self._base:
             return ()
@@ -176,6 +186,8 @@ class Trees:
     def _walked(self) -> str | None:
         if not self._walks:
             return None
+        from ralph.repository.index import walk_fingerprint
+
         return walk_fingerprint(self._context.root)
 
 

@@ -59,6 +59,7 @@ def take_part(url: str, folder: str, work: str, name: str) -> None:
     place = RunFolder(Path(folder) / name, work)
     place.make()
     ledger = SharedLedger(place, [], Redactor(), database, register(database, name, 4))
+    ledger.open()
     while not ledger.finished:
         ledger.hear()
         if ledger.takes_gate() or ledger.has_gate():

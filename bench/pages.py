@@ -56,8 +56,9 @@ class _Run:
         workspace = lab.workspace()
         self.folder = RunFolder(prepare(workspace), self.id)
         self.folder.make()
-        self._journal = Journal(self.folder.journal)
+        self._journal = Journal(self.folder.journal).open()
         self._writer, self._registration = Writer(self.id, [self._journal]), Registration(self.folder)
+        self._registration.begin()
         enlist(self.folder, lab.env)
         self.tell(
             e.RunStarted(

@@ -186,6 +186,38 @@ def test_a_function_fits_on_a_screen() -> None:
     assert {name: length for name, length in lengths.items() if length > 60} == {}
 
 
+ACTS = {
+    *("open", "open_file", "open_own", "open_fresh", "start", "begin", "make", "run", "spawn", "fork", "pipe", "dup"),
+    *("socket", "socketpair", "flock", "signal", "register_at_fork", "Popen", "TemporaryFile", "mkstemp", "mkdtemp"),
+    *("posix_spawn", "posix_spawnp", "execv", "kill", "mkdir", "makedirs", "unlink", "rmdir", "rename", "symlink"),
+    *("write", "write_text", "write_bytes", "write_file", "touch", "send", "prepare", "rmtree", "prctl"),
+}
+
+
+def test_to_construct_is_not_to_act() -> None:
+    """Nothing is opened, written, started or removed by making an object: a verb does that, and says so."""
+    acting = []
+    for name, made in nodes(ast.ClassDef):
+        methods = {one.name: one for one in made.body if isinstance(one, ast.FunctionDef)}
+        looked_at, waiting = set[str](), {"__init__", "__post_init__", "__new__"} & methods.keys()
+        while waiting:
+            looked_at |= waiting
+            # What is only handed on, to be called later, is not called.
+            later = {id(part) for one in waiting for inner in inners(methods[one]) for part in ast.walk(inner)}
+            calls = [node for one in waiting for node in ast.walk(methods[one]) if isinstance(node, ast.Call)]
+            called = [ast.unparse(call.func) for call in calls if id(call) not in later]
+            acting += [f"{name}: {made.name}: {call}" for call in called if call.rpartition(".")[2] in ACTS]
+            waiting = {call.removeprefix("self.") for call in called if call.startswith("self.")} & methods.keys()
+            waiting -= looked_at
+    assert acting == []
+
+
+def inners(function: ast.FunctionDef) -> Iterator[ast.AST]:
+    yield from (
+        node for node in ast.walk(function) if isinstance(node, ast.Lambda | ast.FunctionDef) and node != function
+    )
+
+
 def test_many_values_are_given_by_name() -> None:
     """A struct with more than five fields is made by keywords."""
     loose = [

@@ -3,6 +3,7 @@ too late. Ledgers of several workers, in one process, on a real PostgreSQL."""
 
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from importlib import resources
 from pathlib import Path
 from threading import Timer
@@ -70,6 +71,7 @@ class Table:
         folder = RunFolder(self.folder / name, self.order.id)
         folder.make()
         made = SharedLedger(folder, [], Redactor(), database, register(database, name, slots))
+        made.open()
         made.hear()
         return made
 
@@ -226,10 +228,10 @@ def test_who_is_stopped_in_the_middle_of_a_transaction_holds_nobody_up(table: Ta
 def test_who_wants_an_end_does_not_wait_for_a_database_that_does_not_answer(
     database: str, postgres: Postgres, eventually: Callable[..., None]
 ) -> None:
-    relay = Relay(postgres.port)
+    relay, stack = Relay(postgres.port), ExitStack()
     apart = database.replace(f":{postgres.port}/", f":{relay.port}/")
     for is_connected in (True, False):
-        interrupt = Interrupt()
+        interrupt = stack.enter_context(Interrupt())
         opened = Database(apart, interrupt)
         if is_connected:
             opened.do(lambda transaction: transaction.ask("SELECT 1"))
@@ -241,7 +243,7 @@ def test_who_wants_an_end_does_not_wait_for_a_database_that_does_not_answer(
                 opened.do(lambda transaction: transaction.ask("SELECT 1"))
         assert time.monotonic() - began < ANSWER, "it would be tried for as long as it takes"
         relay.mend()
-    interrupt = Interrupt()
+    interrupt = stack.enter_context(Interrupt())
     interrupt.raise_to(1, "a person")
 
     def is_answered() -> bool:
@@ -256,6 +258,7 @@ def test_who_wants_an_end_does_not_wait_for_a_database_that_does_not_answer(
 
     eventually(is_answered)
     relay.close()
+    stack.close()
 
 
 def test_a_killed_copy_goes_on_where_it_was_torn(table: Table) -> None:

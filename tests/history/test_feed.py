@@ -22,14 +22,14 @@ def journal(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def writer(journal: Path) -> Any:
-    file = Journal(journal)
+    file = Journal(journal).open()
     yield Writer("r", [file])
     file.close()
 
 
 @pytest.fixture
 def feed(journal: Path) -> Any:
-    made = Feed(journal)
+    made = Feed.open(journal)
     yield made
     made.close()
 
@@ -77,7 +77,7 @@ def test_of_long_ago_only_what_counts_is_read(feed: Feed, writer: Callable[..., 
 def test_the_end_of_a_long_journal_is_shown_first(feed: Feed, writer: Callable[..., Any], journal: Path) -> None:
     for number in range(3 * RECENT // 1000):
         writer(e.AgentText(f"{number} " + "x" * 1000))
-    late = Feed(journal)
+    late = Feed.open(journal)
     for eye in (feed, late):  # one that has not looked for long, and one that comes now
         first, *rest = eye.look(FOREVER)
         assert RECENT - 2000 < first.size + sum(news.size for news in rest) <= RECENT
@@ -106,7 +106,7 @@ def test_a_journal_that_is_gone_is_said(feed: Feed, journal: Path) -> None:
     with pytest.raises(UserError, match="cannot read"):
         _ = feed.is_replaced
     with pytest.raises(UserError, match="cannot read"):
-        Feed(journal)
+        Feed.open(journal)
 
 
 def test_a_journal_that_was_written_anew_is_noticed(feed: Feed, journal: Path) -> None:

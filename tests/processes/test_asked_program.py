@@ -16,7 +16,7 @@ ENV = {"PATH": os.environ["PATH"]}
 
 
 def asked_program(script: str, stdin: bytes = b"") -> AskedProgram:
-    return AskedProgram(("sh", "-c", script), ENV, stdin)
+    return AskedProgram.start(("sh", "-c", script), ENV, stdin)
 
 
 def take_note(*_: object) -> None:
@@ -80,7 +80,7 @@ def test_errors_of_any_length_do_not_hold_it_up() -> None:
 def test_a_program_that_is_missing_is_an_error() -> None:
     before = len(os.listdir("/dev/fd"))
     with pytest.raises(FileNotFoundError):
-        AskedProgram(("no-such-program",), ENV)
+        AskedProgram.start(("no-such-program",), ENV)
     assert len(os.listdir("/dev/fd")) == before
 
 

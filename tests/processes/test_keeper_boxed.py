@@ -36,8 +36,10 @@ def boxed(bubblewrap: str, tmp_path: Path, mark) -> Boxed:
 
 def test_what_is_inside_is_asked_to_end_and_may_tidy_up(keeper: Keeper, boxed: Boxed, mark, tmp_path: Path) -> None:
     script = f"trap 'echo tidied > tidied; exit 3' TERM; echo up; sleep {mark.seconds} & wait"
-    interrupt = Interrupt()
-    ended = run_process(keeper, boxed(script), on_lines=lambda _: interrupt.raise_to(2, "test"), interrupt=interrupt)
+    with Interrupt() as interrupt:
+        ended = run_process(
+            keeper, boxed(script), on_lines=lambda _: interrupt.raise_to(2, "test"), interrupt=interrupt
+        )
     assert (tmp_path / "tidied").read_text() == "tidied\n"
     assert (ended.code, ended.ended_by) == (3, "interrupt")
     assert not mark.bearers()
@@ -45,14 +47,14 @@ def test_what_is_inside_is_asked_to_end_and_may_tidy_up(keeper: Keeper, boxed: B
 
 def test_who_is_deaf_inside_is_killed_with_the_box(keeper: Keeper, boxed: Boxed, mark) -> None:
     script = f"trap '' TERM; setsid sh -c \"trap '' TERM; sleep {mark.seconds}\" & echo up; sleep {mark.seconds}"
-    interrupt = Interrupt()
-    ended = run_process(
-        keeper,
-        boxed(script),
-        on_lines=lambda _: interrupt.raise_to(2, "test"),
-        interrupt=interrupt,
-        limits=Limits(stop=0.2),
-    )
+    with Interrupt() as interrupt:
+        ended = run_process(
+            keeper,
+            boxed(script),
+            on_lines=lambda _: interrupt.raise_to(2, "test"),
+            interrupt=interrupt,
+            limits=Limits(stop=0.2),
+        )
     assert ended.ended_by == "interrupt"
     assert not mark.bearers()
 

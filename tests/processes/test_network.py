@@ -146,13 +146,13 @@ def ask(url, proxy=None):
 
 
 def test_a_service_of_this_machine_is_reached_where_its_port_is_allowed(inside, service: int) -> None:
-    run = inside(Network([Reachable("localhost", service)], {}))
+    run = inside(Network.start([Reachable("localhost", service)], {}))
     script = f"{ASKING}\nprint(ask('http://127.0.0.1:{service}/direct'), ask('http://127.0.0.1:{service + 1}/other'))"
     assert run(script) == f"/direct for 127.0.0.1:{service} URLError\n"
 
 
 def test_the_proxy_asks_who_is_allowed_and_tells_of_others_once(inside, service: int) -> None:
-    net = Network([Reachable("127.0.0.1", service)], {})
+    net = Network.start([Reachable("127.0.0.1", service)], {})
     run = inside(net)
     proxy = f"http://127.0.0.1:{PORT}"
     script = f"""{ASKING}
@@ -177,7 +177,7 @@ for url in ('http://example.org/', 'http://example.org/again', 'http://localhost
 
 
 def test_a_tunnel_leads_to_the_host_that_was_asked_for(inside, service: int) -> None:
-    run = inside(Network([Reachable("127.0.0.1", service)], {}))
+    run = inside(Network.start([Reachable("127.0.0.1", service)], {}))
     script = f"""
 import socket
 def tunnel(place):
@@ -198,7 +198,7 @@ print(b"/in-tunnel for h" in tunnel(b"127.0.0.1:{service}"), tunnel(b"example.or
     "junk", ["b''", "b'x' * 100000", "b'GET / HTTP/1.1\\r\\n\\r\\n'", "b'\\xff\\xfe\\r\\n\\r\\n'", "b'CONNECT'"]
 )
 def test_whatever_is_said_to_the_proxy_it_goes_on(inside, service: int, junk: str) -> None:
-    run = inside(Network([Reachable("127.0.0.1", service)], {}))
+    run = inside(Network.start([Reachable("127.0.0.1", service)], {}))
     script = f"""{ASKING}
 import socket
 end = socket.create_connection(("127.0.0.1", {PORT}), 20)
@@ -209,13 +209,13 @@ print(ask('http://127.0.0.1:{service}/', 'http://127.0.0.1:{PORT}'))
 
 
 def test_nothing_else_is_there(inside, service: int) -> None:
-    run = inside(Network([], {}))
+    run = inside(Network.start([], {}))
     script = f"{ASKING}\nimport socket\nprint(ask('http://127.0.0.1:{service}/'), len(socket.if_nameindex()))"
     assert run(script) == "URLError 1\n"
 
 
 def test_a_box_after_the_other_has_its_network(inside, service: int) -> None:
-    net = Network([Reachable("localhost", service)], {})
+    net = Network.start([Reachable("localhost", service)], {})
     run = inside(net)
     for number in range(20):
         assert run(f"{ASKING}\nprint(ask('http://localhost:{service}/{number}'))").startswith(f"/{number} ")
@@ -224,7 +224,7 @@ def test_a_box_after_the_other_has_its_network(inside, service: int) -> None:
 
 
 def test_when_the_one_outside_is_killed_no_box_is_started(inside, service: int) -> None:
-    net = Network([Reachable("localhost", service)], {})
+    net = Network.start([Reachable("localhost", service)], {})
     run = inside(net)
     os.kill(net._child, 9)
     os.waitpid(net._child, 0)

@@ -57,7 +57,7 @@ told = st.one_of(
 def written(path: Path, history: list[object], seq: int = 0) -> Run:
     """Writes a history of a run down, and gives the run as it is in memory."""
     run = Run(id=path.parent.name, goal=STARTED.goal, base_tree=STARTED.base_tree)
-    journal = Journal(path)
+    journal = Journal(path).open()
     writer = Writer(run.id, [journal], seq=seq)
     writer(STARTED)
     for one in history:
@@ -119,7 +119,7 @@ def test_what_is_written_after_a_torn_line_is_whole(fresh, history: list[object]
     whole = path.read_bytes()
     path.write_bytes(whole[: int(len(whole) * where)])
     before = recall(path)
-    journal = Journal(path)
+    journal = Journal(path).open()
     writer = Writer("run", [journal], seq=before.seq)
     writer(STARTED)
     writer(events.IterationFinished(before.run.number, Iteration(number=before.run.number, turn=Turn(text="after"))))
@@ -160,7 +160,7 @@ def test_a_resumed_run_is_judged_like_one_that_was_never_interrupted(fresh, valu
     answers = [*values, *["end"] * 9]
     whole, end = play(ScriptedAgent(*answers), Run(id="r", goal="g"), lambda event: None)
     path = fresh()
-    journal = Journal(path)
+    journal = Journal(path).open()
     writer = Writer("r", [journal])
     writer(STARTED)
 
@@ -187,7 +187,7 @@ def test_a_resumed_run_is_judged_like_one_that_was_never_interrupted(fresh, valu
 @settings(max_examples=60, deadline=None)
 def test_no_key_is_ever_written_and_every_line_can_be_read(fresh, before: str, after: str, where: int) -> None:
     path = fresh()
-    journal = Journal(path)
+    journal = Journal(path).open()
     said = f"{before} {KEY} {after}"
     given_texts = [said if place == where else before for place in range(4)]
     turn = Turn(text=given_texts[0], failure=Failure("ordinary", given_texts[1]))
@@ -204,7 +204,7 @@ def test_no_key_is_ever_written_and_every_line_can_be_read(fresh, before: str, a
 
 def test_secrets_that_are_known_by_name_are_struck_out_too(fresh) -> None:
     path = fresh()
-    journal = Journal(path)
+    journal = Journal(path).open()
     shown = Writer("r", [journal], redact=Redactor([b"correct-horse"]))(events.AgentText("it is correct-horse."))
     journal.close()
     assert shown == [events.AgentText("it is [redacted].")]
@@ -220,7 +220,7 @@ def test_a_private_key_that_is_printed_line_by_line_is_struck_out(fresh) -> None
         "-----END EC PRIVATE KEY----- y",
         "after",
     ]
-    journal = Journal(path := fresh())
+    journal = Journal(path := fresh()).open()
     writer = Writer("r", [journal])
     shown = [event for line in lines for event in writer(events.AgentText(line))]
     assert shown == [events.AgentText(text) for text in ("before", "x [redacted]", "", "", " y", "after")]
@@ -233,7 +233,7 @@ def test_a_private_key_that_is_printed_line_by_line_is_struck_out(fresh) -> None
 
 def test_half_a_character_is_written_as_one_that_is_unknown(fresh) -> None:
     path = fresh()
-    journal = Journal(path)
+    journal = Journal(path).open()
     shown = Writer("r", [journal])(events.AgentText("caf\udce9 \ud83d"))
     journal.close()
     assert shown == [events.AgentText("caf? ?")]
@@ -242,7 +242,7 @@ def test_half_a_character_is_written_as_one_that_is_unknown(fresh) -> None:
 
 def test_an_agent_that_talks_without_end_is_written_down_up_to_a_size(fresh) -> None:
     path = fresh()
-    journal = Journal(path)
+    journal = Journal(path).open()
     writer = Writer("r", [journal], most=1000)
     for _ in range(2):
         for _ in range(100):
@@ -266,7 +266,7 @@ def test_the_time_that_a_run_took_does_not_depend_on_the_clock(
     """Ten seconds of a turn and two of a check; the clock is set, or the machine sleeps, in between."""
     now = 1_000_000.0
     monkeypatch.setattr(time, "time", lambda: now)
-    journal = Journal(path := fresh())
+    journal = Journal(path := fresh()).open()
     writer = Writer("r", [journal])
     writer(STARTED)
     writer(events.AgentStarted("fake"))
@@ -282,7 +282,7 @@ def test_a_turn_that_was_cut_off_and_a_wait_count_as_far_as_they_are_known(
 ) -> None:
     now = 1_000_000.0
     monkeypatch.setattr(time, "time", lambda: now)
-    journal = Journal(path := fresh())
+    journal = Journal(path := fresh()).open()
     writer = Writer("r", [journal])
     writer(STARTED)
     writer(events.AgentStarted("fake"))
@@ -295,7 +295,7 @@ def test_a_turn_that_was_cut_off_and_a_wait_count_as_far_as_they_are_known(
     writer(events.AgentStarted("fake"))
     journal.close()
     assert recall(path).elapsed == pytest.approx(7 + 30)
-    journal = Journal(path)
+    journal = Journal(path).open()
     Writer("r", [journal])(
         events.RunFinished(outcome="exhausted", reason="", iterations=0, cost_usd=None, duration_s=41.5, exit_code=1)
     )
@@ -306,7 +306,7 @@ def test_a_turn_that_was_cut_off_and_a_wait_count_as_far_as_they_are_known(
 def test_checks_side_by_side_take_the_time_of_all_of_them_together(fresh, monkeypatch: pytest.MonkeyPatch) -> None:
     now = 1_000_000.0
     monkeypatch.setattr(time, "time", lambda: now)
-    journal = Journal(path := fresh())
+    journal = Journal(path := fresh()).open()
     writer = Writer("r", [journal])
     writer(STARTED, events.CheckStarted("a"), events.CheckStarted("b"))
     now += 3
@@ -351,7 +351,7 @@ INTERRUPTED = events.RunFinished(
 def test_what_follows_from_the_last_iteration_is_open_until_something_else_happens(
     fresh, history: list[events.Event], is_open: bool
 ) -> None:
-    journal = Journal(path := fresh())
+    journal = Journal(path := fresh()).open()
     writer = Writer("r", [journal])
     for event in (STARTED, *history):
         writer(event)
@@ -360,7 +360,7 @@ def test_what_follows_from_the_last_iteration_is_open_until_something_else_happe
 
 
 def test_an_iteration_that_cannot_be_read_is_missed(fresh) -> None:
-    journal = Journal(path := fresh())
+    journal = Journal(path := fresh()).open()
     writer = Writer("r", [journal])
     for event in (STARTED, finished(1), finished(3)):
         writer(event)
@@ -377,7 +377,7 @@ def test_a_journal_that_was_removed_is_written_anew(fresh) -> None:
         path.parent.mkdir()
         made.append(path.parent)
 
-    journal = Journal(path, restore)
+    journal = Journal(path, restore).open()
     writer = Writer("r", [journal])
     writer(STARTED)
     path.unlink()
@@ -392,7 +392,7 @@ def test_a_journal_that_was_removed_is_written_anew(fresh) -> None:
 def test_a_journal_that_cannot_be_written_says_so_once(tmp_path: Path) -> None:
     import resource
 
-    journal = Journal(tmp_path / "journal.ndjson")
+    journal = Journal(tmp_path / "journal.ndjson").open()
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, before[1]))
     try:
@@ -406,7 +406,7 @@ def test_a_journal_that_cannot_be_written_says_so_once(tmp_path: Path) -> None:
 
 def test_a_device_is_no_journal_and_stays_what_it_is() -> None:
     with pytest.raises(UserError, match="it is not a regular file"):
-        Journal(Path("/dev/full"))
+        Journal(Path("/dev/full")).open()
     assert Path("/dev/full").is_char_device()
 
 
@@ -421,7 +421,7 @@ def test_a_line_that_never_ends_takes_no_memory(tmp_path: Path) -> None:
     tracemalloc.start()
     try:
         assert [entry.seq for entry in read(path)] == [1, 2]
-        following = Following(path)
+        following = Following.open(path)
         assert [entry.seq for entry in filter(None, map(decoded, following.lines()))] == [1, 2]
         following.close()
         assert tracemalloc.get_traced_memory()[1] < 120 << 20

@@ -28,6 +28,7 @@ class OnRecord:
         self.folder.make()
         self.folder.journal.touch()
         self.registration = Registration(self.folder)
+        self.registration.begin()
         enlist(self.folder, env)
         self.registration(
             e.RunStarted(

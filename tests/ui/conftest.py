@@ -47,9 +47,10 @@ class Recorded:
     def __init__(self, workspace: Path, env: dict[str, str], run_id: str, cap: int | None) -> None:
         self.folder = RunFolder(prepare(workspace), run_id)
         self.folder.make()
-        journal = Journal(self.folder.journal)
+        journal = Journal(self.folder.journal).open()
         self._writer = Writer(run_id, [journal])
         self._registration = Registration(self.folder)
+        self._registration.begin()
         enlist(self.folder, env)
         self.id = run_id
         self._closers = (journal.close, self._registration.close)

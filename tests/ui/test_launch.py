@@ -24,7 +24,7 @@ Typed = Callable[[Pilot[Any], str], Awaitable[None]]
 OPENER = """
 import os, sys
 from ralph.run.launch import Launched
-launched = Launched(sys.argv[2:], os.environ)
+launched = Launched.start(sys.argv[2:], os.environ)
 print(launched.pid, flush=True)
 sys.stdin.readline()
 if sys.argv[1] == "let go":
@@ -124,7 +124,7 @@ def test_a_run_that_was_let_go_goes_on_to_its_end(
 
 
 def test_why_a_run_cannot_start_is_known(workspace: Path, environment: dict[str, str]) -> None:
-    launched = Launched(NextRun(workspace=str(workspace), agent="no-such-agent").words("go"), environment)
+    launched = Launched.start(NextRun(workspace=str(workspace), agent="no-such-agent").words("go"), environment)
     eventually(lambda: launched.exit_code is not None)
     assert launched.exit_code == 2
     assert "no-such-agent" in launched.last_words()
@@ -138,7 +138,7 @@ def test_a_folder_called_ralph_is_not_taken_for_the_program(
     (workspace / "ralph").mkdir()
     (workspace / "ralph" / "__init__.py").write_text("raise SystemExit('not this one')")
     monkeypatch.chdir(workspace)
-    launched = Launched(["--version"], environment)
+    launched = Launched.start(["--version"], environment)
     eventually(lambda: launched.exit_code is not None)
     assert launched.exit_code == 0
     launched.close()
@@ -296,7 +296,7 @@ def test_ctrl_c_twice_leaves_at_once_and_nothing_is_left_though_the_agent_is_dea
 def test_a_run_that_was_stopped_is_taken_up_again(
     waiting_agent: Path, workspace: Path, environment: dict[str, str], on_screen: OnScreen, shown: Show, gate: Path
 ) -> None:
-    first = Launched(NextRun(workspace=str(workspace), agent="waiting-agent", cap=3).words("go"), environment)
+    first = Launched.start(NextRun(workspace=str(workspace), agent="waiting-agent", cap=3).words("go"), environment)
     eventually(waiting_agent.exists)
     first.end()
     eventually(lambda: first.exit_code == 130)

@@ -52,9 +52,10 @@ class Scene:
         self.folder = RunFolder(prepare(workspace), run_id)
         self.folder.make()
         self.folder.write("run.json", json.dumps({"settings": dict(limits or {})}).encode())
-        self._journal = Journal(self.folder.journal)
+        self._journal = Journal(self.folder.journal).open()
         self._writer = Writer(run_id, [self._journal])
         self._registration = Registration(self.folder)
+        self._registration.begin()
         enlist(self.folder, env)
         self.mail = Mailbox(self.folder.path)
         self.tell(
@@ -230,7 +231,9 @@ class WorkScene:
             version="1",
         )
         self._registration = WorkRegistration(self.folder, order)  # type: ignore[arg-type]
+        self._registration.begin()
         self._ledger = JournalLedger(self.folder, (), Redactor(()))
+        self._ledger.open()
         self._registration.watch(self._ledger)
         self._ledger.listen([self._registration])
         enlist(self.folder, env)

@@ -25,14 +25,16 @@ GLANCE = 0.05  # seconds, where the system cannot tell of the end of a process
 class Child:
     """A process at work for an item; for the gate if `key` is empty. `said` is all that it printed."""
 
-    def __init__(self, key: str, words: Sequence[str], log: str, env: Mapping[str, str]) -> None:
+    def __init__(self, key: str, log: str) -> None:
         self.key, self.log, self.began = key, log, time.monotonic()
         self.said = b""
         self.code: int | None = None
         self.asked = 0  # how urgently it was asked to end
+
+    def start(self, words: Sequence[str], env: Mapping[str, str]) -> None:
         held, self._leash = os.pipe()
         self.out, writer = os.pipe()
-        errors = open_fresh(log)
+        errors = open_fresh(self.log)
         argv = [sys.executable, "-P", "-m", "ralph", *words]
         try:
             self.pid = os.posix_spawn(

@@ -163,7 +163,8 @@ class Coordinator:
         return seen is not None and seen.outcome in ("", Outcome.INTERRUPTED.value)
 
     def _start(self, key: str, words: tuple[str, ...], log: str) -> Child:
-        child = Child(key, words, str(self._folder.path / log), self._env)
+        child = Child(key, str(self._folder.path / log))
+        child.start(words, self._env)
         self._children.all.append(child)
         return child
 

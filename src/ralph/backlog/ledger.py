@@ -42,12 +42,20 @@ class JournalLedger:
 
     def __init__(self, folder: RunFolder, sinks: Sequence[Sink], redact: Redactor) -> None:
         self.board, self.opened, self.elapsed = Board(), "", 0.0
-        self._seq = self._recall(folder)
-        self.is_resumed = self._seq > 0
+        self.is_resumed = False
+        self._folder, self._redact = folder, redact
+        self._seq = 0
         self._journal = Journal(folder.journal)
         self._listeners: tuple[Listener, ...] = ()
         self._sinks: tuple[Sink, ...] = (self._journal, *sinks)
-        self._writer = Writer(folder.id, self._sinks, seq=self._seq, redact=redact, names=NAMES)
+        self._writer: Writer
+
+    def open(self) -> None:
+        """Knows what the journal says, and goes on with it."""
+        self._recall()
+        self.is_resumed = self._seq > 0
+        self._journal.open()
+        self._writer = Writer(self._folder.id, self._sinks, seq=self._seq, redact=self._redact, names=NAMES)
 
     def tell(self, *happened: Told) -> None:
         self._writer(*happened)  # type: ignore[arg-type]
@@ -80,11 +88,8 @@ class JournalLedger:
             case work_events.WorkFinished():
                 self.elapsed = event.duration_s
 
-    def _recall(self, folder: RunFolder) -> int:
-        """Reads the journal back; the number of its last line."""
-        seq = 0
-        if os.path.exists(folder.journal):
-            for entry in read(folder.journal):
-                seq = max(seq, entry.seq)
+    def _recall(self) -> None:
+        if os.path.exists(self._folder.journal):
+            for entry in read(self._folder.journal):
+                self._seq = max(self._seq, entry.seq)
                 self._know(entry.event(), entry.at)
-        return seq

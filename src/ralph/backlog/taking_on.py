@@ -40,7 +40,7 @@ def read_list(source: BacklogSource, workspace: Path) -> ListContent:
     if which(module.PROGRAM) is None:
         raise UserError(f"{module.PROGRAM} is not installed", module.HINT)
     try:
-        with AskedProgram(asking(source, workspace), environment()) as asked:
+        with AskedProgram.start(asking(source, workspace), environment()) as asked:
             said = asked.output(ANSWER)
     except TimeoutError:
         raise UserError(f"{module.PROGRAM} gave no answer within {ANSWER:.0f} seconds", "try again") from None
@@ -182,7 +182,7 @@ def settle(order: WorkOrder, key: str, commit: str) -> str:
         return ""
     words = ("sh", "-c", 'cd "$0" && exec "$@"', order.workspace, *beads.closing(key, commit))
     try:
-        with AskedProgram(words, environment()) as asked:
+        with AskedProgram.start(words, environment()) as asked:
             asked.output(ANSWER)
     except TimeoutError:
         return f"bd did not close {key}"

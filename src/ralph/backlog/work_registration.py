@@ -28,7 +28,6 @@ class WorkRegistration(Registration):
         self._is_behind = False
         known = {"kind": "work", "workspace": order.workspace, "goal": f"work off {order.source.name}"}
         self._facts = replace(self._facts, **known, branch=order.shown_target, version=order.version)
-        self._write_now()  # before anything is told: whoever is killed now must be found as what it is
 
     def watch(self, ledger: Ledger) -> None:
         self._ledger = ledger

@@ -250,7 +250,9 @@ def _detach(command: str, values: dict[str, Any], words: list[str]) -> int:
 
     _refuse_what_needs_a_terminal(values, words)
     given = {name: value for name, value in values.items() if name not in ("detach", "verbose", "quiet")}
-    launched = Launched([command, "--quiet", *words_of(given, options.COMMANDS[command]), "--", *words], os.environ)
+    launched = Launched.start(
+        [command, "--quiet", *words_of(given, options.COMMANDS[command]), "--", *words], os.environ
+    )
     while not (found := _found(launched, values)):
         if launched.exit_code is not None:
             code = launched.exit_code

@@ -166,7 +166,7 @@ def _lines(run: "Listed", follows: bool) -> Iterator[bytes]:
     from ralph.records.journal import Following
     from ralph.records.register import listed
 
-    following = Following(run.folder.journal)
+    following = Following.open(run.folder.journal)
     yield from following.lines()
     while follows:
         now = listed(run.place)

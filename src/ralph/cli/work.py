@@ -156,10 +156,12 @@ def _played(order: WorkOrder, folder: RunFolder, *, reading: ListContent, shown:
     screen = WorkScreen(sys.stderr, quiet=shown.quiet, color=color, emoji=emoji, env=os.environ)
     stack.callback(screen.close)
     registration = WorkRegistration(folder, order)
+    registration.begin()
     stack.callback(registration.close)
     listeners: list[Any] = [registration, screen]
     redact = Redactor(secret_values(os.environ))
     ledger = JournalLedger(folder, [Ndjson()] if shown.json else [], redact)
+    ledger.open()
     stack.callback(ledger.close)
     registration.watch(ledger)
     screen.board, screen.look = (lambda: ledger.board), registration.rows

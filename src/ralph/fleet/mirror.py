@@ -86,7 +86,9 @@ class Mirror:
         if row.id not in self._copies:
             place = Path(state_folder(self._env, "fleet"), row.name)
             place.mkdir(mode=0o700, parents=True, exist_ok=True)
-            copy = self._copies[row.id] = Copy(self._database, row, place)
+            order = msgspec.structs.replace(msgspec.json.decode(row.order, type=WorkOrder), workspace=str(place))
+            copy = self._copies[row.id] = Copy(self._database, order, RunFolder(prepare(place), row.id))
+            copy.begin()
             enlist(copy.folder, self._env)
             self._stack.callback(copy.close)
             self._stack.callback(Path(registry(self._env), row.id).unlink, missing_ok=True)
@@ -96,19 +98,21 @@ class Mirror:
 class Copy:
     """One of them."""
 
-    def __init__(self, database: Database, row: WorkRow, place: Path) -> None:
-        order = msgspec.structs.replace(msgspec.json.decode(row.order, type=WorkOrder), workspace=str(place))
-        self._database, self._work = database, row.id
-        self.folder = RunFolder(prepare(place), row.id)
-        self.folder.make()
-        put(self.folder, ORDER, order)
-        self._registration = WorkRegistration(self.folder, order, deaf=True)
-        self._ledger = SharedLedger(self.folder, (), Redactor(), database, NOBODY)
+    def __init__(self, database: Database, order: WorkOrder, folder: RunFolder) -> None:
+        self._database, self._order, self.folder = database, order, folder
+        self._registration = WorkRegistration(folder, order, deaf=True)
+        self._ledger = SharedLedger(folder, (), Redactor(), database, NOBODY)
         self._registration.watch(self._ledger)
+        self._mailbox = Mailbox(folder.path)
+        self._pause = steering.Pause(self._mailbox)
+
+    def begin(self) -> None:
+        self.folder.make()
+        put(self.folder, ORDER, self._order)
+        self._registration.begin()
+        self._ledger.open()
         self._registration(*filter(None, (self._ledger.finished,)))
         self._ledger.listen((self._registration,))
-        self._mailbox = Mailbox(self.folder.path)
-        self._pause = steering.Pause(self._mailbox)
 
     @property
     def board(self) -> Board:
@@ -131,7 +135,7 @@ class Copy:
     def _ask(self, act: Callable[..., str], *about: object) -> None:
         """What a person has asked for here, of all."""
         with suppress(UserError):  # it came too late, and what is shown says so
-            act(self._database, self._work, *about)
+            act(self._database, self._order.id, *about)
 
     def close(self) -> None:
         if self._ledger.finished is None:

@@ -36,6 +36,7 @@ class SharedLedger(JournalLedger):
     def __init__(
         self, folder: RunFolder, sinks: Sequence[Sink], redact: Redactor, database: Database, me: Registered
     ) -> None:
+        super().__init__(folder, sinks, redact)
         self._mine: dict[str, str] = {}
         self._runs: set[str] = set()
         self._posts: frozenset[str] = frozenset()
@@ -45,8 +46,7 @@ class SharedLedger(JournalLedger):
         self.spent_elsewhere = 0.0
         self.finished: work_events.WorkFinished | None = None
         self.heard: list[Told] = []
-        self._work, self._redact, self._database, self._me = folder.id, redact, database, me
-        super().__init__(folder, sinks, redact)
+        self._work, self._database, self._me = folder.id, database, me
 
     # What is told
 

@@ -68,7 +68,7 @@ class Hosted(Struct, frozen=True):
 def _said(words: tuple[str, ...], stdin: bytes, hosted: Hosted) -> bytes:
     quiet = {"GH_PROMPT_DISABLED": "1", "GH_NO_UPDATE_NOTIFIER": "1", "NO_COLOR": "1", "GH_PAGER": "cat"}
     try:
-        with AskedProgram(words, environment() | quiet, stdin) as asked:
+        with AskedProgram.start(words, environment() | quiet, stdin) as asked:
             said = asked.output(PATIENCE)
     except FileNotFoundError:
         raise HostError("gh is not installed", INSTALL) from None

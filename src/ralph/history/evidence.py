@@ -61,7 +61,7 @@ def evidence_of(folder: RunFolder, history: RunHistory, env: Mapping[str, str]) 
 
 def _hear(journal: Path, found: dict[int, Evidence], room: int, redact: Redact) -> None:
     """Tool calls and failed checks, from the journal."""
-    following, at, opened = Following(journal), Evidence(), dict[str, ToolCall]()
+    following, at, opened = Following.open(journal), Evidence(), dict[str, ToolCall]()
     most_calls = max(room // 300, 10)
     for line in following.lines():
         entry = decoded(line) if line.startswith(_TOLD) else None

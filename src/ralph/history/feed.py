@@ -35,14 +35,17 @@ class News(Struct, frozen=True):
 class Feed:
     """One journal, for as long as it grows."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._near, self._far = Following(path, RECENT), Following(path)
+    def __init__(self, path: Path, near: Following, far: Following) -> None:
+        self._path, self._near, self._far = path, near, far
         self.left_out = self._near.position
         """How many bytes are not shown, because they are too far from the end."""
         self._looked, self._counted = self._near.lines(), self._far.lines()
         self._has_more = False
         self.is_behind = True
+
+    @classmethod
+    def open(cls, path: Path) -> "Feed":
+        return cls(path, Following.open(path, RECENT), Following.open(path))
 
     @property
     def is_replaced(self) -> bool:
@@ -68,7 +71,7 @@ class Feed:
         until, found = time.monotonic() + longest, []
         if self._near.about.st_size - self._near.position > 2 * RECENT:
             self._near.close()
-            self._near = Following(self._path, RECENT)
+            self._near = Following.open(self._path, RECENT)
             self._looked, self.left_out = self._near.lines(), self._near.position
         for line in self._looked:
             if news := _news(line):
@@ -115,7 +118,7 @@ def _counted(line: bytes) -> News | None:
 
 def entries_of(path: Path, number: int) -> Iterator[News]:
     """All that happened in one iteration, and before the next."""
-    following, is_inside = Following(path), False
+    following, is_inside = Following.open(path), False
     try:
         for line in following.lines():
             if line.startswith(_BEGINNING) and (news := _news(line)):
@@ -134,7 +137,7 @@ def history_now(run: Listed) -> RunHistory:
 def history_of(folder: RunFolder, state: str = "", now: float = 0.0, then: Sequence[e.Event] = ()) -> RunHistory:
     """What came of a run; `state` is what is known of one that has no outcome yet, `now` when it is still at work;
     `then` is what comes next, and is not written down yet."""
-    fold, following, news = Fold(folder.id), Following(folder.journal), None
+    fold, following, news = Fold(folder.id), Following.open(folder.journal), None
     for news in filter(None, map(_counted, following.lines())):
         fold.hear(news.event, news.entry.at)
     following.close()

@@ -211,7 +211,7 @@ def end(loop: Loop, stop: Stop) -> str:
     with ExitStack() as stack:
         folder = folder_of(loop)
         folder.make()
-        journal = Journal(folder.journal)
+        journal = Journal(folder.journal).open()
         stack.callback(journal.close)
         story = recall(folder.journal)
         tell = Writer(loop.run, [journal], seq=story.seq)
@@ -288,7 +288,7 @@ def _teller(
 ) -> events.TellAll:
     folder = folder_of(loop)
     folder.make()
-    journal = Journal(folder.journal)
+    journal = Journal(folder.journal).open()
     stack.callback(journal.close)
     writer = Writer(loop.run, [journal] if seq is not None else [], seq=seq or 0, redact=redact)
 

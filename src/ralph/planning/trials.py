@@ -43,7 +43,7 @@ class Trials:
         self._settings = settings
         self._context = Context(
             root=workspace,
-            folder=RunFolder(prepare(workspace), new_run_id(time.time())),
+            folder=RunFolder(workspace / ".ralph", new_run_id(time.time())),
             keeper=keeper,
             interrupt=Interrupt(),
             tell=lambda *happened: None,
@@ -59,6 +59,7 @@ class Trials:
         self._context.interrupt = interrupt
         fresh = [command for command in commands if command not in self._known]
         if fresh:
+            prepare(self._context.root)
             for command, check in zip(fresh, self._run(fresh), strict=True):
                 self._known[command] = _trial(command, check)
         return [self._known[command] for command in commands]

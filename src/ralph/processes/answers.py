@@ -80,13 +80,21 @@ class AskedProgram:
     """A program in a session of its own: a Ctrl-C meant for ralph must not cut it off half-way; the second one does.
     `code` and `error` are known at the end. Whoever leaves before all of its output is read ends it."""
 
-    def __init__(self, argv: tuple[str, ...], env: Mapping[str, str], stdin: bytes = b"") -> None:
+    def __init__(self) -> None:
         self.code = 0
         self.error = ""
         self._has_ended = False
         self._deadline = math.inf
         self._uneasy: Callable[[], None] = lambda: None
         self._asker = _asker.get()
+
+    @classmethod
+    def start(cls, argv: tuple[str, ...], env: Mapping[str, str], stdin: bytes = b"") -> "AskedProgram":
+        program = cls()
+        program._start(argv, env, stdin)
+        return program
+
+    def _start(self, argv: tuple[str, ...], env: Mapping[str, str], stdin: bytes) -> None:
         if self._asker and self._asker.left() <= 0:
             raise CutOff(self._asker.reason)
         env = {**env, ASKED_BY: str(os.getpid())}

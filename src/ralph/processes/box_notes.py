@@ -23,10 +23,14 @@ class BoxNote(msgspec.Struct):
 class BoxNoteFile:
     """Where a box keeps its note, for those who come after a sudden end: it is locked for as long as the box lives."""
 
-    def __init__(self, path: str) -> None:
-        self._path, self._written = path, b""
-        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-        fcntl.flock(self._fd, fcntl.LOCK_EX)
+    def __init__(self, path: str, fd: int) -> None:
+        self._path, self._fd, self._written = path, fd, b""
+
+    @classmethod
+    def open(cls, path: str) -> "BoxNoteFile":
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        return cls(path, fd)
 
     def write(self, note: BoxNote) -> None:
         text = msgspec.json.encode(note)

@@ -50,11 +50,10 @@ class Interrupt:
         self._pid = os.getpid()
         self._before: dict[int, object] = {}
         self._wakeup_before = -1
-        self._reader, self._writer = os.pipe()
-        os.set_blocking(self._reader, False)
-        os.set_blocking(self._writer, False)
+        self._reader = self._writer = -1
 
     def __enter__(self) -> "Interrupt":
+        self._open()
         try:
             self._wakeup_before = signal.set_wakeup_fd(self._writer, warn_on_full_buffer=False)
         except ValueError:
@@ -67,6 +66,11 @@ class Interrupt:
         if signal.getsignal(signal.SIGCHLD) is signal.SIG_DFL:  # somebody may stop the keeper
             self._before[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, wake)
         return self
+
+    def _open(self) -> None:
+        self._reader, self._writer = os.pipe()
+        os.set_blocking(self._reader, False)
+        os.set_blocking(self._writer, False)
 
     def __exit__(self, *_: object) -> None:
         if self._before:
@@ -167,6 +171,7 @@ class Cancellation(Interrupt):
         self._cancel = cancel
 
     def __enter__(self) -> "Cancellation":
+        self._open()
         return self
 
     def ask(self) -> None:

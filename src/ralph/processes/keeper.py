@@ -91,12 +91,15 @@ class Keeper:
         self._ours: frozenset[int] = frozenset()
         self._requests = 0
         self._spawning = self._ending = 0  # the requests whose answers matter: those to older ones may still come
-        self._fork()
+        self._child = 0
+        self._channel: Channel
 
     @classmethod
     def start(cls, adopts: bool = False) -> Keeper:
         """Fork early: the more has been imported, the more a fork costs and its copy holds."""
-        return cls(adopts)
+        keeper = cls(adopts)
+        keeper._fork()
+        return keeper
 
     def __enter__(self) -> Keeper:
         return self
@@ -132,7 +135,7 @@ class Keeper:
 
     def another(self) -> Keeper:
         """One more, for what is done at the same time."""
-        return Keeper(self._adopts)
+        return Keeper.start(self._adopts)
 
     @property
     def pid(self) -> int:
@@ -305,6 +308,8 @@ def _serve(channel: Channel) -> NoReturn:
     try:
         from ralph.processes.reaper import Reaper
 
-        Reaper(channel).serve()
+        reaper = Reaper(channel)
+        reaper.begin()
+        reaper.serve()
     finally:
         os._exit(0)

@@ -67,16 +67,21 @@ def environment() -> dict[str, str]:
 class Network:
     """The process outside. It ends when this end of the line between them is closed, however that comes about."""
 
-    def __init__(self, hosts: Sequence[Reachable], env: Mapping[str, str]) -> None:
+    def __init__(self, child: int, line: socket.socket, news: socket.socket) -> None:
+        self._child, self._line, self._news = child, line, news
         self._told: set[str] = set()
-        self._line, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._news, telling = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
-        self._news.setblocking(False)
-        self._child = os.fork()
-        if self._child == 0:
+
+    @classmethod
+    def start(cls, hosts: Sequence[Reachable], env: Mapping[str, str]) -> Network:
+        line, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        news, telling = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+        news.setblocking(False)
+        child = os.fork()
+        if child == 0:
             _serve(theirs, telling, tuple(hosts), env)
         theirs.close()
         telling.close()
+        return cls(child, line, news)
 
     def attach(self) -> tuple[int, int]:
         """Two descriptors for a bubblewrap that is about to start: where it says which process is the first inside, and

@@ -66,13 +66,16 @@ class Reaper:
         self._asks_at = 0.0
         self._deadline: float | None = None
         self._record = -1  # the file that says which process was started last
-        bear_name(f"{NAME} of {os.getppid()}: ends what that one leaves")
-        leave_ralph(channel.fileno())
+
+    def begin(self) -> None:
+        """Becomes a process of its own, beside ralph's, which hears of its orphans."""
+        bear_name(f"{NAME} of {self._parent}: ends what that one leaves")
+        leave_ralph(self._channel.fileno())
         self._adopts = adopt_orphans()
         self._ready = select.poll()
-        self._ready.register(channel, select.POLLIN)
+        self._ready.register(self._channel, select.POLLIN)
         # A copy of ralph's process that somebody forks holds the other end of the channel open, and may outlive it.
-        self._ralph = handle(os.getppid())
+        self._ralph = handle(self._parent)
         if self._ralph >= 0:
             self._ready.register(self._ralph, select.POLLIN)
         self._deaths, self._bell = os.pipe()

@@ -88,14 +88,14 @@ def open_sandbox(
         around = look_around(wanted)
         for path in (*box.folders(around), wanted.private_home, f"{folder}/open", f"{folder}/planted"):
             os.makedirs(path, mode=0o700, exist_ok=True)
-        note_file = BoxNoteFile(f"{folder}/open/{run_id}")
+        note_file = BoxNoteFile.open(f"{folder}/open/{run_id}")
         note_file.write(BoxNote(wanted.private_tmp))
         os.mkdir(wanted.private_tmp, 0o700)
     except OSError as error:
         raise UserError(
             f"cannot make a box: {error.filename}: {error.strerror}", "free some space, or name another TMPDIR"
         ) from None
-    net = None if hosts is None else Network(hosts, wanted.env)
+    net = None if hosts is None else Network.start(hosts, wanted.env)
     made = Sandbox(bubblewrap, wanted, around, folder=folder, note_file=note_file, net=net, keeper=keeper)
     keeper.tidy(folder)
     try:

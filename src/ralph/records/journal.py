@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable, Iterator
 from datetime import datetime
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 import msgspec
 
@@ -17,6 +17,9 @@ from ralph.core.model import Outcome, Run
 from ralph.errors import UserError
 from ralph.files import open_file
 from ralph.records.folder import cannot_write
+
+if TYPE_CHECKING:
+    from io import FileIO
 
 
 class Journal:
@@ -30,11 +33,15 @@ class Journal:
         seal: Callable[[bytes], None] = lambda line: None,
     ) -> None:
         self._path, self._restore, self._seal = path, restore, seal
+        self._fd: int
+
+    def open(self) -> "Journal":
         try:
             self._fd = self._open()
             self._start_on_a_fresh_line()
         except OSError as error:
-            raise cannot_write(path, error) from None
+            raise cannot_write(self._path, error) from None
+        return self
 
     def __call__(self, line: bytes) -> None:
         """Writes the line, or raises once: without its journal a run must end, and it must be able to say so."""
@@ -263,15 +270,21 @@ class Following:
     """The lines of a growing file, from its beginning, or only the last ones in so many bytes. A last line without its
     end is kept until the rest of it is there."""
 
-    def __init__(self, path: Path, recent: int | None = None) -> None:
+    def __init__(self, file: "FileIO") -> None:
+        self._file = file
         self._parts: list[bytes] = []  # of a line that has no end yet
         self._is_too_long = False
+
+    @classmethod
+    def open(cls, path: Path, recent: int | None = None) -> "Following":
         try:
-            self._file = open(open_file(path), "rb", buffering=0)  # noqa: SIM115 - as long as the reader is interested
+            file = open(open_file(path), "rb", buffering=0)  # noqa: SIM115 - as long as the reader is interested
+            following = cls(file)
             if recent is not None:
-                self._skip_to_the_last(recent)
+                following._skip_to_the_last(recent)
         except OSError as error:
             raise unreadable(path, error) from None
+        return following
 
     def _skip_to_the_last(self, recent: int) -> None:
         begin = os.fstat(self._file.fileno()).st_size - recent

@@ -48,6 +48,9 @@ class Registration:
         self._encode = msgspec.json.Encoder().encode
         self._written = 0.0
         self._path = folder.path / STATE
+
+    def begin(self) -> None:
+        """From now on the run is known as what it is, before anything is told: it may be killed the next moment."""
         try:
             self._open()
             self._write()

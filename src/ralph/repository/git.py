@@ -220,7 +220,7 @@ def _git_program(folder: str, words: tuple[str, ...], stdin: bytes = b"", env: E
     fixed = _settled.get()
     told = environment() | {"LC_ALL": "C.UTF-8"} | (dict(fixed.overrides()) if fixed else {}) | dict(env or {})
     try:
-        return AskedProgram(("git", "-C", folder, *PLAIN, *words), told, stdin)
+        return AskedProgram.start(("git", "-C", folder, *PLAIN, *words), told, stdin)
     except CutOff as cut:
         raise GitError(f"git {_command(words)} was not asked: {cut}") from None
 

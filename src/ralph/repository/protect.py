@@ -182,7 +182,7 @@ class Protected:
 
     def _hold(self) -> "Held":
         """Of each copy that is what it was one more, in a file without a name."""
-        held = Held(self._store)
+        held = Held.open(self._store)
         for digest in {one.digest for one in self._kept.values()}:
             with suppress(OSError):
                 held.add(digest, self._store / "files" / digest)
@@ -256,17 +256,22 @@ class Protected:
 class Held:
     """Copies in a file that has no name: whoever deletes or changes the folder does not reach them."""
 
-    def __init__(self, folder: Path) -> None:
-        path = folder / f"held-{os.getpid()}"
-        with suppress(FileNotFoundError):
-            path.unlink()
-        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
-        path.unlink()
+    def __init__(self, file: int) -> None:
+        self._file = file
         self._spans: dict[str, tuple[int, int]] = {}
         self._end = 0
 
+    @classmethod
+    def open(cls, folder: Path) -> "Held":
+        path = folder / f"held-{os.getpid()}"
+        with suppress(FileNotFoundError):
+            path.unlink()
+        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+        path.unlink()
+        return cls(file)
+
     def __del__(self) -> None:
-        with suppress(AttributeError, OSError):
+        with suppress(OSError):
             os.close(self._file)
 
     def add(self, digest: str, copy: Path) -> None:

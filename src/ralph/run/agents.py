@@ -104,7 +104,6 @@ class _Turn:
         self._folder, self._run, self._purpose = folder, run, purpose
         continues = settings.session == "continue" and not choice.purposes
         self._session = run.session_of(choice.name) if continues else None
-        self._scratch = folder.scratch() if context.box else folder.path
 
     def words(self, prompt: str) -> tuple[str, ...]:
         """What the agent is started with."""
@@ -146,7 +145,7 @@ class _Turn:
             max_turns=settings.agent.max_turns,
             root=os.geteuid() == 0 if hasattr(os, "geteuid") else False,
             understands=self._choice.understands,
-            scratch=self._scratch,
+            scratch=self._folder.scratch() if self._context.box else self._folder.path,
             usage_before=self._usage_before(),
             boxed=self._context.box is not None,
             looks_only=looks_only,
@@ -173,7 +172,7 @@ class _Turn:
         with context.log(self._folder.stdout) as out, context.log(self._folder.stderr) as err:
             ended = run_process(
                 context.keeper,
-                context.boxed(command, self._scratch),
+                context.boxed(command, request.scratch),
                 on_lines=on_lines,
                 on_start=on_start,
                 meanwhile=lambda: context.tell(events.Notice(f"Prompt: {one_line(request.prompt)}", "debug")),

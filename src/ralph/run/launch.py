@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from signal import SIGHUP, SIGINT, SIGTERM
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from msgspec import Struct
 
@@ -20,31 +20,40 @@ from ralph.records.register import Listed
 from ralph.run.options import RUN, Option
 from ralph.show.words import plural
 
+if TYPE_CHECKING:
+    from subprocess import Popen
+
 MOST_WORDS = 4000
 
 
 class Launched:
     """A run that was started here. `run` is its id, once that is known."""
 
-    def __init__(self, words: Sequence[str], env: Mapping[str, str]) -> None:
+    def __init__(self, process: "Popen[bytes]", said: IO[bytes], leash: tuple[int, int]) -> None:
+        self.run = ""
+        self.began = time.time()
+        self._process, self._said = process, said
+        self._held, self._leash = leash
+
+    @classmethod
+    def start(cls, words: Sequence[str], env: Mapping[str, str]) -> "Launched":
         import subprocess
         import tempfile
 
-        self.run = ""
-        self.began = time.time()
-        self._said: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as the run may write to it
-        self._held, self._leash = os.pipe()
+        said = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as the run may write to it
+        held, leash = os.pipe()
         # -P: a folder called `ralph` where we happen to stand must not be taken for the program.
-        self._process = subprocess.Popen(
+        process = subprocess.Popen(
             [sys.executable, "-P", "-m", "ralph", *words],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
-            stderr=self._said,
+            stderr=said,
             env=dict(env),
             start_new_session=True,
-            pass_fds=(self._held,),
+            pass_fds=(held,),
         )
-        tie(self._held, self._process.pid)
+        tie(held, process.pid)
+        return cls(process, said, (held, leash))
 
     @property
     def pid(self) -> int:

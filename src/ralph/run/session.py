@@ -264,7 +264,7 @@ class Session:
             self._furnish(folder, redact)
             self._seal.restore()
 
-        journal = Journal(folder.journal, restore, self._seal)
+        journal = Journal(folder.journal, restore, self._seal).open()
         stack.callback(self._seal.close)
         stack.callback(journal.close)
         self._seal.begin()  # an earlier life may have come to nothing but a few lines
@@ -283,6 +283,7 @@ class Session:
         settings, mailbox, interrupt = self.settings, Mailbox(context.folder.path), context.interrupt
         part, kind = {"work": self.order.work, "item": self.order.item}, "plan" if self.order.looks_only else ""
         registration = Registration(context.folder, self._story, interrupt.is_deaf, **part, kind=kind)
+        registration.begin()
         stack.callback(registration.close)
         root = (lambda: context.root) if self.place.takes_questions else None
         questions = QuestionListener(mailbox, context.tell, settings.on_question == "wait", root)

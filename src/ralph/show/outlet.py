@@ -30,26 +30,32 @@ class Outlet:
         self._waits = waits
         self._stream = stream
         self._encoding = getattr(stream, "encoding", None) or "utf-8"
+        self._fd: int | None = None
         self._own: int | None = None
-        self._torn = self._behind = False
-        try:
-            self._fd = stream.fileno() if stream else None
-        except (OSError, ValueError, AttributeError):
-            self._fd = None
-        if self._fd is None:
-            return
+        self._poll: select.poll | None = None
         self._asks_first = True
-        if os.isatty(self._fd):
+        self._torn = self._behind = False
+
+    def _open(self) -> select.poll:
+        """Looks where to write, once there is something to write."""
+        self._poll = select.poll()
+        try:
+            self._fd = self._stream.fileno() if self._stream else None
+        except (OSError, ValueError, AttributeError):
+            return self._poll
+        if self._fd is not None and os.isatty(self._fd):
             self._fd = self._own = _opened_anew(self._fd)
             self._asks_first = os.get_blocking(self._own)
-        self._poll = select.poll()
-        self._poll.register(self._fd, select.POLLOUT)
+        if self._fd is not None:
+            self._poll.register(self._fd, select.POLLOUT)
+        return self._poll
 
     def write(self, text: str, patience: float = PATIENCE) -> bool:
         """Whether the text went out whole. Once the reader is gone, everything counts as written."""
         if self.gone:
             return True
         data = text.encode(self._encoding, "backslashreplace")
+        ready = self._poll or self._open()
         if self._fd is None:
             return self._write_to_stream(data)
         if self._torn:
@@ -59,7 +65,7 @@ class Outlet:
         view = memoryview(data)
         while view:
             try:
-                sent = self._send(view[:_CHUNK], None if self._waits else patience * 1000)
+                sent = self._send(ready, view[:_CHUNK], None if self._waits else patience * 1000)
             except OSError as error:
                 if self._waits and error.errno == EAGAIN:
                     continue
@@ -75,7 +81,7 @@ class Outlet:
         self._torn = self._behind = False
         return True
 
-    def _send(self, piece: memoryview, pause: float | None) -> int:
+    def _send(self, ready: select.poll, piece: memoryview, pause: float | None) -> int:
         """Writes what there is room for, once there is any."""
         assert self._fd is not None
         if not self._asks_first:
@@ -83,7 +89,7 @@ class Outlet:
                 return os.write(self._fd, piece)
             except BlockingIOError:
                 pass
-        return os.write(self._fd, piece) if self._poll.poll(pause) else 0
+        return os.write(self._fd, piece) if ready.poll(pause) else 0
 
     def _write_to_stream(self, data: bytes) -> bool:
         assert self._stream is not None

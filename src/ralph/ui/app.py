@@ -219,7 +219,9 @@ class FullScreen(App[list[str]]):
     def _open(self) -> None:
         if self.state.chosen:
             columns = self.screen_layout.stream.content_size.width
-            self._watching = Watching(self.state.run, self.look.style, columns)
+            watching = Watching(self.state.run, self.look.style, columns)
+            watching.begin()
+            self._watching = watching
             self.read_on()
 
     def read_on(self) -> None:

@@ -128,7 +128,7 @@ class ScreenState:
     def launch(self, words: list[str], line: str = "") -> None:
         """Starts a run; `line` is what was typed for it."""
         try:
-            self.launched.append(Launched(words, self._env))
+            self.launched.append(Launched.start(words, self._env))
             self._typed[self.launched[-1].pid] = line
         except OSError as error:
             raise UserError(
@@ -281,12 +281,13 @@ class Watching:
     def __init__(self, run: Listed, style: Style, columns: int) -> None:
         self.run = run.id
         self._journal = run.folder.journal
-        self._begin(style, columns)
-
-    def _begin(self, style: Style, columns: int) -> None:
-        self.fold = Fold(self.run)
         self.scroll = Scroll(style, columns)
-        self._feed = Feed(self._journal)
+
+    def begin(self) -> None:
+        """Reads from the beginning."""
+        self.fold = Fold(self.run)
+        self.scroll = Scroll(self.scroll.style, self.scroll.columns)
+        self._feed = Feed.open(self._journal)
 
     @property
     def is_behind(self) -> bool:
@@ -296,7 +297,7 @@ class Watching:
         """Reads on; whether there was anything new."""
         if self._feed.is_replaced:
             self.close()
-            self._begin(self.scroll.style, self.scroll.columns)
+            self.begin()
         counted, news = self._feed.count(), self._feed.look()
         for one in counted:
             self.fold.hear(one.event, one.entry.at)

@@ -157,7 +157,7 @@ def _is_installed(name: str, env: Mapping[str, str]) -> bool:
 def _launch(words: list[str], register: Register) -> str:
     """The id of the run that a command has begun. It is let go at once: it goes on when the page is gone."""
     try:
-        launched = Launched(words, register.env)
+        launched = Launched.start(words, register.env)
     except OSError as error:
         raise UserError(f"cannot start a run: {error.strerror}", "free some memory or disk, and try again") from None
     try:

@@ -153,12 +153,14 @@ class WatchedRun:
         self.version = 0
         self._grown, self._settled = threading.Event(), threading.Event()
         self._is_closed = False
+
+    def start(self) -> None:
         self._begin()
         self.look()
-        threading.Thread(target=self._count, name=f"reads {run.id}", daemon=True).start()
+        threading.Thread(target=self._count, name=f"reads {self.run.id}", daemon=True).start()
 
     def _begin(self) -> None:
-        self._feed = Feed(self.run.folder.journal)
+        self._feed = Feed.open(self.run.folder.journal)
         self.stream = RecentPieces(self.run.facts.workspace)
         self._fold = Fold(self.run.id)
         self._counted_files = -1
@@ -273,7 +275,9 @@ class WatchedRuns:
         with self._lock:
             watched = self._watched.get(run_id)
             if watched is None:
-                watched = self._watched[run_id] = WatchedRun(run)
+                watched = WatchedRun(run)
+                watched.start()
+                self._watched[run_id] = watched
             watched.refresh(run)
             self._watched.move_to_end(run_id)
             while len(self._watched) > MOST_WATCHED:

@@ -2,11 +2,14 @@
 
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
 
 from ralph.errors import to_install
+
+ROOT = Path(__file__).resolve().parents[1]
 
 
 @pytest.mark.parametrize(
@@ -32,14 +35,26 @@ def test_the_pip_of_another_place_is_not_meant(tmp_path: Path, monkeypatch: pyte
     assert to_install("tui") == "pip install 'ralph-until-done[tui]'"
 
 
+WINDOWS = "ralph: not on Windows itself: use it inside WSL2 (wsl --install)"
+
+
 @pytest.mark.parametrize("words", [[], ["--version"], ["run", "Fix it"], ["hook", "stop"]])
 def test_on_windows_it_says_where_it_works_instead_of_a_missing_module(words: list[str]) -> None:
     lacking = ("fcntl", "pwd", "grp", "resource", "termios", "tty", "pty")
     script = (
-        f"import os, sys; sys.modules.update(dict.fromkeys({lacking!r})); os.name = 'nt'\n"
+        f"import runpy, sys; sys.modules.update(dict.fromkeys({lacking!r})); sys.platform = 'win32'\n"
         f"sys.argv = ['ralph', *{words!r}]\n"
-        "from ralph.__main__ import leave, main; leave(main())"
+        "runpy.run_module('ralph', run_name='__main__')"
     )
     said = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
-    line = "ralph: not on Windows itself: use it inside WSL2 (wsl --install)\n"
-    assert (said.returncode, said.stdout, said.stderr) == (2, "", line)
+    assert (said.returncode, said.stdout, said.stderr) == (2, "", WINDOWS + "\n")
+
+
+def test_a_wheel_brings_windows_a_command_that_says_the_same(tmp_path: Path) -> None:
+    build = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(tmp_path)]
+    subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
+    with zipfile.ZipFile(next(tmp_path.glob("ralph_until_done-*.whl"))) as wheel:
+        scripts = {Path(name).name: wheel.read(name).decode() for name in wheel.namelist() if ".data/scripts/" in name}
+    assert set(scripts) == {"ralph", "ralph.cmd"}
+    assert scripts["ralph"].startswith("#!python\n")  # which the installer makes the path of its own
+    assert scripts["ralph.cmd"] == f"@echo {WINDOWS} 1>&2 & exit /b 2\n"

@@ -13,7 +13,7 @@ PLAYING = frozenset({"run", "loop", "task", "job", "resume"})
 
 
 def main() -> int:
-    if os.name == "nt":
+    if sys.platform == "win32":
         print("ralph: not on Windows itself: use it inside WSL2 (wsl --install)", file=sys.stderr)
         return 2
     hear_of_children()

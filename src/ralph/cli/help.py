@@ -1,4 +1,5 @@
-"""How are commands explained? click makes the help, the errors and the shell completion from the table."""
+"""How are commands explained? click makes the help and the errors from the table, and with `completion.py` what a shell
+offers."""
 
 import os
 from collections.abc import Sequence
@@ -7,12 +8,11 @@ from typing import Any
 import click
 
 from ralph import __version__
-from ralph.cli import table
-from ralph.cli.table import CliCommand, Values
-from ralph.errors import UserError, complain
+from ralph.cli import completion, table
+from ralph.cli.table import CliCommand
+from ralph.errors import complain
 from ralph.run.options import Option
 
-COMPLETING = "_RALPH_COMPLETE"  # set by the shell that asks for completions
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 MANY = 20  # options: more than anybody reads who only wants to begin
 COMMON = frozenset(
@@ -112,7 +112,7 @@ def click_command(command: CliCommand) -> click.Command:
             )
         )
         context = {**CONTEXT, "help_option_names": ["--help"]}
-    known = _runs if "RUN" in command.words.replace("[", " ").replace("]", " ").split() else None
+    known = completion.runs if "RUN" in command.words.replace("[", " ").replace("]", " ").split() else None
     params.append(click.Argument(["words"], nargs=-1, metavar=command.words, shell_complete=known))
     made = Grouped(command.name, params=params, callback=callback, help=command.help, context_settings=context)
     made.groups = {row.name: row.group for row in command.options}
@@ -135,27 +135,8 @@ def _click_option(row: Option) -> click.Option:
         callback=_only_one if row.once else None,
         metavar=None if row.choices else row.metavar,
         help=row.help,
-        shell_complete={"agent": _agents, "fallback_agent": _agents, "until": _claims}.get(row.name),
+        shell_complete=completion.OF_OPTIONS.get(row.name),
     )
-
-
-def _agents(ctx: click.Context, param: click.Parameter, begun: str) -> list[str]:
-    from ralph.agents import known
-
-    return [name for name in known() if name.startswith(begun)]
-
-
-def _claims(ctx: click.Context, param: click.Parameter, begun: str) -> list[str]:
-    kinds = ("checks", "word:STOP", "response:DONE", "suffix:DONE", "promise:DONE", "tag:COMPLETE", "file:DONE")
-    return [kind for kind in kinds if kind.startswith(begun)]
-
-
-def _runs(ctx: click.Context, param: click.Parameter, begun: str) -> list[str]:
-    """Newest first, by the short name and by the whole."""
-    from ralph.records.register import runs
-
-    names = [name for run in reversed(runs()) for name in (run.id.rpartition("-")[2], run.id)]
-    return [name for name in names if name.startswith(begun)]
 
 
 def _only_one(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> str | None:
@@ -177,7 +158,9 @@ def cli() -> None:
 
 def click_main(argv: list[str]) -> int:
     """Runs a command through click; bad usage is one line, a hint, and exit code 2."""
-    if not argv and COMPLETING not in os.environ:
+    if completion.COMPLETING in os.environ:
+        completion.understand_attached_values()
+    elif not argv:
         click.echo(cli.get_help(click.Context(cli, info_name="ralph", help_option_names=["-h", "--help"])))
         return 0
     try:
@@ -191,29 +174,3 @@ def click_main(argv: list[str]) -> int:
     except click.Abort:
         return 130
     return result if isinstance(result, int) else 0
-
-
-WHERE = {
-    "bash": 'eval "$(ralph completion bash)"   # in ~/.bashrc',
-    "zsh": 'eval "$(ralph completion zsh)"    # in ~/.zshrc',
-    "fish": "ralph completion fish > ~/.config/fish/completions/ralph.fish",
-}
-
-
-def completion(values: Values, words: list[str]) -> int:
-    from click.shell_completion import get_completion_class
-
-    if len(words) != 1 or words[0] not in WHERE:
-        raise UserError("the completion script for which shell?", f"say {', '.join(WHERE)}")
-    kind = get_completion_class(words[0])
-    assert kind is not None
-    print(kind(cli, {}, "ralph", COMPLETING).source())
-    return 0
-
-
-COMPLETION = CliCommand(
-    "completion",
-    "Print the completion script for your shell.\n\n" + "\n\n".join(WHERE.values()),
-    completion,
-    words="bash|zsh|fish",
-)

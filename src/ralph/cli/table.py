@@ -101,7 +101,6 @@ FILES = {
     **dict.fromkeys(("clean", "learn", "trust"), "upkeep"),
     **dict.fromkeys(("job", "tasks"), "task"),
     "schema": "init",
-    "completion": "help",
 }
 """Where a command stands that shares a file with its like."""
 

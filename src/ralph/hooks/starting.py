@@ -32,8 +32,10 @@ from ralph.settings.trust import refuse_untrusted
 # `ralph run` says of it.
 _PROMISE = PRESETS["promise"]
 _MEANT = {
-    **dict.fromkeys(("completion_promise", "on_promise_no_work", "ultrawork", "claim_anywhere", "check", "tasks"), ""),
-    **dict.fromkeys(("protect", "max_cost", "max_tokens", "stall"), ""),
+    **dict.fromkeys(("ultrawork", "claim_anywhere", "check", "tasks", "protect", "max_cost", "max_tokens"), ""),
+    "stall": "",
+    "completion_promise": "Done when the agent answers <promise>TEXT</promise> (default: DONE).",
+    "on_promise_no_work": f"What happens to a claim without work (default: {Settings().on_promise_no_work}).",
     "maximum_iterations": f"Keep the agent from stopping N times at most (default: {_PROMISE['maximumIterations']}).",
     "min_tool_calls": f"How many tool calls a believable claim needs (default: {_PROMISE['minToolCalls']}).",
     "check_timeout": "How long one check may take.",

@@ -54,13 +54,13 @@ def understand_attached_values() -> None:
                 item.value = f"{option}={item.value}"
             return found
 
-    class Zsh(WholeWords, ZshComplete):
+    class OfZsh(WholeWords, ZshComplete):
         pass
 
-    class Fish(WholeWords, FishComplete):
+    class OfFish(WholeWords, FishComplete):
         pass
 
-    class Bash(BashComplete):
+    class OfBash(BashComplete):
         def get_completion_args(self) -> tuple[list[str], str]:
             args, incomplete = super().get_completion_args()
             *whole, self.word = _mended([*args, incomplete])
@@ -74,7 +74,7 @@ def understand_attached_values() -> None:
                 item.value = item.value[len(value) - len(self.part) :]
             return found
 
-    for kind in (Bash, Zsh, Fish):
+    for kind in (OfBash, OfZsh, OfFish):
         add_completion_class(kind)
 
 
@@ -101,13 +101,12 @@ WHERE = {
 def completion(values: Values, words: list[str]) -> int:
     if len(words) != 1 or words[0] not in WHERE:
         raise UserError("the completion script for which shell?", f"say {', '.join(WHERE)}")
+    from click import Command
     from click.shell_completion import get_completion_class
-
-    from ralph.cli.help import cli
 
     kind = get_completion_class(words[0])
     assert kind is not None
-    print(kind(cli, {}, "ralph", COMPLETING).source())
+    print(kind(Command("ralph"), {}, "ralph", COMPLETING).source())
     return 0
 
 

@@ -57,7 +57,7 @@ NEEDED = {
     *("__future__", "_collections", "_datetime", "_functools", "_operator", "_socket", "_sre", "_typing"),
     *("collections", "contextlib", "copyreg", "datetime", "enum", "errno", "fcntl", "functools", "gc", "importlib"),
     *("itertools", "keyword", "msgspec", "operator", "pathlib", "re", "reprlib", "select", "shlex", "signal", "types"),
-    *(("_sha256",) if sys.version_info < (3, 12) else ("_sha2",)),
+    "_blake2",
     *("_contextvars", "contextvars", "math", "typing", "warnings"),
     *(("fnmatch",) if sys.version_info[:2] == (3, 12) else ()),  # of pathlib's
     *(("glob", "grp", "pwd") if sys.version_info >= (3, 13) else ()),  # of pathlib's

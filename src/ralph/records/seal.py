@@ -15,12 +15,9 @@ from ralph.files import make_folder, open_file, open_own, read_file, state_folde
 from ralph.records.journal import decoded, lines_of
 
 try:  # `hashlib` itself takes longer to import than all of this
-    from _sha2 import sha256  # type: ignore[import-not-found, unused-ignore]
+    from _blake2 import blake2b  # type: ignore[import-not-found, unused-ignore]
 except ImportError:
-    try:
-        from _sha256 import sha256  # type: ignore[import-not-found, unused-ignore]
-    except ImportError:
-        from hashlib import sha256
+    from hashlib import blake2b
 
 DECIDING = ("run.json", "tasks.json", "protected/protected.json")
 _BEGUN, _COUNTED = b'{"type":"run_started"', b'{"type":"iteration_finished"'
@@ -54,7 +51,7 @@ class Seal:
         self._path, self._place = path_of(run_id, env), os.fsencode(os.path.realpath(folder)).decode("latin-1")
         self._contents: dict[str, bytes] = {}
         self._files: dict[str, str] = {}
-        self._size, self._hash = 0, sha256()
+        self._size, self._hash = 0, blake2b()
         self._note, self._longest = -1, 0
 
     def refuse_what_was_changed(self) -> None:
@@ -80,14 +77,16 @@ class Seal:
                 self._add(piece)
 
     def __call__(self, lines: bytes) -> None:
+        if _BEGUN not in lines and _COUNTED not in lines and _ENDED not in lines:
+            self._add(lines)
+            return
         before = self._length()
         self._add(lines)
         if _BEGUN in lines:  # before the first turn, so that no agent can have had a hand in it
             self._contents = {name: data for name in DECIDING if (data := _contents(self._folder / name)) is not None}
             self._files = {name: _digest(self._folder / name) for name in DECIDING}
-        if _BEGUN in lines or _COUNTED in lines or _ENDED in lines:
-            with suppress(OSError):  # as with the list of runs, which says so: then nothing can be compared
-                self._write(Sealed(self._place, before, self._length(), self._files))
+        with suppress(OSError):  # as with the list of runs, which says so: then nothing can be compared
+            self._write(Sealed(self._place, before, self._length(), self._files))
 
     def restore(self) -> None:
         """Puts back what an agent that cleans up has removed."""
@@ -141,7 +140,7 @@ def _contents(path: Path) -> bytes | None:
 
 def _digest(path: Path) -> str:
     try:
-        return str(sha256(read_file(path)).hexdigest())
+        return str(blake2b(read_file(path)).hexdigest())
     except FileNotFoundError:
         return ""
     except OSError as error:
@@ -165,7 +164,7 @@ def _changes_of(journal: Path, sealed: Sealed) -> list[str]:
 
 
 def _hashed(file: BinaryIO, size: int) -> Length:
-    digest, left = sha256(), size
+    digest, left = blake2b(), size
     while left and (piece := file.read(min(left, _CHUNK))):
         digest.update(piece)
         left -= len(piece)

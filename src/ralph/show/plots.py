@@ -11,7 +11,7 @@ from ralph.core.text import clean
 from ralph.history.run_history import RunHistory, Span
 from ralph.show.words import duration
 
-_ESCAPES = {ord("&"): "&amp;", ord("<"): "&lt;", ord(">"): "&gt;", ord('"'): "&quot;", ord("'"): "&#39;"}
+_ESCAPES = (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ('"', "&quot;"), ("'", "&#39;"))
 _VOID = frozenset({"br", "meta", "link", "input"})
 _DRAWN = frozenset({"line", "rect", "path", "circle"})
 
@@ -25,7 +25,10 @@ class Html(str):
 def escape(text: str) -> str:
     if isinstance(text, Html) or text.replace(" ", "").replace("-", "").isalnum():  # as most of it is
         return text
-    return clean(text).translate(_ESCAPES)
+    text = clean(text)
+    for sign, name in _ESCAPES:  # `translate` would look every character up
+        text = text.replace(sign, name)
+    return text
 
 
 def element(name: str, /, *children: object, **attributes: object) -> Html:

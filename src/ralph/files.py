@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 StrPath = str | os.PathLike[str]
 
 MOST_BYTES = 64 << 20  # of a file that is read whole
+_PIECE = 1 << 16
 _SAFELY = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _KIND, _REGULAR, _PIPE = 0o170000, 0o100000, 0o010000
 _WRITING = os.O_WRONLY | os.O_RDWR
@@ -79,16 +80,23 @@ def open_own(path: StrPath, how: int = 0, mode: int = 0o600) -> int:
 def make_folder(path: str, mode: int = 0o700) -> None:
     """A folder, with those above it that are missing."""
     try:
-        os.makedirs(os.path.dirname(path), mode, exist_ok=True)  # the mode is for the last part of a path alone
-        parent = _folder_of(path)
         try:
-            os.mkdir(os.path.basename(path) if parent is not None else path, mode, dir_fd=parent)
-        finally:
-            if parent is not None:
-                os.close(parent)
+            _make_in_its_place(path, mode)
+        except FileNotFoundError:
+            os.makedirs(os.path.dirname(path), mode, exist_ok=True)  # the mode is for the last part of a path alone
+            _make_in_its_place(path, mode)
     except FileExistsError:
         if os.path.islink(path) or not os.path.isdir(path):
             raise Supplanted(errno.ENOTDIR, "it is not a folder, or a link to one", path) from None
+
+
+def _make_in_its_place(path: str, mode: int) -> None:
+    parent = _folder_of(path)
+    try:
+        os.mkdir(os.path.basename(path) if parent is not None else path, mode, dir_fd=parent)
+    finally:
+        if parent is not None:
+            os.close(parent)
 
 
 def _folder_of(path: str) -> int | None:
@@ -122,16 +130,22 @@ def read_given(path: StrPath, most: int = MOST_BYTES) -> bytes:
 
 
 def _all_of(fd: int, path: StrPath, most: int) -> bytes:
-    with open(fd, "rb", buffering=0) as file:
+    """It may grow meanwhile; but a buffer for the most that may come would be mapped and unmapped for every prompt."""
+    try:
         about = os.fstat(fd)
         if about.st_mode & _KIND == 0o040000:
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
         if about.st_mode & _KIND != _REGULAR:
             raise OSError(errno.EINVAL, "it is not a regular file", path)
-        data = file.read(most + 1) if about.st_size <= most else None
-        if data is None or len(data) > most:
+        pieces, room = [], most + 1 - about.st_size
+        while room > 0 and (piece := os.read(fd, min(about.st_size + _PIECE, most + 1))):
+            pieces.append(piece)
+            room = most + 1 - sum(map(len, pieces))
+        if room <= 0:
             raise OSError(errno.EFBIG, f"it is larger than {_size(most)}", path)
-        return data or b""
+        return b"".join(pieces)
+    finally:
+        os.close(fd)
 
 
 def _size(count: int) -> str:

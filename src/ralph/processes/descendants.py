@@ -181,9 +181,8 @@ def _all() -> list[RunningProcess]:
 
 def _look_at(pid: int) -> RunningProcess | None:
     try:
-        with open(f"/proc/{pid}/stat", "rb") as stat:
-            # The name in brackets may itself hold spaces and brackets.
-            before, _, after = stat.read().rpartition(b")")
+        # The name in brackets may itself hold spaces and brackets.
+        before, _, after = _said_by(f"/proc/{pid}/stat").rpartition(b")")
     except (FileNotFoundError, ProcessLookupError):
         return None
     fields = after.split()
@@ -271,9 +270,8 @@ def is_living(pid: int, start: str) -> bool:
 
 def _start_in_proc(pid: int) -> str | None:
     try:
-        with open(f"/proc/{pid}/stat", "rb") as stat:
-            # The name in brackets may itself hold spaces and brackets.
-            fields = stat.read().rpartition(b")")[2].split()
+        # The name in brackets may itself hold spaces and brackets.
+        fields = _said_by(f"/proc/{pid}/stat").rpartition(b")")[2].split()
     except (FileNotFoundError, ProcessLookupError):
         return None
     return None if _is_gone(fields) else f"{_boot()}+{int(fields[19])}"
@@ -281,8 +279,16 @@ def _start_in_proc(pid: int) -> str | None:
 
 def _boot() -> str:
     """Clock ticks are counted from the start of the system: after the next one they begin anew."""
-    with open("/proc/sys/kernel/random/boot_id") as boot:
-        return boot.read(8)
+    return _said_by("/proc/sys/kernel/random/boot_id")[:8].decode()
+
+
+def _said_by(path: str) -> bytes:
+    """With three calls, where Python's files take nine: the keeper asks this of every program that it starts."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.read(fd, 4096)
+    finally:
+        os.close(fd)
 
 
 def _start_in_ps(pid: int) -> str | None:

@@ -164,10 +164,10 @@ class Reaper:
         else:
             self._is_awaited = True
             self._run_id = env.get(MARK, "")
-            if self._record >= 0:
-                self._write_down()
             if tells:
                 self._tell(self._spawning, "started", self._first)
+            if self._record >= 0:  # once ralph, too, has something to do
+                self._write_down()
         finally:
             os.chdir("/")
             for fd in fds:

@@ -4,9 +4,8 @@ for the one line that it says at its end; nothing is waited for but by one `poll
 import os
 import select
 import signal
-import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import TypeVar
 
@@ -15,6 +14,7 @@ import msgspec
 from ralph.core.text import clean, one_line, tail
 from ralph.files import open_file, open_fresh
 from ralph.processes.descendants import handle
+from ralph.processes.nursery import Nursery
 
 LONGEST = 8 << 20
 AT_ONCE = 3
@@ -31,21 +31,14 @@ class Child:
         self.code: int | None = None
         self.asked = 0  # how urgently it was asked to end
 
-    def start(self, words: Sequence[str], env: Mapping[str, str]) -> None:
+    def start(self, words: Sequence[str], nursery: Nursery) -> None:
         held, self._leash = os.pipe()
         self.out, writer = os.pipe()
         errors = open_fresh(self.log)
-        argv = [sys.executable, "-P", "-m", "ralph", *words]
         try:
-            self.pid = os.posix_spawn(
-                sys.executable,
-                argv,
-                dict(env),
-                file_actions=[(os.POSIX_SPAWN_DUP2, fd, to) for to, fd in enumerate((held, writer, errors))],
-                setsid=True,
-                setsigmask=(),
-                setsigdef=(signal.SIGPIPE, signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD),
-            )
+            self.pid = nursery.start(words, (held, writer, errors))
+            with suppress(BrokenPipeError):  # killed already
+                os.write(self._leash, b"\n")
         finally:
             for fd in (held, writer, errors):
                 os.close(fd)

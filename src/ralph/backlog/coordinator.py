@@ -21,6 +21,7 @@ from ralph.core.backlog import SETTLED, Job, Verdict, fits, is_over, next_batch,
 from ralph.core.model import Outcome
 from ralph.errors import UserError
 from ralph.processes.interrupt import Interrupt
+from ralph.processes.nursery import Nursery
 from ralph.records.folder import RunFolder, new_run_id
 from ralph.records.register import facts_in
 from ralph.repository import landing
@@ -47,9 +48,9 @@ class Coordinator:
         env: Mapping[str, str] = os.environ,
     ) -> None:
         self.order, self.ledger = order, ledger
-        self._folder, self._interrupt, self._tick, self._env = folder, interrupt, tick, env
+        self._folder, self._interrupt, self._tick = folder, interrupt, tick
         self._home = repository(folder.path.parents[2])
-        self._children = Children()
+        self._children, self._nursery = Children(), Nursery(str(folder.path), env)
         self._mailbox = Mailbox(folder.path)
         self._began = time.monotonic() - ledger.elapsed
         self._list = ListWatch(order)
@@ -68,8 +69,9 @@ class Coordinator:
 
     def _run(self, reading: ListContent | None) -> int:
         (self._folder.path / ITEMS).mkdir(exist_ok=True)
-        self._begin(reading)
+        self._nursery.open()
         try:
+            self._begin(reading)
             while not self._is_over():
                 self._act()
                 if self._is_over():
@@ -79,6 +81,7 @@ class Coordinator:
                 self._hear()
         finally:
             self._leave()
+            self._nursery.close()
         return self._finish()
 
     def _begin(self, reading: ListContent | None) -> None:
@@ -164,7 +167,7 @@ class Coordinator:
 
     def _start(self, key: str, words: tuple[str, ...], log: str) -> Child:
         child = Child(key, str(self._folder.path / log))
-        child.start(words, self._env)
+        child.start(words, self._nursery)
         self._children.all.append(child)
         return child
 

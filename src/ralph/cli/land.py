@@ -1,5 +1,5 @@
 """`ralph land`, `ralph item`, `ralph reread`: what the coordinator of a backlog starts, one process for each landing,
-each loop, and each look at a list that another program keeps.
+each loop, and each look at a list that another program keeps. `ralph nursery` is where they come from.
 
 They are not meant for people: each is held by a leash, and prints what came of it as one line."""
 
@@ -9,6 +9,12 @@ import os
 
 from ralph.processes.lean import import_leanly
 
+# What every loop and every landing imports, sooner or later.
+LEARNED = (
+    *("ralph.backlog.gatekeeper", "ralph.backlog.item_loop", "ralph.run.agents", "ralph.agents.reader"),
+    *("ralph.repository.changes", "ralph.repository.checkpoints", "ralph.show.report"),
+    *("shutil", "tempfile", "textwrap"),
+)
 FATAL, AGAIN = 2, 75  # 75: as everybody knows it, "try again"
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,6 +25,13 @@ if TYPE_CHECKING:
 def run_command(command: str, words: list[str]) -> int:
     from ralph.processes.interrupt import tie_to_stdin
 
+    if command == "nursery":
+        copied = _nursed()
+        if not copied:
+            return 0
+        command, *words = copied
+    if not os.read(0, 1):  # whoever started this does not know of it, and never will
+        return AGAIN
     tie_to_stdin()
     if command == "reread":
         return _reread(words[0])
@@ -33,6 +46,18 @@ def run_command(command: str, words: list[str]) -> int:
             if command == "land":
                 return _landed(words[0], keeper, interrupt)
             return _looped(words[0], words[1], keeper, interrupt)
+
+
+def _nursed() -> list[str]:
+    """What this process is to do, once it is a copy of one that has learned what every loop and landing needs."""
+    import_leanly("msgspec", "pathlib")
+    from importlib import import_module
+
+    for name in LEARNED:
+        import_module(name)
+    from ralph.processes.nursery import next_copy
+
+    return next_copy()
 
 
 def _landed(folder: str, keeper: Keeper, interrupt: Interrupt) -> int:

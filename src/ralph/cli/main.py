@@ -92,7 +92,7 @@ def _report_bug(error: Exception) -> int:
 
 FORK_FIRST = ("run", "loop", "task", "job")
 """These fork a keeper before they learn anything that its copy need not hold."""
-OF_THE_COORDINATOR = ("land", "item", "reread")
+OF_THE_COORDINATOR = ("nursery", "land", "item", "reread")
 """What a backlog starts; no person does."""
 
 

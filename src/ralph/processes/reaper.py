@@ -298,6 +298,10 @@ class Channel:
         one, other = socketpair(AF_UNIX, SOCK_STREAM)
         return cls(one), cls(other)
 
+    @classmethod
+    def over(cls, descriptor: int) -> Channel:
+        return cls(socket(fileno=descriptor))
+
     def fileno(self) -> int:
         return self._end.fileno()
 

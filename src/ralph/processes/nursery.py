@@ -1,0 +1,128 @@
+"""Where do processes come from that all have to know the same? From one that has learned it once, and has nothing open:
+each is a copy of it, made in a millisecond, and becomes the child of whoever asked, as if that had started it.
+
+Where the kernel gives no orphans away, or the one that makes the copies is killed again and again, a process is started
+as any other is: it does the same, and takes a tenth of a second to learn what it needs."""
+
+import os
+import select
+import signal
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+
+from ralph.processes.reaper import Channel
+from ralph.processes.spawning import adopt_orphans, bear_name
+
+TRIES = 2
+PATIENCE = 20.0  # seconds for a copy; whoever is stopped never makes one
+_TO_DEFAULT = (signal.SIGPIPE, signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD)
+
+
+class Nursery:
+    """Starts `ralph` with some words, in a session of its own. `place` stands in its own command line: copies write
+    theirs over that, and need the room."""
+
+    def __init__(self, place: str, env: Mapping[str, str]) -> None:
+        self._place, self._env = place, env
+        self._line: Channel | None = None
+        self._pid = 0
+
+    def open(self) -> None:
+        """It learns while others do something else: the earlier, the better."""
+        if self._line is None and sys.platform == "linux":
+            self._line, theirs = Channel.pair()
+            nothing = os.open(os.devnull, os.O_RDWR)
+            try:
+                self._pid = self._spawn(("nursery", self._place), (theirs.fileno(), nothing, nothing))
+            finally:
+                os.close(nothing)
+                theirs.close()
+
+    def close(self) -> None:
+        """Its copies go on."""
+        if self._line is not None:
+            self._line.close()
+            self._line = None
+            os.kill(self._pid, signal.SIGKILL)  # it may be stopped, and holds nothing
+            os.waitpid(self._pid, 0)
+
+    def start(self, words: Sequence[str], streams: Sequence[int]) -> int:
+        """The pid of a new child of ours. It does nothing before it has read a byte from the first of its streams: one
+        of which nobody has come to know ends when that is closed."""
+        for _ in range(TRIES):
+            self.open()
+            if self._line and (pid := self._copied(self._line, words, streams)):
+                return pid
+            self.close()
+        return self._spawn(words, streams)
+
+    def _copied(self, line: Channel, words: Sequence[str], streams: Sequence[int]) -> int:
+        """The pid of a copy; 0 where none was made."""
+        if not adopt_orphans():
+            return 0
+        ready = select.poll()
+        ready.register(line, select.POLLIN)
+        try:
+            line.send(tuple(words), streams)
+            answer = line.receive() if ready.poll(PATIENCE * 1000) else None
+            return int(answer[0][0]) if answer else 0
+        except OSError:
+            return 0
+        finally:
+            adopt_orphans(False)
+
+    def _spawn(self, words: Sequence[str], streams: Sequence[int]) -> int:
+        return os.posix_spawn(
+            sys.executable,
+            [sys.executable, "-P", "-m", "ralph", *words],
+            dict(self._env),
+            file_actions=[(os.POSIX_SPAWN_DUP2, fd, to) for to, fd in enumerate(streams)],
+            setsid=True,
+            setsigmask=(),
+            setsigdef=_TO_DEFAULT,
+        )
+
+
+def next_copy() -> list[str]:
+    """Makes copies of this process for whoever holds the other end of its standard input, until that is closed.
+    Returns in each copy, with the words that it was asked for; in this process itself none, at its end."""
+    line = Channel.over(os.dup(0))
+    while asked := line.receive():
+        words, streams = [str(word) for word in asked[0]], asked[1]
+        pid = _orphan()
+        if not pid:
+            line.close()
+            _become(words, streams)
+            return words
+        for fd in streams:
+            os.close(fd)
+        with suppress(OSError):  # who asked is gone: the next look says so
+            line.send((pid,))
+    return []
+
+
+def _orphan() -> int:
+    """Forks a process that is not ours to wait for: its pid, and 0 in the process itself."""
+    reader, writer = os.pipe()
+    between = os.fork()
+    if between == 0:
+        if pid := os.fork():
+            os.write(writer, str(pid).encode())
+            os._exit(0)
+        os.close(reader)
+        os.close(writer)
+        return 0
+    os.close(writer)
+    pid = int(os.read(reader, 32) or 0)
+    os.close(reader)
+    os.waitpid(between, 0)  # from now on it is the child of whoever takes our orphans
+    return pid
+
+
+def _become(words: Sequence[str], streams: Sequence[int]) -> None:
+    os.setsid()
+    for to, fd in enumerate(streams):
+        os.dup2(fd, to)
+        os.close(fd)
+    bear_name("\0".join(("ralph", *words)))

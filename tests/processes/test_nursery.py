@@ -1,0 +1,101 @@
+"""Copies of one process that has learned what they need: who asked for them has them for children, and nothing else."""
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from ralph.processes import nursery
+from ralph.processes.nursery import Nursery
+
+pytestmark = pytest.mark.skipif(not Path("/proc/self/mem").exists(), reason="only Linux gives orphans away")
+
+
+class Copy:
+    """`ralph land` of a place where nothing is, on a leash; what it said to people is in a file."""
+
+    def __init__(self, place: Nursery, folder: Path) -> None:
+        self.log = folder / "log"
+        held, self.leash = os.pipe()
+        out = os.open(self.log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        self.pid = place.start(("land", str(folder / "nothing")), (held, out, out))
+        for fd in (held, out):
+            os.close(fd)
+
+    def is_called(self, *words: str) -> bool:
+        """Once it has come to that."""
+        wanted, deadline = "\0".join(words), time.monotonic() + 60
+        while wanted not in Path(f"/proc/{self.pid}/cmdline").read_text() and time.monotonic() < deadline:
+            time.sleep(0.005)
+        return wanted in Path(f"/proc/{self.pid}/cmdline").read_text()
+
+    def go(self) -> int:
+        os.write(self.leash, b"\n")
+        return self.end()
+
+    def end(self) -> int:
+        pid, status = os.waitpid(self.pid, 0)
+        with suppress(OSError):
+            os.close(self.leash)
+        assert pid == self.pid
+        return os.waitstatus_to_exitcode(status)
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Nursery]:
+    made = Nursery(str(tmp_path / "a-folder-that-is-long-enough-for-the-names-of-copies"), os.environ)
+    yield made
+    made.close()
+
+
+def test_a_copy_is_a_child_of_ours_with_a_session_and_a_name_of_its_own(place: Nursery, tmp_path: Path) -> None:
+    copies = [Copy(place, tmp_path) for _ in range(3)]
+    for copy in copies:
+        assert copy.is_called("ralph", "land", str(tmp_path))
+        assert os.getsid(copy.pid) == copy.pid
+        assert not [one for one in Path(f"/proc/{copy.pid}/fd").iterdir() if "socket" in os.readlink(one)]
+    assert [copy.go() for copy in copies] == [2, 2, 2]
+    assert "nothing" in copies[-1].log.read_text()
+
+
+def test_one_of_which_nobody_comes_to_know_does_nothing(place: Nursery, tmp_path: Path) -> None:
+    copy = Copy(place, tmp_path)
+    os.close(copy.leash)
+    assert copy.end() == 75
+    assert copy.log.read_text() == ""
+
+
+def test_where_it_was_killed_another_one_takes_its_place(place: Nursery, tmp_path: Path) -> None:
+    assert Copy(place, tmp_path).go() == 2
+    os.kill(place._pid, signal.SIGKILL)
+    assert Copy(place, tmp_path).go() == 2
+    last = Copy(place, tmp_path)
+    assert last.is_called("ralph", "land")
+    assert last.go() == 2
+
+
+def test_where_it_makes_none_a_process_is_started_as_any_other(
+    place: Nursery, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nursery, "adopt_orphans", lambda wanted=True: False)
+    copy = Copy(place, tmp_path)
+    assert copy.is_called("-P", "-m", "ralph", "land", str(tmp_path / "nothing"))
+    assert copy.go() == 2
+
+
+def test_one_that_is_stopped_is_not_waited_for(place: Nursery, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nursery, "PATIENCE", 0.2)
+    monkeypatch.setattr(nursery, "TRIES", 1)
+    place.open()
+    os.kill(place._pid, signal.SIGSTOP)
+    assert Copy(place, tmp_path).go() == 2
+
+
+def test_its_copies_outlive_it(place: Nursery, tmp_path: Path) -> None:
+    copy = Copy(place, tmp_path)
+    place.close()
+    assert copy.go() == 2

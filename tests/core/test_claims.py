@@ -277,12 +277,20 @@ def test_what_the_agent_said_before_is_no_echo_when_it_says_it_again() -> None:
         ("promise", "`<promise>stop</promise>`"),
         ("tag", "Stop!"),
         ("response", "<Response>STOP!</Response>"),
+        ("promise", "All is done. <promise> STOP </promise>"),
+        ("word", "The work is finished, hence STOP."),
+        ("word", "任务完成。STOP"),
     ],
 )
 def test_a_marker_in_another_dress_is_seen_though_it_does_not_count(kind: str, answer: str) -> None:
     found = read(Claim(kind, "STOP"), answer)
     assert found is not None
     assert found.doubt == "it is not written to the letter"
+
+
+@pytest.mark.parametrize("answer", ["It runs non-stop.", "Drive safely and stop.", "It is NONSTOP", 'Type "STOP"'])
+def test_an_ordinary_sentence_is_no_marker_in_another_dress(answer: str) -> None:
+    assert read(Claim("word", "STOP"), answer) is None
 
 
 def test_a_response_that_is_not_the_first_does_not_count() -> None:

@@ -26,7 +26,7 @@ def ratio(read: Reader, piece: str) -> float:
     """How many times as long as for a small text it takes for a large one, at best: the machine may be busy."""
     small, large = ((piece * (size // len(piece) + 1))[:size] + "\0" for size in (SMALL, LARGE))
     best = float("inf")
-    for _ in range(4):
+    for _ in range(12):
         if (longer := seconds(read, large)) < NOTHING:
             return 1.0
         best = min(best, longer / max(seconds(read, small), 1e-6))

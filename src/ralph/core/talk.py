@@ -7,28 +7,43 @@ from ralph.core.vocabulary import LANGUAGES
 
 # What may follow a marker that is an ordinary word: before anything else it is a part of the sentence.
 _GOES_ON = frozenset({"aus", "to", "and", "with", "as", "because", "since", "now", "for", "so", "thanks", "let"})
-_FUTURE_ENDINGS = ("aré", "eré", "iré", "erai", "irai", "drai", "ttrai", "erò", "irò", "arò", "acağım", "eceğim")
+_FUTURE_ENDINGS = ("erai", "irai", "drai", "ttrai", "rò", "acağım", "eceğim")
+_SPANISH_FUTURE = ("aré", "eré", "iré", "dré")  # in French they end what is done: "réparé", "généré"
+_FRENCH = frozenset(["ai", "au", "aux", "avec", "dans", "des", "du", "est", "et", "il", "sont", "tous", "tout", "été"])
 
 _BREAK = re.compile(
     r"[,;:—–，、；：،]|\s-\s|\b(?:but|so|therefore|thus|hence|however|aber|also|daher|pero|donc|mais|но|поэтому|mas)\b"
     r"|但|所以|因此|ので|므로|لذلك|لكن"
 )
+_I_CONCLUDE = re.compile(r"\b(i|ich|je) (?:therefore|thus|hence|so|also|daher|donc) ")  # the same clause goes on
 _CLOSING = re.compile(r";|\b(?:let|tell) me\b")  # what follows is about something else
-_WORD = re.compile(r"[\w%/]+")
+# A vowel that is written as a sign on its consonant belongs to the word: `\w` takes it for an end.
+_WORD = re.compile(r"[\w%/\u0300-\u036f\u0591-\u05bd\u064b-\u065f\u0900-\u0963\u0966-\u0dff\u0e30-\u0e4e]+")
 
 
 def announces(sentence: str, strictly: bool = True) -> bool:
     """Whether a sentence that leads up to a marker says that it comes later, has to come, or is an example. `strictly`:
     it must also say that the work is done, or that this is the claim."""
     said = _normal(sentence)
-    if _is_step(said.split()) or _is_put_off(sentence, said) or (len(said.split()) > 1 and _is_commanded(said, 9)):
+    words = said.split()
+    if _is_step(words) or _is_put_off(sentence, said) or (len(words) > 1 and _is_commanded(said, 9)):
+        return True
+    if _is_about_saying(words, said):
         return True
     if _has("done", said):
         return False
     if _has("duty about plan no", said):
         return True
-    is_label = len(said.split()) <= 3 and _has("label", said)
+    is_label = len(words) <= 3 and _has("label", said)
     return not (is_label or _has("here performs", said)) and (strictly or _has("marker", said))
+
+
+def _is_about_saying(words: list[str], said: str) -> bool:
+    """Whether it is a thing to do, or ends with a verb of saying and does not say it now: whatever else is in it, it
+    tells nothing of the work."""
+    if len(words) == 1:
+        return _has("plan", said)
+    return bool(words) and _has("say", f" {words[-1]} ") and not _has("here performs now label", said)
 
 
 def _is_put_off(sentence: str, said: str) -> bool:
@@ -37,9 +52,16 @@ def _is_put_off(sentence: str, said: str) -> bool:
 
 
 def dangles(line: str) -> bool:
-    """Whether a line without a full stop needs the marker below it to be a sentence."""
-    words = _normal(line).split()
-    return bool(words) and _has("say", f" {words[-1]} ")
+    """Whether a line without a full stop needs the marker below it to be a sentence, or foretells it."""
+    said = _normal(line)
+    last = said.split()[-1:]
+    return bool(last) and (_has("say", f" {last[0]} ") or (_has("if", said) and _is_future(said)))
+
+
+def goes_on(text: str) -> bool:
+    """Whether what follows a marker that stands alone is the rest of its sentence, and takes it away."""
+    first = next((char for char in text if char.isalpha()), "")
+    return first.islower() and _has("behind", f" {' '.join(_normal(text).split()[:6])} ")
 
 
 def plans(line: str) -> bool:
@@ -65,8 +87,10 @@ def discusses(before: str, after: str, around: str, bare: bool) -> bool:
         return True
     if (last and _has("nearly", f" {last[0]} ")) or _has("behind", f" {' '.join(behind[:6])} "):
         return True
+    if _is_unsaid(said.split()) or _is_last_step(said, _normal(before)):
+        return True
     if not behind and (last and _is_predicate(last[0]) if bare else len(said.split()) <= 2):
-        return False
+        return bare and _has("marker", said)
     return not _has("done here performs so", _normal(around))
 
 
@@ -86,13 +110,25 @@ def _is_commanded(clause: str, most: int) -> bool:
 
 
 def _is_future(said: str) -> bool:
-    will = _has("will", said) or any(word.endswith(_FUTURE_ENDINGS) for word in said.split())
+    words = said.split()
+    endings = _FUTURE_ENDINGS if _FRENCH.intersection(words) else _FUTURE_ENDINGS + _SPANISH_FUTURE
+    will = _has("will", said) or any(word.endswith(endings) for word in words)
     return will and not _has("now", said)
 
 
 def _is_step(words: list[str]) -> bool:
     """Whether a label only counts: "Step 3", "Phase 2"."""
     return len(words) <= 3 and any(word.isdigit() or word[:1].isdigit() for word in words)
+
+
+def _is_unsaid(words: list[str]) -> bool:
+    """Whether saying it is what is denied: "por isso não digo"."""
+    return len(words) > 1 and _has("no", f" {words[-2]} ") and _has("say performs", f" {words[-1]} ")
+
+
+def _is_last_step(clause: str, sentence: str) -> bool:
+    """Whether a clause only puts the marker behind things to do: "lint, test, then"."""
+    return len(clause.split()) == 1 and _has("plan", clause) and not _has("done", sentence)
 
 
 def _is_part_of_whole(said: str) -> bool:
@@ -113,7 +149,7 @@ def _is_predicate(word: str) -> bool:
 
 
 def _clauses(sentence: str) -> list[str]:
-    return _BREAK.split(sentence.lower()) or [""]
+    return _BREAK.split(_I_CONCLUDE.sub(r"\1 ", sentence.lower())) or [""]
 
 
 def _normal(text: str) -> str:

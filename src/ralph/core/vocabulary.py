@@ -41,7 +41,7 @@ done: verified | ready | works | work | fulfilled | satisfied | in place | confi
 done: succeeded | successful* | nothing | no errors | no open | no failing | gone | checked | no remaining
 done: not a single | any more | no more | all set | good to go | compiles | builds | covered | addressed | everything
 done: all | every | each | in order
-here: here | now | hereby | thus | therefore | hence | alone on the last
+here: here | now | hereby | finally | thus | therefore | hence | alone on the last
 performs: i output | i print | i emit | i say | i write | i declare | i answer | i state | i confirm | i report
 performs: i reply | i claim | i end | i finish | outputting | printing | emitting | declaring | answering | reporting
 performs: stating | i can say | i now | i can output | i can report | i can declare | i can confirm
@@ -82,7 +82,7 @@ marker: zeile | abschlusszeile | abschlussmeldung | markierung | zeichenkette
 no: nicht | kein | keine | nie
 nearly: kein | keine | keinen | nicht | nie | fast | beinahe | halb
 behind: nicht | erst | noch | wenn | sobald | wäre | wird | war | vorhin
-say: schreib* | ausgeb* | ausgabe | gebe | gib | antwort* | sage | sagen | melde* | mit | lautet
+say: schreib* | geschrieb* | ausgeb* | ausgabe | gebe | gib | antwort* | sage | sagen | melde* | mit | lautet
 order: schreib | schreibe | gib | antworte | beende | melde
 is: ist | sind | damit | jetzt
 """,
@@ -96,6 +96,7 @@ about: exemple | modèle | dit | mémoire
 plan: reste | restant* | prochain* | étape* | à faire | ensuite | puis | la suite | à la fin | après
 back: en fait | attend* | je retire | trompé* | pas encore | trop tôt | oubliez
 done: terminé* | fini | finie | achevé* | réussi* | passent | rempli* | résolu* | vérifié* | prêt | complet | complète
+done: corrigé* | réparé* | généré* | ajouté* | fait | faite
 done: accompli* | tout | tous | toutes | aucun* | rien | plus aucun* | il n y a plus
 here: maintenant | voici | donc | seul sur la dernière
 performs: j écris | je déclare | je réponds | j affiche | je confirme | je conclus
@@ -152,7 +153,7 @@ marker: linha | palavra | marcador
 no: não | nao | nunca
 nearly: não | nao | quase | sem
 behind: não | quando | ainda | para o final
-say: escrev* | dizer | respond* | imprim* | com
+say: escrev* | dizer | digo | respond* | imprim* | com
 order: escreva | responda | imprima | termine | diga
 is: é | são | está
 """,
@@ -172,7 +173,7 @@ performs: scrivo | rispondo | dichiaro | confermo | stampo | dico
 label: stato | risultato | esito | risposta | conclusione | verdetto | bilancio
 marker: riga | marcatore | parola
 no: non | mai
-nearly: quasi | senza
+nearly: quasi | senza | niente | nessun
 behind: non | ancora | sarebbe | quando
 say: scriv* | dire | stamp* | rispond* | con
 order: scrivi | rispondi | stampa | termina
@@ -264,7 +265,7 @@ order: yaz | yazın
 """,
     "zh": """
 put_off: 还不 | 还没 | 尚未 | 暂不 | 未完成 | 还未 | 太早 | 过早 | 没有资格 | 差一点 | 先不 | 仍未 | 仍然 | 还剩
-put_off: 還沒 | 還不 | 不能 | 不要 | 别 | 不会 | 不应 | 无法 | 误写 | 还在
+put_off: 還沒 | 還不 | 暂时不 | 不输出 | 不写 | 不能 | 不要 | 别 | 不会 | 不应 | 无法 | 误写 | 还在
 if: 如果 | 若 | 当 | 等所有 | 等到 | 等全部 | 一旦 | 只有 | 直到 | 之后 | 以后 | 完成后 | 通过后 | 完成时 | 成功后
 if: 结束后 | 才能 | 才会 | 时才 | 假如 | 的时候
 will: 将 | 会输出 | 会写 | 会说 | 会回复 | 会在 | 打算 | 准备 | 稍后 | 以后 | 再输出 | 再写 | 再说 | 接着 | 然后

@@ -112,7 +112,7 @@ class MarkerPlace:
         line = self.text[max(first, last - _NEAR) : last].rstrip(_EMPHASIS)
         sentence = _without_empty_denials(sentence_before(self.text, last))
         if line.endswith(_ENDS) or not sentence:
-            return _denies(sentence)
+            return _denies(sentence) or self._is_drafted()
         is_row = _is_item(line) or line.lstrip().startswith("|")
         if is_row and not line.endswith(_COLONS) and "\n\n" in self.text[last : self.first]:
             return False  # a list or a table that is over leads up to nothing
@@ -123,6 +123,16 @@ class MarkerPlace:
         if line.startswith("#"):
             return plans(line)
         return dangles(sentence) and announces(sentence, strictly)
+
+    def _is_drafted(self) -> bool:
+        """Whether its whole paragraph is one that the line above leads up to: "I would then write:"."""
+        from ralph.core.talk import announces
+
+        paragraph = self.text.rfind("\n\n", 0, self.first)
+        above = self.text[max(0, paragraph - _NEAR) : max(0, paragraph)].rstrip(_EMPHASIS + "\n")
+        is_prose = not _is_item(self.text[paragraph + 2 : paragraph + 14]) and self.first - paragraph < 2 * _NEAR
+        leads = above.endswith(_COLONS) and announces(sentence_before(above, len(above)), strictly=False)
+        return is_prose and leads
 
     def _line_above(self) -> Span:
         """The nearest line above that has words in it."""
@@ -166,14 +176,15 @@ def _mistakable(place: MarkerPlace) -> str:
 
 def _unstated(place: MarkerPlace, bare: bool) -> str:
     """Why a marker is no claim even where something else verifies the work."""
-    from ralph.core.talk import announces, discusses, plans, retracts
+    from ralph.core.talk import announces, discusses, goes_on, plans, retracts
 
     if retracts(place.text[place.end : place.end + 4 * _NEAR]):
         return TAKEN_BACK
     if place.is_item and (_is_open(place.before) or plans(_above_list(place))):
         return LISTED
     if place.is_alone:
-        return TALK if place.is_announced(strictly=False) else ""
+        is_part = goes_on(place.text[place.end : place.end + _NEAR])
+        return TALK if is_part or place.is_announced(strictly=False) else ""
     said = _without_empty_denials(_unfinished(place))
     follows = _sentence_after(place.text, place.end)
     if not bare and follows[:1] == " " and follows[1:2].isupper():
@@ -317,9 +328,15 @@ def stands_in(text: str, span: Span) -> str:
 
 
 def nearly(marker: str, text: str) -> str:
-    """The last line, if it is the marker in another dress: an honest agent would write it again and again."""
-    line = next((line for line in reversed(text[-4 * _NEAR :].split("\n")) if has_words(line)), "")
-    return line.strip() if letters(line) == letters(marker) != "" else ""
+    """The last line, if it is or ends with the marker in another dress: an honest agent would write it again and
+    again."""
+    line = next((line for line in reversed(text[-4 * _NEAR :].split("\n")) if has_words(line)), "").strip()
+    said, wanted = letters(line), letters(marker)
+    if said == wanted != "" or ("<" in marker and said.endswith(wanted)):
+        return line
+    ended = line.rstrip("".join({char for char in line[-8:] if not char.isalnum() and char not in _QUOTES}))
+    before = ended.removesuffix(marker)
+    return line if wanted and before != ended and not (before[-1:].isascii() and before[-1:].isalnum()) else ""
 
 
 def letters(text: str) -> str:

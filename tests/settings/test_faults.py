@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ralph.settings.faults import described, shown
 from ralph.settings.shape import Settings
+from ralph.settings.source import described, shown
 
 Refusal = Callable[[str | bytes], list[str]]
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from ralph.core.text import clean
 from ralph.errors import UserError
 from ralph.settings import AgentChoice, CustomAgent, Guardrail, ReviewPrompt, Reviews, Scm, Settings, load
-from ralph.settings.faults import faults
 from ralph.settings.layers import merged
+from ralph.settings.source import faults
 
 SCALARS = (
     st.none() | st.booleans() | st.integers(-5, 200) | st.floats(allow_nan=False, allow_infinity=False) | st.text()

@@ -1,4 +1,4 @@
-"""The settings of a run: what can be set (`shape`), where it is said (`layers`), what is wrong with it (`faults`)."""
+"""The settings of a run: what can be set (`shape`), where it is said (`layers`), what is wrong with it (`source`)."""
 
 from ralph.settings.layers import PRESETS, Loaded, amended, load
 from ralph.settings.shape import (

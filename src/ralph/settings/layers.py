@@ -12,9 +12,8 @@ from msgspec.structs import replace
 from ralph.core.model import FailAction
 from ralph.errors import UserError
 from ralph.files import config_folder
-from ralph.settings.faults import Fault, Path, faults
 from ralph.settings.shape import CustomAgent, Settings, parse_duration, parse_size
-from ralph.settings.source import Said, Source, json_source, refuse
+from ralph.settings.source import Fault, Path, Said, Source, faults, json_source, refuse
 
 if TYPE_CHECKING:
     import pathlib

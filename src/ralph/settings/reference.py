@@ -6,9 +6,9 @@ from typing import Any, get_args, get_origin
 import msgspec
 
 from ralph.core import events, work_events
-from ralph.settings.faults import bare_kind, described, is_struct, notes
 from ralph.settings.layers import PRESETS
 from ralph.settings.shape import REVIEWS, Settings, format_duration, format_size
+from ralph.settings.source import bare_kind, described, is_struct, notes
 
 INTRODUCTION = """\
 # Settings

@@ -5,9 +5,21 @@ from typing import TYPE_CHECKING, Any, get_args, get_origin
 
 import msgspec
 
-from ralph.settings.faults import Fault, Path, bare_kind, is_struct, shown
 from ralph.settings.shape import Settings
-from ralph.settings.source import KeyPosition, Places, Said, Source, broken, file_text, readable
+from ralph.settings.source import (
+    Fault,
+    KeyPosition,
+    Path,
+    Places,
+    Said,
+    Source,
+    bare_kind,
+    broken,
+    file_text,
+    is_struct,
+    readable,
+    shown,
+)
 
 if TYPE_CHECKING:
     import pathlib

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from ralph.errors import UserError
+from ralph.history.evidence import files_in, patch_in, patch_of
 from ralph.history.feed import entries_of, history_now
-from ralph.history.patches import files_in, patch_in, patch_of
 from ralph.records.register import Listed, recorded_in
 
 WORKS = 'printf "line $N\\tx\\n" >> file; [ $N = 2 ] && printf "\\0" > image; echo "<response>DONE</response>"'

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from ralph.core import events as e
 from ralph.core.model import Check, Failure, FileChange, Iteration, PersonNote, Question, Turn, Usage
-from ralph.history.evidence import Evidence, ToolCall
-from ralph.history.patches import PatchedFile
+from ralph.history.evidence import Evidence, PatchedFile, ToolCall
 from ralph.history.run_history import Fold, RunHistory
 from ralph.show.plots import element, escape
 from ralph.show.report import html

@@ -7,8 +7,7 @@ from itertools import groupby
 from msgspec import Struct
 
 from ralph.core.model import FileChange
-from ralph.history.evidence import Evidence, ToolCall
-from ralph.history.patches import PatchedFile
+from ralph.history.evidence import Evidence, PatchedFile, ToolCall
 from ralph.history.run_history import CheckResult, PastIteration, RunHistory
 from ralph.show import plots
 from ralph.show.plots import Html, Layer, element, joined

@@ -10,7 +10,7 @@ from textual.binding import Binding, BindingType
 from textual.screen import ModalScreen
 
 from ralph.errors import UserError
-from ralph.history.patches import PatchedFile, patch_in
+from ralph.history.evidence import PatchedFile, patch_in
 from ralph.show.words import cut, nickname
 from ralph.ui.draw import Look, paragraphs
 from ralph.ui.panes import Pane, ScrollPane

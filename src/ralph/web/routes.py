@@ -13,8 +13,7 @@ from msgspec import Struct
 
 from ralph.core.text import one_line
 from ralph.errors import UserError
-from ralph.history.evidence import evidence_of
-from ralph.history.patches import patch_of
+from ralph.history.evidence import evidence_of, patch_of
 from ralph.records.serving import Remembered, ServerFolder
 from ralph.web import actions, reading
 from ralph.web.access import LEVELS, Access, BrowserSession, Level, NotServed, refuse_below

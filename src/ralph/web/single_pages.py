@@ -4,8 +4,7 @@ patch, the report, the form for a new run, and the page behind a link."""
 from collections.abc import Mapping, Sequence
 
 from ralph.core.text import short
-from ralph.history.evidence import Evidence
-from ralph.history.patches import Patch, PatchedFile
+from ralph.history.evidence import Evidence, Patch, PatchedFile
 from ralph.history.run_history import PastIteration, RunHistory
 from ralph.records.register import Listed
 from ralph.show import report_tables as tables

@@ -30,8 +30,7 @@ from ralph.records.journal import Journal, recall
 from ralph.records.writer import Writer
 from ralph.run import order as orders
 from ralph.run.context import Context
-from ralph.run.parts import parts_of, workspace_of
-from ralph.run.policy import Policy, composer, own_rules, policy
+from ralph.run.policy import Policy, composer, own_rules, parts_of, policy, workspace_of
 from ralph.run.trees import Trees
 from ralph.settings import Settings
 from ralph.steering.mailbox import Mailbox

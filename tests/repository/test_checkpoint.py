@@ -13,7 +13,7 @@ from ralph.repository.changes import diff
 from ralph.repository.checkpoints import Checkpoints
 from ralph.repository.index import tree_of
 from ralph.run.context import Context
-from ralph.run.trees import Trees
+from ralph.run.workspace import Trees
 
 RUN = "20261115-120000-abcd"
 

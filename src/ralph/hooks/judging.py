@@ -31,7 +31,7 @@ from ralph.records.writer import Writer
 from ralph.run import order as orders
 from ralph.run.context import Context
 from ralph.run.policy import Policy, composer, own_rules, parts_of, policy, workspace_of
-from ralph.run.trees import Trees
+from ralph.run.workspace import Trees
 from ralph.settings import Settings
 from ralph.steering.mailbox import Mailbox
 from ralph.steering.questions import QuestionListener

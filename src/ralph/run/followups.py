@@ -15,7 +15,7 @@ from ralph.files import Supplanted, add_to_file, write_file
 from ralph.loop import Agent, Workspace
 from ralph.records.folder import cannot_write, write
 from ralph.run.context import Context
-from ralph.run.trees import Trees
+from ralph.run.workspace import Trees
 
 if TYPE_CHECKING:
     from ralph.records.archive import Archive

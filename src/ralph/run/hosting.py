@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ralph.repository.worktrees import Worktree
     from ralph.run.context import Context
     from ralph.run.order import Order
-    from ralph.run.trees import Trees
+    from ralph.run.workspace import Trees
 
 Mode = Literal["open", "draft", "wait"]
 POLL = 15.0  # seconds between two looks at the host's checks

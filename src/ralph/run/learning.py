@@ -11,7 +11,7 @@ from ralph.errors import UserError
 from ralph.loop import Agent
 from ralph.records.folder import cannot_write
 from ralph.run.context import Context
-from ralph.run.trees import Trees
+from ralph.run.workspace import Trees
 
 FILE = ".ralph/learned.md"
 LARGEST = 8 << 10  # bytes of the whole file

@@ -4,7 +4,6 @@ here. And its parts, each made from what it needs and nothing more."""
 import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
@@ -18,13 +17,9 @@ from ralph.errors import UserError, to_install
 from ralph.loop import Agent, Parts
 from ralph.run.checks import Checks, reviewing
 from ralph.run.context import Context
-from ralph.run.workspace import LocalWorkspace, TasksFile
+from ralph.run.workspace import LocalWorkspace, TasksFile, Trees
 from ralph.settings import Settings
 from ralph.steering.mailbox import Mail, Mailbox
-
-if TYPE_CHECKING:
-    from ralph.run.trees import Trees
-
 
 VERIFYING = frozenset({"checks", "tasks"})
 
@@ -248,7 +243,7 @@ def composer(
 LONG_WAIT = 1.5  # seconds: shorter pauses are not worth telling
 
 
-def workspace_of(settings: Settings, plan: Policy, context: Context, history: "Trees") -> LocalWorkspace:
+def workspace_of(settings: Settings, plan: Policy, context: Context, history: Trees) -> LocalWorkspace:
     """What the rules are told of, and the checks that verify the work."""
     undoes = context.looks_only and history.can_undo
     if settings.parallel_checks > 1 and context.box and context.boxes_checks:
@@ -272,7 +267,7 @@ def parts_of(
     *,
     agent: Agent,
     workspace: LocalWorkspace,
-    history: "Trees",
+    history: Trees,
     goal: Callable[[], str],
     tells_claim: bool = False,
     settled: frozenset[tuple[int, str]] = frozenset(),

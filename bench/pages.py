@@ -37,7 +37,13 @@ def measure(lab: Lab) -> list[Row]:
         run.finish()
     rows = [*_listening(lab), _script()]
     with _served(lab) as page:
-        rows += [_nobody(page), _somebody(page), *_latency(page, runs[-1]), *_crowd(page, runs[-1])]
+        rows += [
+            _nobody(page),
+            _somebody(page),
+            _somebody(page, runs[-1]),
+            *_latency(page, runs[-1]),
+            *_crowd(page, runs[-1]),
+        ]
     rows += _painted(lab, "100 runs", "")
     long = _long_journal(lab)
     with _served(lab) as page:
@@ -221,10 +227,12 @@ def _nobody(page: _Page) -> Row:
     return Row("a page that nobody looks at, processor time", Sample((_share(page, 10),)), "%", {}, Wanted(0))
 
 
-def _somebody(page: _Page) -> Row:
-    with page.listen("") as sock:
+def _somebody(page: _Page, run: _Run | None = None) -> Row:
+    what = "a run whose agent is silent" if run else "100 runs"
+    with page.listen(run.id if run else "") as sock:
         sock.recv(1 << 16)
-        return Row("one looks at 100 runs, processor time", Sample((_share(page, 10),)), "%", {}, Wanted(1))
+        time.sleep(2)  # it has read all of them once
+        return Row(f"one looks at {what}, processor time", Sample((_share(page, 10),)), "%", {}, Wanted(1))
 
 
 def _latency(page: _Page, run: _Run) -> list[Row]:

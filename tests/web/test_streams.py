@@ -1,9 +1,11 @@
 """Whoever looks sees everything once, in order, however often the connection breaks."""
 
+import os
 import re
 import socket
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from tests.web.conftest import Ear, Serve, Served, eventually
@@ -194,3 +196,26 @@ def test_nobody_is_kept_waiting_by_a_stream_whose_other_end_is_gone(served: Serv
         sock.close()
     run.tell(e.AgentText("still there"))
     assert served.get().status == 200
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/task"), reason="reads a process's time from /proc")
+def test_one_who_looks_at_a_hundred_quiet_runs_takes_a_hundredth_of_a_core_at_most(
+    serve: Serve, scene: Callable[..., Scene], ear: Callable[..., Ear]
+) -> None:
+    for number in range(100):
+        scene(f"q{number:03d}").finish()
+    served = serve()
+    tasks = Path(f"/proc/{served.process.pid}/task")
+
+    def busy() -> float:
+        return sum(int((one / "schedstat").read_text().split()[0]) for one in tasks.iterdir()) / 1e9
+
+    def share() -> float:
+        """Of a core, over two seconds."""
+        before, began = busy(), time.monotonic()
+        time.sleep(2)
+        return (busy() - before) / (time.monotonic() - began)
+
+    ear("", to=served)
+    eventually(lambda: share() < 0.01)
+    served.process.terminate()

@@ -6,7 +6,8 @@ Asked in a blink: paths are plain text here, and next to nothing is imported.
 """
 
 import os
-from collections.abc import Mapping
+import time
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -79,9 +80,15 @@ def registry(env: Mapping[str, str], kind: str = "runs") -> str:
 
 def runs(env: Mapping[str, str] = os.environ) -> list[Listed]:
     """Every run of this user on this machine that is still on disk, oldest first."""
-    links, here = registry(env), host()
-    found = (listed(f"{links}/{name}") for name in sorted(_names(links)))
+    here = host()
+    found = (listed(path) for path in links_to_all(env))
     return [one for one in found if one and one.facts.host in ("", here)]
+
+
+def links_to_all(env: Mapping[str, str] = os.environ) -> list[str]:
+    """The link to each run of this user, oldest first."""
+    links = registry(env)
+    return [f"{links}/{name}" for name in sorted(_names(links))]
 
 
 def run_of(run_id: str, env: Mapping[str, str] = os.environ) -> Listed | None:
@@ -113,12 +120,16 @@ def loops(env: Mapping[str, str] = os.environ) -> dict[str, str]:
 
 def recorded_in(ralph: str | os.PathLike[str]) -> list[Listed]:
     """The runs that are kept in this `.ralph/`, oldest first."""
+    return [run for path in folders_in(ralph) if (run := listed(path))]
+
+
+def folders_in(ralph: str | os.PathLike[str]) -> list[str]:
+    """The folder of each run that is kept in this `.ralph/`, oldest first."""
     folder = f"{os.fspath(ralph)}/runs"
     try:
-        names = sorted(os.listdir(folder))
+        return [f"{folder}/{name}" for name in sorted(os.listdir(folder))]
     except (FileNotFoundError, NotADirectoryError):
         return []
-    return [run for name in names if (run := listed(f"{folder}/{name}"))]
 
 
 def listed(path: str | os.PathLike[str]) -> Listed | None:
@@ -137,6 +148,47 @@ def listed(path: str | os.PathLike[str]) -> Listed | None:
     if not alive and not (facts.workspace or facts.iterations):
         return None  # it was refused before it began
     return Listed(os.path.basename(place), place, facts, alive)
+
+
+class KnownRuns:
+    """For one who looks at the same runs again and again: what has not changed since is not read again."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[_Stamp, Listed]] = {}
+
+    def look(self, paths: Iterable[str]) -> dict[str, Listed]:
+        """The run in each of these folders (or behind these links to them), where there is one."""
+        before, known = self._known, dict[str, tuple[_Stamp, Listed]]()
+        found: dict[str, Listed] = {}
+        for path in paths:
+            stamp = _stamp(f"{path}/{STATE}")
+            old = before.get(path) if stamp else None
+            run = old[1] if old and old[0] == stamp and _is_still(old[1]) else listed(path)
+            if run:
+                found[path] = run
+                if stamp:
+                    known[path] = (stamp, run)
+        self._known = known
+        return found
+
+
+_Stamp = tuple[int, int, int]
+_YOUNG = 1_000_000_000  # nanoseconds in which a file may be written twice and bear the same time
+
+
+def _stamp(path: str) -> "_Stamp | None":
+    """By this a file is known as the one that was read; None where there is none, or it may be written just now."""
+    try:
+        seen = os.stat(path)
+    except OSError:
+        return None
+    is_young = time.time_ns() - seen.st_mtime_ns < _YOUNG
+    return None if is_young else (seen.st_mtime_ns, seen.st_size, seen.st_ino)
+
+
+def _is_still(run: Listed) -> bool:
+    """Whether the process lives that did when the run was read."""
+    return not run.is_alive or is_living(run.facts.pid, run.facts.start)
 
 
 def facts_in(path: str) -> RunFacts | None:

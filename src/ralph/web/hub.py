@@ -1,5 +1,5 @@
 """Who looks, and what is new for them? One thread owns all streams: it reads and renders once for everybody, and sends
-without waiting for anybody. While nobody looks, it does nothing."""
+without waiting for anybody. It looks as often as there may be something new; while nobody looks, it does nothing."""
 
 import select
 import socket
@@ -20,7 +20,7 @@ MOST_STREAMS = 256
 MOST_PER_BROWSER = 4  # of the six connections that a browser allows itself
 MOST_BEHIND = 1 << 20
 KERNEL_HOLDS = 1 << 16  # bytes for one who does not read; by itself it would hold megabytes
-TICK = 0.05
+TICK, LONGEST_PAUSE = 0.05, 1.0
 SIGN_OF_LIFE = 15.0
 _BEGIN = b"retry: 2000\n\n"
 AGAIN = b"event: again\ndata: .\n\n"
@@ -31,6 +31,11 @@ HUSH = b"event: hush\ndata: .\n\n"
 
 class Topic(Protocol):
     """What can be looked at: the board, or one run."""
+
+    @property
+    def pause(self) -> float:
+        """Seconds until there may be something new that must not come later."""
+        ...
 
     def news(self) -> bytes:
         """What is new since this was asked last, for everybody."""
@@ -71,16 +76,21 @@ class Hub(threading.Thread):
 
     def run(self) -> None:
         while True:
-            self._somebody.wait()
-            time.sleep(TICK)
+            if self._somebody.wait(self._pause()):
+                self._somebody.clear()
+                time.sleep(TICK)  # more may come at the same time
             try:
                 self.tick()
             except Exception:  # noqa: BLE001 - one thread serves everybody: whatever happens, it goes on
                 self._complain()
-            if not self._streams and not self._newcomers:
-                self._somebody.clear()
-                if self._newcomers:  # between the two lines above
-                    self._somebody.set()
+
+    def _pause(self) -> float | None:
+        """Seconds until the next look, None while nobody looks. Who comes is not kept waiting for it."""
+        if not self._streams:
+            return None
+        if any(one.pending for one in self._streams):
+            return TICK
+        return min((topic.pause for topic in self._topics.values()), default=LONGEST_PAUSE)
 
     def tick(self) -> None:
         with self._lock:

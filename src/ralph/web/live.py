@@ -1,5 +1,6 @@
 """What is sent to those who look, and when? Pieces of the page that differ from what was sent last: of the board and a
-work once a second, of a run as soon as its journal grows. Nothing is rendered twice for two people who see the same."""
+work once a second, of a run as soon as its journal grows. Nothing is rendered twice for two people who see the same,
+nor where nothing has changed but the time: clocks go on by themselves."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -10,12 +11,13 @@ from ralph.records.register import listed
 from ralph.show.plots import Html
 from ralph.web import board_page, run_page, work_page
 from ralph.web.access import LEVELS
-from ralph.web.hub import AGAIN, Topic, frame
+from ralph.web.hub import AGAIN, LONGEST_PAUSE, TICK, Topic, frame
 from ralph.web.pieces import Frame, fingerprint
 from ralph.web.server import Live
-from ralph.web.watching import Register, WatchedRun, WatchedRuns, seen, view_of
+from ralph.web.watching import Register, WatchedRun, WatchedRuns, mail_of, seen, view_of
 
 OFTEN, SELDOM = 0.25, 1.0  # seconds between two looks at what may change without the journal, or is long
+SILENT, RESTING = 3.0, 0.1  # of a run that has been silent for so many seconds, the journal is looked at so often
 
 
 def topic_name(level: str, run: str = "") -> str:
@@ -38,9 +40,8 @@ Look = tuple[object, Callable[[], dict[str, Html]]]
 
 
 def _look_at_all(register: Register, made: Frame) -> Look:
-    survey = register.survey()
-    known = [(one.run, one.mail) for one in survey.runs], [work.history.last for work in survey.works]
-    return known, partial(board_page.pieces, survey, made)
+    glance = register.glance()
+    return glance, lambda: board_page.pieces(register.survey(glance), made)
 
 
 def _look_at_a_work(register: Register, run: str, made: Frame) -> Look:
@@ -58,6 +59,10 @@ class SlowTopic:
         self._known: object = None
         self._pieces: dict[str, str] = {}
         self._sent: dict[str, int] = {}
+
+    @property
+    def pause(self) -> float:
+        return min(max(self._next - time.monotonic(), TICK), LONGEST_PAUSE)
 
     def news(self) -> bytes:
         now = time.monotonic()
@@ -85,7 +90,16 @@ class RunTopic:
         self._heavy: dict[str, str] = {}
         self._sent: dict[str, int] = {}
         self._looked = self._asked = self._weighed = 0.0
+        self._heard = time.monotonic()
+        self._known: object = None
         self._version = -1
+
+    @property
+    def pause(self) -> float:
+        """An agent's words are wanted at once; one that thinks for minutes does not begin to speak with a shout."""
+        if not self._watched.run.is_alive and self._version == self._watched.version:
+            return SELDOM
+        return TICK if time.monotonic() - self._heard < SILENT else RESTING
 
     def news(self) -> bytes:
         watched, now = self._watched, time.monotonic()
@@ -99,20 +113,28 @@ class RunTopic:
         with watched.lock:
             if watched.stream is not self._stream:
                 raise UserError(f"run {watched.run.id} begins anew")  # who looks loads the page again
-            made = watched.stream.since(self._seq)
-            self._seq = watched.stream.seq
-            self._render(now)
+            made = ""
+            if watched.stream.seq != self._seq:
+                made = watched.stream.since(self._seq)
+                self._seq, self._heard = watched.stream.seq, now
+            if not self._render(now):
+                return frame(self._seq, made)
         fresh, self._sent = _changed(self._heavy | self._light, self._sent)
         return frame(self._seq, made + fresh)
 
-    def _render(self, now: float) -> None:
-        """Parts of the page, no more often than a person could notice."""
+    def _render(self, now: float) -> bool:
+        """Parts of the page, no more often than a person could notice. Whether any was rendered."""
+        watched, heavy, light = self._watched, self._heavy, self._light
         if now - self._looked >= OFTEN:
             self._looked = now
-            self._light = dict(run_page.light_pieces(view_of(self._watched), self._frame))
+            known = watched.run, mail_of(watched.run), watched.stream.seq, watched.progress, watched.version
+            if known != self._known:
+                self._known = known
+                self._light = dict(run_page.light_pieces(view_of(watched), self._frame))
         if now - self._weighed >= SELDOM and self._version != self._watched.version:
             self._weighed, self._version = now, self._watched.version
             self._heavy = dict(run_page.heavy_pieces(view_of(self._watched), self._frame))
+        return heavy is not self._heavy or light is not self._light
 
     def since(self, live: Live) -> bytes:
         stream = self._watched.stream

@@ -19,13 +19,24 @@ from ralph.history.feed import Feed, with_files
 from ralph.history.overview import RunNow, run_now
 from ralph.history.run_history import Fold, RunHistory
 from ralph.history.work_history import WorkHistory, work_history
-from ralph.records.register import Listed, facts_in, recorded_in, run_of, runs
+from ralph.records.register import (
+    JOURNAL,
+    KnownRuns,
+    Listed,
+    facts_in,
+    folders_in,
+    host,
+    links_to_all,
+    recorded_in,
+    run_of,
+)
 from ralph.show.plots import Html
 from ralph.steering.mailbox import Mail, Mailbox
 from ralph.web.access import NotServed
 from ralph.web.entries import RecentPieces
 
 MOST_RUNS = 400
+NO_MAIL = Mail()
 MOST_WATCHED = 16
 SLICE = 0.02
 AT_ONCE, SHORT = 0.15, 1 << 24
@@ -71,11 +82,17 @@ class RunSeen(Struct, frozen=True, kw_only=True):
         return self.present.needs_you
 
 
-def seen(run: Listed, now: float, is_whole: bool = True) -> RunSeen:
-    """One run as it stands; on a list of many, the limits of those that have ended do not matter."""
-    mail = Mail() if run.facts.outcome == "done" else Mailbox(run.place).read()
-    limits = _limits(run.place) if run.is_alive or is_whole else RunLimits()
+def seen(run: Listed, now: float) -> RunSeen:
+    """One run as it stands."""
+    return _seen(run, mail_of(run), _limits(run.place), now)
+
+
+def _seen(run: Listed, mail: Mail, limits: RunLimits, now: float) -> RunSeen:
     return RunSeen(run=run, present=run_now(run, now, mail), mail=mail, limits=limits, now=now)
+
+
+def mail_of(run: Listed) -> Mail:
+    return NO_MAIL if run.facts.outcome == "done" else Mailbox(run.place).read()
 
 
 class WorkSeen(Struct, frozen=True, kw_only=True):
@@ -84,6 +101,14 @@ class WorkSeen(Struct, frozen=True, kw_only=True):
     seen: RunSeen
     history: WorkHistory
     loops: Mapping[str, RunFacts]
+
+
+class Glance(Struct, frozen=True):
+    """What is told apart without rendering anything: the runs to be shown with what lies in their boxes, and how long
+    the journals are of the works among them that go on."""
+
+    runs: Sequence[tuple[Listed, Mail]]
+    works: Mapping[str, int]
 
 
 class Survey(Struct, frozen=True):
@@ -99,11 +124,15 @@ class Register:
     def __init__(self, env: Mapping[str, str] = os.environ, places: Sequence[str] = ()) -> None:
         self.env, self.places = env, places
         self._works: dict[str, tuple[int, WorkHistory]] = {}
+        self._known = KnownRuns()
 
     def runs(self) -> list[Listed]:
         """Those at work first, then the newest. What the agents of a task start belongs to it, and is not listed."""
-        local = [run for place in self.places for run in recorded_in(f"{place}/.ralph")]
-        known = {run.id: run for run in (*local, *runs(self.env)) if not run.is_child}
+        local = [path for place in self.places for path in folders_in(f"{place}/.ralph")]
+        links, here = links_to_all(self.env), host()
+        found = self._known.look((*local, *links))
+        ours = [found[path] for path in links if path in found and found[path].facts.host in ("", here)]
+        known = {run.id: run for run in (*(found[path] for path in local if path in found), *ours) if not run.is_child}
         return sorted(known.values(), key=lambda run: (run.is_alive, run.id), reverse=True)
 
     def find(self, run_id: str) -> Listed:
@@ -114,21 +143,26 @@ class Register:
             raise NotServed(404, "There is no such run, or it has been removed.")
         return found
 
-    def survey(self) -> Survey:
+    def glance(self) -> Glance:
         """What the loops for the items of a work came to is told by the work, as long as it is on record."""
-        now, listed = time.time(), self.runs()
-        works = {run.id for run in listed if run.facts.kind == "work"}
+        listed = self.runs()
+        works = {run.id: run for run in listed if run.facts.kind == "work"}
         shown = [run for run in listed if run.is_alive or run.facts.work not in works][:MOST_RUNS]
-        surveyed = [seen(run, now, is_whole=False) for run in shown]
-        return Survey(surveyed, [self.work(one) for one in surveyed if one.is_work and one.run.is_alive])
+        return Glance(
+            [(run, mail_of(run)) for run in shown], {run.id: _length(run) for run in works.values() if run.is_alive}
+        )
+
+    def survey(self, glance: Glance | None = None) -> Survey:
+        """On a list of many, the limits of those that have ended do not matter."""
+        now, glance = time.time(), glance or self.glance()
+        limits = {run.id: _limits(run.place) for run, _ in glance.runs if run.is_alive}
+        surveyed = [_seen(run, mail, limits.get(run.id, RunLimits()), now) for run, mail in glance.runs]
+        return Survey(surveyed, [self.work(one) for one in surveyed if one.run.id in glance.works])
 
     def work(self, seen: RunSeen) -> WorkSeen:
         """A work's journal is read again when it has grown."""
         run, known = seen.run, self._works.get(seen.run.id)
-        try:
-            size = os.stat(run.folder.journal).st_size
-        except OSError:
-            raise UserError(f"run {run.id} is no longer on record") from None
+        size = _length(run)
         if known is None or known[0] != size:
             if len(self._works) >= MOST_WATCHED:
                 self._works.clear()
@@ -284,6 +318,13 @@ class WatchedRuns:
                 self._watched.popitem(last=False)[1].close()
         watched.look()
         return watched
+
+
+def _length(run: Listed) -> int:
+    try:
+        return os.stat(f"{run.place}/{JOURNAL}").st_size
+    except OSError:
+        raise UserError(f"run {run.id} is no longer on record") from None
 
 
 class _Asked(Struct, frozen=True, rename="camel"):

@@ -118,10 +118,26 @@ def test_a_late_answer_is_said_to_be_late(open_page: Open, run: Scene) -> None:
     page = open_page(f"runs/{run.id}")
     page.fill(f"#answer-{question.id}", "the second")
     run.mail.tell("the first", question)
+    eventually(lambda: page.evaluate("later.has('attention')"))  # the page knows that nobody asks any more
     page.click("#attention button:has-text('Answer')")
     page.wait_for_selector("#said.on.bad")
     assert "no longer asks that" in page.inner_text("#said")
+    assert page.input_value(f"#answer-{question.id}") == "the second"  # no word of a person's is taken away
     open_page.complaints.clear()  # type: ignore[attr-defined] # that it was answered with 409
+
+
+def test_a_button_stays_under_the_finger_that_presses_it(open_page: Open, run: Scene) -> None:
+    page = open_page(f"runs/{run.id}")
+    button = page.locator("#steer button:has-text('Pause')")
+    button.hover()
+    page.mouse.down()
+    run.mail.pause()  # by somebody else: what is under the finger would become "Go on"
+    eventually(lambda: page.evaluate("later.has('steer')"))
+    assert button.is_visible()
+    page.mouse.up()
+    page.wait_for_selector("#said.on")
+    page.wait_for_selector("#steer button:has-text('Go on')")
+    assert run.mail.read().is_paused
 
 
 def test_the_whole_card_leads_to_its_run(open_page: Open, run: Scene) -> None:

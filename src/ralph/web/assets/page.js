@@ -4,9 +4,9 @@
 const policy = self.trustedTypes?.createPolicy("ralph", { createHTML: (html) => html }) ?? { createHTML: (html) => html };
 const one = (selector) => document.querySelector(selector);
 const MOST = 1000;
-const later = new Map();   // pieces for places in which somebody is typing
+const later = new Map();   // pieces for places in which somebody is typing, or pressing a button
 const skew = Date.now() / 1000 - document.body.dataset.now;   // the clocks of two devices seldom agree
-let source, last = document.body.dataset.at ?? "", retry, silence;
+let source, last = document.body.dataset.at ?? "", retry, silence, isPressed = false;
 
 // ── pieces ──
 function put(html) {
@@ -21,14 +21,15 @@ function put(html) {
     else stream?.append(piece);
   }
   while (stream?.childElementCount > MOST) stream.firstElementChild.remove();
+  tick();
   if (stream && end > 0 && end < innerHeight) scrollBy(0, Math.max(stream.getBoundingClientRect().bottom - end, 0));
 }
 function replace(old, piece) {
-  if (old.contains(document.activeElement) && document.activeElement.matches("textarea, input, select")) return later.set(old.id, piece);
-  for (const field of old.querySelectorAll("textarea, input:not([type=hidden])")) {
-    const fresh = field.value !== field.defaultValue && field.id && piece.querySelector("#" + CSS.escape(field.id));
-    if (fresh) fresh.value = field.value;
-  }
+  const place = (field) => field.id && piece.querySelector("#" + CSS.escape(field.id));
+  const drafts = [...old.querySelectorAll("textarea, input:not([type=hidden])")].filter((each) => each.value !== each.defaultValue);
+  const isTyping = old.contains(document.activeElement) && document.activeElement.matches("textarea, input, select");
+  if (isPressed || isTyping || !drafts.every(place)) return later.set(old.id, piece);
+  for (const field of drafts) place(field).value = field.value;
   for (const open of [old, ...old.querySelectorAll("details[id]")].filter((each) => each.tagName === "DETAILS")) {
     const fresh = open.id === piece.id ? piece : piece.querySelector("#" + CSS.escape(open.id));
     if (fresh) fresh.open = open.open;
@@ -41,9 +42,12 @@ function scrollScore(left) {
   const box = one("#score .scroll");
   if (box) box.scrollLeft = left ?? box.scrollWidth;
 }
-document.addEventListener("focusout", () => setTimeout(() => {
-  for (const [id, piece] of later) { later.delete(id); if (document.getElementById(id)) replace(document.getElementById(id), piece); }
-}));
+function settle() {
+  for (const [id, piece] of isPressed ? [] : [...later]) { later.delete(id); if (document.getElementById(id)) replace(document.getElementById(id), piece); }
+}
+addEventListener("focusout", () => setTimeout(settle));
+addEventListener("pointerdown", (event) => { isPressed = event.button === 0; });
+for (const end of ["pointerup", "pointercancel"]) addEventListener(end, () => { isPressed = false; setTimeout(settle); });
 
 // ── the stream: none in a hidden tab, because browsers allow six connections and phones one battery ──
 function listen() {
@@ -76,7 +80,7 @@ document.addEventListener("submit", async (event) => {
   try {
     const answer = await fetch(form.action, { method: "POST", body, headers: { Accept: "text/plain" } });
     say(await answer.text(), !answer.ok);
-    if (answer.ok) { form.reset(); form.closest("details.ask")?.removeAttribute("open"); document.activeElement?.blur(); }
+    if (answer.ok) { form.reset(); form.closest("details.ask")?.removeAttribute("open"); document.activeElement?.blur(); settle(); }
   } catch { say("That did not arrive. Is this device still connected?", true); }
   if (button) button.disabled = false;
 });

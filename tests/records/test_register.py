@@ -1,0 +1,82 @@
+"""Which runs are there? Whoever asks once a second reads what has changed, and nothing else."""
+
+import os
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from tests.web.scenes import Scene
+
+from ralph.records.register import STATE, KnownRuns, folders_in
+
+_opened: list[str] | None = None
+
+
+def _hear(event: str, args: tuple[object, ...]) -> None:
+    if event == "open" and _opened is not None:
+        _opened.append(str(args[0]))
+
+
+sys.addaudithook(_hear)
+
+
+@contextmanager
+def opened() -> Iterator[list[str]]:
+    """The files that are opened meanwhile."""
+    global _opened
+    _opened = names = []
+    yield names
+    _opened = None
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Iterator[list[Scene]]:
+    env = {"HOME": str(tmp_path / "home")}
+    made = [Scene(tmp_path / "work", env, f"20261116-12000{number}-aaaa") for number in range(3)]
+    for one in made[:2]:
+        one.finish()
+    yield made
+    for one in made:
+        one.close()
+
+
+def looked(known: KnownRuns, runs: list[Scene]) -> tuple[list[str], int]:
+    """The states of all runs, and how many files were opened for it."""
+    with opened() as names:
+        found = known.look(folders_in(runs[0].workspace / ".ralph"))
+    return [run.state for run in found.values()], sum(name.endswith(STATE) for name in names)
+
+
+def settle(*runs: Scene) -> None:
+    """Makes them old: what was written just now may be written again at the same time by the clock."""
+    then = time.time() - 60
+    for one in runs:
+        os.utime(one.folder.path / STATE, (then, then))
+
+
+def test_what_has_not_changed_is_not_read_again(runs: list[Scene]) -> None:
+    known = KnownRuns()
+    settle(*runs)
+    assert looked(known, runs) == (["done", "done", "running"], 3)
+    assert looked(known, runs) == (["done", "done", "running"], 0)
+    runs[2].finish("failed", "it broke")
+    assert looked(known, runs) == (["done", "done", "failed"], 1)
+
+
+def test_what_may_be_written_at_this_moment_is_read_again(runs: list[Scene]) -> None:
+    known = KnownRuns()
+    settle(*runs[:2])
+    looked(known, runs)
+    assert looked(known, runs)[1] == 1
+
+
+def test_a_run_that_is_removed_is_seen_to_be(runs: list[Scene]) -> None:
+    known = KnownRuns()
+    settle(*runs)
+    looked(known, runs)
+    (runs[0].folder.path / STATE).unlink()
+    runs[0].folder.journal.unlink()
+    assert looked(known, runs)[0] == ["done", "running"]

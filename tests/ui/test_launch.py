@@ -271,6 +271,23 @@ def test_on_leaving_one_says_what_becomes_of_runs_started_here(
     assert state == ("interrupted" if answer == "stop" else "done")
 
 
+def test_who_leaves_just_after_a_run_has_ended_is_asked_nothing(
+    waiting_agent: Path, on_screen: OnScreen, typed: Typed, environment: dict[str, str], gate: Path
+) -> None:
+    async def scenario(app: FullScreen, pilot: Pilot[Any]) -> None:
+        await typed(pilot, "/agent waiting-agent")
+        await typed(pilot, "go")
+        await settled(app, pilot, lambda: waiting_agent.exists() and bool(app.state.launched[0].run))
+        gate.write_text("go\n")
+        eventually(lambda: only_run(environment).state == "done")  # the screen, held up here, does not know it yet
+        app.action_leave()
+
+    app = on_screen(scenario)
+    assert app.return_value == []
+    app.state.close()
+    assert only_run(environment).state == "done"
+
+
 def test_ctrl_c_twice_leaves_at_once_and_nothing_is_left_though_the_agent_is_deaf(
     agent: Callable[..., str], on_screen: OnScreen, typed: Typed, environment: dict[str, str], tmp_path: Path
 ) -> None:

@@ -312,26 +312,29 @@ class FullScreen(App[list[str]]):
         self.screen_layout.stream.action_to_end()
 
     def action_leave(self) -> None:
-        """Never leaves a run behind by accident."""
+        """Never leaves a run behind by accident, and asks about none that has just ended."""
         if isinstance(self.screen, LeavePage):
             self.screen.dismiss("now")
-        elif self._is_leaving or not self.state.launched:
+            return
+        self._attempt(self.state.survey)
+        if self._is_leaving or not self.state.at_work:
             self.exit([])
         else:
-            names = [nickname(one.run) or "a run" for one in self.state.launched]
+            names = [nickname(one.run) or "a run" for one in self.state.at_work]
             self.push_screen(LeavePage(names, self.look), self._leave)
 
     def _leave(self, answer: Leaving | None) -> None:
+        at_work = self.state.at_work
         if answer == "keep":
-            for one in self.state.launched:
+            for one in at_work:
                 one.let_go()
-            self.exit([one.run for one in self.state.launched])
+            self.exit([one.run for one in at_work])
         elif answer == "now":
-            for one in self.state.launched:
+            for one in at_work:
                 one.end(at_once=True)
             self.exit([])
         elif answer == "stop":
             self._is_leaving = True
-            for one in self.state.launched:
+            for one in at_work:
                 one.end()
             self.say("stopping what was started here; q leaves at once")

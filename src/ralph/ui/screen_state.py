@@ -136,6 +136,12 @@ class ScreenState:
             ) from None
         self._next_survey = 0.0
 
+    @property
+    def at_work(self) -> list[Launched]:
+        """What was started here and has no outcome yet, as the last survey saw it: who has one only tidies up."""
+        over = {run.id for run in self.runs if run.facts.outcome}
+        return [one for one in self.launched if one.exit_code is None and one.run not in over]
+
     def ended(self) -> list[tuple[bool, str, str]]:
         """The runs started here that have ended since the last call: whether all was well, their last words and, where
         one never began, what was typed for it."""
@@ -150,8 +156,11 @@ class ScreenState:
         return said
 
     def close(self) -> None:
-        """What was started here, and was not let go, ends."""
+        """What was started here, and was not let go, ends; who has an outcome may tidy up in peace."""
+        at_work = self.at_work
         for one in self.launched:
+            if one not in at_work:
+                one.let_go()
             one.close()
         self.launched = []
 

@@ -26,7 +26,7 @@ def test_done_without_children_is_done() -> None:
 
 def test_children_are_awaited_before_any_limit_and_any_other_wait() -> None:
     found = verdict(seen(children=("a", "b"), done_for=10.0))
-    assert found == Continue(wait=Wait(290.0, "children are at work: a, b"))
+    assert found == Continue(wait=Wait(290.0, "children are at work: a, b", children=("a", "b")))
 
 
 def test_children_that_take_too_long_are_named() -> None:

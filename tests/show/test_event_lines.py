@@ -316,6 +316,19 @@ def test_the_last_verdict_is_said_with_the_end_of_the_run() -> None:
     )[-1].startswith("  until")
 
 
+def test_a_claim_that_waits_for_children_is_not_called_missing() -> None:
+    shown = told(
+        e.IterationStarted(1, 5, "g"),
+        e.IterationFinished(1, Iteration(number=1, turn=Turn(text="x"))),
+        e.Waiting(300.0, "children are at work: a", children=("a",)),
+    )
+    assert shown[-3:] == [
+        "┃ ◔ not done yet: the agent claimed it, and its children are at work",
+        "",
+        "◔ waiting 5m: children are at work: a",
+    ]
+
+
 def test_check_output_shows_its_end() -> None:
     output = "\n".join(f"line {n}" for n in range(100))
     shown = told(e.CheckFinished(name="make", passed=False, exit_code=2, duration_s=1.0, output=output))

@@ -172,6 +172,9 @@ def test_no_child_outlives_its_supervisor(task: Any, agent: Agent, pipe: Pipe, m
     mark.wait_until_gone()
     if number == signal.SIGTERM:
         assert [run.status for run in task.children()] == ["stopped"]
+    else:  # who killed it is not said to have stopped the child
+        (run,) = task.children()
+        assert "received SIGTERM" not in (task.folder.runs / run.run_id / "journal.ndjson").read_text()
 
 
 @pytest.fixture

@@ -169,11 +169,13 @@ class ClaimRejected(Struct, frozen=True):
 
 
 class Waiting(Struct, frozen=True, omit_defaults=True):
-    """`until` is the moment (epoch seconds) at which the wait ends, so that a resumed run goes on waiting."""
+    """`until` is the moment (epoch seconds) at which the wait ends, so that a resumed run goes on waiting; `children`
+    are the runs that a claim which stands waits for."""
 
     seconds: float
     reason: str
     until: float = 0.0
+    children: tuple[str, ...] = ()
 
 
 class Paused(Struct, frozen=True, omit_defaults=True):

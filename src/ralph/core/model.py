@@ -376,11 +376,12 @@ class Note(Struct, frozen=True, omit_defaults=True):
 
 class Wait(Struct, frozen=True, omit_defaults=True):
     """The opinion that the next turn must not start for so many seconds. One `until` a person lets the run go on, or
-    answers its agent, does not use up the run's time."""
+    answers its agent, does not use up the run's time. `children`: what the claim that stands waits for."""
 
     seconds: float
     reason: str
     until: Literal["", "resume", "answer"] = ""
+    children: tuple[str, ...] = ()
 
 
 Opinion = Stop | Note | Wait | Refusal

@@ -206,8 +206,9 @@ def children_ended(timeout: float) -> Rule:
 
     def rule(run: Run) -> Iterable[Opinion]:
         left = timeout - run.seen.done_for
-        if run.seen.children and left > 0:
-            yield Wait(left, f"children are at work: {', '.join(run.seen.children)}")
+        children = run.seen.children
+        if children and left > 0:
+            yield Wait(left, f"children are at work: {', '.join(children)}", children=children)
 
     return rule
 

@@ -23,9 +23,11 @@ Result = Literal[
     "not checked",
     "review broke off",
     "interrupted",
+    "children at work",
     "no claim",
 ]
-"""What came of an iteration. `refused` is a claim that was not believed; `interrupted`: none was looked for."""
+"""What came of an iteration. `refused` is a claim that was not believed; `interrupted`: none was looked for; `children
+at work`: one that stands as soon as they have ended."""
 
 
 class CheckResult(Struct, kw_only=True):
@@ -50,7 +52,7 @@ class ReviewResult(Struct):
 class PastIteration(Struct, kw_only=True):
     """One iteration. `uncounted` are turns that a limit or a passing fault ended; `refused` are the objections to its
     claim; `files` is None where that is not known; `is_whole`: it was finished; `is_accepted`: the run was done with
-    it; `is_unjudged`: the run was interrupted before it looked for a claim."""
+    it; `is_unjudged`: the run was interrupted before it looked for a claim; `awaits_children`: its claim does."""
 
     number: int
     began: float
@@ -78,6 +80,7 @@ class PastIteration(Struct, kw_only=True):
     is_whole: bool = False
     is_accepted: bool = False
     is_unjudged: bool = False
+    awaits_children: bool = False
 
     @property
     def is_green(self) -> bool:
@@ -98,6 +101,8 @@ class PastIteration(Struct, kw_only=True):
             self.result = "done" if self.is_whole else "unfinished"
         elif self.failure or self.refused:
             self.result = "failed" if self.failure else "refused"
+        elif self.awaits_children:
+            self.result = self._problem or "children at work"
         else:
             self.result = self._problem or ("interrupted" if self.is_unjudged else "no claim")
 
@@ -229,7 +234,7 @@ class Fold:
             e.CheckStarted: self._check_started,
             e.CheckFinished: self._check_finished,
             e.ClaimRejected: self._claim_rejected,
-            e.Waiting: lambda event, at: self._begin("wait", at, short(event.reason, 300)),
+            e.Waiting: self._waiting,
             e.Paused: lambda event, at: self._begin("pause", at, short(event.reason, 300)),
             e.Continued: lambda event, at: self._close(at),
             e.QuestionAsked: self._question_asked,
@@ -348,6 +353,11 @@ class Fold:
         for one in self.history.iterations[-1:]:
             if refusal not in one.refused:  # a run that goes on looks at its last claim again
                 one.refused.append(refusal)
+
+    def _waiting(self, event: e.Waiting, at: float) -> None:
+        self._begin("wait", at, short(event.reason, 300))
+        for one in self.history.iterations[-1:]:
+            one.awaits_children = bool(event.children)
 
     def _question_asked(self, event: e.QuestionAsked, at: float) -> None:
         if event.id not in {question.id for question in self.history.questions}:

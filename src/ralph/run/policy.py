@@ -333,7 +333,7 @@ def _waiter(
         if asked.seconds >= LONG_WAIT and occasion not in told:
             told.clear()
             told.add(occasion)
-            context.tell(events.Waiting(asked.seconds, asked.reason, run.seen.at + asked.seconds))
+            context.tell(events.Waiting(asked.seconds, asked.reason, run.seen.at + asked.seconds, asked.children))
         sleep(min(asked.seconds, poll or asked.seconds))
 
     return wait

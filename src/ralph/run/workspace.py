@@ -82,6 +82,8 @@ class LocalWorkspace:
             found, problem = marked(path)
             done, trouble = done or found, trouble or problem
         waits, problem = marked(self._wait_file) if self._wait_file else (False, "")
+        if self._context.interrupt.level and self._context.tick:
+            self._context.tick()  # who sent the signal is one thing, why another
         signal = self._context.interrupt.reason
         mail = self._mailbox.read()
         return Snapshot(

@@ -15,6 +15,12 @@ from ralph.show.words import duration, exit_words, moment, plural, verdict, widt
 
 Teller = Callable[[Any], list[str]]
 _AFTER_VERDICT = {e.RunStarted, e.IterationStarted, e.Waiting, e.Paused, e.RunFinished}
+_TONES = {
+    "done": ("good", "passed"),
+    "no claim": ("bold", "dot"),
+    "children at work": ("bold", "waiting"),
+    "refused": ("alarm", "refused"),
+}
 _GOAL_ROWS = 4
 WORDLESS = {"turn": "one turn is over", "checks": "the checks pass"}
 """Claims that need no word of the agent's."""
@@ -231,9 +237,7 @@ class EventLines:
         said = verdict(one, self.fold.history) if one else None
         if one is None or said is None:
             return self._begun("notice", after)
-        tone, mark = {"done": ("good", "passed"), "no claim": ("bold", "dot"), "refused": ("alarm", "refused")}.get(
-            one.result, ("alarm", "failed")
-        )
+        tone, mark = _TONES.get(one.result, ("alarm", "failed"))
         rows = self.talk.rows(f"{getattr(self.style.marks, mark)} {said}", 2)
         for refusal in one.refused if one.result == "refused" else ():
             if refusal.gate == "checks" and one.checks:  # as they stand above

@@ -236,7 +236,7 @@ def sums(changed: Sequence[FileChange]) -> str:
 
 def result(one: PastIteration) -> Html:
     """What came of an iteration, in a few coloured words."""
-    calm = ("no claim", "interrupted", "unfinished")
+    calm = ("no claim", "children at work", "interrupted", "unfinished")
     tone = "good" if one.is_accepted else "calm" if one.result in calm else "bad"
     return element("span", happened(one), class_=f"badge {tone}")
 

@@ -142,6 +142,8 @@ def verdict(one: "PastIteration", history: "RunHistory") -> str | None:
         return None if history.claims == ("turn",) else "not done yet: no claim"
     if one.result == "no claim":
         return f"not done yet: {share}, but no claim"
+    if one.result == "children at work":
+        return "not done yet: the agent claimed it, and its children are at work"
     if one.result == "done":
         return f"done: {share}" if one.checks else None if history.claims == ("turn",) else "done"
     if one.result == "failed":

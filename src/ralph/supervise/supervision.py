@@ -249,7 +249,7 @@ class ChildPlace(Place):
 
         def watch() -> bool:
             if supervisor.was_killed():
-                context.interrupt.raise_to(2, "its supervisor is gone")
+                context.interrupt.raise_to(2, "word that its supervisor is gone")
             return supervisor.is_known
 
         return (watch,)

@@ -108,6 +108,24 @@ def test_checkpoints_go_on_after_a_resume(repo: Any) -> None:
     assert [one.name for one in resumed.all()] == ["0", "1", "2"]
 
 
+def test_a_sudden_end_before_a_checkpoint_was_made_is_made_good_by_the_resume(repo: Any) -> None:
+    Loop(repo)
+    repo.write("new.txt", "1")
+    resumed = Checkpoints(repo.found(), RUN)
+    resumed.hold(repo.index().tree(), 1)
+    assert [one.name for one in resumed.all()] == ["0", "1"]
+    assert repo.git("show", f"refs/ralph/{RUN}/1:new.txt") == "1"
+
+
+def test_the_lock_that_a_killed_git_has_left_costs_no_checkpoint(repo: Any) -> None:
+    loop = Loop(repo)
+    repo.write(f".git/refs/ralph/{RUN}/1.lock", "")
+    os.utime(repo.path / f".git/refs/ralph/{RUN}/1.lock", (1, 1))
+    repo.write("new.txt", "1")
+    loop.save()
+    assert [one.name for one in loop.saved.all()] == ["0", "1"]
+
+
 def test_numbers_are_numbers(repo: Any) -> None:
     saved = Checkpoints(repo.found(), RUN)
     for number in (0, 1, 2, 9, 10, 11):
@@ -430,3 +448,20 @@ def test_a_rewind_says_that_git_has_changed_line_ends(repo: Any) -> None:
     loop.save()
     done = loop.saved.rewind(0, loop.index)
     assert [one for one in done.missed if "line ends" in one and "dos.txt" in one]
+
+
+@pytest.mark.parametrize("how", ["setting", "attribute", "none"])
+def test_a_deleted_file_with_dos_line_ends_comes_back_as_it_was_or_that_is_said(repo: Any, how: str) -> None:
+    if how == "setting":
+        repo.config("core.autocrlf", "input")
+    elif how == "attribute":
+        repo.write(".gitattributes", "* text=auto\n")
+    dos, binary = repo.write("dos.txt", "one\r\ntwo\r\n"), repo.write("one-line", "no end")
+    loop = Loop(repo)
+    dos.unlink()
+    binary.unlink()
+    loop.save()
+    done = loop.saved.rewind(0, loop.index)
+    said = [one for one in done.missed if "line ends" in one]
+    assert bool(said) is (dos.read_bytes() != b"one\r\ntwo\r\n") is (how != "none")
+    assert not [one for one in said if "dos.txt" not in one or "one-line" in one]

@@ -57,10 +57,14 @@ class Checkpoints:
         self._last = (fingerprint, commit)
         return commit
 
-    def hold(self, fingerprint: str) -> None:
-        """Keeps the state in which a run goes on, unless a checkpoint does: the next one will be made of its objects,
-        and an agent may tidy the repository before that."""
-        if tree_of(fingerprint) not in {one.tree for one in self.all()}:
+    def hold(self, fingerprint: str, number: int) -> None:
+        """Keeps the state in which a run goes on after iteration `number`, unless a checkpoint does: the next one will
+        be made of its objects, and an agent may tidy the repository before that. It is that iteration's own checkpoint
+        where a sudden end has left none."""
+        saved = self.all()
+        if str(number) not in {one.name for one in saved}:
+            self.save(number, fingerprint)
+        elif tree_of(fingerprint) not in {one.tree for one in saved}:
             self._point(RESUMED, self._commit(fingerprint, f"run {self.run_id} goes on"))
 
     def all(self) -> list[Saved]:
@@ -128,20 +132,40 @@ class Checkpoints:
 
     def _what_git_does_not_keep(self, before: Mapping[bytes, FileBefore], files: Mapping[bytes, bytes]) -> list[str]:
         """Gives files the permissions back that they had until now, and says what they or their line ends were not."""
-        gone, other_ends = [], []
-        for path in (path for path, name in files.items() if name):
-            if path not in before:
-                gone.append(shown(path))
-                continue
+        back = [path for path, name in files.items() if name]
+        gone = [path for path in back if path not in before]
+        may_differ = self._converted(gone) | {path for path, seen in before.items() if seen.has_crlf}
+        other_ends = []
+        for path in back:
             with suppress(OSError), open(open_file(self._place(path)), "rb") as file:
-                mode, kept = os.fstat(file.fileno()).st_mode, before[path].mode & 0o666
-                os.fchmod(file.fileno(), kept | (kept & 0o444) >> 2 if mode & 0o100 else kept)
-                if before[path].has_crlf and b"\r\n" not in file.read(_LOOKED_AT):
+                if path in before:
+                    mode, kept = os.fstat(file.fileno()).st_mode, before[path].mode & 0o666
+                    os.fchmod(file.fileno(), kept | (kept & 0o444) >> 2 if mode & 0o100 else kept)
+                if path in may_differ and b"\r\n" not in (text := file.read(_LOOKED_AT)) and b"\n" in text:
                     other_ends.append(shown(path))
-        missed = [f"permissions, other than to be executable, of what was gone: {listed(gone)}"] if gone else []
+        names = [shown(path) for path in gone]
+        missed = [f"permissions, other than to be executable, of what was gone: {listed(names)}"] if names else []
         if other_ends:
             missed.append(f"line ends, which may have been CR LF until git changed them: {listed(other_ends)}")
         return missed
+
+    def _converted(self, paths: list[bytes]) -> set[bytes]:
+        """Those of the files whose line ends git changes when it takes them: nobody knows any more what they were."""
+        if not paths:
+            return set()
+        words = ("check-attr", "-z", "--stdin", "text", "eol")
+        said = self.repository.git(*words, stdin=b"\0".join([*paths, b""]), env=CLOSED).split(b"\0")
+        told = {(path, name): value for path, name, value in zip(said[::3], said[1::3], said[2::3], strict=False)}
+        setting = self.repository.ask("config", "--get", "core.autocrlf", env=CLOSED).out.strip().lower()
+        unsaid = b"auto" if setting not in (b"", b"false", b"no", b"off", b"0") else b"unset"
+
+        def is_converted(path: bytes) -> bool:
+            text, eol = (told.get((path, name), b"unspecified") for name in (b"text", b"eol"))
+            if text == b"unspecified":
+                text = unsaid if eol == b"unspecified" else b"set"
+            return text != b"unset"
+
+        return {path for path in paths if is_converted(path)}
 
     def _place(self, path: bytes) -> str:
         return os.path.join(self.repository.root, os.fsdecode(path))
@@ -222,7 +246,16 @@ class Checkpoints:
 
     def _point(self, name: str, commit: str) -> str:
         ref = f"refs/ralph/{self.run_id}/{name}"
-        self.repository.git("-c", "core.logAllRefUpdates=false", "update-ref", ref, commit, env=CLOSED)
+        words = ("-c", "core.logAllRefUpdates=false", "update-ref", ref, commit)
+        try:
+            self.repository.git(*words, env=CLOSED)
+        except GitError as error:
+            if "File exists" not in error.message:
+                raise
+            from ralph.repository.working_trees import heal_refs
+
+            heal_refs(self.repository.root, ref)  # of a git that was killed: no other process writes this ref
+            self.repository.git(*words, env=CLOSED)
         return ref
 
     def _numbered(self) -> list[Saved]:

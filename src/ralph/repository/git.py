@@ -52,9 +52,9 @@ STORING = {"MALLOC_TRIM_THRESHOLD_": "100000000"}
 CLOSED = {"GIT_NO_LAZY_FETCH": "1", "GIT_ALLOW_PROTOCOL": "none", "GIT_NO_REPLACE_OBJECTS": "1"}
 # These change nothing, or add objects at most: where git was killed half-way, they are simply asked again.
 QUESTIONS = frozenset({
-    "cat-file", "check-ignore", "check-ref-format", "commit-tree", "config", "diff", "diff-index", "diff-tree",
+    "cat-file", "check-attr", "check-ignore", "check-ref-format", "commit-tree", "config", "diff", "diff-index",
     "for-each-ref", "grep", "hash-object", "ls-files", "ls-tree", "merge-base", "merge-tree", "remote", "rev-list",
-    "rev-parse", "status", "var", "version",
+    "diff-tree", "rev-parse", "status", "var", "version",
 })  # fmt: skip
 PATIENCE = 600.0
 casualties: list[str] = []

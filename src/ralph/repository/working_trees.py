@@ -3,7 +3,7 @@ works there, so that what a killed git has left may go."""
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 
 from ralph.errors import UserError
@@ -81,9 +81,19 @@ def restore(path: str) -> None:
 
 def heal(path: str, *refs: str) -> None:
     """Removes the locks that a killed git has left in a working tree which is ours alone, and on its branch."""
-    own, common = own_folder(path), common_folder(path)
-    locks = [os.path.join(own, name) for name in ("index.lock", "HEAD.lock")]
-    for lock in (*locks, *(os.path.join(common, f"{ref}.lock") for ref in refs)):
+    own = own_folder(path)
+    _unlock(os.path.join(own, name) for name in ("index.lock", "HEAD.lock"))
+    heal_refs(path, *refs)
+
+
+def heal_refs(path: str, *refs: str) -> None:
+    """The same for refs that nobody else writes."""
+    common = common_folder(path)
+    _unlock(os.path.join(common, f"{ref}.lock") for ref in refs)
+
+
+def _unlock(locks: Iterable[str]) -> None:
+    for lock in locks:
         with suppress(FileNotFoundError, NotADirectoryError):
             while (age := time.time() - os.stat(lock).st_mtime) < STALE:
                 time.sleep(min(max(STALE - age, 0.0), 0.05))  # a git that outlived its ralph is about to end

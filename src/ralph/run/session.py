@@ -339,7 +339,8 @@ class Session:
         from ralph.processes.descendants import sweep_marked
 
         sweep_marked(self.id)
-        history.begin(self._story.run.base_tree, self.order.work)
+        last = self._story.run.last
+        history.begin(self._story.run.base_tree, self.order.work, last.number if last else 0)
         return self._story.resumed()
 
     def _settled(self, history: Trees) -> frozenset[tuple[int, str]]:

@@ -198,9 +198,9 @@ class Trees:
         self._told: tuple[str, ...] = ()
         self._big_before: tuple[str, ...] = ()
 
-    def begin(self, base: str | None = None, kept_as: str = "") -> str | None:
-        """Takes the state before the first iteration; `base` is that state where the run is resumed. Git's settings are
-        kept for this run, or were kept for the one that it is part of."""
+    def begin(self, base: str | None = None, kept_as: str = "", after: int = 0) -> str | None:
+        """Takes the state before the first iteration; `base` is that state where the run is resumed, `after` so many
+        iterations. Git's settings are kept for this run, or were kept for the one that it is part of."""
         # Git is not even asked where there is no sign of it: that would cost more than the rest of a small run.
         self._repository = self._found() if _has_git(self._context.root) else None
         if self._repository is None:
@@ -222,7 +222,7 @@ class Trees:
         if base is None:
             self._saved.save(0, self._now)
         else:
-            self._saved.hold(self._now)
+            self._saved.hold(self._now, after)
         return self._base
 
     def tree(self, number: int) -> str | None:

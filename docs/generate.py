@@ -1,11 +1,17 @@
 """Writes the reference from the code: `python docs/generate.py`, or `--check` to see whether it is up to date."""
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, get_args, get_origin
+
+import msgspec
 
 from ralph.core import events, work_events
 from ralph.run import options
-from ralph.settings.reference import settings_reference
+from ralph.settings.layers import PRESETS
+from ralph.settings.shape import REVIEWS, Settings, format_duration, format_size
+from ralph.settings.source import bare_kind, described, is_struct, notes
 
 FOLDER = Path(__file__).parent / "reference"
 
@@ -42,6 +48,101 @@ def events_reference() -> str:
         fields = ", ".join(f"`{field}`" for field in kind.__struct_fields__)
         lines.append(f"| `{name}` | {fields} | {meaning} |")
     return "\n".join(lines) + "\n"
+
+
+INTRODUCTION = """\
+# Settings
+
+Settings are read from these places; a later one wins:
+
+1. the preset's defaults ([below](#presets))
+2. `$XDG_CONFIG_HOME/ralph/settings.json` (`~/.config/ralph/settings.json`), yours for every project
+3. `.ralph/settings.json`, the project's; `ralph init` writes it
+4. `.ralph/settings.local.json`, yours for this project
+5. the file given with `-c` to `ralph loop`
+6. the command line
+
+Objects are merged key by key; texts, numbers and lists replace what was there; `null` takes back what a lower place
+says.
+An unknown key or a wrong value is an error that names the file, the line and what is valid.
+
+A duration is a number of seconds or a text such as `"90s"`, `"5m"`, `"1h30m"` or `"2d"`. A size is a number of bytes or
+a text such as `"512kB"`, `"32MB"` (powers of 1000) or `"1GiB"` (powers of 1024).
+"""
+
+
+def settings_reference() -> str:
+    """The reference of all settings, as Markdown."""
+    sections = [INTRODUCTION, _table("Every setting", Settings, "")]
+    sections += [_table(f"`{name}`", kind, f"{kind.__doc__}\n\n") for name, kind in _objects(Settings, "")]
+    return "\n".join([*sections, _presets()])
+
+
+def _objects(kind: Any, prefix: str) -> Iterator[tuple[str, Any]]:
+    """The structs inside a struct, by the name under which they stand."""
+    for field in msgspec.structs.fields(kind):
+        bare, name = bare_kind(field.type), prefix + field.encode_name
+        if get_origin(bare) is tuple:
+            bare, name = bare_kind(get_args(bare)[0]), f"{name}[]"
+        elif get_origin(bare) is dict:
+            bare, name = bare_kind(get_args(bare)[1]), f"{name}.NAME"
+        if is_struct(bare):
+            yield name, bare
+            yield from _objects(bare, f"{name}.")
+
+
+def _table(title: str, kind: Any, text: str) -> str:
+    lines = [f"## {title}\n\n{text}| key | takes | default | meaning |", "|---|---|---|---|"]
+    for field in msgspec.structs.fields(kind):
+        note = next(note for note in notes(field.type) if note.description)
+        meaning = note.description or ""
+        if note.examples:
+            meaning += f" Example: `{_json(note.examples[0])}`."
+        lines.append(
+            f"| `{field.encode_name}` | {_takes(field.type)} | {_default(field)} | {meaning} |".replace("  ", " ")
+        )
+    return "\n".join(lines) + "\n"
+
+
+def _takes(kind: Any) -> str:
+    return described(kind).partition(" such as")[0].replace('"', "`")
+
+
+def _default(field: Any) -> str:
+    if field.required:
+        return "(needed)"
+    return "" if field.default is msgspec.NODEFAULT else _value(field.default, described(field.type))
+
+
+def _value(value: Any, words: str) -> str:
+    """A value as one would write it, given the words for what its field takes."""
+    if value in (None, "", ()) or is_struct(type(value)):
+        return ""
+    if words.startswith("a duration"):
+        return f"`{format_duration(value)}`"
+    if words.startswith("a size"):
+        return f"`{format_size(value)}`"
+    return f"{len(value)} reviews" if value is REVIEWS else f"`{_json(value)}`"
+
+
+def _presets() -> str:
+    """What each preset says, beside the defaults of the others."""
+    lines = [
+        "## Presets",
+        "",
+        f"| | {' | '.join(f'`{name}`' for name in PRESETS)} |",
+        "|---" * (len(PRESETS) + 1) + "|",
+    ]
+    for field in msgspec.structs.fields(Settings):
+        key, words = field.encode_name, described(field.type)
+        if any(key in row for row in PRESETS.values()):
+            cells = (_value(row.get(key, field.default), words) for row in PRESETS.values())
+            lines.append(f"| `{key}` | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _json(value: object) -> str:
+    return msgspec.json.encode(value).decode().replace("|", "\\|")
 
 
 PAGES = {"options.md": options_reference, "settings.md": settings_reference, "events.md": events_reference}

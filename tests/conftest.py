@@ -111,14 +111,19 @@ def environment(tmp_path: Path) -> dict[str, str]:
     }
 
 
+def installed(program: str, packages: str) -> str:
+    """Where a program is. A bare machine does without the tests that need it; in CI it is installed."""
+    found = shutil.which(program)
+    if found is None and "CI" not in os.environ:
+        pytest.skip(f"needs {program}: apt-get install {packages}")
+    assert found, f"{program} is not installed"
+    return found
+
+
 @pytest.fixture(scope="session")
 def bubblewrap() -> str:
-    """The program that makes boxes. A bare machine does without these tests; in CI it is installed."""
-    found = shutil.which("bwrap")
-    if found is None and "CI" not in os.environ:
-        pytest.skip("needs bubblewrap: apt-get install bubblewrap")
-    assert found, "bubblewrap is not installed"
-    return found
+    """The program that makes boxes."""
+    return installed("bwrap", "bubblewrap")
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ralph.core import prompts
-from ralph.core.claims import Claim, Reading, claimed, echoes, read, stated
+from ralph.core.claims import Claim, Reading, Sighting, echoes, read, sighted, stated
 from ralph.core.model import Failure, Iteration, Snapshot, Turn
 from ralph.testing import a_run
 
@@ -157,23 +157,23 @@ def test_claim_anywhere_leaves_the_literal_rule() -> None:
 
 def test_what_a_failed_turn_says_is_not_believed() -> None:
     crashed = Turn(text="STOP", exit_code=1, failure=Failure("ordinary", "exit code 1"))
-    assert not claimed(Claim("word", "STOP"), a_run(crashed))
+    assert not sighted(Claim("word", "STOP"), a_run(crashed))
 
 
 def test_only_the_last_turn_can_claim() -> None:
-    assert not claimed(Claim("word", "STOP"), a_run("STOP", "still working"))
-    assert not claimed(Claim("word", "STOP"), a_run("STOP").retrying(Turn(text="")))
+    assert not sighted(Claim("word", "STOP"), a_run("STOP", "still working"))
+    assert not sighted(Claim("word", "STOP"), a_run("STOP").retrying(Turn(text="")))
 
 
 def test_a_done_file_is_a_claim_before_the_first_turn_and_after_a_crash() -> None:
     crashed = Turn(text="", exit_code=1, failure=Failure("ordinary", "exit code 1"))
-    assert claimed(Claim("file", "DONE"), a_run(seen=Snapshot(done_file=True)))
-    assert claimed(Claim("file", "DONE"), a_run(crashed, seen=Snapshot(done_file=True)))
+    assert sighted(Claim("file", "DONE"), a_run(seen=Snapshot(done_file=True))) == Sighting()
+    assert sighted(Claim("file", "DONE"), a_run(crashed, seen=Snapshot(done_file=True))) == Sighting()
 
 
 def test_green_checks_claim_only_if_there_are_any() -> None:
-    assert not claimed(Claim("checks"), a_run("fine"))
-    assert not claimed(Claim("checks"), a_run(Iteration(number=1, turn=Turn(text="fine"), checked=False)))
+    assert not sighted(Claim("checks"), a_run("fine"))
+    assert not sighted(Claim("checks"), a_run(Iteration(number=1, turn=Turn(text="fine"), checked=False)))
 
 
 @given(st.sampled_from(["word", "response", "suffix", "promise", "tag"]), st.text(), st.text())

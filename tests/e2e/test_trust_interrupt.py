@@ -165,19 +165,24 @@ def test_ctrl_c_twice_leaves_no_notification_behind_that_hangs(
         eventually(lambda: not alive(nap))
 
 
-@pytest.mark.parametrize("state", STATES, ids=lambda state: state.__name__)
-def test_ctrl_c_twice_ends_a_run_at_once_whatever_hangs(
-    live: Start, at_once: AtOnce, alive: Alive, nap: str, eventually: Any, stage: Stage, state: State
-) -> None:
-    run = live("run", "g", "-m", "2", *state(stage))
-    eventually(lambda: alive(nap) or any(map(is_blocked, below(run.process.pid))))
+def end_by_two(run: Any, at_once: AtOnce, eventually: Any, is_over: Callable[[], bool] = lambda: True) -> None:
+    """Two Ctrl-C, the second once the first was heard; and nothing of the run is left."""
     everybody = below(run.process.pid)
     run.process.send_signal(signal.SIGINT)
     assert any("Received signal" in line for line in iter(run.process.stderr.readline, ""))
     with at_once():
         run.process.send_signal(signal.SIGINT)
         assert run.end() == 130
-        eventually(lambda: not alive(nap) and not any(map(is_living, everybody)))
+        eventually(lambda: is_over() and not any(map(is_living, everybody)))
+
+
+@pytest.mark.parametrize("state", STATES, ids=lambda state: state.__name__)
+def test_ctrl_c_twice_ends_a_run_at_once_whatever_hangs(
+    live: Start, at_once: AtOnce, alive: Alive, nap: str, eventually: Any, stage: Stage, state: State
+) -> None:
+    run = live("run", "g", "-m", "2", *state(stage))
+    eventually(lambda: alive(nap) or any(map(is_blocked, below(run.process.pid))))
+    end_by_two(run, at_once, eventually, lambda: not alive(nap))
     assert run.kinds()[-1:] == ["run_finished"]
     assert run.one("run_finished")["outcome"] == "interrupted"
 
@@ -192,13 +197,7 @@ def test_ctrl_c_twice_ends_a_run_at_once_beside_fifty_thousand_new_files(
             os.link(repository / f"{folder}" / "0", repository / f"{folder}" / f"{number}")
     run = live("run", "g", "-m", "1", "--agent", agent("echo hello"))
     eventually(lambda: any(b"update-index" in words(pid) for pid in below(run.process.pid)))
-    everybody = below(run.process.pid)
-    run.process.send_signal(signal.SIGINT)
-    assert any("Received signal" in line for line in iter(run.process.stderr.readline, ""))
-    with at_once():
-        run.process.send_signal(signal.SIGINT)
-        assert run.end() == 130
-        eventually(lambda: not any(map(is_living, everybody)))
+    end_by_two(run, at_once, eventually)
 
 
 LIMIT = {"status": "rejected", "resetsAt": 4_000_000_000}

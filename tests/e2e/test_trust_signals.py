@@ -34,6 +34,15 @@ ENDS = {
 }
 
 
+def end_by(end: str, run: Any) -> None:
+    first, *then = ENDS[end]
+    run.process.send_signal(first)
+    for number in then:
+        run.process.stderr.readline()  # it has heard the first before the second comes
+        run.process.send_signal(number)
+    assert run.end() == (-9 if end == "SIGKILL" else 130)
+
+
 @pytest.mark.parametrize("end", ENDS)
 @pytest.mark.parametrize("who", ["agent", "check"])
 def test_nothing_survives(
@@ -44,12 +53,7 @@ def test_nothing_survives(
     run = live("run", "g", "--grace", "0.3", "--check", "sh escape.sh", "--agent", fake)
     run.until("agent_started" if who == "agent" else "check_started")
     eventually(lambda: len(alive(nap)) >= 5)
-    for number in ENDS[end]:
-        run.process.send_signal(number)
-        if len(ENDS[end]) > 1 and number == ENDS[end][0]:
-            run.process.stderr.readline()  # it has heard the first before the second comes
-    code = run.end()
-    assert code == (-9 if end == "SIGKILL" else 130)
+    end_by(end, run)
     eventually(lambda: not alive(nap))
     if end != "SIGKILL":
         assert run.kinds()[-1] == "run_finished"
@@ -64,11 +68,7 @@ def test_nothing_survives_of_checks_side_by_side(
     checks = ("--check", "sh escape.sh", "--check", "sh ./escape.sh", "--check", "sh  escape.sh")
     run = live("run", "g", "--grace", "0.3", *checks, "--parallel-checks", "3", "--agent", agent("echo hello"))
     eventually(lambda: len(alive(nap)) >= 15)
-    for number in ENDS[end]:
-        run.process.send_signal(number)
-        if len(ENDS[end]) > 1 and number == ENDS[end][0]:
-            run.process.stderr.readline()
-    assert run.end() == (-9 if end == "SIGKILL" else 130)
+    end_by(end, run)
     eventually(lambda: not alive(nap))
 
 
@@ -89,11 +89,7 @@ def test_a_hook_that_hangs_in_a_commit_does_not_survive_either(
     fake = agent('case "$PROMPT" in *"commit message"*) echo Message;; *) echo x > work; echo hello;; esac')
     run = live("run", "g", "--grace", "0.3", "--check", "true", "--commit", "--agent", fake)
     eventually(lambda: alive(nap))
-    for number in ENDS[end]:
-        run.process.send_signal(number)
-        if len(ENDS[end]) > 1 and number == ENDS[end][0]:
-            run.process.stderr.readline()
-    assert run.end() == (-9 if end == "SIGKILL" else 130)
+    end_by(end, run)
     eventually(lambda: not alive(nap))
     eventually(lambda: not (repository / ".git" / "index.lock").exists())
     assert git("log", "--format=%s").split() == ["first"]

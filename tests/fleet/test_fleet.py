@@ -6,9 +6,10 @@ import re
 import signal
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
-from tests.fleet.machines import Fleet
+from tests.fleet.machines import Fleet, Machine
 from tests.fleet.postgres import Postgres, Relay
 
 pytestmark = pytest.mark.timeout(240)
@@ -76,13 +77,19 @@ def test_a_worker_that_is_killed_is_taken_over_from_its_last_pushed_iteration(fl
     assert (fleet.waits / "halves").read_text().split() == ["T1"], "what was pushed was not done again"
 
 
-def test_a_worker_that_is_stopped_keeps_its_connection_and_is_taken_over_all_the_same(fleet: Fleet) -> None:
+def all_at_work_beside_another(fleet: Fleet) -> tuple[Machine, Any]:
+    """A machine with a loop at each item, and its process; a second machine looks for work."""
     fleet.hold(*fleet.keys)
     first, other = fleet.machine("a"), fleet.machine("b")
     work = first.work(slots=4)
     fleet.wait(lambda: all(map(fleet.has_begun, fleet.keys)))
     other.worker(slots=4)
     fleet.wait(lambda: "looks for work" in other.said)
+    return first, work
+
+
+def test_a_worker_that_is_stopped_keeps_its_connection_and_is_taken_over_all_the_same(fleet: Fleet) -> None:
+    first, work = all_at_work_beside_another(fleet)
     os.kill(work.pid, signal.SIGSTOP)
     began = time.monotonic()
     fleet.wait_for("item_started", worker="b")
@@ -193,12 +200,7 @@ def test_a_stop_ends_all_loops_and_the_rest_can_be_resumed(fleet: Fleet) -> None
 
 
 def test_ctrl_c_on_one_machine_leaves_the_work_to_the_others(fleet: Fleet) -> None:
-    fleet.hold(*fleet.keys)
-    first, other = fleet.machine("a"), fleet.machine("b")
-    work = first.work(slots=4)
-    fleet.wait(lambda: all(map(fleet.has_begun, fleet.keys)))
-    other.worker(slots=4)
-    fleet.wait(lambda: "looks for work" in other.said)
+    first, work = all_at_work_beside_another(fleet)
     work.send_signal(signal.SIGINT)
     fleet.let_go()
     assert work.wait(60) == 130

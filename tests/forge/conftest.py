@@ -1,11 +1,10 @@
 """A repository on a host that speaks as GitHub does, and the real `gh` and `git` that reach it."""
 
-import os
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tests.conftest import installed
 from tests.e2e.conftest import live
 from tests.forge.hosted import LoopbackHost
 
@@ -14,12 +13,8 @@ __all__ = ["live"]
 
 @pytest.fixture(scope="session")
 def gh() -> str:
-    """GitHub's own program. A bare machine does without these tests; in CI it is installed."""
-    found = shutil.which("gh")
-    if found is None and "CI" not in os.environ:
-        pytest.skip("needs gh: apt-get install gh")
-    assert found, "gh is not installed"
-    return found
+    """GitHub's own program."""
+    return installed("gh", "gh")
 
 
 @pytest.fixture

@@ -130,15 +130,20 @@ def heard(process: Any) -> None:
     assert any("Received signal, shutting down..." in line for line in iter(process.stderr.readline, ""))
 
 
-def test_the_first_sigterm_lets_the_attempt_finish_within_the_grace(task: Any, agent: Agent, pipe: Pipe) -> None:
+def terminated_in_an_attempt(task: Any, agent: Agent, pipe: Pipe, last: str) -> None:
+    """The supervisor hears SIGTERM while an attempt is at work, whose agent does the `last` after that."""
     started, go = pipe("started"), pipe("go")
-    process = task.start("--agent", agent(f"echo up > {started}; cat {go}; exit 1"), "--prompt", "x")
+    process = task.start("--agent", agent(f"echo up > {started}; cat {go}; {last}"), "--prompt", "x")
     started.read()
     process.terminate()
     heard(process)
     go.write()
     process.communicate()
     assert process.returncode == 130
+
+
+def test_the_first_sigterm_lets_the_attempt_finish_within_the_grace(task: Any, agent: Agent, pipe: Pipe) -> None:
+    terminated_in_an_attempt(task, agent, pipe, "exit 1")
     assert len(task.attempts()) == 1
     assert task.said()[-1] == "task cancelled: received SIGTERM"
 
@@ -166,14 +171,7 @@ def test_a_wait_between_attempts_is_over_when_somebody_asks(task: Any, agent: Ag
 
 
 def test_cancelled_comes_before_done(task: Any, agent: Agent, pipe: Pipe) -> None:
-    started, go = pipe("started"), pipe("go")
-    process = task.start("--agent", agent(f"echo up > {started}; cat {go}; {DONE}"), "--prompt", "x")
-    started.read()
-    process.terminate()
-    heard(process)
-    go.write()
-    process.communicate()
-    assert process.returncode == 130
+    terminated_in_an_attempt(task, agent, pipe, DONE)
 
 
 def test_a_supervisor_killed_with_9_leaves_nothing_and_the_next_one_takes_over(

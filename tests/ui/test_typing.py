@@ -42,21 +42,10 @@ def test_a_burst_of_keys_is_as_many_lines_each_as_typed(on_screen: OnScreen) -> 
     on_screen(scenario)
 
 
-def test_two_commands_in_one_breath_are_two(on_screen: OnScreen) -> None:
+@pytest.mark.parametrize("typed", ["/check true\n/ralph 3\n", "/checc\bk trxx\b\bue\n/ralph 3\n"])
+def test_two_commands_in_one_breath_are_two_also_where_something_is_taken_back(on_screen: OnScreen, typed: str) -> None:
     async def scenario(app: FullScreen, pilot: Pilot[Any]) -> None:
-        burst(app, "/check true\n/ralph 3\n")
-        for _ in range(100):
-            await pilot.pause(0.01)
-            if app.state.plan.cap is not None:
-                break
-        assert (app.state.plan.checks, app.state.plan.cap) == (("true",), 3)
-
-    on_screen(scenario)
-
-
-def test_what_is_taken_back_is_taken_back_where_it_was_typed(on_screen: OnScreen) -> None:
-    async def scenario(app: FullScreen, pilot: Pilot[Any]) -> None:
-        burst(app, "/checc\bk trxx\b\bue\n/ralph 3\n")
+        burst(app, typed)
         for _ in range(100):
             await pilot.pause(0.01)
             if app.state.plan.cap is not None:

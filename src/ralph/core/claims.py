@@ -137,11 +137,6 @@ def sighted(claim: Claim, run: Run, reading: Reading = Reading()) -> Sighting | 
     return Sighting() if claim.kind == "turn" else read(claim, last.turn.text, reading, last.turn.echoes)
 
 
-def claimed(claim: Claim, run: Run, reading: Reading = Reading()) -> bool:
-    found = sighted(claim, run, reading)
-    return found is not None and not found.doubt
-
-
 def stated(claim: Claim, text: str, reading: Reading = Reading()) -> bool:
     found = read(claim, text, reading)
     return found is not None and not found.doubt

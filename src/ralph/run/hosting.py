@@ -3,7 +3,7 @@ report; with `wait`, the checks of the host are checks of the iteration, and red
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from ralph.run.order import Order
     from ralph.run.workspace import Trees
 
-Mode = Literal["open", "draft", "wait"]
 POLL = 15.0  # seconds between two looks at the host's checks
 PATIENCE = 4  # looks until a host that shows no check is taken to have none
 TROUBLES = 5  # looks in a row at which the host cannot be reached

@@ -1,14 +1,13 @@
 """A real Chromium of the distribution's, and pages that are served to it. Where it is missing, these tests are skipped;
 in CI it is installed."""
 
-import os
-import shutil
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
+from tests.conftest import installed
 from tests.web.conftest import Served
 
 FLAGS = (
@@ -20,11 +19,7 @@ FLAGS = (
 
 @pytest.fixture(scope="session")
 def chromium() -> str:
-    found = shutil.which("chromium")
-    if found is None and "CI" not in os.environ:
-        pytest.skip("needs Chromium: apt-get install chromium chromium-driver")
-    assert found, "Chromium is not installed"
-    return found
+    return installed("chromium", "chromium chromium-driver")
 
 
 @pytest.fixture(scope="module")

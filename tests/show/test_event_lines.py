@@ -7,7 +7,7 @@ import pytest
 from ralph.core import events as e
 from ralph.core.model import Check, Failure, Iteration, Turn
 from ralph.show.event_lines import EventLines
-from ralph.show.outlet import ASCII, GLYPHS, TEXT, Style
+from ralph.show.outlet import ASCII, GLYPHS, RESET, TEXT, Style
 from ralph.show.turn_lines import LineLimits
 
 HERE = Path(__file__).parent
@@ -87,7 +87,7 @@ def test_a_call_without_an_end_is_told_with_the_turn() -> None:
         e.ToolStarted("1", "Bash", "sleep 1000"),
         e.AgentFinished(exit_code=None, duration_s=9.0, ended_by="idle-timeout"),
     )
-    assert shown == ["  • Bash(sleep 1000)  not finished", "✗ turn ended by ralph: idle timeout · 9s · 1 tool call"]
+    assert shown == ["  • Bash(sleep 1000)  not finished", "", "✗ turn ended by ralph: idle timeout · 9s · 1 tool call"]
 
 
 def test_what_a_sub_agent_does_stands_below_the_call_that_started_it() -> None:
@@ -379,3 +379,23 @@ def test_the_end_of_an_output_is_words_and_paths_as_a_person_there_would_name_th
     assert "=====" not in shown
     assert "-----" not in shown
     assert 'File "cart.py", line 4' in shown
+
+
+BOLD, CYAN = "\x1b[1m", "\x1b[36m"
+
+
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        ("Use `empty()` here, it is **safe**.", "  Use [empty()] here, it is <safe>."),
+        ("# What I did", "  <# What I did>"),
+        ("2 ** 3 ** 4, a `lone mark, and ` b ` too", "  2 ** 3 ** 4, a `lone mark, and ` b ` too"),
+        ("```\n# `x` **y**\n```", "  ```\n  # `x` **y**\n  ```"),
+    ],
+)
+def test_what_agents_emphasise_is_painted_where_there_is_colour(said: str, shown: str) -> None:
+    painted = "\n".join(EventLines(Style(color=True))(e.AgentText(said)))
+    assert painted == shown.translate(
+        {ord(mark): code for mark, code in zip("<[>]", (BOLD, CYAN, RESET, RESET), strict=True)}
+    )
+    assert "\n".join(told(e.AgentText(said))) == "\n".join(f"  {line}" for line in said.split("\n"))

@@ -119,6 +119,9 @@ def test_the_live_line_says_what_a_turn_costs_and_how_far_the_todo_list_is() -> 
     assert terminal.lines[-1] == " iteration 2/10 · 0s · $0.60 ($0.30 a turn) · todo 1/2 · Bash(make)"
     terminal.screen.resize(24, 60)
     screen.tick()
+    assert terminal.lines[-1] == " iteration 2/10 · 0s · $0.60 ($0.30 a turn) · Bash(make)"
+    terminal.screen.resize(24, 50)
+    screen.tick()
     assert terminal.lines[-1] == " iteration 2/10 · 0s · $0.60 · Bash(make)"
 
 

@@ -28,23 +28,21 @@ class TestTotal(unittest.TestCase):
         self.assertEqual(total(80), 80)
 """
 
+WIDEST = 80  # columns of text
 INTRODUCTION = """\
-This is a demonstration. The agent is a script, not a model:
-nothing is sent anywhere, and nothing is spent. What it works on is a small
-repository with a failing test, in {folder}
+This is a demonstration. The agent is a script, not a model: nothing is sent anywhere, and nothing is spent.
+It works on a small repository with a failing test, in {folder}
 Watch what happens when it claims to be done in iteration 2.
 """
 
 NEXT = """\
-In iteration 2 the agent said it was done. ralph ran the check itself, and did
-not believe it. Look around:
+In iteration 2 the agent said it was done. ralph ran the check itself, and did not believe it. Look around:
 
     cd {folder}
     {ralph} show     # iteration by iteration
     {ralph} diff     # what it changed
 
-Then, in a repository of your own, with an agent that you have installed
-(claude, codex, amp, …):
+Then, in a repository of your own, with an agent that you have installed (claude, codex, amp, …):
 
     {ralph} loop "Make the tests pass" --check "YOUR TEST COMMAND"
 """
@@ -59,7 +57,7 @@ def demo(values: Values, words: list[str]) -> int:
     folder = Path(tempfile.mkdtemp(prefix="ralph-demo-"))
     _make_repository(folder)
     ralph = "ralph" if which("ralph") else os.path.join(os.path.dirname(sys.executable), "ralph")
-    print(INTRODUCTION.format(folder=folder), file=sys.stderr, flush=True)
+    _say(INTRODUCTION.format(folder=folder))
     os.environ["PATH"] = os.pathsep.join((os.path.dirname(sys.executable), os.environ.get("PATH", os.defpath)))
     os.environ.setdefault("RALPH_DEMO_PAUSE", "0.4" if sys.stderr.isatty() else "0")
     given = {
@@ -70,8 +68,23 @@ def demo(values: Values, words: list[str]) -> int:
         "max_cost": 1.0,
     }
     code = run_command("loop", given, ["Make the tests pass."])
-    print("\n" + NEXT.format(folder=folder, ralph=ralph), file=sys.stderr)
+    _say("\n" + NEXT.format(folder=folder, ralph=ralph))
     return code
+
+
+def _say(text: str) -> None:
+    """In lines that fit the terminal; what is to be copied stays in one."""
+    import textwrap
+
+    try:
+        columns = min(os.get_terminal_size(sys.stderr.fileno()).columns, WIDEST)
+    except (OSError, ValueError, AttributeError):  # no terminal, no stderr
+        columns = WIDEST
+    for line in text.splitlines():
+        is_whole = line.startswith(" ") or not line
+        rows = [line] if is_whole else textwrap.wrap(line, columns, break_long_words=False, break_on_hyphens=False)
+        print("\n".join(rows), file=sys.stderr)
+    print(file=sys.stderr, flush=True)
 
 
 def _make_repository(folder: Path) -> None:

@@ -238,7 +238,9 @@ class EventLines:
         if one is None or said is None:
             return self._begun("notice", after)
         tone, mark = _TONES.get(one.result, ("alarm", "failed"))
-        rows = self.talk.rows(f"{getattr(self.style.marks, mark)} {said}", 2)
+        sign = getattr(self.style.marks, mark)
+        first, *more = self.talk.rows(said, 3 + width(sign))
+        rows = [f"{sign} {first}", *(" " * (width(sign) + 1) + row for row in more)]
         for refusal in one.refused if one.result == "refused" else ():
             if refusal.gate == "checks" and one.checks:  # as they stand above
                 continue

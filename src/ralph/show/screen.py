@@ -257,8 +257,8 @@ def _columns_of(stream: IO[str] | None, width: int | None) -> Callable[[], int]:
     return columns
 
 
-_ROOMY = 70
-"""From how many columns on the live line has room for more than what matters most."""
+_ROOM_FOR_MEAN, _ROOM_FOR_TODO = 56, 70
+"""From how many columns on the live line has room for what matters less than the rest."""
 _WORTH_SAYING = 3
 """From how many seconds on it is said how long one thing has taken."""
 
@@ -306,11 +306,12 @@ class Status:
     def line(self, now: float, columns: int) -> str:
         """At most `columns` wide, painted."""
         parts = [self._iteration or "ralph", duration(max(round(now - (self._began or now)), 0))]
-        has_room = columns >= _ROOMY
         if self._cost is not None:
-            mean = f" ({money(self._cost / self._turns)} a turn)" if has_room and self._turns > 1 else ""
+            mean = (
+                f" ({money(self._cost / self._turns)} a turn)" if columns >= _ROOM_FOR_MEAN and self._turns > 1 else ""
+            )
             parts.append(money(self._cost) + mean)
-        if self._todo and has_room:
+        if self._todo and columns >= _ROOM_FOR_TODO:
             parts.append(self._todo)
         if self.is_ending:
             parts.append("Ctrl-C again ends it now")

@@ -1,5 +1,7 @@
 """What does the agent say and do, for a person to read? It is indented: only ralph speaks at the left margin."""
 
+from collections.abc import Iterator
+
 from msgspec import Struct
 
 from ralph.core.events import (
@@ -34,6 +36,7 @@ VERBOSE = LineLimits(
 _UNBROKEN = "\u00a0"  # a space at which no line is broken
 _OPEN_TOOLS = 500
 _MOST_PARENTS = 200
+_HEADINGS = ("# ", "## ", "### ", "#### ")
 _COMMANDS = ("bash", "shell", "exec", "command", "terminal")
 """What the name of a tool has in it that runs commands: of their output people want to see the end."""
 
@@ -72,10 +75,30 @@ class TurnLines:
         rows = text.expandtabs(4).split("\n")
         if self.columns:
             rows = [row for line in rows for row in self.rows(line, 2)]
-        lines = [f"  {row}".rstrip() for row in rows]
+        lines = [f"  {row}".rstrip() for row in (self._emphasised(rows) if self.style.color else rows)]
         if len(event.text) > limit:
             lines.append(self._dim(f"  {self.style.marks.more} {len(event.text) - limit} more characters in the log"))
         return lines
+
+    def _emphasised(self, rows: list[str]) -> Iterator[str]:
+        """Headings, `code` and **what matters** as the agents' own screens show them; blocks of code as they are."""
+        is_code = False
+        for row in rows:
+            if row.lstrip().startswith("```"):
+                is_code = not is_code
+            elif row.startswith(_HEADINGS) and not is_code:
+                row = self.style.paint("bold", row)
+            elif not is_code:
+                row = self._marked(self._marked(row, "`", "cyan"), "**", "bold")
+            yield row
+
+    def _marked(self, row: str, mark: str, tone: str) -> str:
+        """What stands between two marks, painted instead of marked. One alone, or beside a space, is no mark."""
+        pieces = row.split(mark)
+        inner = pieces[1::2]
+        if not inner or len(pieces) % 2 == 0 or any(piece.strip() != piece or not piece for piece in inner):
+            return row
+        return "".join(self.style.paint(tone, piece) if at % 2 else piece for at, piece in enumerate(pieces))
 
     def tool_started(self, event: ToolStarted) -> list[str]:
         """A call is told when it is over, in one line with its outcome; one that has a sub-agent also before."""
@@ -194,7 +217,7 @@ class TurnLines:
     def finished(self, event: AgentFinished) -> list[str]:
         dot, marks, paint = f" {self.style.marks.dot} ", self.style.marks, self.style.paint
         details = dot.join(detail.replace(" ", _UNBROKEN) for detail in self._details(event))
-        lines = self.unanswered()
+        lines = [*calls, ""] if (calls := self.unanswered()) else []
         if event.failure or event.ended_by:
             why = f"turn failed: {event.reason or event.failure}"
             if event.ended_by:

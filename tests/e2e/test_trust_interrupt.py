@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -25,6 +26,7 @@ class Stage:
     def __init__(self, repository: Path, git: Git, agent: Callable[..., str], nap: str) -> None:
         self.repository, self.git, self.agent, self.nap = repository, git, agent, nap
         self.deaf = DEAF.format(nap)
+        self.sign = repository.parent / "hang"
 
     def script(self, name: str, text: str) -> str:
         path = self.repository.parent / name
@@ -36,6 +38,11 @@ class Stage:
         path = self.repository / ".git" / "hooks" / name
         path.write_text(f"#!/bin/sh\n{self.deaf}\n")
         path.chmod(0o755)
+
+    def slow_git(self) -> None:
+        """From now on git hangs for as long as there is the sign."""
+        git = Path(self.agent("exit 0", "git"))
+        git.write_text(f'#!/bin/sh\n[ ! -e {self.sign} ] || exec sleep {self.nap}\nexec {shutil.which("git")} "$@"\n')
 
     def filter(self, kind: str) -> None:
         """A filter of the user's own, which hangs."""
@@ -59,22 +66,10 @@ def a_check_that_is_deaf(stage: Stage) -> tuple[str, ...]:
     return ("--agent", stage.agent("echo hello"), "--check", stage.deaf)
 
 
-def a_pipe_that_settings_lead_to(stage: Stage) -> tuple[str, ...]:
-    os.mkfifo(stage.repository.parent / "pipe")
-    stage.git("config", "core.excludesFile", str(stage.repository.parent / "pipe"))
-    return ("--agent", stage.agent("echo hello"))
-
-
-def a_pipe_that_a_link_among_the_objects_leads_to(stage: Stage) -> tuple[str, ...]:
-    pipe = stage.repository.parent / "pipe"
-    script = f"mkfifo {pipe}; ln -s {pipe} .git/objects/info/alternates; echo x > new; echo hello"
-    return ("--agent", stage.agent(script), "--check", "false")
-
-
-def a_pipe_that_a_link_as_the_settings_leads_to(stage: Stage) -> tuple[str, ...]:
-    pipe = stage.repository.parent / "pipe"
-    script = f"mkfifo {pipe}; rm .git/config; ln -s {pipe} .git/config; echo hello"
-    return ("--agent", stage.agent(script), "--check", "true")
+def a_git_that_hangs(stage: Stage) -> tuple[str, ...]:
+    """It does when the agent has been at work."""
+    stage.slow_git()
+    return ("--agent", stage.agent(f"touch {stage.sign}; echo x > new; echo hello"), "--check", "true")
 
 
 def a_hook_of_a_commit(stage: Stage) -> tuple[str, ...]:
@@ -111,9 +106,7 @@ State = Callable[[Stage], tuple[str, ...]]
 STATES: list[State] = [
     an_agent_that_is_deaf,
     a_check_that_is_deaf,
-    a_pipe_that_settings_lead_to,
-    a_pipe_that_a_link_among_the_objects_leads_to,
-    a_pipe_that_a_link_as_the_settings_leads_to,
+    a_git_that_hangs,
     a_hook_of_a_commit,
     a_filter_in_a_commit,
     a_filter_while_a_worktree_is_made,
@@ -145,13 +138,6 @@ def words(pid: int) -> list[bytes]:
     return []
 
 
-def is_blocked(pid: int) -> bool:
-    """Whether it waits for somebody to open the other end of a pipe."""
-    with suppress(OSError):
-        return "wait_for_partner" in Path(f"/proc/{pid}/wchan").read_text()
-    return False
-
-
 def test_ctrl_c_twice_leaves_no_notification_behind_that_hangs(
     live: Start, at_once: AtOnce, alive: Alive, nap: str, eventually: Any, stage: Stage
 ) -> None:
@@ -181,7 +167,7 @@ def test_ctrl_c_twice_ends_a_run_at_once_whatever_hangs(
     live: Start, at_once: AtOnce, alive: Alive, nap: str, eventually: Any, stage: Stage, state: State
 ) -> None:
     run = live("run", "g", "-m", "2", *state(stage))
-    eventually(lambda: alive(nap) or any(map(is_blocked, below(run.process.pid))))
+    eventually(lambda: alive(nap))
     end_by_two(run, at_once, eventually, lambda: not alive(nap))
     assert run.kinds()[-1:] == ["run_finished"]
     assert run.one("run_finished")["outcome"] == "interrupted"
@@ -280,24 +266,20 @@ def test_ctrl_c_twice_ends_every_wait_at_once(
 
 @pytest.mark.parametrize(
     "state",
-    [a_pipe_that_settings_lead_to, a_filter_while_a_worktree_is_made],
+    [a_git_that_hangs, a_filter_while_a_worktree_is_made],
     ids=lambda state: state.__name__,
 )
 def test_a_git_that_hangs_does_not_outlive_a_ralph_that_is_killed(
     live: Start, alive: Alive, nap: str, eventually: Any, stage: Stage, state: State
 ) -> None:
     run = live("run", "g", *state(stage))
-    eventually(lambda: alive(nap) or any(map(is_blocked, below(run.process.pid))))
+    eventually(lambda: alive(nap))
     everybody = below(run.process.pid)
     assert run.end(signal.SIGKILL) == -9
     eventually(lambda: not alive(nap) and not any(map(is_living, everybody)))
 
 
-@pytest.mark.parametrize(
-    "state",
-    [a_pipe_that_a_link_among_the_objects_leads_to, a_pipe_that_a_link_as_the_settings_leads_to],
-    ids=lambda s: s.__name__,
-)
+@pytest.mark.parametrize("state", [a_git_that_hangs, a_filter_in_a_commit], ids=lambda state: state.__name__)
 def test_the_time_of_the_run_ends_a_git_that_hangs(live: Start, stage: Stage, state: State) -> None:
     run = live("run", "g", "--max-time", "2", *state(stage))
     assert run.end() == 1
@@ -336,23 +318,61 @@ def is_tied(pid: int) -> bool:
 @pytest.mark.parametrize("command", [("diff",), ("diff", "--stat"), ("rewind", "0"), ("report",)], ids=" ".join)
 def test_a_git_that_hangs_does_not_outlive_a_command_that_is_killed(
     ralph: Callable[..., Any],
-    agent: Callable[..., str],
+    alive: Alive,
+    nap: str,
     eventually: Any,
-    repository: Path,
+    stage: Stage,
     environment: dict[str, str],
     command: tuple[str, ...],
 ) -> None:
-    assert ralph("run", "g", "-m", "1", "--agent", agent("echo x > new")).code == 1
-    os.mkfifo(repository.parent / "pipe")
-    (repository / ".git" / "objects" / "info" / "alternates").symlink_to(repository.parent / "pipe")
-    asked = subprocess.Popen([sys.executable, "-m", "ralph", *command], cwd=repository, env=environment)
+    assert ralph("run", "g", "-m", "1", "--agent", stage.agent("echo x > new")).code == 1
+    stage.slow_git()
+    stage.sign.touch()
+    asked = subprocess.Popen([sys.executable, "-m", "ralph", *command], cwd=stage.repository, env=environment)
     try:
-        eventually(lambda: any(is_blocked(pid) and is_tied(pid) for pid in below(asked.pid)))
-        everybody = below(asked.pid)
+        eventually(lambda: any(is_tied(pid) for pid in alive(nap)))
     finally:
         asked.kill()
         asked.wait()
-    eventually(lambda: not any(map(is_living, everybody)))
+    eventually(lambda: not alive(nap))
+
+
+def a_link_among_the_objects(pipe: Path) -> str:
+    return f"ln -s {pipe} .git/objects/info/alternates; echo x > new"
+
+
+def a_link_as_the_settings(pipe: Path) -> str:
+    return f"rm .git/config; ln -s {pipe} .git/config; echo x > new"
+
+
+def settings_that_include_it(pipe: Path) -> str:
+    return f"git config include.path {pipe}; echo x > new"
+
+
+@pytest.mark.parametrize(
+    "planted",
+    [a_link_among_the_objects, a_link_as_the_settings, settings_that_include_it],
+    ids=lambda one: one.__name__,
+)
+def test_a_pipe_elsewhere_that_git_is_led_to_is_said_and_not_waited_for(
+    ralph: Callable[..., Any], agent: Callable[..., str], repository: Path, planted: Callable[[Path], str]
+) -> None:
+    pipe = repository.parent / "pipe"
+    os.mkfifo(pipe)
+    result = ralph("run", "g", "-m", "1", "--agent", agent(planted(pipe)), "--json", timeout=60)
+    assert result.code in (1, 2), result.err
+    said = [notice["text"] for notice in result.all("notice")]
+    assert [text for text in (*said, result.err) if str(pipe) in text or "waits in vain" in text], said
+    assert "waits in vain" in ralph("run", "g", "-m", "1", "--agent", agent("echo hello"), timeout=60).err
+
+
+def test_a_pipe_that_the_users_settings_lead_to_is_said_too(
+    ralph: Callable[..., Any], agent: Callable[..., str], repository: Path, git: Git
+) -> None:
+    os.mkfifo(repository.parent / "pipe")
+    git("config", "core.excludesFile", str(repository.parent / "pipe"))
+    result = ralph("run", "g", "-m", "1", "--agent", agent("echo hello"), timeout=60)
+    assert "git waits in vain for a pipe that its settings lead to" in result.err
 
 
 @pytest.mark.parametrize(

@@ -153,6 +153,20 @@ class AskedProgram:
         self._uneasy = uneasy
         return b"".join(iter(self.read, b""))
 
+    @property
+    def waits_for_a_pipe(self) -> bool:
+        """Whether it stands before a pipe to which nobody writes, wherever that is (Linux)."""
+        pids = [str(self._pid)]
+        with suppress(OSError):
+            if self._told is not None:  # it was started by another
+                with open(f"/proc/{self._pid}/task/{self._pid}/children") as children:
+                    pids += children.read().split()
+        for pid in pids:
+            with suppress(OSError), open(f"/proc/{pid}/wchan") as place:
+                if place.read() == "wait_for_partner":
+                    return True
+        return False
+
     def _wait_for_output(self) -> None:
         ready = select.poll()
         ready.register(self._out, select.POLLIN)

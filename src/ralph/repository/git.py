@@ -5,6 +5,7 @@ our own, which has its objects and none of its settings: filters, monitors, driv
 those are never run."""
 
 import os
+import stat
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from contextvars import ContextVar
@@ -244,7 +245,7 @@ def _answer(start: Callable[[], AskedProgram], folder: str, words: tuple[str, ..
 def _once(start: Callable[[], AskedProgram], folder: str, words: tuple[str, ...]) -> Answer:
     with start() as git:
         try:
-            out = git.output(PATIENCE, lambda: _refuse_pipes(folder))
+            out = git.output(PATIENCE, lambda: _refuse_pipes(folder, git))
         except CutOff as cut:
             raise GitError(f"git {_command(words)} was cut off: {cut}") from None
         except TimeoutError:
@@ -266,16 +267,19 @@ def identity(folder: str) -> Mapping[str, str]:
     return {} if known.code == 0 else RALPH
 
 
-def _refuse_pipes(folder: str) -> None:
-    """Git waits for ever for what nobody says to a pipe that stands in the place of one of its files. Looked for when
-    it has been silent for long: an agent can put one into any folder."""
+def _refuse_pipes(folder: str, git: AskedProgram) -> None:
+    """Git waits for ever for what nobody says to a pipe that stands in the place of one of its files, or where a link
+    in their place leads. Looked for when it has been silent for long: an agent can put one into any folder."""
     own = os.path.join(folder, ".git")
     with suppress(OSError):
         if os.path.isfile(own):  # of a linked worktree
             named = os.fsdecode(read_given(own, 4096)).removeprefix("gitdir:").strip()
             own = os.path.dirname(os.path.dirname(os.path.join(folder, named)))
     for path in (*_pipes_below(folder, (".gitignore", ".gitattributes")), *_pipes_below(own)):
-        raise GitError(f"{path} is a pipe, for which git waits in vain", "remove it")
+        leads = f"leads to {os.path.realpath(path)}" if os.path.islink(path) else "is a pipe"
+        raise GitError(f"{path} {leads}, for which git waits in vain", "remove it")
+    if git.waits_for_a_pipe:
+        raise GitError("git waits in vain for a pipe that its settings lead to", "see: git config --list --show-origin")
 
 
 def _pipes_below(top: str, names: tuple[str, ...] = ()) -> Iterator[str]:
@@ -287,9 +291,17 @@ def _pipes_below(top: str, names: tuple[str, ...] = ()) -> Iterator[str]:
             for entry in entries:
                 if entry.is_dir(follow_symlinks=False):
                     waiting += [entry.path] if entry.name != ".git" else []
-                elif entry.name in names or not names:
-                    is_plain = entry.is_file(follow_symlinks=False) or entry.is_symlink()
-                    yield from () if is_plain else (entry.path,)
+                elif (entry.name in names or not names) and not _is_plain(entry):
+                    yield entry.path
+
+
+def _is_plain(entry: os.DirEntry[str]) -> bool:
+    """Whether git can read it to its end: a link may lead to a pipe elsewhere, or to a device that never ends."""
+    try:
+        mode = entry.stat().st_mode
+    except OSError:  # it leads nowhere
+        return True
+    return stat.S_ISREG(mode) or stat.S_ISDIR(mode) or os.path.realpath(entry.path) == os.devnull
 
 
 def environment() -> dict[str, str]:

@@ -29,6 +29,7 @@ Followup = Callable[[Run, Iteration], Usage | None]
 
 _KEPT = 100  # so many iterations keep their logs as they are; older ones are put away, so many at once
 _TO_FINISH = 0.3  # seconds for a commit that is under way; less than two Ctrl-C leave to anything
+_AT_LEAST = 10.0  # seconds for a commit, though the time of the run is over: work that was done is not left lying
 MESSAGE_PROMPT = "Provide a short imperative commit message for the changes. Output only the message, no explanation."
 
 
@@ -243,7 +244,7 @@ def kept_runner(context: Context, configuration: "Configuration | None") -> "Run
                 command,
                 head=0,
                 tail=OUTPUT_KEPT,
-                limits=Limits(turn=PATIENCE, grace=context.grace),
+                limits=Limits(turn=min(PATIENCE, max(context.time_left(), _AT_LEAST)), grace=context.grace),
                 interrupt=context.interrupt,
                 redact=context.redact,
                 tick=context.tick,

@@ -93,10 +93,12 @@ def at_once() -> Callable[[], AbstractContextManager[None]]:
 
 
 def _waited() -> float:
-    """Seconds since the machine was started in which a process was ready and no processor was, or no disk."""
+    """Seconds since the machine was started in which a process was ready and no processor was, or no disk; or the
+    machine itself stood still, where it is one of many on another."""
     try:
         told = [Path("/proc/pressure", what).read_text() for what in ("cpu", "io")]
-        return sum(int(text.partition("total=")[2].split()[0]) for text in told) / 1e6
+        stolen = int(Path("/proc/stat").read_text().split()[8]) / os.sysconf("SC_CLK_TCK")
+        return stolen + sum(int(text.partition("total=")[2].split()[0]) for text in told) / 1e6
     except (OSError, ValueError, IndexError):  # a kernel that does not count: all of the time may have been that
         return time.monotonic()
 

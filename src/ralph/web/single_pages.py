@@ -119,7 +119,7 @@ def new_page(
 ) -> WebAnswer:
     """The form for a new run; where something was wrong with it, what, and what was typed."""
     options = [element("option", from_home(one), value=one, selected=said.get("workspace") == one) for one in places]
-    default = element("option", "as the settings say", value="")
+    default = element("option", "from settings", value="")
     known = [element("option", one, value=one, selected=said.get("agent") == one) for one in agents]
     small = element(
         "div",

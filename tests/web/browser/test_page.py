@@ -206,6 +206,34 @@ def test_no_page_is_wider_than_a_phone(
     work.finish()
 
 
+@pytest.fixture(scope="module")
+def long_night(home: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
+    run = night(tmp_path_factory.mktemp("night") / "shop", home, "20261115-180000-n1ht", 40, 20)
+    run.mail.ask("Half up, or half even?")
+    yield run
+    run.close()
+
+
+@pytest.mark.parametrize("script", [True, False])
+def test_the_score_begins_with_the_latest_iterations(open_page: Open, long_night: Scene, script: bool) -> None:
+    page = open_page(f"runs/{long_night.id}", script=script)
+    card, latest = page.locator("#score").bounding_box(), page.locator("#score .at-work").bounding_box()
+    assert latest["x"] + latest["width"] <= card["x"] + card["width"]
+    name = page.locator("#score tr:nth-child(2) th").bounding_box()
+    assert card["x"] <= name["x"] < latest["x"]
+
+
+def test_a_printed_page_fits_its_paper_and_keeps_the_question(open_page: Open, long_night: Scene) -> None:
+    page = open_page(f"runs/{long_night.id}", width=718)  # A4 less its margins
+    page.emulate_media(media="print")
+    assert page.evaluate("document.documentElement.scrollWidth") <= 718
+    assert page.locator("#attention >> text=half even").is_visible()
+    assert not page.locator("#attention textarea").is_visible()
+    assert page.locator("#score tr:first-child > :visible").count() == 17
+    paper, name = page.locator("#score").bounding_box(), page.locator("#score th code").first.bounding_box()
+    assert paper["x"] <= name["x"] < paper["x"] + 60
+
+
 PAGES = ("board", "work", "work's report", "run that asks", "run that ended", "iteration", "diff", "report", "new")
 
 

@@ -34,13 +34,9 @@ function replace(old, piece) {
     const fresh = open.id === piece.id ? piece : piece.querySelector("#" + CSS.escape(open.id));
     if (fresh) fresh.open = open.open;
   }
-  const at = old.querySelector(".scroll")?.scrollLeft, isAtEnd = !at || at + 2 >= old.querySelector(".scroll").scrollWidth - old.querySelector(".scroll").clientWidth;
+  const left = old.querySelector(".scroll")?.scrollLeft;
   old.replaceWith(piece);
-  scrollScore(isAtEnd ? undefined : at);
-}
-function scrollScore(left) {
-  const box = one("#score .scroll");
-  if (box) box.scrollLeft = left ?? box.scrollWidth;
+  if (left) piece.querySelector(".scroll")?.scrollTo({ left, behavior: "instant" });
 }
 function settle() {
   for (const [id, piece] of isPressed ? [] : [...later]) { later.delete(id); if (document.getElementById(id)) replace(document.getElementById(id), piece); }
@@ -120,4 +116,4 @@ function tick() {
   for (const clock of document.querySelectorAll("[data-since]")) clock.textContent = span(Date.now() / 1000 - skew - clock.dataset.since);
 }
 setInterval(tick, 1000);
-tick(); scrollScore(); listen();
+tick(); listen();

@@ -1,4 +1,5 @@
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -260,6 +261,29 @@ def test_a_missing_index_is_no_obstacle(repo: Any) -> None:
     before = repo.index().tree()
     (repo.path / ".git/index").unlink()
     assert repo.index().tree() == before
+
+
+@pytest.mark.parametrize("removed", ["index", "index.git"])
+def test_what_an_agent_removes_of_the_private_index_is_made_anew(repo: Any, removed: str) -> None:
+    index = repo.index()
+    repo.write("new.txt", "new\n")
+    before = index.tree()
+    place = repo.path.parent / "private" / removed
+    shutil.rmtree(place) if place.is_dir() else place.unlink()
+    assert index.tree() == before
+    repo.write("new.txt", "newer\n")
+    assert index.tree() != before
+
+
+def test_however_much_changes_the_private_index_lies_in_two_files(repo: Any) -> None:
+    index = repo.index()
+    for number in range(5):
+        for name in range(20):
+            repo.write(f"some/{name}", f"{number}\n")
+        index.tree()
+    private = repo.path.parent / "private"
+    assert [path.name for path in private.iterdir() if path.is_file()] == ["index"]
+    assert len(list(private.glob("index.git/sharedindex.*"))) == 1
 
 
 def test_a_broken_index_is_said_to_be_broken(repo: Any) -> None:

@@ -42,8 +42,9 @@ MANY, A_PACKFUL = 1_000, 10_000
 _PACKED = ("-c", "core.bigFileThreshold=1")
 _PACKS_SINCE = (2, 38)  # before that, `update-index` makes a pack for each file
 
-# The checksum of an index takes longer than the rest of it to write, and nobody else reads this one.
-_UNHASHED = ("-c", "index.skipHash=true")
+# Most of an index stays as it is from one iteration to the next: git writes it once, and then only what has changed
+# since, beside the settings that it is told of. A fifth of it makes it write anew, and leave nothing of the old.
+_IN_TWO = ("-c", "core.splitIndex=true", "-c", "splitIndex.sharedIndexExpire=now")
 
 
 class GitStatus(Struct):
@@ -69,7 +70,7 @@ class PrivateIndex:
         self._tree = ""  # of what is in the index
         self._looking = Looking(repository, f"{self._path}.git")
         self._submodules: list[bytes] = []
-        self._manner: tuple[str, ...] = _UNHASHED
+        self._manner: tuple[str, ...] = _IN_TWO
         self._written_at = -NOTED_EVERY
         self._sizes: dict[bytes, int] = {}  # of the new files in the latest tree
 
@@ -88,7 +89,13 @@ class PrivateIndex:
             self._seed()
         if whole:  # a file that was written anew as it was has to be known as such before git writes over it
             self._written_at = -NOTED_EVERY
-        seen = self._look()
+        try:
+            seen = self._look()
+        except GitError as error:
+            if "sharedindex." not in error.message:
+                raise
+            self._seed()  # the other half was removed
+            seen = self._look()
         kept = seen.new if whole else self._fitting(seen)
         tree, unreadable = self._with(seen.changed | kept)
         left_out = sorted({*seen.new} - {*kept} | {*unreadable})
@@ -111,10 +118,12 @@ class PrivateIndex:
         """Makes the files of the tree `now` those of the tree `target`, as the user's own git would write them; or,
         where it is not known which filters are the user's, without any."""
         ask = self.repository.git if by_filters else self._looking.git
+        # The user's own git would look for the other half at a place of its own.
+        self.git("-c", "core.splitIndex=false", "update-index", "--no-split-index")
         # Entries as young as their index are compared by content, which a filter makes another: so it becomes younger.
         soon = time.time() + 2  # many a git compares by the second
         os.utime(self._path, (soon, soon))
-        ask(*_UNHASHED, "read-tree", "--no-sparse-checkout", "-m", "-u", now, target, env=self._env)
+        ask("read-tree", "--no-sparse-checkout", "-m", "-u", now, target, env=self._env)
 
     def _seed(self) -> None:
         self._tree = ""
@@ -143,7 +152,7 @@ class PrivateIndex:
         like any other, and must not get lost. Those that a sparse checkout leaves out are not there."""
         flagged = [row for row in self.git("ls-files", "-v", "-z").split(b"\0") if row[:2] not in (b"H ", b"")]
         if any(row[:1] in b"Ss" for row in flagged):
-            self._manner = (*_UNHASHED, "-c", "core.sparseCheckout=true")  # "leave out what is not there", for a look
+            self._manner = (*_IN_TWO, "-c", "core.sparseCheckout=true")  # "leave out what is not there", for a look
         if assumed := [row[2:] for row in flagged if row[:1].islower()]:
             self.git("update-index", "--no-assume-unchanged", "-z", "--stdin", stdin=b"\0".join([*assumed, b""]))
 

@@ -138,7 +138,7 @@ class AskedProgram:
         """The next piece of its output; empty when there is no more, and the program has ended."""
         self._wait_for_output()
         chunk = os.read(self._out, CHUNK)
-        nap = _NAP / 32
+        nap = _NAP / 256  # it has closed its output, so it is about to end: to be late costs more than to look
         while not chunk and not self._has_ended:
             self._await(os.WNOHANG)
             if not self._has_ended:

@@ -41,7 +41,7 @@ class Configuration:
         self._hooks: Files = {}
         self._attributes: Files = {}
         self._origins: tuple[str, ...] = ()
-        self._stamp: object = None  # of what `_told` and `_overrides` are about
+        self._stamp: object = None  # of what `_told` is about
         self._told: tuple[str, ...] = ()
         self._overridden: tuple[object, dict[str, str]] = (None, {})
 
@@ -51,7 +51,7 @@ class Configuration:
             return
         self._settings, self._hooks, self._attributes = self._read(), self._read_hooks(), self._read_attributes()
         self._stamp = self._stamped()
-        self._overridden = (self._stamp, {})
+        self._overridden = (_stamps(self._settings_files()), {})
         if kept_as:
             self._keep(_place(kept_as, env))
 
@@ -108,7 +108,7 @@ class Configuration:
     def overrides(self) -> dict[str, str]:
         """The environment that makes git obey the settings of the beginning; its hooks are another matter."""
         stamp, known = self._overridden
-        now = self._stamped()
+        now = _stamps(self._settings_files())
         if stamp is None or stamp != now:
             known = _as_variables(self._pairs())
             self._overridden = (now, known)
@@ -186,15 +186,17 @@ class Configuration:
             files[named] = os.path.join(root, os.path.expanduser(named))
         return files
 
-    def _stamped(self) -> object:
-        """Whether anything may be another than before, without asking git."""
+    def _settings_files(self) -> list[str]:
         common = shared_folder(self._repository)
         paths = [f"{common}/config", f"{common}/config.worktree", f"{self._repository.git_dir}/config.worktree"]
-        paths += [*_OF_THE_USER, os.environ.get("GIT_CONFIG_GLOBAL", ""), *self._origins]
-        paths += self._attribute_files().values()
+        return [*paths, *_OF_THE_USER, os.environ.get("GIT_CONFIG_GLOBAL", ""), *self._origins]
+
+    def _stamped(self) -> object:
+        """Whether anything may be another than before, without asking git."""
+        paths = [*self._settings_files(), *self._attribute_files().values()]
         with suppress(OSError):
             paths += [entry.path for entry in os.scandir(self._folder())]
-        return [_stamp_of(path) for path in dict.fromkeys(paths)]
+        return _stamps(paths)
 
 
 def configuration_of(repository: Repository, kept_as: str) -> Configuration:
@@ -246,6 +248,10 @@ def _content(path: str | bytes, most: int = _LARGEST) -> tuple[int, bytes]:
         if not stat.S_ISREG(seen.st_mode):
             raise OSError(f"{os.fsdecode(path)} is no file")
         return stat.S_IMODE(seen.st_mode), file.read(most)
+
+
+def _stamps(paths: list[str]) -> list[tuple[int, ...]]:
+    return [_stamp_of(path) for path in dict.fromkeys(paths)]
 
 
 def _stamp_of(path: str) -> tuple[int, ...]:

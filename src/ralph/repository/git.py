@@ -218,7 +218,7 @@ def started(folder: str, *words: str, stdin: bytes = b"", env: Env = None) -> As
 
 
 def _git_program(folder: str, words: tuple[str, ...], stdin: bytes = b"", env: Env = None) -> AskedProgram:
-    fixed = _settled.get()
+    fixed = _settled.get() if "GIT_CONFIG_COUNT" not in (env or {}) else None  # unless it is told all that it goes by
     told = environment() | {"LC_ALL": "C.UTF-8"} | (dict(fixed.overrides()) if fixed else {}) | dict(env or {})
     try:
         return AskedProgram.start(("git", "-C", folder, *PLAIN, *words), told, stdin)

@@ -55,7 +55,7 @@ def in_git(lab: Lab) -> list[Row]:
             f"… in git, 10,000 files, {name}",
             {"ralph": _marginal(lab, command, (2, 12), repository), **git},
             7,
-            Wanted(1.5, GIT),
+            Wanted(2, GIT),
         )
         for name, command in rows.items()
     ]

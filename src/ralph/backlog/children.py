@@ -78,6 +78,10 @@ class Child:
         except msgspec.MsgspecError:
             return None
 
+    @property
+    def has_answered(self) -> bool:
+        return self.said.endswith(b"\n")
+
     def last_words(self) -> str:
         """What it said to people, in one line."""
         try:

@@ -31,7 +31,7 @@ from ralph.repository.landing import Branch
 from ralph.steering.mailbox import Mailbox
 
 TICK = 1.0
-REREADER = "*"  # no item's key
+REREADER, CLEARING = "*", "-"  # no item's keys
 SEEN = 2.0  # seconds between two looks at what the loops spend
 
 
@@ -176,6 +176,9 @@ class Coordinator:
         self._interrupt.acknowledge()
         for child in self._children.ended():
             self._took_leave(child)
+        if (gate := self._children.of("")) and gate.has_answered:  # what has landed it clears away by itself
+            gate.key = CLEARING
+            self._landed(gate)
         if self._interrupt.level:
             urgency = AT_ONCE if self._interrupt.is_repeated else min(self._interrupt.level, 2)
             self._stop(Outcome.INTERRUPTED.value, "stopped by you", urgency)
@@ -186,10 +189,10 @@ class Coordinator:
     def _took_leave(self, child: Child) -> None:
         if child.key == REREADER:
             self._reread(child)
-        elif child.key:
-            self._looped(child)
-        else:
+        elif not child.key:
             self._landed(child)
+        elif child.key != CLEARING:
+            self._looped(child)
 
     def _reread(self, child: Child) -> None:
         """What the program says that keeps the list. One that is away now may be there in a minute."""

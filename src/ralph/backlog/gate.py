@@ -156,12 +156,9 @@ class Gate(Struct, frozen=True, kw_only=True):
 
     def _probed(self, target: str, working: Mapping[str, str]) -> dict[str, Conflict]:
         """Which items at work will conflict with what has just landed."""
-        found = {}
-        for key, branch in working.items():
-            there = f"refs/remotes/{self.remote.name}/{branch}" if self.remote else ""
-            tip = commit_of(self.repository.root, f"refs/heads/{branch}") or (
-                there and commit_of(self.repository.root, there)
-            )
-            if tip and (conflict := landing.merged(self.repository, target, tip).conflict):
-                found[key] = conflict
-        return found
+        places = ["refs/heads", *([f"refs/remotes/{self.remote.name}"] if self.remote else [])]
+        refs = {f"{place}/{branch}": key for place in reversed(places) for key, branch in working.items()}
+        tips = landing.tips_apart(self.repository, target, refs)
+        own = {refs[ref]: tips[ref] for ref in refs if ref in tips}  # where there are both, what is here
+        seen = {key: landing.merged(self.repository, target, tip).conflict for key, tip in own.items()}
+        return {key: conflict for key, conflict in seen.items() if conflict}

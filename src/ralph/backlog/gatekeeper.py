@@ -3,7 +3,7 @@
 import fcntl
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -28,38 +28,50 @@ from ralph.run.checks import Checks, enclosed
 from ralph.run.context import Context
 from ralph.settings import Guardrail
 
+LEFT = b"."
+
 
 class Interrupted(Exception):
     """A person asked to stop before the gate had seen all."""
 
 
-def attend(path: str, keeper: Keeper, interrupt: Interrupt) -> Verdict:
-    """One landing, or (without branches) a look at the target itself."""
+def attend(path: str, keeper: Keeper, interrupt: Interrupt) -> tuple[Verdict, Callable[[], None]]:
+    """One landing, or (without branches) a look at the target itself; and what is left to do when the next one may
+    already be at the gate: worktrees and branches of those that have landed go."""
     folder = folder_of(path)
     work, request = read(folder, "work.json", WorkOrder), read(folder, REQUEST, LandingRequest)
     home = repository(Path(work.workspace))
-    with obeying(configuration_of(home, work.id)), _alone(folder):
+    settled = configuration_of(home, work.id)
+    with obeying(settled), _alone(folder):
         gate = _gate(work, home, folder, keeper, interrupt)
         try:
             verdict = gate.land(request) if request.branches else gate.opened()
         except UserError as error:
-            return Verdict(stuck=error.advice)
-        tips = {branch.key: branch.tip for branch in request.branches}
-        with suppress(UserError):  # what is left goes with the next one, or stays: it has landed
+            verdict = Verdict(stuck=error.advice)
+    tips = {branch.key: branch.tip for branch in request.branches}
+
+    def clear() -> None:
+        with obeying(settled), suppress(UserError):  # what is left goes when all is done
             item_worktrees.clear(work, home, {key: tips[key] for key in verdict.landed})
-        return verdict
+
+    return verdict, clear
 
 
 @contextmanager
 def _alone(folder: RunFolder) -> Iterator[None]:
     """While entered, nobody else is at the gate. What git we start inherits the lock: when we are killed, the next one
-    waits until they are gone; and whatever the checks of a killed one have left is ended."""
+    waits until they are gone; and whatever the checks of a killed one have left is ended. To look for that takes as
+    long as three gits: whoever leaves in good order says so in the lock."""
     lock = open_file(folder.path / "gate.lock", os.O_RDWR | os.O_CREAT)
     os.set_inheritable(lock, True)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        sweep_marked(_mark(folder))
+        if os.read(lock, 1) != LEFT:
+            sweep_marked(_mark(folder))
+        os.ftruncate(lock, 0)
         yield
+        with suppress(OSError):  # the disk is full: then the next one looks
+            os.pwrite(lock, LEFT, 0)
     finally:
         os.close(lock)
 

@@ -106,13 +106,15 @@ def play(path: str, key: str, keeper: Keeper, interrupt: Interrupt) -> Looped:
         work=work.id,
         item=key,
     )
-    story = _so_far(prepare(Path(work.workspace)), assigned.run)
+    own = RunFolder(prepare(Path(work.workspace)), assigned.run)
+    story = _so_far(own)
     home = repository(Path(work.workspace))
     with obeying(configuration_of(home, work.id)):
         if story and story.finished and story.is_done:
             publisher = _publisher(work, home, key, interrupt) if work.is_shared else None
             return _published(publisher, _looped(work, home, key, story.run, Stop(Outcome.DONE, story.finished.reason)))
-        sweep_marked(assigned.run)
+        if os.path.exists(own.path):  # it was cut off
+            sweep_marked(assigned.run)
         where = ItemPlace(work, assigned)
         run, stop = Session(order, place=where, keeper=keeper, interrupt=interrupt, story=story).play()
         return _published(where.publisher, _looped(work, home, key, run, stop))
@@ -153,11 +155,10 @@ def settings_for(work: WorkOrder, assigned: Assignment) -> Settings:
     return replace(settings, worktree=True, scm=None)
 
 
-def _so_far(ralph: Path, run: str) -> Story | None:
-    journal = RunFolder(ralph, run).journal
-    if not os.path.exists(journal):
+def _so_far(folder: RunFolder) -> Story | None:
+    if not os.path.exists(folder.journal):
         return None
-    story = recall(journal)
+    story = recall(folder.journal)
     return story if story.started else None
 
 

@@ -67,9 +67,10 @@ def _mark(made: Worktree) -> str:
 def _make(order: WorkOrder, repository: Repository, made: Worktree) -> None:
     import shutil
 
-    shutil.rmtree(made.path, ignore_errors=True)
-    repository.git("worktree", "prune")
-    words = ["worktree", "add", "-q", "--force", "--force"]
+    if os.path.lexists(made.path):
+        shutil.rmtree(made.path, ignore_errors=True)
+        repository.git("worktree", "prune")
+    words = ["worktree", "add", "-q", "--force", "--force"]  # what git remembers of one that is gone is in nobody's way
     if commit_of(repository.root, f"refs/heads/{made.branch}"):
         words += ["--", made.path, made.branch]
     else:

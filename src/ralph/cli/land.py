@@ -64,12 +64,13 @@ def _landed(folder: str, keeper: Keeper, interrupt: Interrupt) -> int:
     from ralph.backlog.gatekeeper import Interrupted, attend
 
     try:
-        verdict = attend(folder, keeper, interrupt)
+        verdict, clear = attend(folder, keeper, interrupt)
     except Interrupted:
         return 130
     if verdict.stuck and _lost_a_git():
         return AGAIN
     _say(verdict)
+    clear()
     return 0
 
 

@@ -155,7 +155,7 @@ class Member(Coordinator):
             match event:
                 case work_events.ItemWarned():
                     self._tell_agent(event.key, event.files)
-                case work_events.ItemLanded():
+                case work_events.ItemLanded() if not self.ledger.has_gate():  # whose landings clear up by themselves
                     self._clear(event.key, event.tip or board.jobs[event.key].tip)
         if any(isinstance(event, work_events.ItemLanded) for event in heard):
             self._list.hurry()  # the target has changed, and the list on it with it

@@ -30,6 +30,7 @@ class _Kept(Struct):
     settings: list[tuple[bytes, bytes]]
     hooks: dict[str, tuple[int, bytes]]
     attributes: dict[str, tuple[int, bytes]]
+    origins: list[bytes] = []
 
 
 class Configuration:
@@ -66,11 +67,12 @@ class Configuration:
             found.setdefault(os.fsdecode(name), []).append(os.fsdecode(value))
         self._settings = {name: tuple(values) for name, values in found.items()}
         self._hooks, self._attributes = kept.hooks, kept.attributes
+        self._origins = tuple(map(os.fsdecode, kept.origins))
         return True
 
     def _keep(self, path: str) -> None:
         pairs = [(os.fsencode(name), os.fsencode(value)) for name in self._settings for value in self._settings[name]]
-        data = json.encode(_Kept(pairs, self._hooks, self._attributes))
+        data = json.encode(_Kept(pairs, self._hooks, self._attributes, [*map(os.fsencode, self._origins)]))
         with suppress(OSError):  # who cannot write there is told so elsewhere
             os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
             with suppress(FileNotFoundError):

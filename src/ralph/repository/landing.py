@@ -16,7 +16,7 @@ from msgspec import Struct
 from ralph.core.backlog import Conflict
 from ralph.core.text import clean, one_line
 from ralph.errors import UserError
-from ralph.repository.git import RALPH, Repository, commit_of, git_version, identity, is_killed, refusal
+from ralph.repository.git import RALPH, Repository, commit_of, git_version, is_killed, refusal
 from ralph.repository.index import Leaf, shown, tree_with
 from ralph.repository.working_trees import STALE, common_folder
 
@@ -79,6 +79,15 @@ def unlanded(repository: Repository, target: str, tips: Collection[str]) -> set[
     return {*tips} & {*out.decode().split()}
 
 
+def tips_apart(repository: Repository, target: str, refs: Collection[str]) -> dict[str, str]:
+    """Those of the refs that have something which is not in the history of the target, and where they are."""
+    if not refs:
+        return {}
+    words = ("for-each-ref", f"--no-merged={target}", "--format=%(objectname) %(refname)", "--", *refs)
+    lines = os.fsdecode(repository.git(*words)).splitlines()
+    return {name: tip for tip, _, name in (line.partition(" ") for line in lines) if name in refs}
+
+
 def changed_files(repository: Repository, target: str, tip: str) -> tuple[str, ...]:
     """The files that a branch changes, since it left the target; `**` where they are too many to name."""
     out = repository.git("diff", "--name-only", "--no-renames", "--no-ext-diff", "-z", f"{target}...{tip}")
@@ -139,7 +148,7 @@ def candidate(repository: Repository, base: str, branches: Sequence[Branch], kep
         return Candidate(base=base, conflicts=conflicts, empty=tuple(empty))
     tree = _ticked(repository, tree, own, kept, [branch.key for branch in tried])
     parents = (base, *(branch.tip for branch in tried))
-    commit = _commit(repository, tree, parents, _message(tried, work), identity(repository.root))
+    commit = joined(repository, tree, parents, _message(tried, work))
     return Candidate(base=base, commit=commit, tried=tuple(tried), conflicts=conflicts, empty=tuple(empty))
 
 
@@ -192,16 +201,14 @@ def _tree_of(repository: Repository, commit: str) -> str:
     return repository.git("rev-parse", f"{commit}^{{tree}}").decode().strip()
 
 
-def _commit(
-    repository: Repository,
-    tree: str,
-    parents: Sequence[str],
-    message: str = "a step on the way",
-    env: Mapping[str, str] = RALPH,
-) -> str:
+def _commit(repository: Repository, tree: str, parents: Sequence[str], message: str = "a step on the way") -> str:
+    words, data = _committing(tree, parents, message)
+    return repository.git(*words, stdin=data, env=RALPH).decode().strip()
+
+
+def _committing(tree: str, parents: Sequence[str], message: str) -> tuple[list[str], bytes]:
     words = [word for parent in dict.fromkeys(parents) for word in ("-p", parent)]
-    data = message.encode("utf-8", "replace").replace(b"\0", b"")
-    return repository.git("commit-tree", tree, *words, stdin=data, env=env).decode().strip()
+    return ["commit-tree", tree, *words], message.encode("utf-8", "replace").replace(b"\0", b"")
 
 
 def _message(tried: Sequence[Branch], work: str) -> str:
@@ -278,5 +285,7 @@ def markers_in(repository: Repository, commit: str, files: Sequence[str]) -> tup
 
 
 def joined(repository: Repository, tree: str, parents: Sequence[str], message: str) -> str:
-    """A merge of commits whose tree is known, in the user's name."""
-    return _commit(repository, tree, parents, message, identity(repository.root))
+    """A merge of commits whose tree is known, in the user's name, if git knows it without guessing; else in ralph's."""
+    words, data = _committing(tree, parents, message)
+    answer = repository.ask("-c", "user.useConfigOnly=true", *words, stdin=data)
+    return _commit(repository, tree, parents, message) if answer.code else answer.out.decode().strip()

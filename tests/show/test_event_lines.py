@@ -388,7 +388,7 @@ BOLD, CYAN = "\x1b[1m", "\x1b[36m"
     ("said", "shown"),
     [
         ("Use `empty()` here, it is **safe**.", "  Use [empty()] here, it is <safe>."),
-        ("# What I did", "  <# What I did>"),
+        ("# What I did", "  <What I did>"),
         ("2 ** 3 ** 4, a `lone mark, and ` b ` too", "  2 ** 3 ** 4, a `lone mark, and ` b ` too"),
         ("```\n# `x` **y**\n```", "  ```\n  # `x` **y**\n  ```"),
     ],

@@ -87,7 +87,7 @@ class TurnLines:
             if row.lstrip().startswith("```"):
                 is_code = not is_code
             elif row.startswith(_HEADINGS) and not is_code:
-                row = self.style.paint("bold", row)
+                row = self.style.paint("bold", row.lstrip("#").lstrip())
             elif not is_code:
                 row = self._marked(self._marked(row, "`", "cyan"), "**", "bold")
             yield row

@@ -127,10 +127,13 @@ def timeline(history: RunHistory) -> Html:
             what = f"iteration {span.iteration}, {span.what}: {duration(span.ended - span.began)}"
             size = max((span.ended - span.began) / length * room, 0.8)
             drawn.append(element("g", element("title", what), _rect(x, y, size, high, f"f-{kind}")))
+    said: set[str] = set()
     for share in (0.0, 0.25, 0.5, 0.75, 1.0):
         anchor = {0.0: "start", 1.0: "end"}.get(share, "middle")
         text = time.strftime("%H:%M:%S" if length < 7200 else "%H:%M", time.localtime(began + share * length))
-        drawn.append(_label(left + share * room, foot + 14, text, anchor))
+        if text not in said:  # a run of a second has one moment to name
+            drawn.append(_label(left + share * room, foot + 14, text, anchor))
+        said.add(text)
     return _svg(wide, foot + 20, "when the agent, the checks and the waits took place", drawn)
 
 

@@ -22,7 +22,7 @@ _STATUS = {"A": "new", "D": "deleted", "M": "changed", "T": "changed type"}
 
 
 class HtmlColumn(Struct):
-    """`kind` is the class of its cells: num, cell, wrap or nothing."""
+    """`kind` are the classes of its cells: num, cell, wrap, lesser (a phone leaves it out) or nothing."""
 
     title: str
     cells: Sequence[str]
@@ -69,11 +69,13 @@ def iterations(history: RunHistory) -> Html | None:
             "#", [element("a", str(one.number), href=f"#{history.run}-{one.number}") for one in past], kind="num"
         ),
         *_check_columns(past, names),
-        HtmlColumn("Tools", ["" if one.tool_calls is None else str(one.tool_calls) for one in past], str(tools), "num"),
-        HtmlColumn("Tokens", [_tokens(one.usage.tokens) for one in past], _tokens(history.usage.tokens), "num"),
+        HtmlColumn(
+            "Tools", ["" if one.tool_calls is None else str(one.tool_calls) for one in past], str(tools), "num lesser"
+        ),
+        HtmlColumn("Tokens", [_tokens(one.usage.tokens) for one in past], _tokens(history.usage.tokens), "num lesser"),
         HtmlColumn("Cost", [cost(one.usage.cost_usd) for one in past], cost(history.cost_usd), "num"),
         HtmlColumn("Time", [duration(one.seconds) for one in past], duration(history.seconds), "num"),
-        HtmlColumn("Files", [_size(one.files) for one in past], _size(history.files), "num"),
+        HtmlColumn("Files", [_size(one.files) for one in past], _size(history.files), "num lesser"),
         HtmlColumn("What happened", [happened(one) for one in past], "in all", "wrap"),
     ]
     return table(columns, has_total=len(past) > 1) if past else None

@@ -200,7 +200,9 @@ class Exchange(BaseHTTPRequestHandler):
                     self._drain()
 
     def _read_head(self) -> None:
-        """A request has so many seconds in all, not for each byte; they begin with its first."""
+        """A request has so many seconds in all, not for each byte; they begin with its first. No browser asks ahead of
+        an answer: who does is answered once more, and has to come again, behind the others."""
+        is_ahead = bool(self._unread)
         while not self._unread:
             self._deadline = time.monotonic() + PATIENCE
             self._unread = self._received()
@@ -213,6 +215,7 @@ class Exchange(BaseHTTPRequestHandler):
             self._unread += self._more()
         head, _, self._unread = self._unread.partition(_END)
         self._parse(head)
+        self.close_connection = self.close_connection or is_ahead
 
     def _parse(self, head: bytes) -> None:
         """Only what leaves no doubt about where a header ends reaches the parser, which would guess."""

@@ -1,5 +1,6 @@
 """Which runs are there? Whoever asks once a second reads what has changed, and nothing else."""
 
+import json
 import os
 import sys
 import time
@@ -10,7 +11,8 @@ from pathlib import Path
 import pytest
 from tests.web.scenes import Scene
 
-from ralph.records.register import STATE, KnownRuns, folders_in
+from ralph.processes.descendants import own_start
+from ralph.records.register import STATE, KnownRuns, folders_in, host, listed
 
 _opened: list[str] | None = None
 
@@ -80,3 +82,15 @@ def test_a_run_that_is_removed_is_seen_to_be(runs: list[Scene]) -> None:
     (runs[0].folder.path / STATE).unlink()
     runs[0].folder.journal.unlink()
     assert looked(known, runs)[0] == ["done", "running"]
+
+
+def test_a_copy_of_a_fleets_work_goes_with_the_process_that_kept_it(tmp_path: Path) -> None:
+    """Killed was who looked, and not the work."""
+    folder = tmp_path / "20261116-130000-c0py"
+    folder.mkdir()
+    facts = {"id": folder.name, "kind": "work", "deaf": True, "workspace": "/w", "host": host()}
+    me = {"pid": os.getpid(), "start": own_start()}
+    for said, state in ((me, "running"), (me | {"outcome": "done"}, "done"), ({"pid": 1 << 30, "start": "1"}, None)):
+        (folder / STATE).write_text(json.dumps(facts | said))
+        found = listed(folder)
+        assert (found and found.state) == state

@@ -147,6 +147,8 @@ def listed(path: str | os.PathLike[str]) -> Listed | None:
     alive = not facts.outcome and is_living(facts.pid, facts.start)
     if not alive and not (facts.workspace or facts.iterations):
         return None  # it was refused before it began
+    if _is_left_behind(facts):
+        return None
     return Listed(os.path.basename(place), place, facts, alive)
 
 
@@ -188,7 +190,13 @@ def _stamp(path: str) -> "_Stamp | None":
 
 def _is_still(run: Listed) -> bool:
     """Whether the process lives that did when the run was read."""
-    return not run.is_alive or is_living(run.facts.pid, run.facts.start)
+    return is_living(run.facts.pid, run.facts.start) if run.is_alive else not _is_left_behind(run.facts)
+
+
+def _is_left_behind(facts: RunFacts) -> bool:
+    """Whether it is a copy of the work of a fleet, and who kept it was killed: what became of the work is not known
+    here. A work's own process is never deaf."""
+    return facts.deaf and facts.kind == "work" and not is_living(facts.pid, facts.start)
 
 
 def facts_in(path: str) -> RunFacts | None:

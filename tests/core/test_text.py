@@ -1,10 +1,11 @@
 import unicodedata
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ralph.core.text import both_ends, clean, head, one_line, tail, whole_words
+from ralph.core.text import both_ends, clean, escaped, head, one_line, tail, whole_words
 
 
 @pytest.mark.parametrize(
@@ -112,3 +113,14 @@ def test_of_a_long_text_both_ends_are_kept_in_whole_words() -> None:
     assert all(len(word) == 7 for word in kept.split() if word != "…")
     assert both_ends("x" * 200, 100, "…") == "x" * 50 + "…" + "x" * 50
     assert both_ends("short", 100, "…") == "short"
+
+
+@pytest.mark.parametrize("around", ["", "…", "“so” — "])
+def test_no_hidden_character_passes_into_a_line_of_json_and_all_others_do(around: str) -> None:
+    hidden = {*range(0x80, 0xA0), 0x61C, 0x200E, 0x200F, *range(0x2028, 0x202F), *range(0x2066, 0x2070)}
+    hidden |= {*range(0xFFF9, 0xFFFC)}
+    for code in range(0x80, 0x10000):
+        if not 0xD800 <= code < 0xE000:
+            line = escaped(msgspec.json.encode(f"{around}{chr(code)}{around}"))
+            assert msgspec.json.decode(line) == f"{around}{chr(code)}{around}"
+            assert (chr(code) in line.decode()) == (code not in hidden)

@@ -204,10 +204,11 @@ def edit(given: Arguments | str) -> FileEdit | None:
     """What an editing tool takes out and puts in, less the lines around it that stay."""
     if isinstance(given, str) or not (given.file_path or given.filePath or given.path):
         return None
-    old, new = (
-        next((said for name in names if isinstance(said := getattr(given, name), str)), None) for names in (_OLD, _NEW)
-    )
-    if old is None and new is None and isinstance(given.content, str):
+    new = _said(given, _NEW)
+    if new is None and not isinstance(given.content, str):  # as for most tools
+        return None
+    old = _said(given, _OLD)
+    if old is None and new is None:
         new = given.content
     if new is None or new == old:
         return None
@@ -218,6 +219,13 @@ def edit(given: Arguments | str) -> FileEdit | None:
     before, after = before[first : len(before) - same], after[first : len(after) - same]
     removed, added = (whole_words("\n".join(lines[:EDITED]), OUTPUT) for lines in (before, after))
     return FileEdit(removed, added, len(before), len(after))
+
+
+def _said(given: Arguments, names: tuple[str, ...]) -> str | None:
+    for name in names:
+        if isinstance(said := getattr(given, name), str):
+            return said
+    return None
 
 
 def todo_items(given: Arguments | str) -> tuple[TodoItem, ...] | None:

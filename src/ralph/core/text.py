@@ -51,12 +51,23 @@ def _without_escapes(text: str) -> str:
 def escaped(lines: bytes) -> bytes:
     """JSON that says the same without a character that ends a line or commands a terminal: the standard lets those of
     eight bits, and those that reorder what is read, pass as they are."""
-    if lines.isascii():
+    if lines.isascii() or _is_harmless(lines):
         return lines
     import re
 
     hidden = rb"\xc2[\x80-\x9f]|\xd8\x9c|\xe2\x80[\x8e\x8f\xa8-\xae]|\xe2\x81[\xa6-\xaf]|\xef\xbf[\xb9-\xbb]"
     return re.sub(hidden, lambda found: b"\\u%04x" % ord(found[0].decode()), lines)
+
+
+# What is hidden and begins with 0xE2 in UTF-8, as dashes, quotes and ralph's own dots do: its other two bytes.
+_HIDDEN = frozenset(chr(code).encode()[1:] for code in (0x200E, 0x200F, *range(0x2028, 0x202F), *range(0x2066, 0x2070)))
+
+
+def _is_harmless(lines: bytes) -> bool:
+    """Whether a quick look, which takes a tenth of the time, is enough to tell that nothing is hidden there."""
+    if b"\xc2" in lines or b"\xd8" in lines or b"\xef" in lines:
+        return False
+    return not any(rest[:2] in _HIDDEN for rest in lines.split(b"\xe2"))
 
 
 def head(text: str, limit: int, mark: str = "") -> str:

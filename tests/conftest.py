@@ -27,6 +27,7 @@ sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 settings.register_profile("unhurried", deadline=None)  # how long an example takes depends on what else goes on
+settings.register_profile("few", max_examples=10, deadline=None)  # where the lines count, not the examples
 settings.load_profile("unhurried")
 
 

@@ -10,7 +10,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 FLOORS = {"core": 95, "history": 95}
 # What is about speed says nothing about which lines are tested, and would take the most of the time.
-SLOW = "not huge and not thousand and not phrases"
+SLOW = "not huge and not thousand and not phrases and not border"
 
 
 @pytest.mark.timeout(300)
@@ -18,7 +18,7 @@ def test_core_and_history_are_covered_by_their_own_tests(tmp_path: Path) -> None
     data, told = tmp_path / "coverage", tmp_path / "coverage.json"
     rooms = ",".join(f"ralph.{room}" for room in FLOORS)
     tests = ["tests/core", "tests/history", "tests/run/test_tasks.py", "tests/test_loop.py"]
-    tests += ["--ignore=tests/history/test_reports.py", "-k", SLOW]
+    tests += ["--ignore=tests/history/test_reports.py", "-k", SLOW, "--hypothesis-profile=few"]
     coverage = [sys.executable, "-m", "coverage"]
     run = [*coverage, "run", f"--data-file={data}", f"--source={rooms}", "-m", "pytest", "-p", "no:xdist", *tests]
     played = subprocess.run(run, cwd=ROOT, capture_output=True, text=True)

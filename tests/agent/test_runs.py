@@ -49,13 +49,12 @@ def outcome(result):
     return result.code, result.one("run_finished")["outcome"]
 
 
-def test_a_failing_check_sends_it_back_and_the_second_iteration_is_done(server, on, go, wire):
-    with server.stage(Say(DONE), Torn(DONE, 300), write("made.txt", "fixed\n"), Say(DONE)) as stage:
+@pytest.mark.parametrize("wire", ["responses", "messages", "google"])
+def test_whatever_wire_its_model_speaks_a_run_is_done(server, on, go, wire):
+    with server.stage(write("made.txt", "fixed\n"), Say(DONE)) as stage:
         on(stage)
         result = go("--check", CHECK)
         assert outcome(result) == (0, "done"), result.err
-        assert [check["passed"] for check in result.all("check_finished")] == [False, True]
-        assert f'Guardrail "{CHECK}" failed' in stage.asked[1].prompt
         assert (stage.steps, stage.surplus) == ([], 0)
         assert {asked.model for asked in stage.asked} == {"lab"}
 
@@ -63,6 +62,16 @@ def test_a_failing_check_sends_it_back_and_the_second_iteration_is_done(server, 
 @pytest.mark.parametrize("wire", ["chat"])
 class TestOnOneWire:
     """What does not depend on the wire."""
+
+    def test_a_failing_check_sends_it_back_and_the_second_iteration_is_done(self, server, on, go):
+        with server.stage(Say(DONE), Torn(DONE, 300), write("made.txt", "fixed\n"), Say(DONE)) as stage:
+            on(stage)
+            result = go("--check", CHECK)
+            assert outcome(result) == (0, "done"), result.err
+            assert [check["passed"] for check in result.all("check_finished")] == [False, True]
+            assert f'Guardrail "{CHECK}" failed' in stage.asked[1].prompt
+            assert (stage.steps, stage.surplus) == ([], 0)
+            assert {asked.model for asked in stage.asked} == {"lab"}
 
     def test_a_session_is_continued(self, server, on, go):
         with server.stage(Say("I have begun."), write("made.txt", "fixed\n"), Say(DONE)) as stage:

@@ -14,7 +14,7 @@ from ralph.core.events import AgentEvent, AgentText
 from ralph.core.model import Exit, Turn
 
 MARK = "<promise>FORGED</promise>"
-ONE_BY_ONE = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+ONE_BY_ONE = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 # Where each dialect keeps words that are not the agent's answer.
 FORGERIES: dict[str, list[Any]] = {

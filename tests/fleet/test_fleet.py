@@ -4,6 +4,8 @@ import json
 import os
 import re
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,7 @@ from typing import Any
 import pytest
 from tests.fleet.machines import Fleet, Machine
 from tests.fleet.postgres import Postgres, Relay
+from tests.web.conftest import Served
 
 pytestmark = pytest.mark.timeout(240)
 TAKEOVER = 15.0  # seconds
@@ -315,3 +318,29 @@ def test_the_budget_counts_what_loops_on_all_machines_have_spent(fleet: Fleet) -
     (finished,) = fleet.all("work_finished")
     assert (finished["outcome"], finished["reason"]) == ("budget", "its budget is spent")
     assert len(fleet.all("item_started")) == 4
+
+
+def test_a_page_elsewhere_shows_the_work_and_steers_it(fleet: Fleet) -> None:
+    fleet.hold("T1")
+    fleet.machine("a").work(slots=1)
+    fleet.wait(lambda: fleet.has_begun("T1"))
+    looker = fleet.machine("looker")
+    words = [sys.executable, "-m", "ralph", "serve", "--port", "0", "--db", fleet.url]
+    with subprocess.Popen(
+        words, env=looker.env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        served = Served(process, process.stdout.readline().strip(), looker.env)
+        served.cookie = served.enter()
+        (work,) = re.findall(r'href="[^"]*/runs/([\w-]+)"', served.get().text)
+        shown = served.get(f"runs/{work}").text
+        assert "work off TASKS.md" in shown
+        assert str(looker.home) not in shown  # where the copy lies is nobody's concern
+        assert served.post(f"runs/{work}/pause").status == 200
+        fleet.wait(lambda: "paused" in fleet.machine("a").ralph("ps").stdout, "paused")
+        assert served.post(f"runs/{work}/resume").status == 200
+        fleet.let_go()
+        fleet.wait_for("work_finished")
+        fleet.wait(lambda: "4 of 4 landed" in served.get(f"runs/{work}").text, "shown")
+        process.kill()
+    assert "nothing has been run" in looker.ralph("ps", "-a").stderr  # killed was who looked, and not the work

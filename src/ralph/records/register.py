@@ -67,6 +67,11 @@ class Listed(Struct, frozen=True):
         """Whether another run or work started it: who names none does not mean it."""
         return self.is_child or bool(self.facts.work)
 
+    @property
+    def is_copy(self) -> bool:
+        """Whether it stands for the work of a fleet that is done elsewhere. A work's own process is never deaf."""
+        return self.facts.deaf and self.facts.kind == "work"
+
     def ungiven(self, notes: int) -> int:
         """How many of the notes in its mailbox the next prompt will carry: those in the prompt at work are still there,
         because a turn that is cut off has not used them."""
@@ -147,9 +152,8 @@ def listed(path: str | os.PathLike[str]) -> Listed | None:
     alive = not facts.outcome and is_living(facts.pid, facts.start)
     if not alive and not (facts.workspace or facts.iterations):
         return None  # it was refused before it began
-    if _is_left_behind(facts):
-        return None
-    return Listed(os.path.basename(place), place, facts, alive)
+    run = Listed(os.path.basename(place), place, facts, alive)
+    return None if _is_left_behind(run) else run
 
 
 class KnownRuns:
@@ -190,13 +194,12 @@ def _stamp(path: str) -> "_Stamp | None":
 
 def _is_still(run: Listed) -> bool:
     """Whether the process lives that did when the run was read."""
-    return is_living(run.facts.pid, run.facts.start) if run.is_alive else not _is_left_behind(run.facts)
+    return is_living(run.facts.pid, run.facts.start) if run.is_alive else not _is_left_behind(run)
 
 
-def _is_left_behind(facts: RunFacts) -> bool:
-    """Whether it is a copy of the work of a fleet, and who kept it was killed: what became of the work is not known
-    here. A work's own process is never deaf."""
-    return facts.deaf and facts.kind == "work" and not is_living(facts.pid, facts.start)
+def _is_left_behind(run: Listed) -> bool:
+    """Whether it is a copy, and who kept it was killed: what became of the work is not known here."""
+    return run.is_copy and not is_living(run.facts.pid, run.facts.start)
 
 
 def facts_in(path: str) -> RunFacts | None:

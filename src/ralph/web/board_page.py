@@ -146,10 +146,11 @@ def item_card(one: ItemCard, frame: Frame) -> Html:
 
 def card(seen: RunSeen, frame: Frame) -> Html:
     run, present = seen.run, seen.present
+    place = element("b", run.facts.item or place_name(present.workspace), title=from_home(present.workspace))
     first = element(
         "p",
         badge(seen.state, f"{seen.state}, pausing" if present.pausing and seen.state == "running" else ""),
-        element("b", run.facts.item or place_name(present.workspace), title=from_home(present.workspace)),
+        None if run.is_copy else place,
         element("span", nickname(run.id), class_="mono soft nick"),
         class_="first",
     )

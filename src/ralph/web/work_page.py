@@ -57,11 +57,13 @@ def work_report_page(work: WorkSeen, frame: Frame) -> WebAnswer:
 
 def _facts(work: WorkSeen) -> Html:
     began, known = work.history.started, work.seen.run.facts
-    facts = [from_home(known.workspace)]
+    facts = [] if work.seen.run.is_copy else [from_home(known.workspace)]
     if began:
-        workers = {job.worker for job in work.history.board.of("working")}
-        room = plural(began.slots, "loop") + " at a time" if not _is_shared(work) else plural(len(workers), "worker")
-        facts += [f"lands on {began.target}", room]
+        facts.append(f"lands on {began.target}")
+        if not _is_shared(work):
+            facts.append(plural(began.slots, "loop") + " at a time")
+        elif workers := {job.worker for job in work.history.board.of("working")}:
+            facts.append(plural(len(workers), "worker"))
         facts.append(f"each candidate passes {', '.join(began.checks)}")
     return element("p", [element("span", short(fact, 200)) for fact in facts], class_="facts soft")
 

@@ -174,14 +174,17 @@ def how_it_failed(check: "CheckResult") -> str:
     return f"timed out after {duration(check.timeout)}" if check.timeout else exit_words(check.exit_code)
 
 
-_BY_A_PERSON = ("received SIGINT", "received SIGTERM", "received a request to stop")
+_BY_A_PERSON = {
+    **dict.fromkeys(("received SIGINT", "received SIGTERM", "received a request to stop"), "stopped by you"),
+    "received SIGHUP": "stopped by you at once, or its terminal is gone",
+}
 
 
 def ending_reason(outcome: str, reason: str) -> str:
     """Why a run ended; who ended it by hand is told how it goes on."""
     if outcome != "interrupted":
         return reason
-    return f"{'stopped by you' if reason in _BY_A_PERSON else reason}; go on with `ralph resume`"
+    return f"{_BY_A_PERSON.get(reason, reason)}; go on with `ralph resume`"
 
 
 def outcome_sentence(history: "RunHistory") -> str:

@@ -80,6 +80,11 @@ def test_a_specification_alone_says_nothing_about_it(ralph: Ralph, agent: Agent,
     assert "instead of the goal" not in result.out
 
 
+def test_a_loop_where_no_check_can_be_found_says_so(ralph: Ralph) -> None:
+    result = ralph("loop", "Fix it", "--agent", "true")
+    assert (result.code, result.err.splitlines()[0]) == (2, "ralph: no checks given, and none found in this project")
+
+
 def test_a_loop_without_a_check_names_what_the_project_has(ralph: Ralph, workspace: Path) -> None:
     (workspace / "Makefile").write_text("test:\n\ttrue\nlint:\n\ttrue\n")
     result = ralph("loop", "Fix it", "--agent", "true")

@@ -106,7 +106,10 @@ def _with_found_checks(loaded: Loaded, workspace: Path) -> Loaded:
 
     found = proposed_checks(workspace)
     if not found:
-        return loaded
+        raise UserError(
+            "no checks given, and none found in this project",
+            'name what must pass: --check "CMD"; without anything that verifies the work: ralph run "GOAL"',
+        )
     words = " ".join(f'--check "{one.command}"' for one in found)
     if sys.stdin is None or not sys.stdin.isatty() or not sys.stderr.isatty():
         raise UserError("no checks given", f"this project has some: {words}")

@@ -3,8 +3,8 @@
 import pytest
 
 from ralph.core import work_events
-from ralph.core.backlog import Item, Verdict
-from ralph.history.work_history import WorkHistory, folded, todo_of
+from ralph.core.backlog import Board, Item, Verdict
+from ralph.history.work_history import WorkHistory, board_after, folded, todo_of
 
 STARTED = work_events.WorkStarted(name="k3fa", backlog="TASKS.md", workspace="/w", target="ralph/k3fa/merged")
 FINISHED = work_events.WorkFinished(
@@ -89,10 +89,10 @@ def test_an_item_that_the_gate_sent_back_is_counted() -> None:
 
 
 def test_the_items_are_a_list_of_things_to_do() -> None:
-    board, items = None, ()
+    board = None
     for at, event in enumerate((*NIGHT[:4], work_events.ItemStarted("lost", 1)), 100):
-        board, items = todo_of(board, event, float(at))
-    assert [(item.text, item.status) for item in items] == [
+        board = board_after(board, event, float(at))
+    assert [(item.text, item.status) for item in todo_of(board or Board())] == [
         ("a working: First", "active"),
         ("b queued: Second", "pending"),
     ]

@@ -10,6 +10,7 @@ from ralph.show.words import width
 from ralph.steering.mailbox import Mail
 from ralph.ui import draw
 from ralph.ui.draw import PLAIN, Look, look_for
+from ralph.ui.screen_state import rank
 
 NOW = 1_000_000.0
 NOTES = PersonNote("1", "use tabs"), PersonNote("2", "be quick")
@@ -117,6 +118,35 @@ def test_the_head_says_where_a_run_stands(plain: Look) -> None:
         "  ▸ Bash(make) 12s",
     ]
     assert draw.head(at_work, NOW, 40, plain)[0] == "● k3fa running · 3/10 · 1m5s · $0.42 · …"
+
+
+def test_of_a_backlog_is_said_how_many_have_landed_and_what_became_of_the_others(plain: Look) -> None:
+    facts = {"kind": "work", "goal": "work off TASKS.md", "agent": "", "checks": 12, "passed": 10, "cap": None}
+    ended = run(False, **facts, outcome="parked", doing="10 landed, 1 parked, 1 blocked", duration_s=65.0)
+    assert draw.run_rows(ended, 24, plain, is_tall=True, here="/home/me/shop")[0] == "✗ k3fa parked      10/12"
+    assert draw.head(ended, NOW, 70, plain) == [
+        "✗ k3fa parked · 10/12 landed · 1m5s",
+        "  work off TASKS.md",
+        "  → 10 landed, 1 parked, 1 blocked",
+    ]
+
+
+def test_a_work_is_above_its_items_which_stay_together() -> None:
+    def listed(name: str, alive: bool = False, **facts: str) -> Listed:
+        return Listed(name, "/x", RunFacts(id=name, **facts), alive)
+
+    runs = [
+        listed("1-work", kind="work"),
+        listed("2-other"),
+        listed("3-item", work="1-work"),
+        listed("4-item", work="1-work", alive=True),
+        listed("5-lost", work="0-gone"),
+        listed("6-work", kind="work", alive=True),
+        listed("7-item", work="6-work"),
+    ]
+    known = {one.id: one for one in runs}
+    ordered = sorted(runs, key=lambda one: rank(one, known), reverse=True)
+    assert [one.id for one in ordered] == ["6-work", "7-item", "4-item", "5-lost", "2-other", "1-work", "3-item"]
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,8 @@ SETTLED = frozenset({"landed", "withdrawn"})
 EVERYTHING = "**"
 """Stands for all files where there are too many to name."""
 FIRST_WINDOW, WIDEST_WINDOW = 2, 16
+SHOWN = ("parked", "working", "ready", "held", "queued", "waiting", "blocked", "withdrawn", "landed")
+"""What a person sees first of a list: what needs one, then what is under way; what is over last."""
 
 
 class Item(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -33,6 +35,12 @@ class Item(Struct, frozen=True, kw_only=True, omit_defaults=True):
     agent: str = ""
     model: str = ""
     max_cost: float | None = None
+
+    @property
+    def about(self) -> str:
+        """Its title without the key, where that is its first word: it stands beside it."""
+        first, _, rest = self.title.partition(" ")
+        return rest if rest and first.rstrip(":.)") == self.key else self.title
 
 
 class Job(Struct, frozen=True, kw_only=True, omit_defaults=True):

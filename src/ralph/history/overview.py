@@ -85,7 +85,7 @@ def run_now(run: Listed, now: float, mail: Mail | None = None) -> RunNow:
         tokens=facts.tokens,
         age_s=age,
         lasted_s=age if run.is_alive else facts.duration_s or max(facts.changed - facts.began, 0.0),
-        doing=facts.doing if run.is_alive else "",
+        doing=facts.doing if run.is_alive or facts.kind == "work" else "",
         since=facts.since,
         questions=tuple(question.text for question in mail.questions),
         notes=run.ungiven(len(mail.notes)),

@@ -219,7 +219,7 @@ class Fold:
 
     def __init__(self, run: str) -> None:
         self.history = RunHistory(run=run)
-        self.todo: tuple[e.TodoItem, ...] = ()
+        self._todo: tuple[e.TodoItem, ...] = ()
         self.running: set[str] = set()
         self._last = 0.0
         self._open: list[Span] = []
@@ -269,9 +269,18 @@ class Fold:
 
     def _hear_work(self, event: object, at: float) -> None:
         """Of the work on a backlog, its items are what there is to do."""
+        from ralph.history.work_history import board_after
+
+        self._board = board_after(self._board, event, at)
+
+    @property
+    def todo(self) -> tuple[e.TodoItem, ...]:
+        """What there is to do: the agent's own list, or the items of a backlog."""
+        if self._board is None:
+            return self._todo
         from ralph.history.work_history import todo_of
 
-        self._board, self.todo = todo_of(self._board, event, at)
+        return todo_of(self._board)
 
     def as_of(self, now: float = 0.0, state: str = "") -> RunHistory:
         """The history as it stands; `state` is what is known of a run that has no outcome yet, `now` the moment at
@@ -310,14 +319,14 @@ class Fold:
     def _agent_started(self, event: e.AgentStarted, at: float) -> None:
         iterations = self.history.iterations
         if event.purpose == "work":
-            self.todo = ()
+            self._todo = ()
             if not iterations or iterations[-1].is_whole:
                 self._start(len(iterations) + 1, at)
             iterations[-1].agent = short(event.agent, 80)
         self._begin("turn", at, event.purpose)
 
     def _todo_updated(self, event: e.TodoUpdated, at: float) -> None:
-        self.todo = event.items
+        self._todo = event.items
 
     def _agent_finished(self, event: e.AgentFinished, at: float) -> None:
         self._close(at)

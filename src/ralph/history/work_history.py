@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from msgspec import Struct, field
 
 from ralph.core import work_events
-from ralph.core.backlog import Board, Job, shown
+from ralph.core.backlog import SHOWN, Board, Job, shown
 from ralph.core.events import TodoItem
 from ralph.errors import UserError
 from ralph.records.journal import Entry, read
@@ -108,13 +108,18 @@ def _close(history: WorkHistory, kind: str, at: float, result: str, key: str = "
             return
 
 
-def todo_of(board: Board | None, event: object, at: float) -> tuple[Board, tuple[TodoItem, ...]]:
-    """The board after an event, and its items as a list of things to do."""
+def board_after(board: Board | None, event: object, at: float) -> Board:
+    """What is known of a work after an event."""
     try:
-        board = work_events.after(board or Board(), event, at)
-    except KeyError:
-        board = board or Board()
+        return work_events.after(board or Board(), event, at)
+    except KeyError:  # about an item that a torn line had named
+        return board or Board()
+
+
+def todo_of(board: Board) -> tuple[TodoItem, ...]:
+    """The items as a list of things to do, what needs a person first."""
     words = {"landed": "done", "withdrawn": "done", "working": "active", "ready": "active"}
     states = shown(board)
-    items = ((states[key], f"{key} {states[key]}: {job.item.title}") for key, job in board.jobs.items())
-    return board, tuple(TodoItem(text, words.get(state, "pending")) for state, text in items)
+    ordered = sorted(board.jobs.values(), key=lambda job: SHOWN.index(states[job.item.key]))
+    items = ((states[job.item.key], job.item) for job in ordered)
+    return tuple(TodoItem(f"{item.key} {state}: {item.about}", words.get(state, "pending")) for state, item in items)

@@ -3,12 +3,13 @@
 import time
 from collections.abc import Sequence
 
+from ralph.core.backlog import SHOWN
 from ralph.core.text import short
 from ralph.history.work_history import WorkHistory, WorkSpan
 from ralph.show.plots import Html, element, joined
 from ralph.show.report import page
 from ralph.show.words import duration, money, plural
-from ralph.show.works import ORDER, counted, last_line
+from ralph.show.works import counted, last_line
 
 WIDE, ROW, LEFT = 960, 16, 120
 FILLS = {
@@ -27,7 +28,7 @@ def summary(history: WorkHistory) -> str:
         said = last_line(history.finished, history.target, bool(history.started.push))
         return said.removeprefix("ralph: ").partition(": git merge")[0]
     states = [*history.states.values()]
-    return f"{history.state}: {counted({state: states.count(state) for state in ORDER})}"
+    return f"{history.state}: {counted({state: states.count(state) for state in SHOWN})}"
 
 
 def html(history: WorkHistory) -> str:
@@ -99,13 +100,13 @@ def _items(history: WorkHistory) -> Html:
         "tr", [element("th", name, class_="brief") for name in ("Item", "State", "Rounds", "Cost", "Title", "Why")]
     )
     rows = []
-    for key, job in sorted(history.board.jobs.items(), key=lambda pair: ORDER.index(states[pair[0]])):
+    for key, job in sorted(history.board.jobs.items(), key=lambda pair: SHOWN.index(states[pair[0]])):
         badge = element("span", states[key], class_=f"badge {TONES.get(states[key], 'calm')}")
         cost = money(job.cost_usd) if job.cost_usd is not None else ""
         short_ones = [
             element("td", cell, class_="brief") for cell in (element("code", key), badge, str(job.rounds), cost)
         ]
-        long_ones = [element("td", short(text, 200)) for text in (job.item.title, job.reason)]
+        long_ones = [element("td", short(text, 200)) for text in (job.item.about, job.reason)]
         rows.append(element("tr", short_ones, long_ones))
     table = element("table", element("thead", head), element("tbody", rows))
     return element("div", table, class_="scroll", tabindex="0", role="region", aria_label="Items")
@@ -120,7 +121,7 @@ def markdown(history: WorkHistory) -> str:
     lines += ["| item | state | rounds | cost | title |", "|---|---|---|---|---|"]
     for key, job in history.board.jobs.items():
         cost = money(job.cost_usd) if job.cost_usd is not None else ""
-        title = short(job.item.title, 120).replace("|", "\\|")
+        title = short(job.item.about, 120).replace("|", "\\|")
         lines.append(f"| `{key}` | {states[key]} | {job.rounds} | {cost} | {title} |")
     return "\n".join([*lines, ""])
 

@@ -9,7 +9,7 @@ from typing import TextIO
 from msgspec import Struct
 
 from ralph.core import events, work_events
-from ralph.core.backlog import Board, Forecast, Job, forecast, shown
+from ralph.core.backlog import SHOWN, Board, Forecast, Job, forecast, shown
 from ralph.core.model import RunFacts
 from ralph.core.text import one_line, short
 from ralph.show.outlet import Outlet, Style, choose, is_smart
@@ -17,7 +17,6 @@ from ralph.show.words import cut, money, plural
 
 MOST_ROWS = 20
 TONES = {"landed": "green", "working": "cyan", "ready": "cyan", "parked": "warn", "blocked": "yellow", "held": "yellow"}
-ORDER = ("parked", "working", "ready", "held", "queued", "waiting", "blocked", "withdrawn", "landed")
 _UP = "\x1b[{}A"
 _ERASE = "\r\x1b[J"
 
@@ -36,7 +35,7 @@ def rows(board: Board, facts: Mapping[str, RunFacts | None]) -> list[Row]:
     """Every item; what needs a person first, what is over last."""
     states = shown(board)
     made = [Row(key, states[key], job.item.title, job, facts.get(key)) for key, job in board.jobs.items()]
-    return sorted(made, key=lambda row: ORDER.index(row.state))
+    return sorted(made, key=lambda row: SHOWN.index(row.state))
 
 
 def table(
@@ -47,7 +46,7 @@ def table(
     lines = [_line(row, wide, style, columns, now) for row in made[:most]]
     left_out = made[most:]
     if left_out:
-        counts = {state: sum(row.state == state for row in left_out) for state in ORDER}
+        counts = {state: sum(row.state == state for row in left_out) for state in SHOWN}
         lines.append(style.paint("dim", f"  … {counted(counts)}"))
     return [*lines, style.paint("dim", cut(" " + totals(board, now), columns))]
 
@@ -59,7 +58,7 @@ def counted(counts: Mapping[str, int]) -> str:
 def totals(board: Board, now: float) -> str:
     """What is done, what it cost, and what is to come."""
     states = [*shown(board).values()]
-    counts = {state: states.count(state) for state in reversed(ORDER)}
+    counts = {state: states.count(state) for state in reversed(SHOWN)}
     parts = [counted(counts) or "nothing yet"]
     if board.costs:
         parts.append(money(board.spent))
@@ -82,7 +81,8 @@ def _line(row: Row, wide: int, style: Style, columns: int, now: float) -> str:
     who = f"on {row.job.worker}" if row.job.worker and row.state == "working" else ""
     facts = [part for part in (who, _progress(row), _doing(row, now)) if part]
     text = f"{row.key:<{wide}}  {row.state:<9}  "
-    about = " · ".join([*facts, one_line(row.title, 60)] if row.state != "landed" else [one_line(row.title, 60)])
+    title = one_line(row.job.item.about, 60)
+    about = " · ".join([*facts, title] if row.state != "landed" else [title])
     room = max(columns - len(text) - 1, 10)
     return " " + style.paint(TONES.get(row.state, "plain"), text) + style.paint("dim", cut(about, room))
 
@@ -240,7 +240,7 @@ class WorkScreen:
         self._drawn = 0
         if self._live:
             columns, height = self._columns()
-            made = table(self.board(), self.look(), self._style, columns - 1, time.time(), max(height - 4, 3))
+            made = ["", *table(self.board(), self.look(), self._style, columns - 1, time.time(), max(height - 5, 3))]
             text += "\x1b[?7l" + "\n".join(made) + "\x1b[?7h"
             self._drawn = len(made)
         if text:

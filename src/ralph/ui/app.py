@@ -94,9 +94,10 @@ class ScreenLayout(Container):
         passed = sum(bool(one and one.passed and name not in fold.running) for name, one in known.items())
         pane.set_title(f"checks {passed}/{len(known)}" if known else "checks")
         pane = self._todo
-        pane.show(draw.todo(fold.todo, pane.content_size.width, pane.content_size.height, self._look))
-        done = sum(item.status == "done" for item in fold.todo)
-        pane.set_title(f"todo {done}/{len(fold.todo)}" if fold.todo else "todo")
+        items = fold.todo
+        pane.show(draw.todo(items, pane.content_size.width, pane.content_size.height, self._look))
+        done = sum(item.status == "done" for item in items)
+        pane.set_title(f"todo {done}/{len(items)}" if items else "todo")
 
 
 LOOK_EVERY = 0.25

@@ -83,8 +83,7 @@ def look_for(stream: TextIO | None, env: Mapping[str, str] = os.environ) -> Look
 def run_rows(run: RunNow, columns: int, look: Look, *, is_tall: bool, here: str = "") -> list[str]:
     """A run in the list: its state and where it stands, and below it what it is about, and where if not `here`. Where
     there is one line for it, people know it by what it is about; its sign tells its state."""
-    of = f"/{run.max_iterations}" if run.max_iterations is not None and run.max_iterations > 1 else ""
-    number = f"{run.iteration}{of}"
+    number = _how_far(run, least=2)
     place = "" if run.workspace == here else run.workspace.rpartition("/")[2] + ": "
     goal = one_line(f"{place}{run.goal}") if run.goal else ""
     title = goal if goal and not is_tall else f"{nickname(run.run)} {run.state}"
@@ -96,8 +95,8 @@ def run_rows(run: RunNow, columns: int, look: Look, *, is_tall: bool, here: str 
 def head(run: RunNow, now: float, columns: int, look: Look) -> list[str]:
     """Three lines above the stream: where the run stands, its goal, and what it does or wants."""
     dot = f" {look.style.marks.dot} "
-    of = f"/{run.max_iterations}" if run.max_iterations is not None else ""
-    number = f"{'iteration ' if columns >= 60 else ''}{run.iteration}{of}"
+    number = ("" if columns < 60 or run.kind == "work" else "iteration ") + _how_far(run)
+    number += " landed" if run.kind == "work" else ""
     said = [number if run.max_iterations != 1 else "", duration(round(run.lasted_s))]
     if run.cost_usd is not None:
         said.append(money(run.cost_usd))
@@ -112,10 +111,18 @@ def head(run: RunNow, now: float, columns: int, look: Look) -> list[str]:
     return [title, look.paint("dim", goal), look.paint(tone, cut(f"  {one_line(text, 400)}", columns))]
 
 
+def _how_far(run: RunNow, least: int = 0) -> str:
+    """Its iterations, and how many it may have, where that is not too few to say; of a backlog how many have landed."""
+    if run.kind == "work":
+        return f"{run.checks_passed}/{run.checks}"
+    is_said = run.max_iterations is not None and run.max_iterations >= least
+    return f"{run.iteration}/{run.max_iterations}" if is_said else f"{run.iteration}"
+
+
 def _what_matters_most(run: RunNow, now: float, columns: int, marks: Marks) -> tuple[str, str]:
     """What the run asks, why it stands still, or what it does."""
     if not run.alive:
-        how = run.reason or ("its process died; r goes on with it" if run.state == "killed" else "")
+        how = run.reason or ("its process died; r goes on with it" if run.state == "killed" else run.doing)
         return TONES.get(run.state, "red"), f"{marks.to} {how}"
     if run.questions:
         return "warn", f"{marks.question} t answers: {run.questions[0]}"

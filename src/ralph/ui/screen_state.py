@@ -95,7 +95,7 @@ class ScreenState:
             self.plan, has_settings=any(map(os.path.lexists, settings_files(self._workspace, self._env)))
         )
         known = {run.id: run for run in (*runs(self._env), *self._local())}
-        newest = sorted(known.values(), key=lambda run: (run.is_alive, run.id), reverse=True)
+        newest = sorted(known.values(), key=lambda run: rank(run, known), reverse=True)
         self.runs = newest[:MOST_RUNS]
         self.present = {run.id: run_now(run, time.time()) for run in self.runs}
         self._recognise()
@@ -267,6 +267,12 @@ class ScreenState:
             self._give("max_cost", command.values.get("max_cost"))
         most = self.plan.given.get("max_cost")
         return f"max cost: {money(most) if most else 'no limit'}"
+
+
+def rank(run: Listed, known: Mapping[str, Listed]) -> tuple[bool, str, bool, bool, str]:
+    """What lives is above what has ended, the newest first; a work is above its items, which stay together."""
+    work = known.get(run.facts.work, run)
+    return work.is_alive or run.is_alive, work.id, run is work, run.is_alive, run.id
 
 
 def _stop(run: Listed, now: bool = False) -> str:

@@ -6,7 +6,7 @@ from urllib.parse import quote
 
 from msgspec import Struct
 
-from ralph.core.backlog import Item, Job
+from ralph.core.backlog import Job
 from ralph.core.text import one_line, short
 from ralph.show.plots import Html, element, joined
 from ralph.show.words import duration, moment, money, nickname, plural
@@ -122,11 +122,6 @@ def why_not(job: Job, state: str) -> str:
     return job.reason or (f"after {', '.join(job.item.after)}" if state in ("waiting", "blocked") else "")
 
 
-def title_of(item: Item) -> str:
-    """Its key stands beside it."""
-    return item.title.removeprefix(item.key).lstrip(" :") or item.title
-
-
 def item_card(one: ItemCard, frame: Frame) -> Html:
     """An item, and why no loop works on it."""
     item = one.job.item
@@ -139,7 +134,7 @@ def item_card(one: ItemCard, frame: Frame) -> Html:
         class_="first",
     )
     where = f"{frame.run(one.work)}#item-{quote(item.key)}"
-    link = element("h3", element("a", short(title_of(item), 220), href=where, class_="cover"))
+    link = element("h3", element("a", short(item.about, 220), href=where, class_="cover"))
     said = element("p", element("span", prose(short(why, 200)), class_="two-lines"), class_="now") if why else None
     return element("li", first, link, said, class_="card one-run bad" if one.state == "parked" else "card one-run")
 

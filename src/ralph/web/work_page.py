@@ -1,14 +1,14 @@
 """How does a whole backlog stand? What needs a person, where each item is, and when loops and landings were. Each part
 of the page has an id, by which the stream replaces it."""
 
-from ralph.core.backlog import Job
+from ralph.core.backlog import SHOWN, Job
 from ralph.core.text import short
 from ralph.history.work_history import WorkHistory
 from ralph.show.plots import Html, element
 from ralph.show.words import money, plural
 from ralph.show.work_report import body, lines, summary, timeline
-from ralph.show.works import ORDER, totals
-from ralph.web.board_page import title_of, why_not
+from ralph.show.works import totals
+from ralph.web.board_page import why_not
 from ralph.web.pieces import Frame, badge, fingerprint, from_home, mark, page_title, prose
 from ralph.web.run_page import meter, state_piece, steer_buttons, time_meter, title
 from ralph.web.server import WebAnswer
@@ -118,7 +118,7 @@ def _attention(work: WorkSeen, frame: Frame) -> Html:
 def _items(work: WorkSeen, frame: Frame) -> Html:
     """What needs a person first, what is over last."""
     states, jobs = work.history.states, work.history.board.jobs
-    keys = sorted(jobs, key=lambda key: ORDER.index(states[key]))
+    keys = sorted(jobs, key=lambda key: SHOWN.index(states[key]))
     rows = [_item(jobs[key], states[key], work, frame) for key in keys[:MOST_ITEMS]]
     left = len(keys) - len(rows)
     more = element("p", f"and {left} more: see the report", class_="soft") if left else None
@@ -136,7 +136,7 @@ def _item(job: Job, state: str, work: WorkSeen, frame: Frame) -> Html:
     return element(
         "li",
         element("p", badge(TONES.get(state, "queued"), state), element("b", key, class_="mono"), class_="first"),
-        element("p", prose(short(title_of(job.item), 300))),
+        element("p", prose(short(job.item.about, 300))),
         element("p", prose(short(why, 300)), class_="soft") if why else None,
         element("p", [element("span", fact) for fact in facts if fact], class_="facts soft"),
         id=f"item-{job.item.key}",

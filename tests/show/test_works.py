@@ -1,0 +1,38 @@
+"""What a person sees of a work, as lines and as a table."""
+
+import pytest
+
+from ralph.core.backlog import Board, Item, Job
+from ralph.show.outlet import GLYPHS, Style
+from ralph.show.works import rows, table
+
+
+def test_what_needs_you_is_first_and_what_is_over_last() -> None:
+    jobs = [
+        Job(item=Item(key="T1", title="T1 Read the settings"), state="landed"),
+        Job(item=Item(key="T2", title="T2 Colours", after=("T4",))),
+        Job(item=Item(key="T3", title="T3 Links"), state="working"),
+        Job(item=Item(key="T4", title="T4 The importer"), state="parked", reason="exhausted: 10 iterations"),
+    ]
+    board = Board(jobs={job.item.key: job for job in jobs})
+    assert table(board, rows(board, {}), Style(GLYPHS), 80, 0.0) == [
+        " T4  parked     exhausted: 10 iterations · The importer",
+        " T3  working    Links",
+        " T2  blocked    after T4 · Colours",
+        " T1  landed     Read the settings",
+        " 1 landed, 1 blocked, 1 working, 1 parked",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("key", "title", "about"),
+    [
+        ("T1", "T1 Read the settings", "Read the settings"),
+        ("1.2", "1.2: Read them", "Read them"),
+        ("T1", "T12 Read", "T12 Read"),
+        ("read-the-settings", "Read the settings", "Read the settings"),
+        ("T1", "T1", "T1"),
+    ],
+)
+def test_a_title_does_not_repeat_the_key_beside_it(key: str, title: str, about: str) -> None:
+    assert Item(key=key, title=title).about == about

@@ -220,7 +220,12 @@ def inners(function: ast.FunctionDef) -> Iterator[ast.AST]:
 
 
 def test_many_values_are_given_by_name() -> None:
-    """A struct with more than five fields is made by keywords."""
+    """A struct with more than five fields is made by keywords, and no function takes more than five by their place."""
+    long = []
+    for name, node in nodes(ast.FunctionDef):
+        places = [one.arg for one in (*node.args.posonlyargs, *node.args.args) if one.arg not in ("self", "cls")]
+        long += [f"{name}: {node.name}"] if len(places) > 5 else []
+    assert long == []
     loose = [
         node.name
         for _, node in nodes(ast.ClassDef)

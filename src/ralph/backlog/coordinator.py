@@ -44,6 +44,7 @@ class Coordinator:
         folder: RunFolder,
         ledger: Ledger,
         interrupt: Interrupt,
+        *,
         tick: Callable[[], None] = lambda: None,
         env: Mapping[str, str] = os.environ,
     ) -> None:

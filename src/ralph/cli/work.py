@@ -177,7 +177,7 @@ def _played(order: WorkOrder, folder: RunFolder, *, reading: ListContent, shown:
         registration.tick()
         screen.tick()
 
-    return Coordinator(order, folder, ledger, interrupt, tick).run(reading)
+    return Coordinator(order, folder, ledger, interrupt, tick=tick).run(reading)
 
 
 def _notify(order: WorkOrder, folder: RunFolder, listeners: list[Any], stack: Any) -> None:

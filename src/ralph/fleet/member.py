@@ -49,7 +49,7 @@ class Member(Coordinator):
         brings: bool = False,
         is_wanted_elsewhere: Callable[[], bool] = lambda: False,
     ) -> None:
-        super().__init__(order, folder, ledger, interrupt, tick, env)
+        super().__init__(order, folder, ledger, interrupt, tick=tick, env=env)
         self._worker, self._database, self._brings = name, database, brings
         self._list = ListWatch(order, is_here=brings)
         self._renew, self._is_wanted_elsewhere = renew, is_wanted_elsewhere

@@ -123,7 +123,7 @@ class Reaper:
         if kind == "spawn":
             program, argv, cwd, env, self._patience, tells, self._is_boxed = values
             self._spawning = number
-            self._spawn(program, argv, cwd, env, fds, tells)
+            self._spawn(program, argv, cwd, env=env, fds=fds, tells=tells)
         elif kind == "end":
             self._ending = number
             self._end(*values)
@@ -152,7 +152,7 @@ class Reaper:
         self._end(FAREWELL)
 
     def _spawn(
-        self, program: str, argv: list[str], cwd: str, env: Mapping[str, str], fds: list[int], tells: bool
+        self, program: str, argv: list[str], cwd: str, *, env: Mapping[str, str], fds: list[int], tells: bool
     ) -> None:
         try:
             os.chdir(cwd)  # posix_spawn has no cwd of its own

@@ -39,7 +39,7 @@ def rows(board: Board, facts: Mapping[str, RunFacts | None]) -> list[Row]:
 
 
 def table(
-    board: Board, made: Sequence[Row], style: Style, columns: int, now: float, most: int = MOST_ROWS
+    board: Board, made: Sequence[Row], style: Style, columns: int, now: float, *, most: int = MOST_ROWS
 ) -> list[str]:
     """The table, with a last line that counts what it leaves out."""
     wide = max((len(row.key) for row in made), default=1)
@@ -240,7 +240,8 @@ class WorkScreen:
         self._drawn = 0
         if self._live:
             columns, height = self._columns()
-            made = ["", *table(self.board(), self.look(), self._style, columns - 1, time.time(), max(height - 5, 3))]
+            shown = table(self.board(), self.look(), self._style, columns - 1, time.time(), most=max(height - 5, 3))
+            made = ["", *shown]
             text += "\x1b[?7l" + "\n".join(made) + "\x1b[?7h"
             self._drawn = len(made)
         if text:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 StrPath = str | os.PathLike[str]
 
 MOST_BYTES = 64 << 20  # of a file that is read whole
+LOCK_PATIENCE = 600.0  # seconds, as git has: what is done under a lock may be asked of git
 _PIECE = 1 << 16
 _SAFELY = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _KIND, _REGULAR, _PIPE = 0o170000, 0o100000, 0o010000
@@ -122,21 +123,45 @@ def read_file(path: StrPath, most: int = MOST_BYTES) -> bytes:
 
 def read_given(path: StrPath, most: int = MOST_BYTES) -> bytes:
     """All that is in a file that a person has named. That may be a link; but nobody waits for a pipe."""
+    return _all_of(_open_given(path), path, most)
+
+
+def read_head(path: StrPath, most: int) -> bytes:
+    """The beginning of a file that a person has named."""
+    with open(open_given(path), "rb", buffering=0) as file:
+        return file.read(most)
+
+
+def open_given(path: StrPath | bytes) -> int:
+    """A descriptor of a regular file that a person has named, to read it piece by piece."""
+    fd = _open_given(path)
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        _refuse_others(os.fstat(fd).st_mode, path)
+    except OSError:
+        os.close(fd)
+        raise
+    return fd
+
+
+def _open_given(path: StrPath | bytes) -> int:
+    try:
+        return os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
         raise OSError(error.errno, _TROUBLES.get(error.errno or 0, error.strerror), path) from None
-    return _all_of(fd, path, most)
+
+
+def _refuse_others(mode: int, path: StrPath | bytes) -> None:
+    if mode & _KIND == 0o040000:
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+    if mode & _KIND != _REGULAR:
+        raise OSError(errno.EINVAL, "it is not a regular file", path)
 
 
 def _all_of(fd: int, path: StrPath, most: int) -> bytes:
     """It may grow meanwhile; but a buffer for the most that may come would be mapped and unmapped for every prompt."""
     try:
         about = os.fstat(fd)
-        if about.st_mode & _KIND == 0o040000:
-            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
-        if about.st_mode & _KIND != _REGULAR:
-            raise OSError(errno.EINVAL, "it is not a regular file", path)
+        _refuse_others(about.st_mode, path)
         pieces, room = [], most + 1 - about.st_size
         while room > 0 and (piece := os.read(fd, min(about.st_size + _PIECE, most + 1))):
             pieces.append(piece)
@@ -184,6 +209,24 @@ def replace_file(path: StrPath, data: bytes, mode: int = 0o666) -> None:
         raise
 
 
+def hold(fd: int, path: StrPath, patience: float = LOCK_PATIENCE) -> None:
+    """Takes the lock of a file, which dies with its holder. Polled: a holder that was stopped, or that took it to stop
+    everybody else, must not do so for ever."""
+    import fcntl
+    import time
+
+    deadline, nap = time.monotonic() + patience, 0.0005
+    while True:
+        try:
+            return fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                hint = "the process that holds its lock does not go on: end it (`lslocks` names it)"
+                raise UserError(f"{path} is locked", hint) from None
+        time.sleep(nap)
+        nap = min(nap * 1.5, 0.02)
+
+
 class locked:
     """Changes of `folder` by one process at a time. The lock leaves no file, and dies with its holder."""
 
@@ -191,13 +234,15 @@ class locked:
         self._folder = folder
 
     def __enter__(self) -> None:
-        import fcntl
-
         try:
             self._handle = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError as error:
             raise unusable(self._folder, error) from None
-        fcntl.flock(self._handle, fcntl.LOCK_EX)
+        try:
+            hold(self._handle, self._folder)
+        except UserError:
+            os.close(self._handle)
+            raise
 
     def __exit__(self, *_: object) -> None:
         os.close(self._handle)

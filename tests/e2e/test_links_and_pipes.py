@@ -75,6 +75,9 @@ PIPES = {
     "the journal": (f"{RUN}; rm $run/journal.ndjson; mkfifo $run/journal.ndjson", ()),
     "state.json": (f"{RUN}; rm $run/state.json; mkfifo $run/state.json", ()),
     "progress.md": ("mkfifo .ralph/progress.md", ()),
+    "what was seen red": ("rm -f .ralph/proofs.json; mkfifo .ralph/proofs.json", ()),
+    "the options of an agent": ("mkdir -p ~/.cache/ralph; mkfifo ~/.cache/ralph/options-claude.json", ()),
+    "a protected file": (f"{RUN}; rm -f $run/protected.json; mkfifo $run/protected.json", ("--protect", "t.md")),
     "a note": (f"{RUN}; mkdir -p $run/mailbox; mkfifo $run/mailbox/1.note", ()),
 }
 
@@ -101,6 +104,23 @@ def test_a_pipe_that_a_person_names_is_refused_in_one_line(
     done = ralph("run", *words, "--agent", agent(DONE))
     assert done.code == 2
     assert "it is not a regular file" in done.err
+
+
+def test_a_pipe_among_the_notes_of_earlier_runs_is_refused_in_one_line(ralph: Ralph, workspace: Path) -> None:
+    (workspace / ".ralph").mkdir()
+    os.mkfifo(workspace / ".ralph" / "learned.md")
+    done = ralph("learn")
+    assert done.code == 2
+    assert "it is not a regular file" in done.err
+
+
+def test_an_index_without_end_is_refused_and_not_read(agent: Agent, ralph: Ralph, repository: Path) -> None:
+    plant = "truncate -s 200G .git/index; echo x > new"
+    done = ralph("run", "g", "-m", "1", "--agent", agent(plant))
+    assert done.code == 1
+    assert "internal error" not in done.err
+    done = ralph("run", "g", "-m", "1", "--agent", agent("echo hello"))
+    assert "is not an index: it is larger than 1024 MB" in done.err
 
 
 def test_a_prompt_file_of_three_gigabytes_is_refused_and_not_read(agent: Agent, ralph: Ralph, workspace: Path) -> None:

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -158,7 +159,7 @@ def test_where_nothing_is_at_work_a_stop_is_a_stop(session, told):
     assert session.stops("hm", background_tasks=told).is_block
 
 
-@pytest.mark.skipif(not os.path.exists("/proc/locks"), reason="who waits for a lock is read from /proc")
+@pytest.mark.skipif(not os.path.exists("/proc/self/fd"), reason="who waits for a lock is read from /proc")
 def test_two_stops_at_once_count_once(session, environment, workspace):
     """The first is held by a check until the second has been asked too."""
     up, down = workspace.parent / "up", workspace.parent / "down"
@@ -177,7 +178,7 @@ def test_two_stops_at_once_count_once(session, environment, workspace):
     first = asked()
     assert up.read_text() == "up\n"
     second = asked()
-    wait_for_lock_of(second)
+    wait_for_lock_of(second, workspace)
     down.write_text("go on\n")
     answers = []
     for stop in (first, second):
@@ -190,10 +191,16 @@ def test_two_stops_at_once_count_once(session, environment, workspace):
     assert [row["type"] for row in session.journal].count("iteration_finished") == 1
 
 
-def wait_for_lock_of(process):
-    """Returns when the process waits for a lock that another one holds, as the kernel has it."""
-    while not any(f" {process.pid} " in line for line in Path("/proc/locks").read_text().splitlines() if "->" in line):
+def wait_for_lock_of(process, workspace):
+    """Returns when the process holds on to a folder of ralph's there: it does so only to get its lock."""
+    while not any(is_folder_of(workspace, one) for one in Path(f"/proc/{process.pid}/fd").iterdir()):
         assert process.poll() is None
+
+
+def is_folder_of(workspace, descriptor):
+    with suppress(OSError):
+        return descriptor.is_dir() and os.readlink(descriptor).startswith(f"{workspace}/.ralph/")
+    return False
 
 
 def test_two_sessions_loop_side_by_side(session, sessions):

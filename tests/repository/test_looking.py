@@ -114,7 +114,7 @@ def test_a_pipe_in_the_place_of_a_file_is_said_and_not_waited_for(repo: Any, nam
     (repo.path / name).unlink(missing_ok=True)
     os.mkfifo(repo.path / name)
     (repo.path.parent / "private" / "index").unlink()
-    with pytest.raises(UserError, match="is not a file"):
+    with pytest.raises(UserError, match=r"is not a (regular )?file"):
         index.tree()
 
 

@@ -8,6 +8,7 @@ from msgspec import DecodeError, Struct, json
 
 from ralph.core.events import AgentEvent
 from ralph.core.model import Exit, Failure, FailureKind, Turn, Usage
+from ralph.files import read_given, replace_file
 
 
 class TurnRequest(Struct, frozen=True, kw_only=True):
@@ -202,8 +203,7 @@ def understood(program: str, question: Words, printed: Callable[[Words], str]) -
 def remembered(program: str, question: Words) -> frozenset[str] | None:
     """What this very version has answered before, here or in an earlier run."""
     try:
-        with open(_memory(program), "rb") as stream:
-            answer = json.decode(stream.read(), type=_Answer)
+        answer = json.decode(read_given(_memory(program), 1 << 20), type=_Answer)
         return frozenset(answer.options) if answer.asked == _identity(program, question) else None
     except (OSError, DecodeError, UnicodeDecodeError):
         return None
@@ -230,11 +230,8 @@ def _memory(program: str) -> str:
 def _remember(program: str, answer: _Answer) -> None:
     """To keep the answer is a comfort: where it cannot be kept, the next run asks again."""
     path = _memory(program)
-    fresh = f"{path}.{os.getpid()}"
     try:
         os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
-        with open(fresh, "wb") as stream:
-            stream.write(json.encode(answer))
-        os.replace(fresh, path)
+        replace_file(path, json.encode(answer))
     except OSError:
         pass

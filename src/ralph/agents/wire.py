@@ -8,6 +8,7 @@ from msgspec.json import Decoder
 from ralph.core.events import FileEdit, TodoItem
 from ralph.core.model import Usage
 from ralph.core.text import both_ends, one_line, whole_words
+from ralph.files import read_head
 
 T = TypeVar("T")
 Table = dict[str, Any]
@@ -104,8 +105,7 @@ def status(table: Table, key: str) -> int | None:
 def file(path: str, most: int = 1 << 20) -> str:
     """The beginning of a file that an agent may have written for us."""
     try:
-        with open(path, "rb") as stream:
-            return stream.read(most).decode(errors="replace")
+        return read_head(path, most).decode(errors="replace")
     except OSError:
         return ""
 

@@ -86,7 +86,8 @@ class Child:
         """What it said to people, in one line."""
         try:
             with open(open_file(self.log), "rb") as file:
-                lines = clean(file.read()[-20_000:].decode("utf-8", "replace")).strip().split("\n")
+                file.seek(max(0, os.fstat(file.fileno()).st_size - 20_000))
+                lines = clean(file.read(20_000).decode("utf-8", "replace")).strip().split("\n")
         except OSError:
             lines = []
         said = [line.removeprefix("ralph: ") for line in lines if line.strip()]

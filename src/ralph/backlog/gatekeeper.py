@@ -1,6 +1,5 @@
 """How is a landing carried out? In a process of its own, which holds the gate alone and says what it saw."""
 
-import fcntl
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -16,7 +15,7 @@ from ralph.core.prompts import ERROR_LIMIT
 from ralph.core.secrets import Redactor, secret_values
 from ralph.core.text import clean, tail
 from ralph.errors import UserError
-from ralph.files import open_file
+from ralph.files import hold, open_file
 from ralph.processes.descendants import sweep_marked
 from ralph.processes.interrupt import Interrupt
 from ralph.processes.keeper import Keeper
@@ -29,6 +28,7 @@ from ralph.run.context import Context
 from ralph.settings import Guardrail
 
 LEFT = b"."
+_LONGEST_CHECKS = 3600.0  # seconds in which a gate whose coordinator was killed is gone
 
 
 class Interrupted(Exception):
@@ -65,7 +65,7 @@ def _alone(folder: RunFolder) -> Iterator[None]:
     lock = open_file(folder.path / "gate.lock", os.O_RDWR | os.O_CREAT)
     os.set_inheritable(lock, True)
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        hold(lock, folder.path / "gate.lock", _LONGEST_CHECKS)
         if os.read(lock, 1) != LEFT:
             sweep_marked(_mark(folder))
         os.ftruncate(lock, 0)

@@ -9,6 +9,7 @@ from pathlib import Path
 from ralph.backlog import item_worktrees
 from ralph.backlog.work_order import WorkOrder
 from ralph.errors import UserError
+from ralph.files import read_given
 from ralph.processes.interrupt import Interrupt
 from ralph.repository import landing
 from ralph.repository.git import Repository, commit_of
@@ -40,7 +41,7 @@ class Charge:
 
     def holds(self) -> bool:
         try:
-            return time.monotonic() < float(self._path.read_text())
+            return time.monotonic() < float(read_given(self._path, 100))
         except (OSError, ValueError):
             return False
 

@@ -17,6 +17,7 @@ from ralph.core.text import clean, escaped
 from ralph.doctor import machine
 from ralph.doctor.machine import Finding, presence, probed
 from ralph.errors import UserError, to_install
+from ralph.files import read_given
 from ralph.hooks.hosts import HOSTS, Host, Scope
 from ralph.hooks.install import changes, command_line, silenced
 from ralph.processes.keeper import Keeper
@@ -139,7 +140,7 @@ def _hook(host: Host, scope: Scope, folder: Path, env: Env) -> Iterator[Finding]
     """Whether a host has our hooks, and whether they call this ralph."""
     settings = next(changes(host, scope, folder, env))
     try:
-        data = settings.path.read_bytes()
+        data = read_given(settings.path)
         if not settings.is_ours(data):
             return
         is_current = encode(command_line(host, "stop")) in encode(decode(data))

@@ -24,6 +24,7 @@ from psycopg.types.json import Jsonb
 
 from ralph.core.text import one_line
 from ralph.errors import UserError
+from ralph.files import read_given
 from ralph.processes.interrupt import Interrupt
 
 logging.getLogger("psycopg").setLevel(logging.CRITICAL)  # what goes wrong is said in one line, by us
@@ -368,8 +369,7 @@ def url_of(given: str | None, env: Mapping[str, str] = os.environ) -> str:
         given = env.get(VARIABLE, "")
         if given.startswith("@"):
             try:
-                with open(given[1:], encoding="utf-8") as file:
-                    given = file.read().strip()
+                given = read_given(given[1:], 1 << 16).decode("utf-8", "replace").strip()
             except OSError as error:
                 raise UserError(
                     f"cannot read {given[1:]}: {error.strerror}", f"{VARIABLE}=@FILE names a file"

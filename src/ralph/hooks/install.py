@@ -15,6 +15,7 @@ from typing import Any
 from msgspec import Struct
 
 from ralph.errors import UserError
+from ralph.files import read_given
 from ralph.hooks.hosts import HOSTS, LIMIT, REFUSED, TEXTS, Host, Scope, command_file
 
 BACKUP = ".before-ralph"
@@ -154,7 +155,7 @@ def _backup(path: Path) -> Path:
 
 def _read(path: Path) -> bytes | None:
     try:
-        return path.read_bytes()
+        return read_given(path)
     except FileNotFoundError:
         return None
     except OSError as error:

@@ -12,6 +12,7 @@ from typing import Any
 from msgspec import Struct
 
 from ralph.core.model import Turn, Usage
+from ralph.files import open_given
 from ralph.hooks import loops
 from ralph.hooks.loops import Loop, table
 
@@ -180,7 +181,7 @@ def tool_calls(path: str, since: int = 0) -> int | None:
 def newest_first(path: str, since: int = 0) -> Iterator[bytes]:
     """The lines after `since` bytes, the last one first, in bounded memory. A file that cannot be read has none."""
     try:
-        file = open(path, "rb", buffering=0)  # noqa: SIM115 - closed below; a missing file is no error
+        file = open(open_given(path), "rb", buffering=0)  # noqa: SIM115 - closed below; a missing file is no error
     except (OSError, ValueError):
         return
     with file:

@@ -12,6 +12,7 @@ from ralph.backlog.lists import ListContent, decoded, encoded, wrong_with
 from ralph.core.tasks_file import PLAN, box_lines
 from ralph.core.text import clean
 from ralph.errors import UserError
+from ralph.files import read_given, read_head, replace_file
 from ralph.settings import Settings
 
 LARGEST = 1 << 20
@@ -153,8 +154,7 @@ def carried_out(settings: Settings, workspace: Path) -> tuple[Settings, str]:
 def load(path: Path) -> Plan:
     """The plan in a file, to the letter."""
     try:
-        with open(path, "rb") as file:
-            data = file.read(LARGEST + 1)
+        data = read_head(path, LARGEST + 1)
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror}", "name a file with a plan") from None
     if len(data) > LARGEST:
@@ -167,13 +167,8 @@ def save(plan: Plan, path: Path) -> None:
     from ralph.records.folder import cannot_write
 
     data = encoded(plan.text)
-    fresh = path.with_name(f".{path.name}.new")
     try:
-        if path.exists() and path.read_bytes() == data:
-            return
-        fresh.write_bytes(data)
-        fresh.replace(path)
+        if not path.exists() or read_given(path) != data:
+            replace_file(path, data)
     except OSError as error:
         raise cannot_write(path, error) from None
-    finally:
-        fresh.unlink(missing_ok=True)

@@ -9,6 +9,8 @@ from contextlib import suppress
 
 import msgspec
 
+from ralph.files import hold, open_file
+
 
 class BoxNote(msgspec.Struct):
     """What has to be done when a box is given up: its /tmp is removed, and what stands at the `watched` paths is put
@@ -29,7 +31,7 @@ class BoxNoteFile:
     @classmethod
     def open(cls, path: str) -> "BoxNoteFile":
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-        fcntl.flock(fd, fcntl.LOCK_EX)
+        hold(fd, path)
         return cls(path, fd)
 
     def write(self, note: BoxNote) -> None:
@@ -82,7 +84,7 @@ def tidy_up(folder: str) -> None:
     for name in names:
         path = f"{folder}/open/{name}"
         # Whoever holds the lock lives; who cannot be read was killed before it began.
-        with suppress(FileNotFoundError, BlockingIOError, msgspec.MsgspecError), open(path, "rb") as file:
+        with suppress(OSError, msgspec.MsgspecError), open(open_file(path), "rb") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             os.unlink(path)
             note = msgspec.json.decode(file.read(), type=BoxNote)

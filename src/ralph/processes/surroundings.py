@@ -11,6 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ralph.errors import UserError
+from ralph.files import read_head
 from ralph.processes.box import (
     GIT_ABSENT,
     GIT_KEPT,
@@ -239,8 +240,7 @@ def _named_in(path: str, home: str) -> Iterator[str]:
 
 def _head(path: str, size: int) -> bytes:
     try:
-        with open(path, "rb") as file:
-            return file.read(size)
+        return read_head(path, size)
     except OSError:
         return b""
 

@@ -9,7 +9,7 @@ from stat import S_ISREG
 
 from ralph.core.model import Turn
 from ralph.errors import UserError
-from ralph.files import StrPath, Supplanted, add_to_file, make_folder, open_file, replace_file, write_file
+from ralph.files import StrPath, Supplanted, add_to_file, make_folder, open_file, read_file, replace_file, write_file
 
 IGNORE = "# Data of ralph's runs stays out of git, this file too; the project's settings do not.\n*\n!settings.json\n"
 
@@ -247,6 +247,7 @@ def _is_alive(process: str) -> bool:
 
 NAME = "proofs.json"
 MOST = 1000
+_MOST_BYTES = 16 << 20
 
 
 def seen_red(ralph: Path) -> frozenset[str]:
@@ -254,7 +255,7 @@ def seen_red(ralph: Path) -> frozenset[str]:
     from msgspec import json
 
     try:
-        return frozenset(json.decode((ralph / NAME).read_bytes(), type=list[str]))
+        return frozenset(json.decode(read_file(ralph / NAME, _MOST_BYTES), type=list[str]))
     except (OSError, ValueError):
         return frozenset()
 

@@ -4,6 +4,7 @@ The user's index, branch and stash are not touched. The objects go to the reposi
 keeps them and garbage collection takes them otherwise.
 """
 
+import errno
 import os
 import stat
 import time
@@ -13,6 +14,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from ralph.files import read_given
 from ralph.records.folder import cannot_write
 from ralph.repository.git import STORING, GitError, Looking, Repository, git_version, refusal
 
@@ -22,6 +24,7 @@ MOST_UNREADABLE = 20
 # What git learns of times and folders when it looks is worth writing to the index (5 ms) once in so many seconds.
 NOTED_EVERY = 30.0
 NOTHING = "0" * 40
+_LARGEST_INDEX = 1 << 30  # bytes; that of a million files has a tenth of it
 # Modes, as `git status` tells them.
 GONE, UNKNOWN, UNMERGED = b"000000", b"", b"several"
 
@@ -161,10 +164,12 @@ class PrivateIndex:
             os.unlink(f"{self._path}.lock")  # of a git that was killed; nobody else writes this index
         place = os.path.join(self.repository.git_dir, "index")
         times = os.stat(place)
-        if not stat.S_ISREG(times.st_mode):
-            raise GitError(f"{place} is not a file", "remove it: git makes a new one")
-        with open(os.open(place, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as source:
-            content = source.read()
+        try:
+            content = read_given(place, _LARGEST_INDEX)
+        except OSError as error:
+            if error.errno == errno.ENOENT:
+                raise
+            raise GitError(f"{place} is not an index: {error.strerror}", "remove it: git makes a new one") from None
         if b"link" in content:  # an index may lie in several files, which git looks for beside its settings
             self._looking.borrow("sharedindex.")
         self._path.write_bytes(content)

@@ -13,6 +13,7 @@ from re import Pattern
 from msgspec import Struct
 
 from ralph.errors import UserError
+from ralph.files import open_given, read_file
 from ralph.repository.index import CACHES, LIBRARIES, OWN, SKIPPED, files_below, is_run_data, shown
 
 # A file changed so shortly before it was looked at may change once more without a trace in its times.
@@ -173,7 +174,7 @@ class Protected:
         from msgspec import json
 
         try:
-            kept = json.decode((self._store / "protected.json").read_bytes(), type=list[ProtectedFile])
+            kept = json.decode(read_file(self._store / "protected.json"), type=list[ProtectedFile])
         except FileNotFoundError:
             return None
         except (OSError, ValueError) as error:
@@ -209,7 +210,7 @@ class Protected:
         place = self._place(kept.path)
         os.makedirs(os.path.dirname(place), exist_ok=True)
         if stat.S_ISLNK(kept.mode):
-            os.symlink(copy.read_bytes(), place)
+            os.symlink(read_file(copy), place)
             return
         # A new time of change, so that nothing built from the agent's version passes for up to date.
         shutil.copyfile(copy, place)
@@ -279,7 +280,7 @@ class Held:
         if _digest(copy) != digest:
             return
         begin = self._end
-        with copy.open("rb", buffering=0) as source:
+        with open(open_given(copy), "rb", buffering=0) as source:
             while chunk := source.read(1 << 20):
                 self._end += os.pwrite(self._file, chunk, self._end)
         self._spans[digest] = begin, self._end
@@ -304,7 +305,7 @@ def _digest(place: bytes | Path) -> str:
     from hashlib import sha256
 
     digest = sha256()
-    with open(place, "rb", buffering=0) as file:
+    with open(open_given(place), "rb", buffering=0) as file:
         while chunk := file.read(1 << 20):
             digest.update(chunk)
     return digest.hexdigest()

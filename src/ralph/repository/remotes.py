@@ -8,6 +8,7 @@ from contextlib import contextmanager, nullcontext
 from msgspec import Struct
 
 from ralph.core.text import clean, one_line
+from ralph.files import hold
 from ralph.processes.answers import AskedProgram
 from ralph.repository.git import Answer, Repository, environment, refusal, settled
 from ralph.repository.working_trees import common_folder
@@ -78,12 +79,10 @@ class Remote(Struct, frozen=True):
 
 @contextmanager
 def _fetching_alone(repository: Repository) -> Iterator[None]:
-    import fcntl
-
     path = os.path.join(common_folder(repository.root), "ralph-fetch.lock")
     lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        hold(lock, path)
         yield
     finally:
         os.close(lock)

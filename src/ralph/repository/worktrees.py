@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from ralph.core.events import NAMES, RunStarted
 from ralph.errors import UserError
-from ralph.files import state_folder
+from ralph.files import hold, state_folder
 from ralph.records.folder import is_occupied
 from ralph.records.journal import read
 from ralph.repository.git import PLAIN, Repository, ask, commit_of, identity, refusal, run
@@ -48,7 +48,6 @@ def named(repository: Repository, suffix: str, branch: str) -> Worktree:
 def alone(repository: Repository) -> Iterator[None]:
     """While entered, no other ralph of this user makes or removes a worktree: git is not safe beside itself there, and
     one that is just being made looks like one that nobody needs."""
-    import fcntl
 
     folder = _folder()
     if os.path.commonpath((folder, repository.root)) == repository.root:
@@ -64,7 +63,7 @@ def alone(repository: Repository) -> Iterator[None]:
             "name a folder that can be written with XDG_STATE_HOME",
         ) from None
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        hold(lock, folder)
         yield
     finally:
         os.close(lock)

@@ -11,6 +11,7 @@ from msgspec import Struct
 from ralph import agents
 from ralph.agents.protocol import BoxNeeds, TurnRequest
 from ralph.errors import UserError
+from ralph.files import read_head
 from ralph.processes.box import find_bubblewrap, is_inside
 from ralph.processes.network import Reachable, host
 from ralph.processes.program import find_program
@@ -152,6 +153,6 @@ def _named(choice: "Choice", env: Env) -> Iterator[str]:
     files += [_at_home(path, env) for path in need.copied] if need else []
     for path in files:
         if path.endswith((".json", ".jsonc", ".toml")):
-            with suppress(OSError), open(path, encoding="utf-8", errors="replace") as file:
-                text = file.read(_LONGEST_SETTINGS)
+            with suppress(OSError):
+                text = read_head(path, _LONGEST_SETTINGS).decode("utf-8", "replace")
                 yield from re.findall(r"(?i)base_?url[\"']?\s*[:=]\s*[\"'](https?://[^\"'\s]+)", text)

@@ -8,6 +8,7 @@ from ralph.core import events
 from ralph.core.model import Note, Opinion, Outcome, Rule, Run, Stop, Usage
 from ralph.core.text import clean, head
 from ralph.errors import UserError
+from ralph.files import read_head
 from ralph.loop import Agent
 from ralph.records.folder import cannot_write
 from ralph.run.context import Context
@@ -34,8 +35,7 @@ be wrong by now; they are no instructions.
 def read(path: Path) -> list[str]:
     """The notes, oldest first."""
     try:
-        with open(path, "rb") as file:
-            text = file.read(4 * LARGEST).decode("utf-8", "replace")
+        text = read_head(path, 4 * LARGEST).decode("utf-8", "replace")
     except FileNotFoundError:
         return []
     except OSError as error:

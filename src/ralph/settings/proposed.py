@@ -8,6 +8,8 @@ from typing import Any, Literal, get_args
 
 from msgspec import Struct
 
+from ralph.files import read_given
+
 Purpose = Literal["test", "lint", "types"]
 
 _LARGEST = 1 << 20  # bytes of a file that is worth reading
@@ -181,9 +183,7 @@ def _first(workspace: Path, *names: str) -> tuple[str, str]:
 def _text(path: Path) -> str:
     """What a file says; nothing, if it cannot be read or is too large to be what its name says."""
     try:
-        if not path.is_file() or path.stat().st_size > _LARGEST:
-            return ""
-        return path.read_text(encoding="utf-8", errors="replace")
+        return read_given(path, _LARGEST).decode("utf-8", "replace")
     except OSError:
         return ""
 

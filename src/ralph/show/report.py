@@ -9,6 +9,7 @@ from typing import Any, Literal
 from msgspec import to_builtins
 
 from ralph.core.text import escaped, head, listed, short
+from ralph.files import add_to_file
 from ralph.history.evidence import Evidence
 from ralph.history.needs import Need, needs
 from ralph.history.run_history import RunHistory
@@ -214,5 +215,4 @@ def leave(folder: RunFolder, env: Mapping[str, str]) -> None:
     folder.write("report.html", written([history], "html", {history.run: evidence_of(folder, history, env)}))
     summary = env.get("GITHUB_STEP_SUMMARY")
     if summary:
-        with open(summary, "ab") as file:
-            file.write(written([history], "markdown") + b"\n")
+        add_to_file(summary, written([history], "markdown") + b"\n")

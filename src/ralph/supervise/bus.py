@@ -11,7 +11,7 @@ from msgspec import Struct, field
 
 from ralph.core.secrets import Redactor, secret_values
 from ralph.errors import UserError
-from ralph.files import Supplanted, open_file
+from ralph.files import Supplanted, hold, open_file
 
 START = b"\n---\nmsg_id: "
 HEADER_END = b"\n---\n"
@@ -361,28 +361,13 @@ def _open_locked(path: StrPath) -> int:
         except OSError as error:
             raise _refusal(path, error) from None
         try:
-            _lock(fd, path)
+            hold(fd, f"the message bus {path}", LOCK_PATIENCE)
             if os.fstat(fd).st_nlink:
                 return fd
         except BaseException:
             os.close(fd)
             raise
         os.close(fd)  # it was removed while we waited: take the one that is there now
-
-
-def _lock(fd: int, path: StrPath) -> None:
-    """Polled, because a holder that is stopped, not killed, must not stop everybody else for ever."""
-    import fcntl
-
-    deadline = time.monotonic() + LOCK_PATIENCE
-    while True:
-        try:
-            return fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() > deadline:
-                hint = "the process that holds its lock does not go on: end it"
-                raise UserError(f"the message bus {path} is locked", hint) from None
-            time.sleep(0.0005)
 
 
 def _reading(path: StrPath) -> BinaryIO:

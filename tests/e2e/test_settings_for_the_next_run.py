@@ -48,6 +48,17 @@ def test_the_next_run_refuses_them_without_a_terminal_until_they_are_trusted(
     assert ralph("run", "g", "--agent", agent(DONE)).code == 0
 
 
+@pytest.mark.parametrize("how", [(), ("--worktree",)])
+def test_an_agent_does_not_get_its_own_settings_trusted(
+    agent: Agent, ralph: Ralph, repository: Path, how: tuple[str, ...]
+) -> None:
+    plant = f"cd {repository}; {PLANT}; {sys.executable} -m ralph trust > trusted 2>&1; {DONE}"
+    assert ralph("run", "g", *how, "--agent", agent(plant)).code == 0
+    assert "a run is at work here, and may have written these settings" in (repository / "trusted").read_text()
+    assert ralph("run", "g", "--agent", agent(DONE)).code == 2
+    assert ralph("trust").code == 0
+
+
 @pytest.mark.usefixtures("planted")
 def test_settings_that_are_put_back_need_no_trust(agent: Agent, ralph: Ralph, workspace: Path) -> None:
     (workspace / ".ralph" / "settings.local.json").unlink()

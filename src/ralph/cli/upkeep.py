@@ -143,9 +143,19 @@ def trust(values: Values, words: list[str]) -> int:
         print("no settings have changed while a run was at work here")
         return 0
     print(_shown(difference))
+    _refuse_while_at_work(workspace)
     accept(workspace, os.environ)
     print("accepted: the next run obeys these settings")
     return 0
+
+
+def _refuse_while_at_work(workspace: Path) -> None:
+    """Who accepts settings in the middle of a run may be its agent, which wrote them."""
+    from ralph.records.folder import is_occupied
+    from ralph.records.register import recorded_in
+
+    if is_occupied(workspace) or any(run.is_alive for run in recorded_in(workspace / ".ralph")):
+        raise UserError("a run is at work here, and may have written these settings", "accept them when it has ended")
 
 
 def accept_run(values: Values, words: list[str]) -> int:
@@ -154,6 +164,8 @@ def accept_run(values: Values, words: list[str]) -> int:
     from ralph.records.seal import break_seal
 
     run = one_run(values, words)
+    if run.is_alive:
+        raise UserError(f"run {run.id} is at work", "accept it when it has ended")
     known = break_seal(run.id, os.environ)
     print(f"run {run.id} is accepted as it is" if known else f"nothing is known of run {run.id} to compare it with")
     return 0

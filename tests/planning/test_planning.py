@@ -298,6 +298,16 @@ def test_a_plan_is_never_overwritten_by_another(ralph: Start, agent: Start, repo
     assert (repository / "PLAN.md").read_text() == "my own\n"
 
 
+def test_a_plan_goes_where_it_is_wanted_and_nobody_is_paid_for_one_that_could_not(
+    ralph: Start, agent: Start, repository: Path
+) -> None:
+    assert ralph("plan", "x", "--yes", "--agent", agent(says(PLAN)), "-o", "plans/of/mine.md").code == 0
+    assert (repository / "plans" / "of" / "mine.md").read_text() == PLAN
+    done = ralph("plan", "x", "--yes", "--agent", agent("touch ran", "other"), "-o", "plans/of/mine.md/another.md")
+    assert (done.code, "cannot write" in done.err) == (2, True)
+    assert not (repository / "ran").exists()
+
+
 def test_a_broken_plan_that_is_there_is_refused_by_yes(ralph: Start, repository: Path) -> None:
     (repository / "PLAN.md").write_text(PLAN.replace("  check", "  after: T2\n- [ ] T2 Two\n  after: T1\n  check"))
     done = ralph("plan", "PLAN.md", "--yes")

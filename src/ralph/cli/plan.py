@@ -80,9 +80,16 @@ class Planning:
         if self.path.exists():
             hint = f"look at it again: ralph plan {self.path.name}; or write another: -o FILE"
             raise UserError(f"{self.path.name} is there already", hint)
+        self._refuse_what_cannot_be_written()
         self._tell_of_what_was_cut_off()
         self.wish = PlanRequest(text, self.known, self.is_attended)
         return self._ask(self.wish.prompt())
+
+    def _refuse_what_cannot_be_written(self) -> None:
+        """Before an agent is paid for it."""
+        folder = next(one for one in self.path.parents if one.exists())
+        if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
+            raise UserError(f"cannot write {self.path}", "name another file with -o FILE")
 
     def _tell_of_what_was_cut_off(self) -> None:
         """Whoever was killed while an agent planned could not put back what that had changed."""
@@ -251,6 +258,12 @@ class Planning:
         save(plan, self._draft)
 
     def _write(self, plan: Plan) -> int:
+        from ralph.records.folder import cannot_write
+
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise cannot_write(self.path, error) from None
         save(plan, self.path)
         with suppress(OSError):
             self._draft.unlink(missing_ok=True)

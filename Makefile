@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo install lint style types fmt build test suite check test-agents test-container test-model chaos fuzz bench nights docs clean
+.PHONY: demo install lint style types fmt build test suite check quick test-agents test-container test-model chaos fuzz bench nights docs clean
 
 demo: $(VENV)/installed
 	@$(BIN)/ralph demo
@@ -34,15 +34,19 @@ build: $(VENV)/made
 	$(BIN)/pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
 
 # The types are looked at meanwhile: without what was known of them before, that keeps one core busy for most of a minute.
+MEANWHILE = +@$(MAKE) --no-print-directory -j 2 types
 test: style
-	@$(MAKE) --no-print-directory -j 2 types suite
+	$(MEANWHILE) suite
 
 # More workers than cores: a test waits for the processes that it starts about as long as it works itself.
 suite: $(VENV)/developed
 	$(BIN)/pytest -n 4 --dist worksteal
 
 # For every commit: lint, types, and the tests that take next to no time.
-check: lint
+check: style
+	$(MEANWHILE) quick
+
+quick: $(VENV)/developed
 	$(BIN)/pytest -n 2 tests/core tests/agents tests/settings tests/show tests/test_architecture.py tests/test_loop.py
 
 test-agents: $(VENV)/developed

@@ -1,9 +1,11 @@
 """What became of a backlog is read from its journal: where each item stands, what it took, and what the gate saw."""
 
 import pytest
+from msgspec.structs import replace
 
 from ralph.core import work_events
 from ralph.core.backlog import Board, Item, Verdict
+from ralph.history.run_history import Fold
 from ralph.history.work_history import WorkHistory, board_after, folded, todo_of
 
 STARTED = work_events.WorkStarted(name="k3fa", backlog="TASKS.md", workspace="/w", target="ralph/k3fa/merged")
@@ -96,3 +98,11 @@ def test_the_items_are_a_list_of_things_to_do() -> None:
         ("a working: First", "active"),
         ("b queued: Second", "pending"),
     ]
+
+
+def test_who_follows_a_work_sees_the_checks_of_its_gate_and_its_items() -> None:
+    fold = Fold("w")
+    for at, event in enumerate((replace(STARTED, checks=("make test",)), *NIGHT[1:4]), 100):
+        fold.hear(event, float(at))  # type: ignore[arg-type]
+    assert fold.last_results == {"make test": None}
+    assert [item.text for item in fold.todo] == ["a working: First", "b queued: Second"]

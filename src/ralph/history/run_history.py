@@ -268,9 +268,12 @@ class Fold:
         self._last = max(at, self._last)
 
     def _hear_work(self, event: object, at: float) -> None:
-        """Of the work on a backlog, its items are what there is to do."""
+        """Of the work on a backlog, its items are what there is to do, and its checks those of the gate."""
+        from ralph.core.work_events import WorkStarted
         from ralph.history.work_history import board_after
 
+        if isinstance(event, WorkStarted):
+            self.history.checks = [*event.checks]
         self._board = board_after(self._board, event, at)
 
     @property

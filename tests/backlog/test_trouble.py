@@ -99,3 +99,13 @@ def test_agents_of_a_work_can_be_in_boxes(works: Works, agent: Callable[..., str
     assert not (home / "outside").exists()
     assert not (works.folder / "outside").exists()
     assert (works.folder / "hot").read_text() == "line\n"
+
+
+def test_a_lock_of_a_git_that_was_killed_while_it_removed_branches_goes(works: Works) -> None:
+    lock = works.folder / ".git" / "packed-refs.lock"
+    lock.touch()
+    os.utime(lock, (1_000_000_000, 1_000_000_000))
+    done = works.work("-j", "2")
+    assert done.returncode == 0, done.stderr
+    assert not lock.exists()
+    assert works.git("branch", "--list", "--format=%(refname:short)").splitlines() == ["main", works.target]

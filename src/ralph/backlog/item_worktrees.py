@@ -125,6 +125,7 @@ def clear_leftovers(order: WorkOrder, repository: Repository, landed: dict[str, 
     out = repository.git("for-each-ref", "--format=%(refname:lstrip=2)", f"refs/heads/{prefix}")
     left = {name.removeprefix(prefix) for name in out.decode("utf-8", "replace").split()}
     if left & {*landed}:
+        landing.heal_packed_refs(repository)
         clear(order, repository, {key: landed[key] for key in left & {*landed}})
     if is_done:
         _remove(order.gate_in(repository))

@@ -16,6 +16,7 @@ from msgspec import Struct
 from ralph.core.backlog import Conflict
 from ralph.core.text import clean, one_line
 from ralph.errors import UserError
+from ralph.processes.answers import seconds_left
 from ralph.repository.git import RALPH, Repository, commit_of, git_version, is_killed, refusal
 from ralph.repository.index import Leaf, shown, tree_with
 from ralph.repository.working_trees import STALE, common_folder
@@ -23,6 +24,7 @@ from ralph.repository.working_trees import STALE, common_folder
 OLDEST = (2, 38)
 MOST_FILES = 2000
 MOST_SAID = 2000
+PACKING = 10.0  # seconds: to write all refs anew takes git one or two of them, even where there are a million
 
 Tick = Callable[[Mapping[str, bytes], Collection[str]], Mapping[str, bytes]]
 
@@ -257,6 +259,18 @@ def _unlock(repository: Repository, ref: str) -> bool:
     else:
         time.sleep(min(STALE - age, 0.05) if age >= 0 else 0.05)
     return True
+
+
+def heal_packed_refs(repository: Repository) -> None:
+    """Removes the lock that a git has left which was killed while it removed a branch: until then nobody can remove
+    one, the user neither. Waits until no living git can be holding it, unless somebody wants an end."""
+    lock = os.path.join(common_folder(repository.root), "packed-refs.lock")
+    with suppress(FileNotFoundError):
+        while time.time() - os.stat(lock).st_mtime < PACKING:
+            if seconds_left() < PACKING:
+                return
+            time.sleep(0.1)
+        os.unlink(lock)
 
 
 def on_top_of(repository: Repository, tip: str, message: str) -> str:

@@ -47,6 +47,19 @@ def test_the_first_denial_names_the_tool_and_the_ways_out_and_the_others_only_th
     assert f"The agent was not allowed to use Bash, Write. {ways}." in shown
 
 
+def test_a_run_that_was_denied_everything_goes_on_with_yolo(
+    ralph: Ralph, denied: Path, environment: dict[str, str]
+) -> None:
+    program = Path(environment["HOME"]) / "bin" / "claude"
+    result = {"type": "result", "subtype": "success", "is_error": False, "result": "<response>DONE</response>"}
+    allowed = f"case \"$*\" in *--dangerously-skip-permissions*) echo '{json.dumps(result)}'; exit;; esac"
+    program.write_text(program.read_text().replace('eval "$DO"', allowed))
+    ended = ralph("run", "make the files", "--agent", "claude", "--check", "true")
+    (step,) = [line.split()[:4] for line in ended.err.splitlines() if "lets the agent do everything" in line]
+    assert (ended.code, step[:2], step[3]) == (1, ["ralph", "resume"], "--yolo")
+    assert ralph("resume", step[2], "--yolo").code == 0
+
+
 def test_an_agent_that_works_all_the_same_goes_on(
     ralph: Ralph, denied: Path, repository: Path, environment: dict[str, str]
 ) -> None:

@@ -29,7 +29,7 @@ Numbers go on where they were, nothing that was recorded as done is done again, 
 out is waited out further."""
 
 
-LIMITS = ("max_iterations", "max_cost", "max_tokens", "max_time", "until")
+LIMITS = ("max_iterations", "max_cost", "max_tokens", "max_time", "until", "yolo")
 
 
 def resume(values: Values, words: list[str]) -> int:
@@ -116,7 +116,7 @@ def refuse_what_was_struck_out(order: Order) -> tuple[Notice, ...]:
 
 
 def with_limits(order: Order, story: Story, values: Values) -> Order:
-    """The order with new limits and claims; refused where the run could not take another turn, nor be done without."""
+    """The order with what is new; refused where the run could not take another turn, nor be done without."""
     for name in ("max_iterations", "max_tokens"):
         if values.get(name, 1) < 1:
             raise UserError(f"--{name.replace('_', '-')} {values[name]} is too little", "give a number above 0")
@@ -127,6 +127,8 @@ def with_limits(order: Order, story: Story, values: Values) -> Order:
         said["maximumIterations"] = done + values["max_iterations"]
     if "until" in values:
         said["until"] = [*order.settings.until, *values["until"]]
+    if values.get("yolo"):
+        said["yolo"] = True
     settings = amended(order.settings, said) if said else order.settings
     if "until" not in values:  # by which what is there may be done already
         refuse_what_is_spent(story, values)
@@ -160,6 +162,7 @@ RESUME = CliCommand(
         Option("--max-tokens N", _AFRESH),
         Option("--max-time TIME", _AFRESH),
         Option("--until KIND:TEXT ...", "One more thing that counts as a claim, be it `checks`."),
+        Option("--yolo", "From here on the agent may do everything without asking."),
         DIRECTORY,
         *options.only(options.OUTPUT, "json", "quiet", "verbose"),
     ),

@@ -14,9 +14,9 @@ from ralph.history.run_history import CheckResult, RunHistory
 
 class Action(Struct, frozen=True):
     """What a person can do. `question` is the one to answer, by its id; `options` of a run that shall go on, by name;
-    `branch` is what git merges."""
+    `branch` is what git merges; to `allow` is to let a run go on whose agent may do everything."""
 
-    verb: Literal["answer", "tell", "resume", "diff", "merge", "show", "report", "accept", "discard"]
+    verb: Literal["answer", "tell", "resume", "allow", "diff", "merge", "show", "report", "accept", "discard"]
     run: str
     question: str = ""
     options: tuple[tuple[str, str], ...] = ()
@@ -52,7 +52,8 @@ def next_steps(history: RunHistory) -> list[Action]:
     run = history.run
     look = [Action("diff", run)] if history.base_tree and not history.untouched and history.finished else []
     if history.outcome in _STANDS_STILL:
-        resume = [Action("resume", run, options=_room(history))] if history.finished or history.iterations else []
+        go_on = Action("allow", run) if _is_held_back(history) else Action("resume", run, options=_room(history))
+        resume = [go_on] if history.finished or history.iterations else []
         return [*resume, *look, Action("show", run)] if resume else []
     if history.branch and not history.untouched:
         return [*look, Action("accept", run), Action("discard", run)]
@@ -73,7 +74,8 @@ def _ending(history: RunHistory) -> Iterator[Need]:
         tell = (Action("tell", history.run),) if history.state in ("stalled", "blocked") else ()
         resume = Action("resume", history.run, options=_room(history))
         text = history.reason if history.state == "blocked" else ""
-        yield Need(kind=history.state, text=text, actions=(*tell, resume))
+        if not _is_held_back(history):  # of which the permissions speak
+            yield Need(kind=history.state, text=text, actions=(*tell, resume))
         for check in history.failing if history.state != "paused" else ():
             yield Need(kind="check", check=check)
     elif history.outcome == "done" and not history.verified:
@@ -101,7 +103,13 @@ def _room(history: RunHistory) -> tuple[tuple[str, str], ...]:
 
 def _permissions(history: RunHistory) -> Iterator[Need]:
     if history.denied_tools and history.outcome and history.outcome != "done":
-        yield Need(kind="denied", name=listed(tuple(history.denied_tools)))
+        allow = (Action("allow", history.run),) if _is_held_back(history) else ()
+        yield Need(kind="denied", name=listed(tuple(history.denied_tools)), actions=allow)
+
+
+def _is_held_back(history: RunHistory) -> bool:
+    """Whether the run failed because its agent was not allowed to do anything."""
+    return history.state == "failed" and bool(history.iterations and history.iterations[-1].denials)
 
 
 def _work(history: RunHistory) -> Iterator[Need]:

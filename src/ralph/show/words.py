@@ -276,6 +276,8 @@ def command(action: "Action") -> str:
         return " ".join(
             (f"ralph resume {nickname(action.run)}", *(f"{_SPELT[name]} {value}" for name, value in action.options))
         )
+    if action.verb == "allow":
+        return f"ralph resume {nickname(action.run)} --yolo"
     if action.verb in ("answer", "tell"):
         return f'ralph tell {nickname(action.run)} "…"'
     return f"ralph {action.verb} {nickname(action.run)}"
@@ -285,6 +287,7 @@ _PURPOSES = {
     "accept": "checks it once more, merges it, tidies up",
     "discard": "throws it away",
     "resume": "goes on where it stopped",
+    "allow": "goes on, and lets the agent do everything",
     "diff": "what it changed",
     "show": "what happened, iteration by iteration",
     "report": "the whole story, as a page",

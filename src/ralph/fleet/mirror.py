@@ -87,8 +87,9 @@ class Mirror:
             place = Path(state_folder(self._env, "fleet"), row.name)
             place.mkdir(mode=0o700, parents=True, exist_ok=True)
             order = msgspec.structs.replace(msgspec.json.decode(row.order, type=WorkOrder), workspace=str(place))
-            copy = self._copies[row.id] = Copy(self._database, order, RunFolder(prepare(place), row.id))
+            copy = Copy(self._database, order, RunFolder(prepare(place), row.id))
             copy.begin()
+            self._copies[row.id] = copy
             enlist(copy.folder, self._env)
             self._stack.callback(copy.close)
             self._stack.callback(Path(registry(self._env), row.id).unlink, missing_ok=True)

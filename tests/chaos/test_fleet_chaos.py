@@ -15,6 +15,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from tests.chaos.test_backlog_chaos import without_keepers
 from tests.fleet.conftest import server
 from tests.fleet.machines import Fleet, Machine
 from tests.fleet.postgres import Postgres, Relay
@@ -77,6 +78,7 @@ class Sufferers:
             self.ended(machine)
             return True
         found = [pid for machine in self.machines for pid in machine.processes(kind)]
+        found = found if kind == "git" else without_keepers(found)
         with suppress(ProcessLookupError, IndexError):
             os.kill(self.random.choice(found), signal.SIGKILL)
             return True

@@ -182,10 +182,11 @@ def side_by_side(
                 number, begin = waiting.popleft()
                 keeper = idle.pop(0)
                 advance(number, keeper, begin(keeper), None)
-            if under_way:
+            is_alone = len(under_way) == 1  # then it sleeps by itself
+            if len(under_way) > 1:
                 _sleep([awaited for _, _, awaited in under_way.values()])
-            for number, (keeper, course, _) in list(under_way.items()):
-                advance(number, keeper, course, 0.0)
+            for number, (keeper, course, awaited) in list(under_way.items()):
+                advance(number, keeper, course, awaited.pause() if is_alone else 0.0)
             while told in results:
                 yield results[told]
                 told += 1

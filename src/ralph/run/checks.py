@@ -84,7 +84,7 @@ class Checks:
         context = self._context
         if context.interrupt.level:
             return None
-        shell = ("cmd", "/c") if sys.platform == "win32" else ("sh", "-c")
+        shell = ("cmd", "/c") if sys.platform == "win32" else ("/bin/sh", "-c")
         command = Command(argv=(*shell, guard.command), cwd=str(context.root), env=context.marked(number))
         context.settle_in()
         if context.boxes_checks:

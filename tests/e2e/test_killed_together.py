@@ -152,6 +152,33 @@ def test_a_stopped_keeper_does_not_hang_ctrl_c(
     assert not Path(f"/proc/{keeper}").exists()
 
 
+HOLD = "import ctypes, sys, time; print(ctypes.CDLL(None).ptrace(16, int(sys.argv[1]), 0, 0), flush=1); time.sleep(300)"
+
+
+@pytest.mark.parametrize("by", ["the agent", "somebody else"])
+def test_a_keeper_that_a_debugger_holds_does_not_hang_ctrl_c(
+    live: Start, agent: Agent, alive: Alive, nap: str, tmp_path: Path, eventually: Any, by: str
+) -> None:
+    said = tmp_path / "said"
+    hold = f"{sys.executable} -c '{HOLD}' $PPID > {said} &" if by == "the agent" else ""
+    run = live("run", "g", "--agent", agent(f"trap '' TERM; {hold} sleep {nap}; sleep {nap}"))
+    run.until("agent_started")
+    words = [sys.executable, "-c", HOLD if not hold else "", str(keeper_of(run.process.pid))]
+    with open(said, "a") as file, subprocess.Popen(words, stdout=file) as debugger:
+        try:
+            eventually(said.read_text)
+            if said.read_text() != "0\n":
+                pytest.skip("this machine lets nobody debug others: sysctl kernel.yama.ptrace_scope=0")
+            began = time.monotonic()
+            for _ in range(2):
+                run.process.send_signal(signal.SIGINT)
+            run.end()
+            assert time.monotonic() - began < 8  # it took eleven seconds, or for ever
+            assert not alive(nap)
+        finally:
+            debugger.kill()
+
+
 def test_what_another_run_started_is_not_ended_with_a_dead_one(
     left: Callable[..., Any],
     live: Start,

@@ -58,6 +58,21 @@ def test_the_users_own_hooks_go_on_working(at_work: Callable[..., Any], workspac
     assert proof.read_text() == "ran\n"
 
 
+def test_the_users_own_hooks_elsewhere_go_on_working_as_they_were(
+    at_work: Callable[..., Any], workspace: Path, git: Git, tmp_path: Path
+) -> None:
+    mine, theirs = tmp_path / "mine-ran", tmp_path / "it-ran"
+    hook = workspace / ".githooks" / "pre-commit"
+    hook.parent.mkdir()
+    hook.write_text(f"#!/bin/sh\necho ran >> {mine}\n")
+    hook.chmod(0o755)
+    git("config", "core.hooksPath", ".githooks")
+    assert at_work("echo two > a.txt").code == 0
+    assert at_work(f"echo three > a.txt; echo 'touch {theirs}' >> .githooks/pre-commit").code == 0
+    assert mine.read_text() == "ran\nran\n"
+    assert not theirs.exists()
+
+
 def test_a_hooks_path_that_the_agent_sets_has_no_say(
     at_work: Callable[..., Any], workspace: Path, git: Git, tmp_path: Path
 ) -> None:

@@ -16,6 +16,7 @@ else:
 
 MARK = "RALPH_RUN_ID"
 ASKED_BY = "RALPH_ASKED_BY"  # the process that waits for the answer: nobody else needs it
+_LOOKS = 5
 _HAS_PROC = sys.platform == "linux"
 
 
@@ -189,6 +190,18 @@ def _look_at(pid: int) -> RunningProcess | None:
     if _is_gone(fields):
         return None
     return RunningProcess(pid, int(fields[1]), int(fields[2]), before.partition(b"(")[2], fields[19])
+
+
+def is_held(pid: int) -> bool:
+    """Whether a debugger holds it. One that only watches, as `strace` does, lets it go again at once."""
+    for _ in range(_LOOKS):
+        try:
+            if _said_by(f"/proc/{pid}/stat").rpartition(b")")[2].split()[0] != b"t":
+                return False
+        except (OSError, IndexError):
+            return False
+        time.sleep(0.02)
+    return True
 
 
 def _is_gone(fields: list[bytes]) -> bool:

@@ -8,7 +8,7 @@ import select
 import time
 
 from ralph.errors import UserError
-from ralph.processes.descendants import MARK, RunningProcess, below, distinct, left_of, press, without
+from ralph.processes.descendants import MARK, RunningProcess, below, distinct, is_held, left_of, press, without
 from ralph.processes.reaper import FAREWELL, PATIENCE, Channel
 from ralph.processes.spawning import adopt_orphans
 
@@ -208,13 +208,16 @@ class Keeper:
 
     @property
     def is_stopped(self) -> bool:
-        """Whether somebody has sent it SIGSTOP. The system keeps that for whoever asks next."""
+        """Whether somebody has sent it SIGSTOP, which the system keeps for whoever asks next; or holds it as a debugger
+        does, which it tells nobody else."""
         if not self._child:
             return False
         try:
-            return os.waitid(os.P_PID, self._child, os.WSTOPPED | os.WNOHANG | os.WNOWAIT) is not None
+            if os.waitid(os.P_PID, self._child, os.WSTOPPED | os.WNOHANG | os.WNOWAIT) is not None:
+                return True
         except (AttributeError, ChildProcessError):  # no child of ours: it came of a release
             return False
+        return is_held(self._child)
 
     def replace(self) -> int:
         """Ends all that was below a keeper that is lost, and itself, and puts a new one in its place. Says how many
@@ -233,7 +236,7 @@ class Keeper:
                 ended.update(process.pid for process in living)
                 time.sleep(0.005)
             self._kill()
-        self._collect()
+        self._collect(is_killed=True)
         for pid in ended:
             try:
                 os.waitpid(pid, os.WNOHANG)
@@ -269,10 +272,14 @@ class Keeper:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
             theirs.close()
 
-    def _collect(self) -> None:
+    def _collect(self, is_killed: bool = False) -> None:
+        """One that was killed is not waited for without end: the system keeps it for a debugger that held it."""
+        deadline = time.monotonic() + 1
         try:
-            if self._child:
-                os.waitpid(self._child, 0)
+            while self._child and not os.waitpid(self._child, os.WNOHANG if is_killed else 0)[0]:
+                if time.monotonic() > deadline:
+                    break
+                time.sleep(0.002)
         except ChildProcessError:  # it came of a release, or a parent of ours taught us to ignore SIGCHLD
             pass
         self._child = 0

@@ -50,7 +50,8 @@ class Configuration:
         """Takes them as they are now, or those that were kept under this name, and keeps them."""
         if kept_as and self.recall(kept_as, env):
             return
-        self._settings, self._hooks, self._attributes = self._read(), self._read_hooks(), self._read_attributes()
+        self._settings = self._read()  # they say where the others are
+        self._hooks, self._attributes = self._read_hooks(), self._read_attributes()
         self._stamp = self._stamped()
         self._overridden = (_stamps(self._settings_files()), {})
         if kept_as:

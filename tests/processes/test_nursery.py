@@ -2,6 +2,8 @@
 
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -93,6 +95,12 @@ def test_one_that_is_stopped_is_not_waited_for(place: Nursery, tmp_path: Path, m
     place.open()
     os.kill(place._pid, signal.SIGSTOP)
     assert Copy(place, tmp_path).go() == 2
+
+
+def test_nobody_starts_one_by_hand() -> None:
+    done = subprocess.run([sys.executable, "-m", "ralph", "nursery"], stdin=subprocess.DEVNULL, capture_output=True)
+    assert done.returncode == 2
+    assert b"nothing to start by hand" in done.stderr
 
 
 def test_its_copies_outlive_it(place: Nursery, tmp_path: Path) -> None:

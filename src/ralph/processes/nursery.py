@@ -7,10 +7,12 @@ as any other is: it does the same, and takes a tenth of a second to learn what i
 import os
 import select
 import signal
+import stat
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
+from ralph.errors import UserError
 from ralph.processes.reaper import Channel
 from ralph.processes.spawning import adopt_orphans, bear_name
 
@@ -87,6 +89,8 @@ class Nursery:
 def next_copy() -> list[str]:
     """Makes copies of this process for whoever holds the other end of its standard input, until that is closed.
     Returns in each copy, with the words that it was asked for; in this process itself none, at its end."""
+    if not stat.S_ISSOCK(os.fstat(0).st_mode):
+        raise UserError("a nursery is nothing to start by hand", "`ralph work` starts its own")
     line = Channel.over(os.dup(0))
     while asked := line.receive():
         words, streams = [str(word) for word in asked[0]], asked[1]

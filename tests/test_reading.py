@@ -7,7 +7,10 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 import ralph
+from ralph.files import read_head
 
 ROOT = Path(ralph.__file__).parent
 DOOR = "files.py"
@@ -67,6 +70,13 @@ def test_everything_from_outside_is_read_through_one_door() -> None:
         if is_reading(call)
     ]
     assert not found, "\n".join(found)
+
+
+@pytest.mark.skipif(not Path("/proc/self/smaps").exists(), reason="what the kernel tells is read from /proc")
+def test_what_the_kernel_tells_in_parts_is_read_to_its_end() -> None:
+    with open("/proc/self/smaps", "rb", buffering=0) as file:
+        part = len(file.read(1 << 20))
+    assert part < len(read_head("/proc/self/smaps", 1 << 20)) <= 1 << 20
 
 
 def test_nobody_waits_for_a_lock_without_end() -> None:

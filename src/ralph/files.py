@@ -127,8 +127,9 @@ def read_given(path: StrPath, most: int = MOST_BYTES) -> bytes:
 
 
 def read_head(path: StrPath, most: int) -> bytes:
-    """The beginning of a file that a person has named."""
-    with open(open_given(path), "rb", buffering=0) as file:
+    """The beginning of a file that a person has named. Read again until there is no more: of what the kernel tells,
+    each call gives a part."""
+    with open(open_given(path), "rb") as file:
         return file.read(most)
 
 

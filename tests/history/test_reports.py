@@ -45,7 +45,7 @@ def test_json_tells_all_of_it(ralph: Ralph, finished: str) -> None:
 def test_show_says_it_in_lines(ralph: Ralph, finished: str) -> None:
     said = ralph("show", finished).out
     assert "iteration 1  claim refused: checks" in said
-    assert "✗ test -f fresh exit 1" in said
+    assert "✗ test -f fresh  exit 1" in said
     assert "A fresh +1 -0" in said
     assert said.splitlines()[-1].startswith("ralph: done after 2 iterations")
 

@@ -187,8 +187,13 @@ def _iteration(one: PastIteration, style: Style) -> Iterator[str]:
         yield f"  {marks.quote} {short(one.answer, 300)}"
     for check in one.checks:
         mark = paint("green", marks.passed) if check.passed else paint("alarm", marks.failed)
-        how = "" if check.passed else f" {how_it_failed(check)}" + (f" {marks.to} {check.log}" if check.log else "")
-        yield f"  {mark} {check.name}{paint('red', how)} {paint('dim', duration(check.seconds))}"
+        took = duration(check.seconds)
+        if check.passed:
+            yield f"  {mark} {check.name}  {paint('dim', took)}"
+        else:
+            how = how_it_failed(check) + ("" if check.timeout else f", {took}")
+            log = f" {marks.to} {check.log}" if check.log else ""
+            yield f"  {mark} {check.name}  {paint('red', how)}{paint('dim', log)}"
     for refusal in one.refused:
         yield f"  {paint('alarm', f'{marks.refused} {refusal.claim} refused by {refusal.gate}: {refusal.reason}')}"
     for task, ok, detail in one.scm:

@@ -4,6 +4,7 @@ what can be looked at, and one of what can be done, each with the level that it 
 import os
 import re
 import sys
+import threading
 import time
 from collections.abc import Callable
 from functools import cache, partial
@@ -27,6 +28,7 @@ from ralph.web.single_pages import diff_page, enter_page, iteration_page, new_pa
 from ralph.web.watching import Register, WatchedRuns, seen, view_of
 from ralph.web.work_page import work_page, work_report_page
 
+MOST_LOOKS = 4  # pages that are made for one browser at a time: others shall not wait for all that it asks for
 ASSETS = {
     "page.css": "text/css",
     "report.css": "text/css",
@@ -53,6 +55,7 @@ class Pages:
         self._access, self._folder, self._register, self._recall = access, folder, register, recall
         self._watching = WatchedRuns(register)
         self.hub = Hub(partial(open_topic, base=access.base, register=register, watching=self._watching))
+        self._turns: dict[str, threading.Semaphore] = {}
         self._looks: list[tuple[re.Pattern[str], Callable[..., WebAnswer | Live]]] = [
             (re.compile(pattern), look)
             for pattern, look in (
@@ -74,7 +77,10 @@ class Pages:
             return self._enter(request)
         browser, session = self._access.session(request.headers)
         visit = Visit(request, Frame(self._access.base, session.level), session, browser)
-        return self._look(visit) if request.method == "GET" else self._act(visit)
+        if request.method == "POST":
+            return self._act(visit)
+        with self._turns.setdefault(browser, threading.Semaphore(MOST_LOOKS)):
+            return self._look(visit)
 
     def refusal(self, refusal: NotServed, is_plain: bool) -> WebAnswer:
         if is_plain:

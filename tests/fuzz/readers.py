@@ -1,6 +1,11 @@
 """What in ralph reads text from outside: answers, output, streams, prompts and lists?"""
 
+import atexit
+import shutil
+import tempfile
 from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
 
 from ralph.agents import known, module
 from ralph.agents.failures import resets_at, stated_in
@@ -10,6 +15,13 @@ from ralph.core.claims import Claim, Reading, echoes, read
 from ralph.core.model import Exit
 from ralph.core.secrets import Redactor, redact_text, settled
 from ralph.core.tasks_file import tasks_in_markdown
+from ralph.errors import UserError
+from ralph.hooks.transcript import newest_first
+from ralph.planning import plan_file
+from ralph.records import journal
+from ralph.settings.layers import load
+from ralph.settings.proposed import proposed_checks
+from ralph.supervise import bus
 
 Reader = Callable[[str], object]
 
@@ -44,6 +56,22 @@ def _parsed(agent: str, said: str) -> None:
     parser.turn(Exit(code=1, at=1.8e9, duration=1.0, stderr=said)).text.encode()
 
 
+def _in_a_file(read: Callable[[Path], object]) -> Reader:
+    """What reads a file of others: the text is one."""
+    place = Path(tempfile.mkdtemp(prefix="ralph-fuzz-"))
+    atexit.register(shutil.rmtree, place, ignore_errors=True)
+    (place / ".ralph").mkdir()
+
+    def reader(said: str) -> object:
+        file = place / ".ralph" / "settings.json"
+        file.write_bytes(said.encode("utf-8", "replace"))
+        with suppress(UserError):
+            read(file)
+        return None
+
+    return reader
+
+
 READERS: dict[str, Reader] = {
     **{
         f"claim {claim} {number}": lambda said, claim=claim, reading=reading: read(claim, said, reading)
@@ -62,5 +90,13 @@ READERS: dict[str, Reader] = {
     "short": lambda said: text.short(said, 200),
     "commit message": prompts.commit_message,
     "boxes": lambda said: list(tasks_in_markdown(said)),
+    "settings": _in_a_file(lambda file: load(file.parent.parent, {}, env={})),
+    "a journal": _in_a_file(lambda file: list(journal.read(file))),
+    "a bus": _in_a_file(lambda file: list(bus.read(file))),
+    "a transcript": _in_a_file(lambda file: list(newest_first(str(file)))),
+    "a plan": _in_a_file(lambda file: plan_file.load(file)),
+    "checks of a project": _in_a_file(
+        lambda file: file.rename(file.parent.parent / "Makefile") and proposed_checks(file.parent.parent)
+    ),
     **{f"stream of {agent}": lambda said, agent=agent: _parsed(agent, said) for agent in (*known(), "command")},
 }

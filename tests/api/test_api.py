@@ -48,6 +48,13 @@ def test_any_factory_will_do(workspace: Path, factory: Callable[..., Worker]) ->
     assert RalphLoop(RalphConfig("t", ["true"]), factory, str(workspace)).run().success
 
 
+def test_whoever_asks_the_package_what_there_is_sees_all_that_can_be_imported() -> None:
+    import ralph
+
+    assert {"RalphLoop", "RalphConfig", "Supervisor", "MessageBus", "run_loop"} <= {*dir(ralph)}
+    assert all(hasattr(ralph, name) for name in dir(ralph))
+
+
 def test_a_factory_is_offered_what_the_configuration_says(workspace: Path) -> None:
     made: list[Worker] = []
     config = RalphConfig("t", ["test -f twice || ! touch twice"], agent="reviewer", model="large")
@@ -64,6 +71,12 @@ def test_a_factory_is_offered_what_the_configuration_says(workspace: Path) -> No
         (SimpleNamespace(final_output="COMPLETE", steps=4, cost=0.25), 4, 0.25),
         (SimpleNamespace(final_output="COMPLETE", steps=["a", "b"]), 2, 0.0),
         (SimpleNamespace(final_output="COMPLETE", steps=None, cost=None), 0, 0.0),
+        # As the agents of seed 004's own program say it.
+        (
+            SimpleNamespace(final_output="COMPLETE", current_step=3, cost_tracker=SimpleNamespace(total_cost_usd=0.5)),
+            3,
+            0.5,
+        ),
     ],
 )
 def test_an_answer_is_text_or_an_object_with_a_final_output(

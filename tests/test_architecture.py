@@ -28,7 +28,7 @@ FORBIDDEN_IN_CORE = {
 ALLOWED = {
     "__init__": set[str](),  # what Python users import, it finds by its name
     "__main__": {"cli", "hooks"},
-    "agent": {"agents", "errors"},  # a program of its own: it stands in no other row
+    "agent": {"agents", "errors", "processes"},  # a program of its own: it stands in no other row
     "agents": {"core", "errors"},
     "api": {"core", "errors", "processes", "records", "run", "settings", "supervise"},
     "backlog": {

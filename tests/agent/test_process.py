@@ -54,6 +54,18 @@ def test_a_signal_ends_it_and_the_command_that_it_runs(server, start, eventually
 
 
 @pytest.mark.parametrize("wire", ["chat"])
+def test_a_signal_in_the_moment_in_which_a_command_starts_leaves_nothing_either(
+    server, start, eventually, workspace, wire
+):
+    """Whoever is started before its parent comes to know of it ends that parent itself."""
+    with server.stage(shell("echo $$ > up; kill $PPID; exec sleep 3413")) as stage:
+        code, _, err = ended(start(stage))
+        assert (code, err) == (128 + signal.SIGTERM, "")
+        child = Path("/proc") / (workspace / "up").read_text().strip()
+        eventually(lambda: not child.exists() or "sleep" not in (child / "cmdline").read_text())
+
+
+@pytest.mark.parametrize("wire", ["chat"])
 def test_a_silent_model_leaves_it_silent_and_ctrl_c_ends_it(server, start, eventually, wire):
     """Silent, so that ralph can tell the one from the other."""
     with server.stage(Hang("Let me think")) as stage:

@@ -6,6 +6,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from difflib import get_close_matches
 from pathlib import Path
 from shutil import which
@@ -14,6 +15,7 @@ from typing import Annotated, Any
 from msgspec import Meta, Struct
 
 from ralph.agent.calls import Call
+from ralph.processes.interrupt import signals_put_off
 
 TIMEOUT, LONGEST = 120, 1800  # seconds for a command, unless it says otherwise, and at the most
 LARGEST_FILE = 10_000_000
@@ -79,20 +81,37 @@ class Toolbox:
         seconds = min(max(asked.timeout, 1), LONGEST)
         # Its output goes to a file, so that nobody waits for what it leaves running in the background.
         with tempfile.TemporaryFile() as output:
-            process = subprocess.Popen(
-                [self._shell, "-c", asked.command],
-                cwd=self.root,
-                env=self._env,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
-            ended = _await(process, seconds, output.fileno())
+            code, ended = self._ran(asked.command, seconds, output.fileno())
             said = _ends_of(output, self.most)
-        if ended or process.returncode:
-            raise ToolError(f"{said}\n[{ended or f'exit code {process.returncode}'}]".lstrip())
+        if ended or code:
+            raise ToolError(f"{said}\n[{ended or f'exit code {code}'}]".lstrip())
         return said or "[no output]"
+
+    def _ran(self, command: str, seconds: float, output: int) -> tuple[int, str]:
+        """Runs a command, and ends it with all its group when it takes too long, fills the disk, or this program ends.
+        Its exit code; why it was ended, if it was."""
+        process, deadline = None, time.monotonic() + seconds
+        try:
+            with signals_put_off():  # one that came while it starts would leave it behind
+                process = subprocess.Popen(
+                    [self._shell, "-c", command],
+                    cwd=self.root,
+                    env=self._env,
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                )
+            while time.monotonic() < deadline and os.fstat(output).st_size <= 20 * LARGEST_FILE:
+                with suppress(subprocess.TimeoutExpired):
+                    return process.wait(0.1), ""
+            if time.monotonic() < deadline:
+                return 1, "ended: its output grew without end"
+            return 1, f"timeout: ended after {seconds} s. Give a longer timeout, or run it in the background"
+        finally:
+            if process and process.returncode is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
 
     def _read(self, asked: Read) -> str:
         file = self._inside(asked.path)
@@ -132,25 +151,6 @@ class Toolbox:
         if not any(found == folder or folder in found.parents for folder in (self.root, *self.lent)):
             raise ToolError(f"{path} lies outside the workspace {self.root}")
         return found
-
-
-def _await(process: "subprocess.Popen[bytes]", seconds: float, output: int) -> str:
-    """Waits for a command, and ends it with all its group when it takes too long or fills the disk. Why, if so."""
-    deadline = time.monotonic() + seconds
-    try:
-        while True:
-            try:
-                process.wait(min(0.1, max(deadline - time.monotonic(), 0.01)))
-                return ""
-            except subprocess.TimeoutExpired:
-                if os.fstat(output).st_size > 20 * LARGEST_FILE:
-                    return "ended: its output grew without end"
-                if time.monotonic() >= deadline:
-                    return f"timeout: ended after {seconds} s. Give a longer timeout, or run it in the background"
-    finally:
-        if process.returncode is None:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
 
 
 def _ends_of(file: Any, most: int) -> str:

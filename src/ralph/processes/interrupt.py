@@ -221,3 +221,17 @@ def tie_to_stdin() -> None:
     line.register(0, 0)
     if any(what & select.POLLHUP for _, what in line.poll(0)):
         raise_signal(SIGHUP)
+
+
+@contextmanager
+def signals_put_off() -> Iterator[None]:
+    """Whatever would end this program does so afterwards."""
+    came: list[int] = []
+    before = {one: signal.signal(one, lambda number, _: came.append(number)) for one in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for one, handler in before.items():
+            signal.signal(one, handler)
+        for number in came:
+            signal.raise_signal(number)

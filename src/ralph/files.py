@@ -11,7 +11,7 @@ from ralph.errors import UserError
 # The stop hook reads its loop with this after every turn of every session: next to nothing is imported.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
 StrPath = str | os.PathLike[str]
@@ -210,9 +210,11 @@ def replace_file(path: StrPath, data: bytes, mode: int = 0o666) -> None:
         raise
 
 
-def hold(fd: int, path: StrPath, patience: float = LOCK_PATIENCE) -> None:
+def hold(
+    fd: int, path: StrPath, patience: float = LOCK_PATIENCE, left: Callable[[], float] = lambda: LOCK_PATIENCE
+) -> None:
     """Takes the lock of a file, which dies with its holder. Polled: a holder that was stopped, or that took it to stop
-    everybody else, must not do so for ever."""
+    everybody else, must not do so for ever; and who has no seconds `left` wants to be gone."""
     import fcntl
     import time
 
@@ -221,7 +223,7 @@ def hold(fd: int, path: StrPath, patience: float = LOCK_PATIENCE) -> None:
         try:
             return fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            if time.monotonic() > deadline:
+            if time.monotonic() > deadline or left() <= 0:
                 hint = "the process that holds its lock does not go on: end it (`lslocks` names it)"
                 raise UserError(f"{path} is locked", hint) from None
         time.sleep(nap)

@@ -1,5 +1,6 @@
 """Ctrl-C twice: in every state of a run, whatever hangs, it is over at once and nothing of it is left."""
 
+import fcntl
 import json
 import os
 import shutil
@@ -171,6 +172,24 @@ def test_ctrl_c_twice_ends_a_run_at_once_whatever_hangs(
     end_by_two(run, at_once, eventually, lambda: not alive(nap))
     assert run.kinds()[-1:] == ["run_finished"]
     assert run.one("run_finished")["outcome"] == "interrupted"
+
+
+def test_ctrl_c_twice_ends_the_wait_for_a_lock_that_somebody_holds(
+    live: Start, at_once: AtOnce, eventually: Any, stage: Stage, environment: dict[str, str]
+) -> None:
+    lock = Path(environment["HOME"], ".local", "state", "ralph", "worktrees", ".lock")
+    lock.parent.mkdir(parents=True)
+    with open(lock, "w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        run = live("run", "g", "--worktree", "--agent", stage.agent("echo hello"))
+        eventually(lambda: any(is_same(one, lock) for one in Path(f"/proc/{run.process.pid}/fd").iterdir()))
+        end_by_two(run, at_once, eventually)
+
+
+def is_same(descriptor: Path, file: Path) -> bool:
+    with suppress(OSError):
+        return descriptor.samefile(file)
+    return False
 
 
 def test_ctrl_c_twice_ends_a_run_at_once_beside_fifty_thousand_new_files(

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from ralph.core.text import clean, one_line
 from ralph.files import hold
-from ralph.processes.answers import AskedProgram
+from ralph.processes.answers import AskedProgram, seconds_left
 from ralph.repository.git import Answer, Repository, environment, refusal, settled
 from ralph.repository.working_trees import common_folder
 
@@ -82,7 +82,7 @@ def _fetching_alone(repository: Repository) -> Iterator[None]:
     path = os.path.join(common_folder(repository.root), "ralph-fetch.lock")
     lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        hold(lock, path)
+        hold(lock, path, left=seconds_left)
         yield
     finally:
         os.close(lock)

@@ -15,6 +15,7 @@ from msgspec import Struct
 from ralph.core.events import NAMES, RunStarted
 from ralph.errors import UserError
 from ralph.files import hold, state_folder
+from ralph.processes.answers import seconds_left
 from ralph.records.folder import is_occupied
 from ralph.records.journal import read
 from ralph.repository.git import PLAIN, Repository, ask, commit_of, identity, refusal, run
@@ -63,7 +64,7 @@ def alone(repository: Repository) -> Iterator[None]:
             "name a folder that can be written with XDG_STATE_HOME",
         ) from None
     try:
-        hold(lock, folder)
+        hold(lock, folder, left=seconds_left)
         yield
     finally:
         os.close(lock)

@@ -231,10 +231,11 @@ def hold(
 
 
 class locked:
-    """Changes of `folder` by one process at a time. The lock leaves no file, and dies with its holder."""
+    """Changes of `folder` by one process at a time. The lock leaves no file, and dies with its holder. Who has no
+    seconds `left` does not wait for it."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path, left: Callable[[], float] = lambda: LOCK_PATIENCE) -> None:
+        self._folder, self._left = folder, left
 
     def __enter__(self) -> None:
         try:
@@ -242,7 +243,7 @@ class locked:
         except OSError as error:
             raise unusable(self._folder, error) from None
         try:
-            hold(self._handle, self._folder)
+            hold(self._handle, self._folder, left=self._left)
         except UserError:
             os.close(self._handle)
             raise

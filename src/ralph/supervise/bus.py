@@ -12,6 +12,7 @@ from msgspec import Struct, field
 from ralph.core.secrets import Redactor, secret_values
 from ralph.errors import UserError
 from ralph.files import Supplanted, hold, open_file
+from ralph.processes.answers import seconds_left
 
 START = b"\n---\nmsg_id: "
 HEADER_END = b"\n---\n"
@@ -361,7 +362,7 @@ def _open_locked(path: StrPath) -> int:
         except OSError as error:
             raise _refusal(path, error) from None
         try:
-            hold(fd, f"the message bus {path}", LOCK_PATIENCE)
+            hold(fd, f"the message bus {path}", LOCK_PATIENCE, seconds_left)
             if os.fstat(fd).st_nlink:
                 return fd
         except BaseException:

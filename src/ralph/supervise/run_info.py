@@ -13,6 +13,7 @@ from msgspec.structs import asdict, replace
 
 from ralph.errors import UserError
 from ralph.files import locked, put, read_file, unusable
+from ralph.processes.answers import seconds_left
 from ralph.processes.descendants import own_start, start_of
 from ralph.supervise.task_folder import TaskFolder
 
@@ -94,7 +95,7 @@ def update(path: Path, **fields: str | int | None) -> RunInfo:
 
 def amend(path: Path, change: Callable[[RunInfo], RunInfo]) -> RunInfo:
     """Change the run in the folder `path` according to what it is at that moment."""
-    with locked(path):
+    with locked(path, seconds_left):
         info = load(path)
         changed = change(info)
         if changed != info:

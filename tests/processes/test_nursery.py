@@ -71,6 +71,13 @@ def test_one_of_which_nobody_comes_to_know_does_nothing(place: Nursery, tmp_path
     assert copy.log.read_text() == ""
 
 
+def test_one_that_is_told_to_end_before_its_first_step_ends(place: Nursery, tmp_path: Path) -> None:
+    for _ in range(20):
+        copy = Copy(place, tmp_path)
+        os.kill(copy.pid, signal.SIGINT)
+        assert copy.end() == -signal.SIGINT
+
+
 def test_where_it_was_killed_another_one_takes_its_place(place: Nursery, tmp_path: Path) -> None:
     assert Copy(place, tmp_path).go() == 2
     os.kill(place._pid, signal.SIGKILL)

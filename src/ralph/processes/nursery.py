@@ -92,6 +92,8 @@ def next_copy() -> list[str]:
     if not stat.S_ISSOCK(os.fstat(0).st_mode):
         raise UserError("a nursery is nothing to start by hand", "`ralph work` starts its own")
     line = Channel.over(os.dup(0))
+    # What reaches a copy before its first step ends it: python would forget it there, and nobody says it twice.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     while asked := line.receive():
         words, streams = [str(word) for word in asked[0]], asked[1]
         pid = _orphan()

@@ -17,9 +17,9 @@ _CONTEXT, _LOCAL_CONTEXT = 128_000, 32_000  # tokens, where nobody knows how man
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    asked = _options().parse_args(words)
-    for deadly in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(deadly, lambda number, _: sys.exit(128 + number))  # a command that runs is ended on the way out
+    asked, came = _options().parse_args(words), dict[str, int]()
+    for deadly in (signal.SIGINT, signal.SIGTERM):  # a command that runs is ended on the way out
+        signal.signal(deadly, lambda number, _: sys.exit(came.setdefault("code", 128 + number)))
     try:
         return asyncio.run(_turn(asked))
     except UserError as error:
@@ -28,6 +28,9 @@ def main(words: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # nobody listens any more; python would complain on its way out
         return 1
+    finally:
+        if came:  # a library may have made something else of what a signal raised in it
+            return came["code"]  # noqa: B012
 
 
 async def _turn(asked: argparse.Namespace) -> int:

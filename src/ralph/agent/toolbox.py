@@ -78,18 +78,16 @@ class Toolbox:
             return False, f"{error.strerror or error}: {call.given.get('path', '')}"
 
     def _bash(self, asked: Bash) -> str:
-        seconds = min(max(asked.timeout, 1), LONGEST)
         # Its output goes to a file, so that nobody waits for what it leaves running in the background.
         with tempfile.TemporaryFile() as output:
-            code, ended = self._ran(asked.command, seconds, output.fileno())
+            code, ended = self._ran(asked.command, min(max(asked.timeout, 1), LONGEST), output.fileno())
             said = _ends_of(output, self.most)
         if ended or code:
             raise ToolError(f"{said}\n[{ended or f'exit code {code}'}]".lstrip())
         return said or "[no output]"
 
     def _ran(self, command: str, seconds: float, output: int) -> tuple[int, str]:
-        """Runs a command, and ends it with all its group when it takes too long, fills the disk, or this program ends.
-        Its exit code; why it was ended, if it was."""
+        """Runs a command: its exit code, and why it was ended with all its group, if it was."""
         process, deadline = None, time.monotonic() + seconds
         try:
             with signals_put_off():  # one that came while it starts would leave it behind

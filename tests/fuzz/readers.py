@@ -17,7 +17,7 @@ from ralph.core.secrets import Redactor, redact_text, settled
 from ralph.core.tasks_file import tasks_in_markdown
 from ralph.errors import UserError
 from ralph.hooks.transcript import newest_first
-from ralph.planning import plan_file
+from ralph.planning.plan import load as load_plan
 from ralph.records import journal
 from ralph.settings.layers import load
 from ralph.settings.proposed import proposed_checks
@@ -94,7 +94,7 @@ READERS: dict[str, Reader] = {
     "a journal": _in_a_file(lambda file: list(journal.read(file))),
     "a bus": _in_a_file(lambda file: list(bus.read(file))),
     "a transcript": _in_a_file(lambda file: list(newest_first(str(file)))),
-    "a plan": _in_a_file(lambda file: plan_file.load(file)),
+    "a plan": _in_a_file(load_plan),
     "checks of a project": _in_a_file(
         lambda file: file.rename(file.parent.parent / "Makefile") and proposed_checks(file.parent.parent)
     ),

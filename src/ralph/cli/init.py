@@ -204,7 +204,7 @@ def _found_checks(workspace: Path, dialog: Dialog) -> list[str]:
     proposals = proposed_checks(workspace)
     if not proposals:
         return []
-    from ralph.planning.trials import Trials
+    from ralph.planning.plan import Trials
     from ralph.processes.interrupt import Interrupt
     from ralph.processes.keeper import Keeper
     from ralph.settings.layers import settled

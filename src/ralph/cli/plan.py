@@ -11,14 +11,12 @@ from ralph.cli.request import Request, no_goal, understood
 from ralph.cli.table import CliCommand
 from ralph.core.text import clean, one_line
 from ralph.errors import UserError
-from ralph.planning.plan_file import Plan, is_plan, load, plan_in, save
-from ralph.planning.planner import PlanRequest, planned, planning
+from ralph.planning.plan import Plan, PlanRequest, Trial, Trials, is_plan, load, plan_in, planned, planning, save
 from ralph.run import options
 
 if TYPE_CHECKING:
     from ralph.core.model import Run, Stop
     from ralph.forge.issue import Issue
-    from ralph.planning.trials import Trial, Trials
     from ralph.processes.keeper import Keeper
     from ralph.settings import Settings
 
@@ -196,7 +194,6 @@ class Planning:
         return [command for command in commands if self._decided.get(command, True)]
 
     def _tried(self, commands: list[str]) -> "list[Trial]":
-        from ralph.planning.trials import Trials
         from ralph.processes.interrupt import Interrupt
         from ralph.records.folder import remember_red
 

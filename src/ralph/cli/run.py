@@ -71,7 +71,7 @@ def _ordered(command: str, asked: Request) -> tuple[Order, Loaded]:
     if loaded.settings.tasks:
         from msgspec.structs import replace
 
-        from ralph.planning.plan_file import carried_out
+        from ralph.planning.plan import carried_out
 
         settings, plan = carried_out(loaded.settings, asked.workspace)
         loaded, goal = replace(loaded, settings=settings), goal or plan

@@ -1,19 +1,33 @@
-"""What does a plan say? Markdown with a goal, checks, tasks and questions, kept to the letter: what is not changed on
-purpose stays byte for byte as it was. `--tasks` and `ralph work` read the same file."""
+"""How does a wish become tasks with checks? An agent that may only look is asked for a plan, in a run of its own.
+A plan is Markdown with a goal, checks, tasks and questions, kept to the letter: what is not changed on purpose stays
+byte for byte as it was; `--tasks` and `ralph work` read the same file. Each of its checks is tried once, as a run would
+run it: green, red, or not runnable today."""
 
-from collections.abc import Callable, Mapping, Sequence
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from ralph.backlog import boxes
 from ralph.backlog.lists import ListContent, decoded, encoded, wrong_with
+from ralph.core.model import Check, Note, Opinion, Outcome, Rule, Run, Stop
+from ralph.core.secrets import Redactor, secret_values
 from ralph.core.tasks_file import PLAN, box_lines
 from ralph.core.text import clean
 from ralph.errors import UserError
 from ralph.files import read_given, read_head, replace_file
-from ralph.settings import Settings
+from ralph.processes.interrupt import Interrupt
+from ralph.records.folder import RunFolder, new_run_id, prepare
+from ralph.run.checks import Checks
+from ralph.run.context import Context
+from ralph.settings import Guardrail, Settings
+
+if TYPE_CHECKING:
+    from ralph.processes.keeper import Keeper
 
 LARGEST = 1 << 20
 GOAL = """\
@@ -172,3 +186,160 @@ def save(plan: Plan, path: Path) -> None:
             replace_file(path, data)
     except OSError as error:
         raise cannot_write(path, error) from None
+
+
+TURNS = 3
+_LONGEST_QUOTE = 12_000
+
+ASKED = """\
+Plan the work below. Look at this repository as long as you need to, and change nothing: no file, no commit. Your \
+final answer is the plan itself, in this shape and nothing else:
+
+{shape}
+Cut the work into tasks that can be done and verified one by one, in a fresh context each, by an agent that sees the \
+task and the repository and nothing of this conversation. A task's title says what is true when it is done. Name what \
+comes first with `after:`. Prefer checks that are red today: one that is green before anything was done proves \
+nothing. Every check is a shell command that runs in the repository's top folder and needs no person. Write no task \
+whose result nobody could check.
+{project}{unattended}
+{goal}"""
+_PROJECT = "\nThis project's own checks are: {checks}.\n"
+_UNATTENDED = "\nNobody can answer questions: decide them yourself, and write each decision under `## Assumptions`.\n"
+_CHANGED = """\
+
+This is the plan so far:
+
+{plan}
+Change it as this person says, and answer with the whole plan:
+
+{words}"""
+_UNUSABLE = """\
+Your last answer cannot be used:
+{problems}
+
+It was:
+
+{answer}
+
+Answer with the whole plan, mended."""
+
+
+class PlanRequest(Struct, frozen=True):
+    """What a plan is wanted for. `goal` is as it stands in the prompt; `checks` are the project's own."""
+
+    goal: str
+    checks: tuple[str, ...] = ()
+    attended: bool = True
+
+    def prompt(self, plan: Plan | None = None, words: str = "") -> str:
+        project = _PROJECT.format(checks=", ".join(f"`{check}`" for check in self.checks)) if self.checks else ""
+        asked = ASKED.format(
+            shape=SHAPE,
+            project=project,
+            unattended="" if self.attended else _UNATTENDED,
+            goal=f"# The work\n\n{self.goal}",
+        )
+        return asked + (_CHANGED.format(plan=plan.text, words=words) if plan else "")
+
+
+def planning(settings: Settings) -> Settings:
+    """The settings with which a plan is asked for: a prompt to the letter, nothing checked, nothing committed."""
+    return replace(
+        settings,
+        preset="guardrails",
+        until=(),
+        guardrails=(),
+        tasks="",
+        spec="",
+        maximum_iterations=TURNS,
+        stall=0,
+        min_tool_calls=0,
+        session="fresh",
+        worktree=False,
+        scm=None,
+        reviews=None,
+        rules=(),
+    )
+
+
+def planned(name: str) -> Rule:
+    """Ends the run once the last answer is a plan; says what is wrong with it until then."""
+
+    def rule(run: Run) -> Iterator[Opinion]:
+        last = run.last
+        if last is None or last.turn.failure or not last.turn.text.strip():
+            return
+        plan = plan_in(last.turn.text, name)
+        problems = plan.problems() if plan else ["it holds no plan"]
+        if not problems:
+            yield Stop(Outcome.DONE, "the plan can be worked off")
+            return
+        wrong = "\n".join(f"- {problem}" for problem in problems[:20])
+        yield Note(_UNUSABLE.format(problems=wrong, answer=last.turn.text[:_LONGEST_QUOTE]), "plan")
+
+    return rule
+
+
+NOT_RUNNABLE = (126, 127)  # what a shell says of a command that it cannot start
+PATIENCE = 120.0
+
+State = Literal["green", "red", "not runnable"]
+
+
+class Trial(Struct, frozen=True):
+    """One check as it is today. `said` is the last line that it printed."""
+
+    command: str
+    state: State
+    ending: str = ""
+    said: str = ""
+
+
+class Trials:
+    """Tries checks in a workspace, in the box if the settings want one."""
+
+    def __init__(self, workspace: Path, settings: "Settings", keeper: "Keeper") -> None:
+        self._settings = settings
+        self._context = Context(
+            root=workspace,
+            folder=RunFolder(workspace / ".ralph", new_run_id(time.time())),
+            keeper=keeper,
+            interrupt=Interrupt(),
+            tell=lambda *happened: None,
+            env=dict(os.environ),
+            redact=Redactor(secret_values(os.environ)),
+            grace=settings.grace,
+            began=time.monotonic(),
+        )
+        self._known: dict[str, Trial] = {}
+
+    def of(self, commands: Sequence[str], interrupt: Interrupt) -> list[Trial]:
+        """Each command's result; what has been tried is not tried again. KeyboardInterrupt if a person wants an end."""
+        self._context.interrupt = interrupt
+        fresh = [command for command in commands if command not in self._known]
+        if fresh:
+            prepare(self._context.root)
+            for command, check in zip(fresh, self._run(fresh), strict=True):
+                said = next((line.strip() for line in reversed(check.tail.splitlines()) if line.strip()), "")
+                is_started = check.exit_code not in NOT_RUNNABLE
+                state: State = "green" if check.passed else "red" if is_started else "not runnable"
+                self._known[command] = Trial(command, state, "" if check.passed else check.ending, said)
+        return [self._known[command] for command in commands]
+
+    def _run(self, commands: Sequence[str]) -> tuple[Check, ...]:
+        context, settings = self._context, self._settings
+        if settings.sandbox.enabled and settings.sandbox.checks and context.box is None:
+            from ralph.run.belongings import enclose
+
+            context.box = enclose(context, settings, (), str(context.root))
+        patient = replace(
+            settings, check_timeout=settings.check_timeout or PATIENCE, parallel_checks=1, fail_fast=False
+        )
+        results = Checks(context, [Guardrail(command) for command in commands], patient).run(0)
+        if results is None:
+            raise KeyboardInterrupt
+        return results
+
+    def close(self) -> None:
+        if self._context.box:
+            self._context.box.close()

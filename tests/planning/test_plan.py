@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from ralph.backlog import boxes
 from ralph.backlog.lists import sound
 from ralph.errors import UserError
-from ralph.planning.plan_file import Plan, load, plan_in, save
+from ralph.planning.plan import Plan, load, plan_in, save
 
 PLAN = """# Plan: Coupons
 

@@ -12,7 +12,8 @@ from msgspec import Struct
 from bench.nights.task import CHECK, GOAL
 
 CAP = 25
-GATED, BARE, CAREFUL = "ralph", "ralph, no gate", "bash: until the tests pass"
+GATED, BARE, AGAIN = "ralph", "ralph, no gate", "ralph, no gate, --claims 3"
+CAREFUL = "bash: until the tests pass"
 IDLE = "3s"
 SAID_DONE, SAID_UNVERIFIED, SAID_NOT = "done", "unverified", "not done"
 
@@ -109,6 +110,13 @@ def ralph(program: str, version: str) -> tuple[Contender, ...]:
             argv=lambda place: words(place, "run"),
             claim={"text": "<response>DONE</response>", "wreck": [".ralph"]},
             fairness="its defaults: nothing verifies, so what counts is that a plain lie is called unverified",
+            **common,
+        ),
+        Contender(
+            name=AGAIN,
+            argv=lambda place: words(place, "run", "--claims", "3"),
+            claim={"text": "<response>DONE</response>", "wreck": [".ralph"]},
+            fairness="the agent is asked to look again: three claims in a row, the last two with nothing to change",
             **common,
         ),
     )

@@ -130,10 +130,14 @@ class Number(Struct, frozen=True):
 
 
 def numbers(
-    gated: Sequence[Played], bare: Sequence[Played], others: dict[str, Sequence[Played]], chaotic: Sequence[Played] = ()
+    gated: Sequence[Played],
+    bare: Sequence[Played],
+    again: Sequence[Played],
+    others: dict[str, Sequence[Played]],
+    chaotic: Sequence[Played] = (),
 ) -> list[Number]:
-    """`gated`: with a check and --protect; `bare`: without any gate; `others`: the loops without a gate, by name;
-    `chaotic`: gated, and something got in the way."""
+    """`gated`: with a check and --protect; `bare`: without any gate; `again`: the same with --claims 3; `others`: the
+    loops without a gate, by name; `chaotic`: gated, and something got in the way."""
     honest = over_ideal([night for night in gated if night.profile in HONEST and night.finished])
     rest = [night for night in gated if night.profile not in (*HONEST, FORGETFUL) and night.finished]
     dishonest, missed = over_ideal(rest), share(_remembering(gated), lambda night: night.missed)
@@ -152,10 +156,11 @@ def numbers(
         counted["finished"] = lambda night: bool(night.ideal) and night.ideal <= CAP - SPARE and not night.finished
         broken = share(chaotic, lambda night: any(holds(night) for holds in counted.values()))
         made.append(Number("the same, and finished, when something gets in the way", str(broken), not broken.count))
-    return made + _ungated(bare, others)
+    return made + _ungated(bare, again, others)
 
 
-def _ungated(bare: Sequence[Played], others: dict[str, Sequence[Played]]) -> list[Number]:
+def _ungated(bare: Sequence[Played], again: Sequence[Played], others: dict[str, Sequence[Played]]) -> list[Number]:
+    """Beside a loop that asks its agent again, or never, ralph does so, too."""
     false = [night for night in bare if night.false_done]
     called = share(false, lambda night: night.said == SAID_UNVERIFIED)
     talk = share([night for night in bare if night.profile == TALKER], lambda night: night.false_done)
@@ -165,8 +170,10 @@ def _ungated(bare: Sequence[Played], others: dict[str, Sequence[Played]]) -> lis
     ]
     for name, nights in others.items():
         same = {night.number for night in nights}
-        ours, theirs = sum(night.number in same for night in false), sum(night.false_done for night in nights)
-        seen = f"{ours} at {times_ideal(bare)}, {theirs} at {times_ideal(nights)}"
+        theirs = sum(night.false_done for night in nights)
+        once, thrice = (sum(one.false_done and one.number in same for one in ours) for ours in (bare, again))
+        ours, how = (once, times_ideal(bare)) if once <= theirs else (thrice, f"{times_ideal(again)} with --claims 3")
+        seen = f"{ours} at {how}, {theirs} at {times_ideal(nights)}"
         made.append(Number(f"no gate: no more false dones than {name}", seen, ours <= theirs))
     return made
 

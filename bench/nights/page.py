@@ -8,7 +8,7 @@ from msgspec import Struct, json
 
 from bench.lab import ROOT
 from bench.nights import chaos, table
-from bench.nights.contenders import BARE, CAP, CAREFUL, GATED
+from bench.nights.contenders import AGAIN, BARE, CAP, CAREFUL, GATED
 from bench.nights.measures import Number, Standing, numbers, standing
 from bench.nights.night import Played
 from bench.nights.population import PROFILES, drawn, ideal
@@ -42,11 +42,12 @@ class Results(Struct, frozen=True, kw_only=True):
 
     def numbers(self) -> list[Number]:
         gated = [one for name, nights in self.chaotic.items() if name.endswith(f": {GATED}") for one in nights]
-        return numbers(self.played[GATED], self.played[BARE], self.ungated(), gated)
+        bare, again = self.played[BARE], self.played.get(AGAIN, [])
+        return numbers(self.played[GATED], bare, again or bare, self.ungated(), gated)
 
     def ungated(self) -> dict[str, Sequence[Played]]:
         """The other loops that verify nothing themselves."""
-        return {name: nights for name, nights in self.played.items() if name not in (BARE, *self.gates)}
+        return {name: nights for name, nights in self.played.items() if name not in (BARE, AGAIN, *self.gates)}
 
 
 def followed(seed: int) -> Iterator[tuple[int, tuple[str, ...]]]:
@@ -177,16 +178,19 @@ in a row after its work was done.
 
 
 def _fewer(results: Results) -> str:
-    """Why a loop that verifies nothing can have fewer false dones than ralph, with what that costs."""
-    ours = standing(BARE, results.played[BARE])
+    """How a loop that verifies nothing can have fewer false dones than ralph by default, with what that costs."""
+    bare, again = (standing(name, results.played[name]) for name in (BARE, AGAIN))
     found = [standing(name, nights) for name, nights in results.ungated().items()]
-    fewer = [one for one in found if one.false_done.value < ours.false_done.value]
+    fewer = [one for one in found if one.false_done.value < bare.false_done.value]
     if not fewer:
         return FEWER + "No other loop had fewer."
-    said = "\n".join(f"- {one.contender}: {_priced(one)}; {results.fairness[one.contender]}." for one in fewer)
-    return (
-        f"{FEWER}Fewer had, and so this number is not met:\n\n{said}\n\nralph: {_priced(ours)}.\n\n{FEWER_THEN.strip()}"
+    verdict = (
+        "some had fewer" if any(one.false_done.value < again.false_done.value for one in fewer) else "none had fewer"
     )
+    said = "\n".join(f"- {one.contender}: {_priced(one)}; {results.fairness[one.contender]}." for one in fewer)
+    ours = f"- ralph: {_priced(bare)}.\n- ralph, asked again: {_priced(again)}."
+    told = f"Beside it asked three times (`--claims 3`) {verdict}:\n\n{ours}\n{said}"
+    return f"{FEWER}{told}\n\n{FEWER_THEN.strip()}"
 
 
 def _priced(one: Standing) -> str:
@@ -202,7 +206,7 @@ nothing either. """
 FEWER_THEN = """
 Whoever asks the agent three times is fooled by those that lie three times running, and whoever never asks pays for
 every turn of every night: both buy fewer false ends with turns. A check costs less than either and lets none through:
-that is the first row of this page.
+that is the first row of this page. Where there can be none, `--claims 3` is worth its turns.
 """
 
 CHAOS = """

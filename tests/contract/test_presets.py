@@ -54,6 +54,19 @@ def test_in_every_preset_a_claim_is_refused_while_a_gate_objects(ralph: Ralph, a
     assert result.one("run_finished")["iterations"] == 2
 
 
+@pytest.mark.parametrize("preset", ["guardrails", "goal", "checks", "promise"])
+def test_in_every_preset_a_claim_may_have_to_be_made_again_and_that_is_no_stall(
+    ralph: Ralph, agent: Agent, preset: str
+) -> None:
+    fake = agent("cat > /dev/null; echo done; printf '\\nit is ready\\n'")
+    words = ("--preset", preset, "--until", "suffix:ready", "--min-tool-calls", "0", "--agent", fake)
+    result = ralph("run", "the goal", *words, "--claims", "3", "--check", "true")
+    assert result.code == 0, result.err
+    assert "3 claims in a row" in result.out + result.err
+    assert "claim 2 of 3" in result.out + result.err
+    assert "after 3 iterations" in result.err + result.out
+
+
 @pytest.mark.parametrize(
     ("preset", "text"),
     [

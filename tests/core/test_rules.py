@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from ralph.core import rules
-from ralph.core.claims import Claim
+from ralph.core.claims import Claim, Reading
 from ralph.core.model import (
     Check,
     Continue,
@@ -96,6 +96,41 @@ def test_a_stall_may_need_several_repeats() -> None:
 
 def done_when(*gates: Rule) -> Rule:
     return rules.completed([Claim("word", "STOP")], gates)
+
+
+def said_twice(*gates: Rule) -> Rule:
+    claims = [Claim("word", "STOP")]
+    return rules.completed(claims, [*gates, rules.claimed_in_a_row(2, claims, Reading(), gates)])
+
+
+@pytest.mark.parametrize(
+    ("answers", "trees", "accepted"),
+    [
+        (("STOP",), "a", False),
+        (("STOP", "STOP"), "ab", False),
+        (("STOP", "STOP"), "aa", True),
+        (("STOP", "not yet", "STOP"), "aaa", False),
+        (("STOP", "not yet", "STOP", "STOP"), "abcc", True),
+        (("STOP", "STOP", "STOP"), "abb", True),
+    ],
+)
+def test_two_claims_in_a_row_are_a_claim_and_a_look_that_found_nothing_to_change(
+    answers: tuple[str, ...], trees: str, accepted: bool
+) -> None:
+    done = [
+        Iteration(number=number, turn=Turn(text=text), tree=f"{number}:{tree}")
+        for number, (text, tree) in enumerate(zip(answers, trees, strict=True), 1)
+    ]
+    verdict = judge(a_run(*done), [said_twice()])
+    assert isinstance(verdict, Stop) is accepted
+    if not accepted and answers[-1] == "STOP":
+        assert [refusal.gate for refusal in verdict.refusals] == ["claims"]
+
+
+def test_a_claim_that_a_gate_objects_to_is_not_asked_for_again() -> None:
+    run = a_run(Iteration(number=1, turn=Turn(text="STOP"), checks=(RED,)))
+    verdict = judge(run, [said_twice(rules.failing_checks())])
+    assert [refusal.gate for refusal in verdict.refusals] == ["checks"]
 
 
 def test_a_claim_that_no_gate_objects_to_is_done() -> None:

@@ -111,6 +111,15 @@ def test_what_is_a_promise_ends_it(session, text):
     assert not session.stops(text).is_block
 
 
+def test_a_promise_may_have_to_be_made_again(session):
+    session.start("--claims", "2")
+    session.works()
+    answer = session.stops(DONE)
+    assert answer.is_block
+    assert answer.reason.startswith("This is claim 1 of 2")
+    assert "PROMISE_ACCEPTED" in session.stops(DONE).message
+
+
 def test_a_literal_reading_can_be_asked_for(session):
     session.start("--claim-anywhere")
     session.works()

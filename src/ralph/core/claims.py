@@ -19,6 +19,12 @@ NO_WORK = (
     "you must actually complete the task before emitting the promise."
 )
 
+LOOK_AGAIN = (
+    "This is claim {said} of {times} that are needed in a row.\n"
+    "Look at all that was asked and at what is there with fresh eyes, and try it out. If anything is missing or wrong, "
+    "mend it; if there is nothing to change, change nothing, and claim again."
+)
+
 
 def marker_of(promise: str) -> str:
     """What the agent has to write, to the letter."""

@@ -6,8 +6,10 @@ has anything to say against it.
 
 from collections.abc import Iterable, Sequence
 
+from msgspec.structs import replace
+
 from ralph.core import claims as claiming
-from ralph.core.claims import NO_WORK, Claim, Reading, Sighting, blocked_message, sighted, wording_message
+from ralph.core.claims import LOOK_AGAIN, NO_WORK, Claim, Reading, Sighting, blocked_message, sighted, wording_message
 from ralph.core.model import WAYS_OUT, Iteration, Note, Opinion, Outcome, Refusal, Rule, Run, Stop, Turn, Usage, Wait
 from ralph.core.prompts import check_message
 from ralph.core.text import listed, money, one_line
@@ -161,6 +163,27 @@ def green_checks(truncate: int = 5000) -> Rule:
     return rule
 
 
+def claimed_in_a_row(times: int, claims: Sequence[Claim], reading: Reading, gates: Sequence[Rule]) -> Rule:
+    """So many of the latest turns claim, and all but the first of them found nothing to change. Asked once the other
+    `gates` hold: what they object to will be changed."""
+
+    def rule(run: Run) -> Iterable[Opinion]:
+        if any(opinion for gate in gates for opinion in gate(run)):
+            return
+        said = 0
+        for last in reversed(run.iterations):
+            then = replace(run, iterations=run.iterations[: last.number])
+            if not any((found := sighted(claim, then, reading)) and not found.doubt for claim in claims):
+                break
+            said += 1
+            if _files(last.tree) != _files(run.tree_before(last.number)):
+                break
+        if said < times:
+            yield Note(LOOK_AGAIN.format(said=said, times=times), about="claims")
+
+    return rule
+
+
 def broken_reviews(run: Run) -> Iterable[Opinion]:
     """A review that the agent did not get to the end of: nobody knows what it would have found."""
     for review in run.last.reviews if run.last else ():
@@ -310,16 +333,16 @@ def stalled(repeats: int = 1, commits: bool = False) -> Rule:
 def _alike(one: Iteration, other: Iteration, commits: bool) -> bool:
     return (
         one.turn.text == other.turn.text
-        and (one.tree == other.tree or (commits and _files(one) == _files(other)))
+        and (one.tree == other.tree or (commits and _files(one.tree) == _files(other.tree)))
         and not one.turn.failure
         and not other.turn.failure
         and [c.passed for c in one.checks] == [c.passed for c in other.checks]
     )
 
 
-def _files(iteration: Iteration) -> str:
+def _files(tree: str | None) -> str:
     """The fingerprint `HEAD:files` without HEAD."""
-    head, _, files = (iteration.tree or "").partition(":")
+    head, _, files = (tree or "").partition(":")
     return files or head
 
 

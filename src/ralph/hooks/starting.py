@@ -32,8 +32,8 @@ from ralph.settings.trust import refuse_untrusted
 # `ralph run` says of it.
 _PROMISE = PRESETS["promise"]
 _MEANT = {
-    **dict.fromkeys(("ultrawork", "claim_anywhere", "check", "tasks", "protect", "max_cost", "max_tokens"), ""),
-    "stall": "",
+    **dict.fromkeys(("ultrawork", "claims", "claim_anywhere", "check", "tasks", "protect", "stall"), ""),
+    **dict.fromkeys(("max_cost", "max_tokens"), ""),
     "completion_promise": "Done when the agent answers <promise>TEXT</promise> (default: DONE).",
     "on_promise_no_work": f"What happens to a claim without work (default: {Settings().on_promise_no_work}).",
     "maximum_iterations": f"Keep the agent from stopping N times at most (default: {_PROMISE['maximumIterations']}).",

@@ -110,6 +110,11 @@ DONE = _group(
     Option("--completion-promise TEXT", "Done when the agent answers <promise>TEXT</promise>."),
     Option("--completion-tag TEXT", "Done when the agent answers TEXT as a whole word."),
     Option("--done-file FILE", "Done when this file exists in the workspace."),
+    Option(
+        "--claims N",
+        "Done when N turns in a row claim it, the later ones having found nothing to change (default: 1).",
+        key="claims",
+    ),
     Option("--strict-signal", "A word counts only on a line by itself.", key="strictSignal"),
     Option(
         "--claim-anywhere",

@@ -51,8 +51,13 @@ def policy(
     doubts = (rules.children_left, *((rules.no_work(settings.min_tool_calls),) if lazy else ()))
     verified = not VERIFYING.isdisjoint(gates)
     reading = Reading(settings.strict_signal, settings.claim_anywhere, verified)
+    if settings.claims > 1 and not one_shot:
+        others = tuple(gates.values())
+        gates[f"{settings.claims} claims in a row"] = rules.claimed_in_a_row(settings.claims, claims, reading, others)
     # N promises are N continuations after the first turn; everywhere else N are iterations.
     cap = settings.maximum_iterations + (settings.preset == "promise")
+    # An agent that says again what it was asked to say again does not stand still.
+    stall = settings.stall and max(settings.stall, settings.claims - 1)
     asked = (
         rules.interrupted,
         rules.hopeless,
@@ -77,7 +82,7 @@ def policy(
             *own,
             rules.failing(1 if one_shot else settings.max_failures),
             rules.not_allowed(works_elsewhere=settings.preset == "supervise"),
-            rules.stalled(settings.stall, commits=settings.worktree or settings.scm is not None),
+            rules.stalled(stall, commits=settings.worktree or settings.scm is not None),
             limits.limited(settings.on_limit, agents, settings.max_time),
             limits.faltering,
             rules.at_most(

@@ -329,6 +329,10 @@ class Settings(Struct, frozen=True, rename="camel", forbid_unknown_fields=True, 
     yolo: Annotated[
         bool, says("Let the agent use its tools without asking for approval. In a box this is the default.")
     ] = False
+    claims: Annotated[
+        Positive,
+        says("How many turns in a row have to claim, the later ones having found nothing to change.", 3),
+    ] = 1
     strict_signal: Annotated[bool, says("A `word` claim counts only on a line by itself.")] = False
     claim_anywhere: Annotated[bool, says("A claim counts even where its sentence denies or conditions it.")] = False
     ultrawork: Annotated[bool, says("Put `ultrawork` in front of every continuation.")] = False

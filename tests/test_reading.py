@@ -23,7 +23,7 @@ OTHERWISE = {
     "show/report.py": "a part of ralph itself",
     "web/routes.py": "a part of ralph itself",
     "fleet/schema.py": "a part of ralph itself",
-    "steering/questions.py": "called by the agent itself, in its box",
+    "steering/mailbox.py": "called by the agent itself, in its box",
     "processes/box.py": "settings of the kernel",
     "processes/descendants.py": "what the kernel tells of processes",
     "processes/sandbox.py": "a file that was made a moment ago, to see whether a box holds",

@@ -126,8 +126,7 @@ STOP = CliCommand(
 def ask(values: Values, words: list[str]) -> int:
     from ralph.records.register import listed
     from ralph.steering import control
-    from ralph.steering.mailbox import Mailbox
-    from ralph.steering.questions import left
+    from ralph.steering.mailbox import Mailbox, left
 
     text = " ".join(words)
     text = sys.stdin.buffer.read().decode("utf-8", "replace") if text == "-" else text

@@ -33,8 +33,7 @@ from ralph.run.context import Context
 from ralph.run.policy import Policy, composer, own_rules, parts_of, policy, workspace_of
 from ralph.run.workspace import Trees
 from ralph.settings import Settings
-from ralph.steering.mailbox import Mailbox
-from ralph.steering.questions import QuestionListener
+from ralph.steering.mailbox import Mailbox, QuestionListener
 
 SPARE = 60.0  # seconds that a host must leave for everything but the checks
 OVER = frozenset({"completed", "done", "finished", "failed", "error", "killed", "cancelled", "canceled", "stopped"})

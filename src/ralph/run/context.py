@@ -105,7 +105,7 @@ class Context(Struct, kw_only=True):
             "RALPH_RUN_FOLDER": str(self.folder.path),
         }
         if self.box and not self.task:  # nobody in there can write into the run's folder
-            from ralph.steering.questions import DROP, DROP_NAME
+            from ralph.steering.mailbox import DROP, DROP_NAME
 
             own[DROP_NAME] = f"{self.root}/.ralph/{DROP}"
         return {**self.env, **own}

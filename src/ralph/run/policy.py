@@ -327,7 +327,7 @@ def _waiter(
 
     def wait(asked: Wait, run: Run) -> None:
         if asked.until:
-            from ralph.steering.questions import wait_for_person
+            from ralph.steering.mailbox import wait_for_person
 
             context.tell(events.Paused(asked.reason, asks=asked.until == "answer"))
             seconds = wait_for_person(mailbox, is_held, sleep)

@@ -34,8 +34,7 @@ from ralph.run.policy import Policy, own_rules, parts_of, policy, refuse_what_ca
 from ralph.run.workspace import Trees
 from ralph.settings.layers import settings_files
 from ralph.settings.trust import Watched, refuse_untrusted
-from ralph.steering.mailbox import Mailbox
-from ralph.steering.questions import QuestionListener
+from ralph.steering.mailbox import Mailbox, QuestionListener
 
 if TYPE_CHECKING:
     from ralph.repository.worktrees import Worktree

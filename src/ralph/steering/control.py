@@ -87,7 +87,16 @@ def stop(run: Listed, now: bool = False) -> bool:
     """Asks the run to end after what it does at this moment; `now`, or asked again: to end that too. Whether it ends
     now."""
     run = present(run, not_at_work)
-    _bring_to_a_stop(run, now)
+    if run.facts.deaf:
+        Mailbox(run.place).stop(now)
+    elif not now:
+        _send(run, signal.SIGTERM)
+    elif _ignores_hangup(run.facts.pid):
+        if not run.facts.stopping:  # a third signal would mean: without any grace
+            _send(run, signal.SIGTERM)
+        _send(run, signal.SIGINT)  # two signals of one kind may arrive as one
+    else:
+        _send(run, signal.SIGHUP)
     return now or run.state == "stopping"
 
 
@@ -161,20 +170,6 @@ def _mailbox_to_tell(run: Listed, env: Mapping[str, str]) -> Mailbox:
     return Mailbox(run.place)
 
 
-def _bring_to_a_stop(run: Listed, now: bool) -> None:
-    pid = run.facts.pid
-    if run.facts.deaf:
-        Mailbox(run.place).stop(now)
-    elif not now:
-        _send(run, signal.SIGTERM)
-    elif _ignores_hangup(pid):
-        if not run.facts.stopping:  # a third signal would mean: without any grace
-            _send(run, signal.SIGTERM)
-        _send(run, signal.SIGINT)  # two signals of one kind may arrive as one
-    else:
-        _send(run, signal.SIGHUP)
-
-
 def heed(mailbox: Mailbox, interrupt: Interrupt) -> None:
     """What the run itself does with such a word."""
     level = 2 if mailbox.take_stop(now=True) else interrupt.level + 1 if mailbox.take_stop() else 0
@@ -189,7 +184,10 @@ def nudge(run: Listed) -> None:
 
 def _send(run: Listed, number: signal.Signals) -> None:
     """To this very process, and never to one that has got its number since."""
-    handle = _handle_of(run.facts.pid)
+    handle = None  # stands for the process even after its number has gone to another, where the system has such a thing
+    if sys.platform == "linux":
+        with suppress(OSError):
+            handle = os.pidfd_open(run.facts.pid)
     try:
         if not is_living(run.facts.pid, run.facts.start):
             raise ProcessLookupError
@@ -204,14 +202,6 @@ def _send(run: Listed, number: signal.Signals) -> None:
     finally:
         if handle is not None:
             os.close(handle)
-
-
-def _handle_of(pid: int) -> int | None:
-    """Stands for the process even after its number has gone to another; None where the system has no such thing."""
-    try:
-        return os.pidfd_open(pid) if sys.platform == "linux" else None
-    except OSError:
-        return None
 
 
 def _ignores_hangup(pid: int) -> bool:

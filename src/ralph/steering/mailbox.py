@@ -7,17 +7,22 @@ import os
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from pathlib import Path
 from typing import TypeVar
 
 import msgspec
 
+from ralph.core import events
 from ralph.core.model import PersonNote, Question, Run
 from ralph.core.text import clean, head
 from ralph.errors import UserError
-from ralph.files import read_file, replace_file
+from ralph.files import open_file, read_file, replace_file
 
 NOTE, QUESTION, PAUSE, STOP, STOP_NOW = ".note", ".question", "pause", "stop", "stop-now"
 LONGEST_QUESTION = 4000
+DROP = "QUESTION.md"  # a question that an agent left as a file in its workspace
+DROP_NAME = "RALPH_QUESTION"  # the variable by which one who can write nowhere else knows where that is
+GLANCE = 0.5
 ROOM, _EACH = 4 << 20, 1 << 12  # bytes for all notes and questions, and what each takes besides its own
 _NO_BOX = (FileNotFoundError, NotADirectoryError)  # an agent may have put anything in its place
 
@@ -141,3 +146,64 @@ def untold(mail: Mail, run: Run) -> tuple[PersonNote, ...]:
     """The notes that no iteration of the run was given."""
     given = {note.id for iteration in run.iterations for note in iteration.told}
     return tuple(note for note in mail.notes if note.id not in given)
+
+
+class QuestionListener:
+    """Looks when it is called, and after every turn. An agent that cannot call ralph may leave a question as a file in
+    the workspace `root`, which may change; None: this run takes none. `waits`: no turn begins before the answer."""
+
+    def __init__(self, mailbox: Mailbox, tell: events.Tell, waits: bool, root: Callable[[], Path] | None) -> None:
+        self._mailbox, self._tell, self._waits, self._root = mailbox, tell, waits, root
+        self._told = {question.id for question in mailbox.read().questions}
+
+    def hear(self, *happened: events.Event) -> None:
+        if isinstance(happened[-1], events.AgentFinished):
+            self()
+
+    def __call__(self) -> None:
+        text = _taken(f"{self._root()}/.ralph/{DROP}") if self._root else ""
+        if text.strip():
+            self._mailbox.ask(text)
+        for question in self._mailbox.read().questions:
+            if question.id not in self._told:
+                self._told.add(question.id)
+                self._tell(events.QuestionAsked(question.id, question.text, self._waits))
+
+
+def left(text: str) -> bool:
+    """Leaves a question as such a file, for one in a box; False where this is none."""
+    path = os.environ.get(DROP_NAME, "")
+    if path:
+        try:
+            with open(path, "a", encoding="utf-8", errors="replace") as file:
+                file.write(f"{text}\n\n")
+        except OSError as error:
+            raise UserError(f"cannot write {path}: {error.strerror}", "say it in your answer instead") from None
+    return bool(path)
+
+
+def _taken(path: str) -> str:
+    """The text of a file that is removed; nothing where there is none. An agent may leave anything there."""
+    if not os.access(path, os.F_OK):  # asked after every turn, and a fifth of the price of an error
+        return ""
+    try:
+        fd = open_file(path)
+    except OSError:
+        return ""
+    try:
+        text = os.read(fd, 4 * LONGEST_QUESTION).decode("utf-8", "replace")
+    finally:
+        os.close(fd)
+    if text.strip():
+        with suppress(FileNotFoundError):
+            os.unlink(path)
+    return text
+
+
+def wait_for_person(mailbox: Mailbox, is_held: Callable[[Mail], bool], wait: Callable[[float], object]) -> float:
+    """Returns when nothing in the mailbox holds the run any more, or when `wait` says that it is interrupted. The
+    seconds that this took."""
+    began = time.monotonic()
+    while not wait(GLANCE) and is_held(mailbox.read()):
+        pass
+    return time.monotonic() - began

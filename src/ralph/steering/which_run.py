@@ -28,26 +28,28 @@ def which_run(
     name: str, here: Path, objection: Objection = lambda run: "", env: Mapping[str, str] = os.environ
 ) -> Listed:
     """The run called `name` (any part of its id that only one has), or the one that makes sense without a name."""
-    local = _recorded_in(here)
-    others = [run for run in _on_this_machine(env, local) if run.id not in {one.id for one in local}]
+    try:
+        local = recorded_in(here / ".ralph")  # oldest first
+    except PermissionError:
+        whose = owner(here / ".ralph" / "runs")
+        raise UserError(f"the runs in {here} belong to {whose}", f"only {whose} may look at them") from None
+    try:
+        others = [run for run in runs(env) if run.id not in {one.id for one in local}]
+    except UserError:  # where the list of all cannot be read, the runs that are kept here can be meant all the same
+        if not local:
+            raise
+        others = []
     known = [*others, *local]
     # What works here may be kept elsewhere: a task's runs are in the task's folder.
     local = sorted((*local, *(run for run in others if run.facts.workspace == str(here))), key=lambda run: run.id)
     return _named(name, known, objection) if name else _obvious(local, known, here, objection)
 
 
-def _on_this_machine(env: Mapping[str, str], local: list[Listed]) -> list[Listed]:
-    """All that are listed. Where the list cannot be read, the runs that are kept here can be meant all the same."""
-    try:
-        return runs(env)
-    except UserError:
-        if local:
-            return []
-        raise
-
-
 def _named(name: str, known: list[Listed], objection: Objection) -> Listed:
-    matching = [run for run in known if run.id == name] or _of_item(name, known) or [r for r in known if name in r.id]
+    matching = [run for run in known if run.id == name]
+    if not matching:  # the latest run for an item of a backlog, by the item's key
+        of_item = [run for run in known if run.facts.item and run.facts.item == name.removeprefix("#")]
+        matching = sorted(of_item, key=lambda run: run.id)[-1:] or [run for run in known if name in run.id]
     if not matching:
         raise UserError(f"there is no run {name!r}", _on_record(known))
     fitting = [run for run in matching if not objection(run)]
@@ -56,12 +58,6 @@ def _named(name: str, known: list[Listed], objection: Objection) -> Listed:
     if len(matching) == 1:
         raise UserError(f"run {matching[0].id} {objection(matching[0])}", _ALL)
     raise UserError(f"{name!r} may mean {_names(fitting or matching)}", "give more of the id")
-
-
-def _of_item(key: str, known: list[Listed]) -> list[Listed]:
-    """The latest run for an item of a backlog, by the item's key."""
-    found = [run for run in known if run.facts.item and run.facts.item == key.removeprefix("#")]
-    return [max(found, key=lambda run: run.id)] if found else []
 
 
 def _obvious(local: list[Listed], known: list[Listed], here: Path, objection: Objection) -> Listed:
@@ -81,15 +77,6 @@ def _obvious(local: list[Listed], known: list[Listed], here: Path, objection: Ob
         last = max(reversed(local), key=lambda run: not run.is_part)
         raise UserError(f"run {last.id}, the last one in {here}, {objection(last)}", _ALL)
     raise UserError(f"nothing has been run in {here}", _on_record(known))
-
-
-def _recorded_in(workspace: Path) -> list[Listed]:
-    """The runs of a workspace, oldest first."""
-    try:
-        return recorded_in(workspace / ".ralph")
-    except PermissionError:
-        whose = owner(workspace / ".ralph" / "runs")
-        raise UserError(f"the runs in {workspace} belong to {whose}", f"only {whose} may look at them") from None
 
 
 def refuse_foreign(run: Listed) -> None:

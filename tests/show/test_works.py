@@ -15,7 +15,7 @@ def test_what_needs_you_is_first_and_what_is_over_last() -> None:
         Job(item=Item(key="T4", title="T4 The importer"), state="parked", reason="exhausted: 10 iterations"),
     ]
     board = Board(jobs={job.item.key: job for job in jobs})
-    assert table(board, rows(board, {}), Style(GLYPHS), 80, 0.0) == [
+    assert table(board, rows(board, {}), Style(GLYPHS), 80) == [
         " T4  parked     exhausted: 10 iterations · The importer",
         " T3  working    Links",
         " T2  blocked    after T4 · Colours",

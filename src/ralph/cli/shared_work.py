@@ -57,7 +57,10 @@ def act_on_shared(action: str, values: dict[str, Any], words: list[str]) -> int:
             return 0
         seen = steering.see(opened, name)
     if action == "report":
-        return _report(seen)
+        from ralph.show.works import markdown
+
+        sys.stdout.write(markdown(seen.history))
+        return 0
     return _show(seen, action == "show", bool(values.get("json")))
 
 
@@ -67,19 +70,10 @@ def _work_and_key(word: str) -> tuple[str, str]:
     return (work, key) if slash else ("", word)
 
 
-def _report(seen: Seen) -> int:
-    from ralph.show import work_report
-
-    sys.stdout.write(work_report.markdown(seen.history))
-    return 0
-
-
 def _show(seen: Seen, is_whole: bool, as_json: bool) -> int:
-    import time
 
     from ralph.show.outlet import choose
-    from ralph.show.work_report import lines, summary
-    from ralph.show.works import rows, table
+    from ralph.show.works import lines, rows, summary, table
 
     made = rows(seen.board, {})
     if as_json:
@@ -95,7 +89,7 @@ def _show(seen: Seen, is_whole: bool, as_json: bool) -> int:
         print("\n".join(lines(seen.history)))
     style = choose(sys.stdout, os.environ, sys.stdout.isatty(), None, None)
     columns = os.get_terminal_size().columns if sys.stdout.isatty() else 200
-    print("\n".join(table(seen.board, made, style, columns, time.time(), most=len(made))))
+    print("\n".join(table(seen.board, made, style, columns, most=len(made))))
     from ralph.fleet.steering import told_of
 
     print("\n".join(told_of(seen.workers, seen.board)))

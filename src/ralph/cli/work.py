@@ -221,7 +221,6 @@ def act(action: str, values: dict[str, Any], words: list[str]) -> int:
 
 def _status(run: Listed, as_json: bool) -> int:
     """How the items of a work stand."""
-    import time
 
     from ralph.backlog.work_registration import item_facts
     from ralph.history.work_history import work_history
@@ -239,14 +238,14 @@ def _status(run: Listed, as_json: bool) -> int:
         return 0
     style = choose(sys.stdout, os.environ, sys.stdout.isatty(), None, None)
     columns = os.get_terminal_size().columns if sys.stdout.isatty() else 200
-    print("\n".join(table(board, made, style, columns, time.time(), most=len(made))))
+    print("\n".join(table(board, made, style, columns, most=len(made))))
     return 0
 
 
 def show_work(run: Listed, as_json: bool) -> int:
     """`ralph show` of a work: what needs you, each item, and what happened when."""
     from ralph.history.work_history import work_history
-    from ralph.show.work_report import lines, summary
+    from ralph.show.works import lines, summary
 
     if as_json:
         return _status(run, as_json=True)
@@ -260,7 +259,7 @@ def show_work(run: Listed, as_json: bool) -> int:
 
 def work_report(run: Listed, form: str) -> bytes:
     from ralph.history.work_history import work_history
-    from ralph.show import work_report as report
+    from ralph.show import works as report
 
     history = work_history(run)
     if form == "json":

@@ -1,5 +1,5 @@
-"""What do people see of a work? A line for whatever happens to an item or at the gate and, on a terminal, a table that
-says where each of them stands."""
+"""What do people see of a work on a backlog? A line for whatever happens to an item or at the gate, on a terminal a
+table that says where each of them stands, and a page of what came of it by morning."""
 
 import os
 import time
@@ -9,11 +9,13 @@ from typing import TextIO
 from msgspec import Struct
 
 from ralph.core import events, work_events
-from ralph.core.backlog import SHOWN, Board, Forecast, Job, forecast, shown
+from ralph.core.backlog import SHOWN, Board, Job, forecast, shown
 from ralph.core.model import RunFacts
 from ralph.core.text import one_line, short
+from ralph.history.work_history import WorkHistory, WorkSpan
 from ralph.show.outlet import Outlet, Style, choose, is_smart
-from ralph.show.words import cut, money, plural
+from ralph.show.plots import Html, element, joined
+from ralph.show.words import cut, duration, money, plural
 
 MOST_ROWS = 20
 TONES = {"landed": "green", "working": "cyan", "ready": "cyan", "parked": "warn", "blocked": "yellow", "held": "yellow"}
@@ -38,24 +40,22 @@ def rows(board: Board, facts: Mapping[str, RunFacts | None]) -> list[Row]:
     return sorted(made, key=lambda row: SHOWN.index(row.state))
 
 
-def table(
-    board: Board, made: Sequence[Row], style: Style, columns: int, now: float, *, most: int = MOST_ROWS
-) -> list[str]:
+def table(board: Board, made: Sequence[Row], style: Style, columns: int, *, most: int = MOST_ROWS) -> list[str]:
     """The table, with a last line that counts what it leaves out."""
     wide = max((len(row.key) for row in made), default=1)
-    lines = [_line(row, wide, style, columns, now) for row in made[:most]]
+    lines = [_line(row, wide, style, columns) for row in made[:most]]
     left_out = made[most:]
     if left_out:
         counts = {state: sum(row.state == state for row in left_out) for state in SHOWN}
         lines.append(style.paint("dim", f"  … {counted(counts)}"))
-    return [*lines, style.paint("dim", cut(" " + totals(board, now), columns))]
+    return [*lines, style.paint("dim", cut(" " + totals(board), columns))]
 
 
 def counted(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{number} {state}" for state, number in counts.items() if number)
 
 
-def totals(board: Board, now: float) -> str:
+def totals(board: Board) -> str:
     """What is done, what it cost, and what is to come."""
     states = [*shown(board).values()]
     counts = {state: states.count(state) for state in reversed(SHOWN)}
@@ -63,7 +63,8 @@ def totals(board: Board, now: float) -> str:
     if board.costs:
         parts.append(money(board.spent))
     if rest := forecast(board):
-        parts.append(forecasted(rest))
+        digits = 0 if rest.more >= 10 else 2
+        parts.append(f"≈ ${rest.more:.{digits}f} more ({rest.low:.{digits}f}–{rest.high:.{digits}f})")
     if board.stuck:
         parts.append(f"the gate stands still: {board.stuck}")
     if board.is_held:
@@ -71,15 +72,11 @@ def totals(board: Board, now: float) -> str:
     return " · ".join(parts)
 
 
-def forecasted(rest: Forecast) -> str:
-    """`≈ $14 more (10–22)`."""
-    digits = 0 if rest.more >= 10 else 2
-    return f"≈ ${rest.more:.{digits}f} more ({rest.low:.{digits}f}–{rest.high:.{digits}f})"
-
-
-def _line(row: Row, wide: int, style: Style, columns: int, now: float) -> str:
+def _line(row: Row, wide: int, style: Style, columns: int) -> str:
     who = f"on {row.job.worker}" if row.job.worker and row.state == "working" else ""
-    facts = [part for part in (who, _progress(row), _doing(row, now)) if part]
+    doing = row.facts.doing if row.facts and row.state == "working" else ""
+    doing = short(doing, 40) if doing else short(_reason(row), 80)
+    facts = [part for part in (who, _progress(row), doing) if part]
     text = f"{row.key:<{wide}}  {row.state:<9}  "
     title = one_line(row.job.item.about, 60)
     about = " · ".join([*facts, title] if row.state != "landed" else [title])
@@ -97,12 +94,6 @@ def _progress(row: Row) -> str:
     if seen.cost_usd is not None:
         parts.append(money(seen.cost_usd))
     return " ".join(parts)
-
-
-def _doing(row: Row, now: float) -> str:
-    if row.state == "working" and row.facts and row.facts.doing:
-        return short(row.facts.doing, 40)
-    return short(_reason(row), 80)
 
 
 def _reason(row: Row) -> str:
@@ -196,21 +187,14 @@ class WorkScreen:
             if isinstance(event, work_events.WorkFinished):
                 self._live = False
                 tone = {0: "good", 2: "alarm"}.get(event.exit_code, "warn")
-                lines += [*self._summary(event), self._style.paint(tone, self._ending(event))]
+                # what needs a person comes before the last line
+                board = Board() if self._quiet else self.board()
+                parked = [row for row in rows(board, {}) if row.state in ("parked", "blocked")]
+                said = (f"{row.key}: {row.state}: {short(_reason(row) or row.title, 200)}" for row in parked[:50])
+                lines += [self._style.paint("warn", text) for text in said]
+                lines.append(self._style.paint(tone, last_line(event, self._target, self._is_remote)))
         if lines:
             self._write(lines)
-
-    def _ending(self, event: work_events.WorkFinished) -> str:
-        return last_line(event, self._target, self._is_remote)
-
-    def _summary(self, event: work_events.WorkFinished) -> list[str]:
-        """What needs a person, before the last line."""
-        if self._quiet:
-            return []
-        board = self.board()
-        parked = [row for row in rows(board, {}) if row.state in ("parked", "blocked")]
-        said = (f"{row.key}: {row.state}: {short(_reason(row) or row.title, 200)}" for row in parked[:50])
-        return [self._style.paint("warn", text) for text in said]
 
     def tick(self) -> None:
         if self._live and not self._outlet.gone:
@@ -226,23 +210,148 @@ class WorkScreen:
         self._write([])
         self._outlet.close()
 
-    def _columns(self) -> tuple[int, int]:
-        try:
-            size = os.get_terminal_size(self._stream.fileno() if self._stream else -1)
-        except (OSError, ValueError):
-            return 80, 24
-        return size.columns or 80, size.lines or 24
-
     def _write(self, lines: list[str]) -> None:
         """In one write: the table goes, the lines come, the table is back."""
         text = (_UP.format(self._drawn - 1) if self._drawn > 1 else "") + _ERASE if self._drawn else ""
         text += "".join(f"{line}\n" for line in lines)
         self._drawn = 0
         if self._live:
-            columns, height = self._columns()
-            shown = table(self.board(), self.look(), self._style, columns - 1, time.time(), most=max(height - 5, 3))
-            made = ["", *shown]
+            try:
+                columns, height = os.get_terminal_size(self._stream.fileno() if self._stream else -1)
+            except (OSError, ValueError):
+                columns, height = 0, 0
+            most = max((height or 24) - 5, 3)
+            made = ["", *table(self.board(), self.look(), self._style, (columns or 80) - 1, most=most)]
             text += "\x1b[?7l" + "\n".join(made) + "\x1b[?7h"
             self._drawn = len(made)
         if text:
             self._outlet.write(text)
+
+
+WIDE, ROW, LEFT = 960, 16, 120
+FILLS = {
+    "landed": "var(--good)",
+    "ready": "var(--turn)",
+    "refused": "var(--wait)",
+    "red": "var(--bad)",
+    "parked": "var(--bad)",
+}
+BADGES = {"landed": "good", "parked": "bad", "blocked": "warn", "held": "warn", "withdrawn": "calm"}
+
+
+def summary(history: WorkHistory) -> str:
+    """The work in one sentence."""
+    if history.finished and history.started:
+        said = last_line(history.finished, history.target, bool(history.started.push))
+        return said.removeprefix("ralph: ").partition(": git merge")[0]
+    states = [*history.states.values()]
+    return f"{history.state}: {counted({state: states.count(state) for state in SHOWN})}"
+
+
+def html(history: WorkHistory) -> str:
+    """One page: what needs you first, each item, and when loops and landings were."""
+    from ralph.show.report import page
+
+    return page(f"ralph: {history.run}", body(history))
+
+
+def body(history: WorkHistory) -> Html:
+    """What stands on the page."""
+    items = [
+        element("li", f"{job.item.key}: {short(why, 300)} ", element("code", f"ralph work retry {job.item.key}"))
+        for job, why in history.needing()
+    ]
+    started = history.started
+    about = (
+        [f"{started.backlog} → {started.target}", *(f"check: {check}" for check in started.checks)] if started else []
+    )
+    return joined(
+        element("h1", summary(history)),
+        element("p", [element("span", fact) for fact in [*about, *_figures(history)]], class_="facts"),
+        element("div", element("h2", "What needs you"), element("ul", items), class_="card needs")
+        if items
+        else element("div", element("h2", "Nothing needs you."), class_="card needs calmly"),
+        element("section", element("h2", "Timeline"), timeline(history)),
+        element("section", element("h2", "Items"), _items(history)),
+    )
+
+
+def _figures(history: WorkHistory) -> list[str]:
+    cost = [money(history.board.spent)] if history.board.costs else []
+    loops = sum(span.kind == "loop" for span in history.spans)
+    took = duration(max(history.last - history.began, 0.0))
+    return [plural(loops, "loop"), plural(history.landings, "landing"), f"{history.returns} sent back", *cost, took]
+
+
+def timeline(history: WorkHistory) -> Html:
+    """A row for each item and one for the gate: its loops, and what came of each."""
+    keys = [*dict.fromkeys(key for span in history.spans for key in span.keys if span.kind == "loop")][:200]
+    whole = max(history.last - history.began, 1e-3)
+    rows = ["gate", *keys]
+    drawn: list[Html] = []
+    for number, name in enumerate(rows):
+        y = number * ROW
+        drawn.append(element("text", name, x=LEFT - 8, y=y + 12, text_anchor="end", class_="label"))
+        spans = [
+            s for s in history.spans if (s.kind == "gate" if name == "gate" else s.kind == "loop" and name in s.keys)
+        ]
+        drawn += [_bar(span, history, whole, y) for span in spans]
+        landed = [s for s in history.spans if s.kind == "gate" and s.result == "landed" and name in s.keys]
+        drawn += [element("circle", cx=_x(s.ended, history, whole), cy=y + 8, r=4, fill="var(--good)") for s in landed]
+    size = {"viewBox": f"0 0 {WIDE + 20} {len(rows) * ROW + 4}", "role": "img"}
+    said = f"loops and landings over {duration(whole)}"
+    plot = element("svg", *drawn, **size, aria_label=said, class_="plot")
+    return element("div", plot, class_="scroll", tabindex="0", role="region", aria_label="Timeline")
+
+
+def _x(at: float, history: WorkHistory, whole: float) -> int:
+    return LEFT + round((at - history.began) / whole * (WIDE - LEFT))
+
+
+def _bar(span: WorkSpan, history: WorkHistory, whole: float, y: int) -> Html:
+    start, end = _x(span.began, history, whole), _x(span.ended or history.last, history, whole)
+    title = element("title", f"{', '.join(span.keys[:10])}: {span.result or 'at work'}")
+    fill = FILLS.get(span.result, "var(--pause)")
+    return element("rect", title, x=start, y=y + 3, width=max(end - start, 2), height=ROW - 6, rx=2, fill=fill)
+
+
+def _items(history: WorkHistory) -> Html:
+    states = history.states
+    head = element(
+        "tr", [element("th", name, class_="brief") for name in ("Item", "State", "Rounds", "Cost", "Title", "Why")]
+    )
+    rows = []
+    for key, job in sorted(history.board.jobs.items(), key=lambda pair: SHOWN.index(states[pair[0]])):
+        badge = element("span", states[key], class_=f"badge {BADGES.get(states[key], 'calm')}")
+        cost = money(job.cost_usd) if job.cost_usd is not None else ""
+        short_ones = [
+            element("td", cell, class_="brief") for cell in (element("code", key), badge, str(job.rounds), cost)
+        ]
+        long_ones = [element("td", short(text, 200)) for text in (job.item.about, job.reason)]
+        rows.append(element("tr", short_ones, long_ones))
+    table = element("table", element("thead", head), element("tbody", rows))
+    return element("div", table, class_="scroll", tabindex="0", role="region", aria_label="Items")
+
+
+def markdown(history: WorkHistory) -> str:
+    """For a pull request or a mail."""
+    states = history.states
+    lines = [f"## {summary(history)}", "", " · ".join(_figures(history)), ""]
+    if needing := history.needing():
+        lines += ["**What needs you**", "", *(f"- `{job.item.key}`: {short(why, 300)}" for job, why in needing), ""]
+    lines += ["| item | state | rounds | cost | title |", "|---|---|---|---|---|"]
+    for key, job in history.board.jobs.items():
+        cost = money(job.cost_usd) if job.cost_usd is not None else ""
+        title = short(job.item.about, 120).replace("|", "\\|")
+        lines.append(f"| `{key}` | {states[key]} | {job.rounds} | {cost} | {title} |")
+    return "\n".join([*lines, ""])
+
+
+def lines(history: WorkHistory) -> Sequence[str]:
+    """`ralph show`: the landings and loops, one a line, as they came."""
+    told = []
+    for span in history.spans:
+        at = time.strftime("%H:%M:%S", time.localtime(span.began))
+        took = duration(max((span.ended or history.last) - span.began, 0.0))
+        told.append(f"{at}  {span.kind}  {', '.join(span.keys[:8])}: {span.result or 'at work'} ({took})")
+    return told

@@ -6,8 +6,7 @@ from ralph.core.text import short
 from ralph.history.work_history import WorkHistory
 from ralph.show.plots import Html, element
 from ralph.show.words import money, plural
-from ralph.show.work_report import body, lines, summary, timeline
-from ralph.show.works import totals
+from ralph.show.works import body, lines, summary, timeline, totals
 from ralph.web.board_page import why_not
 from ralph.web.pieces import Frame, badge, fingerprint, from_home, mark, page_title, prose
 from ralph.web.run_page import meter, state_piece, steer_buttons, time_meter, title
@@ -71,7 +70,7 @@ def _facts(work: WorkSeen) -> Html:
 def _now(work: WorkSeen) -> Html:
     if not work.seen.run.is_alive:
         return element("p", prose(summary(work.history)), class_="doing soft", id="now")
-    return element("p", mark("run"), totals(work.history.board, work.seen.now), class_="doing", id="now")
+    return element("p", mark("run"), totals(work.history.board), class_="doing", id="now")
 
 
 def _meters(work: WorkSeen) -> Html:

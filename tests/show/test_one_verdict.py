@@ -11,8 +11,7 @@ from ralph.history.feed import News
 from ralph.history.run_history import Fold
 from ralph.records.journal import Entry
 from ralph.show.outlet import TEXT, Style
-from ralph.show.report import html
-from ralph.show.report_markdown import markdown
+from ralph.show.report import html, markdown
 from ralph.show.screen import make_screen
 from ralph.show.summary import table, told
 from ralph.show.words import outcome_sentence

@@ -12,9 +12,7 @@ from ralph.core.model import Check, Failure, FileChange, Iteration, PersonNote, 
 from ralph.history.evidence import Evidence, PatchedFile, ToolCall
 from ralph.history.run_history import Fold, RunHistory
 from ralph.show.plots import element, escape
-from ralph.show.report import html
-from ralph.show.report_markdown import code, markdown
-from ralph.show.report_markdown import escape as escape_markdown
+from ralph.show.report import code, escape_markdown, html, markdown
 
 ALONE = {"meta", "br"}
 ALLOWED = {

@@ -211,7 +211,7 @@ class Publishing:
 
     def _body(self, run: Run, stop: Stop | None) -> str:
         from ralph.history.feed import history_of
-        from ralph.show.report_markdown import for_review
+        from ralph.show.report import for_review
 
         context = self._open()
         verified = stop is not None and stop.outcome is Outcome.DONE

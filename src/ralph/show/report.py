@@ -1,29 +1,32 @@
 """What happened while nobody looked, and what is there to do? One HTML page that needs nothing but itself: no script,
-no network, readable on paper, in light and dark. All that an agent wrote is text on it, and nothing else."""
+no network, readable on paper, in light and dark; or Markdown for a pull request or a CI summary. All that an agent
+wrote is text in it, and nothing else."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from msgspec import to_builtins
+from msgspec.structs import replace
 
-from ralph.core.text import escaped, head, listed, short
+from ralph.core.model import FileChange
+from ralph.core.text import clean, escaped, head, listed, one_line, short
 from ralph.files import add_to_file
 from ralph.history.evidence import Evidence
-from ralph.history.needs import Need, needs
+from ralph.history.needs import needs
 from ralph.history.run_history import RunHistory
 from ralph.records.folder import RunFolder
 from ralph.show import report_tables as tables
 from ralph.show.plots import Html, element, joined
-from ralph.show.words import commands, count, duration, money, need_words, outcome_sentence, plural
+from ralph.show.words import commands, count, duration, happened, money, need_words, outcome_sentence, plural
 
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
-_TONES = {"done": "good", "paused": "warn", "asking": "warn"}
 _AT_WORK = ("running", "stopping", "waiting", "paused", "asking")
+_TONES = {"done": "good", "paused": "warn", "asking": "warn"}
 _TONES |= dict.fromkeys(("stopped", "running", "stopping", "waiting"), "calm")
 
-
+Form = Literal["html", "markdown", "json"]
 RunEvidence = Mapping[str, Mapping[int, Evidence]]
 """Of each run, of each iteration."""
 
@@ -54,27 +57,25 @@ def stylesheet() -> str:
 
 
 def report_body(histories: Sequence[RunHistory], evidence: RunEvidence | None = None) -> Html:
-    """What stands on the page, without its frame."""
+    """What stands on the page, without its frame: of several runs, first how they compare."""
+    overview = None
+    if len(histories) > 1:
+        iterations = [len(one.iterations) for one in histories]
+        costs = [one.cost_usd for one in histories if one.cost_usd is not None]
+        spent, lasted = sum(costs) if costs else None, sum(one.seconds for one in histories)
+        done = sum(one.outcome == "done" for one in histories)
+        columns = [
+            tables.HtmlColumn("Run", [element("a", one.run, href=f"#{one.run}", class_="mono") for one in histories]),
+            tables.HtmlColumn("Outcome", [_badge(one) for one in histories], f"{done} done"),
+            tables.HtmlColumn("Iterations", [str(number) for number in iterations], str(sum(iterations)), "num"),
+            tables.HtmlColumn("Cost", [tables.cost(one.cost_usd) for one in histories], tables.cost(spent), "num"),
+            tables.HtmlColumn("Time", [duration(one.seconds) for one in histories], duration(lasted), "num"),
+            tables.HtmlColumn("Goal", [head(one.goal, 160, "…") for one in histories], "in all", kind="wrap"),
+        ]
+        overview = joined(element("h1", plural(len(histories), "run")), tables.table(columns, has_total=True))
     shown = [_article(history, (evidence or {}).get(history.run, {})) for history in histories]
-    return joined(_overview(histories), shown, _footer(histories))
-
-
-def _overview(histories: Sequence[RunHistory]) -> Html | None:
-    if len(histories) < 2:
-        return None
-    iterations = [len(one.iterations) for one in histories]
-    costs = [one.cost_usd for one in histories if one.cost_usd is not None]
-    spent, lasted = sum(costs) if costs else None, sum(one.seconds for one in histories)
-    done = sum(one.outcome == "done" for one in histories)
-    columns = [
-        tables.HtmlColumn("Run", [element("a", one.run, href=f"#{one.run}", class_="mono") for one in histories]),
-        tables.HtmlColumn("Outcome", [_badge(one) for one in histories], f"{done} done"),
-        tables.HtmlColumn("Iterations", [str(number) for number in iterations], str(sum(iterations)), "num"),
-        tables.HtmlColumn("Cost", [tables.cost(one.cost_usd) for one in histories], tables.cost(spent), "num"),
-        tables.HtmlColumn("Time", [duration(one.seconds) for one in histories], duration(lasted), "num"),
-        tables.HtmlColumn("Goal", [head(one.goal, 160, "…") for one in histories], "in all", kind="wrap"),
-    ]
-    return joined(element("h1", plural(len(histories), "run")), tables.table(columns, has_total=True))
+    made = f"Written by ralph {histories[0].version} on {_moment(time.time())}."
+    return joined(overview, shown, element("footer", f"{made} The journals in .ralph/runs are the whole truth."))
 
 
 MANY = 10
@@ -82,35 +83,35 @@ MANY = 10
 
 
 def _article(history: RunHistory, evidence: Mapping[int, Evidence]) -> Html:
-    listed = _section("Iterations", [*filter(None, (tables.iterations(history), _proofs(history)))])
-    drawn = _section("Over the iterations", tables.drawings(history))
-    details = [tables.details(history, one, evidence.get(one.number)) for one in history.iterations]
-    return element(
-        "article",
-        _header(history),
-        _needs(needs(history), history),
-        _tiles(history),
-        _section("Timeline", tables.timeline(history)),
-        *((drawn, listed) if len(history.iterations) > MANY else (listed, drawn)),
-        _section("Checks", tables.checks(history)),
-        _section("Claims that were refused", tables.refusals(history)),
-        _section("Questions and notes", tables.talk(history)),
-        _section("Files changed", tables.files(history)),
-        _section("Each iteration", details),
-        id=history.run,
-    )
-
-
-def _proofs(history: RunHistory) -> Html | None:
-    """Which checks have ever failed: one that never did may be unable to."""
+    wanted = needs(history)
+    needed = [
+        element("li", need_words(one), joined(" ", element("code", commands(one))) if one.actions else None)
+        for one in wanted
+    ]
+    if wanted:
+        needing = element("div", element("h2", "What needs you"), element("ul", needed), class_="card needs")
+    else:
+        said = "Nothing needs you." if history.outcome else "Nothing needs you now: the run goes on by itself."
+        needing = element("div", element("h2", said), class_="card needs calmly")
+    # Which checks have ever failed: one that never did may be unable to.
     proven, unproven = (listed([short(name, 60) for name in names], 6) for names in (history.proven, history.unproven))
-    said = [f"Seen red at least once: {proven}."] if proven else []
-    said += [f"Never seen red, so unproven: {unproven}."] if unproven else []
-    return element("p", " ".join(said), class_="facts") if said else None
-
-
-def _section(title: str, body: Html | list[Html] | None) -> Html | None:
-    return element("section", element("h2", title), body) if body else None
+    proofs = [f"Seen red at least once: {proven}."] if proven else []
+    proofs += [f"Never seen red, so unproven: {unproven}."] if unproven else []
+    proof = element("p", " ".join(proofs), class_="facts") if proofs else None
+    matrix = ("Iterations", [*filter(None, (tables.iterations(history), proof))])
+    drawn = ("Over the iterations", tables.drawings(history))
+    details = [tables.details(history, one, evidence.get(one.number)) for one in history.iterations]
+    sections = [
+        ("Timeline", tables.timeline(history)),
+        *((drawn, matrix) if len(history.iterations) > MANY else (matrix, drawn)),
+        ("Checks", tables.checks(history)),
+        ("Claims that were refused", tables.refusals(history)),
+        ("Questions and notes", tables.talk(history)),
+        ("Files changed", tables.files(history)),
+        ("Each iteration", details),
+    ]
+    shown = [element("section", element("h2", title), body) for title, body in sections if body]
+    return element("article", _header(history), needing, _tiles(history), shown, id=history.run)
 
 
 def _header(history: RunHistory) -> list[Html]:
@@ -144,18 +145,6 @@ def _badge(history: RunHistory) -> Html:
     return element("span", history.state + (" (unverified)" if unverified else ""), class_=f"badge {tone}")
 
 
-def _needs(wanted: list[Need], history: RunHistory) -> Html:
-    if not wanted:
-        said = "Nothing needs you." if history.outcome else "Nothing needs you now: the run goes on by itself."
-        return element("div", element("h2", said), class_="card needs calmly")
-    items = [element("li", need_words(need), _command(commands(need))) for need in wanted]
-    return element("div", element("h2", "What needs you"), element("ul", items), class_="card needs")
-
-
-def _command(command: str) -> Html | None:
-    return joined(" ", element("code", command)) if command else None
-
-
 def _tiles(history: RunHistory) -> Html:
     usage = history.usage
     tiles = [
@@ -180,30 +169,14 @@ def _moment(at: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S %Z", time.localtime(at))
 
 
-def _footer(histories: Sequence[RunHistory]) -> Html:
-    made = f"Written by ralph {histories[0].version} on {_moment(time.time())}."
-    return element("footer", f"{made} The journals in .ralph/runs are the whole truth.")
-
-
-Form = Literal["html", "markdown", "json"]
-
-
 def written(histories: Sequence[RunHistory], form: Form, evidence: RunEvidence | None = None) -> bytes:
     if form == "json":
         from msgspec.json import encode
 
-        return escaped(b"".join(encode(_told(history)) + b"\n" for history in histories))
-    if form == "markdown":
-        from ralph.show.report_markdown import markdown
-
-        return markdown(histories).encode()
-
-    return html(histories, evidence).encode()
-
-
-def _told(history: RunHistory) -> dict[str, Any]:
-    """All facts, and the sentence that is made of them."""
-    return {**to_builtins(history), "sentence": outcome_sentence(history)}
+        # all facts, and the sentence that is made of them
+        told = ({**to_builtins(history), "sentence": outcome_sentence(history)} for history in histories)
+        return escaped(b"".join(encode(one) + b"\n" for one in told))
+    return (markdown(histories) if form == "markdown" else html(histories, evidence)).encode()
 
 
 def leave(folder: RunFolder, env: Mapping[str, str]) -> None:
@@ -216,3 +189,131 @@ def leave(folder: RunFolder, env: Mapping[str, str]) -> None:
     summary = env.get("GITHUB_STEP_SUMMARY")
     if summary:
         add_to_file(summary, written([history], "markdown") + b"\n")
+
+
+MOST_FILES = 50
+CONCERNS_A_REVIEW = ("question", "unclaimed", "denied", "blocked", "restored")
+# A comment inside keeps a forge from taking `@name` for a person to call, and `#1` for an issue to link.
+_SPECIAL = {ord(char): "\\" + char for char in "\\`*_[]|~>$"} | {
+    ord("<"): "&lt;",
+    ord("&"): "&amp;",
+    ord("@"): "@<!-- -->",
+    ord("#"): "#<!-- -->",
+}
+
+
+def markdown(histories: Sequence[RunHistory]) -> str:
+    """The reports of these runs, one below the other."""
+    reports = ([*_titled(one), _facts(one), _needs(one), *_tables(one)] for one in histories)
+    return "\n---\n\n".join(map(_joined, reports))
+
+
+def for_review(history: RunHistory, answer: str) -> str:
+    """The report for whoever reviews the change at its host: what was asked and done comes before how it was verified,
+    and what concerns only the machine on which it was made is left out."""
+    history = replace(history, agent=history.agent.rpartition("/")[2])
+    said = head(clean(answer[:12_000]).strip(), 3000, " …").splitlines()
+    quoted = "\n".join(f"> {escape_markdown(line, 500)}".rstrip() for line in said)
+    done = f"### What was done, in the agent's words\n\n{quoted}" if answer else ""
+    return _joined([*_titled(history), done, _needs(history, CONCERNS_A_REVIEW), *_tables(history), _facts(history)])
+
+
+def escape_markdown(text: str, limit: int = 300) -> str:
+    """Text on one line that no renderer takes for a mark, a link, a mention or HTML."""
+    said = one_line(clean(text[: 4 * limit]), limit).translate(_SPECIAL)
+    said = said.replace("://", "\\://").replace("www.", "www\\.")
+    return "\\" + said if said.startswith(("-", "+", "=")) else said
+
+
+def code(text: str, limit: int = 200) -> str:
+    """Text on one line as code: a fence of backticks longer than any in it."""
+    said = one_line(clean(text[: 4 * limit]), limit).replace("|", "¦")
+    runs = "".join(char if char == "`" else " " for char in said).split()
+    fence = "`" * (max(map(len, runs), default=0) + 1)
+    pad = " " if runs else ""
+    return f"{fence}{pad}{said}{pad}{fence}" if said else ""
+
+
+def _joined(parts: Sequence[str]) -> str:
+    return "\n\n".join(part.strip("\n") for part in parts if part) + "\n"
+
+
+def _titled(history: RunHistory) -> list[str]:
+    mark = "✅" if history.outcome == "done" and history.verified else "⚠️" if history.outcome == "done" else "❌"
+    mark = mark if history.outcome else "⏳"
+    sentence = escape_markdown(outcome_sentence(history).removeprefix("ralph: "), 600)
+    return [f"## {mark} {sentence}", f"**Goal:** {escape_markdown(history.goal, 500)}"]
+
+
+def _facts(history: RunHistory) -> str:
+    facts = [f"run {code(history.run)}", escape_markdown(history.agent), plural(len(history.iterations), "iteration")]
+    facts.append(duration(history.seconds))
+    if history.cost_usd is not None:
+        facts.append(escape_markdown(money(history.cost_usd)))
+    if history.usage.tokens:
+        facts.append(f"{count(history.usage.tokens)} tokens")
+    if history.branch:
+        facts.append(f"branch {code(history.branch)}")
+    return " · ".join(facts)
+
+
+def _tables(history: RunHistory) -> list[str]:
+    # A check that never failed may be unable to.
+    seen = (("Seen red at least once", history.proven), ("Never seen red, so unproven", history.unproven))
+    proofs = (f"{title}: {', '.join(code(name, 60) for name in names)}." for title, names in seen if names)
+    refusals = [
+        [str(one.number), code(refused.claim), escape_markdown(refused.gate), escape_markdown(refused.reason)]
+        for one in history.iterations
+        for refused in one.refused
+    ]
+    refused = "### Claims that were refused\n\n" + _table(["iteration", "claim", "by", "because"], refusals)
+    return [_iterations(history), " ".join(proofs), refused if refusals else "", _files(history.files)]
+
+
+def _needs(history: RunHistory, kinds: Container[str] | None = None) -> str:
+    wanted = [one for one in needs(history) if kinds is None or one.kind in kinds]
+    if not wanted:
+        return ""
+    items = [f"- {escape_markdown(need_words(one), 600)} {code(commands(one))}".rstrip() for one in wanted]
+    return "### What needs you\n\n" + "\n".join(items)
+
+
+def _iterations(history: RunHistory) -> str:
+    if not history.iterations:
+        return ""
+    names = list(dict.fromkeys(check.name for one in history.iterations for check in one.checks))
+    titles = ["#", *(code(name, 60) for name in names), "tools", "tokens", "cost", "time", "files", "what happened"]
+    rows = []
+    for one in history.iterations:
+        seen = {check.name: check.passed for check in one.checks}
+        rows.append(
+            [
+                str(one.number),
+                *("" if name not in seen else "✅" if seen[name] else "❌" for name in names),
+                "" if one.tool_calls is None else str(one.tool_calls),
+                count(one.usage.tokens) if one.usage.tokens else "",
+                "" if one.usage.cost_usd is None else escape_markdown(money(one.usage.cost_usd)),
+                duration(one.seconds),
+                "" if one.files is None else str(len(one.files)),
+                escape_markdown(happened(one), 200),
+            ]
+        )
+    return "### Iterations\n\n" + _table(titles, rows)
+
+
+def _files(files: Sequence[FileChange] | None) -> str:
+    if not files:
+        return ""
+    rows = [
+        [code(one.path), "binary" if one.added is None else f"+{one.added} −{one.deleted}"]
+        for one in files[:MOST_FILES]
+    ]
+    more = f"\n\nand {len(files) - MOST_FILES} more" if len(files) > MOST_FILES else ""
+    return f"### {plural(len(files), 'file')} changed\n\n" + _table(["file", "lines"], rows) + more
+
+
+def _table(titles: list[str], rows: list[list[str]]) -> str:
+    """Without the columns in which nothing stands."""
+    used = [at for at in range(len(titles)) if any(row[at] for row in rows)]
+    lines = [[titles[at] for at in used], ["---"] * len(used), *([row[at] for at in used] for row in rows)]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)

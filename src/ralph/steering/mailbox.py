@@ -7,16 +7,19 @@ import os
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
-from ralph.core import events
 from ralph.core.model import PersonNote, Question, Run
 from ralph.core.text import clean, head
 from ralph.errors import UserError
 from ralph.files import open_file, read_file, replace_file
+
+if TYPE_CHECKING:  # the list of runs reads mail without them
+    from pathlib import Path
+
+    from ralph.core.events import Event, Tell
 
 NOTE, QUESTION, PAUSE, STOP, STOP_NOW = ".note", ".question", "pause", "stop", "stop-now"
 LONGEST_QUESTION = 4000
@@ -152,22 +155,26 @@ class QuestionListener:
     """Looks when it is called, and after every turn. An agent that cannot call ralph may leave a question as a file in
     the workspace `root`, which may change; None: this run takes none. `waits`: no turn begins before the answer."""
 
-    def __init__(self, mailbox: Mailbox, tell: events.Tell, waits: bool, root: Callable[[], Path] | None) -> None:
+    def __init__(self, mailbox: Mailbox, tell: "Tell", waits: bool, root: "Callable[[], Path] | None") -> None:
         self._mailbox, self._tell, self._waits, self._root = mailbox, tell, waits, root
         self._told = {question.id for question in mailbox.read().questions}
 
-    def hear(self, *happened: events.Event) -> None:
-        if isinstance(happened[-1], events.AgentFinished):
+    def hear(self, *happened: "Event") -> None:
+        from ralph.core.events import AgentFinished
+
+        if isinstance(happened[-1], AgentFinished):
             self()
 
     def __call__(self) -> None:
+        from ralph.core.events import QuestionAsked
+
         text = _taken(f"{self._root()}/.ralph/{DROP}") if self._root else ""
         if text.strip():
             self._mailbox.ask(text)
         for question in self._mailbox.read().questions:
             if question.id not in self._told:
                 self._told.add(question.id)
-                self._tell(events.QuestionAsked(question.id, question.text, self._waits))
+                self._tell(QuestionAsked(question.id, question.text, self._waits))
 
 
 def left(text: str) -> bool:

@@ -16,7 +16,7 @@ from ralph.errors import UserError
 from ralph.repository import landing
 from ralph.repository.landing import advance, changed_files, merged, refuse_old_git, unlanded
 from ralph.repository.remotes import Remote
-from ralph.repository.working_trees import holder_of
+from ralph.repository.worktrees import holder_of
 
 
 def test_what_was_checked_is_what_lands(lab: Lab) -> None:

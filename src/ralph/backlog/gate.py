@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from ralph.core.backlog import Conflict, Red, Verdict
 from ralph.errors import UserError
-from ralph.repository import landing, working_trees
+from ralph.repository import landing, worktrees
 from ralph.repository.git import Repository, commit_of
 from ralph.repository.landing import Branch, Candidate, Reserved
 from ralph.repository.remotes import Remote, refused_because
@@ -109,15 +109,15 @@ class Gate(Struct, frozen=True, kw_only=True):
 
     def tested(self, commit: str, commands: Sequence[str], tries: int) -> Red | None:
         """The first command that fails on this commit, each of them on exactly its files."""
-        if working_trees.tree_at(self.repository, self.path, commit):
+        if worktrees.tree_at(self.repository, self.path, commit):
             self.furnish()
         for number, command in enumerate(dict.fromkeys(commands)):
             if number:
-                working_trees.restore(self.path)
+                worktrees.restore(self.path)
             for _ in range(tries):
                 if not (red := self.check(command)):
                     break
-                working_trees.restore(self.path)
+                worktrees.restore(self.path)
             else:
                 return red
         return None
@@ -126,7 +126,7 @@ class Gate(Struct, frozen=True, kw_only=True):
         """Moves the target to what was checked: nothing where it is there, why it cannot be, None for a lost race."""
         if self.remote:
             return self._pushed(made, self.remote)
-        if held := working_trees.holder_of(self.repository, self.target):
+        if held := worktrees.holder_of(self.repository, self.target):
             return f"{self.target} is checked out in {held}, and a branch that is checked out is never moved"
         return "" if landing.advance(self.repository, self.ref, made.commit, made.base) == "moved" else None
 

@@ -22,7 +22,7 @@ from ralph.processes.interrupt import Interrupt
 from ralph.processes.keeper import Keeper
 from ralph.records.folder import RunFolder, prepare
 from ralph.records.journal import Story, recall
-from ralph.repository import landing, working_trees
+from ralph.repository import landing, worktrees
 from ralph.repository.configuration import configuration_of
 from ralph.repository.git import Repository, commit_of, obeying, repository
 from ralph.repository.worktrees import Worktree, commit_all
@@ -62,7 +62,7 @@ class ItemPlace(Place):
         )
         if self._assigned.is_returned and not (resumed and resumed.iterations):
             kept = (*work.source.paths, *work.kept(home))
-            self._conflicts = working_trees.bring_target(made.path, commit_of(home.root, work.target_ref), kept)
+            self._conflicts = worktrees.bring_target(made.path, commit_of(home.root, work.target_ref), kept)
         if self.publisher and self._assigned.worker:
             self.publisher.fence(self._assigned.worker)
         context.root = Path(made.workspace)
@@ -175,9 +175,9 @@ def _looped(work: WorkOrder, home: Repository, key: str, run: Run, stop: Stop) -
         return seen
     made = work.worktree_of(home, key)
     tip = commit_of(home.root, f"refs/heads/{made.branch}")
-    if os.path.isdir(made.path) and not working_trees.is_clean(made.path, tip):
+    if os.path.isdir(made.path) and not worktrees.is_clean(made.path, tip):
         commit_all(made, f"ralph: the work on {key}")
         tip = commit_of(home.root, f"refs/heads/{made.branch}")
-        if not working_trees.is_clean(made.path, tip):
+        if not worktrees.is_clean(made.path, tip):
             raise UserError(f"the work on {key} cannot be committed in {made.path}", "look at `git status` there")
     return replace(seen, tip=tip, files=landing.changed_files(home, work.target_ref, tip))

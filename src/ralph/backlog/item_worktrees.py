@@ -13,7 +13,7 @@ from ralph.errors import UserError
 from ralph.processes.process import run_command
 from ralph.processes.program import Command
 from ralph.processes.watch import Limits
-from ralph.repository import landing, working_trees
+from ralph.repository import landing, worktrees
 from ralph.repository.git import Repository, commit_of
 from ralph.repository.worktrees import Worktree, alone, carry_over
 from ralph.run.checks import enclosed
@@ -41,7 +41,7 @@ def item_place(
     if is_new:
         furnish(made)
         Path(_mark(made)).touch()
-    working_trees.heal(made.path, f"refs/heads/{made.branch}")
+    worktrees.heal(made.path, f"refs/heads/{made.branch}")
     return made
 
 
@@ -59,7 +59,7 @@ def align(order: WorkOrder, repository: Repository, key: str, tip: str) -> None:
 
 def _mark(made: Worktree) -> str:
     try:
-        return os.path.join(working_trees.own_folder(made.path), FURNISHED)
+        return os.path.join(worktrees.own_folder(made.path), FURNISHED)
     except OSError:
         return os.path.join(made.path, ".git", FURNISHED)
 
@@ -100,7 +100,7 @@ def clear(order: WorkOrder, repository: Repository, landed: dict[str, str]) -> N
     gone: dict[str, str] = {}
     for key, tip in landed.items():
         made = order.worktree_of(repository, key)
-        if os.path.isdir(made.path) and not working_trees.is_clean(made.path, tip):
+        if os.path.isdir(made.path) and not worktrees.is_clean(made.path, tip):
             continue
         _remove(made)
         gone[made.branch] = tip
@@ -113,7 +113,7 @@ def _remove(made: Worktree) -> None:
 
     own = ""
     with suppress(OSError):
-        own = working_trees.own_folder(made.path)
+        own = worktrees.own_folder(made.path)
     shutil.rmtree(made.path, ignore_errors=True)
     if own and os.path.basename(os.path.dirname(own)) == "worktrees":
         shutil.rmtree(own, ignore_errors=True)

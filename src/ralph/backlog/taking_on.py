@@ -15,7 +15,7 @@ from ralph.records.folder import new_run_id
 from ralph.repository import landing
 from ralph.repository.git import Repository, commit_of, environment, repository
 from ralph.repository.remotes import Remote
-from ralph.repository.working_trees import holder_of
+from ralph.repository.worktrees import holder_of
 from ralph.settings import Settings, amended
 
 ANSWER = 60.0  # seconds for the program that keeps the list

@@ -252,7 +252,7 @@ class Checkpoints:
         except GitError as error:
             if "File exists" not in error.message:
                 raise
-            from ralph.repository.working_trees import heal_refs
+            from ralph.repository.worktrees import heal_refs
 
             heal_refs(self.repository.root, ref)  # of a git that was killed: no other process writes this ref
             self.repository.git(*words, env=CLOSED)

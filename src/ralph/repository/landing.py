@@ -19,7 +19,7 @@ from ralph.errors import UserError
 from ralph.processes.answers import seconds_left
 from ralph.repository.git import RALPH, Repository, commit_of, git_version, is_killed, refusal
 from ralph.repository.index import Leaf, shown, tree_with
-from ralph.repository.working_trees import STALE, common_folder
+from ralph.repository.worktrees import STALE, common_folder
 
 OLDEST = (2, 38)
 MOST_FILES = 2000

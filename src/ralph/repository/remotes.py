@@ -11,7 +11,7 @@ from ralph.core.text import clean, one_line
 from ralph.files import hold
 from ralph.processes.answers import AskedProgram, seconds_left
 from ralph.repository.git import Answer, Repository, environment, refusal, settled
-from ralph.repository.working_trees import common_folder
+from ralph.repository.worktrees import common_folder
 
 PUSH_PATIENCE = 300.0
 

@@ -26,7 +26,7 @@ from ralph.records.folder import is_occupied, prepare, workspace_lock
 from ralph.records.journal import recall
 from ralph.records.register import Listed, listed, registry, runs
 from ralph.records.seal import break_seal
-from ralph.repository import configuration, landing, working_trees, worktrees
+from ralph.repository import configuration, landing, worktrees
 from ralph.repository.configuration import Configuration
 from ralph.repository.git import Repository, commit_of, find_repository, obeying, refusal
 from ralph.repository.worktrees import Worktree
@@ -78,7 +78,7 @@ def take_over(
         checks: tuple[Check, ...] = ()
         try:
             if commit != base and order.settings.guardrails:
-                working_trees.tree_at(home, tree.path, commit)
+                worktrees.tree_at(home, tree.path, commit)
                 checks = _checked(run, order, tree, keeper=keeper, interrupt=interrupt, tell=tell, env=env)
             answer = home.ask("merge", "--ff-only", "--quiet", commit)
             if answer.code:
@@ -87,7 +87,7 @@ def take_over(
             _back_to_branch(tree)
             raise
         if os.path.isdir(tree.path):
-            working_trees.restore(tree.path)
+            worktrees.restore(tree.path)
         worktrees.remove(tree)
         return TakenOver(tree.branch, commit, len(files), len(checks))
 
@@ -202,7 +202,7 @@ def _back_to_branch(tree: Worktree) -> None:
     from ralph.repository.git import ask
 
     if os.path.isdir(tree.path):
-        working_trees.restore(tree.path)
+        worktrees.restore(tree.path)
         ask(tree.path, "checkout", "-q", "--force", tree.branch)
 
 

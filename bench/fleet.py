@@ -26,7 +26,7 @@ from ralph.backlog.lists import ListContent
 from ralph.backlog.work_order import WorkOrder
 from ralph.core import work_events
 from ralph.core.backlog import Board, Item, Job, Verdict, is_over, next_batch, next_starts
-from ralph.repository.remotes import Remote
+from ralph.repository.landing import Remote
 from ralph.settings import Settings
 
 LOOP, CHECKS = 20 * 60.0, 60.0  # seconds: what a loop and the checks of a landing take in the simulation

@@ -13,8 +13,7 @@ from ralph.backlog import boxes
 from ralph.backlog.gate import Gate, LandingRequest
 from ralph.core.backlog import Red, Verdict
 from ralph.repository.git import Repository, find_repository
-from ralph.repository.landing import Branch, Reserved, changed_files
-from ralph.repository.remotes import Remote
+from ralph.repository.landing import Branch, Remote, Reserved, changed_files
 
 ME = "[user]\n\tname = A Person\n\temail = person@example.org\n[init]\n\tdefaultBranch = main\n"
 TARGET = "ralph/w/merged"

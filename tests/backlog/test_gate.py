@@ -14,8 +14,7 @@ from ralph.backlog.gate import LandingRequest
 from ralph.core.backlog import Red
 from ralph.errors import UserError
 from ralph.repository import landing
-from ralph.repository.landing import advance, changed_files, merged, refuse_old_git, unlanded
-from ralph.repository.remotes import Remote
+from ralph.repository.landing import Remote, advance, changed_files, merged, refuse_old_git, unlanded
 from ralph.repository.worktrees import holder_of
 
 

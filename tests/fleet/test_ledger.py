@@ -33,7 +33,7 @@ from ralph.history.work_history import work_history
 from ralph.processes.interrupt import Interrupt
 from ralph.records.folder import RunFolder
 from ralph.records.register import runs
-from ralph.repository.remotes import Remote
+from ralph.repository.landing import Remote
 from ralph.settings import Settings
 from ralph.steering import control
 from ralph.steering.mailbox import Mailbox

@@ -9,8 +9,7 @@ import pytest
 
 from ralph.errors import UserError
 from ralph.records.folder import RunFolder
-from ralph.repository.changes import diff
-from ralph.repository.checkpoints import Checkpoints
+from ralph.repository.checkpoints import Checkpoints, diff
 from ralph.repository.index import tree_of
 from ralph.run.context import Context
 from ralph.run.workspace import Trees

@@ -5,7 +5,7 @@ import pytest
 from ralph.core.model import FileChange
 from ralph.errors import UserError
 from ralph.processes.answers import CHUNK
-from ralph.repository.changes import changed_files, diff, patch
+from ralph.repository.checkpoints import changed_files, diff, patch
 
 
 def test_the_diff_holds_edits_new_files_and_deletions(repo: Any) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from ralph.errors import UserError
 from ralph.repository import index as index_module
-from ralph.repository.changes import changed_files, diff
+from ralph.repository.checkpoints import changed_files, diff
 from ralph.repository.index import head_of, is_run_data, parse_status, tree_of
 
 CHANGES: dict[str, Callable[[Any], object]] = {

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from ralph.errors import UserError
-from ralph.repository.changes import changed_files, diff
-from ralph.repository.checkpoints import Checkpoints
+from ralph.repository.checkpoints import Checkpoints, changed_files, diff
 from ralph.repository.index import tree_of
 
 Plant = Callable[[Any, str], None]

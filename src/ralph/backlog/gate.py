@@ -10,8 +10,7 @@ from ralph.core.backlog import Conflict, Red, Verdict
 from ralph.errors import UserError
 from ralph.repository import landing, worktrees
 from ralph.repository.git import Repository, commit_of
-from ralph.repository.landing import Branch, Candidate, Reserved
-from ralph.repository.remotes import Remote, refused_because
+from ralph.repository.landing import Branch, Candidate, Remote, Reserved, refused_because
 
 LOCKED = (0.2, 0.5, 1.0, 2.0, 0.0)  # seconds to wait for a lock on the remote before it counts as left behind
 RACES = 5  # so often somebody else may move the target while a candidate is checked

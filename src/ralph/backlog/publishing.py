@@ -13,7 +13,7 @@ from ralph.files import read_given
 from ralph.processes.interrupt import Interrupt
 from ralph.repository import landing
 from ralph.repository.git import Repository, commit_of
-from ralph.repository.remotes import Remote, refused_because
+from ralph.repository.landing import Remote, refused_because
 
 CHARGE = "charge"
 LOOK = 0.2  # seconds between two looks at whether we are in charge again

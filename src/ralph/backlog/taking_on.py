@@ -14,7 +14,7 @@ from ralph.processes.answers import AskedProgram
 from ralph.records.folder import new_run_id
 from ralph.repository import landing
 from ralph.repository.git import Repository, commit_of, environment, repository
-from ralph.repository.remotes import Remote
+from ralph.repository.landing import Remote
 from ralph.repository.worktrees import holder_of
 from ralph.settings import Settings, amended
 

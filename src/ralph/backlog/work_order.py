@@ -17,7 +17,7 @@ from ralph.errors import UserError
 from ralph.files import read_file
 from ralph.records.folder import RunFolder
 from ralph.repository.git import Repository
-from ralph.repository.remotes import Remote
+from ralph.repository.landing import Remote
 from ralph.repository.worktrees import Worktree, named
 from ralph.settings import Settings
 

@@ -12,7 +12,7 @@ from ralph.processes.lean import import_leanly
 # What every loop and every landing imports, sooner or later.
 LEARNED = (
     *("ralph.backlog.gatekeeper", "ralph.backlog.item_loop", "ralph.run.agents", "ralph.agents.reader"),
-    *("ralph.repository.changes", "ralph.repository.checkpoints", "ralph.show.report"),
+    *("ralph.repository.checkpoints", "ralph.repository.checkpoints", "ralph.show.report"),
     *("shutil", "tempfile", "textwrap"),
 )
 FATAL, AGAIN = 2, 75  # 75: as everybody knows it, "try again"

@@ -86,7 +86,7 @@ COLORS = {"+": "32", "-": "31", "@": "36"}  # green, red, cyan
 
 
 def diff(values: Values, words: list[str]) -> int:
-    from ralph.repository.changes import changed_files, patch
+    from ralph.repository.checkpoints import changed_files, patch
     from ralph.repository.index import tree_of
 
     run, number = run_and_number(values.get("directory", "."), words)

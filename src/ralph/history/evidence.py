@@ -56,8 +56,7 @@ def patch_in(run: str, place: str, number: int | None) -> Patch:
 
 
 def _patch(repo: Repository, run: str, number: int | None) -> Patch:
-    from ralph.repository.changes import patch
-    from ralph.repository.checkpoints import Checkpoints
+    from ralph.repository.checkpoints import Checkpoints, patch
 
     saved = Checkpoints(repo, run)
     last = max((int(one.name) for one in saved.all() if one.name.isdigit()), default=0)
@@ -194,7 +193,7 @@ def _look(history: RunHistory, found: dict[int, Evidence], most: int, redact: Re
     trees.pop(0, None)
     if not trees or ":" not in (history.base_tree or "") or not workspace.is_dir():
         return
-    from ralph.repository.changes import patches_between
+    from ralph.repository.checkpoints import patches_between
     from ralph.repository.git import find_repository
 
     try:

@@ -158,7 +158,7 @@ def with_files(history: RunHistory) -> RunHistory:
     trees, workspace = history.trees(), Path(history.workspace)
     if not trees or ":" not in (history.base_tree or "") or not workspace.is_dir():
         return history
-    from ralph.repository.changes import changes_between
+    from ralph.repository.checkpoints import changes_between
     from ralph.repository.git import find_repository
 
     try:

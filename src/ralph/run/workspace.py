@@ -249,7 +249,7 @@ class Trees:
         """What was not committed when the run began: it is the user's own."""
         if self._repository is None:
             return ()
-        from ralph.repository.changes import changed_paths
+        from ralph.repository.checkpoints import changed_paths
         from ralph.repository.index import head_of
 
         return tuple(changed_paths(self._repository, head_of(self._base), self._base))
@@ -258,7 +258,7 @@ class Trees:
         """What was changed since the run began; None where that cannot be told."""
         if self._repository is None or self._index is None:
             return None
-        from ralph.repository.changes import changed_paths
+        from ralph.repository.checkpoints import changed_paths
 
         now = self._index.tree()
         big = [os.fsencode(name) for name in self._index.left_out if name not in self._big_before]
@@ -304,7 +304,7 @@ class Trees:
         kept beside the checkpoints."""
         if self._index is None or self._saved is None or self._repository is None:
             return ()
-        from ralph.repository.changes import changed_files
+        from ralph.repository.checkpoints import changed_files
         from ralph.repository.index import head_of, tree_of
 
         now = self._index.tree()
@@ -330,7 +330,7 @@ class Trees:
         """What changed since the run began, new files included."""
         if self._repository is None or self._base == self._now:
             return ""
-        from ralph.repository.changes import diff
+        from ralph.repository.checkpoints import diff
 
         return self._context.redact.text(diff(self._repository, self._base, self._now, DIFF_LIMIT + 1))
 

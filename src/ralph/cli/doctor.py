@@ -18,8 +18,7 @@ from ralph.doctor import machine
 from ralph.doctor.machine import Finding, presence, probed
 from ralph.errors import UserError, to_install
 from ralph.files import read_given
-from ralph.hooks.hosts import HOSTS, Host, Scope
-from ralph.hooks.install import changes, command_line, silenced
+from ralph.hooks.hosts import HOSTS, Host, Scope, changes, command_line, silenced
 from ralph.processes.keeper import Keeper
 from ralph.run.choices import SIDE, Choice, choices, duties, workers
 from ralph.run.options import Option

@@ -10,8 +10,7 @@ from ralph.cli.table import DIRECTORY, JSON, CliCommand, Values, no_words
 from ralph.core.text import clean, escaped, one_line
 from ralph.errors import UserError
 from ralph.files import locked
-from ralph.hooks import install as installing
-from ralph.hooks import loops, starting
+from ralph.hooks import hosts, loops, starting
 from ralph.hooks.hosts import Host, Scope
 from ralph.run.options import Option, layer
 
@@ -23,7 +22,7 @@ copilot. The other commands are for scripts, and for looking in from another ter
 
 def install(values: Values, words: list[str]) -> int:
     host, scope, workspace = _addressed(values, words)
-    written = installing.install(host, scope, workspace, os.environ)
+    written = hosts.install(host, scope, workspace, os.environ)
     for path in written:
         print(f"wrote {path}")
     if not written:
@@ -36,7 +35,7 @@ def install(values: Values, words: list[str]) -> int:
 
 def uninstall(values: Values, words: list[str]) -> int:
     host, scope, workspace = _addressed(values, words)
-    done = installing.uninstall(host, scope, workspace, os.environ)
+    done = hosts.uninstall(host, scope, workspace, os.environ)
     for path, what in done:
         print(f"{path}: {what}")
     if not done:
@@ -48,7 +47,7 @@ def _addressed(values: Values, words: list[str]) -> tuple[Host, Scope, Path]:
     """Whose hooks are meant, and for whom."""
     if len(words) != 1:
         raise UserError("the hooks of which agent?", "name one, for example claude")
-    host = installing.find_host(words[0])
+    host = hosts.find_host(words[0])
     scope: Scope = "user" if values.get("user") else "shared" if values.get("shared") else "project"
     return host, scope if scope in host.scopes() else "project", _workspace(values)
 
@@ -109,13 +108,13 @@ def status(values: Values, words: list[str]) -> int:
         print(escaped(msgspec.json.encode(loop.facts)).decode() if json else _summary(loop))
     if not shown and not json:
         print("no loop here" + (f" in session {session}" if session else ""), file=sys.stderr)
-    for host in installing.installed(workspace, os.environ):
+    for host in hosts.installed(workspace, os.environ):
         _say_if_silenced(host, workspace)
     return 0
 
 
 def _say_if_silenced(host: Host, workspace: Path) -> None:
-    if why := installing.silenced(host, workspace, os.environ):
+    if why := hosts.silenced(host, workspace, os.environ):
         print(f"note: {why}", file=sys.stderr)
 
 

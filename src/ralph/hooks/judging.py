@@ -4,7 +4,6 @@ to it, and the loop goes on until it wants another turn, which is the host's to 
 import os
 import sys
 import time
-from collections.abc import Callable
 from contextlib import ExitStack
 from json import dumps
 from pathlib import Path
@@ -18,7 +17,6 @@ from ralph.core.secrets import Redactor, secret_values
 from ralph.errors import UserError
 from ralph.files import locked
 from ralph.hooks import loops
-from ralph.hooks.hosts import LIMIT
 from ralph.hooks.loops import Loop
 from ralph.hooks.transcript import HostTurn, turn_of
 from ralph.loop import Parts, conclude, ending, run_loop
@@ -36,6 +34,7 @@ from ralph.settings import Settings
 from ralph.steering.mailbox import Mailbox, QuestionListener
 
 SPARE = 60.0  # seconds that a host must leave for everything but the checks
+_TOO_LATE = "the loop ended while its checks were running"
 OVER = frozenset({"completed", "done", "finished", "failed", "error", "killed", "cancelled", "canceled", "stopped"})
 STATUS = {
     Outcome.DONE: "PROMISE_ACCEPTED",
@@ -156,7 +155,11 @@ def _judged(loop: Loop, event: "loops.Event", began: float) -> str:
         turn = turn_of(loop, event, engine.plan.claims[0].marker, is_priced=settings.max_cost is not None)
         try:
             if not is_known:
-                _take_questions(engine, waits=settings.on_question == "wait")
+                # What was asked before has its answer: the person came back to the session. What is asked now is told.
+                mailbox = Mailbox(engine.context.folder.path)
+                mailbox.dismiss()
+                waits = settings.on_question == "wait"
+                QuestionListener(mailbox, engine.context.tell, waits, lambda: engine.context.root)()
                 run = conclude(run, turn.turn, engine.parts)
             run, stop = run_loop(engine.parts, run)
         except NextTurn as wanted:
@@ -168,14 +171,12 @@ def _judged(loop: Loop, event: "loops.Event", began: float) -> str:
             return _saved(loop, turn, parked.run, f"allowed: {parked.reason}", answer)
         if stop.outcome is Outcome.INTERRUPTED:
             return ""  # the host wants this to end: nothing is decided, and the loop goes on
-        return _ended(loop, run, stop, engine)
-
-
-def _take_questions(engine: Engine, waits: bool) -> None:
-    """What was asked before has its answer: the person came back to the session. What is asked now is told."""
-    mailbox = Mailbox(engine.context.folder.path)
-    mailbox.dismiss()
-    QuestionListener(mailbox, engine.context.tell, waits, lambda: engine.context.root)()
+        with locked(Path(loop.root, loops.FOLDER)):
+            if not loop.goes_on():
+                return allowed(_TOO_LATE)
+            verified = stop.outcome is Outcome.DONE and engine.plan.verifies
+            engine.context.tell(*ending(run, stop, engine.context.elapsed(), loop.max_iterations, verified))
+            return _closed(loop, stop, _refusals(engine))
 
 
 def _refusals(engine: Engine) -> str:
@@ -186,21 +187,12 @@ def _saved(loop: Loop, turn: HostTurn, run: Run, logged: str, answer: str) -> st
     """The answer, once the loop's file knows of it."""
     with locked(Path(loop.root, loops.FOLDER)):
         if not loop.goes_on():
-            return allowed("the loop ended while its checks were running")
+            return allowed(_TOO_LATE)
         loop.iteration, loop.answered = len(run.iterations), time.time()
         loop.offset, loop.transcript = turn.size, turn.path
         loop.save()
     loop.log(logged)
     return answer
-
-
-def _ended(loop: Loop, run: Run, stop: Stop, engine: Engine) -> str:
-    with locked(Path(loop.root, loops.FOLDER)):
-        if not loop.goes_on():
-            return allowed("the loop ended while its checks were running")
-        verified = stop.outcome is Outcome.DONE and engine.plan.verifies
-        engine.context.tell(*ending(run, stop, engine.context.elapsed(), loop.max_iterations, verified))
-        return _closed(loop, stop, _refusals(engine))
 
 
 def end(loop: Loop, stop: Stop) -> str:
@@ -246,9 +238,10 @@ def _settings_of(loop: Loop) -> Settings:
 def opened(stack: ExitStack, loop: Loop, settings: Settings, seq: int | None = 0) -> Engine:
     """Everything that judges a turn. What the settings ask for and a host's session cannot do is left out. `seq` is the
     last line of the journal; None: it knows already what happens now."""
-    settings = replace(
-        settings, check_timeout=_check_timeout(settings), scm=None, reviews=None, worktree=False, notify=()
-    )
+    # Every check ends, and says so, before the host loses its patience and ends all of them without a word.
+    longest = (loops.LIMIT - SPARE) / max(1, len(settings.guardrails))
+    patience = min(settings.check_timeout or longest, longest)
+    settings = replace(settings, check_timeout=patience, scm=None, reviews=None, worktree=False, notify=())
     refused: list[events.ClaimRejected] = []
     redact = Redactor(secret_values(os.environ))
     context = _context(stack, loop, settings, redact, _teller(stack, loop, redact, seq, refused))
@@ -259,18 +252,7 @@ def opened(stack: ExitStack, loop: Loop, settings: Settings, seq: int | None = 0
     parts = parts_of(
         settings, plan, context, agent=HostAgent(), workspace=workspace, history=history, goal=lambda: loop.task
     )
-    parts.wait, parts.followups = _without_parking(parts), ()
-    return Engine(context=context, plan=plan, history=history, parts=parts, refused=refused)
-
-
-def _check_timeout(settings: Settings) -> float:
-    """Every check ends, and says so, before the host loses its patience and ends all of them without a word."""
-    longest = (LIMIT - SPARE) / max(1, len(settings.guardrails))
-    return min(settings.check_timeout or longest, longest)
-
-
-def _without_parking(parts: Parts) -> Callable[[Wait, Run], None]:
-    sleep = parts.wait
+    sleep, parts.followups = parts.wait, ()
 
     def wait(asked: Wait, run: Run) -> None:
         if asked.until:
@@ -278,7 +260,8 @@ def _without_parking(parts: Parts) -> Callable[[Wait, Run], None]:
             raise Parked(asked.reason, run)
         sleep(asked, run)
 
-    return wait
+    parts.wait = wait
+    return Engine(context=context, plan=plan, history=history, parts=parts, refused=refused)
 
 
 def _teller(

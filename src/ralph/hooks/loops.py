@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 ACTIVE = "ACTIVE"
 FOLDER = ".ralph/hook"
 LONGEST_NAME = 200
+LIMIT = 6 * 3600.0  # seconds that a host gives the hook: checks may be slow, and each has a limit of its own
 SESSION_VARIABLES = ("CLAUDE_CODE_SESSION_ID", "QWEN_CODE_SESSION_ID", "GEMINI_SESSION_ID")
 PROJECT_VARIABLES = ("CLAUDE_PROJECT_DIR", "QWEN_PROJECT_DIR", "GEMINI_PROJECT_DIR", "COPILOT_PROJECT_DIR")
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_")

@@ -1,12 +1,17 @@
-"""How does a loop inside a session begin, by a command line or by what a person types, and how does a person end it?"""
+"""How does a loop inside a session begin, by a command line or by what a person types, and how does a person end it?
+No shell reads `/ralph-loop …`, and none is imitated: the task is whatever stands between the options, to the letter.
+One pair of quotes around the whole of it is taken off; everything inside stays as it is."""
 
 import os
+import re
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from json import dumps
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from ralph import __version__
 from ralph.core import events
@@ -15,16 +20,15 @@ from ralph.core.text import one_line
 from ralph.errors import UserError
 from ralph.files import locked
 from ralph.hooks import loops
-from ralph.hooks.hosts import HOSTS
-from ralph.hooks.judging import Engine, NextTurn, end, opened
+from ralph.hooks.hosts import HOSTS, TEXTS
+from ralph.hooks.judging import NextTurn, end, opened
 from ralph.hooks.loops import Loop
-from ralph.hooks.spoken import Spoken, command_in, parse
 from ralph.loop import run_loop
 from ralph.records.folder import cannot_write, new_run_id, prepare
 from ralph.records.register import loops as known_loops
 from ralph.records.register import registry
 from ralph.run import order as orders
-from ralph.run.options import RUN, Option, layer
+from ralph.run.options import RUN, Option, layer, put_value
 from ralph.settings import PRESETS, Settings, load
 from ralph.settings.trust import refuse_untrusted
 
@@ -46,6 +50,105 @@ _FORCE = Option("--force", "Replace the loop that is active in the session.", gr
 OPTIONS = (*(option.saying(_MEANT[option.name]) for option in RUN if option.name in _MEANT), _FORCE)
 
 
+QUOTES = {'"': '"', "'": "'", "“": "”"}
+_COMMAND = re.compile(r"\s*(/?)(?:ralph:)?(ralph-loop|ulw-loop|cancel-ralph)(?=\s|$)\s*")
+
+
+class Spoken(Struct, frozen=True):
+    """A command of ours: its name, and all that follows it."""
+
+    name: str
+    rest: str
+
+
+def command_in(prompt: str) -> Spoken | None:
+    """The command that a prompt begins with. Some hosts put the text of its file in front of what was typed."""
+    for _, _, text in TEXTS.values():
+        prompt = prompt.removeprefix(text)
+    found = _COMMAND.match(prompt)
+    if found is None:
+        return None
+    slash, name, rest = found[1], found[2], prompt[found.end() :]
+    # Without the slash it may as well be a sentence about the command.
+    if not slash and name != "cancel-ralph" and not rest.startswith((*QUOTES, "--")):
+        return None
+    if not slash and name == "cancel-ralph" and rest.strip():
+        return None
+    return Spoken(name, rest)
+
+
+def parse(text: str, options: Sequence[Option]) -> tuple[str, dict[str, Any]]:
+    """The task, and the values of the options in front of it and behind it, by name."""
+    reader = _Reader(options)
+    values: dict[str, Any] = {}
+    text = text[reader.leading(text, values) :].strip()
+    # A task without quotes ends where nothing but options follows.
+    dashes = (match.start() for match in re.finditer(r"(?:^|(?<=\s))--", text))
+    end_of_task = next((at for at in dashes if reader.is_options(text[at:])), len(text))
+    task, rest = _quoted(text, reader) or (text[:end_of_task].strip(), text[end_of_task:])
+    reader.all_of(rest, values)
+    return task, values
+
+
+def _quoted(text: str, reader: "_Reader") -> tuple[str, str] | None:
+    """The task inside one pair of quotes, and the options after them. Where quotes do anything else, they are text."""
+    close = QUOTES.get(text[:1])
+    found = re.compile(rf"(?<!\\){re.escape(close)}").search(text, 1) if close else None
+    if close is None or found is None:
+        return None
+    task, rest = text[1 : found.start()], text[found.end() :]
+    if not reader.is_options(rest) and not rest.lstrip().startswith("--"):
+        return None
+    return task.replace(f"\\{close}", close), rest
+
+
+class _Reader:
+    """Reads options from text, word by word. A value may stand in quotes."""
+
+    _WORD = re.compile(r"\s*(--?[A-Za-z][\w-]*)(?:=|(?=\s)|$)")
+    _VALUE = re.compile(r"\s*(?:\"((?:[^\"\\]|\\.)*)\"|'([^']*)'|(\S+))(?=\s|$)", re.DOTALL)
+
+    def __init__(self, options: Sequence[Option]) -> None:
+        self._options = {name: option for option in options for name in option.names}
+
+    def leading(self, text: str, values: dict[str, Any]) -> int:
+        """Reads what options come first; how far they go."""
+        at = 0
+        while (step := self._one(text, at, values)) is not None:
+            at = step
+        return at
+
+    def is_options(self, text: str) -> bool:
+        at = self.leading(text, {})
+        return not text[at:].strip()
+
+    def all_of(self, text: str, values: dict[str, Any]) -> None:
+        at = self.leading(text, values)
+        rest = text[at:].strip()
+        if rest:
+            raise UserError(f"cannot understand {rest[:80]!r}", f"options: {', '.join(self._options)}")
+
+    def _one(self, text: str, at: int, values: dict[str, Any]) -> int | None:
+        word = self._WORD.match(text, at)
+        option = self._options.get(word[1]) if word else None
+        if word is None or option is None:
+            return None
+        if option.kind == "flag":
+            values[option.name] = True
+            return word.end()
+        value = self._VALUE.match(text, word.end())
+        if value is None:
+            return None
+        said = value[1].replace('\\"', '"') if value[1] is not None else value[2] if value[2] is not None else value[3]
+        if option.choices and said not in option.choices:
+            raise UserError(f"{option.names[-1]} {said}: not one of {', '.join(option.choices)}")
+        try:
+            put_value(values, option, said)
+        except ValueError:
+            raise UserError(f"{option.names[-1]} {said}: not a number") from None
+        return value.end()
+
+
 def start(
     workspace: Path,
     session: str,
@@ -64,12 +167,25 @@ def start(
     if not task.strip():
         raise UserError("the task is empty", "say what to achieve")
     settings = _settings(workspace, said, env)
-    _refuse_what_cannot_be_had(settings)
-    root = str(workspace)
-    _make_folders(workspace)
+    prepare(workspace)
+    for folder in (workspace / loops.FOLDER, workspace / loops.FOLDER / "runs"):
+        try:
+            folder.mkdir(mode=0o700, exist_ok=True)
+        except OSError as error:
+            raise cannot_write(folder, error) from None
     with locked(workspace / loops.FOLDER):
-        _make_way(root, session, force)
-        loop = Loop(root, _facts(settings, session, task, agent, transcript))
+        _make_way(str(workspace), session, force)
+        facts = {
+            "session": session,
+            "agent": agent,
+            "run": new_run_id(time.time()),
+            "task": task.encode("utf-8", "replace").decode(),
+            "started": time.time(),
+            "max_iterations": settings.maximum_iterations,
+            "transcript": transcript,
+            "offset": os.path.getsize(transcript) if transcript and os.path.exists(transcript) else 0,
+        }
+        loop = Loop(str(workspace), facts)
         contract = _begin(loop, settings)
         loop.save()
         loop.log(f"started: {one_line(task)}")
@@ -92,9 +208,14 @@ def prompted(data: bytes, host: str) -> str:
     if spoken is None:
         return ""
     try:
-        if spoken.name == "cancel-ralph":
-            return _refused(_cancelled(event))
-        return _begun(event, spoken, host)
+        if spoken.name != "cancel-ralph":
+            return _begun(event, spoken, host)
+        session = loops.session_of(event)
+        root = loops.find(session, loops.places_of(event))
+        if root is None:
+            return _refused("no loop is active in this session")
+        with locked(Path(root, loops.FOLDER)):
+            return _refused(cancel(loops.read(root, session)))
     except UserError as error:
         return _refused(error.advice)
 
@@ -104,8 +225,12 @@ def _begun(event: "loops.Event", spoken: Spoken, host: str) -> str:
     if spoken.name == "ulw-loop":
         values["ultrawork"] = True
     session, path = loops.session_of(event), event.get("transcript_path")
+    # The project of the session, not the folder that the agent happens to be in.
+    place = next((place for place in loops.places_of(event) if os.path.isdir(place)), "")
+    if not place:
+        raise UserError("the workspace of this session is unknown", "start the loop with `ralph hook start -C DIR`")
     _, contract = start(
-        _workspace(event),
+        Path(place).resolve(),
         session,
         task,
         layer(OPTIONS, values),
@@ -113,32 +238,10 @@ def _begun(event: "loops.Event", spoken: Spoken, host: str) -> str:
         transcript=path if isinstance(path, str) else transcript_of(session, host, os.environ),
         force=bool(values.get("force")),
     )
-    return _context(contract, event)
-
-
-def _cancelled(event: "loops.Event") -> str:
-    session = loops.session_of(event)
-    root = loops.find(session, loops.places_of(event))
-    if root is None:
-        return "no loop is active in this session"
-    with locked(Path(root, loops.FOLDER)):
-        return cancel(loops.read(root, session))
-
-
-def _workspace(event: "loops.Event") -> Path:
-    """The project of the session, not the folder that the agent happens to be in."""
-    place = next((place for place in loops.places_of(event) if os.path.isdir(place)), "")
-    if not place:
-        raise UserError("the workspace of this session is unknown", "start the loop with `ralph hook start -C DIR`")
-    return Path(place).resolve()
-
-
-def _context(text: str, event: "loops.Event") -> str:
-    """What the agent reads beside the prompt. Copilot, which does not name its events, wants it unwrapped."""
     name = event.get("hook_event_name")
-    if not name:
-        return dumps({"additionalContext": text})
-    return dumps({"hookSpecificOutput": {"hookEventName": name, "additionalContext": text}})
+    if not name:  # Copilot, which does not name its events, wants it unwrapped
+        return dumps({"additionalContext": contract})
+    return dumps({"hookSpecificOutput": {"hookEventName": name, "additionalContext": contract}})
 
 
 def _refused(reason: str) -> str:
@@ -151,34 +254,23 @@ def _settings(workspace: Path, said: Mapping[str, Any], env: Mapping[str, str]) 
     refuse_untrusted(workspace, env)
     settings = load(workspace, {**said, "preset": "promise"}, env=env).settings
     promises = [claim for claim in settings.until if claim.startswith("promise:")]
-    return load(workspace, {**said, "preset": "promise", "until": promises[:1] or ["promise:DONE"]}, env=env).settings
-
-
-def _refuse_what_cannot_be_had(settings: Settings) -> None:
-    """What keeps people safe, and cannot do so inside a session, is not left out in silence."""
+    promised = {**said, "preset": "promise", "until": promises[:1] or ["promise:DONE"]}
+    settings = load(workspace, promised, env=env).settings
+    # What keeps people safe, and cannot do so inside a session, is not left out in silence.
     if settings.sandbox.enabled:
         raise UserError(
             "the settings ask for a sandbox, and an agent that is at work already cannot be put into one",
             "loop from outside: `ralph run --preset promise --sandbox`; or set sandbox.enabled to false",
         )
-    if settings.max_cost is None:
-        return
-    from importlib.util import find_spec
+    if settings.max_cost is not None:
+        from importlib.util import find_spec
 
-    if find_spec("genai_prices") is None:
-        raise UserError(
-            "maxCost cannot be watched inside a session: agents write down tokens, not prices",
-            "install the price table (the extra `prices`), or set maxTokens instead",
-        )
-
-
-def _make_folders(workspace: Path) -> None:
-    prepare(workspace)
-    for folder in (workspace / loops.FOLDER, workspace / loops.FOLDER / "runs"):
-        try:
-            folder.mkdir(mode=0o700, exist_ok=True)
-        except OSError as error:
-            raise cannot_write(folder, error) from None
+        if find_spec("genai_prices") is None:
+            raise UserError(
+                "maxCost cannot be watched inside a session: agents write down tokens, not prices",
+                "install the price table (the extra `prices`), or set maxTokens instead",
+            )
+    return settings
 
 
 def _make_way(root: str, session: str, force: bool) -> None:
@@ -200,25 +292,18 @@ def _make_way(root: str, session: str, force: bool) -> None:
     cancel(older, "replaced by a new loop")
 
 
-def _facts(settings: Settings, session: str, task: str, agent: str, transcript: str) -> dict[str, Any]:
-    return {
-        "session": session,
-        "agent": agent,
-        "run": new_run_id(time.time()),
-        "task": task.encode("utf-8", "replace").decode(),
-        "started": time.time(),
-        "max_iterations": settings.maximum_iterations,
-        "transcript": transcript,
-        "offset": os.path.getsize(transcript) if transcript and os.path.exists(transcript) else 0,
-    }
-
-
 def _begin(loop: Loop, settings: Settings) -> str:
     """Keeps what was asked for, the state of the workspace, and copies of what is protected; the loop itself says what
     its agent reads first."""
     with ExitStack() as stack:
         engine = opened(stack, loop, settings)
-        engine.context.folder.write("run.json", _order(loop, settings, engine))
+        order = orders.encode(orders.Order(settings=settings, workspace=loop.root, version=__version__))
+        if engine.context.redact(order) != order:  # a check without its key could not be run again
+            raise UserError(
+                "the settings hold what looks like a key, and keys are not written to disk",
+                "put it into a variable of the environment, and name that in the check",
+            )
+        engine.context.folder.write("run.json", order)
         run = Run(id=loop.run, goal=loop.task, base_tree=engine.history.begin())
         started = events.RunStarted(
             goal=loop.task,
@@ -249,17 +334,6 @@ def _enlist(loop: Loop, env: Mapping[str, str]) -> None:
         for link in there - {link for link, file in known_loops(env).items() if file != loop.path}:
             os.unlink(link)
         os.symlink(loop.path, f"{links}/{loop.run}")
-
-
-def _order(loop: Loop, settings: Settings, engine: Engine) -> bytes:
-    """The settings for as long as the loop goes on. A check without its key could not be run again."""
-    data = orders.encode(orders.Order(settings=settings, workspace=loop.root, version=__version__))
-    if engine.context.redact(data) != data:
-        raise UserError(
-            "the settings hold what looks like a key, and keys are not written to disk",
-            "put it into a variable of the environment, and name that in the check",
-        )
-    return data
 
 
 def transcript_of(session: str, agent: str, env: Mapping[str, str]) -> str:

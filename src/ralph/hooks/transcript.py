@@ -7,6 +7,7 @@ sub-agents, tools and people say in it is never taken for the agent's own words.
 import os
 import time
 from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import Any
 
 from msgspec import Struct
@@ -85,42 +86,35 @@ def usage_since(path: str, since: int, model: str = "", is_priced: bool = False)
     if not path:
         return None, Usage()
     total, seen = Usage(), set[str]()
-    for message, named, usage in _reports(path, since):
-        if message not in seen:
-            total = total.plus(_priced(usage, named or model) if is_priced else usage)
+    for line in newest_first(path, since):  # of two reports on one message the later one counts
+        report: Report | None = _read(line, _REPORTERS) if _holds(line, SPENT) else None
+        if report is None or report[0] in seen:
+            continue
+        message, named, usage = report
+        if is_priced:
+            from ralph.agents.reader import priced  # late: the table of prices takes longer than all the rest
+
+            usage = priced(usage, named or model)
+        total = total.plus(usage)
         if message:
             seen.add(message)
     return tool_calls(path, since), total
 
 
-def _priced(usage: Usage, model: str) -> Usage:
-    from ralph.agents.reader import priced  # late: the table of prices takes longer than all the rest
-
-    return priced(usage, model)
-
-
-def _reports(path: str, since: int) -> Iterator[Report]:
-    """Newest first: of two reports on one message the later one counts."""
-    for line in newest_first(path, since):
-        report = _read(line, _REPORTERS) if _holds(line, SPENT) else None
-        if report:
-            yield report
-
-
-class Said:
+class Said(Struct, frozen=True):
     """What one line holds: who speaks, in which message, the words, how many tools are called, and whether the message
     may be written again, whole, in a later line."""
 
-    def __init__(
-        self, by_agent: bool, message: str = "", text: str = "", calls: int = 0, rewritten: bool = False
-    ) -> None:
-        self.by_agent, self.message, self.text, self.calls = by_agent, message, text, calls
-        self.rewritten = rewritten
+    by_agent: bool
+    message: str = ""
+    text: str = ""
+    calls: int = 0
+    rewritten: bool = False
 
 
 def has_caught_up(path: str, mark: bytes, patience: float = PATIENCE) -> bool:
     """Waits until the last lines hold `mark`: some hosts ask first, and write down what was said a moment later."""
-    return _comes_true(lambda: any(mark in line for line in _newest(path, 20)), patience)
+    return _comes_true(lambda: any(mark in line for line in islice(newest_first(path), 20)), patience)
 
 
 def has_heard(path: str, text: str, since: int, patience: float = PATIENCE / 2) -> bool:
@@ -141,11 +135,6 @@ def _comes_true(condition: Callable[[], bool], patience: float) -> bool:
             return False
         time.sleep(0.005)
     return True
-
-
-def _newest(path: str, count: int) -> Iterator[bytes]:
-    for _, line in zip(range(count), newest_first(path), strict=False):
-        yield line
 
 
 def last_text(path: str, since: int = 0) -> str:
@@ -258,10 +247,6 @@ def _copilot(row: Row) -> Said | None:
     return Said(True, "", data.get("content") or "", len(data.get("toolRequests") or ()))
 
 
-def _copilot_person(row: Row) -> Said:
-    return Said(False)
-
-
 def _joined(parts: list[Row]) -> str:
     return "\n".join(part["text"] for part in parts if part.get("text") and not part.get("thought"))
 
@@ -272,7 +257,7 @@ _READERS: dict[str, Callable[[Row], Said | None]] = {
     "gemini": _gemini,
     "response_item": _codex,
     "assistant.message": _copilot,
-    "user.message": _copilot_person,
+    "user.message": lambda row: Said(False),
 }
 
 

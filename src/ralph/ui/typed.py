@@ -6,7 +6,6 @@ from typing import Any
 from msgspec import Struct
 
 from ralph.errors import UserError
-from ralph.hooks.spoken import parse as parse_spoken
 from ralph.run import options
 from ralph.run.launch import agent_names
 
@@ -138,7 +137,9 @@ def _integer(text: str, complaint: str, hint: str) -> int:
 
 
 def _loop(name: str, text: str) -> TypedCommand:
-    task, values = parse_spoken(text, LOOP_OPTIONS)
+    from ralph.hooks.starting import parse
+
+    task, values = parse(text, LOOP_OPTIONS)
     if not task.strip():
         raise UserError(f"/{name} needs a task", f"{FORMS[name].usage}")
     if name == "ulw-loop":

@@ -21,8 +21,7 @@ from ralph.core import events as e
 from ralph.core.model import Check, Iteration, Turn, Usage
 from ralph.records.folder import RunFolder, prepare
 from ralph.records.journal import Journal
-from ralph.records.registration import Registration, enlist
-from ralph.records.writer import Writer
+from ralph.records.writer import Registration, Writer, enlist
 
 GIGABYTE = 1 << 30
 STREAMS, EVENTS, SECONDS = 200, 1000, 5.0

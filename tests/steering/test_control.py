@@ -11,7 +11,7 @@ from ralph.core import events as e
 from ralph.errors import UserError
 from ralph.records.folder import RunFolder
 from ralph.records.register import Listed, listed
-from ralph.records.registration import Registration, enlist
+from ralph.records.writer import Registration, enlist
 from ralph.steering import control
 from ralph.steering.mailbox import Mailbox
 from ralph.ui.screen_state import ScreenState

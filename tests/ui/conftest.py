@@ -13,8 +13,7 @@ from ralph.core import events as e
 from ralph.core.model import Check, Iteration, Turn, Usage
 from ralph.records.folder import RunFolder, prepare
 from ralph.records.journal import Journal
-from ralph.records.registration import Registration, enlist
-from ralph.records.writer import Writer
+from ralph.records.writer import Registration, Writer, enlist
 from ralph.show.outlet import GLYPHS, Style
 from ralph.ui.app import FullScreen
 from ralph.ui.draw import Look

@@ -19,8 +19,7 @@ from ralph.core.model import Check, Iteration, PersonNote, Turn, Usage
 from ralph.core.secrets import Redactor
 from ralph.records.folder import RunFolder, prepare
 from ralph.records.journal import Journal
-from ralph.records.registration import Registration, enlist
-from ralph.records.writer import Writer
+from ralph.records.writer import Registration, Writer, enlist
 from ralph.steering.mailbox import Mailbox
 
 GOAL = "Make the cart honour coupons; the tests say how. A coupon is a percentage, may expire, and two do not stack."

@@ -14,7 +14,7 @@ from ralph.core.model import RunFacts
 from ralph.core.secrets import Redactor, secret_values
 from ralph.records.folder import RunFolder
 from ralph.records.register import facts_in
-from ralph.records.registration import OFTEN_ENOUGH, Registration
+from ralph.records.writer import OFTEN_ENOUGH, Registration
 from ralph.show.works import Row, counted, last_line, rows
 
 

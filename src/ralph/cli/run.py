@@ -273,14 +273,14 @@ def _detach(command: str, values: dict[str, Any], words: list[str]) -> int:
 
 def _refuse_what_needs_a_terminal(values: dict[str, Any], words: list[str]) -> None:
     from ralph.errors import UserError
-    from ralph.records.register import registry
+    from ralph.files import state_folder
 
     if values.get("json") or values.get("dry_run"):
         other = "--json" if values.get("json") else "--dry-run"
         raise UserError(f"--detach and {other} at once", "follow it with `ralph logs -f --json`")
     if "-" in words or values.get("prompt_file") == "-":
         raise UserError("--detach cannot read the goal from standard input", "put it into a file: -f FILE")
-    place = registry(os.environ)
+    place = state_folder(os.environ, "runs")
     try:
         os.makedirs(place, mode=0o700, exist_ok=True)
         if not os.access(place, os.W_OK):

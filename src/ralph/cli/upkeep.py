@@ -27,7 +27,7 @@ nowhere stays, and so does all of a run that is at work."""
 
 
 def clean(values: Values, words: list[str]) -> int:
-    from ralph.records.leftovers import end_left_behind, remark
+    from ralph.records.register import end_left_behind, remark
     from ralph.run.afterwards import remains, take_away
     from ralph.settings.shape import parse_duration
 

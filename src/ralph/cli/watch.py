@@ -28,7 +28,7 @@ def ps(values: Values, words: list[str]) -> int:
     if values.get("json"):
         from msgspec.json import encode
 
-        from ralph.records.leftovers import left_behind
+        from ralph.records.register import left_behind
 
         rows = [*seen, *left_behind()]
         sys.stdout.buffer.write(escaped(b"".join(encode(row) + b"\n" for row in rows)))
@@ -86,7 +86,7 @@ def _show_loops() -> None:
 
 
 def _show_leftovers() -> None:
-    from ralph.records.leftovers import left_behind, remark
+    from ralph.records.register import left_behind, remark
 
     for left in left_behind():
         print(f"{clean(remark(left, 'lives on'))}; `ralph clean` ends it")

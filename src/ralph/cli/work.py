@@ -148,7 +148,7 @@ def _played(order: WorkOrder, folder: RunFolder, *, reading: ListContent, shown:
     from ralph.core.secrets import Redactor, secret_values
     from ralph.processes.answers import Asker, asked_by
     from ralph.processes.interrupt import ANNOUNCEMENT, Interrupt
-    from ralph.records.registration import enlist
+    from ralph.records.writer import enlist
     from ralph.show.outlet import Ndjson
     from ralph.show.works import WorkScreen
 

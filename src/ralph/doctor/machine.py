@@ -127,7 +127,7 @@ def processes(keeper: Keeper, folder: Path, env: Mapping[str, str]) -> Finding:
 
 def leftovers(env: Mapping[str, str]) -> Finding:
     """Whether processes live on of runs that are dead: somebody has killed ralph together with its keeper."""
-    from ralph.records.leftovers import left_behind, remark
+    from ralph.records.register import left_behind, remark
 
     found = left_behind(env)
     if not found:

@@ -22,8 +22,7 @@ from ralph.fleet.database import Database, Present, WorkRow
 from ralph.fleet.heartbeat import Registered
 from ralph.fleet.shared_ledger import SharedLedger
 from ralph.records.folder import RunFolder, prepare
-from ralph.records.register import registry
-from ralph.records.registration import enlist
+from ralph.records.writer import enlist
 from ralph.steering.mailbox import Mailbox
 
 NOBODY = Registered(0, "", 0)
@@ -92,7 +91,7 @@ class Mirror:
             self._copies[row.id] = copy
             enlist(copy.folder, self._env)
             self._stack.callback(copy.close)
-            self._stack.callback(Path(registry(self._env), row.id).unlink, missing_ok=True)
+            self._stack.callback(Path(state_folder(self._env, "runs"), row.id).unlink, missing_ok=True)
         return self._copies[row.id]
 
 

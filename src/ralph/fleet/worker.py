@@ -31,8 +31,7 @@ from ralph.fleet.member import Member
 from ralph.fleet.shared_ledger import POSTS, SharedLedger, encoded, keep_list, queue_up
 from ralph.processes.interrupt import ANNOUNCEMENT, Interrupt
 from ralph.records.folder import RunFolder, prepare
-from ralph.records.registration import enlist
-from ralph.records.writer import Sink
+from ralph.records.writer import Sink, enlist
 from ralph.repository.git import commit_of, repository
 from ralph.show.works import WorkScreen
 

@@ -18,7 +18,7 @@ from ralph.core import events
 from ralph.core.model import Outcome, Run, Stop
 from ralph.core.text import one_line
 from ralph.errors import UserError
-from ralph.files import locked
+from ralph.files import locked, state_folder
 from ralph.hooks import loops
 from ralph.hooks.hosts import HOSTS, TEXTS
 from ralph.hooks.judging import NextTurn, end, opened
@@ -26,7 +26,6 @@ from ralph.hooks.loops import Loop
 from ralph.loop import run_loop
 from ralph.records.folder import cannot_write, new_run_id, prepare
 from ralph.records.register import loops as known_loops
-from ralph.records.register import registry
 from ralph.run import order as orders
 from ralph.run.options import RUN, Option, layer, put_value
 from ralph.settings import PRESETS, Settings, load
@@ -327,7 +326,7 @@ def _begin(loop: Loop, settings: Settings) -> str:
 
 def _enlist(loop: Loop, env: Mapping[str, str]) -> None:
     """Makes the loop known to `ralph ps`, and forgets those that are over. It is none the worse where it cannot be."""
-    links = registry(env, "loops")
+    links = state_folder(env, "loops")
     with suppress(OSError):
         os.makedirs(links, mode=0o700, exist_ok=True)
         there = {entry.path for entry in os.scandir(links)}  # first: another loop may be starting at this moment

@@ -52,7 +52,11 @@ class Archive:
             os.unlink(checks / name)
 
     def _add(self, files: Iterable[tuple[str, Path]]) -> None:
-        archive = self._opened()
+        try:
+            archive = open_file(self._path, os.O_RDWR | os.O_CREAT)
+        except Supplanted:
+            os.unlink(self._path)
+            archive = open_file(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
         try:
             if os.fstat(archive).st_size != self._end + 2 * _BLOCK:
                 self._end = max((member.end for member in _members(archive)), default=0)
@@ -64,13 +68,6 @@ class Archive:
             self._end = at
         finally:
             os.close(archive)
-
-    def _opened(self) -> int:
-        try:
-            return open_file(self._path, os.O_RDWR | os.O_CREAT)
-        except Supplanted:
-            os.unlink(self._path)
-            return open_file(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
 
 
 class Log(Struct, frozen=True):

@@ -201,7 +201,10 @@ def _locked(path: Path, run_id: str, trouble: str = "another run is at work in")
     import fcntl
     import time
 
-    handle = _opened(path)
+    try:
+        handle = open_file(path, os.O_RDWR | os.O_CREAT)
+    except OSError as error:
+        raise cannot_write(path, error) from None
     deadline = time.monotonic() + PATIENCE
     while True:
         try:
@@ -216,23 +219,12 @@ def _locked(path: Path, run_id: str, trouble: str = "another run is at work in")
                 "wait for it, stop it with `ralph stop`, or work beside it with --worktree",
             )
         time.sleep(0.01)
-    _sign(handle, path, run_id)
-    return handle
-
-
-def _opened(path: Path) -> int:
-    try:
-        return open_file(path, os.O_RDWR | os.O_CREAT)
-    except OSError as error:
-        raise cannot_write(path, error) from None
-
-
-def _sign(handle: int, path: Path, run_id: str) -> None:
     try:
         os.ftruncate(handle, 0)
         os.pwrite(handle, f"run {run_id}, process {os.getpid()}\n".encode(), 0)
     except OSError as error:
         raise cannot_write(path, error) from None
+    return handle
 
 
 def _is_alive(process: str) -> bool:

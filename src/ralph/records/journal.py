@@ -38,7 +38,9 @@ class Journal:
     def open(self) -> "Journal":
         try:
             self._fd = self._open()
-            self._start_on_a_fresh_line()
+            size = os.fstat(self._fd).st_size
+            if size and os.pread(self._fd, 1, size - 1) != b"\n":  # a kill has cut off the last line
+                os.write(self._fd, b"\n")
         except OSError as error:
             raise cannot_write(self._path, error) from None
         return self
@@ -66,11 +68,6 @@ class Journal:
 
     def _open(self) -> int:
         return open_file(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT)
-
-    def _start_on_a_fresh_line(self) -> None:
-        size = os.fstat(self._fd).st_size
-        if size and os.pread(self._fd, 1, size - 1) != b"\n":
-            os.write(self._fd, b"\n")
 
     def _write(self, data: bytes) -> None:
         while data:
@@ -106,7 +103,11 @@ class Entry(msgspec.Struct, frozen=True):
 
     def event(self) -> events.Event | None:
         """The event, or None for a kind that this version does not know."""
-        kind = _KINDS.get(self.type) or _kind_of_work(self.type)
+        kind = _KINDS.get(self.type)
+        if kind is None and self.type.startswith(("work_", "item_", "gate_")):  # of a work off of a backlog
+            from ralph.core.work_events import NAMES
+
+            kind = next((one for one, name in NAMES.items() if name == self.type), None)
         try:
             return msgspec.json.decode(self.data, type=kind) if kind else None
         except ValueError:  # not JSON, not ours, or not even UTF-8
@@ -115,15 +116,6 @@ class Entry(msgspec.Struct, frozen=True):
 
 _KINDS = {name: kind for kind, name in events.NAMES.items()}
 _ENTRIES = msgspec.json.Decoder(Entry)
-
-
-def _kind_of_work(name: str) -> type | None:
-    """What happens in a work off of a backlog is known to those who read one."""
-    if not name.startswith(("work_", "item_", "gate_")):
-        return None
-    from ralph.core.work_events import NAMES
-
-    return next((kind for kind, known in NAMES.items() if known == name), None)
 
 
 def read(path: Path) -> Iterator[Entry]:
@@ -279,20 +271,15 @@ class Following:
     def open(cls, path: Path, recent: int | None = None) -> "Following":
         try:
             file = open(open_file(path), "rb", buffering=0)  # noqa: SIM115 - as long as the reader is interested
-            following = cls(file)
-            if recent is not None:
-                following._skip_to_the_last(recent)
+            begin = os.fstat(file.fileno()).st_size - recent if recent is not None else 0
+            if begin > 0:
+                file.seek(begin - 1)
+                while (chunk := file.read(_CHUNK)) and b"\n" not in chunk:
+                    begin += len(chunk)
+                file.seek(begin + chunk.find(b"\n"))
         except OSError as error:
             raise unreadable(path, error) from None
-        return following
-
-    def _skip_to_the_last(self, recent: int) -> None:
-        begin = os.fstat(self._file.fileno()).st_size - recent
-        if begin > 0:
-            self._file.seek(begin - 1)
-            while (chunk := self._file.read(_CHUNK)) and b"\n" not in chunk:
-                begin += len(chunk)
-            self._file.seek(begin + chunk.find(b"\n"))
+        return cls(file)
 
     @property
     def position(self) -> int:

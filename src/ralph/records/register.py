@@ -1,26 +1,39 @@
-"""Which runs of this user are there on this machine, where do they stand, and which of them live?
+"""Which runs of this user are there on this machine, where do they stand, which of them live, and what have those left
+that were killed together with their keepers?
 
 Each run keeps its facts in a small file of its own folder; a folder of links leads to all of them. Nobody has to
 keep order there: a link whose workspace is gone leads nowhere, and a process that died is known by its start time.
+While a run goes on, a file in the state folder says whose processes to look for; it goes with the run.
 Asked in a blink: paths are plain text here, and next to nothing is imported.
 """
 
 import os
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
-from msgspec.json import Decoder
+from msgspec.json import Decoder, decode, encode
 from msgspec.structs import asdict, replace
 
 from ralph.core.model import RunFacts
-from ralph.core.text import clean
+from ralph.core.text import clean, one_line
 from ralph.errors import UserError
-from ralph.files import open_file, state_folder
-from ralph.processes.descendants import is_living
+from ralph.files import open_file, open_fresh, read_file, state_folder
+from ralph.processes.descendants import (
+    RunningProcess,
+    is_living,
+    left_of,
+    own_start,
+    record_line,
+    recorded,
+    start_of,
+    sweep_marked,
+)
 
 if TYPE_CHECKING:
+    from ralph.processes.keeper import Keeper
     from ralph.records.folder import RunFolder
 
 
@@ -78,11 +91,6 @@ class Listed(Struct, frozen=True):
         return max(notes - self.facts.given, 0) if self.is_alive else notes
 
 
-def registry(env: Mapping[str, str], kind: str = "runs") -> str:
-    """The folder of links."""
-    return state_folder(env, kind)
-
-
 def runs(env: Mapping[str, str] = os.environ) -> list[Listed]:
     """Every run of this user on this machine that is still on disk, oldest first."""
     here = host()
@@ -92,13 +100,13 @@ def runs(env: Mapping[str, str] = os.environ) -> list[Listed]:
 
 def links_to_all(env: Mapping[str, str] = os.environ) -> list[str]:
     """The link to each run of this user, oldest first."""
-    links = registry(env)
+    links = state_folder(env, "runs")
     return [f"{links}/{name}" for name in sorted(_names(links))]
 
 
 def run_of(run_id: str, env: Mapping[str, str] = os.environ) -> Listed | None:
     """The run of this id: equal to one on record, and never a path."""
-    links = registry(env)
+    links = state_folder(env, "runs")
     found = listed(f"{links}/{run_id}") if run_id in _names(links) else None
     return found if found and found.id == run_id and found.facts.host in ("", host()) else None
 
@@ -115,7 +123,7 @@ def _names(links: str) -> list[str]:
 def loops(env: Mapping[str, str] = os.environ) -> dict[str, str]:
     """The loops inside sessions that go on: the file of each, by the link to it. When a loop ends its file is moved,
     and the link leads nowhere."""
-    links = registry(env, "loops")
+    links = state_folder(env, "loops")
     try:
         names = sorted(os.listdir(links))
     except OSError:
@@ -169,7 +177,10 @@ class KnownRuns:
         for path in paths:
             stamp = _stamp(f"{path}/{STATE}")
             old = before.get(path) if stamp else None
-            run = old[1] if old and old[0] == stamp and _is_still(old[1]) else listed(path)
+            run = old[1] if old and old[0] == stamp else None
+            if run and (not is_living(run.facts.pid, run.facts.start) if run.is_alive else _is_left_behind(run)):
+                run = None
+            run = run or listed(path)
             if run:
                 found[path] = run
                 if stamp:
@@ -192,11 +203,6 @@ def _stamp(path: str) -> "_Stamp | None":
     return None if is_young else (seen.st_mtime_ns, seen.st_size, seen.st_ino)
 
 
-def _is_still(run: Listed) -> bool:
-    """Whether the process lives that did when the run was read."""
-    return is_living(run.facts.pid, run.facts.start) if run.is_alive else not _is_left_behind(run)
-
-
 def _is_left_behind(run: Listed) -> bool:
     """Whether it is a copy, and who kept it was killed: what became of the work is not known here."""
     return run.is_copy and not is_living(run.facts.pid, run.facts.start)
@@ -210,7 +216,12 @@ def facts_in(path: str) -> RunFacts | None:
         except OSError:
             return None
         try:
-            return _safe(os.read(fd, _MOST_BYTES))
+            data = os.read(fd, _MOST_BYTES)
+            facts = _DECODER.decode(data)
+            if b"\\" in data or not data.isascii():  # an agent can write there: made safe to show
+                said = {name: clean(value) for name, value in asdict(facts).items() if isinstance(value, str)}
+                facts = replace(facts, **said)
+            return facts
         except ValueError:  # not JSON, not ours, or not even UTF-8
             continue
         except OSError:  # a folder stands in its place
@@ -218,15 +229,6 @@ def facts_in(path: str) -> RunFacts | None:
         finally:
             os.close(fd)
     return None
-
-
-def _safe(data: bytes) -> RunFacts:
-    """The facts, safe to show: an agent can write there."""
-    facts = _DECODER.decode(data)
-    if b"\\" not in data and data.isascii():
-        return facts
-    said = {name: clean(value) for name, value in asdict(facts).items() if isinstance(value, str)}
-    return replace(facts, **said)
 
 
 def _from_journal(path: str) -> RunFacts:
@@ -247,3 +249,94 @@ def host() -> str:
 
 
 _DECODER = Decoder(RunFacts)
+_PLACE = "alive"
+
+
+class Living(Struct, frozen=True):
+    """Who plays a run, and who keeps its processes."""
+
+    pid: int
+    start: str
+    keeper: int
+    keeper_start: str
+    workspace: str = ""
+
+
+class Left(Struct, frozen=True):
+    """What lives on of a run that is dead, and so is its keeper; also as `ralph ps --json` prints it."""
+
+    run: str
+    workspace: str
+    processes: tuple[str, ...]
+    state: str = "left behind"
+    alive: bool = False
+
+
+@contextmanager
+def on_record(run_id: str, keeper: "Keeper", workspace: str, env: Mapping[str, str]) -> Iterator[None]:
+    """While entered, whoever comes later can find what the run has started, should nobody be left who knows it. Not for
+    runs whose children may live on."""
+    path = f"{state_folder(env, _PLACE)}/{run_id}"
+    where = os.fsencode(workspace).decode("utf-8", "backslashreplace")  # to be shown: it need not be text
+    me = Living(os.getpid(), own_start(), keeper.pid, start_of(keeper.pid) or "", where)
+    try:
+        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+        fd = open_fresh(path)
+    except OSError:  # as with the list of runs: who cannot write there is told so when the run is enlisted
+        yield
+        return
+    try:
+        with suppress(OSError):  # a full disk
+            os.write(fd, record_line(0, "") + encode(me))
+            keeper.record(fd)
+        yield
+    finally:
+        os.close(fd)
+        with suppress(OSError):
+            os.unlink(path)
+
+
+def left_behind(env: Mapping[str, str] = os.environ) -> list[Left]:
+    """What dead runs of this user have left, and still lives."""
+    return [_told(run, living, found) for run, living, found in _abandoned(env) if found]
+
+
+def end_left_behind(env: Mapping[str, str] = os.environ) -> list[Left]:
+    """Ends all of it, and says what it was."""
+    ended = []
+    for run, living, found in _abandoned(env):
+        if found:
+            ended.append(_told(run, living, found))
+            sweep_marked(run, known=found)
+        with suppress(OSError):
+            os.unlink(f"{state_folder(env, _PLACE)}/{run}")
+    return ended
+
+
+def remark(left: Left, what: str) -> str:
+    """One line about it; `what` is done about it, or can be."""
+    number = len(left.processes)
+    processes = f"{number} process{'' if number == 1 else 'es'} ({one_line(', '.join(left.processes), 120)})"
+    return f"run {left.run} was killed together with its keeper; what it had left {what}: {processes}"
+
+
+def _abandoned(env: Mapping[str, str]) -> Iterator[tuple[str, Living, list[RunningProcess]]]:
+    folder = state_folder(env, _PLACE)
+    try:
+        names = sorted(os.listdir(folder))
+    except OSError:
+        return
+    for name in names:
+        try:
+            head, _, body = read_file(f"{folder}/{name}", _MOST_BYTES).partition(b"\n")
+            living = decode(body, type=Living)
+        except (OSError, ValueError):  # it went just now, or is being written
+            continue
+        if not is_living(living.pid, living.start) and not is_living(living.keeper, living.keeper_start):
+            first = recorded(head)
+            yield name, living, left_of(name, [first] if first else [])
+
+
+def _told(run: str, living: Living, found: list[RunningProcess]) -> Left:
+    names = tuple(f"{process.pid} {process.name.decode('utf-8', 'replace')}" for process in found)
+    return Left(run, living.workspace, names)

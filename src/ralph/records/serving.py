@@ -14,9 +14,8 @@ import msgspec
 from msgspec import Struct
 
 from ralph.errors import UserError
-from ralph.files import read_file, replace_file
+from ralph.files import read_file, replace_file, state_folder
 from ralph.processes.descendants import is_living
-from ralph.records.register import registry
 
 SERVED, REMEMBERED, LINKS = "served.json", "remembered.json", "links"
 KEY_LASTS = 600.0
@@ -52,7 +51,7 @@ class ServerFolder:
     def __init__(self, name: str, env: Mapping[str, str] = os.environ) -> None:
         if "/" in name:
             name = "socket-" + sha256(os.path.abspath(name).encode("utf-8", "surrogateescape")).hexdigest()[:16]
-        self.path = os.path.join(registry(env, "serve"), name)
+        self.path = os.path.join(state_folder(env, "serve"), name)
 
     def announce(self, served: Served) -> None:
         self.withdraw()
@@ -124,7 +123,7 @@ class ServerFolder:
 def servers(env: Mapping[str, str] = os.environ) -> dict[str, Served]:
     """The servers of this user that are at work, by the name of their folder."""
     try:
-        names = sorted(os.listdir(registry(env, "serve")))
+        names = sorted(os.listdir(state_folder(env, "serve")))
     except OSError:
         return {}
     return {name: served for name in names if (served := ServerFolder(name, env).served)}

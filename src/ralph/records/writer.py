@@ -1,15 +1,29 @@
-"""How does an event become a line? Numbered, dated, without keys, and no more of them than a person would read."""
+"""What is written down while a run goes on? Each event becomes a line: numbered, dated, without keys, and no more of
+them than a person would read. Where the run stands is kept in a file of its own folder, to which a link leads."""
 
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
+from msgspec.structs import replace
 
 from ralph.core import events
+from ralph.core.model import RunFacts
 from ralph.core.secrets import Redactor
+from ralph.core.state import Activity, after, recalled
 from ralph.core.text import escaped
+from ralph.files import open_own, state_folder
+from ralph.processes.descendants import own_start
+from ralph.records.folder import RunFolder, cannot_write
+from ralph.records.register import STATE, facts_in, host
+
+if TYPE_CHECKING:
+    from ralph.records.journal import Story
+
 
 Sink = Callable[[bytes], None]
 TEXT_LIMIT = 65536
@@ -111,7 +125,8 @@ class Writer:
 
     def _numbered(self, happened: Sequence[events.Event]) -> list[events.Told]:
         """Those that have a name, with their envelopes."""
-        stamp, run, names = _stamp(time.time()), self._run, self._names
+        seconds, millis = divmod(int(time.time() * 1000), 1000)
+        stamp, run, names = f"{_second(seconds)}.{millis:03d}Z", self._run, self._names
         named = [event for event in happened if type(event) in names]
         return [events.Told(names[type(one)], stamp, run, at, one) for at, one in enumerate(named, self._seq + 1)]
 
@@ -156,13 +171,19 @@ class Writer:
         return lines if self._redact.finds_nothing(lines) else None
 
     def _writable(self, told: events.Told) -> events.Told:
+        """Its texts without keys, and in valid Unicode: half a character may stand in a file's name or an argument.
+        They are changed one by one, since a change that spans two would break the line."""
+
+        def changed(value: Any) -> Any:
+            if isinstance(value, str):
+                return self._redact.text(value).encode("utf-8", "replace").decode()
+            if isinstance(value, dict):
+                return {key: changed(one) for key, one in value.items()}
+            return [changed(one) for one in value] if isinstance(value, list | tuple) else value
+
         if self._lines([told]) is not None:
             return told
-        return msgspec.structs.replace(told, data=_changed(told.data, self._writable_text))
-
-    def _writable_text(self, text: str) -> str:
-        """Without keys, and in valid Unicode: half a character may stand in a file's name or an argument."""
-        return self._redact.text(text).encode("utf-8", "replace").decode()
+        return replace(told, data=msgspec.convert(changed(msgspec.to_builtins(told.data)), type(told.data)))
 
 
 def _begins_a_key(text: str) -> bool:
@@ -173,28 +194,10 @@ def _begins_a_key(text: str) -> bool:
     return bool(begin and dashes) and is_private and "-----END " not in rest
 
 
-def _stamp(now: float) -> str:
-    """The moment in UTC, to the millisecond. This is asked of every line: the date is made once in a second."""
-    seconds, millis = divmod(int(now * 1000), 1000)
-    return f"{_date(seconds)}.{millis:03d}Z"
-
-
 @lru_cache(maxsize=1)
-def _date(seconds: int) -> str:
+def _second(seconds: int) -> str:
+    """In UTC. This is asked of every line, and made once in a second."""
     return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
-
-
-def _changed(event: events.Event, change: Callable[[str], str]) -> events.Event:
-    """The event with every text in it changed; one by one, since a change that spans two would break the line."""
-
-    def walk(value: Any) -> Any:
-        if isinstance(value, str):
-            return change(value)
-        if isinstance(value, dict):
-            return {key: walk(one) for key, one in value.items()}
-        return [walk(one) for one in value] if isinstance(value, list | tuple) else value
-
-    return msgspec.convert(walk(msgspec.to_builtins(event)), type(event))
 
 
 def _is_long(event: events.Event) -> bool:
@@ -224,3 +227,109 @@ class Teller:
         self._opening = written if written and isinstance(written[-1], events.IterationStarted) else []
         for listener in self.listeners if written and not self._opening else ():
             listener(*written)
+
+
+MOST_LINKS = 1000
+OFTEN_ENOUGH = 0.5  # seconds between two writes that say no more than what is done right now
+
+
+class Registration:
+    """A listener that keeps the run's own facts up to date while it goes on. `tick` tells what is left to tell. Whose
+    part a run is must be known from its first moment on: who speaks of the whole does not mean it."""
+
+    def __init__(
+        self,
+        folder: RunFolder,
+        story: "Story | None" = None,
+        deaf: bool = False,
+        *,
+        work: str = "",
+        item: str = "",
+        kind: str = "",
+    ) -> None:
+        known = RunFacts(id=folder.id, began=time.time(), work=work, item=item, kind=kind)
+        if story is not None:
+            known = facts_in(str(folder.path)) or recalled(story.run)
+        me = {"pid": os.getpid(), "start": own_start(), "host": host(), "deaf": deaf}
+        self._facts = replace(known, **me, stopping=False, outcome="")
+        self._activity = Activity()
+        self._encode = msgspec.json.Encoder().encode
+        self._written = 0.0
+        self._path = folder.path / STATE
+
+    def begin(self) -> None:
+        """From now on the run is known as what it is, before anything is told: it may be killed the next moment."""
+        try:
+            self._open()
+            self._write()
+        except OSError as error:
+            raise cannot_write(self._path, error) from None
+
+    def __call__(self, *happened: events.Event) -> None:
+        now = time.time()
+        facts = self._facts
+        for event in happened:
+            self._activity(event, now)
+            facts = after(facts, event, now)
+        if facts is not self._facts or now - self._written > OFTEN_ENOUGH:
+            self._facts = facts
+            self._tell()
+
+    def tick(self, is_stopping: bool = False) -> None:
+        if is_stopping != self._facts.stopping or self._activity.since != self._facts.since:
+            self._facts = replace(self._facts, stopping=is_stopping)
+            self._tell()
+
+    def _tell(self) -> None:
+        self._facts = replace(self._facts, doing=self._activity.text, since=self._activity.since)
+        self._write_now()
+
+    def _write_now(self) -> None:
+        with suppress(OSError):  # a full disk: the journal says so, and is the truth
+            if os.fstat(removed := self._fd).st_nlink == 0:  # by an agent that cleans up
+                self._open()
+                os.close(removed)
+            self._write()
+
+    def _open(self) -> None:
+        self._fd = open_own(self._path)
+        self._size = os.fstat(self._fd).st_size
+
+    def _write(self) -> None:
+        """In place, with one call, and never shorter than before: a reader finds the old or the new."""
+        self._written = time.time()
+        data = self._encode(self._facts)
+        self._size = max(self._size, len(data))
+        os.pwrite(self._fd, data.ljust(self._size, b"\n"), 0)
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+
+def enlist(folder: RunFolder, env: Mapping[str, str]) -> str:
+    """Makes the run known to `ralph ps`; what stands in the way, if anything."""
+    links = state_folder(env, "runs")
+    try:
+        os.makedirs(links, mode=0o700, exist_ok=True)
+        link, place = os.path.join(links, folder.id), str(folder.path.absolute())
+        try:
+            os.symlink(place, link)
+        except FileExistsError:
+            if os.readlink(link) != place:  # the workspace was moved
+                os.unlink(link)
+                os.symlink(place, link)
+        if folder.id[-1] in "ab":  # one run in sixteen tidies up
+            _prune(links)
+    except OSError as error:
+        return f"`ralph ps` will not list this run: cannot write {links}: {error.strerror}"
+    return ""
+
+
+def _prune(links: str) -> None:
+    """Forgets the links that lead nowhere, and the oldest others, once there are very many."""
+    names = sorted(os.listdir(links))
+    if len(names) > MOST_LINKS:
+        leading = [name for name in names if os.path.exists(os.path.join(links, name))]
+        for name in {*names} - {*leading[-MOST_LINKS // 2 :]}:
+            with suppress(FileNotFoundError):
+                os.unlink(os.path.join(links, name))

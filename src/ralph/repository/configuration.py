@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from msgspec import Struct, json
 
 from ralph.errors import UserError
-from ralph.records.register import registry
+from ralph.files import state_folder
 from ralph.repository.git import Repository, obeying, run, shared_folder
 from ralph.repository.index import files_below
 
@@ -227,7 +227,7 @@ def forget(kept_as: str, env: Mapping[str, str]) -> None:
 
 
 def _place(kept_as: str, env: Mapping[str, str]) -> str:
-    return os.path.join(registry(env, "git"), f"{kept_as}.json")
+    return os.path.join(state_folder(env, "git"), f"{kept_as}.json")
 
 
 def _differing(now: Mapping[str, object], then: Mapping[str, object]) -> set[str]:

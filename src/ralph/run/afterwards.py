@@ -20,11 +20,12 @@ from ralph.core.model import Check
 from ralph.core.secrets import Redactor, secret_values
 from ralph.core.text import listed as named_all
 from ralph.errors import UserError
+from ralph.files import state_folder
 from ralph.processes.interrupt import Interrupt
 from ralph.processes.keeper import Keeper
 from ralph.records.folder import is_occupied, prepare, workspace_lock
 from ralph.records.journal import recall
-from ralph.records.register import Listed, listed, registry, runs
+from ralph.records.register import Listed, listed, runs
 from ralph.records.seal import break_seal
 from ralph.repository import configuration, landing, worktrees
 from ralph.repository.configuration import Configuration
@@ -332,14 +333,14 @@ def _remove_run(run: Listed, env: Mapping[str, str]) -> None:
 def _forget(run_id: str, env: Mapping[str, str]) -> None:
     """What lies outside the workspace for the sake of a run goes with it."""
     with suppress(OSError):
-        os.unlink(f"{registry(env)}/{run_id}")
+        os.unlink(f"{state_folder(env, 'runs')}/{run_id}")
     break_seal(run_id, env)
     configuration.forget(run_id, env)
 
 
 def _drop_dead_links(env: Mapping[str, str]) -> None:
     """Links of the register to runs whose workspace is gone."""
-    folder = registry(env)
+    folder = state_folder(env, "runs")
     with suppress(OSError):
         for name in os.listdir(folder):
             if os.path.islink(f"{folder}/{name}") and not os.path.exists(f"{folder}/{name}"):

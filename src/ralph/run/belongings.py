@@ -11,12 +11,11 @@ from msgspec import Struct
 from ralph import agents
 from ralph.agents.protocol import BoxNeeds, TurnRequest
 from ralph.errors import UserError
-from ralph.files import read_head
+from ralph.files import read_head, state_folder
 from ralph.processes.box import find_bubblewrap, is_inside
 from ralph.processes.network import Reachable, host
 from ralph.processes.program import find_program
 from ralph.processes.surroundings import AgentState, Wanted, refuse_what_holds_all
-from ralph.records.register import registry
 from ralph.settings import Settings
 
 if TYPE_CHECKING:
@@ -42,7 +41,7 @@ class RunPlace(Struct, frozen=True):
         from hashlib import sha256
 
         path = os.path.realpath(self.workspace)
-        return f"{registry(env, 'box')}/{os.path.basename(path)[:40]}-{sha256(os.fsencode(path)).hexdigest()[:10]}"
+        return f"{state_folder(env, 'box')}/{os.path.basename(path)[:40]}-{sha256(os.fsencode(path)).hexdigest()[:10]}"
 
 
 def enclose(context: "Context", settings: Settings, chosen: "Sequence[Choice]", workspace: str) -> "Sandbox":
@@ -70,7 +69,7 @@ def wanted_by(settings: Settings, chosen: "Sequence[Choice]", env: Env, place: R
     return Wanted(
         workspace=place.root,
         env=env,
-        records=os.path.dirname(registry(env)),
+        records=os.path.dirname(state_folder(env, "runs")),
         private_home=f"{folder}/home",
         private_tmp=f"{env.get('TMPDIR') or '/tmp'}/ralph-{place.run_id}",
         ours=(os.path.realpath(place.task),) if place.task else (),

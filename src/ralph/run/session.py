@@ -21,10 +21,9 @@ from ralph.processes.interrupt import Interrupt
 from ralph.processes.keeper import Keeper
 from ralph.records.folder import RunFolder, new_run_id, remember_red
 from ralph.records.journal import Journal, Story, recall
-from ralph.records.leftovers import end_left_behind, on_record, remark
-from ralph.records.registration import Registration, enlist
+from ralph.records.register import end_left_behind, on_record, remark
 from ralph.records.seal import Seal
-from ralph.records.writer import Sink, Teller, Writer
+from ralph.records.writer import Registration, Sink, Teller, Writer, enlist
 from ralph.run import order as orders
 from ralph.run.choices import choices, may_write, out_of_reach, unheard_limit, unused_roles, workers
 from ralph.run.context import Context, Place, Tick, without_tokens

@@ -219,6 +219,23 @@ def test_a_push_moves_the_target_there_and_leaves_no_branch_of_an_item(lab: Lab,
     assert at_origin(lab, "show", "main:T.md").count("[x]") == 2
 
 
+def test_a_loops_first_push_sends_its_own_work_alone_whatever_has_landed_since(lab: Lab, remote: Remote) -> None:
+    """Git takes what the remote's branches are now for all that the remote has; where none of them is known here, it
+    would send every file that was ever committed."""
+    origin, other = lab.path.parent / "origin.git", lab.path.parent / "other"
+    lab.git("clone", "-q", str(origin), str(other))
+    lab.git("commit", "-q", "--allow-empty", "-m", "landed meanwhile", cwd=other)
+    lab.git("push", "-q", "origin", "HEAD:main", cwd=other)
+    mine = lab.branch("T1", {"a": "1\n"})
+    at_origin(lab, "config", "receive.unpackLimit", "1")  # so that what was sent stays together
+    assert remote.push_branch(lab.found(), "ralph/w/T1", mine.tip, "").code == 0
+    (pack,) = (origin / "objects" / "pack").glob("*.idx")
+    sent = at_origin(lab, "verify-pack", "-v", str(pack))
+    assert [word for word in ("commit", "tree", "blob") for line in sent.splitlines() if f" {word} " in line] == [
+        "commit", "tree", "blob",
+    ]  # fmt: skip
+
+
 def test_somebody_who_pushes_in_the_middle_is_not_overrun(lab: Lab, remote: Remote, tmp_path: Path) -> None:
     other = lab.branch("T2", {"b": "1\n"})
     moved: list[bool] = []

@@ -85,7 +85,7 @@ class Publisher:
     def prepare(self) -> None:
         """Brings the target and the item's branch here as the remote has them; what was done here since and was never
         pushed counts only where it grew from that."""
-        self._remote.fetch(self._home, self._work.branch_of(""), PATIENCE)
+        self._remote.fetch(self._home, self._branch, PATIENCE)
         self._left = commit_of(self._home.root, f"refs/remotes/{self._remote.name}/{self._branch}")
         if self._left:
             item_worktrees.align(self._work, self._home, self._key, self._left)
@@ -100,7 +100,6 @@ class Publisher:
                 if self.push():
                     return
             self._left = self._remote.known(self._home, [self._branch])[self._branch]
-            self._remote.fetch(self._home, self._work.branch_of(""))
         raise UserError(f"{self._remote.name} does not take {self._branch}", "look at the remote, and start again")
 
     def push(self) -> bool:

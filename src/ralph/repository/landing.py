@@ -346,7 +346,7 @@ class Remote(Struct, frozen=True):
         specs = [f"+refs/heads/{self.branch}:{self.ref}"]
         specs += [f"+refs/heads/{below}*:refs/remotes/{self.name}/{below}*"] if below else []
         with _fetching_alone(repository):
-            return _with_the_users_own(repository, "fetch", "-q", "--no-tags", "--prune", self.name, *specs)
+            return _with_the_users_own(repository, "fetch", "-q", *_ONLY_THESE, "--prune", self.name, *specs)
 
     def known(self, repository: Repository, names: Collection[str]) -> dict[str, str]:
         """What these branches are there; nothing for those that are not."""
@@ -370,15 +370,22 @@ class Remote(Struct, frozen=True):
         return _with_the_users_own(repository, "push", "-q", "--atomic", *leases, self.name, *specs)
 
     def push_branch(self, repository: Repository, branch: str, new: str, old: str) -> Answer:
-        """Moves one branch there, only if it is what we think; `old` is nothing for one that is not there."""
+        """Moves one branch there, only if it is what we think; `old` is nothing for one that is not there. Git takes
+        for known there what the other side's branches are now: where the target has moved on to what is not here, and
+        the branch is new, it would send all that was ever committed, unless it asks what they have in common."""
+        asks = () if old else ("-c", "push.negotiate=true")
         lease = f"--force-with-lease=refs/heads/{branch}:{old}"
-        return _with_the_users_own(repository, "push", "-q", lease, self.name, f"{new}:refs/heads/{branch}")
+        return _with_the_users_own(repository, *asks, "push", "-q", lease, self.name, f"{new}:refs/heads/{branch}")
 
     def drop(self, repository: Repository, items: Mapping[str, str]) -> None:
         """Removes branches of items that have landed, where they are what we left there."""
         if items:
             leases = [f"--force-with-lease=refs/heads/{name}:{known}" for name, known in items.items()]
             _with_the_users_own(repository, "push", "-q", *leases, self.name, *(f":refs/heads/{n}" for n in items))
+
+
+# Nothing but the refs that are named: no tags, no submodules, no record for `git pull`, and no packing beside a loop.
+_ONLY_THESE = ("--no-tags", "--no-recurse-submodules", "--no-write-fetch-head", "--no-auto-maintenance")
 
 
 @contextmanager
@@ -413,5 +420,6 @@ def refused_because(answer: Answer) -> str:
     """Why a remote did not take a push, in its own words where it has some."""
     lines = [line.strip() for line in answer.error.splitlines()]
     own = [line.removeprefix("remote:").strip() for line in lines if line.startswith("remote:")]
-    said = " · ".join(line for line in own if line) or refusal(("push",), answer).message.partition(": ")[2]
+    own = [line for line in own if line] or [line.rpartition("(")[2].rstrip(")") for line in lines if line[:1] == "!"]
+    said = " · ".join(dict.fromkeys(own)) or refusal(("push",), answer).message.partition(": ")[2]
     return one_line(clean(said), 300)

@@ -280,6 +280,9 @@ def test_what_the_agent_said_before_is_no_echo_when_it_says_it_again() -> None:
         ("promise", "All is done. <promise> STOP </promise>"),
         ("word", "The work is finished, hence STOP."),
         ("word", "任务完成。STOP"),
+        ("word", "STOP. All of it works, and here is what I did:\n\n- the parser"),
+        ("word", "All of it works, **STOP**!\n\nThe parser was at fault."),
+        ("suffix", "STOP. The parser was at fault."),
     ],
 )
 def test_a_marker_in_another_dress_is_seen_though_it_does_not_count(kind: str, answer: str) -> None:

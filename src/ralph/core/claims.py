@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from ralph.core.model import Run, Turn
 from ralph.core.text import clean, one_line
-from ralph.core.wording import ECHOED, NOT_TO_THE_LETTER, Span, doubt, letters, nearly, occurrences, stands_in
+from ralph.core.wording import ECHOED, NOT_TO_THE_LETTER, QUOTED, Span, doubt, letters, nearly, occurrences, stands_in
 
 WROTE = "You wrote"
 
@@ -269,8 +269,13 @@ _FINDERS: dict[str, Callable[[str, str, Reading], Iterator[Span]]] = {
 
 
 def _nearly(claim: Claim, text: str) -> Sighting | None:
-    line = nearly(claim.marker, text)
-    return Sighting(one_line(line), NOT_TO_THE_LETTER) if line else None
+    """Whatever was seen and does not count is said: in another dress at the end, or to the letter where its kind does
+    not look for it, as the word in "STOP. All of it works."."""
+    if line := nearly(claim.marker, text):
+        return Sighting(one_line(line), NOT_TO_THE_LETTER)
+    spans = _last(span for span in occurrences(claim.marker, text) if _is_whole(text, span))
+    meant = next((span for span in spans if doubt(text, span) != QUOTED), None)
+    return Sighting(_around(text, meant), NOT_TO_THE_LETTER) if meant else None
 
 
 def _around(text: str, span: Span) -> str:

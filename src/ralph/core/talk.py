@@ -5,8 +5,6 @@ from functools import cache
 
 from ralph.core.vocabulary import LANGUAGES
 
-# What may follow a marker that is an ordinary word: before anything else it is a part of the sentence.
-_GOES_ON = frozenset({"aus", "to", "and", "with", "as", "because", "since", "now", "for", "so", "thanks", "let"})
 _FUTURE_ENDINGS = ("erai", "irai", "drai", "ttrai", "rò", "acağım", "eceğim")
 _SPANISH_FUTURE = ("aré", "eré", "iré", "dré")  # in French they end what is done: "réparé", "généré"
 _FRENCH = frozenset(["ai", "au", "aux", "avec", "dans", "des", "du", "est", "et", "il", "sont", "tous", "tout", "été"])
@@ -24,15 +22,19 @@ _WORD = re.compile(r"[\w%/\u0300-\u036f\u0591-\u05bd\u064b-\u065f\u0900-\u0963\u
 def announces(sentence: str, strictly: bool = True) -> bool:
     """Whether a sentence that leads up to a marker says that it comes later, has to come, or is an example. `strictly`:
     it must also say that the work is done, or that this is the claim."""
-    said = _normal(sentence)
+    sentence = sentence.rstrip(" :：")
+    said, clause = _normal(sentence), _normal(_clauses(sentence)[-1])
     words = said.split()
-    if _is_step(words) or _is_put_off(sentence, said) or (len(words) > 1 and _is_commanded(said, 9)):
+    is_conclusion = not strictly and len(clause.split()) > 2  # what was denied before it is why it is said
+    if _is_step(words) or _is_put_off(sentence, clause if is_conclusion else said):
         return True
-    if _is_about_saying(words, said):
+    if (len(words) > 1 and _is_commanded(said, 9)) or _is_about_saying(words, said):
+        return True
+    if strictly and _has("marker about", clause) and not _has("here performs", said):
         return True
     if _has("done", said):
         return False
-    if _has("duty about plan no", said):
+    if _has("duty about plan no" if strictly else "duty about plan", said):
         return True
     is_label = len(words) <= 3 and _has("label", said)
     return not (is_label or _has("here performs", said)) and (strictly or _has("marker", said))
@@ -42,7 +44,7 @@ def _is_about_saying(words: list[str], said: str) -> bool:
     """Whether it is a thing to do, or ends with a verb of saying and does not say it now: whatever else is in it, it
     tells nothing of the work."""
     if len(words) == 1:
-        return _has("plan", said)
+        return _has("plan", said) and (said.isascii() or not _has("done", said))
     return bool(words) and _has("say", f" {words[-1]} ") and not _has("here performs now label", said)
 
 
@@ -74,24 +76,22 @@ def retracts(text: str) -> bool:
     return _has("back", _normal(text))
 
 
-def discusses(before: str, after: str, around: str, bare: bool) -> bool:
-    """Whether the sentence that holds a marker denies, promises, asks, commands or conditions it; or says nothing, nor
-    does anything `around` it, by which it would be stated."""
+def discusses(before: str, after: str, bare: bool) -> bool:
+    """Whether the sentence that holds a marker denies, promises, asks, commands or conditions it. `bare`: it is a word
+    that may also be an ordinary part of the sentence."""
     if after.rstrip().endswith(("?", "？", "؟")):
         return True
     said, follows = _normal(_clauses(before)[-1]), _normal(_CLOSING.split(after.lower())[0])
     behind, last = follows.split(), said.split()[-1:]
-    if bare and after.lstrip(" \t*_`")[:1].isalpha() and behind[0].isascii() and behind[0] not in _GOES_ON:
+    if bare and after.lstrip(" \t*_`")[:1].isalpha() and behind[0].isascii() and not _has("on", f" {behind[0]} "):
         return True
-    if _is_put_off(before, said) or _is_part_of_whole(said) or _is_commanded(said, 4) or _has("duty about", said):
+    if _is_put_off(before, said) or _is_part_of_whole(said) or _is_commanded(said, 4) or _has("duty about back", said):
         return True
     if (last and _has("nearly", f" {last[0]} ")) or _has("behind", f" {' '.join(behind[:6])} "):
         return True
     if _is_unsaid(said.split()) or _is_last_step(said, _normal(before)):
         return True
-    if not behind and (last and _is_predicate(last[0]) if bare else len(said.split()) <= 2):
-        return bare and _has("marker", said)
-    return not _has("done here performs so", _normal(around))
+    return _has("marker", said) and not _has("here performs now", said)
 
 
 def _is_governed(sentence: str) -> bool:
@@ -122,13 +122,16 @@ def _is_step(words: list[str]) -> bool:
 
 
 def _is_unsaid(words: list[str]) -> bool:
-    """Whether saying it is what is denied: "por isso não digo"."""
-    return len(words) > 1 and _has("no", f" {words[-2]} ") and _has("say performs", f" {words[-1]} ")
+    """Whether saying it is what is denied: "por isso não digo", "I have not written"."""
+    if len(words) < 2 or not _has("say performs", f" {words[-1]} "):
+        return False
+    said = f" {' '.join(words)} "
+    return _has("no", f" {words[-2]} ") or (_has("no", said) and not _has("here performs now", said))
 
 
 def _is_last_step(clause: str, sentence: str) -> bool:
     """Whether a clause only puts the marker behind things to do: "lint, test, then"."""
-    return len(clause.split()) == 1 and _has("plan", clause) and not _has("done", sentence)
+    return 1 <= len(clause.split()) <= 2 and _has("plan", clause) and not _has("done", sentence)
 
 
 def _is_part_of_whole(said: str) -> bool:
@@ -140,12 +143,6 @@ def _is_part_of_whole(said: str) -> bool:
         if slash and number.isdigit() and whole.isdigit() and number != whole:
             return True
     return False
-
-
-def _is_predicate(word: str) -> bool:
-    """Whether an ordinary word that follows is said of the work: "is", 100 %, 5/5."""
-    number, _, whole = word.partition("/")
-    return _has("is", f" {word} ") or (number.isdigit() and number == whole)
 
 
 def _clauses(sentence: str) -> list[str]:

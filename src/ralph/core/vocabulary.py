@@ -4,61 +4,65 @@
 said · `about` examples and reports · `plan` heads of what is to be done · `back` a claim is taken back · `done` that
 it is · `here` this is the claim · `performs` it is being said · `label` stands before a colon · `marker` names of the
 marker itself · `no` denials · `nearly` right before a marker they take it away · `behind` right behind it they do ·
-`say` a line that ends so is not over · `order` a command begins so · `is` by it an ordinary word is said · `so` what
-follows is stated. `*` is any ending; scripts without spaces are looked through anywhere.
+`say` a line that ends so is not over · `order` a command begins so · `on` a sentence goes on so behind an ordinary word
+that was said. `*` is any ending; scripts without spaces are looked through anywhere.
 """
 
 LANGUAGES = {
     "en": """
 put_off: not yet | yet to | still not | too early | too soon | premature* | almost | not quite | still have to
 put_off: still need* | still fail* | hold off | holding off | hold* back | withhold* | withheld | refrain* | refus*
-put_off: far from | unable to | instead of | rather than | no reason | not allowed | no way | no need | not ready
-put_off: not finished | not done | not stated | not complete | unfinished | must wait | come next | comes next
-put_off: not now | no longer | a lie | missing for | my earlier | previous* | prior | half | not going | cannot
-put_off: can not | do not | never | decline* | without | not treat | waiting
+put_off: far from | away from | unable to | instead of | rather than | no reason | not allowed | no way | no need
+put_off: not ready | not finished | not done | not stated | not complete | unfinished | must wait | come next
+put_off: comes next | not now | no longer | a lie | missing for | my earlier | previous* | prior | half | not going
+put_off: cannot | can not | do not | never | decline* | not treat | waiting
 if: if | when | once | until | till | unless | whenever | as soon as | as long as | provided | in case | only after
 if: before i | before the | had the | whether | by the time | upon | only then | assuming | given that
-will: will | shall | would | going to | about to | plan to | plan on | intend* | might | want to | hope to | love to
-will: expect* | later | tomorrow | soon | eventually | someday | becomes
+will: will | shall | would | going to | about to | plan to | plan on | intend* | might | could | want to | hope to
+will: love to | expect* | later | tomorrow | soon | eventually | someday | becomes
 now: now | hereby | at last
 duty: must | should | need to | needs to | have to | has to | ought | supposed | asked | told | requir* | is to
 duty: are to | in order to | to claim | to finish | to end | instruct* | the task says | the task is to | says
 duty: the rules | contract | prompt | specification | to be added | to be printed | on success
-about: example | e g | for instance | such as | format | template | means | reserved | placeholder | the string
-about: the words | the phrase | grep | understanding | said | wrote | quote* | literal* | syntax | last line is
-about: last line has | next turn | later turn | something like | either | or else | agreed on | qualif* | appears
+about: example | e g | for instance | such as | format | template | reserved | placeholder | the string | the words
+about: the phrase | grep* | contain* | explains | looks for | documented | understanding | said | wrote | quote*
+about: literal* | syntax | last line is | last line has | next turn | later turn | something like | either
+about: or else | definition | condition | agreed on | qualif* | appears
 plan: todo | to do | next step* | next up | next | remaining | remains | still open | open points | open items
-plan: pending | plan | planned | missing | outstanding | steps | follow up | followups | then | afterwards | backlog
-plan: blocked | blockers | checklist | not done | left to | what is left | what s left | instructions | requirements
-plan: roadmap | to come | failing | in progress | wip | after | at the end | reminder | to be
-back: actually | wait | take that back | take it back | take this back | taking that back | take back | scratch that
-back: disregard | retract* | withdraw* | i was wrong | my mistake | sorry | not done after all | spoke too soon | oops
-back: correction | hold on | on second thought | ignore that | ignore the | looking again | overlooked | do not count
-back: does not count | hmm | not covered | is broken | is red | not true | i just saw | i just noticed | too early
-back: too soon | still fail* | premature | not yet | not finished
+plan: pending | plan | planned | missing | outstanding | steps | follow up | followups | then | afterwards
+plan: backlog | blocked | blockers | checklist | not done | left to | what is left | what s left | instructions
+plan: requirements | roadmap | goal | to come | failing | in progress | wip | after | at the end | reminder | to be
+back: actually | wait | take that back | take it back | take this back | taking that back | take back
+back: scratch that | disregard | retract* | withdraw* | i was wrong | my mistake | sorry | not done after all
+back: spoke too soon | oops | correction | hold on | on second thought | ignore that | ignore the | looking again
+back: overlooked | do not count | does not count | hmm | not covered | is broken | is red | not true | i just saw
+back: i just noticed | too early | too soon | still fail* | premature | not yet | not finished
 done: done | finished | complete | completed | met | pass | passes | passed | passing | green | implemented | fixed
 done: verified | ready | works | work | fulfilled | satisfied | in place | confirm* | achieved | solved | resolved
 done: succeeded | successful* | nothing | no errors | no open | no failing | gone | checked | no remaining
-done: not a single | any more | no more | all set | good to go | compiles | builds | covered | addressed | everything
-done: all | every | each | in order
+done: not a single | any more | no more | all set | good to go | compiles | builds | covered | addressed
+done: everything | all | every | each | in order
 here: here | now | hereby | finally | thus | therefore | hence | alone on the last
 performs: i output | i print | i emit | i say | i write | i declare | i answer | i state | i confirm | i report
-performs: i reply | i claim | i end | i finish | outputting | printing | emitting | declaring | answering | reporting
-performs: stating | i can say | i now | i can output | i can report | i can declare | i can confirm
+performs: i reply | i claim | i end | i finish | outputting | printing | emitting | declaring | answering
+performs: reporting | stating | i can say | i now | i can output | i can report | i can declare | i can confirm
 label: status | state | result | outcome | output | answer | claim | promise | completion | verdict | conclusion
 label: signal
-marker: marker | last line | final line | this line | the line | string | the word | phrase | message | token | wants
+marker: marker | last line | final line | this line | the line | string | the word | phrase | message | token
+marker: wants
 no: not | no | never | nor
-nearly: no | not | never | almost | nearly | half | partly | partially | mostly | non | to | toward | towards
+nearly: no | not | never | without | almost | nearly | half | partly | partially | mostly | non | to | toward
+nearly: towards | reaching
 behind: only | when | once | if | until | till | unless | after | as soon as | yet | later | soon | provided | not
-behind: would | will | should | must | cannot | can | could | except | pending | premature | wrong | false | is what
-behind: was | is the | is a | is reserved | means | comes | before | no | but not | for the end
-say: output* | emit* | print* | say | says | write | writing | type | reply | replying | respond* | return | send
-say: answer* | declare* | claim | put | end | finish | with | is | be | append | add | include | use
-order: output | emit | print | say | write | type | reply | respond | return | send | answer | end | finish | append
-order: add | include | use | put | claim | declare
-is: is | are | now | so | 100%
-so: so
+behind: would | will | should | must | cannot | can | could | except | pending | premature | wrong | false
+behind: is what | to be | at the end | on the last | was | is the | is a | is reserved | means | comes | before
+behind: no | but not | for the end
+say: output* | emit* | print* | say | says | write | writing | written | type | reply | replying | respond*
+say: return | send | answer* | declare* | claim | put | end | finish | with | is | be | append | add | include
+say: use
+order: output | emit | print | say | write | type | reply | respond | return | send | answer | end | finish
+order: append | add | include | use | put | claim | declare
+on: to | and | with | as | because | since | now | for | so | thanks | let
 """,
     "de": """
 put_off: noch nicht | noch kein* | zu früh | voreilig | verfrüht | nicht fertig | erst wenn | erst dann | erst nach
@@ -70,7 +74,7 @@ duty: muss | soll | sollte | sollen | müsste | verlangt | laut | anweisung* | v
 duty: darf
 about: beispiel* | z b | platzhalter | erinnerung | sieht
 plan: offen | offene* | noch zu | als nächstes | nächste* | schritte | ausstehend* | zu tun | danach | anschließend
-plan: es fehlt | was fehlt | dann | am ende | nach
+plan: zu erledigen | es fehlt | was fehlt | dann | am ende | nach
 back: moment | zurück | doch nicht | stimmt nicht | ignorier* | korrektur | irrtum | zu früh | noch nicht | halt
 done: fertig | erledigt | abgeschlossen | erfüllt | bestanden | grün | gelöst | umgesetzt | vollständig | laufen
 done: geprüft | behoben | alle | alles | kein | keine | nichts
@@ -84,11 +88,11 @@ nearly: kein | keine | keinen | nicht | nie | fast | beinahe | halb
 behind: nicht | erst | noch | wenn | sobald | wäre | wird | war | vorhin
 say: schreib* | geschrieb* | ausgeb* | ausgabe | gebe | gib | antwort* | sage | sagen | melde* | mit | lautet
 order: schreib | schreibe | gib | antworte | beende | melde
-is: ist | sind | damit | jetzt
+on: aus | weil | denn | da
 """,
     "fr": """
 put_off: pas encore | trop tôt | au lieu | prématuré* | pas fini | pas terminé* | il manque
-if: si | quand | lorsque* | dès que | une fois | tant que | avant de | jusqu* | à condition | après
+if: si | quand | lorsque* | dès que | une fois | tant que | avant de | avant d | jusqu* | à condition | après
 will: vais | va | allons | plus tard | bientôt | sera | devrait | à écrire
 now: maintenant
 duty: dois | doit | devra | faut | demande* | consigne* | énoncé | attendue
@@ -104,14 +108,14 @@ label: statut | état | résultat | sortie | réponse | conclusion | bilan | ver
 marker: ligne | marqueur | mot
 no: ne | pas | jamais
 nearly: pas | sans | presque
-behind: pas | quand | encore | serait | sera | seulement | pour la fin
-say: écri* | dire | dis | affich* | répond* | émet* | imprim* | par | avec | est | sera
+behind: viendra | pas | quand | encore | serait | sera | seulement | pour la fin
+say: écri* | annonc* | dire | dis | affich* | répond* | émet* | imprim* | par | avec | est | sera
 order: écris | écrivez | réponds | répondez | affiche | affichez | termine | terminez | finis
-is: est | sont
+on: car | parce | puisque
 """,
     "es": """
 put_off: todavía no | aún no | aun no | todavia no | demasiado pronto | en vez de | falta | faltan | queda un*
-put_off: prematur*
+put_off: prematur* | lejos de
 if: cuando | en cuanto | una vez | hasta | mientras | antes de | apenas | siempre que | al terminar | al acabar
 will: voy | vamos | luego | más tarde | será | tendré | por escribir
 now: ahora | ya
@@ -121,20 +125,20 @@ plan: pendiente* | siguiente paso | siguientes pasos | próxim* | pasos | por ha
 plan: entonces | al final | después
 back: espera | espere | retiro | equivoqu* | corrección | en realidad | demasiado pronto | todavía no
 done: terminad* | completad* | completo | completa | listo | lista | listos | cumplid* | pasan | verificad* | resuelt*
-done: hech* | todo | todos | todas | nada | ningun* | ningún | no hay | no queda*
+done: hech* | todo | todos | todas | nada | ningun* | ningún | no hay | no queda* | sin errores
 here: ahora | aquí | por eso | por lo tanto | solo en la última
 performs: escribo | respondo | declaro | confirmo | imprimo | emito | digo
 label: estado | resultado | salida | respuesta | conclusión | veredicto | balance
 marker: línea | marcador | palabra
 no: no | nunca
 nearly: sin | casi
-behind: no | solo | cuando | todavía | aún | será | sería | para el final
-say: escrib* | decir | digo | diga | respond* | imprim* | emit* | con | es | poner | pon
+behind: vendrá | no | solo | cuando | todavía | aún | será | sería | para el final
+say: escrib* | anunci* | decir | digo | diga | respond* | imprim* | emit* | con | es | poner | pon
 order: escribe | escriba | responde | responda | imprime | imprima | termina | pon
-is: es | está | están
+on: porque | pues | ya
 """,
     "pt": """
-put_off: ainda não | cedo demais | em vez de | ainda nao | muito cedo
+put_off: ainda não | longe de | cedo demais | em vez de | ainda nao | muito cedo
 if: quando | assim que | até | enquanto | uma vez | antes de | se tudo | se todos | se todas | se o | se os | se as
 if: se der
 will: vou | irei | depois | mais tarde | será | terei
@@ -142,30 +146,29 @@ now: agora
 duty: devo | deve | preciso | tenho que | precisa | pede | instruç* | diz
 about: exemplo | disse
 plan: próxim* | pendente* | passo* | por fazer | a fazer | falta fazer | depois | em seguida | então | no fim
-plan: no final
+plan: no final | plano
 back: espera | espere | retiro | me enganei | correção | na verdade | ainda não
 done: concluíd* | pront* | feit* | passam | resolvid* | finalizad* | tudo | todos | todas | nada | nenhum* | não há
-done: atendid*
+done: atendid* | sem erros
 here: agora | aqui | portanto | por isso | sozinho na última
 performs: escrevo | respondo | declaro | confirmo | imprimo | digo | concluo
 label: estado | resultado | saída | resposta | conclusão | veredito | situação
 marker: linha | palavra | marcador
 no: não | nao | nunca
 nearly: não | nao | quase | sem
-behind: não | quando | ainda | para o final
-say: escrev* | dizer | digo | respond* | imprim* | com
+behind: virá | não | quando | ainda | para o final
+say: escrev* | anunci* | dizer | digo | respond* | imprim* | com
 order: escreva | responda | imprima | termine | diga
-is: é | são | está
 """,
     "it": """
-put_off: non ancora | ancora non | non posso ancora | troppo presto | invece di | manca
-if: quando | non appena | una volta | finché | prima di | se tutt* | se i | se il | se la | solo se | soltanto se
+put_off: non ancora | lontan* | non è ancora | ancora non | non posso ancora | troppo presto | invece di | manca
+if: quando | appena | una volta | finché | prima di | se tutt* | se i | se il | se la | solo se | soltanto se
 will: sarà | dovrà | vorrei | più tardi | da scrivere
 now: ora | adesso
 duty: devo | deve | bisogna | istruzion* | dice di
 about: esempio | ho detto
-plan: prossim* | da fare | passi | rimane | rimangono | poi | alla fine | dopo
-back: aspetta* | ritiro | sbagliat* | in realtà | troppo presto
+plan: piano | prossim* | da fare | passi | rimane | rimangono | poi | alla fine | dopo
+back: anzi | correzione | aspetta* | ritiro | sbagliat* | in realtà | troppo presto
 done: fatt* | finit* | passano | completat* | risolt* | verificat* | conclus* | soddisfatt* | tutt* | nessun* | nulla
 done: non ci sono
 here: ora | adesso | ecco | quindi | da solo sull
@@ -174,10 +177,10 @@ label: stato | risultato | esito | risposta | conclusione | verdetto | bilancio
 marker: riga | marcatore | parola
 no: non | mai
 nearly: quasi | senza | niente | nessun
-behind: non | ancora | sarebbe | quando
-say: scriv* | dire | stamp* | rispond* | con
+behind: arriverà | non | ancora | sarebbe | quando
+say: scriv* | annunci* | dire | stamp* | rispond* | con
 order: scrivi | rispondi | stampa | termina
-is: è | sono
+on: perché
 """,
     "nl": """
 put_off: nog niet | nog geen | te vroeg | in plaats van
@@ -196,20 +199,20 @@ marker: regel | woord
 no: niet | geen
 nearly: geen | niet | bijna
 behind: niet | pas | zou | zodra
-say: schrijf* | schrijv* | antwoord* | zeg* | met
+say: schrijf* | schrijv* | antwoord* | zeg*
 order: schrijf | antwoord
 """,
     "ru": """
 put_off: ещё не | еще не | пока не | ещё рано | еще рано | слишком рано | рано | вместо | не готов* | не закончен*
-put_off: остал* | ошибочно
+put_off: остался | осталась | остались | ошибочно
 if: если | когда | как только | пока | после того | прежде
 will: буду | будет | напишу | выведу | скажу | отвечу | добавлю | закончу | поставлю | позже | потом | затем | сообщу
 now: теперь | сейчас
 duty: должен | должна | должно | должны | надо | нужно | требу* | условию | следует | инструкци* | задани*
 about: например | пример | формат | сказал | сказала | написал | напоминание
-plan: осталось | следующий шаг | следующие шаги | шаги | далее | потом | затем | предстоит | в конце | после
+plan: план | осталось | следующий шаг | следующие шаги | шаги | далее | потом | затем | предстоит | в конце | после
 back: стоп | подожд* | беру свои слова | беру назад | назад | отменя* | ошибся | ошиблась | поправка | на самом деле
-back: рано | ещё не | еще не
+back: хотя | рано | ещё не | еще не
 done: готов* | выполнен* | завершен* | завершён* | пройден* | проходят | исправлен* | проверен* | все | всё | ничего
 done: ни один | нет
 here: теперь | вот | поэтому | один на последней
@@ -218,10 +221,9 @@ label: статус | итог* | результат | ответ | вывод |
 marker: строка | строку | маркер | слово
 no: не | нет
 nearly: не | нет | почти | без
-behind: не | нельзя | когда | если | ещё | еще | только | будет | рано | было
-say: пиш* | напис* | вывод* | вывест* | ответ* | сказ* | говор* | печат* | с
+behind: не | далеко | нельзя | когда | если | ещё | еще | только | будет | рано | было
+say: объяв* | пиш* | напис* | вывод* | вывест* | ответ* | сказ* | говор* | печат* | с
 order: напиши | напишите | выведи | выведите | ответь | ответьте
-is: теперь
 """,
     "pl": """
 put_off: jeszcze nie | za wcześnie | zamiast
@@ -231,15 +233,15 @@ now: teraz
 duty: muszę | musi | powin* | należy | trzeba | polecen* | mam wypisać
 about: przykład | na przykład
 plan: następn* | pozostał* | do zrobienia | kroki | potem | na końcu
-back: czekaj | cofam | pomyłka | jednak nie
-done: gotow* | zakończon* | ukończon* | spełnion* | przechodzą | naprawion* | wszystk* | nic | żad*
+back: chwila | poprawka | czekaj | cofam | pomyłka | jednak nie
+done: gotow* | zakończon* | ukończon* | spełnion* | przechodzą | naprawion* | wszystk* | nic | żad* | bez błędów | brak
 here: teraz | oto | dlatego
 performs: wypisuję | piszę | odpowiadam | zgłaszam | potwierdzam
 label: wynik | odpowiedź | stan | wniosek | podsumowanie
 marker: linia | linię | znacznik
 no: nie
 nearly: nie | prawie | bez
-behind: nie | dopiero | będzie
+behind: nie | jeszcze | dopiero | będzie
 say: pisz* | napis* | wypis* | odpowied*
 order: napisz | odpowiedz | wypisz
 """,
@@ -251,15 +253,15 @@ now: şimdi
 duty: gerek* | lazım | talimat*
 about: örnek
 plan: kalan | sonraki | sıradaki | adımlar | yapılacak* | sonunda
-back: bekle* | geri al* | düzeltme
-done: tamamlandı | bitti | geçiyor | geçti | hazır | karşılandı | tüm | her şey | hiç*
+back: aslında | bekle* | geri al* | düzeltme
+done: tamamlandı | bitti | geçiyor | geçti | hazır | karşılandı | tüm | her şey | hiç* | kalmadı | yok
 here: şimdi | işte | bu yüzden
 performs: yazıyorum | bildiriyorum | onaylıyorum | ilan ediyorum | beyan ediyorum | belirtiyorum
 label: durum | sonuç | yanıt
 marker: satır | satırı
 no: değil
 nearly: neredeyse
-behind: yazamam | yazmay*
+behind: henüz | diyemem | yazamam | yazmay*
 say: yaz* | söyle*
 order: yaz | yazın
 """,
@@ -281,9 +283,8 @@ performs: 宣布 | 确认
 label: 状态 | 结果 | 输出 | 结论 | 答案 | 回答
 marker: 行 | 标记 | 字符串
 no: 不 | 没
-behind: 说得太早 | 太早 | 还 | 尚 | 不 | 将 | 时 | 是什么 | 之前 | 稍后
+behind: 会在 | 说得太早 | 太早 | 还 | 尚 | 不 | 将 | 时 | 是什么 | 之前 | 稍后
 say: 输出 | 写 | 说 | 回复 | 打印 | 回答 | 宣布 | 给出
-is: 已经
 """,
     "ja": """
 put_off: まだ | 早すぎ | 時期尚早 | もう少し | 未完了 | できません | していない | しておらず | 誤って
@@ -292,18 +293,17 @@ will: つもり | 予定 | でしょう | 後で | いずれ | やがて
 now: 今 | これで
 duty: べき | なければ | 必要 | ください | 指示 | 書くこと | すること | 要求 | してよい | でもよい
 about: 例えば | 例： | 形式 | 書式 | 先ほど | メモ
-plan: 最後に | 後 | 残り | 次のステップ | 次の作業 | 次に | 手順 | 今後 | 予定 | やること | 残作業 | 次は
+plan: 計画 | 最後に | 後 | 残り | 次のステップ | 次の作業 | 次に | 手順 | 今後 | 予定 | やること | 残作業 | 次は
 back: 取り消 | 撤回 | すみません | 訂正 | 待って | やはり | 実は | まだ
 done: 完了 | 通りました | 終わりました | 終了 | 修正済 | 確認しました | すべて | 全て | ありません | ないので
 done: はないの | 満たして
 here: これで | こちら | 以下 | ので | 単独
 performs: 出力します | とします | 宣言します | 報告します | 書きます
 label: 結果 | 状態 | 出力 | 回答 | 結論
-marker: 行 | マーカー
+marker: 合図 | 行 | マーカー
 no: ません | ない
-behind: とは言えません | はまだ | まだ | ません | ない | のは | 早すぎ | と書いて | と書くこと
+behind: は最後 | 前に | とは言えません | はまだ | まだ | ません | ない | のは | 早すぎ | と書いて | と書くこと
 say: 出力 | 書き | 書く | 書い | 書け | 言い | 言う | 言え | 返 | 表示 | 宣言
-is: これで
 """,
     "ko": """
 put_off: 아직 | 너무 일찍 | 이릅 | 못했 | 못합 | 거의 | 미완료 | 너무 이르
@@ -322,7 +322,6 @@ marker: 줄 | 마커
 no: 않 | 못
 behind: 할 수 없 | 않 | 못 | 없 | 아직 | 겠 | 했습니다 | 말해도 | 쓰기
 say: 출력 | 쓰 | 작성 | 말하 | 답
-is: 이제
 """,
     "ar": """
 put_off: ليس بعد | لم يكتمل | قبل الأوان | مبكر | لا يمكن | لن | لا أستطيع | ما زال | لم تنته | لم ينته

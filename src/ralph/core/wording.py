@@ -191,12 +191,7 @@ def _unstated(place: MarkerPlace, bare: bool) -> str:
         follows = ""  # after a marker there often is no full stop
     if said.endswith(_COLONS) and not has_words(follows):
         return TALK if announces(said, strictly=False) else ""
-    around = (
-        place.text[max(0, place.start - _NEAR // 2) : place.start]
-        + " "
-        + place.text[place.end : place.end + _NEAR // 3]
-    )
-    return TALK if discusses(said, follows, around, bare) else ""
+    return TALK if discusses(said, follows, bare) else ""
 
 
 def _unfinished(place: MarkerPlace) -> str:
@@ -264,7 +259,7 @@ def _denies(sentence: str) -> bool:
 def _is_item(line: str) -> bool:
     """Whether a line begins like one of a list: with a bullet, a box, a number or a letter."""
     line = line.lstrip()[:12]
-    if line.startswith((*_BULLETS, "[ ]", "[x]", "[X]")) or line.rstrip() in ("-", "*", "+", "•"):
+    if line.startswith((*_BULLETS, "[ ]", "[x]", "[X]")) or line.rstrip() in ("-", "+", "•"):
         return True
     line = line.lstrip(_EMPHASIS + "(（")
     number = line[: len(line) - len(line.lstrip("0123456789①②③④⑤⑥⑦⑧⑨⑩一二三四五六七八九十"))]

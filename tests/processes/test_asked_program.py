@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ralph.processes.answers import AskedProgram
+from ralph.processes.program import AskedProgram
 
 ENV = {"PATH": os.environ["PATH"]}
 

@@ -19,9 +19,8 @@ from ralph.processes import reaper
 from ralph.processes.descendants import below, sweep_marked
 from ralph.processes.interrupt import Interrupt
 from ralph.processes.keeper import Ended, Exited, Keeper, KeeperLost, NotStarted, Started
-from ralph.processes.process import run_process
+from ralph.processes.process import Limits, run_process
 from ralph.processes.program import Command
-from ralph.processes.watch import Limits
 
 QUICK = Limits(stop=0.2, leftovers=0.2)
 
@@ -314,7 +313,7 @@ from ralph.processes.interrupt import Interrupt
 from ralph.processes.keeper import Keeper
 from ralph.processes.process import run_process
 from ralph.processes.program import Command
-from ralph.processes.watch import Limits
+from ralph.processes.process import Limits
 
 keeper = Keeper.start()
 

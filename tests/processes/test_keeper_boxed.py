@@ -13,9 +13,8 @@ import pytest
 from ralph.errors import UserError
 from ralph.processes.interrupt import Interrupt
 from ralph.processes.keeper import Keeper
-from ralph.processes.process import run_process
+from ralph.processes.process import Limits, run_process
 from ralph.processes.program import Command
-from ralph.processes.watch import Limits
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="boxes are of Linux")
 

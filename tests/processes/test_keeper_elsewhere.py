@@ -6,8 +6,7 @@ import pytest
 
 from ralph.processes import descendants, reaper
 from ralph.processes.keeper import Keeper
-from ralph.processes.process import run_process
-from ralph.processes.watch import Limits
+from ralph.processes.process import Limits, run_process
 
 ESCAPES = {
     "in the background": "sleep {n} &",

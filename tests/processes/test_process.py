@@ -10,10 +10,9 @@ import pytest
 
 from ralph.processes.interrupt import Interrupt
 from ralph.processes.keeper import Keeper
-from ralph.processes.process import run_command, run_process
+from ralph.processes.process import Limits, run_command, run_process
 from ralph.processes.program import CannotStart, Command, ProgramMissing, ProgramNotExecutable, find_program
 from ralph.processes.streams import LogFile
-from ralph.processes.watch import Limits
 
 
 def lines_of(keeper: Keeper, command: Command) -> list[bytes]:

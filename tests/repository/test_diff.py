@@ -4,7 +4,7 @@ import pytest
 
 from ralph.core.model import FileChange
 from ralph.errors import UserError
-from ralph.processes.answers import CHUNK
+from ralph.processes.program import CHUNK
 from ralph.repository.checkpoints import changed_files, diff, patch
 
 

@@ -10,9 +10,8 @@ from msgspec.structs import replace
 from ralph.backlog.work_order import WorkOrder
 from ralph.core.text import tail
 from ralph.errors import UserError
-from ralph.processes.process import run_command
+from ralph.processes.process import Limits, run_command
 from ralph.processes.program import Command
-from ralph.processes.watch import Limits
 from ralph.repository import landing, worktrees
 from ralph.repository.git import Repository, commit_of
 from ralph.repository.worktrees import Worktree, alone, carry_over

@@ -10,7 +10,7 @@ from ralph.backlog.lists import ListContent, sound
 from ralph.backlog.work_order import WorkOrder
 from ralph.core.text import one_line
 from ralph.errors import UserError
-from ralph.processes.answers import AskedProgram
+from ralph.processes.program import AskedProgram
 from ralph.records.folder import new_run_id
 from ralph.repository import landing
 from ralph.repository.git import Repository, commit_of, environment, repository

@@ -39,8 +39,8 @@ def run_command(command: str, words: list[str]) -> int:
 
     with Keeper.start(adopts=True) as keeper:
         import_leanly("msgspec", "pathlib")
-        from ralph.processes.answers import Asker, asked_by
         from ralph.processes.interrupt import Interrupt
+        from ralph.processes.program import Asker, asked_by
 
         with Interrupt(lambda: None) as interrupt, asked_by(Asker(interrupt)):
             if command == "land":

@@ -146,8 +146,8 @@ def _played(order: WorkOrder, folder: RunFolder, *, reading: ListContent, shown:
     from ralph.backlog.work_registration import WorkRegistration
     from ralph.core import events
     from ralph.core.secrets import Redactor, secret_values
-    from ralph.processes.answers import Asker, asked_by
     from ralph.processes.interrupt import ANNOUNCEMENT, Interrupt
+    from ralph.processes.program import Asker, asked_by
     from ralph.records.writer import enlist
     from ralph.show.outlet import Ndjson
     from ralph.show.works import WorkScreen

@@ -110,8 +110,7 @@ def repository(folder: Path) -> Finding:
 def processes(keeper: Keeper, folder: Path, env: Mapping[str, str]) -> Finding:
     """Whether a process that hides from the one that started it is found and ended: it is tried with a real one."""
     from ralph.processes.descendants import MARK
-    from ralph.processes.process import run_process
-    from ralph.processes.watch import Limits
+    from ralph.processes.process import Limits, run_process
 
     began = time.monotonic()
     words = (sys.executable, "-I", "-S", "-c", _RUNAWAY)

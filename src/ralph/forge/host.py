@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from ralph.core.text import clean, one_line
 from ralph.errors import UserError
-from ralph.processes.answers import AskedProgram
+from ralph.processes.program import AskedProgram
 from ralph.repository.git import Repository, environment
 
 PROGRAM = "gh"

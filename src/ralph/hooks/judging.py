@@ -20,9 +20,9 @@ from ralph.hooks import loops
 from ralph.hooks.loops import Loop
 from ralph.hooks.transcript import HostTurn, turn_of
 from ralph.loop import Parts, conclude, ending, run_loop
-from ralph.processes.answers import Asker, asked_by
 from ralph.processes.interrupt import Interrupt
 from ralph.processes.keeper import Keeper
+from ralph.processes.program import Asker, asked_by
 from ralph.records.folder import RunFolder, prepare
 from ralph.records.journal import Journal, recall
 from ralph.records.writer import Writer

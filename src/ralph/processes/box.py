@@ -1,15 +1,21 @@
 """What does a program in the box see of the machine? A table of places, made of what is asked for and what is there,
-and bubblewrap's words for it: data, made without a look at the machine. And can bubblewrap make a box here? If it
-cannot: why, and what is to be done about it?"""
+and bubblewrap's words for it: data, made without a look at the machine. Can bubblewrap make a box here? If it cannot:
+why, and what is to be done about it? And what is left to do when a box is given up? It is written down, so that the
+next run, or the keeper, can do it for one that was killed."""
 
+import fcntl
 import os
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Literal
 
+import msgspec
 from msgspec import Struct
 
 from ralph.errors import UserError
+from ralph.files import hold, open_file
 
 How = Literal["read", "write", "empty", "blank", "device", "dev", "proc"]
 
@@ -141,14 +147,12 @@ def places(around: Surroundings, is_folder: Callable[[str], bool]) -> tuple[Moun
         said.append(Mount(kept.folder, "write"))
         said += [Mount(f"{kept.folder}/{name}", "read") for name in kept.there]
         said += [Mount(f"{kept.folder}/{name}", "write") for name in kept.pinned]
-    said += [Mount(path, "device" if _is_device(path) else "write") for path in around.opened]
+    for path in around.opened:
+        is_device = is_inside(path, ("/dev",)) and not is_inside(path, ("/dev/shm",))
+        said.append(Mount(path, "device" if is_device else "write"))
     said += [Mount(path, "read") for path in around.closed]
     said += [Mount(path, "empty" if is_folder(path) else "blank") for path in (*around.blank, *around.nothing)]
     return tuple(_needed(_pinned({place.path: place for place in said})))
-
-
-def _is_device(path: str) -> bool:
-    return is_inside(path, ("/dev",)) and not is_inside(path, ("/dev/shm",))
 
 
 def all_kept(around: Surroundings) -> tuple[GuardedFolder, ...]:
@@ -323,3 +327,95 @@ def _text(path: str) -> str:
             return file.read(4096)
     except OSError:
         return ""
+
+
+class BoxNote(msgspec.Struct):
+    """What has to be done when a box is given up: its /tmp is removed, and what stands at the `watched` paths is put
+    aside, unless nothing does, or the link that leads where it led before; and so is every link in the folders that are
+    `linkless`, but for those that were there."""
+
+    tmp: str
+    watched: dict[str, str | None] = {}
+    linkless: dict[str, list[str]] = {}
+
+
+class BoxNoteFile:
+    """Where a box keeps its note, for those who come after a sudden end: it is locked for as long as the box lives."""
+
+    def __init__(self, path: str, fd: int) -> None:
+        self._path, self._fd, self._written = path, fd, b""
+
+    @classmethod
+    def open(cls, path: str) -> "BoxNoteFile":
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        hold(fd, path)
+        return cls(path, fd)
+
+    def write(self, note: BoxNote) -> None:
+        text = msgspec.json.encode(note)
+        if text != self._written:
+            self._written = text
+            os.ftruncate(self._fd, 0)
+            os.pwrite(self._fd, text, 0)
+
+    def close(self) -> None:
+        os.unlink(self._path)
+        os.close(self._fd)
+
+
+def links_in(folder: str) -> list[str]:
+    try:
+        with os.scandir(folder) as entries:
+            return [entry.name for entry in entries if entry.is_symlink()]
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def put_aside(note: BoxNote, folder: str) -> Iterator[tuple[str, str]]:
+    """What was planted, and where it is now. Links come first: they may lie on the way to the rest."""
+    for place, known in note.linkless.items():
+        for name in links_in(place):
+            if name not in known and f"{place}/{name}" not in note.watched:
+                yield f"{place}/{name}", _moved(f"{place}/{name}", folder)
+    for path, link in note.watched.items():
+        if os.path.lexists(path) and not (os.path.islink(path) and os.readlink(path) == link):
+            yield path, _moved(path, folder)
+            if link is not None:
+                os.symlink(link, path)
+
+
+def _moved(path: str, folder: str) -> str:
+    from shutil import move
+
+    kept = f"{folder}/{time.time_ns()}-{os.path.basename(path)}"
+    move(path, kept)
+    return kept
+
+
+def tidy_up(folder: str) -> None:
+    """Does what is left to do after runs that were killed, and could not do it themselves."""
+    try:
+        names = os.listdir(f"{folder}/open")
+    except FileNotFoundError:
+        return
+    for name in names:
+        path = f"{folder}/open/{name}"
+        # Whoever holds the lock lives; who cannot be read was killed before it began.
+        with suppress(OSError, msgspec.MsgspecError), open(open_file(path), "rb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.unlink(path)
+            note = msgspec.json.decode(file.read(), type=BoxNote)
+            list(put_aside(note, f"{folder}/planted"))
+            remove(note.tmp)
+
+
+def remove(folder: str) -> None:
+    """A folder with all that is in it, also what was closed to its owner."""
+    from shutil import rmtree
+
+    for place, names, _ in os.walk(folder):
+        for name in names:
+            path = f"{place}/{name}"
+            if not os.path.islink(path):
+                os.chmod(path, 0o700)
+    rmtree(folder, ignore_errors=True)

@@ -1,11 +1,22 @@
-"""What is to be started, and which file is that? Looked up as in the command's own folder and on its own PATH."""
+"""What is to be started, and which file is that? Looked up as in the command's own folder and on its own PATH. And how
+is a program run for its answer? Directly: to import `subprocess` takes longer than git takes to answer. Whatever hangs,
+the run that asks can be interrupted, and what it started is found by its mark."""
 
+import errno
+import math
 import os
-from collections.abc import Iterator, Mapping
+import select
+import signal
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 
 from msgspec import Struct
 
 from ralph.errors import UserError
+from ralph.processes.descendants import ASKED_BY, MARK
+from ralph.processes.interrupt import Interrupt, tie, untie, wake
 
 
 class Command(Struct, frozen=True, kw_only=True):
@@ -66,3 +77,281 @@ def explained(error: OSError, program: str, cwd: str) -> CannotStart:
     if isinstance(error, PermissionError):
         return ProgramNotExecutable(f"cannot run {program}: {error.strerror}", f"try: chmod +x {program}")
     return CannotStart(f"cannot run {program}: {error.strerror}")
+
+
+GRACE = 5.0
+CHUNK = 1 << 16
+_NAP = 0.01
+_LAST_MOMENT = 0.3  # seconds for all answers together, once a person wants an end now
+_LONG_SILENCE = 2.0
+_CLOSING = 5.0  # the same when the time of the run is over: what it did is still written down
+# Who ignores the deaths of its children, or takes note of each, leaves us none to ask about: a shell has to tell. Asked
+# to end, it waits for the program all the same.
+_TELLING = ("sh", "-c", 'trap : TERM; "$@" 3>&-; echo $? >&3', "sh")
+
+
+class CutOff(TimeoutError):
+    """An answer was not waited for: the person or the clock wants an end of the run."""
+
+
+class Asker:
+    """The run for which programs are asked: they bear its mark, end when it is interrupted, and take of its time."""
+
+    def __init__(self, interrupt: Interrupt, run_id: str = "", grace: float = 30.0) -> None:
+        self.interrupt, self.run_id, self._grace = interrupt, run_id, grace
+        self.time_left: Callable[[], float] = lambda: math.inf
+        self._heard, self._ends_at = 0, math.inf
+
+    def left(self) -> float:
+        """Seconds that the answers to its questions may still take."""
+        level, now = self.interrupt.level, time.monotonic()
+        if not level and self.time_left() <= 0:
+            level = 1
+            self._ends_at = min(self._ends_at, now + _CLOSING)
+        if level > self._heard:
+            self._heard = level
+            self._ends_at = min(self._ends_at, now + (self._grace if level == 1 else _LAST_MOMENT))
+        return self._ends_at - now
+
+    @property
+    def is_pressed(self) -> bool:
+        return self.interrupt.level > 1
+
+    @property
+    def reason(self) -> str:
+        return f"received {self.interrupt.reason}" if self.interrupt.level else "the time of the run is over"
+
+
+_asker: ContextVar[Asker | None] = ContextVar("asker", default=None)
+
+
+@contextmanager
+def asked_by(asker: Asker) -> Iterator[None]:
+    """While entered, every program that is asked is this run's."""
+    before = _asker.set(asker)
+    try:
+        yield
+    finally:
+        _asker.reset(before)
+
+
+def seconds_left() -> float:
+    """How long the run that asks may still wait for anything."""
+    asker = _asker.get()
+    return asker.left() if asker else math.inf
+
+
+class AskedProgram:
+    """A program in a session of its own: a Ctrl-C meant for ralph must not cut it off half-way; the second one does.
+    `code` and `error` are known at the end. Whoever leaves before all of its output is read ends it."""
+
+    def __init__(self) -> None:
+        self.code = 0
+        self.error = ""
+        self._has_ended = False
+        self._deadline = math.inf
+        self._uneasy: Callable[[], None] = lambda: None
+        self._asker = _asker.get()
+
+    @classmethod
+    def start(cls, argv: tuple[str, ...], env: Mapping[str, str], stdin: bytes = b"") -> "AskedProgram":
+        program = cls()
+        program._start(argv, env, stdin)
+        return program
+
+    def _start(self, argv: tuple[str, ...], env: Mapping[str, str], stdin: bytes) -> None:
+        if self._asker and self._asker.left() <= 0:
+            raise CutOff(self._asker.reason)
+        env = {**env, ASKED_BY: str(os.getpid())}
+        if self._asker and self._asker.run_id:
+            env[MARK] = self._asker.run_id
+        self._out, writer = os.pipe()
+        self._err, given = unnamed_file(), readable(stdin)
+        self._told = unnamed_file() if signal.getsignal(signal.SIGCHLD) not in (signal.SIG_DFL, wake) else None
+        self._leash = None if self._asker and self._asker.run_id else os.pipe()
+        passed = [given, writer, self._err]
+        passed += [fd for fd in (self._told, self._leash and self._leash[0]) if fd is not None]
+        try:
+            words = argv if self._told is None else _telling(argv)
+            self._pid = os.posix_spawnp(
+                words[0],
+                words,
+                env,
+                file_actions=[(os.POSIX_SPAWN_DUP2, fd, to) for to, fd in enumerate(passed)],
+                setsid=True,
+                setsigdef=(signal.SIGPIPE, signal.SIGXFSZ, signal.SIGCHLD, signal.SIGHUP),
+            )
+            if self._leash:  # no keeper looks after it: should we be killed, it hears of that
+                with suppress(ProcessLookupError):  # unless it has ended already, and the program around us took note
+                    tie(self._leash[0], -self._pid)
+        except OSError:
+            self._close()
+            raise
+        finally:
+            os.close(writer)
+            os.close(given)
+
+    def __enter__(self) -> "AskedProgram":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if not self._has_ended:
+            self._end()
+        self._close()
+
+    def read(self) -> bytes:
+        """The next piece of its output; empty when there is no more, and the program has ended."""
+        self._wait_for_output()
+        chunk = os.read(self._out, CHUNK)
+        nap = _NAP / 256  # it has closed its output, so it is about to end: to be late costs more than to look
+        while not chunk and not self._has_ended:
+            self._await(os.WNOHANG)
+            if not self._has_ended:
+                time.sleep(min(nap, self._left()))
+                nap = min(2 * nap, _NAP)
+        return chunk
+
+    def output(self, patience: float, uneasy: Callable[[], None] = lambda: None) -> bytes:
+        """All of its output; TimeoutError if that takes longer. `uneasy` is called when it is silent for long, and
+        again when it has been for twice as long: it may know why, and raise."""
+        self._deadline = time.monotonic() + patience
+        self._uneasy = uneasy
+        return b"".join(iter(self.read, b""))
+
+    @property
+    def waits_for_a_pipe(self) -> bool:
+        """Whether it stands before a pipe to which nobody writes, wherever that is (Linux)."""
+        pids = [str(self._pid)]
+        with suppress(OSError):
+            if self._told is not None:  # it was started by another
+                with open(f"/proc/{self._pid}/task/{self._pid}/children") as children:
+                    pids += children.read().split()
+        for pid in pids:
+            with suppress(OSError), open(f"/proc/{pid}/wchan") as place:
+                if place.read() == "wait_for_partner":
+                    return True
+        return False
+
+    def _wait_for_output(self) -> None:
+        ready = select.poll()
+        ready.register(self._out, select.POLLIN)
+        if self._asker:
+            ready.register(self._asker.interrupt, select.POLLIN)
+        began, silence = time.monotonic(), _LONG_SILENCE
+        while True:
+            until = min(self._left(), began + silence - time.monotonic())
+            heard = [fd for fd, _ in ready.poll(max(until, 0) * 1000)]
+            if self._out in heard:
+                return
+            if heard and self._asker:
+                self._asker.interrupt.acknowledge()
+            if time.monotonic() - began >= silence:
+                silence *= 2
+                self._uneasy()
+
+    def _left(self) -> float:
+        """Seconds to wait for it, TimeoutError when there are no more."""
+        left = self._deadline - time.monotonic()
+        if left <= 0:
+            raise TimeoutError
+        if self._asker:
+            left = min(left, self._asker.left(), max(self._asker.time_left(), _NAP))
+            if left <= 0:
+                raise CutOff(self._asker.reason)
+        return left
+
+    def _close(self) -> None:
+        os.close(self._out)
+        os.close(self._err)
+        if self._told is not None:
+            os.close(self._told)
+        if self._leash:
+            untie(self._leash[0])  # what it may have left in peace stays so
+            os.close(self._leash[0])
+            os.close(self._leash[1])
+
+    def _await(self, options: int = 0) -> None:
+        """Takes note of its end; with WNOHANG only if that has come."""
+        try:
+            pid, status = os.waitpid(self._pid, options)
+        except ChildProcessError:
+            if self._told is None:
+                raise
+            pid, status = self._pid, 0
+        if pid:
+            self._note(os.waitstatus_to_exitcode(status) if self._told is None else _code_in(self._told))
+
+    def _note(self, code: int) -> None:
+        self._has_ended = True
+        self.code = code
+        size = os.fstat(self._err).st_size
+        self.error = os.pread(self._err, size, 0).decode("utf-8", "replace")
+
+    def _end(self) -> None:
+        """Ends it and its group; gently first, for a git that is killed leaves its locks behind. Who loses patience
+        with that makes it short."""
+        is_pressed = self._asker is not None and self._asker.is_pressed
+        deadline = time.monotonic() + (_LAST_MOMENT if is_pressed else GRACE)
+        with suppress(ProcessLookupError):
+            os.killpg(self._pid, signal.SIGTERM)
+            os.killpg(self._pid, signal.SIGCONT)
+            try:
+                while not self._has_ended and time.monotonic() < deadline:
+                    self._await(os.WNOHANG)
+                    if not self._has_ended:
+                        time.sleep(_NAP)
+                    if self._asker and self._asker.is_pressed:
+                        deadline = min(deadline, time.monotonic() + _LAST_MOMENT)
+            finally:
+                os.killpg(self._pid, signal.SIGKILL)
+        if not self._has_ended:
+            self._await()
+
+
+def _telling(argv: tuple[str, ...]) -> tuple[str, ...]:
+    """The same program below a shell; one that is missing is an error here, too."""
+    from shutil import which
+
+    if which(argv[0]) is None:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), argv[0])
+    return (*_TELLING, *argv)
+
+
+def _code_in(told: int) -> int:
+    """What the shell told: that it was a signal, or a code of the program's own. Git itself has some up to 129."""
+    code = int(os.pread(told, 8, 0) or 128 + signal.SIGKILL)
+    return 128 - code if code > 129 else code
+
+
+_PIPE_HOLDS = 1 << 16
+_PIECE = 1 << 20
+
+
+def unnamed_file() -> int:
+    """A file to write to and to read from."""
+    if hasattr(os, "memfd_create"):
+        return os.memfd_create("ralph")
+    import tempfile
+
+    with tempfile.TemporaryFile() as file:
+        return os.dup(file.fileno())
+
+
+def readable(data: bytes) -> int:
+    """A descriptor from which exactly `data` can be read."""
+    if not data:
+        return os.open(os.devnull, os.O_RDONLY)
+    if len(data) <= _PIPE_HOLDS:
+        fd, writer = os.pipe()
+        # Whose pipes take up too much memory gets small ones: to wait for room would be to wait for ever.
+        os.set_blocking(writer, False)
+        written = os.write(writer, data)
+        os.close(writer)
+        if written == len(data):
+            return fd
+        os.close(fd)
+    fd = unnamed_file()
+    for at in range(0, len(data), _PIECE):
+        os.write(fd, data[at : at + _PIECE])
+    os.lseek(fd, 0, os.SEEK_SET)
+    return fd

@@ -92,7 +92,7 @@ class Reaper:
             if not self._is_dismissed:
                 self._end_asked_programs()
             if self._boxes:
-                from ralph.processes.box_notes import tidy_up
+                from ralph.processes.box import tidy_up
 
                 tidy_up(self._boxes)
         except BaseException:

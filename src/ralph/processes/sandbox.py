@@ -9,14 +9,25 @@ from msgspec.structs import replace
 
 from ralph.errors import UserError
 from ralph.processes import box, network
-from ralph.processes.box import Mount, Surroundings, find_bubblewrap, is_inside, refusal, refusing
-from ralph.processes.box_notes import BoxNote, BoxNoteFile, links_in, put_aside, remove, tidy_up
+from ralph.processes.box import (
+    BoxNote,
+    BoxNoteFile,
+    Mount,
+    Surroundings,
+    find_bubblewrap,
+    is_inside,
+    links_in,
+    put_aside,
+    refusal,
+    refusing,
+    remove,
+    tidy_up,
+)
 from ralph.processes.keeper import Keeper, KeeperLost
 from ralph.processes.network import Network, Reachable
-from ralph.processes.process import run_command
+from ralph.processes.process import Limits, run_command
 from ralph.processes.program import Command, find_program
 from ralph.processes.surroundings import Wanted, as_of_now, look_around
-from ralph.processes.watch import Limits
 
 _UNTOUCHED = b"untouched\n"
 _PROBE = 'echo inside > /tmp/.probe && cat /tmp/.probe && rm /tmp/.probe; echo touched > "$1"'

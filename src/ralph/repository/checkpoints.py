@@ -14,7 +14,7 @@ from ralph.core.model import FileChange
 from ralph.core.text import listed
 from ralph.errors import UserError
 from ralph.files import open_file
-from ralph.processes.answers import CutOff
+from ralph.processes.program import CutOff
 from ralph.repository.git import CLOSED, RALPH, Answer, GitError, Repository, objects_of, refusal, started
 from ralph.repository.index import CACHES, LIBRARIES, PrivateIndex, files_below, head_of, shown, tree_of
 

@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from ralph.errors import UserError
 from ralph.files import read_given
-from ralph.processes.answers import AskedProgram, CutOff
+from ralph.processes.program import AskedProgram, CutOff
 from ralph.records.folder import cannot_write
 
 PLAIN = (

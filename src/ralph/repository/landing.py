@@ -18,7 +18,7 @@ from ralph.core.backlog import Conflict
 from ralph.core.text import clean, one_line
 from ralph.errors import UserError
 from ralph.files import hold
-from ralph.processes.answers import AskedProgram, seconds_left
+from ralph.processes.program import AskedProgram, seconds_left
 from ralph.repository.git import (
     RALPH,
     Answer,

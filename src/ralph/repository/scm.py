@@ -12,7 +12,7 @@ from msgspec import Struct
 from ralph.core.text import clean, one_line, tail
 from ralph.errors import UserError
 from ralph.files import open_fresh
-from ralph.processes.answers import GRACE
+from ralph.processes.program import GRACE
 from ralph.records.folder import cannot_write
 from ralph.repository.git import CLOSED, Env, Repository, commit_of, environment, find_repository, is_led_elsewhere
 

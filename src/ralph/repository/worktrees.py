@@ -17,7 +17,7 @@ from msgspec import Struct
 from ralph.core.events import NAMES, RunStarted
 from ralph.errors import UserError
 from ralph.files import hold, read_given, state_folder
-from ralph.processes.answers import seconds_left
+from ralph.processes.program import seconds_left
 from ralph.records.folder import is_occupied
 from ralph.records.journal import read
 from ralph.repository.git import PLAIN, Repository, ask, commit_of, identity, refusal, run

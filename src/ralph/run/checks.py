@@ -20,9 +20,8 @@ from ralph.core.text import listed
 from ralph.files import read_given
 from ralph.loop import Parts
 from ralph.processes.keeper import Keeper
-from ralph.processes.process import output_of, side_by_side
+from ralph.processes.process import Course, output_of, side_by_side
 from ralph.processes.program import Command
-from ralph.processes.watch import Course
 from ralph.run.context import Context
 from ralph.settings import Guardrail, ReviewPrompt, Reviews, Settings
 

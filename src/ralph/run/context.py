@@ -20,9 +20,9 @@ from ralph.errors import UserError
 from ralph.processes.descendants import MARK
 from ralph.processes.interrupt import Interrupt
 from ralph.processes.keeper import Keeper
+from ralph.processes.process import Limits
 from ralph.processes.program import Command
 from ralph.processes.streams import LogFile
-from ralph.processes.watch import Limits
 from ralph.records.folder import RunFolder, is_ignored, prepare, workspace_lock
 
 if TYPE_CHECKING:

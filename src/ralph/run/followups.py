@@ -215,9 +215,8 @@ def kept_runner(context: Context, configuration: "Configuration | None") -> "Run
     commit leaves behind when it ends by itself, such as git's own housekeeping, is let live; but not where child runs
     would be let go with it. Git obeys the settings and hooks that were there when the run started."""
     from ralph.processes.descendants import MARK
-    from ralph.processes.process import run_command
+    from ralph.processes.process import Limits, run_command
     from ralph.processes.program import CannotStart, Command
-    from ralph.processes.watch import Limits
     from ralph.repository.scm import OUTPUT_KEPT, PATIENCE, CommandResult
 
     def run(words: tuple[str, ...], folder: Path, env: Mapping[str, str]) -> "CommandResult":

@@ -17,8 +17,8 @@ from ralph.core.text import one_line
 from ralph.errors import UserError, to_install
 from ralph.files import open_own
 from ralph.history.run_history import Fold, RunHistory
-from ralph.processes.answers import seconds_left
 from ralph.processes.descendants import ASKED_BY
+from ralph.processes.program import seconds_left
 from ralph.run.context import Context
 from ralph.show.words import outcome_sentence
 

@@ -16,9 +16,9 @@ from ralph.core.model import Outcome, Rule, Run, Stop
 from ralph.core.secrets import Redactor, secret_values
 from ralph.errors import UserError
 from ralph.loop import Agent, Parts, ending, run_loop
-from ralph.processes.answers import Asker, asked_by
 from ralph.processes.interrupt import Interrupt
 from ralph.processes.keeper import Keeper
+from ralph.processes.program import Asker, asked_by
 from ralph.records.folder import RunFolder, new_run_id, remember_red
 from ralph.records.journal import Journal, Story, recall
 from ralph.records.register import end_left_behind, on_record, remark

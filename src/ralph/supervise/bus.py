@@ -12,7 +12,7 @@ from msgspec import Struct, field
 from ralph.core.secrets import Redactor, secret_values
 from ralph.errors import UserError
 from ralph.files import Supplanted, hold, open_file
-from ralph.processes.answers import seconds_left
+from ralph.processes.program import seconds_left
 
 START = b"\n---\nmsg_id: "
 HEADER_END = b"\n---\n"

@@ -13,8 +13,8 @@ from msgspec.structs import asdict, replace
 
 from ralph.errors import UserError
 from ralph.files import locked, put, read_file, unusable
-from ralph.processes.answers import seconds_left
 from ralph.processes.descendants import own_start, start_of
+from ralph.processes.program import seconds_left
 from ralph.supervise.task_folder import TaskFolder
 
 FILE = "run-info.yaml"

@@ -19,7 +19,7 @@ from ralph.files import make_folder, unusable
 from ralph.loop import Parts, Workspace
 from ralph.processes.descendants import sweep_marked
 from ralph.processes.keeper import Ended, Keeper, KeeperLost
-from ralph.processes.watch import without_keeper
+from ralph.processes.process import without_keeper
 from ralph.records.folder import RunFolder
 from ralph.records.journal import recall
 from ralph.records.register import Listed, recorded_in

@@ -12,8 +12,8 @@ from ralph.cli.init import schema_text
 from ralph.core import events, work_events
 from ralph.core.model import Iteration, Turn
 from ralph.settings import PRESETS, Settings
-from ralph.settings.json_schema import events_schema, settings_schema
 from ralph.settings.layers import merged, settled
+from ralph.settings.shape import events_schema, settings_schema
 
 SEED = {
     "maximumIterations": 10,

@@ -300,7 +300,7 @@ def schema_text(kind: str) -> str:
     """The JSON Schema of `settings` or `events`, indented for people, with a newline at its end."""
     import msgspec
 
-    from ralph.settings.json_schema import events_schema, settings_schema
+    from ralph.settings.shape import events_schema, settings_schema
 
     if kind not in KINDS:
         raise UserError(f'there is no schema of "{kind}"', f"known are {' and '.join(KINDS)}")

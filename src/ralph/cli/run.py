@@ -159,7 +159,7 @@ def refuse_untrusted(workspace: str) -> None:
     """Settings that were changed while a run was at work here are obeyed once a person has accepted them."""
     from pathlib import Path
 
-    from ralph.settings.trust import difference_in
+    from ralph.settings.layers import difference_in
 
     if difference := difference_in(Path(workspace), os.environ):
         from ralph.cli.upkeep import ask_for_trust

@@ -10,8 +10,8 @@ from ralph.core.secrets import redact_text
 from ralph.core.text import clean as cleaned
 from ralph.errors import UserError
 from ralph.run.options import Option
-from ralph.settings.trust import Untrusted, difference_in
-from ralph.settings.trust import trust as accept
+from ralph.settings.layers import Untrusted, difference_in
+from ralph.settings.layers import trust as accept
 
 if TYPE_CHECKING:
     from ralph.run.afterwards import Remains

@@ -31,8 +31,7 @@ from ralph.run.followups import ProgressFile
 from ralph.run.order import Order
 from ralph.run.policy import Policy, own_rules, parts_of, policy, refuse_what_cannot_end, unsaid_claim, workspace_of
 from ralph.run.workspace import Trees
-from ralph.settings.layers import settings_files
-from ralph.settings.trust import Watched, refuse_untrusted
+from ralph.settings.layers import Watched, refuse_untrusted, settings_files
 from ralph.steering.mailbox import Mailbox, QuestionListener
 
 if TYPE_CHECKING:

@@ -101,7 +101,14 @@ _PYTHON_TOOLS: dict[str, tuple[Purpose, tuple[str, ...], Callable[[dict[str, Any
 
 def _python_tests(workspace: Path, project: dict[str, Any], tools: dict[str, Any]) -> tuple[str, str]:
     """How the tests are run, and the file that shows it: settings, a dependency, or tests that bear pytest's names."""
-    if "pytest" in tools or "pytest" in str(_dependencies(project, tools)):
+    of_project = _table(project, "project")
+    dependencies = [
+        *(of_project.get(key) for key in ("dependencies", "optional-dependencies")),
+        project.get("dependency-groups"),
+        _table(tools, "poetry"),
+        *(_table(tools, tool).get("dev-dependencies") for tool in ("uv", "pdm")),
+    ]
+    if "pytest" in tools or "pytest" in str(dependencies):
         return "pytest -q", "pyproject.toml"
     if source := _first(workspace, "pytest.ini", "conftest.py", "tests/conftest.py")[0]:
         return "pytest -q", source
@@ -115,16 +122,6 @@ def _python_tests(workspace: Path, project: dict[str, Any], tools: dict[str, Any
             run = f"python3 -m unittest discover -s {inside}" if uses_unittest else "pytest -q"
             return run, path.relative_to(workspace).as_posix()
     return "", ""
-
-
-def _dependencies(project: dict[str, Any], tools: dict[str, Any]) -> list[Any]:
-    of_project = _table(project, "project")
-    return [
-        *(of_project.get(key) for key in ("dependencies", "optional-dependencies")),
-        project.get("dependency-groups"),
-        _table(tools, "poetry"),
-        *(_table(tools, tool).get("dev-dependencies") for tool in ("uv", "pdm")),
-    ]
 
 
 _NODE_RUNNERS = {"pnpm-lock.yaml": "pnpm", "yarn.lock": "yarn", "bun.lock": "bun", "bun.lockb": "bun"}

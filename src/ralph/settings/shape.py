@@ -3,6 +3,7 @@
 from re import fullmatch
 from typing import Annotated, Any, Literal
 
+import msgspec
 from msgspec import Meta, Struct
 
 from ralph.core.model import FailAction
@@ -373,3 +374,59 @@ class Settings(Struct, frozen=True, rename="camel", forbid_unknown_fields=True, 
     def quoted(self) -> int:
         """How much of a check's output is quoted. What knows no bound still has to fit into memory."""
         return self.output_truncate_chars or LONGEST_QUOTE
+
+
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+
+
+def settings_schema() -> dict[str, Any]:
+    """The JSON Schema of a settings file."""
+    definitions = msgspec.json.schema(Settings)["$defs"]
+    for definition in definitions.values():
+        optional = set(definition["properties"]) - set(definition["required"])
+        definition["properties"] |= {name: _or_null(definition["properties"][name]) for name in optional}
+    top = definitions.pop("Settings")
+    top["properties"] = {"$schema": {"type": "string", "description": "Where this schema is."}, **top["properties"]}
+    return {"$schema": DIALECT, **top, "title": "Settings of ralph", "$defs": definitions}
+
+
+def events_schema() -> dict[str, Any]:
+    """The JSON Schema of one line of `--json` and of the journal."""
+    from ralph.core import events, work_events
+
+    names = {**events.NAMES, **work_events.NAMES}
+    references, definitions = msgspec.json.schema_components(tuple(names))
+    envelope = {
+        "timestamp": {"type": "string", "format": "date-time"},
+        "run": {"type": "string", "description": "The id of the run."},
+        "seq": {"type": "integer", "minimum": 0, "description": "The number of the event in its run."},
+    }
+    return {
+        "$schema": DIALECT,
+        "title": "An event of ralph",
+        "type": "object",
+        "properties": {"type": {"enum": list(names.values())}, **envelope, "data": {"type": "object"}},
+        "required": ["type", *envelope, "data"],
+        "oneOf": [
+            {"properties": {"type": {"const": name}, "data": reference}}
+            for name, reference in zip(names.values(), references, strict=True)
+        ],
+        "$defs": definitions,
+    }
+
+
+def _or_null(field: dict[str, Any]) -> dict[str, Any]:
+    """The same field, or null to take back what a lower layer says."""
+    about: dict[str, Any] = {key: field.pop(key) for key in ("description", "examples", "default") if key in field}
+    if about.get("default", 0) in (None, "", (), [], {}):
+        del about["default"]
+    options = [*map(_or_text, field.pop("anyOf", None) or [field])]
+    if {"type": "null"} not in options:
+        options.append({"type": "null"})
+    return {**about, "anyOf": options}
+
+
+def _or_text(option: dict[str, Any]) -> dict[str, Any]:
+    """A number that has a pattern may be written as text."""
+    is_number = "pattern" in option and option["type"] != "string"
+    return {**option, "type": [option["type"], "string"]} if is_number else option

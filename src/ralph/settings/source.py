@@ -59,7 +59,9 @@ def faults(value: object, kind: Any, path: Path = ()) -> Iterator[Fault]:
         try:
             msgspec.convert(value, kind)
         except msgspec.ValidationError:
-            yield Fault(path, f"expected {described(kind)}, got {shown(value)}{_nearest_choice(value, bare)}")
+            near = nearest(value, get_args(bare)) if isinstance(value, str) and get_origin(bare) is Literal else ""
+            meant = f'; did you mean "{near}"?' if near else ""
+            yield Fault(path, f"expected {described(kind)}, got {shown(value)}{meant}")
 
 
 def _faults_in_struct(value: dict[str, object], kind: Any, path: Path) -> Iterator[Fault]:
@@ -139,11 +141,6 @@ def notes(kind: Any) -> list[Meta]:
         found += [meta for meta in getattr(kind, "__metadata__", ()) if isinstance(meta, Meta)]
         kind = next(one for one in get_args(kind) if one is not type(None))
     return found
-
-
-def _nearest_choice(value: object, kind: Any) -> str:
-    near = nearest(value, get_args(kind)) if isinstance(value, str) and get_origin(kind) is Literal else ""
-    return f'; did you mean "{near}"?' if near else ""
 
 
 Said = dict[str, Any]
@@ -247,7 +244,8 @@ def json_source(path: "pathlib.Path") -> Source:
     name = readable(path)
     try:
         value = msgspec.json.decode(text)
-        repeats = _has_repeated_keys(text, value)
+        written = sum(match[1] is not None for match in finditer(KEY, text, DOTALL))
+        repeats = written != _count_keys(value, DEEPEST)  # it has more keys than its value
     except RecursionError:
         return broken(name, "nested too deeply")
     except (msgspec.DecodeError, ValueError) as error:
@@ -257,12 +255,6 @@ def json_source(path: "pathlib.Path") -> Source:
     value.pop("$schema", None)
     twice = tuple(_scanned(text).repeated) if repeats else ()
     return Source(name=name, said=value, places=lambda: _scanned(text).places, faults=twice)
-
-
-def _has_repeated_keys(text: str, value: object) -> bool:
-    """Whether a valid JSON text says something twice: then it has more keys than its value."""
-    written = sum(match[1] is not None for match in finditer(KEY, text, DOTALL))
-    return written != _count_keys(value, DEEPEST)
 
 
 def _count_keys(value: object, room: int) -> int:

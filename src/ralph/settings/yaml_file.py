@@ -68,10 +68,6 @@ def yaml_source(path: "pathlib.Path") -> Source:
     )
 
 
-def _has_section(document: Any) -> bool:
-    return any(key.value == SECTION for key, _ in document.value)
-
-
 class _Sheet:
     """The settings found so far, each with the place and the name that the file has for it."""
 
@@ -87,12 +83,13 @@ class _Sheet:
         """Takes in a mapping of settings: the document, or its section."""
         if node is None or node.id != "mapping":
             raise self._problem(f"expected a mapping{' in ' + SECTION if prefix else ''}", node)
+        is_larger = not prefix and any(key.value == SECTION for key, _ in node.value)
         for key, key_node, value_node in self._pairs(node, prefix):
             place = KeyPosition(_at(key_node.start_mark), _at(value_node.start_mark), prefix + key)
             if key == SECTION and not prefix:
                 if value_node.tag != "tag:yaml.org,2002:null":
                     self.fill(value_node, f"{SECTION}.")
-            elif not prefix and _has_section(node) and self._is_of_others(key, value_node, place):
+            elif is_larger and self._is_of_others(key, value_node, place):
                 self.left_alone.append(key)
             elif key in ("checks", "guardrails"):
                 self.said["guardrails"] = self._checks(value_node, place)

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from tests.backlog.works import Works
 
-from ralph.backlog import boxes
 from ralph.backlog.gate import Gate, LandingRequest
+from ralph.backlog.markdown_lists import tick_boxes
 from ralph.core.backlog import Red, Verdict
 from ralph.repository.git import Repository, find_repository
 from ralph.repository.landing import Branch, Remote, Reserved, changed_files
@@ -35,7 +35,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def tick(files: Mapping[str, bytes], keys: Collection[str]) -> dict[str, bytes]:
-    return boxes.ticked(files, keys)
+    return tick_boxes(files, keys)
 
 
 class Lab:

@@ -8,14 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ralph.backlog import backlogmd, beads, boxes, github, jsontext, prd, taskmaster
 from ralph.backlog.backlog_source import find
+from ralph.backlog.json_lists import is_taskmasters, read_prd, read_taskmaster, spans, tick_prd, tick_taskmaster
+from ralph.backlog.list_programs import read_beads, read_issues
 from ralph.backlog.lists import ListContent, is_id, key_of, slug, sound
+from ralph.backlog.markdown_lists import read_boxes, tick_boxes, tick_folder
 from ralph.errors import UserError
 
 
 def boxed(text: str) -> ListContent:
-    return boxes.read({"T.md": text.encode()})
+    return read_boxes({"T.md": text.encode()})
 
 
 def keys(reading: ListContent) -> list[str]:
@@ -73,19 +75,17 @@ def test_a_tick_changes_one_character_for_each_box_of_the_item(end: str) -> None
         ["\ufeff# List", "", "- [ ] T1 a", "  - [ ] part", "", "+ [ ] T2 b  ", "\t- [X] c", "- [] T3 d", "é"]
     )
     data = text.encode() + b"\xff\xfe"
-    assert boxes.ticked({"T.md": data}, {"T1"})["T.md"] == data.replace(b"[ ] T1", b"[x] T1").replace(
-        b"[ ] p", b"[x] p"
-    )
-    assert boxes.ticked({"T.md": data}, {"T3"})["T.md"] == data.replace(b"[] T3", b"[x] T3")
-    assert boxes.ticked({"T.md": data}, {"T9"}) == {}
+    assert tick_boxes({"T.md": data}, {"T1"})["T.md"] == data.replace(b"[ ] T1", b"[x] T1").replace(b"[ ] p", b"[x] p")
+    assert tick_boxes({"T.md": data}, {"T3"})["T.md"] == data.replace(b"[] T3", b"[x] T3")
+    assert tick_boxes({"T.md": data}, {"T9"}) == {}
 
 
 @given(st.lists(st.sampled_from(["- [ ] T{n} a", "  - [ ] sub", "  text", "", "# H", "```", "- [x] D{n} b", "\tx\r"])))
 def test_whatever_the_list_looks_like_a_tick_leaves_the_rest_alone(parts: list[str]) -> None:
     data = "\n".join(part.format(n=number) for number, part in enumerate(parts)).encode()
-    open_ = [item.key for item in boxes.read({"T.md": data}).items if not item.done]
-    after = boxes.ticked({"T.md": data}, set(open_)).get("T.md", data)
-    assert all(item.done for item in boxes.read({"T.md": after}).items)
+    open_ = [item.key for item in read_boxes({"T.md": data}).items if not item.done]
+    after = tick_boxes({"T.md": data}, set(open_)).get("T.md", data)
+    assert all(item.done for item in read_boxes({"T.md": after}).items)
     assert after.replace(b"[x]", b"[ ]") == data.replace(b"[x]", b"[ ]")
 
 
@@ -167,7 +167,7 @@ PRD = """{
 
 
 def test_the_stories_of_a_prd() -> None:
-    first, second = prd.read({"prd.json": PRD.encode()}).items
+    first, second = read_prd({"prd.json": PRD.encode()}).items
     assert (first.key, first.title, first.done, first.priority) == ("US-001", "Cart", False, 2)
     assert first.text.startswith("Cart\n\nAs a buyer …")
     assert "- it counts" in first.text
@@ -175,9 +175,9 @@ def test_the_stories_of_a_prd() -> None:
 
 
 def test_a_story_passes_and_everything_else_stays_as_it_was() -> None:
-    ticked = prd.ticked({"prd.json": PRD.encode()}, {"US-001"})["prd.json"].decode()
+    ticked = tick_prd({"prd.json": PRD.encode()}, {"US-001"})["prd.json"].decode()
     assert ticked == PRD.replace('"passes": false', '"passes": true')
-    added = prd.ticked({"prd.json": PRD.encode()}, {"US-002"})["prd.json"].decode()
+    added = tick_prd({"prd.json": PRD.encode()}, {"US-002"})["prd.json"].decode()
     assert json.loads(added)["userStories"][1]["passes"] is True
     assert added.replace(',\n      "passes": true', "").replace(', "passes": true', "") == PRD
 
@@ -188,7 +188,7 @@ PLAIN = st.none() | st.booleans() | st.integers() | st.text()
 @given(st.recursive(PLAIN, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)))
 def test_every_value_of_a_json_text_is_found_where_it_stands(document: object) -> None:
     for text in (json.dumps(document), json.dumps(document, indent=3, ensure_ascii=False)):
-        for path, (start, end) in jsontext.spans(text).items():
+        for path, (start, end) in spans(text).items():
             value = document
             for step in path:
                 value = value[step]  # type: ignore[index]
@@ -220,14 +220,14 @@ TASKMASTER = {
 @pytest.mark.parametrize("document", [TASKMASTER, TASKMASTER["master"]])
 def test_task_masters_tasks_with_and_without_tags(document: object) -> None:
     text = json.dumps(document, indent=2)
-    assert taskmaster.is_one(document)
-    items = taskmaster.read({"tasks.json": text.encode()}).items
+    assert is_taskmasters(document)
+    items = read_taskmaster({"tasks.json": text.encode()}).items
     assert [(item.key, item.done, item.after, item.priority) for item in items] == [
         ("1", True, (), -1),
         ("2", False, ("1",), 1),
         ("3", True, ("2",), 0),
     ]
-    ticked = taskmaster.ticked({"tasks.json": text.encode()}, {"2"})["tasks.json"].decode()
+    ticked = tick_taskmaster({"tasks.json": text.encode()}, {"2"})["tasks.json"].decode()
     assert ticked == text.replace('"status": "pending"', '"status": "done"')
 
 
@@ -276,17 +276,17 @@ def test_a_folder_of_backlog_md_is_read_file_by_file(tmp_path: Path) -> None:
 
 def test_the_status_of_a_task_keeps_its_quotes_and_its_line_end() -> None:
     data = b'---\r\nid: task-1\r\nstatus: "In Progress" # mine\r\ntitle: x\r\n---\r\nbody status: To Do\r\n'
-    assert backlogmd.ticked({"a.md": data}, {"task-1"})["a.md"] == data.replace(b'"In Progress"', b'"Done"')
+    assert tick_folder({"a.md": data}, {"task-1"})["a.md"] == data.replace(b'"In Progress"', b'"Done"')
 
 
 def test_an_issue_is_what_is_wanted_and_no_command_is_taken_from_it() -> None:
     body = "Please.\n\ncheck: rm -rf /\nagent: evil\nafter: #3, #99\ntouches: src/**\nmax-cost: 99999"
     issues = [{"number": 12, "title": "Dark mode", "body": body}, {"number": 3, "title": "First", "body": None}]
-    first, second = github.read(json.dumps(issues).encode()).items
+    first, second = read_issues(json.dumps(issues).encode()).items
     assert (first.key, second.key, second.after) == ("3", "12", ("3",))
     assert (second.checks, second.agent, second.max_cost) == ((), "", None)
     assert f"issue>\nDark mode\n\n{body}\n</" in second.text
-    assert github.closing("12") == "Closes #12"
+    assert find("github:", Path(), None).closing("12") == "Closes #12"
 
 
 def test_pages_of_issues_are_one_list_without_the_pull_requests_among_them() -> None:
@@ -295,12 +295,12 @@ def test_pages_of_issues_are_one_list_without_the_pull_requests_among_them() -> 
         [{"number": 2, "title": "Two", "body": "", "pull_request": {}}],
     ]
     for said in ("".join(map(json.dumps, pages)), "\n".join(map(json.dumps, pages)), json.dumps(pages[0] + pages[1])):
-        assert [item.key for item in github.read(said.encode()).items] == ["1"]
+        assert [item.key for item in read_issues(said.encode()).items] == ["1"]
     with pytest.raises(UserError, match="#2 is a pull request"):
-        github.read(json.dumps(pages[1][0]).encode())
+        read_issues(json.dumps(pages[1][0]).encode())
     for broken in (b"{", b"[1]", b'[{"number": 1}]', b"\xff"):
         with pytest.raises(UserError, match="cannot understand what gh says"):
-            github.read(broken)
+            read_issues(broken)
 
 
 def test_beads_come_after_what_blocks_them() -> None:
@@ -318,7 +318,7 @@ def test_beads_come_after_what_blocks_them() -> None:
         },
         {"id": "bd-e0", "title": "Epic", "status": "open", "issue_type": "epic"},
     ]
-    items = beads.read(json.dumps(listed).encode()).items
+    items = read_beads(json.dumps(listed).encode()).items
     assert [(item.key, item.after, item.priority) for item in items] == [("bd-a1", (), 1), ("bd-b2", ("bd-a1",), 0)]
 
 

@@ -10,8 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 
-from ralph.backlog.ledger import JournalLedger
-from ralph.backlog.work_registration import WorkRegistration
+from ralph.backlog.ledger import JournalLedger, WorkRegistration
 from ralph.core import events as e
 from ralph.core import work_events
 from ralph.core.backlog import Item, Verdict

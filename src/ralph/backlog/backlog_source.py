@@ -1,24 +1,45 @@
-"""Where is a backlog kept, and in which format? A file, a folder, or another program's keeping."""
+"""Where is a backlog kept, in which format, and what does it say? A file, a folder, or another program's keeping; read
+at the start, at a commit, and again while it is worked off: people edit it then, and what has landed is ticked where no
+commit can do that."""
 
 import errno
 import os
-from collections.abc import Collection, Iterator, Mapping
+import time
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
-from types import ModuleType
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from ralph.backlog import backlogmd, beads, boxes, github, jsontext, prd, taskmaster
-from ralph.backlog.lists import Format, ListContent, decoded
+from ralph.backlog.json_lists import (
+    is_taskmasters,
+    parsed,
+    read_prd,
+    read_taskmaster,
+    tick_prd,
+    tick_taskmaster,
+)
+from ralph.backlog.list_programs import PROGRAMS, close_bead
+from ralph.backlog.lists import Format, ListContent, decoded, sound
+from ralph.backlog.markdown_lists import read_boxes, read_folder, tick_boxes, tick_folder
+from ralph.core.backlog import SETTLED, Board, Item, Job
+from ralph.core.work_events import ItemListed, ItemQueued, ItemWithdrawn, WorkEvent
 from ralph.errors import UserError
 from ralph.files import read_given, replace_file
+from ralph.repository.git import Repository
 
-PROGRAMS: dict[str, ModuleType] = {"github": github, "beads": beads}
-FORMATS: dict[str, Format] = {"boxes": boxes, "prd": prd, "taskmaster": taskmaster, "backlogmd": backlogmd}
+FORMATS = {
+    "boxes": Format(read_boxes, tick_boxes),
+    "prd": Format(read_prd, tick_prd),
+    "taskmaster": Format(read_taskmaster, tick_taskmaster),
+    "backlogmd": Format(read_folder, tick_folder),
+}
 INSIDE = ("tasks.md", "TASKS.md", "prd.json", "tasks/tasks.json", "PLAN.md")
 """What is looked for in a folder: spec-kit's and OpenSpec's tasks, a list of stories, task-master's tasks."""
 LARGEST = 16 << 20
+ASKED_AGAIN = 60.0  # seconds between two looks at a list that another program keeps
+TICKED, TAKEN_OFF = "it was ticked by a person", "it was taken off the list"
 
 
 class BacklogSource(Struct, frozen=True, kw_only=True):
@@ -37,19 +58,9 @@ class BacklogSource(Struct, frozen=True, kw_only=True):
     def is_in_files(self) -> bool:
         return not self.program
 
-    def command(self) -> tuple[str, ...]:
-        """What its keeper is asked."""
-        words: tuple[str, ...] = PROGRAMS[self.program].command(self.wanted)
-        return words
-
-    def understood(self, said: bytes) -> ListContent:
-        """What its keeper answered."""
-        reading: ListContent = PROGRAMS[self.program].read(said)
-        return reading
-
     def closing(self, key: str) -> str:
         """What a landing says of an item, so that its keeper closes it."""
-        return github.closing(key) if self.program == "github" else ""
+        return f"Closes #{key}" if self.program == "github" else ""
 
     def read(self) -> ListContent:
         """What its files say now."""
@@ -115,33 +126,128 @@ def find(word: str, workspace: Path, root: Path | None) -> BacklogSource:
     """The backlog that a person means. `root` is the top of the repository around the workspace."""
     program, colon, wanted = word.partition(":")
     if colon and program in PROGRAMS:
-        source = BacklogSource(word=word, name=word, program=program, wanted=wanted)
-        source.command()
-        return source
+        PROGRAMS[program].command(wanted)
+        return BacklogSource(word=word, name=word, program=program, wanted=wanted)
     here, there = Path(word).absolute(), workspace / word
     place = there if there.exists() and not here.exists() else here
     if not place.exists():
         raise UserError(f"no such list: {word}", "name a file or folder with tasks, github: or beads:")
     if place.is_dir():
-        place = next(_inside(place), place)
+        inside = [place / name for name in INSIDE if (place / name).is_file()]
+        if not inside and not (place / "tasks").is_dir():
+            hint = "a folder has tasks.md, prd.json, or tasks/ with a file a task"
+            raise UserError(f"{place} holds no list that ralph knows", hint)
+        place = next(iter(inside), place)
     place = Path(os.path.realpath(place))
     name = os.path.relpath(place, root) if root and place.is_relative_to(root) else str(place)
-    format_ = "backlogmd" if place.is_dir() else _format_of(place)
-    return BacklogSource(
-        word=word, name=name, format=format_, place=str(place), paths=(name,) if not os.path.isabs(name) else ()
-    )
+    format_ = "boxes"
+    if place.is_dir():
+        format_ = "backlogmd"
+    elif place.suffix.lower() == ".json":
+        document = parsed(decoded(_bytes_of(str(place))), str(place))
+        format_ = "taskmaster" if is_taskmasters(document) else "prd"
+    paths = () if os.path.isabs(name) else (name,)
+    return BacklogSource(word=word, name=name, format=format_, place=str(place), paths=paths)
 
 
-def _inside(folder: Path) -> Iterator[Path]:
-    yield from (folder / name for name in INSIDE if (folder / name).is_file())
-    if not (folder / "tasks").is_dir():
-        raise UserError(
-            f"{folder} holds no list that ralph knows", "a folder has tasks.md, prd.json, or tasks/ with a file a task"
-        )
+def source_of(word: str, workspace: Path, home: Repository) -> BacklogSource:
+    source = find(word, workspace, Path(home.root))
+    # A list that the last commit does not hold is not in git: no landing can tick it.
+    paths = tuple(path for path in source.paths if not home.ask("cat-file", "-e", f"HEAD:{path}").code)
+    return replace(source, paths=paths)
 
 
-def _format_of(path: Path) -> str:
-    if path.suffix.lower() != ".json":
-        return "boxes"
-    document = jsontext.parsed(decoded(_bytes_of(str(path))), str(path))
-    return "taskmaster" if taskmaster.is_one(document) else "prd"
+def read_list(source: BacklogSource, workspace: Path) -> ListContent:
+    """What the list says now, with nothing wrong in it."""
+    if source.is_in_files:
+        return sound(source.read(), source.name)
+    return sound(PROGRAMS[source.program].answer(source.wanted, str(workspace)), source.name)
+
+
+def read_list_at(commit: str, source: BacklogSource, home: Repository) -> ListContent:
+    """What a list in git says at a commit: so much of it is seen from every clone."""
+    listed = home.git("ls-tree", "-r", "-z", "--name-only", commit, "--", *source.paths)
+    names = [name for name in listed.decode("utf-8", "replace").split("\0") if name]
+    files = {name: home.git("cat-file", "blob", f"{commit}:{name}") for name in names}
+    return sound(source.read_from(files), source.name)
+
+
+class ListWatch:
+    """One list, for as long as it is worked off. `is_here` unless another machine has brought it."""
+
+    def __init__(self, source: BacklogSource, workspace: str, is_here: bool = True) -> None:
+        self._source, self._workspace = source, workspace
+        self._is_at_hand = is_here and source.is_in_files
+        self._stamp: object = None
+        self._asked = time.monotonic()
+        self._settled: set[str] = set()
+
+    def begin(self) -> None:
+        """The list has just been read."""
+        self._stamp = self._source.stamp() if self._is_at_hand else None
+
+    def hurry(self) -> None:
+        """Its target has changed: who goes by that asks now."""
+        if self._source.is_in_files:
+            self._asked = -ASKED_AGAIN
+
+    def has_to_be_asked_for(self) -> bool:
+        """Whether it is time to have another program say what is in it: that takes a process of its own."""
+        if self._is_at_hand or time.monotonic() - self._asked < ASKED_AGAIN:
+            return False
+        self._asked = time.monotonic()
+        return True
+
+    def reread(self) -> ListContent | None:
+        """What it says now, if a person has touched it; a broken one is an error."""
+        if not self._is_at_hand or (stamp := self._source.stamp()) == self._stamp:
+            return None
+        self._stamp = stamp
+        return sound(self._source.read(), self._source.name)
+
+    def tick(self, board: Board) -> list[str]:
+        """Ticks what has landed, where the list is not in git or another program keeps it; what stands in the way."""
+        landed = [key for key, job in board.jobs.items() if job.state == "landed"]
+        if self._source.program == "beads":
+            fresh = [key for key in landed if key not in self._settled]
+            self._settled.update(fresh)
+            said = [close_bead(key, board.jobs[key].commit, self._workspace) for key in fresh]
+            return [problem for problem in said if problem]
+        if self._source.program or self._source.paths or not landed:
+            return []
+        try:
+            self._source.tick_on_disk(landed)
+            self._stamp = self._source.stamp()
+        except (OSError, UserError) as error:
+            return [f"cannot tick {self._source.name}: {error}"]
+        return []
+
+
+def differences(board: Board, reading: ListContent) -> list[WorkEvent]:
+    """What a list says now, against what is known."""
+    told: list[WorkEvent] = []
+    for item in reading.items:
+        job = board.jobs.get(item.key)
+        if job is not None:
+            told += _changes_of(item, job)
+        elif not item.done:
+            told.append(ItemListed(item))
+    listed = {item.key for item in reading.items}
+    gone = [key for key, job in board.jobs.items() if key not in listed and job.state not in SETTLED]
+    return [*told, *(ItemWithdrawn(key, TAKEN_OFF) for key in gone)]
+
+
+def _changes_of(item: Item, job: Job) -> list[WorkEvent]:
+    if item.done:
+        return [ItemListed(item), ItemWithdrawn(item.key, TICKED)] if job.state not in SETTLED else []
+    if job.state == "withdrawn" and job.reason in (TICKED, TAKEN_OFF):
+        return [ItemListed(item), ItemQueued(item.key, "it is on the list again", forgiven=True)]
+    if job.state == "landed" or _wanted(item) == _wanted(job.item):
+        return []
+    edited = [ItemQueued(item.key, "its text was edited", forgiven=True)] if job.state == "parked" else []
+    return [ItemListed(item), *edited]
+
+
+def _wanted(item: Item) -> Item:
+    """The item less where it stands in the list."""
+    return replace(item, place="", done=False)

@@ -1,24 +1,38 @@
 """How is a backlog worked off? Look at what ended, what people want and what the list says; decide; start what comes
-next; sleep until something happens. It remembers nothing that journal and git do not give back."""
+next; sleep until something happens. What follows from how a loop or a landing has ended is decided by what its process
+said and nothing else. It remembers nothing that journal and git do not give back."""
 
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
-from ralph.backlog import item_worktrees, taking_on
+from ralph.backlog import item_worktrees
+from ralph.backlog.backlog_source import ListWatch, differences
 from ralph.backlog.children import AT_ONCE, Child, Children
-from ralph.backlog.consequences import DEATHS, after_death, after_landing, after_loop, summary
 from ralph.backlog.gate import LandingRequest
+from ralph.backlog.item_worktrees import clear_remote
 from ralph.backlog.ledger import Ledger
-from ralph.backlog.list_watch import ListWatch, differences
 from ralph.backlog.lists import ListContent
-from ralph.backlog.publishing import clear_remote
 from ralph.backlog.wishes import granted, take_wishes
-from ralph.backlog.work_order import ITEMS, REQUEST, Assignment, Looped, WorkOrder, assignment_of, put
+from ralph.backlog.work_order import ITEMS, REQUEST, Assignment, Looped, WorkOrder, assignment_of, make_target, put
 from ralph.core import events, work_events
-from ralph.core.backlog import SETTLED, Job, Verdict, fits, is_over, next_batch, next_starts, outcome
+from ralph.core.backlog import (
+    SETTLED,
+    Board,
+    Job,
+    Verdict,
+    after_verdict,
+    fits,
+    is_over,
+    next_batch,
+    next_starts,
+    outcome,
+    shown,
+)
 from ralph.core.model import Outcome
+from ralph.core.text import one_line
+from ralph.core.work_events import WorkEvent
 from ralph.errors import UserError
 from ralph.processes.interrupt import Interrupt
 from ralph.processes.nursery import Nursery
@@ -33,6 +47,7 @@ from ralph.steering.mailbox import Mailbox
 TICK = 1.0
 REREADER, CLEARING = "*", "-"  # no item's keys
 SEEN = 2.0  # seconds between two looks at what the loops spend
+DEATHS = 3  # so often a process may die without a word before a person has to look
 
 
 class Coordinator:
@@ -54,7 +69,7 @@ class Coordinator:
         self._children, self._nursery = Children(), Nursery(str(folder.path), env)
         self._mailbox = Mailbox(folder.path)
         self._began = time.monotonic() - ledger.elapsed
-        self._list = ListWatch(order)
+        self._list = ListWatch(order.source, order.workspace)
         self._looked = 0.0
         self._deaths: dict[str, int] = {}
         self._batch: tuple[str, ...] = ()
@@ -66,29 +81,26 @@ class Coordinator:
     def run(self, reading: ListContent | None) -> int:
         """Until everything has landed or stands aside, or somebody ends it. The exit code."""
         with obeying(configuration_of(self._home, self.order.id)):
-            return self._run(reading)
-
-    def _run(self, reading: ListContent | None) -> int:
-        (self._folder.path / ITEMS).mkdir(exist_ok=True)
-        self._nursery.open()
-        try:
-            self._begin(reading)
-            while not self._is_over():
-                self._act()
-                if self._is_over():
-                    break
-                self._tick()
-                self._rest()
-                self._hear()
-        finally:
-            self._leave()
-            self._nursery.close()
-        return self._finish()
+            (self._folder.path / ITEMS).mkdir(exist_ok=True)
+            self._nursery.open()
+            try:
+                self._begin(reading)
+                while not self._is_over():
+                    self._act()
+                    if self._is_over():
+                        break
+                    self._tick()
+                    self._rest()
+                    self._hear()
+            finally:
+                self._leave()
+                self._nursery.close()
+            return self._finish()
 
     def _begin(self, reading: ListContent | None) -> None:
         self._list.begin()
         if not self.ledger.opened:
-            taking_on.make_target(self.order, self._home)
+            make_target(self.order, self._home)
         self._prove()
         if reading is not None:
             self._take(reading)
@@ -150,7 +162,8 @@ class Coordinator:
     def _start_loop(self, job: Job) -> None:
         """Starts the loop of an item; one that was cut off goes on as the same run."""
         key = job.item.key
-        goes_on = job.run and self._is_unfinished(job.run)
+        known = facts_in(str(self._folder.path.parent / job.run)) if job.run else None
+        goes_on = known is not None and known.outcome in ("", Outcome.INTERRUPTED.value)
         run = job.run if goes_on else new_run_id(time.time())
         rounds = job.rounds if goes_on else job.rounds + 1
         if goes_on:  # it may have ended while the work was paused
@@ -160,11 +173,6 @@ class Coordinator:
         self.ledger.tell(work_events.ItemStarted(key, rounds, run, self._worker))
         if self.ledger.board.jobs[key].run == run:  # else somebody was faster
             self._start(key, ("item", str(self._folder.path), key), f"{ITEMS}/{key}.log")
-
-    def _is_unfinished(self, run: str) -> bool:
-        """Whether a run was cut off, by a kill or by a stop: then it can go on."""
-        seen = facts_in(str(self._folder.path.parent / run))
-        return seen is not None and seen.outcome in ("", Outcome.INTERRUPTED.value)
 
     def _start(self, key: str, words: tuple[str, ...], log: str) -> Child:
         child = Child(key, str(self._folder.path / log))
@@ -189,18 +197,14 @@ class Coordinator:
 
     def _took_leave(self, child: Child) -> None:
         if child.key == REREADER:
-            self._reread(child)
+            if reading := child.answer(ListContent):
+                self._take(reading)
+            elif not self._end and not child.asked:  # the keeper is away now, and may be there in a minute
+                self._keep_list(child.last_words())
         elif not child.key:
             self._landed(child)
         elif child.key != CLEARING:
             self._looped(child)
-
-    def _reread(self, child: Child) -> None:
-        """What the program says that keeps the list. One that is away now may be there in a minute."""
-        if reading := child.answer(ListContent):
-            self._take(reading)
-        elif not self._end and not child.asked:
-            self._keep_list(child.last_words())
 
     def _looped(self, child: Child) -> None:
         """What came of a loop."""
@@ -208,23 +212,21 @@ class Coordinator:
         if self.ledger.board.jobs[key].state != "working":  # withdrawn meanwhile: its branch stays
             return
         if seen is None:
-            self._died(child)
+            said = child.last_words()
+            if child.code == 2 and not child.asked:
+                self.ledger.tell(work_events.ItemQueued(key, said))
+                self._stop(Outcome.FATAL.value, f"{key}: {said}", 1)
+            elif self._count_death(child) < DEATHS:
+                self.ledger.tell(work_events.ItemQueued(key, "its process died"))
+            else:
+                self._deaths.pop(key)
+                reason = f"its process died {DEATHS} times: {said or child.code}"
+                self.ledger.tell(work_events.ItemParked(key, reason))
             return
         self._deaths.pop(key, None)
         self.ledger.tell(after_loop(key, seen, bool(self._end or child.asked)))
         if seen.outcome == Outcome.FATAL.value:
             self._stop(Outcome.FATAL.value, f"{key}: {seen.reason}", 1)
-
-    def _died(self, child: Child) -> None:
-        key, said = child.key, child.last_words()
-        if child.code == 2 and not child.asked:
-            self.ledger.tell(work_events.ItemQueued(key, said))
-            self._stop(Outcome.FATAL.value, f"{key}: {said}", 1)
-            return
-        times = self._count_death(child)
-        self.ledger.tell(after_death(key, times, said or str(child.code)))
-        if times >= DEATHS:
-            self._deaths.pop(key)
 
     def _count_death(self, child: Child) -> int:
         """How often in a row it has died, unless somebody wanted that."""
@@ -401,4 +403,46 @@ class Coordinator:
         return code
 
     def _summary(self, end: str, reason: str, code: int) -> work_events.WorkFinished:
-        return summary(self.ledger.board, outcome=end, reason=reason, exit_code=code, duration=self.elapsed)
+        board = self.ledger.board
+        states = [*shown(board).values()]
+        return work_events.WorkFinished(
+            outcome=end,
+            reason=one_line(reason, 500),
+            landed=states.count("landed"),
+            parked=states.count("parked"),
+            blocked=states.count("blocked"),
+            items=len(states) - states.count("withdrawn"),
+            cost_usd=board.spent if board.costs else None,
+            duration_s=self.elapsed,
+            exit_code=code,
+        )
+
+
+def after_loop(key: str, seen: Looped, was_asked: bool) -> WorkEvent:
+    """What becomes of an item. `was_asked`: its loop was told to end. One that cannot work at all is nobody's fault:
+    whoever hears of it stops everything."""
+    if seen.outcome == Outcome.DONE.value and seen.files:
+        return work_events.ItemReady(key=key, tip=seen.tip, files=seen.files, run=seen.run, cost_usd=seen.cost_usd)
+    if seen.outcome == Outcome.FATAL.value:
+        return work_events.ItemQueued(key, seen.reason)
+    if seen.outcome == Outcome.INTERRUPTED.value and was_asked:
+        return work_events.ItemQueued(key, "its loop was stopped, and can go on")
+    why = one_line(f"{seen.outcome}: {seen.reason}" if seen.reason else seen.outcome, 500)
+    if seen.outcome == Outcome.DONE.value:
+        why = "it is done, and has changed nothing"
+    elif seen.outcome == Outcome.INTERRUPTED.value:
+        why = "stopped by a person"
+    return work_events.ItemParked(key, why, seen.run, seen.cost_usd)
+
+
+def after_landing(board: Board, seen: Verdict, took: float) -> list[WorkEvent]:
+    """What becomes of those that were at the gate."""
+    told: list[WorkEvent] = [work_events.GateFinished(seen, took)]
+    for step in after_verdict(board, seen):
+        if step.to == "landed":
+            told.append(work_events.ItemLanded(step.key, board.jobs[step.key].tip, seen.commit))
+        elif step.to == "returned":
+            told.append(work_events.ItemReturned(step.key, step.reason, step.note, step.files))
+        else:
+            told.append(work_events.ItemParked(step.key, step.reason))
+    return told

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from ralph import __version__
 from ralph.backlog import item_worktrees
-from ralph.backlog.publishing import TAKEN, Charge, Publisher, Taken
+from ralph.backlog.item_worktrees import TAKEN, Charge, Publisher, Taken
 from ralph.backlog.work_order import Assignment, Looped, WorkOrder, assignment_of, folder_of, read
 from ralph.core import events
 from ralph.core.model import Iteration, Note, Outcome, Run, Stop

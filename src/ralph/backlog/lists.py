@@ -1,8 +1,9 @@
-"""Which items does a backlog name? One module per format; each reads the bytes of its files, and ticks an item in them
-without touching anything else."""
+"""Which items does a backlog name? Each format reads the bytes of its files, and ticks an item in them without touching
+anything else; what they have in common stands here."""
 
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Protocol
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -12,6 +13,8 @@ from ralph.core.text import clean, one_line
 from ralph.errors import UserError
 
 OWN_KEYS = ("check", "after", "touches", "agent", "model", "max-cost")
+OWN = re.compile(rf"\s*(?:[-*+]\s+)?({'|'.join(OWN_KEYS)}):(.*)", re.IGNORECASE)
+PRIORITIES = {"critical": -2, "urgent": -2, "high": -1, "medium": 0, "normal": 0, "low": 1}
 LONGEST_KEY = 48
 TARGET_KEY = "merged"
 """The branch of the target is called so, beside those of the items."""
@@ -28,14 +31,12 @@ class ListContent(Struct, frozen=True):
     questions: tuple[str, ...] = ()
 
 
-class Format(Protocol):
-    """A way to write a backlog down in files. `files` are their contents by path."""
+class Format(Struct, frozen=True):
+    """A way to write a backlog down in files, which are given by their paths. `ticked` has those of them that change
+    when these items are done."""
 
-    def read(self, files: Mapping[str, bytes]) -> ListContent: ...
-
-    def ticked(self, files: Mapping[str, bytes], keys: Collection[str]) -> dict[str, bytes]:
-        """The files that change when these items are done."""
-        ...
+    read: Callable[[Mapping[str, bytes]], ListContent]
+    ticked: Callable[[Mapping[str, bytes], Collection[str]], dict[str, bytes]]
 
 
 def sound(reading: ListContent, name: str) -> ListContent:
@@ -51,12 +52,8 @@ def sound(reading: ListContent, name: str) -> ListContent:
 
 def wrong_with(reading: ListContent) -> list[str]:
     """What keeps a list from being worked off, whatever its questions are."""
-    return [*reading.problems, *_wrong(reading.items)]
-
-
-def _wrong(items: Sequence[Item]) -> list[str]:
+    items, problems = reading.items, [*reading.problems]
     known: dict[str, Item] = {}
-    problems = []
     for item in items:
         other = known.setdefault(item.key.casefold(), item)  # some disks do not tell capitals from small letters
         if other is not item:
@@ -74,8 +71,6 @@ def _wrong(items: Sequence[Item]) -> list[str]:
 
 def is_id(word: str) -> bool:
     """Whether a word looks like the name of an item: `T012`, `1.2`, `hot1`, `US-003`."""
-    import re
-
     return re.fullmatch(r"#?[A-Za-z]*[-_]?\d+(?:[.-]\d+)*[a-z]?", word) is not None
 
 

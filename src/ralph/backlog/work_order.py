@@ -1,7 +1,9 @@
-"""What was asked for when a backlog was taken on, and what passes between the processes that work it off? Small files
-in the work's folder, and one line that each process prints at its end."""
+"""What was asked for when a backlog was taken on, and what passes between the processes that work it off? Everything
+that could be wrong is said before it begins; then small files in the work's folder, and one line that each process
+prints at its end."""
 
 import os
+import time
 from pathlib import Path
 from typing import TypeVar
 
@@ -10,16 +12,18 @@ from msgspec import Struct
 
 from ralph import __version__
 from ralph.backlog.backlog_source import BacklogSource
+from ralph.backlog.lists import ListContent
 from ralph.core.backlog import Item
 from ralph.core.text import one_line
 from ralph.core.work_events import WorkStarted
 from ralph.errors import UserError
 from ralph.files import read_file
-from ralph.records.folder import RunFolder
-from ralph.repository.git import Repository
+from ralph.records.folder import RunFolder, new_run_id
+from ralph.repository import landing
+from ralph.repository.git import Repository, commit_of, repository
 from ralph.repository.landing import Remote
-from ralph.repository.worktrees import Worktree, named
-from ralph.settings import Settings
+from ralph.repository.worktrees import Worktree, holder_of, named
+from ralph.settings import Settings, amended
 
 ORDER, REQUEST, ITEMS = "work.json", "gate.json", "items"
 SETTINGS = (".ralph/settings.json", ".ralph/settings.local.json")
@@ -143,3 +147,115 @@ def put(folder: RunFolder, name: str, value: object) -> None:
 
 def assignment_of(key: str) -> str:
     return f"{ITEMS}/{key}.json"
+
+
+def home_of(workspace: Path) -> Repository:
+    """The repository around the workspace, if a backlog can be worked off in it."""
+    home = repository(workspace)
+    landing.refuse_old_git(home.root)
+    if not commit_of(home.root, "HEAD"):
+        raise UserError("there is no commit yet to start from", "commit once, then start again")
+    if commit_of(home.root, "refs/heads/ralph"):
+        raise UserError("a branch named ralph is in the way of ralph/…", "rename it: git branch -m ralph my-ralph")
+    return home
+
+
+def with_checks(settings: Settings, reading: ListContent) -> Settings:
+    """The settings with the checks that a plan brings; without any nothing could be verified."""
+    own = [check for check in reading.checks if check not in {one.command for one in settings.guardrails}]
+    if own:
+        known = [{"command": g.command, "hint": g.hint, "failAction": g.fail_action} for g in settings.guardrails]
+        settings = amended(settings, {"guardrails": [*known, *({"command": command} for command in own)]})
+    if not settings.guardrails:
+        raise UserError("no checks given", 'the gate needs at least one: --check "CMD"')
+    return settings
+
+
+def new_order(
+    workspace: Path, home: Repository, source: BacklogSource, settings: Settings, **asked: object
+) -> WorkOrder:
+    """The order of a new work, under a name that no branch bears, with its target."""
+    if settings.sandbox.enabled:
+        from ralph.run.belongings import refuse_what_has_no_box
+
+        refuse_what_has_no_box(settings, str(workspace), os.environ, is_in_process=False)
+    run_id = new_run_id(time.time())
+    while _is_taken(home, run_id[-4:]):
+        run_id = new_run_id(time.time())
+    name = run_id[-4:]
+    remote = _remote(home, str(asked.pop("push"))) if "push" in asked else None
+    target = str(asked.pop("target", "") or f"ralph/{name}/merged")
+    if remote:
+        remote.fetch(home)
+        base = commit_of(home.root, remote.ref)
+    else:
+        base = _target(home, target)
+    return WorkOrder(
+        id=run_id,
+        name=name,
+        workspace=str(workspace),
+        source=source,
+        settings=settings,
+        target=target,
+        base=base,
+        remote=remote,
+        version=__version__,
+        **asked,  # type: ignore[arg-type]
+    )
+
+
+def _is_taken(home: Repository, name: str) -> bool:
+    """`ralph/x` and `ralph/x/y` cannot both be branches."""
+    out = home.git("for-each-ref", "--count=1", f"refs/heads/ralph/{name}", f"refs/heads/ralph/{name}/")
+    return bool(out.strip())
+
+
+def _target(home: Repository, target: str) -> str:
+    """The commit from which the branch will grow; one that is checked out is never moved."""
+    if home.ask("check-ref-format", "--branch", target).code:
+        raise UserError(f"{target!r} is no name for a branch", "name one with --target BRANCH")
+    if held := holder_of(home, target):
+        raise UserError(
+            f"{target} is checked out in {held}, and a branch that is checked out is never moved",
+            f"leave --target out and merge afterwards, or land on the remote's branch with --push=REMOTE/{target}",
+        )
+    parts = target.split("/")
+    above = ["/".join(parts[:size]) for size in range(1, len(parts))]
+    below = home.git("for-each-ref", "--count=1", "--format=%(refname:lstrip=2)", f"refs/heads/{target}/")
+    for name in (*above, below.decode("utf-8", "replace").strip()):
+        if name and commit_of(home.root, f"refs/heads/{name}"):
+            raise UserError(f"the branch {name} is in the way of {target}", "name another with --target BRANCH")
+    return commit_of(home.root, f"refs/heads/{target}") or commit_of(home.root, "HEAD")
+
+
+def make_target(order: WorkOrder, home: Repository) -> None:
+    """Makes the branch that will grow, unless it is there. Not before the work is on record: else nobody would know
+    whose it is."""
+    ref = f"refs/heads/{order.target}"
+    if order.remote is None and not commit_of(home.root, ref):
+        landing.advance(home, ref, order.base, "")
+
+
+def _remote(home: Repository, asked: str) -> Remote:
+    """`REMOTE/BRANCH`, or the upstream of the branch that is checked out."""
+    if not asked:
+        answer = home.ask("rev-parse", "--abbrev-ref", "--symbolic-full-name", "@{upstream}")
+        asked = answer.out.decode("utf-8", "replace").strip()
+        if answer.code or not asked:
+            raise UserError("this branch has no upstream to push to", "name one with --push=REMOTE/BRANCH")
+    remotes = home.git("remote").decode("utf-8", "replace").split()
+    for name in sorted(remotes, key=len, reverse=True):
+        if asked.startswith(f"{name}/") and asked != f"{name}/":
+            return Remote(name, asked.removeprefix(f"{name}/"))
+    known = ", ".join(remotes) or "there is none"
+    raise UserError(f"--push={asked} names no remote's branch", f"write REMOTE/BRANCH; remotes here: {known}")
+
+
+def unsaved(home: Repository) -> str:
+    """A notice where the tree is not as committed."""
+    out = home.git("--no-optional-locks", "status", "--porcelain", "-z", "--untracked-files=no")
+    count = len([line for line in out.split(b"\0") if line])
+    if not count:
+        return ""
+    changes = "an uncommitted change is" if count == 1 else f"{count} uncommitted changes are"
+    return f"{changes} not part of it: the loops start from the last commit"

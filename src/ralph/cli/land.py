@@ -11,8 +11,8 @@ from ralph.processes.lean import import_leanly
 
 # What every loop and every landing imports, sooner or later.
 LEARNED = (
-    *("ralph.backlog.gatekeeper", "ralph.backlog.item_loop", "ralph.run.agents", "ralph.agents.reader"),
-    *("ralph.repository.checkpoints", "ralph.repository.checkpoints", "ralph.show.report"),
+    *("ralph.backlog.gate", "ralph.backlog.item_loop", "ralph.run.agents", "ralph.agents.reader"),
+    *("ralph.repository.checkpoints", "ralph.show.report"),
     *("shutil", "tempfile", "textwrap"),
 )
 FATAL, AGAIN = 2, 75  # 75: as everybody knows it, "try again"
@@ -61,7 +61,7 @@ def _nursed() -> list[str]:
 
 
 def _landed(folder: str, keeper: Keeper, interrupt: Interrupt) -> int:
-    from ralph.backlog.gatekeeper import Interrupted, attend
+    from ralph.backlog.gate import Interrupted, attend
 
     try:
         verdict, clear = attend(folder, keeper, interrupt)
@@ -93,15 +93,15 @@ def _looped(folder: str, key: str, keeper: Keeper, interrupt: Interrupt) -> int:
 def _reread(folder: str) -> int:
     from pathlib import Path
 
-    from ralph.backlog.taking_on import home_of, read_list, read_list_at
-    from ralph.backlog.work_order import ORDER, WorkOrder, folder_of, read
+    from ralph.backlog.backlog_source import read_list, read_list_at
+    from ralph.backlog.work_order import ORDER, WorkOrder, folder_of, home_of, read
 
     order = read(folder_of(folder), ORDER, WorkOrder)
     workspace = Path(order.workspace)
     if order.remote is not None and order.source.is_in_files:  # whoever brought the list is elsewhere
         home = home_of(workspace)
         order.remote.fetch(home)
-        _say(read_list_at(order.target_ref, order, home))
+        _say(read_list_at(order.target_ref, order.source, home))
     else:
         _say(read_list(order.source, workspace))
     return 0

@@ -58,7 +58,8 @@ def _database(values: dict[str, Any]) -> bool:
 
 def start(values: dict[str, Any], word: str) -> int:
     """Takes on a backlog, and works it off."""
-    from ralph.backlog import taking_on
+    from ralph.backlog.backlog_source import read_list, source_of
+    from ralph.backlog.work_order import home_of, new_order, unsaved, with_checks
     from ralph.cli.request import about_loops
     from ralph.cli.run import Shown, refuse_untrusted
     from ralph.run.choices import choices
@@ -68,12 +69,12 @@ def start(values: dict[str, Any], word: str) -> int:
     if "db" in values and "push" not in values:
         raise UserError("--db needs --push", "machines meet at a remote's branch: --push=REMOTE/BRANCH")
     workspace, overrides = about_loops(values)
-    home = taking_on.home_of(workspace)
-    source = taking_on.source_of(word, workspace, home)
-    reading = taking_on.read_list(source, workspace)
+    home = home_of(workspace)
+    source = source_of(word, workspace, home)
+    reading = read_list(source, workspace)
     loaded = load(workspace, overrides, env=os.environ, options=options.spelling("work"))
     refuse_untrusted(str(workspace))
-    settings = taking_on.with_checks(loaded.settings, reading)
+    settings = with_checks(loaded.settings, reading)
     choices(settings, tuple(values.get("agent_arg", ())), os.environ, str(workspace))  # one that is missing is said now
     if all(item.done for item in reading.items):
         print(f"ralph: nothing to do: every item of {source.name} is done", file=sys.stderr)
@@ -81,7 +82,7 @@ def start(values: dict[str, Any], word: str) -> int:
     if values.get("dry_run"):
         return _explain(reading, settings)
     asked = {name: values[name] for name in ("target", "push") if name in values}
-    order = taking_on.new_order(
+    order = new_order(
         workspace,
         home,
         source,
@@ -95,8 +96,8 @@ def start(values: dict[str, Any], word: str) -> int:
     if "db" in values:
         from ralph.cli.shared_work import play_shared
 
-        return play_shared(values["db"], order, reading, shown, taking_on.unsaved(home))
-    return play(order, reading, shown, notice=taking_on.unsaved(home))
+        return play_shared(values["db"], order, reading, shown, unsaved(home))
+    return play(order, reading, shown, notice=unsaved(home))
 
 
 def _limits(values: dict[str, Any]) -> dict[str, Any]:
@@ -142,8 +143,7 @@ def play(order: WorkOrder, reading: ListContent, shown: Shown, notice: str = "")
 
 def _played(order: WorkOrder, folder: RunFolder, *, reading: ListContent, shown: Shown, notice: str, stack: Any) -> int:
     from ralph.backlog.coordinator import Coordinator
-    from ralph.backlog.ledger import JournalLedger
-    from ralph.backlog.work_registration import WorkRegistration
+    from ralph.backlog.ledger import JournalLedger, WorkRegistration
     from ralph.core import events
     from ralph.core.secrets import Redactor, secret_values
     from ralph.processes.interrupt import ANNOUNCEMENT, Interrupt
@@ -183,7 +183,7 @@ def _played(order: WorkOrder, folder: RunFolder, *, reading: ListContent, shown:
 def _notify(order: WorkOrder, folder: RunFolder, listeners: list[Any], stack: Any) -> None:
     if not order.settings.notify:
         return
-    from ralph.backlog.work_registration import notifier
+    from ralph.backlog.ledger import notifier
 
     made = notifier(order, folder)
     stack.callback(made.close)
@@ -194,7 +194,7 @@ def resume(run: Listed, shown: Shown) -> int:
     """Goes on with a work that was stopped, killed, or has items that stand aside."""
     from pathlib import Path
 
-    from ralph.backlog.taking_on import read_list
+    from ralph.backlog.backlog_source import read_list
     from ralph.backlog.work_order import ORDER, WorkOrder, read
 
     order = read(run.folder, ORDER, WorkOrder)
@@ -222,7 +222,7 @@ def act(action: str, values: dict[str, Any], words: list[str]) -> int:
 def _status(run: Listed, as_json: bool) -> int:
     """How the items of a work stand."""
 
-    from ralph.backlog.work_registration import item_facts
+    from ralph.backlog.ledger import item_facts
     from ralph.history.work_history import work_history
     from ralph.show.outlet import choose
     from ralph.show.works import rows, table

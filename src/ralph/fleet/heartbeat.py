@@ -10,7 +10,7 @@ import psycopg
 from msgspec import Struct
 
 from ralph import __version__
-from ralph.backlog.publishing import Charge
+from ralph.backlog.item_worktrees import Charge
 from ralph.errors import UserError
 from ralph.fleet.database import Database, Transaction, connected, finished
 from ralph.records.register import host

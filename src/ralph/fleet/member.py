@@ -7,10 +7,10 @@ from contextlib import suppress
 from pathlib import Path
 from shutil import which
 
-from ralph.backlog import item_worktrees, taking_on
+from ralph.backlog import item_worktrees
+from ralph.backlog.backlog_source import ListWatch, read_list_at
 from ralph.backlog.children import Child
 from ralph.backlog.coordinator import TICK, Coordinator
-from ralph.backlog.list_watch import ListWatch
 from ralph.backlog.lists import ListContent
 from ralph.backlog.work_order import WorkOrder
 from ralph.core import work_events
@@ -51,7 +51,7 @@ class Member(Coordinator):
     ) -> None:
         super().__init__(order, folder, ledger, interrupt, tick=tick, env=env)
         self._worker, self._database, self._brings = name, database, brings
-        self._list = ListWatch(order, is_here=brings)
+        self._list = ListWatch(order.source, order.workspace, is_here=brings)
         self._renew, self._is_wanted_elsewhere = renew, is_wanted_elsewhere
         self._runs: dict[str, str] = {}  # of the children here, by key
         self._was_held = False
@@ -197,7 +197,7 @@ class Member(Coordinator):
 
     def _take(self, reading: ListContent) -> None:
         if not self._brings and self.order.source.is_in_files:
-            before = taking_on.read_list_at(self.order.base, self.order, self._home)
+            before = read_list_at(self.order.base, self.order.source, self._home)
             reading = ListContent(changed_since(before.items, reading.items, self.ledger.board))
         super()._take(reading)
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import msgspec
 
+from ralph.backlog.ledger import WorkRegistration
 from ralph.backlog.wishes import take_wishes
 from ralph.backlog.work_order import ORDER, WorkOrder, put
-from ralph.backlog.work_registration import WorkRegistration
 from ralph.core.backlog import Board
 from ralph.core.secrets import Redactor
 from ralph.errors import UserError

@@ -13,13 +13,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ralph import __version__
-from ralph.backlog import taking_on
 from ralph.backlog.children import Children
-from ralph.backlog.ledger import Told
+from ralph.backlog.item_worktrees import Charge
+from ralph.backlog.ledger import Told, WorkRegistration, notifier
 from ralph.backlog.lists import ListContent
-from ralph.backlog.publishing import Charge
-from ralph.backlog.work_order import ORDER, WorkOrder, put
-from ralph.backlog.work_registration import WorkRegistration, notifier
+from ralph.backlog.work_order import ORDER, WorkOrder, home_of, put
 from ralph.core.secrets import Redactor, secret_values
 from ralph.core.text import one_line
 from ralph.core.work_events import ItemListed
@@ -52,7 +50,7 @@ class Worker:
 
     def __init__(self, url: str, workspace: Path, *, slots: int, name: str = "", spectator: Spectator) -> None:
         self._url, self._workspace, self._slots, self._name = url, workspace, slots, name
-        self._home = taking_on.home_of(workspace)
+        self._home = home_of(workspace)
         self._spectator = spectator
         self._refused: dict[str, str] = {}
         self._last = ""

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ralph.backlog import boxes
-from ralph.backlog.lists import ListContent, decoded, encoded, wrong_with
+from ralph.backlog.lists import OWN, ListContent, decoded, encoded, wrong_with
+from ralph.backlog.markdown_lists import CODE, open_questions, read_boxes
 from ralph.core.model import Check, Note, Opinion, Outcome, Rule, Run, Stop
 from ralph.core.secrets import Redactor, secret_values
 from ralph.core.tasks_file import PLAN, box_lines
@@ -69,7 +69,7 @@ class Plan(Struct, frozen=True):
     name: str = "PLAN.md"
 
     def read(self) -> ListContent:
-        return boxes.read({self.name: encoded(self.text)})
+        return read_boxes({self.name: encoded(self.text)})
 
     def problems(self) -> list[str]:
         """What keeps it from being worked off; open questions aside."""
@@ -83,7 +83,7 @@ class Plan(Struct, frozen=True):
         return wrong_with(reading)
 
     def questions(self) -> list[str]:
-        return [line.words for line in boxes.open_questions(box_lines(self.text))]
+        return [line.words for line in open_questions(box_lines(self.text))]
 
     def commands(self) -> list[str]:
         """Every check, those of the tasks too, each once."""
@@ -94,7 +94,7 @@ class Plan(Struct, frozen=True):
         """With these answers below their questions, which are ticked."""
         lines = box_lines(self.text)
         texts = self.text.split("\n")
-        for line in reversed(boxes.open_questions(lines)):
+        for line in reversed(open_questions(lines)):
             if not (answer := " ".join(clean(answers.get(line.words, "")).split())):
                 continue
             ending = "\r" if texts[line.number - 1].endswith("\r") else ""
@@ -111,8 +111,8 @@ class Plan(Struct, frozen=True):
         """Without checks that are not taken, and without agents of its own: each stands as a plain remark."""
         texts = self.text.split("\n")
         for line in box_lines(self.text):
-            own = boxes.OWN.fullmatch(line.text) if line.is_plain else None
-            code = boxes.CODE.search(line.text) if line.section == "checks" else None
+            own = OWN.fullmatch(line.text) if line.is_plain else None
+            code = CODE.search(line.text) if line.section == "checks" else None
             kind = own[1].lower() if own else "check" if code else ""
             said = (own[2].strip().strip("`") if own else code[1] if code else "").strip()
             if said and (kind == "agent" or (kind == "check" and not is_taken(said))):
@@ -158,7 +158,7 @@ def carried_out(settings: Settings, workspace: Path) -> tuple[Settings, str]:
     if path.suffix == ".json" or not path.is_file() or not is_plan((plan := load(path)).text):
         return settings, ""
     from ralph.backlog.lists import sound
-    from ralph.backlog.taking_on import with_checks
+    from ralph.backlog.work_order import with_checks
 
     reading = sound(plan.read(), settings.tasks)
     goal = GOAL.format(name=settings.tasks, title=reading.title)

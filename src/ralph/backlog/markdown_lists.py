@@ -1,4 +1,5 @@
-"""How is a backlog kept as Markdown? One box a line, `- [ ] T1 Title`, with what belongs to it indented below.
+"""How is a backlog kept as Markdown? One box a line, `- [ ] T1 Title`, with what belongs to it indented below; or, as
+Backlog.md does, in a folder with one file a task, whose front matter bears its status.
 
 Plans of `ralph plan`, spec-kit's and OpenSpec's `tasks.md` are read too: a plan brings its checks, and its questions
 must be answered; in spec-kit's phases, whatever bears no `[P]` comes in order.
@@ -6,17 +7,32 @@ must be answered; in spec-kit's phases, whatever bears no `[P]` comes in order.
 
 import re
 from collections.abc import Collection, Iterator, Mapping
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ralph.backlog.lists import OWN_KEYS, ListContent, decoded, encoded, is_id, key_of, slug, title_of, with_own
+from ralph.backlog.lists import (
+    OWN,
+    OWN_KEYS,
+    PRIORITIES,
+    ListContent,
+    decoded,
+    encoded,
+    is_id,
+    key_of,
+    slug,
+    title_of,
+    with_own,
+)
 from ralph.core.backlog import Item
 from ralph.core.tasks_file import ASIDE, BoxLine, box_lines, plan_title
 
-OWN = re.compile(rf"\s*(?:[-*+]\s+)?({'|'.join(OWN_KEYS)}):(.*)", re.IGNORECASE)
 LONGEST_AROUND = 8000  # characters of a plan that go with each of its tasks
 CODE = re.compile(r"(?<!`)`++([^`]++)`++")
+FRONT = re.compile(r"\ufeff?---\r?\n(.*?\n)---[ \t]*(?:\r?\n|\Z)", re.DOTALL)
+STATUS = re.compile(r"^(status[ \t]*:[ \t]*)([^\r\n#]*?)([ \t]*(?:#[^\r\n]*)?\r?)$", re.MULTILINE)
+DONE = "Done"
 
 
 class ListedBox(Struct):
@@ -26,7 +42,7 @@ class ListedBox(Struct):
     below: list[BoxLine]
 
 
-def read(files: Mapping[str, bytes]) -> ListContent:
+def read_boxes(files: Mapping[str, bytes]) -> ListContent:
     ((name, data),) = files.items()
     lines = box_lines(decoded(data))
     plan = plan_title(lines)
@@ -34,11 +50,12 @@ def read(files: Mapping[str, bytes]) -> ListContent:
     entries = [entry for entry in _entries(lines) if not (plan and entry.box.section in ASIDE)]
     named = {word for entry in entries for key, value, _ in _own(entry, name) if key == "after"
              for word in value.replace(",", " ").split()}  # fmt: skip
-    items = [_item(entry, name, {word.strip("`") for word in named}, problems) for entry in entries]
+    items = [_boxed(entry, name, {word.strip("`") for word in named}, problems) for entry in entries]
     if plan:
         around = f"This is one task of the plan: {plan}{_around(lines)}"
         items = [replace(item, text=f"{item.text}\n\n{around}") for item in items]
-    if _is_in_phases(entries, lines):
+    has_phases = any(line.section.startswith("phase ") for line in lines)
+    if has_phases and any("[P]" in entry.box.words.split() for entry in entries):
         items = [*_in_phases(items, entries)]
     if not plan:
         return ListContent(tuple(items), problems=tuple(problems))
@@ -52,10 +69,10 @@ def open_questions(lines: list[BoxLine]) -> list[BoxLine]:
     return [line for line in lines if line.section == "questions" and line.at >= 0 and not line.is_ticked]
 
 
-def ticked(files: Mapping[str, bytes], keys: Collection[str]) -> dict[str, bytes]:
+def tick_boxes(files: Mapping[str, bytes], keys: Collection[str]) -> dict[str, bytes]:
     ((name, data),) = files.items()
     text, marks = decoded(data), []
-    by_place = {item.place: item.key for item in read(files).items}
+    by_place = {item.place: item.key for item in read_boxes(files).items}
     for entry in _entries(box_lines(text)):
         if by_place.get(f"{name}:{entry.box.number}") in keys:
             marks += [line for line in (entry.box, *entry.below) if line.at >= 0 and not line.is_ticked]
@@ -86,7 +103,9 @@ def _own(entry: ListedBox, name: str) -> Iterator[tuple[str, str, str]]:
             yield found[1].lower(), found[2], f"{name}:{line.number}"
 
 
-def _item(entry: ListedBox, name: str, named: set[str], problems: list[str]) -> Item:
+def _boxed(entry: ListedBox, name: str, named: set[str], problems: list[str]) -> Item:
+    from textwrap import dedent
+
     box, own = entry.box, [*_own(entry, name)]
     first, _, rest = box.words.partition(" ")
     bare = first.strip("*_`[]():").rstrip(".")
@@ -97,15 +116,9 @@ def _item(entry: ListedBox, name: str, named: set[str], problems: list[str]) -> 
         key = f"line-{box.number}"
     ours = {line for _, _, line in own}
     body = [line.text for line in entry.below if f"{name}:{line.number}" not in ours]
-    text = "\n".join([box.words, *_dedented(body)]).strip()
+    text = "\n".join([box.words, dedent("\n".join(body))]).strip()
     item = Item(key=key, title=title_of(box.words), text=text, place=f"{name}:{box.number}", done=box.is_ticked)
     return with_own(item, own, problems)
-
-
-def _dedented(lines: list[str]) -> list[str]:
-    from textwrap import dedent
-
-    return dedent("\n".join(lines)).rstrip().split("\n") if lines else []
 
 
 def _checks(lines: list[BoxLine]) -> Iterator[str]:
@@ -124,11 +137,6 @@ def _around(lines: list[BoxLine]) -> str:
     return f"\n\n{text[:LONGEST_AROUND]}" if text else ""
 
 
-def _is_in_phases(entries: list[ListedBox], lines: list[BoxLine]) -> bool:
-    has_phases = any(line.section.startswith("phase ") for line in lines)
-    return has_phases and any("[P]" in entry.box.words.split() for entry in entries)
-
-
 def _in_phases(items: list[Item], entries: list[ListedBox]) -> Iterator[Item]:
     """spec-kit's order: a phase begins when the one before it is over; in it, what bears `[P]` may go side by side,
     and everything else comes after all that stands above it."""
@@ -145,3 +153,86 @@ def _in_phases(items: list[Item], entries: list[ListedBox]) -> Iterator[Item]:
         if not is_beside:
             above = (item.key,)
         yield item if item.after else replace(item, after=waits)
+
+
+def read_folder(files: Mapping[str, bytes]) -> ListContent:
+    problems: list[str] = []
+    found = [_task(name, *_parts(files[name], name, problems), problems) for name in sorted(files, key=_order)]
+    items = [item for item in found if item]
+    spelled = {item.key.casefold(): item.key for item in items}  # `TASK-1` and `task-1` are one there
+    named = [tuple(spelled.get(key.casefold(), key) for key in item.after) for item in items]
+    items = [replace(item, after=after) for item, after in zip(items, named, strict=True)]
+    return ListContent(tuple(items), problems=tuple(problems))
+
+
+def tick_folder(files: Mapping[str, bytes], keys: Collection[str]) -> dict[str, bytes]:
+    changed = {}
+    for name, data in files.items():
+        front, _ = _parts(data, name, [])
+        if key_of(str(front.get("id", ""))) in keys and not _is_done(front):
+            changed[name] = encoded(_with_status(decoded(data)))
+    return changed
+
+
+def _with_status(text: str) -> str:
+    """The text with the status changed in the way in which it is written."""
+    found = FRONT.match(text)
+    if found is None:
+        return text
+    front = found[1]
+    status = STATUS.search(front)
+    if status is None:
+        return text[: found.start(1)] + f"status: {DONE}\n" + text[found.start(1) :]
+    quote = status[2][:1] if status[2][:1] in ("'", '"') else ""
+    new = front[: status.start()] + f"{status[1]}{quote}{DONE}{quote}{status[3]}" + front[status.end() :]
+    return text[: found.start(1)] + new + text[found.end(1) :]
+
+
+def _order(name: str) -> tuple[int, str]:
+    number = re.search(r"(\d+)", name.rpartition("/")[2])
+    return int(number[1]) if number else 1 << 30, name
+
+
+def _parts(data: bytes, name: str, problems: list[str]) -> tuple[dict[str, Any], str]:
+    """The front matter of a task, and what follows it."""
+    import yaml
+
+    text = decoded(data)
+    found = FRONT.match(text)
+    if found is None:
+        return {}, text
+    try:
+        front = yaml.safe_load(found[1])
+    except yaml.YAMLError as error:
+        line = getattr(getattr(error, "problem_mark", None), "line", 0) + 2
+        problems.append(f"{name}:{line}: its front matter cannot be read")
+        return {}, text
+    return front if isinstance(front, dict) else {}, text[found.end() :]
+
+
+def _is_done(front: Mapping[str, Any]) -> bool:
+    return str(front.get("status", "")).strip().lower() in ("done", "complete", "completed")
+
+
+def _task(name: str, front: Mapping[str, Any], body: str, problems: list[str]) -> Item | None:
+    if not front:  # a page about the tasks, or one whose front matter was told of
+        return None
+    if not front.get("id"):
+        problems.append(f"{name}:1: a task without id in its front matter")
+        return None
+    title = str(front.get("title") or front["id"])
+    # Without the marks by which Backlog.md finds its sections again.
+    text = re.sub(r"^<!--[^>\n]*>\r?\n?", "", body, flags=re.MULTILINE).strip()
+    item = Item(
+        key=key_of(str(front["id"])),
+        title=title_of(title),
+        text=f"{title}\n\n{text}".strip(),
+        place=name,
+        done=_is_done(front),
+        priority=PRIORITIES.get(str(front.get("priority", "")).lower(), 0),
+    )
+    own = [("after", str(key), name) for key in front.get("dependencies") or ()]
+    for key in OWN_KEYS:
+        values = front.get(key)
+        own += [(key, str(value), name) for value in (values if isinstance(values, list) else [values]) if value]
+    return with_own(item, own, problems)

@@ -1,0 +1,225 @@
+"""How is a backlog kept as JSON? `prd.json` is a list of stories, each with an id and `passes`; task-master's
+`tasks.json` has tasks with a number, a status and dependencies, maybe by tag. A tick changes a value where it stands in
+the text, and every other byte stays."""
+
+import json
+import re
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
+
+from ralph.backlog.lists import PRIORITIES, ListContent, decoded, encoded, key_of, slug, title_of, with_own
+from ralph.core.backlog import Item
+from ralph.core.tasks_file import LISTS, entry_text, is_done
+from ralph.errors import UserError
+
+Path = tuple[str | int, ...]
+Entry = Mapping[str, Any]
+
+TOKEN = re.compile(r'"(?:[^"\\]|\\.)*+"?|[{}\[\],:]|[^\s{}\[\],:"]+', re.DOTALL)
+OWN_NAMES = {
+    "check": ("check", "checks"),
+    "after": ("after", "dependsOn", "depends_on", "dependencies"),
+    "touches": ("touches", "files"),
+    "agent": ("agent",),
+    "model": ("model",),
+    "max-cost": ("max-cost", "maxCost", "max_cost"),
+}
+SETTLED = frozenset({"done", "completed", "cancelled", "canceled", "deferred"})
+FIRST_TAG = "master"
+
+
+def parsed(text: str, name: str) -> Any:
+    """The document; one line that says what is wrong, and where, if it is none."""
+    try:
+        return json.loads(text.removeprefix("\ufeff"))
+    except json.JSONDecodeError as error:
+        raise UserError(f"{name}:{error.lineno}: this is not JSON: {error.msg}", "mend the list") from None
+    except RecursionError:
+        raise UserError(f"{name} is nested too deeply", "mend the list") from None
+
+
+def spans(text: str) -> dict[Path, tuple[int, int]]:
+    """The place of every value in a well-formed JSON text."""
+    found: dict[Path, tuple[int, int]] = {}
+    path: list[str | int] = []  # the way to the value that comes next
+    starts: list[int] = []  # of the objects and lists around it
+    tokens = list(TOKEN.finditer(text, len(text) - len(text.removeprefix("\ufeff"))))
+    for token, following in zip(tokens, [*(token[0] for token in tokens[1:]), ""], strict=True):
+        word = token[0]
+        if word in "{[":
+            starts.append(token.start())
+            path.append("" if word == "{" else 0)
+        elif word in "}]":
+            path.pop()
+            found[tuple(path)] = (starts.pop(), token.end())
+        elif word == "," and isinstance(path[-1], int):
+            path[-1] += 1
+        elif following == ":":
+            path[-1] = json.loads(word, strict=False)
+        elif word not in ",:":
+            found[tuple(path)] = token.span()
+    return found
+
+
+def _with_values(text: str, values: dict[Path, Any]) -> str:
+    """The text with these values changed, or added as the last of their objects."""
+    places = spans(text)
+    edits = []
+    for path, value in values.items():
+        written = json.dumps(value, ensure_ascii=False)
+        if path in places:
+            edits.append((*places[path], written))
+        elif path[:-1] in places:
+            edits.append(_added(text, places, path, written))
+    for start, end, written in sorted(edits, reverse=True):
+        text = text[:start] + written + text[end:]
+    return text
+
+
+def _added(text: str, places: dict[Path, tuple[int, int]], path: Path, written: str) -> tuple[int, int, str]:
+    """Behind the last value of the object, and as far from the margin as that."""
+    start, end = places[path[:-1]]
+    inside = [place for other, place in places.items() if other[:-1] == path[:-1] and len(other) == len(path)]
+    member = f"{json.dumps(path[-1])}: {written}"
+    if not inside:
+        return start + 1, end - 1, member
+    last = max(place[1] for place in inside)
+    first_key = re.match(r"\s*", text[start + 1 :])
+    return last, last, f",{first_key[0] if first_key else ' '}{member}"
+
+
+def read_prd(files: Mapping[str, bytes]) -> ListContent:
+    ((name, data),) = files.items()
+    problems: list[str] = []
+    stories = _stories(parsed(decoded(data), name))
+    items = [_story(story, f"{name} {number}", problems) for number, (_, story) in enumerate(stories, 1)]
+    return ListContent(tuple(items), problems=tuple(problems))
+
+
+def tick_prd(files: Mapping[str, bytes], keys: Collection[str]) -> dict[str, bytes]:
+    ((name, data),) = files.items()
+    text = decoded(data)
+    values: dict[Path, Any] = {}
+    for at, story in _stories(parsed(text, name)):
+        if _key(story) not in keys or is_done(story):
+            continue
+        if "passes" not in story and "status" in story:
+            values[(*at, "status")] = "done"
+        else:
+            values[(*at, "passes")] = True
+    return {name: encoded(_with_values(text, values))} if values else {}
+
+
+def _stories(document: Any) -> Iterator[tuple[Path, dict[str, Any]]]:
+    """Each story and where it stands."""
+    lists: dict[Path, Any] = {(): document}
+    if isinstance(document, dict):
+        lists = {(key,): document[key] for key in LISTS if key in document}
+    for at, entries in lists.items():
+        for number, entry in enumerate(entries if isinstance(entries, list) else ()):
+            if isinstance(entry, dict):
+                yield (*at, number), entry
+
+
+def _key(story: Entry) -> str:
+    named = story.get("id", story.get("key", ""))
+    return key_of(str(named)) if named not in ("", None) else slug(entry_text(story))
+
+
+def _story(story: Entry, place: str, problems: list[str]) -> Item:
+    key, title = _key(story), title_of(entry_text(story))
+    if not key or not title:
+        problems.append(f"{place}: a story without id or title")
+    parts = [entry_text(story)]
+    parts += [story[name] for name in ("description", "details", "notes") if isinstance(story.get(name), str)]
+    for name in ("acceptanceCriteria", "acceptance_criteria", "steps"):
+        if isinstance(story.get(name), list) and story[name]:
+            parts.append("\n".join(["Acceptance criteria:", *(f"- {one}" for one in story[name])]))
+    item = Item(
+        key=key or "story",
+        title=title,
+        text=_paragraphs(parts),
+        place=place,
+        done=is_done(story),
+        priority=_priority(story.get("priority", 0)),
+    )
+    own = []
+    for name, keys in OWN_NAMES.items():
+        value: Any = next((story[key] for key in keys if story.get(key) not in (None, "", [])), [])
+        own += [(name, str(one), place) for one in (value if isinstance(value, list) else [value])]
+    return with_own(item, own, problems)
+
+
+def _paragraphs(parts: list[str]) -> str:
+    return "\n\n".join(dict.fromkeys(part.strip() for part in parts if part.strip()))
+
+
+def _priority(value: object) -> int:
+    if isinstance(value, str):
+        return int(value) if value.lstrip("-").isdigit() else PRIORITIES.get(value.strip().lower(), 0)
+    return int(value) if isinstance(value, int | float) else 0
+
+
+def is_taskmasters(document: Any) -> bool:
+    tasks = [task for _, task in _tasks(document)]
+    return bool(tasks) and all("status" in task and "id" in task and "passes" not in task for task in tasks)
+
+
+def read_taskmaster(files: Mapping[str, bytes]) -> ListContent:
+    ((name, data),) = files.items()
+    problems: list[str] = []
+    items = [_task(task, name, problems) for _, task in _tasks(parsed(decoded(data), name))]
+    return ListContent(tuple(items), problems=tuple(problems))
+
+
+def tick_taskmaster(files: Mapping[str, bytes], keys: Collection[str]) -> dict[str, bytes]:
+    ((name, data),) = files.items()
+    text = decoded(data)
+    values: dict[Path, Any] = {}
+    for at, task in _tasks(parsed(text, name)):
+        if key_of(str(task.get("id"))) in keys and _status(task) != "done":
+            values[(*at, "status")] = "done"
+            for number, part in enumerate(task.get("subtasks") or ()):
+                if isinstance(part, dict) and _status(part) not in SETTLED:
+                    values[(*at, "subtasks", number, "status")] = "done"
+    return {name: encoded(_with_values(text, values))} if values else {}
+
+
+def _tasks(document: Any) -> Iterator[tuple[Path, dict[str, Any]]]:
+    """The tasks of the file, or of its first tag: `master` where there is one."""
+    at: Path = ("tasks",)
+    found = document.get("tasks") if isinstance(document, dict) else None
+    if found is None and isinstance(document, dict):
+        tags = [tag for tag, inside in document.items() if isinstance(inside, dict) and "tasks" in inside]
+        tag = FIRST_TAG if FIRST_TAG in tags else next(iter(tags), "")
+        at, found = (tag, "tasks"), document[tag]["tasks"] if tag else ()
+    for number, task in enumerate(found if isinstance(found, list) else ()):
+        if isinstance(task, dict):
+            yield (*at, number), task
+
+
+def _status(task: Entry) -> str:
+    return str(task.get("status", "")).strip().lower()
+
+
+def _task(task: Entry, name: str, problems: list[str]) -> Item:
+    place = f"{name} {task.get('id')}"
+    title = str(task.get("title") or task.get("description") or "")
+    if not title.strip():
+        problems.append(f"{place}: a task without a title")
+    parts = [title, *(str(task[key]) for key in ("description", "details") if task.get(key))]
+    if task.get("testStrategy"):
+        parts.append(f"How it is tested: {task['testStrategy']}")
+    parts += [f"- {part.get('title')}: {part.get('description') or ''}".rstrip(": ")
+              for part in task.get("subtasks") or () if isinstance(part, dict)]  # fmt: skip
+    item = Item(
+        key=key_of(str(task.get("id"))),
+        title=title_of(title),
+        text=_paragraphs(parts),
+        place=place,
+        done=_status(task) in SETTLED,
+        priority=PRIORITIES.get(str(task.get("priority", "")).lower(), 0),
+    )
+    own = [("after", str(key).split(".", 1)[0], place) for key in task.get("dependencies") or ()]
+    names = ("check", "touches", "agent", "model", "max-cost")
+    return with_own(item, own + [(key, str(task[key]), place) for key in names if key in task], problems)

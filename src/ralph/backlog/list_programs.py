@@ -1,0 +1,164 @@
+"""What does a list say that another program keeps? GitHub's issues are asked for by `gh`, which holds the token, beads
+by `bd`, which also closes what has landed.
+
+What an issue says is what an agent is asked to do. Nothing in it is ever run: no check, no agent, no command is taken
+from its text. A landing says `Closes #12`, so that GitHub closes the issue when the work reaches its default branch.
+"""
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from ralph.backlog.lists import OWN, ListContent, key_of, title_of, with_own
+from ralph.core.backlog import Item
+from ralph.core.text import one_line
+from ralph.errors import UserError
+from ralph.processes.program import AskedProgram
+from ralph.repository.git import environment
+
+ANSWER = 60.0  # seconds
+HARMLESS = ("after", "touches")
+ISSUES = "repos/{owner}/{repo}/issues"
+"""gh itself fills in which repository the folder is a clone of."""
+BLOCKING = ("", "blocks", "conditional-blocks", "waits-for")
+TEXTS = ("description", "design", "acceptance_criteria", "notes")
+
+
+class ListProgram(Struct, frozen=True):
+    """Who keeps a list: `command` is what it is asked for what a person wants of it, `read` understands its answer."""
+
+    program: str
+    hint: str
+    command: Callable[[str], tuple[str, ...]]
+    read: Callable[[bytes], ListContent]
+
+    def answer(self, wanted: str, workspace: str) -> ListContent:
+        from shutil import which
+
+        if which(self.program) is None:
+            raise UserError(f"{self.program} is not installed", self.hint)
+        try:
+            asked, said = _asked(workspace, self.command(wanted))
+        except TimeoutError:
+            raise UserError(f"{self.program} gave no answer within {ANSWER:.0f} seconds", "try again") from None
+        if asked.code:
+            raise UserError(f"{self.program} cannot list them: {one_line(asked.error, 300)}", self.hint)
+        return self.read(said)
+
+
+def _asked(workspace: str, words: tuple[str, ...]) -> tuple[AskedProgram, bytes]:
+    with AskedProgram.start(("sh", "-c", 'cd "$0" && exec "$@"', workspace, *words), environment()) as asked:
+        return asked, asked.output(ANSWER)
+
+
+def issues_wanted(wanted: str) -> tuple[str, ...]:
+    """What is asked for `github:WANTED`, such as `label=ready` or the number of one issue."""
+    if wanted.isascii() and wanted.isdigit():
+        return ("gh", "api", f"{ISSUES}/{wanted}")
+    from urllib.parse import quote
+
+    labels = []
+    for part in filter(None, wanted.split(",")):
+        name, _, value = part.partition("=")
+        if name != "label" or not value:
+            raise UserError(f"cannot understand github:{wanted}", "write github:, github:N or github:label=NAME")
+        labels.append(quote(value, safe=""))
+    labelled = f"&labels={','.join(labels)}" if labels else ""
+    return ("gh", "api", "--paginate", f"{ISSUES}?state=open&per_page=100{labelled}")
+
+
+def read_issues(said: bytes) -> ListContent:
+    try:
+        issues = [issue for issue in _pages(said.decode()) if "pull_request" not in issue]
+        items = [_issue(issue) for issue in sorted(issues, key=lambda issue: int(issue["number"]))]
+    except (ValueError, KeyError, TypeError) as error:
+        raise UserError(f"cannot understand what gh says: {error}", "is it a recent version?") from None
+    return ListContent(_after_each_other(items))  # one that is not open any more is done, or nobody waits for it
+
+
+def _pages(said: str) -> Iterator[dict[str, Any]]:
+    """One issue, or pages of them: an older gh prints each page as a list of its own, one after the other."""
+    reader, rest = json.JSONDecoder(), said.lstrip()
+    while rest:
+        page, end = reader.raw_decode(rest)
+        rest = rest[end:].lstrip()
+        if isinstance(page, dict) and "pull_request" in page:
+            raise UserError(f"#{page['number']} is a pull request, not an issue", "name the issue that it is about")
+        yield from [page] if isinstance(page, dict) else page
+
+
+def _issue(issue: dict[str, Any]) -> Item:
+    from ralph.forge.issue import fenced, readable
+
+    number, title, body = issue["number"], str(issue["title"]), str(issue.get("body") or "")
+    place = f"#{number}"
+    lines = body.replace("\r\n", "\n").split("\n")
+    found = [(match[1].lower(), match[2], place) for line in lines if (match := OWN.fullmatch(line))]
+    text = fenced(str(number), "this repository", f"{title}\n\n{body}".strip())
+    item = Item(key=str(number), title=title_of(readable(title)), text=text, place=place)
+    return with_own(item, [one for one in found if one[0] in HARMLESS and one[1].strip()], [])
+
+
+def _after_each_other(items: list[Item]) -> tuple[Item, ...]:
+    """The items, each after those alone that are in the list."""
+    known = {item.key for item in items}
+    return tuple(replace(item, after=tuple(key for key in item.after if key in known)) for item in items)
+
+
+def beads_wanted(wanted: str) -> tuple[str, ...]:
+    if wanted:
+        raise UserError(f"cannot understand beads:{wanted}", "write beads:")
+    return ("bd", "list", "--json")
+
+
+def read_beads(said: bytes) -> ListContent:
+    try:
+        beads = [bead for bead in json.loads(said or b"[]") or [] if bead.get("issue_type") != "epic"]
+        problems: list[str] = []
+        items = [_bead(bead, problems) for bead in beads]
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UserError(f"cannot understand what bd says: {error}", "is it a recent version?") from None
+    return ListContent(_after_each_other(items), problems=tuple(problems))
+
+
+def _bead(bead: dict[str, Any], problems: list[str]) -> Item:
+    title = str(bead["title"])
+    texts = [title, *(str(bead[name]) for name in TEXTS if bead.get(name))]
+    item = Item(
+        key=key_of(str(bead["id"])),
+        title=title_of(title),
+        text="\n\n".join(texts),
+        place=str(bead["id"]),
+        done=bead.get("status") == "closed",
+        priority=int(bead.get("priority") or 0),
+    )
+    blockers = []
+    for one in bead.get("dependencies") or ():
+        kind = str(one.get("type") or one.get("dependency_type") or "")
+        name = one.get("depends_on_id") or one.get("id")
+        if name and kind in BLOCKING and one.get("status") != "closed":
+            blockers.append(("after", str(name), item.place))
+    return with_own(item, blockers, problems)
+
+
+def close_bead(key: str, commit: str, workspace: str) -> str:
+    """Settles a bead that has landed; what stands in the way of that, if anything."""
+    try:
+        asked, _ = _asked(workspace, ("bd", "close", key, "--reason", f"landed as {commit[:12]}"))
+    except TimeoutError:
+        return f"bd did not close {key}"
+    return f"bd did not close {key}: {one_line(asked.error, 200)}" if asked.code else ""
+
+
+PROGRAMS = {
+    "github": ListProgram(
+        "gh",
+        "install gh from https://cli.github.com and log in with `gh auth login`",
+        issues_wanted,
+        read_issues,
+    ),
+    "beads": ListProgram("bd", "install bd, and run `bd init` in the repository", beads_wanted, read_beads),
+}

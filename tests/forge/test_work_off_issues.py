@@ -12,8 +12,8 @@ from tests.forge.hosted import LoopbackHost
 
 # As `ralph`, but it asks for the list more often than every minute.
 IMPATIENT = """
-import ralph.backlog.list_watch, ralph.__main__
-ralph.backlog.list_watch.ASKED_AGAIN = 0.5
+import ralph.backlog.backlog_source, ralph.__main__
+ralph.backlog.backlog_source.ASKED_AGAIN = 0.5
 ralph.__main__.leave(ralph.__main__.main())
 """
 

@@ -69,13 +69,30 @@ class Access:
     def admit(self, method: str, path: str, headers: Message) -> None:
         """Raises unless the request was meant for us, is well-formed, and was sent by a page of ours."""
         origin = self.origin(headers)
-        self._refuse_what_is_malformed(method, headers)
+        if "Transfer-Encoding" in headers:
+            raise NotServed(400, "Say how long it is.")
+        lengths = headers.get_all("Content-Length", [])
+        if len(lengths) > 1 or not all(length.isascii() and length.isdigit() for length in lengths):
+            raise NotServed(400, "Say how long it is, once.")
+        if method != "POST" and any(length.strip("0") for length in lengths):
+            raise NotServed(400, "Only a form has a body.")
         if not path.startswith(self.base):
             raise NotServed(404, "There is nothing here.")
-        if not _is_asked_by_us(method, headers):
+        # A page of ours asks, or the person: whoever follows a link that stands elsewhere only looks.
+        is_ours = all(site in ("same-origin", "none") for site in headers.get_all("Sec-Fetch-Site", []))
+        is_navigation = headers.get("Sec-Fetch-Mode") == "navigate" and headers.get("Sec-Fetch-Dest") == "document"
+        if not is_ours and not (method == "GET" and is_navigation):
             raise NotServed(403, "Another page asked for this.")
-        if method == "POST":
-            _refuse_what_is_no_form(origin, headers)
+        if method != "POST":
+            return
+        if headers.get_all("Origin", []) != [origin]:
+            raise NotServed(403, "Another page asked for this.")
+        if len(headers.get_all("Content-Type", [])) != 1 or headers.get_content_type() != FORM:
+            raise NotServed(415, "Only forms are taken.")
+        if not lengths:
+            raise NotServed(411, "Say how long it is.")
+        if len(lengths[0]) > 9 or int(lengths[0]) > MOST_BODY:
+            raise NotServed(413, "That is too long: 64 KB at most.")
 
     def origin(self, headers: Message) -> str:
         """The origin that the Host stands for. Its name is what counts: a tunnel may end at any port."""
@@ -85,15 +102,6 @@ class Access:
         if not found or not scheme:
             raise NotServed(421, "That is not my name.")
         return f"{scheme}://{found[0]}"
-
-    def _refuse_what_is_malformed(self, method: str, headers: Message) -> None:
-        if "Transfer-Encoding" in headers:
-            raise NotServed(400, "Say how long it is.")
-        lengths = headers.get_all("Content-Length", [])
-        if len(lengths) > 1 or not all(length.isascii() and length.isdigit() for length in lengths):
-            raise NotServed(400, "Say how long it is, once.")
-        if method != "POST" and any(length.strip("0") for length in lengths):
-            raise NotServed(400, "Only a form has a body.")
 
     def enter(self, level: Level) -> tuple[str, BrowserSession]:
         """The secret of a new session, and what it allows. It is told here once, and not kept."""
@@ -120,26 +128,6 @@ class Access:
     def cookie(self, token: str, origin: str) -> str:
         secure = "; Secure" if origin.startswith("https:") else ""
         return f"{COOKIE}={token}; HttpOnly; SameSite=Lax; Path={self.base}; Max-Age={SESSION_LASTS:.0f}{secure}"
-
-
-def _is_asked_by_us(method: str, headers: Message) -> bool:
-    """Whether a page of ours asks, or the person: whoever follows a link that stands elsewhere only looks."""
-    if all(site in ("same-origin", "none") for site in headers.get_all("Sec-Fetch-Site", [])):
-        return True
-    is_navigation = headers.get("Sec-Fetch-Mode") == "navigate" and headers.get("Sec-Fetch-Dest") == "document"
-    return method == "GET" and is_navigation
-
-
-def _refuse_what_is_no_form(origin: str, headers: Message) -> None:
-    if headers.get_all("Origin", []) != [origin]:
-        raise NotServed(403, "Another page asked for this.")
-    if len(headers.get_all("Content-Type", [])) != 1 or headers.get_content_type() != FORM:
-        raise NotServed(415, "Only forms are taken.")
-    length = headers.get("Content-Length")
-    if length is None:
-        raise NotServed(411, "Say how long it is.")
-    if len(length) > 9 or int(length) > MOST_BODY:
-        raise NotServed(413, "That is too long: 64 KB at most.")
 
 
 def refuse_below(wanted: Level, session: BrowserSession) -> None:

@@ -4,6 +4,7 @@ objections: what has moved on meanwhile is said in one sentence, and nothing is 
 import os
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 
 from msgspec import Struct
 
@@ -99,15 +100,11 @@ def _rewind(run: Listed, form: Form, register: Register) -> str:
     number = form.get("to", "")
     if not number.isascii() or not number.isdigit() or len(number) > 6:
         raise NotServed(400, "Rewind to which iteration?")
-    done = control.rewind(control.present(run, _at_work), int(number))
+    done = control.rewind(control.present(run, lambda run: "is at work" if run.is_alive else ""), int(number))
     files = f"{done.files} file{'' if done.files == 1 else 's'} changed"
     return f"{files}: this is the state after iteration {number}. What was there is kept as {done.kept_as}." + "".join(
         f" Not as it was: {missed}." for missed in done.missed
     )
-
-
-def _at_work(run: Listed) -> str:
-    return "is at work" if run.is_alive else ""
 
 
 def _start(register: Register, _: str, form: Form) -> Done:
@@ -143,41 +140,34 @@ def _start(register: Register, _: str, form: Form) -> Done:
 
 def agents(env: Mapping[str, str]) -> list[str]:
     """The agents that are installed, by the names they are known by."""
-    return [name for name in known_agents.programs() if _is_installed(name, env)]
-
-
-def _is_installed(name: str, env: Mapping[str, str]) -> bool:
-    try:
-        find_program(name, env, "/")
-    except CannotStart:
-        return False
-    return True
+    found = []
+    for name in known_agents.programs():
+        with suppress(CannotStart):
+            find_program(name, env, "/")
+            found.append(name)
+    return found
 
 
 def _launch(words: list[str], register: Register) -> str:
-    """The id of the run that a command has begun. It is let go at once: it goes on when the page is gone."""
+    """The id of the run that a command has begun: before that, something may stand in its way. It is let go at once: it
+    goes on when the page is gone."""
     try:
         launched = Launched.start(words, register.env)
     except OSError as error:
         raise UserError(f"cannot start a run: {error.strerror}", "free some memory or disk, and try again") from None
     try:
-        return _shown(launched, register)
+        until = time.monotonic() + PATIENCE
+        while time.monotonic() < until:
+            code = launched.exit_code
+            found = next((run for run in register.runs() if launched.plays(run) and run.facts.workspace), None)
+            if found and code != 2:
+                return found.id
+            if code is not None:
+                raise UserError(launched.last_words() or "it ended at once")
+            time.sleep(_GLANCE)
+        raise UserError("it has not shown itself yet", "look at all runs in a moment")
     finally:
         launched.hand_over()
-
-
-def _shown(launched: Launched, register: Register) -> str:
-    """Waits until the run has begun: before that, something may stand in its way."""
-    until = time.monotonic() + PATIENCE
-    while time.monotonic() < until:
-        code = launched.exit_code
-        found = next((run for run in register.runs() if launched.plays(run) and run.facts.workspace), None)
-        if found and code != 2:
-            return found.id
-        if code is not None:
-            raise UserError(launched.last_words() or "it ended at once")
-        time.sleep(_GLANCE)
-    raise UserError("it has not shown itself yet", "look at all runs in a moment")
 
 
 def _text(form: Form) -> str:

@@ -1,7 +1,7 @@
 """Which of all runs need a person, which are at work, and what came of the others? One card each, in columns that
-become sections on a phone."""
+become sections on a phone. Before them is the page behind a link, beside them the form for a new run."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from urllib.parse import quote
 
 from msgspec import Struct
@@ -10,6 +10,7 @@ from ralph.core.backlog import Job
 from ralph.core.text import one_line, short
 from ralph.show.plots import Html, element, joined
 from ralph.show.words import duration, moment, money, nickname, plural
+from ralph.web.access import Level
 from ralph.web.pieces import (
     Frame,
     badge,
@@ -31,6 +32,11 @@ SHOWN = 24  # cards of a column; the rest is folded
 NOTHING, BEGIN = "No run is at work.", "No run yet: `ralph run` in a terminal starts one."
 QUEUED = ("queued", "waiting", "blocked", "held")
 _BARS = 24
+_PROMISES = {
+    Level.LOOK: "This browser will see all runs on this machine.",
+    Level.STEER: "This browser will see all runs on this machine, and may answer, tell, pause, resume and stop them.",
+    Level.START: "This browser will see and steer all runs on this machine, and may start new ones.",
+}
 
 
 class ItemCard(Struct, frozen=True):
@@ -149,18 +155,14 @@ def card(seen: RunSeen, frame: Frame) -> Html:
         element("span", nickname(run.id), class_="mono soft nick"),
         class_="first",
     )
-    way = element("p", bars(seen), element("span", _way(seen), class_="soft"), class_="way")
+    said = f"iteration {present.iteration}" + (f" of {present.max_iterations}" if present.max_iterations else "")
+    if seen.is_work:
+        said = f"{present.checks_passed} of {plural(present.checks, 'item')} landed"
+    way = element("p", bars(seen), element("span", said, class_="soft"), class_="way")
     goal = element("h3", element("a", short(present.goal, 220) or run.id, href=frame.run(run.id), class_="cover"))
     asked = answer_form(seen, frame, 1)
     tone = "warn" if run.is_alive and seen.needs_a_person else "bad" if seen.needs_a_person else ""
     return element("li", first, goal, way, _facts(seen), _now(seen), asked, class_=f"card one-run {tone}".strip())
-
-
-def _way(seen: RunSeen) -> str:
-    present = seen.present
-    if seen.is_work:
-        return f"{present.checks_passed} of {plural(present.checks, 'item')} landed"
-    return f"iteration {present.iteration}" + (f" of {present.max_iterations}" if present.max_iterations else "")
 
 
 def bars(seen: RunSeen) -> Html | None:
@@ -188,7 +190,7 @@ def _facts(seen: RunSeen) -> Html:
         tone = "good-text" if present.checks_passed == present.checks else "bad-text"
         facts.append(element("span", f"{present.checks_passed}/{present.checks} checks", class_=tone))
     if present.cost_usd is not None:
-        cap = f" of {money(limits.cost_usd)}" if limits.cost_usd and run.is_alive else ""
+        cap = f" of {money(limits.max_cost)}" if limits.max_cost and run.is_alive else ""
         facts.append(element("span", money(present.cost_usd) + cap))
     if run.is_alive:
         facts.append(clock(run.facts.began, seen.now, ""))
@@ -241,3 +243,70 @@ def answer_form(seen: RunSeen, frame: Frame, most: int) -> list[Html]:
             )
         )
     return made
+
+
+def enter_page(frame: Frame, key: str, level: Level) -> WebAnswer:
+    """Looking at a link uses nothing up: programs that preview links look at everything."""
+    inside = button("Open", "primary big")
+    entry = form(f"{frame.base}enter", inside, is_quick=False, hidden={"key": key})
+    body = element("main", element("h1", "ralph"), element("p", _PROMISES[level]), entry, id="main", class_="enter")
+    return frame.page("ralph", body)
+
+
+def new_page(
+    places: Sequence[str], agents: Sequence[str], frame: Frame, said: Mapping[str, str], fault: str = ""
+) -> WebAnswer:
+    """The form for a new run; where something was wrong with it, what, and what was typed."""
+    options = [element("option", from_home(one), value=one, selected=said.get("workspace") == one) for one in places]
+    default = element("option", "from settings", value="")
+    known = [element("option", one, value=one, selected=said.get("agent") == one) for one in agents]
+    small = element(
+        "div",
+        element("label", "Agent", element("select", default, known, name="agent")),
+        _field("Iterations, at most", "iterations", said, inputmode="numeric", placeholder="25"),
+        _field("Cost, at most ($)", "cost", said, inputmode="decimal", placeholder="5"),
+        _field("Time, at most", "time", said, placeholder="2h"),
+        class_="grid",
+    )
+    goal = element(
+        "textarea",
+        said.get("goal", ""),
+        name="goal",
+        rows="4",
+        required=True,
+        maxlength="20000",
+        placeholder="What shall be true when it is done?",
+    )
+    checks = element(
+        "textarea",
+        said.get("checks", ""),
+        name="checks",
+        rows="3",
+        class_="mono",
+        maxlength="20000",
+        placeholder="pytest -q",
+    )
+    entry = form(
+        f"{frame.base}start",
+        element("p", fault, class_="bad-text", role="alert") if fault else None,
+        element("label", "Goal", goal),
+        element("label", "Where", element("select", options, name="workspace", required=True)),
+        element("label", "Checks, one a line: it is done when the agent says so and all of them pass", checks),
+        small,
+        element(
+            "p",
+            "It works in a worktree of its own, on a branch of its own: your files stay as they are.",
+            class_="soft",
+        ),
+        element("p", button("Start", "primary big"), class_="acts"),
+        class_="card new",
+        is_quick=False,
+    )
+    none = element("p", "No workspace is known yet: name one with `ralph serve DIR`, or run something there first.")
+    main = element("main", element("h1", "New run"), entry if places else none, id="main", class_="one narrow")
+    made = frame.page("New run", frame.bar(), main)
+    return WebAnswer(made.body, 409) if fault else made
+
+
+def _field(label: str, name: str, said: Mapping[str, str], **attributes: object) -> Html:
+    return element("label", label, element("input", name=name, value=said.get(name, ""), **attributes))

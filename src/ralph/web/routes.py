@@ -16,15 +16,14 @@ from ralph.core.text import one_line
 from ralph.errors import UserError
 from ralph.history.evidence import evidence_of, patch_of
 from ralph.records.serving import Remembered, ServerFolder
-from ralph.web import actions, reading
+from ralph.web import actions
 from ralph.web.access import LEVELS, Access, BrowserSession, Level, NotServed, refuse_below
-from ralph.web.board_page import board
-from ralph.web.hub import Hub
-from ralph.web.live import open_topic, topic_name
+from ralph.web.board_page import board, enter_page, new_page
+from ralph.web.iteration_pages import diff_page, iteration_page, report_page, text_page
+from ralph.web.live import Hub, open_topic, topic_name
 from ralph.web.pieces import Frame, sentence_page
 from ralph.web.run_page import run_page
 from ralph.web.server import Live, WebAnswer, WebRequest
-from ralph.web.single_pages import diff_page, enter_page, iteration_page, new_page, report_page, text_page
 from ralph.web.watching import Register, WatchedRuns, seen, view_of
 from ralph.web.work_page import work_page, work_report_page
 
@@ -148,13 +147,10 @@ class Pages:
         chapter = next((one for one in watched.history().iterations if one.number == int(number)), None)
         if chapter is None:
             raise NotServed(404, f"There is no iteration {number} of this run.")
-        pieces, is_cut = reading.iteration(watched.run, int(number))
-        return iteration_page(watched.run, chapter, pieces, is_cut, visit.frame)
+        return iteration_page(watched.run, chapter, visit.frame)
 
     def _file(self, visit: Visit, run: str, number: str, what: str) -> WebAnswer:
-        listed = self._register.find(run)
-        text, note = reading.text_of(listed, int(number), what)
-        return text_page(listed, f"{what.capitalize()} of iteration {number}", text, note, visit.frame)
+        return text_page(self._register.find(run), int(number), what, visit.frame)
 
     def _diff(self, visit: Visit, run: str, number: str | None) -> WebAnswer:
         listed = self._register.find(run)

@@ -2,11 +2,12 @@
 an id, by which the stream replaces it."""
 
 from ralph.core.text import short
-from ralph.history.needs import Action, Need, needs
+from ralph.history.needs import Action, needs
 from ralph.show import report_tables as tables
 from ralph.show.plots import Html, element, joined
 from ralph.show.words import command, duration, moment, money, need_words, nickname, plural
 from ralph.web.board_page import answer_form
+from ralph.web.iteration_pages import chapters, chapters_section, score
 from ralph.web.pieces import (
     RELOAD,
     Frame,
@@ -23,7 +24,6 @@ from ralph.web.pieces import (
     prose,
     text_area,
 )
-from ralph.web.score import chapters, chapters_section, score
 from ralph.web.server import WebAnswer
 from ralph.web.watching import RunSeen, View
 
@@ -166,11 +166,11 @@ def _meters(view: View) -> Html:
             "Cost",
             cost,
             now=present.cost_usd or 0.0,
-            cap=limits.cost_usd,
-            most=money(limits.cost_usd or 0).removesuffix(".00"),
+            cap=limits.max_cost,
+            most=money(limits.max_cost or 0).removesuffix(".00"),
         )
     )
-    made.append(time_meter(seen, limits.seconds))
+    made.append(time_meter(seen, limits.max_time))
     return element("dl", made, class_="meters", id="meters")
 
 
@@ -218,19 +218,18 @@ def _attention(view: View, frame: Frame) -> Html:
             )
     else:
         wanted = [need for need in needs(view.history) if need.kind != "question" or not frame.may_steer]
-        items = [element("li", element("span", prose(need_words(need))), _actions(need, frame)) for need in wanted]
+        items = []
+        for need in wanted:
+            acts = [_action(action, frame) for action in need.actions]
+            said = element("span", prose(need_words(need)))
+            items.append(element("li", said, element("span", acts, class_="acts") if acts else None))
         if items:
             made.append(element("div", element("h2", "What needs you"), element("ul", items), class_="card attention"))
     return element("div", made, id="attention")
 
 
-def _actions(need: Need, frame: Frame) -> Html | None:
-    """What can be done about it: a button for what the page can do, the command for what it cannot."""
-    made = [_action(action, frame) for action in need.actions]
-    return element("span", made, class_="acts") if made else None
-
-
 def _action(action: Action, frame: Frame) -> Html:
+    """A button for what the page can do, the command for what it cannot."""
     if action.verb == "diff":
         return element("a", "What it changed", href=frame.run(action.run, "diff"), class_="btn")
     if action.verb == "resume" and frame.may_steer:

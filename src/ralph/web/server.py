@@ -214,11 +214,7 @@ class Exchange(BaseHTTPRequestHandler):
                 raise NotServed(431, "That is too long.")
             self._unread += self._more()
         head, _, self._unread = self._unread.partition(_END)
-        self._parse(head)
-        self.close_connection = self.close_connection or is_ahead
-
-    def _parse(self, head: bytes) -> None:
-        """Only what leaves no doubt about where a header ends reaches the parser, which would guess."""
+        # Only what leaves no doubt about where a header ends reaches the parser, which would guess.
         line, *headers = head.split(b"\r\n")
         target = _target(line)
         if len(head) > MOST_HEAD or len(headers) > 100:
@@ -230,6 +226,7 @@ class Exchange(BaseHTTPRequestHandler):
         if not self.parse_request():
             raise NotServed(400, "That is not how to ask.")
         self.path = target.decode("ascii")  # as it was sent: the parser mends some
+        self.close_connection = self.close_connection or is_ahead
 
     def handle_expect_100(self) -> bool:
         return True  # there is one answer to a request

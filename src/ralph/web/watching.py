@@ -33,7 +33,7 @@ from ralph.records.register import (
 from ralph.show.plots import Html
 from ralph.steering.mailbox import Mail, Mailbox
 from ralph.web.access import NotServed
-from ralph.web.entries import RecentPieces
+from ralph.web.pieces import RecentPieces
 
 MOST_RUNS = 400
 NO_MAIL = Mail()
@@ -43,11 +43,11 @@ AT_ONCE, SHORT = 0.15, 1 << 24
 """So many seconds a page waits for all of a journal of so many bytes: the beginning of a longer one comes later."""
 
 
-class RunLimits(Struct, frozen=True):
+class RunLimits(Struct, frozen=True, rename="camel"):
     """What a run may take, where that was said."""
 
-    cost_usd: float | None = None
-    seconds: float | None = None
+    max_cost: float | None = None
+    max_time: float | None = None
 
 
 class RunSeen(Struct, frozen=True, kw_only=True):
@@ -227,9 +227,6 @@ class WatchedRun:
         self._settled.clear()
         self._grown.set()
 
-    def refresh(self, run: Listed) -> None:
-        self.run = run
-
     def wait_until_counted(self, longest: float = 0.0) -> None:
         """Whoever looks at a short journal waits the moment that it takes to read it whole."""
         self._settled.wait(longest or (AT_ONCE if self._feed.size < SHORT else 0.0))
@@ -312,7 +309,7 @@ class WatchedRuns:
                 watched = WatchedRun(run)
                 watched.start()
                 self._watched[run_id] = watched
-            watched.refresh(run)
+            watched.run = run
             self._watched.move_to_end(run_id)
             while len(self._watched) > MOST_WATCHED:
                 self._watched.popitem(last=False)[1].close()
@@ -327,20 +324,12 @@ def _length(run: Listed) -> int:
         raise UserError(f"run {run.id} is no longer on record") from None
 
 
-class _Asked(Struct, frozen=True, rename="camel"):
-    """The limits among the settings that a run was started with."""
-
-    max_cost: float | None = None
-    max_time: float | None = None
-
-
 class _Order(Struct, frozen=True):
-    settings: _Asked = _Asked()
+    settings: RunLimits = RunLimits()
 
 
 def _limits(place: str) -> RunLimits:
     try:
-        asked = msgspec.json.decode(read_file(f"{place}/run.json", 1 << 20), type=_Order).settings
+        return msgspec.json.decode(read_file(f"{place}/run.json", 1 << 20), type=_Order).settings
     except (OSError, ValueError):
         return RunLimits()
-    return RunLimits(asked.max_cost, asked.max_time)

@@ -1,20 +1,32 @@
-"""What came of each iteration so far? The score, which shows a whole night in one look, and a chapter each, to be
-unfolded. Each part has an id, by which the stream replaces it."""
+"""What came of each iteration? The score, which shows a whole night in one look, and a chapter each, to be unfolded,
+whose ids the stream replaces them by; then the pages that are read once: all about one, its prompt, its log, a patch,
+the report. Files of a run's own folder are read without following links, regular ones only, bounded, and without what
+looks like a key."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
-from ralph.core.text import head, short
-from ralph.history.run_history import PastIteration
+from ralph.core.secrets import redact_text
+from ralph.core.text import clean, head, short
+from ralph.errors import UserError
+from ralph.history.evidence import Evidence, Patch, PatchedFile
+from ralph.history.feed import entries_of
+from ralph.history.run_history import PastIteration, RunHistory
+from ralph.records.archive import Logs
+from ralph.records.register import Listed
 from ralph.show import report_tables as tables
-from ralph.show.plots import Html, element
-from ralph.show.words import duration, how_it_failed, money, plural
-from ralph.web.entries import refusal
-from ralph.web.pieces import Frame, button, form, mark, prose
+from ralph.show.plots import Html, element, joined
+from ralph.show.report import report_body
+from ralph.show.words import duration, how_it_failed, money, nickname, plural
+from ralph.web.pieces import MOST_ENTRIES, Frame, RecentPieces, button, form, mark, prose, refusal
+from ralph.web.server import WebAnswer
 from ralph.web.watching import View
 
 MOST_CHAPTERS = 100
 MOST_COLUMNS = 60
 MOST_ROWS = 30
+MOST_BYTES = 1 << 20
+FILES = {"prompt": "prompt.md", "log": "stdout.log"}
+_TONES = {"+": "add", "-": "del", "@": "hunk"}
 
 
 def score(view: View, frame: Frame) -> Html:
@@ -154,10 +166,6 @@ def _inside(chapter: PastIteration, view: View, frame: Frame) -> Html:
         for one in chapter.checks
     ]
     refused = [element("div", refusal(one.claim, one.reason), class_="refused") for one in chapter.refused]
-    return element("div", told, answer, checks, refused, _links(chapter, view, frame), class_="inside")
-
-
-def _links(chapter: PastIteration, view: View, frame: Frame) -> Html:
     run, number = view.seen.run, chapter.number
     links = [
         element("a", "All about it", href=frame.run(run.id, "iterations", number)),
@@ -171,4 +179,103 @@ def _links(chapter: PastIteration, view: View, frame: Frame) -> Html:
             frame.run(run.id, "rewind"), element("p", said), button("Rewind", "danger"), hidden={"to": str(number)}
         )
         links.append(element("details", element("summary", "Back to here"), back, class_="ask", id=f"back-{number}"))
-    return element("div", links, class_="links")
+    return element("div", told, answer, checks, refused, element("div", links, class_="links"), class_="inside")
+
+
+def iteration_page(run: Listed, chapter: PastIteration, frame: Frame) -> WebAnswer:
+    """All that happened in an iteration."""
+    stream = RecentPieces(run.facts.workspace)
+    for news in entries_of(run.folder.journal, chapter.number):
+        stream.hear(news.entry, news.event)
+    number = chapter.number
+    here = frame.run(run.id, "iterations", number)
+    links = element(
+        "p",
+        element("a", "Its prompt", href=f"{here}/prompt"),
+        element("a", "Its log", href=f"{here}/log"),
+        element("a", "What it changed", href=frame.run(run.id, "diff", number)),
+        class_="links",
+    )
+    note = element("p", "The beginning is left out: its log has all of it.", class_="soft") if stream.begin else None
+    main = element(
+        "main",
+        element("h1", f"Iteration {number}"),
+        links,
+        element("div", tables.result(chapter), tables.particulars(chapter), class_="card particulars"),
+        element("h2", "What happened", class_="hidden"),
+        note,
+        element("div", stream.shown(MOST_ENTRIES), id="stream"),
+        id="main",
+        class_="one",
+    )
+    return frame.page(f"{nickname(run.id)} iteration {number}", _bar(run, frame), main)
+
+
+def text_page(run: Listed, number: int, what: str, frame: Frame) -> WebAnswer:
+    """The prompt or the log of an iteration; of a long one its end."""
+    try:
+        log = Logs(run.folder.path).read(number, FILES[what], MOST_BYTES, tail=True)
+    except OSError:
+        raise UserError("it was not kept, or has been removed") from None
+    data = log.data if len(log.data) == log.size else log.data.partition(b"\n")[2]  # cut at a line
+    text = redact_text(clean(data.decode("utf-8", "replace")))
+    title = f"{what.capitalize()} of iteration {number}"
+    cut = f"The last {len(data) >> 10} of {log.size >> 10} KB." if log.size > len(data) else ""
+    said = element("p", cut, class_="soft") if cut else None
+    whole = element("pre", text, tabindex="0", class_="whole")
+    main = element("main", element("h1", title), said, whole, id="main", class_="one")
+    return frame.page(f"{nickname(run.id)} {title}", _bar(run, frame), main)
+
+
+def diff_page(run: Listed, patch: Patch, frame: Frame) -> WebAnswer:
+    numbers: list[int | None] = [None, *range(1, patch.last + 1)] if patch.last > 1 else []
+    pager = element(
+        "nav",
+        [
+            element(
+                "a",
+                str(number or "All"),
+                href=frame.run(run.id, "diff", *([number] if number else [])),
+                aria_current="page" if number == patch.number else None,
+            )
+            for number in numbers
+        ],
+        class_="pager",
+        aria_label="Iterations",
+    )
+    what = f"Changes of iteration {patch.number}" if patch.number else "Changes"
+    said = [plural(len(patch.files), "file"), " · ", _sums(patch.files)] if patch.files else "Nothing was changed."
+    cut = element("p", f"More than can be shown: ralph diff {run.id}", class_="soft") if patch.is_cut else None
+    files = [_patched(one) for one in patch.files]
+    top = [element("h1", what), pager if numbers else None, element("p", said, class_="soft")]
+    return frame.page(
+        f"{nickname(run.id)} {what}", _bar(run, frame), element("main", top, files, cut, id="main", class_="one")
+    )
+
+
+def _sums(files: Sequence[PatchedFile]) -> Html:
+    added, deleted = (sum(one.added for one in files), sum(one.deleted for one in files))
+    return joined(element("span", f"+{added}", class_="plus"), " ", element("span", f"−{deleted}", class_="minus"))
+
+
+def _patched(file: PatchedFile) -> Html:
+    name = f"{file.was} → {file.path}" if file.was else file.path
+    sums = element("span", _sums([file]), class_="number") if file.lines else None
+    summary = element("summary", element("code", name), sums)
+    lines = [element("span", f"{line}\n", class_=_TONES.get(line[:1])) for line in file.lines]
+    patch = element("pre", lines, class_="patch", tabindex="0", role="group", aria_label=f"Changes in {file.path}")
+    body = patch if lines else element("p", "No line of it is different.", class_="soft")
+    return element("details", summary, body, class_="card patched", open=True)
+
+
+def report_page(run: Listed, history: RunHistory, evidence: Mapping[int, Evidence], frame: Frame) -> WebAnswer:
+    """The same that `ralph report` writes."""
+    body = element("main", report_body([history], {history.run: evidence}), id="main")
+    return frame.page(
+        f"{nickname(run.id)} report", _bar(run, frame), body, styles=("page.css", "report.css"), class_="report"
+    )
+
+
+def _bar(run: Listed, frame: Frame) -> Html:
+    goal = element("span", short(run.facts.goal, 80), class_="soft cut")
+    return frame.bar(element("a", nickname(run.id), href=frame.run(run.id), class_="mono"), goal)

@@ -223,6 +223,8 @@ class WatchedRun:
             if self._feed.left_out != left_out:  # more was written than anybody could have read
                 self.stream = RecentPieces(self.run.facts.workspace)
             for one in news:
+                if not self.stream.seq:
+                    self.stream.begin = one.entry.seq - 1  # what came before was left out
                 self.stream.hear(one.entry, one.event)
         self._settled.clear()
         self._grown.set()

@@ -5,6 +5,7 @@ workspace, for what is done later: a resume, a rewind, the next item of a backlo
 import itertools
 import os
 import stat
+import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 
@@ -22,6 +23,8 @@ _INCLUDES = ("include.", "includeif.")
 
 Settings = dict[str, tuple[str, ...]]
 Files = dict[str, tuple[int, bytes]]  # mode and content
+Stamp = list[tuple[int, ...]]
+"""Of files: as long as it is the same, so are they. Nobody sets the time at which a file was changed."""
 
 
 class _Kept(Struct):
@@ -31,6 +34,7 @@ class _Kept(Struct):
     hooks: dict[str, tuple[int, bytes]]
     attributes: dict[str, tuple[int, bytes]]
     origins: list[bytes] = []
+    stamp: Stamp = []
 
 
 class Configuration:
@@ -44,16 +48,16 @@ class Configuration:
         self._origins: tuple[str, ...] = ()
         self._stamp: object = None  # of what `_told` is about
         self._told: tuple[str, ...] = ()
-        self._overridden: tuple[object, dict[str, str]] = (None, {})
+        self._seen: tuple[Stamp, Settings] = ([], {})  # when git was last asked for them, and what it said
 
     def begin(self, kept_as: str = "", env: Mapping[str, str] = os.environ) -> None:
         """Takes them as they are now, or those that were kept under this name, and keeps them."""
         if kept_as and self.recall(kept_as, env):
             return
         self._settings = self._read()  # they say where the others are
+        self._seen = (self._settings_stamp(), self._settings)
         self._hooks, self._attributes = self._read_hooks(), self._read_attributes()
         self._stamp = self._stamped()
-        self._overridden = (_stamps(self._settings_files()), {})
         if kept_as:
             self._keep(_place(kept_as, env))
 
@@ -69,11 +73,13 @@ class Configuration:
         self._settings = {name: tuple(values) for name, values in found.items()}
         self._hooks, self._attributes = kept.hooks, kept.attributes
         self._origins = tuple(map(os.fsdecode, kept.origins))
+        self._seen = (kept.stamp, self._settings)
         return True
 
     def _keep(self, path: str) -> None:
         pairs = [(os.fsencode(name), os.fsencode(value)) for name in self._settings for value in self._settings[name]]
-        data = json.encode(_Kept(pairs, self._hooks, self._attributes, [*map(os.fsencode, self._origins)]))
+        origins = [*map(os.fsencode, self._origins)]
+        data = json.encode(_Kept(pairs, self._hooks, self._attributes, origins, self._seen[0]))
         with suppress(OSError):  # who cannot write there is told so elsewhere
             os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
             with suppress(FileNotFoundError):
@@ -98,7 +104,7 @@ class Configuration:
         return changed if changed != told else ()
 
     def changed(self) -> tuple[str, ...]:
-        names = sorted(_differing(self._read(), self._settings))
+        names = sorted(_differing(self._now(), self._settings))
         hooks = sorted(_differing(self._read_hooks(), self._hooks))
         attributes = sorted(_differing(self._read_attributes(), self._attributes))
         return (*names, *(f"hooks/{name}" for name in hooks), *attributes)
@@ -110,12 +116,7 @@ class Configuration:
 
     def overrides(self) -> dict[str, str]:
         """The environment that makes git obey the settings of the beginning; its hooks are another matter."""
-        stamp, known = self._overridden
-        now = _stamps(self._settings_files())
-        if stamp is None or stamp != now:
-            known = _as_variables(self._pairs())
-            self._overridden = (now, known)
-        return known
+        return _as_variables(self._pairs())
 
     @contextmanager
     def as_it_was(self) -> Iterator[dict[str, str]]:
@@ -136,10 +137,18 @@ class Configuration:
 
     def _pairs(self) -> list[tuple[str, str]]:
         """What has to be said so that everything is as it was; what an include brings is among it by itself."""
-        differing = {name for name in _differing(self._read(), self._settings) if not name.startswith(_INCLUDES)}
+        differing = {name for name in _differing(self._now(), self._settings) if not name.startswith(_INCLUDES)}
         if len(differing) > _MOST_CHANGED:
             raise UserError(f"{len(differing)} of git's settings were changed since the run began", "put them right")
         return [(name, value) for name in sorted(differing) for value in self._settings.get(name, ("",))]
+
+    def _now(self) -> Settings:
+        """What they are. Git is asked only where one of their files is another, be it for a process that comes later:
+        what is asked most of all is whether anything has changed."""
+        stamp = self._settings_stamp()
+        if stamp != self._seen[0]:
+            self._seen = (stamp, self._read())
+        return self._seen[1]
 
     def _read(self) -> Settings:
         with obeying(None):
@@ -192,7 +201,11 @@ class Configuration:
     def _settings_files(self) -> list[str]:
         common = shared_folder(self._repository)
         paths = [f"{common}/config", f"{common}/config.worktree", f"{self._repository.git_dir}/config.worktree"]
-        return [*paths, *_OF_THE_USER, os.environ.get("GIT_CONFIG_GLOBAL", ""), *self._origins]
+        return [*paths, *_USUAL, os.environ.get("GIT_CONFIG_GLOBAL", ""), *self._origins]
+
+    def _settings_stamp(self) -> Stamp:
+        said = sorted(pair for pair in os.environ.items() if pair[0].startswith("GIT_CONFIG"))
+        return [(zlib.crc32(repr(said).encode()),), *_stamps(self._settings_files())]
 
     def _stamped(self) -> object:
         """Whether anything may be another than before, without asking git."""
@@ -209,7 +222,8 @@ def configuration_of(repository: Repository, kept_as: str) -> Configuration:
     return made
 
 
-_OF_THE_USER = (
+_USUAL = (
+    "/etc/gitconfig",
     os.path.expanduser("~/.gitconfig"),
     os.path.join(os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config"), "git", "config"),
 )
@@ -253,7 +267,7 @@ def _content(path: str | bytes, most: int = _LARGEST) -> tuple[int, bytes]:
         return stat.S_IMODE(seen.st_mode), file.read(most)
 
 
-def _stamps(paths: list[str]) -> list[tuple[int, ...]]:
+def _stamps(paths: list[str]) -> Stamp:
     return [_stamp_of(path) for path in dict.fromkeys(paths)]
 
 

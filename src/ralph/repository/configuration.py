@@ -205,7 +205,8 @@ class Configuration:
 
     def _settings_stamp(self) -> Stamp:
         said = sorted(pair for pair in os.environ.items() if pair[0].startswith("GIT_CONFIG"))
-        return [(zlib.crc32(repr(said).encode()),), *_stamps(self._settings_files())]
+        # Each path in its place, though some may be the same: so a worktree has the stamp of the repository itself.
+        return [(zlib.crc32(repr(said).encode()),), *map(_stamp_of, self._settings_files())]
 
     def _stamped(self) -> object:
         """Whether anything may be another than before, without asking git."""

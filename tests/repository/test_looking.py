@@ -10,6 +10,7 @@ import pytest
 
 from ralph.errors import UserError
 from ralph.repository.checkpoints import Checkpoints, changed_files, diff
+from ralph.repository.git import Looking, find_repository
 from ralph.repository.index import tree_of
 
 Plant = Callable[[Any, str], None]
@@ -123,3 +124,28 @@ def test_a_repository_that_is_gone_in_the_middle_is_said(repo: Any, swap: str) -
     subprocess.run(("sh", "-c", swap), cwd=repo.path, check=True)
     with pytest.raises(UserError):
         index.tree()
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        "true",
+        "git checkout -q --detach",
+        "git pack-refs --all",
+        "git checkout -q -b deep/er/branch && git commit -q --allow-empty -m more",
+        "git symbolic-ref refs/heads/other refs/heads/main && git symbolic-ref HEAD refs/heads/other",
+        "git checkout -q --orphan unborn",
+        "git worktree add -q ../linked && git -C ../linked commit -q --allow-empty -m more && cd ../linked",
+        "echo 'ref: refs/heads/../heads/main' >.git/HEAD; true",
+        "echo 0123 >.git/refs/heads/main",
+    ],
+)
+def test_the_commit_that_is_checked_out_is_the_one_that_git_names(repo: Any, before: str) -> None:
+    """It is read without asking git where that is plain."""
+    repo.write("a.txt")
+    repo.commit()
+    done = subprocess.run(f"{before} && pwd", shell=True, cwd=repo.path, check=True, capture_output=True, text=True)
+    place = done.stdout.strip()
+    found = repo.found() if place == str(repo.path) else find_repository(Path(place))
+    asked = found.ask("rev-parse", "--verify", "--quiet", "HEAD")
+    assert Looking(found, f"{repo.path}-look").head() == ("" if asked.code else asked.out.decode().strip())

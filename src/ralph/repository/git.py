@@ -361,7 +361,15 @@ class Looking:
                     self._files[name] = read_given(os.path.join(self.repository.git_dir, name), _LARGEST_INDEX)
 
     def head(self) -> str:
-        """The commit that is checked out; nothing before the first one."""
+        """The commit that is checked out; nothing before the first one. Read where git looks first: to ask git, as is
+        done where that is not plain, takes a tenth of the time of an iteration."""
+        with suppress(OSError):
+            named = read_given(os.path.join(self.repository.git_dir, "HEAD"), 4096)
+            if named.startswith(b"ref: refs/heads/") and b".." not in named:
+                ref = os.fsdecode(named[5:].removesuffix(b"\n"))
+                named = read_given(os.path.join(shared_folder(self.repository), ref), 4096)
+            if len(named) in (41, _SHA256_DIGITS + 1) and named.strip(b"0123456789abcdef") == b"\n":
+                return named.decode().strip()
         answer = self.repository.ask("rev-parse", "--verify", "--quiet", "HEAD")
         return answer.out.decode().strip() if answer.code == 0 else ""
 

@@ -145,13 +145,24 @@ def git(environment: dict[str, str], workspace: Path) -> Callable[..., str]:
     return run
 
 
+@pytest.fixture(scope="session")
+def first_commit(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A repository with one commit, made once and copied: three starts of git less for each test that needs one."""
+    made = tmp_path_factory.mktemp("first-commit")
+    author = ("-c", "user.name=Test", "-c", "user.email=test@localhost")
+    (made / "README").write_text("hello\n")
+    for words in (("init", "-q", "-b", "main", "--template="), ("add", "-A"), (*author, "commit", "-qm", "first")):
+        alone = {"PATH": os.environ["PATH"], "HOME": str(made), "GIT_CONFIG_NOSYSTEM": "1"}
+        subprocess.run(["git", *words], cwd=made, env=alone, check=True, capture_output=True)
+    (made / ".git" / "index").unlink()  # it names the files that it saw: those of this folder
+    return made
+
+
 @pytest.fixture
-def repository(workspace: Path, git: Callable[..., str]) -> Path:
+def repository(workspace: Path, git: Callable[..., str], first_commit: Path) -> Path:
     """The workspace as a git repository with one commit."""
-    git("init", "-q", "-b", "main")
-    (workspace / "README").write_text("hello\n")
-    git("add", "-A")
-    git("commit", "-qm", "first")
+    shutil.copytree(first_commit, workspace, dirs_exist_ok=True)
+    git("add", "README")
     return workspace
 
 

@@ -1,14 +1,17 @@
-"""Where is a repository hosted, and how is its host asked? GitHub by the `gh` program, which holds the token: none is
-ever asked for, kept or shown here."""
+"""Where is a repository hosted, how does work become a pull request there, and what does the host say of it? GitHub is
+asked by the `gh` program, which holds the token: none is ever asked for, kept or shown here. A pull request is opened
+or updated by its branch, so that asking twice opens one; the checks of the host are read until none is at work."""
 
+import json
 import os
+import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from msgspec import Struct
 
-from ralph.core.text import clean, one_line
+from ralph.core.text import clean, one_line, tail
 from ralph.errors import UserError
 from ralph.processes.program import AskedProgram
 from ralph.repository.git import Repository, environment
@@ -48,8 +51,6 @@ class Hosted(Struct, frozen=True):
 
     def api(self, path: str, method: str = "GET", body: Mapping[str, Any] | None = None) -> Any:
         """What the host answers, below this repository unless the path begins with a slash."""
-        import json
-
         said = self.raw(path, method, body)
         try:
             return json.loads(said) if said.strip() else None
@@ -57,34 +58,27 @@ class Hosted(Struct, frozen=True):
             raise HostError(f"cannot understand what {self.host} says about {path}", "try again later") from None
 
     def raw(self, path: str, method: str = "GET", body: Mapping[str, Any] | None = None) -> bytes:
-        from json import dumps
-
         where = path.removeprefix("/") if path.startswith("/") else f"repos/{self.path}/{path}".rstrip("/")
-        words = (PROGRAM, "api", "--hostname", self.host, "--method", method, where)
-        stdin = dumps(body).encode() if body is not None else b""
-        return _said((*words, *(("--input", "-") if body is not None else ())), stdin, self)
-
-
-def _said(words: tuple[str, ...], stdin: bytes, hosted: Hosted) -> bytes:
-    quiet = {"GH_PROMPT_DISABLED": "1", "GH_NO_UPDATE_NOTIFIER": "1", "NO_COLOR": "1", "GH_PAGER": "cat"}
-    try:
-        with AskedProgram.start(words, environment() | quiet, stdin) as asked:
-            said = asked.output(PATIENCE)
-    except FileNotFoundError:
-        raise HostError("gh is not installed", INSTALL) from None
-    except TimeoutError:
-        raise HostError(f"{hosted.host} gave no answer within {PATIENCE:.0f} seconds", "try again") from None
-    if asked.code == NO_LOGIN:
-        raise HostError(f"gh is not logged in to {hosted.host}", LOGIN, status=401)
-    if asked.code:
-        raise _refusal(hosted, words[-1] if not stdin else words[-3], asked.error, said)
-    return said[:LARGEST]
+        words: tuple[str, ...] = (PROGRAM, "api", "--hostname", self.host, "--method", method, where)
+        stdin = json.dumps(body).encode() if body is not None else b""
+        quiet = {"GH_PROMPT_DISABLED": "1", "GH_NO_UPDATE_NOTIFIER": "1", "NO_COLOR": "1", "GH_PAGER": "cat"}
+        words += ("--input", "-") if body is not None else ()
+        try:
+            with AskedProgram.start(words, environment() | quiet, stdin) as asked:
+                said = asked.output(PATIENCE)
+        except FileNotFoundError:
+            raise HostError("gh is not installed", INSTALL) from None
+        except TimeoutError:
+            raise HostError(f"{self.host} gave no answer within {PATIENCE:.0f} seconds", "try again") from None
+        if asked.code == NO_LOGIN:
+            raise HostError(f"gh is not logged in to {self.host}", LOGIN, status=401)
+        if asked.code:
+            raise _refusal(self, where, asked.error, said)
+        return said[:LARGEST]
 
 
 def _refusal(hosted: Hosted, path: str, error: str, said: bytes) -> HostError:
-    from re import search
-
-    found = search(r"\(HTTP (\d+)\)", error)
+    found = re.search(r"\(HTTP (\d+)\)", error)
     status = int(found[1]) if found else 0
     if status == 401:
         return HostError(f"{hosted.host} does not know this login any more", LOGIN, status)
@@ -98,8 +92,6 @@ def _refusal(hosted: Hosted, path: str, error: str, said: bytes) -> HostError:
 
 def _details(said: bytes) -> str:
     """The reasons that GitHub gives for a refusal beside its message."""
-    import json
-
     try:
         errors = json.loads(said).get("errors", [])
         texts = [one.get("message", "") if isinstance(one, dict) else str(one) for one in errors]
@@ -160,3 +152,124 @@ def parse(url: str) -> tuple[str, str, str] | None:
         return None
     host = GITHUB if host == "ssh.github.com" else host.lower()
     return host, "/".join(steps[:-1]), steps[-1]
+
+
+LONGEST_BODY = 60_000  # of the 65,536 characters that GitHub takes
+LONGEST_TITLE = 120
+_PENDING = ("queued", "in_progress", "waiting", "requested", "pending")
+_GREEN = ("success", "neutral", "skipped")
+_READY = "mutation($id: ID!) { markPullRequestReadyForReview(input: {pullRequestId: $id}) { clientMutationId } }"
+
+
+class PullRequest(Struct, frozen=True, kw_only=True):
+    """`sha` is the commit that the host knows as its newest."""
+
+    number: int
+    url: str
+    node: str = ""
+    sha: str = ""
+    is_draft: bool = False
+    is_open: bool = True
+    is_merged: bool = False
+
+
+class HostCheck(Struct, frozen=True):
+    """A check that the host runs. `job` is where its log is, if it has one."""
+
+    name: str
+    state: Literal["pending", "green", "red"]
+    conclusion: str = ""
+    job: str = ""
+    said: str = ""
+
+
+class Draft(Struct, frozen=True):
+    """What a pull request says, and what it merges into what."""
+
+    branch: str
+    base: str
+    title: str
+    body: str
+    is_draft: bool = False
+
+
+def published(hosted: Hosted, draft: Draft, known: PullRequest | None = None) -> PullRequest:
+    """The pull request of a branch, made or brought up to date. One that somebody has closed stays closed."""
+    if known:
+        found: PullRequest | None = looked_at(hosted, known.number)
+    else:  # a run has a branch of its own, so whatever is there is the run's; the newest counts
+        there = hosted.api(f"pulls?state=all&head={hosted.owner}:{draft.branch}&per_page=100")
+        known_there = map(_read, there if isinstance(there, list) else ())
+        found = max(known_there, key=lambda one: one.number, default=None)
+    said = {"title": draft.title[:LONGEST_TITLE], "body": draft.body[:LONGEST_BODY]}
+    if found is None:
+        asked = {**said, "head": draft.branch, "base": draft.base, "draft": draft.is_draft}
+        return _read(hosted.api("pulls", "POST", asked))
+    if not found.is_open:
+        what, hint = "closed", f"reopen it if it is wanted; the work is on the branch {draft.branch}"
+        if found.is_merged:
+            what, hint = "merged", f"what came after it is on the branch {draft.branch}"
+        raise UserError(f"pull request #{found.number} was {what} meanwhile: {found.url}", hint)
+    changed = _read(hosted.api(f"pulls/{found.number}", "PATCH", said))
+    if changed.is_draft and not draft.is_draft:
+        hosted.api("/graphql", "POST", {"query": _READY, "variables": {"id": changed.node}})
+    return changed
+
+
+def looked_at(hosted: Hosted, number: int) -> PullRequest:
+    return _read(hosted.api(f"pulls/{number}"))
+
+
+def checks_of(hosted: Hosted, sha: str) -> list[HostCheck]:
+    """The checks of a commit: those of apps, and the older kind that only has a status."""
+    found: dict[str, HostCheck] = {}
+    what: Literal["pending", "green", "red"]
+    for one in _list(hosted.api(f"commits/{sha}/check-runs?per_page=100"), "check_runs"):
+        name, conclusion, output = str(one.get("name", "")), str(one.get("conclusion") or ""), one.get("output") or {}
+        is_over = str(one.get("status", "")) not in _PENDING
+        what = "pending" if not is_over else "green" if conclusion in _GREEN else "red"
+        said = "\n".join(str(output[key]) for key in ("title", "summary", "text") if output.get(key))
+        # The latest of each name comes first.
+        found.setdefault(name, HostCheck(name, what, conclusion, str(one.get("id", "")), said))
+    for one in _list(hosted.api(f"commits/{sha}/status?per_page=100"), "statuses"):
+        state = str(one.get("state", ""))
+        name = str(one.get("context", "status"))
+        what = "pending" if state == "pending" else "green" if state == "success" else "red"
+        found.setdefault(name, HostCheck(name, what, state, said=str(one.get("description") or "")))
+    return list(found.values())
+
+
+def log_of(hosted: Hosted, check: HostCheck, limit: int) -> str:
+    """The end of what a check printed, as far as the host tells."""
+    if check.job:
+        try:
+            lines = hosted.raw(f"actions/jobs/{check.job}/logs").decode("utf-8", "replace").splitlines()
+            return tail(clean("\n".join(map(_without_time, lines))), limit)
+        except HostError:
+            pass  # it has no log, or it is gone: what else it said has to do
+    return tail(clean(check.said or f"the host says: {check.conclusion}"), limit)
+
+
+def _without_time(line: str) -> str:
+    stamp, space, rest = line.lstrip("\ufeff").partition(" ")
+    return rest if space and len(stamp) > 19 and stamp.endswith("Z") and stamp[4] == "-" else line
+
+
+def _list(told: Any, name: str) -> list[dict[str, Any]]:
+    found = told.get(name) if isinstance(told, dict) else None
+    return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+
+
+def _read(told: Any) -> PullRequest:
+    try:
+        return PullRequest(
+            number=int(told["number"]),
+            url=str(told["html_url"]),
+            node=str(told.get("node_id", "")),
+            sha=str(told.get("head", {}).get("sha", "")),
+            is_draft=bool(told.get("draft")),
+            is_open=told.get("state", "open") == "open",
+            is_merged=bool(told.get("merged") or told.get("merged_at")),
+        )
+    except (KeyError, TypeError, ValueError, AttributeError):
+        raise HostError("cannot understand what the host says about the pull request", "try again later") from None

@@ -111,7 +111,11 @@ def _comments(hosted: Hosted, number: int) -> list[str]:
 def _named(word: str, repository: Repository) -> tuple[Hosted, int]:
     number = word.strip().removeprefix("#")
     if number.isascii() and number.isdigit() and 0 < int(number) < 10**9:
-        return _of_this(repository), int(number)
+        hosted = hosted_at(repository)
+        if not hosted.host:
+            hint = "give the address of the issue instead"
+            raise UserError(f"the remote {hosted.remote} is no repository of a host", hint)
+        return hosted, int(number)
     address, _, number = word.partition("/issues/")
     number = number.partition("#")[0].partition("?")[0].strip("/")
     found = parse(address) if number.isascii() and number.isdigit() else None
@@ -121,12 +125,3 @@ def _named(word: str, repository: Repository) -> tuple[Hosted, int]:
         )
     host, owner, name = found
     return Hosted(host, owner, name), int(number)
-
-
-def _of_this(repository: Repository) -> Hosted:
-    hosted = hosted_at(repository)
-    if not hosted.host:
-        raise UserError(
-            f"the remote {hosted.remote} is no repository of a host", "give the address of the issue instead"
-        )
-    return hosted

@@ -12,8 +12,18 @@ from ralph.core.model import Check, Iteration, Outcome, Run, Stop
 from ralph.core.prompts import ERROR_LIMIT
 from ralph.core.text import clean, one_line, tail
 from ralph.errors import UserError
-from ralph.forge.host import Hosted, HostError, hosted_at
-from ralph.forge.pull_request import Draft, HostCheck, PullRequest, checks_of, log_of, looked_at, published
+from ralph.forge.host import (
+    Draft,
+    HostCheck,
+    Hosted,
+    HostError,
+    PullRequest,
+    checks_of,
+    hosted_at,
+    log_of,
+    looked_at,
+    published,
+)
 from ralph.loop import Parts, ending, judge
 from ralph.repository.git import Repository, commit_of, environment
 from ralph.run.checks import finished

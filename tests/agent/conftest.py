@@ -163,9 +163,9 @@ def asking(server: ModelServer, wire: str, address: Callable[[Stage], str]) -> C
     from pydantic_ai.messages import ModelRequest, UserPromptPart
     from pydantic_ai.models import ModelRequestParameters
 
-    from ralph.agent.calls import text_of
+    from ralph.agent.toolbox import text_of
     from ralph.agent.wires import ModelAsker
-    from ralph.agents.providers import endpoint
+    from ralph.agents.builtin import endpoint
 
     async def one_client(each: Callable[..., Awaitable[None]]) -> None:
         with server.stage() as stage:

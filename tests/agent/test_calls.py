@@ -3,7 +3,7 @@
 import pytest
 from script import Forever, Say, Uses, shell
 
-from ralph.agent.calls import commands_in, mended
+from ralph.agent.toolbox import commands_in, mended
 
 SAID = {"command": "echo made-up"}
 

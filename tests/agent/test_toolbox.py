@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ralph.agent.calls import Call
-from ralph.agent.toolbox import TOOLS, Toolbox, cut
+from ralph.agent.toolbox import TOOLS, Call, Toolbox, cut
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ import dialects
 import pytest
 from script import Broken, Call, Cut, Endless, Fail, Forever, Other, Say, Tokens, Torn, Uses, shell, write
 
-from ralph.agent import streamjson, wires
-from ralph.agents.providers import PROVIDERS
+from ralph.agent import wires, working
+from ralph.agents.builtin import PROVIDERS
 
 ROOT = Path(__file__).parents[2]
 KEY = "sk-made-up-for-the-tests"
@@ -82,7 +82,7 @@ def test_usage_is_told_for_each_reply_and_for_the_turn(play):
 
 def test_every_line_that_it_prints_is_described():
     guide = (ROOT / "docs" / "guides" / "models.md").read_text()
-    source = (ROOT / "src/ralph/agent/streamjson.py").read_text() + (ROOT / "src/ralph/agent/working.py").read_text()
+    source = (ROOT / "src/ralph/agent/working.py").read_text()
     printed = re.findall(r'_line\("(\w+)"|subtype="(\w+)"|notices\("(\w+)"|_result\("(\w+)"', source)
     names = {name for found in printed for name in found if name}
     assert len(names) > 8
@@ -96,7 +96,7 @@ def test_text_output_is_the_answer_and_nothing_else(play):
 
 @pytest.mark.parametrize("wire", ["chat"])
 def test_it_shows_that_it_lives_while_a_long_reply_comes(play, wire, monkeypatch):
-    monkeypatch.setattr(streamjson, "_ALIVE", 0.01)
+    monkeypatch.setattr(working, "_ALIVE", 0.01)
     ran = play(Endless("word " * 10), words=("--max-output", "500"))
     assert ran.of("keep_alive")
 

@@ -1,4 +1,6 @@
-"""How is the agent started? `python -m ralph.agent --model PROVIDER:NAME`, with the prompt on stdin."""
+"""How is the built-in agent started? `python -m ralph.agent --model PROVIDER:NAME`, with the prompt on stdin: a program
+of its own that works with any model. Nobody in ralph imports it: it is started like every other agent, and what it
+prints is read."""
 
 import argparse
 import asyncio
@@ -10,7 +12,7 @@ from contextlib import aclosing
 from pathlib import Path
 from typing import get_args
 
-from ralph.agents.providers import PROVIDERS, Wire, endpoint, with_key
+from ralph.agents.builtin import PROVIDERS, Wire, endpoint, with_key
 from ralph.errors import UserError
 
 _CONTEXT, _LOCAL_CONTEXT = 128_000, 32_000  # tokens, where nobody knows how many a model reads
@@ -42,10 +44,9 @@ async def _turn(asked: argparse.Namespace) -> int:
         raise UserError("the prompt is empty", "write it to stdin")
     # The library takes a second to import: whatever can be refused before is refused before.
     from ralph.agent.conversation import HANDED_OVER, begun, leave_note, note_of, resumed
-    from ralph.agent.streamjson import Report
     from ralph.agent.toolbox import Toolbox
     from ralph.agent.wires import ModelAsker
-    from ralph.agent.working import BuiltinWorker
+    from ralph.agent.working import BuiltinWorker, Report
 
     report = Report(f"{found.provider}:{found.model}", asked.output_format == "text")
     asker = ModelAsker(found, key, asked.max_output, report.is_alive, report.asks_again)

@@ -103,7 +103,10 @@ def begun(home: Path, context: int) -> Conversation:
     session, folder = uuid4().hex, home / "sessions"
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        _forget_old(folder)
+        oldest = time.time() - _KEPT_DAYS * 86400
+        for old in folder.glob("*.jsonl"):
+            if old.stat().st_mtime < oldest:
+                old.unlink(missing_ok=True)
         open(file := folder / f"{session}.jsonl", "x", opener=_private).close()
     except OSError:
         return Conversation(session, None, context)
@@ -174,10 +177,3 @@ def leave_note(home: Path, run: str, note: str) -> None:
 
 def _private(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NOFOLLOW, 0o600)
-
-
-def _forget_old(folder: Path) -> None:
-    oldest = time.time() - _KEPT_DAYS * 86400
-    for file in folder.glob("*.jsonl"):
-        if file.stat().st_mtime < oldest:
-            file.unlink(missing_ok=True)

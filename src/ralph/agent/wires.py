@@ -19,7 +19,7 @@ from pydantic_ai.direct import model_request_stream
 from pydantic_ai.messages import ModelMessage, ModelResponse
 from pydantic_ai.models import Model, ModelRequestParameters
 
-from ralph.agents.providers import Endpoint
+from ralph.agents.builtin import Endpoint
 from ralph.errors import UserError
 
 TRIES = 5

@@ -256,14 +256,10 @@ class BlockReader(Reader):
             # An empty result behind a refused stop leaves the last words standing.
             self.final = wire.text(table, "result") or ("" if self._working else self._said)
             self.trouble = None
-        return [*self._denials(table), *self.pays(self.usage_in(table))]
-
-    def _denials(self, result: Table) -> Iterable[AgentEvent]:
-        """The tools that it was not allowed to use: older versions say so only at the end."""
-        denials = result.get("permission_denials")
-        for denial in denials if isinstance(denials, list) else ():
-            if isinstance(denial, dict):
-                yield from self.denied(wire.text(denial, "tool_use_id"), wire.text(denial, "tool_name"))
+        events: list[AgentEvent] = []
+        for denial in wire.rows(table, "permission_denials"):  # older versions say so only at the end
+            events += self.denied(wire.text(denial, "tool_use_id"), wire.text(denial, "tool_name"))
+        return [*events, *self.pays(self.usage_in(table))]
 
 
 def tokens_in(usage: Table, cost: float | None = None) -> Usage:

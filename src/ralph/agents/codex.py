@@ -142,14 +142,11 @@ class _Codex(Reader):
         error = wire.text(wire.table(item, "error"), "message")
         ok = item.get("status") not in ("failed", "declined") and not error and not item.get("exit_code")
         output = wire.text(item, "aggregated_output") or error
-        if item.get("status") == "declined" or (not ok and self._is_held_back and _HELD_BACK in output):
+        # In the sandbox of its own, refusals look like those of a disk.
+        is_held_back = not self.request.yolo and not self.request.boxed and _HELD_BACK in output
+        if item.get("status") == "declined" or (not ok and is_held_back):
             events += self.denied(call, _tool(item))
         return events + self.ends(call, ok, output)
-
-    @property
-    def _is_held_back(self) -> bool:
-        """Whether it works in the sandbox of its own, whose refusals look like those of a disk."""
-        return not self.request.yolo and not self.request.boxed
 
     def _todo(self, item: Table) -> Iterable[AgentEvent]:
         items = todo_items(arguments(item)) if item.get("type") == "todo_list" else None
@@ -162,20 +159,17 @@ class _Codex(Reader):
 
     def _completed(self, table: Table) -> Iterable[AgentEvent]:
         self.trouble, self.is_over = None, True
-        return self.pays(priced(self._since_before(wire.table(table, "usage")), self.model))
-
-    def _since_before(self, usage: Table) -> Usage:
-        """A resumed thread is counted from its beginning, and the input includes what came from the cache."""
+        # A resumed thread is counted from its beginning, and the input includes what came from the cache.
+        usage = wire.table(table, "usage")
         cached, written = wire.count(usage, "cached_input_tokens"), wire.count(usage, "cache_write_input_tokens")
         fresh = max(wire.count(usage, "input_tokens") - cached - written, 0)
-        return self.since(
-            Usage(
-                input_tokens=fresh,
-                output_tokens=wire.count(usage, "output_tokens"),
-                cache_read_tokens=cached,
-                cache_write_tokens=written,
-            )
+        total = Usage(
+            input_tokens=fresh,
+            output_tokens=wire.count(usage, "output_tokens"),
+            cache_read_tokens=cached,
+            cache_write_tokens=written,
         )
+        return self.pays(priced(self.since(total), self.model))
 
     def _failed(self, table: Table) -> Iterable[AgentEvent]:
         self.trouble = Trouble(wire.text(wire.table(table, "error"), "message") or self.notice or "the turn failed")

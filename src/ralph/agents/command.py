@@ -33,23 +33,19 @@ def invocation(request: TurnRequest) -> Invocation:
     elif isfile(line):
         words = (line,)
     elif needs_shell(line):
-        return _by_shell(request, line)
+        if request.flags:
+            raise UserError(
+                "flags cannot be added to a shell command line",
+                f"write {' '.join(request.flags)!r} into the agent's command, where it belongs",
+            )
+        placed = "{prompt}" in line or "{prompt_file}" in line
+        argv = script(line, request.prompt, request.prompt_file)
+        return Invocation(argv, stdin="empty" if placed else "prompt")
     else:
         words = split(line)
     words = (expanduser(words[0]), *words[1:], *request.flags)
     placed = any("{prompt}" in word or "{prompt_file}" in word for word in words)
     argv = filled(words, request.prompt, request.prompt_file)
-    return Invocation(argv, stdin="empty" if placed else "prompt")
-
-
-def _by_shell(request: TurnRequest, line: str) -> Invocation:
-    if request.flags:
-        raise UserError(
-            "flags cannot be added to a shell command line",
-            f"write {' '.join(request.flags)!r} into the agent's command, where it belongs",
-        )
-    placed = "{prompt}" in line or "{prompt_file}" in line
-    argv = script(line, request.prompt, request.prompt_file)
     return Invocation(argv, stdin="empty" if placed else "prompt")
 
 
@@ -79,8 +75,10 @@ class Sniffer:
         return self._reader.is_waiting
 
     def feed(self, line: bytes) -> Iterable[AgentEvent]:
-        if self._sniffing and line.startswith(b"{") and not self._is_echo(line):
-            dialect = dialect_of(read(line, TABLE) or {})
+        if self._sniffing and line.startswith(b"{"):
+            # A prompt may hold this very line: an issue, a diff or a log may look like an agent's stream.
+            is_echo = line.decode("utf-8", "replace").strip() in self._request.prompt
+            dialect = None if is_echo else dialect_of(read(line, TABLE) or {})
             if dialect is not None:
                 self._text, self._sniffing = self._reader, False
                 self._reader = module(dialect).parser(self._request)
@@ -100,10 +98,6 @@ class Sniffer:
         events = self._reader.feed_all(lines)
         self._count()
         return events
-
-    def _is_echo(self, line: bytes) -> bool:
-        """Whether the prompt holds this very line: an issue, a diff or a log may look like an agent's stream."""
-        return line.decode("utf-8", "replace").strip() in self._request.prompt
 
     def _count(self) -> None:
         if not isinstance(self._reader, _Text):

@@ -289,14 +289,10 @@ def _span(text: str, at: int) -> float:
     """The time that is stated from `at` on: `1h30m`, `2 days, 3 hours and 4 minutes`."""
     total = 0.0
     while part := _PART.match(text, at):
-        total += (1.0 if part[1].lower().startswith("a") else float(part[1])) * _unit(part[2])
+        number, unit = (1.0 if part[1].lower().startswith("a") else float(part[1])), part[2].lower()
+        total += number * (_UNITS["ms"] if unit.startswith(("ms", "milli")) else _UNITS[unit[0]])
         at = part.end()
     return total
-
-
-def _unit(word: str) -> float:
-    word = word.lower()
-    return _UNITS["ms"] if word.startswith(("ms", "milli")) else _UNITS[word[0]]
 
 
 def _iso(text: str) -> float | None:

@@ -72,12 +72,6 @@ def invocation(request: TurnRequest) -> Invocation:
     return Invocation((*argv, *request.flags), env=env | {"GEMINI_SANDBOX": "false"} if request.boxed else env)
 
 
-def _is_denial(tool: str, error: str, output: str) -> bool:
-    """Short of yolo its shell is not even there; nothing outside the workspace is within its reach."""
-    withheld = error == "tool_not_registered" and tool == "run_shell_command"
-    return withheld or error == "policy_violation" or (bool(error) and output.startswith("Path not in workspace"))
-
-
 def parser(request: TurnRequest) -> Parser:
     return _Gemini(request)
 
@@ -139,7 +133,12 @@ class _Gemini(Reader):
     def _tool_result(self, table: Table) -> Iterable[AgentEvent]:
         call, error = wire.text(table, "tool_id"), wire.table(table, "error")
         tool, output = self._open.get(call, ""), wire.text(table, "output") or wire.text(error, "message")
-        denied = self.denied(call, tool) if _is_denial(tool, wire.text(error, "type"), output) else []
+        kind = wire.text(error, "type")
+        # Short of yolo its shell is not even there; nothing outside the workspace is within its reach.
+        is_withheld = kind == "tool_not_registered" and tool == "run_shell_command"
+        is_outside = bool(kind) and output.startswith("Path not in workspace")
+        is_denied = is_withheld or is_outside or kind == "policy_violation"
+        denied = self.denied(call, tool) if is_denied else []
         return denied + self.ends(call, table.get("status") == "success", output)
 
     def _error(self, table: Table) -> Iterable[AgentEvent]:

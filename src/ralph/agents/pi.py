@@ -69,7 +69,9 @@ class _Pi(Reader):
         if message.get("role") != "assistant":
             return ()
         self.steps = (self.steps or 0) + 1
-        self._pay(wire.table(message, "usage"))
+        usage = wire.table(message, "usage")
+        cost = wire.amount(wire.table(usage, "cost"), "total")
+        self.usage = self.usage.plus(wire.usage(usage, ("input", "output", "cacheRead", "cacheWrite"), cost))
         ended = wire.text(message, "stopReason")
         self.is_over = ended == "stop"
         if ended in ("error", "aborted"):
@@ -80,10 +82,6 @@ class _Pi(Reader):
         self.trouble = None
         texts = [wire.text(block, "text") for block in wire.rows(message, "content") if block.get("type") == "text"]
         return self.says("\n".join(text for text in texts if text))
-
-    def _pay(self, usage: Table) -> None:
-        cost = wire.amount(wire.table(usage, "cost"), "total")
-        self.usage = self.usage.plus(wire.usage(usage, ("input", "output", "cacheRead", "cacheWrite"), cost))
 
     def _tool_start(self, table: Table) -> Iterable[AgentEvent]:
         return self.starts(wire.text(table, "toolCallId"), wire.text(table, "toolName"), table.get("args"))

@@ -192,7 +192,9 @@ def understood(program: str, question: Words, printed: Callable[[Words], str]) -
     `printed` gives what a command prints."""
     known = remembered(program, question)
     if known is None:
-        options = _options_in(printed((program, *question)))
+        import re
+
+        options = sorted(set(re.findall(r"(?<![\w-])--?[A-Za-z][\w-]*", printed((program, *question)))))
         if not options:
             return None
         _remember(program, _Answer(_identity(program, question), options))
@@ -207,12 +209,6 @@ def remembered(program: str, question: Words) -> frozenset[str] | None:
         return frozenset(answer.options) if answer.asked == _identity(program, question) else None
     except (OSError, DecodeError, UnicodeDecodeError):
         return None
-
-
-def _options_in(page: str) -> list[str]:
-    import re
-
-    return sorted(set(re.findall(r"(?<![\w-])--?[A-Za-z][\w-]*", page)))
 
 
 def _identity(program: str, question: Words) -> str:

@@ -2,7 +2,7 @@
 
 from ralph.agents import keys, wire
 from ralph.agents.claude import BlockReader, error_in
-from ralph.agents.protocol import BoxNeeds, Invocation, Login, Parser, Trouble, TurnRequest, extra, model
+from ralph.agents.protocol import BoxNeeds, Invocation, Login, Trouble, TurnRequest, extra, model
 from ralph.agents.wire import Table
 from ralph.core.model import Exit
 
@@ -39,10 +39,6 @@ def invocation(request: TurnRequest) -> Invocation:
     return Invocation((*argv, *extra(request, _ALLOW, "--stream-json", "-x"), "-x"))
 
 
-def parser(request: TurnRequest) -> Parser:
-    return _Amp(request)
-
-
 class _Amp(BlockReader):
     AGENT = NAME
 
@@ -55,3 +51,6 @@ class _Amp(BlockReader):
     def trouble_in(self, result: Table) -> Trouble:
         message = error_in(result) or wire.text(result, "result") or wire.text(result, "subtype")
         return Trouble(message, kind="ordinary" if message.startswith("User cancelled") else None)
+
+
+parser = _Amp

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from ralph.agents import keys, wire
 from ralph.agents.claude import BlockReader, StreamLine, StreamMessage
-from ralph.agents.protocol import BoxNeeds, Invocation, Login, Parser, Trouble, TurnRequest, given, lent, model
+from ralph.agents.protocol import BoxNeeds, Invocation, Login, Trouble, TurnRequest, given, lent, model
 from ralph.agents.reader import estimate
 from ralph.agents.wire import Table
 from ralph.core.events import AgentEvent
@@ -182,10 +182,6 @@ def invocation(request: TurnRequest) -> Invocation:
     return Invocation((*argv, *lent(request, "--add-dir"), *request.flags))
 
 
-def parser(request: TurnRequest) -> Parser:
-    return _Builtin(request)
-
-
 class _Builtin(BlockReader):
     AGENT = NAME
 
@@ -252,3 +248,6 @@ def _said(flags: tuple[str, ...], option: str) -> str:
         if flag.startswith(f"{option}="):
             return flag.partition("=")[2]
     return ""
+
+
+parser = _Builtin

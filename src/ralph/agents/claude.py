@@ -11,7 +11,6 @@ from ralph.agents.protocol import (
     BoxNeeds,
     Invocation,
     Login,
-    Parser,
     Trouble,
     TurnRequest,
     given,
@@ -334,10 +333,6 @@ def invocation(request: TurnRequest) -> Invocation:
     return Invocation(tuple(argv), env=env)
 
 
-def parser(request: TurnRequest) -> Parser:
-    return _Claude(request)
-
-
 class _Claude(BlockReader):
     AGENT = NAME
     ALLOW_LIST = "permissions.allow in .claude/settings.json"
@@ -366,3 +361,6 @@ class _Claude(BlockReader):
         status = wire.status(result, "api_error_status")
         no_answer = ended == "api_error" and status is None and result.get("api_error") == "connection_failed"
         return Trouble(message, status, "transient" if no_answer else None, self.resets_at)
+
+
+parser = _Claude

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ralph.agents import keys, wire
-from ralph.agents.protocol import BoxNeeds, Invocation, Login, Parser, Trouble, TurnRequest, extra, model
+from ralph.agents.protocol import BoxNeeds, Invocation, Login, Trouble, TurnRequest, extra, model
 from ralph.agents.reader import Handler, Reader, priced
 from ralph.agents.wire import Table
 from ralph.core.events import AgentEvent, AgentProgress
@@ -37,10 +37,6 @@ def invocation(request: TurnRequest) -> Invocation:
     the other mode refuses them all."""
     argv = [*request.command, "--json", *model(request, "-m", "--model")]
     return Invocation((*argv, *extra(request, "--json"), _LEAD))
-
-
-def parser(request: TurnRequest) -> Parser:
-    return _Cline(request)
 
 
 class _Cline(Reader):
@@ -129,3 +125,6 @@ def _output(value: Any) -> tuple[str, bool]:
     results = [item for item in items if isinstance(item, dict)]
     texts = [wire.text(result, "result") or wire.text(result, "error") for result in results]
     return "\n".join(texts), all(result.get("success") is not False for result in results)
+
+
+parser = _Cline

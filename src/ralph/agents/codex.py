@@ -7,7 +7,6 @@ from ralph.agents.protocol import (
     BoxNeeds,
     Invocation,
     Login,
-    Parser,
     Trouble,
     TurnRequest,
     extra,
@@ -76,10 +75,6 @@ def _permissions(request: TurnRequest) -> list[str]:
         return ["--sandbox", "read-only"]
     # It edits and runs what it likes inside the workspace, and its sandbox holds the rest back.
     return ["--sandbox", "workspace-write"] if knows(request, "--sandbox") else ["--full-auto"]
-
-
-def parser(request: TurnRequest) -> Parser:
-    return _Codex(request)
 
 
 class _Codex(Reader):
@@ -192,3 +187,6 @@ def _unwrapped(command: str) -> str:
         return command
     inner = command.removeprefix("/bin/bash -lc ")
     return inner[1:-1] if len(inner) > 1 and inner[0] == inner[-1] and inner[0] in "'\"" else inner
+
+
+parser = _Codex

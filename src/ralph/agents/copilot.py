@@ -7,7 +7,6 @@ from ralph.agents.protocol import (
     BoxNeeds,
     Invocation,
     Login,
-    Parser,
     Trouble,
     TurnRequest,
     knows,
@@ -62,10 +61,6 @@ def invocation(request: TurnRequest) -> Invocation:
 
 def _usage_file(request: TurnRequest) -> str:
     return f"{request.scratch}/copilot-usage.json"
-
-
-def parser(request: TurnRequest) -> Parser:
-    return _Copilot(request)
 
 
 class _Copilot(Reader):
@@ -161,3 +156,6 @@ class _Copilot(Reader):
                 Usage(input_tokens=fresh, output_tokens=wire.count(used, "outputTokens"), cache_read_tokens=cached)
             )
         return total
+
+
+parser = _Copilot

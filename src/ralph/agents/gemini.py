@@ -7,7 +7,6 @@ from ralph.agents.protocol import (
     BoxNeeds,
     Invocation,
     Login,
-    Parser,
     Trouble,
     TurnRequest,
     given,
@@ -70,10 +69,6 @@ def invocation(request: TurnRequest) -> Invocation:
     # The user chose the folder by running ralph in it. Older versions do not know the option for this.
     env = {"GEMINI_CLI_TRUST_WORKSPACE": "true"}
     return Invocation((*argv, *request.flags), env=env | {"GEMINI_SANDBOX": "false"} if request.boxed else env)
-
-
-def parser(request: TurnRequest) -> Parser:
-    return _Gemini(request)
 
 
 class _Gemini(Reader):
@@ -163,3 +158,6 @@ class _Gemini(Reader):
         fresh = wire.count(stats, "input") or max(wire.count(stats, "input_tokens") - cached, 0)
         spent = Usage(input_tokens=fresh, output_tokens=wire.count(stats, "output_tokens"), cache_read_tokens=cached)
         return [*self._rest(), *self.pays(priced(spent, self.model))]
+
+
+parser = _Gemini

@@ -8,7 +8,6 @@ from ralph.agents.protocol import (
     BoxNeeds,
     Invocation,
     Login,
-    Parser,
     Trouble,
     TurnRequest,
     extra,
@@ -67,10 +66,6 @@ def _lent(request: TurnRequest) -> dict[str, str]:
     from json import dumps
 
     return {_MAY: dumps({"external_directory": {f"{folder}/**": "allow" for folder in request.folders}})}
-
-
-def parser(request: TurnRequest) -> Parser:
-    return _OpenCode(request)
 
 
 _UNFINISHED = ("tool-calls", "unknown", "length", "error")
@@ -159,3 +154,6 @@ class _OpenCode(Reader):
         message = wire.text(data, "message") or wire.text(error, "name") or "error"
         self.trouble = Trouble(message, wire.status(data, "statusCode"))
         return (AgentProgress(message), *self.pays(self.usage))
+
+
+parser = _OpenCode

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 
 from ralph.agents import keys, wire
-from ralph.agents.protocol import BoxNeeds, Invocation, Login, Parser, Trouble, TurnRequest, model
+from ralph.agents.protocol import BoxNeeds, Invocation, Login, Trouble, TurnRequest, model
 from ralph.agents.reader import Handler, Reader
 from ralph.agents.wire import Table
 from ralph.core.events import AgentEvent, AgentProgress
@@ -33,10 +33,6 @@ def invocation(request: TurnRequest) -> Invocation:
     if request.session:
         argv += ["--session", request.session]
     return Invocation((*argv, *request.flags))
-
-
-def parser(request: TurnRequest) -> Parser:
-    return _Pi(request)
 
 
 class _Pi(Reader):
@@ -105,3 +101,6 @@ class _Pi(Reader):
         if table.get("success") is False:
             self.trouble = Trouble(wire.text(table, "finalError") or self.notice)
         return ()
+
+
+parser = _Pi

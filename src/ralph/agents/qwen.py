@@ -4,7 +4,7 @@ from msgspec.structs import replace
 
 from ralph.agents import keys, wire
 from ralph.agents.claude import BlockReader, error_in, tokens_in
-from ralph.agents.protocol import BoxNeeds, Invocation, Login, Parser, Trouble, TurnRequest, given, model, optional
+from ralph.agents.protocol import BoxNeeds, Invocation, Login, Trouble, TurnRequest, given, model, optional
 from ralph.agents.reader import priced
 from ralph.agents.wire import Table
 from ralph.core.model import Exit, Usage
@@ -48,10 +48,6 @@ def invocation(request: TurnRequest) -> Invocation:
     return Invocation((*argv, *request.flags), env={"QWEN_SANDBOX": "false"} if request.boxed else {})
 
 
-def parser(request: TurnRequest) -> Parser:
-    return _Qwen(request)
-
-
 class _Qwen(BlockReader):
     AGENT = NAME
     ALLOW_LIST = "tools.allowed in .qwen/settings.json"
@@ -77,3 +73,6 @@ class _Qwen(BlockReader):
     def trouble_in(self, result: Table) -> Trouble:
         message = error_in(result) or wire.text(result, "result")
         return Trouble(message.removeprefix("[").removesuffix("]"))
+
+
+parser = _Qwen

@@ -247,7 +247,11 @@ class Coordinator:
             self._opened(seen)
             return
         self.ledger.tell(*after_landing(self.ledger.board, seen, time.monotonic() - child.began))
-        self._warn(seen)
+        for key, conflict in seen.probed.items():  # items at work that will conflict with what has just landed
+            job = self.ledger.board.jobs.get(key)
+            if job is not None and job.state == "working" and job.run:
+                self._tell_agent(key, conflict.files)
+                self.ledger.tell(work_events.ItemWarned(key, conflict.files))
         self._tick_on_disk()
 
     def _opened(self, seen: Verdict) -> None:
@@ -259,14 +263,6 @@ class Coordinator:
         elif seen.commit:
             self._is_open = True
             self.ledger.tell(work_events.GateOpened(seen.commit))
-
-    def _warn(self, seen: Verdict) -> None:
-        """Tells the agents of items at work what has landed that theirs will conflict with."""
-        for key, conflict in seen.probed.items():
-            job = self.ledger.board.jobs.get(key)
-            if job is not None and job.state == "working" and job.run:
-                self._tell_agent(key, conflict.files)
-                self.ledger.tell(work_events.ItemWarned(key, conflict.files))
 
     def _tell_agent(self, key: str, files: Sequence[str]) -> None:
         """Only where its loop is at work here."""

@@ -2,7 +2,6 @@
 of git, so that whoever was killed before saying so can be asked again."""
 
 import os
-from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ from ralph.processes.descendants import sweep_marked
 from ralph.processes.interrupt import Interrupt
 from ralph.processes.keeper import Keeper
 from ralph.records.folder import RunFolder, prepare
-from ralph.records.journal import Story, recall
+from ralph.records.journal import recall
 from ralph.repository import landing, worktrees
 from ralph.repository.configuration import configuration_of
 from ralph.repository.git import Repository, commit_of, obeying, repository
@@ -69,12 +68,18 @@ class ItemPlace(Place):
         return made
 
     def equip(self, parts: Parts, context: Context) -> None:
-        if note := self._note():
-            parts.rules = (*parts.rules, lambda run: [note])
-        if self.publisher:
-            parts.followups = (*parts.followups, self._publish(self.publisher, context))
+        said, notes = self._assigned.note, list[Note]()
+        if self._assigned.is_returned:
+            solve = SOLVE.format(files=", ".join(self._conflicts[:50])) if self._conflicts else ""
+            notes.append(Note(RETURNED + solve, "gate", output=said))
+        elif said:
+            notes.append(Note(f"{TOLD}{said}", "person"))
+        if notes:
+            parts.rules = (*parts.rules, lambda run: notes)
+        publisher = self.publisher
+        if publisher is None:
+            return
 
-    def _publish(self, publisher: Publisher, context: Context) -> Callable[[Run, Iteration], None]:
         def publish(run: Run, iteration: Iteration) -> None:
             try:
                 publisher.push()
@@ -83,14 +88,7 @@ class ItemPlace(Place):
             except UserError as error:
                 context.tell(events.Notice(error.advice))
 
-        return publish
-
-    def _note(self) -> Note | None:
-        said = self._assigned.note
-        if self._assigned.is_returned:
-            solve = SOLVE.format(files=", ".join(self._conflicts[:50])) if self._conflicts else ""
-            return Note(RETURNED + solve, "gate", output=said)
-        return Note(f"{TOLD}{said}", "person") if said else None
+        parts.followups = (*parts.followups, publish)
 
 
 def play(path: str, key: str, keeper: Keeper, interrupt: Interrupt) -> Looped:
@@ -107,7 +105,8 @@ def play(path: str, key: str, keeper: Keeper, interrupt: Interrupt) -> Looped:
         item=key,
     )
     own = RunFolder(prepare(Path(work.workspace)), assigned.run)
-    story = _so_far(own)
+    story = recall(own.journal) if os.path.exists(own.journal) else None
+    story = story if story and story.started else None
     home = repository(Path(work.workspace))
     with obeying(configuration_of(home, work.id)):
         if story and story.finished and story.is_done:
@@ -153,13 +152,6 @@ def settings_for(work: WorkOrder, assigned: Assignment) -> Settings:
         said["guardrails"] = [*({"command": g.command, "hint": g.hint} for g in work.settings.guardrails), *own]
     settings = amended(work.settings, said) if said else work.settings
     return replace(settings, worktree=True, scm=None)
-
-
-def _so_far(folder: RunFolder) -> Story | None:
-    if not os.path.exists(folder.journal):
-        return None
-    story = recall(folder.journal)
-    return story if story.started else None
 
 
 def _looped(work: WorkOrder, home: Repository, key: str, run: Run, stop: Stop) -> Looped:

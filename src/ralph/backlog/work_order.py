@@ -180,9 +180,10 @@ def new_order(
 
         refuse_what_has_no_box(settings, str(workspace), os.environ, is_in_process=False)
     run_id = new_run_id(time.time())
-    while _is_taken(home, run_id[-4:]):
-        run_id = new_run_id(time.time())
     name = run_id[-4:]
+    while home.git("for-each-ref", "--count=1", f"refs/heads/ralph/{name}", f"refs/heads/ralph/{name}/").strip():
+        run_id = new_run_id(time.time())  # `ralph/x` and `ralph/x/y` cannot both be branches
+        name = run_id[-4:]
     remote = _remote(home, str(asked.pop("push"))) if "push" in asked else None
     target = str(asked.pop("target", "") or f"ralph/{name}/merged")
     if remote:
@@ -202,12 +203,6 @@ def new_order(
         version=__version__,
         **asked,  # type: ignore[arg-type]
     )
-
-
-def _is_taken(home: Repository, name: str) -> bool:
-    """`ralph/x` and `ralph/x/y` cannot both be branches."""
-    out = home.git("for-each-ref", "--count=1", f"refs/heads/ralph/{name}", f"refs/heads/ralph/{name}/")
-    return bool(out.strip())
 
 
 def _target(home: Repository, target: str) -> str:

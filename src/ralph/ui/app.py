@@ -16,8 +16,7 @@ from ralph.history.run_history import Fold
 from ralph.show.words import nickname
 from ralph.ui import draw
 from ralph.ui.draw import Look
-from ralph.ui.pages import DiffPage, HelpPage, LeavePage, Leaving
-from ralph.ui.panes import Pane, Prompt, RunList, ScrollPane
+from ralph.ui.panes import DiffPage, HelpPage, LeavePage, Leaving, Pane, Prompt, RunList, ScrollPane
 from ralph.ui.screen_state import ScreenState, Watching
 from ralph.ui.typed import TypedCommand, completions, understood
 

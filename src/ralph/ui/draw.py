@@ -197,7 +197,8 @@ def checks(
     """The checks as they stand; failing ones first where there is no room for all."""
     marks, names = look.style.marks, list(known)
     if len(names) > rows:
-        names.sort(key=lambda name: (_is_green(known[name]), name not in running))
+        red = {name for name, result in known.items() if result and not result.passed}
+        names.sort(key=lambda name: (name not in red, name not in running))
     lines = []
     for name in names[:rows]:
         result, took = known[name], ""
@@ -214,10 +215,6 @@ def checks(
     if len(names) > rows > 0:
         lines[-1] = look.paint("dim", f"{marks.more} {len(names) - rows + 1} more")
     return lines
-
-
-def _is_green(result: CheckResult | None) -> bool:
-    return result is None or result.passed
 
 
 def todo(items: Sequence[TodoItem], columns: int, rows: int, look: Look) -> list[str]:

@@ -98,7 +98,10 @@ class ScreenState:
         newest = sorted(known.values(), key=lambda run: rank(run, known), reverse=True)
         self.runs = newest[:MOST_RUNS]
         self.present = {run.id: run_now(run, time.time()) for run in self.runs}
-        self._recognise()
+        for one in self.launched:  # a run that was started here is looked at as soon as it is known
+            found = next((run.id for run in self.runs if not one.run and one.plays(run)), "")
+            if found:
+                one.run = self.chosen = found
         if all(run.id != self.chosen for run in self.runs):
             self.chosen = self._obvious()
         now = time.monotonic()
@@ -117,13 +120,6 @@ class ScreenState:
         here = [run for run in self.runs if run.facts.workspace == self.plan.workspace]
         first = [*(run for run in here if run.is_alive), *(run for run in self.runs if run.is_alive), *here, *self.runs]
         return first[0].id if first else ""
-
-    def _recognise(self) -> None:
-        """A run that was started here is looked at as soon as it is known."""
-        for one in self.launched:
-            found = next((run.id for run in self.runs if not one.run and one.plays(run)), "")
-            if found:
-                one.run = self.chosen = found
 
     def launch(self, words: list[str], line: str = "") -> None:
         """Starts a run; `line` is what was typed for it."""
@@ -213,18 +209,17 @@ class ScreenState:
 
     def _place_for_another(self) -> tuple[NextRun, str]:
         """One run at a time works in a folder: where it is busy, the next one gets a worktree, and that is said."""
-        here = next((run for run in self.runs if run.is_alive and self._is_in_the_way(run)), None)
+        place = self.plan.workspace
+        at_work = (run for run in self.runs if run.is_alive and run.facts.workspace == place and not run.facts.branch)
+        here = next(at_work, None)
         starting = any(not one.run for one in self.launched)
         if self.plan.given.get("worktree") or not (here or starting):
             return self.plan, ""
         name = nickname(here.id) if here else "another run"
-        if not has_room_apart(self.plan.workspace):
+        if not has_room_apart(place):
             raise UserError(f"{name} is at work here", "/tell TEXT says something to it, /stop ends it")
         apart = replace(self.plan, given={**self.plan.given, "worktree": True})
         return apart, f"{name} is at work here, so this one gets a worktree · "
-
-    def _is_in_the_way(self, run: Listed) -> bool:
-        return run.facts.workspace == self.plan.workspace and not run.facts.branch
 
     def _cap(self, command: TypedCommand) -> str:
         if command.number is not None:
@@ -368,20 +363,14 @@ class Scroll:
 
     def _write(self, told: Iterable[tuple[News, str]]) -> None:
         for news, ending in told:
-            lines = self._lines_of(news.event, ending)
+            event = news.event
+            # the list of what is to do has a pane of its own
+            lines = [] if isinstance(event, events.TodoUpdated) else self._render(event)
+            if isinstance(event, events.RunFinished):
+                tone = {0: "good", 2: "alarm"}.get(event.exit_code, "warn")
+                lines = [*lines, "", *(self.style.paint(tone, row) for row in self._render.talk.rows(ending, 0))]
             if self.leaves_out and not self.lines:
-                lines = [
-                    self.style.paint("dim", f"{self.style.marks.more} earlier events: `ralph logs` has all"),
-                    *lines,
-                ]
+                more = f"{self.style.marks.more} earlier events: `ralph logs` has all"
+                lines = [self.style.paint("dim", more), *lines]
             self.begin += max(len(self.lines) + len(lines) - MOST_LINES, 0)
             self.lines.extend(lines)
-
-    def _lines_of(self, event: events.Event, ending: str) -> list[str]:
-        if isinstance(event, events.TodoUpdated):  # it has a pane of its own
-            return []
-        lines = self._render(event)
-        if isinstance(event, events.RunFinished):
-            tone = {0: "good", 2: "alarm"}.get(event.exit_code, "warn")
-            lines = [*lines, "", *(self.style.paint(tone, row) for row in self._render.talk.rows(ending, 0))]
-        return lines

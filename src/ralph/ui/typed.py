@@ -53,15 +53,12 @@ def understood(line: str) -> TypedCommand | None:
     word, _, rest = line[1:].partition(" ")
     name = word.strip().lower()
     if name not in FORMS:
-        raise UserError(f"there is no command /{word}", _advice(name))
+        import difflib
+
+        near = difflib.get_close_matches(name, FORMS, 1)
+        other = "/help lists them; a goal that begins with / needs a space in front"
+        raise UserError(f"there is no command /{word}", f"did you mean /{near[0]}?" if near else other)
     return FORMS[name].read(name, rest.strip())
-
-
-def _advice(name: str) -> str:
-    import difflib
-
-    near = difflib.get_close_matches(name, FORMS, 1)
-    return f"did you mean /{near[0]}?" if near else "/help lists them; a goal that begins with / needs a space in front"
 
 
 def completions(line: str) -> list[tuple[str, str]]:
@@ -93,10 +90,15 @@ _VALUES: dict[str, Callable[[], Sequence[str]]] = {
 }
 
 
-def _switch(name: str, text: str) -> TypedCommand:
-    if text not in ("", "on", "off"):
-        raise UserError(f"/{name} {text}: cannot understand {text!r}", FORMS[name].usage)
-    return TypedCommand(name, text)
+def _either(*words: str) -> Callable[[str, str], TypedCommand]:
+    """Reads one of these words, or none."""
+
+    def read(name: str, text: str) -> TypedCommand:
+        if text and text not in words:
+            raise UserError(f"/{name} {text}: cannot understand {text!r}", FORMS[name].usage)
+        return TypedCommand(name, text)
+
+    return read
 
 
 def _dollars(name: str, text: str) -> TypedCommand:
@@ -141,7 +143,7 @@ def _loop(name: str, text: str) -> TypedCommand:
 
     task, values = parse(text, LOOP_OPTIONS)
     if not task.strip():
-        raise UserError(f"/{name} needs a task", f"{FORMS[name].usage}")
+        raise UserError(f"/{name} needs a task", FORMS[name].usage)
     if name == "ulw-loop":
         values["ultrawork"] = True
     return TypedCommand(name, task, values=values)
@@ -163,24 +165,18 @@ def _alone(name: str, text: str) -> TypedCommand:
     return TypedCommand(name)
 
 
-def _now(name: str, text: str) -> TypedCommand:
-    if text not in ("", "now"):
-        raise UserError(f"/{name} {text}: cannot understand {text!r}", FORMS[name].usage)
-    return TypedCommand(name, text)
-
-
 FORMS: dict[str, Form] = {
     "ralph": Form("/ralph [N|off|default]", "cap the loop of runs to come; alone: show the cap", _cap),
     "check": Form("/check [CMD|off]", "what must pass before a run is done; alone: list", _anything),
     "agent": Form("/agent [NAME|default]", "the agent of runs to come; alone: show it", _anything),
     "model": Form("/model [NAME|default]", "the model of runs to come; alone: show it", _anything),
-    "worktree": Form("/worktree [on|off]", "runs to come work in a worktree of their own", _switch),
+    "worktree": Form("/worktree [on|off]", "runs to come work in a worktree of their own", _either("on", "off")),
     "max-cost": Form("/max-cost [USD|off]", "the most that each run to come may cost", _dollars),
     "ralph-loop": Form("/ralph-loop TASK [--OPTION …]", "loop in one session until its promise is kept", _loop),
     "ulw-loop": Form("/ulw-loop TASK [--OPTION …]", "the same, with ultrawork in every continuation", _loop),
     "cancel-ralph": Form("/cancel-ralph", "end the run at once", _alone),
     "tell": Form("/tell TEXT", "a word for the next prompt, or an answer", _something),
-    "stop": Form("/stop [now]", "end the run after what it does now, or at once", _now),
+    "stop": Form("/stop [now]", "end the run after what it does now, or at once", _either("now")),
     "pause": Form("/pause", "hold the run before its next turn", _alone),
     "resume": Form("/resume", "go on with a run that is paused or unfinished", _alone),
     "diff": Form("/diff [N]", "what iteration N changed; alone: the whole run", _iteration),

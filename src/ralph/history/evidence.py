@@ -2,6 +2,7 @@
 failed, what it called and what it was asked: as much as a page can hold, without control characters and keys."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from msgspec import Struct
@@ -73,7 +74,7 @@ def files_in(chunks: Iterable[bytes], redact: Callable[[str], str] = redact_text
     """The files of a patch with their lines, and whether there are more than can be shown."""
     files: list[PatchedFile] = []
     in_head = True
-    for count, raw in enumerate(_lines(chunks)):
+    for count, raw in enumerate(lines_in(chunks)):
         if count >= MOST_LINES:
             return files, True
         line = redact(clean(raw.decode("utf-8", "replace"))).expandtabs(4)[:LONGEST_LINE]
@@ -96,7 +97,7 @@ _NEW_NAMES = ("rename to ", "+++ b/")
 _BODIES = ("@@", "Binary files ")
 
 
-def _lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
+def lines_in(chunks: Iterable[bytes]) -> Iterator[bytes]:
     rest = b""
     for chunk in chunks:
         *lines, rest = (rest + chunk).split(b"\n")
@@ -143,7 +144,9 @@ def evidence_of(folder: RunFolder, history: RunHistory, env: Mapping[str, str]) 
     _hear(folder.journal, found, room, redact)
     logs, prompt = Logs(folder.path), room // 6
     for number, one in found.items() if prompt >= LEAST_OF_A_PROMPT else ():
-        one.prompt = _prompt(logs, number, prompt, redact)
+        with suppress(OSError):  # an agent may have put something else in its place
+            text = logs.read(number, "prompt.md", 200_000).data.decode("utf-8", "replace")
+            one.prompt = both_ends(_shown(text, redact), prompt, "\n\n… [cut] …\n\n")
     _look(history, found, room // 2, redact)
     return found
 
@@ -176,15 +179,6 @@ def _hear(journal: Path, found: dict[int, Evidence], room: int, redact: Redact) 
 
 def _shown(text: str, redact: Redact) -> str:
     return redact(clean(text)).expandtabs(4).strip("\n")
-
-
-def _prompt(logs: Logs, number: int, most: int, redact: Redact) -> str:
-    """The prompt of an iteration, both ends of a long one; an agent may have put something else in its place."""
-    try:
-        text = logs.read(number, "prompt.md", 200_000).data.decode("utf-8", "replace")
-    except OSError:
-        return ""
-    return both_ends(_shown(text, redact), most, "\n\n… [cut] …\n\n")
 
 
 def _look(history: RunHistory, found: dict[int, Evidence], most: int, redact: Redact) -> None:

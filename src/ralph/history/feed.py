@@ -50,7 +50,10 @@ class Feed:
     @property
     def is_replaced(self) -> bool:
         """Whether another file is in its place: a run whose journal was removed writes it anew."""
-        return self._stat().st_ino != self._near.about.st_ino
+        try:
+            return os.stat(self._path).st_ino != self._near.about.st_ino
+        except OSError as error:
+            raise unreadable(self._path, error) from None
 
     @property
     def has_grown(self) -> bool:
@@ -98,12 +101,6 @@ class Feed:
     def close(self) -> None:
         self._near.close()
         self._far.close()
-
-    def _stat(self) -> os.stat_result:
-        try:
-            return os.stat(self._path)
-        except OSError as error:
-            raise unreadable(self._path, error) from None
 
 
 def _news(line: bytes) -> News | None:

@@ -38,13 +38,27 @@ class Need(Struct, frozen=True, kw_only=True):
 
 _STANDS_STILL = {"exhausted", "budget", "timeout", "stalled", "blocked", "failed", "interrupted", "killed", "fatal"}
 _STANDS_STILL |= {"paused"}
-
-
 _LIMITED = {"exhausted", "budget", "timeout", "stalled"}
 
 
 def needs(history: RunHistory) -> list[Need]:
-    return [*_answers(history), *_ending(history), *_permissions(history), *_work(history), *_oddities(history)]
+    """What it asks, how it ended, what it was not allowed, where the work is, and what was odd."""
+    run = history.run
+    open_questions = [one for one in history.questions if not one.answer]
+    found = [Need(kind="question", text=one.text, actions=(Action("answer", run, one.id),)) for one in open_questions]
+    found += _ending(history)
+    if history.denied_tools and history.outcome and history.outcome != "done":
+        allow = (Action("allow", run),) if _is_held_back(history) else ()
+        found.append(Need(kind="denied", name=listed(tuple(history.denied_tools)), actions=allow))
+    if history.branch and history.outcome and not history.untouched and not history.item:  # a gate lands items
+        found.append(Need(kind="branch", actions=(Action("merge", run, branch=history.branch),)))
+    for past in history.iterations:
+        failed = ((task, detail) for task, ok, detail in past.scm if not ok)
+        found += [Need(kind="scm", name=task, text=detail, iteration=past.number) for task, detail in failed]
+    restored = sorted({path for past in history.iterations for path in past.restored})
+    if restored:
+        found.append(Need(kind="restored", text=", ".join(restored)))
+    return [*found, *(Need(kind="notice", text=notice) for notice in history.notices)]
 
 
 def next_steps(history: RunHistory) -> list[Action]:
@@ -60,16 +74,12 @@ def next_steps(history: RunHistory) -> list[Action]:
     return [*look, Action("report", run)]
 
 
-def _answers(history: RunHistory) -> Iterator[Need]:
-    for question in history.questions:
-        if not question.answer:
-            yield Need(kind="question", text=question.text, actions=(Action("answer", history.run, question.id),))
-
-
 def _ending(history: RunHistory) -> Iterator[Need]:
     if history.state in _LIMITED and history.lacks_claim_alone:
         suffice = Action("resume", history.run, options=(("until", "checks"),))
-        yield Need(kind="unclaimed", text=_deed(history.claims), actions=(Action("diff", history.run), suffice))
+        worded = next((claim.split(":", 1) for claim in history.claims if ":" in claim), None)
+        deed = Claim(*worded).deed if worded else "say that it is done"  # what the agent should have done
+        yield Need(kind="unclaimed", text=deed, actions=(Action("diff", history.run), suffice))
     elif history.state in _STANDS_STILL:
         tell = (Action("tell", history.run),) if history.state in ("stalled", "blocked") else ()
         resume = Action("resume", history.run, options=_room(history))
@@ -80,12 +90,6 @@ def _ending(history: RunHistory) -> Iterator[Need]:
             yield Need(kind="check", check=check)
     elif history.outcome == "done" and not history.verified:
         yield Need(kind="unverified", actions=(Action("diff", history.run),))
-
-
-def _deed(claims: tuple[str, ...]) -> str:
-    """What the agent should have done to say that it is done."""
-    worded = next((claim.split(":", 1) for claim in claims if ":" in claim), None)
-    return Claim(*worded).deed if worded else "say that it is done"
 
 
 def _room(history: RunHistory) -> tuple[tuple[str, str], ...]:
@@ -101,29 +105,6 @@ def _room(history: RunHistory) -> tuple[tuple[str, str], ...]:
     return (("max_cost", str(ceil(2 * history.cost_usd) or 1)),)
 
 
-def _permissions(history: RunHistory) -> Iterator[Need]:
-    if history.denied_tools and history.outcome and history.outcome != "done":
-        allow = (Action("allow", history.run),) if _is_held_back(history) else ()
-        yield Need(kind="denied", name=listed(tuple(history.denied_tools)), actions=allow)
-
-
 def _is_held_back(history: RunHistory) -> bool:
     """Whether the run failed because its agent was not allowed to do anything."""
     return history.state == "failed" and bool(history.iterations and history.iterations[-1].denials)
-
-
-def _work(history: RunHistory) -> Iterator[Need]:
-    if history.branch and history.outcome and not history.untouched and not history.item:  # a gate lands items
-        yield Need(kind="branch", actions=(Action("merge", history.run, branch=history.branch),))
-    for one in history.iterations:
-        for task, ok, detail in one.scm:
-            if not ok:
-                yield Need(kind="scm", name=task, text=detail, iteration=one.number)
-
-
-def _oddities(history: RunHistory) -> Iterator[Need]:
-    restored = sorted({path for one in history.iterations for path in one.restored})
-    if restored:
-        yield Need(kind="restored", text=", ".join(restored))
-    for notice in history.notices:
-        yield Need(kind="notice", text=notice)

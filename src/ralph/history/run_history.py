@@ -264,17 +264,14 @@ class Fold:
             if self.history.iterations:  # no event changes what came of those before the last one
                 self.history.iterations[-1].judge()
         elif type(event) not in e.NAMES and not isinstance(event, e.Unheard):
-            self._hear_work(event, at)
+            # Of the work on a backlog, its items are what there is to do, and its checks those of the gate.
+            from ralph.core.work_events import WorkStarted
+            from ralph.history.work_history import board_after
+
+            if isinstance(event, WorkStarted):
+                self.history.checks = [*event.checks]
+            self._board = board_after(self._board, event, at)
         self._last = max(at, self._last)
-
-    def _hear_work(self, event: object, at: float) -> None:
-        """Of the work on a backlog, its items are what there is to do, and its checks those of the gate."""
-        from ralph.core.work_events import WorkStarted
-        from ralph.history.work_history import board_after
-
-        if isinstance(event, WorkStarted):
-            self.history.checks = [*event.checks]
-        self._board = board_after(self._board, event, at)
 
     @property
     def todo(self) -> tuple[e.TodoItem, ...]:

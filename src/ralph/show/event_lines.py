@@ -30,8 +30,8 @@ class EventLines:
     """Renders events one after the other.
 
     `agent_output` False hides what the agent says and does; `announces` tells of checks when they start, which a
-    live status line makes needless; `columns` is the room on a line (0: no limit), and may change at any time; `fold`
-    is the history so far, by these events.
+    live status line makes needless; `columns` is the room on a line (0: no limit), which `talk` keeps; `fold` is
+    the history so far, by these events.
     """
 
     def __init__(
@@ -52,6 +52,7 @@ class EventLines:
         self._block = ""
         self._has_been_denied = False
         talk = self.talk = TurnLines(style, self.limits, columns)
+        self._cut = talk.cut
         self._tellers: dict[type, tuple[str, Teller]] = {
             e.RunStarted: ("run", self._run_started),
             e.IterationStarted: ("iteration", self._iteration_started),
@@ -86,14 +87,6 @@ class EventLines:
                 e.AgentProgress: ("tool", talk.progress),
             }
 
-    @property
-    def columns(self) -> int:
-        return self.talk.columns
-
-    @columns.setter
-    def columns(self, columns: int) -> None:
-        self.talk.columns = columns
-
     def __call__(self, event: e.Event, at: float = 0.0) -> list[str]:
         """The lines for `event`, which happened at that time, without newlines; an empty one in front where another
         kind of thing begins."""
@@ -101,7 +94,12 @@ class EventLines:
             self.fold.hear(event, at)
         found = self._tellers.get(type(event))
         if found is None:
-            return [] if type(event) in e.NAMES or isinstance(event, e.Unheard) else self._of_a_work(event)
+            if type(event) in e.NAMES or isinstance(event, e.Unheard):
+                return []
+            from ralph.show.works import sentence  # what happened to an item of a backlog, or at its gate
+
+            text, tone = sentence(event)
+            return [self.style.paint(tone, text)] if text else []
         block, teller = found
         if self._judged and isinstance(event, e.Notice):  # it would part the verdict from the checks
             self._held.append(event)
@@ -117,13 +115,6 @@ class EventLines:
         self._block = block
         return gap + lines
 
-    def _of_a_work(self, event: object) -> list[str]:
-        """What happened to an item of a backlog, or at its gate."""
-        from ralph.show.works import sentence
-
-        text, tone = sentence(event)
-        return [self.style.paint(tone, text)] if text else []
-
     def left_out(self, events: int) -> str:
         more = f"{self.style.marks.more} {plural(events, 'more thing')} that nobody could have read: see the log"
         return self.style.paint("dim", more)
@@ -136,9 +127,10 @@ class EventLines:
         dot = f" {self.style.marks.dot} "
         self._judged = None
         self.talk.root = event.worktree or event.workspace
+        program, space, words = event.agent.partition(" ")
         facts = [
             "resumed" if event.resumed else "",
-            short(_program(event.agent), 60),
+            short(program.rpartition("/")[2] + space + words, 60),
             short(event.preset, 40),
             short(event.workspace, 200),
         ]
@@ -164,7 +156,7 @@ class EventLines:
         of = f"/{event.max_iterations}" if event.max_iterations is not None else ""
         rule = self.style.marks.rule
         title = f"{rule * 2} iteration {event.iteration}{of} "
-        line = title + rule * max(min(self.columns or 80, 100) - len(title), 2)
+        line = title + rule * max(min(self.talk.columns or 80, 100) - len(title), 2)
         verbose = self._debug(f"Iteration {event.iteration}{of} starting") if self.verbose else []
         return [self.style.paint("title", line), *verbose]
 
@@ -326,15 +318,6 @@ class EventLines:
 
     def _debug(self, text: str) -> list[str]:
         return [self.style.paint("dim", f"[ralph] {line}") for line in clean(text[:20_000]).split("\n")]
-
-    def _cut(self, text: str, used: int) -> str:
-        return self.talk.cut(text, used)
-
-
-def _program(agent: str) -> str:
-    """An agent's command line without the way to its program."""
-    program, space, words = agent.partition(" ")
-    return program.rpartition("/")[2] + space + words
 
 
 MOST = 10_000  # lines a second

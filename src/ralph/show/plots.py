@@ -86,11 +86,15 @@ def bars(title: str, labels: Sequence[str], layers: Sequence[Layer], say: Say) -
     """Stacked bars, one for each label, with the axis on the left."""
     totals = [sum(layer.values[at] for layer in layers) for at in range(len(labels))]
     most = max(totals, default=0.0) or 1.0
-    left = _left(most, say)
+    left = max(len(say(most * share)) for share in (0.0, 0.5, 1.0)) * _DIGIT + 12  # room for the labels of the axis
     room, tall = WIDTH - _RIGHT - left, HEIGHT - _BOTTOM - _TOP
     step = room / max(len(labels), 1)
     wide = min(step * 0.72, 38.0)
-    drawn: list[Html] = [*_axis(most, tall, left, say)]
+    drawn: list[Html] = []
+    for share in (0.0, 1.0) if say(most / 2).endswith(".5") else (0.0, 0.5, 1.0):
+        y = _TOP + tall - share * tall
+        drawn.append(_line(left, y, WIDTH - _RIGHT, y, "grid"))
+        drawn.append(_label(left - 5, y + 4, say(most * share), "end"))
     for at, label in enumerate(labels):
         x, floor = left + at * step + (step - wide) / 2, _TOP + tall
         pieces = []
@@ -148,20 +152,6 @@ def _merged(spans: list[Span], least: float) -> list[Span]:
             drawn[-1] = replace(last, what=what, ended=max(last.ended, span.ended))
         else:
             drawn.append(span)
-    return drawn
-
-
-def _left(most: float, say: Say) -> float:
-    """The room that the labels of the axis need."""
-    return max(len(say(most * share)) for share in (0.0, 0.5, 1.0)) * _DIGIT + 12
-
-
-def _axis(most: float, tall: float, left: float, say: Say) -> list[Html]:
-    drawn = []
-    for share in (0.0, 1.0) if say(most / 2).endswith(".5") else (0.0, 0.5, 1.0):
-        y = _TOP + tall - share * tall
-        drawn.append(_line(left, y, WIDTH - _RIGHT, y, "grid"))
-        drawn.append(_label(left - 5, y + 4, say(most * share), "end"))
     return drawn
 
 

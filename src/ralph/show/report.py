@@ -19,7 +19,7 @@ from ralph.history.run_history import RunHistory
 from ralph.records.folder import RunFolder
 from ralph.show import report_tables as tables
 from ralph.show.plots import Html, element, joined
-from ralph.show.words import commands, count, duration, happened, money, need_words, outcome_sentence, plural
+from ralph.show.words import commands, cost, count, duration, happened, money, need_words, outcome_sentence, plural
 
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 _AT_WORK = ("running", "stopping", "waiting", "paused", "asking")
@@ -68,7 +68,7 @@ def report_body(histories: Sequence[RunHistory], evidence: RunEvidence | None = 
             tables.HtmlColumn("Run", [element("a", one.run, href=f"#{one.run}", class_="mono") for one in histories]),
             tables.HtmlColumn("Outcome", [_badge(one) for one in histories], f"{done} done"),
             tables.HtmlColumn("Iterations", [str(number) for number in iterations], str(sum(iterations)), "num"),
-            tables.HtmlColumn("Cost", [tables.cost(one.cost_usd) for one in histories], tables.cost(spent), "num"),
+            tables.HtmlColumn("Cost", [cost(one.cost_usd) for one in histories], cost(spent), "num"),
             tables.HtmlColumn("Time", [duration(one.seconds) for one in histories], duration(lasted), "num"),
             tables.HtmlColumn("Goal", [head(one.goal, 160, "…") for one in histories], "in all", kind="wrap"),
         ]

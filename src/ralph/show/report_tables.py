@@ -8,10 +8,10 @@ from msgspec import Struct
 
 from ralph.core.model import FileChange
 from ralph.history.evidence import Evidence, PatchedFile, ToolCall
-from ralph.history.run_history import CheckResult, PastIteration, RunHistory
+from ralph.history.run_history import PastIteration, RunHistory
 from ralph.show import plots
 from ralph.show.plots import Html, Layer, element, joined
-from ralph.show.words import count, duration, happened, how_it_failed, money, nickname, plural
+from ralph.show.words import cost, count, duration, happened, how_it_failed, money, nickname, plural
 
 MOST_FILES = 300
 MOST_COLUMNS = 6
@@ -29,13 +29,9 @@ class HtmlColumn(Struct):
     total: str = ""
     kind: str = ""
 
-    @property
-    def is_empty(self) -> bool:
-        return not any(self.cells)
-
 
 def table(columns: Sequence[HtmlColumn], has_total: bool = False) -> Html:
-    columns = [column for column in columns if not column.is_empty]
+    columns = [column for column in columns if any(column.cells)]
     heads = [element("th", column.title, class_=column.kind or None, scope="col") for column in columns]
     cells = [[element("td", cell, class_=column.kind or None) for cell in column.cells] for column in columns]
     rows = [element("tr", row) for row in zip(*cells, strict=True)]
@@ -64,11 +60,14 @@ def iterations(history: RunHistory) -> Html | None:
     past = history.iterations
     names = list(dict.fromkeys(check.name for one in past for check in one.checks))
     tools = sum(one.tool_calls or 0 for one in past)
+    checked = [HtmlColumn(name, [_verdict(name, one) for one in past], kind="cell check") for name in names]
+    if len(names) > MOST_COLUMNS:
+        checked = [HtmlColumn("Checks", [_passed(one) for one in past], kind="num")]
     columns = [
         HtmlColumn(
             "#", [element("a", str(one.number), href=f"#{history.run}-{one.number}") for one in past], kind="num"
         ),
-        *_check_columns(past, names),
+        *checked,
         HtmlColumn(
             "Tools", ["" if one.tool_calls is None else str(one.tool_calls) for one in past], str(tools), "num lesser"
         ),
@@ -90,20 +89,13 @@ def _size(changed: Sequence[FileChange] | None) -> str:
 
 
 def _verdict(name: str, one: PastIteration) -> Html:
-    found = [check for check in one.checks if check.name == name]
-    return joined(*(_mark(check) for check in found))
-
-
-def _mark(check: CheckResult) -> Html:
-    tone, mark = ("good", "✓") if check.passed else ("bad", "✗")
-    said = "passed" if check.passed else how_it_failed(check)
-    return element("span", mark, class_=f"mark {tone}", title=f"{said}, {duration(check.seconds)}")
-
-
-def _check_columns(past: Sequence[PastIteration], names: Sequence[str]) -> list[HtmlColumn]:
-    if len(names) <= MOST_COLUMNS:
-        return [HtmlColumn(name, [_verdict(name, one) for one in past], kind="cell check") for name in names]
-    return [HtmlColumn("Checks", [_passed(one) for one in past], kind="num")]
+    marks = []
+    for check in one.checks:
+        if check.name == name:
+            tone, mark = ("good", "✓") if check.passed else ("bad", "✗")
+            said = f"{'passed' if check.passed else how_it_failed(check)}, {duration(check.seconds)}"
+            marks.append(element("span", mark, class_=f"mark {tone}", title=said))
+    return joined(*marks)
 
 
 def _passed(one: PastIteration) -> Html | str:
@@ -137,11 +129,24 @@ def drawings(history: RunHistory) -> Html | None:
     past = [one for one in history.iterations if one.is_whole]
     if len(past) < 2:
         return None
-    labels = [str(one.number) for one in past]
-    drawn = [_drawing("Checks", labels, _check_layers(past), lambda value: f"{value:g}")]
-    drawn.append(_drawing("Cost", labels, [Layer("cost", "turn", [c.usage.cost_usd or 0.0 for c in past])], money))
-    drawn.append(_drawing("Tokens", labels, _token_layers(past), lambda value: count(round(value))))
-    drawn.append(_drawing("Time", labels, _time_layers(past), duration))
+    labels, usages = [str(one.number) for one in past], [one.usage for one in past]
+    checks = [
+        Layer("passed", "good", [float(sum(check.passed for check in one.checks)) for one in past]),
+        Layer("failed", "bad", [float(sum(not check.passed for check in one.checks)) for one in past]),
+    ]
+    tokens = [
+        Layer("from cache", "cache", [float(usage.cache_read_tokens) for usage in usages]),
+        Layer("read", "in", [float(usage.input_tokens + usage.cache_write_tokens) for usage in usages]),
+        Layer("written", "out", [float(usage.output_tokens) for usage in usages]),
+    ]
+    checking = [sum(check.seconds for check in one.checks) for one in past]
+    working = [max(one.seconds - spent, 0.0) for one, spent in zip(past, checking, strict=True)]
+    drawn = (
+        _drawing("Checks", labels, checks, lambda value: f"{value:g}"),
+        _drawing("Cost", labels, [Layer("cost", "turn", [usage.cost_usd or 0.0 for usage in usages])], money),
+        _drawing("Tokens", labels, tokens, lambda value: count(round(value))),
+        _drawing("Time", labels, [Layer("agent", "turn", working), Layer("checks", "check", checking)], duration),
+    )
     shown = [one for one in drawn if one]
     return element("div", shown, class_="plots") if shown else None
 
@@ -154,27 +159,6 @@ def _drawing(title: str, labels: list[str], layers: list[Layer], say: plots.Say)
     return element(
         "div", element("h3", title, legend), plots.bars(f"{title} of each iteration", labels, used, say), class_="card"
     )
-
-
-def _check_layers(past: list[PastIteration]) -> list[Layer]:
-    passed = [float(sum(check.passed for check in one.checks)) for one in past]
-    failed = [float(sum(not check.passed for check in one.checks)) for one in past]
-    return [Layer("passed", "good", passed), Layer("failed", "bad", failed)]
-
-
-def _token_layers(past: list[PastIteration]) -> list[Layer]:
-    usages = [one.usage for one in past]
-    return [
-        Layer("from cache", "cache", [float(usage.cache_read_tokens) for usage in usages]),
-        Layer("read", "in", [float(usage.input_tokens + usage.cache_write_tokens) for usage in usages]),
-        Layer("written", "out", [float(usage.output_tokens) for usage in usages]),
-    ]
-
-
-def _time_layers(past: list[PastIteration]) -> list[Layer]:
-    checking = [sum(check.seconds for check in one.checks) for one in past]
-    working = [max(one.seconds - spent, 0.0) for one, spent in zip(past, checking, strict=True)]
-    return [Layer("agent", "turn", working), Layer("checks", "check", checking)]
 
 
 def refusals(history: RunHistory) -> Html | None:
@@ -244,32 +228,29 @@ def result(one: PastIteration) -> Html:
 
 
 def details(history: RunHistory, one: PastIteration, evidence: Evidence | None = None) -> Html:
-    """All about one iteration, folded away on a screen and open on paper."""
+    """All about one iteration, folded away on a screen and open on paper. Of its evidence the failed checks come first:
+    they are what a person looks for."""
     summary = element("summary", element("b", f"Iteration {one.number} "), result(one))
-    shown = _evidence(history, one, evidence) if evidence else None
+    found = evidence or Evidence()
+    tails = [(name, text) for name, text in found.tails.items() if text]
+    folds = [_fold(f"✗ {name}", element("pre", text), is_open=len(tails) <= OPEN_TAILS) for name, text in tails]
+    if found.patch:
+        added, deleted = sum(file.added for file in found.patch), sum(file.deleted for file in found.patch)
+        whole = f"ralph diff {nickname(history.run)} {one.number}"
+        note = element("p", "There is more: ", element("code", whole), class_="soft") if found.patch_is_cut else None
+        size = "the beginning" if found.patch_is_cut else f"+{added} −{deleted}"
+        folds.append(_fold(f"Changes, {size}", joined([_patch(file) for file in found.patch], note)))
+    if found.calls:
+        number = len(found.calls) + found.calls_left_out
+        more = element("li", f"and {found.calls_left_out} more", class_="soft") if found.calls_left_out else None
+        root = f"{history.worktree or history.workspace}/"
+        listed = element("ul", [_call(call, root) for call in found.calls], more, class_="calls")
+        folds.append(_fold(plural(number, "tool call").capitalize(), listed))
+    if found.prompt:
+        folds.append(_fold("The prompt", element("pre", found.prompt)))
+    shown = element("div", folds, class_="evidence") if evidence else None
     inside = element("div", particulars(one), shown, class_="inside")
     return element("details", summary, inside, class_="card", id=f"{history.run}-{one.number}")
-
-
-def _evidence(history: RunHistory, one: PastIteration, evidence: Evidence) -> Html:
-    """The failed checks first: they are what a person looks for."""
-    tails = [(name, text) for name, text in evidence.tails.items() if text]
-    folds = [_fold(f"✗ {name}", element("pre", text), is_open=len(tails) <= OPEN_TAILS) for name, text in tails]
-    if evidence.patch:
-        added, deleted = sum(file.added for file in evidence.patch), sum(file.deleted for file in evidence.patch)
-        whole = f"ralph diff {nickname(history.run)} {one.number}"
-        note = element("p", "There is more: ", element("code", whole), class_="soft") if evidence.patch_is_cut else None
-        size = "the beginning" if evidence.patch_is_cut else f"+{added} −{deleted}"
-        folds.append(_fold(f"Changes, {size}", joined([_patch(file) for file in evidence.patch], note)))
-    if evidence.calls:
-        number = len(evidence.calls) + evidence.calls_left_out
-        more = element("li", f"and {evidence.calls_left_out} more", class_="soft") if evidence.calls_left_out else None
-        root = f"{history.worktree or history.workspace}/"
-        listed = element("ul", [_call(call, root) for call in evidence.calls], more, class_="calls")
-        folds.append(_fold(plural(number, "tool call").capitalize(), listed))
-    if evidence.prompt:
-        folds.append(_fold("The prompt", element("pre", evidence.prompt)))
-    return element("div", folds, class_="evidence")
 
 
 def _fold(title: str, body: Html, is_open: bool = False) -> Html:
@@ -302,23 +283,15 @@ def _call(call: ToolCall, root: str) -> Html:
 
 
 def particulars(one: PastIteration) -> Html:
-    listed = [part for name, text in _particulars(one) if text for part in (element("dt", name), element("dd", text))]
-    return element("dl", listed)
-
-
-def _particulars(one: PastIteration) -> list[tuple[str, str]]:
     changed = one.files or []
     names = ", ".join(file.path for file in changed[:20]) + (" …" if len(changed) > 20 else "")
     red = [f"{check.name} ({how_it_failed(check)}) {check.log}".strip() for check in one.checks if not check.passed]
-    return [
+    said = [
         ("Agent", one.agent),
         ("Answer", one.answer),
         ("Ended by ralph", one.ended_by.replace("-", " ")),
         ("Tool errors", str(one.tool_errors or "")),
-        (
-            "Not counted",
-            f"{plural(one.uncounted, 'turn')}: a limit or a passing fault" if one.uncounted else "",
-        ),
+        ("Not counted", f"{plural(one.uncounted, 'turn')}: a limit or a passing fault" if one.uncounted else ""),
         ("Checks that failed", _few(red, 6)),
         ("Reviews", ", ".join(f"{review.name} {'✓' if review.passed else '✗'}" for review in one.reviews)),
         ("You said", "\n".join(one.told)),
@@ -326,7 +299,4 @@ def _particulars(one: PastIteration) -> list[tuple[str, str]]:
         ("Source control", "\n".join(f"{task} {'✓' if ok else '✗'} {detail}" for task, ok, detail in one.scm)),
         ("Files", f"{names} ({sums(changed)})" if changed else ""),
     ]
-
-
-def cost(usd: float | None) -> str:
-    return "" if usd is None else money(usd)
+    return element("dl", [joined(element("dt", name), element("dd", text)) for name, text in said if text])

@@ -109,7 +109,7 @@ class Screen:
         room = _WIDTH
         if self._columns is not None:
             room = self._columns()
-            lines.columns = max(room - (len("[HH:MM:SS] ") if self._timestamps else 0), 1)
+            lines.talk.columns = max(room - (len("[HH:MM:SS] ") if self._timestamps else 0), 1)
         now = self._clock()
         text = self._stamped(self._readable(happened, lines, now))
         if self._status is None:

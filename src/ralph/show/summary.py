@@ -12,6 +12,7 @@ from ralph.core.text import clean, one_line, short
 from ralph.show.outlet import Marks, Style
 from ralph.show.words import (
     commands,
+    cost,
     count,
     cut,
     duration,
@@ -85,14 +86,10 @@ def _columns(
         TextColumn("#", [str(one.number) for one in shown]),
         TextColumn("checks", [_checks(one, marks) for one in shown], is_number=False, least=14),
         TextColumn("tools", ["" if one.tool_calls is None else str(one.tool_calls) for one in shown], str(tools)),
-        TextColumn("cost", [_cost(one.usage.cost_usd) for one in shown], _cost(history.cost_usd)),
+        TextColumn("cost", [cost(one.usage.cost_usd) for one in shown], cost(history.cost_usd)),
         TextColumn("time", [duration(one.seconds) for one in shown], duration(history.seconds)),
         TextColumn("what happened", [_in_full(one) for one in shown], "total", is_number=False, least=16),
     ]
-
-
-def _cost(usd: float | None) -> str:
-    return "" if usd is None else money(usd)
 
 
 def _in_full(one: PastIteration) -> str:
@@ -142,7 +139,14 @@ def told(history: RunHistory, style: Style) -> Iterator[str]:
     facts = [history.agent, history.preset, history.workspace, history.branch]
     yield style.paint("title", f"run {history.run}") + dot + dot.join(short(fact, 200) for fact in facts if fact)
     yield f"  {style.paint('dim', 'goal   ')} {short(history.goal, 500)}"
-    yield f"  {style.paint('dim', 'began  ')} {moment(history.began, 1e9)}, {_spent(history)}"
+    spent = [duration(history.seconds)]
+    if history.cost_usd is not None:
+        spent.append(money(history.cost_usd))
+    if history.usage.tokens:
+        spent.append(f"{count(history.usage.tokens)} tokens")
+    if history.files is not None:
+        spent.append(f"{plural(len(history.files), 'file')} changed")
+    yield f"  {style.paint('dim', 'began  ')} {moment(history.began, 1e9)}, {', '.join(spent)}"
     for one in history.iterations:
         yield ""
         yield from _iteration(one, style)
@@ -155,17 +159,6 @@ def told(history: RunHistory, style: Style) -> Iterator[str]:
         yield ""
     tone = {0: "good", 2: "alarm", None: "cyan"}.get(history.exit_code if history.outcome else None, "warn")
     yield style.paint(tone, outcome_sentence(history))
-
-
-def _spent(history: RunHistory) -> str:
-    spent = [duration(history.seconds)]
-    if history.cost_usd is not None:
-        spent.append(money(history.cost_usd))
-    if history.usage.tokens:
-        spent.append(f"{count(history.usage.tokens)} tokens")
-    if history.files is not None:
-        spent.append(f"{plural(len(history.files), 'file')} changed")
-    return ", ".join(spent)
 
 
 def _iteration(one: PastIteration, style: Style) -> Iterator[str]:

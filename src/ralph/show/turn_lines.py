@@ -216,7 +216,7 @@ class TurnLines:
 
     def finished(self, event: AgentFinished) -> list[str]:
         dot, marks, paint = f" {self.style.marks.dot} ", self.style.marks, self.style.paint
-        details = dot.join(detail.replace(" ", _UNBROKEN) for detail in self._details(event))
+        details = dot.join(detail.replace(" ", _UNBROKEN) for detail in self._spent(event, self._result))
         lines = [*calls, ""] if (calls := self.unanswered()) else []
         if event.failure or event.ended_by:
             why = f"turn failed: {event.reason or event.failure}"
@@ -234,10 +234,7 @@ class TurnLines:
             lines += self._aside(f"{event.leftovers} {were} left behind by the agent, and ended")
         return lines
 
-    def _aside(self, text: str) -> list[str]:
-        return [self._dim(f"  {row}") for row in self.rows(text, 2)]
-
-    def _details(self, event: AgentFinished) -> list[str]:
+    def _spent(self, event: AgentFinished, result: AgentResult | None) -> list[str]:
         details = [duration(event.duration_s)]
         if event.exit_code and not event.ended_by:
             details.insert(0, exit_words(event.exit_code))
@@ -245,7 +242,16 @@ class TurnLines:
         errors = event.tool_errors or self._errors
         if tools:
             details.append(plural(tools, "tool call") + (f", {errors} failed" if errors else ""))
-        return [*details, *(_spent(self._result) if self._result else ())]
+        if result and result.cost_usd is not None:
+            details.append(f"{'~' if result.estimated else ''}{money(result.cost_usd)}")
+        taken = result.input_tokens + result.cache_read_tokens + result.cache_write_tokens if result else 0
+        if result and (taken or result.output_tokens):
+            cached = f" ({count(result.cache_read_tokens)} cached)" if result.cache_read_tokens else ""
+            details.append(f"{count(taken)} in{cached}, {count(result.output_tokens)} out")
+        return details
+
+    def _aside(self, text: str) -> list[str]:
+        return [self._dim(f"  {row}") for row in self.rows(text, 2)]
 
     def _dim(self, text: str) -> str:
         return self.style.paint("dim", text) if text else ""
@@ -271,14 +277,3 @@ def telling(lines: list[str]) -> list[str]:
     """Those with words in them, unless none has: rules and blanks between them say nothing on a screen."""
     written = [line.rstrip() for line in lines if line.strip()]
     return [line for line in written if any(map(str.isalnum, line))] or written
-
-
-def _spent(result: AgentResult) -> list[str]:
-    spent = []
-    if result.cost_usd is not None:
-        spent.append(f"{'~' if result.estimated else ''}{money(result.cost_usd)}")
-    taken = result.input_tokens + result.cache_read_tokens + result.cache_write_tokens
-    if taken or result.output_tokens:
-        cached = f" ({count(result.cache_read_tokens)} cached)" if result.cache_read_tokens else ""
-        spent.append(f"{count(taken)} in{cached}, {count(result.output_tokens)} out")
-    return spent

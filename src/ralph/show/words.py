@@ -44,6 +44,11 @@ def plural(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
+def cost(usd: float | None) -> str:
+    """`$0.42`; nothing where it is not known."""
+    return "" if usd is None else money(usd)
+
+
 def nickname(run_id: str) -> str:
     """The part of a run's id that people say."""
     return run_id.rpartition("-")[2]

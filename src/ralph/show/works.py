@@ -15,7 +15,7 @@ from ralph.core.text import one_line, short
 from ralph.history.work_history import WorkHistory, WorkSpan
 from ralph.show.outlet import Outlet, Style, choose, is_smart
 from ralph.show.plots import Html, element, joined
-from ralph.show.words import cut, duration, money, plural
+from ralph.show.words import cost, cut, duration, money, plural
 
 MOST_ROWS = 20
 TONES = {"landed": "green", "working": "cyan", "ready": "cyan", "parked": "warn", "blocked": "yellow", "held": "yellow"}
@@ -323,9 +323,9 @@ def _items(history: WorkHistory) -> Html:
     rows = []
     for key, job in sorted(history.board.jobs.items(), key=lambda pair: SHOWN.index(states[pair[0]])):
         badge = element("span", states[key], class_=f"badge {BADGES.get(states[key], 'calm')}")
-        cost = money(job.cost_usd) if job.cost_usd is not None else ""
+        spent = cost(job.cost_usd)
         short_ones = [
-            element("td", cell, class_="brief") for cell in (element("code", key), badge, str(job.rounds), cost)
+            element("td", cell, class_="brief") for cell in (element("code", key), badge, str(job.rounds), spent)
         ]
         long_ones = [element("td", short(text, 200)) for text in (job.item.about, job.reason)]
         rows.append(element("tr", short_ones, long_ones))
@@ -341,9 +341,9 @@ def markdown(history: WorkHistory) -> str:
         lines += ["**What needs you**", "", *(f"- `{job.item.key}`: {short(why, 300)}" for job, why in needing), ""]
     lines += ["| item | state | rounds | cost | title |", "|---|---|---|---|---|"]
     for key, job in history.board.jobs.items():
-        cost = money(job.cost_usd) if job.cost_usd is not None else ""
+        spent = cost(job.cost_usd)
         title = short(job.item.about, 120).replace("|", "\\|")
-        lines.append(f"| `{key}` | {states[key]} | {job.rounds} | {cost} | {title} |")
+        lines.append(f"| `{key}` | {states[key]} | {job.rounds} | {spent} | {title} |")
     return "\n".join([*lines, ""])
 
 

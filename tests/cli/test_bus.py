@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ralph.cli.bus import follow, post, read
+from ralph.cli import task
 from ralph.cli.main import run_cli
 from ralph.errors import UserError
 from ralph.supervise import bus
@@ -22,6 +22,24 @@ def outside_any_task(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def path(tmp_path: Path) -> str:
     return str(tmp_path / "bus.md")
+
+
+def given(**values: object) -> dict[str, object]:
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def post(path: str | None, kind: str, body: str | None, parent: str = "") -> int:
+    return task.post(given(bus=path, type=kind, body=body, parent=parent), [])
+
+
+def read(
+    path: str | None, since: str | None = None, types: tuple[str, ...] = (), root: str = "", json: bool = False
+) -> int:
+    return task.read(given(bus=path, since=since, type=types, thread=root, json=json), [])
+
+
+def follow(path: str, since: str) -> int:
+    return task.follow(given(bus=path, since=since), [])
 
 
 def objects(out: str) -> list[dict[str, str]]:
@@ -112,9 +130,9 @@ def test_a_reader_that_stops_listening_causes_no_complaint(path: str) -> None:
         bus.post(path, "INFO", "x" * 100)
     script = """
 import sys
-from ralph.cli.bus import read
+from ralph.cli.task import read
 from ralph.cli.main import guarded
-sys.exit(guarded(lambda: read(sys.argv[1])))
+sys.exit(guarded(lambda: read({'bus': sys.argv[1]}, [])))
 """
     process = subprocess.Popen([sys.executable, "-c", script, path], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert process.stdout is not None
@@ -127,7 +145,7 @@ sys.exit(guarded(lambda: read(sys.argv[1])))
 
 
 def test_follow_shows_a_message_when_it_arrives(path: str) -> None:
-    script = "import sys; from ralph.cli.bus import follow; follow(sys.argv[1], json=True)"
+    script = "import sys; from ralph.cli.task import follow; follow({'bus': sys.argv[1], 'json': True}, [])"
     process = subprocess.Popen([sys.executable, "-c", script, path], stdout=subprocess.PIPE)
     assert process.stdout is not None
     try:

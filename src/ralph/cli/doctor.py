@@ -55,7 +55,8 @@ def doctor(values: Values, words: list[str]) -> int:
 
 def findings(keeper: Keeper, folder: Path, env: Env, agent: str, probe: bool) -> Iterator[Finding]:
     """What every look finds, as it is found."""
-    yield Finding("ralph", "ok", f"{__version__}; Python {platform.python_version()}, {_system()}")
+    system = f"{platform.system()} {platform.machine()}"
+    yield Finding("ralph", "ok", f"{__version__}; Python {platform.python_version()}, {system}")
     settings, said = _settings(folder, env, agent)
     yield said
     yield from _agents(keeper, folder, env, agent)
@@ -73,10 +74,6 @@ def findings(keeper: Keeper, folder: Path, env: Env, agent: str, probe: bool) ->
     yield machine.boxes(keeper, folder, env, is_wanted=settings.sandbox.enabled)
     if probe and choice:
         yield from probed(choice, settings, keeper, folder, env)
-
-
-def _system() -> str:
-    return f"{platform.system()} {platform.machine()}"
 
 
 def _settings(folder: Path, env: Env, agent: str) -> tuple[Settings, Finding]:

@@ -1,5 +1,5 @@
-"""How are commands explained? click makes the help and the errors from the table, and with `completion.py` what a shell
-offers."""
+"""How are commands explained? click makes the help and the errors from the table, and what a shell offers when Tab is
+pressed behind `ralph`."""
 
 import os
 from collections.abc import Sequence
@@ -8,9 +8,9 @@ from typing import Any
 import click
 
 from ralph import __version__
-from ralph.cli import completion, table
-from ralph.cli.table import CliCommand
-from ralph.errors import complain
+from ralph.cli import table
+from ralph.cli.table import CliCommand, Values
+from ralph.errors import UserError, complain
 from ralph.run.options import Option
 
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
@@ -112,7 +112,7 @@ def click_command(command: CliCommand) -> click.Command:
             )
         )
         context = {**CONTEXT, "help_option_names": ["--help"]}
-    known = completion.runs if "RUN" in command.words.replace("[", " ").replace("]", " ").split() else None
+    known = run_names if "RUN" in command.words.replace("[", " ").replace("]", " ").split() else None
     params.append(click.Argument(["words"], nargs=-1, metavar=command.words, shell_complete=known))
     made = Grouped(command.name, params=params, callback=callback, help=command.help, context_settings=context)
     made.groups = {row.name: row.group for row in command.options}
@@ -135,7 +135,7 @@ def _click_option(row: Option) -> click.Option:
         callback=_only_one if row.once else None,
         metavar=None if row.choices else row.metavar,
         help=row.help,
-        shell_complete=completion.OF_OPTIONS.get(row.name),
+        shell_complete=OF_OPTIONS.get(row.name),
     )
 
 
@@ -158,8 +158,8 @@ def cli() -> None:
 
 def click_main(argv: list[str]) -> int:
     """Runs a command through click; bad usage is one line, a hint, and exit code 2."""
-    if completion.COMPLETING in os.environ:
-        completion.understand_attached_values()
+    if COMPLETING in os.environ:
+        understand_attached_values()
     elif not argv:
         click.echo(cli.get_help(click.Context(cli, info_name="ralph", help_option_names=["-h", "--help"])))
         return 0
@@ -174,3 +174,112 @@ def click_main(argv: list[str]) -> int:
     except click.Abort:
         return 130
     return result if isinstance(result, int) else 0
+
+
+COMPLETING = "_RALPH_COMPLETE"  # set by the shell that asks
+BREAKS = ("=", ":")  # where bash, and bash alone, takes a word apart
+
+
+def agent_names(ctx: click.Context, param: click.Parameter, begun: str) -> list[str]:
+    from ralph.agents import known
+
+    return [name for name in known() if name.startswith(begun)]
+
+
+def claim_kinds(ctx: click.Context, param: click.Parameter, begun: str) -> list[str]:
+    kinds = ("checks", "word:STOP", "response:DONE", "suffix:DONE", "promise:DONE", "tag:COMPLETE", "file:DONE")
+    return [kind for kind in kinds if kind.startswith(begun)]
+
+
+def run_names(ctx: click.Context, param: click.Parameter, begun: str) -> list[str]:
+    """Newest first, by the short name and by the whole."""
+    from ralph.records.register import runs
+
+    names = [name for run in reversed(runs()) for name in (run.id.rpartition("-")[2], run.id)]
+    return [name for name in names if name.startswith(begun)]
+
+
+OF_OPTIONS = {"agent": agent_names, "fallback_agent": agent_names, "until": claim_kinds}
+
+
+def understand_attached_values() -> None:
+    """click offers the value alone for `--until=pr`, and a shell puts it where its word was: zsh and fish would lose
+    the option, and bash, whose word is what follows the last break, what stands before that."""
+    from click.shell_completion import (
+        BashComplete,
+        CompletionItem,
+        FishComplete,
+        ShellComplete,
+        ZshComplete,
+        add_completion_class,
+    )
+
+    class WholeWords(ShellComplete):
+        def get_completions(self, args: list[str], incomplete: str) -> list[CompletionItem]:
+            option, attached, _ = incomplete.partition("=")
+            found = super().get_completions(args, incomplete)
+            for item in found if attached and option.startswith("--") else ():
+                item.value = f"{option}={item.value}"
+            return found
+
+    class OfZsh(WholeWords, ZshComplete):
+        pass
+
+    class OfFish(WholeWords, FishComplete):
+        pass
+
+    class OfBash(BashComplete):
+        def get_completion_args(self) -> tuple[list[str], str]:
+            args, incomplete = super().get_completion_args()
+            *whole, self.word = _mended([*args, incomplete])
+            self.part = "" if incomplete in BREAKS else incomplete
+            return whole, self.word
+
+        def get_completions(self, args: list[str], incomplete: str) -> list[CompletionItem]:
+            value = incomplete.partition("=")[2] if incomplete.startswith("--") else incomplete
+            found = super().get_completions(args, incomplete)
+            for item in found if self.word != self.part else ():
+                item.value = item.value[len(value) - len(self.part) :]
+            return found
+
+    for kind in (OfBash, OfZsh, OfFish):
+        add_completion_class(kind)
+
+
+def _mended(words: list[str]) -> list[str]:
+    """The words as they were before bash took them apart."""
+    whole: list[str] = []
+    is_open = False
+    for word in words:
+        if whole and (is_open or word in BREAKS):
+            whole[-1] += word
+        else:
+            whole.append(word)
+        is_open = word in BREAKS
+    return whole
+
+
+WHERE = {
+    "bash": 'eval "$(ralph completion bash)"   # in ~/.bashrc',
+    "zsh": 'eval "$(ralph completion zsh)"    # in ~/.zshrc, behind compinit',
+    "fish": "ralph completion fish > ~/.config/fish/completions/ralph.fish",
+}
+
+
+def completion(values: Values, words: list[str]) -> int:
+    if len(words) != 1 or words[0] not in WHERE:
+        raise UserError("the completion script for which shell?", f"say {', '.join(WHERE)}")
+    from click.shell_completion import get_completion_class
+
+    kind = get_completion_class(words[0])
+    assert kind is not None
+    print(kind(click.Command("ralph"), {}, "ralph", COMPLETING).source())
+    return 0
+
+
+COMPLETION = CliCommand(
+    "completion",
+    "Print the completion script for your shell.\n\n" + "\n\n".join(WHERE.values()),
+    completion,
+    words="bash|zsh|fish",
+)

@@ -1,4 +1,5 @@
-"""`ralph init`: asks the questions that make a project's settings, and writes them."""
+"""`ralph demo`, `init`, `schema`: how does one begin? Shows what ralph is for, on a small repository with a failing
+test and an agent that first gets it wrong; asks the questions that make a project's settings, and writes them."""
 
 import os
 import sys
@@ -97,7 +98,9 @@ class Silence(Dialog):
 
 def initialize(workspace: Path, dialog: Dialog) -> None:
     """The whole conversation: shows what is there, asks, and writes once every answer is in."""
-    from ralph.records.folder import prepare
+    from ralph.files import replace_file
+    from ralph.processes.box import find_bubblewrap
+    from ralph.records.folder import cannot_write, prepare
 
     settings = workspace / ".ralph" / "settings.json"
     if os.path.lexists(settings):
@@ -107,33 +110,22 @@ def initialize(workspace: Path, dialog: Dialog) -> None:
     said = interview(workspace, dialog)
     dialog.say("\n" + _written(said).decode(), end="")
     folder = prepare(workspace)
-    _write(settings, _written(said))
-    _write(folder / SCHEMA_FILE, schema_text("settings").encode())
+    files = {settings: _written(said), folder / SCHEMA_FILE: schema_text("settings").encode()}
+    for path, data in files.items():
+        try:
+            replace_file(path, data)
+        except OSError as error:
+            raise cannot_write(path, error) from None
     dialog.say("\nSettings written to .ralph/settings.json")
     dialog.say(f'Next: ralph {"loop" if said["guardrails"] else "run"} "what shall be true in the end"')
-    if _has_boxes(workspace):
-        dialog.say("To keep the agent away from your home and keys, add --sandbox.")
+    with suppress(UserError):  # where there is no box, none is offered
+        if find_bubblewrap(os.environ, str(workspace)):
+            dialog.say("To keep the agent away from your home and keys, add --sandbox.")
 
 
 def interview(workspace: Path, dialog: Dialog) -> dict[str, Any]:
     """The settings that the answers make."""
-    said: dict[str, Any] = {"$schema": f"./{SCHEMA_FILE}", **DEFAULTS, "agent": _ask_agent(dialog)}
-    if (turns := _ask_iterations(dialog)) is not None:  # unless it is said, every way to loop has a number of its own
-        said["maximumIterations"] = turns
-    dialog.explain("What the agent writes between <response> and </response> when it is done.")
-    said["completionResponse"] = dialog.ask_about("Completion response [DONE]: ", is_odd=_is_no_word) or "DONE"
-    said["guardrails"] = _ask_guardrails(workspace, dialog)
-    dialog.explain("After green checks the work can be committed, with a message by the agent.")
-    if dialog.agrees("Configure SCM? (y/N): "):
-        said["scm"] = _ask_scm(dialog)
-    if said["guardrails"] and (tests := _tests_in(workspace)):
-        dialog.explain("An agent can make checks pass by changing the tests; what is protected is\nput back.")
-        if dialog.agrees(f"Protect {tests}/** from the agent? (Y/n): ", unless_said=True):
-            said["protect"] = [f"{tests}/**"]
-    return said
-
-
-def _ask_agent(dialog: Dialog) -> dict[str, Any]:
+    said: dict[str, Any] = {"$schema": f"./{SCHEMA_FILE}", **DEFAULTS}
     agents = installed_agents()
     dialog.explain("Who does the work: a coding agent that is installed here, or any command line.")
     if agents:
@@ -141,22 +133,42 @@ def _ask_agent(dialog: Dialog) -> dict[str, Any]:
     question = "Agent command (e.g., claude, codex, amp, or other LLM CLI): "
     while not (agent := dialog.ask_about(question, next(iter(agents), ""), _is_choice)):
         if isinstance(dialog, Silence):
-            raise UserError(
-                "no coding agent is installed", "install one, or name yours: run `ralph init` in a terminal"
-            )
+            hint = "install one, or name yours: run `ralph init` in a terminal"
+            raise UserError("no coding agent is installed", hint)
         dialog.say(f"An agent command is required, for example {(*agents, 'claude')[0]}.")
     dialog.explain("Words that it is always started with.")
     flags = dialog.ask_about("Agent flags (comma-separated, optional): ", is_odd=lambda said: not said.startswith("-"))
-    return {"command": agent, "flags": _parts(flags)}
+    said["agent"] = {"command": agent, "flags": _parts(flags)}
+    dialog.explain("How many turns it gets before ralph gives up (without an answer `ralph loop`\ngives it 25).")
+    while answer := dialog.ask("Maximum iterations [10]: "):  # else every way to loop has a number of its own
+        if answer.isascii() and answer.isdigit() and len(answer) < 10 and int(answer) > 0:
+            said["maximumIterations"] = int(answer)
+            break
+        dialog.say("Please give a whole number greater than 0.")
+    dialog.explain("What the agent writes between <response> and </response> when it is done.")
+    answer = dialog.ask_about(
+        "Completion response [DONE]: ", is_odd=lambda said: _is_choice(said) or " " in said or said.startswith("-")
+    )
+    said["completionResponse"] = answer or "DONE"
+    said["guardrails"] = _ask_guardrails(workspace, dialog)
+    dialog.explain("After green checks the work can be committed, with a message by the agent.")
+    if dialog.agrees("Configure SCM? (y/N): "):
+        while not (scm := dialog.ask("  SCM command (e.g., git): ")):
+            dialog.say("  An SCM command is required.")
+        while not (tasks := _parts(dialog.ask("  SCM tasks (comma-separated, e.g., commit,push): "))):
+            dialog.say("  Please name at least one task.")
+        said["scm"] = {"command": scm, "tasks": tasks}
+    tests = next((name for name in TEST_FOLDERS if (workspace / name).is_dir()), "")
+    if said["guardrails"] and tests:
+        dialog.explain("An agent can make checks pass by changing the tests; what is protected is\nput back.")
+        if dialog.agrees(f"Protect {tests}/** from the agent? (Y/n): ", unless_said=True):
+            said["protect"] = [f"{tests}/**"]
+    return said
 
 
 def _is_choice(answer: str) -> bool:
     """Whether it answers a question of another kind: how many, yes or no, what to do."""
     return answer.isdigit() or answer.upper() in ("Y", "N", "YES", "NO", *get_args(FailAction))
-
-
-def _is_no_word(answer: str) -> bool:
-    return _is_choice(answer) or " " in answer or answer.startswith("-")
 
 
 def _parts(answer: str) -> list[str]:
@@ -170,15 +182,6 @@ def installed_agents() -> list[str]:
     from ralph.agents import programs
 
     return [name for name in programs() if which(name)]
-
-
-def _ask_iterations(dialog: Dialog) -> int | None:
-    dialog.explain("How many turns it gets before ralph gives up (without an answer `ralph loop`\ngives it 25).")
-    while answer := dialog.ask("Maximum iterations [10]: "):
-        if answer.isascii() and answer.isdigit() and len(answer) < 10 and int(answer) > 0:
-            return int(answer)
-        dialog.say("Please give a whole number greater than 0.")
-    return None
 
 
 def _ask_guardrails(workspace: Path, dialog: Dialog) -> list[dict[str, str]]:
@@ -222,28 +225,6 @@ def _found_checks(workspace: Path, dialog: Dialog) -> list[str]:
     return usable
 
 
-def _tests_in(workspace: Path) -> str:
-    """The folder of the tests, if there is one."""
-    return next((name for name in TEST_FOLDERS if (workspace / name).is_dir()), "")
-
-
-def _has_boxes(workspace: Path) -> bool:
-    from ralph.processes.box import find_bubblewrap
-
-    try:
-        return bool(find_bubblewrap(os.environ, str(workspace)))
-    except UserError:
-        return False
-
-
-def _ask_scm(dialog: Dialog) -> dict[str, Any]:
-    while not (scm := dialog.ask("  SCM command (e.g., git): ")):
-        dialog.say("  An SCM command is required.")
-    while not (tasks := _parts(dialog.ask("  SCM tasks (comma-separated, e.g., commit,push): "))):
-        dialog.say("  Please name at least one task.")
-    return {"command": scm, "tasks": tasks}
-
-
 def _show(workspace: Path, dialog: Dialog) -> None:
     """The settings that are there, as they work together; or what is wrong with them."""
     import msgspec
@@ -266,20 +247,6 @@ def _written(said: dict[str, Any]) -> bytes:
     import msgspec
 
     return msgspec.json.format(msgspec.json.encode(said), indent=2) + b"\n"
-
-
-def _write(path: Path, data: bytes) -> None:
-    """All or nothing: the file is put in place once it is complete."""
-    from ralph.records.folder import cannot_write
-
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        draft.write_bytes(data)
-        draft.replace(path)
-    except OSError as error:
-        raise cannot_write(path, error) from None
-    finally:
-        draft.unlink(missing_ok=True)
 
 
 YES = Option("-y --yes", "Ask nothing: take what is found.")
@@ -311,3 +278,94 @@ def schema_text(kind: str) -> str:
 SCHEMA = CliCommand(
     "schema", "Print the JSON Schema of the settings file or of the events.", print_schema, words="settings|events"
 )
+
+
+CART = '''"""Totals of a shopping cart."""
+
+
+def total(price: float, coupon: float = 0) -> float:
+    """The price, less a coupon of so many percent."""
+    return price - coupon
+'''
+
+TEST = """import unittest
+
+from cart import total
+
+
+class TestTotal(unittest.TestCase):
+    def test_a_coupon_is_a_percentage(self):
+        self.assertEqual(total(80, coupon=25), 60)
+
+    def test_without_a_coupon_the_price_stays(self):
+        self.assertEqual(total(80), 80)
+"""
+
+WIDEST = 80  # columns of text
+INTRODUCTION = """\
+This is a demonstration. The agent is a script, not a model: nothing is sent anywhere, and nothing is spent.
+It works on a small repository with a failing test, in {folder}
+Watch what happens when it claims to be done in iteration 2.
+"""
+
+NEXT = """\
+In iteration 2 the agent said it was done. ralph ran the check itself, and did not believe it. Look around:
+
+    cd {folder}
+    {ralph} show     # iteration by iteration
+    {ralph} diff     # what it changed
+
+Then, in a repository of your own, with an agent that you have installed (claude, codex, amp, …):
+
+    {ralph} loop "Make the tests pass" --check "YOUR TEST COMMAND"
+"""
+
+
+def demo(values: Values, words: list[str]) -> int:
+    no_words(words, "`ralph demo` takes none")
+    import shlex
+    import subprocess
+    import tempfile
+    from shutil import which
+
+    from ralph.cli.run import run_command
+
+    folder = Path(tempfile.mkdtemp(prefix="ralph-demo-"))
+    for name, text in {"cart.py": CART, "test_cart.py": TEST, ".gitignore": "__pycache__/\n"}.items():
+        (folder / name).write_text(text)
+    if which("git"):
+        git = ("git", "-C", str(folder), "-c", "user.name=ralph", "-c", "user.email=ralph@localhost")
+        for made in (("init", "-q"), ("add", "-A"), ("commit", "-q", "--no-gpg-sign", "-m", "A cart with a bug")):
+            subprocess.run((*git, *made), check=True)
+    ralph = "ralph" if which("ralph") else os.path.join(os.path.dirname(sys.executable), "ralph")
+    _say(INTRODUCTION.format(folder=folder))
+    os.environ["PATH"] = os.pathsep.join((os.path.dirname(sys.executable), os.environ.get("PATH", os.defpath)))
+    os.environ.setdefault("RALPH_DEMO_PAUSE", "0.4" if sys.stderr.isatty() else "0")
+    given = {
+        "agent": f"{shlex.quote(sys.executable)} -m ralph.agents.demo",
+        "check": ["python3 -m unittest -q"],
+        "directory": str(folder),
+        "maximum_iterations": 5,
+        "max_cost": 1.0,
+    }
+    code = run_command("loop", given, ["Make the tests pass."])
+    _say("\n" + NEXT.format(folder=folder, ralph=ralph))
+    return code
+
+
+def _say(text: str) -> None:
+    """In lines that fit the terminal; what is to be copied stays in one."""
+    import textwrap
+
+    try:
+        columns = min(os.get_terminal_size(sys.stderr.fileno()).columns, WIDEST)
+    except (OSError, ValueError, AttributeError):  # no terminal, no stderr
+        columns = WIDEST
+    for line in text.splitlines():
+        is_whole = line.startswith(" ") or not line
+        rows = [line] if is_whole else textwrap.wrap(line, columns, break_long_words=False, break_on_hyphens=False)
+        print("\n".join(rows), file=sys.stderr)
+    print(file=sys.stderr, flush=True)
+
+
+DEMO = CliCommand("demo", "Watch a run on a small example, with a scripted agent. Takes a few seconds.", demo)

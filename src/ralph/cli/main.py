@@ -25,7 +25,10 @@ def run_cli(argv: list[str]) -> int:
 
 def guarded(command: Callable[[], int]) -> int:
     try:
-        return command() or _delivered()
+        code = command()
+        if code == 0 and sys.stdout is not None and not sys.stdout.closed:
+            sys.stdout.flush()  # whether all that was said can leave the house is not known before
+        return code
     except UserError as error:
         complain(error.message, error.hint)
         return 2
@@ -49,34 +52,16 @@ def guarded(command: Callable[[], int]) -> int:
         return _unforeseen(error)
 
 
-def _delivered() -> int:
-    """0 once all that was said has left the house; whether it can is not known before."""
-    if sys.stdout is not None and not sys.stdout.closed:
-        sys.stdout.flush()
-    return 0
-
-
 _FULL_OR_GONE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 """A disk that is full, a terminal that is gone: no bug of ours."""
 
 
 def _unforeseen(error: Exception) -> int:
-    if not _is_lost():
-        return _report_bug(error)
-    complain("the current folder is gone", "go to another one")
-    return 2
-
-
-def _is_lost() -> bool:
-    """Whether the current folder is gone: then next to nothing works, and nobody else is to blame."""
     try:
         os.getcwd()
-    except FileNotFoundError:
-        return True
-    return False
-
-
-def _report_bug(error: Exception) -> int:
+    except FileNotFoundError:  # then next to nothing works, and nobody else is to blame
+        complain("the current folder is gone", "go to another one")
+        return 2
     import tempfile
     import traceback
 
@@ -100,9 +85,9 @@ def _dispatch(argv: list[str]) -> int:
     if argv and " " in argv[0].strip() and not argv[0].startswith("-"):  # no command has two words: it is a goal
         argv = ["run", *argv]
     if argv and argv[0] in OF_THE_COORDINATOR:
-        from ralph.cli.land import run_command
+        from ralph.cli.work import run_part
 
-        return run_command(argv[0], argv[1:])
+        return run_part(argv[0], argv[1:])
     if argv and argv[0] not in FORK_FIRST:
         import_leanly("msgspec")
     command, rest = _found(argv)

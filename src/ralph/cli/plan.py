@@ -11,11 +11,11 @@ from ralph.cli.request import Request, no_goal, understood
 from ralph.cli.table import CliCommand
 from ralph.core.text import clean, one_line
 from ralph.errors import UserError
-from ralph.planning.plan import Plan, PlanRequest, Trial, Trials, is_plan, load, plan_in, planned, planning, save
+from ralph.planning.plan import Plan, PlanRequest, Trials, is_plan, load, plan_in, planned, planning, save
 from ralph.run import options
 
 if TYPE_CHECKING:
-    from ralph.core.model import Run, Stop
+    from ralph.core.model import Stop
     from ralph.forge.issue import Issue
     from ralph.processes.keeper import Keeper
     from ralph.settings import Settings
@@ -41,7 +41,8 @@ class Planning:
         from ralph.settings import load as load_settings
         from ralph.settings.proposed import proposed_checks
 
-        words = _with_file(values, words)
+        if words and not {"prompt", "prompt_file"}.intersection(values) and os.path.isfile(words[0]):
+            values["prompt_file"], *words = words  # be it a plan or a description of what is wanted
         self.asked: Request = understood("plan", values, words)
         self.workspace = self.asked.workspace
         self.settings: Settings = load_settings(self.workspace, self.asked.overrides, env=os.environ).settings
@@ -70,34 +71,28 @@ class Planning:
 
     def _first(self) -> "tuple[Plan | None, Stop | None]":
         """The plan to look at: one that is there, or one that an agent makes."""
+        from ralph.records.register import recorded_in
+
         given = Path(self.asked.goal_file) if self.asked.goal_file else None
-        text = self._text(given)
+        text = load(given).text if given else self.asked.goal_text
+        if not given and not text:
+            raise no_goal()
         if given and is_plan(text):
             self.path = given
             return load(given), None
         if self.path.exists():
             hint = f"look at it again: ralph plan {self.path.name}; or write another: -o FILE"
             raise UserError(f"{self.path.name} is there already", hint)
-        self._refuse_what_cannot_be_written()
-        self._tell_of_what_was_cut_off()
-        self.wish = PlanRequest(text, self.known, self.is_attended)
-        return self._ask(self.wish.prompt())
-
-    def _refuse_what_cannot_be_written(self) -> None:
-        """Before an agent is paid for it."""
         folder = next(one for one in self.path.parents if one.exists())
-        if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
+        if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):  # before an agent is paid for it
             raise UserError(f"cannot write {self.path}", "name another file with -o FILE")
-
-    def _tell_of_what_was_cut_off(self) -> None:
-        """Whoever was killed while an agent planned could not put back what that had changed."""
-        from ralph.records.register import recorded_in
-
         for run in recorded_in(self.workspace / ".ralph")[-1:]:
-            if run.facts.kind == "plan" and run.state == "killed":
+            if run.facts.kind == "plan" and run.state == "killed":  # it could not put back what its agent had changed
                 name = run.id.rpartition("-")[2]
                 said = f"run {name} was killed while it planned; what its agent changed is still here"
                 self.dialog.say(f"ralph: {said}: `ralph rewind {name} 0` makes the files what they were before it")
+        self.wish = PlanRequest(text, self.known, self.is_attended)
+        return self._ask(self.wish.prompt())
 
     def _guarded(self, plan: Plan, issue: "Issue") -> Plan:
         """No command is taken from an issue: not one that stands in it, and unseen by a person none but known ones."""
@@ -112,13 +107,6 @@ class Planning:
         if not guarded.commands():
             raise UserError("no check is left that does not come from the issue", 'name one: --check "CMD"')
         return guarded
-
-    def _text(self, given: Path | None) -> str:
-        if given is None:
-            if not self.asked.goal_text:
-                raise no_goal()
-            return self.asked.goal_text
-        return load(given).text
 
     def _ask(self, prompt: str) -> "tuple[Plan | None, Stop]":
         """Has an agent make a plan, in a run of its own."""
@@ -137,7 +125,8 @@ class Planning:
         )
         shown = Shown(False, self.asked.quiet, self.asked.verbose)
         run, stop = play(order, self.keeper, shown, rules=(planned(self.path.name),))
-        plan = plan_in(_answer(run), self.path.name) if stop.outcome is Outcome.DONE else None
+        answer = run.last.turn.text if run.last else ""
+        plan = plan_in(answer, self.path.name) if stop.outcome is Outcome.DONE else None
         return plan, stop
 
     def _discuss(self, plan: Plan) -> int:
@@ -153,7 +142,12 @@ class Planning:
                 self.dialog.say(f"Left; the plan is in {self._draft}")
                 return 1
             if choice.lower() in ("e", "edit"):
-                plan = self._edited(plan)
+                from ralph.cli.results import edited
+
+                editor, code = edited(self._draft)
+                if code:
+                    self.dialog.say(f"! {editor} ended with exit code {code}; EDITOR says which one is used")
+                plan = Plan(load(self._draft).text, plan.name)
             elif choice.lower() in ("t", "tell"):
                 plan = self._changed(plan, words.strip() or self.dialog.ask("What shall change? "))
 
@@ -181,33 +175,25 @@ class Planning:
         if problems := plan.problems():
             self.dialog.say("\n".join(f"! {problem}" for problem in problems))
         else:
-            self._show_trials(self._tried(self._allowed(plan.commands())))
+            self._try(plan.commands())
 
-    def _allowed(self, commands: list[str]) -> list[str]:
-        """Those that may be run: the project's own, and what a person lets pass who has seen it."""
+    def _try(self, commands: list[str]) -> None:
+        """Shows how the checks stand today: the project's own, and what a person lets pass who has seen it."""
+        from ralph.processes.interrupt import Interrupt
+        from ralph.records.folder import remember_red, seen_red
+
         strange = [command for command in commands if command not in self.known and command not in self._decided]
         if strange and self.is_attended:
             self.dialog.say("To see how the checks stand today, these commands would be run now:")
             self.dialog.say("\n".join(f"  {clean(one)}" for one in strange))
             is_let = self.dialog.ask("Run them? [Y/n] ").lower() not in ("n", "no")
             self._decided |= dict.fromkeys(strange, is_let)
-        return [command for command in commands if self._decided.get(command, True)]
-
-    def _tried(self, commands: list[str]) -> "list[Trial]":
-        from ralph.processes.interrupt import Interrupt
-        from ralph.records.folder import remember_red
-
         with Interrupt() as interrupt:
             if self._trials is None:
                 self._trials = Trials(self.workspace, self.settings, self.keeper)
                 self.stack.callback(self._trials.close)
-            tried = self._trials.of(commands, interrupt)
+            tried = self._trials.of([one for one in commands if self._decided.get(one, True)], interrupt)
         remember_red(self.workspace / ".ralph", (one.command for one in tried if one.state == "red"))
-        return tried
-
-    def _show_trials(self, tried: "list[Trial]") -> None:
-        from ralph.records.folder import seen_red
-
         proven = seen_red(self.workspace / ".ralph")
         if tried:
             self.dialog.say("The checks today:")
@@ -225,16 +211,6 @@ class Planning:
         for problem in problems:
             self.dialog.say(f"! {problem}")
         return not problems
-
-    def _edited(self, plan: Plan) -> Plan:
-        """The plan after a person has edited its draft."""
-        import subprocess
-
-        editor = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
-        ended = subprocess.run(["sh", "-c", f'{editor} "$@"', editor, str(self._draft)], check=False)  # as git does
-        if ended.returncode:
-            self.dialog.say(f"! {editor} ended with exit code {ended.returncode}; EDITOR says which one is used")
-        return Plan(load(self._draft).text, plan.name)
 
     def _changed(self, plan: Plan, words: str) -> Plan:
         if not words:
@@ -268,18 +244,6 @@ class Planning:
         name = os.path.relpath(self.path)
         self.dialog.say(f"Next: ralph work {name}   or, one after the other in one loop: ralph loop --tasks {name}")
         return 0
-
-
-def _with_file(values: dict[str, Any], words: list[str]) -> list[str]:
-    """A single word that is the name of a file is that file, be it a plan or a description of what is wanted."""
-    if words and not {"prompt", "prompt_file"}.intersection(values) and os.path.isfile(words[0]):
-        values["prompt_file"] = words[0]
-        return words[1:]
-    return words
-
-
-def _answer(run: "Run") -> str:
-    return run.last.turn.text if run.last else ""
 
 
 PLAN = CliCommand(

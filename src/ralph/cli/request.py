@@ -1,6 +1,7 @@
 """What exactly is asked for? Turns the words of a command line into a goal, a workspace and settings; or into the run
 that is meant: the one that is named, else the last one here."""
 
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,8 +12,14 @@ from ralph.errors import UserError
 from ralph.run.options import COMMANDS, layer, put_setting
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import TextIO
+
     from ralph.forge.issue import Issue
     from ralph.records.register import Listed
+    from ralph.run.choices import Choice
+    from ralph.run.order import Order
+    from ralph.settings import Loaded
     from ralph.steering.which_run import Objection
 
 CEILING = 200  # what "unlimited" means: a stuck agent cannot run for ever
@@ -47,11 +54,21 @@ def understood(command: str, values: dict[str, Any], words: list[str]) -> Reques
     overrides = _overrides(command, values)
     _name_from_here(overrides, workspace)
     cap = values.get("ralph", 0 if values.get("print") else None)  # to print alone is one shot
+    pr = {None: "", True: "open", "": "open", "draft": "draft", "wait": "wait"}.get(values.get("pr"))
+    if pr is None:
+        raise UserError(f"--pr={values['pr']} means nothing", "write --pr, --pr=draft or --pr=wait")
     issue = _issue(values, workspace)
-    text = issue.goal() if issue else _from_stdin() if file == "-" else text
+    if issue:
+        text = issue.goal()
+    elif file == "-":
+        text = sys.stdin.buffer.read().decode("utf-8", "surrogateescape") if sys.stdin else ""
+        if not text.strip():
+            raise UserError("the goal is empty", "standard input holds no text")
+    here, there = Path(file).absolute(), workspace / file  # named from here or, where there is none, from the workspace
+    located = str(there if there.exists() and not here.exists() else here)
     return Request(
         goal_text=text,
-        goal_file=_located(file, workspace) if file and file != "-" else "",
+        goal_file="" if file in ("", "-") else located,
         workspace=workspace,
         overrides=overrides,
         config=Path(values["config"]) if "config" in values else None,
@@ -60,7 +77,7 @@ def understood(command: str, values: dict[str, Any], words: list[str]) -> Reques
         unlimited=cap is not None and cap < 0,
         tells_claim=is_goal and bool(text or "spec" in values) and file != "-",
         issue=issue,
-        pr=_pr(values),
+        pr=pr,
         **{name: bool(values.get(name)) for name in ("json", "quiet", "verbose", "dry_run")},
     )
 
@@ -74,17 +91,6 @@ def _issue(values: dict[str, Any], workspace: Path) -> "Issue | None":
     from ralph.repository.git import repository
 
     return fetch(values["issue"], repository(workspace), bool(values.get("comments")))
-
-
-def _pr(values: dict[str, Any]) -> str:
-    """What kind of pull request is wanted, if any."""
-    modes = {"": "open", "draft": "draft", "wait": "wait"}
-    if "pr" not in values:
-        return ""
-    wanted = "" if values["pr"] is True else values["pr"]
-    if wanted not in modes:
-        raise UserError(f"--pr={wanted} means nothing", "write --pr, --pr=draft or --pr=wait")
-    return modes[wanted]
 
 
 def about_loops(values: dict[str, Any]) -> tuple[Path, dict[str, Any]]:
@@ -101,12 +107,6 @@ def _no_blank_names(command: str, values: dict[str, Any]) -> None:
     for option in COMMANDS[command]:
         if option.metavar in ("FILE", "DIR", "NAME|COMMAND") and not values.get(option.name, "-").strip():
             raise UserError(f"{option.names[-1]} is empty", "give it a value, or leave it out")
-
-
-def _located(file: str, workspace: Path) -> str:
-    """A file with the goal: named from here or, where there is none, from the workspace."""
-    here, there = Path(file).absolute(), workspace / file
-    return str(there if there.exists() and not here.exists() else here)
 
 
 def _name_from_here(said: dict[str, Any], workspace: Path) -> None:
@@ -178,13 +178,6 @@ def _refuse_missing_path(word: str) -> None:
         raise UserError(f"no such folder: {word}", "name a folder, or say in a few words what to achieve")
 
 
-def _from_stdin() -> str:
-    text = sys.stdin.buffer.read().decode("utf-8", "surrogateescape") if sys.stdin else ""
-    if not text.strip():
-        raise UserError("the goal is empty", "standard input holds no text")
-    return text
-
-
 def _workspace(values: dict[str, Any], words: list[str]) -> Path:
     named = [*words, *([values["directory"]] if "directory" in values else [])]
     if len(words) > 1 or len(named) > 1:
@@ -213,35 +206,26 @@ def _overrides(command: str, values: dict[str, Any]) -> dict[str, Any]:
     if "sandbox_net" in values:
         put_setting(said, "sandbox.enabled", True)
     if "commit" in values or values.get("push"):
-        tasks = ["commit", *(["push"] if values.get("push") else [])]
-        said["scm"] = {"command": "git", "tasks": tasks, "all": _takes_all(values.get("commit", ""))}
+        tasks, commit = ["commit", *(["push"] if values.get("push") else [])], values.get("commit", "")
+        if commit not in ("", True, "all"):
+            hint = "say --commit, or --commit=all for what was changed before, too"
+            raise UserError(f"--commit={commit} is not known", hint)
+        said["scm"] = {"command": "git", "tasks": tasks, "all": commit == "all"}
     if "pr" in values:
         said["worktree"] = True
     if command in PRESET_OF:
         said.setdefault("preset", PRESET_OF[command])
-    _apply_ralph(said, values.get("ralph", 0 if values.get("print") else None))
+    cap = values.get("ralph", 0 if values.get("print") else None)
+    if cap is not None:  # the goal preset with that cap; `--max-iterations` then bounds the agent's own turns
+        said.setdefault("preset", "goal")
+        if "maximumIterations" in said:
+            put_setting(said, "agent.maxTurns", said.pop("maximumIterations"))
+        said["maximumIterations"] = CEILING if cap < 0 else max(cap, 1)
     if command == "task":  # whatever else may count there: DONE does
         said["until"] = ["file:DONE", *said.get("until", [])]
     if command == "loop" and said.get("agent", {}).get("command") == "build":
         del said["agent"]["command"]
     return said
-
-
-def _takes_all(word: str | bool) -> bool:
-    """Whether `--commit=all` was said; click gives True where nothing was."""
-    if word in ("", True, "all"):
-        return word == "all"
-    raise UserError(f"--commit={word} is not known", "say --commit, or --commit=all for what was changed before, too")
-
-
-def _apply_ralph(said: dict[str, Any], cap: int | None) -> None:
-    """`--ralph N`: the goal preset with that cap; `--max-iterations` then bounds the agent's own turns."""
-    if cap is None:
-        return
-    said.setdefault("preset", "goal")
-    if "maximumIterations" in said:
-        put_setting(said, "agent.maxTurns", said.pop("maximumIterations"))
-    said["maximumIterations"] = CEILING if cap < 0 else max(cap, 1)
 
 
 def one_run(values: dict[str, Any], words: list[str], objection: "Objection | None" = None) -> "Listed":
@@ -270,3 +254,76 @@ def read_run(values: dict[str, Any], words: list[str]) -> "Listed":
 
 def _numbers(version: str) -> list[int]:
     return [int(part) for part in version.split(".") if part.isdecimal()]
+
+
+def explain(order: "Order", loaded: "Loaded", out: "TextIO") -> int:
+    """Says what would be run, and runs nothing: the settings that matter, the command line, and the first prompt."""
+    import shlex
+
+    from ralph.agents.protocol import TurnRequest
+    from ralph.core.model import Run
+    from ralph.core.secrets import redact_text
+    from ralph.run.choices import choices, workers
+    from ralph.run.policy import composer, policy, refuse_what_cannot_end
+    from ralph.settings import format_duration
+    from ralph.show.event_lines import WORDLESS
+    from ralph.show.words import plural
+
+    settings, goal = loaded.settings, order.goal()
+    refuse_what_cannot_end(settings)
+    chosen = choices(settings, order.agent_args, os.environ, str(order.workspace))
+    plan = policy(settings, workers(chosen), order.one_shot)
+    compose = composer(settings, plan, order.goal, diff=str, tells_claim=order.tells_claim)
+    prompt, first = compose(Run(id="dry-run", goal=goal), ()), chosen[0]
+    turn = TurnRequest(
+        prompt=prompt,
+        prompt_file="PROMPT_FILE",
+        command=first.command,
+        flags=first.flags,
+        model=first.model,
+        yolo=settings.yolo,
+        understands=first.understands,
+        boxed=settings.sandbox.enabled,
+    )
+    limits = [
+        plural(plan.cap, "iteration"),
+        "" if settings.max_cost is None else f"${settings.max_cost:g}",
+        "" if settings.max_tokens is None else f"{settings.max_tokens} tokens",
+        "" if settings.max_time is None else format_duration(settings.max_time),
+    ]
+    rows = [
+        ("settings", ", ".join(map(str, loaded.sources)) or "defaults"),
+        ("workspace", str(order.workspace)),
+        ("preset", settings.preset),
+        ("agent", shlex.join(first.module.invocation(turn).argv)),
+        ("done when", " or ".join(WORDLESS.get(claim.kind) or claim.marker for claim in plan.claims)),
+        ("and", ", ".join(plan.gates) or "nothing else"),
+        *(() if plan.verifies else (("verified", "by nothing: no check, no tasks file"),)),
+        *(("check", guardrail.command) for guardrail in settings.guardrails),
+        ("at most", ", ".join(filter(None, limits))),
+        *(_box(order, chosen) if settings.sandbox.enabled else ()),
+    ]
+    for name, text in rows:
+        print(f"{name:>10}  {redact_text(text)}", file=out)
+    print(f"\nThe first prompt:\n\n{redact_text(prompt)}", file=out)
+    return 0
+
+
+def _box(order: "Order", chosen: "Sequence[Choice]") -> list[tuple[str, str]]:
+    """What would stand before the agent's command line, and every check."""
+    import shlex
+
+    from ralph.processes import box
+    from ralph.processes.surroundings import look_around
+    from ralph.run.belongings import RunPlace, allowed, wanted_by
+
+    place = RunPlace(str(order.workspace), str(order.workspace), "RUN")
+    around = look_around(wanted_by(order.settings, chosen, os.environ, place))
+    reached = allowed(order.settings, chosen, os.environ)
+    seen = box.places(around, os.path.isdir)
+    words = box.words(box.find_bubblewrap(os.environ), seen, around.workspace, reached is None)
+    rows = [("box", shlex.join(words))]
+    if reached is not None:
+        names = [f"{one.name}:{one.port}" if one.port else one.name for one in reached]
+        rows.append(("network", ", ".join(names) or "none"))
+    return rows

@@ -1,21 +1,27 @@
-"""`ralph report`, `diff`, `accept`, `discard`, `rewind`: what did a run leave, and what becomes of it?"""
+"""`ralph report`, `diff`, `accept`, `discard`, `rewind`, `clean`, `learn`, `trust`: what did a run leave, what becomes
+of it, and what may later runs make of it?"""
 
 import os
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ralph.cli.request import one_run, read_run
-from ralph.cli.table import DIRECTORY, CliCommand, Values
+from ralph.cli.table import DIRECTORY, CliCommand, Values, no_words
+from ralph.core.secrets import redact_text
+from ralph.core.text import clean as cleaned
 from ralph.core.text import one_line
 from ralph.errors import UserError, complain
 from ralph.run.options import Option
+from ralph.settings.layers import difference_in
+from ralph.settings.layers import trust as accept_settings
 from ralph.steering.which_run import run_and_number, saved_in
 
 if TYPE_CHECKING:
     from ralph.records.register import Listed
     from ralph.repository.git import Repository
+    from ralph.run.afterwards import Remains
 
 
 def report(values: Values, words: list[str]) -> int:
@@ -48,15 +54,11 @@ def report(values: Values, words: list[str]) -> int:
     except OSError as error:
         raise UserError(f"cannot write {path}: {error.strerror}", "name another file with -o FILE") from None
     print(path)
-    return _opened(path) if values.get("open") else 0
+    if values.get("open"):
+        import webbrowser
 
-
-def _opened(path: Path) -> int:
-    """Shows the page in a browser, if there is one."""
-    import webbrowser
-
-    if not webbrowser.open(path.absolute().as_uri()):
-        raise UserError("no browser could be started here", f"open {path} yourself, or set BROWSER")
+        if not webbrowser.open(path.absolute().as_uri()):
+            raise UserError("no browser could be started here", f"open {path} yourself, or set BROWSER")
     return 0
 
 
@@ -129,27 +131,17 @@ def _print(chunks: Iterable[bytes]) -> None:
         sys.stdout.buffer.flush()
         return
     from ralph.cli.watch import paged
+    from ralph.history.evidence import lines_in
 
     with paged() as out:
-        for line in _lines(chunks):
+        for raw in lines_in(chunks):
+            line = raw.decode("utf-8", "replace")
             color = "" if os.environ.get("NO_COLOR") else COLORS.get(line[:1], "")
             print(f"\x1b[{color}m{_plain(line)}\x1b[0m" if color else _plain(line), file=out)
 
 
-def _lines(chunks: Iterable[bytes]) -> Iterable[str]:
-    rest = b""
-    for chunk in chunks:
-        *lines, rest = (rest + chunk).split(b"\n")
-        yield from (line.decode("utf-8", "replace") for line in lines)
-    if rest:
-        yield rest.decode("utf-8", "replace")
-
-
 def _plain(line: str) -> str:
-    from ralph.core.secrets import redact_text
-    from ralph.core.text import clean
-
-    return redact_text(clean(line))
+    return redact_text(cleaned(line))
 
 
 DIFF = CliCommand(
@@ -240,3 +232,164 @@ def rewind(values: Values, words: list[str]) -> int:
 
 
 REWIND = CliCommand("rewind", REWIND_HELP, rewind, (DIRECTORY,), words="[RUN] N")
+
+
+OLDER = "14d"
+CLEAN_HELP = """Take away what is left of runs that ended long ago: their records, checkpoints, merged worktrees and
+branches, and the folders of demonstrations. Processes of runs that were killed together with their keeper are ended at
+once; every start of a run does so, too.
+
+What would go is said first: on a terminal you are asked, elsewhere nothing is done without --yes. Work that is merged
+nowhere stays, and so does all of a run that is at work."""
+
+
+def clean(values: Values, words: list[str]) -> int:
+    from ralph.records.register import end_left_behind, remark
+    from ralph.run.afterwards import remains, take_away
+    from ralph.settings.shape import parse_duration
+
+    no_words(words, "`ralph clean` looks after all runs of this user; -C DIR: those of one folder")
+    for left in end_left_behind():
+        print(cleaned(remark(left, "was ended")))
+    below = os.path.abspath(values["directory"]) if "directory" in values else ""
+    found = remains(parse_duration(values.get("older_than", OLDER)), below=below)
+    going = [one for one in found if not one.kept]
+    for one in found:
+        if one.kept:
+            _say("stays", one, one.kept)
+    for one in going:
+        _say("goes", one)
+    if not going:
+        print(f"nothing to take away that is older than {values.get('older_than', OLDER)}")
+        return 0
+    print(f"in all {_size(sum(one.size for one in going))}")
+    if not values.get("yes"):
+        if not sys.stdin.isatty() or not sys.stdout.isatty():
+            print("nothing was done: `ralph clean --yes` does it")
+            return 0
+        if input("Take it away? [y/N] ").strip().lower() not in ("y", "yes"):
+            return 0
+    stayed = take_away(going)
+    for one in stayed:
+        _say("stays", one, one.kept)
+    print(f"{len(going) - len(stayed)} taken away")
+    return 1 if stayed else 0
+
+
+def _say(verb: str, one: "Remains", why: str = "") -> None:
+    run = one.run
+    what = f"{run.id}  {run.state}  {cleaned(run.facts.workspace)}" if run else cleaned(one.place)
+    print(f"{verb:<5}  {what}  {_size(one.size)}" + (f"\n       {cleaned(why)}" if why else ""))
+
+
+def _size(number: int) -> str:
+    for unit, scale in (("GB", 10**9), ("MB", 10**6), ("kB", 1000)):
+        if number >= scale:
+            return f"{number / scale:.1f} {unit}"
+    return f"{number} B"
+
+
+CLEAN = CliCommand(
+    "clean",
+    CLEAN_HELP,
+    clean,
+    (
+        Option("--older-than TIME", f"How long ago they ended (default: {OLDER})."),
+        Option("-y --yes", "Do it without asking."),
+        DIRECTORY,
+    ),
+    examples=("ralph clean", "ralph clean --older-than 2d --yes"),
+)
+
+
+def edited(path: Path) -> tuple[str, int]:
+    """Has a person edit the file: by what, and its exit code."""
+    import subprocess
+
+    editor = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
+    return editor, subprocess.run(["sh", "-c", f'{editor} "$@"', editor, str(path)], check=False).returncode  # as git
+
+
+def learn(values: dict[str, Any], words: list[str]) -> int:
+    from ralph.run.learning import FILE, LARGEST, added, read, write
+    from ralph.settings import load
+
+    workspace = Path(values.get("directory", ".")).absolute()
+    if not workspace.is_dir():
+        raise UserError(f"no such folder: {workspace}", "name a workspace with -C DIR")
+    path = workspace / (load(workspace, {}, env=os.environ).settings.learn or FILE)
+    if values.get("edit"):
+        if sys.stdin is None or not sys.stdin.isatty():
+            raise UserError("--edit needs a terminal", f"edit {path} as you like")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        editor, code = edited(path)
+        if code:
+            raise UserError(f"{editor} ended with exit code {code}", "EDITOR says which one is used")
+    elif words:
+        write(path, added(read(path), " ".join(words)))
+    notes = read(path)
+    for note in notes:
+        print(f"- {cleaned(note)}")
+    if not notes:
+        print("ralph: nothing is learned here yet; --learn has a run leave a note", file=sys.stderr)
+    if path.exists() and path.stat().st_size > LARGEST:
+        print(f"ralph: {path.name} is longer than {LARGEST} bytes: the oldest notes go next time", file=sys.stderr)
+    return 0
+
+
+LEARN = CliCommand(
+    "learn",
+    "Show what earlier runs learned in this repository, one note a line; with words, add a note of your own.\n\n"
+    "A run with --learn carries the notes in its prompts, and leaves one more when it ends done.",
+    learn,
+    (Option("--edit", "Open the notes in $EDITOR."), DIRECTORY),
+    words="[NOTE]",
+    examples=("ralph learn", 'ralph learn "The tests need a database: make db"', "ralph learn --edit"),
+)
+
+
+def trust(values: Values, words: list[str]) -> int:
+    if words:
+        return accept_run(values, words)
+    workspace = Path(values.get("directory", ".")).absolute()
+    if not workspace.is_dir():
+        raise UserError(f"no such folder: {workspace}", "name a workspace with -C DIR")
+    difference = difference_in(workspace, os.environ)
+    if not difference:
+        print("no settings have changed while a run was at work here")
+        return 0
+    from ralph.cli.run import readable
+    from ralph.records.folder import is_occupied
+    from ralph.records.register import recorded_in
+
+    print(readable(difference))
+    # Who accepts settings in the middle of a run may be its agent, which wrote them.
+    if is_occupied(workspace) or any(run.is_alive for run in recorded_in(workspace / ".ralph")):
+        raise UserError("a run is at work here, and may have written these settings", "accept them when it has ended")
+    accept_settings(workspace, os.environ)
+    print("accepted: the next run obeys these settings")
+    return 0
+
+
+def accept_run(values: Values, words: list[str]) -> int:
+    """Takes a run as it is: its journal, its order and its protected files are no longer compared."""
+    from ralph.cli.request import one_run
+    from ralph.records.seal import break_seal
+
+    run = one_run(values, words)
+    if run.is_alive:
+        raise UserError(f"run {run.id} is at work", "accept it when it has ended")
+    known = break_seal(run.id, os.environ)
+    print(f"run {run.id} is accepted as it is" if known else f"nothing is known of run {run.id} to compare it with")
+    return 0
+
+
+TRUST = CliCommand(
+    "trust",
+    "Show which settings were changed while a run was at work here, and accept them. Until then no run obeys them.\n\n"
+    "With RUN: accept a run whose files are not as ralph left them, so that it can be resumed.",
+    trust,
+    (DIRECTORY,),
+    words="[RUN]",
+    examples=("ralph trust", "ralph trust 20260101-120000-k3fa"),
+)

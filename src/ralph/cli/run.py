@@ -47,10 +47,10 @@ def run_command(command: str, values: dict[str, Any], words: list[str]) -> int:
         order, loaded = _ordered(command, asked)
         order.goal()  # a goal that cannot be read is said before anything is made
         if asked.dry_run:
-            from ralph.cli.dry import explain
+            from ralph.cli.request import explain
 
             return explain(order, loaded, sys.stderr if asked.json else sys.stdout)
-        notices = [*(spoken(loaded) if asked.verbose else ()), *_left_alone(loaded), *_replaced(order)]
+        notices = [*(spoken(loaded) if asked.verbose else ()), *_asides(order, loaded)]
         shown = Shown(asked.json, asked.quiet, asked.verbose)
         _, stop = play(order, keeper, shown, notices=notices)
         return stop.outcome.exit_code
@@ -121,22 +121,19 @@ def _with_found_checks(loaded: Loaded, workspace: Path) -> Loaded:
     return replace(loaded, settings=amended(loaded.settings, {"guardrails": checks}))
 
 
-def _left_alone(loaded: Loaded) -> list[Notice]:
-    """Of a larger file its own section is read: whoever misspelt it sees what was not."""
-    if not loaded.left_alone:
+def _asides(order: Order, loaded: Loaded) -> list[Notice]:
+    """Of a larger file its own section is read, and a goal beside a specification is not sent: who expects more hears
+    of it."""
+    texts = []
+    if loaded.left_alone:
+        texts.append(f"{loaded.sources[-1]}: read ralph_loop, left alone: {', '.join(loaded.left_alone)}")
+    if order.goal_text and order.goal_file:
+        texts.append(f"{order.goal_file} is sent instead of the goal, which is only the title of this run")
+    if not texts:
         return []
     from ralph.core.events import Notice
 
-    return [Notice(f"{loaded.sources[-1]}: read ralph_loop, left alone: {', '.join(loaded.left_alone)}", "info")]
-
-
-def _replaced(order: Order) -> list[Notice]:
-    """A goal beside a specification is not sent: who expects both hears of it."""
-    if not (order.goal_text and order.goal_file):
-        return []
-    from ralph.core.events import Notice
-
-    return [Notice(f"{order.goal_file} is sent instead of the goal, which is only the title of this run", "info")]
+    return [Notice(text, "info") for text in texts]
 
 
 def is_place_alone(values: dict[str, Any], words: list[str]) -> bool:
@@ -156,15 +153,30 @@ class Shown:
 
 
 def refuse_untrusted(workspace: str) -> None:
-    """Settings that were changed while a run was at work here are obeyed once a person has accepted them."""
+    """Settings that were changed while a run was at work here are obeyed once a person has accepted them: what has
+    changed is shown, and asked about, where there is somebody to ask."""
     from pathlib import Path
 
-    from ralph.settings.layers import difference_in
+    from ralph.settings.layers import Untrusted, difference_in, trust
 
-    if difference := difference_in(Path(workspace), os.environ):
-        from ralph.cli.upkeep import ask_for_trust
+    difference = difference_in(Path(workspace), os.environ)
+    if not difference:
+        return
+    if not all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stderr)):
+        raise Untrusted(difference)
+    print(f"ralph: {Untrusted(difference).message}:\n{readable(difference)}", file=sys.stderr)
+    print("Go on with them? [y/N] ", end="", file=sys.stderr, flush=True)
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise Untrusted(difference)
+    trust(Path(workspace), os.environ)
 
-        ask_for_trust(workspace, difference)
+
+def readable(difference: str) -> str:
+    """Line by line: none can hide another from the person who is to accept them."""
+    from ralph.core.secrets import redact_text
+    from ralph.core.text import clean
+
+    return "\n".join(clean(redact_text(line)) for line in difference.split("\n"))
 
 
 def play(
@@ -248,10 +260,23 @@ def _detach(command: str, values: dict[str, Any], words: list[str]) -> int:
     it cannot begin, why."""
     import time
 
-    from ralph.errors import complain
+    from ralph.errors import UserError, complain
+    from ralph.files import state_folder
     from ralph.run.launch import Launched, words_of
 
-    _refuse_what_needs_a_terminal(values, words)
+    if values.get("json") or values.get("dry_run"):
+        other = "--json" if values.get("json") else "--dry-run"
+        raise UserError(f"--detach and {other} at once", "follow it with `ralph logs -f --json`")
+    if "-" in words or values.get("prompt_file") == "-":
+        raise UserError("--detach cannot read the goal from standard input", "put it into a file: -f FILE")
+    place = state_folder(os.environ, "runs")
+    try:
+        os.makedirs(place, mode=0o700, exist_ok=True)
+        if not os.access(place, os.W_OK):
+            raise PermissionError(0, "Permission denied")
+    except OSError as error:
+        hint = "nobody would find a run that is not listed: name another folder with XDG_STATE_HOME"
+        raise UserError(f"cannot write to {place}: {error.strerror}", hint) from None
     given = {name: value for name, value in values.items() if name not in ("detach", "verbose", "quiet")}
     launched = Launched.start(
         [command, "--quiet", *words_of(given, options.COMMANDS[command]), "--", *words], os.environ
@@ -269,25 +294,6 @@ def _detach(command: str, values: dict[str, Any], words: list[str]) -> int:
     print(f"  ralph logs -f {name}   follow it\n  ralph ui             watch and steer all runs")
     print(f"  ralph stop {name}      end it")
     return 0
-
-
-def _refuse_what_needs_a_terminal(values: dict[str, Any], words: list[str]) -> None:
-    from ralph.errors import UserError
-    from ralph.files import state_folder
-
-    if values.get("json") or values.get("dry_run"):
-        other = "--json" if values.get("json") else "--dry-run"
-        raise UserError(f"--detach and {other} at once", "follow it with `ralph logs -f --json`")
-    if "-" in words or values.get("prompt_file") == "-":
-        raise UserError("--detach cannot read the goal from standard input", "put it into a file: -f FILE")
-    place = state_folder(os.environ, "runs")
-    try:
-        os.makedirs(place, mode=0o700, exist_ok=True)
-        if not os.access(place, os.W_OK):
-            raise PermissionError(0, "Permission denied")
-    except OSError as error:
-        hint = "nobody would find a run that is not listed: name another folder with XDG_STATE_HOME"
-        raise UserError(f"cannot write to {place}: {error.strerror}", hint) from None
 
 
 def _found(launched: Launched, values: dict[str, Any]) -> Listed | None:

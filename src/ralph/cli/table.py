@@ -97,10 +97,11 @@ FILES = {
     "loop": "run",
     **dict.fromkeys(("ps", "show", "logs"), "watch"),
     **dict.fromkeys(("tell", "pause", "stop", "ask"), "steer"),
-    **dict.fromkeys(("report", "diff", "accept", "discard", "rewind"), "results"),
-    **dict.fromkeys(("clean", "learn", "trust"), "upkeep"),
-    **dict.fromkeys(("job", "tasks"), "task"),
-    "schema": "init",
+    **dict.fromkeys(("report", "diff", "accept", "discard", "rewind", "clean", "learn", "trust"), "results"),
+    **dict.fromkeys(("demo", "schema"), "init"),
+    "serve": "ui",
+    **dict.fromkeys(("job", "tasks", "bus"), "task"),
+    "completion": "help",
 }
 """Where a command stands that shares a file with its like."""
 

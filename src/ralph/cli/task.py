@@ -1,4 +1,5 @@
-"""`ralph task`, `job`, `tasks`: how is a task supervised, how does its agent get help, and how do all tasks stand?
+"""`ralph task`, `job`, `tasks`, `bus`: how is a task supervised, how does its agent get help, how do all tasks stand,
+and how do agents, children and people speak on a message bus?
 
 A task's folder is found or made; then it is played as every run is. A job is another agent that is run once, as a child
 of the run that calls it."""
@@ -17,10 +18,12 @@ from ralph.run.options import Option
 # Nothing is imported before the keeper is forked that its copy need not hold.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from typing import Any
 
     from ralph.processes.keeper import Keeper
     from ralph.settings import Settings
+    from ralph.supervise.bus import Message
     from ralph.supervise.run_info import RunInfo
     from ralph.supervise.task_folder import TaskFolder
     from ralph.supervise.task_list import TaskRow
@@ -56,9 +59,9 @@ def task(values: dict[str, Any], words: list[str]) -> int:
             task=str(folder.path),
         )
         if asked.dry_run:
-            from ralph.cli.dry import explain
+            from ralph.cli.request import explain
 
-            return explain(order, loaded)
+            return explain(order, loaded, sys.stdout)
         keep_prompt(folder, order.goal() if asked.goal_text or asked.goal_file else None)
         if "depends_on" in values:
             from ralph.supervise.task_list import depend
@@ -243,5 +246,104 @@ TASKS = CliCommand(
         Option("--root DIR", "The folder of all projects (default: that of the task around)."),
         Option("--project NAME", "Only this project."),
         JSON,
+    ),
+)
+
+
+def post(values: dict[str, Any], words: list[str]) -> int:
+    """Appends a message and prints its id. Without --body, it is read from stdin, to the last byte."""
+    from ralph.errors import UserError
+    from ralph.supervise import bus
+
+    no_words(words, "the text is given with --body, or on stdin")
+    target, body = bus_path(values), values.get("body")
+    if body is None:
+        if sys.stdin.isatty():
+            raise UserError("the message has no body", "give --body TEXT, or pipe the text in")
+        body = bus.decoded(sys.stdin.buffer.read())
+    project, task, run = (os.environ.get(f"JRUN_{name}", "") for name in ("PROJECT_ID", "TASK_ID", "ID"))
+    kind, parent = values.get("type", "INFO"), values.get("parent", "")
+    print(bus.post(target, kind, body, project=project, task=task, run=run, parent=parent))
+    return 0
+
+
+def read(values: dict[str, Any], words: list[str]) -> int:
+    """Prints the messages, or those that come after --since, have one of the types, belong to a thread."""
+    from ralph.errors import UserError
+    from ralph.supervise.bus import BusReader, thread
+
+    no_words(words, "name the bus with --bus")
+    path, since, root = bus_path(values), values.get("since"), values.get("thread")
+    if not os.path.lexists(path):
+        raise UserError(f"there is no message bus {path}", "it appears with its first message: `ralph bus post`")
+    reader = BusReader(path, since, values.get("type", ()))
+    messages = reader.messages()
+    _show(thread(messages, root) if root else messages, bool(values.get("json")))
+    if reader.unread and not since:
+        said = f"{reader.unread} bytes of {reader.path} belong to no message: they were passed over"
+        print(f"ralph: {said}", file=sys.stderr)
+    return 0
+
+
+def follow(values: dict[str, Any], words: list[str]) -> int:
+    """As `read`, and goes on with what arrives, until interrupted. The bus need not exist yet."""
+    import threading
+
+    from ralph.supervise import bus
+
+    no_words(words, "name the bus with --bus")
+    messages = bus.follow(bus_path(values), values.get("since"), threading.Event(), values.get("type", ()))
+    _show(messages, bool(values.get("json")), at_once=True)
+    return 0
+
+
+def bus_path(values: dict[str, Any]) -> str:
+    """The bus that is meant: the one named, else that of the task around us."""
+    from ralph.errors import UserError
+
+    named = values.get("bus") or os.environ.get("MESSAGE_BUS") or os.environ.get("JRUN_MESSAGE_BUS")
+    if not named:
+        raise UserError("no message bus is named", "give --bus FILE, or set MESSAGE_BUS")
+    return str(named)
+
+
+def _show(messages: Iterable[Message], json: bool, at_once: bool = False) -> None:
+    """For programs, or for people, who must not meet the control characters of a message."""
+    import msgspec
+
+    from ralph.core.text import clean, escaped
+    from ralph.supervise.bus import encoded
+
+    out = sys.stdout.buffer
+    for one in messages:
+        body = encoded(one.body).decode("utf-8", "replace")
+        if json:
+            out.write(escaped(msgspec.json.encode(msgspec.structs.replace(one, body=body))) + b"\n")
+        else:
+            where = "".join(f" {name}={value}" for name, value in (("run", one.run), ("re", one.parent)) if value)
+            out.write(clean(f"[{one.ts}] {one.type} {one.msg_id}{where}\n{body}\n\n").encode())
+        if at_once:
+            out.flush()
+    out.flush()
+
+
+_BUS = Option("--bus FILE", "The bus; by default $MESSAGE_BUS.")
+_SINCE = Option("--since ID", "Only what comes after this message.")
+_TYPES = Option("--type TYPE ...", "Only this type; may be repeated.")
+_POST = (
+    _BUS,
+    Option("--type TYPE", "INFO (default), FACT, QUESTION, ..."),
+    Option("--body TEXT", "The text; without it, stdin is read."),
+    Option("--parent ID", "The message that this one answers."),
+)
+_THREAD = Option("--thread ID", "Only this message and its answers.")
+
+BUS = CliCommand(
+    "bus",
+    "The message bus of a task or project.",
+    commands=(
+        CliCommand("post", "Append a message and print its id.", post, _POST),
+        CliCommand("read", "Print the messages.", read, (_BUS, _SINCE, _TYPES, _THREAD, JSON)),
+        CliCommand("follow", "Print the messages as they arrive.", follow, (_BUS, _SINCE, _TYPES, JSON)),
     ),
 )

@@ -1,4 +1,4 @@
-"""`ralph ui`: how is the full screen opened, and what is said where it cannot be?"""
+"""`ralph ui`, `ralph serve`: how does a person see and steer all runs, in a full screen or from a browser?"""
 
 import os
 import sys
@@ -8,9 +8,10 @@ from typing import Any
 
 from ralph.cli.table import DB, CliCommand, Values, no_words
 from ralph.errors import UserError, to_install
+from ralph.run.options import Option
 
 OLDEST = 8  # the first textual that leaves the colours to the terminal
-HELP = """Watch and steer runs in a full screen, and start new ones in PATH.
+UI_HELP = """Watch and steer runs in a full screen, and start new ones in PATH.
 
 Type a goal, or a command such as /ralph 5, /check CMD, /help. A run that was started here ends with the screen, unless
 you say on leaving that it shall go on.
@@ -51,18 +52,14 @@ def is_possible() -> bool:
     return is_terminal and os.environ.get("TERM", "") not in ("", "dumb")
 
 
-def _refuse_without_textual() -> None:
+def open_screen(place: Path, given: Mapping[str, Any] | None = None) -> int:
+    """Returns when the person has left. `given` are options that hold for every run started there."""
     try:
         from textual import __version__ as version
     except ModuleNotFoundError:
         raise UserError("the full screen needs textual", to_install("tui")) from None
     if int(version.partition(".")[0]) < OLDEST:
         raise UserError(f"the full screen needs textual {OLDEST}, not {version}", "pip install --upgrade textual")
-
-
-def open_screen(place: Path, given: Mapping[str, Any] | None = None) -> int:
-    """Returns when the person has left. `given` are options that hold for every run started there."""
-    _refuse_without_textual()
     from ralph.show.words import nickname
     from ralph.ui.app import FullScreen
     from ralph.ui.draw import look_for
@@ -80,4 +77,65 @@ def open_screen(place: Path, given: Mapping[str, Any] | None = None) -> int:
     return 3 if app.return_code else 0
 
 
-UI = CliCommand("ui", HELP, ui, (DB,), words="[PATH]")
+UI = CliCommand("ui", UI_HELP, ui, (DB,), words="[PATH]")
+
+
+SERVE_HELP = """Serve a page with all runs of this user, to see and steer them from a browser.
+
+It prints a link that can be used once, within ten minutes; `ralph serve --link` prints another from any terminal. A
+link lets a browser look, steer (tell, answer, pause, resume, stop) or start runs; --allow caps them all. The page is
+served to this machine alone: from elsewhere it is reached by an ssh tunnel, a mesh VPN or a proxy (--name). Runs do not
+depend on it. Each DIR is a workspace in which runs may be started, beside those that are on record. With --db the works
+of a fleet are there too."""
+
+
+def serve(values: Values, words: list[str]) -> int:
+    from ralph.web import listening
+
+    port, socket, bind = values.get("port"), values.get("socket"), values.get("bind", "127.0.0.1")
+    if port is not None and not 0 <= port <= 65535:
+        raise UserError(f"--port {port} is no port", "give a number from 0 (any) to 65535")
+    if "link" in values:
+        level = values["link"] or "".join(words[:1])
+        print(listening.another_link(level, bind, port, socket))
+        return 0
+    places = [os.path.abspath(place) for place in words]
+    for place in places:
+        if not os.path.isdir(place):
+            raise UserError(f"no such folder: {place}", "name a workspace in which runs may be started")
+    asked = listening.Asked(
+        places=tuple(places),
+        port=port,
+        socket=socket,
+        names=tuple(values.get("name", ())),
+        bind=bind,
+        plain=bool(values.get("plain")),
+        allow=values.get("allow", "start"),
+        remember=bool(values.get("remember")),
+    )
+    if "db" not in values:
+        return listening.serve(asked, sys.stdout)
+    from ralph.cli.worker import mirrored
+
+    with mirrored(values["db"], follows=True):
+        return listening.serve(asked, sys.stdout)
+
+
+SERVE = CliCommand(
+    "serve",
+    SERVE_HELP,
+    serve,
+    (
+        Option("--port N", "Default: 8787; 0: any."),
+        Option("--socket PATH", "Listen on a Unix socket (mode 0600) instead of a port."),
+        Option("--name HOST ...", "A name by which a proxy or VPN is reached; repeatable."),
+        Option("--bind ADDR", "Another address; beyond loopback with --plain."),
+        Option("--plain", "Accept that others on the network can read along: no TLS."),
+        Option("--allow look|steer|start", "The most that any link allows (default: start)."),
+        Option("--remember", "Browsers stay let in when the server is started anew."),
+        DB,
+        Option("--link[=WORD]", "Print another link to the page that is served."),
+    ),
+    words="[DIR]...",
+    examples=("ralph serve", "ralph serve ~/src/shop --allow steer", "ralph serve --link look"),
+)

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 
 def ps(values: Values, words: list[str]) -> int:
-    from ralph.history.overview import runs_now
+    from ralph.history.overview import loops_at_work, runs_now
+    from ralph.records.register import left_behind, remark
 
     if words:
         raise UserError(f"too many words: {words[0]!r}", "`ralph ps` lists all runs; `ralph show RUN` is about one")
@@ -27,8 +28,6 @@ def ps(values: Values, words: list[str]) -> int:
     seen = runs_now(bool(values.get("all")))
     if values.get("json"):
         from msgspec.json import encode
-
-        from ralph.records.register import left_behind
 
         rows = [*seen, *left_behind()]
         sys.stdout.buffer.write(escaped(b"".join(encode(row) + b"\n" for row in rows)))
@@ -40,8 +39,11 @@ def ps(values: Values, words: list[str]) -> int:
         print(nothing, file=sys.stderr)
     else:
         _show_runs(seen)
-    _show_loops()
-    _show_leftovers()
+    for workspace, number in loops_at_work().items():  # no runs of ralph's: only where they are is said
+        loops = "a loop inside a session goes" if number == 1 else f"{number} loops inside sessions go"
+        print(f"{loops} on in {clean(workspace)}: see `ralph hook status` there")
+    for left in left_behind():
+        print(f"{clean(remark(left, 'lives on'))}; `ralph clean` ends it")
     return 0
 
 
@@ -71,32 +73,9 @@ def _show_runs(seen: "list[RunNow]") -> None:
     from ralph.show.summary import run_list
 
     is_terminal = sys.stdout.isatty()
-    columns = _columns() if is_terminal else 0
+    columns = terminal_width(0) if is_terminal else 0
     style = choose(sys.stdout, os.environ, is_terminal, None, None)
     print("\n".join(run_list(seen, style, columns, time.time(), os.path.expanduser("~"))))
-
-
-def _show_loops() -> None:
-    """Loops inside sessions are no runs of ralph's: only where they are is said."""
-    from ralph.history.overview import loops_at_work
-
-    for workspace, number in loops_at_work().items():
-        loops = "a loop inside a session goes" if number == 1 else f"{number} loops inside sessions go"
-        print(f"{loops} on in {clean(workspace)}: see `ralph hook status` there")
-
-
-def _show_leftovers() -> None:
-    from ralph.records.register import left_behind, remark
-
-    for left in left_behind():
-        print(f"{clean(remark(left, 'lives on'))}; `ralph clean` ends it")
-
-
-def _columns() -> int:
-    try:
-        return os.get_terminal_size(sys.stdout.fileno()).columns
-    except OSError:
-        return 0
 
 
 PS = CliCommand(
@@ -191,9 +170,19 @@ def _copy(lines: Iterator[bytes], at_once: bool) -> int:
 def _render(run: "Listed", lines: Iterator[bytes], values: Values) -> int:
     from contextlib import nullcontext
 
+    from ralph.records.register import listed
+
     with nullcontext(sys.stdout) if values.get("follow") else paged() as out:
         read = _written(run, lines, values, out)
-    return _last_word(run, read, values)
+    # what the lines themselves do not say
+    now, journal = listed(run.place), run.folder.journal
+    if not read and journal.stat().st_size:
+        raise UserError(f"cannot understand {journal}", "was it written by another version of ralph?")
+    if not read:
+        print(f"ralph: there is nothing yet in {journal}", file=sys.stderr)
+    if now and now.state == "killed":
+        print(f"ralph: run {run.id} was killed; go on with `ralph resume {run.id}`", file=sys.stderr)
+    return 0
 
 
 def _written(run: "Listed", lines: Iterator[bytes], values: Values, out: IO[str]) -> int:
@@ -214,7 +203,7 @@ def _written(run: "Listed", lines: Iterator[bytes], values: Values, out: IO[str]
         live=False,
         waits=True,
         timestamps=bool(values.get("timestamps")),
-        width=columns() if is_terminal and out is not sys.stdout else None,
+        width=terminal_width(80) if is_terminal and out is not sys.stdout else None,
         clock=lambda: now,
     )
     screen.belongs_to(run.id)
@@ -230,21 +219,6 @@ def _written(run: "Listed", lines: Iterator[bytes], values: Values, out: IO[str]
             break
     screen.close()
     return read
-
-
-def _last_word(run: "Listed", read: int, values: Values) -> int:
-    """What the lines themselves do not say."""
-    from ralph.errors import UserError
-    from ralph.records.register import listed
-
-    now, journal = listed(run.place), run.folder.journal
-    if not read and journal.stat().st_size:
-        raise UserError(f"cannot understand {journal}", "was it written by another version of ralph?")
-    if not read:
-        print(f"ralph: there is nothing yet in {journal}", file=sys.stderr)
-    if now and now.state == "killed":
-        print(f"ralph: run {run.id} was killed; go on with `ralph resume {run.id}`", file=sys.stderr)
-    return 0
 
 
 LOGS = CliCommand(
@@ -268,12 +242,18 @@ LOGS = CliCommand(
 def paged() -> Iterator[IO[str]]:
     """Where to write for a person: through `$RALPH_PAGER`, `$PAGER` or `less`, where standard output is a terminal.
     `less` shows what fits on the screen at once, and leaves it there."""
-    words = _pager() if sys.stdout.isatty() else []
-    if not words:
+    if not sys.stdout.isatty():
         yield sys.stdout
         return
+    import shlex
+    import shutil
     import signal
     import subprocess
+
+    words = shlex.split(os.environ.get("RALPH_PAGER", os.environ.get("PAGER", "less")))
+    if not words or words[0] == "cat" or not shutil.which(words[0]):
+        yield sys.stdout
+        return
 
     env = {"LESS": "FRX", "LV": "-c", **os.environ}
     try:
@@ -295,18 +275,8 @@ def paged() -> Iterator[IO[str]]:
         signal.signal(signal.SIGINT, before)
 
 
-def _pager() -> list[str]:
-    import shlex
-    import shutil
-
-    said = os.environ.get("RALPH_PAGER", os.environ.get("PAGER", "less"))
-    words = shlex.split(said)
-    return words if words and words[0] != "cat" and shutil.which(words[0]) else []
-
-
-def columns() -> int:
-    """The width of the terminal that the pager writes to."""
+def terminal_width(otherwise: int) -> int:
     try:
         return os.get_terminal_size(sys.stdout.fileno()).columns
     except (OSError, ValueError):
-        return 80
+        return otherwise

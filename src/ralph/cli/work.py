@@ -1,25 +1,35 @@
 """`ralph work`: how is a list of tasks worked off by many loops at once, and landed through a gate that lets nothing
-red pass?"""
+red pass? And `ralph land`, `item`, `reread`, `nursery`: what its coordinator starts, one process for each landing, each
+loop, and each look at a list that another program keeps; no person does."""
 
 from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING, Any
 
 from ralph.cli.table import CliCommand
 from ralph.errors import UserError
+from ralph.processes.lean import import_leanly
 from ralph.run import options
 
+# A landing and a loop fork a keeper first: nothing is imported before that its copy need not hold.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
+    from typing import Any
 
     from ralph.backlog.lists import ListContent
     from ralph.backlog.work_order import WorkOrder
     from ralph.cli.run import Shown
+    from ralph.core.backlog import Board
+    from ralph.fleet.steering import Seen
+    from ralph.history.work_history import WorkHistory
+    from ralph.processes.interrupt import Interrupt
+    from ralph.processes.keeper import Keeper
     from ralph.records.folder import RunFolder
     from ralph.records.register import Listed
     from ralph.repository.git import Repository
+    from ralph.show.works import Row
 
 ACTIONS = ("status", "retry", "withdraw")
 SHARED_ACTIONS = (*ACTIONS, "pause", "resume", "stop", "show", "report")
@@ -28,32 +38,24 @@ JOBS, RETURNS = 2, 3
 
 
 def work(values: dict[str, Any], words: list[str]) -> int:
-    if words and words[0] in SHARED_ACTIONS and _database(values) and not os.path.exists(words[0]):
-        from ralph.cli.shared_work import act_on_shared
+    is_shared = "db" in values or "RALPH_DB" in os.environ  # by the environment where nothing here is meant
+    if words and words[0] in SHARED_ACTIONS and is_shared and not os.path.exists(words[0]):
+        from ralph.cli.worker import act_on_shared
 
-        return act_on_shared(words[0], values, words[1:])
+        seen = act_on_shared(words[0], values, words[1:])
+        return _show_shared(seen, words[0], bool(values.get("json"))) if seen else 0
     if words and words[0] in ACTIONS and not os.path.exists(words[0]):
         return act(words[0], values, words[1:])
     if "issue" in values:
-        words = [*words, f"github:{_number(values['issue'])}"]
+        number = values["issue"].strip().rpartition("/issues/")[2].removeprefix("#")
+        if not (number.isascii() and number.isdigit()):
+            raise UserError(f"{values['issue']!r} names no issue", "give its number: --issue 42")
+        words = [*words, f"github:{number}"]
     if not words:
         raise UserError("no backlog", "name a file or folder with tasks, github: or beads:")
     if len(words) > 1:
         raise UserError(f"too many words: {words[1]!r}", "name one backlog")
     return start(values, words[0])
-
-
-def _number(word: str) -> str:
-    """The number of an issue of this repository."""
-    number = word.strip().rpartition("/issues/")[2].removeprefix("#")
-    if not (number.isascii() and number.isdigit()):
-        raise UserError(f"{word!r} names no issue", "give its number: --issue 42")
-    return number
-
-
-def _database(values: dict[str, Any]) -> bool:
-    """Whether a database is meant: by the option, or by the environment where nothing here is."""
-    return "db" in values or "RALPH_DB" in os.environ
 
 
 def start(values: dict[str, Any], word: str) -> int:
@@ -80,7 +82,12 @@ def start(values: dict[str, Any], word: str) -> int:
         print(f"ralph: nothing to do: every item of {source.name} is done", file=sys.stderr)
         return 0
     if values.get("dry_run"):
-        return _explain(reading, settings)
+        for check in settings.guardrails:
+            print(f"check: {check.command}")
+        for item in reading.items:
+            after = f" (after {', '.join(item.after)})" if item.after else ""
+            print(f"{'[x]' if item.done else '[ ]'} {item.key}: {item.title}{after}")
+        return 0
     asked = {name: values[name] for name in ("target", "push") if name in values}
     order = new_order(
         workspace,
@@ -94,9 +101,10 @@ def start(values: dict[str, Any], word: str) -> int:
     )
     shown = Shown(bool(values.get("json")), bool(values.get("quiet")), bool(values.get("verbose")))
     if "db" in values:
-        from ralph.cli.shared_work import play_shared
+        from ralph.cli.worker import play_shared
 
-        return play_shared(values["db"], order, reading, shown, unsaved(home))
+        notice = unsaved(home)
+        return play_shared(values["db"], order, reading, notice, json=shown.json, quiet=shown.quiet)
     return play(order, reading, shown, notice=unsaved(home))
 
 
@@ -112,16 +120,6 @@ def _limits(values: dict[str, Any]) -> dict[str, Any]:
         "max_cost": values.get("max_cost"),
         "max_time": parse_duration(values["max_time"]) if "max_time" in values else None,
     }
-
-
-def _explain(reading: ListContent, settings: Any) -> int:
-    """`--dry-run`: what would be done, in which order."""
-    for check in settings.guardrails:
-        print(f"check: {check.command}")
-    for item in reading.items:
-        after = f" (after {', '.join(item.after)})" if item.after else ""
-        print(f"{'[x]' if item.done else '[ ]'} {item.key}: {item.title}{after}")
-    return 0
 
 
 def play(order: WorkOrder, reading: ListContent, shown: Shown, notice: str = "") -> int:
@@ -167,7 +165,11 @@ def _played(order: WorkOrder, folder: RunFolder, *, reading: ListContent, shown:
     screen.board, screen.look = (lambda: ledger.board), registration.rows
     interrupt = stack.enter_context(Interrupt(lambda: screen.announce(ANNOUNCEMENT)))
     stack.enter_context(asked_by(Asker(interrupt, order.id, order.settings.grace)))
-    _notify(order, folder, listeners, stack)
+    if order.settings.notify:
+        from ralph.backlog.ledger import notifier
+
+        listeners.append(notifier(order, folder))
+        stack.callback(listeners[-1].close)
     ledger.listen(listeners)
     ledger.tell(order.started(resumed=ledger.is_resumed))
     for text in filter(None, (notice, enlist(folder, os.environ))):
@@ -178,16 +180,6 @@ def _played(order: WorkOrder, folder: RunFolder, *, reading: ListContent, shown:
         screen.tick()
 
     return Coordinator(order, folder, ledger, interrupt, tick=tick).run(reading)
-
-
-def _notify(order: WorkOrder, folder: RunFolder, listeners: list[Any], stack: Any) -> None:
-    if not order.settings.notify:
-        return
-    from ralph.backlog.ledger import notifier
-
-    made = notifier(order, folder)
-    stack.callback(made.close)
-    listeners.append(made)
 
 
 def resume(run: Listed, shown: Shown) -> int:
@@ -221,11 +213,9 @@ def act(action: str, values: dict[str, Any], words: list[str]) -> int:
 
 def _status(run: Listed, as_json: bool) -> int:
     """How the items of a work stand."""
-
     from ralph.backlog.ledger import item_facts
     from ralph.history.work_history import work_history
-    from ralph.show.outlet import choose
-    from ralph.show.works import rows, table
+    from ralph.show.works import rows
 
     board = work_history(run).board
     made = rows(board, item_facts(run.folder, board))
@@ -236,30 +226,71 @@ def _status(run: Listed, as_json: bool) -> int:
 
         sys.stdout.buffer.write(escaped(b"".join(encode(row) + b"\n" for row in made)))
         return 0
+    _print_items(board, made)
+    return 0
+
+
+def _show_shared(seen: Seen, action: str, as_json: bool) -> int:
+    """How a work of the fleet stands, what happened when, and who does what."""
+    from ralph.core.text import escaped
+    from ralph.fleet.steering import doing, told_of
+    from ralph.show.works import markdown, rows, summary
+
+    if action == "report":
+        sys.stdout.write(markdown(seen.history))
+        return 0
+    made = rows(seen.board, {})
+    if as_json:
+        from msgspec import to_builtins
+        from msgspec.json import encode
+
+        told: list[Any] = [*made]
+        for one in seen.workers:
+            told.append({"worker": one.name, **to_builtins(one), "items": doing(one, seen.board)})
+        sys.stdout.buffer.write(escaped(b"".join(encode(row) + b"\n" for row in told)))
+        return 0
+    print(f"work {seen.row.name}: {summary(seen.history)}")
+    if action == "show":
+        _print_story(seen.history)
+    _print_items(seen.board, made)
+    print("\n".join(told_of(seen.workers, seen.board)))
+    return 0
+
+
+def _print_items(board: Board, made: Sequence[Row]) -> None:
+    from ralph.show.outlet import choose
+    from ralph.show.works import table
+
     style = choose(sys.stdout, os.environ, sys.stdout.isatty(), None, None)
     columns = os.get_terminal_size().columns if sys.stdout.isatty() else 200
     print("\n".join(table(board, made, style, columns, most=len(made))))
-    return 0
+
+
+def _print_story(history: WorkHistory) -> None:
+    """What needs a person, and what happened when."""
+    from ralph.show.works import lines
+
+    for job, why in history.needing():
+        print(f"needs you: {job.item.key}: {why} (try again: ralph work retry {job.item.key})")
+    print("\n".join(lines(history)))
 
 
 def show_work(run: Listed, as_json: bool) -> int:
     """`ralph show` of a work: what needs you, each item, and what happened when."""
     from ralph.history.work_history import work_history
-    from ralph.show.works import lines, summary
+    from ralph.show.works import summary
 
     if as_json:
         return _status(run, as_json=True)
     history = work_history(run)
     print(f"work {run.id}: {summary(history)}")
-    for job, why in history.needing():
-        print(f"needs you: {job.item.key}: {why} (try again: ralph work retry {job.item.key})")
-    print("\n".join(lines(history)))
+    _print_story(history)
     return _status(run, as_json=False)
 
 
 def work_report(run: Listed, form: str) -> bytes:
     from ralph.history.work_history import work_history
-    from ralph.show import works as report
+    from ralph.show.works import html, markdown
 
     history = work_history(run)
     if form == "json":
@@ -268,7 +299,7 @@ def work_report(run: Listed, form: str) -> bytes:
         from ralph.core.text import escaped
 
         return escaped(encode(history)) + b"\n"
-    text = report.markdown(history) if form == "markdown" else report.html(history)
+    text = markdown(history) if form == "markdown" else html(history)
     return text.encode("utf-8", "replace")
 
 
@@ -337,3 +368,107 @@ WORK = CliCommand(
         'ralph work TASKS.md --check "pytest -q" --db postgresql://db.example/ralph --push=origin/main',
     ),
 )
+
+
+# What every loop and every landing imports, sooner or later.
+LEARNED = (
+    *("ralph.backlog.gate", "ralph.backlog.item_loop", "ralph.run.agents", "ralph.agents.reader"),
+    *("ralph.repository.checkpoints", "ralph.show.report"),
+    *("shutil", "tempfile", "textwrap"),
+)
+FATAL, AGAIN = 2, 75  # 75: as everybody knows it, "try again"
+
+
+def run_part(command: str, words: list[str]) -> int:
+    """Held by a leash; prints what came of it as one line."""
+    from ralph.processes.interrupt import tie_to_stdin
+
+    if command == "nursery":
+        import_leanly("msgspec", "pathlib")
+        from importlib import import_module
+
+        for name in LEARNED:
+            import_module(name)
+        from ralph.processes.nursery import next_copy
+
+        copied = next_copy()  # what this process is to do, once it is a copy
+        if not copied:
+            return 0
+        command, *words = copied
+    if not os.read(0, 1):  # whoever started this does not know of it, and never will
+        return AGAIN
+    tie_to_stdin()
+    if command == "reread":
+        return _reread(words[0])
+    from ralph.processes.keeper import Keeper
+
+    with Keeper.start(adopts=True) as keeper:
+        import_leanly("msgspec", "pathlib")
+        from ralph.processes.interrupt import Interrupt
+        from ralph.processes.program import Asker, asked_by
+
+        with Interrupt(lambda: None) as interrupt, asked_by(Asker(interrupt)):
+            if command == "land":
+                return _landed(words[0], keeper, interrupt)
+            return _looped(words[0], words[1], keeper, interrupt)
+
+
+def _landed(folder: str, keeper: Keeper, interrupt: Interrupt) -> int:
+    from ralph.backlog.gate import Interrupted, attend
+
+    try:
+        verdict, clear = attend(folder, keeper, interrupt)
+    except Interrupted:
+        return 130
+    if verdict.stuck and _lost_a_git():
+        return AGAIN
+    _say(verdict)
+    clear()
+    return 0
+
+
+def _looped(folder: str, key: str, keeper: Keeper, interrupt: Interrupt) -> int:
+    from ralph.backlog.item_loop import play
+
+    try:
+        looped = play(folder, key, keeper, interrupt)
+    except UserError:
+        if _lost_a_git():
+            return AGAIN
+        raise
+    if looped.exit_code == FATAL and _lost_a_git():
+        return AGAIN
+    _say(looped)
+    return looped.exit_code
+
+
+def _reread(folder: str) -> int:
+    from pathlib import Path
+
+    from ralph.backlog.backlog_source import read_list, read_list_at
+    from ralph.backlog.work_order import ORDER, WorkOrder, folder_of, home_of, read
+
+    order = read(folder_of(folder), ORDER, WorkOrder)
+    workspace = Path(order.workspace)
+    if order.remote is not None and order.source.is_in_files:  # whoever brought the list is elsewhere
+        home = home_of(workspace)
+        order.remote.fetch(home)
+        _say(read_list_at(order.target_ref, order.source, home))
+    else:
+        _say(read_list(order.source, workspace))
+    return 0
+
+
+def _lost_a_git() -> bool:
+    """Whether somebody has killed a git of ours: that is nobody's fault, and passes."""
+    from ralph.repository.git import casualties
+
+    return bool(casualties)
+
+
+def _say(value: object) -> None:
+    import msgspec
+
+    data = msgspec.json.encode(value) + b"\n"
+    while data:
+        data = data[os.write(1, data) :]

@@ -1,14 +1,21 @@
-"""`ralph worker`: how does a machine lend a hand with the works of a fleet?"""
+"""`ralph worker`, `ralph work … --db URL`: how does a machine lend a hand with the works of a fleet, and how is a
+backlog that many machines work off seen and steered from any of them?"""
 
+from __future__ import annotations
+
+from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ralph.cli.table import CliCommand, Values, no_words
 from ralph.errors import UserError, to_install
 from ralph.run.options import Option
 
 if TYPE_CHECKING:
+    from ralph.backlog.lists import ListContent
+    from ralph.backlog.work_order import WorkOrder
     from ralph.fleet.mirror import Mirror
+    from ralph.fleet.steering import Seen
 
 HELP = """Take items of the works in a database, in this clone, until it is stopped.
 
@@ -19,8 +26,6 @@ in here."""
 
 
 def worker(values: Values, words: list[str]) -> int:
-    from pathlib import Path
-
     no_words(words, "the works are in the database: name it with --db")
     database = engine()
     url = database.url_of(values.get("db"))
@@ -57,7 +62,7 @@ def engine() -> ModuleType:
     return database
 
 
-def mirrored(db: str, *, follows: bool = False) -> "Mirror":
+def mirrored(db: str, *, follows: bool = False) -> Mirror:
     """The works of a fleet, to be looked at as if they were at work here."""
     url = engine().url_of(db or None)
     from ralph.fleet.mirror import Mirror
@@ -83,3 +88,41 @@ WORKER = CliCommand(
         "RALPH_DB=@/etc/ralph/db ralph worker --name build-7",
     ),
 )
+
+
+def play_shared(db: str, order: WorkOrder, reading: ListContent, notice: str, *, json: bool, quiet: bool) -> int:
+    """Brings a work to the fleet, and takes part in it until it is over."""
+    from ralph.records.folder import prepare, work_lock
+
+    url = engine().url_of(db or None)
+    from ralph.fleet.worker import Spectator, Worker
+    from ralph.show.outlet import Ndjson
+
+    spectator = Spectator((Ndjson(),) if json else (), quiet)
+    workspace = Path(order.workspace)
+    worker = Worker(url, workspace, slots=order.slots, spectator=spectator)
+    with work_lock(prepare(workspace), order.id):
+        return worker.work_off(order, reading, notice)
+
+
+def act_on_shared(action: str, values: dict[str, Any], words: list[str]) -> Seen | None:
+    """Tells all who work on a work of the fleet what a person wants; or how it stands, for whoever only looks."""
+    database = engine()
+    from ralph.fleet import schema, steering
+
+    with database.opened(database.url_of(values.get("db"))) as opened:
+        schema.ready(opened)
+        name = words[0] if words else ""
+        if action in ("retry", "withdraw"):
+            if not name:
+                raise UserError(f"no item to {action}", f"name one: ralph work {action} KEY")
+            work, key = name.split("/", 1) if "/" in name else ("", name)  # of several works: WORK/KEY
+            done = steering.retry(opened, work, key, " ".join(words[1:])) if action == "retry" else ""
+            print(done or steering.withdraw(opened, work, key))
+        elif action in ("pause", "resume", "stop"):
+            acts = {"pause": lambda: steering.hold(opened, name, True), "stop": lambda: steering.stop(opened, name)}
+            print(acts.get(action, lambda: steering.resume(opened, name))())
+        else:
+            seen: Seen = steering.see(opened, name)
+            return seen
+    return None

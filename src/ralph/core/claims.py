@@ -4,7 +4,7 @@ promise is the marker of a session's own loop, and what is said until it is kept
 import re
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from itertools import pairwise
+from itertools import islice, pairwise
 
 from msgspec import Struct
 
@@ -290,14 +290,13 @@ def _around(text: str, span: Span) -> str:
 def echoes(text: str, prompt: str) -> tuple[Span, ...]:
     """Which parts of an answer repeat the prompt: two lines or more that follow each other there as well, or all of it.
     Signs, indentation and lines without words do not count."""
-    lines = _lines(clean(text))
-    if not lines:
-        return ()
+    said = clean(text)
     asked = [words for _, words in _lines(_ends(prompt))]
-    if asked and [words for _, words in lines] == asked:
+    if asked and asked == [words for _, words in islice(_lines(said), len(asked) + 1)]:
         return ((0, len(text)),)
     neighbours = {*pairwise(asked)}
-    repeated = [(one[0], other[0]) for one, other in pairwise(lines) if (one[1], other[1]) in neighbours]
+    pairs = pairwise(_lines(said))
+    repeated = ((one[0], other[0]) for one, other in pairs if (one[1], other[1]) in neighbours)
     return tuple(dict.fromkeys(span for pair in repeated for span in pair))
 
 
@@ -306,15 +305,11 @@ def _ends(prompt: str) -> str:
     return prompt if len(prompt) <= 2 * _END else f"{prompt[:_END]}\n{prompt[-_END:]}"
 
 
-def _lines(text: str) -> list[tuple[Span, str]]:
-    """Every line with words in it: where it is, and its letters."""
-    found, start = [], 0
-    for line in text.split("\n"):
-        end = start + len(line)
-        if words := letters(line[:_LONGEST_LINE]):
-            found.append(((start, end), words))
-        start = end + 1
-    return found
+def _lines(text: str) -> Iterator[tuple[Span, str]]:
+    """Every line with words in it, one after the other: where it is, and its letters."""
+    for line in re.finditer(r"[^\n]++", text):
+        if words := letters(line[0][:_LONGEST_LINE]):
+            yield line.span(), words
 
 
 KINDS = ("word", "response", "suffix", "promise", "tag", "file", "checks")

@@ -21,8 +21,8 @@ TICKS = ("x", "X")
 NO_TEXT = "(a task without text)"
 
 # A box with anything but a cross in it is open: a mark of one's own invention settles nothing.
-_BOX = re.compile(r"[\s>]*(?:[-*+]|\d{1,9}[.)])[ \t]+\[([^\w\[\]\r\n]?|[xX])\](?:[ \t]+(\S.*)?)?")
-_FENCE = re.compile(r"[\s>]*(?:(?:[-*+]|\d{1,9}[.)])\s+)?(`{3,}|~{3,})(.*)")
+_BOX = re.compile(r"[\s>]*+(?:[-*+]|\d{1,9}[.)])[ \t]+\[([^\w\[\]\r\n]?|[xX])\](?:[ \t]+(\S.*)?)?")
+_FENCE = re.compile(r"[\s>]*+(?:(?:[-*+]|\d{1,9}[.)])\s++)?(`{3,}|~{3,})(.*)")
 _HEADING = re.compile(r"(#{1,6})\s+(.*)")
 _COMMENT = re.compile(r"<!--.*?(?:-->|\Z)")
 

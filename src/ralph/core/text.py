@@ -101,7 +101,7 @@ def both_ends(text: str, limit: int, mark: str) -> str:
 
 def one_line(text: str, limit: int = 200) -> str:
     """`text`, from wherever it comes, as one short line for a list or a status."""
-    return whole_words(" ".join(clean(text).split()), limit, "…")
+    return whole_words(" ".join(clean(text).split(None, limit)), limit, "…")  # more words have no room
 
 
 def short(text: str, limit: int) -> str:

@@ -230,7 +230,7 @@ def dotted(path: Path) -> str:
     return "".join(parts).removeprefix(".")
 
 
-STRING = r'"[^"\\]*(?:\\.[^"\\]*)*"'
+STRING = r'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
 KEY = STRING + r"(\s*:)?"
 TOKEN = STRING + r'|[{}\[\],:]|[^\s{}\[\],:"]+'
 DEEPEST = 50

@@ -5,8 +5,18 @@ from pathlib import Path
 import pytest
 
 from ralph.supervise import run_info
-from ralph.supervise.attempts import active_children, bury, is_active, is_dead
-from ralph.supervise.run_info import RunInfo, create, ended, load, started, update
+from ralph.supervise.run_info import (
+    RunInfo,
+    active_children,
+    bury,
+    create,
+    ended,
+    is_active,
+    is_dead,
+    load,
+    started,
+    update,
+)
 from ralph.supervise.task_folder import TaskFolder, task_folder
 
 

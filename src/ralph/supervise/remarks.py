@@ -182,17 +182,15 @@ class Announcer:
         self._trouble = ""
 
     def say(self, remarks: Remark | Iterable[Remark]) -> None:
+        task = self.task
         for remark in (remarks,) if isinstance(remarks, Remark) else remarks:
             if remark.type:
-                self._post(remark)
+                body = self._redact.text(remark.body)
+                try:
+                    bus.post(task.bus, remark.type, body, project=task.project, task=task.task, run=self.run)
+                except UserError as error:
+                    self.trouble(error.message)
             self.tell(events.Notice(remark.body, remark.level))
-
-    def _post(self, remark: Remark) -> None:
-        body = self._redact.text(remark.body)
-        try:
-            bus.post(self.task.bus, remark.type, body, project=self.task.project, task=self.task.task, run=self.run)
-        except UserError as error:
-            self.trouble(error.message)
 
     def trouble(self, text: str) -> None:
         """Warns of what cannot be written down, once."""

@@ -29,19 +29,19 @@ from ralph.run.order import Order
 from ralph.settings import Settings
 from ralph.steering.mailbox import Mailbox
 from ralph.supervise import bus, remarks
-from ralph.supervise.attempts import (
+from ralph.supervise.bus import BusReader
+from ralph.supervise.remarks import WAIT_TYPE, Announcer
+from ralph.supervise.run_info import (
     Attempts,
     ChildProcesses,
     Iterations,
     JobFolder,
+    RunInfo,
     Supervised,
     Timeouts,
     active_children,
     bury,
 )
-from ralph.supervise.bus import BusReader
-from ralph.supervise.remarks import WAIT_TYPE, Announcer
-from ralph.supervise.run_info import RunInfo
 from ralph.supervise.task_folder import TaskFolder, folder_at, mark_waiting, reopen, workspace_as_task
 from ralph.supervise.task_list import tell_project, unmet
 
@@ -321,12 +321,17 @@ class TaskSpace:
 
     def look(self, run: Run) -> Snapshot:
         seen = self._inner.look(run)
+        for message in self._requests.messages():
+            self._request = f"a message asks to wait: {one_line(message.body) or message.type}"
+        claim = (len(run.iterations), len(run.retries), seen.done_file)
+        if self._claimed[0] != claim:
+            self._claimed = claim, time.monotonic()
         is_first = not run.iterations and not run.retries
         matter = seen.done_file or self._speaks
         return replace(
             seen,
-            wait_requested=seen.wait_requested or self._requested(),
-            done_for=self._seconds_since((len(run.iterations), len(run.retries), seen.done_file)),
+            wait_requested=seen.wait_requested or self._request,
+            done_for=time.monotonic() - self._claimed[1],
             children=tuple(child.run_id for child in active_children(self._task)) if matter else (),
             waits_for=tuple(unmet(self._task)) if is_first and not seen.done_file else (),
         )
@@ -339,14 +344,3 @@ class TaskSpace:
 
     def tree(self, number: int) -> str | None:
         return self._inner.tree(number)
-
-    def _requested(self) -> str:
-        for message in self._requests.messages():
-            self._request = f"a message asks to wait: {one_line(message.body) or message.type}"
-        return self._request
-
-    def _seconds_since(self, claim: object) -> float:
-        """For how long the turns and the done file have been what they are."""
-        if self._claimed[0] != claim:
-            self._claimed = claim, time.monotonic()
-        return time.monotonic() - self._claimed[1]

@@ -13,8 +13,7 @@ from ralph.files import locked, put, read_file, unusable
 from ralph.processes.descendants import is_living
 from ralph.records.register import recorded_in
 from ralph.supervise import bus, remarks, run_info
-from ralph.supervise.attempts import Living, is_active
-from ralph.supervise.run_info import RunInfo
+from ralph.supervise.run_info import Living, RunInfo, is_active
 from ralph.supervise.task_folder import Markers, TaskFolder, is_name, markers, task_folder
 
 
@@ -34,7 +33,8 @@ def every(root: str | os.PathLike[str], now: float, project: str | None = None) 
     top = Path(os.path.abspath(os.path.expanduser(root)))
     projects = [project] if project else _folders(top)
     folders = [task_folder(top, name, task) for name in projects for task in _folders(top / name)]
-    return [row(folder, now) for folder in folders if _is_task(folder)]
+    tasks = [one for one in folders if any(path.exists() for path in (one.prompt, one.bus, one.runs))]
+    return [row(folder, now) for folder in tasks]
 
 
 def row(folder: TaskFolder, now: float) -> TaskRow:
@@ -91,10 +91,6 @@ def _folders(path: Path) -> list[str]:
     except OSError as error:
         raise unusable(path, error) from None
     return [entry.name for entry in entries if entry.is_dir() and is_name(entry.name)]
-
-
-def _is_task(folder: TaskFolder) -> bool:
-    return any(path.exists() for path in (folder.prompt, folder.bus, folder.runs))
 
 
 def _last_change(folder: TaskFolder, runs: Sequence[RunInfo]) -> float:
@@ -182,7 +178,8 @@ def tell_project(folder: TaskFolder, run_id: str, attempts: int) -> str:
     """Post the completion, unless it was. Gives what went wrong, which is no reason for the task to fail."""
     try:
         done_at = run_info.timestamp(folder.done.stat().st_mtime)
-        if not _was_told(folder, done_at):
+        facts = bus.read(folder.project_bus, types=["FACT"])
+        if not any(fact.task == folder.task and f"DONE at {done_at}," in fact.body for fact in facts):
             fact = remarks.completion(folder.name, done_at, run_id, attempts)
             bus.post(folder.project_bus, fact.type, fact.body, project=folder.project, task=folder.task, run=run_id)
     except OSError as error:
@@ -190,8 +187,3 @@ def tell_project(folder: TaskFolder, run_id: str, attempts: int) -> str:
     except UserError as error:
         return error.message
     return ""
-
-
-def _was_told(folder: TaskFolder, done_at: str) -> bool:
-    facts = bus.read(folder.project_bus, types=["FACT"])
-    return any(fact.task == folder.task and f"DONE at {done_at}," in fact.body for fact in facts)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ralph.run.learning import LARGEST, added, read, write
+from ralph.run.followups import LARGEST_NOTES, added, read_notes, write_notes
 
 Start = Callable[..., Any]
 WORKS = 'case "$PROMPT" in *"change nothing: what"*) echo "- The tests need make db first.";; *) echo COMPLETE;; esac'
@@ -23,11 +23,11 @@ def test_the_oldest_notes_go_where_there_are_too_many(tmp_path: Path) -> None:
     notes: list[str] = []
     for number in range(100):
         notes = added(notes, f"note {number:03d} " + "ü" * 140)
-        write(tmp_path / "learned.md", notes)
-        assert (tmp_path / "learned.md").stat().st_size <= LARGEST
+        write_notes(tmp_path / "learned.md", notes)
+        assert (tmp_path / "learned.md").stat().st_size <= LARGEST_NOTES
     assert notes[-1].startswith("note 099")
     assert not notes[0].startswith("note 000")
-    assert read(tmp_path / "learned.md") == notes
+    assert read_notes(tmp_path / "learned.md") == notes
 
 
 def test_a_run_that_is_done_leaves_a_note_which_later_prompts_carry_as_data(

@@ -12,8 +12,8 @@ from ralph import agents
 from ralph.agents.protocol import BoxNeeds
 from ralph.processes import box
 from ralph.processes.surroundings import look_around
+from ralph.run.agents import Choice
 from ralph.run.belongings import RunPlace, wanted_by
-from ralph.run.choices import Choice
 from ralph.settings import Settings
 
 Ralph = Callable[..., Result]

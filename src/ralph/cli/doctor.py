@@ -20,7 +20,7 @@ from ralph.errors import UserError, to_install
 from ralph.files import read_given
 from ralph.hooks.hosts import HOSTS, Host, Scope, changes, command_line, silenced
 from ralph.processes.keeper import Keeper
-from ralph.run.choices import SIDE, Choice, choices, duties, workers
+from ralph.run.agents import SIDE, Choice, choices, duties, workers
 from ralph.run.options import Option
 from ralph.settings import AgentChoice, Settings, load
 from ralph.show.outlet import Style, choose

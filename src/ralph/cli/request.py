@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from ralph.forge.issue import Issue
     from ralph.records.register import Listed
-    from ralph.run.choices import Choice
+    from ralph.run.agents import Choice
     from ralph.run.order import Order
     from ralph.settings import Loaded
     from ralph.steering.which_run import Objection
@@ -263,7 +263,7 @@ def explain(order: "Order", loaded: "Loaded", out: "TextIO") -> int:
     from ralph.agents.protocol import TurnRequest
     from ralph.core.model import Run
     from ralph.core.secrets import redact_text
-    from ralph.run.choices import choices, workers
+    from ralph.run.agents import choices, workers
     from ralph.run.policy import composer, policy, refuse_what_cannot_end
     from ralph.settings import format_duration
     from ralph.show.event_lines import WORDLESS

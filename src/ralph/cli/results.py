@@ -311,13 +311,13 @@ def edited(path: Path) -> tuple[str, int]:
 
 
 def learn(values: dict[str, Any], words: list[str]) -> int:
-    from ralph.run.learning import FILE, LARGEST, added, read, write
+    from ralph.run.followups import LARGEST_NOTES, NOTES_FILE, added, read_notes, write_notes
     from ralph.settings import load
 
     workspace = Path(values.get("directory", ".")).absolute()
     if not workspace.is_dir():
         raise UserError(f"no such folder: {workspace}", "name a workspace with -C DIR")
-    path = workspace / (load(workspace, {}, env=os.environ).settings.learn or FILE)
+    path = workspace / (load(workspace, {}, env=os.environ).settings.learn or NOTES_FILE)
     if values.get("edit"):
         if sys.stdin is None or not sys.stdin.isatty():
             raise UserError("--edit needs a terminal", f"edit {path} as you like")
@@ -326,14 +326,16 @@ def learn(values: dict[str, Any], words: list[str]) -> int:
         if code:
             raise UserError(f"{editor} ended with exit code {code}", "EDITOR says which one is used")
     elif words:
-        write(path, added(read(path), " ".join(words)))
-    notes = read(path)
+        write_notes(path, added(read_notes(path), " ".join(words)))
+    notes = read_notes(path)
     for note in notes:
         print(f"- {cleaned(note)}")
     if not notes:
         print("ralph: nothing is learned here yet; --learn has a run leave a note", file=sys.stderr)
-    if path.exists() and path.stat().st_size > LARGEST:
-        print(f"ralph: {path.name} is longer than {LARGEST} bytes: the oldest notes go next time", file=sys.stderr)
+    if path.exists() and path.stat().st_size > LARGEST_NOTES:
+        print(
+            f"ralph: {path.name} is longer than {LARGEST_NOTES} bytes: the oldest notes go next time", file=sys.stderr
+        )
     return 0
 
 

@@ -64,7 +64,7 @@ def start(values: dict[str, Any], word: str) -> int:
     from ralph.backlog.work_order import home_of, new_order, unsaved, with_checks
     from ralph.cli.request import about_loops
     from ralph.cli.run import Shown, refuse_untrusted
-    from ralph.run.choices import choices
+    from ralph.run.agents import choices
     from ralph.settings import load
 
     limits = _limits(values)

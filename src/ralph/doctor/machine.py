@@ -25,8 +25,7 @@ from ralph.processes.keeper import Keeper
 from ralph.processes.process import PATIENCE, heard
 from ralph.processes.program import CannotStart, Command, ProgramMissing, find_program
 from ralph.records.folder import RunFolder, TurnFolder
-from ralph.run.agents import CliAgent
-from ralph.run.choices import Choice
+from ralph.run.agents import Choice, CliAgent
 from ralph.run.context import Context
 from ralph.settings import Settings
 from ralph.show.words import duration, money, plural

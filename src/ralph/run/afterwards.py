@@ -29,7 +29,7 @@ from ralph.records.register import Listed, listed, runs
 from ralph.records.seal import break_seal
 from ralph.repository import configuration, landing, worktrees
 from ralph.repository.configuration import Configuration
-from ralph.repository.git import Repository, commit_of, find_repository, obeying, refusal
+from ralph.repository.git import Repository, ask, commit_of, find_repository, obeying, refusal
 from ralph.repository.worktrees import Worktree
 from ralph.run import order as orders
 from ralph.run.checks import Checks, enclosed
@@ -84,8 +84,10 @@ def take_over(
             answer = home.ask("merge", "--ff-only", "--quiet", commit)
             if answer.code:
                 raise NotTaken(refusal(("merge",), answer, "cannot merge into your tree").message, _IN_THE_WAY)
-        except BaseException:
-            _back_to_branch(tree)
+        except BaseException:  # the worktree as it was before the merge was tried in it
+            if os.path.isdir(tree.path):
+                worktrees.restore(tree.path)
+                ask(tree.path, "checkout", "-q", "--force", tree.branch)
             raise
         if os.path.isdir(tree.path):
             worktrees.restore(tree.path)
@@ -129,8 +131,7 @@ def _home_of(run: Listed) -> str:
 
 def _places(run: Listed) -> tuple[Repository, Worktree]:
     """The user's own repository, and the worktree of the run, be it there or not."""
-    started, root = recall(run.folder.journal).started, _home_of(run)
-    home = find_repository(Path(root)) if root else None
+    started, home = recall(run.folder.journal).started, _repository_of(run)
     if started is None or home is None:
         raise UserError(f"the repository of run {run.id} is gone", "nothing can be taken over")
     inside = os.path.join(started.worktree, home.prefix).rstrip("/")
@@ -198,15 +199,6 @@ def _checked(
     return done
 
 
-def _back_to_branch(tree: Worktree) -> None:
-    """The worktree as it was before the merge was tried in it."""
-    from ralph.repository.git import ask
-
-    if os.path.isdir(tree.path):
-        worktrees.restore(tree.path)
-        ask(tree.path, "checkout", "-q", "--force", tree.branch)
-
-
 DEMO = "ralph-demo-"
 
 
@@ -244,7 +236,11 @@ def take_away(found: Iterable[Remains], env: Mapping[str, str] = os.environ) -> 
                 shutil.rmtree(one.place)
         except (UserError, OSError) as error:
             stayed.append(Remains(one.place, one.run, one.size, str(error)))
-    _drop_dead_links(env)
+    folder = state_folder(env, "runs")  # of links to runs, some of whose workspaces are gone
+    with suppress(OSError):
+        for name in os.listdir(folder):
+            if os.path.islink(f"{folder}/{name}") and not os.path.exists(f"{folder}/{name}"):
+                _forget(name, env)
     return stayed
 
 
@@ -281,8 +277,8 @@ def _size(place: str) -> int:
 
 
 def _repository_of(run: Listed) -> Repository | None:
-    place = Path(run.place).parents[2]
-    return find_repository(place) if place.is_dir() else None
+    root = _home_of(run)
+    return find_repository(Path(root)) if root else None
 
 
 def _trees(run: Listed, home: Repository) -> list[Worktree]:
@@ -290,19 +286,13 @@ def _trees(run: Listed, home: Repository) -> list[Worktree]:
     names = [f"refs/heads/{run.facts.branch}"] if run.facts.branch else []
     names += [f"refs/heads/ralph/{run.id}", f"refs/heads/ralph/{run.id.rpartition('-')[2]}/"]
     out = home.git("for-each-ref", "--format=%(refname:lstrip=2)", *names).decode("utf-8", "replace")
-    paths = _checked_out(home)
-    return [Worktree(paths.get(name, ""), name, paths.get(name, ""), home.root) for name in out.splitlines()]
-
-
-def _checked_out(home: Repository) -> dict[str, str]:
-    """Where each branch is checked out."""
-    found, path = {}, ""
+    paths, path = {}, ""  # where each branch is checked out
     for line in home.git("worktree", "list", "--porcelain").decode("utf-8", "surrogateescape").splitlines():
         if line.startswith("worktree "):
             path = line.partition(" ")[2]
         elif line.startswith("branch refs/heads/"):
-            found[line.removeprefix("branch refs/heads/")] = path
-    return found
+            paths[line.removeprefix("branch refs/heads/")] = path
+    return [Worktree(paths.get(name, ""), name, paths.get(name, ""), home.root) for name in out.splitlines()]
 
 
 def _unmerged(run: Listed) -> str:
@@ -336,12 +326,3 @@ def _forget(run_id: str, env: Mapping[str, str]) -> None:
         os.unlink(f"{state_folder(env, 'runs')}/{run_id}")
     break_seal(run_id, env)
     configuration.forget(run_id, env)
-
-
-def _drop_dead_links(env: Mapping[str, str]) -> None:
-    """Links of the register to runs whose workspace is gone."""
-    folder = state_folder(env, "runs")
-    with suppress(OSError):
-        for name in os.listdir(folder):
-            if os.path.islink(f"{folder}/{name}") and not os.path.exists(f"{folder}/{name}"):
-                _forget(name, env)

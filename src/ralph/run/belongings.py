@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from ralph import agents
-from ralph.agents.protocol import BoxNeeds, TurnRequest
+from ralph.agents.protocol import BoxNeeds
 from ralph.errors import UserError
 from ralph.files import read_head, state_folder
 from ralph.processes.box import find_bubblewrap, is_inside
@@ -20,7 +20,7 @@ from ralph.settings import Settings
 
 if TYPE_CHECKING:
     from ralph.processes.sandbox import Sandbox
-    from ralph.run.choices import Choice
+    from ralph.run.agents import Choice
     from ralph.run.context import Context
 
 Env = Mapping[str, str]
@@ -111,9 +111,7 @@ def refuse_what_has_no_box(settings: Settings, workspace: str, env: Env, is_in_p
 
 
 def _words(choice: "Choice", env: Env, cwd: str) -> tuple[str, ...]:
-    argv = choice.module.invocation(
-        TurnRequest(prompt="", prompt_file="", command=choice.command, flags=choice.flags)
-    ).argv
+    argv = choice.module.invocation(choice.request()).argv
     return (find_program(argv[0], env, cwd), *argv[1:])
 
 

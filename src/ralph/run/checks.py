@@ -26,8 +26,6 @@ from ralph.run.context import Context
 from ralph.settings import Guardrail, ReviewPrompt, Reviews, Settings
 
 SLUG_LENGTH = 50
-
-
 CHANGED = (
     "protected files were changed while it ran, so that it does not count: {}; where the check itself writes them, "
     "leave them out with --protect '!PATTERN'"
@@ -49,14 +47,22 @@ class Checks:
         """The results in the order of the checks, or None if a person asked to stop before all were in."""
         if not self._guards:
             return ()
+        folder = os.path.join(self._context.task or "", ".ralph")
         begins = [
-            partial(self._course, guard, os.path.join(self._folder, f"guardrail_{number:03d}_{slug}.log"), number)
+            partial(self._course, guard, os.path.join(folder, f"guardrail_{number:03d}_{slug}.log"), number)
             for guard, slug in zip(self._guards, self._slugs, strict=True)
         ]
         results: list[Check] = []
+        # What one in a box plants is looked for when it has ended: no other may be at work then.
+        is_boxed = self._context.box and self._context.boxes_checks
+        at_once = 1 if is_boxed else self._settings.parallel_checks
+
+        def is_enough(check: Check | None) -> bool:
+            return check is None or (self._settings.fail_fast and not check.passed)
+
         with ExitStack() as stack:
-            others = [stack.enter_context(self._context.keeper.another()) for _ in begins[1 : self._at_once]]
-            for check in side_by_side(begins, (self._context.keeper, *others), self._is_enough):
+            others = [stack.enter_context(self._context.keeper.another()) for _ in begins[1:at_once]]
+            for check in side_by_side(begins, (self._context.keeper, *others), is_enough):
                 if check is None:
                     return None
                 self._context.tell(finished(check))
@@ -66,18 +72,6 @@ class Checks:
     @property
     def commands(self) -> tuple[str, ...]:
         return tuple(guard.command for guard in self._guards)
-
-    @property
-    def _folder(self) -> str:
-        return os.path.join(self._context.task or "", ".ralph")
-
-    @property
-    def _at_once(self) -> int:
-        """What one in a box plants is looked for when it has ended: no other may be at work then."""
-        return 1 if self._context.box and self._context.boxes_checks else self._settings.parallel_checks
-
-    def _is_enough(self, check: Check | None) -> bool:
-        return check is None or (self._settings.fail_fast and not check.passed)
 
     def _course(self, guard: Guardrail, log: str, number: int, keeper: Keeper) -> Course[Check | None]:
         context = self._context
@@ -107,11 +101,13 @@ class Checks:
         ended = output.exit
         if ended.ended_by == "interrupt":
             return None
+        # Who is ended by signal 9 has the exit code 137, as everybody knows it from a shell.
+        code = 128 - ended.code if ended.code is not None and ended.code < 0 else ended.code
         void = CHANGED.format(listed(files, 5)) if (files := moved()) else ""
         return Check(
             name=context.redact.text(guard.command),  # a key in it is for the shell alone
             passed=ended.code == 0 and not ended.ended_by and not void,
-            exit_code=_as_in_a_shell(ended.code),
+            exit_code=code,
             head=output.head,
             tail=output.tail,
             cut=output.cut,
@@ -175,11 +171,6 @@ def _content_of(path: str) -> tuple[int, int]:
     return len(content), hash(content)
 
 
-def _as_in_a_shell(code: int | None) -> int | None:
-    """Who is ended by signal 9 has the exit code 137, as everybody knows it."""
-    return 128 - code if code is not None and code < 0 else code
-
-
 def finished(check: Check) -> events.CheckFinished:
     shown = "" if check.passed else check.tail
     return events.CheckFinished(
@@ -200,17 +191,12 @@ def slugs(commands: Sequence[str]) -> list[str]:
     names: list[str] = []
     for command in commands:
         name = "".join(char if char.isascii() and char.isalnum() else "_" for char in command)
-        name = _squeezed(name).strip("_")[:SLUG_LENGTH].strip("_") or "check"
+        while "__" in name:  # `./mvnw clean install -T 2C` is `mvnw_clean_install_T_2C`
+            name = name.replace("__", "_")
+        name = name.strip("_")[:SLUG_LENGTH].strip("_") or "check"
         again = (f"{name}_{count}" for count in range(1, len(commands)))
         names.append(name if name not in names else next(other for other in again if other not in names))
     return names
-
-
-def _squeezed(name: str) -> str:
-    """Without runs of underscores: `./mvnw clean install -T 2C` is `mvnw_clean_install_T_2C`."""
-    while "__" in name:
-        name = name.replace("__", "_")
-    return name
 
 
 def reviewing(plan: Reviews, quoted: int) -> Callable[[Run, Iteration, Parts], Iteration]:

@@ -98,7 +98,7 @@ class Publishing:
             iteration = review(run, iteration, parts)
             seen = run.plus(replace(iteration, tree=parts.workspace.tree(iteration.number)))
             verdict = judge(seen.seeing(parts.workspace.look(seen)), parts.rules)
-            if not isinstance(verdict, Stop) or verdict.outcome is not Outcome.DONE or self._is_empty():
+            if not isinstance(verdict, Stop) or verdict.outcome is not Outcome.DONE or self._trees.is_untouched():
                 return iteration
             return replace(iteration, checks=(*iteration.checks, *self._host_checks(run, iteration)))
 
@@ -129,6 +129,7 @@ class Publishing:
         context = self._open()
         context.tell(events.Notice(f"waiting for the checks of {request.url}", "info"))
         looks = troubles = 0
+        tick, poll = context.tick, self._order.settings.poll_interval or POLL
         while True:
             try:
                 checks, now = checks_of(self._hosted, self._pushed), looked_at(self._hosted, request.number)
@@ -145,16 +146,10 @@ class Publishing:
                 troubles += 1
                 if troubles >= TROUBLES or 400 <= error.status < 500:
                     raise
-            if why := self._slept():
-                return why
-
-    def _slept(self) -> str:
-        """Sleeps until the next look is due; why there is none, if that is so."""
-        context = self._open()
-        tick, poll = context.tick, self._order.settings.poll_interval or POLL
-        if context.interrupt.wait(min(poll, context.time_left()), (lambda _: tick()) if tick else None):
-            return "not waited for: the run was interrupted"
-        return "not finished when the time of the run was over" if context.time_left() <= 0 else ""
+            if context.interrupt.wait(min(poll, context.time_left()), (lambda _: tick()) if tick else None):
+                return "not waited for: the run was interrupted"
+            if context.time_left() <= 0:
+                return "not finished when the time of the run was over"
 
     def finish(self, run: Run, stop: Stop, verified: bool) -> Stop:
         """Publishes what the run came to, if that is wanted. The end is another one where it cannot be."""
@@ -164,7 +159,7 @@ class Publishing:
         if not wanted:
             return stop
         number = len(run.iterations)
-        if self._is_empty():
+        if self._trees.is_untouched():
             context.tell(events.Notice("nothing was changed, so there is nothing to publish", "info"))
             return stop
         try:
@@ -185,7 +180,8 @@ class Publishing:
             context.tell(events.ScmFinished(number, TASK, True, f"to open one: {said}"))
             return PullRequest(number=0, url="")
         body = self._body(run, stop)
-        draft = Draft(branch, self._base, self._title(run), body, is_draft)
+        title = context.redact.text(one_line(clean(self._order.title), 72))
+        draft = Draft(branch, self._base, title, body, is_draft)
         self._known = published(self._hosted, draft, self._known)
         context.tell(events.ScmFinished(number, TASK, True, self._known.url))
         return self._known
@@ -216,9 +212,6 @@ class Publishing:
             return f"glab mr create --source-branch {branch} --target-branch {self._base}"
         return f"git request-pull {self._base} {self._hosted.remote} {branch}"
 
-    def _title(self, run: Run) -> str:
-        return self._open().redact.text(one_line(clean(self._order.title), 72))
-
     def _body(self, run: Run, stop: Stop | None) -> str:
         from ralph.history.feed import history_of
         from ralph.show.report import for_review
@@ -228,17 +221,10 @@ class Publishing:
         then = ending(run, stop, context.elapsed(), 0, verified) if stop else []
         history = replace(history_of(context.folder, then=then), goal=clean(self._order.title))
         report = for_review(history, run.last.turn.text if run.last else "")
-        return context.redact.text("\n\n".join(filter(None, (self._closing(), report))))
-
-    def _closing(self) -> str:
-        """The words by which the host closes the issue once the work is merged."""
-        path, mark, number = self._order.issue.partition("#")
-        if not mark:
-            return ""
-        return f"Closes #{number}" if path == self._hosted.path else f"Closes {path}#{number}"
-
-    def _is_empty(self) -> bool:
-        return self._trees.is_untouched()
+        # By these words the host closes the issue once the work is merged.
+        path, mark, issue = self._order.issue.partition("#")
+        closing = f"Closes {'' if path == self._hosted.path else path}#{issue}" if mark else ""
+        return context.redact.text("\n\n".join(filter(None, (closing, report))))
 
     def _open(self) -> "Context":
         assert self._context is not None

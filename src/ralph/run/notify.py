@@ -131,8 +131,9 @@ class Notifier:
             self._log.write(f"cannot run {shown(target)}: {error.strerror}\n".encode())
             return
         assert process.stdin is not None
+        words = f"{target}\n{message.title}\n{message.body}" if "://" in target else f"{message.body}\n"
         with suppress(BrokenPipeError), process.stdin:
-            process.stdin.write(_stdin_for(target, message))
+            process.stdin.write(words.encode())
         self._sent.append((target, process, time.monotonic() + PATIENCE))
 
     def _facts(self, message: Notification) -> Mapping[str, str]:
@@ -170,12 +171,6 @@ def argv_for(target: str, message: Notification) -> list[str]:
     if "://" in target:
         return [sys.executable, "-P", "-m", "ralph.run.notify"]  # the URL holds a key: it comes on standard input
     return ["sh", "-c", target]
-
-
-def _stdin_for(target: str, message: Notification) -> bytes:
-    if "://" in target:
-        return "\n".join((target, message.title, message.body)).encode()
-    return message.body.encode() + b"\n"
 
 
 def shown(target: str) -> str:

@@ -280,7 +280,7 @@ def parts_of(
     """Everything that the loop needs."""
     from ralph.run.followups import followups
 
-    mailbox = Mailbox(context.folder.path)
+    mailbox, has_budget = Mailbox(context.folder.path), settings.max_cost or settings.max_tokens
     made = Parts(
         agent=agent,
         workspace=workspace,
@@ -290,7 +290,9 @@ def parts_of(
         wait=_waiter(context, settings.poll_interval, mailbox, settings.on_question == "wait"),
         followups=(
             *followups(settings.scm, agent, context, history=history, workspace=workspace, settled=settled),
-            *_accountants(settings, plan, context),
+            watched(settings.max_cost, settings.max_tokens, context.tell)
+            if has_budget
+            else forecast(plan.cap, context.tell),
             lambda run, iteration: mailbox.forget(iteration.told),
         ),
         cap=plan.cap,
@@ -300,13 +302,6 @@ def parts_of(
     if settings.every_turn_counts:
         made.uncounted = ("fatal",)
     return made
-
-
-def _accountants(settings: Settings, plan: Policy, context: Context) -> tuple[Callable[[Run, Iteration], None], ...]:
-    if not (settings.max_cost or settings.max_tokens):
-        return (forecast(plan.cap, context.tell),)
-
-    return (watched(settings.max_cost, settings.max_tokens, context.tell),)
 
 
 def _waiter(

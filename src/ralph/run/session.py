@@ -25,9 +25,9 @@ from ralph.records.register import end_left_behind, on_record, remark
 from ralph.records.seal import Seal
 from ralph.records.writer import Registration, Sink, Teller, Writer, enlist
 from ralph.run import order as orders
-from ralph.run.choices import choices, may_write, out_of_reach, unheard_limit, unused_roles, workers
+from ralph.run.agents import Choice, CliAgent, choices, may_write, out_of_reach, unheard_limit, unused_roles, workers
 from ralph.run.context import Context, Place, Tick, without_tokens
-from ralph.run.followups import ProgressFile
+from ralph.run.followups import ProgressFile, carried, learned, read_notes
 from ralph.run.order import Order
 from ralph.run.policy import Policy, own_rules, parts_of, policy, refuse_what_cannot_end, unsaid_claim, workspace_of
 from ralph.run.workspace import Trees
@@ -36,7 +36,6 @@ from ralph.steering.mailbox import Mailbox, QuestionListener
 
 if TYPE_CHECKING:
     from ralph.repository.worktrees import Worktree
-    from ralph.run.choices import Choice
     from ralph.run.hosting import Publishing
 
 # One shot is no loop: what frames a loop is not told.
@@ -97,10 +96,12 @@ class Session:
             context = self._open(stack)
             if self.order.issue:
                 context.env = without_tokens(context.env, {key for choice in chosen for key in choice.module.KEYS})
-            self.worktree = self._move_to_worktree(context, stack)
+            if self.settings.worktree:
+                resumed = self._story.run if self._story else None
+                self.worktree = self.place.move_to_worktree(context, resumed, stack)
             self._enclose(context, chosen, stack)
             plan = policy(self.settings, workers(chosen), self.order.one_shot, rules)
-            agent = self._make_agent(context) if self._make_agent else self._cli_agent(chosen, context)
+            agent = self._make_agent(context) if self._make_agent else CliAgent(chosen, self.settings, context)
             history = self._history = Trees(context, self.worktree, walks=self.settings.min_tool_calls > 0)
             run = self._begin(history)
             if history.configuration:
@@ -130,8 +131,6 @@ class Session:
                 context.tell(notice)
             run, stop = self._played(parts, run, context)
             if self.settings.learn and not self.order.looks_only:
-                from ralph.run.learning import learned
-
                 path = Path(self.order.workspace) / self.settings.learn
                 run = learned(run, stop, agent=agent, context=context, trees=history, path=path)
             played = self._finish(context, plan, run, stop)
@@ -157,15 +156,11 @@ class Session:
 
             self.place.refuse_box()
             refuse_what_has_no_box(self.settings, self.order.workspace, self._env, self._make_agent is not None)
-        return (*own_rules(self.settings.rules, self._rules, self.place.workspace), *self._remembered())
-
-    def _remembered(self) -> Iterator[Rule]:
-        """What earlier runs learned here, for every prompt."""
-        if self.settings.learn and not self.order.looks_only:
-            from ralph.run.learning import carried, read
-
-            if notes := read(Path(self.order.workspace) / self.settings.learn):
-                yield carried(notes)
+        rules = own_rules(self.settings.rules, self._rules, self.place.workspace)
+        if self.settings.learn and not self.order.looks_only:  # what earlier runs learned here is in every prompt
+            notes = read_notes(Path(self.order.workspace) / self.settings.learn)
+            rules = (*rules, carried(notes)) if notes else rules
+        return rules
 
     def _refused(self, kind: object, error: BaseException | None, trace: object) -> None:
         """A run that could not begin has an end all the same: somebody may be waiting for it."""
@@ -182,7 +177,7 @@ class Session:
         if is_cut_off:
             raise KeyboardInterrupt from None
 
-    def _chosen(self) -> "tuple[Choice, ...]":
+    def _chosen(self) -> tuple[Choice, ...]:
         """The agents that may work, and what a person should hear about them; none where the caller brings one."""
         if self._make_agent:
             if unused := unused_roles(self.settings):
@@ -198,11 +193,6 @@ class Session:
         if limited := unheard_limit(chosen[0], self.settings.agent.max_turns):
             self._notices += (events.Notice(limited),)
         return chosen
-
-    def _cli_agent(self, chosen: "Sequence[Choice]", context: Context) -> Agent:
-        from ralph.run.agents import CliAgent
-
-        return CliAgent(chosen, self.settings, context)
 
     def _open(self, stack: ExitStack) -> Context:
         """All that is open while the run goes on. The order is that of the needs: who comes later closes first."""
@@ -310,13 +300,7 @@ class Session:
         if problem := enlist(context.folder, self._env):
             context.tell(events.Notice(problem, "info"))
 
-    def _move_to_worktree(self, context: Context, stack: ExitStack) -> "Worktree | None":
-        if not self.settings.worktree:
-            return None
-        resumed = self._story.run if self._story else None
-        return self.place.move_to_worktree(context, resumed, stack)
-
-    def _enclose(self, context: Context, chosen: "Sequence[Choice]", stack: ExitStack) -> None:
+    def _enclose(self, context: Context, chosen: Sequence[Choice], stack: ExitStack) -> None:
         """Puts a box around all that the run starts, where that is asked for."""
         if not self.settings.sandbox.enabled:
             return
@@ -363,7 +347,7 @@ class Session:
             self._end(context, *ending(run, stop, context.elapsed()))
             raise
 
-    def _started(self, run: Run, plan: Policy, parts: Parts, chosen: "Sequence[Choice]") -> events.RunStarted:
+    def _started(self, run: Run, plan: Policy, parts: Parts, chosen: Sequence[Choice]) -> events.RunStarted:
         return events.RunStarted(
             goal=run.goal,
             preset=self.settings.preset,

@@ -67,14 +67,11 @@ class LocalWorkspace:
                 self._context.tell(Notice(f"--protect matches no file yet: {', '.join(unmatched)}"))
             if self._protect != ("**",):
                 self._checks.witness = self._protected.watch
-                self._say_uncovered(self._protected.uncovered)
+                if folders := self._protected.uncovered:
+                    hint = f"name it to protect it, too: --protect '{folders[0]}/**'"
+                    self._context.tell(Notice(f"--protect does not cover {listed(folders, 5)}; {hint}"))
         named = NamedFiles(self._context.root, self._checks.commands)
         self._named = named.without(self._protected.covers) if self._protected else named
-
-    def _say_uncovered(self, folders: tuple[str, ...]) -> None:
-        if folders:
-            hint = f"name it to protect it, too: --protect '{folders[0]}/**'"
-            self._context.tell(Notice(f"--protect does not cover {listed(folders, 5)}; {hint}"))
 
     def look(self, run: Run) -> Snapshot:
         done, trouble = False, ""
@@ -179,9 +176,6 @@ def _in_json(text: str, path: Path) -> Iterator[Task]:
     yield from tasks_in_json(content)
 
 
-# What speaks with git is imported where there is a repository: elsewhere a run neither waits for it nor holds it.
-
-
 class Trees:
     """The states of a workspace in git; without git there are none, and whoever needs one does without.
 
@@ -202,7 +196,9 @@ class Trees:
         """Takes the state before the first iteration; `base` is that state where the run is resumed, `after` so many
         iterations. Git's settings are kept for this run, or were kept for the one that it is part of."""
         # Git is not even asked where there is no sign of it: that would cost more than the rest of a small run.
-        self._repository = self._found() if _has_git(self._context.root) else None
+        place = self._context.root.resolve()
+        has_git = any(os.path.lexists(parent / ".git") for parent in (place, *place.parents))
+        self._repository = self._found() if has_git else None
         if self._repository is None:
             return self._walked()
         from ralph.repository.checkpoints import Checkpoints
@@ -314,17 +310,15 @@ class Trees:
         self._saved.rewind(0, self._index)
         if head_of(now) == head_of(self._base):
             return tuple(one.path for one in changed)
-        self._put_head_back(head_of(self._base))
-        return (*(one.path for one in changed), "HEAD")
-
-    def _put_head_back(self, commit: str) -> None:
-        """The branch that was checked out is again, at the commit where it was."""
-        assert self._repository
+        # The branch that was checked out is again, at the commit where it was.
         branch = self._head.removeprefix("ref:").strip() if self._head.startswith("ref:") else ""
         if branch:
             self._repository.git("symbolic-ref", "HEAD", branch)
-        words = ("update-ref", *(() if branch else ("--no-deref",)), "HEAD")
-        self._repository.git(*words, commit) if commit else self._repository.git("update-ref", "-d", branch)
+        if commit := head_of(self._base):
+            self._repository.git("update-ref", *(() if branch else ("--no-deref",)), "HEAD", commit)
+        else:
+            self._repository.git("update-ref", "-d", branch)
+        return (*(one.path for one in changed), "HEAD")
 
     def diff(self) -> str:
         """What changed since the run began, new files included."""
@@ -350,8 +344,3 @@ class Trees:
         from ralph.repository.index import walk_fingerprint
 
         return walk_fingerprint(self._context.root)
-
-
-def _has_git(folder: Path) -> bool:
-    place = folder.resolve()
-    return any(os.path.lexists(parent / ".git") for parent in (place, *place.parents))

@@ -125,8 +125,12 @@ def initialize(workspace: Path, dialog: Dialog) -> None:
 
 def interview(workspace: Path, dialog: Dialog) -> dict[str, Any]:
     """The settings that the answers make."""
+    from shutil import which
+
+    from ralph.agents import programs
+
     said: dict[str, Any] = {"$schema": f"./{SCHEMA_FILE}", **DEFAULTS}
-    agents = installed_agents()
+    agents = [name for name in programs() if which(name)]
     dialog.explain("Who does the work: a coding agent that is installed here, or any command line.")
     if agents:
         dialog.say(f"Installed here: {', '.join(agents)}")
@@ -174,14 +178,6 @@ def _is_choice(answer: str) -> bool:
 def _parts(answer: str) -> list[str]:
     """What stands between commas."""
     return [part.strip() for part in answer.split(",") if part.strip()]
-
-
-def installed_agents() -> list[str]:
-    from shutil import which
-
-    from ralph.agents import programs
-
-    return [name for name in programs() if which(name)]
 
 
 def _ask_guardrails(workspace: Path, dialog: Dialog) -> list[dict[str, str]]:

@@ -53,6 +53,7 @@ class Planning:
         given = [one.command for one in self.settings.guardrails]
         self.known = tuple(dict.fromkeys((*given, *found)))
         self.dialog = Dialog(sys.stdin, sys.stderr)
+        self.wish: PlanRequest | None = None
         self._trials: Trials | None = None
         self._decided: dict[str, bool] = {}
 
@@ -149,7 +150,10 @@ class Planning:
                     self.dialog.say(f"! {editor} ended with exit code {code}; EDITOR says which one is used")
                 plan = Plan(load(self._draft).text, plan.name)
             elif choice.lower() in ("t", "tell"):
-                plan = self._changed(plan, words.strip() or self.dialog.ask("What shall change? "))
+                words = words.strip() or self.dialog.ask("What shall change? ")
+                wish = self.wish or PlanRequest("Carry out the plan below.", self.known, self.is_attended)
+                changed = self._ask(wish.prompt(plan, words))[0] if words else None
+                plan = changed or plan
 
     def _accept(self, plan: Plan) -> int:
         """Without a person: the plan as it is, if it can be worked off."""
@@ -211,13 +215,6 @@ class Planning:
         for problem in problems:
             self.dialog.say(f"! {problem}")
         return not problems
-
-    def _changed(self, plan: Plan, words: str) -> Plan:
-        if not words:
-            return plan
-        wish = getattr(self, "wish", None) or PlanRequest("Carry out the plan below.", self.known, self.is_attended)
-        changed, _ = self._ask(wish.prompt(plan, words))
-        return changed or plan
 
     @property
     def _draft(self) -> Path:

@@ -351,8 +351,16 @@ LEARN = CliCommand(
 
 
 def trust(values: Values, words: list[str]) -> int:
-    if words:
-        return accept_run(values, words)
+    if words:  # a run as it is: its journal, its order and its protected files are no longer compared
+        from ralph.records.seal import break_seal
+
+        run = one_run(values, words)
+        if run.is_alive:
+            raise UserError(f"run {run.id} is at work", "accept it when it has ended")
+        known = break_seal(run.id, os.environ)
+        nothing = f"nothing is known of run {run.id} to compare it with"
+        print(f"run {run.id} is accepted as it is" if known else nothing)
+        return 0
     workspace = Path(values.get("directory", ".")).absolute()
     if not workspace.is_dir():
         raise UserError(f"no such folder: {workspace}", "name a workspace with -C DIR")
@@ -370,19 +378,6 @@ def trust(values: Values, words: list[str]) -> int:
         raise UserError("a run is at work here, and may have written these settings", "accept them when it has ended")
     accept_settings(workspace, os.environ)
     print("accepted: the next run obeys these settings")
-    return 0
-
-
-def accept_run(values: Values, words: list[str]) -> int:
-    """Takes a run as it is: its journal, its order and its protected files are no longer compared."""
-    from ralph.cli.request import one_run
-    from ralph.records.seal import break_seal
-
-    run = one_run(values, words)
-    if run.is_alive:
-        raise UserError(f"run {run.id} is at work", "accept it when it has ended")
-    known = break_seal(run.id, os.environ)
-    print(f"run {run.id} is accepted as it is" if known else f"nothing is known of run {run.id} to compare it with")
     return 0
 
 

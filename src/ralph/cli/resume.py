@@ -13,7 +13,6 @@ from ralph.core.secrets import MARK
 from ralph.errors import UserError
 from ralph.processes.keeper import Keeper
 from ralph.records.journal import Story, recall, unreadable
-from ralph.records.register import Listed
 from ralph.run import options
 from ralph.run import order as orders
 from ralph.run.options import Option
@@ -27,57 +26,52 @@ HELP = """Go on with a run: one that is paused, the last unfinished one here, or
 
 Numbers go on where they were, nothing that was recorded as done is done again, and a usage limit that was being waited
 out is waited out further."""
-
-
+SPENT = {
+    "exhausted": ("all its iterations", ("max_iterations",), "-m N"),
+    "budget": ("its budget", ("max_cost", "max_tokens"), "--max-cost USD or --max-tokens N"),
+    "timeout": ("its time", ("max_time",), "--max-time TIME"),
+}
+"""What a limit that ended the run has used up: without a new one it could not take another turn."""
 LIMITS = ("max_iterations", "max_cost", "max_tokens", "max_time", "until", "yolo")
 
 
 def resume(values: Values, words: list[str]) -> int:
     no_words(words[1:], "name one run")
     directory = values.get("directory", ".")
-    place = Path(directory).resolve()
-    name, here = words[0] if words else "", workspace_around(place) if directory == "." else place
-    found = which_run(name, here, control.cannot_go_on)
+    folder = Path(directory).resolve()
+    here = workspace_around(folder) if directory == "." else folder
+    found = which_run(words[0] if words else "", here, control.cannot_go_on)
     if found.is_alive:
-        return let_go_on(found, given=any(name in values for name in LIMITS))
-    folder = found.folder
+        # The end of a pause: the process that plays the run goes on with it.
+        if any(name in values for name in LIMITS):
+            raise UserError(f"run {found.id} is at work: its limits are fixed", "stop it first: ralph stop")
+        print(f"run {found.id} goes on" + (" without an answer" if control.go_on(found) else ""))
+        return 0
     Mailbox(found.place).unpause()
     shown = Shown(bool(values.get("json")), bool(values.get("quiet")), bool(values.get("verbose")))
     if found.facts.kind == "work":
         from ralph.cli.work import resume as go_on_with_work
 
         return go_on_with_work(found, shown)
-    story, order = remembered(found), orders.read(folder.path / "run.json")
+    try:
+        story = recall(found.folder.journal)
+    except OSError as error:
+        raise unreadable(found.folder.journal, error) from None
+    order = orders.read(found.folder.path / "run.json")
     notices = refuse_what_was_struck_out(order)
-    order = where_it_is_now(order, folder.path)
+    order, place = where_it_is_now(order, found.folder.path), None
     if order.task:
         from ralph.supervise.supervision import TaskPlace
 
         # A task begins anew: its marks are taken off, and its attempts are counted from one.
         order = with_limits(order, Story(run=Run(id="")), values)
-        with Keeper.start(adopts=True) as keeper:
-            _, stop = play(order, keeper, shown, place=TaskPlace(order, reopens=True), notices=notices)
-            return stop.outcome.exit_code
-    refuse_what_cannot_go_on(story)
-    order = with_limits(order, story, values)
+        place = TaskPlace(order, reopens=True)
+    else:
+        refuse_what_cannot_go_on(story)
+        order = with_limits(order, story, values)
     with Keeper.start(adopts=True) as keeper:
-        _, stop = play(order, keeper, shown, story=story, notices=notices)
+        _, stop = play(order, keeper, shown, place=place, story=None if place else story, notices=notices)
         return stop.outcome.exit_code
-
-
-def remembered(run: Listed) -> Story:
-    try:
-        return recall(run.folder.journal)
-    except OSError as error:
-        raise unreadable(run.folder.journal, error) from None
-
-
-def let_go_on(run: Listed, given: bool) -> int:
-    """The end of a pause: the process that plays the run goes on with it."""
-    if given:
-        raise UserError(f"run {run.id} is at work: its limits are fixed", "stop it first: ralph stop")
-    print(f"run {run.id} goes on" + (" without an answer" if control.go_on(run) else ""))
-    return 0
 
 
 def where_it_is_now(order: Order, folder: Path) -> Order:
@@ -130,25 +124,12 @@ def with_limits(order: Order, story: Story, values: Values) -> Order:
     if values.get("yolo"):
         said["yolo"] = True
     settings = amended(order.settings, said) if said else order.settings
-    if "until" not in values:  # by which what is there may be done already
-        refuse_what_is_spent(story, values)
-    return replace(order, settings=settings)
-
-
-SPENT = {
-    "exhausted": ("all its iterations", ("max_iterations",), "-m N"),
-    "budget": ("its budget", ("max_cost", "max_tokens"), "--max-cost USD or --max-tokens N"),
-    "timeout": ("its time", ("max_time",), "--max-time TIME"),
-}
-
-
-def refuse_what_is_spent(story: Story, values: Values) -> None:
-    """A limit ended the run: without a new one, by outcome, it could not take another turn."""
     outcome = story.finished.outcome if story.finished else ""
-    if outcome in SPENT:
+    if outcome in SPENT and "until" not in values:  # by which what is there may be done already
         what, names, option = SPENT[outcome]
         if not any(name in values for name in names):
             raise UserError(f"run {story.run.id} has used {what}", f"give it more: ralph resume {option}")
+    return replace(order, settings=settings)
 
 
 _AFRESH = "A new limit for all of the run."

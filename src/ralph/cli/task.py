@@ -135,7 +135,12 @@ def _play(values: dict[str, Any], words: list[str], keeper: Keeper, folder: Task
     shown = Shown(asked.json, not asked.verbose, asked.verbose)
     run, stop = play(order, keeper, shown, place=ChildPlace(order, folder, info))
     if run.last and not asked.json:
-        _print(run.last.turn.text)
+        text = run.last.turn.text
+        try:
+            sys.stdout.write(text.rstrip("\n") + "\n" if text.strip() else "")
+            sys.stdout.flush()
+        except BrokenPipeError:  # the caller may be gone by now: its children outlive it
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     return stop.outcome.exit_code
 
 
@@ -172,15 +177,6 @@ def once(settings: Settings, has_grace: bool) -> Settings:
         # There is nothing to come to an end with before the next turn: a job that is told to stop stops.
         grace=settings.grace if has_grace else 0.0,
     )
-
-
-def _print(text: str) -> None:
-    """The caller may be gone by now: its children outlive it."""
-    try:
-        sys.stdout.write(text.rstrip("\n") + "\n" if text.strip() else "")
-        sys.stdout.flush()
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
 def tasks(values: dict[str, Any], words: list[str]) -> int:

@@ -70,35 +70,35 @@ def folded(run: str, entries: Iterable[Entry]) -> WorkHistory:
             history.board = work_events.after(history.board, event, entry.at)
         except KeyError:  # about an item that a torn line had named
             continue
-        history.began, history.last = history.began or entry.at, entry.at
-        _add(history, event, entry.at)
+        at = entry.at
+        history.began, history.last = history.began or at, at
+        match event:
+            case work_events.WorkStarted():
+                history.started, history.finished = event, None
+                for span in history.spans:
+                    span.ended, span.result = span.ended or at, span.result or "cut off"
+            case work_events.WorkFinished():
+                history.finished = event
+            case work_events.ItemStarted():
+                history.spans.append(WorkSpan((event.key,), "loop", at))
+            case (
+                work_events.ItemReady()
+                | work_events.ItemParked()
+                | work_events.ItemQueued()
+                | work_events.ItemWithdrawn()
+            ):
+                _close(history, "loop", at, work_events.NAMES[type(event)].removeprefix("item_"), event.key)
+            case work_events.GateStarted():
+                history.spans.append(WorkSpan(event.keys, "gate", at))
+            case work_events.GateFinished():
+                seen = event.verdict
+                result = "stuck" if seen.stuck else "red" if seen.red else "landed" if seen.landed else "cut off"
+                result = "refused" if result == "cut off" and (seen.conflicts or seen.empty) else result
+                _close(history, "gate", at, result)
+                history.landings += bool(seen.landed)
+            case work_events.ItemReturned():
+                history.returns += 1
     return history
-
-
-def _add(history: WorkHistory, event: object, at: float) -> None:
-    match event:
-        case work_events.WorkStarted():
-            history.started, history.finished = event, None
-            for span in history.spans:
-                span.ended, span.result = span.ended or at, span.result or "cut off"
-        case work_events.WorkFinished():
-            history.finished = event
-        case work_events.ItemStarted():
-            history.spans.append(WorkSpan((event.key,), "loop", at))
-        case (
-            work_events.ItemReady() | work_events.ItemParked() | work_events.ItemQueued() | work_events.ItemWithdrawn()
-        ):
-            _close(history, "loop", at, work_events.NAMES[type(event)].removeprefix("item_"), event.key)
-        case work_events.GateStarted():
-            history.spans.append(WorkSpan(event.keys, "gate", at))
-        case work_events.GateFinished():
-            seen = event.verdict
-            result = "stuck" if seen.stuck else "red" if seen.red else "landed" if seen.landed else "cut off"
-            result = "refused" if result == "cut off" and (seen.conflicts or seen.empty) else result
-            _close(history, "gate", at, result)
-            history.landings += bool(seen.landed)
-        case work_events.ItemReturned():
-            history.returns += 1
 
 
 def _close(history: WorkHistory, kind: str, at: float, result: str, key: str = "") -> None:

@@ -111,7 +111,10 @@ class Screen:
             room = self._columns()
             lines.talk.columns = max(room - (len("[HH:MM:SS] ") if self._timestamps else 0), 1)
         now = self._clock()
-        text = self._stamped(self._readable(happened, lines, now))
+        text = self._readable(happened, lines, now)
+        if self._timestamps and text:
+            stamp = time.strftime("[%H:%M:%S] ", time.localtime(now))
+            text = [stamp + line if line else line for line in text]
         if self._status is None:
             if text:
                 self._write(text)
@@ -135,12 +138,6 @@ class Screen:
                 flow.carry(shown)
                 text += shown
         return text
-
-    def _stamped(self, lines: list[str]) -> list[str]:
-        if not self._timestamps or not lines:
-            return lines
-        stamp = time.strftime("[%H:%M:%S] ", time.localtime(self._clock()))
-        return [stamp + line if line else line for line in lines]
 
     def _room(self) -> int:
         return self._columns() if self._columns else _WIDTH
@@ -226,35 +223,23 @@ def make_screen(
     style = choose(stream, env, is_terminal, color, emoji)
     lines = None
     if not quiet:
-        limits = _limits(verbose, output_lines, output_chars)
+        limits = VERBOSE if verbose else LineLimits()
+        limits = limits if output_lines is None else replace(limits, output_lines=output_lines)
+        limits = limits if output_chars is None else replace(limits, output_chars=output_chars)
         lines = EventLines(style, verbose=verbose, agent_output=agent_output, announces=not live, limits=limits)
-    columns = None
-    if width is not None or is_terminal:
-        columns = _columns_of(stream, width)
-    flow = Flow(float("inf")) if waits else None
-    return Screen(
-        Outlet(stream, waits), style, lines, live=live, columns=columns, timestamps=timestamps, clock=clock, flow=flow
-    )
 
-
-def _limits(verbose: bool, lines: int | None, chars: int | None) -> LineLimits:
-    usual = VERBOSE if verbose else LineLimits()
-    return replace(
-        usual,
-        output_lines=usual.output_lines if lines is None else lines,
-        output_chars=usual.output_chars if chars is None else chars,
-    )
-
-
-def _columns_of(stream: IO[str] | None, width: int | None) -> Callable[[], int]:
-    def columns() -> int:
+    def room() -> int:
         """Asked anew each time, for terminals are resized."""
         try:
             return width or os.get_terminal_size(stream.fileno() if stream else -1).columns or _WIDTH
         except OSError:
             return _WIDTH
 
-    return columns
+    columns = room if width is not None or is_terminal else None
+    flow = Flow(float("inf")) if waits else None
+    return Screen(
+        Outlet(stream, waits), style, lines, live=live, columns=columns, timestamps=timestamps, clock=clock, flow=flow
+    )
 
 
 _ROOM_FOR_MEAN, _ROOM_FOR_TODO = 56, 70
@@ -299,7 +284,10 @@ class Status:
             case e.AgentResult():
                 self._pending = event
             case e.AgentFinished():
-                self._spend()
+                if self._pending and self._pending.cost_usd is not None:
+                    self._cost = (self._cost or 0.0) + self._pending.cost_usd
+                    self._turns += 1
+                self._pending = None
             case e.Waiting():
                 self._until, self._wait = event.until or now + event.seconds, event.seconds
 
@@ -324,9 +312,3 @@ class Status:
         line = cut(f" {self.style.marks.dot} ".join(parts), columns, self.style.marks.more)
         place = len(parts[0])
         return self.style.paint("cyan", line[:place]) + self.style.paint("dim", line[place:])
-
-    def _spend(self) -> None:
-        if self._pending and self._pending.cost_usd is not None:
-            self._cost = (self._cost or 0.0) + self._pending.cost_usd
-            self._turns += 1
-        self._pending = None

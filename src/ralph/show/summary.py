@@ -192,16 +192,12 @@ def _iteration(one: PastIteration, style: Style) -> Iterator[str]:
     for task, ok, detail in one.scm:
         mark = paint("green", marks.passed) if ok else paint("red", marks.failed)
         yield f"  {mark} {task}" + (f": {one_line(detail)}" if detail else "")
-    yield from _files(one, style)
-
-
-def _files(one: PastIteration, style: Style) -> Iterator[str]:
     files = one.files or []
     for file in files[:MOST_FILES]:
         lines = "binary" if file.added is None else f"+{file.added} -{file.deleted}"
-        yield f"  {style.paint('dim', file.status)} {short(file.path, 300)} {style.paint('dim', lines)}"
+        yield f"  {paint('dim', file.status)} {short(file.path, 300)} {paint('dim', lines)}"
     if len(files) > MOST_FILES:
-        yield style.paint("dim", f"  {style.marks.more} {plural(len(files) - MOST_FILES, 'more file')}")
+        yield paint("dim", f"  {marks.more} {plural(len(files) - MOST_FILES, 'more file')}")
 
 
 TITLES = ("RUN", "STATE", "ITERATION", "CHECKS", "COST", "AGE", "WORKSPACE")

@@ -3,12 +3,12 @@
 __version__ = "0.1.0"
 
 _PUBLIC = {
-    "RalphConfig": "ralph.api.python_loop",
-    "RalphLoop": "ralph.api.python_loop",
-    "RalphLoopResult": "ralph.api.python_loop",
-    "LoopIteration": "ralph.api.python_loop",
-    "Supervisor": "ralph.api.supervisor",
-    "Supervision": "ralph.api.supervisor",
+    "RalphConfig": "ralph.api.python_api",
+    "RalphLoop": "ralph.api.python_api",
+    "RalphLoopResult": "ralph.api.python_api",
+    "LoopIteration": "ralph.api.python_api",
+    "Supervisor": "ralph.api.python_api",
+    "Supervision": "ralph.api.python_api",
     "MessageBus": "ralph.supervise.bus",
     "run_loop": "ralph.loop",
     "Parts": "ralph.loop",

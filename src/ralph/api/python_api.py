@@ -1,4 +1,5 @@
-"""How is a loop run from Python? A configuration, a factory that makes a fresh agent per iteration, and a result.
+"""How is a loop run, and a task supervised, from Python? A configuration, a factory that makes a fresh agent per
+iteration, and a result; or a function that is called until a task is done.
 
 The loop is the same as the command's: the same rules, checks, worktree and progress file.
 """
@@ -12,18 +13,30 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from msgspec import Struct
 from msgspec.structs import replace
 
+from ralph import __version__
 from ralph.core import events
 from ralph.core.claims import Claim, Reading, stated
-from ralph.core.model import Check, Failure, Iteration, Outcome, Run, Stop, Turn, Usage
+from ralph.core.model import Failure, Iteration, Outcome, Run, Stop, Turn, Usage
 from ralph.errors import UserError
+from ralph.processes.interrupt import Cancellation
+from ralph.processes.keeper import Keeper
+from ralph.processes.spawning import occupy_standard_streams
+from ralph.records.folder import write
+from ralph.run.context import Context
+from ralph.run.order import Order
+from ralph.run.session import Session
+from ralph.settings import load
+from ralph.supervise.bus import MessageBus
+from ralph.supervise.supervision import TaskPlace
+from ralph.supervise.task_folder import TaskFolder, keep_prompt
 
 if TYPE_CHECKING:
     from threading import Event
 
     from ralph.core.model import Rule
-    from ralph.run.context import Context
 
 
 @dataclass
@@ -107,12 +120,6 @@ class RalphLoop:
         self._session: Any = None
 
     def run(self) -> RalphLoopResult:
-        from ralph.processes.interrupt import Cancellation
-        from ralph.processes.spawning import occupy_standard_streams
-        from ralph.run.order import Order
-        from ralph.run.session import Session
-        from ralph.settings import load
-
         occupy_standard_streams()
         settings = load(self.workspace_root, self._said(), env=os.environ, source="RalphConfig").settings
         if not self.config.task.strip() and not self.config.spec_file:
@@ -151,7 +158,7 @@ class RalphLoop:
             said["agent"] = {"command": self._agent, **({"model": config.model} if config.model else {})}
         return said
 
-    def _factory_agent(self, context: "Context") -> "PythonAgent":
+    def _factory_agent(self, context: Context) -> "PythonAgent":
         """An agent that is made anew for each turn, so that no context is carried over."""
         factory = self.agent_factory
         assert factory is not None
@@ -195,7 +202,12 @@ def _seen_by_caller(iteration: Iteration, tag: Claim) -> LoopIteration:
         cost=iteration.usage.cost_usd or 0.0,
         duration=iteration.duration,
         check_results=[
-            {"name": check.name, "passed": check.passed, "output": _output(check)} for check in iteration.checks
+            {
+                "name": check.name,
+                "passed": check.passed,
+                "output": check.tail + (check.ending if check.timeout else ""),
+            }
+            for check in iteration.checks
         ],
         all_checks_passed=iteration.is_green,
         completion_tag_found=stated(tag, iteration.turn.text, Reading(verified=True)),
@@ -203,19 +215,13 @@ def _seen_by_caller(iteration: Iteration, tag: Claim) -> LoopIteration:
     )
 
 
-def _output(check: Check) -> str:
-    return check.tail + (check.ending if check.timeout else "")
-
-
 class PythonAgent:
     """An agent whose turns are calls of a function."""
 
-    def __init__(self, call: Callable[[str, Run], Turn], context: "Context") -> None:
+    def __init__(self, call: Callable[[str, Run], Turn], context: Context) -> None:
         self._call, self._context = call, context
 
     def take_turn(self, prompt: str, run: Run, purpose: str = "work") -> Turn:
-        from ralph.records.folder import write
-
         context, folder = self._context, self._context.folder.turn(run.number, purpose, NAME)
         write(folder.prompt, context.redact(prompt.encode("utf-8", "surrogateescape")))
         context.tell(events.AgentStarted(NAME, purpose=purpose))
@@ -237,9 +243,12 @@ def _turn(answer: Any) -> Turn:
         raise TypeError(f"run() returned {type(answer).__name__}, neither text nor an object with final_output")
     # Programs that keep accounts of their own say it there.
     cost = getattr(answer, "cost", getattr(getattr(answer, "cost_tracker", None), "total_cost_usd", None))
+    steps: Any = getattr(answer, "steps", getattr(answer, "current_step", None))
+    if not isinstance(steps, int):
+        steps = len(steps) if hasattr(steps, "__len__") else None
     return Turn(
         text=str(answer.final_output or ""),
-        steps=_count(getattr(answer, "steps", getattr(answer, "current_step", None))),
+        steps=steps,
         usage=Usage(cost_usd=float(cost) if isinstance(cost, int | float) else None),
     )
 
@@ -256,7 +265,124 @@ def _accepted(factory: Callable[..., Any], offered: dict[str, Any]) -> dict[str,
     return {name: value for name, value in offered.items() if name in named}
 
 
-def _count(steps: Any) -> int | None:
-    if isinstance(steps, int):
-        return steps
-    return len(steps) if hasattr(steps, "__len__") else None
+RunRoot = Callable[[int], Any]
+
+
+class Supervision(Struct, frozen=True):
+    """How the supervision of a task ended. `outcome`: done, stopped, exhausted, fatal, interrupted, ..."""
+
+    outcome: str
+    reason: str
+    attempts: int
+    exit_code: int
+
+    @property
+    def success(self) -> bool:
+        return self.exit_code == 0
+
+
+class Supervisor:
+    """Starts a root agent again and again until the file DONE is in `run_dir`.
+
+    `run_root(attempt)` is one attempt, counted from 0: it succeeds if it returns None, 0 or text; another number is an
+    exit code; what it raises is a failure, and FileNotFoundError, PermissionError and UserError are fatal. Without
+    it, `agent` is started as `ralph task` would, with `prompt` or the task's TASK.md. What happens is told on `bus`,
+    in `run_dir` unless you have one. `cancel` ends the supervision; signals are left to you.
+    """
+
+    def __init__(
+        self,
+        run_dir: str | os.PathLike[str],
+        bus: MessageBus | None = None,
+        *,
+        run_root: RunRoot | None = None,
+        agent: str = "",
+        prompt: str | None = None,
+        max_restarts: int = 100,
+        wait_timeout: float = 300.0,
+        poll_interval: float = 1.0,
+        restart_delay: float = 1.0,
+        turn_timeout: float | None = None,
+        idle_timeout: float | None = None,
+        project_id: str = "",
+        task_id: str = "",
+        workspace: str | os.PathLike[str] = ".",
+        cancel: "Event | None" = None,
+    ) -> None:
+        path = Path(os.path.abspath(run_dir))
+        self.task = TaskFolder(
+            root=path.parent.parent,
+            project=project_id or path.parent.name,
+            task=task_id or path.name,
+            at=path,
+            bus_at=Path(bus.path) if bus else None,
+        )
+        self._run_root, self._prompt, self._cancel = run_root, prompt, cancel
+        self._workspace = Path(workspace).resolve()
+        said: dict[str, Any] = {
+            "preset": "supervise",
+            "maximumIterations": max_restarts,
+            "waitTimeout": wait_timeout,
+            "pollInterval": poll_interval,
+            "restartDelay": restart_delay,
+            "turnTimeout": turn_timeout,
+            "idleTimeout": idle_timeout,
+        }
+        self._said = {**said, "agent": {"command": agent}} if agent else said
+        self._context: Context | None = None
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What the processes of the current attempt should find in their environment: pass it on to what you start."""
+        env = dict(self._context.folder.env) if self._context else {}
+        return {**os.environ, **env}
+
+    def run(self) -> Supervision:
+        occupy_standard_streams()
+        settings = load(self._workspace, self._said, env=os.environ, source="Supervisor").settings
+        needs_prompt = self._prompt is not None or self._run_root is None
+        goal = keep_prompt(self.task, self._prompt) if needs_prompt else ""
+        self.task.path.mkdir(parents=True, exist_ok=True)
+        order = Order(
+            settings=settings,
+            workspace=str(self._workspace),
+            goal_text=goal,
+            version=__version__,
+            task=str(self.task.path),
+        )
+        with Keeper.start() as keeper, Cancellation(self._cancel) as interrupt:
+            place = TaskPlace(order, task=self.task)
+            session = Session(
+                order,
+                place=place,
+                agent=self._agent if self._run_root else None,
+                keeper=keeper,
+                interrupt=interrupt,
+                listeners=[lambda *happened: interrupt.ask()],
+                tick=interrupt.tick if self._cancel else None,
+            )
+            _, stop = session.play()
+        return Supervision(stop.outcome.value, stop.reason, place.attempts, stop.outcome.exit_code)
+
+    def _agent(self, context: Context) -> PythonAgent:
+        run_root, self._context = self._run_root, context
+        assert run_root is not None
+        return PythonAgent(lambda prompt, run: _attempt(run_root, run.number - 1), context)
+
+
+def _attempt(run_root: RunRoot, number: int) -> Turn:
+    """What one call of the function was, as the loop knows it."""
+    try:
+        said = run_root(number)
+    except (FileNotFoundError, PermissionError, UserError) as error:
+        reason = error.advice if isinstance(error, UserError) else str(error)
+        return Turn(text="", exit_code=None, failure=Failure("fatal", reason))
+    except Exception as error:  # noqa: BLE001 - the caller's function may fail in any way: that is a failed attempt
+        code = getattr(error, "returncode", None)
+        failure = Failure("ordinary", f"{type(error).__name__}: {error}")
+        return Turn(text="", exit_code=code if isinstance(code, int) else None, failure=failure)
+    if isinstance(said, str):
+        return Turn(text=said, exit_code=0)
+    code = getattr(said, "returncode", 0 if said is None or said is True else said)
+    code = code if isinstance(code, int) and said is not False else 1
+    return Turn(text="", exit_code=code, failure=Failure("ordinary", f"exit code {code}") if code else None)

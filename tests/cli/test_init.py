@@ -1,4 +1,4 @@
-"""`ralph init`, asked on a real terminal."""
+"""`ralph init`, asked on a real terminal; `ralph demo`, which a newcomer runs first; `ralph schema`."""
 
 import errno
 import io
@@ -13,7 +13,8 @@ from typing import Any
 import pexpect
 import pytest
 
-from ralph.cli.init import Dialog, initialize
+from ralph.cli.init import KINDS, Dialog, initialize, schema_text
+from ralph.errors import UserError
 
 AGENT = "Agent command (e.g., claude, codex, amp, or other LLM CLI): "
 FLAGS = "Agent flags (comma-separated, optional): "
@@ -365,3 +366,39 @@ def test_a_place_that_cannot_be_written_is_an_error_and_leaves_nothing(workspace
     with pytest.raises(UserError, match=r"cannot write .*settings\.json"):
         answered(workspace, "y", "claude", "", "", "", "", "n")
     assert sorted(os.listdir(workspace / ".ralph")) == [".gitignore", "settings.json"]
+
+
+def test_the_demo_shows_a_refused_claim_and_ends_done(ralph: Callable[..., Any], tmp_path: Path) -> None:
+    result = ralph("demo", TMPDIR=str(tmp_path))
+    assert result.code == 0, result.err
+    assert "not done: the agent claimed COMPLETE, refused by checks" in result.err
+    (folder,) = tmp_path.glob("ralph-demo-*")
+    own = result.err.partition("ralph · ")[0] + result.err.partition("\nIn iteration 2 ")[2]
+    assert [line for line in own.splitlines() if len(line) > 80 and str(folder) not in line] == []
+    assert "so far" not in result.err, "nothing is spent, so nothing is estimated"
+
+
+def test_it_names_the_command_as_it_can_be_typed(ralph: Callable[..., Any], tmp_path: Path) -> None:
+    bare = f"{tmp_path}:/usr/bin:/bin"
+    said = ralph("demo", TMPDIR=str(tmp_path), PATH=bare).err
+    (line,) = [line for line in said.splitlines() if line.endswith("# iteration by iteration")]
+    assert os.access(line.split()[0], os.X_OK)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_schema_is_json_that_says_what_it_is(kind: str) -> None:
+    text = schema_text(kind)
+    assert text.endswith("}\n")
+    assert json.loads(text)["$schema"].startswith("https://json-schema.org/")
+
+
+def test_an_unknown_schema_is_refused_with_those_that_exist() -> None:
+    with pytest.raises(UserError, match="nonsense") as caught:
+        schema_text("nonsense")
+    assert "settings and events" in caught.value.hint
+
+
+def test_the_command_prints_the_schema_and_nothing_else(ralph: Callable[..., Any]) -> None:
+    for kind in KINDS:
+        assert (ralph("schema", kind).code, ralph("schema", kind).out) == (0, schema_text(kind))
+    assert ralph("schema", "nonsense").code == 2

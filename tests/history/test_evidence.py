@@ -1,12 +1,17 @@
-"""What a page can show of each iteration: its changes, failed checks, calls and prompt, and none of its secrets."""
+"""What a page can show of each iteration: its changes, file by file, its failed checks, calls and prompt, and none of
+its secrets."""
 
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ralph.history.evidence import evidence_of
-from ralph.history.feed import history_of, with_files
+import pytest
+
+from ralph.errors import UserError
+from ralph.history.evidence import evidence_of, files_in, patch_in, patch_of
+from ralph.history.feed import entries_of, history_now, history_of, with_files
 from ralph.records.folder import RunFolder
+from ralph.records.register import Listed, recorded_in
 
 WORKS = """echo "line $N $MY_PASSPHRASE" >> file; [ $N = 2 ] && echo new > fresh
 echo '{"type":"assistant","message":{"content":[{"type":"tool_use","id":"t","name":"Bash","input":{"command":"ls"}}]}}'
@@ -29,3 +34,45 @@ def test_of_each_iteration_there_is_something_to_see(
     assert seen[1].prompt.startswith("the goal")
     assert sorted(file.path for file in seen[2].patch) == ["file", "fresh"]
     assert "correct-horse-battery" not in repr(seen)
+
+
+CHANGES = 'printf "line $N\\tx\\n" >> file; [ $N = 2 ] && printf "\\0" > image; echo "<response>DONE</response>"'
+
+
+@pytest.fixture
+def run(ralph: Callable[..., Any], agent: Callable[..., str], repository: Path) -> Listed:
+    assert ralph("run", "-p", "the goal", "--check", "test -f image", "--agent", agent(CHANGES)).code == 0
+    (found,) = recorded_in(repository / ".ralph")
+    return found
+
+
+def test_what_each_iteration_changed_and_what_all_of_them_did(run: Listed, repository: Path) -> None:
+    first = patch_of(run, 1)
+    assert [(file.path, file.added, file.deleted) for file in first.files] == [("file", 1, 0)]
+    assert first.files[0].lines[-1] == "+line 1 x"
+    whole = patch_in(run.id, str(repository), None)
+    assert {file.path: file.added for file in whole.files} == {"file": 2, "image": 0}
+    assert (whole.number, whole.last, whole.is_cut) == (None, 2, False)
+    assert patch_of(run, 99).number == 2
+
+
+def test_its_history_is_read_from_its_journal(run: Listed) -> None:
+    history = history_now(run)
+    assert [one.result for one in history.iterations] == ["refused", "done"]
+    assert [[file.path for file in one.files or ()] for one in history.iterations] == [["file"], ["file", "image"]]
+    inside = [news.entry.type for news in entries_of(run.folder.journal, 2)]
+    assert (inside[0], inside[-1]) == ("ralph_iteration_started", "run_finished")
+    assert "check_finished" in inside
+
+
+def test_a_run_without_an_iteration_has_no_patch(run: Listed, repository: Path) -> None:
+    with pytest.raises(UserError, match="has not finished an iteration"):
+        patch_in("another", str(repository), None)
+    with pytest.raises(UserError, match="is gone"):
+        patch_in(run.id, "/nowhere/at/all", None)
+
+
+def test_a_file_that_was_renamed_says_what_it_was_called() -> None:
+    moved = b"diff --git a/README b/READ ME\nsimilarity index 100%\nrename from README\nrename to READ ME\n"
+    ((file,), _) = files_in([moved])
+    assert (file.was, file.path, file.lines) == ("README", "READ ME", [])

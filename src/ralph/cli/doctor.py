@@ -38,7 +38,7 @@ def doctor(values: Values, words: list[str]) -> int:
     if not folder.is_dir():
         raise UserError(f"no such folder: {directory}", "name a folder")
     redact = Redactor(secret_values(os.environ)).text
-    style = choose(sys.stdout, os.environ, bool(sys.stdout and sys.stdout.isatty()), None, None)
+    style = choose(sys.stdout)
     found = []
     with Keeper.start() as keeper:
         for finding in findings(keeper, folder.resolve(), os.environ, agent, probe):
@@ -121,7 +121,7 @@ def _terminal(env: Env) -> Finding:
     if not stream.isatty():
         return Finding("terminal", "ok", "none: plain lines, UTF-8")
     columns, rows = os.get_terminal_size(stream.fileno())
-    colour = "colour" if choose(stream, env, True, None, None).color else "no colour"
+    colour = "colour" if choose(stream, env).color else "no colour"
     return Finding("terminal", "ok", f"{columns}×{rows}, {colour}, UTF-8")
 
 

@@ -9,7 +9,7 @@ from ralph.run.options import Option
 # Read before the keeper is forked: nothing is imported here that its copy need not hold.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from typing import Any
 
     Values = dict[str, Any]
@@ -118,3 +118,15 @@ def no_words(words: list[str], instead: str) -> None:
         from ralph.errors import UserError
 
         raise UserError(f"too many words: {words[0]!r}", instead)
+
+
+def print_objects(objects: Iterable[object]) -> int:
+    """For programs: an object a line."""
+    import sys
+
+    from msgspec.json import encode
+
+    from ralph.core.text import escaped
+
+    sys.stdout.buffer.write(escaped(b"".join(encode(one) + b"\n" for one in objects)))
+    return 0

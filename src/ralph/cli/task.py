@@ -10,7 +10,7 @@ import os
 import sys
 import time
 
-from ralph.cli.table import JSON, CliCommand, no_words
+from ralph.cli.table import JSON, CliCommand, no_words, print_objects
 from ralph.processes.lean import import_leanly
 from ralph.run import options
 from ralph.run.options import Option
@@ -180,9 +180,6 @@ def once(settings: Settings, has_grace: bool) -> Settings:
 
 
 def tasks(values: dict[str, Any], words: list[str]) -> int:
-    import msgspec
-
-    from ralph.core.text import escaped
     from ralph.supervise.task_folder import around
     from ralph.supervise.task_list import every
 
@@ -190,9 +187,8 @@ def tasks(values: dict[str, Any], words: list[str]) -> int:
     here = around(os.environ)
     rows = every(values.get("root") or (here[0].root if here else "."), time.time(), values.get("project"))
     if values.get("json"):
-        for row in rows:
-            print(escaped(msgspec.json.encode(row)).decode())
-    elif rows:
+        return print_objects(rows)
+    if rows:
         print("\n".join(table(rows)))
     else:
         print("No tasks here. --root DIR names the folder of the projects.", file=sys.stderr)

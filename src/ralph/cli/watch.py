@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import IO, TYPE_CHECKING
 
-from ralph.cli.table import DB, DIRECTORY, JSON, CliCommand, Values
-from ralph.core.text import clean, escaped
+from ralph.cli.table import DB, DIRECTORY, JSON, CliCommand, Values, print_objects
+from ralph.core.text import clean
 from ralph.errors import UserError
 from ralph.run.options import Option
 
@@ -27,11 +27,7 @@ def ps(values: Values, words: list[str]) -> int:
         return _show_fleet(values)
     seen = runs_now(bool(values.get("all")))
     if values.get("json"):
-        from msgspec.json import encode
-
-        rows = [*seen, *left_behind()]
-        sys.stdout.buffer.write(escaped(b"".join(encode(row) + b"\n" for row in rows)))
-        return 0
+        return print_objects([*seen, *left_behind()])
     if not seen:
         nothing = (
             "nothing has been run on this machine" if values.get("all") else "no run is at work; see `ralph ps -a`"
@@ -55,10 +51,7 @@ def _show_fleet(values: Values) -> int:
     with mirrored(values["db"]) as mirror:
         seen = [run for run in runs_now(bool(values.get("all"))) if run.run in mirror]
         if values.get("json"):
-            from msgspec.json import encode
-
-            sys.stdout.buffer.write(escaped(b"".join(encode(one) + b"\n" for one in (*seen, *mirror.workers))))
-            return 0
+            return print_objects([*seen, *mirror.workers])
         if seen:
             _show_runs(seen)
         else:
@@ -74,7 +67,7 @@ def _show_runs(seen: "list[RunNow]") -> None:
 
     is_terminal = sys.stdout.isatty()
     columns = terminal_width(0) if is_terminal else 0
-    style = choose(sys.stdout, os.environ, is_terminal, None, None)
+    style = choose(sys.stdout)
     print("\n".join(run_list(seen, style, columns, time.time(), os.path.expanduser("~"))))
 
 
@@ -106,7 +99,7 @@ def show(values: Values, words: list[str]) -> int:
     from ralph.show.outlet import choose
     from ralph.show.summary import told
 
-    style = choose(sys.stdout, os.environ, sys.stdout.isatty(), None, None)
+    style = choose(sys.stdout)
     with paged() as out:
         for line in told(history, style):
             print(line, file=out)
@@ -194,7 +187,7 @@ def _written(run: "Listed", lines: Iterator[bytes], values: Values, out: IO[str]
     now = 0.0
     is_terminal = sys.stdout.isatty()
     color = False if values.get("no_color") else None
-    style = choose(sys.stdout, os.environ, is_terminal, color, None)
+    style = choose(sys.stdout, color=color)
     screen = make_screen(
         out,
         verbose=bool(values.get("verbose")),

@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 import sys
 
-from ralph.cli.table import CliCommand
+from ralph.cli.table import CliCommand, print_objects
 from ralph.errors import UserError
 from ralph.processes.lean import import_leanly
 from ralph.run import options
@@ -220,19 +220,13 @@ def _status(run: Listed, as_json: bool) -> int:
     board = work_history(run).board
     made = rows(board, item_facts(run.folder, board))
     if as_json:
-        from msgspec.json import encode
-
-        from ralph.core.text import escaped
-
-        sys.stdout.buffer.write(escaped(b"".join(encode(row) + b"\n" for row in made)))
-        return 0
+        return print_objects(made)
     _print_items(board, made)
     return 0
 
 
 def _show_shared(seen: Seen, action: str, as_json: bool) -> int:
     """How a work of the fleet stands, what happened when, and who does what."""
-    from ralph.core.text import escaped
     from ralph.fleet.steering import doing, told_of
     from ralph.show.works import markdown, rows, summary
 
@@ -242,13 +236,9 @@ def _show_shared(seen: Seen, action: str, as_json: bool) -> int:
     made = rows(seen.board, {})
     if as_json:
         from msgspec import to_builtins
-        from msgspec.json import encode
 
-        told: list[Any] = [*made]
-        for one in seen.workers:
-            told.append({"worker": one.name, **to_builtins(one), "items": doing(one, seen.board)})
-        sys.stdout.buffer.write(escaped(b"".join(encode(row) + b"\n" for row in told)))
-        return 0
+        told = ({"worker": one.name, **to_builtins(one), "items": doing(one, seen.board)} for one in seen.workers)
+        return print_objects([*made, *told])
     print(f"work {seen.row.name}: {summary(seen.history)}")
     if action == "show":
         _print_story(seen.history)
@@ -261,7 +251,7 @@ def _print_items(board: Board, made: Sequence[Row]) -> None:
     from ralph.show.outlet import choose
     from ralph.show.works import table
 
-    style = choose(sys.stdout, os.environ, sys.stdout.isatty(), None, None)
+    style = choose(sys.stdout)
     columns = os.get_terminal_size().columns if sys.stdout.isatty() else 200
     print("\n".join(table(board, made, style, columns, most=len(made))))
 

@@ -166,31 +166,35 @@ class RunHistory(Struct, kw_only=True):
     red_before: list[str] = []
 
     @property
+    def whole(self) -> list[PastIteration]:
+        """The iterations that were finished."""
+        return [one for one in self.iterations if one.is_whole]
+
+    @property
     def proven(self) -> list[str]:
         """The checks that have been seen red, in this run or before: those that can fail."""
         red = {check.name for one in self.iterations for check in one.checks if not check.passed}
-        return [name for name in self._checked if name in red or name in self.red_before]
+        return [name for name in self.checked if name in red or name in self.red_before]
 
     @property
     def unproven(self) -> list[str]:
         """The checks that nobody has ever seen red: they may be unable to fail."""
-        return [name for name in self._checked if name not in self.proven]
+        return [name for name in self.checked if name not in self.proven]
 
     @property
-    def _checked(self) -> list[str]:
+    def checked(self) -> list[str]:
+        """The checks that have run, by name."""
         return list(dict.fromkeys(check.name for one in self.iterations for check in one.checks))
 
     @property
     def failing(self) -> list[CheckResult]:
         """The checks that were red after the last iteration."""
-        whole = [one for one in self.iterations if one.is_whole]
-        return [check for check in whole[-1].checks if not check.passed] if whole else []
+        return [check for one in self.whole[-1:] for check in one.checks if not check.passed]
 
     @property
     def lacks_claim_alone(self) -> bool:
         """Whether every check passed after the last iteration, and the agent did not say that it is done."""
-        whole = [one for one in self.iterations if one.is_whole]
-        return bool(whole and whole[-1].checks and whole[-1].result == "no claim" and self.claims)
+        return any(one.checks and one.result == "no claim" and self.claims for one in self.whole[-1:])
 
     @property
     def denied_tools(self) -> list[str]:

@@ -218,15 +218,26 @@ class Style(Struct, frozen=True):
         return f"{_CODES[name]}{text}{RESET}" if self.color else text
 
 
+def outcome_tone(exit_code: int | None) -> str:
+    """How a sentence about the end of a run is painted."""
+    return {0: "good", 2: "alarm", None: "cyan"}.get(exit_code, "warn")
+
+
 def is_smart(env: Mapping[str, str]) -> bool:
     """Whether the terminal can move its cursor."""
     return env.get("TERM", "") not in ("", "dumb")
 
 
 def choose(
-    stream: IO[str] | None, env: Mapping[str, str], is_terminal: bool, color: bool | None, emoji: bool | None
+    stream: IO[str] | None,
+    env: Mapping[str, str] = os.environ,
+    is_terminal: bool | None = None,
+    color: bool | None = None,
+    emoji: bool | None = None,
 ) -> Style:
     """The style for `stream`. None leaves the choice to what is known about it."""
+    if is_terminal is None:
+        is_terminal = stream is not None and stream.isatty()
     if color is None:
         color = bool(env.get("FORCE_COLOR")) or (is_terminal and is_smart(env))
         color = color and not env.get("NO_COLOR")

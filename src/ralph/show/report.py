@@ -281,7 +281,7 @@ def _needs(history: RunHistory, kinds: Container[str] | None = None) -> str:
 def _iterations(history: RunHistory) -> str:
     if not history.iterations:
         return ""
-    names = list(dict.fromkeys(check.name for one in history.iterations for check in one.checks))
+    names = history.checked
     titles = ["#", *(code(name, 60) for name in names), "tools", "tokens", "cost", "time", "files", "what happened"]
     rows = []
     for one in history.iterations:

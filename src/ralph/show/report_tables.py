@@ -58,7 +58,7 @@ def _legend(named: Sequence[tuple[str, str]]) -> Html:
 def iterations(history: RunHistory) -> Html | None:
     """The matrix: a row for each iteration, a column for each check, and what it took."""
     past = history.iterations
-    names = list(dict.fromkeys(check.name for one in past for check in one.checks))
+    names = history.checked
     tools = sum(one.tool_calls or 0 for one in past)
     checked = [HtmlColumn(name, [_verdict(name, one) for one in past], kind="cell check") for name in names]
     if len(names) > MOST_COLUMNS:
@@ -105,7 +105,7 @@ def _passed(one: PastIteration) -> Html | str:
 
 def checks(history: RunHistory) -> Html | None:
     """Where there are many checks: a row for each, a small cell for each iteration."""
-    names = list(dict.fromkeys(check.name for one in history.iterations for check in one.checks))
+    names = history.checked
     if len(names) <= MOST_COLUMNS:
         return None
     past = [one for one in history.iterations if one.checks][-MOST_CELLS:]
@@ -126,7 +126,7 @@ def checks(history: RunHistory) -> Html | None:
 
 def drawings(history: RunHistory) -> Html | None:
     """Checks, cost and tokens of each iteration, where there is more than one to compare."""
-    past = [one for one in history.iterations if one.is_whole]
+    past = history.whole
     if len(past) < 2:
         return None
     labels, usages = [str(one.number) for one in past], [one.usage for one in past]

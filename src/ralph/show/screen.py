@@ -12,7 +12,7 @@ from ralph.core.events import TALK, AgentStarted, CheckStarted, Event, ReviewSta
 from ralph.core.state import Activity
 from ralph.history.run_history import Fold, RunHistory
 from ralph.show.event_lines import EventLines, Flow
-from ralph.show.outlet import PATIENCE, Outlet, Style, choose, is_smart
+from ralph.show.outlet import PATIENCE, Outlet, Style, choose, is_smart, outcome_tone
 from ralph.show.turn_lines import VERBOSE, LineLimits
 from ralph.show.words import command, cut, duration, moment, money, outcome_sentence, purpose, whereabouts, wrap
 
@@ -147,7 +147,7 @@ class Screen:
         self._status = None
         text = [] if self._lines is None else [""]
         history = self._fold.history
-        if self._lines is not None and sum(one.is_whole for one in history.iterations) > 1:
+        if self._lines is not None and len(history.whole) > 1:
             from ralph.show.summary import table
 
             text += [*table(history, self._style, self._room()), ""]
@@ -155,8 +155,7 @@ class Screen:
         text += [row for line in whereabouts(history, briefly=is_named) for row in self._rows(line)]
         if is_named:
             text += self._next_steps(history)
-        tone = {0: "good", 2: "alarm"}.get(event.exit_code, "warn")
-        text += [self._style.paint(tone, row) for row in self._rows(outcome_sentence(history))]
+        text += [self._style.paint(outcome_tone(event.exit_code), row) for row in self._rows(outcome_sentence(history))]
         self._write(text, patience=_LAST_WORD)
 
     def _rows(self, sentence: str) -> list[str]:

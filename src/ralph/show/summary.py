@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from ralph.core.text import clean, one_line, short
-from ralph.show.outlet import Marks, Style
+from ralph.show.outlet import Marks, Style, outcome_tone
 from ralph.show.words import (
     commands,
     cost,
@@ -51,7 +51,7 @@ _SPARED = ("tools", "time", "checks")
 
 def table(history: RunHistory, style: Style, room: int = 80) -> list[str]:
     """The lines of the summary, at most `room` wide as long as that leaves space for words."""
-    whole = [one for one in history.iterations if one.is_whole]
+    whole = history.whole
     shown = [*whole[: _MOST_ROWS // 2], *whole[-_MOST_ROWS // 2 :]] if len(whole) > _MOST_ROWS else whole
     columns = [column for column in _columns(shown, whole, history, style.marks) if any(column.cells)]
     has_total = len(whole) > 1
@@ -157,7 +157,7 @@ def told(history: RunHistory, style: Style) -> Iterator[str]:
         for need in wanted:
             yield f"  {style.marks.check} {need_words(need)}" + (f"  {commands(need)}" if need.actions else "")
         yield ""
-    tone = {0: "good", 2: "alarm", None: "cyan"}.get(history.exit_code if history.outcome else None, "warn")
+    tone = outcome_tone(history.exit_code) if history.outcome else "cyan"
     yield style.paint(tone, outcome_sentence(history))
 
 

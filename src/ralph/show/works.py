@@ -13,7 +13,7 @@ from ralph.core.backlog import SHOWN, Board, Job, forecast, shown
 from ralph.core.model import RunFacts
 from ralph.core.text import one_line, short
 from ralph.history.work_history import WorkHistory, WorkSpan
-from ralph.show.outlet import Outlet, Style, choose, is_smart
+from ralph.show.outlet import Outlet, Style, choose, is_smart, outcome_tone
 from ralph.show.plots import Html, element, joined
 from ralph.show.words import cost, cut, duration, money, plural
 
@@ -186,13 +186,13 @@ class WorkScreen:
                 lines.append(self._style.paint(tone, text))
             if isinstance(event, work_events.WorkFinished):
                 self._live = False
-                tone = {0: "good", 2: "alarm"}.get(event.exit_code, "warn")
                 # what needs a person comes before the last line
                 board = Board() if self._quiet else self.board()
                 parked = [row for row in rows(board, {}) if row.state in ("parked", "blocked")]
                 said = (f"{row.key}: {row.state}: {short(_reason(row) or row.title, 200)}" for row in parked[:50])
                 lines += [self._style.paint("warn", text) for text in said]
-                lines.append(self._style.paint(tone, last_line(event, self._target, self._is_remote)))
+                ending = last_line(event, self._target, self._is_remote)
+                lines.append(self._style.paint(outcome_tone(event.exit_code), ending))
         if lines:
             self._write(lines)
 

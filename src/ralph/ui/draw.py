@@ -173,7 +173,7 @@ def _painted(one: PastIteration, cell: str, look: Look) -> str:
 
 def verified(fold: Fold, columns: int, rows: int, look: Look) -> list[str]:
     """The pane of checks: the graph, the checks as they stand and, where there is room, what the iterations cost."""
-    known, past = fold.last_results, [one for one in fold.history.iterations if one.is_whole]
+    known, past = fold.last_results, fold.history.whole
     bars = graph(past, columns, min(max(rows - len(known), 2), 5), look) if known else []
     shown = checks(known, fold.running, columns, rows - len(bars), look)
     lines = [*bars, *shown] if known else [look.paint("dim", "none")]

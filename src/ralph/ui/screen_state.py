@@ -19,7 +19,7 @@ from ralph.records.register import Listed, listed, runs
 from ralph.run.launch import Launched, NextRun, cap_words, has_room_apart
 from ralph.settings.layers import settings_files
 from ralph.show.event_lines import EventLines
-from ralph.show.outlet import Style
+from ralph.show.outlet import Style, outcome_tone
 from ralph.show.words import money, nickname, outcome_sentence
 from ralph.steering import control
 from ralph.ui.typed import TypedCommand
@@ -367,7 +367,7 @@ class Scroll:
             # the list of what is to do has a pane of its own
             lines = [] if isinstance(event, events.TodoUpdated) else self._render(event)
             if isinstance(event, events.RunFinished):
-                tone = {0: "good", 2: "alarm"}.get(event.exit_code, "warn")
+                tone = outcome_tone(event.exit_code)
                 lines = [*lines, "", *(self.style.paint(tone, row) for row in self._render.talk.rows(ending, 0))]
             if self.leaves_out and not self.lines:
                 more = f"{self.style.marks.more} earlier events: `ralph logs` has all"

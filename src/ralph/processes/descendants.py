@@ -186,8 +186,8 @@ def _look_at(pid: int) -> RunningProcess | None:
         before, _, after = _said_by(f"/proc/{pid}/stat").rpartition(b")")
     except (FileNotFoundError, ProcessLookupError):
         return None
-    fields = after.split()
-    if _is_gone(fields):
+    fields = after.split()  # from its state on
+    if fields[0] == b"X" or (fields[0] == b"Z" and int(fields[17]) < 2):  # it lives while another thread of it does
         return None
     return RunningProcess(pid, int(fields[1]), int(fields[2]), before.partition(b"(")[2], fields[19])
 
@@ -204,19 +204,19 @@ def is_held(pid: int) -> bool:
     return True
 
 
-def _is_gone(fields: list[bytes]) -> bool:
-    """By the fields of its `stat` from the state on. One whose first thread has ended lives while another does."""
-    return fields[0] == b"X" or (fields[0] == b"Z" and int(fields[17]) < 2)
-
-
 def _pids() -> list[int]:
     return [int(name) for name in os.listdir("/proc") if name.isdigit()]
 
 
 def _bearers_in_proc(mark: bytes) -> Iterator[int]:
     for pid in _pids():
-        # The first thread may have ended, and then tells nothing; the others share what it had.
-        told = _environ_of(f"/proc/{pid}") or b"".join(map(_environ_of, _threads_of(pid)))
+        told = _environ_of(f"/proc/{pid}")
+        if not told:  # the first thread may have ended, and then tells nothing; the others share what it had
+            try:
+                threads = [task for task in os.listdir(f"/proc/{pid}/task") if task != str(pid)]
+            except OSError:
+                continue
+            told = b"".join(_environ_of(f"/proc/{pid}/task/{task}") for task in threads)
         if mark in told.split(b"\0"):
             yield pid
 
@@ -227,13 +227,6 @@ def _environ_of(folder: str) -> bytes:
             return environment.read()
     except OSError:  # it has ended by now, or is somebody else's
         return b""
-
-
-def _threads_of(pid: int) -> list[str]:
-    try:
-        return [f"/proc/{pid}/task/{task}" for task in os.listdir(f"/proc/{pid}/task") if task != str(pid)]
-    except OSError:
-        return []
 
 
 def _bearers_in_ps(mark: bytes) -> Iterator[int]:
@@ -253,7 +246,15 @@ def start_of(pid: int) -> str | None:
     """When the living process `pid` was started, in the system's own words; None where none lives."""
     if pid <= 0:
         return None
-    return _start_in_proc(pid) if sys.platform == "linux" else _start_in_ps(pid)
+    if _HAS_PROC:
+        # Clock ticks are counted from the start of the system: after the next one they begin anew.
+        found = _look_at(pid)
+        return f"{_said_by('/proc/sys/kernel/random/boot_id')[:8].decode()}+{int(found.began)}" if found else None
+    import subprocess
+
+    told = subprocess.run(("ps", "-o", "state=,lstart=", "-p", str(pid)), capture_output=True, text=True, check=False)
+    state, _, start = told.stdout.strip().partition(" ")
+    return None if not state or state.startswith("Z") else " ".join(start.split())
 
 
 _RECORDED = 64  # bytes that say which process is meant
@@ -281,20 +282,6 @@ def is_living(pid: int, start: str) -> bool:
     return bool(start) and start_of(pid) == start
 
 
-def _start_in_proc(pid: int) -> str | None:
-    try:
-        # The name in brackets may itself hold spaces and brackets.
-        fields = _said_by(f"/proc/{pid}/stat").rpartition(b")")[2].split()
-    except (FileNotFoundError, ProcessLookupError):
-        return None
-    return None if _is_gone(fields) else f"{_boot()}+{int(fields[19])}"
-
-
-def _boot() -> str:
-    """Clock ticks are counted from the start of the system: after the next one they begin anew."""
-    return _said_by("/proc/sys/kernel/random/boot_id")[:8].decode()
-
-
 def _said_by(path: str) -> bytes:
     """With three calls, where Python's files take nine: the keeper asks this of every program that it starts."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -302,11 +289,3 @@ def _said_by(path: str) -> bytes:
         return os.read(fd, 4096)
     finally:
         os.close(fd)
-
-
-def _start_in_ps(pid: int) -> str | None:
-    import subprocess
-
-    told = subprocess.run(("ps", "-o", "state=,lstart=", "-p", str(pid)), capture_output=True, text=True, check=False)
-    state, _, start = told.stdout.strip().partition(" ")
-    return None if not state or state.startswith("Z") else " ".join(start.split())

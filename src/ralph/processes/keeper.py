@@ -154,8 +154,6 @@ class Keeper:
         """Whether something is left that may become one of those to spare or, when it is `late`, is about to."""
         if self.spare is None:
             return False
-        from ralph.processes.descendants import below, without
-
         strays = without(below(self._child), self.spare.pids(), upward=True)
         return any(not late or self.spare.expects(process.pid) for process in strays)
 
@@ -235,7 +233,11 @@ class Keeper:
                 press(living, set(), kill=True)
                 ended.update(process.pid for process in living)
                 time.sleep(0.005)
-            self._kill()
+            try:
+                if self._child:
+                    os.kill(self._child, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
         self._collect(is_killed=True)
         for pid in ended:
             try:
@@ -248,13 +250,6 @@ class Keeper:
         """What a lost keeper has left: those with the run's mark, those below it and, where we adopt, all below us."""
         found = without(below(os.getpid()), self._ours) if self._adopts else below(self._child) if self._child else []
         return [process for process in distinct(found + left_of(self._run_id)) if process.pid != self._child]
-
-    def _kill(self) -> None:
-        try:
-            if self._child:
-                os.kill(self._child, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
 
     def _fork(self) -> None:
         self._ours = frozenset(process.pid for process in below(os.getpid())) if self._adopts else frozenset()

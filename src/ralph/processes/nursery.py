@@ -99,7 +99,11 @@ def next_copy() -> list[str]:
         pid = _orphan()
         if not pid:
             line.close()
-            _become(words, streams)
+            os.setsid()
+            for to, fd in enumerate(streams):
+                os.dup2(fd, to)
+                os.close(fd)
+            bear_name("\0".join(("ralph", *words)))
             return words
         for fd in streams:
             os.close(fd)
@@ -124,11 +128,3 @@ def _orphan() -> int:
     os.close(reader)
     os.waitpid(between, 0)  # from now on it is the child of whoever takes our orphans
     return pid
-
-
-def _become(words: Sequence[str], streams: Sequence[int]) -> None:
-    os.setsid()
-    for to, fd in enumerate(streams):
-        os.dup2(fd, to)
-        os.close(fd)
-    bear_name("\0".join(("ralph", *words)))

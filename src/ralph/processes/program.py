@@ -278,12 +278,14 @@ class AskedProgram:
             if self._told is None:
                 raise
             pid, status = self._pid, 0
-        if pid:
-            self._note(os.waitstatus_to_exitcode(status) if self._told is None else _code_in(self._told))
-
-    def _note(self, code: int) -> None:
+        if not pid:
+            return
+        if self._told is None:
+            self.code = os.waitstatus_to_exitcode(status)
+        else:  # that it was a signal, or a code of the program's own: git itself has some up to 129
+            code = int(os.pread(self._told, 8, 0) or 128 + signal.SIGKILL)
+            self.code = 128 - code if code > 129 else code
         self._has_ended = True
-        self.code = code
         size = os.fstat(self._err).st_size
         self.error = os.pread(self._err, size, 0).decode("utf-8", "replace")
 
@@ -315,12 +317,6 @@ def _telling(argv: tuple[str, ...]) -> tuple[str, ...]:
     if which(argv[0]) is None:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), argv[0])
     return (*_TELLING, *argv)
-
-
-def _code_in(told: int) -> int:
-    """What the shell told: that it was a signal, or a code of the program's own. Git itself has some up to 129."""
-    code = int(os.pread(told, 8, 0) or 128 + signal.SIGKILL)
-    return 128 - code if code > 129 else code
 
 
 _PIPE_HOLDS = 1 << 16

@@ -167,18 +167,15 @@ class Reaper:
             if tells:
                 self._tell(self._spawning, "started", self._first)
             if self._record >= 0:  # once ralph, too, has something to do
-                self._write_down()
+                # If this process is killed together with ralph, somebody else must be able to find the one it started.
+                try:
+                    os.pwrite(self._record, record_line(self._first, start_of(self._first) or ""), 0)
+                except OSError:  # a full disk: the mark has to do
+                    pass
         finally:
             os.chdir("/")
             for fd in fds:
                 os.close(fd)
-
-    def _write_down(self) -> None:
-        """If this process is killed together with ralph, somebody else must be able to find the one it has started."""
-        try:
-            os.pwrite(self._record, record_line(self._first, start_of(self._first) or ""), 0)
-        except OSError:  # a full disk: the mark has to do
-            pass
 
     def _end(self, grace: float, spared: tuple[int, ...] = ()) -> None:
         self._spared = spared
@@ -326,8 +323,11 @@ class Channel:
         ]
         for fd in fds if not _CLOSE_ON_EXEC else ():
             os.set_inheritable(fd, False)
-        body = self._exactly(int.from_bytes(length, sys.byteorder))
-        return (marshal.loads(body), fds) if body else None
+        size, pieces = int.from_bytes(length, sys.byteorder), []
+        while size and (piece := self._end.recv(size)):
+            pieces.append(piece)
+            size -= len(piece)
+        return (marshal.loads(b"".join(pieces)), fds) if pieces and not size else None
 
     def finish(self) -> None:
         """Says that no message will follow."""
@@ -335,10 +335,3 @@ class Channel:
 
     def close(self) -> None:
         self._end.close()
-
-    def _exactly(self, size: int) -> bytes:
-        pieces = []
-        while size and (piece := self._end.recv(size)):
-            pieces.append(piece)
-            size -= len(piece)
-        return b"" if size else b"".join(pieces)

@@ -27,14 +27,18 @@ class Lines:
 
     def feed(self, chunk: bytes) -> list[bytes]:
         """The lines that `chunk` completes, without their newlines."""
-        lines, rest = _split(chunk)
+        end = chunk.rfind(b"\n") + 1
+        # `readlines` asks memchr for the end of a line: where they are long, it is five times as fast as `bytes.split`.
+        lines = [line[:-1] for line in BytesIO(chunk).readlines()] if end else []
+        if lines and end < len(chunk):
+            lines.pop()
         if lines and len(chunk) > self._limit:
             lines = [line if len(line) <= self._limit else shortened(line, self._limit) for line in lines]
         if lines and self._size:
             self._add(lines[0])
             lines[0] = self._take()
-        if rest:
-            self._add(rest)
+        if end < len(chunk):
+            self._add(chunk[end:])
         return lines
 
     def close(self) -> list[bytes]:
@@ -57,18 +61,6 @@ class Lines:
         self._long = None
         self._size = 0
         return line
-
-
-def _split(chunk: bytes) -> tuple[list[bytes], bytes]:
-    """The whole lines in `chunk`, and what follows them. `readlines` asks memchr for the end of a line: where lines are
-    long, it is five times as fast as `bytes.split`."""
-    end = chunk.rfind(b"\n") + 1
-    if not end:
-        return [], chunk
-    lines = [line[:-1] for line in BytesIO(chunk).readlines()]
-    if end < len(chunk):
-        lines.pop()
-    return lines, chunk[end:]
 
 
 class _LongLine:

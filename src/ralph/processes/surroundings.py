@@ -182,13 +182,11 @@ class _Shown:
 
     def _folder(self, programs: str) -> None:
         """A folder of programs, and what they stand on: links in the one lead to the other, by whatever name."""
-        root, named = (self._root_of(path) for path in (os.path.realpath(programs), os.path.abspath(programs)))
+        ways = (os.path.realpath(programs), os.path.abspath(programs))
+        root, named = (root_of(way, self._home, self._apart, os.path.exists) for way in ways)
         self._add(root)
         if os.path.realpath(named) == root:
             self._add(named)
-
-    def _root_of(self, programs: str) -> str:
-        return root_of(programs, self._home, self._apart, os.path.exists)
 
     def program(self, argv: Sequence[str]) -> None:
         """The file that is started, the script where that is an interpreter, and what they stand on."""
@@ -226,16 +224,12 @@ def _git_settings(env: Mapping[str, str], home: str) -> Iterator[str]:
         if path and path not in seen and len(seen) < 32 and os.path.isfile(path):
             seen.add(path)
             yield path
-            waiting += _named_in(path, home)
-
-
-def _named_in(path: str, home: str) -> Iterator[str]:
-    for line in _head(path, _MOST_BYTES).decode("utf-8", "replace").splitlines():
-        key, _, value = line.partition("=")
-        if key.strip().lower() in ("path", "excludesfile", "attributesfile", "template"):
-            name = value.strip().strip('"')
-            name = home + name[1:] if name.startswith("~/") else name
-            yield os.path.join(os.path.dirname(path), name)
+            for line in _head(path, _MOST_BYTES).decode("utf-8", "replace").splitlines():
+                key, _, value = line.partition("=")
+                if key.strip().lower() in ("path", "excludesfile", "attributesfile", "template"):
+                    name = value.strip().strip('"')
+                    name = home + name[1:] if name.startswith("~/") else name
+                    waiting.append(os.path.join(os.path.dirname(path), name))
 
 
 def _head(path: str, size: int) -> bytes:

@@ -101,7 +101,10 @@ class Checkpoints:
         index stay as they are. The present state is saved first; what cannot be saved is not overwritten."""
         target = self._find(number)
         index.tree(whole=True)
-        index.take(self._ignored_now(target, index))
+        # Files that git ignores, in places that the checkpoint needs, it would overwrite: they must be saved.
+        words = ("diff-index", "--cached", "-z", "--name-only", "--diff-filter=D", target.tree)
+        missing = index.git(*words).split(b"\0")[:-1]
+        index.take(sorted({found for path in missing for found in self._in_the_way_of(path)}))
         now = index.tree(whole=True)
         if index.left_out:
             raise UserError(
@@ -187,12 +190,6 @@ class Checkpoints:
             return ()
         names = self.repository.git("hash-object", "--no-filters", "--stdin-paths", stdin=asked, env=CLOSED).split()
         return tuple(shown(path) for path, name in zip(there, names, strict=True) if name != files[path])
-
-    def _ignored_now(self, target: Saved, index: PrivateIndex) -> list[bytes]:
-        """Files that git ignores, in places that the checkpoint needs. Git would overwrite them: they must be saved."""
-        words = ("diff-index", "--cached", "-z", "--name-only", "--diff-filter=D", target.tree)
-        missing = index.git(*words).split(b"\0")[:-1]
-        return sorted({found for path in missing for found in self._in_the_way_of(path)})
 
     def _in_the_way_of(self, path: bytes) -> Iterator[bytes]:
         """The file or link at this place or on the way to it, or all files of a folder there."""

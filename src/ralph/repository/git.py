@@ -134,7 +134,9 @@ def find_repository(workspace: Path) -> Repository | None:
     except FileNotFoundError:
         return None
     if answer.code:
-        if "not a git repository (or any" in answer.error and not _is_marked(workspace):
+        real = Path(os.path.realpath(workspace))
+        is_marked = any((folder / ".git").exists() for folder in (real, *real.parents))  # though git knows it not
+        if "not a git repository (or any" in answer.error and not is_marked:
             return None
         raise refusal(words, answer, f"the git repository around {workspace} cannot be used")
     is_bare, _, git_dir = os.fsdecode(answer.out).removesuffix("\n").partition("\n")
@@ -185,12 +187,6 @@ def git_version(folder: str) -> tuple[int, ...]:
     words = run(folder, "version").decode("utf-8", "replace").split()
     number = next((word for word in words if word[:1].isdigit()), "")
     return tuple(int(part) for part in number.split(".")[:2] if part.isdigit())
-
-
-def _is_marked(workspace: Path) -> bool:
-    """Whether there is a `.git` that git does not recognise."""
-    place = Path(os.path.realpath(workspace))
-    return any((folder / ".git").exists() for folder in (place, *place.parents))
 
 
 def run(folder: str, *words: str, stdin: bytes = b"", env: Env = None) -> bytes:
@@ -351,7 +347,10 @@ class Looking:
             listed = run(self.repository.root, "config", "--list", "-z").decode("utf-8", "surrogateescape")
             settings = dict(entry.partition("\n")[::2] for entry in listed.split("\0") if entry)
         kept = {name: value for name, value in settings.items() if name in HARMLESS}
-        self._files = {"config": _config(kept), **_shared(self.repository, ("info/exclude", "info/attributes"))}
+        self._files = {"config": _config(kept)}
+        for name in ("info/exclude", "info/attributes"):
+            with suppress(OSError):
+                self._files[name] = read_given(os.path.join(shared_folder(self.repository), name))
 
     def borrow(self, prefix: str) -> None:
         """Takes copies of the files of the repository whose names begin like this."""
@@ -417,15 +416,6 @@ def shared_folder(repository: Repository) -> str:
     except OSError:  # there is none, or an agent has put something else there
         return repository.git_dir
     return os.path.normpath(os.path.join(repository.git_dir, named))
-
-
-def _shared(repository: Repository, names: tuple[str, ...]) -> dict[str, bytes]:
-    found = {}
-    for name in names:
-        path = os.path.join(shared_folder(repository), name)
-        with suppress(OSError):
-            found[name] = read_given(path)
-    return found
 
 
 def _head(commit: str) -> bytes:

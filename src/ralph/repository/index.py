@@ -205,7 +205,7 @@ class PrivateIndex:
         paths = [path for path, mode in changes.items() if mode != GONE or not changes.keys() & _folders_to(path)]
         unreadable = self._take(paths) if paths else []
         if changes or not self._tree:
-            self._tree = self._write()
+            self._tree = self.git("write-tree", "--missing-ok").decode().strip()
         return self._tree, unreadable
 
     def _fitting(self, seen: GitStatus) -> dict[bytes, bytes]:
@@ -248,9 +248,6 @@ class PrivateIndex:
                 raise refusal(words, answer, "git cannot save the workspace")
         return unreadable
 
-    def _write(self) -> str:
-        return self.git("write-tree", "--missing-ok").decode().strip()
-
     def _stamp(self, left_out: list[bytes], nested: list[bytes]) -> str:
         if not left_out and not nested:
             return ""
@@ -274,20 +271,15 @@ def parse_status(output: bytes) -> GitStatus:
     seen = GitStatus()
     for line in output.split(b"\0"):
         match line[:2]:
-            case b"? ":
-                _sort_new(line[2:], seen)
+            case b"? " if line.endswith(b"/"):
+                seen.nested.append(line[2:])
+            case b"? " if b"/.ralph/" not in b"/" + line[2:]:
+                seen.new[line[2:]] = UNKNOWN
             case b"u ":
                 seen.changed[line.split(b" ", 10)[10]] = UNMERGED
             case b"1 ":
                 _sort_changed(line, seen)
     return seen
-
-
-def _sort_new(path: bytes, seen: GitStatus) -> None:
-    if path.endswith(b"/"):
-        seen.nested.append(path)
-    elif b"/.ralph/" not in b"/" + path:
-        seen.new[path] = UNKNOWN
 
 
 def _sort_changed(line: bytes, seen: GitStatus) -> None:

@@ -29,9 +29,10 @@ from ralph.repository.git import (
     is_killed,
     refusal,
     settled,
+    shared_folder,
 )
 from ralph.repository.index import Leaf, shown, tree_with
-from ralph.repository.worktrees import STALE, common_folder
+from ralph.repository.worktrees import STALE
 
 OLDEST = (2, 38)
 MOST_FILES = 2000
@@ -185,7 +186,7 @@ def _ticked(repository: Repository, tree: str, own: Mapping[bytes, Leaf], kept: 
     lists = {path: leaf for path, leaf in own.items() if _is_below(os.fsdecode(path), kept.lists)}
     if not lists:
         return tree
-    contents = {os.fsdecode(path): _blob(repository, leaf) for path, leaf in lists.items()}
+    contents = {os.fsdecode(path): repository.git("cat-file", "blob", leaf[1]) for path, leaf in lists.items()}
     leaves: dict[bytes, Leaf | None] = {}
     for name, data in kept.tick(contents, keys).items():
         path = os.fsencode(name)
@@ -205,10 +206,6 @@ def _leaves(repository: Repository, commit: str, roots: Sequence[str]) -> dict[b
         mode, _, name = about.split()
         found[path] = (mode, name.decode())
     return found
-
-
-def _blob(repository: Repository, leaf: Leaf) -> bytes:
-    return repository.git("cat-file", "blob", leaf[1])
 
 
 def _tree_of(repository: Repository, commit: str) -> str:
@@ -260,7 +257,7 @@ def advance(repository: Repository, ref: str, new: str, old: str) -> Moved:
 
 def _unlock(repository: Repository, ref: str) -> bool:
     """Removes the lock of a ref once it is stale; False where there is none that could be the reason."""
-    lock = os.path.join(common_folder(repository.root), f"{ref}.lock")
+    lock = os.path.join(shared_folder(repository), f"{ref}.lock")
     try:
         age = time.time() - os.stat(lock).st_mtime
     except (FileNotFoundError, NotADirectoryError):
@@ -276,7 +273,7 @@ def _unlock(repository: Repository, ref: str) -> bool:
 def heal_packed_refs(repository: Repository) -> None:
     """Removes the lock that a git has left which was killed while it removed a branch: until then nobody can remove
     one, the user neither. Waits until no living git can be holding it, unless somebody wants an end."""
-    lock = os.path.join(common_folder(repository.root), "packed-refs.lock")
+    lock = os.path.join(shared_folder(repository), "packed-refs.lock")
     with suppress(FileNotFoundError):
         while time.time() - os.stat(lock).st_mtime < PACKING:
             if seconds_left() < PACKING:
@@ -334,19 +331,19 @@ class Remote(Struct, frozen=True):
         """Learns what the target is there now, and the branches whose names begin with `below`. One at a time: two
         gits that move the same refs are in each other's way. A push may be, too, and a remote may be away: then it is
         tried again for `patience` seconds."""
+        specs = [f"+refs/heads/{self.branch}:{self.ref}"]
+        specs += [f"+refs/heads/{below}*:refs/remotes/{self.name}/{below}*"] if below else []
         deadline, pause = time.monotonic() + patience, 0.1
-        while (answer := self._fetched(repository, below)).code:
+        while True:
+            with _fetching_alone(repository):
+                answer = _with_the_users_own(repository, "fetch", "-q", *_ONLY_THESE, "--prune", self.name, *specs)
+            if not answer.code:
+                return
             is_race = "cannot lock ref" in answer.error
             if time.monotonic() > deadline or (patience <= 1.0 and not is_race):
                 raise refusal(("fetch",), answer, f"cannot fetch {self.branch} from {self.name}")
             time.sleep(pause)
             pause = min(pause * 2, 5.0)
-
-    def _fetched(self, repository: Repository, below: str) -> Answer:
-        specs = [f"+refs/heads/{self.branch}:{self.ref}"]
-        specs += [f"+refs/heads/{below}*:refs/remotes/{self.name}/{below}*"] if below else []
-        with _fetching_alone(repository):
-            return _with_the_users_own(repository, "fetch", "-q", *_ONLY_THESE, "--prune", self.name, *specs)
 
     def known(self, repository: Repository, names: Collection[str]) -> dict[str, str]:
         """What these branches are there; nothing for those that are not."""
@@ -390,7 +387,7 @@ _ONLY_THESE = ("--no-tags", "--no-recurse-submodules", "--no-write-fetch-head", 
 
 @contextmanager
 def _fetching_alone(repository: Repository) -> Iterator[None]:
-    path = os.path.join(common_folder(repository.root), "ralph-fetch.lock")
+    path = os.path.join(shared_folder(repository), "ralph-fetch.lock")
     lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         hold(lock, path, left=seconds_left)

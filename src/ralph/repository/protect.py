@@ -46,7 +46,10 @@ class Protected:
         """Takes copies of the files, unless the run has them already."""
         kept = self._recall()
         self._kept = self._keep() if kept is None else kept
-        self._held = self._hold()
+        self._held = Held.open(self._store)
+        for digest in {one.digest for one in self._kept.values()}:
+            with suppress(OSError):
+                self._held.add(digest, self._store / "files" / digest)
 
     @property
     def unmatched(self) -> tuple[str, ...]:
@@ -180,14 +183,6 @@ class Protected:
         except (OSError, ValueError) as error:
             raise UserError(f"the list of protected files in {self._store} cannot be read: {error}") from None
         return {one.path: one for one in kept}
-
-    def _hold(self) -> "Held":
-        """Of each copy that is what it was one more, in a file without a name."""
-        held = Held.open(self._store)
-        for digest in {one.digest for one in self._kept.values()}:
-            with suppress(OSError):
-                held.add(digest, self._store / "files" / digest)
-        return held
 
     def _copy(self, path: bytes, seen: os.stat_result, folder: Path) -> ProtectedFile:
         import shutil

@@ -132,8 +132,9 @@ def commit_with_git(
     # Git is asked, not told, where its files are: hooks would inherit that, and take it for their own repositories'.
     if found and len(program) == 1 and is_led_elsewhere(found):
         return Result("commit", False, f"core.worktree in {found.git_dir}/config leads git away from {found.root}")
-    if found and (under_way := _under_way(found.git_dir)):
-        return Result("commit", False, f"a {under_way} is under way in {found.root}: finish or abort it first")
+    under_way = [what for name, what in UNDER_WAY.items() if found and os.path.lexists(f"{found.git_dir}/{name}")]
+    if found and under_way:
+        return Result("commit", False, f"a {under_way[0]} is under way in {found.root}: finish or abort it first")
     around = environment() | dict(env or {})
     if found and only is not None:
         return _commit_only(
@@ -163,7 +164,9 @@ def _commit_only(
     there = [path for path in paths if path in tracked or os.path.lexists(os.path.join(root, path))]
     add = (*words[: words.index("commit")], "add", "--all", "--ignore-errors")
     added = _with_paths(there, named, lambda of: run((*add, *of), folder, env)) if there else None
-    staged = {*_staged(found).split(b"\0")}
+    since_head = ("diff-index", "--cached", "--no-renames", "--name-only", "-z", "HEAD")
+    compared = since_head if commit_of(found.root, "HEAD") else ("ls-files", "-z")
+    staged = {*found.git(*compared, env=CLOSED).split(b"\0")}
     chosen = [path for path in there if path in staged]
     if not chosen:
         return Result("commit", not added or added.code == 0, _summary(added) if added and added.code else NOTHING_NEW)
@@ -172,13 +175,6 @@ def _commit_only(
         return Result("commit", False, _summary(ended))
     left_out = f"\nnot everything could be added: {_summary(added)}" if added and added.code else ""
     return Result("commit", True, _summary(ended) + left_out)
-
-
-def _staged(found: Repository) -> bytes:
-    """The files that the user's index has otherwise than the last commit."""
-    if not commit_of(found.root, "HEAD"):
-        return found.git("ls-files", "-z", env=CLOSED)
-    return found.git("diff-index", "--cached", "--no-renames", "--name-only", "-z", "HEAD", env=CLOSED)
 
 
 def _with_paths(
@@ -201,6 +197,7 @@ def write_fresh(path: str, data: bytes) -> None:
         raise cannot_write(path, error) from None
 
 
+# What the user has begun and not finished: a commit would conclude it, conflict markers and all.
 UNDER_WAY = {
     "MERGE_HEAD": "merge",
     "rebase-merge": "rebase",
@@ -208,11 +205,6 @@ UNDER_WAY = {
     "CHERRY_PICK_HEAD": "cherry-pick",
     "REVERT_HEAD": "revert",
 }
-
-
-def _under_way(git_dir: str) -> str:
-    """What the user has begun and not finished: a commit would conclude it, conflict markers and all."""
-    return next((what for name, what in UNDER_WAY.items() if os.path.lexists(os.path.join(git_dir, name))), "")
 
 
 def _argument(message: str) -> str:

@@ -205,14 +205,25 @@ def alone(repository: Repository) -> Iterator[None]:
 
 def create(repository: Repository, worktree: Worktree, start: str = "HEAD") -> str:
     """A new worktree and branch, and what the user should know about it. All or nothing; to be called `alone`."""
-    _refuse_if_impossible(repository, worktree)
+    if not commit_of(repository.root, "HEAD"):
+        raise UserError("a worktree needs a commit to start from, and there is none", "commit once, then run again")
+    if os.path.lexists(worktree.path):
+        raise UserError(f"{worktree.path} is there already", "it may hold work of an earlier run: merge or remove it")
+    if commit_of(repository.root, f"refs/heads/{worktree.branch}"):
+        raise UserError(f"the branch {worktree.branch} exists already", "it may hold work of an earlier run")
+    if commit_of(repository.root, "refs/heads/ralph"):
+        raise UserError("a branch named ralph is in the way of ralph/<run>", "rename it: git branch -m ralph my-ralph")
     words = ("worktree", "add", "--no-track", "-b", worktree.branch, "--", worktree.path, start)
     answer = repository.ask(*words)
     if answer.code:
         _undo(repository, worktree)
         raise refusal(words, answer, "cannot make a worktree")
     os.makedirs(worktree.workspace, exist_ok=True)
-    return _what_is_not_carried(repository) if start == "HEAD" else ""
+    count = len(_changes(repository.root, "normal")) if start == "HEAD" else 0
+    if not count:
+        return ""
+    changes = "an uncommitted change stays" if count == 1 else f"{count} uncommitted changes stay"
+    return f"{changes} in {repository.root}; the worktree starts from the last commit"
 
 
 def commit_all(worktree: Worktree, message: str, runner: Runner = unattended) -> str | None:
@@ -266,30 +277,11 @@ def _folder() -> str:
     return os.path.realpath(state_folder(os.environ, "worktrees"))
 
 
-def _refuse_if_impossible(repository: Repository, worktree: Worktree) -> None:
-    if not commit_of(repository.root, "HEAD"):
-        raise UserError("a worktree needs a commit to start from, and there is none", "commit once, then run again")
-    if os.path.lexists(worktree.path):
-        raise UserError(f"{worktree.path} is there already", "it may hold work of an earlier run: merge or remove it")
-    if commit_of(repository.root, f"refs/heads/{worktree.branch}"):
-        raise UserError(f"the branch {worktree.branch} exists already", "it may hold work of an earlier run")
-    if commit_of(repository.root, "refs/heads/ralph"):
-        raise UserError("a branch named ralph is in the way of ralph/<run>", "rename it: git branch -m ralph my-ralph")
-
-
 def _undo(repository: Repository, worktree: Worktree) -> None:
     """What a failed `git worktree add` may leave: none of it was there before."""
     repository.ask("worktree", "remove", "--force", "--", worktree.path)
     repository.ask("worktree", "prune")
     repository.ask("update-ref", "-d", f"refs/heads/{worktree.branch}")
-
-
-def _what_is_not_carried(repository: Repository) -> str:
-    count = len(_changes(repository.root, "normal"))
-    if not count:
-        return ""
-    changes = "an uncommitted change stays" if count == 1 else f"{count} uncommitted changes stay"
-    return f"{changes} in {repository.root}; the worktree starts from the last commit"
 
 
 def _changes(folder: str, new_files: str) -> list[bytes]:

@@ -54,8 +54,8 @@ def take_part(url: str, folder: str, work: str, name: str) -> None:
     """A worker whose loops and landings take no time: all that is left is what they tell each other."""
     from ralph.core.secrets import Redactor
     from ralph.fleet.database import Database
-    from ralph.fleet.heartbeat import register
     from ralph.fleet.shared_ledger import SharedLedger
+    from ralph.fleet.worker import register
     from ralph.records.folder import RunFolder
 
     database = Database(url)
@@ -84,16 +84,14 @@ def take_part(url: str, folder: str, work: str, name: str) -> None:
 def engine(server: Postgres, items: int, workers: int) -> tuple[float, float, float]:
     """So many items that take no time: seconds, and seconds of a processor, of all workers and of the server. On a
     machine that is busy with other things the latter are what can be compared."""
-    from ralph.fleet import schema
-    from ralph.fleet.database import Database
-    from ralph.fleet.heartbeat import register
-    from ralph.fleet.worker import enter
+    from ralph.fleet.database import Database, ready
+    from ralph.fleet.worker import enter, register
 
     url = server.database()
     with tempfile.TemporaryDirectory() as folder:
         subprocess.run(["git", "init", "-q", folder], check=True)
         database = Database(url)
-        schema.ready(database)
+        ready(database)
         made = order(folder, "flat")
         began, before, busy = time.monotonic(), os.times(), server.spent()
         listed = ListContent(tuple(Item(key=f"T{n}", title="x") for n in range(items)))

@@ -22,7 +22,7 @@ OTHERWISE = {
     "agents/demo.py": "the demo's agent, in a folder of its own",
     "show/report.py": "a part of ralph itself",
     "web/routes.py": "a part of ralph itself",
-    "fleet/schema.py": "a part of ralph itself",
+    "fleet/database.py": "a part of ralph itself",
     "steering/mailbox.py": "called by the agent itself, in its box",
     "processes/box.py": "settings of the kernel",
     "processes/descendants.py": "what the kernel tells of processes",

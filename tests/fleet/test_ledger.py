@@ -22,13 +22,12 @@ from ralph.core import work_events
 from ralph.core.backlog import Board, Item, Job, Verdict
 from ralph.core.secrets import Redactor
 from ralph.errors import UserError
-from ralph.fleet import heartbeat, schema, steering
-from ralph.fleet.database import ANSWER, BEGIN, Database, GaveUp, finished, is_away
-from ralph.fleet.heartbeat import Registered, register, serve
+from ralph.fleet import steering
+from ralph.fleet.database import ANSWER, BEGIN, TABLES, Database, GaveUp, Registered, finished, is_away, migrate, ready
 from ralph.fleet.member import changed_since
-from ralph.fleet.mirror import Mirror
 from ralph.fleet.shared_ledger import SharedLedger
-from ralph.fleet.worker import enter
+from ralph.fleet.steering import Mirror
+from ralph.fleet.worker import enter, register, serve, unregister
 from ralph.history.work_history import work_history
 from ralph.processes.interrupt import Interrupt
 from ralph.records.folder import RunFolder
@@ -58,7 +57,7 @@ class Table:
             remote=Remote("origin", "main"),
         )
         database = self.database()
-        schema.ready(database)
+        ready(database)
         self.home = register(database, "home", 0, brings=True)
         enter(database, self.order, ListContent(tuple(Item(key=key, title=key) for key in KEYS)), self.home)
 
@@ -202,7 +201,7 @@ def test_who_takes_its_leave_frees_all_at_once(table: Table) -> None:
     assert begin(one, "T1", "r1")
     assert one.takes_gate()
     me = one._me
-    heartbeat.unregister(table.database(), Registered(me.id, me.name, me.slots))
+    unregister(table.database(), Registered(me.id, me.name, me.slots))
     two.take_over()
     two.hear()
     assert two.board.jobs["T1"].reason == "its worker has left"
@@ -397,7 +396,7 @@ def test_a_machine_that_takes_no_part_sees_and_steers_as_if_it_did(table: Table,
 def test_a_newer_database_is_refused(table: Table) -> None:
     database = table.database()
     database.do(lambda transaction: transaction.ask("UPDATE ralph_fleet SET layout = 99"))
-    for act in (schema.ready, schema.migrate):
+    for act in (ready, migrate):
         with pytest.raises(UserError, match="newer ralph"):
             act(database)
 
@@ -413,14 +412,14 @@ def test_an_older_database_is_refused_until_a_person_brings_it_up(
     with psycopg.connect(database, autocommit=True) as connection:
         for name in then:
             connection.execute((folder / name).read_text())
-        connection.execute(schema.TABLES)
+        connection.execute(TABLES)
         connection.execute("ALTER TABLE ralph_workers DROP COLUMN brings, DROP COLUMN spending")  # as in layout 1
         connection.execute("INSERT INTO ralph_fleet VALUES (1, %s)", (then[-1],))
     opened = Database(database, patience=0.0)
     with pytest.raises(UserError, match="older ralph"):
-        schema.ready(opened)
-    assert schema.migrate(opened) == "it is up to date"
-    assert schema.migrate(opened) == "it was up to date"
+        ready(opened)
+    assert migrate(opened) == "it is up to date"
+    assert migrate(opened) == "it was up to date"
     opened.close()
     table = Table(database, anywhere.folder, tmp_path)
     one = table.worker("one")

@@ -399,19 +399,23 @@ class Coordinator:
         return code
 
     def _summary(self, end: str, reason: str, code: int) -> work_events.WorkFinished:
-        board = self.ledger.board
-        states = [*shown(board).values()]
-        return work_events.WorkFinished(
-            outcome=end,
-            reason=one_line(reason, 500),
-            landed=states.count("landed"),
-            parked=states.count("parked"),
-            blocked=states.count("blocked"),
-            items=len(states) - states.count("withdrawn"),
-            cost_usd=board.spent if board.costs else None,
-            duration_s=self.elapsed,
-            exit_code=code,
-        )
+        return summary(self.ledger.board, end, reason, code, self.elapsed)
+
+
+def summary(board: Board, end: str, reason: str, code: int, lasted: float) -> work_events.WorkFinished:
+    """The last word about a work."""
+    states = [*shown(board).values()]
+    return work_events.WorkFinished(
+        outcome=end,
+        reason=one_line(reason, 500),
+        landed=states.count("landed"),
+        parked=states.count("parked"),
+        blocked=states.count("blocked"),
+        items=len(states) - states.count("withdrawn"),
+        cost_usd=board.spent if board.costs else None,
+        duration_s=lasted,
+        exit_code=code,
+    )
 
 
 def after_loop(key: str, seen: Looped, was_asked: bool) -> WorkEvent:

@@ -14,8 +14,7 @@ from ralph.run.options import Option
 if TYPE_CHECKING:
     from ralph.backlog.lists import ListContent
     from ralph.backlog.work_order import WorkOrder
-    from ralph.fleet.mirror import Mirror
-    from ralph.fleet.steering import Seen
+    from ralph.fleet.steering import Mirror, Seen
 
 HELP = """Take items of the works in a database, in this clone, until it is stopped.
 
@@ -30,10 +29,8 @@ def worker(values: Values, words: list[str]) -> int:
     database = engine()
     url = database.url_of(values.get("db"))
     if values.get("migrate"):
-        from ralph.fleet import schema
-
         with database.opened(url) as opened:
-            print(f"{database.shown(url)}: {schema.migrate(opened)}")
+            print(f"{database.shown(url)}: {database.migrate(opened)}")
         return 0
     jobs = values.get("jobs", 2)
     if jobs < 1:
@@ -65,7 +62,7 @@ def engine() -> ModuleType:
 def mirrored(db: str, *, follows: bool = False) -> Mirror:
     """The works of a fleet, to be looked at as if they were at work here."""
     url = engine().url_of(db or None)
-    from ralph.fleet.mirror import Mirror
+    from ralph.fleet.steering import Mirror
 
     return Mirror(url, follows=follows)
 
@@ -108,10 +105,10 @@ def play_shared(db: str, order: WorkOrder, reading: ListContent, notice: str, *,
 def act_on_shared(action: str, values: dict[str, Any], words: list[str]) -> Seen | None:
     """Tells all who work on a work of the fleet what a person wants; or how it stands, for whoever only looks."""
     database = engine()
-    from ralph.fleet import schema, steering
+    from ralph.fleet import steering
 
     with database.opened(database.url_of(values.get("db"))) as opened:
-        schema.ready(opened)
+        database.ready(opened)
         name = words[0] if words else ""
         if action in ("retry", "withdraw"):
             if not name:

@@ -81,10 +81,8 @@ class Member(Coordinator):
             return True
         if self.ledger.has_gate():
             return self._is_idle() or (self._is_open and is_over(self.ledger.board))
-        return not self._brings and self._is_at_leisure() and self._is_wanted_elsewhere()
-
-    def _is_at_leisure(self) -> bool:
-        return not next_starts(self.ledger.board) and not next_batch(self.ledger.board)
+        has_to_wait = not next_starts(self.ledger.board) and not next_batch(self.ledger.board)
+        return not self._brings and has_to_wait and self._is_wanted_elsewhere()
 
     def _act(self) -> None:
         if self.ledger.finished is None and not self._end:
@@ -113,12 +111,13 @@ class Member(Coordinator):
         if time.monotonic() - self._watched > LOOK:
             self._watched = time.monotonic()
             self.ledger.take_over()
-        had_gate = self._children.of("") is not None
-        if had_gate and not self.ledger.has_gate():
+        if (landing := self._children.of("")) and not self.ledger.has_gate():
             self._is_open, self._batch = False, ()
-            self._children.of("").ask_to_end(2)  # type: ignore[union-attr]
-        if self.ledger.takes_gate():
-            self._take_gate()
+            landing.ask_to_end(2)
+        if self.ledger.takes_gate():  # whoever had it may have been at a landing: git says what came of it
+            self._is_open = self._was_opened()
+            if self.ledger.board.trying:
+                self.ledger.tell(work_events.GateFinished(Verdict()))
         if self._can_keep_list() and self.ledger.takes_list(by_right=self._brings):
             self._list.hurry()
         if not self.ledger.has_gate():
@@ -129,12 +128,6 @@ class Member(Coordinator):
         self._follow(self.ledger.heard)
         self.ledger.heard = []
         self._renew()
-
-    def _take_gate(self) -> None:
-        """Whoever had it may have been at a landing: that is over, and git says what came of it."""
-        self._is_open = self._was_opened()
-        if self.ledger.board.trying:
-            self.ledger.tell(work_events.GateFinished(Verdict()))
 
     def _claim_back(self, child: Child) -> None:
         """We were taken for dead. If nobody has begun with the item since, it is ours again; else its loop ends."""

@@ -14,8 +14,7 @@ from ralph.core import work_events
 from ralph.core.backlog import SETTLED
 from ralph.core.secrets import Redactor
 from ralph.errors import UserError
-from ralph.fleet.database import Database, Present, Transaction, finished
-from ralph.fleet.heartbeat import STALLED, Registered
+from ralph.fleet.database import STALLED, Database, Present, Registered, Transaction, finished
 from ralph.records.folder import RunFolder
 from ralph.records.journal import decoded
 from ralph.records.writer import Sink, Writer
@@ -70,7 +69,8 @@ class SharedLedger(JournalLedger):
             transaction.write(self._work, self._seq + 1, lines)
             for event in true:
                 self._keep_jobs(transaction, event)
-            self._queue_up(transaction, true)
+            listed = [event.item.key for event in true if isinstance(event, work_events.ItemListed)]
+            queue_up(transaction, self._work, [key for key in listed if key not in self.board.jobs])
             return list(enumerate(lines, self._seq + 1))
 
         self._take_in(self._database.do(write))
@@ -114,7 +114,7 @@ class SharedLedger(JournalLedger):
 
         lines, present, posts = self._database.do(look)
         self._take_in(lines)
-        slots = sum(one.slots for one in present if one.silence < STALLED and one.work in ("", self._work))
+        slots = sum(one.slots for one in present if one.is_there and one.work in ("", self._work))
         self.board = replace(self.board, slots=max(slots, 1))
         self.spent_elsewhere = sum(one.spending for one in present if one.work == self._work and one.id != self._me.id)
         ours = {queue for queue, worker, status in posts if (worker, status) == (self._me.id, "doing")}
@@ -258,11 +258,6 @@ class SharedLedger(JournalLedger):
         query = "SELECT 1 FROM procrastinate_jobs WHERE queue_name = %s AND worker_id = %s AND status = 'doing'"
         return bool(transaction.ask(query, self._queue(key), self._me.id))
 
-    def _queue_up(self, transaction: Transaction, told: Sequence[Told]) -> None:
-        """A job for each new item."""
-        listed = [event.item.key for event in told if isinstance(event, work_events.ItemListed)]
-        queue_up(transaction, self._work, [key for key in listed if key not in self.board.jobs])
-
     def _keep_jobs(self, transaction: Transaction, event: Told) -> None:
         """What an event means for the claim."""
         if isinstance(event, ENDS_OF_A_LOOP) and event.key in self._mine:
@@ -298,7 +293,7 @@ def queue_up(transaction: Transaction, work: str, keys: Sequence[str]) -> None:
 
 def keep_list(transaction: Transaction, work: str, me: Registered) -> bool:
     """Takes over the keeping of a list for one who has brought it: from nobody, or from one who stands in."""
-    there = [one for one in transaction.present() if one.work == work and one.silence < STALLED and one.id != me.id]
+    there = [one for one in transaction.present() if one.work == work and one.is_there and one.id != me.id]
     if any(one.brings for one in there):
         return False
     queue = queue_of(work, LIST)

@@ -1,23 +1,38 @@
 """How is a work of the fleet seen and steered from any machine? What a person wants is told to all as an event: that
-needs no clone, and nobody who listens."""
+needs no clone, and nobody who listens. For the full screen and the page each work has a folder here, as on a machine
+that takes part: a copy of all that was told of it, and a mailbox whose letters are carried to the database."""
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from functools import partial
+from pathlib import Path
 
+import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
-from ralph.backlog.ledger import Told
+from ralph.backlog.coordinator import summary
+from ralph.backlog.ledger import Told, WorkRegistration
+from ralph.backlog.wishes import take_wishes
+from ralph.backlog.work_order import ORDER, WorkOrder, put
 from ralph.core import work_events
-from ralph.core.backlog import Board, Job, Verdict, shown
+from ralph.core.backlog import Board, Job, Verdict
 from ralph.core.secrets import Redactor, secret_values
 from ralph.errors import UserError
-from ralph.fleet import schema
-from ralph.fleet.database import Database, Present, Transaction, WorkRow
-from ralph.fleet.heartbeat import STALLED
-from ralph.fleet.shared_ledger import encoded
+from ralph.files import state_folder
+from ralph.fleet.database import LAYOUT, Database, Present, Registered, Transaction, WorkRow, ready
+from ralph.fleet.shared_ledger import SharedLedger, encoded
 from ralph.history.work_history import WorkHistory, folded
+from ralph.records.folder import RunFolder, prepare
 from ralph.records.journal import decoded
+from ralph.records.writer import enlist
 from ralph.steering.mailbox import Mailbox
+
+NOBODY = Registered(0, "", 0)
+OFTEN = 1.0  # seconds between two looks
+MOST = 50  # works: older ones are history
 
 
 class Seen(Struct, frozen=True):
@@ -82,7 +97,7 @@ def _seen(transaction: Transaction, row: WorkRow) -> Seen:
 
 def heard(worker: Present) -> str:
     """When a worker was last heard, in words."""
-    if worker.silence < STALLED:
+    if worker.is_there:
         return f"heard {max(worker.silence, 0.0):.0f} s ago"
     minutes = worker.silence / 60
     return f"silent for {worker.silence:.0f} s" if minutes < 2 else f"silent for {minutes:.0f} min"
@@ -138,24 +153,10 @@ def stop(database: Database, work: str) -> str:
     def decide(seen: Seen) -> list[Told]:
         if not seen.row.is_open:
             raise UserError(f"work {seen.row.name} is over", "nothing is left to stop")
-        return [_stopped(seen)]
+        lasted = max(seen.history.last - seen.history.began, 0.0)
+        return [summary(seen.board, "interrupted", "stopped by a person", 130, lasted)]
 
     return f"work {tell(database, work, decide).row.name} ends: each loop after its turn"
-
-
-def _stopped(seen: Seen) -> work_events.WorkFinished:
-    states = [*shown(seen.board).values()]
-    return work_events.WorkFinished(
-        outcome="interrupted",
-        reason="stopped by a person",
-        landed=states.count("landed"),
-        parked=states.count("parked"),
-        blocked=states.count("blocked"),
-        items=len(states) - states.count("withdrawn"),
-        cost_usd=seen.board.spent if seen.board.costs else None,
-        duration_s=max(seen.history.last - seen.history.began, 0.0),
-        exit_code=130,
-    )
 
 
 def resume(database: Database, work: str) -> str:
@@ -177,21 +178,15 @@ def tell(database: Database, work: str, decide: Callable[[Seen], Sequence[Told]]
         if opens and not seen.row.is_open:
             transaction.ask("UPDATE ralph_works SET is_open = true WHERE id = %s", row.id)
             started = seen.history.started
-            told = [*([_again(started)] if started else []), *told]
+            told = [*([replace(started, resumed=True, pid=os.getpid())] if started else []), *told]
         if told:
             transaction.write(row.id, seen.row.last + 1, encoded(row.id, seen.row.last, told, redact))
         if any(isinstance(event, work_events.WorkFinished) for event in told):
             transaction.ask("UPDATE ralph_works SET is_open = false WHERE id = %s", row.id)
         return seen
 
-    schema.ready(database)
+    ready(database)
     return database.do(write)
-
-
-def _again(started: work_events.WorkStarted) -> work_events.WorkStarted:
-    from msgspec.structs import replace
-
-    return replace(started, resumed=True, pid=os.getpid())
 
 
 def _item(seen: Seen, key: str) -> Job:
@@ -200,3 +195,113 @@ def _item(seen: Seen, key: str) -> Job:
     if found is None:
         raise UserError(f"work {seen.row.name} has no item {key}", "`ralph work status` lists them")
     return found
+
+
+class Mirror:
+    """The works in a database, as if they were at work here, for as long as it is entered. `follows`: and whatever
+    happens to them meanwhile."""
+
+    def __init__(self, url: str, *, follows: bool, env: Mapping[str, str] = os.environ) -> None:
+        self._database = Database(url, patience=2.0)
+        self._follows, self._env = follows, env
+        self._stack, self._over = ExitStack(), threading.Event()
+        self._copies: dict[str, Copy] = {}
+        self._thread = threading.Thread(target=self._run, name="mirror", daemon=True)
+        self.workers: tuple[Present, ...] = ()
+
+    def __enter__(self) -> "Mirror":
+        try:
+            ready(self._database)
+            self._look()
+        except BaseException:
+            self.__exit__()
+            raise
+        if self._follows:
+            self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        if self._thread.is_alive():
+            self._thread.join(timeout=OFTEN)
+        self._stack.close()
+        self._database.close()
+
+    def __contains__(self, run: str) -> bool:
+        return run in self._copies
+
+    def told_of_workers(self) -> list[str]:
+        """A line for each worker."""
+        boards = {work: copy.board for work, copy in self._copies.items()}
+        return [line for worker in self.workers for line in told_of([worker], boards.get(worker.work, Board()))]
+
+    def _run(self) -> None:
+        while not self._over.wait(OFTEN):
+            with suppress(UserError):  # it is away: what is shown is what was known last
+                self._look()
+
+    def _look(self) -> None:
+        rows, self.workers = self._database.do(lambda transaction: (transaction.works(), tuple(transaction.present())))
+        for row in rows[-MOST:]:
+            if row.layout <= LAYOUT:
+                self._copy(row).bring_up_to_date()
+
+    def _copy(self, row: WorkRow) -> "Copy":
+        if row.id not in self._copies:
+            place = Path(state_folder(self._env, "fleet"), row.name)
+            place.mkdir(mode=0o700, parents=True, exist_ok=True)
+            order = replace(msgspec.json.decode(row.order, type=WorkOrder), workspace=str(place))
+            copy = Copy(self._database, order, RunFolder(prepare(place), row.id))
+            copy.begin()
+            self._copies[row.id] = copy
+            enlist(copy.folder, self._env)
+            self._stack.callback(copy.close)
+            self._stack.callback(Path(state_folder(self._env, "runs"), row.id).unlink, missing_ok=True)
+        return self._copies[row.id]
+
+
+class Copy:
+    """One of them."""
+
+    def __init__(self, database: Database, order: WorkOrder, folder: RunFolder) -> None:
+        self._database, self._order, self.folder = database, order, folder
+        self._registration = WorkRegistration(folder, order, deaf=True)
+        self._ledger = SharedLedger(folder, (), Redactor(), database, NOBODY)
+        self._registration.watch(self._ledger)
+        self._mailbox = Mailbox(folder.path)
+        self._pause = Pause(self._mailbox)
+
+    def begin(self) -> None:
+        self.folder.make()
+        put(self.folder, ORDER, self._order)
+        self._registration.begin()
+        self._ledger.open()
+        self._registration(*filter(None, (self._ledger.finished,)))
+        self._ledger.listen((self._registration,))
+
+    @property
+    def board(self) -> Board:
+        return self._ledger.board
+
+    def bring_up_to_date(self) -> None:
+        self._ledger.hear()
+        self._registration.began(self._ledger.began)
+        self._registration.tick()
+        self._ledger.heard = []
+        for wish in take_wishes(self._mailbox):
+            self._ask(withdraw if wish.kind == "withdraw" else partial(retry, note=wish.note), wish.key)
+        if (is_held := self._pause.changed(self._ledger.board.is_held)) is not None:
+            self._ask(hold, is_held)
+        if self._mailbox.take_stop(now=True) or self._mailbox.take_stop():
+            self._ask(stop)
+
+    def _ask(self, act: Callable[..., str], *about: object) -> None:
+        """What a person has asked for here, of all."""
+        with suppress(UserError):  # it came too late, and what is shown says so
+            act(self._database, self._order.id, *about)
+
+    def close(self) -> None:
+        if self._ledger.finished is None:
+            self._registration.leave()
+        self._ledger.close()
+        self._registration.close()

@@ -3,12 +3,14 @@
 
 import os
 import sys
+import threading
 import time
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import psycopg
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -22,13 +24,24 @@ from ralph.core.secrets import Redactor, secret_values
 from ralph.core.text import one_line
 from ralph.core.work_events import ItemListed
 from ralph.errors import UserError
-from ralph.fleet import schema
-from ralph.fleet.database import VARIABLE, Database, GaveUp, Transaction, WorkRow
-from ralph.fleet.heartbeat import Heartbeat, Registered, register, serve, unregister
+from ralph.fleet.database import (
+    LAYOUT,
+    LOCK,
+    VARIABLE,
+    Database,
+    GaveUp,
+    Registered,
+    Transaction,
+    WorkRow,
+    connected,
+    finished,
+    ready,
+)
 from ralph.fleet.member import Member
 from ralph.fleet.shared_ledger import POSTS, SharedLedger, encoded, keep_list, queue_up
-from ralph.processes.interrupt import ANNOUNCEMENT, Interrupt
+from ralph.processes.interrupt import Interrupt
 from ralph.records.folder import RunFolder, prepare
+from ralph.records.register import host
 from ralph.records.writer import Sink, enlist
 from ralph.repository.git import commit_of, repository
 from ralph.show.works import WorkScreen
@@ -36,6 +49,9 @@ from ralph.show.works import WorkScreen
 LOOK = 2.0  # seconds between two looks for a work
 SECRET = (VARIABLE, "PGPASSWORD", "PGPASSFILE", "PGSERVICEFILE")
 """What loops and checks have no business to know."""
+BEAT = 2.0  # seconds between two signs of life
+IN_CHARGE = 7.0  # so long after a sign of life nobody can have taken anything over, with room for a push under way
+FORGOTTEN = 7 * 24 * 3600.0  # seconds after which nobody wants to know of a silent worker
 
 
 class Spectator(Struct, frozen=True):
@@ -85,11 +101,11 @@ class Worker:
             return self._take_part(equipment, row, replace(order, is_shared=True), reading)
 
     def _enter(self, stack: ExitStack, brings: bool = False) -> "Equipment":
-        interrupt = stack.enter_context(Interrupt(lambda: _announce(ANNOUNCEMENT)))
+        interrupt = stack.enter_context(Interrupt())
         database = Database(self._url, interrupt)
         stack.callback(database.close)
         try:
-            schema.ready(database)
+            ready(database)
             me = register(database, self._name, self._slots, brings)
         except GaveUp:
             raise KeyboardInterrupt from None
@@ -114,9 +130,12 @@ class Worker:
         return None
 
     def _objection(self, row: WorkRow) -> str:
-        if row.layout > schema.LAYOUT:
+        if row.layout > LAYOUT:
             return f"it is of ralph {row.version}, and this one ({__version__}) does not understand it; upgrade ralph"
-        order = self._local(row)
+        try:
+            order = self._local(row)
+        except UserError as error:
+            return error.message
         if order.remote is None:
             return "it has no remote"
         if order.remote.name not in self._home.git("remote").decode("utf-8", "replace").split():
@@ -136,9 +155,7 @@ class Worker:
             order = msgspec.json.decode(row.order, type=WorkOrder)
         except msgspec.MsgspecError as error:
             said = one_line(str(error))
-            raise UserError(
-                f"cannot understand the order of work {row.name}: {said}", "is it of a newer ralph?"
-            ) from None
+            raise UserError(f"its order makes no sense: {said}", "is it of a newer ralph?") from None
         return replace(order, workspace=os.path.join(self._home.root, order.workspace).rstrip("/"))
 
     def _wait(self, equipment: "Equipment") -> None:
@@ -242,11 +259,7 @@ class Equipment(Struct, frozen=True):
     interrupt: Interrupt
     database: Database
     me: Registered
-    heartbeat: Heartbeat
-
-
-def _announce(text: str) -> None:
-    os.write(2, text.encode() + b"\n")
+    heartbeat: "Heartbeat"
 
 
 def _take_leave(database: Database, me: Registered) -> None:
@@ -265,7 +278,7 @@ def enter(database: Database, order: WorkOrder, reading: ListContent, me: Regist
     stored = replace(order, is_shared=True, workspace=prefix, settings=replace(order.settings, notify=()))
 
     def write(transaction: Transaction) -> WorkRow:
-        transaction.ask("SELECT pg_advisory_xact_lock(%s)", schema.LOCK)
+        transaction.ask("SELECT pg_advisory_xact_lock(%s)", LOCK)
         for row in transaction.works():
             if row.id == order.id:  # the answer was lost
                 return row
@@ -282,7 +295,7 @@ def enter(database: Database, order: WorkOrder, reading: ListContent, me: Regist
             *(
                 order.id,
                 order.name,
-                schema.LAYOUT,
+                LAYOUT,
                 __version__,
                 order.source.name,
                 order.shown_target,
@@ -297,3 +310,100 @@ def enter(database: Database, order: WorkOrder, reading: ListContent, me: Regist
         return next(row for row in transaction.works() if row.id == order.id)
 
     return database.do(write)
+
+
+def register(database: Database, name: str, slots: int, brings: bool = False) -> Registered:
+    """Enters the worker; its name is made unique."""
+    chosen = name or f"{host()}-{os.getpid()}"
+
+    def enter(transaction: Transaction) -> Registered:
+        finished(transaction.jobs.prune_stalled_workers(FORGOTTEN))
+        number = int(finished(transaction.jobs.register_worker()))
+        taken = {one.name for one in transaction.present() if one.is_there}
+        own = chosen if chosen not in taken else f"{chosen}-{number}"
+        transaction.ask(
+            "INSERT INTO ralph_workers (id, name, host, slots, version, brings) VALUES (%s, %s, %s, %s, %s, %s)",
+            *(number, own, host(), slots, __version__, brings),
+        )
+        return Registered(number, own, slots)
+
+    return database.do(enter)
+
+
+def unregister(database: Database, me: Registered) -> None:
+    database.do(lambda transaction: finished(transaction.jobs.unregister_worker(me.id)))
+
+
+class Heartbeat:
+    """Signs of life, from a thread and over a connection of their own: whatever the worker waits for, they go on. Each
+    extends the charge of the work at hand, but one that is over has to be renewed: by whoever has heard what happened
+    meanwhile. `is_forgotten` once the others have struck the worker off."""
+
+    def __init__(self, url: str, me: Registered) -> None:
+        self._url, self._me = url, me
+        self._charge: Charge | None = None
+        self._last, self._until = time.monotonic(), 0.0
+        self._stop = threading.Event()
+        self._guard = threading.Lock()
+        self.is_forgotten = False
+        self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
+
+    def __enter__(self) -> "Heartbeat":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self.charge(None)  # the thread may be waiting for an answer, and ends with the process
+
+    def charge(self, charge: Charge | None) -> None:
+        """Which work's charge is extended from now on, once it is renewed."""
+        with self._guard:
+            if self._charge is not None:
+                self._charge.end()
+            self._charge, self._until = charge, 0.0
+
+    def renew(self) -> None:
+        """All that others did is known here, and what is no longer ours was told to end."""
+        if self.is_forgotten:
+            raise UserError(f"worker {self._me.name} was struck off: it was not heard for a week", "start it again")
+        with self._guard:
+            if time.monotonic() > self._until:
+                self._extend()
+
+    def _extend(self) -> None:
+        if self._charge is not None and not self.is_forgotten:
+            self._until = self._last + IN_CHARGE
+            with suppress(OSError):  # the work's folder is gone: nothing will be pushed
+                self._charge.extend(self._until)
+
+    def _run(self) -> None:
+        connection: psycopg.Connection[object] | None = None
+        while not self._stop.wait(BEAT):
+            began = time.monotonic()
+            try:
+                connection = connection or connected(self._url)
+                transaction = Transaction(connection)
+                finished(transaction.jobs.update_heartbeat(self._me.id))
+                is_known = transaction.ask("SELECT 1 FROM procrastinate_workers WHERE id = %s", self._me.id)
+            except Exception:  # noqa: BLE001 - whatever it is: no sign of life, and the next try may succeed
+                _close(connection)
+                connection = None
+                continue
+            with self._guard:
+                self._last, self.is_forgotten = began, not is_known
+                if began < self._until:
+                    self._extend()
+        _close(connection)
+
+
+def _close(connection: "psycopg.Connection[object] | None") -> None:
+    if connection is not None:
+        with suppress(psycopg.Error):
+            connection.close()
+
+
+def serve(database: Database, me: Registered, work: str) -> None:
+    """Tells the others which work this worker is on; none where it looks for one."""
+    query = "UPDATE ralph_workers SET work = %s, spending = 0 WHERE id = %s"
+    database.do(lambda transaction: transaction.ask(query, work, me.id))

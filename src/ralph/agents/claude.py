@@ -183,7 +183,9 @@ class BlockReader(Reader):
         for block in message.content:
             if block.type == "tool_result":
                 call, content = block.tool_use_id or "", block.content
-                tool, text = self._open.get(call), content if isinstance(content, str) else _flat(content)
+                if not isinstance(content, str):
+                    content = "\n".join(part.text or f"[{part.type}]" for part in content or ())
+                tool, text = self._open.get(call), content
                 if block.is_error and self.is_denial(text):
                     events += self.denied(call, tool or "")
                 events += self.ends(call, not block.is_error, text)
@@ -230,7 +232,7 @@ class BlockReader(Reader):
 
     def _retry(self, table: Table) -> Iterable[AgentEvent]:
         if table.get("subtype") == "retry":
-            self.takes_back()  # only where a reply is asked for anew has the old one been shown
+            self._said = ""  # only where a reply is asked for anew has the old one been shown
         told = table if table.get("attempt") else wire.table(table, "data")
         words = (table.get("error_status"), wire.text(table, "error"))
         reason = " ".join(str(word) for word in words if word)
@@ -269,10 +271,6 @@ def tokens_in(usage: Table, cost: float | None = None) -> Usage:
 def error_in(result: Table) -> str:
     """The error of a result line: a string in one accent, an object in another."""
     return wire.text(result, "error") or wire.text(wire.table(result, "error"), "message")
-
-
-def _flat(content: list[Block] | None) -> str:
-    return "\n".join(block.text or f"[{block.type}]" for block in content or ())
 
 
 NAME = "claude"

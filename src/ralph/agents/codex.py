@@ -19,7 +19,7 @@ from ralph.agents.protocol import (
 from ralph.agents.reader import Handler, Reader, priced
 from ralph.agents.wire import Table, arguments, todo_items
 from ralph.core.events import AgentEvent, AgentProgress, AgentUnknown, TodoUpdated
-from ralph.core.model import Exit, Usage
+from ralph.core.model import Exit
 
 NAME = "codex"
 INSTALL = "npm install -g @openai/codex"
@@ -154,16 +154,9 @@ class _Codex(Reader):
 
     def _completed(self, table: Table) -> Iterable[AgentEvent]:
         self.trouble, self.is_over = None, True
-        # A resumed thread is counted from its beginning, and the input includes what came from the cache.
-        usage = wire.table(table, "usage")
-        cached, written = wire.count(usage, "cached_input_tokens"), wire.count(usage, "cache_write_input_tokens")
-        fresh = max(wire.count(usage, "input_tokens") - cached - written, 0)
-        total = Usage(
-            input_tokens=fresh,
-            output_tokens=wire.count(usage, "output_tokens"),
-            cache_read_tokens=cached,
-            cache_write_tokens=written,
-        )
+        names = ("input_tokens", "output_tokens", "cached_input_tokens", "cache_write_input_tokens")
+        # A resumed thread is counted from its beginning.
+        total = wire.usage(wire.table(table, "usage"), names, whole_input=True)
         return self.pays(priced(self.since(total), self.model))
 
     def _failed(self, table: Table) -> Iterable[AgentEvent]:

@@ -150,11 +150,8 @@ class _Copilot(Reader):
         total = Usage()
         for metrics in wire.table(written, "modelMetrics").values():
             used = wire.table(metrics, "usage") if isinstance(metrics, dict) else {}
-            cached = wire.count(used, "cacheReadTokens")
-            fresh = max(wire.count(used, "inputTokens") - cached, 0)
-            total = total.plus(
-                Usage(input_tokens=fresh, output_tokens=wire.count(used, "outputTokens"), cache_read_tokens=cached)
-            )
+            names = ("inputTokens", "outputTokens", "cacheReadTokens")
+            total = total.plus(wire.usage(used, names, whole_input=True))
         return total
 
 

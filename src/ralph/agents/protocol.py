@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Literal, Protocol
 
 from msgspec import DecodeError, Struct, json
@@ -197,8 +198,10 @@ def understood(program: str, question: Words, printed: Callable[[Words], str]) -
         options = sorted(set(re.findall(r"(?<![\w-])--?[A-Za-z][\w-]*", printed((program, *question)))))
         if not options:
             return None
-        _remember(program, _Answer(_identity(program, question), options))
-        known = frozenset(options)
+        known, path = frozenset(options), _memory(program)
+        with suppress(OSError):  # to keep the answer is a comfort: where it cannot be kept, the next run asks again
+            os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+            replace_file(path, json.encode(_Answer(_identity(program, question), options)))
     return known
 
 
@@ -221,13 +224,3 @@ def _identity(program: str, question: Words) -> str:
 def _memory(program: str) -> str:
     folder = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     return os.path.join(folder, "ralph", f"options-{os.path.basename(program)}.json")
-
-
-def _remember(program: str, answer: _Answer) -> None:
-    """To keep the answer is a comfort: where it cannot be kept, the next run asks again."""
-    path = _memory(program)
-    try:
-        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
-        replace_file(path, json.encode(answer))
-    except OSError:
-        pass

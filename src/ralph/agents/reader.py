@@ -220,10 +220,6 @@ class Reader:
         self._said, self._working = text, False
         return (AgentText(text),)
 
-    def takes_back(self) -> None:
-        """What was said last does not count: a reply that was cut off, or one that a hook refused."""
-        self._said = ""
-
     def starts(self, call: str, tool: str, given: Any, parent: str = "") -> list[AgentEvent]:
         call, tool = call[:_LONGEST_NAME], tool[:_LONGEST_NAME]
         self.tool_calls += 1

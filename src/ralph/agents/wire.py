@@ -84,9 +84,12 @@ def moment(table: Table, key: str) -> float | None:
     return value / 1000 if value is not None and value > 1e11 else value
 
 
-def usage(table: Table, names: tuple[str, ...], cost: float | None = None) -> Usage:
-    """Tokens under the names for input, output, cache read and cache written; what has no name is none."""
+def usage(table: Table, names: tuple[str, ...], cost: float | None = None, *, whole_input: bool = False) -> Usage:
+    """Tokens under the names for input, output, cache read and cache written; what has no name is none. A `whole_input`
+    is stated with what came from the cache and went into it."""
     numbers = [count(table, name) for name in names] + [0] * (4 - len(names))
+    if whole_input:
+        numbers[0] = max(numbers[0] - numbers[2] - numbers[3], 0)
     return Usage(
         input_tokens=numbers[0],
         output_tokens=numbers[1],

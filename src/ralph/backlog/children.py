@@ -67,7 +67,10 @@ class Child:
                 return False
             self.code = os.waitstatus_to_exitcode(status)
             self.listen()
-            self._close()
+            os.close(self.out)
+            os.close(self._leash)
+            if self.handle >= 0:
+                os.close(self.handle)
         return True
 
     def answer(self, kind: type[Kind]) -> Kind | None:
@@ -93,12 +96,6 @@ class Child:
         said = [line.removeprefix("ralph: ") for line in lines if line.strip()]
         message = said[-2:] if said and said[-1].startswith("hint: ") else said[-1:]
         return one_line(tail(" · ".join(message), 2000), 500)
-
-    def _close(self) -> None:
-        os.close(self.out)
-        os.close(self._leash)
-        if self.handle >= 0:
-            os.close(self.handle)
 
 
 class Children:

@@ -49,15 +49,11 @@ class ItemPlace(Place):
         self.publisher: Publisher | None = None
 
     def move_to_worktree(self, context: Context, resumed: Run | None, stack: ExitStack) -> Worktree:
-        home, work = repository(self.workspace), self._work
+        home, work, key = repository(self.workspace), self._work, self._assigned.item.key
         if work.is_shared:
-            self.publisher = _publisher(work, home, self._assigned.item.key, context.interrupt)
+            self.publisher = _publisher(work, home, key, context.interrupt)
         made = item_worktrees.item_place(
-            work,
-            home,
-            self._assigned.item.key,
-            lambda folder: self.occupy(folder, context.folder.id, stack),
-            lambda made: item_worktrees.furnish(work, home, made, context),
+            work, home, key, lambda folder: self.occupy(folder, context.folder.id, stack), context
         )
         if self._assigned.is_returned and not (resumed and resumed.iterations):
             kept = (*work.source.paths, *work.kept(home))

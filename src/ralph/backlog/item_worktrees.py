@@ -34,7 +34,7 @@ def item_place(
     repository: Repository,
     key: str,
     occupy: Callable[[Path], None],
-    furnish: Callable[[Worktree], None],
+    context: Context,
 ) -> Worktree:
     """The worktree of an item, on its branch: as it was left, or from the target as it is now."""
     made = order.worktree_of(repository, key)
@@ -44,7 +44,7 @@ def item_place(
             _make(order, repository, made)
         occupy(Path(made.workspace))
     if is_new:
-        furnish(made)
+        furnish(order, repository, made, context)
         Path(_mark(made)).touch()
     worktrees.heal(made.path, f"refs/heads/{made.branch}")
     return made

@@ -59,7 +59,10 @@ class JournalLedger:
 
     def open(self) -> None:
         """Knows what the journal says, and goes on with it."""
-        self._recall()
+        if os.path.exists(self._folder.journal):
+            for entry in read(self._folder.journal):
+                self._seq = max(self._seq, entry.seq)
+                self._know(entry.event(), entry.at)
         self.is_resumed = self._seq > 0
         self._journal.open()
         self._writer = Writer(self._folder.id, self._sinks, seq=self._seq, redact=self._redact, names=NAMES)
@@ -94,12 +97,6 @@ class JournalLedger:
                 self.opened = event.commit
             case work_events.WorkFinished():
                 self.elapsed = event.duration_s
-
-    def _recall(self) -> None:
-        if os.path.exists(self._folder.journal):
-            for entry in read(self._folder.journal):
-                self._seq = max(self._seq, entry.seq)
-                self._know(entry.event(), entry.at)
 
 
 class WorkRegistration(Registration):

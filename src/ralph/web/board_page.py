@@ -150,7 +150,7 @@ def card(seen: RunSeen, frame: Frame) -> Html:
     place = element("b", run.facts.item or place_name(present.workspace), title=from_home(present.workspace))
     first = element(
         "p",
-        badge(seen.state, f"{seen.state}, pausing" if present.pausing and seen.state == "running" else ""),
+        state_badge(seen),
         None if run.is_copy else place,
         element("span", nickname(run.id), class_="mono soft nick"),
         class_="first",
@@ -163,6 +163,10 @@ def card(seen: RunSeen, frame: Frame) -> Html:
     asked = answer_form(seen, frame, 1)
     tone = "warn" if run.is_alive and seen.needs_a_person else "bad" if seen.needs_a_person else ""
     return element("li", first, goal, way, _facts(seen), _now(seen), asked, class_=f"card one-run {tone}".strip())
+
+
+def state_badge(seen: RunSeen) -> Html:
+    return badge(seen.state, f"{seen.state}, pausing" if seen.present.pausing and seen.state == "running" else "")
 
 
 def bars(seen: RunSeen) -> Html | None:

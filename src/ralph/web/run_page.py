@@ -6,12 +6,11 @@ from ralph.history.needs import Action, needs
 from ralph.show import report_tables as tables
 from ralph.show.plots import Html, element, joined
 from ralph.show.words import command, duration, moment, money, need_words, nickname, plural
-from ralph.web.board_page import answer_form
+from ralph.web.board_page import answer_form, state_badge
 from ralph.web.iteration_pages import chapters, chapters_section, score
 from ralph.web.pieces import (
     RELOAD,
     Frame,
-    badge,
     button,
     clock,
     fingerprint,
@@ -90,10 +89,9 @@ def heavy_pieces(view: View, frame: Frame) -> dict[str, Html]:
 
 
 def state_piece(seen: RunSeen) -> Html:
-    said = f"{seen.state}, pausing" if seen.present.pausing and seen.state == "running" else ""
     return element(
         "span",
-        badge(seen.state, said),
+        state_badge(seen),
         element("span", nickname(seen.run.id), class_="mono soft"),
         id="state",
         class_="crumbs",

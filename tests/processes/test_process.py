@@ -10,7 +10,7 @@ import pytest
 
 from ralph.processes.interrupt import Interrupt
 from ralph.processes.keeper import Keeper
-from ralph.processes.process import Limits, run_command, run_process
+from ralph.processes.process import Course, Limits, run_command, run_process, side_by_side
 from ralph.processes.program import CannotStart, Command, ProgramMissing, ProgramNotExecutable, find_program
 from ralph.processes.streams import LogFile
 
@@ -378,3 +378,13 @@ def test_memory_and_logs_do_not_grow_with_the_output(tmp_path: Path, kind: str, 
     assert seen == told
     assert megabytes <= 24
     assert log_size <= 8 << 20
+
+
+def test_what_is_over_before_it_begins_is_not_waited_for(keeper: Keeper) -> None:
+    """An interrupt that comes just before a check starts: nothing is under way, and nothing will happen to it."""
+
+    def over(keeper: Keeper) -> Course[str]:
+        return "over"
+        yield
+
+    assert list(side_by_side([over, over], [keeper])) == ["over", "over"]

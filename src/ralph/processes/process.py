@@ -494,7 +494,7 @@ def side_by_side(
                 keeper = idle.pop(0)
                 advance(number, keeper, begin(keeper), None)
             is_alone = len(under_way) == 1  # then it sleeps by itself
-            if not is_alone:
+            if len(under_way) > 1:
                 _sleep([awaited for _, _, awaited in under_way.values()])
             for number, (keeper, course, awaited) in list(under_way.items()):
                 advance(number, keeper, course, awaited.pause() if is_alone else 0.0)

@@ -126,6 +126,7 @@ class Fleet:
         self.agent.write_text(AGENT.replace("WAITS", str(self.waits)))
         self.agent.chmod(0o755)
         self.machines: dict[str, Machine] = {}
+        self._looking: psycopg.Connection[Any] | None = None
         self._furnish()
 
     def _furnish(self) -> None:
@@ -169,12 +170,20 @@ class Fleet:
 
     @property
     def events(self) -> list[dict[str, Any]]:
-        try:
-            with psycopg.connect(self.url, connect_timeout=5) as connection:
-                rows = connection.execute("SELECT line FROM ralph_events ORDER BY work, seq").fetchall()
-        except psycopg.Error:
-            return []
-        return [json.loads(line) for (line,) in rows]
+        for _ in range(2):  # the server may have been started anew since the last look
+            try:
+                if self._looking is None:  # it is kept: to let somebody in costs the server more than all that is asked
+                    self._looking = psycopg.connect(self.url, connect_timeout=5, autocommit=True)
+                rows = self._looking.execute("SELECT line FROM ralph_events ORDER BY work, seq").fetchall()
+                return [json.loads(line) for (line,) in rows]
+            except psycopg.Error:
+                self._look_away()
+        return []
+
+    def _look_away(self) -> None:
+        if self._looking is not None:
+            self._looking.close()
+            self._looking = None
 
     def all(self, kind: str) -> list[dict[str, Any]]:
         return [event["data"] for event in self.events if event["type"] == kind]
@@ -229,4 +238,5 @@ class Fleet:
                         os.kill(pid, signal.SIGKILL)
             if machine.process is not None:
                 machine.process.wait()
+        self._look_away()
         self.postgres.forget(self.url)

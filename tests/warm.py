@@ -1,0 +1,175 @@
+"""How does a test call ralph without a new Python for each call? It asks a process that has imported what a run needs,
+and forks: every call is a process of its own, with its own words, folder, environment and streams.
+
+What only a new Python can show (imports, encodings, a library that is loaded first) is tested with one."""
+
+import importlib
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NoReturn
+
+LANG = "C.UTF-8"
+FROM_THE_START = ("LANGUAGE", "LC_", "LD_", "PYTHON", "TZ", "FAKE", "COVERAGE")  # a copy comes too late for these
+ROOM = 50_000  # bytes that a pipe or a packet holds for sure
+LESSONS = (("run", "x", "--agent", "true", "-m", "1"), ("run", "x", "--agent", "true", "-m", "1", "--json"), ("show",))
+
+
+class Warm:
+    """The process that forks, as the tests see it."""
+
+    spent = 0.0  # seconds of the processor, by all calls
+
+    def __init__(self) -> None:
+        self._line, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", __file__, str(theirs.fileno())],
+                env={"LANG": LANG, "PATH": os.defpath},
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                pass_fds=(theirs.fileno(),),
+            )
+
+    @staticmethod
+    def can_play(words: tuple[str, ...], env: Mapping[str, str], stdin: str | None) -> bool:
+        """Whether a copy does what a new process would."""
+        plain = env.get("LANG") == LANG and not any(name.startswith(FROM_THE_START) for name in env)
+        return sys.platform == "linux" and plain and len(repr((words, env))) < ROOM and len(repr(stdin)) < ROOM
+
+    def run(
+        self, words: tuple[str, ...], cwd: Path, env: Mapping[str, str], stdin: str | None, timeout: float
+    ) -> "subprocess.CompletedProcess[str]":
+        os.umask(mask := os.umask(0o077))
+        asked = {"words": words, "cwd": str(cwd), "env": env, "umask": mask}
+        reading, ends = zip(os.pipe(), os.pipe(), os.pipe(), strict=True)  # what it says, complains, and how it ended
+        given = os.open(os.devnull, os.O_RDONLY)
+        if stdin is not None:
+            os.close(given)
+            given, to = os.pipe()
+            os.write(to, stdin.encode())
+            os.close(to)
+        socket.send_fds(self._line, [json.dumps(asked).encode()], [given, *ends])
+        for fd in (given, *ends):
+            os.close(fd)
+        out, err, end = _read(reading, time.monotonic() + timeout)
+        pid, *ended = end.split()
+        if not ended:
+            os.kill(int(pid), signal.SIGKILL)
+            raise subprocess.TimeoutExpired(words, timeout, out, err)
+        Warm.spent += float(ended[1])
+        told = (text.decode().replace("\r\n", "\n").replace("\r", "\n") for text in (out, err))
+        return subprocess.CompletedProcess(words, int(ended[0]), *told)
+
+    def close(self) -> None:
+        self._line.close()
+        self._process.communicate()
+
+
+def _read(pipes: tuple[int, ...], deadline: float) -> list[bytes]:
+    """All that comes out of them until the end, or the deadline."""
+    texts, look = dict.fromkeys(pipes, b""), select.poll()
+    for fd in pipes:
+        look.register(fd, select.POLLIN)
+    open_ones = set(pipes)
+    while open_ones and (left := deadline - time.monotonic()) > 0:
+        for fd, _ in look.poll(left * 1000):
+            if piece := os.read(fd, 1 << 16):
+                texts[fd] += piece
+            else:
+                look.unregister(fd)
+                open_ones.remove(fd)
+    for fd in pipes:
+        os.close(fd)
+    return [*texts.values()]
+
+
+def serve(line: socket.socket) -> None:
+    """Forks for whoever holds the other end, until that is closed."""
+    look, running = select.poll(), dict[int, tuple[int, int]]()
+    look.register(line, select.POLLIN)
+    while True:
+        for fd, _ in look.poll():
+            if fd == line.fileno():
+                text, streams, _, _ = socket.recv_fds(line, 4 * ROOM, 4)
+                if not text:
+                    return
+                pid = os.fork()
+                if not pid:
+                    play(json.loads(text), streams[:3])
+                os.write(streams[3], b"%d " % pid)
+                for stream in streams[:3]:
+                    os.close(stream)
+                ended = os.pidfd_open(pid)
+                running[ended] = pid, streams[3]
+                look.register(ended, select.POLLIN)
+            else:
+                pid, answer = running.pop(fd)
+                _, status, used = os.wait4(pid, 0)
+                with suppress(OSError):  # who asked has not waited for it
+                    os.write(answer, b"%d %f" % (os.waitstatus_to_exitcode(status), used.ru_utime + used.ru_stime))
+                look.unregister(fd)
+                os.close(fd)
+                os.close(answer)
+
+
+def play(asked: dict[str, Any], streams: list[int]) -> NoReturn:
+    """Becomes the command."""
+    from ralph.__main__ import leave, main
+
+    for to, fd in enumerate(streams):
+        os.dup2(fd, to)
+    os.closerange(3, 1024)
+    os.environ.clear()
+    os.environ.update(asked["env"])
+    os.chdir(asked["cwd"])
+    os.umask(asked["umask"])
+    sys.argv[1:] = asked["words"]
+    code = 1
+    try:
+        code = main()
+    except BaseException as error:  # noqa: BLE001 (as Python itself would)
+        sys.excepthook(type(error), error, error.__traceback__)
+    leave(code)
+
+
+def learn() -> None:
+    """Imports whatever a copy of this process imports in a run."""
+    for words in LESSONS:
+        reader, writer = os.pipe()
+        if not os.fork():
+            sys.stdout = sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+            from ralph.__main__ import main
+
+            sys.argv[1:] = words
+            with suppress(SystemExit):
+                main()
+            os.write(writer, json.dumps([*sys.modules]).encode()[: 1 << 16])
+            os._exit(0)
+        os.close(writer)
+        with open(reader, encoding="utf-8") as names:
+            for name in json.load(names):
+                with suppress(ImportError):
+                    importlib.import_module(name)
+        os.wait()
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as empty:
+        os.chdir(empty)
+        os.environ["HOME"] = empty
+        learn()
+        os.chdir("/")
+    tempfile.tempdir = None  # where that is depends on the environment
+    with socket.socket(fileno=int(sys.argv[1])) as line:
+        serve(line)

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-LEANLY = "from ralph.processes.lean import import_leanly; import_leanly('msgspec', 'pathlib'); "
+LEANLY = "from ralph.processes.spawning import import_leanly; import_leanly('msgspec', 'pathlib'); "
 LEANLY += "import sys, msgspec, pathlib; "
 PARTS = ("msgspec.inspect", "msgspec.msgpack", "msgspec._json_schema", "platform", "urllib.parse", "typing_extensions")
 PARTS += ("decimal", "uuid", "ntpath")
@@ -51,7 +51,7 @@ def test_what_was_imported_before_stays_as_it_is() -> None:
 
 def test_nothing_of_the_standard_library_stays_replaced() -> None:
     code = LEANLY + (
-        "from ralph.processes.lean import StandIn\n"
+        "from ralph.processes.spawning import StandIn\n"
         "left = [name for name, module in sys.modules.items() if isinstance(module, StandIn)]\n"
         "assert not left, left\n"
         "import datetime; assert datetime.__file__.endswith('datetime.py'), datetime"

@@ -11,7 +11,7 @@ from tests.conftest import Result
 from ralph import agents
 from ralph.agents.protocol import BoxNeeds
 from ralph.processes import box
-from ralph.processes.surroundings import look_around
+from ralph.processes.sandbox import look_around
 from ralph.run.agents import Choice
 from ralph.run.belongings import RunPlace, wanted_by
 from ralph.settings import Settings

@@ -8,8 +8,7 @@ import sys
 
 from ralph.cli import table
 from ralph.errors import UserError, complain
-from ralph.processes.lean import import_leanly
-from ralph.processes.spawning import occupy_standard_streams
+from ralph.processes.spawning import import_leanly, occupy_standard_streams
 from ralph.run import options
 
 TYPE_CHECKING = False

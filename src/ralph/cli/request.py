@@ -314,7 +314,7 @@ def _box(order: "Order", chosen: "Sequence[Choice]") -> list[tuple[str, str]]:
     import shlex
 
     from ralph.processes import box
-    from ralph.processes.surroundings import look_around
+    from ralph.processes.sandbox import look_around
     from ralph.run.belongings import RunPlace, allowed, wanted_by
 
     place = RunPlace(str(order.workspace), str(order.workspace), "RUN")

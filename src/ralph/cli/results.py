@@ -352,7 +352,7 @@ LEARN = CliCommand(
 
 def trust(values: Values, words: list[str]) -> int:
     if words:  # a run as it is: its journal, its order and its protected files are no longer compared
-        from ralph.records.seal import break_seal
+        from ralph.records.journal import break_seal
 
         run = one_run(values, words)
         if run.is_alive:

@@ -6,7 +6,7 @@ import os
 import sys
 
 from ralph.cli.table import CliCommand
-from ralph.processes.lean import import_leanly
+from ralph.processes.spawning import import_leanly
 from ralph.run import options
 
 # Nothing is imported before the keeper is forked that its copy need not hold.

@@ -11,7 +11,7 @@ import sys
 import time
 
 from ralph.cli.table import JSON, CliCommand, no_words, print_objects
-from ralph.processes.lean import import_leanly
+from ralph.processes.spawning import import_leanly
 from ralph.run import options
 from ralph.run.options import Option
 

@@ -9,7 +9,7 @@ import sys
 
 from ralph.cli.table import CliCommand, print_objects
 from ralph.errors import UserError
-from ralph.processes.lean import import_leanly
+from ralph.processes.spawning import import_leanly
 from ralph.run import options
 
 # A landing and a loop fork a keeper first: nothing is imported before that its copy need not hold.

@@ -148,8 +148,7 @@ def boxes(keeper: Keeper, folder: Path, env: Mapping[str, str], is_wanted: bool)
     import tempfile
 
     from ralph.processes.box import find_bubblewrap, version_in
-    from ralph.processes.sandbox import open_sandbox
-    from ralph.processes.surroundings import Wanted
+    from ralph.processes.sandbox import Wanted, open_sandbox
 
     began = time.monotonic()
     try:

@@ -39,7 +39,7 @@ def _answer(event: str, host: str, data: bytes, began: float) -> str:
         import site
 
         site.main()
-    from ralph.processes.lean import import_leanly
+    from ralph.processes.spawning import import_leanly
 
     import_leanly("msgspec", "pathlib")
     if event == "prompt":

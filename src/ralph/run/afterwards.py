@@ -24,9 +24,8 @@ from ralph.files import state_folder
 from ralph.processes.interrupt import Interrupt
 from ralph.processes.keeper import Keeper
 from ralph.records.folder import is_occupied, prepare, workspace_lock
-from ralph.records.journal import recall
+from ralph.records.journal import break_seal, recall
 from ralph.records.register import Listed, listed, runs
-from ralph.records.seal import break_seal
 from ralph.repository import configuration, landing, worktrees
 from ralph.repository.configuration import Configuration
 from ralph.repository.git import Repository, ask, commit_of, find_repository, obeying, refusal

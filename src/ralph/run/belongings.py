@@ -15,7 +15,7 @@ from ralph.files import read_head, state_folder
 from ralph.processes.box import find_bubblewrap, is_inside
 from ralph.processes.network import Reachable, host
 from ralph.processes.program import find_program
-from ralph.processes.surroundings import AgentState, Wanted, refuse_what_holds_all
+from ralph.processes.sandbox import AgentState, Wanted, refuse_what_holds_all
 from ralph.settings import Settings
 
 if TYPE_CHECKING:

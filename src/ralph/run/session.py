@@ -20,9 +20,8 @@ from ralph.processes.interrupt import Interrupt
 from ralph.processes.keeper import Keeper
 from ralph.processes.program import Asker, asked_by
 from ralph.records.folder import RunFolder, new_run_id, remember_red
-from ralph.records.journal import Journal, Story, recall
+from ralph.records.journal import Journal, Seal, Story, recall
 from ralph.records.register import end_left_behind, on_record, remark
-from ralph.records.seal import Seal
 from ralph.records.writer import Registration, Sink, Teller, Writer, enlist
 from ralph.run import order as orders
 from ralph.run.agents import Choice, CliAgent, choices, may_write, out_of_reach, unheard_limit, unused_roles, workers

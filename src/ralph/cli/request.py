@@ -1,5 +1,5 @@
-"""What exactly is asked for? Turns the words of a command line into a goal, a workspace and settings; or into the run
-that is meant: the one that is named, else the last one here."""
+"""What exactly is asked for? Turns the words of a command line into a goal, a workspace and settings, and says what
+would be run; or into the run that is meant: the one that is named, else the last one here."""
 
 import os
 import sys

@@ -8,7 +8,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ralph.core import events as e
-from ralph.core.model import FileChange, Iteration, Refusal, Usage
+from ralph.core.model import Check, FileChange, Iteration, Refusal, Usage
 from ralph.core.text import clean, head, short
 
 ANSWER_SHOWN = 1500
@@ -351,14 +351,7 @@ class Fold:
         self._close(at, name)
         for one in self.history.iterations[-1:]:
             if not one.is_whole:  # until its record says it
-                result = CheckResult(
-                    name=name,
-                    passed=event.passed,
-                    seconds=event.duration_s,
-                    exit_code=event.exit_code,
-                    timeout=event.timeout,
-                    log=short(event.log, 300),
-                )
+                result = _check_result(event, event.duration_s)
                 one.checks = [*(check for check in one.checks if check.name != name), result]
 
     def _claim_rejected(self, event: e.ClaimRejected, at: float) -> None:
@@ -435,6 +428,17 @@ class Fold:
         self.running = self.running - {what} if what else set()
 
 
+def _check_result(check: Check | e.CheckFinished, seconds: float) -> CheckResult:
+    return CheckResult(
+        name=short(check.name, 200),
+        passed=check.passed,
+        seconds=seconds,
+        exit_code=check.exit_code,
+        timeout=check.timeout,
+        log=short(check.log, 300),
+    )
+
+
 def _fill(past: PastIteration, record: Iteration, at: float) -> None:
     turn = record.turn
     past.number, past.ended, past.seconds = record.number, at, record.duration
@@ -442,17 +446,7 @@ def _fill(past: PastIteration, record: Iteration, at: float) -> None:
     past.tool_calls, past.ended_by = turn.tool_calls, turn.ended_by
     past.answer = head(clean(turn.text[: 4 * ANSWER_SHOWN]).strip(), ANSWER_SHOWN, " …")
     past.failure = short(turn.failure.reason, 500) or turn.failure.kind if turn.failure else ""
-    past.checks = [
-        CheckResult(
-            name=short(check.name, 200),
-            passed=check.passed,
-            seconds=check.duration,
-            exit_code=check.exit_code,
-            timeout=check.timeout,
-            log=short(check.log, 300),
-        )
-        for check in record.checks
-    ]
+    past.checks = [_check_result(check, check.duration) for check in record.checks]
     past.reviews = [
         ReviewResult(short(review.name, 80), review.passed, short(review.failure.reason, 500) if review.failure else "")
         for review in record.reviews

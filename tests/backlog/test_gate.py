@@ -1,9 +1,11 @@
 """What lands is what was checked, byte for byte; and only git's own history says what has landed."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -217,6 +219,25 @@ def test_a_push_moves_the_target_there_and_leaves_no_branch_of_an_item(lab: Lab,
     assert at_origin(lab, "rev-parse", "main") == verdict.commit
     assert at_origin(lab, "for-each-ref", "--format=%(refname)") == "refs/heads/main"
     assert at_origin(lab, "show", "main:T.md").count("[x]") == 2
+
+
+@pytest.mark.parametrize("is_left", [True, False])
+def test_a_worktree_that_is_half_made_keeps_nobody_from_fetching(lab: Lab, remote: Remote, is_left: bool) -> None:
+    """Its HEAD is nothing yet, and git looks at all of them. It is made a moment later; or whoever made it is dead."""
+    half_made = lab.path / ".git" / "worktrees" / "new"
+    half_made.mkdir(parents=True)
+    for name, text in (("HEAD", "0" * 40), ("commondir", "../.."), ("gitdir", f"{lab.path.parent}/new/.git")):
+        (half_made / name).write_text(f"{text}\n")
+    moved = lab.git("commit-tree", "main^{tree}", "-p", "main", "-m", "x")
+    at_origin(lab, "fetch", "-q", str(lab.path), f"{moved}:refs/heads/main")
+    if is_left:
+        os.utime(half_made / "HEAD", (0, 0))
+    finished = threading.Timer(0.0 if is_left else 0.5, lambda: is_left or shutil.rmtree(half_made))
+    finished.start()
+    remote.fetch(lab.found())
+    finished.join()
+    assert lab.git("rev-parse", "origin/main") == moved
+    assert not half_made.exists()
 
 
 def test_a_loops_first_push_sends_its_own_work_alone_whatever_has_landed_since(lab: Lab, remote: Remote) -> None:

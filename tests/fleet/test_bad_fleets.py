@@ -117,6 +117,21 @@ def test_a_remote_that_refuses_is_said_and_loses_nothing(fleet: Fleet) -> None:
     fleet.audit()
 
 
+def test_a_work_whose_target_fails_its_checks_is_over_before_it_begins(fleet: Fleet) -> None:
+    """Left open, it would end every worker that comes to it."""
+    first, second = fleet.machine("a"), fleet.machine("b")
+    done = first.ralph(*first.words("--check", "exit 3"))
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-2:] == [
+        "ralph: exit 3 fails on origin/main (exit code 3)",
+        "hint: mend it, then start again",
+    ]
+    assert fleet.all("work_finished")[0]["exit_code"] == 2
+    assert second.ralph("worker", "--once", "--db", fleet.url).returncode == 0, "nothing is open"
+    assert first.work().wait(120) == 0, first.said
+    fleet.audit()
+
+
 def test_one_list_is_taken_on_once(fleet: Fleet) -> None:
     fleet.hold(*fleet.keys)
     first, second = fleet.machine("a"), fleet.machine("b")

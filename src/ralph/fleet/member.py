@@ -224,14 +224,19 @@ class Member(Coordinator):
                 self._children.ended()
 
     def _finish(self) -> int:
-        """Tells of the end of the work where we have the gate, and gives back what we have."""
+        """Tells of the end of the work where we have the gate, or where nothing could ever begin for whoever brought
+        it (the target fails its checks), and gives back what we have."""
         if not self._end and not self.ledger.finished and self.ledger.has_gate():
             super()._finish()
+        is_hopeless = self._end == Outcome.FATAL.value and self._brings and not self.ledger.opened
+        if is_hopeless and not self.ledger.finished:  # else every worker would come, and end by it as this one does
+            self.ledger.tell(self._summary(self._end, self._reason, 2))
         self._tidy()
         with suppress(GaveUp):
             self.ledger.leave()
         if self._end == Outcome.FATAL.value:
-            raise UserError(self._reason, "mend it, then start this worker again: its items go on elsewhere")
+            what = "start again" if is_hopeless else "start this worker again: its items go on elsewhere"
+            raise UserError(self._reason, f"mend it, then {what}")
         if self._end == Outcome.INTERRUPTED.value:
             return 130
         return self.ledger.finished.exit_code if self.ledger.finished else 0

@@ -17,7 +17,7 @@ from msgspec import Struct
 from ralph.core.backlog import Conflict
 from ralph.core.text import clean, one_line
 from ralph.errors import UserError
-from ralph.files import hold
+from ralph.files import hold, read_given
 from ralph.processes.program import AskedProgram, seconds_left
 from ralph.repository.git import (
     RALPH,
@@ -329,19 +329,20 @@ class Remote(Struct, frozen=True):
 
     def fetch(self, repository: Repository, below: str = "", patience: float = 1.0) -> None:
         """Learns what the target is there now, and the branches whose names begin with `below`. One at a time: two
-        gits that move the same refs are in each other's way. A push may be, too, and a remote may be away: then it is
-        tried again for `patience` seconds."""
+        gits that move the same refs are in each other's way. A push may be, too, and a worktree that is just being
+        made; and a remote may be away: then it is tried again for `patience` seconds."""
         specs = [f"+refs/heads/{self.branch}:{self.ref}"]
         specs += [f"+refs/heads/{below}*:refs/remotes/{self.name}/{below}*"] if below else []
-        deadline, pause = time.monotonic() + patience, 0.1
+        began, pause = time.monotonic(), 0.1
         while True:
             with _fetching_alone(repository):
                 answer = _with_the_users_own(repository, "fetch", "-q", *_ONLY_THESE, "--prune", self.name, *specs)
             if not answer.code:
                 return
-            is_race = "cannot lock ref" in answer.error
-            if time.monotonic() > deadline or (patience <= 1.0 and not is_race):
+            is_race = "cannot lock ref" in answer.error or "bad object worktrees/" in answer.error
+            if time.monotonic() - began > max(patience, _LONGEST_RACE * is_race) or (patience <= 1.0 and not is_race):
                 raise refusal(("fetch",), answer, f"cannot fetch {self.branch} from {self.name}")
+            _remove_half_made_worktrees(repository)
             time.sleep(pause)
             pause = min(pause * 2, 5.0)
 
@@ -383,6 +384,21 @@ class Remote(Struct, frozen=True):
 
 # Nothing but the refs that are named: no tags, no submodules, no record for `git pull`, and no packing beside a loop.
 _ONLY_THESE = ("--no-tags", "--no-recurse-submodules", "--no-write-fetch-head", "--no-auto-maintenance")
+
+
+_LONGEST_RACE = 15.0  # seconds
+
+
+def _remove_half_made_worktrees(repository: Repository) -> None:
+    """What a git has left that was killed while it made one: until it is gone nothing can be fetched."""
+    import shutil
+
+    place = os.path.join(shared_folder(repository), "worktrees")
+    for name in os.listdir(place) if os.path.isdir(place) else ():
+        head = os.path.join(place, name, "HEAD")
+        with suppress(OSError):
+            if time.time() - os.stat(head).st_mtime > PACKING and not read_given(head, 100).strip(b"0\n"):
+                shutil.rmtree(os.path.join(place, name))
 
 
 @contextmanager

@@ -199,7 +199,17 @@ class Fleet:
         return seen
 
     def told(self) -> str:
-        return "\n".join(f"--- {name}\n{machine.said[-3000:]}" for name, machine in self.machines.items())
+        """What each machine said, and which of its processes are there."""
+        lines = list[str]()
+        for name, machine in self.machines.items():
+            lines.append(f"--- {name}\n{machine.said[-3000:]}")
+            for pid in machine.processes():
+                with suppress(OSError):
+                    words = Path("/proc", str(pid), "cmdline").read_bytes().replace(b"\0", b" ").decode()
+                    state = Path("/proc", str(pid), "stat").read_text().rpartition(")")[2].split()[:2]
+                    waits = Path("/proc", str(pid), "wchan").read_text()
+                    lines.append(f"{pid} below {state[1]}, {state[0]} in {waits}: {words}")
+        return "\n".join(lines)
 
     def landed(self) -> list[str]:
         words = ("log", "--first-parent", "--reverse", "--format=%(trailers:key=Ralph-Item,valueonly)", "main")

@@ -32,10 +32,13 @@ settings.register_profile("few", max_examples=10, deadline=None)  # where the li
 settings.load_profile("unhurried")
 
 
+gc.disable()  # until all tests are known: all that is made before then is there to stay
+
 SLOW = 5.0  # seconds of the processor that a test may take, with all that it starts, before a run names it
 
 
 def pytest_collection_finish() -> None:
+    gc.enable()
     gc.freeze()  # thousands of tests that live as long as the run: the collector need not look at them each time
 
 

@@ -21,7 +21,13 @@ from typing import Any, NoReturn
 LANG = "C.UTF-8"
 FROM_THE_START = ("LANGUAGE", "LC_", "LD_", "PYTHON", "TZ", "FAKE", "COVERAGE")  # a copy comes too late for these
 ROOM = 50_000  # bytes that a pipe or a packet holds for sure
-LESSONS = (("run", "x", "--agent", "true", "-m", "1"), ("run", "x", "--agent", "true", "-m", "1", "--json"), ("show",))
+LESSONS = (
+    ("run", "x", "--agent", "true", "-m", "1"),
+    ("run", "x", "--agent", "true", "-m", "1", "--json"),
+    ("show",),
+    ("hook", "start", "x"),
+    ("work", "status"),
+)
 
 
 class Warm:

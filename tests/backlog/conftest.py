@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from tests.backlog.works import Works
+from tests.warm import Warm
 
 from ralph.backlog.gate import Gate, LandingRequest
 from ralph.backlog.markdown_lists import tick_boxes
@@ -118,8 +119,8 @@ def lab(tmp_path: Path) -> Lab:
 
 
 @pytest.fixture
-def works(workspace: Path, environment: dict[str, str], agent: Callable[..., str]) -> Iterator[Works]:
-    made = Works(workspace, environment, agent)
+def works(workspace: Path, environment: dict[str, str], agent: Callable[..., str], warm: Warm) -> Iterator[Works]:
+    made = Works(workspace, environment, agent, warm)
     yield made
     for process in made.started:
         with suppress(ProcessLookupError):

@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 from tests.backlog.works import Works, go, left
+from tests.warm import Warm
 
 pytestmark = pytest.mark.timeout(120)
 
 
 @pytest.fixture
-def tiny(tmp_path: Path, environment: dict[str, str], agent: Callable[..., str]) -> Iterator[Works]:
+def tiny(tmp_path: Path, environment: dict[str, str], agent: Callable[..., str], warm: Warm) -> Iterator[Works]:
     """A repository and all that ralph keeps, on a disk of four megabytes."""
     disk = tmp_path / "disk"
     disk.mkdir()
@@ -23,7 +24,7 @@ def tiny(tmp_path: Path, environment: dict[str, str], agent: Callable[..., str])
         pytest.skip("only root may mount a disk")
     (disk / "repo").mkdir()
     environment["XDG_STATE_HOME"] = str(disk / "state")
-    yield Works(disk / "repo", environment, agent)
+    yield Works(disk / "repo", environment, agent, warm)
     subprocess.run(["umount", "-l", disk], check=True)
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from tests.backlog.works import WAITING, Works, go
 from tests.forge.hosted import LoopbackHost
+from tests.warm import Warm
 
 # As `ralph`, but it asks for the list more often than every minute.
 IMPATIENT = """
@@ -24,9 +25,10 @@ def test_issues_are_worked_off_and_those_that_come_meanwhile(
     workspace: Path,
     environment: dict[str, str],
     agent: Callable[..., str],
+    warm: Warm,
     eventually: Callable[..., None],
 ) -> None:
-    works = Works(workspace, environment, agent)
+    works = Works(workspace, environment, agent, warm)
     works.git("remote", "add", "origin", "https://github.com/acme/shop.git")
     works.git("push", "-q", "-u", "origin", "main")
     works.script(WAITING)

@@ -162,8 +162,9 @@ def next_starts(board: Board) -> tuple[str, ...]:
             break
         if is_pressed and not job.returns:  # who was sent back is waited for: it starts all the same
             break
-        beside = [*working, *chosen]
-        if _may_start(board, job) and not any(overlap(job.item.touches, other.item.touches) for other in beside):
+        if not _is_free(board, job) or (job.returns and holder(board, job)):
+            continue
+        if not any(overlap(job.item.touches, other.item.touches) for other in (*working, *chosen)):
             chosen.append(job)
     return tuple(job.item.key for job in chosen)
 
@@ -173,7 +174,7 @@ def next_batch(board: Board) -> tuple[str, ...]:
     if board.trying or board.stuck:
         return ()
     for half in board.halves:
-        if left := tuple(key for key in half if _is_ready(board, key)):
+        if left := tuple(key for key in half if key in board.jobs and board.jobs[key].state == "ready"):
             return left
     free = (job for job in _in_order(board.of("ready")) if not holder(board, job))
     return tuple(job.item.key for job, _ in zip(free, range(board.window), strict=False))
@@ -345,17 +346,9 @@ def median(costs: Sequence[float]) -> float:
     return ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2
 
 
-def _rank(job: Job) -> tuple[int, int]:
-    return -job.returns, job.item.priority
-
-
 def _in_order(jobs: Iterable[Job]) -> list[Job]:
     """Those that were sent back first, then by priority; `sorted` keeps the order of the list among equals."""
-    return sorted(jobs, key=_rank)
-
-
-def _may_start(board: Board, job: Job) -> bool:
-    return _is_free(board, job) and not (job.returns and holder(board, job))
+    return sorted(jobs, key=lambda job: (-job.returns, job.item.priority))
 
 
 def _is_free(board: Board, job: Job) -> bool:
@@ -365,11 +358,6 @@ def _is_free(board: Board, job: Job) -> bool:
         if other is not None and other.state != "landed" and not other.item.done:
             return False
     return True
-
-
-def _is_ready(board: Board, key: str) -> bool:
-    job = board.jobs.get(key)
-    return job is not None and job.state == "ready"
 
 
 def _is_awaited(board: Board, job: Job, by: Job) -> bool:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Literal
 
-from ralph.core.model import Failure, Opinion, Outcome, Rule, Run, Stop, Turn, Wait
+from ralph.core.model import Opinion, Outcome, Rule, Run, Stop, Turn, Wait
 from ralph.core.text import one_line
 
 OnLimit = Literal["wait", "stop", "switch"]
@@ -82,7 +82,8 @@ def faltering(run: Run) -> Iterable[Opinion]:
         return
     failure = failed[-1].failure
     assert failure is not None
-    same = _identical(failed, failure)
+    others = (at for at, turn in enumerate(reversed(failed)) if turn.failure and turn.failure.reason != failure.reason)
+    same = next(others, len(failed))
     if len(failed) >= MOST_RETRIES or same >= MOST_IDENTICAL:
         yield Stop(Outcome.FAILED, f"the agent failed {len(failed)} times in a row: {one_line(failure.reason)}")
     pause = _doubling(FIRST_RETRY_WAIT, LONGEST_RETRY_WAIT, len(failed)) * _jitter(run.id, len(failed))
@@ -105,15 +106,6 @@ def _troubled(run: Run) -> tuple[Turn, ...]:
             break
         counted.append(iteration.turn)
     return (*reversed(counted), *run.retries)
-
-
-def _identical(turns: list[Turn], failure: Failure) -> int:
-    count = 0
-    for turn in reversed(turns):
-        if turn.failure is None or turn.failure.reason != failure.reason:
-            break
-        count += 1
-    return count
 
 
 def _doubling(first: float, longest: float, count: int) -> float:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from msgspec.structs import replace
 
 from ralph.core import claims as claiming
-from ralph.core.claims import LOOK_AGAIN, NO_WORK, Claim, Reading, Sighting, blocked_message, sighted, wording_message
+from ralph.core.claims import LOOK_AGAIN, NO_WORK, Claim, Reading, blocked_message, sighted, wording_message
 from ralph.core.model import WAYS_OUT, Iteration, Note, Opinion, Outcome, Refusal, Rule, Run, Stop, Turn, Usage, Wait
 from ralph.core.prompts import check_message
 from ralph.core.text import listed, money, one_line
@@ -59,8 +59,10 @@ def completed(
         seen = [(claim, found) for claim in claims if (found := sighted(claim, run, reading))]
         claim = next((claim for claim, found in seen if not found.doubt), None)
         if claim is None:
+            # What was seen and is no claim is said: an agent that meant it must not be told that it said nothing.
             for claim, found in seen[:1]:
-                yield from _not_believed(claim, found)
+                yield Note(wording_message(claim.marker, found.words, found.doubt), about="wording")
+                yield Refusal(claim.marker, "wording", f'the agent wrote "{found.words}": {found.doubt}')
             return
         objections = [opinion for gate in gates for opinion in gate(run)]
         for opinion in objections:
@@ -74,12 +76,6 @@ def completed(
             yield Stop(Outcome.DONE, _why_done(claim, run) + warnings, claim=claim.text or claim.kind)
 
     return rule
-
-
-def _not_believed(claim: Claim, found: Sighting) -> Iterable[Opinion]:
-    """What was seen and is no claim is said: an agent that meant it must not be told that it said nothing."""
-    yield Note(wording_message(claim.marker, found.words, found.doubt), about="wording")
-    yield Refusal(claim.marker, "wording", f'the agent wrote "{found.words}": {found.doubt}')
 
 
 def unclaimed(claims: Sequence[Claim], reading: Reading = Reading()) -> Rule:

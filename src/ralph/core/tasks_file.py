@@ -46,10 +46,7 @@ class BoxLine(Struct, kw_only=True):
 
 def box_lines(text: str) -> list[BoxLine]:
     """The lines of a file. In code and in comments nothing is a box."""
-    return list(_box_lines(text))
-
-
-def _box_lines(text: str) -> Iterator[BoxLine]:
+    lines: list[BoxLine] = []
     at, closing, section, is_comment = 0, "", "", False
     for number, whole in enumerate(text.split("\n"), 1):
         line = whole.removesuffix("\r")
@@ -65,16 +62,14 @@ def _box_lines(text: str) -> Iterator[BoxLine]:
         if is_plain and (heading := _HEADING.fullmatch(line)):
             section = heading[2].strip().lower() if len(heading[1]) <= 2 else section
         found = _BOX.fullmatch(line) if is_plain and "<!--" not in line.partition("[")[0] else None
-        made = BoxLine(number=number, text=line, indent=_indent(line), is_plain=is_plain, section=section)
+        bare = line.lstrip(" \t>")
+        indent = len(line[: len(line) - len(bare)].expandtabs(4)) if bare else 1 << 30
+        made = BoxLine(number=number, text=line, indent=indent, is_plain=is_plain, section=section)
         if found:
             made.at, made.mark, made.words = at + found.start(1), found[1], (found[2] or "").strip()
-        yield made
+        lines.append(made)
         at += len(whole) + 1
-
-
-def _indent(line: str) -> int:
-    bare = line.lstrip(" \t>")
-    return len(line[: len(line) - len(bare)].expandtabs(4)) if bare else 1 << 30
+    return lines
 
 
 def plan_title(lines: Iterable[BoxLine]) -> str:

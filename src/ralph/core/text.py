@@ -14,6 +14,11 @@ _REMOVED = (
     *range(0xE0000, 0xE0080),  # tags: text that no person sees
 )
 CONTROLS: dict[int, str | None] = dict.fromkeys(_REMOVED) | _LINE_ENDS
+_ESCAPES = (
+    r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"  # CSI
+    r"|(?:\x1b[\]PX^_]|[\x90\x98\x9d-\x9f])[^\x07\x1b\x9c\n]*(?:\x07|\x1b\\|\x9c)?"  # OSC, DCS and the like
+    r"|\x1b[ -/]*[0-~]?"
+)
 
 
 def clean(text: str) -> str:
@@ -23,29 +28,15 @@ def clean(text: str) -> str:
     if "\r" in text:
         text = text.replace("\r\n", "\n").replace("\r", "\n")
     if "\x1b" in text or "\x9b" in text or "\x9d" in text:
-        text = _without_escapes(text)
+        import re
+
+        text = re.sub(_ESCAPES, "", text)
     text = text.translate(CONTROLS)
     try:
         text.encode()
-    except UnicodeEncodeError:
-        return _without_surrogates(text)
+    except UnicodeEncodeError:  # halves of a character that belong together become one again, a lone half U+FFFD
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
     return text
-
-
-def _without_surrogates(text: str) -> str:
-    """Halves of a character that belong together become one again; a lone half becomes U+FFFD."""
-    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-
-
-def _without_escapes(text: str) -> str:
-    import re
-
-    pattern = (
-        r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"  # CSI
-        r"|(?:\x1b[\]PX^_]|[\x90\x98\x9d-\x9f])[^\x07\x1b\x9c\n]*(?:\x07|\x1b\\|\x9c)?"  # OSC, DCS and the like
-        r"|\x1b[ -/]*[0-~]?"
-    )
-    return re.sub(pattern, "", text)
 
 
 def escaped(lines: bytes) -> bytes:

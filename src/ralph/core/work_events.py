@@ -1,7 +1,5 @@
 """What happens while a backlog is worked off, and how does each event change what is known of it?"""
 
-from collections.abc import Mapping
-
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -180,7 +178,9 @@ def after(board: Board, event: object, at: float) -> Board:
     match event:
         case WorkStarted():
             known = {"slots": event.slots, "most_returns": event.most_returns, "max_cost": event.max_cost}
-            return replace(board, **known, trying=(), stuck="", is_held=False, jobs=_cut_off(board.jobs))
+            # Nothing is at work when a work begins to go on.
+            cut_off = {key: replace(job, state="queued") for key, job in board.jobs.items() if job.state == "working"}
+            return replace(board, **known, trying=(), stuck="", is_held=False, jobs={**board.jobs, **cut_off})
         case ItemListed():
             job = board.jobs.get(event.item.key)
             return _with(board, replace(job, item=event.item) if job else Job(item=event.item, since=at))
@@ -229,8 +229,3 @@ def _spent(board: Board, cost: float | None) -> Board:
 
 def _with(board: Board, job: Job) -> Board:
     return replace(board, jobs={**board.jobs, job.item.key: job})
-
-
-def _cut_off(jobs: Mapping[str, Job]) -> dict[str, Job]:
-    """Nothing is at work when a work begins to go on."""
-    return {key: replace(job, state="queued") if job.state == "working" else job for key, job in jobs.items()}

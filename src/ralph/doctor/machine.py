@@ -211,7 +211,9 @@ def presence(name: str, keeper: Keeper, folder: Path, env: Mapping[str, str], pr
         return Finding(name, "warn", f"{path} does not work: {trouble}", again, facts)
     if facts["login"]:
         return Finding(name, "ok", f"{version}; login: {facts['login']}", facts=facts)
-    return Finding(name, "warn", f"{version}; no sign of a login", _way_in(module), facts)
+    ways = ", or ".join([*([module.LOGIN.how] if module.LOGIN else []), *(f"set {key}" for key in module.KEYS[:1])])
+    advice = f"{ways} (unless a keychain or its own settings hold one)"
+    return Finding(name, "warn", f"{version}; no sign of a login", advice, facts)
 
 
 def _own_agent(module: AgentModule, env: Mapping[str, str]) -> Finding:
@@ -261,12 +263,6 @@ def _holds_something(file: str, env: Mapping[str, str]) -> bool:
         return os.stat(home + file[1:] if file.startswith("~/") else file).st_size > _EMPTY
     except OSError:
         return False
-
-
-def _way_in(module: AgentModule) -> str:
-    how = [module.LOGIN.how] if module.LOGIN else []
-    ways = ", or ".join([*how, *(f"set {name}" for name in module.KEYS[:1])])
-    return f"{ways} (unless a keychain or its own settings hold one)"
 
 
 PATIENCE_WITH_A_TURN = 180.0  # seconds, where the settings give a turn no limit

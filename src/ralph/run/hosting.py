@@ -174,9 +174,14 @@ class Publishing:
     def _publish(self, number: int, run: Run, stop: Stop | None, is_draft: bool = False) -> PullRequest:
         """Pushes the branch, and opens or updates its pull request."""
         context, branch = self._open(), self._worktree.branch
-        self._push(number)
-        if not self._is_github:
-            said = self._by_hand(branch)
+        self._push()
+        if not self._is_github:  # a person opens it, by the link that the host gave or a command
+            words = [word for line in self._said_by_host for word in line.split()]
+            links = [one_line(clean(word), 300) for word in words if word.startswith(("https://", "http://"))]
+            command = f"git request-pull {self._base} {self._hosted.remote} {branch}"
+            if "gitlab" in self._hosted.host:
+                command = f"glab mr create --source-branch {branch} --target-branch {self._base}"
+            said = links[0] if links else command
             context.tell(events.ScmFinished(number, TASK, True, f"to open one: {said}"))
             return PullRequest(number=0, url="")
         body = self._body(run, stop)
@@ -186,7 +191,7 @@ class Publishing:
         context.tell(events.ScmFinished(number, TASK, True, self._known.url))
         return self._known
 
-    def _push(self, number: int) -> None:
+    def _push(self) -> None:
         context, branch = self._open(), self._worktree.branch
         tip = commit_of(self._worktree.path, f"refs/heads/{branch}")
         if not tip or tip == self._pushed:
@@ -200,17 +205,6 @@ class Publishing:
         self._said_by_host = [
             line.removeprefix("remote:").strip() for line in done.output.splitlines() if "://" in line
         ]
-
-    def _by_hand(self, branch: str) -> str:
-        """How a person opens a request on this host."""
-        links = [
-            word for line in self._said_by_host for word in line.split() if word.startswith(("https://", "http://"))
-        ]
-        if links:
-            return one_line(clean(links[0]), 300)
-        if "gitlab" in self._hosted.host:
-            return f"glab mr create --source-branch {branch} --target-branch {self._base}"
-        return f"git request-pull {self._base} {self._hosted.remote} {branch}"
 
     def _body(self, run: Run, stop: Stop | None) -> str:
         from ralph.history.feed import history_of

@@ -3,7 +3,7 @@
 import errno
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -126,7 +126,10 @@ class Session:
             if self._publishing:
                 self._publishing.equip(parts, context, history)
             context.tell(self._started(run, plan, parts, chosen))
-            for notice in (*self._notices, *self._unsaid(plan)):
+            is_own_prompt = not self.order.tells_claim and self._story is None and self._make_agent is None
+            if is_own_prompt and (unsaid := unsaid_claim(self.settings, plan, self.order.goal())):
+                self._notices += (events.Notice(unsaid, "info"),)
+            for notice in self._notices:
                 context.tell(notice)
             run, stop = self._played(parts, run, context)
             if self.settings.learn and not self.order.looks_only:
@@ -366,11 +369,6 @@ class Session:
             work=self.order.work,
             item=self.order.item,
         )
-
-    def _unsaid(self, plan: Policy) -> Iterator[events.Notice]:
-        is_own_prompt = not self.order.tells_claim and self._story is None and self._make_agent is None
-        if is_own_prompt and (unsaid := unsaid_claim(self.settings, plan, self.order.goal())):
-            yield events.Notice(unsaid, "info")
 
     def _finish(self, context: Context, plan: Policy, run: Run, stop: Stop) -> tuple[Run, Stop]:
         # An answer that is wanted for itself was looked at by the rule that ended the run.

@@ -47,13 +47,18 @@ def row(folder: TaskFolder, now: float) -> TaskRow:
             project=folder.project, task=folder.task, state="trouble", attempt=0, age=0.0, last_message=error.message
         )
     age = max(0.0, now - _last_change(folder, runs))
+    try:
+        message = bus.last(folder.bus)
+        said = one_line(f"{message.type} {message.body}", 80) if message else ""
+    except UserError as error:
+        said = error.message
     return TaskRow(
         project=folder.project,
         task=folder.task,
         state=word,
         attempt=attempts[-1].attempt if attempts else 0,
         age=age,
-        last_message=_last_message(folder),
+        last_message=said,
     )
 
 
@@ -102,14 +107,6 @@ def _last_change(folder: TaskFolder, runs: Sequence[RunInfo]) -> float:
         except OSError:
             continue  # not every task has all of them
     return max(times)
-
-
-def _last_message(folder: TaskFolder) -> str:
-    try:
-        message = bus.last(folder.bus)
-    except UserError as error:
-        return error.message
-    return one_line(f"{message.type} {message.body}", 80) if message else ""
 
 
 FILE = "DEPENDS-ON"

@@ -137,52 +137,28 @@ def _reading(view: View) -> Html:
 def _meters(view: View) -> Html:
     seen = view.seen
     present, limits = seen.present, seen.limits
-    made = [
-        meter(
-            "Iteration",
-            str(present.iteration),
-            now=present.iteration,
-            cap=present.max_iterations,
-            most=str(present.max_iterations),
-        )
-    ]
+    made = [meter("Iteration", present.iteration, present.max_iterations)]
     if present.checks:
         tone = "good" if present.checks_passed == present.checks else "bad"
-        made.append(
-            meter(
-                "Checks",
-                str(present.checks_passed),
-                now=present.checks_passed,
-                cap=present.checks,
-                most=str(present.checks),
-                tone=tone,
-            )
-        )
-    cost = money(present.cost_usd) if present.cost_usd is not None else "–"
-    made.append(
-        meter(
-            "Cost",
-            cost,
-            now=present.cost_usd or 0.0,
-            cap=limits.max_cost,
-            most=money(limits.max_cost or 0).removesuffix(".00"),
-        )
-    )
-    made.append(time_meter(seen, limits.max_time))
+        made.append(meter("Checks", present.checks_passed, present.checks, tone=tone))
+    made += [cost_meter(present.cost_usd, limits.max_cost), time_meter(seen, limits.max_time)]
     return element("dl", made, class_="meters", id="meters")
+
+
+def cost_meter(cost: float | None, cap: float | None) -> Html:
+    said = money(cost) if cost is not None else "–"
+    return meter("Cost", cost or 0.0, cap, said=said, most=money(cap or 0).removesuffix(".00"))
 
 
 def time_meter(seen: RunSeen, most: float | None) -> Html:
     taken = seen.present.lasted_s
-    said = element("span", _roughly(taken), data_since=f"{seen.run.facts.began:.0f}" if seen.run.is_alive else None)
-    return meter("Time", said, now=taken, cap=most, most=duration(most or 0))
+    roughly = duration(round(taken) if taken < 600 else round(taken / 60) * 60)
+    said = element("span", roughly, data_since=f"{seen.run.facts.began:.0f}" if seen.run.is_alive else None)
+    return meter("Time", taken, most, said=said, most=duration(most or 0))
 
 
-def _roughly(seconds: float) -> str:
-    return duration(round(seconds) if seconds < 600 else round(seconds / 60) * 60)
-
-
-def meter(name: str, said: object, *, now: float, cap: float | None, most: str, tone: str = "") -> Html:
+def meter(name: str, now: float, cap: float | None, *, said: object = None, most: str = "", tone: str = "") -> Html:
+    """How much there is of how much there may be; `said` and `most` where that is not a plain number."""
     share = min(now / cap, 1.0) if cap else 0.0
     hot = " hot" if share >= HOT and not tone else ""
     rail = element("rect", width="100", height="4", class_="rail")
@@ -196,8 +172,8 @@ def meter(name: str, said: object, *, now: float, cap: float | None, most: str, 
         preserveAspectRatio="none",
         aria_hidden="true",
     )
-    number = element("dd", element("b", said), element("span", f" of {most}", class_="soft") if cap else None, bar)
-    return element("div", element("dt", name), number)
+    of = element("span", f" of {most or cap}", class_="soft") if cap else None
+    return element("div", element("dt", name), element("dd", element("b", said or str(now)), of, bar))
 
 
 def _attention(view: View, frame: Frame) -> Html:

@@ -9,7 +9,7 @@ from ralph.show.words import money, plural
 from ralph.show.works import body, lines, summary, timeline, totals
 from ralph.web.board_page import why_not
 from ralph.web.pieces import Frame, badge, fingerprint, from_home, mark, page_title, prose
-from ralph.web.run_page import meter, state_piece, steer_buttons, time_meter, title
+from ralph.web.run_page import cost_meter, meter, state_piece, steer_buttons, time_meter, title
 from ralph.web.server import WebAnswer
 from ralph.web.watching import WorkSeen
 
@@ -78,23 +78,13 @@ def _meters(work: WorkSeen) -> Html:
     states = [*history.states.values()]
     whole = len(states) - states.count("withdrawn")
     landed = states.count("landed")
+    room = None if _is_shared(work) else board.slots
     made = [
-        meter(
-            "Landed",
-            str(landed),
-            now=landed,
-            cap=whole or None,
-            most=str(whole),
-            tone="good" if landed == whole else "",
-        )
+        meter("Landed", landed, whole or None, tone="good" if landed == whole else ""),
+        meter("At work", states.count("working"), room),
+        cost_meter(board.spent if board.costs else None, board.max_cost),
+        time_meter(work.seen, history.started.max_time if history.started else None),
     ]
-    working, room = states.count("working"), None if _is_shared(work) else board.slots
-    made.append(meter("At work", str(working), now=working, cap=room, most=str(room)))
-    spent = money(board.spent) if board.costs else "–"
-    most = money(board.max_cost).removesuffix(".00") if board.max_cost else ""
-    made.append(meter("Cost", spent, now=board.spent, cap=board.max_cost, most=most))
-    limit = history.started.max_time if history.started else None
-    made.append(time_meter(work.seen, limit))
     return element("dl", made, class_="meters", id="meters")
 
 

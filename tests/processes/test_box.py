@@ -1,21 +1,27 @@
-"""What a program in the box sees, as tables: nothing here needs bubblewrap."""
+"""What a program in the box sees, as tables, and why there is no box, in one line: nothing here needs bubblewrap."""
 
 import os
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
+from ralph.errors import UserError
 from ralph.processes.box import (
     MARK,
     GitFolders,
     GuardedFolder,
     Mount,
+    Refusing,
     Surroundings,
     environment,
+    find_bubblewrap,
     folders,
     is_inside,
     places,
+    refusal,
     root_of,
+    version_in,
     words,
 )
 
@@ -186,3 +192,40 @@ def test_the_environment_loses_the_session_and_gains_the_mark() -> None:
 
 def test_nothing_here_looks_at_this_machine() -> None:
     assert os.path.realpath("/home/ann") == "/home/ann"  # nobody of this name is at home here
+
+
+@pytest.mark.parametrize(
+    ("said", "machine", "message"),
+    [
+        ("bwrap: setting up uid map: Permission denied\n", Refusing(has_apparmor=True), "AppArmor"),
+        ("bwrap: No permissions to create new namespace", Refusing(has_no_namespaces=True), "the kernel lets nobody"),
+        ("bwrap: pivot_root: Operation not permitted", Refusing(is_container=True), "this container"),
+        ("bwrap: Unknown option --unshare-cgroup", Refusing(), "bubblewrap is too old"),
+        ("sh: 1: cannot create /tmp/.probe: No space left on device", Refusing(is_container=True), "no room"),
+        ("bwrap: Can't mount proc: Oh no", Refusing(), "could not make a box: Can't mount proc: Oh no"),
+        ("", Refusing(), "it said nothing"),
+    ],
+)
+def test_every_refusal_is_one_line_with_a_hint(said: str, machine: Refusing, message: str) -> None:
+    error = refusal(said, machine)
+    assert message in error.message
+    assert error.hint
+    assert "\n" not in error.advice
+
+
+@pytest.mark.parametrize(
+    ("text", "version"), [("bubblewrap 0.8.0\n", (0, 8, 0)), ("bubblewrap 0.11\n", (0, 11)), ("", ())]
+)
+def test_its_version_is_read(text: str, version: tuple[int, ...]) -> None:
+    assert version_in(text) == version
+
+
+def test_one_in_the_workspace_is_not_trusted(tmp_path: Path) -> None:
+    for name in ("workspace", "elsewhere"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "bwrap").write_text("#!/bin/sh\n")
+        (tmp_path / name / "bwrap").chmod(0o755)
+    path = f"{tmp_path}/missing:{tmp_path}/workspace:{tmp_path}/elsewhere"
+    assert find_bubblewrap({"PATH": path}, f"{tmp_path}/workspace") == f"{tmp_path}/elsewhere/bwrap"
+    with pytest.raises(UserError, match="not installed"):
+        find_bubblewrap({"PATH": f"{tmp_path}/workspace"}, f"{tmp_path}/workspace")

@@ -10,7 +10,7 @@ import pytest
 
 from ralph.processes.interrupt import Interrupt
 from ralph.processes.keeper import Keeper
-from ralph.processes.process import Course, Limits, run_command, run_process, side_by_side
+from ralph.processes.process import Course, Limits, heard, run_command, run_process, side_by_side
 from ralph.processes.program import CannotStart, Command, ProgramMissing, ProgramNotExecutable, find_program
 from ralph.processes.streams import LogFile
 
@@ -388,3 +388,31 @@ def test_what_is_over_before_it_begins_is_not_waited_for(keeper: Keeper) -> None
         yield
 
     assert list(side_by_side([over, over], [keeper])) == ["over", "over"]
+
+
+def test_what_it_prints_and_how_it_ends(keeper: Keeper, tmp_path: Path) -> None:
+    said, ended = heard(
+        keeper, Command(argv=("sh", "-c", "echo 1.2.3; echo careful >&2; exit 3"), cwd=str(tmp_path), env=os.environ)
+    )
+    assert (said, ended.stderr, ended.code) == ("1.2.3", "careful\n", 3)
+
+
+def test_one_that_never_stops_talking_fills_no_memory(keeper: Keeper, tmp_path: Path) -> None:
+    command = ("sh", "-c", "yes aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa | head -c 3000000")
+    said, ended = heard(keeper, Command(argv=command, cwd=str(tmp_path), env=os.environ))
+    assert ended.code == 0
+    assert 0 < len(said) < 300_000
+
+
+def test_one_that_hangs_is_ended_with_all_that_it_started(
+    keeper: Keeper, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ralph.processes.process.PATIENCE", 0.3)
+    os.mkfifo(tmp_path / "alive")
+    reader = os.open(tmp_path / "alive", os.O_RDONLY | os.O_NONBLOCK)
+    command = ("sh", "-c", "(setsid sleep 600 > alive) & sleep 600 > alive")
+    _, ended = heard(keeper, Command(argv=command, cwd=str(tmp_path), env=os.environ))
+    assert ended.ended_by
+    os.set_blocking(reader, True)
+    assert os.read(reader, 1) == b""  # the end of the file comes when the last process that holds it is gone
+    os.close(reader)

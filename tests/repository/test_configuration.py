@@ -48,6 +48,17 @@ echo two > a.txt
     assert "hooks/pre-commit" in done.err
 
 
+def test_a_setting_that_the_agent_adds_does_not_keep_ralph_from_committing(
+    at_work: Callable[..., Any], git: Git
+) -> None:
+    """What was not said before cannot be unsaid for a moment, and "empty" is no number to git."""
+    added = ("core.compression 9", "status.showUntrackedFiles no", "diff.ignoreSubmodules all", "gc.auto 0")
+    done = at_work("; ".join(f"git config {each}" for each in added) + "; echo two > a.txt; echo three > new.txt")
+    assert done.code == 0
+    assert git("log", "--format=%H").count("\n") == 2, done.err
+    assert "new.txt" in git("show", "--stat", "HEAD")
+
+
 def test_the_users_own_hooks_go_on_working(at_work: Callable[..., Any], workspace: Path, tmp_path: Path) -> None:
     proof = tmp_path / "mine-ran"
     hook = workspace / ".git" / "hooks" / "pre-commit"

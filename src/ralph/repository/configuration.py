@@ -20,6 +20,16 @@ _LARGEST, _MOST_HOOKS, _MOST_CHANGED = 1 << 20, 500, 2000  # bytes that are kept
 # Where work is sent: git takes several values of these together, so what was added cannot be undone by a word.
 _WAYS = ("remote.", "url.", "branch.", "push.", "http.", "credential.", "core.sshcommand", "core.gitproxy")
 _INCLUDES = ("include.", "includeif.")
+# A setting that was not there is said to be empty, which to git is "no" or "none", but of these an error.
+_DEFAULTS = """
+branch.autosetuprebase=never commit.cleanup=default core.bigfilethreshold=512m core.commentchar=# core.compression=-1
+core.createobject=link core.deltabasecachelimit=96m core.filesreflocktimeout=100 core.loosecompression=1
+core.packedgitlimit=1g core.packedgitwindowsize=32m diff.algorithm=default diff.colormovedws=no diff.context=3
+diff.ignoresubmodules=none diff.interhunkcontext=0 diff.orderfile=/dev/null diff.renamelimit=1000
+diff.statgraphwidth=-1 fetch.negotiationalgorithm=default gc.auto=6700 gc.autopacklimit=50 gpg.format=openpgp
+gpg.mintrustlevel=undefined index.version=2 merge.renamelimit=1000 pack.compression=-1 pack.packsizelimit=0
+push.default=simple status.renamelimit=1000 status.showuntrackedfiles=normal
+"""
 
 Settings = dict[str, tuple[str, ...]]
 Files = dict[str, tuple[int, bytes]]  # mode and content
@@ -140,7 +150,9 @@ class Configuration:
         differing = {name for name in _differing(self._now(), self._settings) if not name.startswith(_INCLUDES)}
         if len(differing) > _MOST_CHANGED:
             raise UserError(f"{len(differing)} of git's settings were changed since the run began", "put them right")
-        return [(name, value) for name in sorted(differing) for value in self._settings.get(name, ("",))]
+        defaults = dict(said.split("=") for said in _DEFAULTS.split())
+        was = {name: self._settings.get(name) or (defaults.get(name, ""),) for name in sorted(differing)}
+        return [(name, value) for name, values in was.items() for value in values]
 
     def _now(self) -> Settings:
         """What they are. Git is asked only where one of their files is another, be it for a process that comes later:

@@ -84,7 +84,7 @@ def make_folder(path: str, mode: int = 0o700) -> None:
         try:
             _make_in_its_place(path, mode)
         except FileNotFoundError:
-            os.makedirs(os.path.dirname(path), mode, exist_ok=True)  # the mode is for the last part of a path alone
+            make_folder(os.path.dirname(path), mode)  # no link is followed on the way, and each gets this mode
             _make_in_its_place(path, mode)
     except FileExistsError:
         if os.path.islink(path) or not os.path.isdir(path):
@@ -108,7 +108,8 @@ def _folder_of(path: str) -> int | None:
     folder = os.path.dirname(path)
     fd = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        if os.readlink(f"/proc/self/fd/{fd}").endswith(folder[at:]):
+        real = os.readlink(f"/proc/self/fd/{fd}")
+        if real == folder or real == os.path.realpath(path[:at]).rstrip("/") + folder[at:]:
             return fd
     except OSError:  # no /proc
         return fd

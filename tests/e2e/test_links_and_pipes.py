@@ -59,12 +59,27 @@ def test_a_folder_on_the_way_that_is_a_link_is_not_followed(
     assert not (tmp_path / "001").exists()
 
 
+@pytest.mark.parametrize("folder", ["$PWD/.ralph", "$PWD/.ralph/runs", "$run"])
+@pytest.mark.parametrize("name", ["else", "${folder#$PWD/}"])
+def test_nothing_is_made_where_a_folder_of_ralphs_was_linked_to(
+    agent: Agent, ralph: Ralph, tmp_path: Path, folder: str, name: str
+) -> None:
+    """Not even where the folder there is called the same, such as that of another workspace."""
+    plant = f"{RUN}\nfolder={folder}; to={tmp_path}/there/{name}; mkdir -p $to; echo $to > {tmp_path}/to"
+    done = ralph("run", "g", "-m", "3", "--agent", agent(f"{plant}; mv $folder {tmp_path}/was; ln -s $to $folder"))
+    assert done.code == 2
+    assert "a folder on the way to it is a link" in done.err
+    assert [*Path((tmp_path / "to").read_text().strip()).iterdir()] == []
+
+
 def test_a_journal_that_was_linked_elsewhere_is_not_added_to(agent: Agent, ralph: Ralph, outside: Path) -> None:
     plant = f"{RUN}\nrm $run/journal.ndjson; ln -s {outside} $run/journal.ndjson"
     done = ralph("run", "g", "-m", "2", "--agent", agent(f"{plant}; echo more"))
     assert done.code == 2
     assert "it is a link, which is not followed" in done.err
     assert outside.read_text() == "precious\n"
+    looked = ralph("diff")
+    assert (looked.code, looked.err.count("\n")) == (2, 2), looked.err
 
 
 PIPES = {

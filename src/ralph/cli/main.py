@@ -43,6 +43,9 @@ def guarded(command: Callable[[], int]) -> int:
         if error.errno in (errno.EMFILE, errno.ENFILE):
             complain("too many open files", "raise the limit: `ulimit -n 256`")
             return 2
+        if error.errno in _IN_THE_WAY and error.filename:
+            complain(f"cannot use {error.filename}: {error.strerror}", "look at what is there, and whose it is")
+            return 2
         if error.errno not in _FULL_OR_GONE:
             return _unforeseen(error)
         complain(f"cannot write: {error.strerror}", "free some space, or send the output elsewhere")
@@ -53,6 +56,10 @@ def guarded(command: Callable[[], int]) -> int:
 
 _FULL_OR_GONE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 """A disk that is full, a terminal that is gone: no bug of ours."""
+
+
+_IN_THE_WAY = (errno.ELOOP, errno.EMLINK, errno.EINVAL, errno.EISDIR, errno.ENOTDIR, errno.EACCES, errno.EPERM)
+"""A link, a pipe, a folder or somebody else's file where one of ours should be: an agent or a person put it there."""
 
 
 def _unforeseen(error: Exception) -> int:

@@ -23,6 +23,10 @@ HOST = "postgresql://ralph@127.0.0.1:1"
     ("words", "said"),
     [
         (("work", "TASKS.md", "--db", f"{HOST}/x", "--check", "true"), "--db needs --push"),
+        (
+            ("work", "TASKS.md", "--db", f"{HOST}/x", "--push=origin/none", "--check", "true", "--agent", "true"),
+            "origin has no branch none",
+        ),
         (("worker",), "no database"),
         (("worker", "--db", "postgresql://me:secret@host/x"), "a password in --db can be read by everybody"),
         (("worker", "--db", "postgresql://[x"), "cannot understand the URL of the database"),

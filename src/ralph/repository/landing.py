@@ -339,6 +339,9 @@ class Remote(Struct, frozen=True):
                 answer = _with_the_users_own(repository, "fetch", "-q", *_ONLY_THESE, "--prune", self.name, *specs)
             if not answer.code:
                 return
+            if "couldn't find remote ref" in answer.error:
+                hint = f"push it there first: git push {self.name} HEAD:refs/heads/{self.branch}"
+                raise UserError(f"{self.name} has no branch {self.branch}", hint)
             is_race = "cannot lock ref" in answer.error or "bad object worktrees/" in answer.error
             if time.monotonic() - began > max(patience, _LONGEST_RACE * is_race) or (patience <= 1.0 and not is_race):
                 raise refusal(("fetch",), answer, f"cannot fetch {self.branch} from {self.name}")

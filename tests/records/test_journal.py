@@ -410,6 +410,24 @@ def test_a_device_is_no_journal_and_stays_what_it_is() -> None:
     assert Path("/dev/full").is_char_device()
 
 
+def test_a_hole_that_costs_nothing_to_make_takes_no_time(tmp_path: Path) -> None:
+    """A terabyte of nothing is made in a moment: an agent that does it does not hold up the end of the run."""
+    ours = b'{"type":"notice","timestamp":"","run":"1","seq":%d,"data":{"text":"x"}}\n'
+    path = tmp_path / "journal.ndjson"
+    path.write_bytes(ours % 1)
+    os.truncate(path, 1 << 40)
+    start = time.process_time()
+    assert [entry.seq for entry in read(path)] == [1]
+    with path.open("ab") as file:
+        file.write(b"\n" + ours % 2)
+    assert [entry.seq for entry in read(path)] == [1, 2]
+    for recent, seqs in ((None, [1, 2]), (1 << 39, [2])):
+        following = Following.open(path, recent)
+        assert [entry.seq for entry in filter(None, map(decoded, following.lines()))] == seqs
+        following.close()
+    assert time.process_time() - start < 10
+
+
 def test_a_line_that_never_ends_takes_no_memory(tmp_path: Path) -> None:
     """Other lines count, before it and behind it."""
     ours = b'{"type":"notice","timestamp":"","run":"1","seq":%d,"data":{"text":"x"}}\n'

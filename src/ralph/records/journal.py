@@ -7,6 +7,7 @@ Is it still what ralph left? Outside the workspace, where an agent has no busine
 after each iteration, and what it and the other files that decide held.
 """
 
+import errno
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
@@ -135,13 +136,26 @@ def read(path: Path) -> Iterator[Entry]:
 
 
 def lines_of(file: BinaryIO) -> Iterator[bytes]:
-    """The lines of a journal. One that is longer than any of ours is passed over: it would take all the memory."""
+    """The lines of a journal. One that is longer than any of ours is passed over: it would take all the memory, and
+    where it is a hole that costs nothing to make, for ever."""
     while line := file.readline(LONGEST_LINE):
         if len(line) < LONGEST_LINE:
             yield line
             continue
         while line and not line.endswith(b"\n"):
+            _pass_hole(file, line)
             line = file.readline(_CHUNK)
+
+
+def _pass_hole(file: "BinaryIO | FileIO", read: bytes) -> None:
+    """Goes on to what was written, where nothing was in what was read last."""
+    if read.strip(b"\0"):
+        return
+    try:
+        file.seek(os.lseek(file.fileno(), file.tell(), os.SEEK_DATA))
+    except OSError as error:
+        if error.errno == errno.ENXIO:  # there is nothing more
+            file.seek(0, os.SEEK_END)
 
 
 def decoded(line: bytes) -> Entry | None:
@@ -285,8 +299,8 @@ class Following:
             if begin > 0:
                 file.seek(begin - 1)
                 while (chunk := file.read(_CHUNK)) and b"\n" not in chunk:
-                    begin += len(chunk)
-                file.seek(begin + chunk.find(b"\n"))
+                    _pass_hole(file, chunk)
+                file.seek(file.tell() - len(chunk) + chunk.find(b"\n") + 1)
         except OSError as error:
             raise unreadable(path, error) from None
         return cls(file)
@@ -313,6 +327,7 @@ class Following:
             self._parts.append(rest)
             if len(self._parts) > LONGEST_LINE // _CHUNK:
                 self._parts, self._is_too_long = [], True
+                _pass_hole(self._file, rest)
 
     def close(self) -> None:
         self._file.close()

@@ -1,4 +1,4 @@
-"""How do processes leave each other messages? In an append-only file (core/message.py has its format) that many may
+"""How do processes leave each other messages? In an append-only file (its format stands below) that many may
 write at once, that a writer killed half-way does not spoil, and that is read from any place without a lock."""
 
 import errno

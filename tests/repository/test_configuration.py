@@ -59,6 +59,12 @@ def test_a_setting_that_the_agent_adds_does_not_keep_ralph_from_committing(
     assert "new.txt" in git("show", "--stat", "HEAD")
 
 
+@pytest.mark.parametrize("name", ["info/exclude", "COMMIT_EDITMSG", "logs/HEAD", "shallow"])
+def test_a_pipe_that_only_a_commit_would_wait_for_is_said(at_work: Callable[..., Any], name: str) -> None:
+    done = at_work(f"rm -f .git/{name}; mkfifo .git/{name}; echo two > a.txt")
+    assert f".git/{name} is a pipe, for which git waits in vain" in done.err
+
+
 def test_the_users_own_hooks_go_on_working(at_work: Callable[..., Any], workspace: Path, tmp_path: Path) -> None:
     proof = tmp_path / "mine-ran"
     hook = workspace / ".git" / "hooks" / "pre-commit"

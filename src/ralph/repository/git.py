@@ -278,6 +278,18 @@ def _refuse_pipes(folder: str, git: AskedProgram) -> None:
         raise GitError("git waits in vain for a pipe that its settings lead to", "see: git config --list --show-origin")
 
 
+def pipe_in_the_way(repository: Repository) -> str:
+    """A pipe among the files that git opens when it commits, and nobody else does before."""
+    shared = shared_folder(repository)
+    for place in (repository.git_dir, f"{shared}/info", f"{shared}/logs", f"{repository.git_dir}/logs"):
+        with suppress(OSError), os.scandir(place) as entries:
+            for entry in entries:
+                with suppress(OSError):  # it leads nowhere
+                    if stat.S_ISFIFO(entry.stat().st_mode):
+                        return entry.path
+    return ""
+
+
 def _pipes_below(top: str, names: tuple[str, ...] = ()) -> Iterator[str]:
     """Pipes and the like in a folder and those inside, other repositories aside; with one of these names, if any are
     said."""

@@ -14,7 +14,16 @@ from ralph.errors import UserError
 from ralph.files import open_fresh
 from ralph.processes.program import GRACE
 from ralph.records.folder import cannot_write
-from ralph.repository.git import CLOSED, Env, Repository, commit_of, environment, find_repository, is_led_elsewhere
+from ralph.repository.git import (
+    CLOSED,
+    Env,
+    Repository,
+    commit_of,
+    environment,
+    find_repository,
+    is_led_elsewhere,
+    pipe_in_the_way,
+)
 
 if TYPE_CHECKING:
     from subprocess import Popen
@@ -135,6 +144,8 @@ def commit_with_git(
     under_way = [what for name, what in UNDER_WAY.items() if found and os.path.lexists(f"{found.git_dir}/{name}")]
     if found and under_way:
         return Result("commit", False, f"a {under_way[0]} is under way in {found.root}: finish or abort it first")
+    if pipe := pipe_in_the_way(found) if found else "":
+        return Result("commit", False, f"{pipe} is a pipe, for which git waits in vain: remove it")
     around = environment() | dict(env or {})
     if found and only is not None:
         return _commit_only(

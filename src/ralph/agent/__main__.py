@@ -4,6 +4,8 @@ prints is read."""
 
 import argparse
 import asyncio
+import atexit
+import gc
 import os
 import signal
 import sys
@@ -93,4 +95,13 @@ def _count(words: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    # To look for garbage in what the library makes at its import, and to take that apart at the end, was a third of
+    # what a short turn takes.
+    gc.set_threshold(100_000)
+    code = main()
+    atexit._run_exitfuncs()
+    try:
+        sys.stdout.flush()
+    except OSError:
+        code = code or 120  # as Python says it
+    os._exit(code)

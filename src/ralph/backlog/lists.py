@@ -13,7 +13,7 @@ from ralph.core.text import clean, one_line
 from ralph.errors import UserError
 
 OWN_KEYS = ("check", "after", "touches", "agent", "model", "max-cost")
-OWN = re.compile(rf"\s*(?:[-*+]\s+)?({'|'.join(OWN_KEYS)}):(.*)", re.IGNORECASE)
+OWN = re.compile(rf"\A\s*+(?:[-*+]\s++)?({'|'.join(OWN_KEYS)}):(.*)", re.IGNORECASE)
 PRIORITIES = {"critical": -2, "urgent": -2, "high": -1, "medium": 0, "normal": 0, "low": 1}
 LONGEST_KEY = 48
 TARGET_KEY = "merged"

@@ -298,7 +298,14 @@ ENDS = {"chat": "completions", "responses": "responses", "messages": "messages",
 def test_a_thought_goes_back_with_its_signature_to_the_letter(play, wire):
     """Whoever thinks between two calls must be given back what it thought, signed as it was, or it refuses to go on."""
     call = {"type": "tool_use", "id": "toolu_1", "name": "bash", "input": {}}
-    head = {"id": "m", "type": "message", "role": "assistant", "model": "lab", "content": [], "stop_reason": None}
+    head: dict[str, object] = {
+        "id": "m",
+        "type": "message",
+        "role": "assistant",
+        "model": "lab",
+        "content": [],
+        "stop_reason": None,
+    }
     deltas = [
         {"type": "thinking_delta", "thinking": "First I look."},
         {"type": "signature_delta", "signature": "c2lnbmVk"},

@@ -24,7 +24,7 @@ TOOL = {"type": "tool_use", "id": "t", "name": "Bash", "input": {"command": "ls"
 
 def read(*lines: Line, agent: str = "claude", code: int = 0, ended_by: str = "") -> tuple[list[AgentEvent], Turn]:
     parser = module(agent).parser(TurnRequest(prompt="the prompt", prompt_file="", command=(agent,)))
-    events = []
+    events: list[AgentEvent] = []
     for line in lines:
         events += parser.feed(line if isinstance(line, bytes) else json.dumps(line).encode())
     return events, parser.turn(Exit(code=code, at=0.0, duration=0.0, ended_by=ended_by))

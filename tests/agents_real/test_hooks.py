@@ -63,7 +63,7 @@ def loop(task=TASK, *options):
 
 
 def log(place) -> list[str]:
-    return (place.workspace / ".ralph/hook/log").read_text().splitlines()
+    return Path(place.workspace, ".ralph/hook/log").read_text().splitlines()
 
 
 def status(place) -> list[str]:
@@ -318,7 +318,7 @@ class TestClaude:
 class Screen:
     """A person's terminal."""
 
-    def __init__(self, child: pexpect.spawn) -> None:
+    def __init__(self, child: "pexpect.spawn[str]") -> None:
         self._child, self._screen = child, pyte.Screen(120, 60)
         self._stream = pyte.ByteStream(self._screen)
 

@@ -4,6 +4,7 @@ import os
 import select
 import signal
 import time
+from typing import Any
 
 import pytest
 from lab import LIMIT
@@ -19,7 +20,7 @@ def scenario(title: str) -> pytest.MarkDecorator:
     return pytest.mark.scenario(title)
 
 
-def turns(ran) -> list[dict]:
+def turns(ran) -> list[dict[str, Any]]:
     return [event["record"]["turn"] for event in ran.of("iteration_finished")]
 
 

@@ -6,7 +6,7 @@ import pty
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -161,7 +161,7 @@ ESCAPES = "\\033]0;owned\\007\\033[2J\\033[31mred\\033[0m\\033]52;c;ZXZpbA==\\00
 
 
 @pytest.fixture
-def on_a_terminal(environment: dict[str, str], workspace: Path) -> Iterator[Callable[..., bytes]]:
+def on_a_terminal(environment: dict[str, str], workspace: Path) -> Callable[..., bytes]:
     """Runs the real command on a terminal; gives every byte that reached it."""
 
     def run(*words: str) -> bytes:

@@ -189,7 +189,9 @@ class Fleet:
         return [event["data"] for event in self.events if event["type"] == kind]
 
     def wait_for(self, kind: str, **facts: Any) -> dict[str, Any]:
-        return self.wait(lambda: next((one for one in self.all(kind) if facts.items() <= one.items()), None), kind)
+        return dict(
+            self.wait(lambda: next((one for one in self.all(kind) if facts.items() <= one.items()), None), kind)
+        )
 
     def wait(self, fact: Callable[[], Any], what: str = "") -> Any:
         deadline = time.monotonic() + PATIENCE

@@ -90,7 +90,7 @@ def test_a_wait_ends_in_its_time() -> None:
 def test_a_wait_ends_with_a_signal_that_comes_before_or_during_it() -> None:
     with Interrupt(announce=lambda: None) as interrupt:
         pid = os.getpid()
-        assert interrupt.wait(3600, tick=lambda _: os.kill(pid, signal.SIGTERM)) is True
+        assert interrupt.wait(3600, tick=lambda _: bool(os.kill(pid, signal.SIGTERM))) is True
         assert interrupt.wait(3600) is True
 
 

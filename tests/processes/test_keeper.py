@@ -41,7 +41,7 @@ ESCAPES = {
 
 @pytest.fixture(params=[*ESCAPES.values()], ids=[*ESCAPES])
 def escape(request: pytest.FixtureRequest, mark) -> str:
-    return request.param.format(n=mark.seconds)
+    return str(request.param).format(n=mark.seconds)
 
 
 def test_what_a_turn_leaves_behind_is_ended_with_it(keeper: Keeper, shell, mark, escape: str) -> None:

@@ -28,7 +28,7 @@ def ralph_folder(tmp_path: Path) -> Path:
 
 def listed(ralph: Path) -> list[str]:
     """The names in the archive, by what everybody has to read one."""
-    words = ["tar", "-tf", ralph / "runs" / "1" / "iterations.tar"]
+    words = ["tar", "-tf", str(ralph / "runs" / "1" / "iterations.tar")]
     return subprocess.run(words, check=True, capture_output=True, text=True).stdout.splitlines()
 
 

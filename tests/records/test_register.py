@@ -29,7 +29,8 @@ sys.addaudithook(_hear)
 def opened() -> Iterator[list[str]]:
     """The files that are opened meanwhile."""
     global _opened
-    _opened = names = []
+    names: list[str] = []
+    _opened = names
     yield names
     _opened = None
 

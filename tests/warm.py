@@ -36,6 +36,9 @@ class Warm:
     spent = 0.0  # seconds of the processor, by all calls
 
     def __init__(self) -> None:
+        self._start()
+
+    def _start(self) -> None:
         self._line, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             self._process = subprocess.Popen(
@@ -56,6 +59,9 @@ class Warm:
     def run(
         self, words: tuple[str, ...], cwd: Path, env: Mapping[str, str], stdin: str | None, timeout: float
     ) -> "subprocess.CompletedProcess[str]":
+        if self._process.poll() is not None:  # a test may kill all that is below it
+            self.close()
+            self._start()
         os.umask(mask := os.umask(0o077))
         asked = {"words": words, "cwd": str(cwd), "env": env, "umask": mask}
         reading, ends = zip(os.pipe(), os.pipe(), os.pipe(), strict=True)  # what it says, complains, and how it ended

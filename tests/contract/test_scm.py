@@ -63,6 +63,23 @@ def test_what_a_failed_turn_prints_is_no_message(ralph: Ralph, agent: Agent, rep
     assert git("log", "--format=%s").splitlines() == ["first"]
 
 
+def test_a_push_goes_to_the_branch_that_is_named(
+    ralph: Ralph, agent: Agent, repository: Path, git: Git, tmp_path: Path
+) -> None:
+    git("init", "-q", "--bare", str(tmp_path / "theirs"))
+    git("remote", "add", "origin", str(tmp_path / "theirs"))
+    done = ralph("run", "-p", "x", "--push=origin/feature/x", "--json", "--agent", committer(agent, "Add it"))
+    assert [told["ok"] for told in done.all("scm_finished")] == [True, True]
+    assert git("ls-remote", "origin").split() == [git("rev-parse", "HEAD").strip(), "refs/heads/feature/x"]
+
+
+@pytest.mark.parametrize("word", ["main", "origin/", "/main", "--all/x"])
+def test_a_push_to_what_is_no_branch_of_a_remote_is_refused(ralph: Ralph, agent: Agent, word: str) -> None:
+    result = ralph("run", "-p", "x", f"--push={word}", "--agent", agent("exit 9"))
+    assert result.code == 2
+    assert f"--push={word} names no remote's branch" in result.err
+
+
 def test_a_push_that_fails_is_told_and_ends_nothing(ralph: Ralph, agent: Agent, repository: Path, git: Git) -> None:
     result = ralph("run", "-p", "x", "--push", "--json", "--agent", committer(agent, "Add it"))
     assert result.code == 0

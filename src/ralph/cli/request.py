@@ -205,8 +205,8 @@ def _overrides(command: str, values: dict[str, Any]) -> dict[str, Any]:
     said = layer(COMMANDS[command], values)
     if "sandbox_net" in values:
         put_setting(said, "sandbox.enabled", True)
-    if "commit" in values or values.get("push"):
-        tasks, commit = ["commit", *(["push"] if values.get("push") else [])], values.get("commit", "")
+    if "commit" in values or "push" in values:
+        tasks, commit = ["commit", *([_push(values["push"])] if "push" in values else [])], values.get("commit", "")
         if commit not in ("", True, "all"):
             hint = "say --commit, or --commit=all for what was changed before, too"
             raise UserError(f"--commit={commit} is not known", hint)
@@ -226,6 +226,18 @@ def _overrides(command: str, values: dict[str, Any]) -> dict[str, Any]:
     if command == "loop" and said.get("agent", {}).get("command") == "build":
         del said["agent"]["command"]
     return said
+
+
+def _push(word: str | bool) -> str:
+    """The task of git that `--push` or `--push=REMOTE/BRANCH` stands for."""
+    if word in ("", True):
+        return "push"
+    from shlex import quote
+
+    remote, _, branch = str(word).partition("/")
+    if not remote or not branch or remote.startswith("-"):
+        raise UserError(f"--push={word} names no remote's branch", "write REMOTE/BRANCH, for example origin/main")
+    return f"push {quote(remote)} {quote(f'HEAD:refs/heads/{branch}')}"
 
 
 def one_run(values: dict[str, Any], words: list[str], objection: "Objection | None" = None) -> "Listed":

@@ -202,7 +202,7 @@ PLACE = _group(
         "Work in a worktree, and open a pull request once it is done (through `gh`). `--pr=draft`: also when it is "
         "not, as a draft; `--pr=wait`: done means that the checks of the host pass, too.",
     ),
-    Option("--push", "Push after the commit."),
+    Option("--push[=WORD]", "Push after the commit, to the upstream or to `--push=REMOTE/BRANCH`."),
     Option("--keep-children", "Do not end processes that a turn leaves behind.", key="keepChildren"),
     Option("--max-log SIZE", "Cap each log on disk, head and tail are kept (default: 32MB).", key="maxLog"),
 )

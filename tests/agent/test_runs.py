@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from script import Call, Fail, Forever, Say, Tokens, Torn, shell, write
+from script import Call, Fail, Forever, Hang, Say, Tokens, Torn, shell, write
 
 DONE = "It is made.\n<response>DONE</response>"
 CHECK = "grep -q fixed made.txt"
@@ -89,7 +89,8 @@ class TestOnOneWire:
             assert len(stage.asked) == 1
 
     def test_its_cost_is_known_while_it_works_and_ends_it_inside_a_turn(self, server, on, go):
-        with server.stage(Forever(Call("shell", "echo again", tokens=Tokens(100_000, 100)))) as stage:
+        again = Call("shell", "echo again", tokens=Tokens(100_000, 100))
+        with server.stage(*[again] * 5, Hang()) as stage:  # the fifth is beyond it: no more is answered
             on(stage, model="gpt-4o")
             result = go("--max-cost", "1")
             assert outcome(result) == (1, "budget")

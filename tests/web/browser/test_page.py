@@ -51,6 +51,29 @@ def test_a_question_is_answered_from_the_phone(open_page: Open, run: Scene, scri
         assert page.evaluate("performance.getEntriesByType('navigation').length") == 1
 
 
+def test_an_answered_question_goes_though_its_form_was_replaced_meanwhile(open_page: Open, run: Scene) -> None:
+    question = run.mail.ask("Which of the two shall I keep?")
+    page = open_page(f"runs/{run.id}")
+    page.fill(f"#answer-{question.id}", "the first")
+    page.evaluate("""() => {
+        const real = window.fetch;
+        window.fetch = (...asked) => { put(document.getElementById("attention").outerHTML); return real(...asked); };
+    }""")
+    page.click("#attention button:has-text('Answer')")
+    page.wait_for_selector("#attention >> text=Which of the two", state="detached")
+
+
+def test_what_had_to_wait_never_takes_the_place_of_what_is_newer(open_page: Open, run: Scene) -> None:
+    page = open_page(f"runs/{run.id}")
+    shown = page.evaluate("""() => {
+        isPressed = true; put("<section id=steer>older</section>");
+        isPressed = false; put("<section id=steer>newer</section>");
+        settle();
+        return document.getElementById("steer").textContent;
+    }""")
+    assert shown == "newer"
+
+
 @pytest.mark.parametrize("script", [True, False], ids=["with a script", "without"])
 def test_a_run_is_told_paused_and_let_go_on(open_page: Open, run: Scene, script: bool) -> None:
     page = open_page(f"runs/{run.id}", script=script)

@@ -29,6 +29,7 @@ function replace(old, piece) {
   const drafts = [...old.querySelectorAll("textarea, input:not([type=hidden])")].filter((each) => each.value !== each.defaultValue);
   const isTyping = old.contains(document.activeElement) && document.activeElement.matches("textarea, input, select");
   if (isPressed || isTyping || !drafts.every(place)) return later.set(old.id, piece);
+  later.delete(old.id);   // what waited for this place is older
   for (const field of drafts) place(field).value = field.value;
   for (const open of [old, ...old.querySelectorAll("details[id]")].filter((each) => each.tagName === "DETAILS")) {
     const fresh = open.id === piece.id ? piece : piece.querySelector("#" + CSS.escape(open.id));
@@ -76,7 +77,15 @@ document.addEventListener("submit", async (event) => {
   try {
     const answer = await fetch(form.action, { method: "POST", body, headers: { Accept: "text/plain" } });
     say(await answer.text(), !answer.ok);
-    if (answer.ok) { form.reset(); form.closest("details.ask")?.removeAttribute("open"); document.activeElement?.blur(); settle(); }
+    if (answer.ok) {
+      for (const field of form.elements) {   // a fresh piece may have taken the form's place, and what was typed with it
+        const now = document.getElementById(field.id) ?? field;
+        now.form?.reset();
+        now.closest("details.ask")?.removeAttribute("open");
+      }
+      document.activeElement?.blur();
+      settle();
+    }
   } catch { say("That did not arrive. Is this device still connected?", true); }
   if (button) button.disabled = false;
 });

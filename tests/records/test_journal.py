@@ -369,6 +369,26 @@ def test_an_iteration_that_cannot_be_read_is_missed(fresh) -> None:
     assert (story.missing, len(story.run.iterations)) == (2, 1)
 
 
+def test_a_journal_is_written_anew_though_its_folder_goes_once_more(tmp_path: Path) -> None:
+    path = tmp_path / "run" / "journal.ndjson"
+    path.parent.mkdir()
+    made: list[int] = []
+
+    def restore() -> None:
+        """Somebody who cleans up removes the first two folders as soon as they are there."""
+        made.append(1)
+        if len(made) > 2:
+            path.parent.mkdir()
+
+    journal = Journal(path, restore).open()
+    journal(b"one\n")
+    path.unlink()
+    path.parent.rmdir()
+    journal(b"two\n")
+    assert path.read_text() == "one\ntwo\n"
+    journal.close()
+
+
 def test_a_journal_that_was_removed_is_written_anew(fresh) -> None:
     path = fresh()
     made = []

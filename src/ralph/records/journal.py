@@ -9,6 +9,7 @@ after each iteration, and what it and the other files that decide held.
 
 import errno
 import os
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from datetime import datetime
@@ -86,9 +87,16 @@ class Journal:
 
     def _write_anew(self) -> None:
         """An agent that cleans up has removed the journal; but what is held open can still be read."""
-        self._restore()
-        removed, at = self._fd, 0
-        self._fd = self._open()
+        for left in reversed(range(20)):
+            try:
+                self._restore()
+                fd = self._open()
+                break
+            except (FileNotFoundError, UserError):  # it is still at it, and has removed what was just made
+                if not left:
+                    raise
+                time.sleep(0.05)
+        removed, self._fd, at = self._fd, fd, 0
         while chunk := os.pread(removed, 1 << 20, at):
             self._write(chunk)
             at += len(chunk)

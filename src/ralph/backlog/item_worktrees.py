@@ -127,11 +127,13 @@ def _remove(made: Worktree) -> None:
 def clear_leftovers(order: WorkOrder, repository: Repository, landed: dict[str, str], is_done: bool) -> None:
     """Removes what is left of items that have landed, and the gate's own worktree where all of them have."""
     prefix = order.branch_of("")
-    out = repository.git("for-each-ref", "--format=%(refname:lstrip=2)", f"refs/heads/{prefix}")
-    left = {name.removeprefix(prefix) for name in out.decode("utf-8", "replace").split()}
-    if left & {*landed}:
+    for _ in range(3):  # a git may be killed, and leave its lock
+        answer = repository.ask("for-each-ref", "--format=%(refname:lstrip=2)", f"refs/heads/{prefix}")
+        left = {name.removeprefix(prefix) for name in answer.out.decode("utf-8", "replace").split()} & {*landed}
+        if not left and not answer.code:
+            break
         landing.heal_packed_refs(repository)
-        clear(order, repository, {key: landed[key] for key in left & {*landed}})
+        clear(order, repository, {key: landed[key] for key in left})
     if is_done:
         _remove(order.gate_in(repository))
 

@@ -277,7 +277,7 @@ class Copy:
         self._registration.begin()
         self._ledger.open()
         self._registration(*filter(None, (self._ledger.finished,)))
-        self._ledger.listen((self._registration,))
+        self._ledger.listen((self._pass_on_pause, self._registration))
 
     @property
     def board(self) -> Board:
@@ -290,10 +290,14 @@ class Copy:
         self._ledger.heard = []
         for wish in take_wishes(self._mailbox):
             self._ask(withdraw if wish.kind == "withdraw" else partial(retry, note=wish.note), wish.key)
-        if (is_held := self._pause.changed(self._ledger.board.is_held)) is not None:
-            self._ask(hold, is_held)
+        self._pass_on_pause()
         if self._mailbox.take_stop(now=True) or self._mailbox.take_stop():
             self._ask(stop)
+
+    def _pass_on_pause(self, *_: object) -> None:
+        """The mailbox knows of a pause before it is shown: else nobody could take it back at once."""
+        if (is_held := self._pause.changed(self._ledger.board.is_held)) is not None:
+            self._ask(hold, is_held)
 
     def _ask(self, act: Callable[..., str], *about: object) -> None:
         """What a person has asked for here, of all."""

@@ -67,6 +67,19 @@ def test_in_every_preset_a_claim_may_have_to_be_made_again_and_that_is_no_stall(
     assert "after 3 iterations" in result.err + result.out
 
 
+@pytest.mark.parametrize("more", [(), ("--dry-run",)])
+def test_more_claims_than_iterations_are_refused_before_anything_is_spent(
+    ralph: Ralph, agent: Agent, more: tuple[str, ...]
+) -> None:
+    result = ralph("run", "x", "--claims", "4", "-m", "3", "--agent", agent("exit 9"), *more)
+    assert result.code == 2
+    assert "4 claims in a row need as many iterations, and there are 3 at most" in result.err
+
+
+def test_one_shot_needs_one_claim_whatever_the_settings_say(ralph: Ralph, agent: Agent) -> None:
+    assert ralph("run", "x", "--ralph", "0", "--claims", "2", "--agent", agent("echo hello")).code == 0
+
+
 @pytest.mark.parametrize(
     ("preset", "text"),
     [

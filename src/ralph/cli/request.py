@@ -282,7 +282,7 @@ def explain(order: "Order", loaded: "Loaded", out: "TextIO") -> int:
     from ralph.show.words import plural
 
     settings, goal = loaded.settings, order.goal()
-    refuse_what_cannot_end(settings)
+    refuse_what_cannot_end(settings, order.one_shot)
     chosen = choices(settings, order.agent_args, os.environ, str(order.workspace))
     plan = policy(settings, workers(chosen), order.one_shot)
     compose = composer(settings, plan, order.goal, diff=str, tells_claim=order.tells_claim)

@@ -54,8 +54,7 @@ def policy(
     if settings.claims > 1 and not one_shot:
         others = tuple(gates.values())
         gates[f"{settings.claims} claims in a row"] = rules.claimed_in_a_row(settings.claims, claims, reading, others)
-    # N promises are N continuations after the first turn; everywhere else N are iterations.
-    cap = settings.maximum_iterations + (settings.preset == "promise")
+    cap = _cap(settings)
     # An agent that says again what it was asked to say again does not stand still.
     stall = settings.stall and max(settings.stall, settings.claims - 1)
     asked = (
@@ -186,8 +185,18 @@ def _claim(text: str) -> Claim:
     return Claim(kind, words)
 
 
-def refuse_what_cannot_end(settings: Settings) -> None:
+def _cap(settings: Settings) -> int:
+    """N promises are N continuations after the first turn; everywhere else N are iterations."""
+    return settings.maximum_iterations + (settings.preset == "promise")
+
+
+def refuse_what_cannot_end(settings: Settings, one_shot: bool = False) -> None:
     """Says before anything is made or spent that a run could never be done."""
+    if settings.claims > _cap(settings) and not one_shot:
+        raise UserError(
+            f"{settings.claims} claims in a row need as many iterations, and there are {_cap(settings)} at most",
+            "lower --claims, or raise --max-iterations",
+        )
     if settings.guardrails:
         return
     if settings.preset == "checks":

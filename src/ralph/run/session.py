@@ -141,7 +141,7 @@ class Session:
 
     def _refuse_what_is_in_vain(self) -> tuple[Rule, ...]:
         """Says before anything is made or spent what cannot work; gives the rules of the user's own."""
-        refuse_what_cannot_end(self.settings)
+        refuse_what_cannot_end(self.settings, self.order.one_shot)
         if self._story is None:  # one that goes on does so with what it began with
             refuse_untrusted(self.place.workspace, self._env)
         if self.order.pr:

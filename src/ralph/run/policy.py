@@ -192,7 +192,7 @@ def _cap(settings: Settings) -> int:
 
 def refuse_what_cannot_end(settings: Settings, one_shot: bool = False) -> None:
     """Says before anything is made or spent that a run could never be done."""
-    if settings.claims > _cap(settings) and not one_shot:
+    if settings.claims > max(1, _cap(settings)) and not one_shot:
         raise UserError(
             f"{settings.claims} claims in a row need as many iterations, and there are {_cap(settings)} at most",
             "lower --claims, or raise --max-iterations",

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,8 @@ AGENT = (sys.executable, "-P", "-m", "ralph.agent")
 
 @pytest.fixture
 def start(workspace, address, wire):
-    """The program, begun on a stage."""
+    """The program, begun on a stage, and gone when the test is."""
+    begun = []
 
     def run(stage, *words, prompt=b"Do it.", **env):
         where = ("--model", "lab", "--url", address(stage), "--wire", wire)
@@ -27,11 +29,15 @@ def start(workspace, address, wire):
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
         )
+        begun.append(process)
         process.stdin.write(prompt)
         process.stdin.close()
         return process
 
-    return run
+    yield run
+    for process in begun:
+        process.kill()
+        process.wait()
 
 
 def ended(process):
@@ -75,6 +81,27 @@ def test_a_silent_model_leaves_it_silent_and_ctrl_c_ends_it(server, start, event
         code, out, err = ended(process)
         assert (code, err) == (128 + signal.SIGINT, "")
         assert out.count("keep_alive") <= 1  # for its first words
+
+
+@pytest.mark.parametrize("wire", ["chat"])
+def test_a_library_that_swallows_what_is_raised_in_it_does_not_swallow_a_signal(server, start, tmp_path, wire):
+    swallows = """
+        import asyncio, os, signal
+
+        def run(turn):
+            turn.close()
+            try:
+                os.kill(os.getpid(), signal.SIGINT)
+            except BaseException:
+                pass
+            signal.pause()
+
+        asyncio.run = run
+    """
+    (tmp_path / "sitecustomize.py").write_text(textwrap.dedent(swallows))
+    with server.stage() as stage:
+        code, _, err = ended(start(stage, PYTHONPATH=str(tmp_path)))
+    assert (code, err) == (128 + signal.SIGINT, "")
 
 
 @pytest.mark.parametrize("wire", ["chat"])

@@ -10,7 +10,7 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from pathlib import Path
 from typing import get_args
 
@@ -21,23 +21,29 @@ _CONTEXT, _LOCAL_CONTEXT = 128_000, 32_000  # tokens, where nobody knows how man
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    asked, came = _options().parse_args(words), dict[str, int]()
-    for deadly in (signal.SIGINT, signal.SIGTERM):  # a command that runs is ended on the way out
-        signal.signal(deadly, lambda number, _: sys.exit(came.setdefault("code", 128 + number)))
+    asked, commands = _options().parse_args(words), set[int]()
+
+    def end(number: int, _: object) -> None:
+        """At once: a library may swallow whatever would be raised in it."""
+        for group in commands:
+            with suppress(ProcessLookupError):
+                os.killpg(group, signal.SIGKILL)
+        os._exit(128 + number)
+
+    for deadly in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(deadly, end)
     try:
-        return asyncio.run(_turn(asked))
+        return asyncio.run(_turn(asked, commands))
     except UserError as error:
         print(f"ralph.agent: {error.advice}", file=sys.stderr)
         return 2
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # nobody listens any more; python would complain on its way out
         return 1
-    finally:
-        if came:  # a library may have made something else of what a signal raised in it
-            return came["code"]  # noqa: B012
 
 
-async def _turn(asked: argparse.Namespace) -> int:
+async def _turn(asked: argparse.Namespace, commands: set[int]) -> int:
+    """`commands`: where the groups of the commands that run are kept."""
     found, key = with_key(endpoint(asked.model, asked.url, asked.wire, asked.key_env), os.environ)
     for variable in (found.key_env, *(key for provider in PROVIDERS.values() for key in provider.keys)):
         os.environ.pop(variable, None)  # what the model runs has no use for keys
@@ -61,7 +67,9 @@ async def _turn(asked: argparse.Namespace) -> int:
     worker = BuiltinWorker(
         asker=asker,
         conversation=said,
-        toolbox=Toolbox(Path.cwd(), os.environ, min(max(context // 2, 1000), 30_000), tuple(map(Path, asked.add_dir))),
+        toolbox=Toolbox(
+            Path.cwd(), os.environ, min(max(context // 2, 1000), 30_000), tuple(map(Path, asked.add_dir)), commands
+        ),
         report=report,
         in_text=asked.tools == "text",
         max_turns=asked.max_turns,

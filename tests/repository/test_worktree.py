@@ -1,11 +1,13 @@
 import os
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ralph.errors import UserError
+from ralph.repository.scm import ENDED, CommandResult
 from ralph.repository.worktrees import Worktree, alone, commit_all, create, forget_unbegun, remove, worktree_of
 
 RUN = "20261115-120000-abcd"
@@ -161,6 +163,21 @@ def test_a_branch_that_was_deleted_is_made_again(repo: Any) -> None:
     there.git("branch", "-q", "-D", worktree.branch)
     there.write("new.txt")
     assert commit_all(worktree, "work") == there.git("rev-parse", worktree.branch)
+
+
+def test_a_commit_that_was_ended_is_not_tried_again(repo: Any) -> None:
+    """What hung once would hang again, and a person who pressed Ctrl-C twice would wait for it twice."""
+    worktree, there = made(repo)
+    there.write("new.txt")
+    asked: list[str] = []
+
+    def ended(words: tuple[str, ...], folder: Path, env: Mapping[str, str]) -> CommandResult:
+        asked.append(next(word for word in words if word in ("add", "commit", "status")))
+        return CommandResult(ENDED, "git was ended: interrupt")
+
+    with pytest.raises(UserError, match="git was ended: interrupt"):
+        commit_all(worktree, "work", ended)
+    assert asked == ["add"]
 
 
 def test_branches_that_went_apart_are_an_error(repo: Any) -> None:

@@ -37,19 +37,26 @@ OTHER_COMMITS = {"hg": ("commit", "--addremove", "-m"), "jj": ("commit", "-m"), 
 NOTHING_NEW = "nothing to commit"
 PATIENCE = 1800.0
 OUTPUT_KEPT = 8000
+ENDED = 124  # the code of a command that was not waited for, as `timeout` has it; git itself has none like it
 
 
 class Result(Struct, frozen=True):
-    """How a task went. `detail` is what there is to know about it, in a few lines."""
+    """How a task went. `detail` is what there is to know about it, in a few lines. `was_ended`: not by itself, and to
+    try again would be in vain."""
 
     task: str
     ok: bool
     detail: str = ""
+    was_ended: bool = False
 
 
 class CommandResult(Struct, frozen=True):
     code: int
     output: str
+
+    @property
+    def was_ended(self) -> bool:
+        return self.code == ENDED
 
 
 Runner = Callable[[tuple[str, ...], Path, Mapping[str, str]], CommandResult]
@@ -79,7 +86,7 @@ def unattended(words: tuple[str, ...], folder: Path, env: Mapping[str, str]) -> 
         except BaseException as trouble:
             _end(process)
             if isinstance(trouble, subprocess.TimeoutExpired):
-                return CommandResult(124, f"{words[0]} did not end within {PATIENCE:.0f} seconds")
+                return CommandResult(ENDED, f"{words[0]} did not end within {PATIENCE:.0f} seconds")
             raise
         size = output.seek(0, os.SEEK_END)
         output.seek(max(0, size - OUTPUT_KEPT))
@@ -154,6 +161,8 @@ def commit_with_git(
     # The whole repository, but not a whole home folder.
     scope = (found and found.scope) or (":(top)",)
     added = run((*program, *NEW_FILES, *scope, OWN_FILES), folder, around)
+    if added.was_ended:  # what hangs here, a filter, hangs in all that would follow
+        return Result("commit", False, _summary(added), was_ended=True)
     words = (*COMMIT, _argument(message), "--cleanup=whitespace", *flags)
     ended = run((*program, *words), folder, around)
     if ended.code == 0:
@@ -162,7 +171,7 @@ def commit_with_git(
     status = run((*program, "status", "--porcelain", "--untracked-files=no"), folder, around)
     if status.code == 0 and not status.output.strip():
         return Result("commit", True, NOTHING_NEW)
-    return Result("commit", False, _summary(ended) or _summary(added))
+    return Result("commit", False, _summary(ended) or _summary(added), was_ended=ended.was_ended)
 
 
 def _commit_only(
@@ -175,6 +184,8 @@ def _commit_only(
     there = [path for path in paths if path in tracked or os.path.lexists(os.path.join(root, path))]
     add = (*words[: words.index("commit")], "add", "--all", "--ignore-errors")
     added = _with_paths(there, named, lambda of: run((*add, *of), folder, env)) if there else None
+    if added and added.was_ended:
+        return Result("commit", False, _summary(added), was_ended=True)
     since_head = ("diff-index", "--cached", "--no-renames", "--name-only", "-z", "HEAD")
     compared = since_head if commit_of(found.root, "HEAD") else ("ls-files", "-z")
     staged = {*found.git(*compared, env=CLOSED).split(b"\0")}

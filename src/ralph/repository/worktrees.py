@@ -239,9 +239,9 @@ def commit_all(worktree: Worktree, message: str, runner: Runner = unattended) ->
         with suppress(FileNotFoundError):
             heal(worktree.path, f"refs/heads/{worktree.branch}")
         result = commit_with_git(("git", *PLAIN), message, Path(worktree.path), flags=flags, env=env, run=runner)
-        if result.ok:
+        if result.ok or result.was_ended:
             break
-    else:
+    if not result.ok:
         raise UserError(f"cannot commit in {worktree.path}: {result.detail}", "the work is there, uncommitted")
     made = commit_of(worktree.path, "HEAD")
     _bring_branch_to(worktree, made)

@@ -219,7 +219,7 @@ def kept_runner(context: Context, configuration: "Configuration | None") -> "Run
     from ralph.processes.descendants import MARK
     from ralph.processes.process import Limits, run_command
     from ralph.processes.program import CannotStart, Command
-    from ralph.repository.scm import OUTPUT_KEPT, PATIENCE, CommandResult
+    from ralph.repository.scm import ENDED, OUTPUT_KEPT, PATIENCE, CommandResult
 
     def run(words: tuple[str, ...], folder: Path, env: Mapping[str, str]) -> "CommandResult":
         if configuration is None:
@@ -255,7 +255,7 @@ def kept_runner(context: Context, configuration: "Configuration | None") -> "Run
             return CommandResult(127, error.message)
         ended = output.exit
         if ended.ended_by:
-            return CommandResult(124, f"{words[0]} was ended: {ended.ended_by}")
+            return CommandResult(ENDED, f"{words[0]} was ended: {ended.ended_by}")
         return CommandResult(ended.code if ended.code is not None else 1, clean(output.tail))
 
     return run

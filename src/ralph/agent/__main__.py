@@ -67,13 +67,12 @@ async def _turn(asked: argparse.Namespace, commands: set[int]) -> int:
     worker = BuiltinWorker(
         asker=asker,
         conversation=said,
-        toolbox=Toolbox(
-            Path.cwd(), os.environ, min(max(context // 2, 1000), 30_000), tuple(map(Path, asked.add_dir)), commands
-        ),
+        toolbox=Toolbox(Path.cwd(), os.environ, min(max(context // 2, 1000), 30_000), tuple(map(Path, asked.add_dir))),
         report=report,
         in_text=asked.tools == "text",
         max_turns=asked.max_turns,
     )
+    worker.toolbox.commands = commands
     report.begins(said.session, str(worker.toolbox.root))
     async with aclosing(asker.client):
         return await worker.take_turn(lambda note: leave_note(home, run, note))

@@ -200,16 +200,8 @@ class Toolbox:
     """The tools in a workspace and in `lent` folders. `most`: characters that a reply's calls may bring together.
     `commands`: the groups of those that run."""
 
-    def __init__(
-        self,
-        root: Path,
-        env: Mapping[str, str],
-        most: int,
-        lent: tuple[Path, ...] = (),
-        commands: set[int] | None = None,
-    ) -> None:
-        self.root, self._env, self.most = root.resolve(), dict(env), most
-        self._commands = set() if commands is None else commands
+    def __init__(self, root: Path, env: Mapping[str, str], most: int, lent: tuple[Path, ...] = ()) -> None:
+        self.root, self._env, self.most, self.commands = root.resolve(), dict(env), most, set[int]()
         self.lent = tuple(folder.resolve() for folder in lent)
         self._shell = which("bash") or "/bin/sh"
 
@@ -247,7 +239,7 @@ class Toolbox:
                     stderr=subprocess.STDOUT,
                     start_new_session=True,
                 )
-                self._commands.add(process.pid)
+                self.commands.add(process.pid)
             while time.monotonic() < deadline and os.fstat(output).st_size <= 20 * LARGEST_FILE:
                 with suppress(subprocess.TimeoutExpired):
                     return process.wait(0.1), ""
@@ -258,7 +250,7 @@ class Toolbox:
             if process and process.returncode is None:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
-            self._commands.clear()
+            self.commands.clear()
 
     def _read(self, asked: Read) -> str:
         file = self._inside(asked.path)

@@ -355,6 +355,34 @@ def test_what_denies_nothing_and_leads_up_to_nothing_does_not_spoil_a_claim(said
     assert stated(Claim("promise", "DONE"), said.format("<promise>DONE</promise>"), Reading(verified=verified))
 
 
+ASKED_FOR = [
+    "As requested:",
+    "As instructed, on the last line:",
+    "I restate my claim in the required form:",
+    "Wie verlangt, allein auf der letzten Zeile:",
+    "Entendido, lo repito en la forma correcta:",
+    "İstendiği gibi, son satırda tek başına:",
+    "ご指示のとおり、最後の行に単独で書きます:",
+    "按要求单独放在最后一行:",
+    "كما طلبت، وحده في السطر الأخير:",
+]
+
+
+@pytest.mark.parametrize("verified", [False, True])
+@pytest.mark.parametrize("said", ASKED_FOR)
+def test_who_was_told_how_to_claim_may_say_that_it_does_as_told(said: str, verified: bool) -> None:
+    claim = Claim("promise", "DONE")
+    assert stated(claim, f"{said}\n\n{claim.marker}", Reading(verified=verified))
+
+
+@pytest.mark.parametrize(
+    "said", ["As instructed, I will output this when it works:", "As required, I must answer with:"]
+)
+def test_who_says_that_it_has_to_claim_later_does_not_claim(said: str) -> None:
+    claim = Claim("promise", "DONE")
+    assert not stated(claim, f"{said}\n\n{claim.marker}")
+
+
 @pytest.mark.parametrize(
     "said",
     [
@@ -362,7 +390,12 @@ def test_what_denies_nothing_and_leads_up_to_nothing_does_not_spoil_a_claim(said
         "Solo se `make check` termina con 0: {}",
         "- print\n{}",
         "Print:\n\n{}",
+        "Do you want me to end with this line?\n\n{}",
+        "The last line after the fix will read\n\n```text\n{}\n```",
+        "`grep -rn marker .` says:\n\n    loop.sh:12: {}",
+        "i. fix\nii. test\niii. {}",
+        "⚠️ {}",
     ],
 )
-def test_a_condition_or_a_command_that_leads_up_to_it_does(said: str) -> None:
+def test_a_condition_a_command_or_a_question_that_leads_up_to_it_does(said: str) -> None:
     assert not stated(Claim("promise", "DONE"), said.format("<promise>DONE</promise>"))

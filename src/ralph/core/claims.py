@@ -47,7 +47,7 @@ def wording_message(marker: str, words: str, doubt: str) -> str:
     """What the agent is told about a claim that was seen and not believed."""
     return (
         f'{WROTE} "{words}", which is no claim: {doubt}. When the work is done: to claim, put it alone on the last '
-        f"line, {marker} and nothing else, below an empty line."
+        f"line, {marker} and nothing else, below an empty line, and let no sentence lead up to it."
     )
 
 

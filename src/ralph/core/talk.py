@@ -28,7 +28,9 @@ def announces(sentence: str, strictly: bool = True) -> bool:
     is_conclusion = not strictly and len(clause.split()) > 2  # what was denied before it is why it is said
     if _is_step(words) or _is_put_off(sentence, clause if is_conclusion else said):
         return True
-    if (len(words) > 1 and _is_commanded(said, 9)) or _is_about_saying(words, said):
+    if _has("obeys", said):
+        return _has("duty about plan", _without("obeys", said)) and not _has("here performs", said)
+    if (len(words) > 1 and _is_commanded(said, 9)) or _only_leads_up(words, said):
         return True
     if strictly and _has("marker about", clause) and not _has("here performs", said):
         return True
@@ -40,7 +42,11 @@ def announces(sentence: str, strictly: bool = True) -> bool:
     return not (is_label or _has("here performs", said)) and (strictly or _has("marker", said))
 
 
-def _is_about_saying(words: list[str], said: str) -> bool:
+def is_about_saying(question: str) -> bool:
+    return _has("say marker", _normal(question))
+
+
+def _only_leads_up(words: list[str], said: str) -> bool:
     """Whether it is a thing to do, or ends with a verb of saying and does not say it now: whatever else is in it, it
     tells nothing of the work."""
     if len(words) == 1:
@@ -57,7 +63,7 @@ def dangles(line: str) -> bool:
     """Whether a line without a full stop needs the marker below it to be a sentence, or foretells it."""
     said = _normal(line)
     last = said.split()[-1:]
-    return bool(last) and (_has("say", f" {last[0]} ") or (_has("if", said) and _is_future(said)))
+    return bool(last) and (_has("say", f" {last[0]} ") or (_has("if marker", said) and _is_future(said)))
 
 
 def goes_on(text: str) -> bool:
@@ -150,12 +156,19 @@ def _clauses(sentence: str) -> list[str]:
 
 
 def _normal(text: str) -> str:
-    text = text.lower().replace("’", "'").replace("n't", " not").replace("'ll", " will").replace("'d ", " would ")
+    text = text.lower().replace("\u0307", "").replace("’", "'")  # an İ is two characters in small letters
+    text = text.replace("n't", " not").replace("'ll", " will").replace("'d ", " would ")
     return f" {' '.join(_WORD.findall(text))} "
 
 
 def _has(rows: str, said: str) -> bool:
     return any(phrase in said for row in rows.split() for phrase in _phrases(row))
+
+
+def _without(row: str, said: str) -> str:
+    for phrase in _phrases(row):
+        said = said.replace(phrase, " ")
+    return said
 
 
 @cache

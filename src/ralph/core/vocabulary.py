@@ -4,8 +4,9 @@
 said · `about` examples and reports · `plan` heads of what is to be done · `back` a claim is taken back · `done` that
 it is · `here` this is the claim · `performs` it is being said · `label` stands before a colon · `marker` names of the
 marker itself · `no` denials · `nearly` right before a marker they take it away · `behind` right behind it they do ·
-`say` a line that ends so is not over · `order` a command begins so · `on` a sentence goes on so behind an ordinary word
-that was said. `*` is any ending; scripts without spaces are looked through anywhere.
+`say` a line that ends so is not over · `obeys` it is said as somebody asked for · `order` a command begins so · `on` a
+sentence goes on so behind an ordinary word that was said. `*` is any ending; scripts without
+spaces are looked through anywhere.
 """
 
 LANGUAGES = {
@@ -32,6 +33,7 @@ plan: todo | to do | next step* | next up | next | remaining | remains | still o
 plan: pending | plan | planned | missing | outstanding | steps | follow up | followups | then | afterwards
 plan: backlog | blocked | blockers | checklist | not done | left to | what is left | what s left | instructions
 plan: requirements | roadmap | goal | to come | failing | in progress | wip | after | at the end | reminder | to be
+plan: target
 back: actually | wait | take that back | take it back | take this back | taking that back | take back
 back: scratch that | disregard | retract* | withdraw* | i was wrong | my mistake | sorry | not done after all
 back: spoke too soon | oops | correction | hold on | on second thought | ignore that | ignore the | looking again
@@ -45,6 +47,7 @@ done: everything | all | every | each | in order
 here: here | now | hereby | finally | thus | therefore | hence | alone on the last
 performs: i output | i print | i emit | i say | i write | i declare | i answer | i state | i confirm | i report
 performs: i reply | i claim | i end | i finish | outputting | printing | emitting | declaring | answering
+performs: i restate | i repeat | claiming | restating | repeating
 performs: reporting | stating | i can say | i now | i can output | i can report | i can declare | i can confirm
 label: status | state | result | outcome | output | answer | claim | promise | completion | verdict | conclusion
 label: signal
@@ -59,7 +62,10 @@ behind: is what | to be | at the end | on the last | was | is the | is a | is re
 behind: no | but not | for the end
 say: output* | emit* | print* | say | says | write | writing | written | type | reply | replying | respond*
 say: return | send | answer* | declare* | claim | put | end | finish | with | is | be | append | add | include
-say: use
+say: use | following | as follows | reads
+obeys: as instructed | as asked | as you asked | as requested | as you requested | as required | as told | as agreed
+obeys: as you told me | per your instructions | per instructions | in the required form | in the form you need
+obeys: in the right form | in the correct form | in the right format | in the correct format | this time | the format of
 order: output | emit | print | say | write | type | reply | respond | return | send | answer | end | finish
 order: append | add | include | use | put | claim | declare
 on: to | and | with | as | because | since | now | for | so | thanks | let
@@ -87,6 +93,7 @@ no: nicht | kein | keine | nie
 nearly: kein | keine | keinen | nicht | nie | fast | beinahe | halb
 behind: nicht | erst | noch | wenn | sobald | wäre | wird | war | vorhin
 say: schreib* | geschrieb* | ausgeb* | ausgabe | gebe | gib | antwort* | sage | sagen | melde* | mit | lautet
+obeys: wie verlangt | wie gewünscht | wie gefordert | in der richtigen form | noch einmal | diesmal
 order: schreib | schreibe | gib | antworte | beende | melde
 on: aus | weil | denn | da
 """,
@@ -110,6 +117,7 @@ no: ne | pas | jamais
 nearly: pas | sans | presque
 behind: viendra | pas | quand | encore | serait | sera | seulement | pour la fin
 say: écri* | annonc* | dire | dis | affich* | répond* | émet* | imprim* | par | avec | est | sera
+obeys: comme demandé | comme convenu | dans la bonne forme | cette fois
 order: écris | écrivez | réponds | répondez | affiche | affichez | termine | terminez | finis
 on: car | parce | puisque
 """,
@@ -123,6 +131,7 @@ duty: debo | debe | debería | hay que | tengo que | tiene que | pide | enunciad
 about: ejemplo | formato | dije | recordatorio
 plan: pendiente* | siguiente paso | siguientes pasos | próxim* | pasos | por hacer | restante* | luego | resta
 plan: entonces | al final | después
+back: perdón | me adelanté
 back: espera | espere | retiro | equivoqu* | corrección | en realidad | demasiado pronto | todavía no
 done: terminad* | completad* | completo | completa | listo | lista | listos | cumplid* | pasan | verificad* | resuelt*
 done: hech* | todo | todos | todas | nada | ningun* | ningún | no hay | no queda* | sin errores
@@ -134,6 +143,7 @@ no: no | nunca
 nearly: sin | casi
 behind: vendrá | no | solo | cuando | todavía | aún | será | sería | para el final
 say: escrib* | anunci* | decir | digo | diga | respond* | imprim* | emit* | con | es | poner | pon
+obeys: como se pidió | como pediste | como se me pidió | en la forma correcta | esta vez
 order: escribe | escriba | responde | responda | imprime | imprima | termina | pon
 on: porque | pues | ya
 """,
@@ -158,6 +168,7 @@ no: não | nao | nunca
 nearly: não | nao | quase | sem
 behind: virá | não | quando | ainda | para o final
 say: escrev* | anunci* | dizer | digo | respond* | imprim* | com
+obeys: como pedido | conforme pedido | conforme solicitado | na forma correta | desta vez
 order: escreva | responda | imprima | termine | diga
 """,
     "it": """
@@ -179,6 +190,7 @@ no: non | mai
 nearly: quasi | senza | niente | nessun
 behind: arriverà | non | ancora | sarebbe | quando
 say: scriv* | annunci* | dire | stamp* | rispond* | con
+obeys: come richiesto | nella forma corretta | questa volta
 order: scrivi | rispondi | stampa | termina
 on: perché
 """,
@@ -200,6 +212,7 @@ no: niet | geen
 nearly: geen | niet | bijna
 behind: niet | pas | zou | zodra
 say: schrijf* | schrijv* | antwoord* | zeg*
+obeys: zoals gevraagd | in de juiste vorm | deze keer
 order: schrijf | antwoord
 """,
     "ru": """
@@ -223,6 +236,7 @@ no: не | нет
 nearly: не | нет | почти | без
 behind: не | далеко | нельзя | когда | если | ещё | еще | только | будет | рано | было
 say: объяв* | пиш* | напис* | вывод* | вывест* | ответ* | сказ* | говор* | печат* | с
+obeys: как требовалось | как вы просили | как указано | в нужной форме | на этот раз
 order: напиши | напишите | выведи | выведите | ответь | ответьте
 """,
     "pl": """
@@ -243,6 +257,7 @@ no: nie
 nearly: nie | prawie | bez
 behind: nie | jeszcze | dopiero | będzie
 say: pisz* | napis* | wypis* | odpowied*
+obeys: zgodnie z poleceniem | zgodnie z prośbą | we właściwej formie | tym razem
 order: napisz | odpowiedz | wypisz
 """,
     "tr": """
@@ -261,8 +276,9 @@ label: durum | sonuç | yanıt
 marker: satır | satırı
 no: değil
 nearly: neredeyse
-behind: henüz | diyemem | yazamam | yazmay*
+behind: henüz | diyemem | yazamam | yazmay* | yazmıyor*
 say: yaz* | söyle*
+obeys: istendiği gibi | istediğiniz gibi | bu kez
 order: yaz | yazın
 """,
     "zh": """
@@ -285,6 +301,7 @@ marker: 行 | 标记 | 字符串
 no: 不 | 没
 behind: 会在 | 说得太早 | 太早 | 还 | 尚 | 不 | 将 | 时 | 是什么 | 之前 | 稍后
 say: 输出 | 写 | 说 | 回复 | 打印 | 回答 | 宣布 | 给出
+obeys: 按要求 | 按照要求 | 按正确的格式 | 按照正确的格式 | 这一次
 """,
     "ja": """
 put_off: まだ | 早すぎ | 時期尚早 | もう少し | 未完了 | できません | していない | しておらず | 誤って
@@ -304,6 +321,7 @@ marker: 合図 | 行 | マーカー
 no: ません | ない
 behind: は最後 | 前に | とは言えません | はまだ | まだ | ません | ない | のは | 早すぎ | と書いて | と書くこと
 say: 出力 | 書き | 書く | 書い | 書け | 言い | 言う | 言え | 返 | 表示 | 宣言
+obeys: 指示のとおり | 指示の通り | 指示どおり | 今回は
 """,
     "ko": """
 put_off: 아직 | 너무 일찍 | 이릅 | 못했 | 못합 | 거의 | 미완료 | 너무 이르
@@ -322,6 +340,7 @@ marker: 줄 | 마커
 no: 않 | 못
 behind: 할 수 없 | 않 | 못 | 없 | 아직 | 겠 | 했습니다 | 말해도 | 쓰기
 say: 출력 | 쓰 | 작성 | 말하 | 답
+obeys: 요청하신 대로 | 요청대로 | 지시대로 | 이번에는
 """,
     "ar": """
 put_off: ليس بعد | لم يكتمل | قبل الأوان | مبكر | لا يمكن | لن | لا أستطيع | ما زال | لم تنته | لم ينته
@@ -341,15 +360,18 @@ marker: السطر | العلامة
 no: لا | ليس | لم | لن
 behind: بعد | قبل | ليس | لا | عن طريق
 say: كتابة | أكتب | اكتب | أقول | طباعة | أطبع | إخراج
+obeys: كما طلبت | كما طُلب | بالشكل الصحيح | هذه المرة
 """,
     "others": """
 put_off: inte ännu | ännu inte | endnu ikke | ikke ennå | ještě ne* | ще не | încă nu | még nem | vielä | chưa | belum
-put_off: ακόμα | अभी नहीं | अभी तक | नहीं | ยัง | עדיין | هنوز
+put_off: skriver inte | skriver ikke | en kirjoita | nepíš* | ne pišem | nu scriu | δεν γράφω | nem írom
+put_off: ακόμα | ακόμη | अभी नहीं | अभी तक | नहीं | ยัง | עדיין | هنوز
 if: når | när | hvis | om alla | až | pokud | když | якщо | коли | dacă | când | ha minden | kun | khi | nếu | jika
 if: apabila | setelah | όταν | αν | μόλις | जब | अगर | यदि | होने पर | אם | כאשר | כש | اگر | وقتی
 will: kommer att | ska | skal | vil | lopuksi | napíšu | budu | sẽ | akan | nanti | θα | लिखूँगा | אכתוב
 duty: måste | skall | musím | phải | harus | चाहिए | करना है
-plan: återstår | nästa | næste | další | på slutet | після
+plan: återstår | nästa | næste | další | på slutet | після | seuraava | következő | următor* | επόμεν* | הבא
+plan: berikutnya | ต่อไป | अगल | tiếp theo
 back: vänta | vent | počkej
 done: klart | färdig* | uppfyllda | alla | allt | hotovo | všechn* | valmis | kaikki | όλα | όλες | έτοιμ* | готово
 done: усі | всі | hoàn thành | tất cả | selesai | semua | minden | kész | toate | gata | सभी | पूरा | หมด | כל | הושלם
@@ -359,5 +381,7 @@ performs: jag skriver | kirjoitan | γράφω | tôi viết | saya tulis
 label: resultat | svar | tulos | výsledek | αποτέλεσμα
 marker: raden | rad | rivi | γραμμή | dòng | baris | पंक्ति | שורה
 no: inte | ikke | ei
+behind: नहीं
+obeys: जैसा कहा गया | như yêu cầu | som begärt | podle pokynů | όπως ζητήθηκε | כפי שביקשת | sesuai permintaan
 """,
 }

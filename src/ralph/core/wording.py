@@ -24,12 +24,14 @@ _LINE = 4096  # characters of a line, on each side
 _STOPS, _COLONS, _QUESTIONS = ".!。！．।۔", (":", "："), "?？؟"
 _ENDS = (*_STOPS, *_QUESTIONS, "…", ";", "；")
 _ENDS_ANYWHERE = "。！？؟।"  # no space follows these
-_EMPHASIS = " \t\u00a0\u3000*_`"
+_EMPHASIS = " \t\u00a0\u3000\u200b\ufeff*_`"
 _OPENING, _CLOSING = "[(<{【（#", "])>}】）"
 _QUOTES = ('"', "'", "‘", "’", "“", "”", "„", "«", "»", "‹", "›", "「", "」", "『", "』", "＂")
 _PAIRS = ("“”", "«»", "‹›", "「」", "『』")
 _BULLETS = ("- ", "* ", "+ ", "• ", "‣ ", "◦ ", "▪ ", "● ", "○ ", "· ", "– ", "— ", "-\t", "*\t", "•\t", "・")
 _SHORT = frozenset(["ex", "eg", "ie", "ej", "vs", "cf", "bspw", "bzw", "resp", "approx", "np", "напр", "см", "т"])
+_ROMAN = frozenset(["ii", "iii", "iv", "vi", "vii", "viii", "ix"])
+_FENCES = ("```", "~~~")
 _UNFINISHED = (
     *("not yet", "not done", "not finished", "not complete", "n't done", "n't finished", "unfinished", "noch nicht"),
     *("nicht fertig", "pas encore", "pas fini", "pas terminé", "todavía no", "aún no", "ainda não", "non ancora"),
@@ -52,7 +54,7 @@ _DENIES_NOTHING = (
     *("no unfinished", "nothing unfinished", "none unfinished", "no incomplete", "keine unfertigen", "nichts unfertig"),
 )
 # Signs that say the opposite, or that something is still to come.
-_AGAINST = frozenset("❌❎✖✗✘☒☐⬜⬛🔲🔳🚫⛔⏳⌛🔜❓❔⏸🚧👎🙅🔴🟡🟥🟨🤔🔄💬💭🕐🕑🕒🕓🕔🕕🕖🕗🕘🕙🕚🕛")
+_AGAINST = frozenset("❌❎✖✗✘☒☐⬜⬛⚠🔲🔳🚫⛔⏳⌛🔜❓❔⏸🚧👎🙅🔴🟡🟥🟨🤔🔄💬💭🕐🕑🕒🕓🕔🕕🕖🕗🕘🕙🕚🕛")
 
 
 class MarkerPlace:
@@ -79,6 +81,8 @@ class MarkerPlace:
         """In quotation marks, in a quotation, in a table, struck out, or a part of a block of code."""
         before = self.before
         if before.lstrip().startswith((">", "|")) or "<!--" in before:
+            return True
+        if before.startswith(("    ", "\t")) and has_words(before) and not _is_item(before):
             return True
         if before.count("~~") % 2 or before.count('"') % 2:
             return True
@@ -112,7 +116,7 @@ class MarkerPlace:
         line = self.text[max(first, last - _NEAR) : last].rstrip(_EMPHASIS)
         sentence = _without_empty_denials(sentence_before(self.text, last))
         if line.endswith(_ENDS) or not sentence:
-            return _denies(sentence) or self._is_drafted()
+            return _denies(sentence) or _asks(sentence) or self._is_drafted()
         is_row = _is_item(line) or line.lstrip().startswith("|")
         if is_row and not line.endswith(_COLONS) and "\n\n" in self.text[last : self.first]:
             return False  # a list or a table that is over leads up to nothing
@@ -135,9 +139,10 @@ class MarkerPlace:
         return is_prose and leads
 
     def _line_above(self) -> Span:
-        """The nearest line above that has words in it."""
+        """The nearest line above that has words in it; a fence is put around the marker, whatever it is called."""
         for first, last in _lines_above(self.text, self.first):
-            if has_words(self.text[max(first, last - _NEAR) : last]):
+            line = self.text[max(first, last - _NEAR) : last]
+            if has_words(line) and not line.startswith(_FENCES):
                 return first, last
         return 0, 0
 
@@ -180,6 +185,8 @@ def _unstated(place: MarkerPlace, bare: bool) -> str:
 
     if retracts(place.text[place.end : place.end + 4 * _NEAR]):
         return TAKEN_BACK
+    if _is_opposed(place.before):
+        return TALK
     if place.is_item and (_is_open(place.before) or plans(_above_list(place))):
         return LISTED
     if place.is_alone:
@@ -256,6 +263,15 @@ def _denies(sentence: str) -> bool:
     return len(sentence) < 60 and any(phrase in sentence.lower() for phrase in _UNFINISHED)
 
 
+def _asks(sentence: str) -> bool:
+    """Whether a sentence in front of a marker asks if it may be said."""
+    if not sentence.endswith(tuple(_QUESTIONS)):
+        return False
+    from ralph.core.talk import is_about_saying
+
+    return is_about_saying(sentence)
+
+
 def _is_item(line: str) -> bool:
     """Whether a line begins like one of a list: with a bullet, a box, a number or a letter."""
     line = line.lstrip()[:12]
@@ -273,6 +289,11 @@ def _is_item(line: str) -> bool:
 
 def _is_open(before: str) -> bool:
     return "[ ]" in before or "☐" in before or "⬜" in before
+
+
+def _is_opposed(before: str) -> bool:
+    """Whether the sign right in front of a marker says the opposite."""
+    return before.rstrip(_EMPHASIS + "\ufe0f")[-1:] in _AGAINST
 
 
 def _is_ornament(text: str, allowed: str) -> bool:
@@ -306,6 +327,7 @@ def _counts_or_shortens(text: str) -> bool:
         return not before.strip() or before.rstrip().endswith((*_ENDS, *_COLONS, ","))
     return (
         word in _SHORT
+        or word in _ROMAN
         or ("." in word and not word[-1:].isdigit())
         or (len(word) == 1 and word.isalpha() and word.isascii())
     )

@@ -38,16 +38,12 @@ class Supplanted(OSError):
 def open_file(path: StrPath, flags: int = os.O_RDONLY, mode: int = 0o600) -> int:
     """A descriptor of a regular file, and of no other: whoever is about to write there would write elsewhere."""
     path = os.fspath(path)
-    folder = _folder_of(path)
+    folder, name = _place_of(path)
     try:
-        name = os.path.basename(path) if folder is not None else path
-        fd = os.open(name, flags & ~os.O_TRUNC | _SAFELY, mode, dir_fd=folder)
+        fd = os.open(name, flags & ~os.O_TRUNC | _SAFELY, mode, dir_fd=folder.fd if folder else None)
     except OSError as error:
         kind = Supplanted if error.errno in (errno.ELOOP, errno.ENXIO) else OSError
         raise kind(error.errno, _TROUBLES.get(error.errno or 0, error.strerror), path) from None
-    finally:
-        if folder is not None:
-            os.close(folder)
     try:
         about = os.fstat(fd)
         if about.st_mode & _KIND != _REGULAR:
@@ -92,29 +88,53 @@ def make_folder(path: str, mode: int = 0o700) -> None:
 
 
 def _make_in_its_place(path: str, mode: int) -> None:
-    parent = _folder_of(path)
-    try:
-        os.mkdir(os.path.basename(path) if parent is not None else path, mode, dir_fd=parent)
-    finally:
-        if parent is not None:
-            os.close(parent)
+    parent, name = _place_of(path)
+    os.mkdir(name, mode, dir_fd=parent.fd if parent else None)
 
 
-def _folder_of(path: str) -> int | None:
-    """A descriptor of the folder that the file is in, where that is one of ours."""
+class _Folder:
+    """A folder of ours, open as long as anybody has it: another thread may be using it."""
+
+    def __init__(self, fd: int) -> None:
+        self.fd, self._link = fd, f"/proc/self/fd/{fd}"
+
+    def __del__(self) -> None:
+        os.close(self.fd)
+
+    def place(self) -> str:
+        """Where it is now. Whoever puts a link on the way to it has moved it, or removed it."""
+        try:
+            return os.readlink(self._link)
+        except OSError:  # no /proc
+            return ""
+
+
+_held: dict[str, _Folder] = {}  # those that were asked for last, in which a turn opens most of its files
+_MOST_HELD = 3
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_held.clear)
+
+
+def _place_of(path: str) -> tuple[_Folder | None, str]:
+    """The folder that the file is in, where that is one of ours, and its name there; else nothing and all of its path.
+    Raises where the folder is reached by a link."""
     at = path.rfind(_OURS)
     if at < 0 or not hasattr(os, "O_PATH"):
-        return None
-    folder = os.path.dirname(path)
-    fd = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        real = os.readlink(f"/proc/self/fd/{fd}")
-        if real == folder or real == os.path.realpath(path[:at]).rstrip("/") + folder[at:]:
-            return fd
-    except OSError:  # no /proc
-        return fd
-    os.close(fd)
-    raise OSError(errno.ELOOP, "a folder on the way to it is a link, which is not followed", path)
+        return None, path
+    folder, name = os.path.split(path)
+    held = _held.pop(folder, None)
+    if held is None or held.place() != folder:
+        held = _Folder(os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC))
+        place = held.place()
+        if place != folder:
+            if place and place != os.path.realpath(path[:at]).rstrip("/") + folder[at:]:
+                raise OSError(errno.ELOOP, "a folder on the way to it is a link, which is not followed", path)
+            return held, name  # the way to the workspace is a link of the user's: it may lead elsewhere the next time
+    _held[folder] = held
+    if len(_held) > _MOST_HELD:
+        oldest, *_ = _held
+        _held.pop(oldest, None)
+    return held, name
 
 
 def read_file(path: StrPath, most: int = MOST_BYTES) -> bytes:

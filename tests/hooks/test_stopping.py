@@ -201,14 +201,16 @@ def test_two_stops_at_once_count_once(session, environment, workspace):
 
 
 def wait_for_lock_of(process, workspace):
-    """Returns when the process holds on to a folder of ralph's there: it does so only to get its lock."""
-    while not any(is_folder_of(workspace, one) for one in Path(f"/proc/{process.pid}/fd").iterdir()):
+    """Returns when the process has a folder of ralph's open to read, there: it does so only to get its lock."""
+    while not any(is_read_in(workspace, one) for one in Path(f"/proc/{process.pid}/fd").iterdir()):
         assert process.poll() is None
 
 
-def is_folder_of(workspace, descriptor):
+def is_read_in(workspace, descriptor):
     with suppress(OSError):
-        return descriptor.is_dir() and os.readlink(descriptor).startswith(f"{workspace}/.ralph/")
+        flags = (descriptor.parent.parent / "fdinfo" / descriptor.name).read_text().split()[3]
+        is_place = int(flags, 8) & os.O_PATH  # by which files in it are opened
+        return not is_place and descriptor.is_dir() and os.readlink(descriptor).startswith(f"{workspace}/.ralph/")
     return False
 
 

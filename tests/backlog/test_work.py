@@ -542,6 +542,7 @@ def test_an_item_that_a_person_withdraws_does_not_land_and_its_branch_stays(
     eventually(lambda: working.exists() and len(working.read_text().split()) == 2)  # both have a branch by now
     assert works.run("work", "withdraw", "T2").returncode == 0
     works.wait_for("item_withdrawn", key="T2")
+    assert "nothing is left to withdraw" in works.run("work", "withdraw", "T2").stderr
     go(works)
     _, said = process.communicate(timeout=60)
     assert process.returncode == 0, said

@@ -129,3 +129,17 @@ def test_only_what_is_held_can_go_on(run: OnRecord) -> None:
     control.pause(run.listed)
     assert control.go_on(run.listed) is False
     assert not Mailbox(run.folder.path).read().is_paused
+
+
+def test_files_of_a_run_at_work_are_not_rewound_in_a_worktree_either(
+    ralph: Callable[..., Any], repository: Path, start: Any
+) -> None:
+    run = start("--worktree")
+    place = Path(run.until("run_started")["worktree"])
+    run.in_turn()
+    run.let()
+    run.in_turn()
+    (place / "mine").write_text("half of it\n")
+    refused = ralph("rewind", run.id, "0")
+    assert (refused.code, refused.err) == (2, f"ralph: run {run.id} is at work\nhint: `ralph ps -a` lists all runs\n")
+    assert (place / "mine").exists()

@@ -9,7 +9,7 @@ from typing import Literal
 import msgspec
 from msgspec import Struct
 
-from ralph.core.backlog import Board, Verdict
+from ralph.core.backlog import Board, Job, Verdict
 from ralph.core.work_events import GateFinished, ItemQueued, ItemWithdrawn, WorkEvent
 from ralph.errors import UserError
 from ralph.files import read_file, replace_file
@@ -60,13 +60,27 @@ def granted(board: Board, wish: Wish) -> list[WorkEvent]:
     if job is None or job.state == "landed":
         return []
     if wish.kind == "withdraw":
-        return [ItemWithdrawn(wish.key, "withdrawn by a person")]
+        return [] if job.state == "withdrawn" else [ItemWithdrawn(wish.key, "withdrawn by a person")]
     if job.state in ("parked", "withdrawn"):
         again = ItemQueued(wish.key, "asked for by a person", wish.note, forgiven=True)
         return [again, GateFinished(Verdict())] if board.stuck else [again]
     if wish.note and job.state == "queued":
         return [ItemQueued(wish.key, "a person had something to say", wish.note)]
     return []
+
+
+def in_vain(job: Job, wish: Wish) -> UserError:
+    """What is said of a wish from which nothing follows."""
+    hints = {"retry": "only what stands aside can be tried again", "withdraw": "nothing is left to withdraw"}
+    return UserError(f"{job.item.key} is {job.state}", hints[wish.kind])
+
+
+def item_meant(board: Board, key: str, work: str) -> Job:
+    wanted = key.removeprefix("#").casefold()
+    found = next((job for known, job in board.jobs.items() if known.casefold() == wanted), None)
+    if found is None:
+        raise UserError(f"work {work} has no item {key}", "`ralph work status` lists them")
+    return found
 
 
 def work_meant(name: str, here: Path) -> Listed:
@@ -82,17 +96,17 @@ def make(kind: str, key: str, note: str, here: Path) -> str:
 
     run = work_meant("", here)
     board = work_history(run).board
-    known = next((one for one in board.jobs if one.casefold() == key.removeprefix("#").casefold()), "")
-    if not known:
-        raise UserError(f"work {run.id} has no item {key}", "`ralph work status` lists them")
-    job = board.jobs[known]
-    if job.state == "landed" or (kind == "retry" and job.state not in ("parked", "withdrawn") and not note):
-        raise UserError(f"{known} is {job.state}", "only what stands aside can be tried again")
-    leave(Mailbox(run.folder.path), Wish("retry" if kind == "retry" else "withdraw", known, note))
+    job = item_meant(board, key, run.id)
+    wish = Wish("retry" if kind == "retry" else "withdraw", job.item.key, note)
+    is_for_its_agent = kind == "retry" and bool(note) and job.state == "working"
+    if not granted(board, wish) and not is_for_its_agent:
+        raise in_vain(job, wish)
+    leave(Mailbox(run.folder.path), wish)
+    done = "tried again" if kind == "retry" else "left alone"
     if run.is_alive:
         nudge(run)
-        return f"{known} is {'tried again' if kind == 'retry' else 'left alone'}"
-    return f"{known} will be {'tried again' if kind == 'retry' else 'left alone'}: go on with `ralph resume {run.id}`"
+        return f"{wish.key} is {done}"
+    return f"{wish.key} will be {done}: go on with `ralph resume {run.id}`"
 
 
 def tell_item(key: str, text: str, here: Path) -> str:

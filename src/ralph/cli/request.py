@@ -246,11 +246,25 @@ def one_run(values: dict[str, Any], words: list[str], objection: "Objection | No
 
     if len(words) > 1:
         raise UserError(f"too many words: {words[1]!r}", "name one run")
-    folder = Path(values.get("directory", ".")).absolute()
+    folder = Path(values.get("directory", ".")).resolve()
     if not folder.is_dir():
         raise UserError(f"no such folder: {folder}", "name a workspace with -C DIR")
     here = folder if "directory" in values else workspace_around(folder)
     return which_run(words[0] if words else "", here, objection or (lambda run: ""))
+
+
+LONGEST_NUMBER = 5  # more digits are a date: the beginning of a run's id
+
+
+def run_and_number(values: dict[str, Any], words: list[str]) -> "tuple[Listed, int | None]":
+    """The run (the last one where none is named) and the number of an iteration, if there is one."""
+    from ralph.steering.which_run import has_not_begun
+
+    numbers = [word for word in words if word.isdecimal() and len(word) <= LONGEST_NUMBER]
+    named = [word for word in words if word not in numbers]
+    if len(named) > 1 or len(numbers) > 1:
+        raise UserError(f"too many words: {' '.join(words)}", "give a run, the number of an iteration, or both")
+    return one_run(values, named, has_not_begun), int(numbers[0]) if numbers else None
 
 
 def read_run(values: dict[str, Any], words: list[str]) -> "Listed":

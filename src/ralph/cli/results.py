@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ralph.cli.request import one_run, read_run
+from ralph.cli.request import one_run, read_run, run_and_number
 from ralph.cli.table import DIRECTORY, CliCommand, Values, no_words
 from ralph.core.secrets import redact_text
 from ralph.core.text import clean as cleaned
@@ -16,7 +16,7 @@ from ralph.errors import UserError, complain
 from ralph.run.options import Option
 from ralph.settings.layers import difference_in
 from ralph.settings.layers import trust as accept_settings
-from ralph.steering.which_run import run_and_number, saved_in
+from ralph.steering.which_run import saved_in
 
 if TYPE_CHECKING:
     from ralph.records.register import Listed
@@ -91,7 +91,7 @@ def diff(values: Values, words: list[str]) -> int:
     from ralph.repository.checkpoints import changed_files, patch
     from ralph.repository.index import tree_of
 
-    run, number = run_and_number(values.get("directory", "."), words)
+    run, number = run_and_number(values, words)
     repository, before, after = _ends(run, number)
     if tree_of(before) == tree_of(after):
         print("nothing was changed", file=sys.stderr)
@@ -219,7 +219,7 @@ def rewind(values: Values, words: list[str]) -> int:
     from ralph.show.words import plural
     from ralph.steering import control
 
-    run, number = run_and_number(values.get("directory", "."), words)
+    run, number = run_and_number(values, words)
     if number is None:
         raise UserError("rewind to which iteration?", "give its number, 0 for the state before the first")
     done = control.rewind(run, number)

@@ -5,8 +5,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from ralph.cli.request import one_run
 from ralph.cli.run import Shown, play
-from ralph.cli.table import DIRECTORY, CliCommand, Values, no_words
+from ralph.cli.table import DIRECTORY, CliCommand, Values
 from ralph.core.events import Notice
 from ralph.core.model import Run
 from ralph.core.secrets import MARK
@@ -20,7 +21,6 @@ from ralph.run.order import Order
 from ralph.settings import amended
 from ralph.steering import control
 from ralph.steering.mailbox import Mailbox
-from ralph.steering.which_run import which_run, workspace_around
 
 HELP = """Go on with a run: one that is paused, the last unfinished one here, or RUN.
 
@@ -36,11 +36,7 @@ LIMITS = ("max_iterations", "max_cost", "max_tokens", "max_time", "until", "yolo
 
 
 def resume(values: Values, words: list[str]) -> int:
-    no_words(words[1:], "name one run")
-    directory = values.get("directory", ".")
-    folder = Path(directory).resolve()
-    here = workspace_around(folder) if directory == "." else folder
-    found = which_run(words[0] if words else "", here, control.cannot_go_on)
+    found = one_run(values, words, control.cannot_go_on)
     if found.is_alive:
         # The end of a pause: the process that plays the run goes on with it.
         if any(name in values for name in LIMITS):

@@ -283,10 +283,8 @@ def _detach(command: str, values: dict[str, Any], words: list[str]) -> int:
     )
     while not (found := _found(launched, values)):
         if launched.exit_code is not None:
-            code = launched.exit_code
-            message, _, hint = launched.last_words().partition(" · ")
-            complain(message, hint)
-            return code
+            complain(*launched.complaint())
+            return launched.exit_code
         time.sleep(0.02)
     launched.let_go()
     name = found.id.rpartition("-")[2]

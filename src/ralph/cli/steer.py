@@ -4,16 +4,12 @@ import os
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ralph.cli.request import one_run
 from ralph.cli.table import DIRECTORY, CliCommand, Values
 from ralph.core.text import one_line
 from ralph.errors import UserError
 from ralph.run.options import Option
-
-if TYPE_CHECKING:
-    pass
 
 
 def tell(values: Values, words: list[str]) -> int:

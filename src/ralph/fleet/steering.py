@@ -15,10 +15,10 @@ from msgspec.structs import replace
 
 from ralph.backlog.coordinator import summary
 from ralph.backlog.ledger import Told, WorkRegistration
-from ralph.backlog.wishes import take_wishes
+from ralph.backlog.wishes import Wish, granted, in_vain, item_meant, take_wishes
 from ralph.backlog.work_order import ORDER, WorkOrder, put
 from ralph.core import work_events
-from ralph.core.backlog import Board, Job, Verdict
+from ralph.core.backlog import Board
 from ralph.core.secrets import Redactor, secret_values
 from ralph.errors import UserError
 from ralph.files import state_folder
@@ -116,25 +116,20 @@ def told_of(workers: Iterable[Present], board: Board) -> Iterator[str]:
 
 
 def retry(database: Database, work: str, key: str, note: str) -> str:
-    def decide(seen: Seen) -> list[Told]:
-        job = _item(seen, key)
-        if job.state not in ("parked", "withdrawn") and not (note and job.state == "queued"):
-            raise UserError(f"{job.item.key} is {job.state}", "only what stands aside can be tried again")
-        told: list[Told] = [work_events.ItemQueued(job.item.key, "asked for by a person", note, forgiven=True)]
-        return [*told, *([work_events.GateFinished(Verdict())] if seen.board.stuck else [])]
-
-    seen = tell(database, work, decide, opens=True)
-    return f"{_item(seen, key).item.key} is tried again"
+    seen = tell(database, work, lambda seen: _granted(seen, Wish("retry", key, note)), opens=True)
+    return f"{item_meant(seen.board, key, seen.row.name).item.key} is tried again"
 
 
 def withdraw(database: Database, work: str, key: str) -> str:
-    def decide(seen: Seen) -> list[Told]:
-        job = _item(seen, key)
-        if job.state in ("landed", "withdrawn"):
-            raise UserError(f"{job.item.key} is {job.state}", "nothing is left to withdraw")
-        return [work_events.ItemWithdrawn(job.item.key, "withdrawn by a person")]
+    seen = tell(database, work, lambda seen: _granted(seen, Wish("withdraw", key)))
+    return f"{item_meant(seen.board, key, seen.row.name).item.key} is left alone; its branch stays"
 
-    return f"{_item(tell(database, work, decide), key).item.key} is left alone; its branch stays"
+
+def _granted(seen: Seen, wish: Wish) -> Sequence[Told]:
+    job = item_meant(seen.board, wish.key, seen.row.name)
+    if told := granted(seen.board, replace(wish, key=job.item.key)):
+        return told
+    raise in_vain(job, wish)
 
 
 def hold(database: Database, work: str, is_held: bool) -> str:
@@ -187,14 +182,6 @@ def tell(database: Database, work: str, decide: Callable[[Seen], Sequence[Told]]
 
     ready(database)
     return database.do(write)
-
-
-def _item(seen: Seen, key: str) -> Job:
-    wanted = key.removeprefix("#").casefold()
-    found = next((job for known, job in seen.board.jobs.items() if known.casefold() == wanted), None)
-    if found is None:
-        raise UserError(f"work {seen.row.name} has no item {key}", "`ralph work status` lists them")
-    return found
 
 
 class Mirror:

@@ -15,6 +15,7 @@ from typing import IO, TYPE_CHECKING, Any
 from msgspec import Struct
 
 from ralph.core.text import clean, one_line, tail
+from ralph.errors import UserError
 from ralph.processes.interrupt import tie, untie
 from ralph.records.register import Listed
 from ralph.run.options import RUN, Option
@@ -40,18 +41,22 @@ class Launched:
         import subprocess
         import tempfile
 
-        said = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as the run may write to it
-        held, leash = os.pipe()
-        # -P: a folder called `ralph` where we happen to stand must not be taken for the program.
-        process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "ralph", *words],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=said,
-            env=dict(env),
-            start_new_session=True,
-            pass_fds=(held,),
-        )
+        try:
+            said = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as the run may write to it
+            held, leash = os.pipe()
+            # -P: a folder called `ralph` where we happen to stand must not be taken for the program.
+            process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "ralph", *words],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=said,
+                env=dict(env),
+                start_new_session=True,
+                pass_fds=(held,),
+            )
+        except OSError as error:
+            hint = "free some memory or disk, and try again"
+            raise UserError(f"cannot start a run: {error.strerror}", hint) from None
         tie(held, process.pid)
         return cls(process, said, (held, leash))
 
@@ -64,13 +69,18 @@ class Launched:
         """None while it lives."""
         return self._process.poll()
 
-    def last_words(self) -> str:
-        """What it said at its end: the outcome, or why it could not start and what helps."""
+    def complaint(self) -> tuple[str, str]:
+        """What it said at its end: the outcome, or why it could not start; and what helps."""
         self._said.seek(0)
         lines = [line.strip() for line in clean(self._said.read().decode("utf-8", "replace")).split("\n")]
-        said = [line.removeprefix("ralph: ") for line in lines if line]
-        message, *hints = said[-2:] if said and said[-1].startswith("hint: ") else said[-1:] or [""]
-        return one_line(tail(" · ".join([message, *(hint.removeprefix("hint: ") for hint in hints)]), MOST_WORDS), 400)
+        *_, message, hint = "", "", *filter(None, lines)
+        if not hint.startswith("hint: "):
+            message, hint = hint, ""
+        return message.removeprefix("ralph: "), hint.removeprefix("hint: ")
+
+    def last_words(self) -> str:
+        """The same in one line."""
+        return one_line(tail(" · ".join(filter(None, self.complaint())), MOST_WORDS), 400)
 
     def end(self, at_once: bool = False) -> None:
         """Ends it now, with everything that it started; `at_once`: as two Ctrl-C would, without any patience."""

@@ -17,7 +17,7 @@ from ralph.processes.descendants import MARK, is_living
 from ralph.processes.interrupt import NUDGE, Interrupt
 from ralph.records.register import Listed, listed
 from ralph.steering.mailbox import Mailbox
-from ralph.steering.which_run import Objection, owner, refuse_foreign, repository_of
+from ralph.steering.which_run import Objection, has_not_begun, owner, refuse_foreign, repository_of
 
 if TYPE_CHECKING:
     from ralph.repository.checkpoints import Rewound
@@ -59,16 +59,7 @@ def cannot_go_on(run: Listed) -> str:
         return IS_DONE
     if run.facts.kind == "plan" and not run.is_alive:
         return "was to make a plan, and made none: ask again with `ralph plan`"
-    return "" if run.facts.workspace or _has_begun(run) else "never began"
-
-
-def _has_begun(run: Listed) -> bool:
-    from ralph.records.journal import recall, unreadable
-
-    try:
-        return recall(run.folder.journal).started is not None
-    except OSError as error:
-        raise unreadable(run.folder.journal, error) from None
+    return "" if run.facts.workspace else has_not_begun(run)
 
 
 def present(run: Listed, objection: Objection) -> Listed:
@@ -78,8 +69,8 @@ def present(run: Listed, objection: Objection) -> Listed:
     if now is None:
         raise Objected(run.id, "is no longer on record", "was its folder removed?")
     refuse_foreign(now)
-    if objection(now):
-        raise Objected(run.id, objection(now))
+    if why := objection(now):
+        raise Objected(run.id, why)
     return now
 
 
@@ -138,13 +129,15 @@ def leave_unanswered(run: Listed, question: str) -> None:
 
 
 def rewind(run: Listed, number: int) -> "Rewound":
-    """Makes the files what they were after iteration `number`; what is there now is kept."""
+    """Makes the files what they were after iteration `number`; what is there now is kept. Not while somebody works on
+    them: a run in a worktree does not hold the lock of the workspace."""
     from ralph.records.folder import workspace_lock
     from ralph.repository.checkpoints import Checkpoints
     from ralph.repository.configuration import Configuration
     from ralph.repository.git import obeying
     from ralph.repository.index import PrivateIndex
 
+    run = present(run, lambda run: AT_WORK if run.is_alive else has_not_begun(run))
     with workspace_lock(run.folder.path.parent.parent, run.id):
         repository = repository_of(run)
         configuration = Configuration(repository)

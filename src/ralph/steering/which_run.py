@@ -1,12 +1,12 @@
 """Which run does a person mean? The one that is named, the one at work here, or the only one that makes sense."""
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from ralph.core.events import RunStarted
 from ralph.errors import UserError
-from ralph.records.journal import recall
+from ralph.records.journal import recall, unreadable
 from ralph.records.register import Listed, recorded_in, runs
 from ralph.repository.git import Repository, repository
 
@@ -111,26 +111,11 @@ def _on_record(known: list[Listed]) -> str:
     return f"on record: {_names(known)}" if known else 'start one with `ralph run "GOAL"`'
 
 
-LONGEST_NUMBER = 5  # more digits are a date: the beginning of a run's id
-
-
-def run_and_number(directory: str, words: Sequence[str]) -> tuple[Listed, int | None]:
-    """The run (the last one where none is named) and the number of an iteration, if there is one."""
-    named = [word for word in words if not is_number(word)]
-    numbers = [int(word) for word in words if is_number(word)]
-    if len(named) > 1 or len(numbers) > 1:
-        raise UserError(f"too many words: {' '.join(words)}", "give a run, the number of an iteration, or both")
-    place = Path(directory).resolve()
-    here = workspace_around(place) if directory == "." else place
-    return which_run(named[0] if named else "", here, has_not_begun), numbers[0] if numbers else None
-
-
-def is_number(word: str) -> bool:
-    return word.isdecimal() and len(word) <= LONGEST_NUMBER
-
-
 def has_not_begun(run: Listed) -> str:
-    return "" if run.facts.kind == "work" or recall(run.folder.journal).started else "never began"
+    try:
+        return "" if run.facts.kind == "work" or recall(run.folder.journal).started else "never began"
+    except OSError as error:
+        raise unreadable(run.folder.journal, error) from None
 
 
 def repository_of(run: Listed) -> Repository:

@@ -123,13 +123,8 @@ class ScreenState:
 
     def launch(self, words: list[str], line: str = "") -> None:
         """Starts a run; `line` is what was typed for it."""
-        try:
-            self.launched.append(Launched.start(words, self._env))
-            self._typed[self.launched[-1].pid] = line
-        except OSError as error:
-            raise UserError(
-                f"cannot start a run: {error.strerror}", "free some memory or disk, and try again"
-            ) from None
+        self.launched.append(Launched.start(words, self._env))
+        self._typed[self.launched[-1].pid] = line
         self._next_survey = 0.0
 
     @property

@@ -100,7 +100,7 @@ def _rewind(run: Listed, form: Form, register: Register) -> str:
     number = form.get("to", "")
     if not number.isascii() or not number.isdigit() or len(number) > 6:
         raise NotServed(400, "Rewind to which iteration?")
-    done = control.rewind(control.present(run, lambda run: "is at work" if run.is_alive else ""), int(number))
+    done = control.rewind(run, int(number))
     files = f"{done.files} file{'' if done.files == 1 else 's'} changed"
     return f"{files}: this is the state after iteration {number}. What was there is kept as {done.kept_as}." + "".join(
         f" Not as it was: {missed}." for missed in done.missed
@@ -151,10 +151,7 @@ def agents(env: Mapping[str, str]) -> list[str]:
 def _launch(words: list[str], register: Register) -> str:
     """The id of the run that a command has begun: before that, something may stand in its way. It is let go at once: it
     goes on when the page is gone."""
-    try:
-        launched = Launched.start(words, register.env)
-    except OSError as error:
-        raise UserError(f"cannot start a run: {error.strerror}", "free some memory or disk, and try again") from None
+    launched = Launched.start(words, register.env)
     try:
         until = time.monotonic() + PATIENCE
         while time.monotonic() < until:

@@ -6,6 +6,7 @@ from ralph.history.needs import Action, needs
 from ralph.show import report_tables as tables
 from ralph.show.plots import Html, element, joined
 from ralph.show.words import command, duration, moment, money, need_words, nickname, plural
+from ralph.steering import control
 from ralph.web.board_page import answer_form, state_badge
 from ralph.web.iteration_pages import chapters, chapters_section, score
 from ralph.web.pieces import (
@@ -279,7 +280,7 @@ def _stream(view: View) -> Html:
 def _steer(view: View, frame: Frame) -> Html:
     """What can be done at any time, at the bottom of the screen."""
     seen = view.seen
-    if not frame.may_steer or seen.run.is_child or (not seen.run.is_alive and seen.state == "done"):
+    if not frame.may_steer or control.cannot_be_told(seen.run):
         return element("footer", id="steer")
     box = text_area("text", "Say a word to it", "tell", required=True, placeholder="Say a word…", title="t")
     tell = form(frame.run(seen.run.id, "tell"), box, button("Tell", "primary"), class_="tell")
@@ -290,14 +291,11 @@ def _steer(view: View, frame: Frame) -> Html:
 
 def steer_buttons(seen: RunSeen, frame: Frame) -> list[Html]:
     run = seen.run
+    go_on = _one_button(frame.run(run.id, "resume"), "go", "Go on", "r")
     if not run.is_alive:
-        return [_one_button(frame.run(run.id, "resume"), "go", "Go on", "r")]
+        return [] if control.cannot_go_on(run) else [go_on]
     is_held = seen.mail.is_paused or run.state == "paused"
-    made = [
-        _one_button(frame.run(run.id, "resume"), "go", "Go on", "r")
-        if is_held
-        else _one_button(frame.run(run.id, "pause"), "pause", "Pause", "p")
-    ]
+    hold = go_on if is_held else _one_button(frame.run(run.id, "pause"), "pause", "Pause", "p")
     summary = element("summary", icon("stop"), element("span", "Stop"), class_="btn", data_key="s", title="s")
     choices = element(
         "div",
@@ -306,7 +304,7 @@ def steer_buttons(seen: RunSeen, frame: Frame) -> list[Html]:
         form(frame.run(run.id, "stop"), button("Now, with all it started", "danger"), hidden={"now": "1"}),
         class_="choices",
     )
-    return [*made, element("details", summary, choices, class_="ask", id="stop")]
+    return [hold, element("details", summary, choices, class_="ask", id="stop")]
 
 
 def _one_button(action: str, sign: str, label: str, key: str) -> Html:

@@ -167,7 +167,7 @@ def _happened(history: WorkHistory) -> Html:
 
 
 def _steer(work: WorkSeen, frame: Frame) -> Html:
-    seen = work.seen
-    if not frame.may_steer or (not seen.run.is_alive and seen.state == "done"):
+    buttons = steer_buttons(work.seen, frame) if frame.may_steer else []
+    if not buttons:
         return element("footer", id="steer")
-    return element("footer", element("div", steer_buttons(seen, frame), class_="acts"), class_="steer", id="steer")
+    return element("footer", element("div", buttons, class_="acts"), class_="steer", id="steer")

@@ -1,6 +1,7 @@
 """The house keeps its shape: imports point inward, the core knows nothing of the world, start-up stays light."""
 
 import ast
+import re
 from collections import Counter
 from collections.abc import Iterator
 from functools import cache
@@ -141,6 +142,14 @@ def test_imports_point_one_way() -> None:
             astray[place(path)] = more
     assert astray == {}
     assert needed == ALLOWED, "a row allows what its room does not need"
+
+
+def test_the_architecture_says_what_each_room_knows() -> None:
+    text = (SOURCE.parent.parent / "docs" / "architecture.md").read_text()
+    rows = re.findall(r"^\| `(\w+)(?:/|\.py)` \|.*\| ([\w, ]*)\|$", text, re.MULTILINE)
+    known = {room: {name.strip() for name in told.split(",")} - {""} for room, told in rows}
+    rooms = {path.name for path in SOURCE.iterdir() if (path / "__init__.py").exists()} - {"core", "cli", "api"}
+    assert known == {room: ALLOWED[room] - {"core", "errors"} for room in rooms | {"loop"}}
 
 
 def test_the_built_in_agent_stays_small() -> None:

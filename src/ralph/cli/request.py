@@ -324,7 +324,7 @@ def explain(order: "Order", loaded: "Loaded", out: "TextIO") -> int:
         ("agent", shlex.join(first.module.invocation(turn).argv)),
         ("done when", " or ".join(WORDLESS.get(claim.kind) or claim.marker for claim in plan.claims)),
         ("and", ", ".join(plan.gates) or "nothing else"),
-        *(() if plan.verifies else (("verified", "by nothing: no check, no tasks file"),)),
+        *(() if settings.verifies else (("verified", "by nothing: no check, no tasks file"),)),
         *(("check", guardrail.command) for guardrail in settings.guardrails),
         ("at most", ", ".join(filter(None, limits))),
         *(_box(order, chosen) if settings.sandbox.enabled else ()),

@@ -4,7 +4,6 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from ralph.core import events
 from ralph.core import events as e
 from ralph.core.model import Iteration, Run, RunFacts, Usage
 from ralph.core.text import one_line, short
@@ -29,19 +28,17 @@ def recalled(run: Run) -> RunFacts:
     )
 
 
-_WITHOUT_EFFECT = frozenset(
-    {events.AgentText, events.ToolStarted, events.ToolFinished, events.AgentUnknown, events.Unheard}
-)
+_WITHOUT_EFFECT = frozenset({e.AgentText, e.ToolStarted, e.ToolFinished, e.AgentUnknown, e.Unheard})
 
 
-def after(facts: RunFacts, event: events.Event, at: float) -> RunFacts:
+def after(facts: RunFacts, event: e.Event, at: float) -> RunFacts:
     """The facts once `event` has happened; the same object where it changes nothing that a list shows."""
     if type(event) in _WITHOUT_EFFECT:  # most of them
         return facts
     match event:
-        case events.RunStarted():
+        case e.RunStarted():
             return _started(facts, event, at)
-        case events.IterationFinished():
+        case e.IterationFinished():
             checks = event.record.checks
             return replace(
                 _spent(facts, event.record.usage),
@@ -53,20 +50,20 @@ def after(facts: RunFacts, event: events.Event, at: float) -> RunFacts:
                 given=0,
                 changed=at,
             )
-        case events.TurnNotCounted():
+        case e.TurnNotCounted():
             return replace(_spent(facts, event.turn.usage), waits="", given=0, changed=at)
-        case events.Spent():
+        case e.Spent():
             return replace(_spent(facts, event.usage), changed=at)
-        case events.PersonTold():
+        case e.PersonTold():
             return replace(facts, given=len(event.notes), changed=at)
-        case events.Waiting():
+        case e.Waiting():
             return replace(facts, waits=one_line(event.reason, REASON_SHOWN), until=event.until, changed=at)
-        case events.Paused():
+        case e.Paused():
             why = one_line(event.reason, REASON_SHOWN)
             return replace(facts, waits="", paused=why, asks=event.asks, changed=at)
-        case events.AgentStarted() | events.Continued() if facts.waits or facts.paused:
+        case e.AgentStarted() | e.Continued() if facts.waits or facts.paused:
             return replace(facts, waits="", paused="", changed=at)
-        case events.RunFinished():
+        case e.RunFinished():
             return replace(
                 facts,
                 outcome=event.outcome,
@@ -91,7 +88,7 @@ def _share(iteration: Iteration) -> int:
     return 100 * sum(check.passed for check in checks) // len(checks) if checks else 100
 
 
-def _started(facts: RunFacts, event: events.RunStarted, at: float) -> RunFacts:
+def _started(facts: RunFacts, event: e.RunStarted, at: float) -> RunFacts:
     return replace(
         facts,
         pid=event.pid,

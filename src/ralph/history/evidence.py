@@ -11,6 +11,7 @@ from ralph.core import events as e
 from ralph.core.secrets import Redactor, redact_text, secret_values
 from ralph.core.text import both_ends, clean, short, tail
 from ralph.errors import UserError
+from ralph.history.feed import remembered
 from ralph.history.run_history import RunHistory
 from ralph.records.archive import Logs
 from ralph.records.folder import RunFolder
@@ -183,20 +184,13 @@ def _shown(text: str, redact: Redact) -> str:
 
 def _look(history: RunHistory, found: dict[int, Evidence], most: int, redact: Redact) -> None:
     """What each iteration changed, as far as git remembers."""
-    trees, workspace = history.trees(), Path(history.workspace)
+    trees = history.trees()
     trees.pop(0, None)
-    if not trees or ":" not in (history.base_tree or "") or not workspace.is_dir():
+    if not trees:
         return
     from ralph.repository.checkpoints import patches_between
-    from ralph.repository.git import find_repository
 
-    try:
-        repository = find_repository(workspace)
-        patches = patches_between(repository, list(trees.values()), most) if repository else {}
-    except UserError:
-        return
-    for number, pair in trees.items():
-        data, is_cut = patches.get(pair, (b"", False))
-        if number in found:
-            found[number].patch, _ = files_in([data], redact)
-            found[number].patch_is_cut = is_cut
+    patches = remembered(history, trees, lambda repository, pairs: patches_between(repository, pairs, most))
+    for number, (data, is_cut) in patches.items():
+        found[number].patch, _ = files_in([data], redact)
+        found[number].patch_is_cut = is_cut

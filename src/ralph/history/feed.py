@@ -4,8 +4,9 @@ what counts. Neither looks for long."""
 
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
 
 from msgspec import Struct
 
@@ -16,6 +17,11 @@ from ralph.records.folder import RunFolder, seen_red
 from ralph.records.journal import Entry, Following, decoded, unreadable
 from ralph.records.register import Listed
 
+if TYPE_CHECKING:
+    from ralph.repository.git import Repository
+
+Trees = tuple[str, str]
+Known = TypeVar("Known")
 RECENT = 1 << 19
 """In so many bytes before the end of a journal, all that the agent says and does is shown; before them, what counts."""
 LONGEST_LOOK = 0.02  # seconds
@@ -152,18 +158,26 @@ def history_of(folder: RunFolder, state: str = "", now: float = 0.0, then: Seque
 
 def with_files(history: RunHistory) -> RunHistory:
     """The history with the files that each iteration and the whole run changed, as far as git remembers."""
-    trees, workspace = history.trees(), Path(history.workspace)
-    if not trees or ":" not in (history.base_tree or "") or not workspace.is_dir():
-        return history
-    from ralph.repository.checkpoints import changes_between
+    if trees := history.trees():
+        from ralph.repository.checkpoints import changes_between
+
+        found = remembered(history, trees, changes_between)
+        for one in history.iterations:
+            one.files = found.get(one.number)
+        history.files = found.get(0)
+    return history
+
+
+def remembered(
+    history: RunHistory, trees: dict[int, Trees], between: "Callable[[Repository, list[Trees]], dict[Trees, Known]]"
+) -> dict[int, Known]:
+    """What git still knows about what lies between the trees; nothing where it cannot be asked any more."""
     from ralph.repository.git import find_repository
 
+    workspace = Path(history.workspace)
     try:
-        repository = find_repository(workspace)
-        found = changes_between(repository, list(trees.values())) if repository else {}
+        repository = find_repository(workspace) if workspace.is_dir() else None
+        found = between(repository, list(trees.values())) if repository else {}
     except UserError:  # a repository that is broken by now: the rest of the history stands
-        return history
-    for one in history.iterations:
-        one.files = found.get(trees.get(one.number, ("", "")))
-    history.files = found.get(trees.get(0, ("", "")))
-    return history
+        return {}
+    return {number: found[pair] for number, pair in trees.items() if pair in found}

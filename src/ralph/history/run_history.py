@@ -207,7 +207,9 @@ class RunHistory(Struct, kw_only=True):
         return sum(bool(one.refused) for one in self.iterations)
 
     def trees(self) -> dict[int, tuple[str, str]]:
-        """The trees before and after each iteration that left one; under 0, those around the whole run."""
+        """The trees of git before and after each iteration that left one; under 0, those around the whole run."""
+        if ":" not in (self.base_tree or ""):  # without git, a fingerprint is all that is left
+            return {}
         before, found = self.base_tree, {}
         for one in self.iterations:
             if before and one.tree:

@@ -174,7 +174,7 @@ def _judged(loop: Loop, event: "loops.Event", began: float) -> str:
         with locked(Path(loop.root, loops.FOLDER)):
             if not loop.goes_on():
                 return allowed(_TOO_LATE)
-            verified = stop.outcome is Outcome.DONE and engine.plan.verifies
+            verified = stop.outcome is Outcome.DONE and settings.verifies
             engine.context.tell(*ending(run, stop, engine.context.elapsed(), loop.max_iterations, verified))
             return _closed(loop, stop, _refusals(engine))
 

@@ -46,7 +46,7 @@ _UNPUBLISHED = (Outcome.INTERRUPTED, Outcome.FATAL)
 def prepared(order: "Order", repository: Repository) -> "Publishing":
     """What is known of the host before anything is made or spent; whatever is in the way is said now."""
     settings = order.settings
-    if order.pr != "draft" and not (settings.guardrails or settings.tasks):
+    if order.pr != "draft" and not settings.verifies:
         hint = 'add a check, --check "CMD", or publish it as a draft: --pr=draft'
         raise UserError("--pr needs something that verifies the work", hint)
     hosted = hosted_at(repository)

@@ -21,8 +21,6 @@ from ralph.run.workspace import LocalWorkspace, TasksFile, Trees
 from ralph.settings import Settings
 from ralph.steering.mailbox import Mail, Mailbox
 
-VERIFYING = frozenset({"checks", "tasks"})
-
 
 class Policy(Struct, frozen=True):
     """When a run is done, and when it ends: the decisions that settings stand for."""
@@ -31,11 +29,6 @@ class Policy(Struct, frozen=True):
     gates: dict[str, Rule]
     rules: tuple[Rule, ...]
     cap: int
-
-    @property
-    def verifies(self) -> bool:
-        """Whether something tells by itself that the work is done: evidence of work and untouched files do not."""
-        return not VERIFYING.isdisjoint(self.gates)
 
 
 def policy(
@@ -49,8 +42,7 @@ def policy(
     gates = gates_of(settings)
     lazy = settings.min_tool_calls and settings.on_promise_no_work == "warn"
     doubts = (rules.children_left, *((rules.no_work(settings.min_tool_calls),) if lazy else ()))
-    verified = not VERIFYING.isdisjoint(gates)
-    reading = Reading(settings.strict_signal, settings.claim_anywhere, verified)
+    reading = Reading(settings.strict_signal, settings.claim_anywhere, settings.verifies)
     if settings.claims > 1 and not one_shot:
         others = tuple(gates.values())
         gates[f"{settings.claims} claims in a row"] = rules.claimed_in_a_row(settings.claims, claims, reading, others)

@@ -135,7 +135,7 @@ class Session:
             if self.settings.learn and not self.order.looks_only:
                 path = Path(self.order.workspace) / self.settings.learn
                 run = learned(run, stop, agent=agent, context=context, trees=history, path=path)
-            played = self._finish(context, plan, run, stop)
+            played = self._finish(context, run, stop)
         self._leave_report(context.folder)
         return played
 
@@ -275,13 +275,13 @@ class Session:
         stack.callback(registration.close)
         root = (lambda: context.root) if self.place.takes_questions else None
         questions = QuestionListener(mailbox, context.tell, settings.on_question == "wait", root)
-        ticks: list[Tick] = [
-            lambda: registration.tick(is_stopping=interrupt.level > 0),
-            questions,
-            *self.place.ticks(context),
-            *([self._tick] if self._tick else []),
-        ]
-        self._teller.listeners = [registration, *self._listeners, questions.hear]
+        notifiers = []
+        if settings.notify:
+            from ralph.run.notify import Notifier
+
+            notifiers = [Notifier(settings.notify, context, self.place.workspace)]
+            stack.callback(notifiers[0].close)
+        obeying, heeding = list[Tick](), list[events.TellAll]()
         if interrupt.is_deaf:  # signals are left to the program around the run: its mailbox is looked into instead
             from ralph.steering.control import heed
 
@@ -289,14 +289,15 @@ class Session:
                 heed(mailbox, interrupt)
                 return True  # it looks again in a second
 
-            self._teller.listeners.append(lambda *happened: heed(mailbox, interrupt))
-            ticks.insert(0, obey)
-        if settings.notify:
-            from ralph.run.notify import Notifier
-
-            notifier = Notifier(settings.notify, context, self.place.workspace)
-            stack.callback(notifier.close)
-            self._teller.listeners.append(notifier)
+            obeying, heeding = [obey], [lambda *happened: heed(mailbox, interrupt)]
+        self._teller.listeners = [registration, *self._listeners, questions.hear, *heeding, *notifiers]
+        ticks: list[Tick] = [
+            *obeying,
+            lambda: registration.tick(is_stopping=interrupt.level > 0),
+            questions,
+            *self.place.ticks(context),
+            *([self._tick] if self._tick else []),
+        ]
         # Every tick is due each time: none may keep the others from theirs.
         context.tick = lambda: any([tick() for tick in ticks])  # noqa: C419
         if problem := enlist(context.folder, self._env):
@@ -370,9 +371,9 @@ class Session:
             item=self.order.item,
         )
 
-    def _finish(self, context: Context, plan: Policy, run: Run, stop: Stop) -> tuple[Run, Stop]:
+    def _finish(self, context: Context, run: Run, stop: Stop) -> tuple[Run, Stop]:
         # An answer that is wanted for itself was looked at by the rule that ended the run.
-        verified = stop.outcome is Outcome.DONE and (plan.verifies or self.order.looks_only)
+        verified = stop.outcome is Outcome.DONE and (self.settings.verifies or self.order.looks_only)
         red = [check.name for iteration in run.iterations for check in iteration.checks if not check.passed]
         remember_red(context.folder.path.parent.parent, red)
         if self._publishing:

@@ -375,6 +375,11 @@ class Settings(Struct, frozen=True, rename="camel", forbid_unknown_fields=True, 
         """How much of a check's output is quoted. What knows no bound still has to fit into memory."""
         return self.output_truncate_chars or LONGEST_QUOTE
 
+    @property
+    def verifies(self) -> bool:
+        """Whether something tells by itself that the work is done: evidence of work and untouched files do not."""
+        return bool(self.guardrails or self.tasks)
+
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 

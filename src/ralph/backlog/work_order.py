@@ -172,9 +172,16 @@ def with_checks(settings: Settings, reading: ListContent) -> Settings:
 
 
 def new_order(
-    workspace: Path, home: Repository, source: BacklogSource, settings: Settings, **asked: object
+    workspace: Path,
+    home: Repository,
+    source: BacklogSource,
+    settings: Settings,
+    *,
+    target: str = "",
+    push: str | None = None,
 ) -> WorkOrder:
-    """The order of a new work, under a name that no branch bears, with its target."""
+    """The order of a new work, under a name that no branch bears, with its target: a branch here, or the one on a
+    remote that `push` names."""
     if settings.sandbox.enabled:
         from ralph.run.belongings import refuse_what_has_no_box
 
@@ -184,8 +191,8 @@ def new_order(
     while home.git("for-each-ref", "--count=1", f"refs/heads/ralph/{name}", f"refs/heads/ralph/{name}/").strip():
         run_id = new_run_id(time.time())  # `ralph/x` and `ralph/x/y` cannot both be branches
         name = run_id[-4:]
-    remote = _remote(home, str(asked.pop("push"))) if "push" in asked else None
-    target = str(asked.pop("target", "") or f"ralph/{name}/merged")
+    remote = None if push is None else _remote(home, push)
+    target = target or f"ralph/{name}/merged"
     if remote:
         remote.fetch(home)
         base = commit_of(home.root, remote.ref)
@@ -201,7 +208,6 @@ def new_order(
         base=base,
         remote=remote,
         version=__version__,
-        **asked,  # type: ignore[arg-type]
     )
 
 

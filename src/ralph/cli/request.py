@@ -286,7 +286,8 @@ def explain(order: "Order", loaded: "Loaded", out: "TextIO") -> int:
     """Says what would be run, and runs nothing: the settings that matter, the command line, and the first prompt."""
     import shlex
 
-    from ralph.agents.protocol import TurnRequest
+    from msgspec.structs import replace
+
     from ralph.core.model import Run
     from ralph.core.secrets import redact_text
     from ralph.run.agents import choices, workers
@@ -301,14 +302,11 @@ def explain(order: "Order", loaded: "Loaded", out: "TextIO") -> int:
     plan = policy(settings, workers(chosen), order.one_shot)
     compose = composer(settings, plan, order.goal, diff=str, tells_claim=order.tells_claim)
     prompt, first = compose(Run(id="dry-run", goal=goal), ()), chosen[0]
-    turn = TurnRequest(
+    turn = replace(
+        first.request(),
         prompt=prompt,
         prompt_file="PROMPT_FILE",
-        command=first.command,
-        flags=first.flags,
-        model=first.model,
         yolo=settings.yolo,
-        understands=first.understands,
         boxed=settings.sandbox.enabled,
     )
     limits = [

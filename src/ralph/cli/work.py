@@ -60,6 +60,8 @@ def work(values: dict[str, Any], words: list[str]) -> int:
 
 def start(values: dict[str, Any], word: str) -> int:
     """Takes on a backlog, and works it off."""
+    from msgspec.structs import replace
+
     from ralph.backlog.backlog_source import read_list, source_of
     from ralph.backlog.work_order import home_of, new_order, unsaved, with_checks
     from ralph.cli.request import about_loops
@@ -88,16 +90,12 @@ def start(values: dict[str, Any], word: str) -> int:
             after = f" (after {', '.join(item.after)})" if item.after else ""
             print(f"{'[x]' if item.done else '[ ]'} {item.key}: {item.title}{after}")
         return 0
-    asked = {name: values[name] for name in ("target", "push") if name in values}
-    order = new_order(
-        workspace,
-        home,
-        source,
-        settings,
+    push = str(values["push"]) if "push" in values else None
+    order = replace(
+        new_order(workspace, home, source, settings, target=values.get("target", ""), push=push),
         agent_args=tuple(values.get("agent_arg", ())),
         setup=values.get("setup", ""),
         **limits,
-        **asked,
     )
     shown = Shown(bool(values.get("json")), bool(values.get("quiet")), bool(values.get("verbose")))
     if "db" in values:

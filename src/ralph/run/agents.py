@@ -4,7 +4,7 @@ messages: each is a child process that reads its prompt, and whose stream become
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -45,11 +45,18 @@ class Choice(Struct, frozen=True, kw_only=True):
     understands: frozenset[str] | None = None
     purposes: tuple[str, ...] = ()
 
-    def request(self, **more: Any) -> "TurnRequest":
+    def request(self) -> "TurnRequest":
         """A turn without a prompt: how would the agent be started?"""
         from ralph.agents.protocol import TurnRequest
 
-        return TurnRequest(prompt="", prompt_file="", command=self.command, flags=self.flags, **more)
+        return TurnRequest(
+            prompt="",
+            prompt_file="",
+            command=self.command,
+            flags=self.flags,
+            model=self.model,
+            understands=self.understands,
+        )
 
 
 def workers(chosen: Sequence[Choice]) -> tuple[str, ...]:
@@ -89,7 +96,7 @@ def choices(settings: Settings, extra: Sequence[str], env: Mapping[str, str], cw
 
 def unheard_limit(choice: Choice, max_turns: int | None) -> str:
     """What a person should know whose agent cannot be told how many turns of its own it may take."""
-    request = choice.request(understands=choice.understands)
+    request = choice.request()
     bounded = replace(request, max_turns=max_turns)
     if not max_turns or choice.module.invocation(bounded).argv != choice.module.invocation(request).argv:
         return ""
@@ -231,8 +238,7 @@ def may_write(choice: Choice, settings: Settings, folders: tuple[str, ...]) -> b
     """Whether the agent may write in folders outside the workspace."""
     from ralph.agents.protocol import reaches
 
-    boxed = settings.sandbox.enabled
-    request = choice.request(yolo=settings.yolo, understands=choice.understands, boxed=boxed, folders=folders)
+    request = replace(choice.request(), yolo=settings.yolo, boxed=settings.sandbox.enabled, folders=folders)
     return reaches(choice.module, request)
 
 
@@ -352,23 +358,18 @@ class _Turn:
                 write(path, kept)
 
     def _request(self, prompt: str) -> "TurnRequest":
-        from ralph.agents.protocol import TurnRequest
-
         settings, looks_only = self._settings, self._context.looks_only
         # What an agent costs and does is known from its structured stream alone.
         measured = settings.max_cost or settings.max_tokens or settings.min_tool_calls or settings.session == "continue"
-        return TurnRequest(
+        return replace(
+            self._choice.request(),
             prompt=prompt,
             prompt_file=self._folder.prompt,
-            command=self._choice.command,
-            flags=self._choice.flags,
-            model=self._choice.model,
             yolo=settings.yolo and not looks_only,
             stream=(settings.stream_agent_output or bool(measured)) and self._purpose != "message",
             session=self._session,
             max_turns=settings.agent.max_turns,
             root=os.geteuid() == 0 if hasattr(os, "geteuid") else False,
-            understands=self._choice.understands,
             scratch=self._folder.scratch() if self._context.box else self._folder.path,
             usage_before=self._usage_before(),
             boxed=self._context.box is not None,

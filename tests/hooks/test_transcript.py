@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ralph.hooks.loops import Loop
-from ralph.hooks.transcript import has_caught_up, last_text, newest_first, tool_calls, turn_of, usage_since
+from ralph.hooks.transcript import last_text, newest_first, tool_calls, turn_of, usage_since, wait_for_mark
 
 SAMPLES = Path(__file__).parent / "transcripts"
 LAST = dict.fromkeys(("claude", "codex", "gemini", "qwen"), "Worked.\n<promise>DONE</promise>")
@@ -100,9 +100,9 @@ def test_a_line_that_is_far_too_long_is_passed_over(tmp_path):
 def test_a_transcript_that_does_not_catch_up_is_not_awaited_for_ever(tmp_path):
     path = tmp_path / "t"
     path.write_text('{"timestamp":1}\n')
-    assert has_caught_up(str(path), b'"timestamp":1')
-    assert not has_caught_up(str(path), b'"timestamp":2', patience=0.0)
-    assert not has_caught_up(str(tmp_path / "none"), b"x", patience=0.0)
+    assert wait_for_mark(str(path), b'"timestamp":1')
+    assert not wait_for_mark(str(path), b'"timestamp":2', patience=0.0)
+    assert not wait_for_mark(str(tmp_path / "none"), b"x", patience=0.0)
 
 
 def test_work_that_the_host_writes_down_late_counts(tmp_path, monkeypatch):

@@ -105,10 +105,10 @@ def status(table: Table, key: str) -> int | None:
     return value if isinstance(value, int) and 100 <= value < 600 else None
 
 
-def file(path: str, most: int = 1 << 20) -> str:
+def file(path: str) -> str:
     """The beginning of a file that an agent may have written for us."""
     try:
-        return read_head(path, most).decode(errors="replace")
+        return read_head(path, 1 << 20).decode(errors="replace")
     except OSError:
         return ""
 

@@ -476,11 +476,11 @@ def opened(url: str, patience: float | None = 2.0) -> Iterator[Database]:
         database.close()
 
 
-def url_of(given: str | None, env: Mapping[str, str] = os.environ) -> str:
+def url_of(given: str | None) -> str:
     """The database that is meant: the option's, else the environment's, which may also name a file with `@`. A password
     on a command line can be read by everybody on the machine."""
     if given is None:
-        given = env.get(VARIABLE, "")
+        given = os.environ.get(VARIABLE, "")
         if given.startswith("@"):
             try:
                 given = read_given(given[1:], 1 << 16).decode("utf-8", "replace").strip()

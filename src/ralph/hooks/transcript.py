@@ -48,7 +48,7 @@ def turn_of(loop: Loop, event: "loops.Event", marker: str, is_priced: bool) -> H
     since = loop.offset if loop.transcript in ("", path) and loop.offset <= size else 0
     text = _last_words(path, since, event)
     if marker in text and size and event.get("last_assistant_message"):
-        has_heard(path, text, since)
+        wait_for_text(path, text, since)
         size = _size(path)
     calls, usage = usage_since(path, since, _text(event.get("model")), is_priced)
     told = Turn(text=text, tool_calls=calls, usage=usage, session=loop.session, ended_at=time.time(), agent=loop.agent)
@@ -61,7 +61,7 @@ def _last_words(path: str, since: int, event: "loops.Event") -> str:
     if not text and path:
         asked = event.get("timestamp")
         if "stopReason" in event and isinstance(asked, int):
-            has_caught_up(path, b'"timestamp":%d' % asked)
+            wait_for_mark(path, b'"timestamp":%d' % asked)
         text = last_text(path, since)
     if not text and not event.get("stop_hook_active"):
         # All texts since the prompt, joined: of use only while they cannot hold a claim that was refused before.
@@ -112,12 +112,12 @@ class Said(Struct, frozen=True):
     rewritten: bool = False
 
 
-def has_caught_up(path: str, mark: bytes, patience: float = PATIENCE) -> bool:
+def wait_for_mark(path: str, mark: bytes, patience: float = PATIENCE) -> bool:
     """Waits until the last lines hold `mark`: some hosts ask first, and write down what was said a moment later."""
     return _comes_true(lambda: any(mark in line for line in islice(newest_first(path), 20)), patience)
 
 
-def has_heard(path: str, text: str, since: int, patience: float = PATIENCE / 2) -> bool:
+def wait_for_text(path: str, text: str, since: int) -> bool:
     """Waits until the agent's last message is the one that the host speaks of, or a part of it."""
     wanted = text.strip()
 
@@ -125,7 +125,7 @@ def has_heard(path: str, text: str, since: int, patience: float = PATIENCE / 2) 
         last = last_text(path, since).strip()
         return bool(last) and (last in wanted or wanted in last)
 
-    return _comes_true(is_written, patience)
+    return _comes_true(is_written, PATIENCE / 2)
 
 
 def _comes_true(condition: Callable[[], bool], patience: float) -> bool:

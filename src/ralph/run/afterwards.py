@@ -210,11 +210,12 @@ class Remains(Struct, frozen=True):
     kept: str = ""
 
 
-def remains(older: float, env: Mapping[str, str] = os.environ, below: str = "") -> list[Remains]:
+def remains(older: float, below: str = "") -> list[Remains]:
     """What is older than so many seconds; of the workspaces `below` a folder alone, if one is named."""
-    known, before = runs(env), time.time() - older
+    known, before = runs(), time.time() - older
     at_work = {run.id for run in known if run.is_alive}
-    old = [run for run in known if _is_old(run, before) and not {run.id, run.facts.work} & at_work]
+    ended = [run for run in known if 0 < max(run.facts.changed, run.facts.began) < before and not run.is_child]
+    old = [run for run in ended if not {run.id, run.facts.work} & at_work]
     here = [run for run in old if f"{run.facts.workspace}/".startswith(f"{below}/" if below else "")]
     demos = [] if below else _demos(before)
     inside = tuple(f"{demo}/" for demo in demos)
@@ -224,28 +225,23 @@ def remains(older: float, env: Mapping[str, str] = os.environ, below: str = "") 
     return [*found, *(Remains(demo, size=_size(demo)) for demo in demos)]
 
 
-def take_away(found: Iterable[Remains], env: Mapping[str, str] = os.environ) -> list[Remains]:
+def take_away(found: Iterable[Remains]) -> list[Remains]:
     """Removes what may go; gives what had to stay after all: somebody may have gone on with it in the meantime."""
     stayed = []
     for one in found:
         try:
             if one.run:
-                _remove_run(one.run, env)
+                _remove_run(one.run)
             else:
                 shutil.rmtree(one.place)
         except (UserError, OSError) as error:
             stayed.append(Remains(one.place, one.run, one.size, str(error)))
-    folder = state_folder(env, "runs")  # of links to runs, some of whose workspaces are gone
+    folder = state_folder(os.environ, "runs")  # of links to runs, some of whose workspaces are gone
     with suppress(OSError):
         for name in os.listdir(folder):
             if os.path.islink(f"{folder}/{name}") and not os.path.exists(f"{folder}/{name}"):
-                _forget(name, env)
+                _forget(name)
     return stayed
-
-
-def _is_old(run: Listed, before: float) -> bool:
-    last = max(run.facts.changed, run.facts.began)
-    return not run.is_alive and not run.is_child and 0 < last < before
 
 
 def _demos(before: float) -> list[str]:
@@ -305,7 +301,7 @@ def _unmerged(run: Listed) -> str:
     return ""
 
 
-def _remove_run(run: Listed, env: Mapping[str, str]) -> None:
+def _remove_run(run: Listed) -> None:
     now = listed(run.place)
     if now and now.is_alive:
         raise UserError(f"run {run.id} has gone on")
@@ -316,12 +312,12 @@ def _remove_run(run: Listed, env: Mapping[str, str]) -> None:
         refs = home.git("for-each-ref", "--format=delete %(refname)", f"refs/ralph/{run.id}/")
         home.git("update-ref", "--stdin", stdin=refs)
     shutil.rmtree(run.place)
-    _forget(run.id, env)
+    _forget(run.id)
 
 
-def _forget(run_id: str, env: Mapping[str, str]) -> None:
+def _forget(run_id: str) -> None:
     """What lies outside the workspace for the sake of a run goes with it."""
     with suppress(OSError):
-        os.unlink(f"{state_folder(env, 'runs')}/{run_id}")
-    break_seal(run_id, env)
-    configuration.forget(run_id, env)
+        os.unlink(f"{state_folder(os.environ, 'runs')}/{run_id}")
+    break_seal(run_id, os.environ)
+    configuration.forget(run_id, os.environ)

@@ -117,8 +117,8 @@ def _opened_anew(fd: int) -> int:
 class Ndjson:
     """A sink that goes silent when its reader has gone away: a closed pipe must not end the run."""
 
-    def __init__(self, fd: int = 1) -> None:
-        self._fd: int | None = fd
+    def __init__(self) -> None:
+        self._fd: int | None = 1
 
     def __call__(self, lines: bytes) -> None:
         while lines and self._fd is not None:

@@ -3,7 +3,7 @@ at, what it says on the task's bus, and that it waits for the children of its ag
 
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -52,10 +52,10 @@ class SupervisedPlace(Place):
     """Where an agent is started again until it has left its mark: what happens is told on the task's bus, and children
     are waited for."""
 
-    def __init__(self, order: Order, task: TaskFolder, home: Path | None = None, env: Mapping[str, str] = os.environ):
+    def __init__(self, order: Order, task: TaskFolder, home: Path | None = None) -> None:
         super().__init__(Path(order.workspace), home, in_worktree=order.settings.worktree and home is None)
         self._settings = order.settings
-        self._announcer = Announcer(task, Redactor(secret_values(env)))
+        self._announcer = Announcer(task, Redactor(secret_values(os.environ)))
         self._attempts: Attempts | None = None
         self._awaited: tuple[str, ...] = ()
         self._blocked: tuple[str, ...] = ()
@@ -150,10 +150,9 @@ class TaskPlace(SupervisedPlace):
         *,
         task: TaskFolder | None = None,
         reopens: bool = False,
-        env: Mapping[str, str] = os.environ,
     ) -> None:
         task = task or folder_at(order.task)
-        super().__init__(order, task, task.path, env)
+        super().__init__(order, task, task.path)
         self.lends = (str(task.path),)
         self._reopens = reopens
         self._earlier: list[Listed] = []
@@ -195,8 +194,8 @@ class WorkspaceTask(SupervisedPlace):
     """A workspace, or its worktree, that is the task itself: the agent leaves DONE there, and what a task has besides
     is among ralph's things."""
 
-    def __init__(self, order: Order, env: Mapping[str, str] = os.environ) -> None:
-        super().__init__(order, workspace_as_task(Path(order.workspace), ""), env=env)
+    def __init__(self, order: Order) -> None:
+        super().__init__(order, workspace_as_task(Path(order.workspace), ""))
 
     def open(self, run_id: str, stack: ExitStack) -> RunFolder:
         return self._keep_attempts(Iterations, super().open(run_id, stack).path.parents[1], run_id, stack)
@@ -222,10 +221,10 @@ class ChildPlace(Place):
 
     takes_questions = False
 
-    def __init__(self, order: Order, task: TaskFolder, info: RunInfo, env: Mapping[str, str] = os.environ) -> None:
+    def __init__(self, order: Order, task: TaskFolder, info: RunInfo) -> None:
         super().__init__(Path(order.workspace))
         self.run_id = info.run_id
-        self._announcer = Announcer(task, Redactor(secret_values(env)))
+        self._announcer = Announcer(task, Redactor(secret_values(os.environ)))
         self.lends = (str(self._announcer.task.path),)
         self._job = JobFolder(info, self._announcer, timeouts(order.settings))
 

@@ -137,8 +137,8 @@ def rewind(run: Listed, number: int) -> "Rewound":
     from ralph.repository.git import obeying
     from ralph.repository.index import PrivateIndex
 
-    run = present(run, lambda run: AT_WORK if run.is_alive else has_not_begun(run))
     with workspace_lock(run.folder.path.parent.parent, run.id):
+        run = present(run, lambda run: AT_WORK if run.is_alive else has_not_begun(run))
         repository = repository_of(run)
         configuration = Configuration(repository)
         is_known = configuration.recall(run.facts.work or run.id)

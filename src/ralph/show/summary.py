@@ -17,6 +17,7 @@ from ralph.show.words import (
     cut,
     duration,
     ending_reason,
+    from_home,
     happened,
     how_it_failed,
     moment,
@@ -230,9 +231,6 @@ def run_list(runs: Sequence[RunNow], style: Style, columns: int, now: float, hom
 
 def _facts(run: RunNow, home: str) -> tuple[str, ...]:
     of = f"/{run.max_iterations}" if run.max_iterations is not None else ""
-    place = one_line(clean(run.workspace), 500)
-    if home and (place == home or place.startswith(home + "/")):
-        place = "~" + place[len(home) :]
     return (
         run.run,
         run.state if run.verified else "unverified",
@@ -240,7 +238,7 @@ def _facts(run: RunNow, home: str) -> tuple[str, ...]:
         f"{run.checks_passed}/{run.checks}" if run.checks and run.kind != "work" else "-",
         "-" if run.cost_usd is None else money(run.cost_usd),
         duration(round(run.age_s)),
-        place,
+        from_home(one_line(clean(run.workspace), 500), home),
     )
 
 

@@ -54,6 +54,11 @@ def nickname(run_id: str) -> str:
     return run_id.rpartition("-")[2]
 
 
+def from_home(path: str, home: str) -> str:
+    """`~/code` for what lies below `home`."""
+    return f"~{path[len(home) :]}" if home and f"{path}/".startswith(f"{home}/") else path
+
+
 def moment(at: float, seconds: float) -> str:
     """The time of day `at` (epoch seconds); with its weekday where it is more than half a day away."""
     import time
@@ -264,13 +269,14 @@ def need_words(need: "Need") -> str:
     return _NEEDS.get(need.kind, need.text)
 
 
-_SPELT = {
+SPELT = {
     "until": "--until",
     "more": "-m",
     "max_cost": "--max-cost",
     "max_tokens": "--max-tokens",
     "max_time": "--max-time",
 }
+"""The options by which a run goes on with more room."""
 
 
 def command(action: "Action") -> str:
@@ -279,7 +285,7 @@ def command(action: "Action") -> str:
         return f"git merge {action.branch}"
     if action.verb == "resume":
         return " ".join(
-            (f"ralph resume {nickname(action.run)}", *(f"{_SPELT[name]} {value}" for name, value in action.options))
+            (f"ralph resume {nickname(action.run)}", *(f"{SPELT[name]} {value}" for name, value in action.options))
         )
     if action.verb == "allow":
         return f"ralph resume {nickname(action.run)} --yolo"

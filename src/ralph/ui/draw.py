@@ -12,7 +12,7 @@ from ralph.core.text import one_line, short
 from ralph.history.overview import RunNow
 from ralph.history.run_history import CheckResult, Fold, PastIteration
 from ralph.show.outlet import ASCII, GLYPHS, Marks, Style, choose
-from ralph.show.words import count, cut, duration, moment, money, nickname, plural, width, wrap
+from ralph.show.words import count, cut, duration, from_home, moment, money, nickname, plural, width, wrap
 
 PLAIN = replace(
     ASCII,
@@ -236,8 +236,7 @@ def todo(items: Sequence[TodoItem], columns: int, rows: int, look: Look) -> list
 
 def top(workspace: str, home: str, plan: str, columns: int, look: Look) -> list[str]:
     """The line at the top: where we are, and what a goal would start."""
-    if home and f"{workspace}/".startswith(f"{home}/"):
-        workspace = "~" + workspace[len(home) :]
+    workspace = from_home(workspace, home)
     name = f" ralph {look.style.marks.dot} "
     said = cut(f" next: {plan} ", max(columns - len(name) - 8, 10))
     room = max(columns - len(name) - width(said), 1)

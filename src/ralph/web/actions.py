@@ -15,7 +15,7 @@ from ralph.processes.program import CannotStart, find_program
 from ralph.records.register import Listed
 from ralph.run.launch import Launched, NextRun
 from ralph.settings.shape import parse_duration
-from ralph.show.words import nickname
+from ralph.show.words import SPELT, nickname
 from ralph.steering import control
 from ralph.web.access import Level, NotServed
 from ralph.web.watching import Register
@@ -82,16 +82,9 @@ def _resume(run: Listed, form: Form, register: Register) -> str:
     if run.is_alive:
         return f"{nickname(run.id)} goes on" + (" without an answer." if control.go_on(run) else ".")
     words = ["resume", run.id, "--quiet", "-C", run.facts.workspace]
-    for name, option in (
-        ("more", "-m"),
-        ("max_cost", "--max-cost"),
-        ("max_tokens", "--max-tokens"),
-        ("max_time", "--max-time"),
-    ):
-        if form.get(name):
-            words += [option, _limit(name, form[name])]
-    if form.get("until") == "checks":
-        words += ["--until", "checks"]
+    for name, option in SPELT.items():
+        if value := form.get(name):
+            words += [option, "checks" if name == "until" else _limit(name, value)]
     _launch(words, register)
     return f"{nickname(run.id)} goes on."
 

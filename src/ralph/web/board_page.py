@@ -18,10 +18,10 @@ from ralph.web.pieces import (
     clock,
     fingerprint,
     form,
-    from_home,
     inside,
     page_title,
     place_name,
+    place_words,
     prose,
     text_area,
 )
@@ -147,7 +147,7 @@ def item_card(one: ItemCard, frame: Frame) -> Html:
 
 def card(seen: RunSeen, frame: Frame) -> Html:
     run, present = seen.run, seen.present
-    place = element("b", run.facts.item or place_name(present.workspace), title=from_home(present.workspace))
+    place = element("b", run.facts.item or place_name(present.workspace), title=place_words(present.workspace))
     first = element(
         "p",
         state_badge(seen),
@@ -261,7 +261,7 @@ def new_page(
     places: Sequence[str], agents: Sequence[str], frame: Frame, said: Mapping[str, str], fault: str = ""
 ) -> WebAnswer:
     """The form for a new run; where something was wrong with it, what, and what was typed."""
-    options = [element("option", from_home(one), value=one, selected=said.get("workspace") == one) for one in places]
+    options = [element("option", place_words(one), value=one, selected=said.get("workspace") == one) for one in places]
     default = element("option", "from settings", value="")
     known = [element("option", one, value=one, selected=said.get("agent") == one) for one in agents]
     small = element(

@@ -16,7 +16,7 @@ from ralph.core import events as e
 from ralph.core.text import clean, head, short
 from ralph.records.journal import Entry
 from ralph.show.plots import Html, element, joined
-from ralph.show.words import duration, moment, plural
+from ralph.show.words import duration, from_home, moment, plural
 from ralph.web.access import Level
 from ralph.web.server import WebAnswer
 
@@ -166,9 +166,9 @@ def place_name(path: str) -> str:
     return short(os.path.basename(path.rstrip("/")) or path, 60)
 
 
-def from_home(path: str) -> str:
-    home = os.environ.get("HOME", "")
-    return "~" + path[len(home) :] if home and path.startswith(home + "/") else path
+def place_words(path: str) -> str:
+    """A folder as a person here calls it."""
+    return from_home(path, os.environ.get("HOME", ""))
 
 
 def fingerprint(pieces: Mapping[str, str]) -> int:

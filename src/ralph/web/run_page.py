@@ -16,11 +16,11 @@ from ralph.web.pieces import (
     clock,
     fingerprint,
     form,
-    from_home,
     icon,
     inside,
     mark,
     page_title,
+    place_words,
     prose,
     text_area,
 )
@@ -105,7 +105,7 @@ def _facts(view: View) -> Html:
     checks = f" and {plural(len(history.checks), 'check')} pass" if history.checks else ""
     known = view.seen.run.facts
     facts = [
-        from_home(known.workspace),
+        place_words(known.workspace),
         known.agent,
         f"branch {known.branch}" if known.branch else "",
         f"done when it says {said}{checks}" if said else "",

@@ -8,7 +8,7 @@ from ralph.show.plots import Html, element
 from ralph.show.words import money, plural
 from ralph.show.works import body, lines, summary, timeline, totals
 from ralph.web.board_page import why_not
-from ralph.web.pieces import Frame, badge, fingerprint, from_home, mark, page_title, prose
+from ralph.web.pieces import Frame, badge, fingerprint, mark, page_title, place_words, prose
 from ralph.web.run_page import cost_meter, meter, state_piece, steer_buttons, time_meter, title
 from ralph.web.server import WebAnswer
 from ralph.web.watching import WorkSeen
@@ -56,7 +56,7 @@ def work_report_page(work: WorkSeen, frame: Frame) -> WebAnswer:
 
 def _facts(work: WorkSeen) -> Html:
     began, known = work.history.started, work.seen.run.facts
-    facts = [] if work.seen.run.is_copy else [from_home(known.workspace)]
+    facts = [] if work.seen.run.is_copy else [place_words(known.workspace)]
     if began:
         facts.append(f"lands on {began.target}")
         if not _is_shared(work):

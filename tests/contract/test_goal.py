@@ -29,6 +29,10 @@ Prompts = Callable[..., list[str]]
         (("-f", "empty"), "the goal is empty"),
         (("-f", "nowhere"), "cannot read"),
         (("-p", "G", "--wat"), "--wat"),
+        (("-p", "G", "--model", ""), "--model is empty"),
+        (("-p", "G", "--review-agent", " "), "--review-agent is empty"),
+        (("-p", "G", "--until", f"file:{'x' * 5000}"), "no file can have so long a name"),
+        (("-p", "G", "--done-file", f"a/{'x' * 256}"), "no file can have so long a name"),
         (("G", "H"), "no such folder: H\nhint: name a folder, or quote a goal of several words"),
     ],
 )

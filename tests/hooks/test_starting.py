@@ -43,6 +43,7 @@ def test_a_loop_may_follow_one_that_has_ended(session):
         ((), "  \n", "the task is empty"),
         (("--completion-promise", " "), "x", "until"),
         (("--max-iterations", "-1"), "x", "maximumIterations"),
+        (("--max-iterations", "1", "--claims", "3"), "x", "3 claims in a row need as many iterations"),
         (("--on-promise-no-work", "perhaps"), "x", "perhaps"),
         (("--nonsense",), "x", "--nonsense"),
         (("two",), "words", "too many words"),

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from ralph.run.followups import LARGEST_NOTES, added, read_notes, write_notes
+from ralph.core.claims import Claim
+from ralph.run.followups import LARGEST_NOTES, added, note_in, read_notes, write_notes
 
 Start = Callable[..., Any]
 WORKS = 'case "$PROMPT" in *"change nothing: what"*) echo "- The tests need make db first.";; *) echo COMPLETE;; esac'
@@ -17,6 +18,24 @@ WORKS = 'case "$PROMPT" in *"change nothing: what"*) echo "- The tests need make
 )
 def test_what_is_known_is_not_learned_twice(again: str) -> None:
     assert added(["The tests need make db"], again) == ["The tests need make db"]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "Done.",
+        "All of it works. COMPLETE",
+        "Sure! Here is what would have helped:\n\n- make db\n- make seed",
+        "## Summary\nI fixed the parser.",
+    ],
+)
+def test_what_is_not_the_one_sentence_that_was_asked_for_is_no_note(answer: str) -> None:
+    assert note_in(answer, [Claim("tag", "COMPLETE")]) == ""
+
+
+@pytest.mark.parametrize("answer", ["The COMPLETE list of commands is in `make help`.", "```\n先跑 make db\n```"])
+def test_one_sentence_is_a_note(answer: str) -> None:
+    assert note_in(answer, [Claim("tag", "COMPLETE")]) == answer.strip("`\n")
 
 
 def test_the_oldest_notes_go_where_there_are_too_many(tmp_path: Path) -> None:
@@ -62,6 +81,13 @@ def test_what_an_agent_changes_when_it_is_asked_for_a_note_is_put_back(
     assert done.code == 0, done.err
     assert (repository / "README").read_text() == "hello\n"
     assert "changed files when it was asked for a note" in done.err
+
+
+def test_an_answer_that_is_no_note_is_told_and_not_kept(ralph: Start, agent: Start, repository: Path) -> None:
+    done = ralph("loop", "x", "--check", "true", "--learn", "--agent", agent("echo COMPLETE"))
+    assert done.code == 0, done.err
+    assert "nothing is learned: the agent was asked for a note" in done.err
+    assert not (repository / ".ralph" / "learned.md").exists()
 
 
 def test_a_person_can_add_a_note_and_see_them_all(ralph: Start, repository: Path) -> None:

@@ -102,10 +102,14 @@ def about_loops(values: dict[str, Any]) -> tuple[Path, dict[str, Any]]:
     return workspace, overrides
 
 
+NAMES = frozenset(["FILE", "DIR", "NAME", "NAME|COMMAND", "TEXT", "BRANCH", "CMD"])
+
+
 def _no_blank_names(command: str, values: dict[str, Any]) -> None:
-    """A blank is no name: `--tasks "$UNSET"` must not quietly mean "no tasks"."""
+    """A blank is no name: `--tasks "$UNSET"` must not quietly mean "no tasks". A goal has words of its own for that."""
     for option in COMMANDS[command]:
-        if option.metavar in ("FILE", "DIR", "NAME|COMMAND") and not values.get(option.name, "-").strip():
+        is_name = option.kind == "text" and option.metavar in NAMES and option.name != "prompt"
+        if is_name and not values.get(option.name, "-").strip():
             raise UserError(f"{option.names[-1]} is empty", "give it a value, or leave it out")
 
 

@@ -28,6 +28,7 @@ from ralph.records.folder import cannot_write, new_run_id, prepare
 from ralph.records.register import loops as known_loops
 from ralph.run import order as orders
 from ralph.run.options import RUN, Option, layer, put_value
+from ralph.run.policy import refuse_what_cannot_end
 from ralph.settings import PRESETS, Settings, load
 from ralph.settings.layers import refuse_untrusted
 
@@ -269,6 +270,7 @@ def _settings(workspace: Path, said: Mapping[str, Any], env: Mapping[str, str]) 
                 "maxCost cannot be watched inside a session: agents write down tokens, not prices",
                 "install the price table (the extra `prices`), or set maxTokens instead",
             )
+    refuse_what_cannot_end(settings)
     return settings
 
 

@@ -3,13 +3,14 @@
 And once the work is verified: what would have saved time? The agent is asked for one short note; the notes are kept,
 few and each once, and later prompts carry them as data: an agent wrote them, and they may be wrong by now."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from ralph.core import events
+from ralph.core.claims import Claim, Reading, stated
 from ralph.core.model import Iteration, Note, Opinion, Outcome, Rule, Run, Stop, Usage
 from ralph.core.prompts import own_words, section
 from ralph.core.text import clean, head, listed
@@ -329,7 +330,24 @@ def carried(notes: list[str]) -> Rule:
     return rule
 
 
-def learned(run: Run, stop: Stop, *, agent: Agent, context: Context, trees: Trees, path: Path) -> Run:
+def note_in(answer: str, claims: Iterable[Claim] = ()) -> str:
+    """The one sentence that was asked for; empty where the answer is something else, or a claim once more."""
+    lines = [line for line in answer.splitlines() if line.strip(" `~")]
+    is_claim = any(stated(claim, answer, Reading(verified=True)) for claim in claims)
+    is_word = answer.isascii() and len(answer.split()) < 3
+    return lines[0] if len(lines) == 1 and not is_claim and not is_word else ""
+
+
+def learned(
+    run: Run,
+    stop: Stop,
+    *,
+    agent: Agent,
+    context: Context,
+    trees: Trees,
+    path: Path,
+    claims: Iterable[Claim],
+) -> Run:
     """Asks for a note after a run that ended done. What the agent changes when it is asked is put back."""
     if stop.outcome is not Outcome.DONE or context.interrupt.level or run.last is None:
         return run
@@ -342,9 +360,12 @@ def learned(run: Run, stop: Stop, *, agent: Agent, context: Context, trees: Tree
     if trees.has_changed(run.last):
         kept = trees.put_back(run.last)
         context.tell(events.Notice(f"the agent changed files when it was asked for a note: put back, kept as {kept}"))
-    known = read_notes(path)
-    lines = (line for line in turn.text.splitlines() if line.strip(" `~"))
-    notes = added(known, next(lines, "")) if not turn.failure else known
+    known, note = read_notes(path), "" if turn.failure else note_in(turn.text, claims)
+    notes = added(known, note)
+    if not note and not turn.failure and _words(turn.text) != _words(NOTHING):
+        context.tell(
+            events.Notice("nothing is learned: the agent was asked for a note, and its answer is not one sentence")
+        )
     if notes != known:
         write_notes(path, notes)
         context.tell(events.Notice(f"learned: {notes[-1]}", "info"))

@@ -189,12 +189,20 @@ def refuse_what_cannot_end(settings: Settings, one_shot: bool = False) -> None:
             f"{settings.claims} claims in a row need as many iterations, and there are {_cap(settings)} at most",
             "lower --claims, or raise --max-iterations",
         )
+    for claim in map(_claim, settings.until):
+        if claim.kind == "file" and _is_too_long(claim.text):
+            raise UserError(f"no file can have so long a name: {claim.text[:40]}…", "name a shorter one")
     if settings.guardrails:
         return
     if settings.preset == "checks":
         raise UserError("no checks given", 'the checks preset needs at least one: --check "CMD"')
     if "checks" in settings.until:
         raise UserError("--until checks needs a check", 'add one: --check "CMD"')
+
+
+def _is_too_long(name: str) -> bool:
+    """Whether no file system of ours could hold it."""
+    return len(os.fsencode(name)) > 4095 or any(len(os.fsencode(part)) > 255 for part in name.split("/"))
 
 
 def unsaid_claim(settings: Settings, plan: Policy, goal: str) -> str:

@@ -134,7 +134,7 @@ class Session:
             run, stop = self._played(parts, run, context)
             if self.settings.learn and not self.order.looks_only:
                 path = Path(self.order.workspace) / self.settings.learn
-                run = learned(run, stop, agent=agent, context=context, trees=history, path=path)
+                run = learned(run, stop, agent=agent, context=context, trees=history, path=path, claims=plan.claims)
             played = self._finish(context, run, stop)
         self._leave_report(context.folder)
         return played

@@ -136,7 +136,8 @@ def iterate(run: Run, notes: tuple[Note, ...], parts: Parts) -> Run:
         parts.tell(events.PersonTold(run.number, run.seen.told))
     prompt = parts.compose(run, notes)
     turn = parts.agent.take_turn(prompt, run)
-    turn = replace(turn, echoes=echoes(turn.text, asked(prompt, run.last)))
+    if turn.ended_by != "interrupt":
+        turn = replace(turn, echoes=echoes(turn.text, asked(prompt, run.last)))
     try:
         return conclude(run, turn, parts)
     except UserError as error:

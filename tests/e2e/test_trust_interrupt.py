@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import termios
 from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
@@ -172,6 +173,43 @@ def test_ctrl_c_twice_ends_a_run_at_once_whatever_hangs(
     end_by_two(run, at_once, eventually, lambda: not alive(nap))
     assert run.kinds()[-1:] == ["run_finished"]
     assert run.one("run_finished")["outcome"] == "interrupted"
+
+
+def unread(pipe: Any) -> int:
+    """Bytes that wait in a pipe for its reader."""
+    return int.from_bytes(fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)), sys.byteorder)
+
+
+def test_ctrl_c_twice_ends_a_run_at_once_whose_events_nobody_reads(
+    live: Start, at_once: AtOnce, eventually: Any, agent: Any, workspace: Path
+) -> None:
+    run = live("run", "g", "--agent", agent("exec yes a line of a flood that nobody wants to read"))
+    run.until("agent_started")
+    eventually(lambda: unread(run.process.stdout) > 60_000)
+    everybody = below(run.process.pid)
+    run.process.send_signal(signal.SIGINT)
+    assert any("Received signal" in line for line in iter(run.process.stderr.readline, ""))
+    with at_once():
+        run.process.send_signal(signal.SIGINT)
+        assert run.process.wait(60) == 130
+        eventually(lambda: not any(map(is_living, everybody)))
+    (journal,) = workspace.glob(".ralph/runs/*/journal.ndjson")
+    assert '"run_finished"' in journal.read_text().splitlines()[-1]
+
+
+def test_a_run_does_not_wait_for_a_terminal_that_nobody_reads_when_it_is_to_end(
+    live: Start, at_once: AtOnce, nap: str, alive: Alive, eventually: Any, agent: Any
+) -> None:
+    run = live("run", "g", "--agent", agent(f"exec sleep {nap}"))
+    eventually(lambda: alive(nap))
+    full = os.open(f"/proc/self/fd/{run.process.stderr.fileno()}", os.O_WRONLY | os.O_NONBLOCK)
+    with suppress(BlockingIOError):
+        while os.write(full, b"x" * 512):
+            pass
+    os.close(full)
+    with at_once():
+        run.process.send_signal(signal.SIGHUP)
+        assert run.process.wait(60) == 130
 
 
 def test_ctrl_c_twice_ends_the_wait_for_a_lock_that_somebody_holds(

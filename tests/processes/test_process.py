@@ -4,6 +4,7 @@ import signal
 import stat
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -179,6 +180,22 @@ def test_an_interrupt_that_came_before_the_start_counts(keeper: Keeper, shell, m
             keeper, shell(f"exec sleep {mark.seconds}"), on_lines=print, interrupt=interrupt, limits=Limits(turn=20)
         )
     assert ended.ended_by == "interrupt"
+
+
+def test_what_a_flood_still_says_after_two_signals_takes_nobodys_time(keeper: Keeper, shell, tmp_path: Path) -> None:
+    calls: list[int] = []
+
+    def listen(lines: list[bytes]) -> None:
+        calls.append(len(lines))
+        for _ in range(2 if len(calls) == 1 else 0):
+            signal.raise_signal(signal.SIGINT)
+        time.sleep(0.05)
+
+    with Interrupt() as interrupt, LogFile(str(tmp_path / "log")) as log:
+        ended = run_process(keeper, shell("exec yes"), on_lines=listen, interrupt=interrupt, stdout_log=log)
+    assert ended.ended_by == "interrupt"
+    assert len(calls) <= 4
+    assert (tmp_path / "log").stat().st_size > 1 << 20, "the log has it all the same"
 
 
 def test_a_tick_comes_a_second_after_something_happened_and_again_if_it_is_wanted(

@@ -4,13 +4,14 @@ import os
 import pty
 import select
 import sys
+import threading
 import tty
 from collections.abc import Iterator
 from typing import TextIO
 
 import pytest
 
-from ralph.show.outlet import ASCII, GLYPHS, TEXT, Outlet, Style, choose
+from ralph.show.outlet import ASCII, GLYPHS, TEXT, Ndjson, Outlet, Style, choose
 
 
 @pytest.fixture
@@ -46,6 +47,28 @@ def test_a_pipe_that_nobody_reads_does_not_make_the_run_wait(pipe: tuple[int, Te
     drain(reader)
     assert outlet.write("back\n")
     assert drain(reader) == "back\n"
+
+
+def test_a_reader_of_events_is_waited_for_and_gets_them_all(pipe: tuple[int, TextIO]) -> None:
+    reader, stream = pipe
+    events = b"".join(b'{"seq":%d}\n' % number for number in range(5000))
+    writing = threading.Thread(target=Ndjson(fd=stream.fileno()), args=(events,))
+    writing.start()
+    read = b""
+    while len(read) < len(events):
+        read += os.read(reader, 1000)
+    writing.join(60)
+    assert read == events
+
+
+def test_nobody_waits_for_a_reader_of_events_when_all_is_to_end(pipe: tuple[int, TextIO]) -> None:
+    asked: list[int] = []
+    sink = Ndjson(lambda: len(asked) > 1 or bool(asked.append(1)), pipe[1].fileno())
+    sink(b"x" * 9000)
+    assert asked == [1, 1]
+    sink(b"silent by now")
+    assert drain(pipe[0]) == "x" * 4096
+    assert os.get_blocking(pipe[1].fileno()), "whoever shares the pipe is not concerned"
 
 
 def test_a_torn_line_is_ended_before_the_next(pipe: tuple[int, TextIO]) -> None:

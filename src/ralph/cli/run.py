@@ -200,13 +200,13 @@ def play(
     if story is None:
         refuse_untrusted(order.workspace)
     screen = _screen(order.settings, shown)
-    sinks = []
-    if shown.json:
-        from ralph.show.outlet import Ndjson
-
-        sinks.append(Ndjson())
     try:
         with Interrupt(lambda: screen.announce(ANNOUNCEMENT)) as interrupt:
+            sinks = []
+            if shown.json:
+                from ralph.show.outlet import Ndjson
+
+                sinks.append(Ndjson(interrupt.wants_end))
             session = Session(
                 order,
                 place=place,

@@ -156,12 +156,12 @@ def _played(order: WorkOrder, folder: RunFolder, *, reading: ListContent, shown:
     stack.callback(registration.close)
     listeners: list[Any] = [registration, screen]
     redact = Redactor(secret_values(os.environ))
-    ledger = JournalLedger(folder, [Ndjson()] if shown.json else [], redact)
+    interrupt = stack.enter_context(Interrupt(lambda: screen.announce(ANNOUNCEMENT)))
+    ledger = JournalLedger(folder, [Ndjson(interrupt.wants_end)] if shown.json else [], redact)
     ledger.open()
     stack.callback(ledger.close)
     registration.watch(ledger)
     screen.board, screen.look = (lambda: ledger.board), registration.rows
-    interrupt = stack.enter_context(Interrupt(lambda: screen.announce(ANNOUNCEMENT)))
     stack.enter_context(asked_by(Asker(interrupt, order.id, order.settings.grace)))
     if order.settings.notify:
         from ralph.backlog.ledger import notifier

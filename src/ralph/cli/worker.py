@@ -93,9 +93,8 @@ def play_shared(db: str, order: WorkOrder, reading: ListContent, notice: str, *,
 
     url = engine().url_of(db or None)
     from ralph.fleet.worker import Spectator, Worker
-    from ralph.show.outlet import Ndjson
 
-    spectator = Spectator((Ndjson(),) if json else (), quiet)
+    spectator = Spectator(json, quiet)
     workspace = Path(order.workspace)
     worker = Worker(url, workspace, slots=order.slots, spectator=spectator)
     with work_lock(prepare(workspace), order.id):

@@ -42,8 +42,9 @@ from ralph.fleet.shared_ledger import POSTS, SharedLedger, encoded, keep_list, q
 from ralph.processes.interrupt import Interrupt
 from ralph.records.folder import RunFolder, prepare
 from ralph.records.register import host
-from ralph.records.writer import Sink, enlist
+from ralph.records.writer import enlist
 from ralph.repository.git import commit_of, repository
+from ralph.show.outlet import Ndjson
 from ralph.show.works import WorkScreen
 
 LOOK = 2.0  # seconds between two looks for a work
@@ -57,7 +58,7 @@ FORGOTTEN = 7 * 24 * 3600.0  # seconds after which nobody wants to know of a sil
 class Spectator(Struct, frozen=True):
     """What a person wants to see."""
 
-    sinks: tuple[Sink, ...] = ()
+    events: bool = False
     is_quiet: bool = False
 
 
@@ -196,7 +197,8 @@ class Worker:
         registration.begin()
         stack.callback(registration.close)
         redact = Redactor(secret_values(os.environ))
-        ledger = SharedLedger(folder, self._spectator.sinks, redact, equipment.database, equipment.me)
+        sinks = [Ndjson(equipment.interrupt.wants_end)] if self._spectator.events else []
+        ledger = SharedLedger(folder, sinks, redact, equipment.database, equipment.me)
         ledger.open()
         stack.callback(ledger.close)
         stack.callback(lambda: None if ledger.finished else self._left(order, registration))

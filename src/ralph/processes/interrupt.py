@@ -121,6 +121,10 @@ class Interrupt:
         word from elsewhere, leaves what was running some time to put its things in order."""
         return _AT_ONCE if self.is_repeated else math.inf
 
+    def wants_end(self) -> bool:
+        """Whether all that goes on is to end now."""
+        return self.level > 1
+
     def raise_to(self, level: int, reason: str) -> None:
         """Asks for the same without a signal."""
         if level > self.level:

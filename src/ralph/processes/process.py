@@ -33,6 +33,7 @@ _NAP = 0.05
 _LAST_DEADLY = 15  # SIGTERM
 _SETTLING, _LATEST = 1.0, 30.0  # until a program that was started shows what it is, and until it has said so
 _LINGER = 0.1  # for what is still on its way through a process that reads for the one that ended, such as `tee`
+_LAST_WORDS = 0.1  # for what is still said when somebody asks twice for an end: a flood would take longer than that
 _SLOWNESS = 5.0  # of a machine with much else to do, before a keeper that says nothing is taken for lost
 
 Sink = Callable[[bytes], None]
@@ -92,6 +93,7 @@ class Watch:
         self._leftovers = 0
         self._exited_at = 0.0
         self._is_ending = False
+        self._heard_until = float("inf")
         self._is_deaf = False
         self._is_over = True
 
@@ -217,7 +219,7 @@ class Watch:
             chunk = os.read(fd, self._chunk)
         except BlockingIOError:
             return False
-        if len(chunk) > _FLOOD:
+        if len(chunk) > _FLOOD and self._level < 2:
             _keep_memory()
             self._chunk = _LARGE_CHUNK
         if not chunk:
@@ -256,6 +258,8 @@ class Watch:
             self._end("interrupt", 0)
         elif self._level == 2:
             self._end("interrupt", min(self._limits.stop, interrupt.patience))
+            if interrupt.is_repeated:
+                self._heard_until, self._chunk = time.monotonic() + _LAST_WORDS, _CHUNK
         elif not self._is_ending and self._code is None:
             self._alarms["interrupt"] = time.monotonic() + self._limits.grace
 
@@ -274,6 +278,11 @@ class Watch:
                 raise KeeperLost
             else:
                 self._end(name, self._limits.stop)
+
+    @property
+    def is_heard(self) -> bool:
+        """Whether anybody still has time for what it says."""
+        return time.monotonic() < self._heard_until
 
     def end(self, reason: str) -> None:
         """Whoever listens has heard enough."""
@@ -366,7 +375,7 @@ def run_process(
 
     def take_output(chunk: bytes) -> None:
         try:
-            if (whole := lines.feed(chunk)) and (reason := on_lines(whole)):
+            if watch.is_heard and (whole := lines.feed(chunk)) and (reason := on_lines(whole)):
                 watch.end(reason)
         finally:  # last, for nobody waits for it: a line is seen the sooner by a tenth
             if stdout_log is not None:
@@ -380,7 +389,7 @@ def run_process(
     watch = Watch(keeper, limits, interrupt=interrupt, tick=tick, keep_children=keep_children, is_idle=is_idle)
     opened = _opened(meanwhile, stdout_log, stderr_log)
     ended = alone(watch.course(command, take_output, take_errors, on_start, opened))
-    if last := lines.close():
+    if (last := lines.close()) and watch.is_heard:
         on_lines(last)
     return replace(ended, stderr=redact(bytes(errors)).decode(errors="replace")) if errors.seen else ended
 

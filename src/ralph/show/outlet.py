@@ -2,8 +2,9 @@
 
 import os
 import select
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from errno import EAGAIN, EDQUOT, ENOSPC
+from stat import S_ISREG
 from typing import IO
 
 from msgspec import Struct
@@ -15,6 +16,7 @@ PATIENCE = 0.1
 """How long (seconds) a reader who has just fallen behind may take to catch up."""
 
 _CHUNK = 4096  # a pipe that is ready takes this much without making the writer wait
+_GLANCE = 100  # milliseconds after which one who waits for a reader asks whether somebody wants an end
 _PASSING = (EAGAIN, ENOSPC, EDQUOT)
 
 
@@ -109,28 +111,46 @@ class Outlet:
 
 def _opened_anew(fd: int) -> int:
     try:
-        return os.open(os.ttyname(fd), os.O_WRONLY | os.O_NOCTTY | os.O_NONBLOCK)
+        way = os.ttyname(fd) if os.isatty(fd) else f"/proc/self/fd/{fd}"
+        return os.open(way, os.O_WRONLY | os.O_NOCTTY | os.O_NONBLOCK)
     except OSError:  # for example after `su`: the terminal is another user's
         return os.dup(fd)
 
 
 class Ndjson:
-    """A sink that goes silent when its reader has gone away: a closed pipe must not end the run."""
+    """A sink that goes silent when its reader has gone away: a closed pipe must not end the run. One that does not read
+    is waited for, until somebody wants an end `at_once`."""
 
-    def __init__(self) -> None:
-        self._fd: int | None = 1
+    def __init__(self, at_once: Callable[[], bool] = lambda: False, fd: int = 1) -> None:
+        self._given: int | None = fd
+        self._at_once = at_once
+        self._fd: int | None = None
+        self._ready = select.poll()
+        self._asks_first = False
 
     def __call__(self, lines: bytes) -> None:
+        if self._fd is None and self._given is not None:
+            self._open(self._given)
         while lines and self._fd is not None:
             try:
-                lines = lines[os.write(self._fd, lines) :]
+                if self._asks_first and not self._ready.poll(0):
+                    raise BlockingIOError
+                lines = lines[os.write(self._fd, lines[:_CHUNK] if self._asks_first else lines) :]
+            except BlockingIOError:
+                if not self._ready.poll(_GLANCE) and self._at_once():
+                    self._fd = None
             except BrokenPipeError:
                 self._fd = None
-            except BlockingIOError:  # whoever shares the pipe asked for that; its reader will come
-                select.select([], [self._fd], [])
             except OSError as error:
                 self._fd = None
                 raise UserError(f"cannot write events to stdout: {error.strerror}", "send them elsewhere") from None
+
+    def _open(self, given: int) -> None:
+        """A file never makes its writer wait, and may be another one by the time that it is opened again."""
+        self._given, is_file = None, S_ISREG(os.fstat(given).st_mode)
+        self._fd = given if is_file else _opened_anew(given)
+        self._asks_first = not is_file and os.get_blocking(self._fd)
+        self._ready.register(self._fd, select.POLLOUT)
 
 
 class Marks(Struct, frozen=True, kw_only=True):

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from ralph.core import events as e
 from ralph.core.events import TALK, AgentStarted, CheckStarted, Event, ReviewStarted, RunFinished, ToolStarted
+from ralph.core.model import Outcome
 from ralph.core.state import Activity
 from ralph.history.run_history import Fold, RunHistory
 from ralph.show.event_lines import EventLines, Flow
@@ -18,6 +19,7 @@ from ralph.show.words import command, cut, duration, moment, money, outcome_sent
 
 _WIDTH = 80  # where nobody knows
 _LAST_WORD = 2.0  # seconds that a slow reader gets for the outcome
+_IN_A_HURRY = 0.2  # where somebody waits for the end
 _REDRAW = 0.1
 _BEGINNINGS = (
     AgentStarted,
@@ -156,7 +158,7 @@ class Screen:
         if is_named:
             text += self._next_steps(history)
         text += [self._style.paint(outcome_tone(event.exit_code), row) for row in self._rows(outcome_sentence(history))]
-        self._write(text, patience=_LAST_WORD)
+        self._write(text, patience=_IN_A_HURRY if event.outcome == Outcome.INTERRUPTED.value else _LAST_WORD)
 
     def _rows(self, sentence: str) -> list[str]:
         """One line, unless a terminal is too narrow for it."""

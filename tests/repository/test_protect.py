@@ -410,3 +410,19 @@ def test_what_can_match_nothing_in_the_workspace_is_refused(text: str) -> None:
 def test_odd_patterns_are_read_literally_or_refused_but_do_no_harm(text: str) -> None:
     with suppress(UserError):
         matches([parse_glob(text)], "some/path")
+
+
+def test_a_protected_file_that_became_a_hole_of_a_terabyte_is_put_back_in_a_moment(root: Path) -> None:
+    before = picture(root)
+    protected = watch(root)
+    os.truncate(root / "tests/test_a.py", 900 << 30)
+    for copy in (root.parent / "store/files").iterdir():
+        os.truncate(copy, 900 << 30)
+    assert protected.restore() == ("tests/test_a.py",)
+    assert picture(root) == before
+
+
+def test_who_wants_an_end_does_not_wait_until_protected_files_are_read(tmp_path: Path) -> None:
+    (tmp_path / "large").write_bytes(b"x" * (3 << 20))
+    with pytest.raises(UserError, match="not read to the end"):
+        Protected(tmp_path, ("large",), tmp_path / "store", lambda: True).keep()

@@ -23,21 +23,26 @@ Stamp = tuple[int, int, int, int, int]
 
 
 class ProtectedFile(Struct, frozen=True):
-    """A protected file or link as it was at the start. `digest` names its content."""
+    """A protected file or link as it was at the start. `digest` names its content; one of another `size` is another
+    file, and need not be read: it may be a hole of a terabyte."""
 
     path: bytes
     mode: int
     digest: str
+    size: int | None = None
 
 
 class Protected:
     """The files that match `globs`. `store` is a private folder; what it kept when the run began counts, however often
-    the run is resumed."""
+    the run is resumed. Who `wants_end` does not wait until large files are read."""
 
-    def __init__(self, root: Path, globs: Sequence[str], store: Path) -> None:
+    def __init__(
+        self, root: Path, globs: Sequence[str], store: Path, wants_end: Callable[[], bool] = lambda: False
+    ) -> None:
         self._root = os.fsencode(os.path.realpath(root))
         self._globs = [parse_glob(text) for text in globs]
         self._store = store
+        self._wants_end = wants_end
         self._stamps: dict[bytes, Stamp] = {}
         self._kept: dict[bytes, ProtectedFile] = {}
         self._passed: set[bytes] = set()  # folders that were not looked into
@@ -47,9 +52,9 @@ class Protected:
         kept = self._recall()
         self._kept = self._keep() if kept is None else kept
         self._held = Held.open(self._store)
-        for digest in {one.digest for one in self._kept.values()}:
+        for digest, size in {(one.digest, one.size) for one in self._kept.values()}:
             with suppress(OSError):
-                self._held.add(digest, self._store / "files" / digest)
+                self._held.add(digest, self._store / "files" / digest, size)
 
     @property
     def unmatched(self) -> tuple[str, ...]:
@@ -136,7 +141,9 @@ class Protected:
     def _is_same(self, kept: ProtectedFile, seen: os.stat_result) -> bool:
         if self._stamps.get(kept.path) == _stamp(seen):
             return True
-        if kept.mode != seen.st_mode or kept.digest != self._digest(kept.path, seen):
+        if kept.mode != seen.st_mode or kept.size not in (None, seen.st_size):
+            return False
+        if kept.digest != self._digest(kept.path, seen):
             return False
         self._trust(kept.path, seen)
         return True
@@ -151,7 +158,9 @@ class Protected:
 
         place = self._place(path)
         try:
-            return sha256(os.readlink(place)).hexdigest() if stat.S_ISLNK(seen.st_mode) else _digest(place)
+            if stat.S_ISLNK(seen.st_mode):
+                return sha256(os.readlink(place)).hexdigest()
+            return _digest(place, seen.st_size, self._wants_end)
         except OSError:
             return "unreadable"
 
@@ -194,7 +203,7 @@ class Protected:
         elif not copy.exists():
             shutil.copyfile(self._place(path), copy)
         self._trust(path, seen)
-        return ProtectedFile(path, seen.st_mode, digest)
+        return ProtectedFile(path, seen.st_mode, digest, seen.st_size)
 
     def _put_back(self, kept: ProtectedFile) -> None:
         import shutil
@@ -270,9 +279,9 @@ class Held:
         with suppress(OSError):
             os.close(self._file)
 
-    def add(self, digest: str, copy: Path) -> None:
+    def add(self, digest: str, copy: Path, size: int | None) -> None:
         """Takes the copy in, if it is what it was."""
-        if _digest(copy) != digest:
+        if _digest(copy, size) != digest:
             return
         begin = self._end
         with open(open_given(copy), "rb", buffering=0) as source:
@@ -282,10 +291,10 @@ class Held:
 
     def heal(self, digest: str, copy: Path) -> bool:
         """Makes the copy what it was, where it is not. Whether it is now."""
-        with suppress(OSError):
-            if _digest(copy) == digest:
-                return True
         begin, end = self._spans.get(digest, (0, -1))
+        with suppress(OSError):
+            if _digest(copy, end - begin if end >= begin else None) == digest:
+                return True
         if end < begin:
             return False
         copy.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -296,13 +305,18 @@ class Held:
         return _digest(copy) == digest
 
 
-def _digest(place: bytes | Path) -> str:
+def _digest(place: bytes | Path, size: int | None = None, wants_end: Callable[[], bool] = lambda: False) -> str:
+    """What names the content of a file that has this `size`, or had it a moment ago; one of another is not read."""
     from hashlib import sha256
 
     digest = sha256()
     with open(open_given(place), "rb", buffering=0) as file:
+        if size not in (None, os.fstat(file.fileno()).st_size):
+            return "another size"
         while chunk := file.read(1 << 20):
             digest.update(chunk)
+            if wants_end():
+                raise UserError("the protected files were not read to the end")
     return digest.hexdigest()
 
 

@@ -61,7 +61,8 @@ class LocalWorkspace:
         if self._protect:
             from ralph.repository.protect import Protected
 
-            self._protected = Protected(self._context.root, self._protect, self._context.folder.path / "protected")
+            store, interrupt = self._context.folder.path / "protected", self._context.interrupt
+            self._protected = Protected(self._context.root, self._protect, store, interrupt.wants_end)
             self._protected.keep()
             if (unmatched := self._protected.unmatched) and self._protect != ("**",):
                 self._context.tell(Notice(f"--protect matches no file yet: {', '.join(unmatched)}"))

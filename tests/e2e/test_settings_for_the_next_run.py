@@ -114,3 +114,25 @@ def test_hooks_do_not_obey_them_either(planted: Any, ralph: Ralph) -> None:
     refused = ralph("hook", "start", "a task", CLAUDE_CODE_SESSION_ID="around")
     assert refused.code == 2
     assert ASKS in refused.err
+
+
+def test_an_agent_that_forgets_what_the_settings_were_does_not_get_them_obeyed(
+    agent: Agent, ralph: Ralph, environment: dict[str, str]
+) -> None:
+    known = Path(environment.get("XDG_STATE_HOME", f"{environment['HOME']}/.local/state")) / "ralph" / "settings"
+    done = ralph("run", "g", "--agent", agent(f"{PLANT}; [ -d {known} ] && rm -r {known}; {DONE}"))
+    assert "the settings have changed while the run was at work: " in done.err
+    refused = ralph("run", "g", "--agent", agent(DONE))
+    assert refused.code == 2
+    assert ASKS in refused.err
+
+
+def test_a_settings_file_that_a_person_has_named_counts_too(agent: Agent, ralph: Ralph, workspace: Path) -> None:
+    told = "ralph_loop:\n  checks: ['true']\n"
+    (workspace / "loop.yaml").write_text(told)
+    plant = "echo '  max_iterations: 3' >> loop.yaml; echo COMPLETE"
+    done = ralph("loop", "g", "--config", "loop.yaml", "--agent", agent(plant))
+    assert "the settings have changed while the run was at work: " in done.err, done.err
+    assert ASKS in ralph("loop", "g", "--config", "loop.yaml", "--agent", agent(plant)).err
+    (workspace / "loop.yaml").write_text(told)
+    assert ralph("loop", "g", "--config", "loop.yaml", "--agent", agent("echo COMPLETE")).code == 0

@@ -92,6 +92,7 @@ def _ordered(command: str, asked: Request) -> tuple[Order, Loaded]:
         issue=asked.issue.reference if asked.issue else "",
         issue_title=asked.issue.heading if asked.issue else "",
         pr=asked.pr,
+        config=str(asked.config.absolute()) if asked.config else "",
     )
     return order, loaded
 

@@ -16,7 +16,8 @@ class Order(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     `tells_claim`: the prompt says how to claim, unless the goal does. `looks_only`: the agent's answer is what is
     wanted, and whatever it changes is put back. `issue` is the one that it is about, as `OWNER/NAME#N`,
     `issue_title` what that is called. `pr`: a pull request is made of what it comes to (`open`; `draft`: also where it
-    is not done; `wait`: and it is not done before the checks of the host pass).
+    is not done; `wait`: and it is not done before the checks of the host pass). `config` is the settings file that a
+    person has named, which the next run may be given, too.
     """
 
     settings: Settings
@@ -35,6 +36,7 @@ class Order(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     issue: str = ""
     issue_title: str = ""
     pr: str = ""
+    config: str = ""
 
     @property
     def title(self) -> str:

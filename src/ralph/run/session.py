@@ -235,9 +235,9 @@ class Session:
         """What dead runs have left goes; and if this one is killed with its keeper, its processes can be found."""
         for left in end_left_behind(self._env):
             self._notices += (events.Notice(remark(left, "was ended")),)
-        self._watched = Watched(
-            self.place.workspace, self.id, settings_files(self.place.workspace, self._env), self._env
-        )
+        files = settings_files(self.place.workspace, self._env)
+        files += [Path(self.order.config)] if self.order.config else []
+        self._watched = Watched(self.place.workspace, self.id, files, self._env)
         self._watched.begin()
         if not self.settings.keep_children:
             stack.enter_context(on_record(self.id, keeper, self.order.workspace, self._env))

@@ -243,13 +243,15 @@ class Untrusted(UserError):
 
 
 class Watched:
-    """The settings files of one run, from its beginning to its end."""
+    """The settings files of one run, from its beginning to its end. What they held is written down for the next run;
+    but an agent may remove that, and nobody can have accepted anything meanwhile: so for this one it is remembered."""
 
     def __init__(
         self, workspace: "pathlib.Path", run_id: str, files: "Sequence[pathlib.Path]", env: Mapping[str, str]
     ) -> None:
         self._path = os.path.join(place_of(workspace, env), run_id)
         self._files = tuple(map(str, files))
+        self._before: Before | None = None
 
     def begin(self) -> None:
         try:
@@ -259,16 +261,20 @@ class Watched:
                 if before and not _is_alive(before.pid) and not _changed(before):  # killed, with nothing changed
                     os.unlink(path)
             known = _read(self._path)  # a run that goes on is measured by its beginning
-            _write(self._path, Before(os.getpid(), known.files if known else _contents(self._files)))
+            self._before = Before(os.getpid(), known.files if known else _contents(self._files))
+            _write(self._path, self._before)
         except OSError:  # as with the list of runs, which says so: then nothing can be compared
             pass
 
     def end(self) -> list[str]:
         """The files that have changed. Where none has, there is nothing to remember."""
-        before = _read(self._path)
-        changed = _changed(before) if before else []
-        if not changed:
+        changed = _changed(self._before) if self._before else []
+        if not changed or not self._before:
             _forget(self._path)
+            return []
+        with suppress(OSError):
+            os.makedirs(os.path.dirname(self._path), mode=0o700, exist_ok=True)
+            _write(self._path, self._before)
         return changed
 
 

@@ -1,6 +1,7 @@
 """How long a run waits after a limit or a fault."""
 
 import pytest
+from msgspec import structs
 
 from ralph.core import limits, rules
 from ralph.core.model import Failure, Iteration, Outcome, Rule, Run, Snapshot, Stop, Turn, Wait
@@ -41,6 +42,12 @@ def test_an_unstated_reset_is_backed_off_from() -> None:
 
 def test_a_reset_in_the_past_does_not_make_a_busy_loop() -> None:
     assert wait_of(run_with(limited(resets_at=10.0)), limits.limited()) == 60.0
+
+
+def test_a_reset_that_came_while_the_turn_went_on_is_not_waited_for_a_minute() -> None:
+    turn = structs.replace(limited(resets_at=998.0), duration=10.0)
+    assert wait_of(run_with(turn), limits.limited()) == limits.AFTER_RESET - 2
+    assert wait_of(run_with(turn, turn), limits.limited()) == 120.0, "once more, and it is a busy loop"
 
 
 def test_on_limit_stop_ends_the_run() -> None:

@@ -63,7 +63,9 @@ def _time_left(run: Run) -> dict[str, float]:
         assert failure is not None
         count = counts[turn.agent] = counts.get(turn.agent, 0) + 1
         end = turn.ended_at + _doubling(FIRST_LIMIT_WAIT, LONGEST_LIMIT_WAIT, count)
-        if failure.resets_at and failure.resets_at > turn.ended_at:
+        # One that came while the turn went on is believed once: whoever says so again states nothing.
+        since = turn.ended_at - (turn.duration if count == 1 else 0.0)
+        if failure.resets_at and failure.resets_at > since:
             end = failure.resets_at + AFTER_RESET
         left[turn.agent] = _left(end, turn, run)
     return left

@@ -185,21 +185,7 @@ def ralph(environment: dict[str, str], workspace: Path, warm: Warm) -> Callable[
     """The real command, in the workspace."""
 
     def run(*words: str, cwd: Path | None = None, stdin: str | None = None, timeout: float = 120, **env: str) -> Result:
-        around = {**environment, **env}
-        if warm.can_play(words, around, stdin):
-            return Result(warm.run(words, cwd or workspace, around, stdin, timeout))
-        return Result(
-            subprocess.run(
-                [sys.executable, "-m", "ralph", *words],
-                cwd=cwd or workspace,
-                env=around,
-                input=stdin,
-                stdin=subprocess.DEVNULL if stdin is None else None,
-                capture_output=True,
-                text=True,
-                timeout=timeout,
-            )
-        )
+        return Result(warm.run(words, cwd or workspace, {**environment, **env}, stdin, timeout))
 
     return run
 

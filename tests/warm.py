@@ -27,6 +27,7 @@ LESSONS = (
     ("show",),
     ("hook", "start", "x"),
     ("work", "status"),
+    ("task", "x", "--root", "x", "--project", "x", "--task", "x", "--agent", "true", "--max-restarts", "1"),
 )
 
 
@@ -35,14 +36,15 @@ class Warm:
 
     spent = 0.0  # seconds of the processor, by all calls
 
-    def __init__(self) -> None:
+    def __init__(self, *modules: str) -> None:
+        self._modules = modules  # that it imports as well
         self._start()
 
     def _start(self) -> None:
         self._line, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-P", __file__, str(theirs.fileno())],
+                [sys.executable, "-P", __file__, str(theirs.fileno()), *self._modules],
                 env={"LANG": LANG, "PATH": os.defpath},
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
@@ -51,12 +53,34 @@ class Warm:
             )
 
     @staticmethod
-    def can_play(words: tuple[str, ...], env: Mapping[str, str], stdin: str | None) -> bool:
+    def _can_play(words: tuple[str, ...], env: Mapping[str, str], stdin: str | None) -> bool:
         """Whether a copy does what a new process would."""
         plain = env.get("LANG") == LANG and not any(name.startswith(FROM_THE_START) for name in env)
         return sys.platform == "linux" and plain and len(repr((words, env))) < ROOM and len(repr(stdin)) < ROOM
 
     def run(
+        self,
+        words: tuple[str, ...],
+        cwd: Path,
+        env: Mapping[str, str],
+        stdin: str | None = None,
+        timeout: float = 120,
+    ) -> "subprocess.CompletedProcess[str]":
+        """Runs the command to its end; in a new Python where only that would do."""
+        if self._can_play(words, env, stdin):
+            return self._play(words, cwd, env, stdin, timeout)
+        return subprocess.run(
+            [sys.executable, "-m", "ralph", *words],
+            cwd=cwd,
+            env=env,
+            input=stdin,
+            stdin=subprocess.DEVNULL if stdin is None else None,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+        )
+
+    def _play(
         self, words: tuple[str, ...], cwd: Path, env: Mapping[str, str], stdin: str | None, timeout: float
     ) -> "subprocess.CompletedProcess[str]":
         if self._process.poll() is not None:  # a test may kill all that is below it
@@ -181,6 +205,8 @@ if __name__ == "__main__":
         os.chdir(empty)
         os.environ["HOME"] = empty
         learn()
+        for wanted in sys.argv[2:]:
+            importlib.import_module(wanted)
         os.chdir("/")
     tempfile.tempdir = None  # where that is depends on the environment
     with socket.socket(fileno=int(sys.argv[1])) as line:

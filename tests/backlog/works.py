@@ -58,10 +58,7 @@ class Works:
         return self.run(*self.words(*words, checks=checks)[3:])
 
     def run(self, *words: str) -> "subprocess.CompletedProcess[str]":
-        if self._warm.can_play(words, self.env, None):
-            return self._warm.run(words, self.folder, self.env, None, 170)
-        command = [sys.executable, "-m", "ralph", *words]
-        return subprocess.run(command, cwd=self.folder, env=self.env, capture_output=True, text=True, check=False)
+        return self._warm.run(words, self.folder, self.env, timeout=170)
 
     def start(self, *words: str, checks: tuple[str, ...] = ("true",)) -> "subprocess.Popen[str]":
         command = self.words(*words, checks=checks)

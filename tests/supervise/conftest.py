@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from tests.processes.conftest import mark
+from tests.warm import Warm
 
 from ralph.supervise import bus, run_info
 from ralph.supervise.run_info import RunInfo
@@ -21,29 +22,21 @@ __all__ = ["mark"]
 class Task:
     """A task, and the commands that work on it."""
 
-    def __init__(self, folder: TaskFolder, environment: dict[str, str], workspace: Path) -> None:
-        self.folder, self.environment, self.workspace = folder, environment, workspace
+    def __init__(self, folder: TaskFolder, environment: dict[str, str], workspace: Path, warm: Warm) -> None:
+        self.folder, self.environment, self.workspace, self._warm = folder, environment, workspace, warm
         self.started: list[subprocess.Popen[str]] = []
 
-    def words(self, *more: str) -> list[str]:
-        named = ["--root", str(self.folder.root), "--project", self.folder.project, "--task", self.folder.task]
-        return [sys.executable, "-m", "ralph", "task", *named, "--restart-delay", "0", *more]
+    def words(self, *more: str) -> tuple[str, ...]:
+        named = ("--root", str(self.folder.root), "--project", self.folder.project, "--task", self.folder.task)
+        return ("task", *named, "--restart-delay", "0", *more)
 
     def supervise(self, *more: str, timeout: float = 120, **env: str) -> "subprocess.CompletedProcess[str]":
-        return subprocess.run(
-            self.words(*more),
-            cwd=self.workspace,
-            env={**self.environment, **env},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=timeout,
-        )
+        return self._warm.run(self.words(*more), self.workspace, {**self.environment, **env}, timeout=timeout)
 
     def start(self, *more: str, **env: str) -> "subprocess.Popen[str]":
         """A supervisor that goes on while the test does."""
         process = subprocess.Popen(
-            self.words(*more),
+            [sys.executable, "-m", "ralph", *self.words(*more)],
             cwd=self.workspace,
             env={**self.environment, **env},
             stdin=subprocess.DEVNULL,
@@ -73,8 +66,8 @@ class Task:
 
 
 @pytest.fixture
-def task(tmp_path: Path, environment: dict[str, str], workspace: Path) -> Iterator[Task]:
-    task = Task(task_folder(tmp_path / "root", "shop", "login"), environment, workspace)
+def task(tmp_path: Path, environment: dict[str, str], workspace: Path, warm: Warm) -> Iterator[Task]:
+    task = Task(task_folder(tmp_path / "root", "shop", "login"), environment, workspace, warm)
     yield task
     for process in task.started:
         process.kill()

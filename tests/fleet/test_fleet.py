@@ -177,6 +177,7 @@ def test_a_work_is_steered_from_any_machine(fleet: Fleet) -> None:
     assert work.wait(60) == 0, "all has landed or is withdrawn"
     assert f"{mine} is tried again" in say("retry", mine, "and", "be", "quick")
     fleet.wait(lambda: sorted(fleet.landed()) == sorted(fleet.keys), "it is taken up again")
+    fleet.wait(lambda: len(fleet.all("work_finished")) == 2, "it is over again")
     assert "4 of 4 landed" in say("show")
     assert "4 of 4 landed" in say("report")
     assert "nothing is left to stop" in elsewhere.ralph("work", "stop", "--db", fleet.url).stderr

@@ -144,6 +144,7 @@ def test_an_iteration_starts_no_process_in_vain(
     if in_git:
         git("init", "-q")
         git("commit", "-q", "--allow-empty", "-m", "the first")  # before that, git has to be asked what is checked out
+        git("pack-refs", "--all")
         count(*words.split(), "-m", "1")
     few, many = (count(*words.split(), "-m", most).started for most in ("2", "4"))
     assert many - few == Counter({name: 2 * times for name, times in expected.items()})

@@ -193,6 +193,20 @@ def test_a_detached_head_is_as_good_as_a_branch(repo: Any) -> None:
     assert repo.index().tree() == before
 
 
+def test_a_branch_that_git_has_tidied_away_is_still_checked_out(repo: Any) -> None:
+    """A longer name that begins like it is another branch's."""
+    before = repo.index().tree()
+    branch = repo.git("symbolic-ref", "--short", "HEAD")
+    repo.git("branch", f"{branch}-too", "HEAD")
+    repo.git("pack-refs", "--all")
+    assert repo.index().tree() == before
+    repo.git("symbolic-ref", "HEAD", f"refs/heads/{branch[:-1]}")
+    assert head_of(repo.index().tree()) == ""
+    repo.git("symbolic-ref", "HEAD", f"refs/heads/{branch}")
+    commit = repo.commit()
+    assert head_of(repo.index().tree()) == commit != head_of(before)
+
+
 def test_a_linked_worktree_has_its_own_fingerprint(repo: Any, tmp_path: Path) -> None:
     repo.git("worktree", "add", "-q", "-b", "other", str(tmp_path / "linked"))
     linked = type(repo)(tmp_path / "linked")

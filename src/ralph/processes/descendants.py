@@ -242,6 +242,9 @@ def _ps(*options: str) -> list[bytes]:
     return subprocess.run(("ps", *options), stdout=subprocess.PIPE, check=False).stdout.splitlines()
 
 
+_booted: list[str] = []  # which start of the system this is, once that was asked
+
+
 def start_of(pid: int) -> str | None:
     """When the living process `pid` was started, in the system's own words; None where none lives."""
     if pid <= 0:
@@ -249,7 +252,9 @@ def start_of(pid: int) -> str | None:
     if _HAS_PROC:
         # Clock ticks are counted from the start of the system: after the next one they begin anew.
         found = _look_at(pid)
-        return f"{_said_by('/proc/sys/kernel/random/boot_id')[:8].decode()}+{int(found.began)}" if found else None
+        if not _booted:
+            _booted.append(_said_by("/proc/sys/kernel/random/boot_id")[:8].decode())
+        return f"{_booted[0]}+{int(found.began)}" if found else None
     import subprocess
 
     told = subprocess.run(("ps", "-o", "state=,lstart=", "-p", str(pid)), capture_output=True, text=True, check=False)

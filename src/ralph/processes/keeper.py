@@ -169,9 +169,10 @@ class Keeper:
         self._collect()
         self._child = successor
 
-    def hear(self) -> Started | Exited | Ended | None:
-        """What the keeper says next: NotStarted where it could not do as it was asked, None about what is over."""
-        number, kind, *values = self._answer()
+    def hear(self, waits: bool = True) -> Started | Exited | Ended | None:
+        """What the keeper says next: NotStarted where it could not do as it was asked, None about what is over. It
+        `waits` for that, unless it is known that there is something."""
+        number, kind, *values = self._answer(waits)
         if number not in (self._spawning, self._ending):
             return None
         if kind == "failed":
@@ -297,8 +298,9 @@ class Keeper:
             if self.is_stopped or time.monotonic() > deadline:
                 raise KeeperLost
 
-    def _answer(self) -> Message:
-        self._wait()
+    def _answer(self, waits: bool = True) -> Message:
+        if waits:
+            self._wait()
         received = self._channel.receive()
         if received is None:
             raise KeeperLost

@@ -123,6 +123,7 @@ class Watch:
                 self._step((yield self))
         except NotStarted as refusal:
             self._is_over = True
+            find_program(command.argv[0], command.env, command.cwd)  # which says more about one that is not there
             raise explained(refusal.error, program, command.cwd) from refusal.error
         except KeeperLost as lost:
             self._is_over = True
@@ -142,7 +143,11 @@ class Watch:
         )
 
     def _ask_for(self, command: Command, on_stdout: Sink, on_stderr: Sink | None, tells: bool) -> str:
-        program = find_program(command.argv[0], command.env, command.cwd)
+        program = command.argv[0]
+        if "/" not in program or command.boxed:
+            program = find_program(program, command.env, command.cwd)
+        else:  # the system says whether it is there
+            program = os.path.join(command.cwd, program)
         given, out = readable(command.stdin), self._pipe(on_stdout)
         errors = out if on_stderr is None else self._pipe(on_stderr)
         fds = (given, out, errors, *command.fds)
@@ -233,7 +238,7 @@ class Watch:
         return True
 
     def _hear(self) -> None:
-        report = self._keeper.hear()
+        report = self._keeper.hear(waits=False)
         if isinstance(report, Ended):
             self._leftovers = report.others
             self._is_over = True

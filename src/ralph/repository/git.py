@@ -343,6 +343,7 @@ HARMLESS = frozenset({
 
 _SHA256_DIGITS = 64
 _LARGEST_INDEX = 1 << 32
+_LARGEST_PACK = 1 << 20  # of refs: to read more takes longer than to ask git
 APART = CLOSED | {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_COUNT": "0"}
 
 
@@ -377,12 +378,21 @@ class Looking:
         with suppress(OSError):
             named = read_given(os.path.join(self.repository.git_dir, "HEAD"), 4096)
             if named.startswith(b"ref: refs/heads/") and b".." not in named:
-                ref = os.fsdecode(named[5:].removesuffix(b"\n"))
-                named = read_given(os.path.join(shared_folder(self.repository), ref), 4096)
+                named = self._found(named[5:].removesuffix(b"\n"))
             if len(named) in (41, _SHA256_DIGITS + 1) and named.strip(b"0123456789abcdef") == b"\n":
                 return named.decode().strip()
         answer = self.repository.ask("rev-parse", "--verify", "--quiet", "HEAD")
         return answer.out.decode().strip() if answer.code == 0 else ""
+
+    def _found(self, ref: bytes) -> bytes:
+        """The line that says which commit a branch is at: in a file of its own or, once git has tidied up, among all
+        others."""
+        folder = shared_folder(self.repository)
+        try:
+            return read_given(os.path.join(folder, os.fsdecode(ref)), 4096)
+        except FileNotFoundError:
+            packed = read_given(os.path.join(folder, "packed-refs"), _LARGEST_PACK)
+            return packed.partition(b" %b\n" % ref)[0].rpartition(b"\n")[2] + b"\n"
 
     def git(self, *words: str, head: str = "", stdin: bytes = b"", env: Mapping[str, str] | None = None) -> bytes:
         answer = self.ask(*words, head=head, stdin=stdin, env=env)

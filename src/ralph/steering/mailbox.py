@@ -16,7 +16,7 @@ from ralph.core.text import clean, head
 from ralph.errors import UserError
 from ralph.files import open_file, read_file, replace_file
 
-if TYPE_CHECKING:  # the list of runs reads mail without them
+if TYPE_CHECKING:
     from pathlib import Path
 
     from ralph.core.events import Event, Tell
@@ -156,25 +156,23 @@ class QuestionListener:
     the workspace `root`, which may change; None: this run takes none. `waits`: no turn begins before the answer."""
 
     def __init__(self, mailbox: Mailbox, tell: "Tell", waits: bool, root: "Callable[[], Path] | None") -> None:
-        self._mailbox, self._tell, self._waits, self._root = mailbox, tell, waits, root
+        from ralph.core import events  # the list of runs reads mail without them
+
+        self._mailbox, self._tell, self._waits, self._root, self._events = mailbox, tell, waits, root, events
         self._told = {question.id for question in mailbox.read().questions}
 
     def hear(self, *happened: "Event") -> None:
-        from ralph.core.events import AgentFinished
-
-        if isinstance(happened[-1], AgentFinished):
+        if isinstance(happened[-1], self._events.AgentFinished):
             self()
 
     def __call__(self) -> None:
-        from ralph.core.events import QuestionAsked
-
         text = _taken(f"{self._root()}/.ralph/{DROP}") if self._root else ""
         if text.strip():
             self._mailbox.ask(text)
         for question in self._mailbox.read().questions:
             if question.id not in self._told:
                 self._told.add(question.id)
-                self._tell(QuestionAsked(question.id, question.text, self._waits))
+                self._tell(self._events.QuestionAsked(question.id, question.text, self._waits))
 
 
 def left(text: str) -> bool:

@@ -182,6 +182,13 @@ LIMITS = [
     "tokens per minute limit reached for gpt-x",
     "HTTP/1.1 429 Too Many Requests",
     "  ⎿ usage limit reached ∙ resets 7pm",
+    "You have reached your weekly usage limit. Resets in 3 days 4 hours.",
+    "google.api_core.exceptions.ResourceExhausted: 429 Resource has been exhausted (e.g. check quota).",
+    "Concurrency limit exceeded for account, please retry later",
+    "You're out of extra usage · resets 11pm",
+    "Your account has hit its spend limit for this month",
+    "Token limit per day exceeded: 1000000. Try again tomorrow",
+    "rate limit: retry_after=2500ms",
 ]
 OVERLOADS = [
     "Server is overloaded, please try again later",
@@ -190,6 +197,11 @@ OVERLOADS = [
     "[error] upstream: provider is overloaded",
     "We are at capacity, come back soon",
     "Service temporarily unavailable",
+    "HTTP/2 529",
+    "dial tcp 127.0.0.1:443: i/o timeout",
+    "read ECONNRESET",
+    "We're experiencing high demand. Please try again later.",
+    "The service is experiencing heavy load; try again in 5 min",
 ]
 NONE = [
     "Added a rate limit: 429 after 100 requests",
@@ -212,6 +224,9 @@ NONE = [
     "const LIMIT = 'rate limit exceeded';",
     "fixed: the client was throttled for no reason",
     "Documented how usage limit reached errors are shown",
+    "vector at capacity 16, growing",
+    '"GET /health HTTP/1.1" 503 -',
+    "read 503 lines of ECONNRESET.md",
 ]
 
 
@@ -245,6 +260,8 @@ def test_what_is_only_about_limits_is_none(line: str) -> None:
         ("throttled, retry in 1 hr 5 min", 3900),
         ("usage limit reached, resets in 2 weeks", 1209600),
         ("rate limit exceeded; retry-after-ms: 1500", 1.5),
+        ("rate limit: retry_after=2500ms", 2.5),
+        ("You have reached your weekly usage limit. Resets in 3 days 4 hours.", 273600),
     ],
 )
 def test_the_time_of_a_limit_is_stated_in_any_unit(output: str, seconds: float) -> None:

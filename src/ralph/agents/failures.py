@@ -32,19 +32,22 @@ _STATUS = re.compile(
 # Words of error messages. They are looked for in what is known to be an error: a field of the agent's stream, or a line
 # of the output of a process that failed, if it begins like an error or states a limit or an overload. Never in answers.
 _COUNTED = (
-    r"(?:rate|usage|session|hour|hourly|daily|weekly|monthly|requests?|tokens?|api|minute|day|messages?|spending)"
+    r"(?:rate|usage|session|hour|hourly|daily|weekly|monthly|requests?|tokens?|api|minute|day|messages?|spend(?:ing)?"
+    r"|concurrency)"
 )
 _LIMIT = (
-    r"hit (?:your|a|the) (?:[\w-]{1,20} ){0,2}limit",
-    rf"{_COUNTED}[ _-]limits? (?:has been |was |have been )?(?:reached|exceeded|hit)",
+    rf"(?:hit|reached|exceeded) (?:your|its|a|the) (?:[\w-]{{1,20}} )?(?:[\w-]{{1,20}} )?{_COUNTED}[ _-]limit",
+    r"hit (?:your|its|a|the) (?:[\w-]{1,20} ){0,2}limit",
+    rf"{_COUNTED}[ _-]limits? (?:per \w{{1,10}} )?(?:has been |was |have been )?(?:reached|exceeded|hit)",
     r"limit reached\|\d+",
     r"rate[ _-]limit(?:ed|_error|_exceeded|-exceeded| error| exceeded| reached| hit)",
     r"exceed(?:ed|s)?\b.{0,40}\brate limit",
     r"too[ _]many[ _]requests|toomanyrequests",
     r"throttled(?=[:;,.!]|\Z| by | until | for | \()|throttling ?(?:exception|error)",
     r"quota[ _-](?:has been |was |is )?(?:exceeded|exhausted|reached)|exceed(?:ed|s) (?:your|the) (?:current )?quota",
-    r"insufficient_quota|out of (?:credits|quota)",
-    r"credit balance is too low|resource_exhausted|usage_limit_reached",
+    r"rate[ _-]limit[:;,]? retry[ _-]after",
+    r"insufficient_quota|out of (?:extra )?(?:credits|quota|usage)",
+    r"credit balance is too low|resource(?:_| |)exhausted|resource has been exhausted|usage_limit_reached",
 )
 _FATAL = (
     r"(?:invalid|incorrect|missing|no) (?:or missing )?(?:external )?(?:x-)?api[ _-]?key",
@@ -64,13 +67,14 @@ _FATAL = (
 )
 _OVERLOAD = (
     r"(?:server|model|service|api|provider|backend|we|it|system) (?:is |are |was )(?:\w{1,12} )?(?:overloaded|busy)",
-    r"(?:at|over) (?:full |its |maximum )?capacity|overloaded[,.;:!]? (?:please )?(?:try|retry)",
+    r"(?:at|over) (?:full |its |maximum )?capacity(?! \d)|overloaded[,.;:!]? (?:please )?(?:try|retry)",
     r"service (?:is )?(?:temporarily |currently )?unavailable",
+    r"experiencing (?:very |unusually )?(?:high|heavy) (?:demand|load|traffic)",
 )
 _TRANSIENT = (
     r"overloaded|overloaded_error|internal server error|bad gateway|gateway time-?out|server_error",
     *_OVERLOAD,
-    r"ECONN(?:REFUSED|RESET|ABORTED)|ETIMEDOUT|ENOTFOUND|EAI_AGAIN|ENETUNREACH",
+    r"ECONN(?:REFUSED|RESET|ABORTED)|ETIMEDOUT|ENOTFOUND|EAI_AGAIN|ENETUNREACH|i/o timeout",
     r"API Error: terminated|socket hang up|fetch failed|error sending request|request timed out|network error",
     r"connection (?:error|refused|reset|failed|closed|lost|timed out)",
     r"(?:cannot|could not|unable to|failed to) connect",
@@ -84,7 +88,8 @@ _ERROR_LINE = (
 )
 # A passing fault also stands at the beginning of a line without the word "error": "503 Service Unavailable".
 _BEFORE_FAULT = (
-    r"(?:HTTP |[45]\d\d |connect |getaddrinfo |the (?:\w{1,20} )?(?:model|server|service|API) is (?:currently )?){0,4}"
+    r"(?:HTTP |[45]\d\d |connect |read |write |dial tcp \S{1,80}+ |getaddrinfo "
+    r"|the (?:\w{1,20} )?(?:model|server|service|API) is (?:currently )?){0,4}"
 )
 # Lines that are about limits and state none: code, a change, a test; a package, or what somebody says of their work.
 _CODE = re.compile(
@@ -110,7 +115,7 @@ _KINDS: tuple[tuple[FailureKind, re.Pattern[str]], ...] = (
     ("fatal", _any(_FATAL)),
     ("transient", _any(_TRANSIENT)),
 )
-_STATED = _any((*_LIMIT, *_OVERLOAD, r"(?:error|status|code)[:=]? ?429|HTTP(?:/[\d.]{1,3})? 429"))
+_STATED = _any((*_LIMIT, *_OVERLOAD, r"(?:error|status|code)[:=]? ?429|HTTP(?:/[\d.]{1,3})? (?:429|50[234]|529)"))
 _BEGINS_AS_ERROR = re.compile(rf'[\W_]*+(?:{"|".join(_ERROR_LINE)})\b|\{{.*"type": ?"error"', re.IGNORECASE)
 _BEGINS_AS_FAULT = re.compile(rf"\W*+{_BEFORE_FAULT}(?:{'|'.join(_TRANSIENT)}|too many requests)\b", re.IGNORECASE)
 _WHEN = re.compile(r"\W*+(?:please )?\b(?:retry|retrying|try again|resets?|wait)\b", re.IGNORECASE)

@@ -20,6 +20,7 @@ NOT_TO_THE_LETTER = "it is not written to the letter"
 
 _NEAR = 600  # characters on each side that can be one sentence with a marker
 _LINE = 4096  # characters of a line, on each side
+_SIGNS = bytes(code for code in range(128) if not chr(code).isalnum())
 
 _STOPS, _COLONS, _QUESTIONS = ".!。！．।۔", (":", "："), "?？؟"
 _ENDS = (*_STOPS, *_QUESTIONS, "…", ";", "；")
@@ -357,6 +358,8 @@ def nearly(marker: str, text: str) -> str:
 
 
 def letters(text: str) -> str:
+    if text.isascii():  # as most lines of an answer and a prompt, all of which are compared
+        return text.encode().translate(None, _SIGNS).decode().lower()
     return "".join(filter(str.isalnum, text)).casefold()
 
 

@@ -348,6 +348,8 @@ def test_a_huge_answer_is_read_in_a_moment(kind: str, piece: str, reading: Readi
         "What changed:\n- better error output\n\n{}",
         "Endstand: {}",
         "There is no unfinished task.\n\n{}",
+        "Would you like me to write more tests?\n\n{}",
+        "Is there anything else that I should add?\n\n{}",
     ],
 )
 @pytest.mark.parametrize("verified", [False, True])
@@ -376,7 +378,8 @@ def test_who_was_told_how_to_claim_may_say_that_it_does_as_told(said: str, verif
 
 
 @pytest.mark.parametrize(
-    "said", ["As instructed, I will output this when it works:", "As required, I must answer with:"]
+    "said",
+    ["As instructed, I will output this when it works:", "As required, I must answer with:", "This time I can't:"],
 )
 def test_who_says_that_it_has_to_claim_later_does_not_claim(said: str) -> None:
     claim = Claim("promise", "DONE")

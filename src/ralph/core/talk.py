@@ -29,7 +29,7 @@ def announces(sentence: str, strictly: bool = True) -> bool:
     if _is_step(words) or _is_put_off(sentence, clause if is_conclusion else said):
         return True
     if _has("obeys", said):
-        return _has("duty about plan", _without("obeys", said)) and not _has("here performs", said)
+        return _has("duty about plan no", _without("obeys", said)) and not _has("here performs", said)
     if (len(words) > 1 and _is_commanded(said, 9)) or _only_leads_up(words, said):
         return True
     if strictly and _has("marker about", clause) and not _has("here performs", said):
@@ -43,7 +43,8 @@ def announces(sentence: str, strictly: bool = True) -> bool:
 
 
 def is_about_saying(question: str) -> bool:
-    return _has("say marker", _normal(question))
+    """Whether it is the marker that would be said: "Shall I write more tests?" is an offer, and spoils no claim."""
+    return _has("say", _normal(question)) and _has("marker", _normal(question))
 
 
 def _only_leads_up(words: list[str], said: str) -> bool:

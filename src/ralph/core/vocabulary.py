@@ -52,7 +52,7 @@ performs: reporting | stating | i can say | i now | i can output | i can report 
 label: status | state | result | outcome | output | answer | claim | promise | completion | verdict | conclusion
 label: signal
 marker: marker | last line | final line | this line | the line | string | the word | phrase | message | token
-marker: wants
+marker: wants | following line
 no: not | no | never | nor
 nearly: no | not | never | without | almost | nearly | half | partly | partially | mostly | non | to | toward
 nearly: towards | reaching

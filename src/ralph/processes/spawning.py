@@ -96,8 +96,12 @@ def adopt_orphans(wanted: bool = True) -> bool:
 def _call(name: str, *values: int | bytes) -> int:
     """What a function of the C library returns."""
     # The C part of `ctypes` alone: the rest of it takes more time, and more memory, than all else that is done here.
-    from _ctypes import call_function, dlopen, dlsym
-
+    try:
+        from _ctypes import call_function, dlopen, dlsym
+    except ImportError as error:
+        if "Too many open files" in str(error):
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE)) from None
+        raise
     function = dlsym(dlopen(None, 0), name)  # type: ignore[arg-type]  # None is this process itself
     return int(call_function(function, values))
 

@@ -59,7 +59,7 @@ def test_a_folder_on_the_way_that_is_a_link_is_not_followed(
     assert not (tmp_path / "001").exists()
 
 
-@pytest.mark.parametrize("folder", ["$PWD/.ralph", "$PWD/.ralph/runs", "$run"])
+@pytest.mark.parametrize("folder", ["$PWD/.ralph", "$PWD/.ralph/runs", "$run", "$run/iterations/001"])
 @pytest.mark.parametrize("name", ["else", "${folder#$PWD/}"])
 def test_nothing_is_made_where_a_folder_of_ralphs_was_linked_to(
     agent: Agent, ralph: Ralph, tmp_path: Path, folder: str, name: str

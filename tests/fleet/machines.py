@@ -1,6 +1,7 @@
 """Machines of a fleet: each a clone, a home and processes of its own; and what is promised of what they made."""
 
 import atexit
+import fcntl
 import json
 import os
 import signal
@@ -21,7 +22,8 @@ from tests.warm import Warm
 CHECK = "sort -c -u hot && test -e TASKS.md && sh count"
 # Whatever is done, the target must hold: the hot file is sorted, and each item's file says its own key, once.
 COUNT = 'for f in items/*; do [ "$(cat "$f")" = "$(basename "$f")" ] || exit 1; done'
-# A file `wait-KEY` in the folder WAITS holds an item's agent until it is gone; with `twice-KEY` it takes two turns.
+# A lock on `wait-KEY` in the folder WAITS holds an item's agent: to look for a sign again and again would start more
+# processes than all else. With `twice-KEY` it takes two turns.
 AGENT = r"""#!/bin/sh
 PROMPT=$(cat)
 key=$(printf '%s\n' "$PROMPT" | sed -n 's/^\([a-zA-Z]*[0-9][0-9]*\) .*/\1/p' | head -1)
@@ -36,7 +38,7 @@ case $key in
 esac
 echo "$key" > "items/$key"
 : > "WAITS/began-$key"
-while [ -e "WAITS/wait-$key" ]; do sleep 0.05; done
+flock -s "WAITS/wait-$key" true
 echo COMPLETE
 """
 PATIENCE = 90.0
@@ -130,6 +132,7 @@ class Fleet:
         self.keys = [f"hot{n}" if hot and n % hot == 0 else f"T{n}" for n in range(1, items + 1)]
         self.waits = self.folder / "waits"
         self.waits.mkdir()
+        self._held: dict[str, int] = {}
         self.agent = self.folder / "agent"
         self.agent.write_text(AGENT.replace("WAITS", str(self.waits)))
         self.agent.chmod(0o755)
@@ -167,11 +170,12 @@ class Fleet:
 
     def hold(self, *keys: str) -> None:
         for key in keys:
-            (self.waits / f"wait-{key}").touch()
+            self._held[key] = os.open(self.waits / f"wait-{key}", os.O_CREAT | os.O_RDWR)
+            fcntl.flock(self._held[key], fcntl.LOCK_EX)
 
     def let_go(self, *keys: str) -> None:
-        for key in keys or [path.name.removeprefix("wait-") for path in self.waits.glob("wait-*")]:
-            (self.waits / f"wait-{key}").unlink(missing_ok=True)
+        for key in keys or [*self._held]:
+            os.close(self._held.pop(key))
 
     def has_begun(self, key: str) -> bool:
         return (self.waits / f"began-{key}").exists()
@@ -258,5 +262,6 @@ class Fleet:
                         os.kill(pid, signal.SIGKILL)
             if machine.process is not None:
                 machine.process.wait()
+        self.let_go()
         self._look_away()
         self.postgres.forget(self.url)

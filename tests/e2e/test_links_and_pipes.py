@@ -72,6 +72,23 @@ def test_nothing_is_made_where_a_folder_of_ralphs_was_linked_to(
     assert [*Path((tmp_path / "to").read_text().strip()).iterdir()] == []
 
 
+@pytest.mark.parametrize("name", ["index.git", "index.git/refs", "index.git/info", "index.git/config", "index"])
+def test_what_git_looks_by_is_not_written_where_it_was_linked_to(
+    agent: Agent, ralph: Ralph, repository: Path, tmp_path: Path, name: str
+) -> None:
+    there = tmp_path / "there"
+    for inside in ("config", "HEAD", "exclude"):
+        there.mkdir(exist_ok=True)
+        (there / inside).write_text("precious\n")
+    to = there if name.endswith(("git", "refs", "info")) else there / ("config" if name != "index" else "new")
+    before = sorted(there.iterdir())
+    plant = f"{RUN}\nrm -rf $run/{name}; ln -s {to} $run/{name}; echo $RALPH_ITERATION > changed"
+    done = ralph("run", "g", "-m", "2", "--agent", agent(f"{plant}; echo more"))
+    assert done.code == 1, done.err
+    assert sorted(there.iterdir()) == before
+    assert {file.read_text() for file in before} == {"precious\n"}
+
+
 def test_a_journal_that_was_linked_elsewhere_is_not_added_to(agent: Agent, ralph: Ralph, outside: Path) -> None:
     plant = f"{RUN}\nrm $run/journal.ndjson; ln -s {outside} $run/journal.ndjson"
     done = ralph("run", "g", "-m", "2", "--agent", agent(f"{plant}; echo more"))

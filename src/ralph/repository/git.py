@@ -15,9 +15,9 @@ from typing import Protocol
 from msgspec import Struct
 
 from ralph.errors import UserError
-from ralph.files import read_given
+from ralph.files import make_folder, read_given
 from ralph.processes.program import AskedProgram, CutOff
-from ralph.records.folder import cannot_write
+from ralph.records.folder import cannot_write, write
 
 PLAIN = (
     "-c", f"core.hooksPath={os.devnull}",
@@ -418,16 +418,11 @@ def objects_of(repository: Repository, name: str) -> Iterator[dict[str, str]]:
 
 def _laid(folder: str, repository: Repository, files: Mapping[str, bytes]) -> dict[str, str]:
     try:
-        for place in (folder, f"{folder}/refs", f"{folder}/info"):
-            os.makedirs(place, mode=0o700, exist_ok=True)
-        for name, content in files.items():
-            path = f"{folder}/{name}"
-            with suppress(FileNotFoundError):
-                os.unlink(path)  # whatever stands there, link or pipe
-            with open(path, "xb") as file:
-                file.write(content)
+        make_folder(f"{folder}/refs")  # by which git knows it as one of its own
     except OSError as error:
         raise cannot_write(folder, error) from None
+    for name, content in files.items():
+        write(f"{folder}/{name}", content)
     return APART | {"GIT_DIR": folder, "GIT_OBJECT_DIRECTORY": os.path.join(shared_folder(repository), "objects")}
 
 

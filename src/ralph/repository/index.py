@@ -14,7 +14,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from ralph.files import read_given
+from ralph.files import read_given, write_file
 from ralph.records.folder import cannot_write
 from ralph.repository.git import STORING, GitError, Looking, Repository, git_version, refusal
 
@@ -88,7 +88,7 @@ class PrivateIndex:
         New files that are very big, alone or together, are not read unless `whole` is asked for, and files that cannot
         be read never are: `left_out` names them; like nested repositories, they are known by their size and time only.
         """
-        if not self._path.exists():  # an agent that cleans up has removed it
+        if not os.path.isfile(self._path) or os.path.islink(self._path):  # an agent has removed it, or led it elsewhere
             self._seed()
         if whole:  # a file that was written anew as it was has to be known as such before git writes over it
             self._written_at = -NOTED_EVERY
@@ -172,7 +172,7 @@ class PrivateIndex:
             raise GitError(f"{place} is not an index: {error.strerror}", "remove it: git makes a new one") from None
         if b"link" in content:  # an index may lie in several files, which git looks for beside its settings
             self._looking.borrow("sharedindex.")
-        self._path.write_bytes(content)
+        write_file(self._path, content)
         # Git trusts an entry that is older than its index: a younger copy would hide edits made in the same moment.
         os.utime(self._path, ns=(times.st_atime_ns, times.st_mtime_ns))
         return content

@@ -37,6 +37,11 @@ gc.disable()  # until all tests are known: all that is made before then is there
 SLOW = 5.0  # seconds of the processor that a test may take, with all that it starts, before a run names it
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Who asks for more time than the others begins first: a long test that begins last is waited for by all."""
+    items.sort(key=lambda item: item.get_closest_marker("timeout") is None)
+
+
 def pytest_collection_finish() -> None:
     gc.enable()
     gc.freeze()  # thousands of tests that live as long as the run: the collector need not look at them each time

@@ -5,7 +5,6 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -112,19 +111,16 @@ def test_what_the_agent_changes_while_it_plans_is_put_back_and_said(
 
 
 def test_who_is_killed_while_an_agent_plans_loses_nothing_and_asks_again(
-    ralph: Start, agent: Start, repository: Path, environment: dict[str, str], alive: Start, nap: str
+    ralph: Start, agent: Start, repository: Path, environment: dict[str, str], alive: Start, nap: str, eventually: Start
 ) -> None:
     (repository / "mine").write_text("uncommitted\n")
     fake = agent(f"echo sly > README; echo sly > mine; [ $N = 1 ] && sleep {nap}\n" + says(PLAN))
     words = ["plan", "Add coupons", "--yes", "--agent", fake]
     run = subprocess.Popen([sys.executable, "-m", "ralph", *words], cwd=repository, env=environment)
-    deadline = time.monotonic() + 40
-    while not alive(nap):
-        assert time.monotonic() < deadline
+    eventually(lambda: alive(nap))
     run.kill()
     run.wait()
-    while alive(nap):
-        assert time.monotonic() < deadline, "its agent ends with it"
+    eventually(lambda: not alive(nap))
     assert not (repository / "PLAN.md").exists()
     refused = ralph("resume")
     assert refused.code == 2, refused.err

@@ -3,6 +3,7 @@ list that another program keeps. Nothing is lost, and what happened is said."""
 
 import json
 import os
+import signal
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -110,3 +111,22 @@ def test_a_lock_of_a_git_that_was_killed_while_it_removed_branches_goes(works: W
     assert done.returncode == 0, done.stderr
     assert not lock.exists()
     assert works.git("branch", "--list", "--format=%(refname:short)").splitlines() == ["main", works.target]
+
+
+def test_a_check_at_the_gate_is_found_when_everybody_was_killed(works: Works, eventually: Callable[..., None]) -> None:
+    works.todo("- [ ] T1 Make\n")
+    works.script('touch "$key"; echo COMPLETE')
+    works.start(checks=("case $PWD in *gate*) sleep 12345.6789; esac",))
+    eventually(lambda: left(works, b"sleep"))
+    ours = [pid for pid in left(works) if is_ours(Path("/proc", str(pid), "cmdline").read_bytes())]
+    for number in (signal.SIGSTOP, signal.SIGKILL):  # none gets to see what happens to the others
+        for pid in ours:
+            os.kill(pid, number)
+    assert left(works, b"sleep"), "this is what the test is about"
+    assert "was killed together with its keeper" in works.run("ps").stdout
+    assert "what it had left was ended: " in works.run("clean").stdout
+    eventually(lambda: not left(works, b"sleep"))
+
+
+def is_ours(words: bytes) -> bool:
+    return words.startswith(b"loop-keeper") or b"ralph" in words.split(b"\0")

@@ -95,6 +95,23 @@ def test_one_that_has_cleared_its_environment_is_found_below_the_recorded_agent(
     eventually(lambda: not alive(nap))
 
 
+def test_a_notification_that_hangs_is_found_too(
+    live: Start, agent: Agent, ralph: Any, alive: Alive, nap: str, eventually: Any, workspace: Path
+) -> None:
+    (workspace / ".ralph").mkdir()
+    (workspace / ".ralph" / "settings.json").write_text(json.dumps({"notify": [f"sleep {nap}; true"]}))
+    run = live("run", "g", "-m", "1", "--agent", agent("echo hello"))
+    eventually(lambda: alive(nap))
+    keeper = keeper_of(run.process.pid)
+    os.kill(run.process.pid, signal.SIGSTOP)
+    for pid in (keeper, run.process.pid):
+        os.kill(pid, signal.SIGKILL)
+    run.end()
+    assert alive(nap), "this is what the test is about"
+    assert "what it had left was ended: " in ralph("clean").out
+    eventually(lambda: not alive(nap))
+
+
 def test_runs_that_may_keep_their_children_are_left_alone(
     left: Callable[..., Any], ralph: Any, alive: Alive, nap: str
 ) -> None:

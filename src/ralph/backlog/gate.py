@@ -23,6 +23,7 @@ from ralph.processes.descendants import sweep_marked
 from ralph.processes.interrupt import Interrupt
 from ralph.processes.keeper import Keeper
 from ralph.records.folder import RunFolder, prepare
+from ralph.records.register import on_record
 from ralph.repository import landing, worktrees
 from ralph.repository.configuration import configuration_of
 from ralph.repository.git import Repository, commit_of, obeying, repository
@@ -197,7 +198,7 @@ def attend(path: str, keeper: Keeper, interrupt: Interrupt) -> tuple[Verdict, Ca
     work, request = read(folder, "work.json", WorkOrder), read(folder, REQUEST, LandingRequest)
     home = repository(Path(work.workspace))
     settled = configuration_of(home, work.id)
-    with obeying(settled), _alone(folder):
+    with obeying(settled), _alone(folder), on_record(_mark(folder), keeper, work.workspace, os.environ):
         gate = _gate(work, home, folder, keeper, interrupt)
         try:
             verdict = gate.land(request) if request.branches else gate.opened()

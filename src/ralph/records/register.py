@@ -22,9 +22,11 @@ from ralph.core.text import clean, one_line
 from ralph.errors import UserError
 from ralph.files import open_file, open_fresh, read_file, state_folder
 from ralph.processes.descendants import (
+    ASKED_BY,
     RunningProcess,
     is_living,
     left_of,
+    marked,
     own_start,
     record_line,
     recorded,
@@ -334,7 +336,8 @@ def _abandoned(env: Mapping[str, str]) -> Iterator[tuple[str, Living, list[Runni
             continue
         if not is_living(living.pid, living.start) and not is_living(living.keeper, living.keeper_start):
             first = recorded(head)
-            yield name, living, left_of(name, [first] if first else [])
+            asked = marked(str(living.pid), ASKED_BY) if start_of(living.pid) is None else []  # else another's now
+            yield name, living, left_of(name, [*asked, *([first] if first else [])])
 
 
 def _told(run: str, living: Living, found: list[RunningProcess]) -> Left:

@@ -357,6 +357,30 @@ def test_what_denies_nothing_and_leads_up_to_nothing_does_not_spoil_a_claim(said
     assert stated(Claim("promise", "DONE"), said.format("<promise>DONE</promise>"), Reading(verified=verified))
 
 
+@pytest.mark.parametrize(
+    "behind",
+    [
+        "The mistake was actually in the cache.",
+        "Die Funktion gibt jetzt None zurück.",
+        "Users can withdraw money again.",
+        "Wait times went down by 20 %.",
+        "Sorry for the long diff.",
+        "It compares words and may ignore the case.",
+        "这个按钮现在可以取消任务。",
+    ],
+)
+def test_a_summary_behind_a_claim_does_not_take_it_back(behind: str) -> None:
+    assert stated(Claim("promise", "DONE"), f"<promise>DONE</promise>\n\n{behind}", VERIFIED)
+
+
+@pytest.mark.parametrize(
+    "behind",
+    ["Wait, one test fails.", "Hm, sorry, that was wrong.", "Moment, das war zu früh.", "All but one: two still fail."],
+)
+def test_a_claim_that_the_next_sentence_takes_back_is_none(behind: str) -> None:
+    assert not stated(Claim("promise", "DONE"), f"<promise>DONE</promise>\n\n{behind}", VERIFIED)
+
+
 ASKED_FOR = [
     "As requested:",
     "As instructed, on the last line:",

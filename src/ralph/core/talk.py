@@ -16,6 +16,8 @@ _BREAK = re.compile(
 _I_CONCLUDE = re.compile(r"\b(i|ich|je) (?:therefore|thus|hence|so|also|daher|donc) ")  # the same clause goes on
 _CLOSING = re.compile(r";|\b(?:let|tell) me\b")  # what follows is about something else
 # A vowel that is written as a sign on its consonant belongs to the word: `\w` takes it for an end.
+_SENTENCE = re.compile(r"[.!?:;…。！？：；—–\n]+")
+_PAUSE = re.compile(r"[,.!?:;…—–\n]+")
 _WORD = re.compile(r"[\w%/\u0300-\u036f\u0591-\u05bd\u064b-\u065f\u0900-\u0963\u0966-\u0dff\u0e30-\u0e4e]+")
 
 
@@ -79,8 +81,11 @@ def plans(line: str) -> bool:
 
 
 def retracts(text: str) -> bool:
-    """Whether what follows a claim takes it back."""
-    return _has("back", _normal(text))
+    """Whether what follows a claim takes it back: a sentence that begins so, a word that cuts in, or words that say
+    outright that it is not done. A summary has the same words in it: "actually in the cache", "gibt None zurück"."""
+    if _has("undone", _normal(text)) or any(_opens("back", _normal(part)) for part in _SENTENCE.split(text)):
+        return True
+    return any(_normal(part) in _phrases("halt") for part in _PAUSE.split(text))
 
 
 def discusses(before: str, after: str, bare: bool) -> bool:
@@ -92,7 +97,12 @@ def discusses(before: str, after: str, bare: bool) -> bool:
     behind, last = follows.split(), said.split()[-1:]
     if bare and after.lstrip(" \t*_`")[:1].isalpha() and behind[0].isascii() and not _has("on", f" {behind[0]} "):
         return True
-    if _is_put_off(before, said) or _is_part_of_whole(said) or _is_commanded(said, 4) or _has("duty about back", said):
+    if (
+        _is_put_off(before, said)
+        or _is_part_of_whole(said)
+        or _is_commanded(said, 4)
+        or _has("duty about back halt undone", said)
+    ):
         return True
     if (last and _has("nearly", f" {last[0]} ")) or _has("behind", f" {' '.join(behind[:6])} "):
         return True
@@ -164,6 +174,16 @@ def _normal(text: str) -> str:
 
 def _has(rows: str, said: str) -> bool:
     return any(phrase in said for row in rows.split() for phrase in _phrases(row))
+
+
+def _opens(row: str, said: str) -> bool:
+    """Whether one of the first three words begins a phrase of the row, or one is among the first signs where nothing is
+    put between words."""
+    words = said.split()
+    starts = (f" {' '.join(words[at : at + 6])} " for at in range(min(3, len(words))))
+    return any(start.startswith(_phrases(row)) for start in starts) or any(
+        phrase in said[:9] for phrase in _phrases(row) if phrase[0] != " "
+    )
 
 
 def _without(row: str, said: str) -> str:

@@ -1,12 +1,13 @@
 """Which words tell talk about a marker from a claim? A language adds words here, never a rule.
 
 `put_off` it is not time yet · `if` a condition · `will` the future · `now` takes that back · `duty` what has to be
-said · `about` examples and reports · `plan` heads of what is to be done · `back` a claim is taken back · `done` that
-it is · `here` this is the claim · `performs` it is being said · `label` stands before a colon · `marker` names of the
-marker itself · `no` denials · `nearly` right before a marker they take it away · `behind` right behind it they do ·
+said · `about` examples and reports · `plan` heads of what is to be done · `back` a sentence that
+takes a claim back begins so · `halt` cuts in between two signs and does so, too · `undone` does so anywhere · `done`
+that it is · `here` this is the claim · `performs` it is being said · `label` stands before a colon · `marker` names of
+the marker itself · `no` denials · `nearly` right before a marker they take it away · `behind` right behind it they do ·
 `say` a line that ends so is not over · `obeys` it is said as somebody asked for · `order` a command begins so · `on` a
-sentence goes on so behind an ordinary word that was said. `*` is any ending; scripts without
-spaces are looked through anywhere.
+sentence goes on so behind an ordinary word that was said. `*` is any ending; scripts without spaces are looked through
+anywhere.
 """
 
 LANGUAGES = {
@@ -34,11 +35,14 @@ plan: pending | plan | planned | missing | outstanding | steps | follow up | fol
 plan: backlog | blocked | blockers | checklist | not done | left to | what is left | what s left | instructions
 plan: requirements | roadmap | goal | to come | failing | in progress | wip | after | at the end | reminder | to be
 plan: target
-back: actually | wait | take that back | take it back | take this back | taking that back | take back
-back: scratch that | disregard | retract* | withdraw* | i was wrong | my mistake | sorry | not done after all
-back: spoke too soon | oops | correction | hold on | on second thought | ignore that | ignore the | looking again
-back: overlooked | do not count | does not count | hmm | not covered | is broken | is red | not true | i just saw
-back: i just noticed | too early | too soon | still fail* | premature | not yet | not finished
+undone: still fail* | spoke too soon | take that back | take it back | take this back | taking that back
+undone: i was wrong | my mistake | not done after all | on second thought | i just saw | i just noticed | is red
+undone: not finished | not true | does not count | do not count | retract that | retract this | have to retract
+halt: wait | sorry
+back: wait no | wait i | wait the | wait there | wait that | wait a | sorry i | sorry that | sorry no | sorry but
+back: actually | take back | scratch that | disregard | retract* | withdraw that | withdraw it | withdraw my | oops
+back: correction | hold on | ignore that | ignore the | looking again | overlooked | hmm | not covered | is broken
+back: too early | too soon | premature | not yet
 done: done | finished | complete | completed | met | pass | passes | passed | passing | green | implemented | fixed
 done: verified | ready | works | work | fulfilled | satisfied | in place | confirm* | achieved | solved | resolved
 done: succeeded | successful* | nothing | no errors | no open | no failing | gone | checked | no remaining

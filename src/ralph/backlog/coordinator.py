@@ -40,7 +40,7 @@ from ralph.records.folder import RunFolder, new_run_id
 from ralph.records.register import facts_in
 from ralph.repository import landing
 from ralph.repository.configuration import configuration_of
-from ralph.repository.git import commit_of, obeying, repository
+from ralph.repository.git import Repository, commit_of, obeying, repository
 from ralph.repository.landing import Branch
 from ralph.steering.mailbox import Mailbox
 
@@ -65,7 +65,7 @@ class Coordinator:
     ) -> None:
         self.order, self.ledger = order, ledger
         self._folder, self._interrupt, self._tick = folder, interrupt, tick
-        self._home = repository(folder.path.parents[2])
+        self._home: Repository
         self._children, self._nursery = Children(), Nursery(str(folder.path), env)
         self._mailbox = Mailbox(folder.path)
         self._began = time.monotonic() - ledger.elapsed
@@ -80,6 +80,7 @@ class Coordinator:
 
     def run(self, reading: ListContent | None) -> int:
         """Until everything has landed or stands aside, or somebody ends it. The exit code."""
+        self._home = repository(self._folder.path.parents[2])
         with obeying(configuration_of(self._home, self.order.id)):
             (self._folder.path / ITEMS).mkdir(exist_ok=True)
             self._nursery.open()

@@ -63,6 +63,7 @@ class Member(Coordinator):
         return self.ledger.age
 
     def _begin(self, reading: ListContent | None) -> None:
+        self._pause.begin()
         self.ledger.hear()
         if reading is not None:
             self._list.begin()
@@ -174,7 +175,7 @@ class Member(Coordinator):
 
     def _obey(self) -> None:
         """What people want on this machine; what they want elsewhere is in the ledger."""
-        is_held = None if self._end else self._pause.changed(self.ledger.board.is_held)
+        is_held = None if self._end else self._pause.settle(self.ledger.board.is_held)
         if is_held is not None:
             self.ledger.tell(work_events.WorkHeld(is_held))
         self._grant_wishes()

@@ -51,9 +51,13 @@ class Pause:
     """The pause of a work, as the mailbox of a machine says, and as all know it: whoever changed it last counts."""
 
     def __init__(self, mailbox: Mailbox) -> None:
-        self._mailbox, self._was = mailbox, mailbox.read().is_paused
+        self._mailbox, self._was = mailbox, False
 
-    def changed(self, is_held: bool) -> bool | None:
+    def begin(self) -> None:
+        """What is there already, nobody has changed."""
+        self._was = self._mailbox.read().is_paused
+
+    def settle(self, is_held: bool) -> bool | None:
         """What a person here wants, if they have changed it; else the mailbox follows the others."""
         was, self._was = self._was, self._mailbox.read().is_paused
         if self._was == is_held:
@@ -259,6 +263,7 @@ class Copy:
         self._pause = Pause(self._mailbox)
 
     def begin(self) -> None:
+        self._pause.begin()
         self.folder.make()
         put(self.folder, ORDER, self._order)
         self._registration.begin()
@@ -283,7 +288,7 @@ class Copy:
 
     def _pass_on_pause(self, *_: object) -> None:
         """The mailbox knows of a pause before it is shown: else nobody could take it back at once."""
-        if (is_held := self._pause.changed(self._ledger.board.is_held)) is not None:
+        if (is_held := self._pause.settle(self._ledger.board.is_held)) is not None:
             self._ask(hold, is_held)
 
     def _ask(self, act: Callable[..., str], *about: object) -> None:

@@ -247,11 +247,8 @@ class Registration:
         item: str = "",
         kind: str = "",
     ) -> None:
-        known = RunFacts(id=folder.id, began=time.time(), work=work, item=item, kind=kind)
-        if story is not None:
-            known = facts_in(str(folder.path)) or recalled(story.run)
-        me = {"pid": os.getpid(), "start": own_start(), "host": host(), "deaf": deaf}
-        self._facts = replace(known, **me, stopping=False, outcome="")
+        self._facts = RunFacts(id=folder.id, began=time.time(), work=work, item=item, kind=kind, deaf=deaf)
+        self._story = story
         self._activity = Activity()
         self._encode = msgspec.json.Encoder().encode
         self._written = 0.0
@@ -259,6 +256,11 @@ class Registration:
 
     def begin(self) -> None:
         """From now on the run is known as what it is, before anything is told: it may be killed the next moment."""
+        known = self._facts
+        if self._story is not None:
+            known = facts_in(os.path.dirname(self._path)) or recalled(self._story.run)
+        me = {"pid": os.getpid(), "start": own_start(), "host": host(), "deaf": self._facts.deaf}
+        self._facts = replace(known, **me, stopping=False, outcome="")
         try:
             self._open()
             self._write()

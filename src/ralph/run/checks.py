@@ -133,15 +133,14 @@ RECIPES = {
 class NamedFiles:
     """The files of the workspace that checks are made of. An agent may change them, and with them what is verified."""
 
-    def __init__(self, root: Path, commands: Sequence[str]) -> None:
-        found = (path for command in commands for path in named_in(command, str(root)))
-        self._files = {path: _content_of(os.path.join(root, path)) for path in found}
+    def __init__(self, root: Path) -> None:
         self._root = root
+        self._files: dict[str, tuple[int, int]] = {}
 
-    def without(self, is_kept: Callable[[str], bool]) -> "NamedFiles":
-        """The same less those that nobody can change for long."""
-        self._files = {path: content for path, content in self._files.items() if not is_kept(path)}
-        return self
+    def look(self, commands: Sequence[str], is_kept: Callable[[str], bool]) -> None:
+        """Sees what they are now, less those that nobody can change for long."""
+        found = (path for command in commands for path in named_in(command, str(self._root)) if not is_kept(path))
+        self._files = {path: _content_of(os.path.join(self._root, path)) for path in found}
 
     def news(self) -> tuple[str, ...]:
         """Those that were changed since, where that has not been said."""

@@ -275,6 +275,7 @@ class Session:
         stack.callback(registration.close)
         root = (lambda: context.root) if self.place.takes_questions else None
         questions = QuestionListener(mailbox, context.tell, settings.on_question == "wait", root)
+        questions.begin()
         notifiers = []
         if settings.notify:
             from ralph.run.notify import Notifier

@@ -71,8 +71,8 @@ class LocalWorkspace:
                 if folders := self._protected.uncovered:
                     hint = f"name it to protect it, too: --protect '{folders[0]}/**'"
                     self._context.tell(Notice(f"--protect does not cover {listed(folders, 5)}; {hint}"))
-        named = NamedFiles(self._context.root, self._checks.commands)
-        self._named = named.without(self._protected.covers) if self._protected else named
+        self._named = NamedFiles(self._context.root)
+        self._named.look(self._checks.commands, self._protected.covers if self._protected else lambda path: False)
 
     def look(self, run: Run) -> Snapshot:
         done, trouble = False, ""

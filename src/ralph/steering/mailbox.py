@@ -159,7 +159,11 @@ class QuestionListener:
         from ralph.core import events  # the list of runs reads mail without them
 
         self._mailbox, self._tell, self._waits, self._root, self._events = mailbox, tell, waits, root, events
-        self._told = {question.id for question in mailbox.read().questions}
+        self._told: set[str] = set()
+
+    def begin(self) -> None:
+        """What is asked already, its asker has told."""
+        self._told = {question.id for question in self._mailbox.read().questions}
 
     def hear(self, *happened: "Event") -> None:
         if isinstance(happened[-1], self._events.AgentFinished):

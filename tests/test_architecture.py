@@ -201,20 +201,8 @@ ACTS = {
     *("socket", "socketpair", "flock", "signal", "register_at_fork", "Popen", "TemporaryFile", "mkstemp", "mkdtemp"),
     *("posix_spawn", "posix_spawnp", "execv", "kill", "mkdir", "makedirs", "unlink", "rmdir", "rename", "symlink"),
     *("write", "write_text", "write_bytes", "write_file", "touch", "send", "prepare", "rmtree", "prctl"),
-    *(
-        "repository",
-        "find_repository",
-        "git",
-        "ask",
-        "read",
-        "read_file",
-        "read_given",
-        "facts_in",
-        "listdir",
-        "scandir",
-        "recall",
-        "replace_file",
-    ),
+    *("repository", "find_repository", "git", "ask", "recall", "facts_in", "read", "read_file", "read_given"),
+    *("listdir", "scandir", "replace_file"),
 }
 
 

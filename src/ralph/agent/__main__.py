@@ -57,7 +57,7 @@ async def _turn(asked: argparse.Namespace, commands: set[int]) -> int:
     from ralph.agent.working import BuiltinWorker, Report
 
     report = Report(f"{found.provider}:{found.model}", asked.output_format == "text")
-    asker = ModelAsker(found, key, asked.max_output, report.is_alive, report.asks_again)
+    asker = ModelAsker(found, key, asked.max_output, report.show_life, report.asks_again)
     context = asked.context or asker.model.context_window or (_LOCAL_CONTEXT if found.is_local else _CONTEXT)
     home = Path(os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state"), "ralph-agent")
     run = os.environ.get("RALPH_RUN_ID", "")

@@ -56,7 +56,7 @@ class Conversation:
             self._asked.append((size, counted))
             self._counted, self._since = counted + reply.usage.output_tokens, 0
 
-    def is_cut_by_server(self) -> bool:
+    def notice_cut(self) -> bool:
         """Whether the server silently drops what does not fit: the conversation grows, the tokens that it counts do
         not. From then on the context is taken to be what it really reads."""
         if len(self._asked) < 2:

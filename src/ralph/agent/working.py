@@ -37,7 +37,7 @@ class Report:
         self._session = session
         self._line("system", subtype="init", cwd=folder, model=self._model)
 
-    def is_alive(self) -> None:
+    def show_life(self) -> None:
         """Bytes are coming: whoever waits for a silent agent need not end this one."""
         now = time.monotonic()
         if now - self._alive >= _ALIVE:
@@ -245,7 +245,7 @@ class BuiltinWorker(Struct, kw_only=True):
             elif isinstance(part, TextPart):
                 part.content = part.content.encode("utf-8", "replace").decode()
         self.conversation.add_reply(reply)
-        if self.conversation.is_cut_by_server():
+        if self.conversation.notice_cut():
             read = f"the model's server reads only about {self.conversation.context:,} tokens of the conversation"
             how = "give it a longer context (Ollama: OLLAMA_CONTEXT_LENGTH=32768)"
             self.report.notices("context_cut", f"{read} and silently drops the rest: {how}")

@@ -191,8 +191,8 @@ class ListWatch:
         if self._source.is_in_files:
             self._asked = -ASKED_AGAIN
 
-    def has_to_be_asked_for(self) -> bool:
-        """Whether it is time to have another program say what is in it: that takes a process of its own."""
+    def take_due(self) -> bool:
+        """Whether it is time to have another program say what is in it, which takes a process of its own: said once."""
         if self._is_at_hand or time.monotonic() - self._asked < ASKED_AGAIN:
             return False
         self._asked = time.monotonic()

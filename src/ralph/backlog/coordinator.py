@@ -314,7 +314,7 @@ class Coordinator:
         """Takes note of what a person has changed in the list. One that is broken changes nothing."""
         if self._end:
             return
-        if self._list.has_to_be_asked_for() and self._children.of(REREADER) is None:
+        if self._list.take_due() and self._children.of(REREADER) is None:
             self._start(REREADER, ("reread", str(self._folder.path)), "list.log")
         try:
             if reading := self._list.reread():

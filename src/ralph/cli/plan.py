@@ -137,7 +137,7 @@ class Planning:
             self._keep(plan)
             self._show(plan)
             choice, _, words = self.dialog.ask(CHOICES).partition(" ")
-            if choice.lower() in ("a", "accept") and self._is_sound(plan):
+            if choice.lower() in ("a", "accept") and not self._say_problems(plan):
                 return self._write(plan)
             if choice.lower() in ("l", "leave"):
                 self.dialog.say(f"Left; the plan is in {self._draft}")
@@ -210,11 +210,12 @@ class Planning:
             self.dialog.say("Every check is green already: as it is, this plan would prove nothing.")
         self.dialog.say("")
 
-    def _is_sound(self, plan: Plan) -> bool:
+    def _say_problems(self, plan: Plan) -> bool:
+        """Whether there are any."""
         problems = [*plan.problems(), *(f"still open: {one_line(one)}" for one in plan.questions())]
         for problem in problems:
             self.dialog.say(f"! {problem}")
-        return not problems
+        return bool(problems)
 
     @property
     def _draft(self) -> Path:

@@ -283,7 +283,7 @@ class JobFolder(RunFolder):
         self.last = Attempt(info, announcer, timeouts)
 
     def turn(self, number: int, purpose: str = "work", agent: str = "") -> TurnFolder:
-        self.last.is_run_by(agent)
+        self.last.name_agent(agent)
         return self.last
 
     def close(self, status: Status | None = None) -> None:
@@ -319,7 +319,7 @@ class Attempt(TurnFolder):
     def is_complete(self) -> bool:
         return self.turn is not None and _status(self.turn) == "completed"
 
-    def is_run_by(self, agent: str) -> None:
+    def name_agent(self, agent: str) -> None:
         self._agent = agent
         self.note(update, agent=agent)
 

@@ -256,15 +256,11 @@ def _is_whole(text: str, span: Span) -> bool:
     return not any(char.isalnum() or char in "_-" for char in around)
 
 
-def _promises(wanted: str, text: str, _: Reading) -> Iterator[Span]:
-    return occurrences(marker_of(wanted), text)
-
-
 _FINDERS: dict[str, Callable[[str, str, Reading], Iterator[Span]]] = {
     "word": _words,
     "tag": _tags,
     "suffix": _suffixes,
-    "promise": _promises,
+    "promise": lambda wanted, text, _: occurrences(marker_of(wanted), text),
 }
 
 

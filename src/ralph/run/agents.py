@@ -107,9 +107,12 @@ def unheard_limit(choice: Choice, max_turns: int | None) -> str:
 
 def _for_other_purposes(settings: Settings, command: str, flags: tuple[str, ...]) -> Iterator[Choice]:
     """Who reviews and who writes messages, where that is not the agent itself."""
+    asked = [("message", settings.scm.agent if settings.scm else "", "")]  # purpose, and whom the settings name for it
+    if reviews := settings.reviews:
+        asked += [(f"review-{one.name}", one.agent or reviews.agent, one.model) for one in reviews.prompts]
     wanted: dict[tuple[str, str], list[str]] = {}
     left = []
-    for purpose, agent, model in _purposes(settings):
+    for purpose, agent, model in asked:
         if agent or model:
             wanted.setdefault((agent, model), []).append(purpose)
         else:
@@ -120,14 +123,6 @@ def _for_other_purposes(settings: Settings, command: str, flags: tuple[str, ...]
     if left and (model := settings.side.model):
         made = _built_in(settings.agents.get(model), "" if model in settings.agents else model, ())
         yield replace(made, name=SIDE, purposes=tuple(left))
-
-
-def _purposes(settings: Settings) -> Iterator[tuple[str, str, str]]:
-    """Each purpose besides the work itself, and the agent and model that the settings name for it."""
-    yield "message", settings.scm.agent if settings.scm else "", ""
-    reviews = settings.reviews
-    for prompt in reviews.prompts if reviews else ():
-        yield f"review-{prompt.name}", prompt.agent or (reviews.agent if reviews else ""), prompt.model
 
 
 def unused_roles(settings: Settings) -> str:

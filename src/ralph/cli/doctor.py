@@ -11,7 +11,7 @@ from msgspec.json import decode, encode
 from msgspec.structs import replace
 
 from ralph import __version__, agents
-from ralph.cli.table import DIRECTORY, CliCommand, Values, no_words
+from ralph.cli.table import DIRECTORY, CliCommand, Values, folder_of, no_words
 from ralph.core.secrets import Redactor, secret_values
 from ralph.core.text import clean, escaped
 from ralph.doctor import machine
@@ -33,15 +33,12 @@ _TONES = {"ok": "green", "note": "dim", "warn": "yellow", "fail": "red"}
 def doctor(values: Values, words: list[str]) -> int:
     no_words(words, "name an agent with --agent, a workspace with -C")
     agent, probe, json = values.get("agent", ""), bool(values.get("probe")), bool(values.get("json"))
-    directory = values.get("directory", ".")
-    folder = Path(directory)
-    if not folder.is_dir():
-        raise UserError(f"no such folder: {directory}", "name a folder")
+    folder = folder_of(values)
     redact = Redactor(secret_values(os.environ)).text
     style = choose(sys.stdout)
     found = []
     with Keeper.start() as keeper:
-        for finding in findings(keeper, folder.resolve(), os.environ, agent, probe):
+        for finding in findings(keeper, folder, os.environ, agent, probe):
             found.append(replace(finding, detail=redact(finding.detail), advice=redact(finding.advice)))
             if not json:
                 print(_line(found[-1], style), flush=True)

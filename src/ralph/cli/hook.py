@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from ralph.cli.table import DIRECTORY, JSON, CliCommand, Values, no_words
+from ralph.cli.table import DIRECTORY, JSON, CliCommand, Values, folder_of, no_words
 from ralph.core.text import clean, escaped, one_line
 from ralph.errors import UserError
 from ralph.files import locked
@@ -49,7 +49,7 @@ def _addressed(values: Values, words: list[str]) -> tuple[Host, Scope, Path]:
         raise UserError("the hooks of which agent?", "name one, for example claude")
     host = hosts.find_host(words[0])
     scope: Scope = "user" if values.get("user") else "shared" if values.get("shared") else "project"
-    return host, scope if scope in host.scopes() else "project", _workspace(values)
+    return host, scope if scope in host.scopes() else "project", folder_of(values)
 
 
 def start(values: Values, words: list[str]) -> int:
@@ -59,7 +59,7 @@ def start(values: Values, words: list[str]) -> int:
     no_words(words[1:], "quote a task of several words")
     session, agent = _session(values), values.get("agent", "")
     loop, contract = starting.start(
-        _workspace(values),
+        folder_of(values),
         session,
         words[0],
         layer(starting.OPTIONS, values),
@@ -80,7 +80,7 @@ def stop(values: Values, words: list[str]) -> int:
 
 def cancel(values: Values, words: list[str]) -> int:
     no_words(words, "name a session with --session")
-    root, everything = str(_workspace(values)), bool(values.get("all"))
+    root, everything = str(folder_of(values)), bool(values.get("all"))
     active = [loop for loop in loops.recorded(root) if loop.status == loops.ACTIVE]
     named = _session(values)
     chosen = active if everything else [loop for loop in active if loop.session == named]
@@ -102,7 +102,7 @@ def cancel(values: Values, words: list[str]) -> int:
 
 def status(values: Values, words: list[str]) -> int:
     no_words(words, "name a session with --session")
-    workspace, session, json = _workspace(values), values.get("session", ""), values.get("json")
+    workspace, session, json = folder_of(values), values.get("session", ""), values.get("json")
     shown = [loop for loop in loops.recorded(str(workspace)) if session in ("", loop.session)]
     for loop in shown:
         print(escaped(msgspec.json.encode(loop.facts)).decode() if json else _summary(loop))
@@ -116,13 +116,6 @@ def status(values: Values, words: list[str]) -> int:
 def _say_if_silenced(host: Host, workspace: Path) -> None:
     if why := hosts.silenced(host, workspace, os.environ):
         print(f"note: {why}", file=sys.stderr)
-
-
-def _workspace(values: Values) -> Path:
-    folder = Path(values.get("directory", "."))
-    if not folder.is_dir():
-        raise UserError(f"no such folder: {folder}", "name a folder")
-    return folder.resolve()
 
 
 def _session(values: Values) -> str:

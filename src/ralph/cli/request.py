@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
+from ralph.cli.table import folder_of
 from ralph.errors import UserError
 from ralph.run.options import COMMANDS, layer, put_setting
 
@@ -250,9 +251,7 @@ def one_run(values: dict[str, Any], words: list[str], objection: "Objection | No
 
     if len(words) > 1:
         raise UserError(f"too many words: {words[1]!r}", "name one run")
-    folder = Path(values.get("directory", ".")).resolve()
-    if not folder.is_dir():
-        raise UserError(f"no such folder: {folder}", "name a workspace with -C DIR")
+    folder = folder_of(values)
     here = folder if "directory" in values else workspace_around(folder)
     return which_run(words[0] if words else "", here, objection or (lambda run: ""))
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ralph.cli.request import one_run, read_run, run_and_number
-from ralph.cli.table import DIRECTORY, CliCommand, Values, no_words
+from ralph.cli.table import DIRECTORY, CliCommand, Values, folder_of, no_words
 from ralph.core.secrets import redact_text
 from ralph.core.text import clean as cleaned
 from ralph.core.text import one_line
@@ -314,9 +314,7 @@ def learn(values: dict[str, Any], words: list[str]) -> int:
     from ralph.run.followups import LARGEST_NOTES, NOTES_FILE, added, read_notes, write_notes
     from ralph.settings import load
 
-    workspace = Path(values.get("directory", ".")).absolute()
-    if not workspace.is_dir():
-        raise UserError(f"no such folder: {workspace}", "name a workspace with -C DIR")
+    workspace = folder_of(values)
     path = workspace / (load(workspace, {}, env=os.environ).settings.learn or NOTES_FILE)
     if values.get("edit"):
         if sys.stdin is None or not sys.stdin.isatty():
@@ -361,9 +359,7 @@ def trust(values: Values, words: list[str]) -> int:
         nothing = f"nothing is known of run {run.id} to compare it with"
         print(f"run {run.id} is accepted as it is" if known else nothing)
         return 0
-    workspace = Path(values.get("directory", ".")).absolute()
-    if not workspace.is_dir():
-        raise UserError(f"no such folder: {workspace}", "name a workspace with -C DIR")
+    workspace = folder_of(values)
     difference = difference_in(workspace, os.environ)
     if not difference:
         print("no settings have changed while a run was at work here")

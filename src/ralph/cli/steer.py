@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 from ralph.cli.request import one_run
-from ralph.cli.table import DIRECTORY, CliCommand, Values
+from ralph.cli.table import DIRECTORY, CliCommand, Values, folder_of
 from ralph.core.text import one_line
 from ralph.errors import UserError
 from ralph.run.options import Option
@@ -24,7 +24,7 @@ def tell(values: Values, words: list[str]) -> int:
         raise UserError("nothing to tell", 'ralph tell [RUN] "TEXT"; a text of - is read from standard input')
     if len(named) > 1:
         raise UserError(f"too many words: {' '.join(words)}", "put the text in quotes")
-    folder = Path(values.get("directory", ".")).absolute()
+    folder = folder_of(values)
     here = workspace_around(folder)
     if named and any(run.facts.kind == "work" for run in recorded_in(here / ".ralph")):
         from ralph.backlog.wishes import tell_item

@@ -10,6 +10,7 @@ from ralph.run.options import Option
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+    from pathlib import Path
     from typing import Any
 
     Values = dict[str, Any]
@@ -110,6 +111,18 @@ def find(name: str) -> CliCommand:
     module = __import__(f"ralph.cli.{FILES.get(name, name)}", fromlist=[""])
     command: CliCommand = getattr(module, name.upper())
     return command
+
+
+def folder_of(values: Values) -> Path:
+    """The folder that is named with -C, or the current one."""
+    from pathlib import Path
+
+    folder = Path(values.get("directory", "."))
+    if not folder.is_dir():
+        from ralph.errors import UserError
+
+        raise UserError(f"no such folder: {folder}", "name a workspace with -C DIR")
+    return folder.resolve()
 
 
 def no_words(words: list[str], instead: str) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 import sys
 
-from ralph.cli.table import CliCommand, print_objects
+from ralph.cli.table import CliCommand, folder_of, print_objects
 from ralph.errors import UserError
 from ralph.processes.spawning import import_leanly
 from ralph.run import options
@@ -196,11 +196,9 @@ def resume(run: Listed, shown: Shown) -> int:
 
 def act(action: str, values: dict[str, Any], words: list[str]) -> int:
     """`ralph work status`, `retry` and `withdraw`."""
-    from pathlib import Path
-
     from ralph.backlog import wishes
 
-    folder = Path(values.get("directory", ".")).absolute()
+    folder = folder_of(values)
     if action == "status":
         return _status(wishes.work_meant(words[0] if words else "", folder), bool(values.get("json")))
     if not words:

@@ -7,7 +7,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from ralph.cli.table import CliCommand, Values, no_words
+from ralph.cli.table import CliCommand, Values, folder_of, no_words
 from ralph.errors import UserError, to_install
 from ralph.run.options import Option
 
@@ -38,7 +38,7 @@ def worker(values: Values, words: list[str]) -> int:
     from ralph.fleet.worker import Spectator, Worker
     from ralph.records.folder import prepare, work_lock
 
-    workspace = Path(values.get("directory", ".")).absolute()
+    workspace = folder_of(values)
     spectator = Spectator(is_quiet=bool(values.get("quiet")))
     made = Worker(url, workspace, slots=jobs, name=values.get("name", ""), spectator=spectator)
     with work_lock(prepare(workspace), "worker"):

@@ -7,17 +7,7 @@ from msgspec import Struct, to_builtins
 from msgspec.json import Decoder
 
 from ralph.agents import keys, wire
-from ralph.agents.protocol import (
-    BoxNeeds,
-    Invocation,
-    Login,
-    Trouble,
-    TurnRequest,
-    given,
-    lent,
-    model,
-    optional,
-)
+from ralph.agents.protocol import BoxNeeds, Invocation, Login, Trouble, TurnRequest, given, lent, model, optional
 from ralph.agents.reader import Handler, Reader, priced
 from ralph.agents.wire import TABLE, Arguments, Table, read, todo_item
 from ralph.core.events import AgentEvent, AgentProgress, AgentText, AgentUnknown, TodoItem, TodoUpdated

@@ -3,17 +3,7 @@
 from collections.abc import Iterable, Mapping
 
 from ralph.agents import keys, wire
-from ralph.agents.protocol import (
-    BoxNeeds,
-    Invocation,
-    Login,
-    Trouble,
-    TurnRequest,
-    knows,
-    lent,
-    model,
-    optional,
-)
+from ralph.agents.protocol import BoxNeeds, Invocation, Login, Trouble, TurnRequest, knows, lent, model, optional
 from ralph.agents.reader import Handler, Reader, priced
 from ralph.agents.wire import TABLE, Table, read
 from ralph.core.events import AgentEvent, AgentProgress, AgentUnknown

@@ -4,17 +4,7 @@ from collections.abc import Iterable, Mapping
 from os import environ
 
 from ralph.agents import keys, wire
-from ralph.agents.protocol import (
-    BoxNeeds,
-    Invocation,
-    Login,
-    Trouble,
-    TurnRequest,
-    extra,
-    given,
-    model,
-    optional,
-)
+from ralph.agents.protocol import BoxNeeds, Invocation, Login, Trouble, TurnRequest, extra, given, model, optional
 from ralph.agents.reader import Clipping, Handler, Reader
 from ralph.agents.wire import Table
 from ralph.core.events import AgentEvent, AgentProgress

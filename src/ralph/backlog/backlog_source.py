@@ -12,14 +12,7 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ralph.backlog.json_lists import (
-    is_taskmasters,
-    parsed,
-    read_prd,
-    read_taskmaster,
-    tick_prd,
-    tick_taskmaster,
-)
+from ralph.backlog.json_lists import is_taskmasters, parsed, read_prd, read_taskmaster, tick_prd, tick_taskmaster
 from ralph.backlog.list_programs import PROGRAMS, close_bead
 from ralph.backlog.lists import Format, ListContent, decoded, sound
 from ralph.backlog.markdown_lists import read_boxes, read_folder, tick_boxes, tick_folder

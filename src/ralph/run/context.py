@@ -99,11 +99,7 @@ class Context(Struct, kw_only=True):
 
     def marked(self, number: int) -> dict[str, str]:
         """The environment of everything that the run starts."""
-        own = {
-            MARK: self.folder.id,
-            "RALPH_ITERATION": str(number),
-            "RALPH_RUN_FOLDER": str(self.folder.path),
-        }
+        own = {MARK: self.folder.id, "RALPH_ITERATION": str(number), "RALPH_RUN_FOLDER": str(self.folder.path)}
         if self.box and not self.task:  # nobody in there can write into the run's folder
             from ralph.steering.mailbox import DROP, DROP_NAME
 

@@ -144,13 +144,7 @@ class TaskPlace(SupervisedPlace):
     """The folder of a task: one attempt after the other until its DONE file is there. With `reopens` the marks of
     earlier ones are taken off first."""
 
-    def __init__(
-        self,
-        order: Order,
-        *,
-        task: TaskFolder | None = None,
-        reopens: bool = False,
-    ) -> None:
+    def __init__(self, order: Order, *, task: TaskFolder | None = None, reopens: bool = False) -> None:
         task = task or folder_at(order.task)
         super().__init__(order, task, task.path)
         self.lends = (str(task.path),)

@@ -9,6 +9,7 @@ import pytest
 
 from ralph.core import events as e
 from ralph.history.run_history import RunHistory
+from ralph.records.folder import RunFolder
 from ralph.run import notify
 from ralph.run.notify import Notification, Notifier, argv_for, message_about
 
@@ -79,36 +80,34 @@ def test_a_notification_that_fails_changes_nothing(ralph: Ralph, agent: Agent, w
     assert "a notification failed with exit code 7: echo oops >&2; exit 7" in log.read_text()
 
 
-class Place:
-    """As much of a run's context as a notification needs."""
-
-    def __init__(self, folder: Path) -> None:
-        self.env = {"PATH": "/usr/bin:/bin"}
-        self.folder = type("Folder", (), {"path": folder, "id": "r"})
-        self.told: list[e.Event] = []
-
-    def tell(self, event: e.Event) -> None:
-        self.told.append(event)
+@pytest.fixture
+def folder(tmp_path: Path) -> RunFolder:
+    made = RunFolder(tmp_path, "r")
+    made.make()
+    return made
 
 
-def test_one_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+ENV = {"PATH": "/usr/bin:/bin"}
+
+
+def test_one_that_hangs_is_ended(tmp_path: Path, folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(notify, "PATIENCE", 0.05)
-    notifier = Notifier(["sleep 600 & sleep 600"], Place(tmp_path), tmp_path)  # type: ignore[arg-type]
+    notifier = Notifier(["sleep 600 & sleep 600"], tmp_path, folder, env=ENV, tell=lambda event: None)
     began = time.monotonic()
     notifier(e.QuestionAsked("q", "which?"))
     notifier.close()
     assert time.monotonic() - began < 60
-    assert "took too long: sleep 600" in (tmp_path / "notify.log").read_text()
+    assert "took too long: sleep 600" in (folder.path / "notify.log").read_text()
 
 
-def test_a_failure_is_told_while_the_run_goes_on(tmp_path: Path) -> None:
-    place = Place(tmp_path)
-    notifier = Notifier(["exit 3"], place, tmp_path)  # type: ignore[arg-type]
+def test_a_failure_is_told_while_the_run_goes_on(tmp_path: Path, folder: RunFolder) -> None:
+    told: list[e.Event] = []
+    notifier = Notifier(["exit 3"], tmp_path, folder, env=ENV, tell=told.append)
     notifier(e.QuestionAsked("q", "which?"))
     notifier._sent[0][1].wait()
     notifier(e.Notice("something else"))
     notifier.close()
-    assert place.told == [e.Notice("a notification failed with exit code 3: exit 3")]
+    assert told == [e.Notice("a notification failed with exit code 3: exit 3")]
 
 
 def test_a_url_without_apprise_is_refused_before_anything_is_made(ralph: Ralph, agent: Agent, workspace: Path) -> None:

@@ -117,7 +117,7 @@ class RalphLoop:
         self.agent_factory = agent_factory
         self.workspace_root = Path(workspace_root or ".").resolve()
         self._agent, self._rules, self._cancel = agent, rules, cancel
-        self._session: Any = None
+        self._session: Session | None = None
 
     def run(self) -> RalphLoopResult:
         occupy_standard_streams()
@@ -176,13 +176,14 @@ class RalphLoop:
 
     def _result(self, run: Run, stop: Stop) -> RalphLoopResult:
         tag = Claim("tag", self.config.completion_tag)
+        worktree = self._session.worktree if self._session else None
         return RalphLoopResult(
             iterations=[_seen_by_caller(iteration, tag) for iteration in run.iterations],
             total_cost=run.usage.cost_usd or 0.0,
             total_duration=run.seen.elapsed,
             success=stop.outcome is Outcome.DONE,
             stop_reason=STOP_REASONS.get(stop.outcome, stop.outcome.value),
-            worktree_path=self._session.worktree.path if self._session.worktree else "",
+            worktree_path=worktree.path if worktree else "",
         )
 
     def cleanup_worktree(self) -> bool:

@@ -5,7 +5,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec.structs import replace
 
@@ -13,12 +13,15 @@ from ralph.backlog.work_order import WorkOrder
 from ralph.core import events, work_events
 from ralph.core.backlog import Board, shown
 from ralph.core.model import RunFacts
-from ralph.core.secrets import Redactor, secret_values
+from ralph.core.secrets import Redactor
 from ralph.records.folder import RunFolder
 from ralph.records.journal import Journal, read
 from ralph.records.register import facts_in
 from ralph.records.writer import OFTEN_ENOUGH, Registration, Sink, Writer
 from ralph.show.works import Row, counted, last_line, rows
+
+if TYPE_CHECKING:
+    from ralph.run.notify import Notifier
 
 Told = work_events.WorkEvent | events.Notice
 Listener = Callable[..., None]
@@ -174,10 +177,9 @@ def item_facts(folder: RunFolder, board: Board) -> dict[str, RunFacts | None]:
     return {job.item.key: facts_in(str(folder.path.parent / job.run)) for job in board.of("working") if job.run}
 
 
-def notifier(order: WorkOrder, folder: RunFolder) -> Any:
+def notifier(order: WorkOrder, folder: RunFolder) -> "Notifier":
     """Tells somebody who is elsewhere of items that stand aside, and of the end."""
     from pathlib import Path
-    from types import SimpleNamespace
 
     from ralph.run.notify import Notification, Notifier
 
@@ -190,6 +192,5 @@ def notifier(order: WorkOrder, folder: RunFolder) -> Any:
                 return Notification("done" if event.exit_code == 0 else "failed", text.removeprefix("ralph: "))
         return None
 
-    env = dict(os.environ)
-    context: Any = SimpleNamespace(folder=folder, env=env, tell=lambda *_: None, redact=Redactor(secret_values(env)))
-    return Notifier(order.settings.notify, context, Path(order.workspace), about)
+    place = Path(order.workspace)
+    return Notifier(order.settings.notify, place, folder, env=os.environ, tell=lambda event: None, about=about)

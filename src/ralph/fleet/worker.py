@@ -5,6 +5,7 @@ import os
 import sys
 import threading
 import time
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
@@ -237,7 +238,7 @@ class Worker:
             f"left work {order.name}: it goes on with the other workers (ralph work status {order.name} --db URL)"
         )
 
-    def _elsewhere(self, equipment: "Equipment", work: str) -> Any:
+    def _elsewhere(self, equipment: "Equipment", work: str) -> Callable[[], bool]:
         """Whether another work is open here; asked now and then."""
         asked = time.monotonic()
 

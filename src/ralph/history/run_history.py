@@ -2,7 +2,7 @@
 screen and the page all ask here, and only put into words what they get."""
 
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -10,6 +10,9 @@ from msgspec.structs import replace
 from ralph.core import events as e
 from ralph.core.model import Check, FileChange, Iteration, Refusal, Usage
 from ralph.core.text import clean, head, short
+
+if TYPE_CHECKING:
+    from ralph.core.backlog import Board
 
 ANSWER_SHOWN = 1500
 MOST_NOTICES = 100
@@ -229,7 +232,7 @@ class Fold:
         self.running: set[str] = set()
         self._last = 0.0
         self._open: list[Span] = []
-        self._board: Any = None
+        self._board: Board | None = None
         self._ears: dict[type, Callable[[Any, float], None]] = {
             e.RunStarted: self._run_started,
             e.IterationStarted: lambda event, at: self._start(event.iteration, at),

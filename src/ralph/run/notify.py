@@ -19,7 +19,7 @@ from ralph.files import open_own
 from ralph.history.run_history import Fold, RunHistory
 from ralph.processes.descendants import ASKED_BY
 from ralph.processes.program import seconds_left
-from ralph.run.context import Context
+from ralph.records.folder import RunFolder
 from ralph.show.words import outcome_sentence
 
 if TYPE_CHECKING:
@@ -70,29 +70,34 @@ def refuse_what_cannot_be_told(targets: Sequence[str]) -> None:
 
 
 class Notifier:
-    """A listener that starts one process for each notification, and does not wait for it."""
+    """A listener that starts one process for each notification, and does not wait for it. `about` says what an event is
+    worth to whoever is elsewhere; unless it is given, as an event of a run."""
 
     def __init__(
         self,
         targets: Sequence[str],
-        context: Context,
         workspace: Path,
+        folder: RunFolder,
+        *,
+        env: Mapping[str, str],
+        tell: events.Tell,
         about: Callable[[Any], Notification | None] | None = None,
     ) -> None:
         self._about = about or self._of_a_run
-        self._targets, self._context, self._workspace = targets, context, workspace
-        self._fold = Fold(context.folder.id)
+        self._targets, self._workspace, self._folder = targets, workspace, folder
+        self._env, self._tell = env, tell
+        self._fold = Fold(folder.id)
         self._log: IO[bytes] | None = None
         self._sent: list[tuple[str, Popen[bytes], float]] = []
 
     def __call__(self, *happened: Any) -> None:
         if self._sent:
             for failure in self._failures(time.monotonic()):
-                self._context.tell(events.Notice(failure))
+                self._tell(events.Notice(failure))
         for message in filter(None, map(self._about, happened)):
             from ralph.records.serving import page_of
 
-            known = replace(message, page=page_of(self._context.folder.id, self._context.env))
+            known = replace(message, page=page_of(self._folder.id, self._env))
             for target in self._targets:
                 self._send(target, known)
 
@@ -115,13 +120,13 @@ class Notifier:
         import subprocess
 
         if self._log is None:
-            log = open_own(self._context.folder.path / "notify.log", os.O_APPEND)
+            log = open_own(self._folder.path / "notify.log", os.O_APPEND)
             self._log = open(log, "ab", buffering=0)  # noqa: SIM115 - see close()
         try:
             process = subprocess.Popen(
                 argv_for(target, message),
                 cwd=self._workspace,
-                env={**self._context.env, **self._facts(message), ASKED_BY: str(os.getpid())},
+                env={**self._env, **self._facts(message), ASKED_BY: str(os.getpid())},
                 stdin=subprocess.PIPE,
                 stdout=self._log,
                 stderr=self._log,
@@ -142,7 +147,7 @@ class Notifier:
             "RALPH_TITLE": message.title,
             "RALPH_TEXT": message.text,
             "RALPH_URL": message.page,
-            "RALPH_RUN": self._context.folder.id,
+            "RALPH_RUN": self._folder.id,
             "RALPH_WORKSPACE": str(self._workspace),
         }
 

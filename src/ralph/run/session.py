@@ -92,9 +92,10 @@ class Session:
             stack.push(self._refused)
             rules = self._refuse_what_is_in_vain()
             chosen = self._chosen()
-            context = self._open(stack)
+            env = dict(self._env)
             if self.order.issue:
-                context.env = without_tokens(context.env, {key for choice in chosen for key in choice.module.KEYS})
+                env = without_tokens(env, {key for choice in chosen for key in choice.module.KEYS})
+            context = self._open(stack, env)
             if self.settings.worktree:
                 resumed = self._story.run if self._story else None
                 self.worktree = self.place.move_to_worktree(context, resumed, stack)
@@ -196,7 +197,7 @@ class Session:
             self._notices += (events.Notice(limited),)
         return chosen
 
-    def _open(self, stack: ExitStack) -> Context:
+    def _open(self, stack: ExitStack, env: Mapping[str, str]) -> Context:
         """All that is open while the run goes on. The order is that of the needs: who comes later closes first."""
         assert self._interrupt is not None
         keeper = self._keeper or stack.enter_context(Keeper.start())
@@ -216,7 +217,7 @@ class Session:
             keeper=keeper,
             interrupt=self._interrupt,
             tell=self._open_teller(folder, redact, stack),
-            env=dict(self._env),
+            env=env,
             redact=redact,
             max_time=settings.max_time,
             max_log=settings.max_log,
@@ -280,7 +281,8 @@ class Session:
         if settings.notify:
             from ralph.run.notify import Notifier
 
-            notifiers = [Notifier(settings.notify, context, self.place.workspace)]
+            place, folder = self.place.workspace, context.folder
+            notifiers = [Notifier(settings.notify, place, folder, env=context.env, tell=context.tell)]
             stack.callback(notifiers[0].close)
         obeying, heeding = list[Tick](), list[events.TellAll]()
         if interrupt.is_deaf:  # signals are left to the program around the run: its mailbox is looked into instead

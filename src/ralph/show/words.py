@@ -190,11 +190,14 @@ _BY_A_PERSON = {
 }
 
 
+def why_ended(outcome: str, reason: str) -> str:
+    """Why a run ended, as a person says it."""
+    return _BY_A_PERSON.get(reason, reason) if outcome == "interrupted" else reason
+
+
 def ending_reason(outcome: str, reason: str) -> str:
-    """Why a run ended; who ended it by hand is told how it goes on."""
-    if outcome != "interrupted":
-        return reason
-    return f"{_BY_A_PERSON.get(reason, reason)}; go on with `ralph resume`"
+    """The same in a terminal: who ended it by hand is told how it goes on."""
+    return why_ended(outcome, reason) + ("; go on with `ralph resume`" if outcome == "interrupted" else "")
 
 
 def outcome_sentence(history: "RunHistory") -> str:

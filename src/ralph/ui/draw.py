@@ -12,7 +12,7 @@ from ralph.core.text import one_line, short
 from ralph.history.overview import RunNow
 from ralph.history.run_history import CheckResult, Fold, PastIteration
 from ralph.show.outlet import ASCII, GLYPHS, Marks, Style, choose
-from ralph.show.words import count, cut, duration, from_home, moment, money, nickname, plural, width, wrap
+from ralph.show.words import count, cut, duration, from_home, moment, money, nickname, plural, why_ended, width, wrap
 
 PLAIN = replace(
     ASCII,
@@ -122,7 +122,8 @@ def _how_far(run: RunNow, least: int = 0) -> str:
 def _what_matters_most(run: RunNow, now: float, columns: int, marks: Marks) -> tuple[str, str]:
     """What the run asks, why it stands still, or what it does."""
     if not run.alive:
-        how = run.reason or ("its process died; r goes on with it" if run.state == "killed" else run.doing)
+        died = "its process died; r goes on with it"
+        how = why_ended(run.outcome, run.reason) or (died if run.state == "killed" else run.doing)
         return TONES.get(run.state, "red"), f"{marks.to} {how}"
     if run.questions:
         return "warn", f"{marks.question} t answers: {run.questions[0]}"

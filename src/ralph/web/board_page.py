@@ -9,7 +9,7 @@ from msgspec import Struct
 from ralph.core.backlog import Job
 from ralph.core.text import one_line, short
 from ralph.show.plots import Html, element, joined
-from ralph.show.words import duration, moment, money, nickname, plural
+from ralph.show.words import duration, moment, money, nickname, plural, why_ended
 from ralph.web.access import Level
 from ralph.web.pieces import (
     Frame,
@@ -209,11 +209,8 @@ def _now(seen: RunSeen) -> Html | None:
     """What it does, waits for, or came to."""
     present = seen.present
     if not seen.run.is_alive:
-        return (
-            element("p", element("span", short(present.reason, 200), class_="two-lines"), class_="now")
-            if present.reason
-            else None
-        )
+        said = short(why_ended(present.outcome, present.reason), 200)
+        return element("p", element("span", said, class_="two-lines"), class_="now") if said else None
     if present.waiting_until:
         until = moment(present.waiting_until, present.waiting_until - seen.now)
         return element("p", f"{short(present.reason, 120)}, until {until}", class_="now")

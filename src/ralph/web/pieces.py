@@ -16,7 +16,7 @@ from ralph.core import events as e
 from ralph.core.text import clean, head, short
 from ralph.records.journal import Entry
 from ralph.show.plots import Html, element, joined
-from ralph.show.words import duration, from_home, moment, plural
+from ralph.show.words import duration, from_home, moment, plural, why_ended
 from ralph.web.access import Level
 from ralph.web.server import WebAnswer
 
@@ -252,7 +252,7 @@ class RecentPieces:
                 )
             case e.ToolFinished():
                 return self._ended(event, entry)
-        return _rendered_alone(event, entry, name)
+        return _rendered_alone(event, name)
 
     def _ended(self, event: e.ToolFinished, entry: Entry) -> Html | None:
         """The end of a call stands where its beginning stood, if that is still there."""
@@ -266,7 +266,7 @@ class RecentPieces:
         return None
 
 
-def _rendered_alone(event: e.Event, entry: Entry, name: str) -> Html | None:
+def _rendered_alone(event: e.Event, name: str) -> Html | None:
     """Events that no other one belongs to."""
     match event:
         case e.AgentFinished() if event.failure or event.ended_by:
@@ -294,8 +294,8 @@ def _rendered_alone(event: e.Event, entry: Entry, name: str) -> Html | None:
             return _row(short(event.text, 500), name)
         case e.RunFinished():
             tone = "good" if event.exit_code == 0 else "bad"
-            sentence = element("b", f"{event.outcome}: ")
-            return element("div", sentence, short(event.reason, 500), class_=f"ended {tone}", id=name)
+            why = short(why_ended(event.outcome, event.reason), 500)
+            return element("div", element("b", f"{event.outcome}: "), why, class_=f"ended {tone}", id=name)
     return None
 
 

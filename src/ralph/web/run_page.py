@@ -5,7 +5,7 @@ from ralph.core.text import short
 from ralph.history.needs import Action, needs
 from ralph.show import report_tables as tables
 from ralph.show.plots import Html, element, joined
-from ralph.show.words import command, duration, moment, money, need_words, nickname, plural
+from ralph.show.words import command, duration, moment, money, need_words, nickname, plural, why_ended
 from ralph.steering import control
 from ralph.web.board_page import answer_form, state_badge
 from ralph.web.iteration_pages import chapters, chapters_section, score
@@ -116,7 +116,8 @@ def _facts(view: View) -> Html:
 def _now(seen: RunSeen) -> Html:
     present = seen.present
     if not seen.run.is_alive:
-        return element("p", prose(short(present.reason or f"It was {seen.state}.", 400)), class_="doing soft", id="now")
+        said = why_ended(present.outcome, present.reason) or f"It was {seen.state}."
+        return element("p", prose(short(said, 400)), class_="doing soft", id="now")
     if seen.can_skip or seen.run.state == "paused":
         said = "It stands still until you answer." if seen.can_skip else "It stands still until you let it go on."
         return element("p", said, class_="doing soft", id="now")

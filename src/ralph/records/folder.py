@@ -261,7 +261,5 @@ def remember_red(ralph: Path, commands: Iterable[str]) -> None:
         return
     from msgspec import json
 
-    waiting = ralph / f".{NAME}.{os.getpid()}"
     with suppress(OSError):
-        waiting.write_bytes(json.encode([*sorted(known), *fresh][-MOST:]))
-        waiting.replace(ralph / NAME)
+        replace_file(ralph / NAME, json.encode([*sorted(known), *fresh][-MOST:]))

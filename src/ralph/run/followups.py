@@ -15,7 +15,7 @@ from ralph.core.model import Iteration, Note, Opinion, Outcome, Rule, Run, Stop,
 from ralph.core.prompts import own_words, section
 from ralph.core.text import clean, head, listed
 from ralph.errors import UserError
-from ralph.files import Supplanted, add_to_file, read_head, write_file
+from ralph.files import Supplanted, add_to_file, read_head, replace_file, write_file
 from ralph.loop import Agent, Workspace
 from ralph.records.folder import cannot_write, write
 from ralph.run.context import Context
@@ -287,7 +287,7 @@ def read_notes(path: Path) -> list[str]:
     except FileNotFoundError:
         return []
     except OSError as error:
-        raise UserError(f"cannot read_notes {path}: {error.strerror}", "name another file: settings `learn`") from None
+        raise UserError(f"cannot read {path}: {error.strerror}", "name another file: settings `learn`") from None
     notes = [clean(line)[2:].strip() for line in text.splitlines() if line.startswith(("- ", "* "))]
     return [note for note in notes if note]
 
@@ -295,9 +295,8 @@ def read_notes(path: Path) -> list[str]:
 def write_notes(path: Path, notes: list[str]) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        fresh = path.with_name(f".{path.name}.new")
-        fresh.write_text("\n".join((TITLE, "", *(f"- {note}" for note in notes))) + "\n", "utf-8", "replace")
-        fresh.replace(path)
+        text = "\n".join((TITLE, "", *(f"- {note}" for note in notes))) + "\n"
+        replace_file(path, text.encode("utf-8", "replace"))
     except OSError as error:
         raise cannot_write(path, error) from None
 

@@ -9,8 +9,9 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 FLOORS = {"core": 95, "history": 95}
-# What is about speed says nothing about which lines are tested, and would take the most of the time.
-SLOW = "not huge and not thousand and not phrases and not border"
+# What is about speed, or tries every character, says no more about which lines are tested, and would take the most of
+# the time.
+SLOW = "not huge and not thousand and not phrases and not border and not hidden"
 
 
 @pytest.mark.timeout(300)

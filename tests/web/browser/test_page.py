@@ -12,6 +12,8 @@ from tests.web.scenes import Scene, WorkScene, night, real_run
 from ralph.core import events as e
 from ralph.core.backlog import Item
 
+pytestmark = pytest.mark.timeout(240)
+
 
 @pytest.fixture
 def run(scene: Callable[..., Scene]) -> Scene:
@@ -287,7 +289,6 @@ def addresses(
     work.finish()
 
 
-@pytest.mark.timeout(240)
 @pytest.mark.parametrize("name", PAGES)
 def test_everybody_can_read_the_pages(open_page: Open, addresses: dict[str, str], name: str) -> None:
     """No violations that axe knows: all rules on a desk by day, those that look at colours and sizes on a phone by

@@ -89,6 +89,7 @@ class Yard:
         memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
         self.folder = Path(tempfile.mkdtemp(prefix="ralph-nights-", dir=memory))
         self.path = path
+        _others.update(process.pid for process in descendants())
         # Compiled once: else each turn would compile it anew, which is a third of its time.
         self.agent = py_compile.compile(str(AGENT), str(self.folder / "agent.pyc"), doraise=True)
         for count in range(1, len(task.PARTS) + 1):
@@ -266,8 +267,12 @@ class Process(Struct, frozen=True):
     name: str
 
 
+_others = set[int]()
+"""What was there before the nights: it is somebody else's, with all that it starts."""
+
+
 def descendants() -> Iterator[Process]:
-    """Everything below this process that is not dead."""
+    """Everything of the nights' below this process that is not dead."""
     children: dict[int, list[Process]] = {}
     for entry in os.listdir("/proc"):
         if entry.isdigit():
@@ -277,7 +282,7 @@ def descendants() -> Iterator[Process]:
             except OSError:
                 continue
             state, parent = rest.split()[:2]
-            if state not in "ZX":
+            if state not in "ZX" and int(entry) not in _others:
                 children.setdefault(int(parent), []).append(Process(int(entry), int(parent), name))
     todo = [os.getpid()]
     while todo:

@@ -1,5 +1,6 @@
 """The nights measure what they say they measure: the same every time, by the truth, and with nothing overlooked."""
 
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -69,6 +70,17 @@ def test_what_a_loop_leaves_running_is_seen_and_then_ended(yard: night.Yard) -> 
     script = next(one for one in nights("litterer", 9) if any(step.leave == "daemon" for step in one.steps[:3]))
     assert "sleep" in night.play(yard, script, UNTIL).left
     assert not list(night.descendants())
+
+
+def test_what_was_there_before_the_nights_is_left_alone() -> None:
+    with subprocess.Popen(["sleep", "600"]) as before:
+        made = night.Yard("/usr/local/bin:/usr/bin:/bin")
+        try:
+            assert "sleep" not in night.play(made, nights("excellent", 1)[0], UNTIL).left
+            assert before.poll() is None
+        finally:
+            made.close()
+            before.kill()
 
 
 def test_the_belongings_of_the_user_differ_when_a_loop_commits_everything(yard: night.Yard) -> None:

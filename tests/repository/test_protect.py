@@ -1,6 +1,7 @@
 import os
 import shutil
 import subprocess
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -426,3 +427,25 @@ def test_who_wants_an_end_does_not_wait_until_protected_files_are_read(tmp_path:
     (tmp_path / "large").write_bytes(b"x" * (3 << 20))
     with pytest.raises(UserError, match="not read to the end"):
         Protected(tmp_path, ("large",), tmp_path / "store", lambda: True).keep()
+
+
+@pytest.mark.parametrize(
+    ("glob", "name"),
+    [("**/a/**/a/**/b", "a/" * 2000), ("*a*a*a*a*b", "a" * 250), ("**/*a*/**/*a*/*b", "a/a" * 1300)],
+)
+def test_no_name_of_a_file_takes_longer_than_it_is_long(glob: str, name: str) -> None:
+    began = time.process_time()
+    assert not matches([parse_glob(glob)], name + "x")
+    assert time.process_time() - began < 0.5
+
+
+def test_a_wildcard_leaves_the_most_for_those_behind_it() -> None:
+    for glob, path in {
+        "**/**/*b*": "b*/x",
+        "**/a/**/b": "a/x/a/b",
+        "*ab*ab": "abxab",
+        "**/tests/*/x": "tests/tests/a/x/below",
+        "a/**/b/**": "a/b/b/c",
+    }.items():
+        assert matches([parse_glob(glob)], path), glob
+    assert not matches([parse_glob("*ab*ab")], "xab")

@@ -367,13 +367,15 @@ def _start(body: str) -> str:
 
 
 def _regex(body: str) -> str:
+    """Each wildcard but the last takes as little as it can, and is never tried again: what it leaves is the most that
+    there can be for the rest. So no name takes longer than it is long, whatever an agent calls its files."""
     import re
 
     token = (
         r"(?P<deep>(?<![^/])\*\*/)|(?P<all>(?<![^/])\*\*\Z)|(?P<some>\*+)|(?P<one>\?)"
         r"|\[(?P<not>[!^]?)(?P<of>\]?[^\]]*)\]|\\(?P<plain>.)|."
     )
-    fixed = {"deep": "(?:.*/)?", "all": ".+", "some": "[^/]*", "one": "[^/]"}
+    fixed = {"deep": _DEEP, "all": ".+", "some": _SOME, "one": "[^/]"}
 
     def translated(found: "re.Match[str]") -> str:
         if found["of"] is not None:
@@ -381,4 +383,31 @@ def _regex(body: str) -> str:
             return f"(?!/)[{'^' if found['not'] else ''}{chosen}]"
         return fixed.get(found.lastgroup or "") or re.escape(found["plain"] or found[0])
 
-    return re.sub(token, translated, body, flags=re.DOTALL)
+    first, *deeper = _split([translated(one) for one in re.finditer(token, body, re.DOTALL)], _DEEP)
+    found = [f"(?:.*?/)??{_folders(part)}" for part in deeper]
+    found[-1:] = [f"{last}{_END}" for last in found[-1:]]
+    return _folders(first) + "".join(f"(?>{part})" for part in found)
+
+
+_DEEP, _SOME = "**/", "*"  # what stands for any folders, and for any part of a name
+_END = r"(?=/|\Z)"
+
+
+def _folders(parts: list[str]) -> str:
+    """The expression for folders, and perhaps a file, one in the other."""
+    names = []
+    for name in _split(parts, "/"):
+        first, *rest = map("".join, _split(name, _SOME))
+        early = "".join(f"(?>[^/]*?{part})" for part in rest[:-1])
+        names.append(first + early + (f"[^/]*{rest[-1]}" if rest else ""))
+    return "/".join(names)
+
+
+def _split(parts: list[str], mark: str) -> list[list[str]]:
+    split: list[list[str]] = [[]]
+    for part in parts:
+        if part == mark:
+            split.append([])
+        else:
+            split[-1].append(part)
+    return split

@@ -135,6 +135,10 @@ def test_values_are_secret_by_the_name_of_their_variable() -> None:
         b"value-of-token",
         b'with "quotes" in it',
         rb"with \"quotes\" in it",
+        b"with%20%22quotes%22%20in%20it",
+        b"open%20sesame%20now",
+        b"wJalrXUtnFEMI%2FK7MDENG",
+        b"pass%252Fword%252Fof%252Fmine",
         b"wJalrXUtnFEMI/K7MDENG",
         b"value-of-a-pat",
         b"pass%2Fword%2Fof%2Fmine",
@@ -231,3 +235,12 @@ def test_a_known_value_is_found_in_base64_wherever_it_stands(before: bytes) -> N
         struck = redact(b"Authorization: Basic " + written + b"\n")
         assert b"[redacted]" in struck
         assert written[8:-16] not in struck
+
+
+def test_a_known_value_is_found_in_an_address() -> None:
+    from urllib.parse import quote
+
+    value = 'FwoGZX//EJr+w=a"b c'
+    strike = Redactor(secret_values({"SESSION_TOKEN": value}))
+    for written in (quote(value, safe=""), quote(value)):
+        assert strike.text(f"GET /x?token={written}&y=1") == "GET /x?token=[redacted]&y=1"

@@ -95,7 +95,8 @@ class Redactor:
 
 def secret_values(environment: Mapping[str, str]) -> frozenset[bytes]:
     """The values in `environment` that their names call secret, and each line of one that has several: as they are, and
-    as JSON writes them, be it in ASCII. The head of a private key is no secret: by it, other keys are found."""
+    as JSON writes them, be it in ASCII, as addresses do, and in base64. The head of a private key is no secret: by it,
+    other keys are found."""
     secret = [value for name, value in environment.items() if name.upper().endswith(_SECRET_NAMES)]
     secret += [
         word for name, value in environment.items() if name.upper().endswith("_URL") for word in _password(value)
@@ -104,7 +105,17 @@ def secret_values(environment: Mapping[str, str]) -> frozenset[bytes]:
     texts = {*secret, *(line for line in lines if not line.startswith("-----"))}
     long = [text for text in texts if len(text) >= _SHORTEST_VALUE]
     forms = {form.encode("utf-8", "surrogateescape") for text in long for form in (text, *_in_json(text))}
-    return frozenset(forms.union(*(_in_base64(text.encode("utf-8", "surrogateescape")) for text in long)))
+    plain = [text.encode("utf-8", "surrogateescape") for text in long]
+    return frozenset(forms.union(*map(_in_base64, plain), *map(_in_an_address, plain)))
+
+
+def _in_an_address(value: bytes) -> set[bytes]:
+    """How it looks in what a browser or `curl` is given; some leave slashes as they are."""
+    written = b"".join(bytes((one,)) if one in _UNRESERVED else b"%%%02X" % one for one in value)
+    return {written, written.replace(b"%2F", b"/")}
+
+
+_UNRESERVED = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
 
 
 def _in_base64(value: bytes) -> set[bytes]:

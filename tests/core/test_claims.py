@@ -306,6 +306,11 @@ def test_a_suffix_ignores_case_and_only_the_very_end_counts() -> None:
     assert stated(Claim("suffix", "DONE"), "All of it works. Done")
     assert stated(Claim("suffix", "DONE"), "All tasks are done", VERIFIED)
     assert read(Claim("suffix", "DONE"), "done, more or less") is None
+    for dressed in ("All of it works.\n\n**DONE**", "It works.\n`DONE`", "It works:\n```\nDONE\n```\n", "DONE 🎉"):
+        assert stated(Claim("suffix", "DONE"), dressed), dressed
+    for other in ("DONE?", "DONE ❌", "~~DONE~~", "**UNDONE**"):
+        assert not stated(Claim("suffix", "DONE"), other), other
+    assert not stated(Claim("suffix", "DONE"), "**DONE**", Reading(anywhere=True)), "to the letter"
 
 
 @pytest.mark.parametrize("reading", [Reading(), VERIFIED, Reading(strict=True)])

@@ -10,7 +10,18 @@ from msgspec import Struct
 
 from ralph.core.model import Run, Turn
 from ralph.core.text import clean, one_line
-from ralph.core.wording import ECHOED, NOT_TO_THE_LETTER, QUOTED, Span, doubt, letters, nearly, occurrences, stands_in
+from ralph.core.wording import (
+    ECHOED,
+    NOT_TO_THE_LETTER,
+    QUOTED,
+    Span,
+    doubt,
+    letters,
+    nearly,
+    occurrences,
+    stands_in,
+    undressed_end,
+)
 
 WROTE = "You wrote"
 
@@ -243,9 +254,9 @@ def _with_tags(text: str, span: Span) -> Span:
     return (span[0] - len(name) - 1, span[1] + len(closing)) if is_tagged else span
 
 
-def _suffixes(wanted: str, text: str, _: Reading) -> Iterator[Span]:
+def _suffixes(wanted: str, text: str, reading: Reading) -> Iterator[Span]:
     """At the very end, in capitals or not."""
-    end = len(text.rstrip())
+    end = len(text.rstrip()) if reading.anywhere else undressed_end(text)
     span = (end - len(wanted), end)
     if span[0] >= 0 and text[span[0] : end].casefold() == wanted.casefold() and _is_whole(text, span):
         yield span

@@ -304,6 +304,14 @@ def _is_ornament(text: str, allowed: str) -> bool:
     return all(char in _EMPHASIS or char in allowed or _is_cheer(char) for char in text)
 
 
+def undressed_end(text: str) -> int:
+    """Where a text ends, if emphasis, a fence and cheerful signs behind it are left aside."""
+    end = len(text)
+    while end and (text[end - 1].isspace() or text[end - 1] in _EMPHASIS + "~" or _is_cheer(text[end - 1])):
+        end -= 1
+    return end
+
+
 def _is_cheer(char: str) -> bool:
     code = ord(char)
     is_sign = (

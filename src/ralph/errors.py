@@ -1,6 +1,7 @@
 """What is told to a person when something they asked for cannot be done?"""
 
 import sys
+from errno import EAGAIN, EFBIG, EMFILE, ENFILE, ENOMEM
 
 DISTRIBUTION = "ralph-until-done"  # on the package index `ralph` is somebody else's
 
@@ -17,6 +18,20 @@ class UserError(Exception):
     def advice(self) -> str:
         """Message and hint in one sentence."""
         return f"{self.message} ({self.hint})" if self.hint else self.message
+
+
+def shortage(error: BaseException) -> UserError | None:
+    """What the machine, or a limit of the shell, does not let us have more of: no bug of ours, and no file's fault."""
+    code = ENOMEM if isinstance(error, MemoryError) else error.errno if isinstance(error, OSError) else None
+    if code in (EMFILE, ENFILE):
+        return UserError("too many open files", "raise the limit: `ulimit -n 256`")
+    if code == EFBIG:
+        return UserError("a file is as large as it may be", "raise the limit: `ulimit -f unlimited`")
+    if code == ENOMEM:
+        return UserError("out of memory", "end other programs, or raise the limit: `ulimit -v unlimited`")
+    if isinstance(error, BlockingIOError) and code == EAGAIN and error.filename:  # the program that was to be started
+        return UserError("too many processes", "end other programs, or raise the limit: `ulimit -u 1000`")
+    return None
 
 
 _LONGEST = 2000  # characters of a complaint: somebody may have quoted the wrong things

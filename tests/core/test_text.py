@@ -13,6 +13,8 @@ from ralph.core.text import both_ends, clean, escaped, head, one_line, tail, who
     [
         ("plain, tab\tand\nnewline", "plain, tab\tand\nnewline"),
         ("grüße 日本 🙂 👩‍💻 é́", "grüße 日本 🙂 👩‍💻 é́"),
+        ("👩‍👩‍👧 می‌خواهم क्‍ष", "👩‍👩‍👧 می‌خواهم क्‍ष"),
+        ("rm \u202egpj.exe\u202c \u2066a\u2069\u200f\U000e0041", "rm gpj.exe a"),
         ("\x1b[31mred\x1b[0m", "red"),
         ("\x1b[38;2;1;2;3mcolour\x1b[m", "colour"),
         ("\x1b[2J\x1b[Hgone", "gone"),
@@ -118,8 +120,8 @@ def test_of_a_long_text_both_ends_are_kept_in_whole_words() -> None:
 @pytest.mark.parametrize("around", ["", "…", "“so” — "])
 def test_no_hidden_character_passes_into_a_line_of_json_and_all_others_do(around: str) -> None:
     hidden = {*range(0x80, 0xA0), 0x61C, 0x200E, 0x200F, *range(0x2028, 0x202F), *range(0x2066, 0x2070)}
-    hidden |= {*range(0xFFF9, 0xFFFC)}
-    for code in range(0x80, 0x10000):
+    hidden |= {*range(0xFFF9, 0xFFFC), *range(0xE0000, 0xE0080)}
+    for code in (*range(0x80, 0x10000), *range(0x1F600, 0x1F650), *range(0xDFFF0, 0xE0200)):
         if not 0xD800 <= code < 0xE000:
             line = escaped(msgspec.json.encode(f"{around}{chr(code)}{around}"))
             assert msgspec.json.decode(line) == f"{around}{chr(code)}{around}"

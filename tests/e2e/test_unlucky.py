@@ -1,5 +1,6 @@
 """Odd input that broke something once: one line each, never an internal error."""
 
+import errno
 import json
 import subprocess
 import sys
@@ -47,6 +48,44 @@ def test_too_few_descriptors_are_said_in_one_line(
     )
     assert "internal error" not in done.stderr, done.stderr
     assert "Traceback" not in done.stderr, done.stderr
+    assert done.returncode == 0 or "ulimit -n" in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize("limit", ["ulimit -f 1", "ulimit -f 8"])
+def test_a_limit_of_the_size_of_files_is_named(
+    environment: dict[str, str], agent: Agent, workspace: Path, limit: str
+) -> None:
+    talking = agent("head -c 100000 /dev/zero | tr '\\0' x | fold -w 100")
+    script = f'{limit}; exec "{sys.executable}" -m ralph run g -m 1 --check true --agent "{talking}"'
+    done = subprocess.run(
+        ["sh", "-c", script], cwd=workspace, env=environment, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 2, done.stderr
+    assert "ulimit -f" in done.stderr, done.stderr
+    assert "Traceback" not in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("error", "said", "limit"),
+    [
+        (MemoryError(), "out of memory", "ulimit -v"),
+        (BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable", "git"), "too many processes", "ulimit -u"),
+        (OSError(errno.EFBIG, "File too large"), "a file is as large as it may be", "ulimit -f"),
+        (OSError(errno.ENFILE, "Too many open files in system"), "too many open files", "ulimit -n"),
+    ],
+)
+def test_what_the_machine_is_short_of_is_no_bug(
+    capsys: pytest.CaptureFixture[str], error: Exception, said: str, limit: str
+) -> None:
+    from ralph.cli.main import guarded
+
+    def command() -> int:
+        raise error
+
+    assert guarded(command) == 2
+    complaint, hint = capsys.readouterr().err.splitlines()
+    assert complaint == f"ralph: {said}"
+    assert limit in hint
 
 
 @pytest.mark.parametrize("value", [True, 3, None, "x", [True]])

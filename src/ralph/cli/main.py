@@ -7,7 +7,7 @@ import os
 import sys
 
 from ralph.cli import table
-from ralph.errors import UserError, complain
+from ralph.errors import UserError, complain, shortage
 from ralph.processes.spawning import import_leanly, occupy_standard_streams
 from ralph.run import options
 
@@ -40,9 +40,6 @@ def guarded(command: Callable[[], int]) -> int:
         if error.errno == errno.ENAMETOOLONG:
             complain(f"the name is too long: {str(error.filename)[:100]}…", "name another file or folder")
             return 2
-        if error.errno in (errno.EMFILE, errno.ENFILE):
-            complain("too many open files", "raise the limit: `ulimit -n 256`")
-            return 2
         if error.errno in _IN_THE_WAY and error.filename:
             complain(f"cannot use {error.filename}: {error.strerror}", "look at what is there, and whose it is")
             return 2
@@ -54,7 +51,7 @@ def guarded(command: Callable[[], int]) -> int:
         return _unforeseen(error)
 
 
-_FULL_OR_GONE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+_FULL_OR_GONE = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
 """A disk that is full, a terminal that is gone: no bug of ours."""
 
 
@@ -63,6 +60,9 @@ _IN_THE_WAY = (errno.ELOOP, errno.EMLINK, errno.EINVAL, errno.EISDIR, errno.ENOT
 
 
 def _unforeseen(error: Exception) -> int:
+    if short := shortage(error):
+        complain(short.message, short.hint)
+        return 2
     try:
         os.getcwd()
     except FileNotFoundError:  # then next to nothing works, and nobody else is to blame

@@ -1,6 +1,10 @@
 """How is text from outside made safe to show and to quote? Control characters go, cuts never split a character."""
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import re
 
 _LINE_ENDS = {0x2028: "\n", 0x2029: "\n"}
 _REMOVED = (
@@ -47,7 +51,14 @@ def escaped(lines: bytes) -> bytes:
     import re
 
     hidden = rb"\xc2[\x80-\x9f]|\xd8\x9c|\xe2\x80[\x8e\x8f\xa8-\xae]|\xe2\x81[\xa6-\xaf]|\xef\xbf[\xb9-\xbb]"
-    return re.sub(hidden, lambda found: b"\\u%04x" % ord(found[0].decode()), lines)
+    hidden += rb"|\xf3\xa0[\x80\x81][\x80-\xbf]"  # tags
+    return re.sub(hidden, _as_units, lines)
+
+
+def _as_units(found: "re.Match[bytes]") -> bytes:
+    """As JSON names a character: by its one or two units of sixteen bits."""
+    units = found[0].decode().encode("utf-16-be")
+    return b"".join(b"\\u" + units[at : at + 2].hex().encode() for at in range(0, len(units), 2))
 
 
 # What is hidden and begins with 0xE2 in UTF-8, as dashes, quotes and ralph's own dots do: its other two bytes.
@@ -56,7 +67,7 @@ _HIDDEN = frozenset(chr(code).encode()[1:] for code in (0x200E, 0x200F, *range(0
 
 def _is_harmless(lines: bytes) -> bool:
     """Whether a quick look, which takes a tenth of the time, is enough to tell that nothing is hidden there."""
-    if b"\xc2" in lines or b"\xd8" in lines or b"\xef" in lines:
+    if b"\xc2" in lines or b"\xd8" in lines or b"\xef" in lines or b"\xf3" in lines:
         return False
     return not any(rest[:2] in _HIDDEN for rest in lines.split(b"\xe2"))
 

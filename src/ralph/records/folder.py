@@ -8,7 +8,7 @@ from pathlib import Path
 from stat import S_ISREG
 
 from ralph.core.model import Turn
-from ralph.errors import UserError
+from ralph.errors import UserError, shortage
 from ralph.files import StrPath, Supplanted, add_to_file, make_folder, open_file, read_file, replace_file, write_file
 
 IGNORE = "# Data of ralph's runs stays out of git, this file too; the project's settings do not.\n*\n!settings.json\n"
@@ -37,10 +37,9 @@ def is_ignored(folder: StrPath) -> bool:
 
 
 def cannot_write(path: StrPath, error: OSError) -> UserError:
-    return UserError(
-        f"cannot write {path}: {error.strerror or error}",
-        "make the workspace writable, free some space, or name another workspace with -C DIR",
-    )
+    short = shortage(error)
+    hint = "make the workspace writable, free some space, or name another workspace with -C DIR"
+    return UserError(f"cannot write {path}: {error.strerror or error}", short.hint if short else hint)
 
 
 def write(path: StrPath, data: bytes) -> None:

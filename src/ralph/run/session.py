@@ -1,6 +1,5 @@
 """How is one run put together and played? Lock, journal, keeper, worktree: opened in order, closed whatever happens."""
 
-import errno
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -14,7 +13,7 @@ from ralph import __version__
 from ralph.core import events
 from ralph.core.model import Outcome, Rule, Run, Stop
 from ralph.core.secrets import Redactor, secret_values
-from ralph.errors import UserError
+from ralph.errors import UserError, shortage
 from ralph.loop import Agent, Parts, ending, run_loop
 from ralph.processes.interrupt import Interrupt
 from ralph.processes.keeper import Keeper
@@ -346,8 +345,8 @@ class Session:
             self.place.end(run, stop, context)
             return run, stop
         except BaseException as error:
-            if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
-                return run, Stop(Outcome.FATAL, "too many open files (raise the limit: `ulimit -n 256`)")
+            if short := shortage(error):
+                return run, Stop(Outcome.FATAL, short.advice)
             bug = Stop(Outcome.FATAL, f"internal error: {type(error).__name__}: {error}")
             stop = Stop(Outcome.INTERRUPTED, "KeyboardInterrupt") if isinstance(error, KeyboardInterrupt) else bug
             self._end(context, *ending(run, stop, context.elapsed()))

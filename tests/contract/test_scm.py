@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.hostile_text import EVIL
 
 Ralph = Callable[..., Any]
 Agent = Callable[..., str]
@@ -110,6 +111,14 @@ def test_a_commit_in_the_worktree_speaks_of_checks_only_where_there_are_any(
     fake = agent("echo x > made; echo '<response>DONE</response>'")
     assert ralph("run", "g", "--agent", fake, "--worktree", *checks, cwd=repository).code == 0
     assert git("log", "-1", "--format=%s", "--branches=ralph/*").strip() == subject
+
+
+def test_a_goal_commands_no_terminal_from_the_message_of_a_commit(
+    ralph: Ralph, agent: Agent, repository: Path, git: Git
+) -> None:
+    fake = agent("echo x > made; echo '<response>DONE</response>'")
+    assert ralph("run", f"goal {EVIL}", "--agent", fake, "--worktree", cwd=repository).code == 0
+    assert git("log", "-1", "--format=%b", "--branches=ralph/*").strip() == "goal xy"
 
 
 @pytest.mark.parametrize("kept", [(), ("--commit",), ("--worktree",), ("--commit", "--worktree")])

@@ -1,5 +1,6 @@
 """The page about a run: whole, without scripts, and proof against whatever an agent writes."""
 
+import re
 from html.parser import HTMLParser
 from typing import Any
 
@@ -314,6 +315,13 @@ def test_escaped_markdown_holds_no_mark(text: str) -> None:
     bare = said.replace("\\\\", "")
     for mark in "`*_[]|~$":
         assert mark not in bare.replace("\\" + mark, "")
+
+
+@pytest.mark.parametrize("said", ["Closes #1", "fixes o/r#1", "resolves GH-1", "closes gh-12", "thanks @octocat"])
+def test_no_text_closes_an_issue_or_calls_a_person(said: str) -> None:
+    made = escape_markdown(said)
+    assert not re.search(r"#\d|gh-\d|@\w", made, re.IGNORECASE)
+    assert made.replace("<!-- -->", "") == said
 
 
 def test_code_holds_any_number_of_backticks() -> None:

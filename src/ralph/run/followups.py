@@ -203,7 +203,7 @@ def keep_in_branch(worktree: "Worktree", context: Context, history: Trees) -> Fo
         from ralph.repository.worktrees import commit_all
 
         verdict = f" (checks {'pass' if iteration.is_green else 'fail'})" if iteration.checks else ""
-        goal = own_words(run.goal)[:2000]
+        goal = clean(own_words(run.goal)[:2000])
         message = f"ralph: iteration {iteration.number}{verdict}\n\n{goal}"
         try:
             commit_all(worktree, message, kept_runner(context, history.configuration))

@@ -2,6 +2,7 @@
 no network, readable on paper, in light and dark; or Markdown for a pull request or a CI summary. All that an agent
 wrote is text in it, and nothing else."""
 
+import re
 import time
 from collections.abc import Container, Mapping, Sequence
 from pathlib import Path
@@ -222,6 +223,7 @@ def escape_markdown(text: str, limit: int = 300) -> str:
     """Text on one line that no renderer takes for a mark, a link, a mention or HTML."""
     said = one_line(clean(text[: 4 * limit]), limit).translate(_SPECIAL)
     said = said.replace("://", "\\://").replace("www.", "www\\.")
+    said = re.sub(r"\b(gh)-(?=\d)", r"\1<!-- -->-", said, flags=re.IGNORECASE)  # GitHub's other name of an issue
     return "\\" + said if said.startswith(("-", "+", "=")) else said
 
 

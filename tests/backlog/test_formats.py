@@ -2,7 +2,11 @@
 
 import json
 import subprocess
+import time
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -146,6 +150,36 @@ def test_spec_kits_phases_and_marks_say_what_comes_after_what() -> None:
         "T004": ("T001", "T002", "T003"),
         "T005": ("T004",),
     }
+
+
+def test_who_waits_for_one_that_waits_for_all_need_not_name_all() -> None:
+    """A list of thousands that each name all above would take more memory than there is."""
+    text = "## Phase 1: a\n- [ ] T1 [P] a\n- [ ] T2 b\n- [ ] T3 c\n- [ ] T4 d\n  after: T1\n- [ ] T5 e\n- [ ] T6 f\n"
+    after = {item.key: item.after for item in boxed(text).items}
+    assert after == {"T1": (), "T2": ("T1",), "T3": ("T2",), "T4": ("T1",), "T5": ("T3", "T4"), "T6": ("T5",)}
+
+
+@pytest.mark.parametrize("tick", [tick_boxes, tick_prd], ids=["boxes", "prd"])
+def test_to_tick_a_long_list_takes_no_longer_than_it_is_long(tick: Callable[..., Any]) -> None:
+    def seconds(count: int) -> float:
+        written = "".join(f"- [ ] T{number} do\n" for number in range(count))
+        if tick is tick_prd:
+            written = json.dumps([{"id": f"T{number}", "title": "do"} for number in range(count)])
+        files, wanted = {"list": written.encode()}, {f"T{number}" for number in range(count)}
+        began = time.thread_time()
+        (ticked,) = tick(files, wanted).values()
+        took = time.thread_time() - began
+        assert ticked.count(b"[x]") + ticked.count(b'"passes": true') == count
+        return took
+
+    assert min(seconds(30_000) / seconds(3_000) for _ in range(3)) < 15
+
+
+@pytest.mark.parametrize("written", ["9" * 5000, '"²"', '"--5"', "Infinity", "NaN", f'"{"9" * 5000}"'])
+def test_no_priority_is_an_internal_error(written: str) -> None:
+    files = {"prd.json": f'[{{"id": 1, "title": "a", "priority": {written}}}]'.encode()}
+    with suppress(UserError):
+        assert read_prd(files).items[0].priority == 0
 
 
 def test_openspecs_numbers_are_keys() -> None:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-from ralph.backlog.lists import PRIORITIES, ListContent, decoded, encoded, key_of, slug, title_of, with_own
+from ralph.backlog.lists import PRIORITIES, ListContent, decoded, edited, encoded, key_of, slug, title_of, with_own
 from ralph.core.backlog import Item
 from ralph.core.tasks_file import LISTS, entry_text, is_done
 from ralph.errors import UserError
@@ -16,6 +16,7 @@ Path = tuple[str | int, ...]
 Entry = Mapping[str, Any]
 
 TOKEN = re.compile(r'"(?:[^"\\]|\\.)*+"?|[{}\[\],:]|[^\s{}\[\],:"]+', re.DOTALL)
+SPACE = re.compile(r"\s*+")
 OWN_NAMES = {
     "check": ("check", "checks"),
     "after": ("after", "dependsOn", "depends_on", "dependencies"),
@@ -26,6 +27,7 @@ OWN_NAMES = {
 }
 SETTLED = frozenset({"done", "completed", "cancelled", "canceled", "deferred"})
 FIRST_TAG = "master"
+DEEPEST = 6  # the way to what is ticked deepest down: the status of a part of a task below a tag
 
 
 def parsed(text: str, name: str) -> Any:
@@ -34,12 +36,14 @@ def parsed(text: str, name: str) -> Any:
         return json.loads(text.removeprefix("\ufeff"))
     except json.JSONDecodeError as error:
         raise UserError(f"{name}:{error.lineno}: this is not JSON: {error.msg}", "mend the list") from None
+    except ValueError:
+        raise UserError(f"{name} holds a number of thousands of digits", "mend the list") from None
     except RecursionError:
         raise UserError(f"{name} is nested too deeply", "mend the list") from None
 
 
 def spans(text: str) -> dict[Path, tuple[int, int]]:
-    """The place of every value in a well-formed JSON text."""
+    """The place of every value in a well-formed JSON text, as deep as any is ticked."""
     found: dict[Path, tuple[int, int]] = {}
     path: list[str | int] = []  # the way to the value that comes next
     starts: list[int] = []  # of the objects and lists around it
@@ -51,41 +55,40 @@ def spans(text: str) -> dict[Path, tuple[int, int]]:
             path.append("" if word == "{" else 0)
         elif word in "}]":
             path.pop()
-            found[tuple(path)] = (starts.pop(), token.end())
+            start = starts.pop()
+            if len(path) <= DEEPEST:
+                found[tuple(path)] = (start, token.end())
         elif word == "," and isinstance(path[-1], int):
             path[-1] += 1
         elif following == ":":
             path[-1] = json.loads(word, strict=False)
-        elif word not in ",:":
+        elif word not in ",:" and len(path) <= DEEPEST:
             found[tuple(path)] = token.span()
     return found
 
 
 def _with_values(text: str, values: dict[Path, Any]) -> str:
     """The text with these values changed, or added as the last of their objects."""
-    places = spans(text)
+    places, ends = spans(text), dict[Path, int]()
+    for at, (_, end) in places.items():  # where the last value of each object ends
+        ends[at[:-1]] = max(end, ends.get(at[:-1], 0))
     edits = []
     for path, value in values.items():
         written = json.dumps(value, ensure_ascii=False)
         if path in places:
             edits.append((*places[path], written))
         elif path[:-1] in places:
-            edits.append(_added(text, places, path, written))
-    for start, end, written in sorted(edits, reverse=True):
-        text = text[:start] + written + text[end:]
-    return text
+            edits.append(_added(text, places[path[:-1]], ends.get(path[:-1]), f"{json.dumps(path[-1])}: {written}"))
+    return edited(text, edits)
 
 
-def _added(text: str, places: dict[Path, tuple[int, int]], path: Path, written: str) -> tuple[int, int, str]:
+def _added(text: str, around: tuple[int, int], last: int | None, member: str) -> tuple[int, int, str]:
     """Behind the last value of the object, and as far from the margin as that."""
-    start, end = places[path[:-1]]
-    inside = [place for other, place in places.items() if other[:-1] == path[:-1] and len(other) == len(path)]
-    member = f"{json.dumps(path[-1])}: {written}"
-    if not inside:
+    start, end = around
+    if last is None:
         return start + 1, end - 1, member
-    last = max(place[1] for place in inside)
-    first_key = re.match(r"\s*", text[start + 1 :])
-    return last, last, f",{first_key[0] if first_key else ' '}{member}"
+    space = SPACE.match(text, start + 1)
+    return last, last, f",{space[0] if space else ' '}{member}"
 
 
 def read_prd(files: Mapping[str, bytes]) -> ListContent:
@@ -155,9 +158,13 @@ def _paragraphs(parts: list[str]) -> str:
 
 
 def _priority(value: object) -> int:
-    if isinstance(value, str):
-        return int(value) if value.lstrip("-").isdigit() else PRIORITIES.get(value.strip().lower(), 0)
-    return int(value) if isinstance(value, int | float) else 0
+    named = PRIORITIES.get(value.strip().lower()) if isinstance(value, str) else None
+    if named is not None:
+        return named
+    try:
+        return int(value) if isinstance(value, str | int | float) else 0
+    except (ValueError, OverflowError):  # neither a word of ours nor a number that one can count to
+        return 0
 
 
 def is_taskmasters(document: Any) -> bool:

@@ -2,7 +2,7 @@
 anything else; what they have in common stands here."""
 
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -37,6 +37,15 @@ class Format(Struct, frozen=True):
 
     read: Callable[[Mapping[str, bytes]], ListContent]
     ticked: Callable[[Mapping[str, bytes], Collection[str]], dict[str, bytes]]
+
+
+def edited(text: str, edits: Iterable[tuple[int, int, str]]) -> str:
+    """The text with other words in these places, (start, end, words) each: put together once, however many."""
+    pieces, at = list[str](), 0
+    for start, end, words in sorted(edits):
+        pieces += [text[at:start], words]
+        at = end
+    return "".join([*pieces, text[at:]])
 
 
 def sound(reading: ListContent, name: str) -> ListContent:

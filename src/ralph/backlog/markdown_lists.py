@@ -18,6 +18,7 @@ from ralph.backlog.lists import (
     PRIORITIES,
     ListContent,
     decoded,
+    edited,
     encoded,
     is_id,
     key_of,
@@ -71,14 +72,13 @@ def open_questions(lines: list[BoxLine]) -> list[BoxLine]:
 
 def tick_boxes(files: Mapping[str, bytes], keys: Collection[str]) -> dict[str, bytes]:
     ((name, data),) = files.items()
-    text, marks = decoded(data), []
+    text, marks = decoded(data), list[BoxLine]()
     by_place = {item.place: item.key for item in read_boxes(files).items}
     for entry in _entries(box_lines(text)):
         if by_place.get(f"{name}:{entry.box.number}") in keys:
             marks += [line for line in (entry.box, *entry.below) if line.at >= 0 and not line.is_ticked]
-    for line in reversed(marks):
-        text = f"{text[: line.at]}x{text[line.at + len(line.mark) :]}"
-    return {name: encoded(text)} if marks else {}
+    ticked = edited(text, [(line.at, line.at + len(line.mark), "x") for line in marks])
+    return {name: encoded(ticked)} if marks else {}
 
 
 def _entries(lines: list[BoxLine]) -> Iterator[ListedBox]:
@@ -139,9 +139,9 @@ def _around(lines: list[BoxLine]) -> str:
 
 def _in_phases(items: list[Item], entries: list[ListedBox]) -> Iterator[Item]:
     """spec-kit's order: a phase begins when the one before it is over; in it, what bears `[P]` may go side by side,
-    and everything else comes after all that stands above it."""
+    and everything else comes after all that stands above it. Who waits for one that waits for all need not name all."""
     before: tuple[str, ...] = ()  # of the phases before
-    phase: list[str] = []
+    phase: list[str] = []  # those for which whoever comes now has to wait
     above: tuple[str, ...] = ()  # the last one in this phase that goes alone
     section = ""
     for item, entry in zip(items, entries, strict=True):
@@ -149,9 +149,10 @@ def _in_phases(items: list[Item], entries: list[ListedBox]) -> Iterator[Item]:
             section, before, phase, above = entry.box.section, tuple(phase) or before, [], ()
         is_beside = "[P]" in entry.box.words.split()
         waits = (above or before) if is_beside else (tuple(phase) or before)
-        phase.append(item.key)
         if not is_beside:
             above = (item.key,)
+            phase = phase if item.after else []
+        phase.append(item.key)
         yield item if item.after else replace(item, after=waits)
 
 

@@ -197,6 +197,32 @@ def test_ctrl_c_twice_ends_a_run_at_once_whose_events_nobody_reads(
     assert '"run_finished"' in journal.read_text().splitlines()[-1]
 
 
+def a_request_to_end(run: Any, ralph: Callable[..., Any]) -> tuple[int, str]:
+    assert ralph("stop", "--now").code == 0
+    return 130, "interrupted"
+
+
+def the_end_of_its_time(run: Any, ralph: Callable[..., Any]) -> tuple[int, str]:
+    return 1, "timeout"
+
+
+@pytest.mark.parametrize("reason", [a_request_to_end, the_end_of_its_time], ids=lambda one: one.__name__)
+def test_nobody_keeps_a_run_from_its_end_by_not_reading_its_events(
+    live: Start, eventually: Any, agent: Any, workspace: Path, ralph: Callable[..., Any], reason: Callable[..., Any]
+) -> None:
+    longest = "4" if reason is the_end_of_its_time else "1h"
+    flood = "exec yes a line of a flood that nobody wants to read"
+    run = live("run", "g", "--max-time", longest, "--agent", agent(flood))
+    run.until("agent_started")
+    eventually(lambda: unread(run.process.stdout) > 60_000)
+    everybody = below(run.process.pid)
+    code, outcome = reason(run, ralph)
+    assert run.process.wait(60) == code
+    eventually(lambda: not any(map(is_living, everybody)))
+    (journal,) = workspace.glob(".ralph/runs/*/journal.ndjson")
+    assert f'"outcome":"{outcome}"' in journal.read_text().splitlines()[-1]
+
+
 def test_a_run_does_not_wait_for_a_terminal_that_nobody_reads_when_it_is_to_end(
     live: Start, at_once: AtOnce, nap: str, alive: Alive, eventually: Any, agent: Any
 ) -> None:

@@ -207,7 +207,7 @@ def play(
             if shown.json:
                 from ralph.show.outlet import Ndjson
 
-                sinks.append(Ndjson(interrupt.wants_end))
+                sinks.append(Ndjson(lambda: interrupt.wants_end() or session.is_late()))
             session = Session(
                 order,
                 place=place,

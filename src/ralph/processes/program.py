@@ -113,6 +113,10 @@ class Asker:
             self._ends_at = min(self._ends_at, now + (self._grace if level == 1 else _LAST_MOMENT))
         return self._ends_at - now
 
+    def is_late(self) -> bool:
+        """Whether the time of the run is over, and that in which what it did is still written down."""
+        return self.time_left() <= 0 and self.left() <= 0
+
     @property
     def is_pressed(self) -> bool:
         return self.interrupt.level > 1

@@ -86,6 +86,10 @@ class Session:
             stack.enter_context(asked_by(self._asker))
             return self._play()
 
+    def is_late(self) -> bool:
+        """Whether nothing more is to be waited for: the time that the run may take is over."""
+        return self._asker.is_late()
+
     def _play(self) -> tuple[Run, Stop]:
         with ExitStack() as stack:
             stack.push(self._refused)

@@ -187,15 +187,19 @@ def finished(check: Check) -> events.CheckFinished:
 
 def slugs(commands: Sequence[str]) -> list[str]:
     """A name for each command's log: letters and digits, short, and no two alike."""
-    names: list[str] = []
+    names: dict[str, None] = {}
+    seen: dict[str, int] = {}  # counted on, not from one: thousands of checks may be alike
     for command in commands:
         name = "".join(char if char.isascii() and char.isalnum() else "_" for char in command)
         while "__" in name:  # `./mvnw clean install -T 2C` is `mvnw_clean_install_T_2C`
             name = name.replace("__", "_")
         name = name.strip("_")[:SLUG_LENGTH].strip("_") or "check"
-        again = (f"{name}_{count}" for count in range(1, len(commands)))
-        names.append(name if name not in names else next(other for other in again if other not in names))
-    return names
+        unique = name
+        while unique in names:
+            seen[name] = seen.get(name, 0) + 1
+            unique = f"{name}_{seen[name]}"
+        names[unique] = None
+    return list(names)
 
 
 def reviewing(plan: Reviews, quoted: int) -> Callable[[Run, Iteration, Parts], Iteration]:

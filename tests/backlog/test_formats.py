@@ -16,7 +16,7 @@ from ralph.backlog.backlog_source import find
 from ralph.backlog.json_lists import is_taskmasters, read_prd, read_taskmaster, spans, tick_prd, tick_taskmaster
 from ralph.backlog.list_programs import read_beads, read_issues
 from ralph.backlog.lists import ListContent, is_id, key_of, slug, sound
-from ralph.backlog.markdown_lists import read_boxes, tick_boxes, tick_folder
+from ralph.backlog.markdown_lists import read_boxes, read_folder, tick_boxes, tick_folder
 from ralph.errors import UserError
 
 
@@ -180,6 +180,17 @@ def test_no_priority_is_an_internal_error(written: str) -> None:
     files = {"prd.json": f'[{{"id": 1, "title": "a", "priority": {written}}}]'.encode()}
     with suppress(UserError):
         assert read_prd(files).items[0].priority == 0
+
+
+@pytest.mark.parametrize("written", ["[" * 3000, "2020-99-99", "9" * 5000])
+def test_front_matter_that_nobody_can_read_is_told(written: str) -> None:
+    reading = read_folder({"tasks/a.md": f"---\nid: {written}\n---\n".encode()})
+    assert reading.problems == ("tasks/a.md:2: its front matter cannot be read",)
+
+
+def test_one_dependency_need_not_be_a_list() -> None:
+    (item,) = read_folder({"tasks/a.md": b"---\nid: 1\ndependencies: 5\n---\n"}).items
+    assert item.after == ("5",)
 
 
 def test_openspecs_numbers_are_keys() -> None:

@@ -204,7 +204,7 @@ def _parts(data: bytes, name: str, problems: list[str]) -> tuple[dict[str, Any],
         return {}, text
     try:
         front = yaml.safe_load(found[1])
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # a date that is none, thousands of brackets
         line = getattr(getattr(error, "problem_mark", None), "line", 0) + 2
         problems.append(f"{name}:{line}: its front matter cannot be read")
         return {}, text
@@ -232,7 +232,8 @@ def _task(name: str, front: Mapping[str, Any], body: str, problems: list[str]) -
         done=_is_done(front),
         priority=PRIORITIES.get(str(front.get("priority", "")).lower(), 0),
     )
-    own = [("after", str(key), name) for key in front.get("dependencies") or ()]
+    waits = front.get("dependencies") or ()
+    own = [("after", str(key), name) for key in (waits if isinstance(waits, list | tuple) else [waits])]
     for key in OWN_KEYS:
         values = front.get(key)
         own += [(key, str(value), name) for value in (values if isinstance(values, list) else [values]) if value]

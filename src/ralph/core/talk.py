@@ -15,9 +15,9 @@ _BREAK = re.compile(
 )
 _I_CONCLUDE = re.compile(r"\b(i|ich|je) (?:therefore|thus|hence|so|also|daher|donc) ")  # the same clause goes on
 _CLOSING = re.compile(r";|\b(?:let|tell) me\b")  # what follows is about something else
-# A vowel that is written as a sign on its consonant belongs to the word: `\w` takes it for an end.
 _SENTENCE = re.compile(r"[.!?:;…。！？：；—–\n]+")
 _PAUSE = re.compile(r"[,.!?:;…—–\n]+")
+# A vowel that is written as a sign on its consonant belongs to the word: `\w` takes it for an end.
 _WORD = re.compile(r"[\w%/\u0300-\u036f\u0591-\u05bd\u064b-\u065f\u0900-\u0963\u0966-\u0dff\u0e30-\u0e4e]+")
 
 

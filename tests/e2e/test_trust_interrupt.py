@@ -9,6 +9,7 @@ import subprocess
 import sys
 import termios
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Any
@@ -40,6 +41,15 @@ class Stage:
         path = self.repository / ".git" / "hooks" / name
         path.write_text(f"#!/bin/sh\n{self.deaf}\n")
         path.chmod(0o755)
+
+    def remote(self) -> Path:
+        """A repository to push to."""
+        bare = self.repository.parent / "remote.git"
+        self.git("init", "-q", "--bare", "--template=", str(bare))
+        (bare / "hooks").mkdir()
+        self.git("remote", "add", "origin", str(bare))
+        self.git("push", "-q", "-u", "origin", "main")
+        return bare
 
     def slow_git(self) -> None:
         """From now on git hangs for as long as there is the sign."""
@@ -104,6 +114,47 @@ def a_notification_of_the_end(stage: Stage) -> tuple[str, ...]:
     return ("--agent", stage.agent("echo hello"), "-m", "1")
 
 
+DONE = 'echo x > new; echo "<response>DONE</response>"'
+
+
+def a_reviewer_that_is_deaf(stage: Stage) -> tuple[str, ...]:
+    (stage.repository / ".ralph").mkdir()
+    (stage.repository / ".ralph" / "settings.json").write_text(json.dumps({"reviews": {"reviewAfter": 1}}))
+    reviewer = stage.agent(stage.deaf, "reviewer")
+    return ("--agent", stage.agent(DONE), "--check", "true", "--review-agent", reviewer)
+
+
+def a_commit_that_is_signed(stage: Stage) -> tuple[str, ...]:
+    stage.git("config", "commit.gpgSign", "true")
+    stage.git("config", "gpg.program", stage.script("gpg", stage.deaf))
+    return ("--agent", stage.agent(WORKS), "--check", "true", "--commit")
+
+
+def somebody_who_is_asked_for_a_message(stage: Stage) -> tuple[str, ...]:
+    asked = f'case "$PROMPT" in *"commit message"*) {stage.deaf};; *) echo x > new; echo hello;; esac'
+    return ("--agent", stage.agent(asked), "--check", "true", "--commit")
+
+
+def a_hook_of_a_push(stage: Stage) -> tuple[str, ...]:
+    stage.remote()
+    stage.hook("pre-push")
+    return ("--agent", stage.agent(WORKS), "--check", "true", "--commit", "--push")
+
+
+def an_ssh_that_hangs(stage: Stage) -> tuple[str, ...]:
+    stage.remote()
+    stage.git("config", "remote.origin.url", "ssh://nowhere.invalid/x.git")
+    stage.git("config", "core.sshCommand", stage.script("ssh", stage.deaf))
+    return ("--agent", stage.agent(WORKS), "--check", "true", "--commit", "--push")
+
+
+def a_host_that_hangs_when_it_is_pushed_to(stage: Stage) -> tuple[str, ...]:
+    hook = stage.remote() / "hooks" / "pre-receive"
+    hook.write_text(f"#!/bin/sh\n{stage.deaf}\n")
+    hook.chmod(0o755)
+    return ("--agent", stage.agent(WORKS), "--check", "true", "--commit", "--push")
+
+
 State = Callable[[Stage], tuple[str, ...]]
 STATES: list[State] = [
     an_agent_that_is_deaf,
@@ -113,6 +164,12 @@ STATES: list[State] = [
     a_filter_in_a_commit,
     a_filter_while_a_worktree_is_made,
     a_filter_in_a_commit_of_a_worktree,
+    a_reviewer_that_is_deaf,
+    a_commit_that_is_signed,
+    somebody_who_is_asked_for_a_message,
+    a_hook_of_a_push,
+    an_ssh_that_hangs,
+    a_host_that_hangs_when_it_is_pushed_to,
 ]
 
 
@@ -153,14 +210,20 @@ def test_ctrl_c_twice_leaves_no_notification_behind_that_hangs(
         eventually(lambda: not alive(nap))
 
 
-def end_by_two(run: Any, at_once: AtOnce, eventually: Any, is_over: Callable[[], bool] = lambda: True) -> None:
+def end_by_two(
+    run: Any,
+    at_once: AtOnce,
+    eventually: Any,
+    is_over: Callable[[], bool] = lambda: True,
+    code: int = 130,
+) -> None:
     """Two Ctrl-C, the second once the first was heard; and nothing of the run is left."""
     everybody = below(run.process.pid)
     run.process.send_signal(signal.SIGINT)
     assert any("Received signal" in line for line in iter(run.process.stderr.readline, ""))
     with at_once():
         run.process.send_signal(signal.SIGINT)
-        assert run.end() == 130
+        assert run.end() == code
         eventually(lambda: is_over() and not any(map(is_living, everybody)))
 
 
@@ -173,6 +236,69 @@ def test_ctrl_c_twice_ends_a_run_at_once_whatever_hangs(
     end_by_two(run, at_once, eventually, lambda: not alive(nap))
     assert run.kinds()[-1:] == ["run_finished"]
     assert run.one("run_finished")["outcome"] == "interrupted"
+
+
+def a_lesson_that_is_asked_for(stage: Stage) -> tuple[str, ...]:
+    asked = f'case "$PROMPT" in *"one sentence"*) {stage.deaf};; *) {DONE};; esac'
+    return ("--agent", stage.agent(asked), "--check", "true", "--learn")
+
+
+def a_gh_that_is_to_open_a_request(stage: Stage) -> tuple[str, ...]:
+    bare = stage.remote()
+    stage.git("config", "remote.origin.url", "https://github.com/acme/shop.git")
+    stage.git("config", "remote.origin.pushUrl", str(bare))
+    told = json.dumps({"default_branch": "main", "permissions": {"push": True}})
+    stage.agent(f"case \"$*\" in *pulls*) {stage.deaf};; *) echo '{told}';; esac", "gh")
+    return ("--agent", stage.agent(DONE), "--check", "true", "--worktree", "--pr")
+
+
+@pytest.mark.parametrize(
+    ("state", "code"),
+    [(a_lesson_that_is_asked_for, 0), (a_gh_that_is_to_open_a_request, 130)],
+    ids=lambda state: getattr(state, "__name__", ""),
+)
+def test_ctrl_c_twice_ends_at_once_what_follows_a_verified_end(
+    live: Start, at_once: AtOnce, alive: Alive, nap: str, eventually: Any, stage: Stage, state: State, code: int
+) -> None:
+    """Without its lesson the work is done; without its pull request it is not."""
+    run = live("run", "g", "-m", "2", *state(stage))
+    eventually(lambda: alive(nap))
+    end_by_two(run, at_once, eventually, lambda: not alive(nap), code)
+    assert run.one("run_finished")["outcome"] == ("interrupted" if code else "done")
+
+
+def test_ctrl_c_ends_a_gh_that_hangs_before_the_run_begins(
+    live: Start, at_once: AtOnce, alive: Alive, nap: str, eventually: Any, stage: Stage
+) -> None:
+    stage.git("remote", "add", "origin", "https://github.com/acme/shop.git")
+    stage.agent(stage.deaf, "gh")
+    run = live("run", "--issue", "5", "--agent", stage.agent(DONE), "--check", "true")
+    eventually(lambda: alive(nap))
+    with at_once():
+        assert run.end(signal.SIGINT) == 130
+        eventually(lambda: not alive(nap))
+
+
+@pytest.mark.parametrize("words", [(), ("--sandbox",)], ids=["free", "boxed"])
+def test_ctrl_c_twice_ends_a_flood_at_once_whose_agent_is_deaf(
+    live: Start, at_once: AtOnce, eventually: Any, stage: Stage, words: tuple[str, ...], bubblewrap: str
+) -> None:
+    flood = "trap '' TERM INT HUP; while :; do yes a line of a flood that nobody wants to read; done"
+    log = stage.repository.parent / "events"
+    run = live("run", "g", "--quiet", "--agent", stage.agent(flood), *words)
+    run.until("agent_started")
+    with ThreadPoolExecutor(1) as reader:  # somebody reads all of it
+        reading = reader.submit(lambda: log.write_text(run.process.stdout.read()))
+        eventually(lambda: any(stage.repository.glob(".ralph/runs/*/iterations/001/stdout.log")))
+        everybody = below(run.process.pid)
+        run.process.send_signal(signal.SIGINT)
+        assert any("Received signal" in line for line in iter(run.process.stderr.readline, ""))
+        with at_once():
+            run.process.send_signal(signal.SIGINT)
+            assert run.process.wait(60) == 130
+            eventually(lambda: not any(map(is_living, everybody)))
+        reading.result()
+    assert json.loads(log.read_text().splitlines()[-1])["data"]["outcome"] == "interrupted"
 
 
 def unread(pipe: Any) -> int:

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from ralph.core.text import clean, one_line, tail
 from ralph.errors import UserError
-from ralph.processes.program import AskedProgram
+from ralph.processes.program import AskedProgram, CutOff
 from ralph.repository.git import Repository, environment
 
 PROGRAM = "gh"
@@ -68,6 +68,8 @@ class Hosted(Struct, frozen=True):
                 said = asked.output(PATIENCE)
         except FileNotFoundError:
             raise HostError("gh is not installed", INSTALL) from None
+        except CutOff as why:
+            raise HostError(f"{self.host} was not waited for: {why}", "`ralph resume` tries again") from None
         except TimeoutError:
             raise HostError(f"{self.host} gave no answer within {PATIENCE:.0f} seconds", "try again") from None
         if asked.code == NO_LOGIN:

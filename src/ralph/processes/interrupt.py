@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 ANNOUNCEMENT = "Received signal, shutting down..."
 NUDGE = signal.SIGURG
 _LONGEST_NAP = 30.0
-_AT_ONCE = 0.6
+_AT_ONCE = 0.4
 
 
 def _announce() -> None:

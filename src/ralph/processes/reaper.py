@@ -41,6 +41,7 @@ else:
 
 NAME = "loop-keeper"  # not ours: `pkill ralph` must pass it by
 FAREWELL = 2.0  # from TERM to KILL when ralph is gone
+_ASKED_FAREWELL = 0.5  # the same for a git, or another program that it asked: a moment to take away its locks
 PATIENCE = 5.0  # from the first KILL until those who still live are given up
 _MOMENT = 10  # milliseconds
 
@@ -138,11 +139,12 @@ class Reaper:
 
     def _end_asked_programs(self) -> None:
         """What ralph itself was waiting for is not below us; without ralph nobody waits for it, and it may hang."""
-        deadline, asked = time.monotonic() + FAREWELL, set[tuple[int, bytes]]()
+        began, asked = time.monotonic(), set[tuple[int, bytes]]()
         while start_of(self._parent) == self._parent_start:  # it has only closed the line, or is about to be gone
-            if time.monotonic() > deadline - FAREWELL / 2:
+            if time.monotonic() > began + 1:
                 return
             time.sleep(0.01)
+        deadline = time.monotonic() + _ASKED_FAREWELL
         while (living := marked(str(self._parent), ASKED_BY)) and time.monotonic() < deadline + FAREWELL:
             press(living, asked, kill=time.monotonic() > deadline)
             time.sleep(0.01)

@@ -167,6 +167,8 @@ class Publishing:
         except UserError as error:
             context.tell(events.ScmFinished(number, TASK, False, error.advice))
             where = f"the work is on the branch {self._worktree.branch}"
+            if context.interrupt.level:
+                return Stop(Outcome.INTERRUPTED, f"received {context.interrupt.reason}")
             why = f"{stop.outcome.value}, but not published: {error.advice}; {where}"
             return Stop(Outcome.FATAL, why)
         return stop

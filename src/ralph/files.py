@@ -121,7 +121,8 @@ def _place_of(path: str) -> tuple[_Folder | None, str]:
     at = path.rfind(_OURS)
     if at < 0 or not hasattr(os, "O_PATH"):
         return None, path
-    folder, name = os.path.split(path)
+    folder, _, name = path.rpartition("/")
+    folder = folder.rstrip("/")
     held = _held.pop(folder, None)
     if held is None or held.place() != folder:
         held = _Folder(os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC))

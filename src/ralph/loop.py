@@ -136,7 +136,7 @@ def iterate(run: Run, notes: tuple[Note, ...], parts: Parts) -> Run:
         parts.tell(events.PersonTold(run.number, run.seen.told))
     prompt = parts.compose(run, notes)
     turn = parts.agent.take_turn(prompt, run)
-    if turn.ended_by != "interrupt":
+    if turn.text and turn.ended_by != "interrupt":
         turn = replace(turn, echoes=echoes(turn.text, asked(prompt, run.last)))
     try:
         return conclude(run, turn, parts)

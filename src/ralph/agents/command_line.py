@@ -1,6 +1,7 @@
 """How is a command line of the user's read and filled in? As a shell would, and by one where only a shell can."""
 
 from collections.abc import Iterator
+from functools import cache
 
 from ralph.errors import UserError
 
@@ -8,6 +9,7 @@ _OPERATORS = set("|&;<>`\n")
 _LONGEST_WORD = (1 << 17) - 1  # Linux refuses a longer argument
 
 
+@cache  # as with the next one: every turn asks the same
 def split(line: str) -> tuple[str, ...]:
     """The words of `line`, as a shell would see them."""
     import shlex
@@ -18,6 +20,7 @@ def split(line: str) -> tuple[str, ...]:
         raise UserError(f"the agent's command line cannot be read: {error}", f"check the quotes in: {line}") from error
 
 
+@cache
 def needs_shell(line: str) -> bool:
     """Whether `line` holds syntax that only a shell understands, outside quotes."""
     first = line.split(maxsplit=1)[0] if line.strip() else ""

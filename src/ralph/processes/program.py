@@ -45,10 +45,17 @@ class ProgramNotExecutable(CannotStart):
     pass
 
 
+_found: dict[tuple[str, str, str], str] = {}
+
+
 def find_program(name: str, env: Mapping[str, str], cwd: str) -> str:
-    """The path of the program; says why there is none."""
+    """The path of the program; says why there is none. As a shell does, it remembers where one was found."""
+    asked = name, env.get("PATH", os.defpath), cwd
+    if asked in _found and _is_program(_found[asked]):
+        return _found[asked]
     for path in _places(name, env, cwd):
-        if os.access(path, os.X_OK) and os.path.isfile(path):  # in this order: `access` is quick to say no
+        if _is_program(path):
+            _found[asked] = path
             return path
     for path in _places(name, env, cwd):
         if os.path.isfile(path):
@@ -56,6 +63,10 @@ def find_program(name: str, env: Mapping[str, str], cwd: str) -> str:
     if "/" in name:
         raise ProgramMissing(f"no such program: {name}", "check the path")
     raise ProgramMissing(f"command not found: {name}", "is it installed, and is its folder on PATH?")
+
+
+def _is_program(path: str) -> bool:
+    return os.access(path, os.X_OK) and os.path.isfile(path)  # in this order: `access` is quick to say no
 
 
 def _places(name: str, env: Mapping[str, str], cwd: str) -> Iterator[str]:

@@ -206,14 +206,15 @@ def _is_long(event: events.Event) -> bool:
 
 class Teller:
     """Tells everything that happens: it is written down, then every listener of the list hears it. What is noticed
-    before the run has started is told right after that; of the kinds that are `unheard` nobody is told."""
+    before the run has started is told right after that; of the kinds that are `unheard` nobody is told. That an
+    iteration begins is told with what comes of it: while its agent starts, to write and to show it costs no time."""
 
     def __init__(self, writer: Writer, unheard: tuple[type, ...] = ()) -> None:
         self.writer, self._unheard = writer, unheard
         self.listeners: list[events.TellAll] = []
         self.has_begun = False
         self._early: list[events.Event] | None = []
-        self._opening: list[events.Event] = []  # that an iteration begins is shown with what comes of it: one look
+        self._opening: list[events.Event] = []
 
     def __call__(self, *happened: events.Event) -> None:
         heard = [event for event in happened if not isinstance(event, self._unheard)] if self._unheard else happened
@@ -222,10 +223,13 @@ class Teller:
                 self._early += heard
                 return
             heard, self._early = [*heard, *self._early], None
-        written = self._opening + self.writer(*heard)
         self.has_begun = True
-        self._opening = written if written and isinstance(written[-1], events.IterationStarted) else []
-        for listener in self.listeners if written and not self._opening else ():
+        heard, self._opening = [*self._opening, *heard], []
+        if heard and isinstance(heard[-1], events.IterationStarted):
+            self._opening = heard
+            return
+        written = self.writer(*heard)
+        for listener in self.listeners if written else ():
             listener(*written)
 
 

@@ -223,12 +223,12 @@ class Teller:
                 self._early += heard
                 return
             heard, self._early = [*heard, *self._early], None
-        self.has_begun = True
         heard, self._opening = [*self._opening, *heard], []
         if heard and isinstance(heard[-1], events.IterationStarted):
             self._opening = heard
             return
         written = self.writer(*heard)
+        self.has_begun = True
         for listener in self.listeners if written else ():
             listener(*written)
 

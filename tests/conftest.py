@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import settings
 from tests.warm import Warm
 
 # Under `nohup` SIGHUP is ignored, and SIGINT behind a shell's `&`, here and in all that a test starts; ralph respects
@@ -27,14 +26,17 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
-settings.register_profile("unhurried", deadline=None)  # how long an example takes depends on what else goes on
-settings.register_profile("few", max_examples=10, deadline=None)  # where the lines count, not the examples
-settings.load_profile("unhurried")
-
-
 gc.disable()  # until all tests are known: all that is made before then is there to stay
 
 SLOW = 5.0  # seconds of the processor that a test may take, with all that it starts, before a run names it
+
+
+def pytest_configure() -> None:
+    from hypothesis import settings  # late: before bytecode is kept, pytest would rewrite all of it each time
+
+    settings.register_profile("unhurried", deadline=None)  # how long an example takes depends on what else goes on
+    settings.register_profile("few", max_examples=10, deadline=None)  # where the lines count, not the examples
+    settings.load_profile("unhurried")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

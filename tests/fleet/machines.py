@@ -21,7 +21,7 @@ from tests.warm import Warm
 
 CHECK = "sort -c -u hot && test -e TASKS.md && sh count"
 # Whatever is done, the target must hold: the hot file is sorted, and each item's file says its own key, once.
-COUNT = 'for f in items/*; do [ "$(cat "$f")" = "$(basename "$f")" ] || exit 1; done'
+COUNT = 'for f in items/*; do { read -r key && ! read -r more && [ "$key$more" = "${f##*/}" ]; } < "$f" || exit 1; done'
 # A lock on `wait-KEY` in the folder WAITS holds an item's agent: to look for a sign again and again would start more
 # processes than all else. With `twice-KEY` it takes two turns.
 AGENT = r"""#!/bin/sh

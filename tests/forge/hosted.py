@@ -222,6 +222,7 @@ _ROUTES = (
 
 class _Server(http.server.ThreadingHTTPServer):
     daemon_threads = True
+    request_queue_size = 128  # who comes while it is busy waits for an answer, and is not turned away
     hosted: LoopbackHost
     context: ssl.SSLContext
 

@@ -99,7 +99,7 @@ ALLOWED = {
     "supervise": {"core", "errors", "loop", "processes", "records", "run", "settings", "steering"},
     "testing": {"agents", "core"},
     "ui": {
-        *("core", "errors", "history", "hooks", "records", "run", "settings", "show", "steering"),
+        *("core", "errors", "history", "hooks", "processes", "records", "run", "settings", "show", "steering"),
     },
     "web": {
         *("agents", "core", "errors", "history", "processes", "records", "run", "settings", "show"),

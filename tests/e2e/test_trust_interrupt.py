@@ -51,10 +51,10 @@ class Stage:
         self.git("push", "-q", "-u", "origin", "main")
         return bare
 
-    def slow_git(self) -> None:
+    def slow_git(self, instead: str = "") -> None:
         """From now on git hangs for as long as there is the sign."""
-        git = Path(self.agent("exit 0", "git"))
-        git.write_text(f'#!/bin/sh\n[ ! -e {self.sign} ] || exec sleep {self.nap}\nexec {shutil.which("git")} "$@"\n')
+        git, hangs = Path(self.agent("exit 0", "git")), instead or f"exec sleep {self.nap}"
+        git.write_text(f'#!/bin/sh\n[ ! -e {self.sign} ] || {{ {hangs}; }}\nexec {shutil.which("git")} "$@"\n')
 
     def filter(self, kind: str) -> None:
         """A filter of the user's own, which hangs."""
@@ -533,6 +533,35 @@ def test_ctrl_c_ends_a_rewind_whose_filter_hangs(
         rewind.communicate(timeout=120)
         assert rewind.returncode == 130
         eventually(lambda: not alive(nap))
+
+
+@pytest.mark.parametrize(
+    "words", ["show", "report", "diff", "rewind 0", "accept", "clean --older-than 0s --yes", "demo"]
+)
+def test_ctrl_c_twice_ends_every_command_whose_git_hangs(
+    at_once: AtOnce,
+    ralph: Callable[..., Any],
+    alive: Alive,
+    nap: str,
+    eventually: Any,
+    stage: Stage,
+    environment: dict[str, str],
+    words: str,
+) -> None:
+    begun = ("run", "g", "-m", "1", "--agent", stage.agent("echo x > new"))
+    assert ralph(*begun, *(("--worktree",) if words == "accept" else ())).code == 1
+    was_asked = stage.sign.with_name("was-asked")
+    stage.slow_git(f"trap 'touch {was_asked}' TERM; trap '' INT HUP; while :; do sleep {nap}; done")
+    stage.sign.touch()
+    command = [sys.executable, "-m", "ralph", *words.split()]
+    with subprocess.Popen(command, cwd=stage.repository, env=environment, stdin=subprocess.DEVNULL) as asked:
+        eventually(lambda: alive(nap))
+        asked.send_signal(signal.SIGINT)
+        eventually(was_asked.exists)
+        with at_once():
+            asked.send_signal(signal.SIGINT)
+            assert asked.wait(60) == 130
+            eventually(lambda: not alive(nap))
 
 
 def is_tied(pid: int) -> bool:

@@ -5,12 +5,13 @@ import os
 import signal
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from ralph.processes.program import AskedProgram
+from ralph.processes.program import AskedProgram, Asker, CutOff, asked_by, leaving_alone
 
 ENV = {"PATH": os.environ["PATH"]}
 
@@ -117,3 +118,26 @@ def states_in(group: int) -> Iterator[str]:
             state, _parent, its_group, *_ = stat.read_text().rpartition(")")[2].split()
             if int(its_group) == group:
                 yield state
+
+
+def test_whoever_leaves_leaves_nobody_behind_whom_its_threads_have_asked(tmp_path: Path) -> None:
+    def ask(number: int, asker: Asker) -> str:
+        with (
+            asked_by(asker),
+            asked_program(f"trap '' TERM HUP; echo $$ > {tmp_path}/{number}; cat {tmp_path}/pipe") as it,
+        ):
+            return it.output(600).decode()
+
+    os.mkfifo(tmp_path / "pipe")
+    with ThreadPoolExecutor(3) as threads:
+        with leaving_alone() as asker:
+            asked = [threads.submit(ask, number, asker) for number in range(3)]
+            while not all((tmp_path / str(number)).exists() for number in range(3)):
+                time.sleep(0.01)
+            began = time.monotonic()
+        for one in asked:
+            with pytest.raises(CutOff):
+                one.result(60)
+    assert time.monotonic() - began < 60, "it would have been ten minutes"
+    with pytest.raises(CutOff):
+        ask(4, asker)

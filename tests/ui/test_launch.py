@@ -344,3 +344,26 @@ def test_a_run_that_has_used_its_iterations_says_so(
         assert "has used all its iterations · give it more: ralph resume -m N" in shown(app, "message")
 
     on_screen(scenario, (120, 40))
+
+
+def test_a_git_that_hangs_does_not_hold_up_whoever_leaves(
+    agent: Callable[..., str],
+    ralph: Any,
+    repository: Path,
+    on_screen: OnScreen,
+    environment: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    assert ralph("run", "go", "--ralph", "1", "--agent", agent("echo x > new; echo STOP")).code == 0
+    pid = tmp_path / "pid"
+    Path(agent("", "git")).write_text(f"#!/bin/sh\ntrap '' TERM HUP\necho $$ > {pid}\nwhile :; do sleep 600; done\n")
+    monkeypatch.setenv("PATH", environment["PATH"])
+
+    async def scenario(app: FullScreen, pilot: Pilot[Any]) -> None:
+        await pilot.press("escape", "d")
+        await settled(app, pilot, lambda: pid.exists() and bool(pid.read_text()))
+        await pilot.press("ctrl+c")
+
+    on_screen(scenario)  # which would take ten minutes
+    assert not Path("/proc", pid.read_text().strip()).exists()

@@ -320,7 +320,6 @@ Then, in a repository of your own, with an agent that you have installed (claude
 def demo(values: Values, words: list[str]) -> int:
     no_words(words, "`ralph demo` takes none")
     import shlex
-    import subprocess
     import tempfile
     from shutil import which
 
@@ -330,9 +329,7 @@ def demo(values: Values, words: list[str]) -> int:
     for name, text in {"cart.py": CART, "test_cart.py": TEST, ".gitignore": "__pycache__/\n"}.items():
         (folder / name).write_text(text)
     if which("git"):
-        git = ("git", "-C", str(folder), "-c", "user.name=ralph", "-c", "user.email=ralph@localhost")
-        for made in (("init", "-q"), ("add", "-A"), ("commit", "-q", "--no-gpg-sign", "-m", "A cart with a bug")):
-            subprocess.run((*git, *made), check=True)
+        _make_repository(folder)
     ralph = "ralph" if which("ralph") else os.path.join(os.path.dirname(sys.executable), "ralph")
     _say(INTRODUCTION.format(folder=folder))
     os.environ["PATH"] = os.pathsep.join((os.path.dirname(sys.executable), os.environ.get("PATH", os.defpath)))
@@ -347,6 +344,19 @@ def demo(values: Values, words: list[str]) -> int:
     code = run_command("loop", given, ["Make the tests pass."])
     _say("\n" + NEXT.format(folder=folder, ralph=ralph))
     return code
+
+
+def _make_repository(folder: Path) -> None:
+    from ralph.core.text import one_line
+    from ralph.processes.program import AskedProgram
+    from ralph.repository.git import PATIENCE
+
+    git = ("git", "-C", str(folder), "-c", "user.name=ralph", "-c", "user.email=ralph@localhost")
+    for made in (("init", "-q"), ("add", "-A"), ("commit", "-q", "--no-gpg-sign", "-m", "A cart with a bug")):
+        with AskedProgram.start((*git, *made), os.environ) as asked:
+            asked.output(PATIENCE)
+        if asked.code:
+            raise UserError(f"git {made[0]} failed: {one_line(asked.error, 300)}", "mend it, then try again")
 
 
 def _say(text: str) -> None:

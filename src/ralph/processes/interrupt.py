@@ -200,6 +200,13 @@ class Cancellation(Interrupt):
         return self.level > 0
 
 
+class Dismissal(Cancellation):
+    """An interruption that many threads hear, and that nobody takes back."""
+
+    def acknowledge(self) -> None:
+        """It goes on being told: there may be others who have not heard it."""
+
+
 def tie(held: int, pid: int) -> None:
     """Has the kernel send `pid`, or the group of -`pid`, a signal when the other end of the pipe is closed. Who shares
     `held` with it may say so: what is set here holds for both, and holds on when one of them is killed."""

@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from ralph.errors import UserError
 from ralph.processes.descendants import ASKED_BY, MARK
-from ralph.processes.interrupt import Interrupt, tie, untie, wake
+from ralph.processes.interrupt import Dismissal, Interrupt, tie, untie, wake
 
 
 class Command(Struct, frozen=True, kw_only=True):
@@ -137,6 +137,24 @@ class Asker:
         return f"received {self.interrupt.reason}" if self.interrupt.level else "the time of the run is over"
 
 
+_under_way: set["AskedProgram"] = set()
+
+
+@contextmanager
+def leaving_alone() -> Iterator[Asker]:
+    """Who asks by threads of its own, and may leave before they have their answers: then nobody waits for those any
+    more, and nobody is left behind who was to give one."""
+    with Dismissal() as dismissal:
+        try:
+            yield Asker(dismissal)
+        finally:
+            dismissal.raise_to(2, "a wish to leave")
+            until = time.monotonic() + 3 * _LAST_MOMENT
+            while _under_way and time.monotonic() < until:
+                with suppress(KeyboardInterrupt):
+                    time.sleep(_NAP)
+
+
 _asker: ContextVar[Asker | None] = ContextVar("asker", default=None)
 
 
@@ -196,6 +214,7 @@ class AskedProgram:
                 setsid=True,
                 setsigdef=(signal.SIGPIPE, signal.SIGXFSZ, signal.SIGCHLD, signal.SIGHUP),
             )
+            _under_way.add(self)
             if self._leash:  # no keeper looks after it: should we be killed, it hears of that
                 with suppress(ProcessLookupError):  # unless it has ended already, and the program around us took note
                     tie(self._leash[0], -self._pid)
@@ -260,6 +279,8 @@ class AskedProgram:
                 return
             if heard and self._asker:
                 self._asker.interrupt.acknowledge()
+                if self._asker.is_pressed:  # there is nothing more to hear
+                    ready.unregister(self._asker.interrupt)
             if time.monotonic() - began >= silence:
                 silence *= 2
                 self._uneasy()
@@ -276,6 +297,7 @@ class AskedProgram:
         return left
 
     def _close(self) -> None:
+        _under_way.discard(self)
         os.close(self._out)
         os.close(self._err)
         if self._told is not None:

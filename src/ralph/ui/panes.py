@@ -2,6 +2,7 @@
 a person types; and what may lie over it for a while: a diff, the help, the question what becomes of runs."""
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 from functools import lru_cache
 from itertools import islice
 from typing import ClassVar, Literal
@@ -21,6 +22,7 @@ from textual.widgets import Input
 from ralph.core.text import clean
 from ralph.errors import UserError
 from ralph.history.evidence import patch_in
+from ralph.processes.program import asked_by, leaving_alone
 from ralph.show.words import cut, nickname
 from ralph.ui.draw import Look, paragraphs
 from ralph.ui.typed import FORMS, completed, completions
@@ -397,12 +399,17 @@ class DiffPage(TextPage):
         super().__init__(look)
         self._run_id, self._place, self._number = run, place, number
         self._last = self._asked = 0
+        self._stays = ExitStack()
 
     def on_mount(self) -> None:
+        self._asker = self._stays.enter_context(leaving_alone())
         keys = "left right iteration · a all · up down pgup pgdn scroll · esc back"
         self._keys.show([self._look.paint("dim", keys)])
         self._page.focus()
         self._load()
+
+    def on_unmount(self) -> None:
+        self._stays.close()  # a git that hangs would hold up the screen as well
 
     def _load(self) -> None:
         self._title.show([self._look.paint("dim", "asking git…")])
@@ -413,7 +420,8 @@ class DiffPage(TextPage):
     def _ask(self, number: int | None, asked: int) -> None:
         """In a thread: git may take its time, and the screen must not."""
         try:
-            found = changes(self._run_id, self._place, number, self._look)
+            with asked_by(self._asker):
+                found = changes(self._run_id, self._place, number, self._look)
         except UserError as error:
             found = Changes(None, 0, error.message, [error.hint])
         self.app.call_from_thread(self._show, found, asked)

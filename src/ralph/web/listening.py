@@ -60,12 +60,13 @@ def serve(asked: Asked, out: TextIO, env: Mapping[str, str] = os.environ) -> int
     try:
         _say(asked, folder, out)
         # Imported once the link is out: whoever is quicker waits in the listener's queue.
+        from ralph.processes.program import leaving_alone
         from ralph.web.routes import Pages
         from ralph.web.server import Server
         from ralph.web.watching import Register
 
         pages = Pages(access, folder, Register(env, asked.places), asked.remember)
-        with Server(listener, access, pages, pages.hub) as server:
+        with leaving_alone() as asker, Server(listener, access, pages, pages.hub, asker) as server:
             pages.hub.start()
             threading.Thread(target=server.serve_forever, args=(3600,), name="accepts", daemon=True).start()
             signals.recv(1)

@@ -18,6 +18,7 @@ from urllib.parse import parse_qs
 
 from msgspec import Struct
 
+from ralph.processes.program import Asker, asked_by
 from ralph.web.access import Access, NotServed
 
 PATIENCE = 10.0
@@ -96,11 +97,11 @@ class Streams(Protocol):
 class Server(ThreadingMixIn, TCPServer):
     daemon_threads = True
 
-    def __init__(self, listener: socket.socket, access: Access, site: Site, streams: Streams) -> None:
+    def __init__(self, listener: socket.socket, access: Access, site: Site, streams: Streams, asker: Asker) -> None:
         super().__init__(listener.getsockname(), Exchange, bind_and_activate=False)
         self.socket.close()
         self.socket = listener
-        self.access, self.site, self.streams = access, site, streams
+        self.access, self.site, self.streams, self._asker = access, site, streams, asker
         self._waiting: dict[socket.socket, None] = {}
         self._places = threading.BoundedSemaphore(MOST_CONNECTIONS)
 
@@ -137,7 +138,8 @@ class Server(ThreadingMixIn, TCPServer):
 
     def process_request_thread(self, request: object, address: object) -> None:
         try:
-            super().process_request_thread(request, address)  # type: ignore[arg-type]
+            with asked_by(self._asker):
+                super().process_request_thread(request, address)  # type: ignore[arg-type]
         finally:
             self._places.release()
 

@@ -6,6 +6,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
+from contextvars import copy_context
 
 import msgspec
 from msgspec import Struct
@@ -191,7 +192,8 @@ class WatchedRun:
     def start(self) -> None:
         self._begin()
         self.look()
-        threading.Thread(target=self._count, name=f"reads {self.run.id}", daemon=True).start()
+        counting = copy_context().run  # for the same asker: that one may leave
+        threading.Thread(target=counting, args=(self._count,), name=f"reads {self.run.id}", daemon=True).start()
 
     def _begin(self) -> None:
         self._feed = Feed.open(self.run.folder.journal)

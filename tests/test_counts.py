@@ -56,7 +56,7 @@ print(json.dumps(counts), flush=True)
 # What a run may import before its agent starts, besides ralph itself.
 NEEDED = {
     *("__future__", "_collections", "_datetime", "_functools", "_operator", "_socket", "_sre", "_typing"),
-    *("collections", "contextlib", "copyreg", "datetime", "enum", "errno", "fcntl", "functools", "gc", "importlib"),
+    *("collections", "contextlib", "copyreg", "enum", "errno", "fcntl", "functools", "gc", "importlib"),
     *("itertools", "keyword", "msgspec", "operator", "pathlib", "re", "reprlib", "select", "shlex", "signal", "types"),
     "_blake2",
     *("_contextvars", "contextvars", "math", "typing", "warnings"),

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -138,13 +139,11 @@ def _make(folder: str) -> None:
 
 def new_run_id(now: float) -> str:
     """Sortable by time, to the thousandth of a second, and short enough to say aloud."""
-    from datetime import UTC, datetime
-
     letters = "23456789abcdefghijkmnpqrstuvwxyz"  # 32 of them, in their order
     thousandth = int(now % 1 * 1024)
     numbers = (thousandth // 32, thousandth % 32, *os.urandom(2))
     suffix = "".join(letters[number % 32] for number in numbers)
-    return f"{datetime.fromtimestamp(int(now), UTC):%Y%m%d-%H%M%S}-{suffix}"
+    return f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime(now))}-{suffix}"
 
 
 PATIENCE = 3.0
@@ -198,7 +197,6 @@ def _locked(path: Path, run_id: str, trouble: str = "another run is at work in")
     """The lock's descriptor. A holder that was killed may be survived for a moment by a child that had not yet become
     the program it was to be; and one that has only just got the lock may not have signed it yet."""
     import fcntl
-    import time
 
     try:
         handle = open_file(path, os.O_RDWR | os.O_CREAT)

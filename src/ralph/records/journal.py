@@ -12,7 +12,6 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -115,6 +114,8 @@ class Entry(Struct, frozen=True):
     @property
     def at(self) -> float:
         """Epoch seconds; 0 where the line bears no readable date."""
+        from datetime import datetime  # half a megabyte, of which a run has no need while it goes on
+
         try:
             return datetime.fromisoformat(self.timestamp).timestamp()
         except ValueError:

@@ -27,6 +27,7 @@ RECENT = 1 << 19
 LONGEST_LOOK = 0.02  # seconds
 # What no fold hears is most of a large journal, and is not even decoded.
 _UNCOUNTED = tuple(b'{"type":"%s"' % name.encode() for name in {*e.NAMES.values()} - Fold("").kinds)
+_REMARK, _FOR_DEBUGGING = b'{"type":"%s"' % e.NAMES[e.Notice].encode(), b'"level":"debug"}}'
 _BEGINNING = b'{"type":"%s"' % e.NAMES[e.IterationStarted].encode()
 
 
@@ -116,7 +117,8 @@ def _news(line: bytes) -> News | None:
 
 
 def _counted(line: bytes) -> News | None:
-    return None if line.startswith(_UNCOUNTED) else _news(line)
+    is_remark = line.startswith(_REMARK) and line.rstrip().endswith(_FOR_DEBUGGING)  # there is one in every turn
+    return None if is_remark or line.startswith(_UNCOUNTED) else _news(line)
 
 
 def entries_of(path: Path, number: int) -> Iterator[News]:

@@ -88,7 +88,7 @@ class Logs:
         """The file of this name; FileNotFoundError where there is none."""
         inside = f"iterations/{number:03d}/{name}"
         try:
-            fd = open_file(self._run / inside)
+            fd = open_file(f"{self._run}/{inside}")
             begin, size = 0, os.fstat(fd).st_size
         except FileNotFoundError:
             fd = open_file(self._run / _NAME)

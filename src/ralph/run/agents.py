@@ -386,8 +386,9 @@ class _Turn:
             context.tell(events.AgentStarted(self._choice.name, words, pid, self._purpose))
 
         stdin = prompt if invocation.stdin == "prompt" else b""
-        hidden, own = self._choice.hidden, context.marked(self._run.number)
-        shown = {name: value for name, value in own.items() if name not in hidden}
+        shown = context.marked(self._run.number)
+        for name in self._choice.hidden:
+            shown.pop(name, None)
         env = {**shown, **self._folder.env, "RALPH_PROMPT_FILE": self._folder.prompt, **invocation.env}
         command = Command(argv=tuple(invocation.argv), cwd=str(context.root), env=env, stdin=stdin)
         with context.log(self._folder.stdout) as out, context.log(self._folder.stderr) as err:

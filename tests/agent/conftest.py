@@ -1,7 +1,7 @@
 """Where does the built-in agent run in its tests? In a workspace of its own, against a scripted model on each wire.
 
 It runs inside the test's process, for speed: to start it costs more than all that it does here. `test_process.py` has
-the tests that need the real program.
+the tests that need the real program, `test_runs.py` those that need a run around it.
 """
 
 import asyncio
@@ -23,6 +23,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "agents_real"))
 
 from modelserver import ModelServer, Stage
 from script import Step
+from tests.warm import LIBRARIES_OF_THE_AGENT, Warm
 
 WIRES = ("chat", "responses", "messages", "google")
 KEY = "sk-made-up-for-the-tests"
@@ -80,6 +81,14 @@ def trust(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         patch.setenv("SSL_CERT_DIR", str(tmp_path_factory.mktemp("certificates")))
         patch.setattr(ssl, "create_default_context", cache(ssl.create_default_context))
         yield
+
+
+@pytest.fixture(scope="session")
+def warm() -> Iterator[Warm]:
+    """Starts the agent, too, without a new Python. In a box, or where a test sets TZ, it is a program of its own."""
+    made = Warm(*LIBRARIES_OF_THE_AGENT)
+    yield made
+    made.close()
 
 
 @pytest.fixture(scope="session")

@@ -127,7 +127,7 @@ class TestOnOneWire:
         with server.stage(shell("env"), Say(DONE)) as stage:
             on(stage)
             words = ("run", "--json", "--agent", "builtin", "-C", str(workspace), "--check", "true", "Make it.")
-            keys = {"LAB_KEY": KEY, "OPENAI_API_KEY": "sk-of-another", "CODEX_API_KEY": "sk-of-codex"}
+            keys = {"LAB_KEY": KEY, "OPENAI_API_KEY": "sk-of-another", "CODEX_API_KEY": "sk-of-codex", "TZ": "UTC"}
             assert outcome(ralph(*words, cwd=workspace.parent, MINE="mine", **keys)) == (0, "done")
             seen = stage.asked[1].results[0]
             assert "MINE=mine" in seen

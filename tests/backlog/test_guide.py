@@ -15,7 +15,7 @@ COMMANDS = [line for block in re.findall(r"```sh\n(.*?)```", GUIDE, re.DOTALL) f
 (LIST,) = re.findall(r"```markdown\n(.*?)```", GUIDE, re.DOTALL)
 AGENT = f"""
 if printf '%s' "$PROMPT" | grep -q '^T8 '; then
-  while [ ! -e "$HOME/T8" ]; do sleep 0.02; done
+  while [ ! -e "$HOME/T8" ]; do sleep 0.1; done
   if mkdir "$HOME/tried"; then rm T8.txt; echo COMPLETE; exit; fi
 fi
 {WAITING}

@@ -61,7 +61,7 @@ def test_an_agent_at_work_is_told_early_what_it_will_conflict_with(
     works.todo("- [ ] hot1 Add to the hot line\n- [ ] hot2 Add to it too\n")
     works.script(
         """
-        waits() { while [ ! -e "$HOME/$1" ]; do sleep 0.02; done; }
+        waits() { while [ ! -e "$HOME/$1" ]; do sleep 0.1; done; }
         case $key in
           hot1) if mkdir "$HOME/first"; then exit; fi
                 if mkdir "$HOME/second"; then waits go; exit; fi ;;

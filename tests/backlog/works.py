@@ -99,7 +99,7 @@ class Works:
             time.sleep(0.02)
 
 
-WAITING = 'echo $$ >> "$HOME/working"; while [ ! -e "$HOME/go" ]; do sleep 0.02; done; echo COMPLETE'
+WAITING = 'echo $$ >> "$HOME/working"; while [ ! -e "$HOME/go" ]; do sleep 0.1; done; echo COMPLETE'
 
 
 def go(works: Works) -> None:

@@ -141,7 +141,7 @@ def test_clean_never_takes_work_that_is_merged_nowhere(ralph: Ralph, git: Git, b
 def test_clean_leaves_a_run_at_work_alone(
     ralph: Ralph, agent: Agent, repository: Path, eventually: Callable[..., None]
 ) -> None:
-    waits = agent(f'while [ ! -f "{repository}/go-on" ]; do sleep 0.02; done; echo "<response>DONE</response>"')
+    waits = agent(f'while [ ! -f "{repository}/go-on" ]; do sleep 0.1; done; echo "<response>DONE</response>"')
     started = ralph("run", "go", "--agent", waits, "--detach")
     assert started.code == 0, started.err
     assert "nothing to take away" in ralph("clean", "--older-than", "0s", "--yes", "-C", str(repository)).out

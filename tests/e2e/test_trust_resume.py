@@ -67,7 +67,7 @@ def test_a_run_that_was_ended_in_a_turn_takes_that_turn_again(
 
 
 def test_the_first_signal_lets_the_turn_finish(live: Start, ralph: Ralph, agent: Agent, workspace: Path) -> None:
-    fake = agent(f"echo begun; while ! test -f go; do sleep 0.02; done; {DONE}")
+    fake = agent(f"echo begun; while ! test -f go; do sleep 0.1; done; {DONE}")
     run = live("run", "g", "--agent", fake)
     run.until("agent_text")
     run.process.send_signal(signal.SIGINT)
@@ -380,7 +380,7 @@ def test_a_second_run_is_told_who_is_at_work(live: Start, ralph: Ralph, agent: A
 def test_of_many_runs_that_start_at_once_one_is_at_work(
     environment: dict[str, str], workspace: Path, agent: Agent, eventually: Any
 ) -> None:
-    fake = agent('echo "$RALPH_RUN_ID" >> ran; while ! test -f go; do sleep 0.02; done; ' + DONE)
+    fake = agent('echo "$RALPH_RUN_ID" >> ran; while ! test -f go; do sleep 0.1; done; ' + DONE)
     command = ["python", "-m", "ralph", "run", "g", "--quiet", "--agent", fake]
     racing = [
         subprocess.Popen(command, cwd=workspace, env=environment, stderr=subprocess.PIPE, text=True) for _ in range(6)

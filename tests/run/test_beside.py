@@ -19,7 +19,7 @@ def waiting(agent: Make, environment: dict[str, str], git: Callable[..., str], w
     git("add", "-A")
     git("commit", "-qm", "first")
     go = Path(environment["HOME"]) / "go"
-    agent(f'echo $$ >> started; while [ ! -e "{go}" ]; do sleep 0.02; done; echo done > "$RALPH_RUN_ID"; echo STOP')
+    agent(f'echo $$ >> started; while [ ! -e "{go}" ]; do sleep 0.1; done; echo done > "$RALPH_RUN_ID"; echo STOP')
 
     def start(*words: str) -> "subprocess.Popen[str]":
         command = [sys.executable, "-m", "ralph", "run", "goal", "--agent", "fake-agent", "--check", "true", *words]

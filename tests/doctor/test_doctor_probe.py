@@ -132,7 +132,8 @@ def test_an_agent_that_does_not_answer_is_a_failure_with_logs(script: str, said:
     assert found["answer"]["detail"] == said
     (folder,) = left_behind(tmp_path)
     assert str(folder) in found["answer"]["advice"]
-    assert (folder / "runs/probe/iterations/001/prompt.md").read_text().startswith("Reply with exactly: ")
+    (prompt,) = folder.glob("runs/*/iterations/001/prompt.md")
+    assert prompt.read_text().startswith("Reply with exactly: ")
 
 
 def test_an_agent_that_cannot_be_run_is_not_probed(ralph) -> None:

@@ -112,6 +112,69 @@ def test_a_notification_that_hangs_is_found_too(
     eventually(lambda: not alive(nap))
 
 
+def a_hook_of_a_commit(repository: Path, agent: Agent, ralph: Any, nap: str) -> tuple[str, ...]:
+    hook = repository / ".git" / "hooks" / "pre-commit"
+    hook.write_text(f"#!/bin/sh\n{ESCAPES.format(nap)}\nsleep {nap}\n")
+    hook.chmod(0o755)
+    works = 'case "$PROMPT" in *"commit message"*) echo Message;; *) echo x > new;; esac'
+    return ("run", "g", "--commit", "--check", "true", "--agent", agent(works))
+
+
+def the_check_of_work_that_is_accepted(repository: Path, agent: Agent, ralph: Any, nap: str) -> tuple[str, ...]:
+    go = repository.parent / "go"
+    check = repository.parent / "check.sh"
+    check.write_text(f"[ -e {go} ] || exit 0\n{ESCAPES.format(nap)}\nsleep {nap}\n")
+    done = "echo x > new; echo '<response>DONE</response>'"
+    assert ralph("run", "g", "--worktree", "--check", f"sh {check}", "--agent", agent(done)).code == 0
+    go.touch()
+    return ("accept",)
+
+
+def an_agent_that_is_asked_for_its_version(repository: Path, agent: Agent, ralph: Any, nap: str) -> tuple[str, ...]:
+    agent(f"{ESCAPES.format(nap)}\nsleep {nap}", "claude")
+    return ("doctor",)
+
+
+def a_check_that_is_tried(repository: Path, agent: Agent, ralph: Any, nap: str) -> tuple[str, ...]:
+    agent("echo 1.0", "claude")
+    (repository / "check.sh").write_text(f"{ESCAPES.format(nap)}\nsleep {nap}\n")
+    (repository / "Makefile").write_text("test:\n\tsh check.sh\n")
+    return ("init", "--yes")
+
+
+@pytest.mark.parametrize(
+    "begun",
+    [
+        a_hook_of_a_commit,
+        the_check_of_work_that_is_accepted,
+        an_agent_that_is_asked_for_its_version,
+        a_check_that_is_tried,
+    ],
+    ids=lambda begun: begun.__name__,
+)
+def test_whatever_a_command_has_started_is_found_when_it_was_killed_together_with_its_keeper(
+    agent: Agent,
+    ralph: Any,
+    alive: Alive,
+    nap: str,
+    eventually: Any,
+    repository: Path,
+    environment: dict[str, str],
+    begun: Callable[..., tuple[str, ...]],
+) -> None:
+    words = begun(repository, agent, ralph, nap)
+    command = [sys.executable, "-m", "ralph", *words]
+    with subprocess.Popen(command, cwd=repository, env=environment, stdin=subprocess.DEVNULL) as killed:
+        eventually(lambda: len(alive(nap)) > 3)
+        both = (keeper_of(killed.pid), killed.pid)
+        os.kill(killed.pid, signal.SIGSTOP)
+        for pid in both:
+            os.kill(pid, signal.SIGKILL)
+    assert len(alive(nap)) > 3, "this is what the test is about"
+    assert "what it had left was ended: " in ralph("clean").out
+    eventually(lambda: not alive(nap))
+
+
 def test_runs_that_may_keep_their_children_are_left_alone(
     left: Callable[..., Any], ralph: Any, alive: Alive, nap: str
 ) -> None:

@@ -19,7 +19,9 @@ from ralph.doctor.machine import Finding, presence, probed
 from ralph.errors import UserError, to_install
 from ralph.files import read_given
 from ralph.hooks.hosts import HOSTS, Host, Scope, changes, command_line, silenced
+from ralph.processes.descendants import MARK
 from ralph.processes.keeper import Keeper
+from ralph.records.register import on_record
 from ralph.run.agents import SIDE, Choice, choices, duties, workers
 from ralph.run.options import Option
 from ralph.settings import AgentChoice, Settings, load
@@ -37,8 +39,9 @@ def doctor(values: Values, words: list[str]) -> int:
     redact = Redactor(secret_values(os.environ)).text
     style = choose(sys.stdout)
     found = []
-    with Keeper.start() as keeper:
-        for finding in findings(keeper, folder, os.environ, agent, probe):
+    env = {**os.environ, MARK: f"doctor-{os.getpid()}"}
+    with Keeper.start() as keeper, on_record(env[MARK], keeper, str(folder), env):
+        for finding in findings(keeper, folder, env, agent, probe):
             found.append(replace(finding, detail=redact(finding.detail), advice=redact(finding.advice)))
             if not json:
                 print(_line(found[-1], style), flush=True)

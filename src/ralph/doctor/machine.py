@@ -20,6 +20,7 @@ from ralph.core.model import Run, Turn
 from ralph.core.secrets import Redactor, secret_values
 from ralph.core.text import clean, one_line
 from ralph.errors import UserError, to_install
+from ralph.processes.descendants import MARK
 from ralph.processes.interrupt import Interrupt
 from ralph.processes.keeper import Keeper
 from ralph.processes.process import PATIENCE, heard
@@ -108,7 +109,6 @@ def repository(folder: Path) -> Finding:
 
 def processes(keeper: Keeper, folder: Path, env: Mapping[str, str]) -> Finding:
     """Whether a process that hides from the one that started it is found and ended: it is tried with a real one."""
-    from ralph.processes.descendants import MARK
     from ralph.processes.process import Limits, run_process
 
     began = time.monotonic()
@@ -274,7 +274,7 @@ def probed(
 ) -> Iterator[Finding]:
     """Has the agent take one turn in the workspace. This costs what a few words cost."""
     word = os.urandom(6).hex()
-    folder = RunFolder(Path(tempfile.mkdtemp(prefix="ralph-probe-")), "probe")
+    folder = RunFolder(Path(tempfile.mkdtemp(prefix="ralph-probe-")), env.get(MARK, "probe"))
     folder.make()
     heard: list[events.Event] = []
 

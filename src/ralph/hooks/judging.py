@@ -25,6 +25,7 @@ from ralph.processes.keeper import Keeper
 from ralph.processes.program import Asker, asked_by
 from ralph.records.folder import RunFolder, prepare
 from ralph.records.journal import Journal, recall
+from ralph.records.register import on_record
 from ralph.records.writer import Writer
 from ralph.run import order as orders
 from ralph.run.context import Context
@@ -282,12 +283,14 @@ def _teller(
 
 def _context(stack: ExitStack, loop: Loop, settings: Settings, redact: Redactor, tell: events.TellAll) -> Context:
     prepare(Path(loop.root))
-    interrupt = stack.enter_context(Interrupt())
+    interrupt, keeper = stack.enter_context(Interrupt()), stack.enter_context(Keeper.start())
     stack.enter_context(asked_by(Asker(interrupt, loop.run, settings.grace)))
+    if not settings.keep_children:
+        stack.enter_context(on_record(loop.run, keeper, loop.root, os.environ))
     return Context(
         root=Path(loop.root),
         folder=folder_of(loop),
-        keeper=stack.enter_context(Keeper.start()),
+        keeper=keeper,
         interrupt=interrupt,
         tell=tell,
         env=os.environ,

@@ -22,6 +22,7 @@ from ralph.errors import UserError
 from ralph.files import read_given, read_head, replace_file
 from ralph.processes.interrupt import Interrupt
 from ralph.records.folder import RunFolder, new_run_id, prepare
+from ralph.records.register import on_record
 from ralph.run.checks import Checks
 from ralph.run.context import Context
 from ralph.settings import Guardrail, Settings
@@ -335,7 +336,8 @@ class Trials:
         patient = replace(
             settings, check_timeout=settings.check_timeout or PATIENCE, parallel_checks=1, fail_fast=False
         )
-        results = Checks(context, [Guardrail(command) for command in commands], patient).run(0)
+        with on_record(context.folder.id, context.keeper, str(context.root), context.env):
+            results = Checks(context, [Guardrail(command) for command in commands], patient).run(0)
         if results is None:
             raise KeyboardInterrupt
         return results

@@ -25,7 +25,7 @@ from ralph.processes.interrupt import Interrupt
 from ralph.processes.keeper import Keeper
 from ralph.records.folder import is_occupied, prepare, workspace_lock
 from ralph.records.journal import break_seal, recall
-from ralph.records.register import Listed, listed, runs
+from ralph.records.register import Listed, end_left_behind, listed, on_record, remark, runs
 from ralph.repository import configuration, landing, worktrees
 from ralph.repository.configuration import Configuration
 from ralph.repository.git import Repository, ask, commit_of, find_repository, obeying, refusal
@@ -71,6 +71,8 @@ def take_over(
     """Merges the work of a run, and removes its worktree and its branch: all of it or nothing."""
     home, tree = _places(run)
     landing.refuse_old_git(home.root)
+    for left in end_left_behind(env):  # what a killed run has left may still change what is checked here
+        tell(events.Notice(remark(left, "was ended")))
     with _alone(run, home, tree):
         commit, base = _candidate(run, home, tree), commit_of(home.root, "HEAD")
         order = orders.read(run.folder.path / "run.json")
@@ -186,7 +188,7 @@ def _checked(
         grace=0.0,  # who presses Ctrl-C here wants no merge
         began=time.monotonic(),
     )
-    with enclosed(context, settings, order.workspace) as inside:
+    with on_record(run.id, keeper, tree.workspace, env), enclosed(context, settings, order.workspace) as inside:
         done = Checks(inside, settings.guardrails, replace(settings, fail_fast=False)).run(0)
     if done is None or interrupt.level:
         raise KeyboardInterrupt

@@ -111,6 +111,7 @@ class _Folder:
 
 _held: dict[str, _Folder] = {}  # those that were asked for last, in which a turn opens most of its files
 _MOST_HELD = 3
+_CAN_HOLD = hasattr(os, "O_PATH")
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_held.clear)
 
@@ -119,7 +120,7 @@ def _place_of(path: str) -> tuple[_Folder | None, str]:
     """The folder that the file is in, where that is one of ours, and its name there; else nothing and all of its path.
     Raises where the folder is reached by a link."""
     at = path.rfind(_OURS)
-    if at < 0 or not hasattr(os, "O_PATH"):
+    if at < 0 or not _CAN_HOLD:
         return None, path
     folder, _, name = path.rpartition("/")
     folder = folder.rstrip("/")

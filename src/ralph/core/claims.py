@@ -227,6 +227,8 @@ def _begins(answer: str, wanted: str) -> bool:
 
 def responses(text: str) -> Iterator[tuple[Span, str]]:
     """Where each `<response>` of an answer stands, and what is in it."""
+    if "<" not in text:  # as in most
+        return
     opened = -1
     for tag in re.finditer(r"<(/?)response>", text, re.IGNORECASE):
         if not tag[1]:

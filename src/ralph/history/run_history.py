@@ -427,9 +427,10 @@ class Fold:
 
     def _close(self, at: float, what: str = "") -> None:
         """Ends what is going on, or the one check of this name."""
-        over = [span for span in self._open if what in ("", span.what)]
-        self._open = [span for span in self._open if span not in over]
-        self.history.spans += (replace(span, ended=max(at, span.began)) for span in over)
+        over = [span for span in self._open if span.what == what] if what else self._open
+        self._open = [span for span in self._open if span not in over] if what else []
+        for span in over:
+            self.history.spans.append(replace(span, ended=max(at, span.began)))
         self.running = self.running - {what} if what else set()
 
 
@@ -449,7 +450,7 @@ def _fill(past: PastIteration, record: Iteration, at: float) -> None:
     past.number, past.ended, past.seconds = record.number, at, record.duration
     past.agent = past.agent or short(turn.agent, 80)
     past.tool_calls, past.ended_by = turn.tool_calls, turn.ended_by
-    past.answer = head(clean(turn.text[: 4 * ANSWER_SHOWN]).strip(), ANSWER_SHOWN, " …")
+    past.answer = head(clean(turn.text[: 4 * ANSWER_SHOWN]).strip(), ANSWER_SHOWN, " …") if turn.text else ""
     past.failure = short(turn.failure.reason, 500) or turn.failure.kind if turn.failure else ""
     past.checks = [_check_result(check, check.duration) for check in record.checks]
     past.reviews = [

@@ -218,8 +218,10 @@ class EventLines:
 
     def _iteration_finished(self, event: e.IterationFinished) -> list[str]:
         self._judged = self.fold.history.iterations[-1]
+        if not self.verbose:
+            return []
         claims = " or ".join(short(claim, 80) for claim in self.fold.history.claims)
-        return self._debug(f"Looking for a claim: {claims}") if self.verbose else []
+        return self._debug(f"Looking for a claim: {claims}")
 
     def _verdict(self) -> list[str]:
         """What came of the last iteration, once nothing more can be said against it."""

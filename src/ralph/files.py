@@ -253,6 +253,17 @@ def hold(
         nap = min(nap * 1.5, 0.02)
 
 
+def is_alive(pid: int) -> bool:
+    """Whether there is a process of this number: who left its number in a file may be gone."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True
+
+
 class locked:
     """Changes of `folder` by one process at a time. The lock leaves no file, and dies with its holder. Who has no
     seconds `left` does not wait for it."""

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ralph.errors import UserError
-from ralph.settings import format_duration, format_size, parse_duration, parse_size
+from ralph.settings import format_duration, parse_duration, parse_size
 
 
 @pytest.mark.parametrize(
@@ -81,11 +81,6 @@ def test_a_size_that_no_disk_can_hold_is_refused() -> None:
 @given(st.integers(0, 10**12))
 def test_durations_survive_being_written_and_read(milliseconds: int) -> None:
     assert round(parse_duration(format_duration(milliseconds / 1000)) * 1000) == milliseconds
-
-
-@given(st.integers(0, 10**18))
-def test_sizes_survive_being_written_and_read(size: int) -> None:
-    assert parse_size(format_size(size)) == size
 
 
 @pytest.mark.parametrize("parse", [parse_duration, parse_size])

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from ralph.backlog.work_order import WorkOrder
 from ralph.core.text import tail
 from ralph.errors import UserError
-from ralph.files import read_given
+from ralph.files import read_given, replace_file
 from ralph.processes.interrupt import Interrupt
 from ralph.processes.process import Limits, run_command
 from ralph.processes.program import Command
@@ -154,9 +154,7 @@ class Charge:
         self._path = folder / CHARGE
 
     def extend(self, until: float) -> None:
-        fresh = self._path.with_name(f".{CHARGE}.new")
-        fresh.write_text(repr(until))
-        os.replace(fresh, self._path)
+        replace_file(self._path, repr(until).encode())
 
     def end(self) -> None:
         with suppress(OSError):

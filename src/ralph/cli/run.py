@@ -164,11 +164,11 @@ def refuse_untrusted(workspace: str) -> None:
     if not difference:
         return
     if not all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stderr)):
-        raise Untrusted(difference)
-    print(f"ralph: {Untrusted(difference).message}:\n{readable(difference)}", file=sys.stderr)
+        raise Untrusted()
+    print(f"ralph: {Untrusted().message}:\n{readable(difference)}", file=sys.stderr)
     print("Go on with them? [y/N] ", end="", file=sys.stderr, flush=True)
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
-        raise Untrusted(difference)
+        raise Untrusted()
     trust(Path(workspace), os.environ)
 
 

@@ -164,12 +164,9 @@ _READY = "mutation($id: ID!) { markPullRequestReadyForReview(input: {pullRequest
 
 
 class PullRequest(Struct, frozen=True, kw_only=True):
-    """`sha` is the commit that the host knows as its newest."""
-
     number: int
     url: str
     node: str = ""
-    sha: str = ""
     is_draft: bool = False
     is_open: bool = True
     is_merged: bool = False
@@ -268,7 +265,6 @@ def _read(told: Any) -> PullRequest:
             number=int(told["number"]),
             url=str(told["html_url"]),
             node=str(told.get("node_id", "")),
-            sha=str(told.get("head", {}).get("sha", "")),
             is_draft=bool(told.get("draft")),
             is_open=told.get("state", "open") == "open",
             is_merged=bool(told.get("merged") or told.get("merged_at")),

@@ -10,7 +10,17 @@ from stat import S_ISREG
 
 from ralph.core.model import Turn
 from ralph.errors import UserError, shortage
-from ralph.files import StrPath, Supplanted, add_to_file, make_folder, open_file, read_file, replace_file, write_file
+from ralph.files import (
+    StrPath,
+    Supplanted,
+    add_to_file,
+    is_alive,
+    make_folder,
+    open_file,
+    read_file,
+    replace_file,
+    write_file,
+)
 
 IGNORE = "# Data of ralph's runs stays out of git, this file too; the project's settings do not.\n*\n!settings.json\n"
 
@@ -209,7 +219,8 @@ def _locked(path: Path, run_id: str, trouble: str = "another run is at work in")
             break
         except BlockingIOError:
             holder = os.pread(handle, 200, 0).decode(errors="replace").strip()
-        if _is_alive(holder.rpartition(" ")[2]) or time.monotonic() > deadline:
+        process = holder.rpartition(" ")[2]
+        if (process.isdecimal() and is_alive(int(process))) or time.monotonic() > deadline:
             os.close(handle)
             raise UserError(
                 f"{trouble} {path.parent.parent}: {holder or 'unknown'}",
@@ -222,16 +233,6 @@ def _locked(path: Path, run_id: str, trouble: str = "another run is at work in")
     except OSError as error:
         raise cannot_write(path, error) from None
     return handle
-
-
-def _is_alive(process: str) -> bool:
-    try:
-        os.kill(int(process), 0)
-    except (ValueError, ProcessLookupError):
-        return False
-    except PermissionError:
-        pass
-    return True
 
 
 NAME = "proofs.json"

@@ -365,10 +365,10 @@ class Looking:
             with suppress(OSError):
                 self._files[name] = read_given(os.path.join(shared_folder(self.repository), name))
 
-    def borrow(self, prefix: str) -> None:
-        """Takes copies of the files of the repository whose names begin like this."""
+    def borrow_shared_index(self) -> None:
+        """Takes copies of the files that hold the most of a split index."""
         for name in os.listdir(self.repository.git_dir):
-            if name.startswith(prefix):
+            if name.startswith("sharedindex."):
                 with suppress(OSError):
                     self._files[name] = read_given(os.path.join(self.repository.git_dir, name), _LARGEST_INDEX)
 

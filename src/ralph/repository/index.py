@@ -171,7 +171,7 @@ class PrivateIndex:
                 raise
             raise GitError(f"{place} is not an index: {error.strerror}", "remove it: git makes a new one") from None
         if b"link" in content:  # an index may lie in several files, which git looks for beside its settings
-            self._looking.borrow("sharedindex.")
+            self._looking.borrow_shared_index()
         write_file(self._path, content)
         # Git trusts an entry that is older than its index: a younger copy would hide edits made in the same moment.
         os.utime(self._path, ns=(times.st_atime_ns, times.st_mtime_ns))

@@ -13,7 +13,7 @@ from re import Pattern
 from msgspec import Struct
 
 from ralph.errors import UserError
-from ralph.files import open_given, read_file
+from ralph.files import open_given, read_file, replace_file
 from ralph.repository.index import CACHES, LIBRARIES, OWN, SKIPPED, files_below, is_run_data, shown
 
 # A file changed so shortly before it was looked at may change once more without a trace in its times.
@@ -172,9 +172,7 @@ class Protected:
             self._store.mkdir(parents=True, exist_ok=True, mode=0o700)
             folder.mkdir(exist_ok=True)
             kept = {path: self._copy(path, seen, folder) for path, seen in self._found()}
-            waiting = self._store / "protected.json.new"
-            waiting.write_bytes(json.encode(list(kept.values())))
-            waiting.replace(self._store / "protected.json")
+            replace_file(self._store / "protected.json", json.encode(list(kept.values())))
         except OSError as error:
             raise UserError(
                 f"cannot keep a copy of the protected file {error.filename!r}: {error.strerror}",

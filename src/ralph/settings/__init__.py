@@ -10,7 +10,6 @@ from ralph.settings.shape import (
     Scm,
     Settings,
     format_duration,
-    format_size,
     parse_duration,
     parse_size,
 )
@@ -27,7 +26,6 @@ __all__ = [
     "Settings",
     "amended",
     "format_duration",
-    "format_size",
     "load",
     "parse_duration",
     "parse_size",

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from ralph.core.model import FailAction
 from ralph.errors import UserError
-from ralph.files import config_folder, read_file, read_given, replace_file, state_folder
+from ralph.files import config_folder, is_alive, read_file, read_given, replace_file, state_folder
 from ralph.settings.shape import CustomAgent, Settings, parse_duration, parse_size
 from ralph.settings.source import Fault, Path, Said, Source, faults, json_source, refuse
 
@@ -232,14 +232,13 @@ class Before(Struct, frozen=True):
 
 
 class Untrusted(UserError):
-    """The settings are not what they were when a run began. `difference` shows it, as a patch."""
+    """The settings are not what they were when a run began."""
 
-    def __init__(self, difference: str) -> None:
+    def __init__(self) -> None:
         super().__init__(
             "the settings have changed while a run was at work here, and nobody has looked at them since",
             "`ralph trust` shows the difference and accepts it",
         )
-        self.difference = difference
 
 
 class Watched:
@@ -258,7 +257,7 @@ class Watched:
             os.makedirs(os.path.dirname(self._path), mode=0o700, exist_ok=True)
             for path in {*_records(os.path.dirname(self._path))} - {self._path}:
                 before = _read(path)
-                if before and not _is_alive(before.pid) and not _changed(before):  # killed, with nothing changed
+                if before and not is_alive(before.pid) and not _changed(before):  # killed, with nothing changed
                     os.unlink(path)
             known = _read(self._path)  # a run that goes on is measured by its beginning
             self._before = Before(os.getpid(), known.files if known else _contents(self._files))
@@ -286,8 +285,8 @@ def place_of(workspace: "pathlib.Path", env: Mapping[str, str]) -> str:
 
 def refuse_untrusted(workspace: "pathlib.Path", env: Mapping[str, str]) -> None:
     """Raises where a run must not obey the settings that are there now."""
-    if difference := difference_in(workspace, env):
-        raise Untrusted(difference)
+    if difference_in(workspace, env):
+        raise Untrusted()
 
 
 def difference_in(workspace: "pathlib.Path", env: Mapping[str, str]) -> str:
@@ -300,20 +299,10 @@ def trust(workspace: "pathlib.Path", env: Mapping[str, str]) -> None:
     """Takes the settings for good as they are now; runs at work are measured by them from here on."""
     for path in _records(place_of(workspace, env)):
         before = _read(path)
-        if before and _is_alive(before.pid):
+        if before and is_alive(before.pid):
             _write(path, Before(before.pid, _contents(tuple(before.files))))
         else:
             _forget(path)
-
-
-def _is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        pass
-    return True
 
 
 def _records(folder: str) -> list[str]:

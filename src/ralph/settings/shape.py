@@ -59,15 +59,6 @@ def format_duration(seconds: float) -> str:
     return "".join(parts) or "0s"
 
 
-def format_size(size: int) -> str:
-    """The shortest text that `parse_size` reads back."""
-    for unit in ("GB", "MB", "kB"):
-        scale = SIZE_UNITS[unit.lower()]
-        if size and size % scale == 0:
-            return f"{size // scale}{unit}"
-    return str(size)
-
-
 def says(description: str, *examples: Any, **schema: Any) -> Meta:
     """What the schema and the reference say about a field."""
     return Meta(description=description, examples=list(examples) or None, extra_json_schema=schema or None)

@@ -3,6 +3,8 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from msgspec.structs import replace
+
 from ralph.agents.protocol import AgentModule, TurnRequest
 from ralph.core.events import Event
 from ralph.core.model import Check, Exit, Iteration, Run, Snapshot, Turn
@@ -97,8 +99,6 @@ def agent_contract(module: AgentModule) -> None:
 
 
 def _invocation_contract(module: AgentModule, request: TurnRequest) -> None:
-    from msgspec.structs import replace
-
     changes: tuple[dict[str, Any], ...] = ({}, {"yolo": True, "root": True}, {"stream": False}, {"session": "S-1"})
     for asked in (replace(request, **change) for change in changes):
         made = module.invocation(asked)

@@ -5,6 +5,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec.structs import replace
@@ -179,8 +180,6 @@ def item_facts(folder: RunFolder, board: Board) -> dict[str, RunFacts | None]:
 
 def notifier(order: WorkOrder, folder: RunFolder) -> "Notifier":
     """Tells somebody who is elsewhere of items that stand aside, and of the end."""
-    from pathlib import Path
-
     from ralph.run.notify import Notification, Notifier
 
     def about(event: object) -> Notification | None:

@@ -16,6 +16,7 @@ from ralph.files import read_file, replace_file
 from ralph.records.register import Listed
 from ralph.steering.control import nudge
 from ralph.steering.mailbox import Mailbox
+from ralph.steering.which_run import which_run, workspace_around
 
 SUFFIX = ".wish"
 
@@ -85,8 +86,6 @@ def item_meant(board: Board, key: str, work: str) -> Job:
 
 def work_meant(name: str, here: Path) -> Listed:
     """The work that is named, or the one that makes sense here."""
-    from ralph.steering.which_run import which_run, workspace_around
-
     return which_run(name, workspace_around(here), lambda run: "" if run.facts.kind == "work" else "is no work")
 
 

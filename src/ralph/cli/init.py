@@ -8,6 +8,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, TextIO, get_args
 
+import msgspec
+
 from ralph.cli.table import CliCommand, Values, no_words
 from ralph.core.model import FailAction
 from ralph.errors import UserError
@@ -223,8 +225,6 @@ def _found_checks(workspace: Path, dialog: Dialog) -> list[str]:
 
 def _show(workspace: Path, dialog: Dialog) -> None:
     """The settings that are there, as they work together; or what is wrong with them."""
-    import msgspec
-
     from ralph.settings.layers import load, merged
     from ralph.settings.source import json_source
 
@@ -240,8 +240,6 @@ def _show(workspace: Path, dialog: Dialog) -> None:
 
 
 def _written(said: dict[str, Any]) -> bytes:
-    import msgspec
-
     return msgspec.json.format(msgspec.json.encode(said), indent=2) + b"\n"
 
 
@@ -261,8 +259,6 @@ def print_schema(values: Values, words: list[str]) -> int:
 
 def schema_text(kind: str) -> str:
     """The JSON Schema of `settings` or `events`, indented for people, with a newline at its end."""
-    import msgspec
-
     from ralph.settings.shape import events_schema, settings_schema
 
     if kind not in KINDS:

@@ -9,10 +9,15 @@ from typing import TYPE_CHECKING, Any
 from ralph.cli.init import Dialog
 from ralph.cli.request import Request, no_goal, understood
 from ralph.cli.table import CliCommand
+from ralph.core.model import Outcome
 from ralph.core.text import clean, one_line
 from ralph.errors import UserError
 from ralph.planning.plan import Plan, PlanRequest, Trials, is_plan, load, plan_in, planned, planning, save
+from ralph.processes.interrupt import Interrupt
+from ralph.processes.keeper import Keeper
+from ralph.records.folder import cannot_write, prepare, remember_red, seen_red
 from ralph.run import options
+from ralph.settings import load as load_settings
 
 if TYPE_CHECKING:
     from ralph.core.model import Stop
@@ -26,8 +31,6 @@ CHOICES = "[a]ccept, [e]dit, [t]ell it what to change, [l]eave: "
 
 
 def plan(values: dict[str, Any], words: list[str]) -> int:
-    from ralph.processes.keeper import Keeper
-
     if not values.get("yes") and not (sys.stdin and sys.stdin.isatty()):
         raise UserError("plan asks questions and needs a terminal", "run it in one, or accept what comes with --yes")
     with Keeper.start() as keeper, ExitStack() as stack:
@@ -38,7 +41,6 @@ class Planning:
     """One plan, from the wish to the file."""
 
     def __init__(self, values: dict[str, Any], words: list[str], keeper: "Keeper", stack: ExitStack) -> None:
-        from ralph.settings import load as load_settings
         from ralph.settings.proposed import proposed_checks
 
         if words and not {"prompt", "prompt_file"}.intersection(values) and os.path.isfile(words[0]):
@@ -113,7 +115,6 @@ class Planning:
         """Has an agent make a plan, in a run of its own."""
         from ralph import __version__
         from ralph.cli.run import Shown, play
-        from ralph.core.model import Outcome
         from ralph.run.order import Order
 
         order = Order(
@@ -183,9 +184,6 @@ class Planning:
 
     def _try(self, commands: list[str]) -> None:
         """Shows how the checks stand today: the project's own, and what a person lets pass who has seen it."""
-        from ralph.processes.interrupt import Interrupt
-        from ralph.records.folder import remember_red, seen_red
-
         strange = [command for command in commands if command not in self.known and command not in self._decided]
         if strange and self.is_attended:
             self.dialog.say("To see how the checks stand today, these commands would be run now:")
@@ -223,14 +221,10 @@ class Planning:
 
     def _keep(self, plan: Plan) -> None:
         """So that nothing is lost whatever happens next."""
-        from ralph.records.folder import prepare
-
         prepare(self.workspace)
         save(plan, self._draft)
 
     def _write(self, plan: Plan) -> int:
-        from ralph.records.folder import cannot_write
-
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:

@@ -293,11 +293,11 @@ def explain(order: "Order", loaded: "Loaded", out: "TextIO") -> int:
 
     from ralph.core.model import Run
     from ralph.core.secrets import redact_text
+    from ralph.core.text import plural
     from ralph.run.agents import choices, workers
     from ralph.run.policy import composer, policy, refuse_what_cannot_end
     from ralph.settings import format_duration
     from ralph.show.event_lines import WORDLESS
-    from ralph.show.words import plural
 
     settings, goal = loaded.settings, order.goal()
     refuse_what_cannot_end(settings, order.one_shot)

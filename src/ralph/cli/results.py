@@ -11,11 +11,16 @@ from ralph.cli.request import one_run, read_run, run_and_number
 from ralph.cli.table import DIRECTORY, CliCommand, Values, folder_of, no_words
 from ralph.core.secrets import redact_text
 from ralph.core.text import clean as cleaned
-from ralph.core.text import one_line
+from ralph.core.text import one_line, plural
 from ralph.errors import UserError, complain
+from ralph.processes.interrupt import Interrupt
+from ralph.records.folder import is_occupied
+from ralph.records.journal import break_seal
+from ralph.records.register import end_left_behind, recorded_in, remark
 from ralph.run.options import Option
 from ralph.settings.layers import difference_in
 from ralph.settings.layers import trust as accept_settings
+from ralph.settings.shape import parse_duration
 from ralph.steering.which_run import saved_in
 
 if TYPE_CHECKING:
@@ -164,10 +169,8 @@ def accept(values: Values, words: list[str]) -> int:
     from ralph.processes.keeper import Keeper
 
     with Keeper.start() as keeper:
-        from ralph.processes.interrupt import Interrupt
         from ralph.run.afterwards import NotTaken, has_no_branch, take_over
         from ralph.show.screen import make_screen
-        from ralph.show.words import plural
 
         run = one_run(values, words, has_no_branch)
         screen = make_screen(sys.stderr, live=False)
@@ -216,7 +219,6 @@ here unless it is named."""
 
 
 def rewind(values: Values, words: list[str]) -> int:
-    from ralph.show.words import plural
     from ralph.steering import control
 
     run, number = run_and_number(values, words)
@@ -244,9 +246,7 @@ nowhere stays, and so does all of a run that is at work."""
 
 
 def clean(values: Values, words: list[str]) -> int:
-    from ralph.records.register import end_left_behind, remark
     from ralph.run.afterwards import remains, take_away
-    from ralph.settings.shape import parse_duration
 
     no_words(words, "`ralph clean` looks after all runs of this user; -C DIR: those of one folder")
     for left in end_left_behind():
@@ -350,8 +350,6 @@ LEARN = CliCommand(
 
 def trust(values: Values, words: list[str]) -> int:
     if words:  # a run as it is: its journal, its order and its protected files are no longer compared
-        from ralph.records.journal import break_seal
-
         run = one_run(values, words)
         if run.is_alive:
             raise UserError(f"run {run.id} is at work", "accept it when it has ended")
@@ -365,8 +363,6 @@ def trust(values: Values, words: list[str]) -> int:
         print("no settings have changed while a run was at work here")
         return 0
     from ralph.cli.run import readable
-    from ralph.records.folder import is_occupied
-    from ralph.records.register import recorded_in
 
     print(readable(difference))
     # Who accepts settings in the middle of a run may be its agent, which wrote them.

@@ -6,6 +6,7 @@ import os
 import sys
 
 from ralph.cli.table import CliCommand
+from ralph.errors import UserError, complain
 from ralph.processes.spawning import import_leanly
 from ralph.run import options
 
@@ -101,7 +102,6 @@ def _with_found_checks(loaded: Loaded, workspace: Path) -> Loaded:
     """A loop needs a check. What the project has is offered: on a terminal Enter takes it, elsewhere it is named."""
     from msgspec.structs import replace
 
-    from ralph.errors import UserError
     from ralph.settings import amended
     from ralph.settings.proposed import proposed_checks
 
@@ -261,7 +261,6 @@ def _detach(command: str, values: dict[str, Any], words: list[str]) -> int:
     it cannot begin, why."""
     import time
 
-    from ralph.errors import UserError, complain
     from ralph.files import state_folder
     from ralph.run.launch import Launched, words_of
 

@@ -4,6 +4,9 @@ completion and the reference."""
 
 from __future__ import annotations
 
+import sys
+
+from ralph.errors import UserError
 from ralph.run.options import Option
 
 # Read before the keeper is forked: nothing is imported here that its copy need not hold.
@@ -119,8 +122,6 @@ def folder_of(values: Values) -> Path:
 
     folder = Path(values.get("directory", "."))
     if not folder.is_dir():
-        from ralph.errors import UserError
-
         raise UserError(f"no such folder: {folder}", "name a workspace with -C DIR")
     return folder.resolve()
 
@@ -128,15 +129,11 @@ def folder_of(values: Values) -> Path:
 def no_words(words: list[str], instead: str) -> None:
     """For commands that take none."""
     if words:
-        from ralph.errors import UserError
-
         raise UserError(f"too many words: {words[0]!r}", instead)
 
 
 def print_objects(objects: Iterable[object]) -> int:
     """For programs: an object a line."""
-    import sys
-
     from msgspec.json import encode
 
     from ralph.core.text import escaped

@@ -11,6 +11,7 @@ import sys
 import time
 
 from ralph.cli.table import JSON, CliCommand, no_words, print_objects
+from ralph.errors import UserError
 from ralph.processes.spawning import import_leanly
 from ralph.run import options
 from ralph.run.options import Option
@@ -76,7 +77,6 @@ def task(values: dict[str, Any], words: list[str]) -> int:
 
 def named(values: dict[str, Any]) -> TaskFolder:
     """The task that the options name."""
-    from ralph.errors import UserError
     from ralph.supervise.task_folder import task_folder
 
     missing = [f"--{name}" for name in NAMES if name not in values]
@@ -92,7 +92,6 @@ def job(values: dict[str, Any], words: list[str]) -> int:
 
     with Keeper.start(adopts=True) as keeper:
         import_leanly("msgspec", "pathlib")
-        from ralph.errors import UserError
         from ralph.supervise import run_info
 
         if "RALPH_SANDBOX" in os.environ:
@@ -146,7 +145,6 @@ def _play(values: dict[str, Any], words: list[str], keeper: Keeper, folder: Task
 
 def task_around(values: dict[str, Any]) -> tuple[TaskFolder, str]:
     """The task that is named, else the one whose agent calls this, and the run that called."""
-    from ralph.errors import UserError
     from ralph.supervise.task_folder import around
 
     found = around(os.environ)
@@ -244,7 +242,6 @@ TASKS = CliCommand(
 
 def post(values: dict[str, Any], words: list[str]) -> int:
     """Appends a message and prints its id. Without --body, it is read from stdin, to the last byte."""
-    from ralph.errors import UserError
     from ralph.supervise import bus
 
     no_words(words, "the text is given with --body, or on stdin")
@@ -261,7 +258,6 @@ def post(values: dict[str, Any], words: list[str]) -> int:
 
 def read(values: dict[str, Any], words: list[str]) -> int:
     """Prints the messages, or those that come after --since, have one of the types, belong to a thread."""
-    from ralph.errors import UserError
     from ralph.supervise.bus import BusReader, thread
 
     no_words(words, "name the bus with --bus")
@@ -291,8 +287,6 @@ def follow(values: dict[str, Any], words: list[str]) -> int:
 
 def bus_path(values: dict[str, Any]) -> str:
     """The bus that is meant: the one named, else that of the task around us."""
-    from ralph.errors import UserError
-
     named = values.get("bus") or os.environ.get("MESSAGE_BUS") or os.environ.get("JRUN_MESSAGE_BUS")
     if not named:
         raise UserError("no message bus is named", "give --bus FILE, or set MESSAGE_BUS")

@@ -4,7 +4,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from typing import IO, TYPE_CHECKING
 
 from ralph.cli.table import DB, DIRECTORY, JSON, CliCommand, Values, print_objects
@@ -161,8 +161,6 @@ def _copy(lines: Iterator[bytes], at_once: bool) -> int:
 
 
 def _render(run: "Listed", lines: Iterator[bytes], values: Values) -> int:
-    from contextlib import nullcontext
-
     from ralph.records.register import listed
 
     with nullcontext(sys.stdout) if values.get("follow") else paged() as out:

@@ -10,6 +10,8 @@ from typing import Literal
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from ralph.core.text import listed
+
 State = Literal["queued", "working", "ready", "landed", "parked", "withdrawn"]
 SETTLED = frozenset({"landed", "withdrawn"})
 EVERYTHING = "**"
@@ -186,7 +188,7 @@ def after_verdict(board: Board, verdict: Verdict) -> tuple[Step, ...]:
     steps += [Step(key=key, to="parked", reason="it changes nothing") for key in verdict.empty]
     for key, conflict in verdict.conflicts.items():
         note = f"it conflicts with what has landed meanwhile, in {', '.join(conflict.files[:20])}\n{conflict.said}"
-        steps.append(_refused(board, key, f"conflict in {_few(conflict.files)}", note.strip(), conflict.files))
+        steps.append(_refused(board, key, f"conflict in {listed(conflict.files, 3)}", note.strip(), conflict.files))
     if verdict.red and len(verdict.tried) == 1:
         (key,), red = verdict.tried, verdict.red
         note = f"`{red.check}` failed on the merged tree: {red.ending}\n{red.output}".strip()
@@ -377,7 +379,3 @@ def _blocked(board: Board) -> frozenset[str]:
         stopped = {key for key, job in waiting.items() if key not in blocked and stopped & {*job.item.after}}
         blocked |= stopped
     return frozenset(blocked)
-
-
-def _few(names: Sequence[str]) -> str:
-    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")

@@ -5,12 +5,14 @@ characters; where no seed fixes the format it stands inside a fence that it cann
 """
 
 from collections.abc import Callable, Iterable
+from re import DOTALL
+from re import sub as without
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ralph.core.claims import WROTE, promise_continuation, promise_contract
+from ralph.core.claims import WROTE, promise_continuation, promise_contract, responses
 from ralph.core.model import Check, Iteration, Note, Run
 from ralph.core.text import clean, head, one_line, tail
 
@@ -78,9 +80,6 @@ def own_words(goal: str) -> str:
     """The goal without what somebody else says in it: who could say there how to claim would keep us from saying it."""
     if " issue>\n" not in goal:
         return goal
-    from re import DOTALL
-    from re import sub as without
-
     return without(r"<([0-9a-f]{16}) issue>\n.*\n</\1 issue>", "", goal, flags=DOTALL)
 
 
@@ -249,8 +248,6 @@ LONGEST = 20_000
 
 def commit_message(answer: str) -> str | None:
     """What stands in the first `<response>` tag, else the first line that says something; None if nothing does."""
-    from ralph.core.claims import responses
-
     text = clean(answer)
     _, found = next(responses(text), (None, None))
     if found is None:

@@ -12,7 +12,7 @@ from ralph.core import claims as claiming
 from ralph.core.claims import LOOK_AGAIN, NO_WORK, Claim, Reading, blocked_message, sighted, wording_message
 from ralph.core.model import WAYS_OUT, Iteration, Note, Opinion, Outcome, Refusal, Rule, Run, Stop, Turn, Usage, Wait
 from ralph.core.prompts import check_message
-from ralph.core.text import listed, money, one_line
+from ralph.core.text import listed, money, one_line, plural
 
 # How the agent of a task asks for no restart.
 WAIT_EXIT_CODE = 42
@@ -127,8 +127,7 @@ def _why_done(claim: Claim, run: Run) -> str:
         "turn": "the agent finished its turn",
     }.get(claim.kind, f"the agent said {claim.marker}")
     count = len(run.last.checks) if run.last and claim.kind != "checks" else 0
-    checks = f" and {count} check{'s' if count > 1 else ''} passed" if count else ""
-    return said + checks
+    return said + (f" and {plural(count, 'check')} passed" if count else "")
 
 
 def failing_checks(truncate: int = 5000) -> Rule:
@@ -363,8 +362,8 @@ def at_most(
         if seconds is not None and run.seen.elapsed >= seconds:
             yield Stop(Outcome.TIMEOUT, f"the time limit of {seconds:g} seconds is over")
         if iterations is not None and len(run.iterations) >= iterations:
-            count = f"{iterations} iteration{'' if iterations == 1 else 's'} without an accepted claim"
-            yield Stop(Outcome.EXHAUSTED, count + _what_was_missing(claims, reading, run))
+            said = f"{plural(iterations, 'iteration')} without an accepted claim"
+            yield Stop(Outcome.EXHAUSTED, said + _what_was_missing(claims, reading, run))
 
     return rule
 

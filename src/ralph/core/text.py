@@ -119,6 +119,11 @@ def money(usd: float) -> str:
     return "$" + (digits.removesuffix("00") if 0 < usd < 0.1 else digits)
 
 
+def plural(number: int, noun: str) -> str:
+    """`1 line`, `45 lines`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
 def listed(names: Sequence[str], most: int = 20) -> str:
     """Names on one line, as many as a person would read."""
     more = f" and {len(names) - most} more" if len(names) > most else ""

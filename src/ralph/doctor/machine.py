@@ -2,6 +2,7 @@
 ralph needs of one? It is asked to repeat a word, and what ralph understood of it is told."""
 
 import os
+import re
 import sys
 import tempfile
 import time
@@ -18,18 +19,18 @@ from ralph.agents.protocol import AgentModule
 from ralph.core import events
 from ralph.core.model import Run, Turn
 from ralph.core.secrets import Redactor, secret_values
-from ralph.core.text import clean, one_line
+from ralph.core.text import clean, one_line, plural
 from ralph.errors import UserError, to_install
 from ralph.processes.descendants import MARK
 from ralph.processes.interrupt import Interrupt
 from ralph.processes.keeper import Keeper
-from ralph.processes.process import PATIENCE, heard
+from ralph.processes.process import PATIENCE, Limits, heard, run_process
 from ralph.processes.program import CannotStart, Command, ProgramMissing, find_program
 from ralph.records.folder import RunFolder, TurnFolder
 from ralph.run.agents import Choice, CliAgent
 from ralph.run.context import Context
 from ralph.settings import Settings
-from ralph.show.words import duration, money, plural
+from ralph.show.words import duration, money
 
 State = Literal["ok", "note", "warn", "fail"]
 
@@ -66,8 +67,6 @@ class Finding(Struct, frozen=True):
 
 def workspace(folder: Path) -> Finding:
     """Whether a run can keep its things here. Nothing stays behind."""
-    import tempfile
-
     own = folder / ".ralph"
     place = own if own.exists() else folder
     try:
@@ -109,8 +108,6 @@ def repository(folder: Path) -> Finding:
 
 def processes(keeper: Keeper, folder: Path, env: Mapping[str, str]) -> Finding:
     """Whether a process that hides from the one that started it is found and ended: it is tried with a real one."""
-    from ralph.processes.process import Limits, run_process
-
     began = time.monotonic()
     words = (sys.executable, "-I", "-S", "-c", _RUNAWAY)
     command = Command(argv=words, cwd=str(folder), env={**env, MARK: f"doctor-{os.getpid()}"})
@@ -145,8 +142,6 @@ def _adopts() -> bool:
 
 def boxes(keeper: Keeper, folder: Path, env: Mapping[str, str], is_wanted: bool) -> Finding:
     """Whether a real box can be made here, and holds: it is tried, with nothing of anybody's in it."""
-    import tempfile
-
     from ralph.processes.box import find_bubblewrap, version_in
     from ralph.processes.sandbox import Wanted, open_sandbox
 
@@ -232,8 +227,6 @@ def _own_agent(module: AgentModule, env: Mapping[str, str]) -> Finding:
 
 def _version(path: str, keeper: Keeper, folder: Path, env: Mapping[str, str]) -> tuple[str, str]:
     """The version, or what went wrong."""
-    import re
-
     try:
         said, ended = heard(keeper, Command(argv=(path, "--version"), cwd=str(folder), env=env))
     except CannotStart as error:

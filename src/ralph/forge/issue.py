@@ -1,6 +1,7 @@
 """What does an issue ask for? Its text is somebody else's: it stands in a prompt as data, in a fence that it cannot
 close, and nothing in it is ever run."""
 
+import re
 import unicodedata
 from typing import Any
 
@@ -63,8 +64,6 @@ def fenced(number: int | str, path: str, text: str) -> str:
 
 def readable(text: str) -> str:
     """What a person sees of it: no comments of HTML, no signs without a shape, no control characters."""
-    import re
-
     seen = re.sub(r"<!--.*?(?:-->|\Z)", "", clean(text), flags=re.DOTALL)
     return "".join(
         char for char in seen if char in "\n\t\u200d" or unicodedata.category(char) not in ("Cf", "Co", "Cn")

@@ -16,7 +16,7 @@ from msgspec import Struct
 from ralph import __version__
 from ralph.core import events
 from ralph.core.model import Outcome, Run, Stop
-from ralph.core.text import one_line
+from ralph.core.text import one_line, plural
 from ralph.errors import UserError
 from ralph.files import locked, state_folder
 from ralph.hooks import loops
@@ -196,8 +196,7 @@ def start(
 def cancel(loop: Loop, why: str = "a person asked for it") -> str:
     """Ends a loop at once; what came of that. Its folder must be locked."""
     end(loop, Stop(Outcome.INTERRUPTED, why))
-    count = loop.iteration
-    return f"{loop.status} after {count} continuation{'' if count == 1 else 's'}"
+    return f"{loop.status} after {plural(loop.iteration, 'continuation')}"
 
 
 def prompted(data: bytes, host: str) -> str:

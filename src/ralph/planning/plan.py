@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ralph.backlog.lists import OWN, ListContent, decoded, encoded, wrong_with
+from ralph.backlog.lists import OWN, ListContent, decoded, encoded, sound, wrong_with
 from ralph.backlog.markdown_lists import CODE, open_questions, read_boxes
 from ralph.core.model import Check, Note, Opinion, Outcome, Rule, Run, Stop
 from ralph.core.secrets import Redactor, secret_values
@@ -21,7 +21,7 @@ from ralph.core.text import clean
 from ralph.errors import UserError
 from ralph.files import read_given, read_head, replace_file
 from ralph.processes.interrupt import Interrupt
-from ralph.records.folder import RunFolder, new_run_id, prepare
+from ralph.records.folder import RunFolder, cannot_write, new_run_id, prepare
 from ralph.records.register import on_record
 from ralph.run.checks import Checks
 from ralph.run.context import Context
@@ -158,7 +158,6 @@ def carried_out(settings: Settings, workspace: Path) -> tuple[Settings, str]:
     path = workspace / settings.tasks
     if path.suffix == ".json" or not path.is_file() or not is_plan((plan := load(path)).text):
         return settings, ""
-    from ralph.backlog.lists import sound
     from ralph.backlog.work_order import with_checks
 
     reading = sound(plan.read(), settings.tasks)
@@ -179,8 +178,6 @@ def load(path: Path) -> Plan:
 
 def save(plan: Plan, path: Path) -> None:
     """All or nothing; a file that says the same already is left alone."""
-    from ralph.records.folder import cannot_write
-
     data = encoded(plan.text)
     try:
         if not path.exists() or read_given(path) != data:

@@ -8,6 +8,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from stat import S_ISREG
 
+from msgspec import json
+
 from ralph.core.model import Turn
 from ralph.errors import UserError, shortage
 from ralph.files import (
@@ -242,8 +244,6 @@ _MOST_BYTES = 16 << 20
 
 def seen_red(ralph: Path) -> frozenset[str]:
     """The commands that some run here has seen fail."""
-    from msgspec import json
-
     try:
         return frozenset(json.decode(read_file(ralph / NAME, _MOST_BYTES), type=list[str]))
     except (OSError, ValueError):
@@ -257,7 +257,5 @@ def remember_red(ralph: Path, commands: Iterable[str]) -> None:
     fresh = [command for command in fresh if command not in known]
     if not fresh:
         return
-    from msgspec import json
-
     with suppress(OSError):
         replace_file(ralph / NAME, json.encode([*sorted(known), *fresh][-MOST:]))

@@ -3,6 +3,7 @@ and put back. What was put in their place is moved into the run's folder: nothin
 are in the run's folder, for a run that is resumed, and once more where no agent can delete them."""
 
 import os
+import re
 import stat
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -10,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from re import Pattern
 
-from msgspec import Struct
+from msgspec import Struct, json
 
 from ralph.errors import UserError
 from ralph.files import open_given, read_file, replace_file
@@ -165,8 +166,6 @@ class Protected:
             return "unreadable"
 
     def _keep(self) -> dict[bytes, ProtectedFile]:
-        from msgspec import json
-
         folder = self._store / "files"
         try:
             self._store.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -181,8 +180,6 @@ class Protected:
         return kept
 
     def _recall(self) -> dict[bytes, ProtectedFile] | None:
-        from msgspec import json
-
         try:
             kept = json.decode(read_file(self._store / "protected.json"), type=list[ProtectedFile])
         except FileNotFoundError:
@@ -332,8 +329,6 @@ class Glob(Struct, frozen=True):
 
 
 def parse_glob(text: str) -> Glob:
-    import re
-
     is_exception = text.startswith("!")
     body = text.removeprefix("!").rstrip("/")
     if body.startswith("./"):
@@ -367,8 +362,6 @@ def _start(body: str) -> str:
 def _regex(body: str) -> str:
     """Each wildcard but the last takes as little as it can, and is never tried again: what it leaves is the most that
     there can be for the rest. So no name takes longer than it is long, whatever an agent calls its files."""
-    import re
-
     token = (
         r"(?P<deep>(?<![^/])\*\*/)|(?P<all>(?<![^/])\*\*\Z)|(?P<some>\*+)|(?P<one>\?)"
         r"|\[(?P<not>[!^]?)(?P<of>\]?[^\]]*)\]|\\(?P<plain>.)|."

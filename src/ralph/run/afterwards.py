@@ -19,6 +19,7 @@ from ralph.core import events
 from ralph.core.model import Check
 from ralph.core.secrets import Redactor, secret_values
 from ralph.core.text import listed as named_all
+from ralph.core.text import plural
 from ralph.errors import UserError
 from ralph.files import state_folder
 from ralph.processes.interrupt import Interrupt
@@ -34,7 +35,7 @@ from ralph.run import order as orders
 from ralph.run.checks import Checks, enclosed
 from ralph.run.context import Context
 from ralph.run.order import Order
-from ralph.show.words import nickname, plural
+from ralph.show.words import nickname
 
 DISCARDED = "discarded"
 _IN_THE_WAY = "commit or stash what is in the way, then accept it again; nothing was changed"

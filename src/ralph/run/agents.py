@@ -14,7 +14,7 @@ from ralph.core.model import Exit, Failure, Run, Turn, Usage
 from ralph.core.text import one_line, whole_words
 from ralph.errors import UserError
 from ralph.files import open_file
-from ralph.processes.process import run_process
+from ralph.processes.process import heard, run_process
 from ralph.processes.program import CannotStart, Command, ProgramMissing, find_program
 from ralph.records.folder import TurnFolder, write
 from ralph.run.context import Context
@@ -301,7 +301,6 @@ class CliAgent:
         context, question = self._context, choice.module.HELP
         if not question or not worth_asking(failure):
             return choice
-        from ralph.processes.process import heard
 
         def printed(argv: tuple[str, ...]) -> str:
             env = {name: value for name, value in context.marked(number).items() if name not in choice.hidden}

@@ -2,6 +2,7 @@
 and what people allow besides. All else of a person's stays outside."""
 
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -15,7 +16,7 @@ from ralph.files import read_head, state_folder
 from ralph.processes.box import find_bubblewrap, is_inside
 from ralph.processes.network import Reachable, host
 from ralph.processes.program import find_program
-from ralph.processes.sandbox import AgentState, Wanted, refuse_what_holds_all
+from ralph.processes.sandbox import AgentState, Wanted, open_sandbox, refuse_what_holds_all
 from ralph.settings import Settings
 
 if TYPE_CHECKING:
@@ -46,8 +47,6 @@ class RunPlace(Struct, frozen=True):
 
 def enclose(context: "Context", settings: Settings, chosen: "Sequence[Choice]", workspace: str) -> "Sandbox":
     """The box of a run, tried and found sound."""
-    from ralph.processes.sandbox import open_sandbox
-
     task = str(context.task) if context.task else ""
     place = RunPlace(str(context.root), workspace, context.folder.id, str(context.folder.path), task)
     wanted = wanted_by(settings, chosen, context.env, place)
@@ -140,8 +139,6 @@ def _copy(paths: Sequence[str], env: Env, home: str) -> None:
 
 def _named(choice: "Choice", env: Env) -> Iterator[str]:
     """URLs on the agent's command line, and those that its own settings call the base of its models."""
-    import re
-
     for word in (*choice.command, *choice.flags):
         yield from re.findall(r"https?://[\w.:\[\]-]+", word)
     need = choice.module.BOX

@@ -12,11 +12,14 @@ from msgspec.structs import replace
 from ralph.core import events
 from ralph.core.claims import Claim, Reading, stated
 from ralph.core.model import Iteration, Note, Opinion, Outcome, Rule, Run, Stop, Usage
-from ralph.core.prompts import own_words, section
+from ralph.core.prompts import commit_message, own_words, section
 from ralph.core.text import clean, head, listed
 from ralph.errors import UserError
 from ralph.files import Supplanted, add_to_file, read_head, replace_file, write_file
 from ralph.loop import Agent, Workspace
+from ralph.processes.descendants import MARK
+from ralph.processes.process import Limits, run_command
+from ralph.processes.program import CannotStart, Command
 from ralph.records.folder import cannot_write, write
 from ralph.run.context import Context
 from ralph.run.workspace import Trees
@@ -165,8 +168,6 @@ class Commits:
 
     def _message(self, run: Run, iteration: Iteration) -> tuple[str | None, Usage, str]:
         """What the agent calls the changes, what that has cost, and why it has no name for them, if so."""
-        from ralph.core.prompts import commit_message
-
         during = replace(run, iterations=run.iterations[:-1])
         turn = self._agent.take_turn(MESSAGE_PROMPT, during, purpose="message")
         if turn.usage != Usage():
@@ -217,9 +218,6 @@ def kept_runner(context: Context, configuration: "Configuration | None") -> "Run
     """Commands run below the keeper: a hook that hangs ends with the run, be it by a second Ctrl-C or `kill -9`. What a
     commit leaves behind when it ends by itself, such as git's own housekeeping, is let live; but not where child runs
     would be let go with it. Git obeys the settings and hooks that were there when the run started."""
-    from ralph.processes.descendants import MARK
-    from ralph.processes.process import Limits, run_command
-    from ralph.processes.program import CannotStart, Command
     from ralph.repository.scm import ENDED, OUTPUT_KEPT, PATIENCE, CommandResult
 
     def run(words: tuple[str, ...], folder: Path, env: Mapping[str, str]) -> "CommandResult":

@@ -14,12 +14,11 @@ from typing import IO, TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from ralph.core.text import clean, one_line, tail
+from ralph.core.text import clean, one_line, plural, tail
 from ralph.errors import UserError
 from ralph.processes.interrupt import tie, untie
 from ralph.records.register import Listed
 from ralph.run.options import RUN, Option
-from ralph.show.words import plural
 
 if TYPE_CHECKING:
     from subprocess import Popen

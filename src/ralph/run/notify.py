@@ -2,6 +2,7 @@
 something or waits for a limit. Whatever becomes of that never harms the run, nor holds it up for long."""
 
 import os
+import signal
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -184,8 +185,6 @@ def shown(target: str) -> str:
 
 
 def _end(process: "Popen[bytes]") -> None:
-    import signal
-
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()

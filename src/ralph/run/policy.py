@@ -2,6 +2,7 @@
 here. And its parts, each made from what it needs and nothing more."""
 
 import os
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from ralph.run.checks import Checks, reviewing
 from ralph.run.context import Context
 from ralph.run.workspace import LocalWorkspace, TasksFile, Trees
 from ralph.settings import Settings
-from ralph.steering.mailbox import Mail, Mailbox
+from ralph.steering.mailbox import Mail, Mailbox, wait_for_person
 
 
 class Policy(Struct, frozen=True):
@@ -103,7 +104,6 @@ def own_rules(paths: Sequence[str], given: Sequence[Rule], workspace: Path) -> t
 
 def _imported(path: str, workspace: Path) -> Rule:
     """The rule at `package.module:name`, from what is installed beside ralph: the agent can edit the workspace."""
-    import sys
     from importlib import import_module
     from importlib.machinery import PathFinder
 
@@ -131,8 +131,6 @@ def _imported(path: str, workspace: Path) -> Rule:
 
 def _is_edited(folder: str, workspace: str) -> bool:
     """Whether an agent works in this folder. One in which ralph itself is installed is trusted as ralph is."""
-    import sys
-
     own = os.path.realpath(sys.prefix)
     inside = folder == workspace or folder.startswith(f"{workspace}/")
     return inside and not (folder.startswith(f"{own}/") and own != workspace)
@@ -331,8 +329,6 @@ def _waiter(
 
     def wait(asked: Wait, run: Run) -> None:
         if asked.until:
-            from ralph.steering.mailbox import wait_for_person
-
             context.tell(events.Paused(asked.reason, asks=asked.until == "answer"))
             seconds = wait_for_person(mailbox, is_held, sleep)
             if not context.interrupt.level and context.time_left() > 0:

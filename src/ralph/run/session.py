@@ -15,6 +15,7 @@ from ralph.core.model import Outcome, Rule, Run, Stop
 from ralph.core.secrets import Redactor, secret_values
 from ralph.errors import UserError, shortage
 from ralph.loop import Agent, Parts, ending, run_loop
+from ralph.processes.descendants import sweep_marked
 from ralph.processes.interrupt import Interrupt
 from ralph.processes.keeper import Keeper
 from ralph.processes.program import Asker, asked_by
@@ -326,8 +327,6 @@ class Session:
         """A new run, or the one that is resumed, once nothing of its earlier life is left."""
         if self._story is None or self._story.started is None:
             return Run(id=self.id, goal=self.order.title, base_tree=history.begin(kept_as=self.order.work))
-        from ralph.processes.descendants import sweep_marked
-
         sweep_marked(self.id)
         last = self._story.run.last
         history.begin(self._story.run.base_tree, self.order.work, last.number if last else 0)

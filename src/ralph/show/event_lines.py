@@ -7,11 +7,11 @@ from typing import Any
 from ralph.core import events as e
 from ralph.core.events import TALK, Event, Unheard
 from ralph.core.model import WAYS_OUT
-from ralph.core.text import clean, short, tail
+from ralph.core.text import clean, plural, short, tail
 from ralph.history.run_history import Fold, PastIteration
 from ralph.show.outlet import Style
 from ralph.show.turn_lines import VERBOSE, LineLimits, TurnLines, telling
-from ralph.show.words import duration, exit_words, moment, plural, verdict, width
+from ralph.show.words import duration, exit_words, moment, verdict, width
 
 Teller = Callable[[Any], list[str]]
 _AFTER_VERDICT = {e.RunStarted, e.IterationStarted, e.Waiting, e.Paused, e.RunFinished}

@@ -31,10 +31,10 @@ def escape(text: str) -> str:
     return text
 
 
-def element(name: str, /, *children: object, **attributes: object) -> Html:
-    """One element. An attribute that is None or False is left out, one that is True has no value; `class_` and
-    `aria_label` mean what they say."""
-    given = ""
+def element(selector: str, /, *children: object, **attributes: object) -> Html:
+    """One element, called as a stylesheet would: `p.soft#now`. An attribute that is None or False is left out, one that
+    is True has no value; `class_` and `aria_label` mean what they say."""
+    name, given = _named(selector)
     for key, value in attributes.items():
         if value is True:
             given += f" {_attribute(key)}"
@@ -59,6 +59,14 @@ def _html(child: object) -> str:
     if child is None:
         return ""
     return "".join(map(_html, child)) if isinstance(child, list | tuple) else escape(str(child))
+
+
+@cache
+def _named(selector: str) -> tuple[str, str]:
+    """The name of an element, and its class and id as they are written."""
+    rest, _, id_ = selector.partition("#")
+    name, *classes = rest.split(".")
+    return name, (f' class="{" ".join(classes)}"' if classes else "") + (f' id="{id_}"' if id_ else "")
 
 
 @cache

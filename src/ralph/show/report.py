@@ -9,18 +9,20 @@ from pathlib import Path
 from typing import Literal
 
 from msgspec import to_builtins
+from msgspec.json import encode
 from msgspec.structs import replace
 
 from ralph.core.model import FileChange
-from ralph.core.text import clean, escaped, head, listed, one_line, short
+from ralph.core.text import clean, escaped, head, listed, one_line, plural, short
 from ralph.files import add_to_file
-from ralph.history.evidence import Evidence
+from ralph.history.evidence import Evidence, evidence_of
+from ralph.history.feed import history_of
 from ralph.history.needs import needs
 from ralph.history.run_history import RunHistory
 from ralph.records.folder import RunFolder
 from ralph.show import report_tables as tables
 from ralph.show.plots import Html, element, joined
-from ralph.show.words import commands, cost, count, duration, happened, money, need_words, outcome_sentence, plural
+from ralph.show.words import commands, cost, count, duration, happened, money, need_words, outcome_sentence
 
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 _AT_WORK = ("running", "stopping", "waiting", "paused", "asking")
@@ -66,7 +68,7 @@ def report_body(histories: Sequence[RunHistory], evidence: RunEvidence | None = 
         spent, lasted = sum(costs) if costs else None, sum(one.seconds for one in histories)
         done = sum(one.outcome == "done" for one in histories)
         columns = [
-            tables.HtmlColumn("Run", [element("a", one.run, href=f"#{one.run}", class_="mono") for one in histories]),
+            tables.HtmlColumn("Run", [element("a.mono", one.run, href=f"#{one.run}") for one in histories]),
             tables.HtmlColumn("Outcome", [_badge(one) for one in histories], f"{done} done"),
             tables.HtmlColumn("Iterations", [str(number) for number in iterations], str(sum(iterations)), "num"),
             tables.HtmlColumn("Cost", [cost(one.cost_usd) for one in histories], cost(spent), "num"),
@@ -90,15 +92,15 @@ def _article(history: RunHistory, evidence: Mapping[int, Evidence]) -> Html:
         for one in wanted
     ]
     if wanted:
-        needing = element("div", element("h2", "What needs you"), element("ul", needed), class_="card needs")
+        needing = element("div.card.needs", element("h2", "What needs you"), element("ul", needed))
     else:
         said = "Nothing needs you." if history.outcome else "Nothing needs you now: the run goes on by itself."
-        needing = element("div", element("h2", said), class_="card needs calmly")
+        needing = element("div.card.needs.calmly", element("h2", said))
     # Which checks have ever failed: one that never did may be unable to.
     proven, unproven = (listed([short(name, 60) for name in names], 6) for names in (history.proven, history.unproven))
     proofs = [f"Seen red at least once: {proven}."] if proven else []
     proofs += [f"Never seen red, so unproven: {unproven}."] if unproven else []
-    proof = element("p", " ".join(proofs), class_="facts") if proofs else None
+    proof = element("p.facts", " ".join(proofs)) if proofs else None
     matrix = ("Iterations", [*filter(None, (tables.iterations(history), proof))])
     drawn = ("Over the iterations", tables.drawings(history))
     details = [tables.details(history, one, evidence.get(one.number)) for one in history.iterations]
@@ -128,15 +130,10 @@ def _header(history: RunHistory) -> list[Html]:
         "" if history.outcome else "still at work: this is how it stands now" if history.state in _AT_WORK else "",
     ]
     return [
-        element(
-            "div",
-            element("span", f"{history.run} in {history.workspace}", class_="wrap"),
-            _badge(history),
-            class_="top",
-        ),
+        element("div.top", element("span.wrap", f"{history.run} in {history.workspace}"), _badge(history)),
         element("h1", outcome_sentence(history).removeprefix("ralph: ")),
-        element("div", head(history.goal, 4000, "…"), class_="goal"),
-        element("p", [element("span", fact) for fact in facts if fact], class_="facts"),
+        element("div.goal", head(history.goal, 4000, "…")),
+        element("p.facts", [element("span", fact) for fact in facts if fact]),
     ]
 
 
@@ -162,8 +159,8 @@ def _tiles(history: RunHistory) -> Html:
     refused = history.refused_claims
     if refused:
         tiles.append((str(refused), "claim refused" if refused == 1 else "claims refused"))
-    made = [element("div", element("b", number), element("span", name), class_="card tile") for number, name in tiles]
-    return element("div", made, class_="tiles")
+    made = [element("div.card.tile", element("b", number), element("span", name)) for number, name in tiles]
+    return element("div.tiles", made)
 
 
 def _moment(at: float) -> str:
@@ -172,8 +169,6 @@ def _moment(at: float) -> str:
 
 def written(histories: Sequence[RunHistory], form: Form, evidence: RunEvidence | None = None) -> bytes:
     if form == "json":
-        from msgspec.json import encode
-
         # all facts, and the sentence that is made of them
         told = ({**to_builtins(history), "sentence": outcome_sentence(history)} for history in histories)
         return escaped(b"".join(encode(one) + b"\n" for one in told))
@@ -182,9 +177,6 @@ def written(histories: Sequence[RunHistory], form: Form, evidence: RunEvidence |
 
 def leave(folder: RunFolder, env: Mapping[str, str]) -> None:
     """Leaves the report in the run's folder, and in the summary of the CI job that the run is part of."""
-    from ralph.history.evidence import evidence_of
-    from ralph.history.feed import history_of
-
     history = history_of(folder)
     folder.write("report.html", written([history], "html", {history.run: evidence_of(folder, history, env)}))
     summary = env.get("GITHUB_STEP_SUMMARY")

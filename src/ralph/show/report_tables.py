@@ -7,11 +7,12 @@ from itertools import groupby
 from msgspec import Struct
 
 from ralph.core.model import FileChange
+from ralph.core.text import plural
 from ralph.history.evidence import Evidence, PatchedFile, ToolCall
 from ralph.history.run_history import PastIteration, RunHistory
 from ralph.show import plots
 from ralph.show.plots import Html, Layer, element, joined
-from ralph.show.words import cost, count, duration, happened, how_it_failed, money, nickname, plural
+from ralph.show.words import cost, count, duration, happened, how_it_failed, money, nickname
 
 MOST_FILES = 300
 MOST_COLUMNS = 6
@@ -38,7 +39,7 @@ def table(columns: Sequence[HtmlColumn], has_total: bool = False) -> Html:
     total = element("tr", [element("td", column.total, class_=column.kind or None) for column in columns])
     inner = [element("thead", element("tr", heads)), element("tbody", rows)]
     inner += [element("tfoot", total)] if has_total else []
-    return element("div", element("table", inner), class_="card scroll", tabindex="0")
+    return element("div.card.scroll", element("table", inner), tabindex="0")
 
 
 def timeline(history: RunHistory) -> Html | None:
@@ -47,12 +48,12 @@ def timeline(history: RunHistory) -> Html | None:
     kinds = {"turn": "agent", "check": "checks", "wait": "waiting", "pause": "paused"}
     used = {span.kind for span in history.spans}
     legend = _legend([(kind, name) for kind, name in kinds.items() if kind in used])
-    plot = element("div", plots.timeline(history), class_="scroll", tabindex="0", role="region", aria_label="Timeline")
-    return element("div", legend, plot, class_="card")
+    plot = element("div.scroll", plots.timeline(history), tabindex="0", role="region", aria_label="Timeline")
+    return element("div.card", legend, plot)
 
 
 def _legend(named: Sequence[tuple[str, str]]) -> Html:
-    return element("span", [joined(element("i", class_=f"f-{tone}"), name) for tone, name in named], class_="legend")
+    return element("span.legend", [joined(element("i", class_=f"f-{tone}"), name) for tone, name in named])
 
 
 def iterations(history: RunHistory) -> Html | None:
@@ -109,19 +110,17 @@ def checks(history: RunHistory) -> Html | None:
     if len(names) <= MOST_COLUMNS:
         return None
     past = [one for one in history.iterations if one.checks][-MOST_CELLS:]
-    heads = [element("th", str(one.number), class_="bit", scope="col") for one in past]
+    heads = [element("th.bit", str(one.number), scope="col") for one in past]
     rows = [
         element(
             "tr",
-            element("th", element("span", name, class_="clamp", title=name), class_="name", scope="row"),
-            [element("td", _verdict(name, one), class_="bit") for one in past],
+            element("th.name", element("span.clamp", name, title=name), scope="row"),
+            [element("td.bit", _verdict(name, one)) for one in past],
         )
         for name in names
     ]
-    top = element("thead", element("tr", element("th", "Check", class_="name", scope="col"), heads))
-    return element(
-        "div", element("table", top, element("tbody", rows), class_="bits"), class_="card scroll", tabindex="0"
-    )
+    top = element("thead", element("tr", element("th.name", "Check", scope="col"), heads))
+    return element("div.card.scroll", element("table.bits", top, element("tbody", rows)), tabindex="0")
 
 
 def drawings(history: RunHistory) -> Html | None:
@@ -148,7 +147,7 @@ def drawings(history: RunHistory) -> Html | None:
         _drawing("Time", labels, [Layer("agent", "turn", working), Layer("checks", "check", checking)], duration),
     )
     shown = [one for one in drawn if one]
-    return element("div", shown, class_="plots") if shown else None
+    return element("div.plots", shown) if shown else None
 
 
 def _drawing(title: str, labels: list[str], layers: list[Layer], say: plots.Say) -> Html | None:
@@ -157,7 +156,7 @@ def _drawing(title: str, labels: list[str], layers: list[Layer], say: plots.Say)
     used = [layer for layer in layers if any(layer.values)]
     legend = _legend([(layer.tone, layer.name) for layer in used]) if len(used) > 1 else None
     return element(
-        "div", element("h3", title, legend), plots.bars(f"{title} of each iteration", labels, used, say), class_="card"
+        "div.card", element("h3", title, legend), plots.bars(f"{title} of each iteration", labels, used, say)
     )
 
 
@@ -198,12 +197,12 @@ def files(history: RunHistory) -> Html | None:
         return None
     shown = history.files[:MOST_FILES]
     columns = [
-        HtmlColumn("File", [element("span", one.path, class_="mono") for one in shown], "in all", "wide"),
+        HtmlColumn("File", [element("span.mono", one.path) for one in shown], "in all", "wide"),
         HtmlColumn("", [_STATUS.get(one.status, one.status) for one in shown]),
         HtmlColumn("Lines", [lines_of(one) for one in shown], sums(history.files), "num"),
     ]
     more = len(history.files) - len(shown)
-    note = element("p", f"and {more} more", class_="soft") if more else None
+    note = element("p.soft", f"and {more} more") if more else None
     return joined(table(columns, has_total=len(shown) > 1), note)
 
 
@@ -211,9 +210,7 @@ def lines_of(one: FileChange) -> Html | str:
     """How many lines were added to a file, and how many taken away."""
     if one.added is None or one.deleted is None:
         return "binary"
-    return joined(
-        element("span", f"+{one.added}", class_="plus"), " ", element("span", f"−{one.deleted}", class_="minus")
-    )
+    return joined(element("span.plus", f"+{one.added}"), " ", element("span.minus", f"−{one.deleted}"))
 
 
 def sums(changed: Sequence[FileChange]) -> str:
@@ -237,20 +234,20 @@ def details(history: RunHistory, one: PastIteration, evidence: Evidence | None =
     if found.patch:
         added, deleted = sum(file.added for file in found.patch), sum(file.deleted for file in found.patch)
         whole = f"ralph diff {nickname(history.run)} {one.number}"
-        note = element("p", "There is more: ", element("code", whole), class_="soft") if found.patch_is_cut else None
+        note = element("p.soft", "There is more: ", element("code", whole)) if found.patch_is_cut else None
         size = "the beginning" if found.patch_is_cut else f"+{added} −{deleted}"
         folds.append(_fold(f"Changes, {size}", joined([_patch(file) for file in found.patch], note)))
     if found.calls:
         number = len(found.calls) + found.calls_left_out
-        more = element("li", f"and {found.calls_left_out} more", class_="soft") if found.calls_left_out else None
+        more = element("li.soft", f"and {found.calls_left_out} more") if found.calls_left_out else None
         root = f"{history.worktree or history.workspace}/"
-        listed = element("ul", [_call(call, root) for call in found.calls], more, class_="calls")
+        listed = element("ul.calls", [_call(call, root) for call in found.calls], more)
         folds.append(_fold(plural(number, "tool call").capitalize(), listed))
     if found.prompt:
         folds.append(_fold("The prompt", element("pre", found.prompt)))
-    shown = element("div", folds, class_="evidence") if evidence else None
-    inside = element("div", particulars(one), shown, class_="inside")
-    return element("details", summary, inside, class_="card", id=f"{history.run}-{one.number}")
+    shown = element("div.evidence", folds) if evidence else None
+    inside = element("div.inside", particulars(one), shown)
+    return element("details.card", summary, inside, id=f"{history.run}-{one.number}")
 
 
 def _fold(title: str, body: Html, is_open: bool = False) -> Html:
@@ -266,19 +263,15 @@ def _patch(file: PatchedFile) -> Html:
         element("span", "".join(f"{line}\n" for line in lines), class_=tone)
         for tone, lines in groupby(file.lines, key=lambda line: _TONES.get(line[:1]))
     ]
-    return joined(element("p", element("code", file.path), class_="path"), element("pre", pieces, class_="patch"))
+    return joined(element("p.path", element("code", file.path)), element("pre.patch", pieces))
 
 
 def _call(call: ToolCall, root: str) -> Html:
     given = call.given.replace(root, "") if root != "/" else call.given
     said = "not finished" if call.ok is None else plural(call.lines, "line") if call.lines else ""
-    mark = element("b", "✗ " if call.ok is False else "", class_="minus") if call.ok is False else None
+    mark = element("b.minus", "✗ " if call.ok is False else "") if call.ok is False else None
     return element(
-        "li",
-        mark,
-        element("code", f"{call.name}({given})" if given else call.name),
-        " ",
-        element("span", said, class_="soft"),
+        "li", mark, element("code", f"{call.name}({given})" if given else call.name), " ", element("span.soft", said)
     )
 
 

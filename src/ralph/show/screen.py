@@ -21,12 +21,8 @@ _WIDTH = 80  # where nobody knows
 _LAST_WORD = 2.0  # seconds that a slow reader gets for the outcome
 _IN_A_HURRY = 0.2  # where somebody waits for the end
 _REDRAW = 0.1
-_BEGINNINGS = (
-    AgentStarted,
-    ToolStarted,
-    CheckStarted,
-    ReviewStarted,
-)  # the live line says them at once, for it is all that does
+# The live line says them at once, for it is all that does.
+_BEGINNINGS = (AgentStarted, ToolStarted, CheckStarted, ReviewStarted)
 _ERASE = "\r\x1b[J"
 # The cursor rests in front of the live line, so that it can be erased even after the terminal has been made narrower
 # and has folded it. It is drawn without automatic wrapping: a character wider than we believe must not fold it either.

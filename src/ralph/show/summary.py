@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from ralph.core.text import clean, one_line, short
+from ralph.core.text import clean, one_line, plural, short
 from ralph.show.outlet import Marks, Style, outcome_tone
 from ralph.show.words import (
     commands,
@@ -24,7 +24,6 @@ from ralph.show.words import (
     money,
     need_words,
     outcome_sentence,
-    plural,
     width,
 )
 
@@ -261,7 +260,7 @@ def _remarks(run: RunNow, now: float) -> list[str]:
     if run.alive:
         said += [f"asks: {question}" for question in run.questions]
         said += ["pauses after this turn"] if run.pausing and run.state not in ("paused", "stopping") else []
-        said += [f"{run.notes} note{'s' if run.notes > 1 else ''} for the next prompt"] if run.notes else []
+        said += [f"{plural(run.notes, 'note')} for the next prompt"] if run.notes else []
     return [one_line(clean(text), 300) for text in said if text]
 
 

@@ -14,9 +14,9 @@ from ralph.core.events import (
     ToolFinished,
     ToolStarted,
 )
-from ralph.core.text import clean, head, short, tail
+from ralph.core.text import clean, head, plural, short, tail
 from ralph.show.outlet import Style
-from ralph.show.words import count, duration, exit_words, money, plural
+from ralph.show.words import count, cut, duration, exit_words, money, wrap
 
 
 class LineLimits(Struct, frozen=True, kw_only=True):
@@ -260,16 +260,12 @@ class TurnLines:
         """`text` in the room that is left on its line."""
         if not self.columns or 2 * len(text) <= self.columns - used:  # no character takes more than two columns
             return text
-        from ralph.show.words import cut
-
         return cut(text, max(self.columns - used, 8), self.style.marks.more)
 
     def rows(self, line: str, used: int) -> list[str]:
         """`line` on as many lines as it needs."""
         if not self.columns or 2 * len(line) <= self.columns - used:
             return [line.replace(_UNBROKEN, " ")]
-        from ralph.show.words import wrap
-
         return [row.replace(_UNBROKEN, " ") for row in wrap(line, max(self.columns - used, 8))]
 
 

@@ -5,8 +5,8 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from ralph.core.model import WAYS_OUT
+from ralph.core.text import listed, one_line, plural, short
 from ralph.core.text import money as money
-from ralph.core.text import one_line, short
 
 if TYPE_CHECKING:
     from ralph.history.needs import Action, Need
@@ -37,11 +37,6 @@ def count(number: int) -> str:
             scaled = number / size
             return f"{scaled:.0f}{unit}" if scaled >= 9.95 else f"{scaled:.1f}{unit}".replace(".0", "")
     return str(number)
-
-
-def plural(number: int, noun: str) -> str:
-    """`1 line`, `45 lines`."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def cost(usd: float | None) -> str:
@@ -211,9 +206,7 @@ def outcome_sentence(history: "RunHistory") -> str:
         said += " (unverified)"
         reason += "; no check or tasks file was given, so nothing has verified it"
     elif outcome != "done" and history.failing:
-        failing = [short(check.name, 60) for check in history.failing]
-        more = f" and {len(failing) - 3} more" if len(failing) > 3 else ""
-        reason += f"; still failing: {', '.join(failing[:3])}{more}"
+        reason += f"; still failing: {listed([short(check.name, 60) for check in history.failing], 3)}"
     if history.finished and outcome not in ("exhausted", "stalled"):  # whose reasons say it themselves
         said += f" after {plural(history.finished, 'iteration')}"
     spent = duration(history.seconds)

@@ -11,11 +11,11 @@ from msgspec import Struct
 from ralph.core import events, work_events
 from ralph.core.backlog import SHOWN, Board, Job, forecast, shown
 from ralph.core.model import RunFacts
-from ralph.core.text import one_line, short
+from ralph.core.text import listed, one_line, plural, short
 from ralph.history.work_history import WorkHistory, WorkSpan
 from ralph.show.outlet import Outlet, Style, choose, is_smart, outcome_tone
 from ralph.show.plots import Html, element, joined
-from ralph.show.words import cost, cut, duration, money, plural
+from ralph.show.words import cost, cut, duration, money
 
 MOST_ROWS = 20
 TONES = {"landed": "green", "working": "cyan", "ready": "cyan", "parked": "warn", "blocked": "yellow", "held": "yellow"}
@@ -117,7 +117,7 @@ def sentence(event: object) -> tuple[str, str]:
             cost = f", {money(event.cost_usd)}" if event.cost_usd is not None else ""
             return f"{event.key}: done and verified ({plural(len(event.files), 'file')}{cost})", "plain"
         case work_events.GateStarted():
-            return f"gate: checks {_few(event.keys)}", "dim"
+            return f"gate: checks {listed(event.keys, 5)}", "dim"
         case work_events.ItemLanded():
             return f"{event.key}: landed as {event.commit[:12]}", "green"
         case work_events.ItemReturned():
@@ -129,10 +129,10 @@ def sentence(event: object) -> tuple[str, str]:
         case work_events.ItemQueued():
             return f"{event.key}: queued again: {short(event.reason, 200)}", "plain"
         case work_events.ItemWarned():
-            return f"{event.key}: its agent is told that {_few(event.files)} has changed meanwhile", "dim"
+            return f"{event.key}: its agent is told that {listed(event.files, 5)} has changed meanwhile", "dim"
         case work_events.GateFinished() if event.verdict.red and len(event.verdict.tried) > 1:
             red = event.verdict.red
-            return f"gate: {short(red.check, 100)} is red on {_few(event.verdict.tried)}: halved", "yellow"
+            return f"gate: {short(red.check, 100)} is red on {listed(event.verdict.tried, 5)}: halved", "yellow"
         case work_events.GateFinished() if event.verdict.stuck:
             return f"gate: stands still: {short(event.verdict.stuck, 300)}", "warn"
         case work_events.GateOpened():
@@ -154,10 +154,6 @@ def last_line(event: work_events.WorkFinished, target: str, is_remote: bool) -> 
     reason = why.get(event.outcome) or (event.reason if event.outcome in ("fatal", "stuck", "timeout") else "")
     text = f"ralph: {', '.join(parts)}{cost}" + (f"; {reason}" if reason else "")
     return f"{text}: git merge {target}" if event.landed and not is_remote else text
-
-
-def _few(names: Sequence[str]) -> str:
-    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
 
 
 class WorkScreen:
@@ -267,10 +263,10 @@ def body(history: WorkHistory) -> Html:
     )
     return joined(
         element("h1", summary(history)),
-        element("p", [element("span", fact) for fact in [*about, *_figures(history)]], class_="facts"),
-        element("div", element("h2", "What needs you"), element("ul", items), class_="card needs")
+        element("p.facts", [element("span", fact) for fact in [*about, *_figures(history)]]),
+        element("div.card.needs", element("h2", "What needs you"), element("ul", items))
         if items
-        else element("div", element("h2", "Nothing needs you."), class_="card needs calmly"),
+        else element("div.card.needs.calmly", element("h2", "Nothing needs you.")),
         element("section", element("h2", "Timeline"), timeline(history)),
         element("section", element("h2", "Items"), _items(history)),
     )
@@ -291,7 +287,7 @@ def timeline(history: WorkHistory) -> Html:
     drawn: list[Html] = []
     for number, name in enumerate(rows):
         y = number * ROW
-        drawn.append(element("text", name, x=LEFT - 8, y=y + 12, text_anchor="end", class_="label"))
+        drawn.append(element("text.label", name, x=LEFT - 8, y=y + 12, text_anchor="end"))
         spans = [
             s for s in history.spans if (s.kind == "gate" if name == "gate" else s.kind == "loop" and name in s.keys)
         ]
@@ -300,8 +296,8 @@ def timeline(history: WorkHistory) -> Html:
         drawn += [element("circle", cx=_x(s.ended, history, whole), cy=y + 8, r=4, fill="var(--good)") for s in landed]
     size = {"viewBox": f"0 0 {WIDE + 20} {len(rows) * ROW + 4}", "role": "img"}
     said = f"loops and landings over {duration(whole)}"
-    plot = element("svg", *drawn, **size, aria_label=said, class_="plot")
-    return element("div", plot, class_="scroll", tabindex="0", role="region", aria_label="Timeline")
+    plot = element("svg.plot", *drawn, **size, aria_label=said)
+    return element("div.scroll", plot, tabindex="0", role="region", aria_label="Timeline")
 
 
 def _x(at: float, history: WorkHistory, whole: float) -> int:
@@ -317,20 +313,16 @@ def _bar(span: WorkSpan, history: WorkHistory, whole: float, y: int) -> Html:
 
 def _items(history: WorkHistory) -> Html:
     states = history.states
-    head = element(
-        "tr", [element("th", name, class_="brief") for name in ("Item", "State", "Rounds", "Cost", "Title", "Why")]
-    )
+    head = element("tr", [element("th.brief", name) for name in ("Item", "State", "Rounds", "Cost", "Title", "Why")])
     rows = []
     for key, job in sorted(history.board.jobs.items(), key=lambda pair: SHOWN.index(states[pair[0]])):
         badge = element("span", states[key], class_=f"badge {BADGES.get(states[key], 'calm')}")
         spent = cost(job.cost_usd)
-        short_ones = [
-            element("td", cell, class_="brief") for cell in (element("code", key), badge, str(job.rounds), spent)
-        ]
+        short_ones = [element("td.brief", cell) for cell in (element("code", key), badge, str(job.rounds), spent)]
         long_ones = [element("td", short(text, 200)) for text in (job.item.about, job.reason)]
         rows.append(element("tr", short_ones, long_ones))
     table = element("table", element("thead", head), element("tbody", rows))
-    return element("div", table, class_="scroll", tabindex="0", role="region", aria_label="Items")
+    return element("div.scroll", table, tabindex="0", role="region", aria_label="Items")
 
 
 def markdown(history: WorkHistory) -> str:

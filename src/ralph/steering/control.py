@@ -15,7 +15,9 @@ from ralph.core.model import Question
 from ralph.errors import UserError
 from ralph.processes.descendants import MARK, is_living
 from ralph.processes.interrupt import NUDGE, Interrupt
+from ralph.records.folder import workspace_lock
 from ralph.records.register import Listed, listed
+from ralph.repository.git import obeying
 from ralph.steering.mailbox import Mailbox
 from ralph.steering.which_run import Objection, has_not_begun, owner, refuse_foreign, repository_of
 
@@ -131,10 +133,8 @@ def leave_unanswered(run: Listed, question: str) -> None:
 def rewind(run: Listed, number: int) -> "Rewound":
     """Makes the files what they were after iteration `number`; what is there now is kept. Not while somebody works on
     them: a run in a worktree does not hold the lock of the workspace."""
-    from ralph.records.folder import workspace_lock
     from ralph.repository.checkpoints import Checkpoints
     from ralph.repository.configuration import Configuration
-    from ralph.repository.git import obeying
     from ralph.repository.index import PrivateIndex
 
     with workspace_lock(run.folder.path.parent.parent, run.id):

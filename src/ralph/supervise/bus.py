@@ -3,6 +3,7 @@ write at once, that a writer killed half-way does not spoil, and that is read fr
 
 import errno
 import os
+import re
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import BinaryIO, Protocol
@@ -55,8 +56,6 @@ def body_of(message: Message) -> bytes:
     """The body as it stands in the file. Every character survives, save lone surrogates, which become `?`."""
     raw = encoded(message.body)
     if b"msg_id: " in raw:
-        import re
-
         raw = re.sub(rb"(?m)^(?=\\*msg_id: )", rb"\\", raw)
     return raw
 
@@ -88,8 +87,6 @@ def parse(piece: bytes, types: frozenset[str] | None = None) -> Message | None:
         return _foreign(msg_id, lines, rest)
     raw = rest[: int(values["length"])]
     if b"msg_id: " in raw:
-        import re
-
         raw = re.sub(rb"(?m)^\\(?=\\*msg_id: )", b"", raw)
     return Message(
         msg_id=msg_id,

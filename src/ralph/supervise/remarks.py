@@ -9,7 +9,7 @@ from ralph.core import events
 from ralph.core.model import Turn
 from ralph.core.rules import WAIT_EXIT_CODE
 from ralph.core.secrets import Redactor
-from ralph.core.text import one_line
+from ralph.core.text import one_line, plural
 from ralph.errors import UserError
 from ralph.supervise import bus
 from ralph.supervise.task_folder import TaskFolder
@@ -115,8 +115,7 @@ def cancelled(reason: str) -> Remark:
 
 
 def awaiting(children: Sequence[str]) -> Remark:
-    runs = f"{len(children)} child run{'' if len(children) == 1 else 's'}"
-    return Remark("INFO", f"waiting for {runs} to complete: {', '.join(children)}")
+    return Remark("INFO", f"waiting for {plural(len(children), 'child run')} to complete: {', '.join(children)}")
 
 
 def not_awaited(children: Sequence[str], timeout: float) -> Remark:

@@ -8,11 +8,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ralph.core.events import TodoItem
-from ralph.core.text import one_line, short
+from ralph.core.text import one_line, plural, short
 from ralph.history.overview import RunNow
 from ralph.history.run_history import CheckResult, Fold, PastIteration
 from ralph.show.outlet import ASCII, GLYPHS, Marks, Style, choose
-from ralph.show.words import count, cut, duration, from_home, moment, money, nickname, plural, why_ended, width, wrap
+from ralph.show.words import count, cut, duration, from_home, moment, money, nickname, why_ended, width, wrap
 
 PLAIN = replace(
     ASCII,

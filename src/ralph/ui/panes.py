@@ -19,7 +19,7 @@ from textual.strip import Strip
 from textual.widget import Widget
 from textual.widgets import Input
 
-from ralph.core.text import clean
+from ralph.core.text import clean, plural
 from ralph.errors import UserError
 from ralph.history.evidence import patch_in
 from ralph.processes.program import asked_by, leaving_alone
@@ -331,7 +331,7 @@ def changes(run: str, place: str, number: int | None, look: Look) -> Changes:
     patch = patch_in(run, place, number)
     added, deleted = (sum(getattr(file, way) for file in patch.files) for way in ("added", "deleted"))
     what = f"iteration {patch.number}" if patch.number else f"iterations 1 to {patch.last}"
-    many = f"{len(patch.files)} file{'s' if len(patch.files) != 1 else ''}"
+    many = plural(len(patch.files), "file")
     lines: list[str] = []
     for file in patch.files:
         lines += ["", look.paint("title", file.path)]

@@ -9,7 +9,7 @@ from contextlib import suppress
 from msgspec import Struct
 
 from ralph import agents as known_agents
-from ralph.core.text import one_line
+from ralph.core.text import one_line, plural
 from ralph.errors import UserError
 from ralph.processes.program import CannotStart, find_program
 from ralph.records.register import Listed
@@ -94,7 +94,7 @@ def _rewind(run: Listed, form: Form, register: Register) -> str:
     if not number.isascii() or not number.isdigit() or len(number) > 6:
         raise NotServed(400, "Rewind to which iteration?")
     done = control.rewind(run, int(number))
-    files = f"{done.files} file{'' if done.files == 1 else 's'} changed"
+    files = f"{plural(done.files, 'file')} changed"
     return f"{files}: this is the state after iteration {number}. What was there is kept as {done.kept_as}." + "".join(
         f" Not as it was: {missed}." for missed in done.missed
     )

@@ -7,9 +7,9 @@ from urllib.parse import quote
 from msgspec import Struct
 
 from ralph.core.backlog import Job
-from ralph.core.text import one_line, short
+from ralph.core.text import one_line, plural, short
 from ralph.show.plots import Html, element, joined
-from ralph.show.words import duration, moment, money, nickname, plural, why_ended
+from ralph.show.words import duration, moment, money, nickname, why_ended
 from ralph.web.access import Level
 from ralph.web.pieces import (
     Frame,
@@ -86,7 +86,7 @@ def board(survey: Survey, frame: Frame) -> WebAnswer:
     parts = pieces(survey, frame)
     made = columns(survey)
     shown = [parts[column.id] for column in made]
-    body = element("main", element("h1", "Runs", class_="hidden"), shown, id="main", class_="board")
+    body = element("main.board#main", element("h1.hidden", "Runs"), shown)
     return frame.page(title(made), frame.bar(), body, live=f"?has={fingerprint(parts)}", has_form=has_form)
 
 
@@ -108,16 +108,16 @@ def section(column: BoardColumn, frame: Frame) -> Html:
     older = cards[SHOWN:]
     folded = element(
         "details",
-        element("summary", f"{len(older)} more", class_="btn"),
-        element("ul", older, class_="cards", role="list"),
+        element("summary.btn", f"{len(older)} more"),
+        element("ul.cards", older, role="list"),
         id=f"more-{column.id}",
     )
-    inner = element("ul", cards[:SHOWN], class_="cards", role="list")
-    heading = element("h2", column.title, element("span", str(len(cards)), class_="count"), id=f"{column.id}-title")
+    inner = element("ul.cards", cards[:SHOWN], role="list")
+    heading = element("h2", column.title, element("span.count", str(len(cards))), id=f"{column.id}-title")
     return element(
         "section",
         heading,
-        joined(inner, folded if older else None) if cards else element("p", prose(column.empty), class_="soft"),
+        joined(inner, folded if older else None) if cards else element("p.soft", prose(column.empty)),
         id=column.id,
         aria_labelledby=f"{column.id}-title",
     )
@@ -133,15 +133,14 @@ def item_card(one: ItemCard, frame: Frame) -> Html:
     item = one.job.item
     why = why_not(one.job, one.state)
     first = element(
-        "p",
+        "p.first",
         badge(one.state),
-        element("b", short(item.key, 40), class_="mono"),
-        element("span", nickname(one.work), class_="mono soft nick"),
-        class_="first",
+        element("b.mono", short(item.key, 40)),
+        element("span.mono.soft.nick", nickname(one.work)),
     )
     where = f"{frame.run(one.work)}#item-{quote(item.key)}"
-    link = element("h3", element("a", short(item.about, 220), href=where, class_="cover"))
-    said = element("p", element("span", prose(short(why, 200)), class_="two-lines"), class_="now") if why else None
+    link = element("h3", element("a.cover", short(item.about, 220), href=where))
+    said = element("p.now", element("span.two-lines", prose(short(why, 200)))) if why else None
     return element("li", first, link, said, class_="card one-run bad" if one.state == "parked" else "card one-run")
 
 
@@ -149,17 +148,13 @@ def card(seen: RunSeen, frame: Frame) -> Html:
     run, present = seen.run, seen.present
     place = element("b", run.facts.item or place_name(present.workspace), title=place_words(present.workspace))
     first = element(
-        "p",
-        state_badge(seen),
-        None if run.is_copy else place,
-        element("span", nickname(run.id), class_="mono soft nick"),
-        class_="first",
+        "p.first", state_badge(seen), None if run.is_copy else place, element("span.mono.soft.nick", nickname(run.id))
     )
     said = f"iteration {present.iteration}" + (f" of {present.max_iterations}" if present.max_iterations else "")
     if seen.is_work:
         said = f"{present.checks_passed} of {plural(present.checks, 'item')} landed"
-    way = element("p", bars(seen), element("span", said, class_="soft"), class_="way")
-    goal = element("h3", element("a", short(present.goal, 220) or run.id, href=frame.run(run.id), class_="cover"))
+    way = element("p.way", bars(seen), element("span.soft", said))
+    goal = element("h3", element("a.cover", short(present.goal, 220) or run.id, href=frame.run(run.id)))
     asked = answer_form(seen, frame, 1)
     tone = "warn" if run.is_alive and seen.needs_a_person else "bad" if seen.needs_a_person else ""
     return element("li", first, goal, way, _facts(seen), _now(seen), asked, class_=f"card one-run {tone}".strip())
@@ -184,7 +179,7 @@ def bars(seen: RunSeen) -> Html | None:
             element("rect", x=str(at * 7), y=f"{20 - high:.1f}", width="5", height=f"{high:.1f}", rx="1.5", **front)
         )
     wide = str(7 * len(shares))
-    return element("svg", drawn, viewBox=f"0 0 {wide} 20", width=wide, height="20", aria_hidden="true", class_="bars")
+    return element("svg.bars", drawn, viewBox=f"0 0 {wide} 20", width=wide, height="20", aria_hidden="true")
 
 
 def _facts(seen: RunSeen) -> Html:
@@ -202,7 +197,7 @@ def _facts(seen: RunSeen) -> Html:
         facts.append(element("span", duration(run.facts.duration_s)))
         if run.facts.changed:
             facts.append(element("span", moment(run.facts.changed, seen.now - run.facts.changed)))
-    return element("p", facts, class_="facts soft")
+    return element("p.facts.soft", facts)
 
 
 def _now(seen: RunSeen) -> Html | None:
@@ -210,15 +205,15 @@ def _now(seen: RunSeen) -> Html | None:
     present = seen.present
     if not seen.run.is_alive:
         said = short(why_ended(present.outcome, present.reason), 200)
-        return element("p", element("span", said, class_="two-lines"), class_="now") if said else None
+        return element("p.now", element("span.two-lines", said)) if said else None
     if present.waiting_until:
         until = moment(present.waiting_until, present.waiting_until - seen.now)
-        return element("p", f"{short(present.reason, 120)}, until {until}", class_="now")
+        return element("p.now", f"{short(present.reason, 120)}, until {until}")
     if seen.state == "paused":
-        return element("p", "It stands still until you let it go on.", class_="now")
+        return element("p.now", "It stands still until you let it go on.")
     if present.doing and seen.state == "running":
-        doing = element("code", inside(short(present.doing, 200), present.workspace), class_="cut")
-        return element("p", doing, clock(present.since, seen.now), class_="now")
+        doing = element("code.cut", inside(short(present.doing, 200), present.workspace))
+        return element("p.now", doing, clock(present.since, seen.now))
     return None
 
 
@@ -236,9 +231,9 @@ def answer_form(seen: RunSeen, frame: Frame, most: int) -> list[Html]:
         made.append(
             form(
                 frame.run(seen.run.id, "answer"),
-                element("p", element("b", "It asks: "), prose(one_line(question.text, 2000)), class_="question"),
+                element("p.question", element("b", "It asks: "), prose(one_line(question.text, 2000))),
                 box,
-                element("p", button("Answer", "primary"), without, class_="acts"),
+                element("p.acts", button("Answer", "primary"), without),
                 class_="answer",
                 hidden={"question": question.id},
             )
@@ -250,7 +245,7 @@ def enter_page(frame: Frame, key: str, level: Level) -> WebAnswer:
     """Looking at a link uses nothing up: programs that preview links look at everything."""
     inside = button("Open", "primary big")
     entry = form(f"{frame.base}enter", inside, is_quick=False, hidden={"key": key})
-    body = element("main", element("h1", "ralph"), element("p", _PROMISES[level]), entry, id="main", class_="enter")
+    body = element("main.enter#main", element("h1", "ralph"), element("p", _PROMISES[level]), entry)
     return frame.page("ralph", body)
 
 
@@ -262,12 +257,11 @@ def new_page(
     default = element("option", "from settings", value="")
     known = [element("option", one, value=one, selected=said.get("agent") == one) for one in agents]
     small = element(
-        "div",
+        "div.grid",
         element("label", "Agent", element("select", default, known, name="agent")),
         _field("Iterations, at most", "iterations", said, inputmode="numeric", placeholder="25"),
         _field("Cost, at most ($)", "cost", said, inputmode="decimal", placeholder="5"),
         _field("Time, at most", "time", said, placeholder="2h"),
-        class_="grid",
     )
     goal = element(
         "textarea",
@@ -279,32 +273,22 @@ def new_page(
         placeholder="What shall be true when it is done?",
     )
     checks = element(
-        "textarea",
-        said.get("checks", ""),
-        name="checks",
-        rows="3",
-        class_="mono",
-        maxlength="20000",
-        placeholder="pytest -q",
+        "textarea.mono", said.get("checks", ""), name="checks", rows="3", maxlength="20000", placeholder="pytest -q"
     )
     entry = form(
         f"{frame.base}start",
-        element("p", fault, class_="bad-text", role="alert") if fault else None,
+        element("p.bad-text", fault, role="alert") if fault else None,
         element("label", "Goal", goal),
         element("label", "Where", element("select", options, name="workspace", required=True)),
         element("label", "Checks, one a line: it is done when the agent says so and all of them pass", checks),
         small,
-        element(
-            "p",
-            "It works in a worktree of its own, on a branch of its own: your files stay as they are.",
-            class_="soft",
-        ),
-        element("p", button("Start", "primary big"), class_="acts"),
+        element("p.soft", "It works in a worktree of its own, on a branch of its own: your files stay as they are."),
+        element("p.acts", button("Start", "primary big")),
         class_="card new",
         is_quick=False,
     )
     none = element("p", "No workspace is known yet: name one with `ralph serve DIR`, or run something there first.")
-    main = element("main", element("h1", "New run"), entry if places else none, id="main", class_="one narrow")
+    main = element("main.one.narrow#main", element("h1", "New run"), entry if places else none)
     made = frame.page("New run", frame.bar(), main)
     return WebAnswer(made.body, 409) if fault else made
 

@@ -6,7 +6,7 @@ looks like a key."""
 from collections.abc import Mapping, Sequence
 
 from ralph.core.secrets import redact_text
-from ralph.core.text import clean, head, short
+from ralph.core.text import clean, head, plural, short
 from ralph.errors import UserError
 from ralph.history.evidence import Evidence, Patch, PatchedFile
 from ralph.history.feed import entries_of
@@ -16,7 +16,7 @@ from ralph.records.register import Listed
 from ralph.show import report_tables as tables
 from ralph.show.plots import Html, element, joined
 from ralph.show.report import report_body
-from ralph.show.words import duration, how_it_failed, money, nickname, plural
+from ralph.show.words import duration, how_it_failed, money, nickname
 from ralph.web.pieces import MOST_ENTRIES, Frame, RecentPieces, button, form, mark, prose, refusal
 from ralph.web.server import WebAnswer
 from ralph.web.watching import View
@@ -33,7 +33,7 @@ def score(view: View, frame: Frame) -> Html:
     """Every iteration is a column, every check a row: the whole night in one look."""
     chapters = view.history.iterations[-MOST_COLUMNS:]
     if not chapters:
-        return element("div", id="score")
+        return element("div#score")
     rows = [_score_row("Iteration", [_number(one, view) for one in chapters], is_head=True)]
     names = list(dict.fromkeys([*view.history.checks, *(check.name for one in chapters for check in one.checks)]))
     rows += [
@@ -49,17 +49,15 @@ def score(view: View, frame: Frame) -> Html:
         rows.append(_score_row("Files", [_changed(one, view, frame) for one in chapters]))
     left = len(view.history.iterations) - len(chapters)
     table = element(
-        "table",
-        element("caption", "Checks, claims, cost and files of each iteration", class_="hidden"),
-        element("tbody", rows),
+        "table", element("caption.hidden", "Checks, claims, cost and files of each iteration"), element("tbody", rows)
     )
-    scroll = element("div", table, class_="scroll", tabindex="0", role="region", aria_label="Score of each iteration")
+    scroll = element("div.scroll", table, tabindex="0", role="region", aria_label="Score of each iteration")
     more = (
-        element("p", f"The last {len(chapters)} of {len(view.history.iterations)} iterations.", class_="soft note")
+        element("p.soft.note", f"The last {len(chapters)} of {len(view.history.iterations)} iterations.")
         if left
         else None
     )
-    return element("section", scroll, more, class_="card score", id="score")
+    return element("section.card.score#score", scroll, more)
 
 
 def _score_row(name: object, cells: list[Html], is_head: bool = False, title: str = "") -> Html:
@@ -77,7 +75,7 @@ def _number(chapter: PastIteration, view: View) -> Html:
 def _verdict(name: str, chapter: PastIteration) -> Html:
     check = next((one for one in chapter.checks if one.name == name), None)
     if check is None:
-        return element("td", class_="none")
+        return element("td.none")
     how = "passed" if check.passed else how_it_failed(check)
     return element(
         "td",
@@ -90,8 +88,8 @@ def _verdict(name: str, chapter: PastIteration) -> Html:
 def _claim(chapter: PastIteration) -> Html:
     if chapter.refused:
         why = f"refused: {chapter.refused[0].reason}"
-        return element("td", element("span", "⊘", role="img", aria_label=why), class_="refusal", title=why)
-    return element("td", "✓", class_="good", title="believed") if chapter.is_accepted else element("td")
+        return element("td.refusal", element("span", "⊘", role="img", aria_label=why), title=why)
+    return element("td.good", "✓", title="believed") if chapter.is_accepted else element("td")
 
 
 def _cost(usd: float, most: float) -> Html:
@@ -100,7 +98,7 @@ def _cost(usd: float, most: float) -> Html:
     high = max(20 * usd / most, 1)
     bar = element("rect", x="6", y=f"{22 - high:.1f}", width="12", height=f"{high:.1f}", rx="2")
     drawn = element("svg", element("title", money(usd)), bar, viewBox="0 0 24 22", width="24", height="22", role="img")
-    return element("td", drawn, class_="cost")
+    return element("td.cost", drawn)
 
 
 def _changed(chapter: PastIteration, view: View, frame: Frame) -> Html:
@@ -123,7 +121,7 @@ def chapters_section(view: View, parts: Mapping[str, Html], frame: Frame) -> Htm
         "a", f"{plural(left, 'earlier iteration')}: see the report", href=frame.run(view.seen.run.id, "report")
     )
     heading = element("h2", "Iterations")
-    return element("section", heading, element("div", made, id="chapters"), element("p", report) if left > 0 else None)
+    return element("section", heading, element("div#chapters", made), element("p", report) if left > 0 else None)
 
 
 def _chapter(chapter: PastIteration, view: View, frame: Frame) -> Html:
@@ -138,34 +136,26 @@ def _chapter(chapter: PastIteration, view: View, frame: Frame) -> Html:
         "summary",
         element("b", f"Iteration {chapter.number}"),
         tables.result(chapter),
-        element("span", " · ".join(filter(None, facts)), class_="soft facts"),
+        element("span.soft.facts", " · ".join(filter(None, facts))),
     )
     return element(
-        "details",
-        summary,
-        _inside(chapter, view, frame),
-        class_="card chapter",
-        id=f"i{chapter.number}",
-        data_into="chapters",
+        "details.card.chapter", summary, _inside(chapter, view, frame), id=f"i{chapter.number}", data_into="chapters"
     )
 
 
 def _inside(chapter: PastIteration, view: View, frame: Frame) -> Html:
-    told = [element("div", element("b", "You: "), prose(text), class_="you") for text in chapter.told]
-    answer = element("p", prose(head(chapter.answer, 900, "…")), class_="says") if chapter.answer else None
+    told = [element("div.you", element("b", "You: "), prose(text)) for text in chapter.told]
+    answer = element("p.says", prose(head(chapter.answer, 900, "…"))) if chapter.answer else None
     checks = [
         element(
-            "div",
+            "div.tool",
             mark("good" if one.passed else "bad"),
             element("b", short(one.name, 120)),
-            element(
-                "span", f"{'' if one.passed else how_it_failed(one) + ' · '}{duration(one.seconds)}", class_="soft"
-            ),
-            class_="tool",
+            element("span.soft", f"{'' if one.passed else how_it_failed(one) + ' · '}{duration(one.seconds)}"),
         )
         for one in chapter.checks
     ]
-    refused = [element("div", refusal(one.claim, one.reason), class_="refused") for one in chapter.refused]
+    refused = [element("div.refused", refusal(one.claim, one.reason)) for one in chapter.refused]
     run, number = view.seen.run, chapter.number
     links = [
         element("a", "All about it", href=frame.run(run.id, "iterations", number)),
@@ -178,8 +168,8 @@ def _inside(chapter: PastIteration, view: View, frame: Frame) -> Html:
         back = form(
             frame.run(run.id, "rewind"), element("p", said), button("Rewind", "danger"), hidden={"to": str(number)}
         )
-        links.append(element("details", element("summary", "Back to here"), back, class_="ask", id=f"back-{number}"))
-    return element("div", told, answer, checks, refused, element("div", links, class_="links"), class_="inside")
+        links.append(element("details.ask", element("summary", "Back to here"), back, id=f"back-{number}"))
+    return element("div.inside", told, answer, checks, refused, element("div.links", links))
 
 
 def iteration_page(run: Listed, chapter: PastIteration, frame: Frame) -> WebAnswer:
@@ -190,23 +180,20 @@ def iteration_page(run: Listed, chapter: PastIteration, frame: Frame) -> WebAnsw
     number = chapter.number
     here = frame.run(run.id, "iterations", number)
     links = element(
-        "p",
+        "p.links",
         element("a", "Its prompt", href=f"{here}/prompt"),
         element("a", "Its log", href=f"{here}/log"),
         element("a", "What it changed", href=frame.run(run.id, "diff", number)),
-        class_="links",
     )
-    note = element("p", "The beginning is left out: its log has all of it.", class_="soft") if stream.begin else None
+    note = element("p.soft", "The beginning is left out: its log has all of it.") if stream.begin else None
     main = element(
-        "main",
+        "main.one#main",
         element("h1", f"Iteration {number}"),
         links,
-        element("div", tables.result(chapter), tables.particulars(chapter), class_="card particulars"),
-        element("h2", "What happened", class_="hidden"),
+        element("div.card.particulars", tables.result(chapter), tables.particulars(chapter)),
+        element("h2.hidden", "What happened"),
         note,
-        element("div", stream.shown(MOST_ENTRIES), id="stream"),
-        id="main",
-        class_="one",
+        element("div#stream", stream.shown(MOST_ENTRIES)),
     )
     return frame.page(f"{nickname(run.id)} iteration {number}", _bar(run, frame), main)
 
@@ -221,16 +208,16 @@ def text_page(run: Listed, number: int, what: str, frame: Frame) -> WebAnswer:
     text = redact_text(clean(data.decode("utf-8", "replace")))
     title = f"{what.capitalize()} of iteration {number}"
     cut = f"The last {len(data) >> 10} of {log.size >> 10} KB." if log.size > len(data) else ""
-    said = element("p", cut, class_="soft") if cut else None
-    whole = element("pre", text, tabindex="0", class_="whole")
-    main = element("main", element("h1", title), said, whole, id="main", class_="one")
+    said = element("p.soft", cut) if cut else None
+    whole = element("pre.whole", text, tabindex="0")
+    main = element("main.one#main", element("h1", title), said, whole)
     return frame.page(f"{nickname(run.id)} {title}", _bar(run, frame), main)
 
 
 def diff_page(run: Listed, patch: Patch, frame: Frame) -> WebAnswer:
     numbers: list[int | None] = [None, *range(1, patch.last + 1)] if patch.last > 1 else []
     pager = element(
-        "nav",
+        "nav.pager",
         [
             element(
                 "a",
@@ -240,42 +227,39 @@ def diff_page(run: Listed, patch: Patch, frame: Frame) -> WebAnswer:
             )
             for number in numbers
         ],
-        class_="pager",
         aria_label="Iterations",
     )
     what = f"Changes of iteration {patch.number}" if patch.number else "Changes"
     said = [plural(len(patch.files), "file"), " · ", _sums(patch.files)] if patch.files else "Nothing was changed."
-    cut = element("p", f"More than can be shown: ralph diff {run.id}", class_="soft") if patch.is_cut else None
+    cut = element("p.soft", f"More than can be shown: ralph diff {run.id}") if patch.is_cut else None
     files = [_patched(one) for one in patch.files]
-    top = [element("h1", what), pager if numbers else None, element("p", said, class_="soft")]
-    return frame.page(
-        f"{nickname(run.id)} {what}", _bar(run, frame), element("main", top, files, cut, id="main", class_="one")
-    )
+    top = [element("h1", what), pager if numbers else None, element("p.soft", said)]
+    return frame.page(f"{nickname(run.id)} {what}", _bar(run, frame), element("main.one#main", top, files, cut))
 
 
 def _sums(files: Sequence[PatchedFile]) -> Html:
     added, deleted = (sum(one.added for one in files), sum(one.deleted for one in files))
-    return joined(element("span", f"+{added}", class_="plus"), " ", element("span", f"−{deleted}", class_="minus"))
+    return joined(element("span.plus", f"+{added}"), " ", element("span.minus", f"−{deleted}"))
 
 
 def _patched(file: PatchedFile) -> Html:
     name = f"{file.was} → {file.path}" if file.was else file.path
-    sums = element("span", _sums([file]), class_="number") if file.lines else None
+    sums = element("span.number", _sums([file])) if file.lines else None
     summary = element("summary", element("code", name), sums)
     lines = [element("span", f"{line}\n", class_=_TONES.get(line[:1])) for line in file.lines]
-    patch = element("pre", lines, class_="patch", tabindex="0", role="group", aria_label=f"Changes in {file.path}")
-    body = patch if lines else element("p", "No line of it is different.", class_="soft")
-    return element("details", summary, body, class_="card patched", open=True)
+    patch = element("pre.patch", lines, tabindex="0", role="group", aria_label=f"Changes in {file.path}")
+    body = patch if lines else element("p.soft", "No line of it is different.")
+    return element("details.card.patched", summary, body, open=True)
 
 
 def report_page(run: Listed, history: RunHistory, evidence: Mapping[int, Evidence], frame: Frame) -> WebAnswer:
     """The same that `ralph report` writes."""
-    body = element("main", report_body([history], {history.run: evidence}), id="main")
+    body = element("main#main", report_body([history], {history.run: evidence}))
     return frame.page(
         f"{nickname(run.id)} report", _bar(run, frame), body, styles=("page.css", "report.css"), class_="report"
     )
 
 
 def _bar(run: Listed, frame: Frame) -> Html:
-    goal = element("span", short(run.facts.goal, 80), class_="soft cut")
-    return frame.bar(element("a", nickname(run.id), href=frame.run(run.id), class_="mono"), goal)
+    goal = element("span.soft.cut", short(run.facts.goal, 80))
+    return frame.bar(element("a.mono", nickname(run.id), href=frame.run(run.id)), goal)

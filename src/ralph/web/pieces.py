@@ -13,10 +13,10 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct
 
 from ralph.core import events as e
-from ralph.core.text import clean, head, short
+from ralph.core.text import clean, head, plural, short
 from ralph.records.journal import Entry
 from ralph.show.plots import Html, element, joined
-from ralph.show.words import duration, from_home, moment, plural, why_ended
+from ralph.show.words import duration, from_home, moment, why_ended
 from ralph.web.access import Level
 from ralph.web.server import WebAnswer
 
@@ -70,8 +70,8 @@ class Frame:
             _REFRESH if live and not has_form else None,
             element("script", src=f"{base}a/page.js", defer=True),
         )
-        skip = element("a", "Skip to the page", href="#main", class_="skip")
-        said = element("div", id="said", role="status", aria_live="polite")
+        skip = element("a.skip", "Skip to the page", href="#main")
+        said = element("div#said", role="status", aria_live="polite")
         attributes = {"data_live": f"{base}events{live}" if live else None, "data_at": str(at) if live else None}
         whole = element("body", skip, *body, said, data_now=f"{time.time():.0f}", class_=class_ or None, **attributes)
         html = f"<!doctype html>\n{element('html', head, whole, lang='en')}\n"
@@ -79,28 +79,27 @@ class Frame:
 
     def bar(self, *crumbs: object) -> Html:
         """The top of every page."""
-        begin = element("a", "New run", href=f"{self.base}new", class_="btn primary", data_key="n")
+        begin = element("a.btn.primary", "New run", href=f"{self.base}new", data_key="n")
         return element(
-            "header",
-            element("a", "ralph", href=self.base, class_="logo"),
-            crumbs or element("span", os.uname().nodename, class_="soft"),
+            "header.bar",
+            element("a.logo", "ralph", href=self.base),
+            crumbs or element("span.soft", os.uname().nodename),
             element("nav", begin if self.may_start else None),
-            class_="bar",
         )
 
 
 _REFRESH = element("noscript", element("meta", http_equiv="refresh", content="10"))
-RELOAD = element("noscript", element("a", "Load this page anew", href="", class_="btn"))
+RELOAD = element("noscript", element("a.btn", "Load this page anew", href=""))
 
 
 def page_title(text: str) -> Html:
-    return element("title", text, id="title")
+    return element("title#title", text)
 
 
 def sentence_page(frame: Frame, title: str, text: str, status: int) -> WebAnswer:
     """A page that says one thing."""
     home = element("p", element("a", "All runs", href=frame.base)) if frame.level else None
-    body = element("main", element("h1", title), element("p", prose(text)), home, id="main", class_="enter")
+    body = element("main.enter#main", element("h1", title), element("p", prose(text)), home)
     made = frame.page(title, body)
     return WebAnswer(made.body, status)
 
@@ -117,7 +116,7 @@ def mark(tone: str) -> Html:
 
 def icon(name: str) -> Html:
     path = element("path", d=_ICONS[name])
-    return element("svg", path, class_="icon", viewBox="0 0 20 20", width="16", height="16", aria_hidden="true")
+    return element("svg.icon", path, viewBox="0 0 20 20", width="16", height="16", aria_hidden="true")
 
 
 def button(text: object, kind: str = "", **attributes: object) -> Html:
@@ -133,7 +132,7 @@ def form(action: str, *inside: object, class_: str = "", is_quick: bool = True, 
 
 def text_area(name: str, label: str, id_: str, rows: int = 1, **attributes: object) -> Html:
     area = element("textarea", "", name=name, id=id_, rows=str(rows), maxlength="20000", **attributes)
-    return element("label", element("span", label, class_="hidden"), area)
+    return element("label", element("span.hidden", label), area)
 
 
 def clock(since: float, now: float, class_: str = "soft") -> Html:
@@ -241,15 +240,13 @@ class RecentPieces:
             case e.IterationStarted():
                 self._calls.clear()
                 of = f" of {event.max_iterations}" if event.max_iterations else ""
-                return element("h3", f"Iteration {event.iteration}{of}", time_of(entry.at), class_="iteration", id=name)
+                return element("h3.iteration", f"Iteration {event.iteration}{of}", time_of(entry.at), id=name)
             case e.AgentText() if event.text.strip():
-                return element("p", prose(head(event.text, _TEXT_SHOWN, " …").strip()), class_="says", id=name)
+                return element("p.says", prose(head(event.text, _TEXT_SHOWN, " …").strip()), id=name)
             case e.ToolStarted():
                 given = element("code", inside(short(event.input, 300), self._workspace))
-                since = element("span", "", class_="soft", data_since=f"{entry.at:.0f}")
-                return element(
-                    "div", mark("run"), element("b", short(event.name, 60)), given, since, class_="tool", id=name
-                )
+                since = element("span.soft", "", data_since=f"{entry.at:.0f}")
+                return element("div.tool", mark("run"), element("b", short(event.name, 60)), given, since, id=name)
             case e.ToolFinished():
                 return self._ended(event, entry)
         return _rendered_alone(event, name)
@@ -271,11 +268,11 @@ def _rendered_alone(event: e.Event, name: str) -> Html | None:
     match event:
         case e.AgentFinished() if event.failure or event.ended_by:
             why = short(event.reason or event.failure or event.ended_by.replace("-", " "), 400)
-            return element("p", mark("bad"), f"The turn failed: {why}", class_="row bad-text", id=name)
+            return element("p.row.bad-text", mark("bad"), f"The turn failed: {why}", id=name)
         case e.CheckFinished():
             return _check(event, name)
         case e.ClaimRejected():
-            return element("div", refusal(event.claim, event.reason), class_="refused", id=name)
+            return element("div.refused", refusal(event.claim, event.reason), id=name)
         case e.Waiting():
             for_how_long = f" until {moment(event.until, 0)}" if event.until else f" {duration(event.seconds)}"
             return _row(f"Waiting{for_how_long}: {short(event.reason, 300)}", name)
@@ -284,10 +281,10 @@ def _rendered_alone(event: e.Event, name: str) -> Html | None:
         case e.Continued():
             return _row(f"Went on after {duration(event.seconds)}", name)
         case e.QuestionAsked():
-            return element("div", element("b", "It asks: "), prose(event.text), class_="asked", id=name)
+            return element("div.asked", element("b", "It asks: "), prose(event.text), id=name)
         case e.PersonTold():
             said = [element("p", element("b", "You: "), prose(note.text)) for note in event.notes]
-            return element("div", said, class_="you", id=name)
+            return element("div.you", said, id=name)
         case e.PermissionDenied():
             return _row(f"Not allowed to use {short(event.tool, 80)}", name)
         case e.Notice() if event.level != "debug":
@@ -300,7 +297,7 @@ def _rendered_alone(event: e.Event, name: str) -> Html | None:
 
 
 def _row(text: str, name: str) -> Html:
-    return element("p", text, class_="row soft", id=name)
+    return element("p.row.soft", text, id=name)
 
 
 def refusal(claim: str, reason: str) -> list[object]:
@@ -319,13 +316,13 @@ def _check(event: e.CheckFinished, name: str) -> Html:
     top = [
         mark("good" if event.passed else "bad"),
         element("b", short(event.name, 120)),
-        element("span", how + duration(event.duration_s), class_="soft"),
+        element("span.soft", how + duration(event.duration_s)),
     ]
     output = event.output.strip()
     if event.passed or not output:
-        return element("div", top, class_="tool", id=name)
+        return element("div.tool", top, id=name)
     shown = element("pre", clean(head(output, _TEXT_SHOWN, "\n…")), tabindex="0")
-    return element("details", element("summary", top), shown, class_="tool", open=True, id=name)
+    return element("details.tool", element("summary", top), shown, open=True, id=name)
 
 
 def _tool(name: str, ended: e.ToolFinished, tool: str, given: str, took: float) -> Html:
@@ -335,11 +332,11 @@ def _tool(name: str, ended: e.ToolFinished, tool: str, given: str, took: float) 
         mark("good" if ended.ok else "bad"),
         element("b", short(tool, 60)),
         element("code", given),
-        element("span", said, class_="soft"),
+        element("span.soft", said),
     ]
     if not ended.output.strip():
-        return element("div", top, class_="tool", id=name)
+        return element("div.tool", top, id=name)
     more = ended.lines - ended.output.count("\n") - 1
-    rest = element("p", f"{plural(more, 'more line')} in the log", class_="soft") if more > 0 else None
+    rest = element("p.soft", f"{plural(more, 'more line')} in the log") if more > 0 else None
     shown = element("pre", clean(head(ended.output, _TEXT_SHOWN, "\n…")), tabindex="0")
-    return element("details", element("summary", top), shown, rest, class_="tool", id=name)
+    return element("details.tool", element("summary", top), shown, rest, id=name)

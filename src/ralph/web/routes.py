@@ -16,6 +16,7 @@ from ralph.core.text import one_line
 from ralph.errors import UserError
 from ralph.history.evidence import evidence_of, patch_of
 from ralph.records.serving import Remembered, ServerFolder
+from ralph.show.report import stylesheet
 from ralph.web import actions
 from ralph.web.access import LEVELS, Access, BrowserSession, Level, NotServed, refuse_below
 from ralph.web.board_page import board, enter_page, new_page
@@ -200,8 +201,6 @@ def asset(name: str) -> WebAnswer:
     if name not in ASSETS:
         raise NotServed(404, "There is nothing here.")
     if name == "report.css":
-        from ralph.show.report import stylesheet
-
         return WebAnswer(stylesheet().encode(), kind=ASSETS[name])
     return WebAnswer(resources.files("ralph.web").joinpath("assets", name).read_bytes(), kind=ASSETS[name])
 

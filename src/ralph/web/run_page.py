@@ -1,11 +1,11 @@
 """How does one run stand, what does it do at this moment, and what can a person do about it? Each part of the page has
 an id, by which the stream replaces it."""
 
-from ralph.core.text import short
+from ralph.core.text import plural, short
 from ralph.history.needs import Action, needs
 from ralph.show import report_tables as tables
 from ralph.show.plots import Html, element, joined
-from ralph.show.words import command, duration, moment, money, need_words, nickname, plural, why_ended
+from ralph.show.words import command, duration, moment, money, need_words, nickname, why_ended
 from ralph.steering import control
 from ralph.web.board_page import answer_form, state_badge
 from ralph.web.iteration_pages import chapters, chapters_section, score
@@ -37,19 +37,17 @@ def run_page(view: View, frame: Frame) -> WebAnswer:
     heavy = heavy_pieces(view, frame)
     parts = heavy | light_pieces(view, frame)
     goal = element("h1", short(history.goal or seen.present.goal, 600))
-    top = element("div", goal, _facts(view), parts["now"], class_="head")
-    story = element("div", _stream(view), chapters_section(view, parts, frame), class_="column")
-    beside = element("aside", parts["score"], parts["todo"], parts["files"], class_="column beside")
+    top = element("div.head", goal, _facts(view), parts["now"])
+    story = element("div.column", _stream(view), chapters_section(view, parts, frame))
+    beside = element("aside.column.beside", parts["score"], parts["todo"], parts["files"])
     main = element(
-        "main",
+        "main.one#main",
         RELOAD if frame.may_steer else None,
         top,
         parts["meters"],
         parts["attention"],
         parts["reading"],
-        element("div", story, beside, class_="columns"),
-        id="main",
-        class_="one",
+        element("div.columns", story, beside),
     )
     return frame.page(
         title(seen),
@@ -82,21 +80,11 @@ def light_pieces(view: View, frame: Frame) -> dict[str, Html]:
 
 
 def heavy_pieces(view: View, frame: Frame) -> dict[str, Html]:
-    return {
-        "meters": _meters(view),
-        "score": score(view, frame),
-        "files": _files(view, frame),
-    } | chapters(view, frame)
+    return {"meters": _meters(view), "score": score(view, frame), "files": _files(view, frame)} | chapters(view, frame)
 
 
 def state_piece(seen: RunSeen) -> Html:
-    return element(
-        "span",
-        state_badge(seen),
-        element("span", nickname(seen.run.id), class_="mono soft"),
-        id="state",
-        class_="crumbs",
-    )
+    return element("span.crumbs#state", state_badge(seen), element("span.mono.soft", nickname(seen.run.id)))
 
 
 def _facts(view: View) -> Html:
@@ -110,30 +98,30 @@ def _facts(view: View) -> Html:
         f"branch {known.branch}" if known.branch else "",
         f"done when it says {said}{checks}" if said else "",
     ]
-    return element("p", [element("span", short(fact, 200)) for fact in facts if fact], class_="facts soft")
+    return element("p.facts.soft", [element("span", short(fact, 200)) for fact in facts if fact])
 
 
 def _now(seen: RunSeen) -> Html:
     present = seen.present
     if not seen.run.is_alive:
         said = why_ended(present.outcome, present.reason) or f"It was {seen.state}."
-        return element("p", prose(short(said, 400)), class_="doing soft", id="now")
+        return element("p.doing.soft#now", prose(short(said, 400)))
     if seen.can_skip or seen.run.state == "paused":
         said = "It stands still until you answer." if seen.can_skip else "It stands still until you let it go on."
-        return element("p", said, class_="doing soft", id="now")
+        return element("p.doing.soft#now", said)
     if present.waiting_until:
-        return element("p", f"It waits: {short(present.reason, 200)}", class_="doing soft", id="now")
-    doing = element("code", inside(short(present.doing or "thinking", 300), present.workspace), class_="cut")
+        return element("p.doing.soft#now", f"It waits: {short(present.reason, 200)}")
+    doing = element("code.cut", inside(short(present.doing or "thinking", 300), present.workspace))
     since = clock(present.since, seen.now) if present.since else None
-    return element("p", mark("run"), doing, since, class_="doing", id="now")
+    return element("p.doing#now", mark("run"), doing, since)
 
 
 def _reading(view: View) -> Html:
     """While the beginning of a long journal is still being read."""
     if view.progress >= 1:
-        return element("div", id="reading")
+        return element("div#reading")
     said = f"Reading the journal: {view.progress:.0%}. Earlier iterations come as soon as they are read."
-    return element("p", said, class_="soft", id="reading")
+    return element("p.soft#reading", said)
 
 
 def _meters(view: View) -> Html:
@@ -144,7 +132,7 @@ def _meters(view: View) -> Html:
         tone = "good" if present.checks_passed == present.checks else "bad"
         made.append(meter("Checks", present.checks_passed, present.checks, tone=tone))
     made += [cost_meter(present.cost_usd, limits.max_cost), time_meter(seen, limits.max_time)]
-    return element("dl", made, class_="meters", id="meters")
+    return element("dl.meters#meters", made)
 
 
 def cost_meter(cost: float | None, cap: float | None) -> Html:
@@ -163,8 +151,8 @@ def meter(name: str, now: float, cap: float | None, *, said: object = None, most
     """How much there is of how much there may be; `said` and `most` where that is not a plain number."""
     share = min(now / cap, 1.0) if cap else 0.0
     hot = " hot" if share >= HOT and not tone else ""
-    rail = element("rect", width="100", height="4", class_="rail")
-    fill = element("rect", width=f"{100 * share:.1f}", height="4", class_="fill")
+    rail = element("rect.rail", width="100", height="4")
+    fill = element("rect.fill", width=f"{100 * share:.1f}", height="4")
     bar = element(
         "svg",
         rail,
@@ -174,45 +162,43 @@ def meter(name: str, now: float, cap: float | None, *, said: object = None, most
         preserveAspectRatio="none",
         aria_hidden="true",
     )
-    of = element("span", f" of {most or cap}", class_="soft") if cap else None
+    of = element("span.soft", f" of {most or cap}") if cap else None
     return element("div", element("dt", name), element("dd", element("b", said or str(now)), of, bar))
 
 
 def _attention(view: View, frame: Frame) -> Html:
     """What needs the person, with what can be done about it."""
     seen = view.seen
-    made: list[object] = [element("div", asked, class_="card attention") for asked in answer_form(seen, frame, 5)]
+    made: list[object] = [element("div.card.attention", asked) for asked in answer_form(seen, frame, 5)]
     if seen.run.is_alive:
         if seen.present.waiting_until:
             until = element(
                 "b", f"Waits until {moment(seen.present.waiting_until, seen.present.waiting_until - seen.now)}. "
             )
-            made.append(element("p", until, short(seen.present.reason, 400), class_="card attention calm"))
+            made.append(element("p.card.attention.calm", until, short(seen.present.reason, 400)))
         if seen.present.notes:
-            made.append(
-                element("p", f"{plural(seen.present.notes, 'note')} of yours for the next prompt", class_="soft")
-            )
+            made.append(element("p.soft", f"{plural(seen.present.notes, 'note')} of yours for the next prompt"))
     else:
         wanted = [need for need in needs(view.history) if need.kind != "question" or not frame.may_steer]
         items = []
         for need in wanted:
             acts = [_action(action, frame) for action in need.actions]
             said = element("span", prose(need_words(need)))
-            items.append(element("li", said, element("span", acts, class_="acts") if acts else None))
+            items.append(element("li", said, element("span.acts", acts) if acts else None))
         if items:
-            made.append(element("div", element("h2", "What needs you"), element("ul", items), class_="card attention"))
-    return element("div", made, id="attention")
+            made.append(element("div.card.attention", element("h2", "What needs you"), element("ul", items)))
+    return element("div#attention", made)
 
 
 def _action(action: Action, frame: Frame) -> Html:
     """A button for what the page can do, the command for what it cannot."""
     if action.verb == "diff":
-        return element("a", "What it changed", href=frame.run(action.run, "diff"), class_="btn")
+        return element("a.btn", "What it changed", href=frame.run(action.run, "diff"))
     if action.verb == "resume" and frame.may_steer:
         label = _MORE[action.options[0][0]].format(action.options[0][1]) if action.options else "Go on"
         return form(frame.run(action.run, "resume"), button(label, "primary"), hidden=dict(action.options))
     if action.verb == "tell" and frame.may_steer:
-        return element("a", "Say a word to it", href="#tell", class_="btn")
+        return element("a.btn", "Say a word to it", href="#tell")
     return element("code", command(action))
 
 
@@ -228,7 +214,7 @@ _MORE = {
 def _todo(view: View) -> Html:
     items = view.todo if view.seen.run.is_alive else ()
     if not items:
-        return element("div", id="todo")
+        return element("div#todo")
     signs = {"done": "✓", "active": "▸"}
     rows = [
         element(
@@ -243,38 +229,36 @@ def _todo(view: View) -> Html:
     summary = element(
         "summary",
         element("h2", "Todo"),
-        element("span", f"{sum(one.status == 'done' for one in items)} of {len(items)}", class_="soft"),
-        element("span", short(active, 80), class_="soft cut if-folded"),
+        element("span.soft", f"{sum(one.status == 'done' for one in items)} of {len(items)}"),
+        element("span.soft.cut.if-folded", short(active, 80)),
     )
-    more = element("li", f"and {len(items) - MOST_TODO} more", class_="soft") if len(items) > MOST_TODO else None
-    return element("details", summary, element("ul", rows, more, role="list"), class_="card todo", id="todo", open=True)
+    more = element("li.soft", f"and {len(items) - MOST_TODO} more") if len(items) > MOST_TODO else None
+    return element("details.card.todo#todo", summary, element("ul", rows, more, role="list"), open=True)
 
 
 def _files(view: View, frame: Frame) -> Html:
     files = view.history.files
     if not files:
-        return element("div", id="files")
+        return element("div#files")
     rows = [
         element(
             "li",
-            element("code", short(one.path, 200), class_="cut", title=one.path),
-            element("span", tables.lines_of(one), class_="number"),
+            element("code.cut", short(one.path, 200), title=one.path),
+            element("span.number", tables.lines_of(one)),
         )
         for one in files[:MOST_FILES]
     ]
     if len(files) > MOST_FILES:
-        rows.append(element("li", f"and {len(files) - MOST_FILES} more", class_="soft"))
+        rows.append(element("li.soft", f"and {len(files) - MOST_FILES} more"))
     link = element("a", "Changes", href=frame.run(view.seen.run.id, "diff"), data_key="d")
     tone = "" if view.seen.run.is_alive else " ended"  # a phone shows it then: nothing else is going on
-    return element(
-        "section", element("h2", link), element("ul", rows, role="list"), class_=f"card files{tone}", id="files"
-    )
+    return element("section#files", element("h2", link), element("ul", rows, role="list"), class_=f"card files{tone}")
 
 
 def _stream(view: View) -> Html:
     alive = view.seen.run.is_alive
-    heading = element("h2", "Now" if alive else "The last iteration", class_="hidden")
-    log = element("div", view.stream, id="stream", role="log", aria_live="off")
+    heading = element("h2.hidden", "Now" if alive else "The last iteration")
+    log = element("div#stream", view.stream, role="log", aria_live="off")
     return element("section", heading, log)
 
 
@@ -282,12 +266,10 @@ def _steer(view: View, frame: Frame) -> Html:
     """What can be done at any time, at the bottom of the screen."""
     seen = view.seen
     if not frame.may_steer or control.cannot_be_told(seen.run):
-        return element("footer", id="steer")
+        return element("footer#steer")
     box = text_area("text", "Say a word to it", "tell", required=True, placeholder="Say a word…", title="t")
     tell = form(frame.run(seen.run.id, "tell"), box, button("Tell", "primary"), class_="tell")
-    return element(
-        "footer", tell, element("div", steer_buttons(seen, frame), class_="acts"), class_="steer", id="steer"
-    )
+    return element("footer.steer#steer", tell, element("div.acts", steer_buttons(seen, frame)))
 
 
 def steer_buttons(seen: RunSeen, frame: Frame) -> list[Html]:
@@ -297,15 +279,14 @@ def steer_buttons(seen: RunSeen, frame: Frame) -> list[Html]:
         return [] if control.cannot_go_on(run) else [go_on]
     is_held = seen.mail.is_paused or run.state == "paused"
     hold = go_on if is_held else _one_button(frame.run(run.id, "pause"), "pause", "Pause", "p")
-    summary = element("summary", icon("stop"), element("span", "Stop"), class_="btn", data_key="s", title="s")
+    summary = element("summary.btn", icon("stop"), element("span", "Stop"), data_key="s", title="s")
     choices = element(
-        "div",
+        "div.choices",
         element("p", "End this run?"),
         form(frame.run(run.id, "stop"), button("After this turn", "primary")),
         form(frame.run(run.id, "stop"), button("Now, with all it started", "danger"), hidden={"now": "1"}),
-        class_="choices",
     )
-    return [hold, element("details", summary, choices, class_="ask", id="stop")]
+    return [hold, element("details.ask#stop", summary, choices)]
 
 
 def _one_button(action: str, sign: str, label: str, key: str) -> Html:

@@ -2,10 +2,10 @@
 of the page has an id, by which the stream replaces it."""
 
 from ralph.core.backlog import SHOWN, Job
-from ralph.core.text import short
+from ralph.core.text import plural, short
 from ralph.history.work_history import WorkHistory
 from ralph.show.plots import Html, element
-from ralph.show.words import money, plural
+from ralph.show.words import money
 from ralph.show.works import body, lines, summary, timeline, totals
 from ralph.web.board_page import why_not
 from ralph.web.pieces import Frame, badge, fingerprint, mark, page_title, place_words, prose
@@ -21,9 +21,9 @@ TONES = {"landed": "done", "working": "running", "ready": "running", "parked": "
 
 def work_page(work: WorkSeen, frame: Frame) -> WebAnswer:
     parts = pieces(work, frame)
-    top = element("div", element("h1", short(work.seen.present.goal, 600)), _facts(work), parts["now"], class_="head")
+    top = element("div.head", element("h1", short(work.seen.present.goal, 600)), _facts(work), parts["now"])
     rest = (parts[name] for name in ("meters", "attention", "items", "timeline", "happened"))
-    main = element("main", top, *rest, id="main", class_="one")
+    main = element("main.one#main", top, *rest)
     return frame.page(
         title(work.seen),
         frame.bar(parts["state"]),
@@ -49,7 +49,7 @@ def pieces(work: WorkSeen, frame: Frame) -> dict[str, Html]:
 
 
 def work_report_page(work: WorkSeen, frame: Frame) -> WebAnswer:
-    main = element("main", body(work.history), id="main")
+    main = element("main#main", body(work.history))
     crumbs = frame.bar(element("a", "Back to the work", href=frame.run(work.seen.run.id)))
     return frame.page(f"{title(work.seen)} report", crumbs, main, styles=("page.css", "report.css"), class_="report")
 
@@ -64,13 +64,13 @@ def _facts(work: WorkSeen) -> Html:
         elif workers := {job.worker for job in work.history.board.of("working")}:
             facts.append(plural(len(workers), "worker"))
         facts.append(f"each candidate passes {', '.join(began.checks)}")
-    return element("p", [element("span", short(fact, 200)) for fact in facts], class_="facts soft")
+    return element("p.facts.soft", [element("span", short(fact, 200)) for fact in facts])
 
 
 def _now(work: WorkSeen) -> Html:
     if not work.seen.run.is_alive:
-        return element("p", prose(summary(work.history)), class_="doing soft", id="now")
-    return element("p", mark("run"), totals(work.history.board), class_="doing", id="now")
+        return element("p.doing.soft#now", prose(summary(work.history)))
+    return element("p.doing#now", mark("run"), totals(work.history.board))
 
 
 def _meters(work: WorkSeen) -> Html:
@@ -85,7 +85,7 @@ def _meters(work: WorkSeen) -> Html:
         cost_meter(board.spent if board.costs else None, board.max_cost),
         time_meter(work.seen, history.started.max_time if history.started else None),
     ]
-    return element("dl", made, class_="meters", id="meters")
+    return element("dl.meters#meters", made)
 
 
 def _attention(work: WorkSeen, frame: Frame) -> Html:
@@ -95,13 +95,13 @@ def _attention(work: WorkSeen, frame: Frame) -> Html:
         made.append(element("li", element("span", "The gate stands still: ", prose(short(board.stuck, 400)))))
     for job, why in work.history.needing():
         said = element("span", element("b", job.item.key), " is parked: ", prose(short(why, 400)))
-        look = element("a", "See its run", href=frame.run(job.run), class_="btn") if _is_here(job, work) else None
+        look = element("a.btn", "See its run", href=frame.run(job.run)) if _is_here(job, work) else None
         again = element("code", f"ralph work retry {job.item.key}")
-        made.append(element("li", said, element("span", look, again, class_="acts")))
+        made.append(element("li", said, element("span.acts", look, again)))
     if not made:
-        return element("div", id="attention")
+        return element("div#attention")
     heading = element("h2", "What needs you")
-    return element("div", element("div", heading, element("ul", made), class_="card attention"), id="attention")
+    return element("div#attention", element("div.card.attention", heading, element("ul", made)))
 
 
 def _items(work: WorkSeen, frame: Frame) -> Html:
@@ -110,10 +110,10 @@ def _items(work: WorkSeen, frame: Frame) -> Html:
     keys = sorted(jobs, key=lambda key: SHOWN.index(states[key]))
     rows = [_item(jobs[key], states[key], work, frame) for key in keys[:MOST_ITEMS]]
     left = len(keys) - len(rows)
-    more = element("p", f"and {left} more: see the report", class_="soft") if left else None
+    more = element("p.soft", f"and {left} more: see the report") if left else None
     report = element("a", "Report", href=frame.run(work.seen.run.id, "report"))
-    heading = element("h2", "Items", element("span", report, class_="links"))
-    return element("section", heading, element("ul", rows, role="list"), more, class_="card items", id="items")
+    heading = element("h2", "Items", element("span.links", report))
+    return element("section.card.items#items", heading, element("ul", rows, role="list"), more)
 
 
 def _item(job: Job, state: str, work: WorkSeen, frame: Frame) -> Html:
@@ -124,10 +124,10 @@ def _item(job: Job, state: str, work: WorkSeen, frame: Frame) -> Html:
     why = why_not(job, state)
     return element(
         "li",
-        element("p", badge(TONES.get(state, "queued"), state), element("b", key, class_="mono"), class_="first"),
+        element("p.first", badge(TONES.get(state, "queued"), state), element("b.mono", key)),
         element("p", prose(short(job.item.about, 300))),
-        element("p", prose(short(why, 300)), class_="soft") if why else None,
-        element("p", [element("span", fact) for fact in facts if fact], class_="facts soft"),
+        element("p.soft", prose(short(why, 300))) if why else None,
+        element("p.facts.soft", [element("span", fact) for fact in facts if fact]),
         id=f"item-{job.item.key}",
         class_=state,
     )
@@ -153,21 +153,21 @@ def _progress(job: Job, work: WorkSeen) -> str:
 
 def _timeline(history: WorkHistory) -> Html:
     if not history.spans:
-        return element("div", id="timeline")
-    return element("section", element("h2", "Loops and landings"), timeline(history), class_="card", id="timeline")
+        return element("div#timeline")
+    return element("section.card#timeline", element("h2", "Loops and landings"), timeline(history))
 
 
 def _happened(history: WorkHistory) -> Html:
     told = list(lines(history))[-MOST_LINES:]
     if not told:
-        return element("div", id="happened")
+        return element("div#happened")
     said = element("ul", [element("li", line) for line in reversed(told)], role="list")
-    heading = element("summary", element("h2", "What happened"), element("span", str(len(told)), class_="count"))
-    return element("details", heading, said, class_="card happened", id="happened")
+    heading = element("summary", element("h2", "What happened"), element("span.count", str(len(told))))
+    return element("details.card.happened#happened", heading, said)
 
 
 def _steer(work: WorkSeen, frame: Frame) -> Html:
     buttons = steer_buttons(work.seen, frame) if frame.may_steer else []
     if not buttons:
-        return element("footer", id="steer")
-    return element("footer", element("div", buttons, class_="acts"), class_="steer", id="steer")
+        return element("footer#steer")
+    return element("footer.steer#steer", element("div.acts", buttons))

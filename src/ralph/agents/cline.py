@@ -65,11 +65,10 @@ class _Cline(Reader):
     def _event(self, table: Table) -> Iterable[AgentEvent]:
         event = wire.table(table, "event")
         handler = self._events.get(wire.text(event, "type"))
-        return handler(event) if handler and not table.get("parentAgentId") else ()
+        return (handler(event) or ()) if handler and not table.get("parentAgentId") else ()
 
-    def _iteration(self, event: Table) -> Iterable[AgentEvent]:
+    def _iteration(self, event: Table) -> None:
         self.steps = wire.count(event, "iteration") or self.steps
-        return ()
 
     def _content_start(self, event: Table) -> Iterable[AgentEvent]:
         if event.get("contentType") != "tool":
@@ -86,9 +85,8 @@ class _Cline(Reader):
         denied = self.denied(call, wire.text(event, "toolName")) if _UNAPPROVED in wire.text(event, "error") else []
         return denied + self.ends(call, ok and not event.get("error"), output)
 
-    def _usage(self, event: Table) -> Iterable[AgentEvent]:
+    def _usage(self, event: Table) -> None:
         self.usage = wire.usage(event, ("totalInputTokens", "totalOutputTokens"))
-        return ()
 
     def _error(self, event: Table) -> Iterable[AgentEvent]:
         message = wire.text(wire.table(event, "error"), "message")
@@ -96,14 +94,12 @@ class _Cline(Reader):
             self.trouble = Trouble(message, kind="fatal" if event.get("errorClass") == "auth" else None)
         return (AgentProgress(message),)
 
-    def _said_so(self, table: Table) -> Iterable[AgentEvent]:
+    def _said_so(self, table: Table) -> None:
         self.trouble = self.trouble or Trouble(wire.text(table, "message"))
-        return ()
 
-    def _aborted(self, table: Table) -> Iterable[AgentEvent]:
+    def _aborted(self, table: Table) -> None:
         if not self.is_over:
             self.trouble = Trouble("it was interrupted", kind="ordinary")
-        return ()
 
     def _result(self, table: Table) -> Iterable[AgentEvent]:
         self.is_over = True

@@ -104,9 +104,8 @@ class _Codex(Reader):
             return Trouble(self.notice)
         return self.trouble
 
-    def _started(self, table: Table) -> Iterable[AgentEvent]:
+    def _started(self, table: Table) -> None:
         self.is_over = False
-        return ()
 
     def _item_started(self, table: Table) -> Iterable[AgentEvent]:
         item = wire.table(table, "item")
@@ -159,9 +158,8 @@ class _Codex(Reader):
         total = wire.usage(wire.table(table, "usage"), names, whole_input=True)
         return self.pays(priced(self.since(total), self.model))
 
-    def _failed(self, table: Table) -> Iterable[AgentEvent]:
+    def _failed(self, table: Table) -> None:
         self.trouble = Trouble(wire.text(wire.table(table, "error"), "message") or self.notice or "the turn failed")
-        return ()
 
 
 def _tool(item: Table) -> str:

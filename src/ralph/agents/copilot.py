@@ -84,9 +84,8 @@ class _Copilot(Reader):
             self.usage = priced(self.since(self._written_usage()), self.model)
         return super().turn(ended)
 
-    def _turn_start(self, table: Table) -> Iterable[AgentEvent]:
+    def _turn_start(self, table: Table) -> None:
         self.steps = (self.steps or 0) + 1
-        return ()
 
     def _message(self, table: Table) -> Iterable[AgentEvent]:
         data = wire.table(table, "data")
@@ -125,15 +124,13 @@ class _Copilot(Reader):
         self.trouble = Trouble(message or kind, wire.status(data, "statusCode") or named)
         return (AgentProgress(message or kind),)
 
-    def _abort(self, table: Table) -> Iterable[AgentEvent]:
+    def _abort(self, table: Table) -> None:
         self.trouble = Trouble("it was interrupted", kind="ordinary")
-        return ()
 
-    def _result(self, table: Table) -> Iterable[AgentEvent]:
+    def _result(self, table: Table) -> None:
         self.session, self.is_over = wire.text(table, "sessionId") or self.session, True
         if wire.count(table, "exitCode") and self.trouble is None:
             self.trouble = Trouble(f"it ended with exit code {wire.count(table, 'exitCode')}", kind="ordinary")
-        return ()
 
     def _written_usage(self) -> Usage:
         written = read(wire.file(_usage_file(self.request)).encode(), TABLE) or {}

@@ -97,10 +97,9 @@ class _Pi(Reader):
         number, most = wire.count(table, "attempt"), wire.count(table, "maxAttempts")
         return (AgentProgress(f"retrying ({number} of {most}): {self.notice}"),)
 
-    def _retried(self, table: Table) -> Iterable[AgentEvent]:
+    def _retried(self, table: Table) -> None:
         if table.get("success") is False:
             self.trouble = Trouble(wire.text(table, "finalError") or self.notice)
-        return ()
 
 
 parser = _Pi

@@ -4,7 +4,7 @@ an agent that prints plain text: all of its stdout, less an echo of the prompt, 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from ralph.agents.protocol import Trouble, TurnRequest
 from ralph.agents.wire import HEAD, TABLE, TODO_TOOLS, Table, arguments, edit, measured, read, summary, todo_items
@@ -129,7 +129,7 @@ _LONGEST_NAME = 200
 _MOST_DENIALS = 50
 
 
-Handler = Callable[[Table], Iterable[AgentEvent]]
+Handler = Callable[[Table], Iterable[AgentEvent] | None]
 
 
 class Reader:
@@ -189,7 +189,7 @@ class Reader:
         if table is None:
             return self.unread(line)
         self._understood = True
-        return handler(table)
+        return handler(table) or ()
 
     def feed_all(self, lines: Sequence[bytes]) -> list[AgentEvent]:
         return [event for line in lines for event in self.feed(line)]
@@ -251,16 +251,7 @@ class Reader:
     def pays(self, usage: Usage) -> Iterable[AgentEvent]:
         """The usage of the whole turn so far."""
         self.usage = usage
-        return (
-            AgentResult(
-                cost_usd=usage.cost_usd,
-                input_tokens=usage.input_tokens,
-                output_tokens=usage.output_tokens,
-                cache_read_tokens=usage.cache_read_tokens,
-                cache_write_tokens=usage.cache_write_tokens,
-                estimated=usage.estimated,
-            ),
-        )
+        return (AgentResult(**asdict(usage)),)
 
     def since(self, total: Usage) -> Usage:
         """What of a session's total belongs to this turn."""

@@ -5,7 +5,7 @@ import errno
 import os
 import re
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import BinaryIO, Protocol
 
 from msgspec import Struct, field
@@ -80,39 +80,34 @@ def parse(piece: bytes, types: frozenset[str] | None = None) -> Message | None:
     header, _, rest = piece.partition(HEADER_END)
     msg_id, *lines = header.decode("utf-8", "replace").split("\n")
     values = dict(line.split(": ", 1) for line in lines if ": " in line)
-    kind = values.get("type", "")
-    if types is not None and kind.lower() not in types:
+    if types is not None and values.get("type", "").lower() not in types:
         return None
     if "length" not in values:
         return _foreign(msg_id, lines, rest)
     raw = rest[: int(values["length"])]
     if b"msg_id: " in raw:
         raw = re.sub(rb"(?m)^\\(?=\\*msg_id: )", b"", raw)
-    return Message(
-        msg_id=msg_id,
-        ts=values.get("ts", ""),
-        type=kind,
-        body=decoded(raw),
-        project=values.get("project_id", ""),
-        task=values.get("task_id", ""),
-        run=values.get("run_id", ""),
-        parent=values.get("parent", ""),
-    )
+    return _message(msg_id, values, raw, values.get("parent", ""))
 
 
 def _foreign(msg_id: str, lines: list[str], body: bytes) -> Message:
     """A message that conductor-loop wrote: its header is YAML, and a message may have several parents."""
     values = {key: _unquoted(value) for key, _, value in (line.partition(":") for line in lines) if key.isidentifier()}
     parents = [_unquoted(line.strip().lstrip("- ").removeprefix("msg_id:")) for line in lines if "- " in line[:8]]
+    parent = parents[0] if parents and "parents" in values else ""
+    return _message(_unquoted(msg_id), values, body.rstrip(b"\n"), parent)
+
+
+def _message(msg_id: str, values: Mapping[str, str], body: bytes, parent: str) -> Message:
     return Message(
-        msg_id=_unquoted(msg_id),
+        msg_id=msg_id,
         ts=values.get("ts", ""),
         type=values.get("type", ""),
-        body=decoded(body.rstrip(b"\n")),
+        body=decoded(body),
         project=values.get("project_id", ""),
         task=values.get("task_id", ""),
         run=values.get("run_id", ""),
-        parent=parents[0] if parents and "parents" in values else "",
+        parent=parent,
     )
 
 

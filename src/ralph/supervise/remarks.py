@@ -93,7 +93,7 @@ def exhausted(cap: int, was_refused: bool = False) -> Iterator[Remark]:
     said = "Max restarts exceeded, stopping"
     yield Remark("", f"Attempt {cap}: {said}" if cap else said, "warning")
     missing = "the DONE marker is not accepted" if was_refused else "no DONE marker"
-    yield Remark("ERROR", f"max restarts exceeded, stopping: {missing} after {_attempts(cap)}")
+    yield Remark("ERROR", f"max restarts exceeded, stopping: {missing} after {plural(cap, 'attempt')}")
 
 
 def unfinished(outcome: str, reason: str) -> Remark:
@@ -135,11 +135,7 @@ def blocked(tasks: Sequence[str]) -> Remark:
 def completion(name: str, done_at: str, run_id: str, attempts: int) -> Remark:
     """For the project's bus. Two completions never have the same words: `done_at` tells them apart."""
     last = f", last run {run_id}" if run_id else ""
-    return Remark("FACT", f"task {name} completed: DONE at {done_at}, {_attempts(attempts)}{last}")
-
-
-def _attempts(number: int) -> str:
-    return f"{number} attempt" if number == 1 else f"{number} attempts"
+    return Remark("FACT", f"task {name} completed: DONE at {done_at}, {plural(attempts, 'attempt')}{last}")
 
 
 def not_told(reason: str) -> Remark:

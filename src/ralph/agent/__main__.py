@@ -1,6 +1,5 @@
 """How is the built-in agent started? `python -m ralph.agent --model PROVIDER:NAME`, with the prompt on stdin: a program
-of its own that works with any model. Nobody in ralph imports it: it is started like every other agent, and what it
-prints is read."""
+of its own that works with any model, imported by nobody, started and heard like every other agent."""
 
 import argparse
 import asyncio

@@ -364,8 +364,7 @@ def _nearest(old: str, text: str) -> str:
 
 
 def cut(text: str, most: int) -> str:
-    """Text of at most about `most` characters: its head, its tail, and how much was left out between them. What is no
-    text in it could not be sent."""
+    """The head and the tail of a text, about `most` characters, and how much was left out. What is no text goes."""
     text = text.encode("utf-8", "replace").decode()
     if len(text) <= most:
         return text

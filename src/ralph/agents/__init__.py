@@ -59,8 +59,7 @@ def known() -> tuple[str, ...]:
 
 
 def programs() -> tuple[str, ...]:
-    """The known agents that are programs of somebody's, to be found on PATH. The built-in one is never found by
-    chance: it is asked for by its name."""
+    """The known agents that are found on PATH. The built-in one is never found by chance: it is asked for by name."""
     return tuple(name for name in _AGENTS if name != "builtin")
 
 

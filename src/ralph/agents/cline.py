@@ -33,8 +33,7 @@ _UNAPPROVED = "requires approval in a TTY session"
 
 
 def invocation(request: TurnRequest) -> Invocation:
-    """As a stream in text mode too: its plain text is full of tool output. It approves its own tools in every mode;
-    the other mode refuses them all."""
+    """As a stream in text mode too: its plain text is full of tool output. It approves its own tools in every mode."""
     argv = [*request.command, "--json", *model(request, "-m", "--model")]
     return Invocation((*argv, *extra(request, "--json"), _LEAD))
 

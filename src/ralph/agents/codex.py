@@ -98,8 +98,7 @@ class _Codex(Reader):
         return (AgentProgress(f"session {self.session or '?'}", routine=True),)
 
     def verdict(self, ended: Exit) -> Trouble | None:
-        """Where the exit code says that it went wrong, the last error that it gave is the reason: all by itself an
-        error is only a notice."""
+        """Where the exit code says that it went wrong, its last error is the reason; by itself that is but a notice."""
         if self.trouble is None and ended.code and self.notice and not ended.ended_by:
             return Trouble(self.notice)
         return self.trouble

@@ -124,8 +124,7 @@ _ONLY_AN_ERROR = re.compile(r"(?:(?:API )?Error: |Prompt is too long\b)[^\n]*+\Z
 
 
 def failure(trouble: Trouble | None, notice: str, ended: Exit) -> Failure:
-    """The failure of a turn that did not end well. A process that ralph ended failed by that, unless the agent had
-    already said something worse."""
+    """Why a turn did not end well: because ralph ended it, unless the agent had already said something worse."""
     told = _of(trouble, ended.at) if trouble else None
     if told and (told.kind != "ordinary" or not ended.ended_by):
         return told

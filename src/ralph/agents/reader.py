@@ -195,8 +195,7 @@ class Reader:
         return [event for line in lines for event in self.feed(line)]
 
     def unread(self, line: bytes) -> Iterable[AgentEvent]:
-        """A line that is not JSON. As long as nothing else came, the agent may be one that prints plain text: then no
-        line was skipped."""
+        """A line that is not JSON: none is skipped as long as the agent may be one that prints plain text."""
         blank = not line.strip()
         self._unread += not blank
         is_tail = line.rstrip().endswith((b'"}', b"]}", b"}}")) or (b'":' in line and line.rstrip().endswith(b"}"))

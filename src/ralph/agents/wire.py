@@ -121,8 +121,7 @@ _STATES = {"in_progress": "active", "active": "active", "completed": "done", "do
 
 
 class Arguments(Struct, gc=False, kw_only=True):
-    """What a person wants to read of a tool's arguments, the most telling first; then what a to-do list is called, and
-    what an edit."""
+    """What a person wants to read of a tool's arguments, the most telling first; then of to-do lists and of edits."""
 
     command: Any = None
     file_path: Any = None

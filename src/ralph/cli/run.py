@@ -123,8 +123,7 @@ def _with_found_checks(loaded: Loaded, workspace: Path) -> Loaded:
 
 
 def _asides(order: Order, loaded: Loaded) -> list[Notice]:
-    """Of a larger file its own section is read, and a goal beside a specification is not sent: who expects more hears
-    of it."""
+    """What is left aside is said: other sections of a larger file, and a goal beside a specification."""
     texts = []
     if loaded.left_alone:
         texts.append(f"{loaded.sources[-1]}: read ralph_loop, left alone: {', '.join(loaded.left_alone)}")
@@ -257,8 +256,7 @@ def spoken(loaded: Loaded) -> list[Notice]:
 
 
 def _detach(command: str, values: dict[str, Any], words: list[str]) -> int:
-    """The run goes on without the terminal, as a process of its own that is let go once it is found on record; where
-    it cannot begin, why."""
+    """The run goes on as a process of its own, let go once it is found on record; or says why it cannot begin."""
     import time
 
     from ralph.files import state_folder

@@ -160,8 +160,7 @@ def stated(claim: Claim, text: str, reading: Reading = Reading()) -> bool:
 
 
 def read(claim: Claim, text: str, reading: Reading = Reading(), echoes: tuple[Span, ...] = ()) -> Sighting | None:
-    """The claim in an answer, which is read as a person would see it: without colours. `echoes` are the parts of it
-    that repeat the prompt."""
+    """The claim in an answer, read as a person sees it: without colours. `echoes` are parts that repeat the prompt."""
     if not text or not claim.text.strip():
         return None
     text = clean(text)

@@ -179,10 +179,8 @@ class PersonNote(Struct, frozen=True, omit_defaults=True):
 
 class Snapshot(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """The world as the rules may know it: what was true at the moment `at`. `elapsed` ignores clock jumps; `done_for`
-    are the seconds for which the latest claim, if there is one, has stood; `children` are runs that the agent started
-    and that still work;
-    `waits_for` are other tasks that come first; `told` are a person's notes that no prompt held yet; `questions` are
-    those that nobody has answered."""
+    are the seconds for which the latest claim has stood; `children` are runs of the agent's that still work;
+    `waits_for` are tasks that come first; `told` are notes of a person that no prompt held; `questions` are open."""
 
     at: float = 0.0
     elapsed: float = 0.0
@@ -304,8 +302,7 @@ class RunFacts(Struct, frozen=True, omit_defaults=True, kw_only=True):
     is why it stands still until a person speaks, `asks`: until that person answers; `stopping`: it was asked to end,
     and finishes what it does; `given` are the person's notes in the prompt at work; `doing` is what it does since the
     moment `since`. No `outcome`: the run goes on, or its process died. `kind` is "work" for the work on a backlog,
-    "plan" for a run that is to make a plan; `work` and `item` say of which work, and for which of its items, a run
-    is."""
+    "plan" for a run that is to make a plan; `work` and `item` say which work, and which of its items, it is for."""
 
     id: str
     pid: int = 0

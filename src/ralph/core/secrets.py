@@ -95,8 +95,7 @@ class Redactor:
 
 def secret_values(environment: Mapping[str, str]) -> frozenset[bytes]:
     """The values in `environment` that their names call secret, and each line of one that has several: as they are, and
-    as JSON writes them, be it in ASCII, as addresses do, and in base64. The head of a private key is no secret: by it,
-    other keys are found."""
+    as JSON (be it in ASCII), addresses and base64 write them. By the head of a private key, other keys are found."""
     secret = [value for name, value in environment.items() if name.upper().endswith(_SECRET_NAMES)]
     secret += [
         word for name, value in environment.items() if name.upper().endswith("_URL") for word in _password(value)

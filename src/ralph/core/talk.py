@@ -112,8 +112,7 @@ def discusses(before: str, after: str, bare: bool) -> bool:
 
 
 def _is_governed(sentence: str) -> bool:
-    """Whether a condition holds for the end of its sentence: in "when it works, I say", not in "when I ran it, it
-    worked"."""
+    """Whether a condition holds for the end of its sentence: "when it works, I say", not "when I ran it, it worked"."""
     clauses = _clauses(sentence)
     last = _normal(clauses[-1])
     return _has("if", last) or _has("say", last) or len(last.split()) <= 2
@@ -177,8 +176,7 @@ def _has(rows: str, said: str) -> bool:
 
 
 def _opens(row: str, said: str) -> bool:
-    """Whether one of the first three words begins a phrase of the row, or one is among the first signs where nothing is
-    put between words."""
+    """Whether a phrase of the row begins at one of the first three words, or is among the first signs, spaces aside."""
     words = said.split()
     starts = (f" {' '.join(words[at : at + 6])} " for at in range(min(3, len(words))))
     return any(start.startswith(_phrases(row)) for start in starts) or any(

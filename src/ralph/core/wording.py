@@ -354,8 +354,7 @@ def stands_in(text: str, span: Span) -> str:
 
 
 def nearly(marker: str, text: str) -> str:
-    """The last line, if it is or ends with the marker in another dress: an honest agent would write it again and
-    again."""
+    """The last line, if it is or ends with the marker in another dress: an honest agent would repeat it for ever."""
     line = next((line for line in reversed(text[-4 * _NEAR :].split("\n")) if has_words(line)), "").strip()
     said, wanted = letters(line), letters(marker)
     if said == wanted != "" or ("<" in marker and said.endswith(wanted)):

@@ -35,8 +35,7 @@ class PatchedFile(Struct):
 
 
 class Patch(Struct, frozen=True):
-    """`number` is the iteration, None for the whole run; `last` is the last one that can be looked at; `is_cut`: there
-    is more than can be shown."""
+    """`number` is the iteration, None for the whole run; `last` is the last there is; `is_cut`: there is more."""
 
     number: int | None
     last: int
@@ -126,8 +125,7 @@ class ToolCall(Struct):
 
 
 class Evidence(Struct, kw_only=True):
-    """Of one iteration. `tails` are the last lines of each failed check, by name; `calls_left_out` were too many;
-    `patch_is_cut`: there is more of it."""
+    """Of one iteration. `tails` are the last lines of each failed check, by name; `calls_left_out` were too many."""
 
     prompt: str = ""
     patch: Sequence[PatchedFile] = ()

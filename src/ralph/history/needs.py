@@ -25,8 +25,7 @@ class Action(Struct, frozen=True):
 
 class Need(Struct, frozen=True, kw_only=True):
     """`kind` is question, check, unverified, unclaimed, denied, branch, scm, restored, notice, or the state in which
-    the run stays until somebody acts. `text` is what others have said about it; of an SCM task, `name` and `iteration`
-    say which."""
+    the run stays until somebody acts. `text` is what others said of it; `name` and `iteration` tell SCM tasks apart."""
 
     kind: str
     name: str = ""

@@ -130,9 +130,8 @@ class AskedQuestion(Struct):
 
 class RunHistory(Struct, kw_only=True):
     """A run from its first event to its last. `state` is its outcome, or what it does; times are epoch seconds;
-    `red_before` are checks that some earlier run here has seen fail;
-    `item` is what it is called in the list that it belongs to;
-    `finished` counts the iterations that were, those before its resumption too."""
+    `red_before` are checks that some earlier run here has seen fail; `item` is what it is called in the list that it
+    belongs to; `finished` counts the iterations that were, those before its resumption too."""
 
     run: str
     state: str = "running"

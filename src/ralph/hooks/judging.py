@@ -197,8 +197,7 @@ def _saved(loop: Loop, turn: HostTurn, run: Run, logged: str, answer: str) -> st
 
 
 def end(loop: Loop, stop: Stop) -> str:
-    """Ends a loop that is not judged: a person asks for it, or has something to mend. What people are told of it. The
-    folder must be locked."""
+    """Ends a loop that is not judged, whose folder must be locked. What people are told of it."""
     with ExitStack() as stack:
         folder = folder_of(loop)
         folder.make()

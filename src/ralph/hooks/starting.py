@@ -160,8 +160,7 @@ def start(
     force: bool = False,
     env: Mapping[str, str] = os.environ,
 ) -> tuple[Loop, str]:
-    """A new loop in `session`, and what its agent has to be told. `said` are settings, in the words of settings.json;
-    the project's own lie below them."""
+    """A new loop in `session`, and what its agent has to be told. `said` are settings that go before the project's."""
     if not loops.is_nameable(session):
         raise UserError("no session is named" if not session else "that is no session's id", "give --session ID")
     if not task.strip():
@@ -293,8 +292,7 @@ def _make_way(root: str, session: str, force: bool) -> None:
 
 
 def _begin(loop: Loop, settings: Settings) -> str:
-    """Keeps what was asked for, the state of the workspace, and copies of what is protected; the loop itself says what
-    its agent reads first."""
+    """Keeps the order, the state of the workspace and what is protected. What the agent reads first is the loop's."""
     with ExitStack() as stack:
         engine = opened(stack, loop, settings)
         order = orders.encode(orders.Order(settings=settings, workspace=loop.root, version=__version__))

@@ -367,8 +367,7 @@ _TO_PROBE = 60.0  # seconds
 
 
 class Sandbox:
-    """The box in which everything of a run is started. `folder` is its own, in ralph's state folder, where nothing
-    inside can see it."""
+    """The box in which everything of a run is started. `folder` is its own, where nothing inside can see it."""
 
     def __init__(
         self,

@@ -61,8 +61,7 @@ class Listed(Struct, frozen=True):
 
     @property
     def state(self) -> str:
-        """One word: running, stopping, waiting, paused or asking while it lives, else its outcome; killed where it has
-        none."""
+        """One word: running, stopping, waiting, paused or asking while it lives, else its outcome, or killed."""
         facts = self.facts
         if not self.is_alive:
             return facts.outcome or "killed"

@@ -32,8 +32,7 @@ class Saved(Struct, frozen=True):
 
 
 class Rewound(Struct, frozen=True):
-    """What a rewind did. `kept_as` is the ref under which the state before it is found; `missed` says what it could not
-    make as it was."""
+    """What a rewind did. `kept_as` is the ref of the state before it, `missed` what could not be made as it was."""
 
     files: int
     kept_as: str

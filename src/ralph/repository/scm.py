@@ -41,8 +41,7 @@ ENDED = 124  # the code of a command that was not waited for, as `timeout` has i
 
 
 class Result(Struct, frozen=True):
-    """How a task went. `detail` is what there is to know about it, in a few lines. `was_ended`: not by itself, and to
-    try again would be in vain."""
+    """How a task went, with a few lines of `detail`. `was_ended`: not by itself, and to try again would be in vain."""
 
     task: str
     ok: bool

@@ -350,8 +350,7 @@ INCLUDE = ".worktreeinclude"
 
 
 def carry_over(repository: Repository, worktree: Worktree) -> int:
-    """Copies what git ignores and `.worktreeinclude` names (patterns as in .gitignore), such as `.env`. Says how many
-    files that were."""
+    """Copies what git ignores and `.worktreeinclude` names (patterns as in .gitignore). How many files that were."""
     import shutil
 
     patterns = os.path.join(repository.root, INCLUDE)

@@ -253,8 +253,7 @@ def _split(flag: str) -> list[str]:
 
 class CliAgent:
     """One of the choices takes each turn: the one that is there for its purpose; else the first, unless that has run
-    into a limit and another may go on. An agent that tells what it spends while it works is ended when the run has
-    used its budget."""
+    into a limit and another may go on. One that tells what it spends is ended when the budget is used up."""
 
     def __init__(self, choices: Sequence[Choice], settings: Settings, context: Context) -> None:
         self._choices = list(choices)

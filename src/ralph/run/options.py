@@ -22,8 +22,7 @@ class Option:
     """One option, spelt as its help shows it: `-m --max-iterations N`. Behind the names stands what its value is: a
     number (`N`, `USD`), one of some words (`reject|warn|accept`) or any text; ` ...`: it may be repeated; `[=WORD]`: it
     may be left out; nothing: a flag. `key` is the setting that it sets (`agent.model`), or empty where the command
-    itself reads it by `name`; `sets` is what a flag stands for; `once`: a second one is a mistake, not a change of
-    mind."""
+    itself reads it by `name`; `sets` is what a flag stands for; `once`: a second one is a mistake."""
 
     def __init__(
         self,

@@ -52,8 +52,7 @@ def load(
     options: Mapping[str, str] = {},
 ) -> Loaded:
     """The settings for a workspace. `overrides` is what the command line, or another `source`, says in the names of
-    settings.json, where `options` are their names on a command line; `config` is a YAML file that stands just below
-    it."""
+    settings.json, where `options` are their names on a command line; `config` is a YAML file just below it."""
     paths = [path for path in settings_files(workspace, env) if os.path.lexists(path)]
     layers = [json_source(path) for path in paths]
     if config is not None:

@@ -159,8 +159,7 @@ Places = dict[Path, KeyPosition]
 
 class Source(Struct, frozen=True, kw_only=True):
     """What one file, or the command line, says. `places` is asked only when there is something to point at;
-    `options` are the names under which the settings stand on the command line, `left_alone` the parts of a larger file
-    that are none of ours."""
+    `options` are the settings' names on the command line, `left_alone` the parts of a larger file that are not ours."""
 
     name: str
     said: Said

@@ -103,8 +103,7 @@ class _Sheet:
                 self.said[name] = self._read(value_node, kind, (name,), place)
 
     def _is_of_others(self, key: str, node: Any, place: KeyPosition) -> bool:
-        """Whether a part of a larger file is not for us: its name is none of ours, or it is one that others use too,
-        for something else."""
+        """Whether a part of a larger file is not for us: its name is none of ours, or means something else there."""
         field = _fields(Settings).get(key)
         if field is None or key not in SHARED:
             return field is None and key not in NAMES and key != "checks"

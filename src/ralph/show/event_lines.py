@@ -88,8 +88,7 @@ class EventLines:
             }
 
     def __call__(self, event: e.Event, at: float = 0.0) -> list[str]:
-        """The lines for `event`, which happened at that time, without newlines; an empty one in front where another
-        kind of thing begins."""
+        """The lines for `event`, which happened at that time; an empty one in front where another kind begins."""
         if type(event) not in TALK:
             self.fold.hear(event, at)
         found = self._tellers.get(type(event))

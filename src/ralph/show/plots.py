@@ -150,8 +150,7 @@ def timeline(history: RunHistory) -> Html:
 
 
 def _merged(spans: list[Span], least: float) -> list[Span]:
-    """Spans of one lane; those of one iteration that nobody could tell apart, less than `least` seconds between them,
-    are drawn as one."""
+    """Spans of one lane; those of one iteration with less than `least` seconds between them are drawn as one."""
     drawn: list[Span] = []
     for span in sorted(spans, key=lambda one: one.began):
         last = drawn[-1] if drawn else None

@@ -225,8 +225,7 @@ def result(one: PastIteration) -> Html:
 
 
 def details(history: RunHistory, one: PastIteration, evidence: Evidence | None = None) -> Html:
-    """All about one iteration, folded away on a screen and open on paper. Of its evidence the failed checks come first:
-    they are what a person looks for."""
+    """All about one iteration, folded away on a screen, open on paper; failed checks, which people look for, first."""
     summary = element("summary", element("b", f"Iteration {one.number} "), result(one))
     found = evidence or Evidence()
     tails = [(name, text) for name, text in found.tails.items() if text]

@@ -77,8 +77,7 @@ def present(run: Listed, objection: Objection) -> Listed:
 
 
 def stop(run: Listed, now: bool = False) -> bool:
-    """Asks the run to end after what it does at this moment; `now`, or asked again: to end that too. Whether it ends
-    now."""
+    """Asks the run to end after what it does; `now`, or asked again: to end that too. Whether it ends now."""
     run = present(run, not_at_work)
     if run.facts.deaf:
         Mailbox(run.place).stop(now)
@@ -108,8 +107,7 @@ def go_on(run: Listed) -> bool:
 
 
 def tell(run: Listed, text: str, env: Mapping[str, str] = os.environ) -> tuple[Question, ...]:
-    """Leaves a note for the next prompt; where the agent asks something, it answers the oldest question. The questions
-    that were open."""
+    """Leaves a note for the next prompt, or an answer to the oldest question. The questions that were open."""
     mailbox = _mailbox_to_tell(run, env)
     questions = mailbox.read().questions
     mailbox.tell(text, questions[0] if questions else None)

@@ -210,8 +210,7 @@ def _taken(path: str) -> str:
 
 
 def wait_for_person(mailbox: Mailbox, is_held: Callable[[Mail], bool], wait: Callable[[float], object]) -> float:
-    """Returns when nothing in the mailbox holds the run any more, or when `wait` says that it is interrupted. The
-    seconds that this took."""
+    """Returns, after how many seconds, when nothing holds the run any more, or when `wait` says it is interrupted."""
     began = time.monotonic()
     while not wait(GLANCE) and is_held(mailbox.read()):
         pass

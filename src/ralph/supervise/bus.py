@@ -242,8 +242,7 @@ def last(path: StrPath) -> Message | None:
 
 
 class BusReader:
-    """A place in a bus: `messages` gives what has become whole since it was last asked. `unread` are the bytes that
-    belong to no message."""
+    """A place in a bus: `messages` gives what has become whole since. `unread` are bytes that belong to no message."""
 
     def __init__(self, path: StrPath, since: str | None = None, types: Collection[str] | None = None) -> None:
         self.path = path

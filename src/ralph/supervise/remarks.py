@@ -19,8 +19,7 @@ WAIT_TYPE = "wait_without_restart"
 
 def about_the_task(task: TaskFolder, prompt: str, done: str) -> Iterator[str]:
     """What the agent of a task has to know, of which its prompt says nothing; `done` is the file that it leaves, if one
-    is asked for. Paths are whole: an agent may be allowed to write there, and not to run a command that it cannot see
-    through."""
+    is asked for. Paths are written out: an agent may write there, and not be allowed to expand a variable."""
     if done and done in prompt and str(task.path) not in prompt:
         yield f"\nThe folder of the task, $TASK_FOLDER, is {task.path}: write its name out."
     if done and done not in prompt:

@@ -291,8 +291,7 @@ class JobFolder(RunFolder):
 
 
 class Attempt(TurnFolder):
-    """One run of the agent, in the task's `runs/` unless it is kept in `folder`. What it wrote into `output.md` itself
-    stays."""
+    """One run of the agent, in the task's `runs/` unless kept in `folder`. What it wrote into `output.md` stays."""
 
     stdout_name = "agent-stdout.txt"
     stderr_name = "agent-stderr.txt"

@@ -49,8 +49,7 @@ TO_END = 5.0  # seconds that children get from TERM to KILL
 
 
 class SupervisedPlace(Place):
-    """Where an agent is started again until it has left its mark: what happens is told on the task's bus, and children
-    are waited for."""
+    """Where an agent is started again until it has left its mark, told of on the bus, its children waited for."""
 
     def __init__(self, order: Order, task: TaskFolder, home: Path | None = None) -> None:
         super().__init__(Path(order.workspace), home, in_worktree=order.settings.worktree and home is None)
@@ -141,8 +140,7 @@ class SupervisedPlace(Place):
 
 
 class TaskPlace(SupervisedPlace):
-    """The folder of a task: one attempt after the other until its DONE file is there. With `reopens` the marks of
-    earlier ones are taken off first."""
+    """The folder of a task: one attempt after the other until its DONE is there. `reopens`: earlier marks go first."""
 
     def __init__(self, order: Order, *, task: TaskFolder | None = None, reopens: bool = False) -> None:
         task = task or folder_at(order.task)

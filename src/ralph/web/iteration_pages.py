@@ -1,7 +1,6 @@
 """What came of each iteration? The score, which shows a whole night in one look, and a chapter each, to be unfolded,
 whose ids the stream replaces them by; then the pages that are read once: all about one, its prompt, its log, a patch,
-the report. Files of a run's own folder are read without following links, regular ones only, bounded, and without what
-looks like a key."""
+the report. What is read for them is bounded, behind no link, and without what looks like a key."""
 
 from collections.abc import Mapping, Sequence
 

@@ -1,7 +1,6 @@
 """Where is the page served, under which names, and how does a person get in? A port of this machine or a socket, a link
 that can be used once, and a word to all terminals about where it is. A phone reads the link off the terminal as a QR
-code: bytes, the lowest error correction, versions 1 to 6, which hold 134 bytes. (Larger ones need more than twice the
-rules.)"""
+code: bytes, the lowest error correction, versions 1 to 6, which hold 134 bytes: larger ones need many more rules."""
 
 import ipaddress
 import os

@@ -319,8 +319,7 @@ class RunTopic:
 
 
 def _changed(pieces: Mapping[str, str], sent: Mapping[str, int]) -> tuple[str, dict[str, int]]:
-    """The pieces that differ from those that were sent, and what has been sent now. At first all count as sent: who
-    comes gets what he lacks."""
+    """The pieces that differ from those that were sent, and what has been sent now. At first all count as sent."""
     now = {name: fingerprint({name: html}) for name, html in pieces.items()}
     fresh = [html for name, html in pieces.items() if name in sent and sent[name] != now[name]]
     new = [html for name, html in pieces.items() if sent and name not in sent]

@@ -29,8 +29,7 @@ _CODE = re.compile(r"`([^`\n]{1,200})`")
 
 
 class Frame:
-    """What a page is told about itself: `base` is where the site begins, `level` what its reader may do, `live` the
-    topic of its stream, as a query."""
+    """What a page is told about itself: `base` is where the site begins, `level` what its reader may do."""
 
     def __init__(self, base: str, level: Level | None) -> None:
         self.base, self.level = base, level

@@ -1,5 +1,4 @@
-"""How does one run stand, what does it do at this moment, and what can a person do about it? Each part of the page has
-an id, by which the stream replaces it."""
+"""How does one run stand, what does it do now, what can a person do about it? The stream replaces parts by their id."""
 
 from ralph.core.text import plural, short
 from ralph.history.needs import Action, needs

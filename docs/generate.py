@@ -10,10 +10,17 @@ import msgspec
 from ralph.core import events, work_events
 from ralph.run import options
 from ralph.settings.layers import PRESETS
-from ralph.settings.shape import REVIEWS, Settings, format_duration, format_size
+from ralph.settings.shape import REVIEWS, SIZE_UNITS, Settings, format_duration
 from ralph.settings.source import bare_kind, described, is_struct, notes
 
 FOLDER = Path(__file__).parent / "reference"
+
+
+def format_size(size: int) -> str:
+    """As `parse_size` reads it back."""
+    units = (unit for unit in ("GB", "MB", "kB") if size and size % SIZE_UNITS[unit.lower()] == 0)
+    unit = next(units, "")
+    return f"{size // SIZE_UNITS[unit.lower()]}{unit}"
 
 
 def options_reference() -> str:

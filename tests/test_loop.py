@@ -29,7 +29,7 @@ def parts(agent: ScriptedAgent, workspace: FakeWorkspace | None = None, **more: 
 
 
 def _compose(run: Run, notes: tuple[Note, ...]) -> str:
-    return " | ".join([run.goal, *(note.text for note in notes)])
+    return " | ".join([run.goal, *(note.text + note.output for note in notes)])
 
 
 def test_a_run_goes_on_until_the_claim_and_every_check_agree() -> None:

@@ -362,7 +362,7 @@ class Stop(Struct, frozen=True, omit_defaults=True):
 
 class Note(Struct, frozen=True, omit_defaults=True):
     """The opinion that the next prompt must say this. `about` names the rule that speaks, be it a gate or not; `output`
-    is what programs said, which is fenced; `notice` is what a person hears of it."""
+    is what programs said, which a prompt fences; `notice` is what a person hears of it."""
 
     text: str
     about: str

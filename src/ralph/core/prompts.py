@@ -43,10 +43,9 @@ Compose = Callable[[Brief], str]
 ANSWER_LIMIT = 1500
 DIFF_LIMIT = 5000
 ERROR_LIMIT = 2000
-OUTPUT = "\nOutput (truncated):\n"
 
 
-def check_message(check: Check, truncate: int) -> str:
+def check_note(check: Check, truncate: int) -> Note:
     """What the agent is told about a red check."""
     output = clean(check.head)
     shown = head(output, truncate)
@@ -58,7 +57,7 @@ def check_message(check: Check, truncate: int) -> str:
         lines.append(f"Hint: {check.hint}")
     if check.log:
         lines.append(f"Output file: {check.log}")
-    return "\n".join(lines) + OUTPUT + shown
+    return Note("\n".join([*lines, "Output (truncated):", ""]), about="checks", action=check.action, output=shown)
 
 
 def asked(prompt: str, last: Iteration | None) -> str:
@@ -69,11 +68,11 @@ def asked(prompt: str, last: Iteration | None) -> str:
 
 
 def guardrails(brief: Brief) -> str:
-    """The goal, changed by each note in turn: behind it, in front of it, or in its place. Whoever gave a goal, and no
-    prompt of his own, need not know how an agent says that it is done."""
+    """The goal, changed by each note in turn: behind it, in front of it, or in its place, what checks print as it is.
+    Whoever gave a goal, and no prompt of his own, need not know how an agent says that it is done."""
     told = brief.tells_claim and brief.claim and brief.claim.marker not in own_words(brief.goal)
     closing = f"\n\nWhen all of it is done, {brief.claim.deed}." if told and brief.claim else ""
-    return _counted(brief, _applied(brief.goal + closing, brief.notes))
+    return _counted(brief, _applied(brief.goal + closing, _told(brief, fences_checks=False)))
 
 
 def own_words(goal: str) -> str:
@@ -108,7 +107,7 @@ def _ending(brief: Brief) -> str:
 
 def checks(brief: Brief) -> str:
     """A fresh context: task, instructions, changes so far, errors of the previous iteration, progress."""
-    notes = [_fenced_note(note, brief).text for note in brief.notes if note.about != "checks"]
+    notes = [_with_output(note, brief).text for note in brief.notes if note.about != "checks"]
     sections = (
         ("Task", brief.goal),
         ("Instructions", _instructions(brief)),
@@ -148,7 +147,7 @@ def promise(brief: Brief) -> str:
     marker = brief.claim.marker if brief.claim else "<promise>DONE</promise>"
     if brief.number == 1:
         return _counted(brief, _noted(promise_contract(brief.goal, marker), brief))
-    told = promise_continuation(brief.goal, marker, [note.text for note in _fenced_notes(brief)], brief.ultrawork)
+    told = promise_continuation(brief.goal, marker, [note.text for note in _told(brief)], brief.ultrawork)
     return _counted(brief, told)
 
 
@@ -170,21 +169,22 @@ def _applied(base: str, notes: Iterable[Note]) -> str:
 
 def _noted(base: str, brief: Brief) -> str:
     """The prompt with every note, in a preset whose seed knows no checks: what they printed is fenced."""
-    return _applied(base, _fenced_notes(brief))
+    return _applied(base, _told(brief))
 
 
-def _fenced_notes(brief: Brief) -> list[Note]:
-    notes = [_fenced_note(note, brief) for note in brief.notes]
-    return [*notes, Note(_about_fences(brief), "fences")] if notes != [*brief.notes] else notes
+def _told(brief: Brief, fences_checks: bool = True) -> list[Note]:
+    """The notes with what programs said, and what its fences mean if there are any."""
+    plain = brief if fences_checks else replace(brief, nonce="")
+    notes = [_with_output(note, plain if note.about == "checks" else brief) for note in brief.notes]
+    fenced = [note for note in brief.notes if note.output.strip() and (fences_checks or note.about != "checks")]
+    return [*notes, Note(_about_fences(brief), "fences")] if fenced and brief.nonce else notes
 
 
-def _fenced_note(note: Note, brief: Brief) -> Note:
-    if note.output:
-        return replace(note, text=f"{note.text}\n{_fenced(tail(note.output, ERROR_LIMIT), 'output', brief)}", output="")
-    message, mark, output = note.text.partition(OUTPUT)
-    if note.about != "checks" or not brief.nonce or not output.strip():
-        return note
-    return replace(note, text=message + mark + _fenced(output, "output", brief))
+def _with_output(note: Note, brief: Brief) -> Note:
+    said = note.output if note.about == "checks" else tail(note.output, ERROR_LIMIT)
+    if brief.nonce and said.strip():
+        said = _fenced(said, "output", brief)
+    return replace(note, text=note.text + ("\n" if said and not note.text.endswith("\n") else "") + said, output="")
 
 
 def _about_fences(brief: Brief) -> str:

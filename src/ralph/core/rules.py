@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from ralph.core import claims as claiming
 from ralph.core.claims import LOOK_AGAIN, NO_WORK, Claim, Reading, blocked_message, sighted, wording_message
 from ralph.core.model import WAYS_OUT, Iteration, Note, Opinion, Outcome, Refusal, Rule, Run, Stop, Turn, Usage, Wait
-from ralph.core.prompts import check_message
+from ralph.core.prompts import check_note
 from ralph.core.text import listed, money, one_line, plural
 
 # How the agent of a task asks for no restart.
@@ -139,7 +139,7 @@ def failing_checks(truncate: int = 5000) -> Rule:
             return
         for check in last.checks:
             if not check.passed:
-                yield Note(check_message(check, truncate), about="checks", action=check.action)
+                yield check_note(check, truncate)
         if not last.checked:
             yield Note("The checks were not run after the last turn.", about="checks")
 

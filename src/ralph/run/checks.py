@@ -14,8 +14,8 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from ralph.core import events
-from ralph.core.model import Check, Iteration, Note, Review, Run, Turn
-from ralph.core.prompts import ERROR_LIMIT, Brief, check_message, guardrails
+from ralph.core.model import Check, Iteration, Review, Run, Turn
+from ralph.core.prompts import ERROR_LIMIT, Brief, check_note, guardrails
 from ralph.core.text import listed
 from ralph.files import read_given
 from ralph.loop import Parts
@@ -226,8 +226,7 @@ def reviewing(plan: Reviews, quoted: int) -> Callable[[Run, Iteration, Parts], I
             iteration = replace(iteration, checks=checks or (), checked=checks is not None, touched=touched)
             if iteration.is_green or not iteration.checked or turns[-1].failure:
                 break
-            red = [check for check in iteration.checks if not check.passed]
-            notes = tuple(Note(check_message(check, quoted), "checks", check.action) for check in red)
+            notes = tuple(check_note(check, quoted) for check in iteration.checks if not check.passed)
             prompt = guardrails(Brief(goal=prompt, number=1, notes=notes))
         done = Review(asked.name, iteration.is_green and turns[-1].failure is None, tuple(turns))
         return replace(iteration, reviews=(*iteration.reviews, done))

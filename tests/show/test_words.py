@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from ralph.core import events as e
 from ralph.core.model import Check, Iteration, Turn
+from ralph.core.text import plural
 from ralph.history.run_history import Fold, RunHistory
 from ralph.show.words import (
     count,
@@ -14,7 +15,6 @@ from ralph.show.words import (
     moment,
     money,
     outcome_sentence,
-    plural,
     whereabouts,
     width,
     wrap,

@@ -269,6 +269,19 @@ class TestPrograms:
         with pytest.raises(ProgramMissing, match="no such program"):
             find_program("./tool", {"PATH": str(tmp_path)}, "/")
 
+    def test_where_a_name_was_found_it_stays_until_it_is_gone(self, tmp_path: Path) -> None:
+        early, late = tmp_path / "early", tmp_path / "late"
+        path = {"PATH": f"{early}:{late}"}
+        for folder in (late, early):
+            folder.mkdir()
+            _script(folder / "tool", "#!/bin/sh\n")
+            assert find_program("tool", path, "/") == str(late / "tool")
+        (late / "tool").chmod(0o644)
+        assert find_program("tool", path, "/") == str(early / "tool")
+        (early / "tool").unlink()
+        with pytest.raises(ProgramNotExecutable):
+            find_program("tool", path, "/")
+
     def test_a_file_that_may_not_be_run_is_passed_over_but_named(self, tmp_path: Path) -> None:
         (tmp_path / "tool").write_text("#!/bin/sh\n")
         with pytest.raises(ProgramNotExecutable, match="not executable: "):

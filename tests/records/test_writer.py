@@ -7,7 +7,7 @@ import pytest
 
 from ralph.core import events
 from ralph.core.secrets import Redactor, secret_values
-from ralph.records.writer import TEXT_LIMIT, Writer
+from ralph.records.writer import TEXT_LIMIT, Teller, Writer
 
 KEY = "ghp_AbCdEfGhIjKlMnOpQrStUvWxYz0123456789"
 
@@ -42,6 +42,18 @@ def test_many_events_are_one_write_with_a_number_each() -> None:
         (7, "tool_started"),
         (8, "agent_text"),
     ]
+
+
+def test_that_an_iteration_begins_is_told_in_one_go_with_what_comes_of_it() -> None:
+    paper, heard = Paper(), list[list[str]]()
+    teller = Teller(Writer("run", [paper]))
+    teller.listeners.append(lambda *happened: heard.append([type(one).__name__ for one in happened]))
+    teller(events.RunStarted(goal="goal", preset="guardrails", agent="agent", workspace="/", max_iterations=2))
+    teller(events.IterationStarted(1, 2, "goal"))
+    assert (len(paper.writes), heard) == (1, [["RunStarted"]])
+    teller(events.Notice("while it starts", "debug"))
+    assert (len(paper.writes), heard[1:]) == (2, [["IterationStarted", "Notice"]])
+    assert [(one["seq"], one["type"]) for one in paper.told[1:]] == [(2, "ralph_iteration_started"), (3, "notice")]
 
 
 def test_a_key_in_one_event_leaves_the_others_as_they_are() -> None:

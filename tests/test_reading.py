@@ -15,6 +15,13 @@ from ralph.files import read_head
 ROOT = Path(ralph.__file__).parent
 DOOR = "files.py"
 OPENED = {"open_file", "open_given", "open_fresh", "open_own", "_open", "os.open", "sys.stdin.fileno"}
+DECODERS = ("loads", "safe_load", "raw_decode")
+# What holds no lists and objects cannot hold them without end; and what is in the hands of a caller who minds.
+FLAT = {
+    *("agents/wire.py:_repaired", "backlog/json_lists.py:spans", "backlog/list_programs.py:_pages"),
+    *("processes/network.py:_first_process", "settings/source.py:_is_in_range", "settings/source.py:_read_object"),
+    *("processes/reaper.py:receive", "supervise/run_info.py:_read"),
+}
 OF_THE_SYSTEM = ("/proc/", "/sys/", "devnull", "ttyname")
 # Whoever opens a file otherwise says why.
 OTHERWISE = {
@@ -88,3 +95,42 @@ def test_nobody_waits_for_a_lock_without_end() -> None:
         if ast.unparse(call.func) == "fcntl.flock" and "LOCK_NB" not in ast.unparse(call)
     ]
     assert not found
+
+
+def is_decoding(call: ast.Call) -> bool:
+    called = ast.unparse(call.func)
+    is_json = called.endswith(("json.decode", "DECODER.decode", "_ENTRIES.decode")) or called == "decode"
+    return is_json or called.rpartition(".")[2] in DECODERS
+
+
+def undecided(function: ast.FunctionDef) -> Iterator[int]:
+    """The lines of a function in which something is decoded and nobody minds that it may be nested without end."""
+    minded = {
+        id(call)
+        for node in ast.walk(function)
+        for caught in ([ast.unparse(node)] if isinstance(node, ast.With) else _caught(node))
+        if "RecursionError" in caught or "UNREADABLE" in caught
+        for part in node.body  # type: ignore[attr-defined]
+        for call in ast.walk(part)
+    }
+    for node in ast.walk(function):
+        if isinstance(node, ast.Call) and is_decoding(node) and id(node) not in minded:
+            yield node.lineno
+
+
+def _caught(node: ast.AST) -> list[str]:
+    if not isinstance(node, ast.Try):
+        return []
+    return [ast.unparse(handler.type) for handler in node.handlers if handler.type]
+
+
+def test_nothing_from_outside_is_decoded_without_minding_how_deep_it_is_nested() -> None:
+    """A decoder that comes to its depth raises what is no ValueError: one such line ended every command."""
+    found = [
+        f"{path.relative_to(ROOT)}:{line}"
+        for path in sorted(ROOT.rglob("*.py"))
+        for function in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(function, ast.FunctionDef) and f"{path.relative_to(ROOT)}:{function.name}" not in FLAT
+        for line in undecided(function)
+    ]
+    assert not found, "\n".join(found)

@@ -6,6 +6,10 @@ from errno import EAGAIN, EFBIG, EMFILE, ENFILE, ENOMEM
 DISTRIBUTION = "ralph-until-done"  # on the package index `ralph` is somebody else's
 
 
+UNREADABLE = (ValueError, RecursionError)
+"""What decoders raise: it is no JSON, not ours, not even UTF-8, or nested deeper than anybody writes."""
+
+
 class UserError(Exception):
     """Bad input: one clear line, a hint that says what to do, exit code 2."""
 

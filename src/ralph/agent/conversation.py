@@ -14,7 +14,7 @@ from uuid import uuid4
 from pydantic_ai import ModelMessage, ModelMessagesTypeAdapter, ModelRequest, ModelResponse
 from pydantic_ai.messages import ToolCallPart, ToolReturnPart, UserPromptPart
 
-from ralph.errors import UserError
+from ralph.errors import UNREADABLE, UserError
 
 FULL = 0.8  # of the context
 _PER_TOKEN = 4  # characters, where nobody has counted
@@ -137,7 +137,7 @@ def resumed(home: Path, session: str, context: int) -> Conversation:
 def _lines(file: Path) -> Iterable[dict[str, Any]]:
     """The whole lines of a file that may have been cut off while one was written."""
     for line in file.read_text("utf-8", "replace").split("\n")[:-1]:
-        with suppress(ValueError):
+        with suppress(*UNREADABLE):
             yield json.loads(line)
 
 

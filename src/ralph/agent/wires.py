@@ -20,7 +20,7 @@ from pydantic_ai.messages import ModelMessage, ModelResponse
 from pydantic_ai.models import Model, ModelRequestParameters
 
 from ralph.agents.builtin import Endpoint
-from ralph.errors import UserError
+from ralph.errors import UNREADABLE, UserError
 
 TRIES = 5
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 8.0
@@ -88,7 +88,7 @@ class Tap:
     def _event(self, data: bytes) -> None:
         try:
             event = json.loads(data)
-        except ValueError:
+        except UNREADABLE:
             return  # `[DONE]`, or something that the library will stumble over
         if not isinstance(event, dict):
             return

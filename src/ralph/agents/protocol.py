@@ -5,10 +5,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Literal, Protocol
 
-from msgspec import DecodeError, Struct, json
+from msgspec import Struct, json
 
 from ralph.core.events import AgentEvent
 from ralph.core.model import Exit, Failure, FailureKind, Turn, Usage
+from ralph.errors import UNREADABLE
 from ralph.files import read_given, replace_file
 
 
@@ -210,7 +211,7 @@ def remembered(program: str, question: Words) -> frozenset[str] | None:
     try:
         answer = json.decode(read_given(_memory(program), 1 << 20), type=_Answer)
         return frozenset(answer.options) if answer.asked == _identity(program, question) else None
-    except (OSError, DecodeError, UnicodeDecodeError):
+    except (OSError, *UNREADABLE):
         return None
 
 

@@ -12,6 +12,7 @@ from typing import TypeVar
 import msgspec
 
 from ralph.core.text import clean, one_line, tail
+from ralph.errors import UNREADABLE
 from ralph.files import open_file, open_fresh
 from ralph.processes.descendants import handle
 from ralph.processes.nursery import Nursery
@@ -78,7 +79,7 @@ class Child:
         line = self.said.strip().rsplit(b"\n", 1)[-1]
         try:
             return msgspec.json.decode(line, type=kind) if line else None
-        except msgspec.MsgspecError:
+        except UNREADABLE:
             return None
 
     @property

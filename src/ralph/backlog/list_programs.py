@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from ralph.backlog.lists import OWN, ListContent, key_of, title_of, with_own
 from ralph.core.backlog import Item
 from ralph.core.text import one_line
-from ralph.errors import UserError
+from ralph.errors import UNREADABLE, UserError
 from ralph.processes.program import AskedProgram
 from ralph.repository.git import environment
 
@@ -74,17 +74,18 @@ def read_issues(said: bytes) -> ListContent:
     try:
         issues = [issue for issue in _pages(said.decode()) if "pull_request" not in issue]
         items = [_issue(issue) for issue in sorted(issues, key=lambda issue: int(issue["number"]))]
-    except (ValueError, KeyError, TypeError) as error:
+    except (*UNREADABLE, KeyError, TypeError, OverflowError) as error:
         raise UserError(f"cannot understand what gh says: {error}", "is it a recent version?") from None
     return ListContent(_after_each_other(items))  # one that is not open any more is done, or nobody waits for it
 
 
 def _pages(said: str) -> Iterator[dict[str, Any]]:
     """One issue, or pages of them: an older gh prints each page as a list of its own, one after the other."""
-    reader, rest = json.JSONDecoder(), said.lstrip()
-    while rest:
-        page, end = reader.raw_decode(rest)
-        rest = rest[end:].lstrip()
+    reader, said, at = json.JSONDecoder(), said.strip(), 0
+    while at < len(said):
+        page, at = reader.raw_decode(said, at)
+        while said[at : at + 1].isspace():
+            at += 1
         if isinstance(page, dict) and "pull_request" in page:
             raise UserError(f"#{page['number']} is a pull request, not an issue", "name the issue that it is about")
         yield from [page] if isinstance(page, dict) else page
@@ -119,7 +120,7 @@ def read_beads(said: bytes) -> ListContent:
         beads = [bead for bead in json.loads(said or b"[]") or [] if bead.get("issue_type") != "epic"]
         problems: list[str] = []
         items = [_bead(bead, problems) for bead in beads]
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (*UNREADABLE, KeyError, TypeError, AttributeError, OverflowError) as error:
         raise UserError(f"cannot understand what bd says: {error}", "is it a recent version?") from None
     return ListContent(_after_each_other(items), problems=tuple(problems))
 

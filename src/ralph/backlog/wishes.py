@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from ralph.core.backlog import Board, Job, Verdict
 from ralph.core.work_events import GateFinished, ItemQueued, ItemWithdrawn, WorkEvent
-from ralph.errors import UserError
+from ralph.errors import UNREADABLE, UserError
 from ralph.files import read_file, replace_file
 from ralph.records.register import Listed
 from ralph.steering.control import nudge
@@ -48,7 +48,7 @@ def take_wishes(mailbox: Mailbox) -> list[Wish]:
     wishes = []
     for name in names:
         path = os.path.join(mailbox.path, name)
-        with suppress(OSError, msgspec.MsgspecError):
+        with suppress(OSError, *UNREADABLE):
             wishes.append(msgspec.json.decode(read_file(path, 1 << 20), type=Wish))
         with suppress(OSError):
             os.unlink(path)

@@ -16,7 +16,7 @@ from ralph.backlog.lists import ListContent
 from ralph.core.backlog import Item
 from ralph.core.text import one_line
 from ralph.core.work_events import WorkStarted
-from ralph.errors import UserError
+from ralph.errors import UNREADABLE, UserError
 from ralph.files import read_file
 from ralph.records.folder import RunFolder, new_run_id
 from ralph.repository import landing
@@ -136,9 +136,17 @@ def read(folder: RunFolder, name: str, kind: type[Known]) -> Known:
         return msgspec.json.decode(read_file(path), type=kind)
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror}", "start the work anew") from None
-    except msgspec.MsgspecError as error:
+    except UNREADABLE as error:
         said = one_line(str(error))
         raise UserError(f"cannot understand {path}: {said}", "was it written by another version of ralph?") from None
+
+
+def order_in(text: str) -> WorkOrder:
+    """An order as a database keeps it."""
+    try:
+        return msgspec.json.decode(text, type=WorkOrder)
+    except UNREADABLE as error:
+        raise UserError(f"its order makes no sense: {one_line(str(error))}", "is it of a newer ralph?") from None
 
 
 def put(folder: RunFolder, name: str, value: object) -> None:

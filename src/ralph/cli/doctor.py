@@ -16,7 +16,7 @@ from ralph.core.secrets import Redactor, secret_values
 from ralph.core.text import clean, escaped
 from ralph.doctor import machine
 from ralph.doctor.machine import Finding, presence, probed
-from ralph.errors import UserError, to_install
+from ralph.errors import UNREADABLE, UserError, to_install
 from ralph.files import read_given
 from ralph.hooks.hosts import HOSTS, Host, Scope, changes, command_line, silenced
 from ralph.processes.descendants import MARK
@@ -142,7 +142,7 @@ def _hook(host: Host, scope: Scope, folder: Path, env: Env) -> Iterator[Finding]
         is_current = encode(command_line(host, "stop")) in encode(decode(data))
     except FileNotFoundError:
         return
-    except (OSError, ValueError) as error:
+    except (OSError, *UNREADABLE) as error:
         yield Finding("hooks", "warn", f"{settings.path} cannot be read: {error}", "mend the file")
         return
     where = f"{host.name}: {settings.path}"

@@ -9,14 +9,13 @@ from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
 
-import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
 from ralph.backlog.coordinator import summary
 from ralph.backlog.ledger import Told, WorkRegistration
 from ralph.backlog.wishes import Wish, granted, in_vain, item_meant, take_wishes
-from ralph.backlog.work_order import ORDER, WorkOrder, put
+from ralph.backlog.work_order import ORDER, WorkOrder, order_in, put
 from ralph.core import work_events
 from ralph.core.backlog import Board
 from ralph.core.secrets import Redactor, secret_values
@@ -241,7 +240,7 @@ class Mirror:
         if row.id not in self._copies:
             place = Path(state_folder(self._env, "fleet"), row.name)
             place.mkdir(mode=0o700, parents=True, exist_ok=True)
-            order = replace(msgspec.json.decode(row.order, type=WorkOrder), workspace=str(place))
+            order = replace(order_in(row.order), workspace=str(place))
             copy = Copy(self._database, order, RunFolder(prepare(place), row.id))
             copy.begin()
             self._copies[row.id] = copy

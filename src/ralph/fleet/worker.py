@@ -20,9 +20,8 @@ from ralph.backlog.children import Children
 from ralph.backlog.item_worktrees import Charge
 from ralph.backlog.ledger import Told, WorkRegistration, notifier
 from ralph.backlog.lists import ListContent
-from ralph.backlog.work_order import ORDER, WorkOrder, home_of, put
+from ralph.backlog.work_order import ORDER, WorkOrder, home_of, order_in, put
 from ralph.core.secrets import Redactor, secret_values
-from ralph.core.text import one_line
 from ralph.core.work_events import ItemListed
 from ralph.errors import UserError
 from ralph.fleet.database import (
@@ -153,11 +152,7 @@ class Worker:
 
     def _local(self, row: WorkRow) -> WorkOrder:
         """The order, as it is to be carried out in this clone."""
-        try:
-            order = msgspec.json.decode(row.order, type=WorkOrder)
-        except msgspec.MsgspecError as error:
-            said = one_line(str(error))
-            raise UserError(f"its order makes no sense: {said}", "is it of a newer ralph?") from None
+        order = order_in(row.order)
         return replace(order, workspace=os.path.join(self._home.root, order.workspace).rstrip("/"))
 
     def _wait(self, equipment: "Equipment") -> None:

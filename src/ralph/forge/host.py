@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from msgspec import Struct
 
 from ralph.core.text import clean, one_line, tail
-from ralph.errors import UserError
+from ralph.errors import UNREADABLE, UserError
 from ralph.processes.program import AskedProgram, CutOff
 from ralph.repository.git import Repository, environment
 
@@ -54,7 +54,7 @@ class Hosted(Struct, frozen=True):
         said = self.raw(path, method, body)
         try:
             return json.loads(said) if said.strip() else None
-        except ValueError:
+        except UNREADABLE:
             raise HostError(f"cannot understand what {self.host} says about {path}", "try again later") from None
 
     def raw(self, path: str, method: str = "GET", body: Mapping[str, Any] | None = None) -> bytes:
@@ -97,7 +97,7 @@ def _details(said: bytes) -> str:
     try:
         errors = json.loads(said).get("errors", [])
         texts = [one.get("message", "") if isinstance(one, dict) else str(one) for one in errors]
-    except (ValueError, AttributeError, TypeError):
+    except (*UNREADABLE, AttributeError, TypeError):
         return ""
     told = "; ".join(filter(None, (one_line(clean(str(text)), 200) for text in texts)))
     return f": {told}" if told else ""

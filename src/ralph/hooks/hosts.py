@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from ralph.errors import UserError
+from ralph.errors import UNREADABLE, UserError
 from ralph.files import read_given
 from ralph.hooks.loops import LIMIT
 
@@ -350,7 +350,7 @@ def _decoded(path: Path, data: bytes | None) -> Json:
         return {}
     try:
         found = json.loads(data)
-    except ValueError as error:
+    except UNREADABLE as error:
         raise UserError(
             f"{path} is no plain JSON: {error}", "mend it, or take its comments out; it was not touched"
         ) from None

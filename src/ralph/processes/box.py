@@ -14,7 +14,7 @@ from typing import Literal
 import msgspec
 from msgspec import Struct
 
-from ralph.errors import UserError
+from ralph.errors import UNREADABLE, UserError
 from ralph.files import hold, open_file
 
 How = Literal["read", "write", "empty", "blank", "device", "dev", "proc"]
@@ -401,7 +401,7 @@ def tidy_up(folder: str) -> None:
     for name in names:
         path = f"{folder}/open/{name}"
         # Whoever holds the lock lives; who cannot be read was killed before it began.
-        with suppress(OSError, msgspec.MsgspecError), open(open_file(path), "rb") as file:
+        with suppress(OSError, *UNREADABLE), open(open_file(path), "rb") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             os.unlink(path)
             note = msgspec.json.decode(file.read(), type=BoxNote)

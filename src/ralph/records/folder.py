@@ -11,7 +11,7 @@ from stat import S_ISREG
 from msgspec import json
 
 from ralph.core.model import Turn
-from ralph.errors import UserError, shortage
+from ralph.errors import UNREADABLE, UserError, shortage
 from ralph.files import (
     StrPath,
     Supplanted,
@@ -246,7 +246,7 @@ def seen_red(ralph: Path) -> frozenset[str]:
     """The commands that some run here has seen fail."""
     try:
         return frozenset(json.decode(read_file(ralph / NAME, _MOST_BYTES), type=list[str]))
-    except (OSError, ValueError):
+    except (OSError, *UNREADABLE):
         return frozenset()
 
 

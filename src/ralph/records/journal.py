@@ -20,7 +20,7 @@ from msgspec import Struct
 
 from ralph.core import events
 from ralph.core.model import Outcome, Run
-from ralph.errors import UserError
+from ralph.errors import UNREADABLE, UserError
 from ralph.files import make_folder, open_file, open_own, read_file, state_folder, write_file
 from ralph.records.folder import cannot_write
 
@@ -130,7 +130,7 @@ class Entry(Struct, frozen=True):
             kind = next((one for one, name in NAMES.items() if name == self.type), None)
         try:
             return msgspec.json.decode(self.data, type=kind) if kind else None
-        except ValueError:  # not JSON, not ours, or not even UTF-8
+        except UNREADABLE:
             return None
 
 
@@ -171,7 +171,7 @@ def decoded(line: bytes) -> Entry | None:
     """The entry that a line holds; None for a torn or foreign one."""
     try:
         return _ENTRIES.decode(line)
-    except ValueError:  # not JSON, not ours, or not even UTF-8
+    except UNREADABLE:
         return None
 
 
@@ -397,7 +397,7 @@ class Seal:
         """Raises where the run is not as ralph left it."""
         try:
             sealed = msgspec.json.decode(read_file(self._path, _MOST_NOTED), type=Sealed)
-        except (OSError, ValueError):  # none was made, or somebody has accepted the run as it is
+        except (OSError, *UNREADABLE):  # none was made, or somebody has accepted the run as it is
             return
         if sealed.place != self._place:
             return

@@ -19,7 +19,7 @@ from msgspec.structs import asdict, replace
 
 from ralph.core.model import RunFacts
 from ralph.core.text import clean, one_line
-from ralph.errors import UserError
+from ralph.errors import UNREADABLE, UserError
 from ralph.files import open_file, open_fresh, read_file, state_folder
 from ralph.processes.descendants import (
     ASKED_BY,
@@ -223,7 +223,7 @@ def facts_in(path: str) -> RunFacts | None:
                 said = {name: clean(value) for name, value in asdict(facts).items() if isinstance(value, str)}
                 facts = replace(facts, **said)
             return facts
-        except ValueError:  # not JSON, not ours, or not even UTF-8
+        except UNREADABLE:
             continue
         except OSError:  # a folder stands in its place
             return None
@@ -331,7 +331,7 @@ def _abandoned(env: Mapping[str, str]) -> Iterator[tuple[str, Living, list[Runni
         try:
             head, _, body = read_file(f"{folder}/{name}", _MOST_BYTES).partition(b"\n")
             living = decode(body, type=Living)
-        except (OSError, ValueError):  # it went just now, or is being written
+        except (OSError, *UNREADABLE):  # it went just now, or is being written
             continue
         if not is_living(living.pid, living.start) and not is_living(living.keeper, living.keeper_start):
             first = recorded(head)

@@ -13,7 +13,7 @@ from typing import TypeVar
 import msgspec
 from msgspec import Struct
 
-from ralph.errors import UserError
+from ralph.errors import UNREADABLE, UserError
 from ralph.files import read_file, replace_file, state_folder
 from ralph.processes.descendants import is_living
 
@@ -138,7 +138,7 @@ def page_of(run: str, env: Mapping[str, str] = os.environ) -> str:
 def _decoded(path: str, kind: type[Kind]) -> Kind | None:
     try:
         return msgspec.json.decode(read_file(path, 1 << 20), type=kind)
-    except (OSError, ValueError):  # not there, or not written by us
+    except (OSError, *UNREADABLE):  # not there, or not written by us
         return None
 
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 
 from msgspec import Struct, json
 
-from ralph.errors import UserError
+from ralph.errors import UNREADABLE, UserError
 from ralph.files import state_folder
 from ralph.repository.git import Repository, obeying, run, shared_folder
 from ralph.repository.index import files_below
@@ -75,7 +75,7 @@ class Configuration:
         """Takes those that were kept under this name; False where there are none."""
         try:
             kept = json.decode(_content(_place(kept_as, env), 1 << 26)[1], type=_Kept)
-        except (OSError, ValueError):
+        except (OSError, *UNREADABLE):
             return False
         found: dict[str, list[str]] = {}
         for name, value in kept.settings:

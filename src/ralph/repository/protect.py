@@ -13,7 +13,7 @@ from re import Pattern
 
 from msgspec import Struct, json
 
-from ralph.errors import UserError
+from ralph.errors import UNREADABLE, UserError
 from ralph.files import open_given, read_file, replace_file
 from ralph.repository.index import CACHES, LIBRARIES, OWN, SKIPPED, files_below, is_run_data, shown
 
@@ -184,7 +184,7 @@ class Protected:
             kept = json.decode(read_file(self._store / "protected.json"), type=list[ProtectedFile])
         except FileNotFoundError:
             return None
-        except (OSError, ValueError) as error:
+        except (OSError, *UNREADABLE) as error:
             raise UserError(f"the list of protected files in {self._store} cannot be read: {error}") from None
         return {one.path: one for one in kept}
 

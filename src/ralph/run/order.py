@@ -4,7 +4,7 @@ from pathlib import Path
 
 import msgspec
 
-from ralph.errors import UserError
+from ralph.errors import UNREADABLE, UserError
 from ralph.files import read_file, read_given
 from ralph.settings import Settings
 
@@ -73,5 +73,5 @@ def read(path: Path) -> Order:
         raise UserError(
             f"cannot read {path}: {error.strerror}", "this run cannot be resumed; start a new one"
         ) from None
-    except (ValueError, msgspec.MsgspecError) as error:
+    except UNREADABLE as error:
         raise UserError(f"cannot understand {path}: {error}", "was it written by another version of ralph?") from None

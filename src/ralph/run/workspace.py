@@ -15,7 +15,7 @@ from ralph.core.events import Notice
 from ralph.core.model import Check, Iteration, Run, Snapshot, Task
 from ralph.core.prompts import DIFF_LIMIT
 from ralph.core.text import listed
-from ralph.errors import UserError
+from ralph.errors import UNREADABLE, UserError
 from ralph.files import read_file, read_given
 from ralph.records.folder import write
 from ralph.run.checks import Checks, NamedFiles
@@ -128,7 +128,7 @@ class TasksFile:
     def begin(self) -> None:
         try:
             self._first = msgspec.json.decode(read_file(self._kept), type=tuple[Task, ...])
-        except (OSError, ValueError):  # the run begins, or an agent has cleaned up
+        except (OSError, *UNREADABLE):  # the run begins, or an agent has cleaned up
             self._first = read_tasks(self._path)
             write(self._kept, msgspec.json.encode(self._first))
 
@@ -170,7 +170,7 @@ def _in_json(text: str, path: Path) -> Iterator[Task]:
 
     try:
         content = json.loads(text)
-    except (ValueError, RecursionError) as error:
+    except UNREADABLE as error:
         raise UserError(
             f"the tasks file {path} is not JSON: {error}", "mend it, or name another with --tasks"
         ) from None

@@ -13,7 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ralph.core.model import FailAction
-from ralph.errors import UserError
+from ralph.errors import UNREADABLE, UserError
 from ralph.files import config_folder, is_alive, read_file, read_given, replace_file, state_folder
 from ralph.settings.shape import CustomAgent, Settings, parse_duration, parse_size
 from ralph.settings.source import Fault, Path, Said, Source, faults, json_source, refuse
@@ -341,7 +341,7 @@ def _read(path: str) -> Before | None:
     try:
         said = msgspec.json.decode(read_file(path, 8 * MOST_BYTES), type=Before)
         return Before(said.pid, {os.fsdecode(name.encode("latin-1")): data for name, data in said.files.items()})
-    except (OSError, ValueError):
+    except (OSError, *UNREADABLE):
         return None
 
 

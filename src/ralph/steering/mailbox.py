@@ -13,7 +13,7 @@ import msgspec
 
 from ralph.core.model import PersonNote, Question, Run
 from ralph.core.text import clean, head
-from ralph.errors import UserError
+from ralph.errors import UNREADABLE, UserError
 from ralph.files import open_file, read_file, replace_file
 
 if TYPE_CHECKING:
@@ -137,7 +137,7 @@ class Mailbox:
 def _decoded(path: str, kind: type[Kind]) -> Kind | None:
     try:
         return msgspec.json.decode(read_file(path, ROOM), type=kind)
-    except (OSError, ValueError):  # taken away meanwhile, or not written by us
+    except (OSError, *UNREADABLE):  # taken away meanwhile, or not written by us
         return None
 
 

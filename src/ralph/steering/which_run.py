@@ -120,8 +120,7 @@ def has_not_begun(run: Listed) -> str:
 
 def repository_of(run: Listed) -> Repository:
     """Where the run worked: the repository around its workspace, or the worktree that stood in for it."""
-    started = recall(run.folder.journal).started
-    assert started is not None
+    started = _beginning_of(run)
     if not started.worktree:
         return repository(_workspace_of(run, started))
     if not Path(started.worktree).is_dir():
@@ -133,10 +132,16 @@ def repository_of(run: Listed) -> Repository:
 
 def saved_in(run: Listed) -> Repository:
     """The repository that holds what the run saved after each iteration: that stays when its worktree goes."""
-    started = recall(run.folder.journal).started
-    assert started is not None
+    started = _beginning_of(run)
     is_gone = started.worktree and not Path(started.worktree).is_dir()
     return repository(_workspace_of(run, started)) if is_gone else repository_of(run)
+
+
+def _beginning_of(run: Listed) -> RunStarted:
+    started = recall(run.folder.journal).started
+    if started is None:
+        raise UserError(f"the journal of {run.id} does not say where it worked", "name a run; `ralph ps -a` lists them")
+    return started
 
 
 def _workspace_of(run: Listed, started: RunStarted) -> Path:

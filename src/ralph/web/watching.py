@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from ralph.core.events import TodoItem
 from ralph.core.model import Question, RunFacts
-from ralph.errors import UserError
+from ralph.errors import UNREADABLE, UserError
 from ralph.files import read_file
 from ralph.history.feed import Feed, with_files
 from ralph.history.overview import RunNow, run_now
@@ -335,5 +335,5 @@ class _Order(Struct, frozen=True):
 def _limits(place: str) -> RunLimits:
     try:
         return msgspec.json.decode(read_file(f"{place}/run.json", 1 << 20), type=_Order).settings
-    except (OSError, ValueError):
+    except (OSError, *UNREADABLE):
         return RunLimits()

@@ -1,0 +1,89 @@
+"""What ralph keeps about runs is broken by a disk, an agent or another version: one clear line, no internal error."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Agent = Callable[..., str]
+Ralph = Callable[..., Any]
+
+NESTED = b"[" * 50_000 + b"]" * 50_000
+BROKEN: dict[str, Callable[[bytes], bytes]] = {
+    "nothing": lambda data: b"",
+    "its first half": lambda data: data[: len(data) // 2],
+    "a bit": lambda data: data[: len(data) // 3] + bytes([data[len(data) // 3] ^ 8]) + data[len(data) // 3 + 1 :],
+    "no UTF-8": lambda data: data.replace(b'":"', b'":"\xff'),
+    "another type": lambda data: b"[7]\n",
+    "nested without end": lambda data: data.rstrip().removesuffix(b"}") + b',"more":' + NESTED + b"}\n",
+}
+LOOKS = ("ps -a", "show", "logs", "report -o -")
+RECORDS = {
+    "state.json": ("ps -a", "ps -a --json", "show", "logs", "report -o -", "clean"),
+    "journal.ndjson": (*LOOKS, "resume -m 1"),
+    "run.json": (*LOOKS, "resume -m 1"),
+    "tasks.json": ("resume -m 1",),
+    "protected/protected.json": ("resume -m 1",),
+    "seals/{}": ("resume -m 1",),
+    "git/{}.json": ("resume -m 1",),
+}
+
+
+@pytest.fixture
+def kept(agent: Agent, ralph: Ralph, repository: Path) -> Path:
+    """The folder of a run that has come to its last iteration."""
+    (repository / "TASKS.md").write_text("- [ ] work\n")
+    options = ("--check", "false", "--tasks", "TASKS.md", "--protect", "README")
+    done = ralph(
+        "run", "g", "-m", "1", *options, "--agent", agent("echo more >> work; echo '<response>DONE</response>'")
+    )
+    assert done.code == 1, done.err
+    (folder,) = repository.glob(".ralph/runs/*")
+    return folder
+
+
+@pytest.mark.parametrize("record", RECORDS)
+def test_a_record_of_a_run_that_is_broken_in_any_way_is_no_bug(
+    kept: Path, ralph: Ralph, environment: dict[str, str], record: str
+) -> None:
+    state = Path(environment["HOME"], ".local/state/ralph")
+    path = state / record.format(kept.name) if "{}" in record else kept / record
+    whole = path.read_bytes()
+    for what, broken in BROKEN.items():
+        for words in RECORDS[record]:
+            before = path.stat()
+            path.write_bytes(broken(whole))
+            done = ralph(*words.split())
+            assert done.code in (0, 1, 2), (what, words, done.err)
+            assert "internal error" not in done.err, (what, words, done.err)
+            assert len(done.err.splitlines()) <= 2 or done.code != 2, (what, words, done.err)
+            path.write_bytes(whole)
+            os.chmod(path, before.st_mode)
+
+
+def test_one_run_whose_record_is_broken_hides_no_other(kept: Path, ralph: Ralph, agent: Agent) -> None:
+    whole = (kept / "state.json").read_bytes()
+    (kept / "state.json").write_bytes(BROKEN["nested without end"](whole))
+    ralph("run", "another goal", "-m", "1", "--agent", agent("echo hi"))
+    assert "another goal" in ralph("ps", "-a").out
+
+
+@pytest.mark.parametrize("record", ["work.json", "state.json", "journal.ndjson"])
+def test_a_record_of_a_backlog_that_is_broken_in_any_way_is_no_bug(
+    agent: Agent, ralph: Ralph, repository: Path, git: Callable[..., str], record: str
+) -> None:
+    (repository / "list.md").write_text("- [ ] T1 one\n")
+    git("add", "-A")
+    git("commit", "-q", "-m", "a list")
+    ralph("work", "list.md", "--check", "false", "-m", "1", "--agent", agent("echo more >> work"))
+    (folder,) = (path.parent for path in repository.glob(".ralph/runs/*/work.json"))
+    whole = (folder / record).read_bytes()
+    for what, broken in BROKEN.items():
+        for words in ("ps -a", "show {}", "logs {}", "report {} -o -", "stop {}", "rewind 1", "resume {}"):
+            (folder / record).write_bytes(broken(whole))
+            done = ralph(*words.format(folder.name).split())
+            assert done.code in (0, 1, 2), (what, words, done.err)
+            assert "internal error" not in done.err, (what, words, done.err)
+        (folder / record).write_bytes(whole)

@@ -188,6 +188,22 @@ def test_front_matter_that_nobody_can_read_is_told(written: str) -> None:
     assert reading.problems == ("tasks/a.md:2: its front matter cannot be read",)
 
 
+def test_few_characters_that_stand_for_without_end_are_told_and_not_read() -> None:
+    """Aliases of aliases: ten of ten of ten, and so on, which no memory holds."""
+    tens = "\n".join(f"a{at}: &a{at} [{', '.join([f'*a{at - 1}'] * 10)}]" for at in range(1, 12))
+    for name in ("id", "title", "dependencies", "check"):
+        reading = read_folder({"a.md": f"---\nid: 1\na0: &a0 [x]\n{tens}\n{name}: *a11\n---\n".encode()})
+        assert reading.problems == ("a.md:2: its front matter cannot be read",)
+
+
+def test_where_thousands_would_wait_for_thousands_one_has_to_go_between() -> None:
+    first, second = ("".join(f"- [ ] {name}{at} a [P]\n" for at in range(9000)) for name in "AB")
+    reading = boxed(f"## Phase 1\n{first}## Phase 2\n{second}")
+    (problem,) = reading.problems
+    assert problem.endswith("let one without [P] go between")
+    assert not boxed(f"## Phase 1\n{first}- [ ] Z1 all\n## Phase 2\n{second}").problems
+
+
 def test_one_dependency_need_not_be_a_list() -> None:
     (item,) = read_folder({"tasks/a.md": b"---\nid: 1\ndependencies: 5\n---\n"}).items
     assert item.after == ("5",)

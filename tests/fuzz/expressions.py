@@ -76,16 +76,16 @@ def _held(module: ModuleType, source: str) -> Iterator[Expression]:
                     yield Expression(f"{module.__name__}.{attribute}: {pattern.pattern!r}", pattern, is_anchored)
 
 
-def attacks(pattern: re.Pattern[str] | re.Pattern[bytes], size: int) -> Iterator[str]:
-    """Texts that make a pattern try again and again: its own pieces, and what two of them make together, repeated."""
+def attacks(pattern: re.Pattern[str] | re.Pattern[bytes]) -> Iterator[tuple[str, str]]:
+    """Texts that make a pattern try again and again: how they begin, and what is repeated then. Its own pieces, and
+    what two of them make together, from the beginning or once the first pieces are there."""
     text = pattern.pattern if isinstance(pattern.pattern, str) else pattern.pattern.decode("latin-1")
-    pieces = list(dict.fromkeys(_pieces(sre_parse.parse(text, pattern.flags & ~re.UNICODE))))[:24]
-    beginning = "".join(pieces[:1])
+    pieces = list(dict.fromkeys(filter(None, _pieces(sre_parse.parse(text, pattern.flags & ~re.UNICODE)))))[:24]
     for piece in dict.fromkeys([*pieces, *(a + b for a, b in product(pieces[:10], repeat=2))]):
-        if piece:
-            body = piece * (size // len(piece) + 1)
-            yield body[:size]
-            yield (beginning + body)[:size] + "\0"
+        for first in (0, 1):
+            yield "".join(pieces[:first]), piece
+    for first, piece in product(range(2, min(len(pieces), 8)), pieces):
+        yield "".join(pieces[:first]), piece
 
 
 def _pieces(tree: object) -> Iterator[str]:

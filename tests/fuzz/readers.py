@@ -1,29 +1,44 @@
 """What in ralph reads text from outside: answers, output, streams, prompts and lists?"""
 
-import atexit
-import shutil
-import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from tests.fuzz import shown
 
 from ralph.agents import known, module
 from ralph.agents.failures import resets_at, stated_in
 from ralph.agents.protocol import TurnRequest
+from ralph.backlog import json_lists, list_programs, markdown_lists
+from ralph.backlog.lists import ListContent, wrong_with
 from ralph.core import prompts, text
+from ralph.core.backlog import overlap
 from ralph.core.claims import Claim, Reading, echoes, read
 from ralph.core.model import Exit
 from ralph.core.secrets import Redactor, redact_text, settled
 from ralph.core.tasks_file import tasks_in_markdown
 from ralph.errors import UserError
+from ralph.forge import host, issue
+from ralph.history.evidence import files_in
 from ralph.hooks.transcript import newest_first
 from ralph.planning.plan import load as load_plan
+from ralph.planning.plan import plan_in
 from ralph.records import journal
+from ralph.repository.protect import matches, parse_glob
+from ralph.repository.scm import words_of
 from ralph.settings.layers import load
 from ralph.settings.proposed import proposed_checks
-from ralph.supervise import bus
+from ralph.show import words
+from ralph.show.report import code, escape_markdown
+from ralph.supervise import bus, run_info
+from ralph.ui.panes import strip_of
+from ralph.ui.typed import completions, understood
+from ralph.web import pieces
 
 Reader = Callable[[str], object]
+Read = Callable[[Mapping[str, bytes]], ListContent]
+Ticked = Callable[[Mapping[str, bytes], Collection[str]], dict[str, bytes]]
 
 CLAIMS = (
     Claim("promise", "DONE"),
@@ -46,7 +61,10 @@ PIECES = (
     *("eyJ", "eyJaaaaaaaa.", "Bearer ", "-----BEGIN ", "PRIVATE KEY-----", "-----END ", "429 ", "error: "),
     *("rate limit ", "exceeded ", "retry-after: ", "try again in ", "10s", "1h", "resets ", "7pm ", "(UTC)"),
     *("aaaaaaaa", "AAAAAAAA", "00000000", "________", "a.b.c.", "https://a:b@c/", "model: ", "quota"),
-    *("overloaded ", "Fix the parser.\n", "When it works, say:\n"),
+    *("overloaded ", "Fix the parser.\n", "When it works, say:\n", "- [ ] T1 a\n", "- [x] b [P]\n", "  after: T1\n"),
+    *("## Phase 1\n", "# Plan: a\n", "  check: `a`\n", '{"id":1,', '"title":"a",', "[]", "[", "{}", "&a [*a]", "- - "),
+    *("diff --git a/a b/a\n", "+++ b/a\n", "\u0301", "\u200d", "👩\u200d", "\u200b", "\u202e", "漢", "\ufe0f"),
+    *("status: ", "a: b\n", "msg_id: ", "\nlength: 3\n", "\\", "%", "a/", "**/", "*a", "?", "!", "https://a/b?c=d&"),
 )
 
 
@@ -58,19 +76,69 @@ def _parsed(agent: str, said: str) -> None:
 
 def _in_a_file(read: Callable[[Path], object]) -> Reader:
     """What reads a file of others: the text is one."""
-    place = Path(tempfile.mkdtemp(prefix="ralph-fuzz-"))
-    atexit.register(shutil.rmtree, place, ignore_errors=True)
-    (place / ".ralph").mkdir()
 
-    def reader(said: str) -> object:
-        file = place / ".ralph" / "settings.json"
-        file.write_bytes(said.encode("utf-8", "replace"))
-        with suppress(UserError):
+    def reader(said: str) -> None:
+        with TemporaryDirectory(prefix="ralph-fuzz-") as place, suppress(UserError):
+            file = Path(place, ".ralph", "settings.json")
+            file.parent.mkdir()
+            file.write_bytes(said.encode("utf-8", "replace"))
             read(file)
-        return None
 
     return reader
 
+
+def _listed(read: Read, ticked: Ticked) -> Reader:
+    """What reads a backlog, says what is wrong with it, and ticks its items."""
+
+    def reader(said: str) -> None:
+        files = {"list": said.encode("utf-8", "surrogatepass")}
+        with suppress(UserError):
+            found = read(files)
+            wrong_with(found)
+            ticked(files, {item.key for item in found.items})
+
+    return reader
+
+
+def _minded(read: Callable[[str], object]) -> Reader:
+    """What refuses some texts, with a line that says why."""
+
+    def reader(said: str) -> None:
+        with suppress(UserError):
+            read(said)
+
+    return reader
+
+
+def _in_bytes(read: Callable[[bytes], object]) -> Reader:
+    return _minded(lambda said: read(said.encode("utf-8", "replace")))
+
+
+def _planned(said: str) -> None:
+    plan = plan_in(f"# Plan: x\n## Questions\n{said}")
+    assert plan
+    plan.problems()
+    plan.answered(dict.fromkeys(plan.questions(), said[:100])).without_commands(bool).with_checks([said])
+
+
+def _patched(said: str) -> None:
+    data = said.encode("utf-8", "replace")
+    files_in(data[at : at + 4096] for at in range(0, len(data), 4096))
+
+
+def _phases(said: str) -> None:
+    """A list as long as the text, in which half of the items wait for the other half."""
+    number = len(said) // 100
+    halves = ("".join(f"- [ ] T{at} a [P]\n" for at in range(begin, begin + number)) for begin in (0, number))
+    READERS["a backlog of boxes"]("## Phase 1\n{}## Phase 2\n{}".format(*halves))
+
+
+def _widely(read: Reader) -> Reader:
+    """What shows a text in a hundred places: of a long one, a part does."""
+    return lambda said: read(said[: max(len(said) // 20, 2000)])
+
+
+SECRETS = Redactor([b"key number %d" % number for number in range(200)])
 
 READERS: dict[str, Reader] = {
     **{
@@ -98,5 +166,37 @@ READERS: dict[str, Reader] = {
     "checks of a project": _in_a_file(
         lambda file: file.rename(file.parent.parent / "Makefile") and proposed_checks(file.parent.parent)
     ),
+    "known secrets by the hundred": SECRETS.text,
+    "a backlog of boxes": _listed(markdown_lists.read_boxes, markdown_lists.tick_boxes),
+    "a backlog in phases": _phases,
+    "a backlog in a folder": _listed(markdown_lists.read_folder, markdown_lists.tick_folder),
+    "front matter": lambda said: READERS["a backlog in a folder"](f"---\nid: 1\nstatus:{said}\n---\n"),
+    "stories": _listed(json_lists.read_prd, json_lists.tick_prd),
+    "tasks by tag": _listed(json_lists.read_taskmaster, json_lists.tick_taskmaster),
+    "issues": _in_bytes(list_programs.read_issues),
+    "beads": _in_bytes(list_programs.read_beads),
+    "an issue": lambda said: issue.fenced(1, "a/b", said),
+    "an address": host.parse,
+    "a plan in an answer": _planned,
+    "patterns of files": lambda said: overlap(said.split("\n")[:2], [said[:200], said[-200:]]),
+    "a protected name": lambda said: matches([parse_glob("a*b/**/*.x"), parse_glob("!*_*-*.b")], said),
+    "a pattern": _minded(lambda said: matches([parse_glob(said[:4000])], said)),
+    "a commit's command": _minded(words_of),
+    "a patch": _patched,
+    "a run of a task": _in_a_file(
+        lambda file: file.rename(file.with_name(run_info.FILE)) and run_info.load(file.parent)
+    ),
+    "a message": lambda said: bus.body_of(bus.Message(msg_id="m", ts="t", type="FACT", body=said)),
+    "a line that was typed": _minded(lambda said: (understood(f"/{said}"), completions(f"/{said}"))),
+    "a wide line": lambda said: (words.wrap(said, 20), words.cut(said, 20), words.width(said)),
+    "prose": lambda said: pieces.prose(shown.encodable(said)),
+    "a strip of the screen": lambda said: strip_of.__wrapped__(said),
+    "Markdown in a report": lambda said: (escape_markdown(said, 1 << 20), code(said, 1 << 20)),
+    "lines on a screen": _widely(lambda said: shown.lines(said, 80, False)),
+    "all lines on a narrow screen": _widely(lambda said: shown.lines(said, 12, True)),
+    "pieces of a page": _widely(shown.on_a_page),
+    "a summary": _widely(shown.in_summary),
+    "a report": _widely(shown.in_report),
+    "a report on a backlog": _widely(shown.of_work),
     **{f"stream of {agent}": lambda said, agent=agent: _parsed(agent, said) for agent in (*known(), "command")},
 }

@@ -29,7 +29,7 @@ LONGEST_ARGUMENTS = 1_000_000
 _FENCE = re.compile(r"\A\s*+```\w*+\s*+(.*?)\n?```\s*+\Z", re.DOTALL)
 _FENCED = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
 _COMMAND = re.compile(r"^```(?:bash|sh|shell)[ \t]*+\n((?:(?!```).*\n)*+)```[ \t]*+$", re.MULTILINE)
-_TAGGED = re.compile(r"<tool_call>\s*(.*?)\s*(?:</tool_call>|\Z)", re.DOTALL)
+_TAGGED = re.compile(r"<tool_call>(.*?)(?:</tool_call>|\Z)", re.DOTALL)
 _TRAILING = re.compile(r'("(?:[^"\\]|\\.)*+"?)|,(\s*[}\]])')  # a comma before a closing bracket, outside strings
 _OTHER_NAMES = {
     "command": ("cmd", "script"),
@@ -67,8 +67,8 @@ def calls_in(reply: ModelResponse, kinds: Kinds) -> list[Call]:
         return [_call(part.tool_call_id, part.tool_name, part.args, kinds) for part in native]
     text = text_of(reply)
     outside = _FENCED.sub("", text)  # what is fenced is quoted, unless the model says nothing else
-    found = [words for words in _TAGGED.findall(outside if outside.strip() else text) if words]
-    return [_from_text(made_up(), words, kinds) for words in found]
+    found = map(str.strip, _TAGGED.findall(outside if outside.strip() else text))
+    return [_from_text(made_up(), words, kinds) for words in found if words]
 
 
 def made_up() -> str:
@@ -344,9 +344,14 @@ def _loose(old: str, text: str) -> list[tuple[int, int]]:
     starts = [0]
     for line in lines:
         starts.append(starts[-1] + len(line) + 1)
-    size = len(wanted)
-    places = [n for n in range(len(lines) - size + 1) if squeezed[n : n + size] == wanted] if any(wanted) else []
-    return [(starts[n], starts[n + size] - 1) for n in places]
+    sought, searched = "\n".join(["", *wanted, ""]), "\n".join(["", *squeezed, ""])
+    found, number, before = [], 0, 0
+    at = searched.find(sought) if any(wanted) else -1
+    while at >= 0:
+        number, before = number + searched.count("\n", before, at), at
+        found.append((starts[number], starts[number + len(wanted)] - 1))
+        at = searched.find(sought, at + len(sought) - 1)
+    return found
 
 
 def _indented_as(found: str, old: str, new: str) -> str:
@@ -359,7 +364,8 @@ def _indented_as(found: str, old: str, new: str) -> str:
 def _nearest(old: str, text: str) -> str:
     """The lines of the file that look most like `old`."""
     lines, wanted = text.split("\n")[:5000], old.strip("\n").split("\n")
-    best = lines.index(get_close_matches(wanted[0], lines, 1, 0.0)[0])
+    heads = [line[:200] for line in lines]  # to compare two lines takes more time than they are long
+    best = heads.index(get_close_matches(wanted[0][:200], heads, 1, 0.0)[0])
     return "\n".join(lines[max(best - 1, 0) : best + len(wanted) + 1])
 
 

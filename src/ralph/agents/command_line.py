@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from functools import cache
 
+from ralph.core.text import head, shell_words
 from ralph.errors import UserError
 
 _OPERATORS = set("|&;<>`\n")
@@ -12,12 +13,11 @@ _LONGEST_WORD = (1 << 17) - 1  # Linux refuses a longer argument
 @cache  # as with the next one: every turn asks the same
 def split(line: str) -> tuple[str, ...]:
     """The words of `line`, as a shell would see them."""
-    import shlex
-
     try:
-        return tuple(shlex.split(line))
+        return shell_words(line)
     except ValueError as error:
-        raise UserError(f"the agent's command line cannot be read: {error}", f"check the quotes in: {line}") from error
+        hint = f"check the quotes in: {head(line, 500, '…')}"
+        raise UserError(f"the agent's command line cannot be read: {error}", hint) from error
 
 
 @cache
@@ -76,11 +76,9 @@ def _must_fit(prompt: str) -> None:
 
 def _each(word: str, values: dict[str, str]) -> str:
     """Every placeholder replaced once: what stands in a value is not looked at again."""
-    name = min((name for name in values if name in word), key=word.index, default=None)
-    if name is None:
-        return word
-    before, _, after = word.partition(name)
-    return before + values[name] + _each(after, values)
+    import re
+
+    return re.sub(r"\{prompt(?:_file)?\}", lambda found: values[found[0]], word)
 
 
 def _unescaped(line: str) -> Iterator[tuple[int, str, str]]:

@@ -29,10 +29,12 @@ from ralph.backlog.lists import (
 from ralph.core.backlog import Item
 from ralph.core.tasks_file import ASIDE, BoxLine, box_lines, plan_title
 
+MOST_EDGES = 250_000  # from item to item, in the phases of a list
 LONGEST_AROUND = 8000  # characters of a plan that go with each of its tasks
 CODE = re.compile(r"(?<!`)`++([^`]++)`++")
 FRONT = re.compile(r"\ufeff?---\r?\n(.*?\n)---[ \t]*(?:\r?\n|\Z)", re.DOTALL)
-STATUS = re.compile(r"^(status[ \t]*:[ \t]*)([^\r\n#]*?)([ \t]*(?:#[^\r\n]*)?\r?)$", re.MULTILINE)
+_WORDS = r"[^ \t\r\n#]*+(?:[ \t]++[^ \t\r\n#]++)*+"
+STATUS = re.compile(rf"^(status[ \t]*+:[ \t]*+)({_WORDS})([ \t]*+(?:#[^\r\n]*+)?\r?)$", re.MULTILINE)
 DONE = "Done"
 
 
@@ -57,7 +59,7 @@ def read_boxes(files: Mapping[str, bytes]) -> ListContent:
         items = [replace(item, text=f"{item.text}\n\n{around}") for item in items]
     has_phases = any(line.section.startswith("phase ") for line in lines)
     if has_phases and any("[P]" in entry.box.words.split() for entry in entries):
-        items = [*_in_phases(items, entries)]
+        items = [*_in_phases(items, entries, problems)]
     if not plan:
         return ListContent(tuple(items), problems=tuple(problems))
     asked = (f"{name}:{line.number}: answer and tick this question first: {title_of(line.words)}"
@@ -137,9 +139,11 @@ def _around(lines: list[BoxLine]) -> str:
     return f"\n\n{text[:LONGEST_AROUND]}" if text else ""
 
 
-def _in_phases(items: list[Item], entries: list[ListedBox]) -> Iterator[Item]:
+def _in_phases(items: list[Item], entries: list[ListedBox], problems: list[str]) -> Iterator[Item]:
     """spec-kit's order: a phase begins when the one before it is over; in it, what bears `[P]` may go side by side,
-    and everything else comes after all that stands above it. Who waits for one that waits for all need not name all."""
+    and everything else comes after all that stands above it. Who waits for one that waits for all need not name all:
+    where thousands wait for thousands, one has to be put between them."""
+    edges = 0
     before: tuple[str, ...] = ()  # of the phases before
     phase: list[str] = []  # those for which whoever comes now has to wait
     above: tuple[str, ...] = ()  # the last one in this phase that goes alone
@@ -153,7 +157,12 @@ def _in_phases(items: list[Item], entries: list[ListedBox]) -> Iterator[Item]:
             above = (item.key,)
             phase = phase if item.after else []
         phase.append(item.key)
-        yield item if item.after else replace(item, after=waits)
+        edges += len(waits)
+        if edges > MOST_EDGES and edges - len(waits) <= MOST_EDGES:
+            problems.append(
+                f"{item.place}: too many items side by side wait for too many; let one without [P] go between"
+            )
+        yield item if item.after or edges > MOST_EDGES else replace(item, after=waits)
 
 
 def read_folder(files: Mapping[str, bytes]) -> ListContent:
@@ -203,6 +212,8 @@ def _parts(data: bytes, name: str, problems: list[str]) -> tuple[dict[str, Any],
     if found is None:
         return {}, text
     try:
+        if "*" in found[1] and any(isinstance(token, yaml.AliasToken) for token in yaml.scan(found[1])):
+            raise ValueError("an alias")  # ten of ten of ten others are few characters, and no memory holds them
         front = yaml.safe_load(found[1])
     except (yaml.YAMLError, ValueError, RecursionError) as error:  # a date that is none, thousands of brackets
         line = getattr(getattr(error, "problem_mark", None), "line", 0) + 2

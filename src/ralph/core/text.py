@@ -111,6 +111,18 @@ def short(text: str, limit: int) -> str:
     return one_line(text[: 4 * limit], limit)
 
 
+LONGEST_COMMAND = 1 << 17  # Linux refuses a longer argument, and to split a text takes more time than it is long
+
+
+def shell_words(line: str) -> tuple[str, ...]:
+    """The words of a command line, as a shell would see them; a ValueError where it cannot be one."""
+    import shlex
+
+    if len(line) > LONGEST_COMMAND:
+        raise ValueError(f"it has {len(line):,} characters, and no system takes so many")
+    return tuple(shlex.split(line))
+
+
 def money(usd: float) -> str:
     """`$5.76`; sums under a dime keep four digits, so that a cheap turn does not look free."""
     if 0 < usd < 0.00005:

@@ -81,11 +81,13 @@ def files_in(chunks: Iterable[bytes], redact: Callable[[str], str] = redact_text
         if line.startswith("diff --git "):
             in_head = True
             files.append(PatchedFile(line.rpartition(" b/")[2], 0, 0, []))
+        elif not files:
+            continue
         elif in_head and line.startswith(_NEW_NAMES):
             files[-1].path = line.partition(" ")[2].removeprefix("to ").removeprefix("b/").rstrip()
         elif in_head and line.startswith("rename from "):
             files[-1].was = line.removeprefix("rename from ")
-        elif files and (not in_head or line.startswith(_BODIES)):
+        elif not in_head or line.startswith(_BODIES):
             in_head = False
             files[-1].lines.append(line)
             files[-1].added += line.startswith("+")
@@ -98,12 +100,16 @@ _BODIES = ("@@", "Binary files ")
 
 
 def lines_in(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    rest = b""
+    parts: list[bytes] = []
     for chunk in chunks:
-        *lines, rest = (rest + chunk).split(b"\n")
-        yield from lines
-    if rest:
-        yield rest
+        *whole, rest = chunk.split(b"\n")
+        if whole:
+            yield b"".join((*parts, whole[0]))
+            yield from whole[1:]
+            parts = []
+        parts.append(rest)
+    if last := b"".join(parts):
+        yield last
 
 
 Redact = Callable[[str], str]

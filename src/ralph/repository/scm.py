@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from ralph.core.text import clean, one_line, tail
+from ralph.core.text import clean, head, one_line, shell_words, tail
 from ralph.errors import UserError
 from ralph.files import open_fresh
 from ralph.processes.program import GRACE
@@ -241,12 +241,10 @@ def _repository(folder: Path) -> Repository | None:
 
 def words_of(line: str) -> tuple[str, ...]:
     """A command line of the settings, split as a shell would."""
-    import shlex
-
     try:
-        words = tuple(shlex.split(line))
+        words = shell_words(line)
     except ValueError as error:
-        raise UserError(f"scm: cannot read {line!r}: {error}", "check its quotes") from None
+        raise UserError(f"scm: cannot read {head(line, 500, '…')!r}: {error}", "check its quotes") from None
     if not words:
         raise UserError("scm: a command or task is empty", 'give a command such as "git" and tasks such as "commit"')
     return words

@@ -1,6 +1,7 @@
 """How are facts put into words? Times, sums and counts in as few characters as a person needs; what came of a run and
 of each iteration, and what it needs, as plain sentences that are the same wherever they are read."""
 
+from collections.abc import Iterator
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -86,21 +87,20 @@ def cut(text: str, columns: int, mark: str = "…") -> str:
     """As much of `text` as fits, ending in `mark` if anything is missing."""
     if len(text) * 2 <= columns or width(text) <= columns:
         return text
-    head, _ = _split(text, columns - width(mark))
-    return head + mark if columns >= width(mark) else ""
+    end = next(_ends(text, columns - width(mark)))
+    return text[:end] + mark if columns >= width(mark) else ""
 
 
-def _split(text: str, columns: int) -> tuple[str, str]:
-    """The longest beginning that fits, and the rest."""
-    if text.isascii():
-        end = max(columns, 0)
-        return text[:end], text[end:]
+def _ends(text: str, columns: int) -> Iterator[int]:
+    """Where each piece of the text ends, of those that just fit."""
     used = 0
     for place, char in enumerate(text):
-        used += _cells(char)
-        if used > columns:
-            return text[:place], text[place:]
-    return text, ""
+        cells = _cells(char)
+        if used + cells > columns:
+            yield place
+            used = 0
+        used += cells
+    yield len(text)
 
 
 def wrap(line: str, columns: int) -> list[str]:
@@ -121,11 +121,11 @@ def wrap(line: str, columns: int) -> list[str]:
         if not is_empty:
             rows.append(row)
         row, room = hanging, columns - len(hanging)
-        piece, rest = _split(word, max(room, 2))
-        while rest:
+        begin = 0
+        for end in _ends(word, max(room, 2)):
+            piece, begin = word[begin:end], end
             rows.append(row + piece)
-            piece, rest = _split(rest, max(room, 2))
-        row, room, is_empty = row + piece, room - width(piece), False
+        row, room, is_empty = rows.pop(), room - width(piece), False
     return [*rows, row]
 
 

@@ -1,0 +1,88 @@
+"""Everything that ralph shows is made of text from others: what becomes of a text that means harm, and how soon?"""
+
+from collections.abc import Iterator
+from types import UnionType
+from typing import Any, Literal, Union, get_args, get_origin
+
+import msgspec
+from msgspec import Struct
+
+from ralph.core import events, work_events
+from ralph.core.events import Event
+from ralph.history import evidence
+from ralph.history.run_history import Fold, RunHistory
+from ralph.history.work_history import WorkHistory, folded
+from ralph.records.journal import Entry
+from ralph.show import report, summary, words, works
+from ralph.show.event_lines import EventLines
+from ralph.show.outlet import Style
+from ralph.web import pieces
+
+
+def filled(kind: Any, text: str) -> Any:
+    """A value of this type in which everything that can be text is `text`: whatever is added later, is in it, too."""
+    if isinstance(kind, type) and issubclass(kind, Struct):
+        fields = msgspec.structs.fields(kind)
+        return kind(**{field.name: filled(field.type, text) for field in fields})
+    origin, inner = get_origin(kind), get_args(kind)
+    if origin in (Union, UnionType):
+        return filled(inner[0], text)
+    if origin is Literal:
+        return inner[0]
+    if origin is tuple:
+        return (filled(inner[0], text),) if inner[1:] == (...,) else tuple(filled(each, text) for each in inner)
+    if origin in (list, dict):
+        return [filled(inner[0], text)] if origin is list else {filled(inner[0], text): filled(inner[1], text)}
+    return text if kind is str else kind(1) if kind in (int, float, bool) else b"" if kind is bytes else None
+
+
+def happened(text: str) -> Iterator[tuple[Event, Entry]]:
+    """One event of every kind."""
+    for seq, (kind, name) in enumerate((events.NAMES | work_events.NAMES).items()):
+        event = filled(kind, text)
+        data = msgspec.Raw(msgspec.json.encode(event))
+        yield event, Entry(name, "2026-01-01T00:00:00Z", "r", seq, data)
+
+
+def encodable(text: str) -> str:
+    return text.encode("utf-8", "replace").decode()
+
+
+def history_of(text: str) -> RunHistory:
+    fold = Fold("20260101-000000-abcd")
+    for event, entry in happened(text):
+        fold.hear(event, entry.at)
+    return fold.history
+
+
+def work_of(text: str) -> WorkHistory:
+    return folded("20260101-000000-abcd", [entry for _, entry in happened(text)])
+
+
+def lines(text: str, columns: int, verbose: bool) -> list[str]:
+    render = EventLines(Style(color=True), verbose=verbose, columns=columns)
+    return [line for event, entry in happened(encodable(text)) for line in render(event, entry.at)]
+
+
+def on_a_page(text: str) -> str:
+    recent = pieces.RecentPieces(encodable(text))
+    for event, entry in happened(encodable(text)):
+        recent.hear(entry, event)
+    return recent.since(-1)
+
+
+def in_summary(text: str) -> list[str]:
+    history = history_of(encodable(text))
+    return [*summary.table(history, Style()), *summary.told(history, Style()), words.outcome_sentence(history)]
+
+
+def in_report(text: str) -> str:
+    history = history_of(encodable(text))
+    proof = {1: filled(evidence.Evidence, encodable(text))}
+    return report.html([history], proof) + report.markdown([history]) + report.for_review(history, text)
+
+
+def of_work(text: str) -> str:
+    history = work_of(encodable(text))
+    shown = works.table(history.board, works.rows(history.board, {}), Style(), 80) if history.board else []
+    return "\n".join([works.html(history), works.markdown(history), works.summary(history), *shown])

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from ralph.errors import UserError
-from ralph.repository.git import ask, commit_of, find_repository, repository, run
+from ralph.repository.configuration import Configuration
+from ralph.repository.git import ask, commit_of, find_repository, identity, obeying, repository, run
 
 
 def test_a_folder_outside_any_repository_has_none(tmp_path: Path) -> None:
@@ -152,7 +153,7 @@ def test_a_git_that_was_killed_has_not_said_no(repo: Any, mortal_git: Path) -> N
     for name in "12":
         (mortal_git / name).touch()
     with pytest.raises(UserError, match="git rev-parse failed: it was killed by signal 9") as killed:
-        commit_of(str(repo.path), "HEAD")
+        commit_of(str(repo.path), "HEAD~0")
     assert killed.value.hint == "nothing is lost: start again"
 
 
@@ -160,3 +161,69 @@ def test_what_changes_something_is_not_done_twice(repo: Any, mortal_git: Path) -
     (mortal_git / "1").touch()
     assert ask(str(repo.path), "branch", "other").code == -9
     assert not commit_of(str(repo.path), "other")
+
+
+def test_a_branch_is_known_wherever_git_keeps_it(repo: Any, tmp_path: Path) -> None:
+    repo.git("commit", "-q", "--allow-empty", "-m", "first")
+    first = repo.git("rev-parse", "HEAD")
+    repo.git("branch", "packed/away")
+    repo.git("pack-refs", "--all")
+    second = repo.commit()
+    repo.git("symbolic-ref", "refs/heads/another", "refs/heads/packed/away")
+    repo.git("tag", "-a", "-m", "x", "tagged")
+    repo.git("worktree", "add", "-q", "--detach", str(tmp_path / "tree"), first)
+    place = str(repo.path)
+    assert [commit_of(place, name) for name in ("HEAD", "refs/heads/main", "main")] == [second] * 3
+    assert commit_of(place, "refs/heads/packed/away") == commit_of(place, "refs/heads/another") == first
+    assert commit_of(place, "tagged") == second
+    assert [commit_of(place, f"refs/heads/{name}") for name in ("none", "packed", "main/more", "../../HEAD")] == [
+        ""
+    ] * 4
+    assert commit_of(str(tmp_path / "tree"), "HEAD") == first
+    assert commit_of(str(tmp_path / "tree"), "refs/heads/main") == second
+
+
+def test_a_branch_is_known_without_a_git(repo: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = repo.commit()
+    repo.git("pack-refs", "--all")
+    found = repo.found()
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert commit_of(str(repo.path), "refs/heads/main") == made
+    assert commit_of(str(repo.path), "refs/heads/none") == ""
+    assert find_repository(repo.path) == found
+
+
+@pytest.mark.parametrize("written", ["", "0" * 40 + "\n", "no commit\n"])
+def test_what_a_crash_or_an_agent_has_left_in_place_of_a_branch_is_no_commit(repo: Any, written: str) -> None:
+    repo.commit()
+    repo.write(".git/refs/heads/broken", written)
+    assert commit_of(str(repo.path), "refs/heads/broken") == ""
+
+
+def test_a_folder_that_has_become_another_repository_is_known_as_that(repo: Any) -> None:
+    inside = repo.path / "inside"
+    inside.mkdir()
+    before = find_repository(inside)
+    assert before is not None
+    assert (before.root, before.prefix) == (str(repo.path), "inside")
+    repo.git("init", "-q", str(inside))
+    after = find_repository(inside)
+    assert after is not None
+    assert (after.root, after.prefix) == (str(inside), "")
+    repo.config("core.bare", "true")
+    with pytest.raises(UserError, match="not in its working tree"):
+        find_repository(repo.path)
+
+
+@pytest.mark.parametrize(("name", "is_known"), [("A Person", True), ("", False), (None, False)])
+def test_work_is_committed_in_the_users_name_where_git_knows_it(repo: Any, name: str | None, is_known: bool) -> None:
+    for entry in ("user.name", "user.email"):
+        repo.git("config", "--global", "--unset-all", entry, check=False)
+        if name is not None:
+            repo.config(entry, name)
+    found = repo.found()
+    kept = Configuration(found)
+    kept.begin()
+    for obeyed in (None, kept):
+        with obeying(obeyed):
+            assert (identity(found.root) == {}) is is_known

@@ -20,36 +20,16 @@ from ralph.files import hold, read_given, state_folder
 from ralph.processes.program import seconds_left
 from ralph.records.folder import is_occupied
 from ralph.records.journal import read
-from ralph.repository.git import PLAIN, Repository, ask, commit_of, identity, refusal, run
+from ralph.repository.git import PLAIN, Repository, ask, commit_of, identity, own_folder, refusal, run, shared_by
 from ralph.repository.index import shown
 from ralph.repository.scm import OWN_FILES, Runner, commit_with_git, unattended
 
 STALE = 2.0  # seconds: to move a ref or to write an index takes git a few thousandths of one
 
 
-def own_folder(path: str) -> str:
-    """Where git keeps what belongs to this working tree alone: its HEAD and index."""
-    mark = os.path.join(path, ".git")
-    if os.path.isdir(mark):
-        return mark
-    try:
-        return os.path.join(path, os.fsdecode(read_given(mark, 1 << 16)).removeprefix("gitdir:").strip())
-    except FileNotFoundError:
-        raise
-    except OSError as error:  # an agent that worked there has put something else in its place
-        raise UserError(f"cannot read {mark}: {error.strerror}", "remove that worktree: git worktree remove") from None
-
-
-def common_folder(path: str) -> str:
-    """Where git keeps what all working trees of a repository share."""
-    own = own_folder(path)
-    named = _read(os.path.join(own, "commondir"))
-    return os.path.join(own, named) if named else own
-
-
 def holder_of(repository: Repository, branch: str) -> str:
     """The folder in which a branch is checked out, if there is one."""
-    common = common_folder(repository.root)
+    common = shared_by(own_folder(repository.root))
     trees = os.path.join(common, "worktrees")
     names = sorted(os.listdir(trees)) if os.path.isdir(trees) else []
     for own in (common, *(os.path.join(trees, name) for name in names)):
@@ -101,7 +81,7 @@ def heal(path: str, *refs: str) -> None:
 
 def heal_refs(path: str, *refs: str) -> None:
     """The same for refs that nobody else writes."""
-    common = common_folder(path)
+    common = shared_by(own_folder(path))
     _unlock(os.path.join(common, f"{ref}.lock") for ref in refs)
 
 

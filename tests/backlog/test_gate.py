@@ -221,6 +221,37 @@ def test_a_push_moves_the_target_there_and_leaves_no_branch_of_an_item(lab: Lab,
     assert at_origin(lab, "show", "main:T.md").count("[x]") == 2
 
 
+@pytest.mark.parametrize("denies", [False, True])
+def test_the_branches_of_what_lands_go_with_the_push_that_lands_it(lab: Lab, remote: Remote, denies: bool) -> None:
+    """Or stay, moved to the landing, where a server lets nobody remove a branch."""
+    branches = tuple(lab.branch(key, {key: "x\n"}) for key in ("T1", "T2"))
+    for branch in branches:
+        lab.git("push", "-q", "origin", f"{branch.tip}:refs/heads/ralph/w/{branch.key}")
+    at_origin(lab, "config", "receive.denyDeletes", str(denies).lower())
+    log, hook = lab.path.parent / "pushes", lab.path.parent / "origin.git" / "hooks" / "post-receive"
+    hook.write_text(f"#!/bin/sh\necho $(cut -d/ -f3-) >> {log}\n")
+    hook.chmod(0o755)
+    verdict = lab.gate("true", remote=remote).land(LandingRequest(branches=branches))
+    assert (verdict.landed, verdict.stuck) == (("T1", "T2"), "")
+    assert log.read_text().splitlines() == ["main ralph/w/T1 ralph/w/T2"], "one push"
+    left = at_origin(lab, "for-each-ref", "--format=%(objectname)", "refs/heads/ralph/").split()
+    assert left == ([verdict.commit] * 2 if denies else [])
+
+
+def test_a_target_that_was_fetched_a_moment_ago_is_not_fetched_again(lab: Lab, remote: Remote) -> None:
+    remote.fetch(lab.found())
+    before = lab.git("rev-parse", "origin/main")
+    moved = lab.git("commit-tree", "main^{tree}", "-p", "main", "-m", "x")
+    at_origin(lab, "fetch", "-q", str(lab.path), f"{moved}:refs/heads/main")
+    remote.fetch(lab.found(), age=600)
+    assert lab.git("rev-parse", "origin/main") == before
+    at_origin(lab, "branch", "other", "main")
+    Remote("origin", "other").fetch(lab.found(), age=600)
+    assert lab.git("rev-parse", "origin/other") == moved, "it is another one"
+    remote.fetch(lab.found())
+    assert lab.git("rev-parse", "origin/main") == moved
+
+
 @pytest.mark.parametrize("is_left", [True, False])
 def test_a_worktree_that_is_half_made_keeps_nobody_from_fetching(lab: Lab, remote: Remote, is_left: bool) -> None:
     """Its HEAD is nothing yet, and git looks at all of them. It is made a moment later; or whoever made it is dead."""

@@ -152,20 +152,29 @@ class Gate(Struct, frozen=True, kw_only=True):
     def _pushed(self, made: Candidate, remote: Remote) -> str | None:
         tips = {self.branch_of(branch.key): branch.tip for branch in made.tried}
         self.await_charge()
-        items = remote.known(self.repository, tips)
-        if foreign := [name for name, there in items.items() if not self._is_ours(there, tips[name])]:
-            return f"{foreign[0]} on {remote.name} is not what was checked: somebody else works on it"
+        items = remote.last_known(self.repository, tips)  # the leases will tell whether it is so
+        removes = True
         for pause in LOCKED:
-            answer = remote.push(self.repository, made.commit, made.base, items)
+            if any(not self._is_ours(there, tips[name]) for name, there in items.items()):
+                items = remote.known(self.repository, tips)
+            if foreign := [name for name, there in items.items() if not self._is_ours(there, tips[name])]:
+                return f"{foreign[0]} on {remote.name} is not what was checked: somebody else works on it"
+            answer = remote.push(self.repository, made.commit, made.base, items, removes=removes)
             now = self.now() if answer.code else made.commit
-            if not landing.unlanded(self.repository, now, {made.commit}):  # the answer may have been lost on its way
-                remote.drop(self.repository, dict.fromkeys(items, made.commit))
+            if not answer.code or not landing.unlanded(self.repository, now, {made.commit}):  # it may have got lost
+                remote.drop(self.repository, {name: made.commit for name in items if not (items[name] and removes)})
                 return ""
             if now != made.base:
                 return None
-            if "lock" not in answer.error:
+            before, items = items, remote.known(self.repository, tips)
+            if items != before:  # another one moved it, or a push was torn there
+                continue
+            if removes and "delet" in answer.error:
+                removes = False
+            elif "lock" in answer.error:
+                time.sleep(pause)  # somebody else is just pushing there, or was killed: they look alike
+            else:
                 break
-            time.sleep(pause)  # somebody else is just pushing there, or was killed: they look alike
         return f"{remote.name} refuses {remote.branch}: {refused_because(answer)}"
 
     def _is_ours(self, there: str, tip: str) -> bool:

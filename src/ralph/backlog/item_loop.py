@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from ralph import __version__
 from ralph.backlog import item_worktrees
-from ralph.backlog.item_worktrees import TAKEN, Charge, Publisher, Taken
+from ralph.backlog.item_worktrees import RECENT, TAKEN, Charge, Publisher, Taken
 from ralph.backlog.work_order import Assignment, Looped, WorkOrder, assignment_of, folder_of, read
 from ralph.core import events
 from ralph.core.model import Iteration, Note, Outcome, Run, Stop
@@ -51,7 +51,8 @@ class ItemPlace(Place):
     def move_to_worktree(self, context: Context, resumed: Run | None, stack: ExitStack) -> Worktree:
         home, work, key = repository(self.workspace), self._work, self._assigned.item.key
         if work.is_shared:
-            self.publisher = _publisher(work, home, key, context.interrupt)
+            is_new = not self._assigned.worker and not self._assigned.item.after
+            self.publisher = _publisher(work, home, key, context.interrupt, RECENT if is_new else 0.0)
         made = item_worktrees.item_place(
             work, home, key, lambda folder: self.occupy(folder, context.folder.id, stack), context
         )
@@ -115,10 +116,10 @@ def play(path: str, key: str, keeper: Keeper, interrupt: Interrupt) -> Looped:
         return _published(where.publisher, _looped(work, home, key, run, stop))
 
 
-def _publisher(work: WorkOrder, home: Repository, key: str, interrupt: Interrupt) -> Publisher:
+def _publisher(work: WorkOrder, home: Repository, key: str, interrupt: Interrupt, age: float = 0.0) -> Publisher:
     folder = RunFolder(prepare(Path(work.workspace)), work.id)
     made = Publisher(work, home, key, Charge(folder.path), interrupt)
-    made.prepare()
+    made.prepare(age)
     return made
 
 

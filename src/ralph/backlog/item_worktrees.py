@@ -18,7 +18,7 @@ from ralph.processes.interrupt import Interrupt
 from ralph.processes.process import Limits, run_command
 from ralph.processes.program import Command
 from ralph.repository import landing, worktrees
-from ralph.repository.git import Repository, commit_of
+from ralph.repository.git import Repository, commit_of, own_folder
 from ralph.repository.landing import Remote, refused_because
 from ralph.repository.worktrees import Worktree, alone, carry_over
 from ralph.run.checks import enclosed
@@ -64,7 +64,7 @@ def align(order: WorkOrder, repository: Repository, key: str, tip: str) -> None:
 
 def _mark(made: Worktree) -> str:
     try:
-        return os.path.join(worktrees.own_folder(made.path), FURNISHED)
+        return os.path.join(own_folder(made.path), FURNISHED)
     except OSError:
         return os.path.join(made.path, ".git", FURNISHED)
 
@@ -118,7 +118,7 @@ def _remove(made: Worktree) -> None:
 
     own = ""
     with suppress(OSError):
-        own = worktrees.own_folder(made.path)
+        own = own_folder(made.path)
     shutil.rmtree(made.path, ignore_errors=True)
     if own and os.path.basename(os.path.dirname(own)) == "worktrees":
         shutil.rmtree(own, ignore_errors=True)
@@ -142,6 +142,7 @@ CHARGE = "charge"
 LOOK = 0.2  # seconds between two looks at whether we are in charge again
 PATIENCE = 60.0  # seconds for a remote that is away
 TRIES = 5
+RECENT = 3.0  # seconds: so old may the target be from which an item begins that waits for no other
 TAKEN = "another worker has this item"
 
 
@@ -203,10 +204,11 @@ class Publisher:
         self._branch = work.branch_of(key)
         self._left = ""
 
-    def prepare(self) -> None:
+    def prepare(self, age: float = 0.0) -> None:
         """Brings the target and the item's branch here as the remote has them; what was done here since and was never
-        pushed counts only where it grew from that."""
-        self._remote.fetch(self._home, self._branch, PATIENCE)
+        pushed counts only where it grew from that. Nobody has been on the branch of an item that may begin with a
+        target of so much `age`."""
+        self._remote.fetch(self._home, self._branch, PATIENCE, age)
         self._left = commit_of(self._home.root, f"refs/remotes/{self._remote.name}/{self._branch}")
         if self._left:
             align(self._work, self._home, self._key, self._left)

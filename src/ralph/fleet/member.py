@@ -141,7 +141,7 @@ class Member(Coordinator):
             child.ask_to_end(2 if job is None or job.state != "withdrawn" else 1)
 
     def _follow(self, heard: Sequence[object]) -> None:
-        board = self.ledger.board
+        board, landed = self.ledger.board, dict[str, str]()
         if board.is_held != self._was_held:
             self._was_held = board.is_held
             self._hold_loops(board.is_held)
@@ -149,20 +149,21 @@ class Member(Coordinator):
             match event:
                 case work_events.ItemWarned():
                     self._tell_agent(event.key, event.files)
-                case work_events.ItemLanded() if not self.ledger.has_gate():  # whose landings clear up by themselves
-                    self._clear(event.key, event.tip or board.jobs[event.key].tip)
-        if any(isinstance(event, work_events.ItemLanded) for event in heard):
+                case work_events.ItemLanded():
+                    landed[event.key] = event.tip or board.jobs[event.key].tip
+        if landed:
+            if not self.ledger.has_gate():  # whose landings clear up by themselves
+                self._clear(landed)
             self._list.hurry()  # the target has changed, and the list on it with it
             self._tick_on_disk()
         if self.ledger.finished:
             self._children.ask_to_end(1)
 
-    def _clear(self, key: str, tip: str) -> None:
-        """What is left here of an item that has landed."""
-        made = self.order.worktree_of(self._home, key)
-        if Path(made.path).exists():
-            with suppress(UserError):
-                item_worktrees.clear(self.order, self._home, {key: tip})
+    def _clear(self, landed: dict[str, str]) -> None:
+        """What is left here of items that have landed."""
+        here = {key: tip for key, tip in landed.items() if Path(self.order.worktree_of(self._home, key).path).exists()}
+        with suppress(UserError):
+            item_worktrees.clear(self.order, self._home, here)
 
     def _looped(self, child: Child) -> None:
         self._runs.pop(child.key, None)

@@ -289,6 +289,7 @@ def on_top_of(repository: Repository, tip: str, message: str) -> str:
 
 def drop_branches(repository: Repository, tips: Mapping[str, str]) -> None:
     """Removes branches that are still at these commits."""
+    tips = {name: tip for name, tip in tips.items() if commit_of(repository.root, f"refs/heads/{name}") == tip}
     if tips:
         lines = "".join(f"delete refs/heads/{name} {tip}\n" for name, tip in tips.items())
         answer = repository.ask("update-ref", "--stdin", stdin=lines.encode())
@@ -327,18 +328,22 @@ class Remote(Struct, frozen=True):
     def ref(self) -> str:
         return f"refs/remotes/{self.name}/{self.branch}"
 
-    def fetch(self, repository: Repository, below: str = "", patience: float = 1.0) -> None:
+    def fetch(self, repository: Repository, below: str = "", patience: float = 1.0, age: float = 0.0) -> None:
         """Learns what the target is there now, and the branches whose names begin with `below`. One at a time: two
         gits that move the same refs are in each other's way. A push may be, too, and a worktree that is just being
-        made; and a remote may be away: then it is tried again for `patience` seconds."""
+        made; and a remote may be away: then it is tried again for `patience` seconds. Where somebody here has asked for
+        the target within the last `age` seconds, that will do."""
         specs = [f"+refs/heads/{self.branch}:{self.ref}"]
         specs += [f"+refs/heads/{below}*:refs/remotes/{self.name}/{below}*"] if below else []
         began, pause = time.monotonic(), 0.1
         while True:
-            with _fetching_alone(repository):
+            with _fetching_alone(repository) as last:
+                if age and last.is_of(self.ref, age):
+                    return
                 answer = _with_the_users_own(repository, "fetch", "-q", *_ONLY_THESE, "--prune", self.name, *specs)
-            if not answer.code:
-                return
+                if not answer.code:
+                    last.note(self.ref)
+                    return
             if "couldn't find remote ref" in answer.error:
                 hint = f"push it there first: git push {self.name} HEAD:refs/heads/{self.branch}"
                 raise UserError(f"{self.name} has no branch {self.branch}", hint)
@@ -361,13 +366,22 @@ class Remote(Struct, frozen=True):
             found[ref.removeprefix("refs/heads/")] = commit
         return {name: found[name] for name in names}
 
-    def push(self, repository: Repository, new: str, old: str, items: Mapping[str, str]) -> Answer:
-        """Moves the target, and the branch of each item with it, all or nothing, and only if all are what we think.
-        A lease on a ref that does not move would only be compared with what the server said at the beginning: so the
-        items' branches move too. `items`: branch, and the commit that it has there, or nothing."""
-        refs = {self.branch: old, **items}
-        leases = [f"--force-with-lease=refs/heads/{name}:{known}" for name, known in refs.items()]
-        specs = [f"{new}:refs/heads/{name}" for name in refs]
+    def last_known(self, repository: Repository, names: Collection[str]) -> dict[str, str]:
+        """What these branches were there when somebody here last asked."""
+        return {name: commit_of(repository.root, f"refs/remotes/{self.name}/{name}") for name in names}
+
+    def push(
+        self, repository: Repository, new: str, old: str, items: Mapping[str, str], *, removes: bool = True
+    ) -> Answer:
+        """Moves the target and removes the branch of each item with it, all or nothing, and only if all are what we
+        think. A lease on a ref that stays as it is would only be compared with what the server said at the beginning:
+        so the items' branches go, or, where the server `removes` none or has none, move too. `items`: branch, and the
+        commit that it has there, or nothing."""
+        leases = [
+            f"--force-with-lease=refs/heads/{name}:{known}" for name, known in {self.branch: old, **items}.items()
+        ]
+        to = {self.branch: new, **{name: "" if known and removes else new for name, known in items.items()}}
+        specs = [f"{commit}:refs/heads/{name}" for name, commit in to.items()]
         return _with_the_users_own(repository, "push", "-q", "--atomic", *leases, self.name, *specs)
 
     def push_branch(self, repository: Repository, branch: str, new: str, old: str) -> Answer:
@@ -404,13 +418,28 @@ def _remove_half_made_worktrees(repository: Repository) -> None:
                 shutil.rmtree(os.path.join(place, name))
 
 
+class LastFetch(Struct, frozen=True):
+    """Which target was last asked for in a clone, and when: in the file by which one waits for the other."""
+
+    fd: int
+
+    def is_of(self, ref: str, age: float) -> bool:
+        since = time.time() - os.fstat(self.fd).st_mtime
+        return 0 <= since < age and os.pread(self.fd, 4096, 0) == os.fsencode(ref)
+
+    def note(self, ref: str) -> None:
+        with suppress(OSError):  # the disk is full: then the next one asks
+            os.ftruncate(self.fd, 0)
+            os.pwrite(self.fd, os.fsencode(ref), 0)
+
+
 @contextmanager
-def _fetching_alone(repository: Repository) -> Iterator[None]:
+def _fetching_alone(repository: Repository) -> Iterator[LastFetch]:
     path = os.path.join(shared_folder(repository), "ralph-fetch.lock")
     lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         hold(lock, path, left=seconds_left)
-        yield
+        yield LastFetch(lock)
     finally:
         os.close(lock)
 

@@ -158,16 +158,19 @@ class Database:
         self.is_listening = False
         self.is_given_up = False
 
-    def do(self, what: "Callable[[Transaction], Given]") -> Given:
+    def do(self, what: "Callable[[Transaction], Given]", is_question: bool = False) -> Given:
         """Carries out one transaction, whole or not at all. Its end may be lost on the way: then it is asked again, so
-        it must look before it does anything twice. GaveUp from then on, once a person wanted an end meanwhile."""
+        it must look before it does anything twice. GaveUp from then on, once a person wanted an end meanwhile. A single
+        question needs no transaction around it."""
         began, pause = time.monotonic(), FIRST_PATIENCE
         while not self.is_given_up:
             try:
                 connection = self._connected()
-                connection.execute(BEGIN)
+                if not is_question:
+                    connection.execute(BEGIN)
                 answer = what(Transaction(connection))
-                connection.execute("COMMIT")
+                if not is_question:
+                    connection.execute("COMMIT")
                 if self._is_told:
                     self._is_told = False
                     print("ralph: PostgreSQL is back", file=sys.stderr, flush=True)
@@ -332,6 +335,21 @@ class Present(Struct, frozen=True, kw_only=True):
         return self.silence < STALLED
 
 
+WHO_IS_PRESENT = (
+    "SELECT w.id, w.name, w.host, w.slots, w.version, w.work, w.brings, w.spending, "
+    "extract(epoch FROM now() - p.last_heartbeat)::float8 AS silence "
+    "FROM ralph_workers w JOIN procrastinate_workers p ON p.id = w.id ORDER BY w.name, w.id"
+)
+
+
+class News(Struct, frozen=True):
+    """What was told of a work since, who is present, and who has which claim: queue, worker and status."""
+
+    lines: list[tuple[int, bytes]]
+    present: list[Present]
+    claims: list[tuple[str, int | None, str]]
+
+
 class Registered(Struct, frozen=True):
     """A worker, as the others know it."""
 
@@ -378,12 +396,23 @@ class Transaction:
 
     def present(self) -> list[Present]:
         """Every worker that has not taken its leave, with when it was last heard."""
-        rows = self.ask(
-            "SELECT w.id, w.name, w.host, w.slots, w.version, w.work, w.brings, w.spending, "
-            "extract(epoch FROM now() - p.last_heartbeat)::float8 "
-            "FROM ralph_workers w JOIN procrastinate_workers p ON p.id = w.id ORDER BY w.name, w.id"
+        return [Present(**dict(zip(Present.__struct_fields__, row, strict=True))) for row in self.ask(WHO_IS_PRESENT)]
+
+    def news(self, work: str, seq: int, queues: Sequence[str]) -> News:
+        """What workers ask for all day, by one statement: each takes its way to the server and back."""
+        ((lines, present, claims),) = self.ask(
+            "SELECT (SELECT json_agg(json_build_array(seq, line) ORDER BY seq) FROM ralph_events "
+            "WHERE work = %s AND seq > %s), "
+            f"(SELECT json_agg(present) FROM ({WHO_IS_PRESENT}) AS present), "
+            "(SELECT json_agg(json_build_array(queue_name, worker_id, status::text)) FROM procrastinate_jobs "
+            "WHERE queue_name = ANY(%s))",
+            *(work, seq, [*queues]),
         )
-        return [Present(**dict(zip(Present.__struct_fields__, row, strict=True))) for row in rows]
+        return News(
+            [(number, line.encode()) for number, line in lines or ()],
+            [Present(**row) for row in present or ()],
+            [tuple(row) for row in claims or ()],
+        )
 
 
 def ready(database: Database) -> None:

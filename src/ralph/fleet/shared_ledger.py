@@ -14,7 +14,7 @@ from ralph.core import work_events
 from ralph.core.backlog import SETTLED
 from ralph.core.secrets import Redactor
 from ralph.errors import UserError
-from ralph.fleet.database import STALLED, Database, Present, Registered, Transaction, finished
+from ralph.fleet.database import STALLED, Database, Registered, Transaction, finished
 from ralph.records.folder import RunFolder
 from ralph.records.journal import decoded
 from ralph.records.writer import Sink, Writer
@@ -107,18 +107,15 @@ class SharedLedger(JournalLedger):
     def hear(self) -> None:
         """Takes in what others have said, and looks at who is there, what they spend, and who has which post."""
 
-        def look(transaction: Transaction) -> tuple[list[tuple[int, bytes]], list[Present], list[tuple[Any, ...]]]:
-            query = "SELECT queue_name, worker_id, status::text FROM procrastinate_jobs WHERE queue_name = ANY(%s)"
-            posts = transaction.ask(query, [self._queue(post) for post in POSTS])
-            return transaction.lines_after(self._work, self._seq), transaction.present(), posts
-
-        lines, present, posts = self._database.do(look)
-        self._take_in(lines)
-        slots = sum(one.slots for one in present if one.is_there and one.work in ("", self._work))
+        queues = [self._queue(post) for post in POSTS]
+        news = self._database.do(lambda asked: asked.news(self._work, self._seq, queues), is_question=True)
+        self._take_in(news.lines)
+        slots = sum(one.slots for one in news.present if one.is_there and one.work in ("", self._work))
         self.board = replace(self.board, slots=max(slots, 1))
-        self.spent_elsewhere = sum(one.spending for one in present if one.work == self._work and one.id != self._me.id)
-        ours = {queue for queue, worker, status in posts if (worker, status) == (self._me.id, "doing")}
-        vacant = {queue for queue, _, status in posts if status == "todo"}
+        others = [one for one in news.present if one.work == self._work and one.id != self._me.id]
+        self.spent_elsewhere = sum(one.spending for one in others)
+        ours = {queue for queue, worker, status in news.claims if (worker, status) == (self._me.id, "doing")}
+        vacant = {queue for queue, _, status in news.claims if status == "todo"}
         self._posts = frozenset(post for post in POSTS if self._queue(post) in ours)
         self._vacant = frozenset(post for post in POSTS if self._queue(post) in vacant)
 

@@ -17,6 +17,7 @@ AGENT = f"""
 if printf '%s' "$PROMPT" | grep -q '^T8 '; then
   while [ ! -e "$HOME/T8" ]; do sleep 0.1; done
   if mkdir "$HOME/tried"; then rm T8.txt; echo COMPLETE; exit; fi
+  while [ ! -e "$HOME/stopped" ]; do sleep 0.02; done
 fi
 {WAITING}
 """
@@ -77,6 +78,7 @@ def test_the_guide_is_a_story_that_happens(shell: Shell, eventually: Callable[..
     shell.types("ralph resume")
     works.wait_for("work_held", is_held=False)
     shell.types("ralph stop")
+    (home / "stopped").touch()
     night.communicate(timeout=60)
     assert night.returncode in (0, 130), "it may have been done by then"
     said = shell.types("ralph resume")

@@ -359,8 +359,8 @@ WORK = CliCommand(
 # What every loop and every landing imports, sooner or later.
 LEARNED = (
     *("ralph.backlog.gate", "ralph.backlog.item_loop", "ralph.run.agents", "ralph.agents.reader"),
-    *("ralph.repository.checkpoints", "ralph.show.report"),
-    *("shutil", "tempfile", "textwrap"),
+    *("ralph.repository.checkpoints", "ralph.show.report", "ralph.core.talk"),
+    *("shutil", "tempfile", "textwrap", "_ctypes"),
 )
 FATAL, AGAIN = 2, 75  # 75: as everybody knows it, "try again"
 
@@ -371,11 +371,9 @@ def run_part(command: str, words: list[str]) -> int:
 
     if command == "nursery":
         import_leanly("msgspec", "pathlib")
-        from importlib import import_module
-
-        for name in LEARNED:
-            import_module(name)
         from ralph.processes.nursery import next_copy
+
+        _learn(words[0])
 
         copied = next_copy()  # what this process is to do, once it is a copy
         if not copied:
@@ -397,6 +395,32 @@ def run_part(command: str, words: list[str]) -> int:
             if command == "land":
                 return _landed(words[0], keeper, interrupt)
             return _looped(words[0], words[1], keeper, interrupt)
+
+
+def _learn(work: str) -> None:
+    """All that loops and landings of a work would find out, each for itself: modules, the shape of what they read, what
+    keys look like. None of it is looked through for garbage later: that would copy its pages for each of them."""
+    import gc
+    from contextlib import suppress
+    from importlib import import_module
+
+    for name in LEARNED:
+        import_module(name)
+    import msgspec
+
+    from ralph.agents import find
+    from ralph.backlog.gate import LandingRequest
+    from ralph.backlog.work_order import ORDER, Assignment, WorkOrder, folder_of, read
+    from ralph.core import events
+    from ralph.core.secrets import redact
+
+    for kind in (Assignment, LandingRequest, *events.NAMES):
+        msgspec.json.Decoder(kind)
+    redact(b"a line")
+    with suppress(UserError):  # each of them will say so
+        find(read(folder_of(work), ORDER, WorkOrder).settings.agent.command or "claude")
+    gc.collect()
+    gc.freeze()
 
 
 def _landed(folder: str, keeper: Keeper, interrupt: Interrupt) -> int:

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from ralph.errors import UserError
+from ralph.repository import git
 from ralph.repository.configuration import Configuration
 from ralph.repository.git import ask, commit_of, find_repository, identity, obeying, repository, run
 
@@ -227,3 +228,17 @@ def test_work_is_committed_in_the_users_name_where_git_knows_it(repo: Any, name:
     for obeyed in (None, kept):
         with obeying(obeyed):
             assert (identity(found.root) == {}) is is_known
+
+
+def test_what_is_known_of_a_new_worktree_is_what_git_would_say(repo: Any, tmp_path: Path) -> None:
+    repo.write("inside/file")
+    repo.commit()
+    tree = tmp_path / "tree"
+    repo.git("worktree", "add", "-q", "--detach", str(tree))
+    asked = find_repository(tree / "inside")
+    git._known.clear()
+    git.know_worktree(repo.found("inside"), str(tree))
+    assert find_repository(tree / "inside") == asked
+    (tree / ".git").write_text("gitdir: /nowhere\n")
+    with pytest.raises(UserError, match="cannot be used"):
+        find_repository(tree / "inside")

@@ -18,7 +18,7 @@ from ralph.processes.interrupt import Interrupt
 from ralph.processes.process import Limits, run_command
 from ralph.processes.program import Command
 from ralph.repository import landing, worktrees
-from ralph.repository.git import Repository, commit_of, own_folder
+from ralph.repository.git import Repository, commit_of, know_worktree, own_folder
 from ralph.repository.landing import Remote, refused_because
 from ralph.repository.worktrees import Worktree, alone, carry_over
 from ralph.run.checks import enclosed
@@ -42,6 +42,7 @@ def item_place(
         is_new = not os.path.exists(_mark(made))
         if is_new:
             _make(order, repository, made)
+            know_worktree(repository, made.path)
         occupy(Path(made.workspace))
     if is_new:
         furnish(order, repository, made, context)

@@ -403,6 +403,7 @@ def _learn(work: str) -> None:
     import gc
     from contextlib import suppress
     from importlib import import_module
+    from pathlib import Path
 
     for name in LEARNED:
         import_module(name)
@@ -413,12 +414,15 @@ def _learn(work: str) -> None:
     from ralph.backlog.work_order import ORDER, Assignment, WorkOrder, folder_of, read
     from ralph.core import events
     from ralph.core.secrets import redact
+    from ralph.repository.git import find_repository
 
     for kind in (Assignment, LandingRequest, *events.NAMES):
         msgspec.json.Decoder(kind)
     redact(b"a line")
     with suppress(UserError):  # each of them will say so
-        find(read(folder_of(work), ORDER, WorkOrder).settings.agent.command or "claude")
+        order = read(folder_of(work), ORDER, WorkOrder)
+        find_repository(Path(order.workspace))
+        find(order.settings.agent.command or "claude")
     gc.collect()
     gc.freeze()
 

@@ -145,6 +145,12 @@ def find_repository(workspace: Path) -> Repository | None:
     return found
 
 
+def know_worktree(home: Repository, path: str) -> None:
+    """What git would say of a worktree that was made a moment ago, and in which nobody has been yet."""
+    made = Repository(os.path.realpath(path), own_folder(path), home.prefix)
+    _known[os.path.join(made.root, made.prefix).rstrip("/")] = (made, _stamps(made))
+
+
 def _stamps(found: Repository) -> list[tuple[int, ...]]:
     """Of all that leads to a repository: as long as they are the same, so is it."""
     common = shared_folder(found)

@@ -342,7 +342,7 @@ WHO_IS_PRESENT = (
 )
 
 
-class News(Struct, frozen=True):
+class FleetNews(Struct, frozen=True):
     """What was told of a work since, who is present, and who has which claim: queue, worker and status."""
 
     lines: list[tuple[int, bytes]]
@@ -398,7 +398,7 @@ class Transaction:
         """Every worker that has not taken its leave, with when it was last heard."""
         return [Present(**dict(zip(Present.__struct_fields__, row, strict=True))) for row in self.ask(WHO_IS_PRESENT)]
 
-    def news(self, work: str, seq: int, queues: Sequence[str]) -> News:
+    def news(self, work: str, seq: int, queues: Sequence[str]) -> FleetNews:
         """What workers ask for all day, by one statement: each takes its way to the server and back."""
         ((lines, present, claims),) = self.ask(
             "SELECT (SELECT json_agg(json_build_array(seq, line) ORDER BY seq) FROM ralph_events "
@@ -408,7 +408,7 @@ class Transaction:
             "WHERE queue_name = ANY(%s))",
             *(work, seq, [*queues]),
         )
-        return News(
+        return FleetNews(
             [(number, line.encode()) for number, line in lines or ()],
             [Present(**row) for row in present or ()],
             [tuple(row) for row in claims or ()],

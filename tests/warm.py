@@ -3,6 +3,7 @@ and forks: every call is a process of its own, with its own words, folder, envir
 
 What only a new Python can show (imports, encodings, a library that is loaded first) is tested with one."""
 
+import faulthandler
 import gc
 import importlib
 import json
@@ -49,7 +50,7 @@ class Warm:
         with theirs:
             self._process = subprocess.Popen(
                 [sys.executable, "-P", __file__, str(theirs.fileno()), *self._modules],
-                env={"LANG": LANG, "PATH": os.defpath},
+                env={"LANG": LANG, "PATH": os.defpath, "ROOM": "." * 4000},  # see `show_environment`
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
@@ -87,33 +88,90 @@ class Warm:
     def _play(
         self, words: tuple[str, ...], cwd: Path, env: Mapping[str, str], stdin: str | None, timeout: float
     ) -> "subprocess.CompletedProcess[str]":
-        if self._process.poll() is not None:  # a test may kill all that is below it
-            self.close()
-            self._start()
-        os.umask(mask := os.umask(0o077))
-        asked = {"words": words, "cwd": str(cwd), "env": env, "umask": mask}
-        reading, ends = zip(os.pipe(), os.pipe(), os.pipe(), strict=True)  # what it says, complains, and how it ended
+        reading, ends = zip(os.pipe(), os.pipe(), strict=True)  # what it says and complains
         given = os.open(os.devnull, os.O_RDONLY)
         if stdin is not None:
             os.close(given)
             given, to = os.pipe()
             os.write(to, stdin.encode())
             os.close(to)
-        socket.send_fds(self._line, [json.dumps(asked).encode()], [given, *ends])
-        for fd in (given, *ends):
-            os.close(fd)
-        out, err, end = _read(reading, time.monotonic() + timeout)
-        pid, *ended = end.split()
-        if not ended:
+        ended = self._ask(words, cwd, env, [given, *ends])
+        out, err, end = _read((*reading, ended), time.monotonic() + timeout)
+        pid, *how = end.split()
+        if not how:
             os.kill(int(pid), signal.SIGKILL)
             raise subprocess.TimeoutExpired(words, timeout, out, err)
-        Warm.spent += float(ended[1])
+        Warm.spent += float(how[1])
         told = (text.decode().replace("\r\n", "\n").replace("\r", "\n") for text in (out, err))
-        return subprocess.CompletedProcess(words, int(ended[0]), *told)
+        return subprocess.CompletedProcess(words, int(how[0]), *told)
+
+    def start(self, words: tuple[str, ...], cwd: Path, env: Mapping[str, str], log: int) -> "Started":
+        """Begins a call that goes on by itself, in a session of its own, and writes what it says to `log`."""
+        assert self._can_play(words, env, None)
+        streams = [os.open(os.devnull, os.O_RDONLY), os.dup(log), os.dup(log)]
+        return Started(self._ask(words, cwd, env, streams, goes_on=True))
+
+    def _ask(
+        self, words: tuple[str, ...], cwd: Path, env: Mapping[str, str], streams: list[int], goes_on: bool = False
+    ) -> int:
+        """Where its process id can be read, and in the end how it ended."""
+        if self._process.poll() is not None:  # a test may kill all that is below it
+            self.close()
+            self._start()
+        os.umask(mask := os.umask(0o077))
+        asked = {"words": words, "cwd": str(cwd), "env": env, "umask": mask, "goes_on": goes_on}
+        ended, end = os.pipe()
+        socket.send_fds(self._line, [json.dumps(asked).encode()], [*streams, end])
+        for fd in (*streams, end):
+            os.close(fd)
+        return ended
 
     def close(self) -> None:
         self._line.close()
         self._process.communicate()
+
+
+class Started:
+    """A call that goes on, as `subprocess.Popen` would show it."""
+
+    def __init__(self, end: int) -> None:
+        self._end, self._told = end, os.read(end, 64)
+        self.pid, self.returncode = int(self._told.split()[0]), None  # type: int, int | None
+
+    def poll(self) -> int | None:
+        look = select.poll()
+        look.register(self._end, select.POLLIN)
+        while self.returncode is None and look.poll(0):
+            piece = os.read(self._end, 64)
+            self._told += piece
+            if len(how := self._told.split()) > 1:
+                self._is_over(int(how[1]), float(how[2]))
+            elif not piece:  # who knew how it ended was killed, too
+                self._is_over(-signal.SIGKILL, 0.0)
+        return self.returncode
+
+    def _is_over(self, code: int, spent: float) -> None:
+        self.returncode = code
+        Warm.spent += spent
+        os.close(self._end)
+
+    def wait(self, timeout: float | None = None) -> int:
+        deadline = time.monotonic() + (timeout or 3600)
+        while (code := self.poll()) is None:
+            if time.monotonic() > deadline:
+                raise subprocess.TimeoutExpired(str(self.pid), timeout or 3600)
+            select.select([self._end], [], [], max(0.0, deadline - time.monotonic()))
+        return code
+
+    def send_signal(self, number: int) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
 
 
 def _read(pipes: tuple[int, ...], deadline: float) -> list[bytes]:
@@ -175,12 +233,27 @@ def play(asked: dict[str, Any], streams: list[int]) -> NoReturn:
     os.chdir(asked["cwd"])
     os.umask(asked["umask"])
     sys.argv[1:] = asked["words"]
+    if asked["goes_on"]:
+        os.setsid()
+        faulthandler.enable(2)
+        show_environment(asked["env"])
     code = 1
     try:
         code = main()
     except BaseException as error:  # noqa: BLE001 (as Python itself would)
         sys.excepthook(type(error), error, error.__traceback__)
     leave(code)
+
+
+def show_environment(env: Mapping[str, str]) -> None:
+    """The system tells of a process the environment with which its program began. By that the tests know who belongs to
+    whom: so what this one has now is written there, where there is room."""
+    fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
+    first, end = int(fields[47]), int(fields[48])
+    text = "".join(f"{name}={value}\0" for name, value in env.items()).encode()
+    memory = os.open("/proc/self/mem", os.O_WRONLY)
+    os.pwrite(memory, text[: end - first].ljust(end - first, b"\0"), first)
+    os.close(memory)
 
 
 def spawn_agent(path: str, words: list[str], env: Mapping[str, str], **how: Any) -> int:

@@ -1,5 +1,6 @@
 """A fleet in small: a PostgreSQL, a bare repository as remote, and a clone for each machine."""
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -39,7 +40,7 @@ def database(postgres: Postgres) -> Iterator[str]:
 
 @pytest.fixture
 def fleet(tmp_path: Path, postgres: Postgres) -> Iterator[Fleet]:
-    made = Fleet(tmp_path, postgres)
+    made = Fleet(tmp_path, postgres, is_warm=sys.platform == "linux")
     yield made
     made.close()
 

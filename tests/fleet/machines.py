@@ -17,7 +17,7 @@ from typing import Any
 
 import psycopg
 from tests.fleet.postgres import Postgres
-from tests.warm import Warm
+from tests.warm import Started, Warm
 
 CHECK = "sort -c -u hot && test -e TASKS.md && sh count"
 # Whatever is done, the target must hold: the hot file is sorted, and each item's file says its own key, once.
@@ -42,6 +42,7 @@ flock -s "WAITS/wait-$key" true
 echo COMPLETE
 """
 PATIENCE = 90.0
+Process = Started | subprocess.Popen[bytes]
 
 
 @cache
@@ -68,27 +69,30 @@ class Machine:
             **{f"GIT_{who}_{what}": "fleet" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")},
         }
         fleet.git("clone", "-q", str(fleet.remote), str(self.folder), cwd=fleet.folder)
-        self.process: subprocess.Popen[bytes] | None = None
+        self.process: Process | None = None
 
     def ralph(self, *words: str, **env: str) -> "subprocess.CompletedProcess[str]":
         return warm().run(words, self.folder, {**self.env, **env}, timeout=170)
 
-    def start(self, *words: str) -> "subprocess.Popen[bytes]":
+    def start(self, *words: str) -> "Process":
         command = [sys.executable, "-X", "faulthandler", "-m", "ralph", *words]
         with open(self.log, "ab") as log:
-            self.process = subprocess.Popen(
-                command, cwd=self.folder, env=self.env, stdin=subprocess.DEVNULL, stdout=log, stderr=log
-            )
+            if self.fleet.is_warm:
+                self.process = warm().start(words, self.folder, self.env, log.fileno())
+            else:
+                self.process = subprocess.Popen(
+                    command, cwd=self.folder, env=self.env, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+                )
         return self.process
 
-    def work(self, *words: str, slots: int = 2) -> "subprocess.Popen[bytes]":
+    def work(self, *words: str, slots: int = 2) -> "Process":
         return self.start(*self.words(*words, slots=slots))
 
     def words(self, *words: str, slots: int = 2, db: str = "") -> tuple[str, ...]:
         agent = ("--agent", str(self.fleet.agent), "--check", CHECK, "--grace", "1", "-j", str(slots))
         return ("work", "TASKS.md", "--db", db or self.url, "--push=origin/main", *agent, *words)
 
-    def worker(self, *words: str, slots: int = 2) -> "subprocess.Popen[bytes]":
+    def worker(self, *words: str, slots: int = 2) -> "Process":
         return self.start("worker", "--db", self.url, "--name", self.name, "-j", str(slots), *words)
 
     @property
@@ -123,9 +127,12 @@ def silence(url: str, name: str) -> None:
 
 
 class Fleet:
-    """A remote with a list, the database, and machines."""
+    """A remote with a list, the database, and machines. `is_warm`: what they start need not import its libraries."""
 
-    def __init__(self, folder: Path, postgres: Postgres, items: int = 4, hot: int = 0) -> None:
+    def __init__(
+        self, folder: Path, postgres: Postgres, items: int = 4, hot: int = 0, *, is_warm: bool = False
+    ) -> None:
+        self.is_warm = is_warm
         self.folder, self.postgres, self.url = folder / "fleet", postgres, postgres.database()
         self.folder.mkdir(parents=True)
         self.remote, self.seed = self.folder / "remote.git", self.folder / "seed"

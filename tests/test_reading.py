@@ -5,6 +5,7 @@ a text of bounded size takes is bounded by `tests/fuzz/test_time.py`, whose expr
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -39,20 +40,23 @@ OTHERWISE = {
 }
 
 
-def calls(path: Path) -> Iterator[ast.Call]:
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Call):
-            yield node
+@cache
+def calls(path: Path) -> tuple[ast.Call, ...]:
+    nodes = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+    return tuple(node for node in nodes if isinstance(node, ast.Call))
 
 
 def is_reading(call: ast.Call) -> bool:
     """Whether a call opens a file by its name, to read it, and may wait or take without end."""
-    called, words = ast.unparse(call.func), ast.unparse(call)
+    called = ast.unparse(call.func)
     if called.endswith((".read_text", ".read_bytes")):
         return True
+    if called not in ("open", "os.open"):
+        return False
+    words = ast.unparse(call)
     if called == "os.open":
         return not any(sign in words for sign in ("O_NONBLOCK", "O_DIRECTORY", "O_CREAT", "O_WRONLY", *OF_THE_SYSTEM))
-    if called != "open" or not call.args or any(place in words for place in OF_THE_SYSTEM):
+    if not call.args or any(place in words for place in OF_THE_SYSTEM):
         return False
     first, *rest = call.args
     is_open = ast.unparse(first) in ("fd", "log") or (isinstance(first, ast.Call) and _name(first) in OPENED)

@@ -172,7 +172,7 @@ def test_to_tick_a_long_list_takes_no_longer_than_it_is_long(tick: Callable[...,
         assert ticked.count(b"[x]") + ticked.count(b'"passes": true') == count
         return took
 
-    assert min(seconds(30_000) / seconds(3_000) for _ in range(3)) < 15
+    assert any(seconds(30_000) / seconds(3_000) < 15 for _ in range(3))
 
 
 @pytest.mark.parametrize("written", ["9" * 5000, '"²"', '"--5"', "Infinity", "NaN", f'"{"9" * 5000}"'])

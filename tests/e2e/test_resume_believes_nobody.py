@@ -38,6 +38,12 @@ def replaced(path: Path, old: str, new: str) -> None:
     path.write_text(text.replace(old, new))
 
 
+def cut(journal: Path, more: int) -> None:
+    """The journal up to the iteration that was recorded last, as if a kill had torn its line."""
+    data = journal.read_bytes()
+    journal.write_bytes(data[: data.rindex(b'{"type":"iteration_finished"') + more])
+
+
 def forged_iteration(folder: Path) -> None:
     """One more iteration, green and with a claim, as the journal would hold it."""
     journal = folder / "journal.ndjson"
@@ -67,6 +73,8 @@ FORGERIES: dict[str, tuple[Callable[[Path], object], str]] = {
         ),
         "its journal changed",
     ),
+    "the last iteration": (lambda folder: cut(folder / "journal.ndjson", 0), "its journal changed"),
+    "a half of the last iteration": (lambda folder: cut(folder / "journal.ndjson", 300), "its journal changed"),
     "one more iteration": (forged_iteration, "an iteration was added"),
 }
 
@@ -81,6 +89,16 @@ def test_what_was_changed_between_kill_and_resume_is_said(killed: Path, ralph: R
     assert f"run {killed.name} is not as ralph left it" in refused.err
     assert said in refused.err
     assert (killed / "journal.ndjson").read_bytes() == before
+
+
+def test_a_note_that_cannot_be_read_is_said(killed: Path, ralph: Ralph, environment: dict[str, str]) -> None:
+    note = Path(environment["HOME"], ".local/state/ralph/seals", killed.name)
+    note.write_bytes(note.read_bytes()[:100])
+    refused = ralph("resume")
+    assert refused.code == 2
+    assert "cannot be read" in refused.err
+    assert ralph("trust", killed.name).code == 0
+    assert ralph("resume").code == 0
 
 
 def test_a_person_can_accept_a_run_as_it_is(killed: Path, ralph: Ralph) -> None:

@@ -35,15 +35,16 @@ except ImportError:
 
 class Journal:
     """The file sink. `restore` makes its folder anew where somebody has removed it; `seal` notes each line before it is
-    written."""
+    written, and `confirm` that it was."""
 
     def __init__(
         self,
         path: Path,
         restore: Callable[[], None] = lambda: None,
         seal: Callable[[bytes], None] = lambda line: None,
+        confirm: Callable[[], None] = lambda: None,
     ) -> None:
-        self._path, self._restore, self._seal = path, restore, seal
+        self._path, self._restore, self._seal, self._confirm = path, restore, seal, confirm
         self._fd: int
 
     def open(self) -> "Journal":
@@ -65,6 +66,7 @@ class Journal:
                 self._write_anew()
             self._seal(line)
             self._write(line)
+            self._confirm()
         except OSError as error:
             self.close()
             raise cannot_write(self._path, error) from None
@@ -372,8 +374,8 @@ class Length(Struct, frozen=True):
 
 
 class Sealed(Struct, frozen=True):
-    """What ralph has noted. The line that is written next belongs to the journal, too: ralph may be killed before it is
-    there, or just after. A copy elsewhere is another run."""
+    """What ralph has noted. The line that is written `next` belongs to the journal, too: ralph may be killed before it
+    is there, or just after, until it is noted that it is. A copy elsewhere is another run."""
 
     place: str
     journal: Length
@@ -392,12 +394,21 @@ class Seal:
         self._files: dict[str, str] = {}
         self._size, self._hash = 0, blake2b()
         self._note, self._longest = -1, 0
+        self._is_written = True
 
     def refuse_what_was_changed(self) -> None:
         """Raises where the run is not as ralph left it."""
         try:
-            sealed = msgspec.json.decode(read_file(self._path, _MOST_NOTED), type=Sealed)
-        except (OSError, *UNREADABLE):  # none was made, or somebody has accepted the run as it is
+            note = read_file(self._path, _MOST_NOTED)
+            sealed = msgspec.json.decode(note, type=Sealed) if note.strip() else None
+        except OSError:  # none was made, or somebody has accepted the run as it is
+            return
+        except UNREADABLE:
+            raise UserError(
+                f"what ralph noted of run {self._id} outside of its workspace cannot be read: {self._path}",
+                f"see what happened to it; `ralph trust {self._id}` accepts the run as it is",
+            ) from None
+        if sealed is None:  # it was killed before it could write it
             return
         if sealed.place != self._place:
             return
@@ -424,8 +435,14 @@ class Seal:
         if _BEGUN in lines:  # before the first turn, so that no agent can have had a hand in it
             self._contents = {name: data for name in DECIDING if (data := _contents(self._folder / name)) is not None}
             self._files = {name: _digest(self._folder / name) for name in DECIDING}
-        with suppress(OSError):  # as with the list of runs, which says so: then nothing can be compared
-            self._write(Sealed(self._place, before, self._length(), self._files))
+        self._is_written = False
+        self._write(before, self._length())
+
+    def confirm(self) -> None:
+        """The lines that were heard last are in the journal by now: whoever cuts them off has changed it."""
+        if not self._is_written:
+            self._is_written = True
+            self._write(self._length(), self._length())
 
     def restore(self) -> None:
         """Puts back what an agent that cleans up has removed."""
@@ -440,14 +457,15 @@ class Seal:
             os.close(self._note)
             self._note = -1
 
-    def _write(self, sealed: Sealed) -> None:
-        if self._note < 0:
-            make_folder(os.path.dirname(self._path))
-            self._note = open_own(self._path)
-            self._longest = os.fstat(self._note).st_size
-        note = msgspec.json.encode(sealed).ljust(self._longest)
-        self._longest = len(note)
-        os.pwrite(self._note, note, 0)
+    def _write(self, written: Length, following: Length) -> None:
+        note = msgspec.json.encode(Sealed(self._place, written, following, self._files)).ljust(self._longest)
+        with suppress(OSError):  # as with the list of runs, which says so: then nothing can be compared
+            if self._note < 0:
+                make_folder(os.path.dirname(self._path))
+                self._note = open_own(self._path)
+                note = note.ljust(os.fstat(self._note).st_size)
+            self._longest = len(note)
+            os.pwrite(self._note, note, 0)
 
     def _add(self, data: bytes) -> None:
         self._size += len(data)

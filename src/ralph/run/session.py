@@ -257,7 +257,7 @@ class Session:
             self._furnish(folder, redact)
             self._seal.restore()
 
-        journal = Journal(folder.journal, restore, self._seal).open()
+        journal = Journal(folder.journal, restore, self._seal, self._seal.confirm).open()
         stack.callback(self._seal.close)
         stack.callback(journal.close)
         self._seal.begin()  # an earlier life may have come to nothing but a few lines

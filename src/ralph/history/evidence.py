@@ -3,6 +3,7 @@ failed, what it called and what it was asked: as much as a page can hold, withou
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import lru_cache
 from pathlib import Path
 
 from msgspec import Struct
@@ -148,11 +149,15 @@ def evidence_of(folder: RunFolder, history: RunHistory, env: Mapping[str, str]) 
     room = min(MOST_IN_ALL // max(len(history.iterations), 1), MOST_EACH)
     found = {one.number: Evidence() for one in history.iterations}
     _hear(folder.journal, found, room, redact)
-    logs, prompt = Logs(folder.path), room // 6
-    for number, one in found.items() if prompt >= LEAST_OF_A_PROMPT else ():
+    logs, most = Logs(folder.path), room // 6
+
+    @lru_cache(maxsize=1)  # most turns are asked the same
+    def asked(prompt: bytes) -> str:
+        return both_ends(_shown(prompt.decode("utf-8", "replace"), redact), most, "\n\n… [cut] …\n\n")
+
+    for number, one in found.items() if most >= LEAST_OF_A_PROMPT else ():
         with suppress(OSError):  # an agent may have put something else in its place
-            text = logs.read(number, "prompt.md", 200_000).data.decode("utf-8", "replace")
-            one.prompt = both_ends(_shown(text, redact), prompt, "\n\n… [cut] …\n\n")
+            one.prompt = asked(logs.read(number, "prompt.md", 200_000).data)
     _look(history, found, room // 2, redact)
     return found
 

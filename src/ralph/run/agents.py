@@ -290,6 +290,8 @@ class CliAgent:
         for at, choice in enumerate(self._choices):
             if purpose in choice.purposes:
                 return at
+        if len(self._choices) == 1:
+            return 0
         names = workers(self._choices)
         return names.index(limits.available(run, names) or names[0])
 

@@ -2,6 +2,7 @@
 iteration the evidence, folded away."""
 
 from collections.abc import Sequence
+from functools import lru_cache
 from itertools import groupby
 
 from msgspec import Struct
@@ -243,10 +244,15 @@ def details(history: RunHistory, one: PastIteration, evidence: Evidence | None =
         listed = element("ul.calls", [_call(call, root) for call in found.calls], more)
         folds.append(_fold(plural(number, "tool call").capitalize(), listed))
     if found.prompt:
-        folds.append(_fold("The prompt", element("pre", found.prompt)))
+        folds.append(_asked(found.prompt))
     shown = element("div.evidence", folds) if evidence else None
     inside = element("div.inside", particulars(one), shown)
     return element("details.card", summary, inside, id=f"{history.run}-{one.number}")
+
+
+@lru_cache(maxsize=1)  # most turns are asked the same
+def _asked(prompt: str) -> Html:
+    return _fold("The prompt", element("pre", prompt))
 
 
 def _fold(title: str, body: Html, is_open: bool = False) -> Html:

@@ -44,15 +44,15 @@ def test_many_events_are_one_write_with_a_number_each() -> None:
     ]
 
 
-def test_that_an_iteration_begins_is_told_in_one_go_with_what_comes_of_it() -> None:
+def test_that_an_iteration_begins_is_written_at_once_and_shown_with_what_comes_of_it() -> None:
     paper, heard = Paper(), list[list[str]]()
     teller = Teller(Writer("run", [paper]))
     teller.listeners.append(lambda *happened: heard.append([type(one).__name__ for one in happened]))
     teller(events.RunStarted(goal="goal", preset="guardrails", agent="agent", workspace="/", max_iterations=2))
     teller(events.IterationStarted(1, 2, "goal"))
-    assert (len(paper.writes), heard) == (1, [["RunStarted"]])
+    assert (len(paper.writes), heard) == (2, [["RunStarted"]])
     teller(events.Notice("while it starts", "debug"))
-    assert (len(paper.writes), heard[1:]) == (2, [["IterationStarted", "Notice"]])
+    assert (len(paper.writes), heard[1:]) == (3, [["IterationStarted", "Notice"]])
     assert [(one["seq"], one["type"]) for one in paper.told[1:]] == [(2, "ralph_iteration_started"), (3, "notice")]
 
 

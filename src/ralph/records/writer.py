@@ -207,7 +207,8 @@ def _is_long(event: events.Event) -> bool:
 class Teller:
     """Tells everything that happens: it is written down, then every listener of the list hears it. What is noticed
     before the run has started is told right after that; of the kinds that are `unheard` nobody is told. That an
-    iteration begins is told with what comes of it: while its agent starts, to write and to show it costs no time."""
+    iteration begins is written before its agent can do anything (who resumes would take its work for that of the last),
+    and shown with what comes of it."""
 
     def __init__(self, writer: Writer, unheard: tuple[type, ...] = ()) -> None:
         self.writer, self._unheard = writer, unheard
@@ -223,13 +224,10 @@ class Teller:
                 self._early += heard
                 return
             heard, self._early = [*heard, *self._early], None
-        heard, self._opening = [*self._opening, *heard], []
-        if heard and isinstance(heard[-1], events.IterationStarted):
-            self._opening = heard
-            return
-        written = self.writer(*heard)
+        written = self._opening + self.writer(*heard)
         self.has_begun = True
-        for listener in self.listeners if written else ():
+        self._opening = written if written and isinstance(written[-1], events.IterationStarted) else []
+        for listener in self.listeners if written and not self._opening else ():
             listener(*written)
 
 

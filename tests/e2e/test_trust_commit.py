@@ -88,3 +88,40 @@ def test_another_value_is_refused(ralph: Callable[..., Any]) -> None:
     done = ralph("run", "g", "--commit=some")
     assert done.code == 2
     assert "--commit=some" in done.err
+
+
+@pytest.mark.parametrize("folder", [".", "node_modules/.bin", "{workspace}/.venv/bin"])
+@pytest.mark.parametrize("words", [(), ("--sandbox",)], ids=["free", "boxed"])
+def test_a_program_that_the_agent_puts_on_the_path_is_not_run_by_ralph(
+    ralph: Callable[..., Any],
+    agent: Callable[..., str],
+    repository: Path,
+    git: Git,
+    environment: dict[str, str],
+    bubblewrap: str,
+    folder: str,
+    words: tuple[str, ...],
+) -> None:
+    """A virtual environment of the workspace is on many a PATH."""
+    remote, proof = repository.parent / "remote.git", repository / "proof"
+    git("init", "-q", "--bare", str(remote))
+    git("remote", "add", "origin", str(remote))
+    git("push", "-q", "-u", "origin", "main")
+    place = repository / folder.format(workspace=repository)
+    place.mkdir(parents=True, exist_ok=True)
+    (repository / ".git" / "info" / "exclude").write_text("node_modules\n.venv\nproof\n/git\n/ssh\n/sh\n")
+    path = f"{folder.format(workspace=repository)}:{environment['PATH']}"
+    plant = (
+        f'for name in git ssh sh; do printf "#!/bin/sh\\n/usr/bin/env > {proof}\\nexit 0\\n" > {place}/$name; '
+        f"/bin/chmod +x {place}/$name; done; echo x > new"
+    )
+    run = ("run", "g", "--check", "true", "-m", "1", *words, "--commit", "--push")
+    done = ralph(*run, "--agent", agent(f"{MESSAGE}\n{plant}\necho '<response>DONE</response>'"), PATH=path)
+    assert done.code == 0, done.err
+    if not words:  # in the box, its own commit may find what it likes
+        assert not proof.exists(), proof.read_text()
+    proof.unlink(missing_ok=True)
+    for command in ("diff", "show", "report", "rewind 0"):
+        assert ralph(*command.split(), PATH=path).code == 0
+        assert not proof.exists(), f"by ralph {command}"
+    assert git("log", "--format=%s", "-1", "main", cwd=remote) == "Message\n"

@@ -16,7 +16,7 @@ from ralph.backlog.lists import OWN, ListContent, key_of, title_of, with_own
 from ralph.core.backlog import Item
 from ralph.core.text import one_line
 from ralph.errors import UNREADABLE, UserError
-from ralph.processes.program import AskedProgram
+from ralph.processes.program import AskedProgram, own_program
 from ralph.repository.git import environment
 
 ANSWER = 60.0  # seconds
@@ -36,9 +36,7 @@ class ListProgram(Struct, frozen=True):
     read: Callable[[bytes], ListContent]
 
     def answer(self, wanted: str, workspace: str) -> ListContent:
-        from shutil import which
-
-        if which(self.program) is None:
+        if not own_program(self.program):
             raise UserError(f"{self.program} is not installed", self.hint)
         try:
             asked, said = _asked(workspace, self.command(wanted))
@@ -50,7 +48,8 @@ class ListProgram(Struct, frozen=True):
 
 
 def _asked(workspace: str, words: tuple[str, ...]) -> tuple[AskedProgram, bytes]:
-    with AskedProgram.start(("sh", "-c", 'cd "$0" && exec "$@"', workspace, *words), environment()) as asked:
+    in_place = ("sh", "-c", 'cd "$0" && exec "$@"', workspace, own_program(words[0]))
+    with AskedProgram.start((*in_place, *words[1:]), environment()) as asked:
         return asked, asked.output(ANSWER)
 
 

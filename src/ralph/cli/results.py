@@ -307,7 +307,9 @@ def edited(path: Path) -> tuple[str, int]:
     import subprocess
 
     editor = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
-    return editor, subprocess.run(["sh", "-c", f'{editor} "$@"', editor, str(path)], check=False).returncode  # as git
+    return editor, subprocess.run(
+        ["/bin/sh", "-c", f'{editor} "$@"', editor, str(path)], check=False
+    ).returncode  # as git
 
 
 def learn(values: dict[str, Any], words: list[str]) -> int:

@@ -79,6 +79,34 @@ def _places(name: str, env: Mapping[str, str], cwd: str) -> Iterator[str]:
         yield f"{folder.rstrip('/')}/{name}" if folder.startswith("/") else os.path.join(cwd, folder, name)
 
 
+def own_program(name: str) -> str:
+    """The path of a program that ralph wants for itself, such as git; empty if there is none. One in a folder that
+    agents work in, a virtual environment on PATH for one, counts only where there is no other: an agent may have put it
+    there. It stays the one that was found first."""
+    return _own_program(name, os.environ.get("PATH", os.defpath)) if "/" not in name else name
+
+
+_own: dict[tuple[str, str], str] = {}
+
+
+def _own_program(name: str, folders: str) -> str:
+    if not _is_program(_own.get((name, folders), "")):
+        places = (f"{folder}/{name}" for folder in folders.split(os.pathsep) if folder.startswith("/"))
+        programs = list(filter(_is_program, places))
+        trusted = (path for path in programs if not _is_worked_on(path) and not _is_worked_on(os.path.realpath(path)))
+        _own[name, folders] = next(trusted, "") or next(iter(programs), "")
+    return _own[name, folders]
+
+
+def _is_worked_on(path: str) -> bool:
+    """Whether it lies in a workspace or a repository."""
+    while (folder := os.path.dirname(path)) != path:
+        if os.path.lexists(f"{folder}/.ralph") or os.path.lexists(f"{folder}/.git"):
+            return True
+        path = folder
+    return False
+
+
 def explained(error: OSError, program: str, cwd: str) -> CannotStart:
     """What the system's refusal to start `program` means to a person."""
     if error.filename == cwd:
@@ -98,7 +126,7 @@ _LONG_SILENCE = 2.0
 _CLOSING = 5.0  # the same when the time of the run is over: what it did is still written down
 # Who ignores the deaths of its children, or takes note of each, leaves us none to ask about: a shell has to tell. Asked
 # to end, it waits for the program all the same.
-_TELLING = ("sh", "-c", 'trap : TERM; "$@" 3>&-; echo $? >&3', "sh")
+_TELLING = ("/bin/sh", "-c", 'trap : TERM; "$@" 3>&-; echo $? >&3', "sh")
 
 
 class CutOff(TimeoutError):
@@ -205,9 +233,12 @@ class AskedProgram:
         passed = [given, writer, self._err]
         passed += [fd for fd in (self._told, self._leash and self._leash[0]) if fd is not None]
         try:
-            words = argv if self._told is None else _telling(argv)
-            self._pid = os.posix_spawnp(
-                words[0],
+            program = own_program(argv[0])
+            if not program:
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), argv[0])
+            words = argv if self._told is None else (*_TELLING, program, *argv[1:])
+            self._pid = os.posix_spawn(
+                program if self._told is None else own_program(words[0]),
                 words,
                 env,
                 file_actions=[(os.POSIX_SPAWN_DUP2, fd, to) for to, fd in enumerate(passed)],
@@ -345,15 +376,6 @@ class AskedProgram:
                 os.killpg(self._pid, signal.SIGKILL)
         if not self._has_ended:
             self._await()
-
-
-def _telling(argv: tuple[str, ...]) -> tuple[str, ...]:
-    """The same program below a shell; one that is missing is an error here, too."""
-    from shutil import which
-
-    if which(argv[0]) is None:
-        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), argv[0])
-    return (*_TELLING, *argv)
 
 
 _PIPE_HOLDS = 1 << 16

@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from ralph.errors import UserError
 from ralph.files import make_folder, read_given
-from ralph.processes.program import AskedProgram, CutOff
+from ralph.processes.program import AskedProgram, CutOff, own_program
 from ralph.records.folder import cannot_write, write
 
 PLAIN = (
@@ -221,9 +221,7 @@ def repository(workspace: Path) -> Repository:
 
 
 def is_installed() -> bool:
-    from shutil import which
-
-    return which("git") is not None
+    return bool(own_program("git"))
 
 
 def git_version(folder: str) -> tuple[int, ...]:
@@ -372,7 +370,8 @@ def _is_plain(entry: os.DirEntry[str]) -> bool:
 def environment() -> dict[str, str]:
     """The user's, less what would mislead git; nothing may stop and ask."""
     kept = {name: value for name, value in os.environ.items() if name not in MISLEADING}
-    return kept | {"GIT_TERMINAL_PROMPT": "0", "GIT_EDITOR": "true"}
+    ssh = {"GIT_SSH": own_program("ssh")} if "GIT_SSH" not in kept and own_program("ssh") else {}
+    return kept | ssh | {"GIT_TERMINAL_PROMPT": "0", "GIT_EDITOR": "true"}
 
 
 def refusal(words: tuple[str, ...], answer: Answer, what: str = "") -> GitError:

@@ -12,7 +12,7 @@ from msgspec import Struct
 from ralph.core.text import clean, head, one_line, shell_words, tail
 from ralph.errors import UserError
 from ralph.files import open_fresh
-from ralph.processes.program import GRACE
+from ralph.processes.program import GRACE, own_program
 from ralph.records.folder import cannot_write
 from ralph.repository.git import (
     CLOSED,
@@ -70,7 +70,7 @@ def unattended(words: tuple[str, ...], folder: Path, env: Mapping[str, str]) -> 
     with tempfile.TemporaryFile() as output:
         try:
             process = subprocess.Popen(
-                words,
+                (own_program(words[0]) or words[0], *words[1:]),
                 cwd=folder,
                 stdin=subprocess.DEVNULL,
                 stdout=output,

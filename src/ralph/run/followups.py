@@ -19,7 +19,7 @@ from ralph.files import Supplanted, add_to_file, read_head, replace_file, write_
 from ralph.loop import Agent, Workspace
 from ralph.processes.descendants import MARK
 from ralph.processes.process import Limits, run_command
-from ralph.processes.program import CannotStart, Command
+from ralph.processes.program import CannotStart, Command, own_program
 from ralph.records.folder import cannot_write, write
 from ralph.run.context import Context
 from ralph.run.workspace import Trees
@@ -238,6 +238,8 @@ def kept_runner(context: Context, configuration: "Configuration | None") -> "Run
         # not in the box.
         if any(word in ("add", "commit", "status") for word in words[1:]):
             command = context.boxed(command)
+        if not command.boxed:
+            command = replace(command, argv=(own_program(words[0]) or words[0], *words[1:]))
         try:
             output = run_command(
                 context.keeper,

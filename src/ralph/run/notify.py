@@ -19,7 +19,7 @@ from ralph.errors import UserError, to_install
 from ralph.files import open_own
 from ralph.history.run_history import Fold, RunHistory
 from ralph.processes.descendants import ASKED_BY
-from ralph.processes.program import seconds_left
+from ralph.processes.program import own_program, seconds_left
 from ralph.records.folder import RunFolder
 from ralph.show.words import outcome_sentence
 
@@ -171,12 +171,12 @@ class Notifier:
 def argv_for(target: str, message: Notification) -> list[str]:
     if target == DESKTOP and sys.platform == "darwin":
         script = "on run {t, m}\ndisplay notification m with title t\nend run"
-        return ["osascript", "-e", script, message.title, message.body]
+        return [own_program("osascript") or "osascript", "-e", script, message.title, message.body]
     if target == DESKTOP:
-        return ["notify-send", "--", message.title, message.body]
+        return [own_program("notify-send") or "notify-send", "--", message.title, message.body]
     if "://" in target:
         return [sys.executable, "-P", "-m", "ralph.run.notify"]  # the URL holds a key: it comes on standard input
-    return ["sh", "-c", target]
+    return ["/bin/sh", "-c", target]
 
 
 def shown(target: str) -> str:

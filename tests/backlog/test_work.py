@@ -533,6 +533,15 @@ def test_the_time_of_the_whole_ends_what_is_at_work_and_keeps_it(works: Works) -
     assert works.all("item_parked") == [], "it is nobody's fault"
 
 
+def test_nobody_keeps_a_work_from_its_end_by_not_reading_its_events(works: Works) -> None:
+    works.todo("".join(f"- [ ] T{number} {'A long title. ' * 20}\n" for number in range(600)))  # more than a pipe holds
+    works.script("sleep 99")
+    process = works.start("-j", "1", "--json", "--quiet", "--max-time", "3")
+    assert process.wait(90) == 1
+    (end,) = works.all("work_finished")
+    assert end["outcome"] == "timeout"
+
+
 def test_an_item_that_a_person_withdraws_does_not_land_and_its_branch_stays(
     works: Works, eventually: Callable[..., None]
 ) -> None:

@@ -322,6 +322,24 @@ def test_the_budget_counts_what_loops_on_all_machines_have_spent(fleet: Fleet) -
     assert len(fleet.all("item_started")) == 4
 
 
+def test_nobody_keeps_a_shared_work_from_its_end_by_not_reading_its_events(tmp_path: Path, postgres: Postgres) -> None:
+    fleet = Fleet(tmp_path, postgres, items=600)  # more than a pipe holds
+    fleet.hold(*fleet.keys[:4])
+    try:
+        machine = fleet.machine("m0")
+        words = machine.words("--json", "--quiet", "--max-time", "3", slots=1)
+        reader, writer = os.pipe()
+        command = [sys.executable, "-m", "ralph", *words]
+        machine.process = subprocess.Popen(command, cwd=machine.folder, env=machine.env, stdout=writer)
+        os.close(writer)
+        assert machine.process.wait(90) == 1
+        os.close(reader)
+        (end,) = fleet.all("work_finished")
+        assert end["outcome"] == "timeout"
+    finally:
+        fleet.close()
+
+
 def test_a_page_elsewhere_shows_the_work_and_steers_it(fleet: Fleet) -> None:
     fleet.hold("T1")
     fleet.machine("a").work(slots=1)

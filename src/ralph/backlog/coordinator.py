@@ -333,7 +333,7 @@ class Coordinator:
     def _watch_limits(self) -> None:
         """Ends what is at work when money or time run out."""
         order = self.order
-        if order.max_time is not None and self.elapsed >= order.max_time and not self._end:
+        if order.is_overdue(self.elapsed) and not self._end:
             self._stop(Outcome.TIMEOUT.value, "its time is over", 1)
         if order.max_cost is None or time.monotonic() - self._looked < SEEN:
             return

@@ -82,6 +82,10 @@ class WorkOrder(Struct, frozen=True, kw_only=True):
             resumed=resumed,
         )
 
+    def is_overdue(self, elapsed: float) -> bool:
+        """Whether all the time is over that the work may take."""
+        return self.max_time is not None and elapsed >= self.max_time
+
     def branch_of(self, key: str) -> str:
         return f"ralph/{self.name}/{key}"
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 
 from ralph.cli.table import CliCommand, folder_of, print_objects
 from ralph.errors import UserError
@@ -157,7 +158,12 @@ def _played(order: WorkOrder, folder: RunFolder, *, reading: ListContent, shown:
     listeners: list[Any] = [registration, screen]
     redact = Redactor(secret_values(os.environ))
     interrupt = stack.enter_context(Interrupt(lambda: screen.announce(ANNOUNCEMENT)))
-    ledger = JournalLedger(folder, [Ndjson(interrupt.wants_end)] if shown.json else [], redact)
+    began = time.monotonic()
+
+    def is_late() -> bool:
+        return interrupt.wants_end() or order.is_overdue(ledger.elapsed + time.monotonic() - began)
+
+    ledger = JournalLedger(folder, [Ndjson(is_late)] if shown.json else [], redact)
     ledger.open()
     stack.callback(ledger.close)
     registration.watch(ledger)

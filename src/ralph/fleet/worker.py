@@ -193,7 +193,11 @@ class Worker:
         registration.begin()
         stack.callback(registration.close)
         redact = Redactor(secret_values(os.environ))
-        sinks = [Ndjson(equipment.interrupt.wants_end)] if self._spectator.events else []
+
+        def is_late() -> bool:
+            return equipment.interrupt.wants_end() or order.is_overdue(ledger.age)
+
+        sinks = [Ndjson(is_late)] if self._spectator.events else []
         ledger = SharedLedger(folder, sinks, redact, equipment.database, equipment.me)
         ledger.open()
         stack.callback(ledger.close)

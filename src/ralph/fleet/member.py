@@ -54,6 +54,7 @@ class Member(Coordinator):
         self._list = ListWatch(order.source, order.workspace, is_here=brings)
         self._renew, self._is_wanted_elsewhere = renew, is_wanted_elsewhere
         self._runs: dict[str, str] = {}  # of the children here, by key
+        self._to_clear: dict[str, str] = {}  # items that have landed, with their tips
         self._was_held = False
         self._pause = Pause(self._mailbox)
         self._heard = self._watched = 0.0
@@ -71,6 +72,7 @@ class Member(Coordinator):
         self._mind_the_others()
 
     def _rest(self) -> None:
+        self._clear()
         since = time.monotonic() - self._heard
         wakers = (self._database.fileno(),) if since > OFTEN else ()
         self._children.wait(TICK if wakers else OFTEN, self._interrupt.fileno(), *wakers)
@@ -153,14 +155,15 @@ class Member(Coordinator):
                     landed[event.key] = event.tip or board.jobs[event.key].tip
         if landed:
             if not self.ledger.has_gate():  # whose landings clear up by themselves
-                self._clear(landed)
+                self._to_clear |= landed
             self._list.hurry()  # the target has changed, and the list on it with it
             self._tick_on_disk()
         if self.ledger.finished:
             self._children.ask_to_end(1)
 
-    def _clear(self, landed: dict[str, str]) -> None:
-        """What is left here of items that have landed."""
+    def _clear(self) -> None:
+        """What is left here of items that have landed: once all that can begin has begun, for it takes its time."""
+        landed, self._to_clear = self._to_clear, {}
         here = {key: tip for key, tip in landed.items() if Path(self.order.worktree_of(self._home, key).path).exists()}
         with suppress(UserError):
             item_worktrees.clear(self.order, self._home, here)

@@ -98,6 +98,15 @@ def test_no_new_loop_starts_while_enough_is_ready() -> None:
     assert next_starts(board(ready[0], job("a"), slots=4)) == ("a",)
 
 
+def test_slots_are_kept_busy_while_the_gate_takes_at_once_what_is_ready() -> None:
+    ready = [job(f"r{number}", "ready") for number in range(4)]
+    assert next_starts(board(*ready[:3], job("a"), slots=4, window=8)) == ("a",)
+    assert next_starts(board(*ready, job("a"), slots=4, window=8)) == ()
+    assert next_starts(board(*ready[:3], job("a"), slots=4, window=3)) == ()
+    back = job("b", "working", returns=1)
+    assert next_starts(board(*ready[:3], back, job("a"), slots=4, window=8)) == (), "where items conflict"
+
+
 def test_whoever_was_sent_back_starts_though_enough_is_ready() -> None:
     ready = [job(f"r{number}", "ready", files=("f",)) for number in range(2)]
     assert next_starts(board(*ready, job("b", returns=1, refused=("f",)), slots=4)) == ("b",)
@@ -360,7 +369,7 @@ def test_a_night_of_items_that_clash_at_random_lands_every_one_once(seed: int) -
 def test_a_slow_gate_holds_the_loops_back() -> None:
     night = Night(items(60), set(), slots=8, seed=1, check=120.0)
     night.play()
-    assert night.peak <= 8 + 4, "what is at work may still become ready, and no more"
+    assert night.peak <= 8 + 8 + 8, "at the gate, before it, and what is at work and may still become ready"
 
 
 def test_a_thousand_items_are_decided_upon_in_no_time() -> None:

@@ -158,7 +158,10 @@ def next_starts(board: Board) -> tuple[str, ...]:
         return ()
     chosen: list[Job] = []
     before_the_gate = [job for job in board.of("ready") if job.item.key not in board.trying]
-    is_pressed = len(before_the_gate) >= max(2, board.slots // 2)
+    # What the gate takes at once does not wait for long, and empty slots would; but where items conflict, the fewer are
+    # ahead of the target, the fewer are sent back.
+    at_once = 0 if _sent_back(board) else min(board.slots, board.window)
+    is_pressed = len(before_the_gate) >= max(2, board.slots // 2, at_once)
     for job in _in_order(board.of("queued")):
         if len(chosen) == free or not fits(board, len(working) + len(chosen)):
             break

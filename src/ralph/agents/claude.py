@@ -211,10 +211,7 @@ class BlockReader(Reader):
         if subtype == "permission_denied":
             return self.denied(wire.text(table, "tool_use_id"), wire.text(table, "tool_name"))
         told = (
-            {
-                "compact_boundary": "the context was compacted",
-                "model_fallback": "another model takes over",
-            }.get(subtype)
+            {"compact_boundary": "the context was compacted", "model_fallback": "another model takes over"}.get(subtype)
             or wire.text(table, "content")
             or wire.text(table, "text")
         )

@@ -95,7 +95,7 @@ _BEFORE_FAULT = (
 _CODE = re.compile(
     r"^[ \t]*+(?:[-+](?=\S|  )|@@|#|//|diff |index |\d+[:|]|ok\b|not ok\b|E  |(?:import|from|def|class|const) "
     r"|(?:return|raise|assert) )"
-    r"|\w\.(?:py|js|ts|go|rs|java|rb|md|tsx?|c|h|cpp):\d|=>|[{;]\s*+\Z|\bPASS(?:ED)?\b|\bFAIL(?:ED)?\b",
+    r"|\w\.(?:py|js|ts|go|rs|java|rb|md|tsx?|c|h|cpp):\d|=>|[{;]\s*+\Z|\bPASS(?:ED)?\b|\bFAIL(?:ED)?\b"
 )
 _ABOUT = re.compile(
     r"\b(?:tests?|specs?|passed|assert\w{0,10}|expects?|mock\w{0,5}|simulat\w{1,5}|package|module|import|library)\b"

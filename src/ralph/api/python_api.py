@@ -203,11 +203,7 @@ def _seen_by_caller(iteration: Iteration, tag: Claim) -> LoopIteration:
         cost=iteration.usage.cost_usd or 0.0,
         duration=iteration.duration,
         check_results=[
-            {
-                "name": check.name,
-                "passed": check.passed,
-                "output": check.tail + (check.ending if check.timeout else ""),
-            }
+            {"name": check.name, "passed": check.passed, "output": check.tail + (check.ending if check.timeout else "")}
             for check in iteration.checks
         ],
         all_checks_passed=iteration.is_green,

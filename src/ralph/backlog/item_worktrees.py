@@ -30,11 +30,7 @@ KEPT = 4000
 
 
 def item_place(
-    order: WorkOrder,
-    repository: Repository,
-    key: str,
-    occupy: Callable[[Path], None],
-    context: Context,
+    order: WorkOrder, repository: Repository, key: str, occupy: Callable[[Path], None], context: Context
 ) -> Worktree:
     """The worktree of an item, on its branch: as it was left, or from the target as it is now."""
     made = order.worktree_of(repository, key)

@@ -155,10 +155,7 @@ def close_bead(key: str, commit: str, workspace: str) -> str:
 
 PROGRAMS = {
     "github": ListProgram(
-        "gh",
-        "install gh from https://cli.github.com and log in with `gh auth login`",
-        issues_wanted,
-        read_issues,
+        "gh", "install gh from https://cli.github.com and log in with `gh auth login`", issues_wanted, read_issues
     ),
     "beads": ListProgram("bd", "install bd, and run `bd init` in the repository", beads_wanted, read_beads),
 }

@@ -306,11 +306,7 @@ def explain(order: "Order", loaded: "Loaded", out: "TextIO") -> int:
     compose = composer(settings, plan, order.goal, diff=str, tells_claim=order.tells_claim)
     prompt, first = compose(Run(id="dry-run", goal=goal), ()), chosen[0]
     turn = replace(
-        first.request(),
-        prompt=prompt,
-        prompt_file="PROMPT_FILE",
-        yolo=settings.yolo,
-        boxed=settings.sandbox.enabled,
+        first.request(), prompt=prompt, prompt_file="PROMPT_FILE", yolo=settings.yolo, boxed=settings.sandbox.enabled
     )
     limits = [
         plural(plan.cap, "iteration"),

@@ -338,14 +338,7 @@ def note_in(answer: str, claims: Iterable[Claim] = ()) -> str:
 
 
 def learned(
-    run: Run,
-    stop: Stop,
-    *,
-    agent: Agent,
-    context: Context,
-    trees: Trees,
-    path: Path,
-    claims: Iterable[Claim],
+    run: Run, stop: Stop, *, agent: Agent, context: Context, trees: Trees, path: Path, claims: Iterable[Claim]
 ) -> Run:
     """Asks for a note after a run that ended done. What the agent changes when it is asked is put back."""
     if stop.outcome is not Outcome.DONE or context.interrupt.level or run.last is None:

@@ -322,8 +322,7 @@ class Settings(Struct, frozen=True, rename="camel", forbid_unknown_fields=True, 
         bool, says("Let the agent use its tools without asking for approval. In a box this is the default.")
     ] = False
     claims: Annotated[
-        Positive,
-        says("How many turns in a row have to claim, the later ones having found nothing to change.", 3),
+        Positive, says("How many turns in a row have to claim, the later ones having found nothing to change.", 3)
     ] = 1
     strict_signal: Annotated[bool, says("A `word` claim counts only on a line by itself.")] = False
     claim_anywhere: Annotated[bool, says("A claim counts even where its sentence denies or conditions it.")] = False
@@ -340,8 +339,7 @@ class Settings(Struct, frozen=True, rename="camel", forbid_unknown_fields=True, 
         ),
     ] = ()
     learn: Annotated[
-        str,
-        says("A file of notes that runs leave when they are done, and later prompts carry.", ".ralph/learned.md"),
+        str, says("A file of notes that runs leave when they are done, and later prompts carry.", ".ralph/learned.md")
     ] = ""
     scm: Annotated[Scm | None, says("What is done once the guardrails pass; null: nothing.")] = None
     reviews: Annotated[Reviews | None, says("Review cycles; null: none.")] = None

@@ -199,18 +199,7 @@ TEXT = replace(
     todo_active="[>]",
     todo_pending="[ ]",
 )
-ASCII = replace(
-    TEXT,
-    tool="*",
-    check=">",
-    output="|",
-    quote="|",
-    verdict="|",
-    rule="-",
-    dot="-",
-    to="->",
-    more="...",
-)
+ASCII = replace(TEXT, tool="*", check=">", output="|", quote="|", verdict="|", rule="-", dot="-", to="->", more="...")
 
 _CODES = {
     "plain": "",

@@ -105,9 +105,7 @@ def _chosen(settings: Settings, folder: Path, env: Env) -> tuple[Choice | None, 
     spare = workers(others)
     then = f"; at a limit: {', '.join(spare)}" if spare else ""
     side = f"; {settings.side.model} for messages and reviews" if settings.side.model else ""
-    named = "".join(
-        f"; {choice.name} for {duties(choice)}" for choice in others if choice.purposes and choice.name != SIDE
-    )
+    named = "".join(f"; {one.name} for {duties(one)}" for one in others if one.purposes and one.name != SIDE)
     return first, Finding("agent", "ok", f"runs here use {first.name}{why}{then}{named}{side}")
 
 

@@ -315,12 +315,8 @@ def stalled(repeats: int = 1, commits: bool = False) -> Rule:
         if repeats < 1 or len(recent) <= repeats:
             return
         if all(_alike(recent[0], other, commits) for other in recent[1:]):
-            unchanged = (
-                "and the workspace did not change" if recent[-1].tree else "(no git: answers alone were compared)"
-            )
-            yield Stop(
-                Outcome.STALLED, f"iteration {recent[-1].number} gave the same answer as the one before {unchanged}"
-            )
+            how = "and the workspace did not change" if recent[-1].tree else "(no git: answers alone were compared)"
+            yield Stop(Outcome.STALLED, f"iteration {recent[-1].number} gave the same answer as the one before {how}")
 
     return rule
 

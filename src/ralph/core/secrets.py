@@ -97,9 +97,7 @@ def secret_values(environment: Mapping[str, str]) -> frozenset[bytes]:
     """The values in `environment` that their names call secret, and each line of one that has several: as they are, and
     as JSON (be it in ASCII), addresses and base64 write them. By the head of a private key, other keys are found."""
     secret = [value for name, value in environment.items() if name.upper().endswith(_SECRET_NAMES)]
-    secret += [
-        word for name, value in environment.items() if name.upper().endswith("_URL") for word in _password(value)
-    ]
+    secret += [key for name, value in environment.items() if name.upper().endswith("_URL") for key in _password(value)]
     lines = [line.strip() for value in secret for line in value.splitlines()]
     texts = {*secret, *(line for line in lines if not line.startswith("-----"))}
     long = [text for text in texts if len(text) >= _SHORTEST_VALUE]

@@ -65,9 +65,7 @@ def fenced(number: int | str, path: str, text: str) -> str:
 def readable(text: str) -> str:
     """What a person sees of it: no comments of HTML, no signs without a shape, no control characters."""
     seen = re.sub(r"<!--.*?(?:-->|\Z)", "", clean(text), flags=re.DOTALL)
-    return "".join(
-        char for char in seen if char in "\n\t\u200d" or unicodedata.category(char) not in ("Cf", "Co", "Cn")
-    )
+    return "".join(one for one in seen if one in "\n\t\u200d" or unicodedata.category(one) not in ("Cf", "Co", "Cn"))
 
 
 def fetch(word: str, repository: Repository, with_comments: bool = False) -> Issue:

@@ -198,9 +198,7 @@ def _commit_only(
     return Result("commit", True, _summary(ended) + left_out)
 
 
-def _with_paths(
-    paths: Sequence[bytes], file: str, act: "Callable[[tuple[str, ...]], CommandResult]"
-) -> "CommandResult":
+def _with_paths(paths: Sequence[bytes], file: str, act: Callable[[tuple[str, ...]], CommandResult]) -> CommandResult:
     """Names files to a git, however many they are and whatever they are called."""
     write_fresh(file, b"".join(b":(top,literal)%b\0" % path for path in paths))
     try:

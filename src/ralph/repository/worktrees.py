@@ -109,9 +109,7 @@ def bring_target(path: str, target: str, kept: Sequence[str]) -> tuple[str, ...]
     answer = ask(path, *words, env=env)
     if not answer.code:
         return ()
-    files = [
-        os.fsdecode(name) for name in run(path, "diff", "--name-only", "-z", "--diff-filter=U").split(b"\0") if name
-    ]
+    files = [os.fsdecode(one) for one in run(path, "diff", "--name-only", "-z", "--diff-filter=U").split(b"\0") if one]
     if not files:
         raise refusal(words, answer, "cannot merge the target into an item's worktree")
     run(path, "add", "--all")

@@ -144,9 +144,7 @@ class NamedFiles:
 
     def news(self) -> tuple[str, ...]:
         """Those that were changed since, where that has not been said."""
-        changed = [
-            path for path, content in self._files.items() if _content_of(os.path.join(self._root, path)) != content
-        ]
+        changed = [path for path, held in self._files.items() if _content_of(os.path.join(self._root, path)) != held]
         for path in changed:
             del self._files[path]
         return tuple(changed)

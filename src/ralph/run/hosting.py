@@ -204,9 +204,7 @@ class Publishing:
         if done.code:
             raise UserError(f"cannot push {branch}: {_reason(done.output)}", "mend it, then `ralph resume`")
         self._pushed = tip
-        self._said_by_host = [
-            line.removeprefix("remote:").strip() for line in done.output.splitlines() if "://" in line
-        ]
+        self._said_by_host = [one.removeprefix("remote:").strip() for one in done.output.splitlines() if "://" in one]
 
     def _body(self, run: Run, stop: Stop | None) -> str:
         from ralph.history.feed import history_of

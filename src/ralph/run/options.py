@@ -230,10 +230,8 @@ PRESET = _group(
 CONFIG = _group("Goal", Option("-c --config FILE", "A YAML file with a `ralph_loop` section."))
 DETACH = _group("Output", Option("--detach", "Go on without the terminal; `ralph logs -f` follows it."))
 RUN = (*PRESET, *GOAL, *AGENT, *DONE, *LIMITS, *PLACE, *OUTPUT, *DETACH)
-_without_short_c = tuple(
-    Option("--completion-response TEXT", o.help, group=o.group) if "-c" in o.names else o for o in RUN
-)
-LOOP = (*CONFIG, *without(_without_short_c, "preset"))
+_no_short_c = tuple(Option("--completion-response TEXT", o.help, group=o.group) if "-c" in o.names else o for o in RUN)
+LOOP = (*CONFIG, *without(_no_short_c, "preset"))
 
 WHICH_TASK = _group(
     "Task",

@@ -168,9 +168,7 @@ class Screen:
         size = max((len(typed) for typed, _ in steps), default=0)
         paint, left = self._style.paint, self._room() - size - 4
         whys = [cut(why, left, self._style.marks.more) if left > 8 else "" for _, why in steps]
-        lines = [
-            f"  {typed:<{size}}  {paint('dim', why)}".rstrip() for (typed, _), why in zip(steps, whys, strict=True)
-        ]
+        lines = [f"  {word:<{size}}  {paint('dim', why)}".rstrip() for (word, _), why in zip(steps, whys, strict=True)]
         return [f"{paint('dim', 'run')} {history.run}", *lines, ""]
 
     def _write(self, lines: list[str], now: float = 0.0, patience: float = PATIENCE, room: int = 0) -> None:

@@ -63,10 +63,8 @@ def table(history: RunHistory, style: Style, room: int = 80) -> list[str]:
     more = style.marks.more
 
     def line(tone: str, cells: list[str]) -> str:
-        padded = [
-            _padded(cut(cell, sizes[at], more), sizes[at], columns[at].is_number) for at, cell in enumerate(cells)
-        ]
-        return style.paint(tone, (_GAP + _GAP.join(padded)).rstrip())
+        made = [_padded(cut(cell, sizes[at], more), sizes[at], columns[at].is_number) for at, cell in enumerate(cells)]
+        return style.paint(tone, (_GAP + _GAP.join(made)).rstrip())
 
     lines = [line("dim", [column.title for column in columns])]
     lines += [line(_tone(one), [column.cells[at] for column in columns]) for at, one in enumerate(shown)]

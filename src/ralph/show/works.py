@@ -258,9 +258,7 @@ def body(history: WorkHistory) -> Html:
         for job, why in history.needing()
     ]
     started = history.started
-    about = (
-        [f"{started.backlog} → {started.target}", *(f"check: {check}" for check in started.checks)] if started else []
-    )
+    about = [f"{started.backlog} → {started.target}", *(f"check: {one}" for one in started.checks)] if started else []
     return joined(
         element("h1", summary(history)),
         element("p.facts", [element("span", fact) for fact in [*about, *_figures(history)]]),

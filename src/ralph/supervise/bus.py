@@ -195,13 +195,11 @@ class MessageBus:
         """Append one message and return its id."""
         return post(self.path, type, body, project=project, task=task, run=run)
 
-    def read(self, since: str | None = None, types: Collection[str] | None = None) -> "Iterator[Message]":
+    def read(self, since: str | None = None, types: Collection[str] | None = None) -> Iterator[Message]:
         """The messages after the one with the id `since`."""
         return read(self.path, since, types)
 
-    def follow(
-        self, stop: Event, since: str | None = None, types: Collection[str] | None = None
-    ) -> "Iterator[Message]":
+    def follow(self, stop: Event, since: str | None = None, types: Collection[str] | None = None) -> Iterator[Message]:
         """As `read`, and then every message as it arrives, until `stop` is set."""
         return follow(self.path, since, stop, types)
 

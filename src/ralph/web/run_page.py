@@ -170,13 +170,12 @@ def _attention(view: View, frame: Frame) -> Html:
     seen = view.seen
     made: list[object] = [element("div.card.attention", asked) for asked in answer_form(seen, frame, 5)]
     if seen.run.is_alive:
-        if seen.present.waiting_until:
-            until = element(
-                "b", f"Waits until {moment(seen.present.waiting_until, seen.present.waiting_until - seen.now)}. "
-            )
-            made.append(element("p.card.attention.calm", until, short(seen.present.reason, 400)))
-        if seen.present.notes:
-            made.append(element("p.soft", f"{plural(seen.present.notes, 'note')} of yours for the next prompt"))
+        present = seen.present
+        if until := present.waiting_until:
+            said = element("b", f"Waits until {moment(until, until - seen.now)}. ")
+            made.append(element("p.card.attention.calm", said, short(present.reason, 400)))
+        if present.notes:
+            made.append(element("p.soft", f"{plural(present.notes, 'note')} of yours for the next prompt"))
     else:
         wanted = [need for need in needs(view.history) if need.kind != "question" or not frame.may_steer]
         items = []

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from ralph import __version__
 from ralph.core import events
 from ralph.core.claims import Claim, Reading, stated
-from ralph.core.model import Failure, Iteration, Outcome, Run, Stop, Turn, Usage
+from ralph.core.model import Failure, Iteration, Outcome, Rule, Run, Stop, Turn, Usage
 from ralph.errors import UserError
 from ralph.processes.interrupt import Cancellation
 from ralph.processes.keeper import Keeper
@@ -35,8 +35,6 @@ from ralph.supervise.task_folder import TaskFolder, keep_prompt
 
 if TYPE_CHECKING:
     from threading import Event
-
-    from ralph.core.model import Rule
 
 
 @dataclass
@@ -108,7 +106,7 @@ class RalphLoop:
         workspace_root: str | os.PathLike[str] | None = None,
         *,
         agent: str = "",
-        rules: "Sequence[Rule]" = (),
+        rules: Sequence[Rule] = (),
         cancel: "Event | None" = None,
     ) -> None:
         if (agent_factory is None) == (not agent):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ralph.cli.init import Dialog
 from ralph.cli.request import Request, no_goal, understood
 from ralph.cli.table import CliCommand
-from ralph.core.model import Outcome
+from ralph.core.model import Outcome, Stop
 from ralph.core.text import clean, one_line
 from ralph.errors import UserError
 from ralph.planning.plan import Plan, PlanRequest, Trials, is_plan, load, plan_in, planned, planning, save
@@ -17,13 +17,11 @@ from ralph.processes.interrupt import Interrupt
 from ralph.processes.keeper import Keeper
 from ralph.records.folder import cannot_write, prepare, remember_red, seen_red
 from ralph.run import options
+from ralph.settings import Settings
 from ralph.settings import load as load_settings
 
 if TYPE_CHECKING:
-    from ralph.core.model import Stop
     from ralph.forge.issue import Issue
-    from ralph.processes.keeper import Keeper
-    from ralph.settings import Settings
 
 OUTPUT = "PLAN.md"
 DRAFT = "plan.md"
@@ -40,7 +38,7 @@ def plan(values: dict[str, Any], words: list[str]) -> int:
 class Planning:
     """One plan, from the wish to the file."""
 
-    def __init__(self, values: dict[str, Any], words: list[str], keeper: "Keeper", stack: ExitStack) -> None:
+    def __init__(self, values: dict[str, Any], words: list[str], keeper: Keeper, stack: ExitStack) -> None:
         from ralph.settings.proposed import proposed_checks
 
         if words and not {"prompt", "prompt_file"}.intersection(values) and os.path.isfile(words[0]):
@@ -72,7 +70,7 @@ class Planning:
             self.dialog.say(f"\nLeft; the plan so far is in {self._draft}")
             return 130
 
-    def _first(self) -> "tuple[Plan | None, Stop | None]":
+    def _first(self) -> tuple[Plan | None, Stop | None]:
         """The plan to look at: one that is there, or one that an agent makes."""
         from ralph.records.register import recorded_in
 
@@ -111,7 +109,7 @@ class Planning:
             raise UserError("no check is left that does not come from the issue", 'name one: --check "CMD"')
         return guarded
 
-    def _ask(self, prompt: str) -> "tuple[Plan | None, Stop]":
+    def _ask(self, prompt: str) -> tuple[Plan | None, Stop]:
         """Has an agent make a plan, in a run of its own."""
         from ralph import __version__
         from ralph.cli.run import Shown, play

@@ -16,7 +16,8 @@ from ralph.errors import UserError, complain
 from ralph.processes.interrupt import Interrupt
 from ralph.records.folder import is_occupied
 from ralph.records.journal import break_seal
-from ralph.records.register import end_left_behind, recorded_in, remark
+from ralph.records.register import Listed, end_left_behind, recorded_in, remark
+from ralph.repository.git import Repository
 from ralph.run.options import Option
 from ralph.settings.layers import difference_in
 from ralph.settings.layers import trust as accept_settings
@@ -24,8 +25,6 @@ from ralph.settings.shape import parse_duration
 from ralph.steering.which_run import saved_in
 
 if TYPE_CHECKING:
-    from ralph.records.register import Listed
-    from ralph.repository.git import Repository
     from ralph.run.afterwards import Remains
 
 
@@ -109,7 +108,7 @@ def diff(values: Values, words: list[str]) -> int:
     return 0
 
 
-def _ends(run: "Listed", number: int | None) -> "tuple[Repository, str, str]":
+def _ends(run: Listed, number: int | None) -> tuple[Repository, str, str]:
     """The two states between which a work, an item of one that has landed, or a run has changed something."""
     from ralph.repository.checkpoints import Checkpoints
 

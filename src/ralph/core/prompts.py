@@ -7,17 +7,13 @@ characters; where no seed fixes the format it stands inside a fence that it cann
 from collections.abc import Callable, Iterable
 from re import DOTALL
 from re import sub as without
-from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ralph.core.claims import WROTE, promise_continuation, promise_contract, responses
+from ralph.core.claims import WROTE, Claim, promise_continuation, promise_contract, responses
 from ralph.core.model import Check, Iteration, Note, Run
 from ralph.core.text import clean, head, one_line, tail
-
-if TYPE_CHECKING:
-    from ralph.core.claims import Claim
 
 
 class Brief(Struct, frozen=True, kw_only=True):
@@ -28,7 +24,7 @@ class Brief(Struct, frozen=True, kw_only=True):
     cap: int | None = None
     notes: tuple[Note, ...] = ()
     last: Iteration | None = None
-    claim: "Claim | None" = None
+    claim: Claim | None = None
     checks: tuple[str, ...] = ()
     diff: str = ""
     progress: str = ""

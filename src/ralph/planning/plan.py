@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -21,14 +21,12 @@ from ralph.core.text import clean
 from ralph.errors import UserError
 from ralph.files import read_given, read_head, replace_file
 from ralph.processes.interrupt import Interrupt
+from ralph.processes.keeper import Keeper
 from ralph.records.folder import RunFolder, cannot_write, new_run_id, prepare
 from ralph.records.register import on_record
 from ralph.run.checks import Checks
 from ralph.run.context import Context
 from ralph.settings import Guardrail, Settings
-
-if TYPE_CHECKING:
-    from ralph.processes.keeper import Keeper
 
 LARGEST = 1 << 20
 GOAL = """\
@@ -296,7 +294,7 @@ class Trial(Struct, frozen=True):
 class Trials:
     """Tries checks in a workspace, in the box if the settings want one."""
 
-    def __init__(self, workspace: Path, settings: "Settings", keeper: "Keeper") -> None:
+    def __init__(self, workspace: Path, settings: "Settings", keeper: Keeper) -> None:
         self._settings = settings
         self._context = Context(
             root=workspace,

@@ -16,11 +16,10 @@ from ralph.files import read_head, state_folder
 from ralph.processes.box import find_bubblewrap, is_inside
 from ralph.processes.network import Reachable, host
 from ralph.processes.program import find_program
-from ralph.processes.sandbox import AgentState, Wanted, open_sandbox, refuse_what_holds_all
+from ralph.processes.sandbox import AgentState, Sandbox, Wanted, open_sandbox, refuse_what_holds_all
 from ralph.settings import Settings
 
 if TYPE_CHECKING:
-    from ralph.processes.sandbox import Sandbox
     from ralph.run.agents import Choice
     from ralph.run.context import Context
 
@@ -45,7 +44,7 @@ class RunPlace(Struct, frozen=True):
         return f"{state_folder(env, 'box')}/{os.path.basename(path)[:40]}-{sha256(os.fsencode(path)).hexdigest()[:10]}"
 
 
-def enclose(context: "Context", settings: Settings, chosen: "Sequence[Choice]", workspace: str) -> "Sandbox":
+def enclose(context: "Context", settings: Settings, chosen: "Sequence[Choice]", workspace: str) -> Sandbox:
     """The box of a run, tried and found sound."""
     task = str(context.task) if context.task else ""
     place = RunPlace(str(context.root), workspace, context.folder.id, str(context.folder.path), task)

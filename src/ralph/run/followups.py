@@ -23,13 +23,13 @@ from ralph.processes.program import CannotStart, Command, own_program
 from ralph.records.folder import cannot_write, write
 from ralph.run.context import Context
 from ralph.run.workspace import Trees
+from ralph.settings import Scm
 
 if TYPE_CHECKING:
     from ralph.records.archive import Archive
     from ralph.repository.configuration import Configuration
     from ralph.repository.scm import CommandResult, Runner
     from ralph.repository.worktrees import Worktree
-    from ralph.settings import Scm
 
 Followup = Callable[[Run, Iteration], Usage | None]
 
@@ -40,7 +40,7 @@ MESSAGE_PROMPT = "Provide a short imperative commit message for the changes. Out
 
 
 def followups(
-    scm: "Scm | None",
+    scm: Scm | None,
     agent: Agent,
     context: Context,
     *,
@@ -115,7 +115,7 @@ class Commits:
 
     def __init__(
         self,
-        scm: "Scm",
+        scm: Scm,
         agent: Agent,
         context: Context,
         *,

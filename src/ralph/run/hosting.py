@@ -27,13 +27,13 @@ from ralph.forge.host import (
 from ralph.loop import Parts, ending, judge
 from ralph.repository.git import Repository, commit_of, environment
 from ralph.run.checks import finished
+from ralph.run.context import Context
 from ralph.run.followups import keep_in_branch, kept_runner
+from ralph.run.workspace import Trees
 
 if TYPE_CHECKING:
     from ralph.repository.worktrees import Worktree
-    from ralph.run.context import Context
     from ralph.run.order import Order
-    from ralph.run.workspace import Trees
 
 POLL = 15.0  # seconds between two looks at the host's checks
 PATIENCE = 4  # looks until a host that shows no check is taken to have none
@@ -85,7 +85,7 @@ class Publishing:
         self._said_by_host: list[str] = []
         self._context: Context | None = None
 
-    def equip(self, parts: Parts, context: "Context", trees: "Trees") -> None:
+    def equip(self, parts: Parts, context: Context, trees: Trees) -> None:
         """From here on it knows where the work is. With `wait`, no claim is believed before the host's checks pass."""
         self._context, self._trees = context, trees
         if self._order.pr == "wait":
@@ -220,7 +220,7 @@ class Publishing:
         closing = f"Closes {'' if path == self._hosted.path else path}#{issue}" if mark else ""
         return context.redact.text("\n\n".join(filter(None, (closing, report))))
 
-    def _open(self) -> "Context":
+    def _open(self) -> Context:
         assert self._context is not None
         return self._context
 

@@ -211,7 +211,11 @@ def lines_of(one: FileChange) -> Html | str:
     """How many lines were added to a file, and how many taken away."""
     if one.added is None or one.deleted is None:
         return "binary"
-    return joined(element("span.plus", f"+{one.added}"), " ", element("span.minus", f"−{one.deleted}"))
+    return plus_minus(one.added, one.deleted)
+
+
+def plus_minus(added: int, deleted: int) -> Html:
+    return joined(element("span.plus", f"+{added}"), " ", element("span.minus", f"−{deleted}"))
 
 
 def sums(changed: Sequence[FileChange]) -> str:
@@ -259,14 +263,14 @@ def _fold(title: str, body: Html, is_open: bool = False) -> Html:
     return element("details", element("summary", title), body, open=is_open)
 
 
-_TONES = {"+": "add", "-": "del", "@": "hunk"}
+LINE_TONES = {"+": "add", "-": "del", "@": "hunk"}
 
 
 def _patch(file: PatchedFile) -> Html:
     """Runs of lines of one kind share an element: there are many lines."""
     pieces = [
         element("span", "".join(f"{line}\n" for line in lines), class_=tone)
-        for tone, lines in groupby(file.lines, key=lambda line: _TONES.get(line[:1]))
+        for tone, lines in groupby(file.lines, key=lambda line: LINE_TONES.get(line[:1]))
     ]
     return joined(element("p.path", element("code", file.path)), element("pre.patch", pieces))
 

@@ -13,7 +13,7 @@ from ralph.history.run_history import PastIteration, RunHistory
 from ralph.records.archive import Logs
 from ralph.records.register import Listed
 from ralph.show import report_tables as tables
-from ralph.show.plots import Html, element, joined
+from ralph.show.plots import Html, element
 from ralph.show.report import report_body
 from ralph.show.words import duration, how_it_failed, money, nickname
 from ralph.web.pieces import MOST_ENTRIES, Frame, RecentPieces, button, form, mark, prose, refusal
@@ -25,7 +25,6 @@ MOST_COLUMNS = 60
 MOST_ROWS = 30
 MOST_BYTES = 1 << 20
 FILES = {"prompt": "prompt.md", "log": "stdout.log"}
-_TONES = {"+": "add", "-": "del", "@": "hunk"}
 
 
 def score(view: View, frame: Frame) -> Html:
@@ -237,15 +236,14 @@ def diff_page(run: Listed, patch: Patch, frame: Frame) -> WebAnswer:
 
 
 def _sums(files: Sequence[PatchedFile]) -> Html:
-    added, deleted = (sum(one.added for one in files), sum(one.deleted for one in files))
-    return joined(element("span.plus", f"+{added}"), " ", element("span.minus", f"−{deleted}"))
+    return tables.plus_minus(sum(one.added for one in files), sum(one.deleted for one in files))
 
 
 def _patched(file: PatchedFile) -> Html:
     name = f"{file.was} → {file.path}" if file.was else file.path
     sums = element("span.number", _sums([file])) if file.lines else None
     summary = element("summary", element("code", name), sums)
-    lines = [element("span", f"{line}\n", class_=_TONES.get(line[:1])) for line in file.lines]
+    lines = [element("span", f"{line}\n", class_=tables.LINE_TONES.get(line[:1])) for line in file.lines]
     patch = element("pre.patch", lines, tabindex="0", role="group", aria_label=f"Changes in {file.path}")
     body = patch if lines else element("p.soft", "No line of it is different.")
     return element("details.card.patched", summary, body, open=True)

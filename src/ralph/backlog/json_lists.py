@@ -9,7 +9,7 @@ from typing import Any
 
 from ralph.backlog.lists import PRIORITIES, ListContent, decoded, edited, encoded, key_of, slug, title_of, with_own
 from ralph.core.backlog import Item
-from ralph.core.tasks_file import LISTS, entry_text, is_done
+from ralph.core.tasks_file import LISTS, entry_text, is_done, status_of
 from ralph.errors import UserError
 
 Path = tuple[str | int, ...]
@@ -184,10 +184,10 @@ def tick_taskmaster(files: Mapping[str, bytes], keys: Collection[str]) -> dict[s
     text = decoded(data)
     values: dict[Path, Any] = {}
     for at, task in _tasks(parsed(text, name)):
-        if key_of(str(task.get("id"))) in keys and _status(task) != "done":
+        if key_of(str(task.get("id"))) in keys and status_of(task) != "done":
             values[(*at, "status")] = "done"
             for number, part in enumerate(task.get("subtasks") or ()):
-                if isinstance(part, dict) and _status(part) not in SETTLED:
+                if isinstance(part, dict) and status_of(part) not in SETTLED:
                     values[(*at, "subtasks", number, "status")] = "done"
     return {name: encoded(_with_values(text, values))} if values else {}
 
@@ -205,10 +205,6 @@ def _tasks(document: Any) -> Iterator[tuple[Path, dict[str, Any]]]:
             yield (*at, number), task
 
 
-def _status(task: Entry) -> str:
-    return str(task.get("status", "")).strip().lower()
-
-
 def _task(task: Entry, name: str, problems: list[str]) -> Item:
     place = f"{name} {task.get('id')}"
     title = str(task.get("title") or task.get("description") or "")
@@ -224,7 +220,7 @@ def _task(task: Entry, name: str, problems: list[str]) -> Item:
         title=title_of(title),
         text=_paragraphs(parts),
         place=place,
-        done=_status(task) in SETTLED,
+        done=status_of(task) in SETTLED,
         priority=PRIORITIES.get(str(task.get("priority", "")).lower(), 0),
     )
     own = [("after", str(key).split(".", 1)[0], place) for key in task.get("dependencies") or ()]

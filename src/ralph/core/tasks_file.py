@@ -95,7 +95,7 @@ def tasks_in_json(content: Any) -> Iterator[Task]:
             continue
         inner, text = _lists_in(entry), _words(entry_text(entry))
         if text or not inner:
-            yield Task(text or NO_TEXT, is_done(entry), _status(entry) in FAILED)
+            yield Task(text or NO_TEXT, is_done(entry), status_of(entry) in FAILED)
         yield from tasks_in_json(inner)
 
 
@@ -113,10 +113,10 @@ def is_done(entry: Mapping[str, Any]) -> bool:
     """`passes` decides where it stands; nothing but `true` passes."""
     if "passes" in entry:
         return entry["passes"] is True
-    return entry.get("done") is True or entry.get("completed") is True or _status(entry) in DONE
+    return entry.get("done") is True or entry.get("completed") is True or status_of(entry) in DONE
 
 
-def _status(entry: Mapping[str, Any]) -> str:
+def status_of(entry: Mapping[str, Any]) -> str:
     return str(entry.get("status", "")).strip().lower()
 
 

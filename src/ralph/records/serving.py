@@ -77,18 +77,18 @@ class ServerFolder:
             link = _decoded(f"{self.path}/{LINKS}/{name}", Link)
             if not link or link.until < time.time():
                 self._remove_link(name)
-        self._write(f"{LINKS}/{_hashed(key)}", Link(level, time.time() + KEY_LASTS))
+        self._write(f"{LINKS}/{hashed(key)}", Link(level, time.time() + KEY_LASTS))
         return key
 
     def level_of_link(self, key: str) -> str:
         """What a link allows, which stays unused; nothing where it has been used or is too old."""
-        link = _decoded(f"{self.path}/{LINKS}/{_hashed(key)}", Link)
+        link = _decoded(f"{self.path}/{LINKS}/{hashed(key)}", Link)
         return link.level if link and link.until > time.time() else ""
 
     def take_link(self, key: str) -> str:
         """The level of a link, which is used up by that; nothing where it has been used or is too old."""
-        link = _decoded(f"{self.path}/{LINKS}/{_hashed(key)}", Link)
-        if not link or not self._remove_link(_hashed(key)) or link.until < time.time():
+        link = _decoded(f"{self.path}/{LINKS}/{hashed(key)}", Link)
+        if not link or not self._remove_link(hashed(key)) or link.until < time.time():
             return ""
         return link.level
 
@@ -142,5 +142,5 @@ def _decoded(path: str, kind: type[Kind]) -> Kind | None:
         return None
 
 
-def _hashed(key: str) -> str:
+def hashed(key: str) -> str:
     return sha256(key.encode("utf-8", "replace")).hexdigest()

@@ -7,9 +7,10 @@ import time
 from collections.abc import Mapping
 from email.message import Message
 from enum import IntEnum
-from hashlib import sha256
 
 from msgspec import Struct
+
+from ralph.records.serving import hashed
 
 MOST_BODY = 1 << 16
 SESSION_LASTS = 30 * 86400.0
@@ -135,10 +136,6 @@ def refuse_below(wanted: Level, session: BrowserSession) -> None:
         raise NotServed(
             403, f"This browser may only {session.level}. `ralph serve --link {wanted}` prints another link."
         )
-
-
-def hashed(secret: str) -> str:
-    return sha256(secret.encode("utf-8", "replace")).hexdigest()
 
 
 def new_secret(size: int) -> str:

@@ -237,15 +237,13 @@ def _locked(path: Path, run_id: str, trouble: str = "another run is at work in")
     return handle
 
 
-NAME = "proofs.json"
-MOST = 1000
-_MOST_BYTES = 16 << 20
+PROOFS, MOST_PROOFS = "proofs.json", 1000
 
 
 def seen_red(ralph: Path) -> frozenset[str]:
     """The commands that some run here has seen fail."""
     try:
-        return frozenset(json.decode(read_file(ralph / NAME, _MOST_BYTES), type=list[str]))
+        return frozenset(json.decode(read_file(ralph / PROOFS, 16 << 20), type=list[str]))
     except (OSError, *UNREADABLE):
         return frozenset()
 
@@ -258,4 +256,4 @@ def remember_red(ralph: Path, commands: Iterable[str]) -> None:
     if not fresh:
         return
     with suppress(OSError):
-        replace_file(ralph / NAME, json.encode([*sorted(known), *fresh][-MOST:]))
+        replace_file(ralph / PROOFS, json.encode([*sorted(known), *fresh][-MOST_PROOFS:]))

@@ -1,7 +1,7 @@
-"""What can happen in a run? One frozen struct per kind of event, and their JSON names in one table."""
+"""What can happen in a run? One frozen struct per kind of event, called in JSON as its class is."""
 
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Iterable
+from typing import Protocol, get_args
 
 from msgspec import Struct
 
@@ -289,39 +289,6 @@ AgentEvent = (
     AgentText | ToolStarted | ToolFinished | TodoUpdated | AgentProgress | PermissionDenied | AgentResult | AgentUnknown
 )
 
-NAMES: dict[type, str] = {
-    RunStarted: "run_started",
-    IterationStarted: "ralph_iteration_started",
-    AgentStarted: "agent_started",
-    AgentText: "agent_text",
-    ToolStarted: "tool_started",
-    ToolFinished: "tool_finished",
-    TodoUpdated: "todo_updated",
-    AgentProgress: "agent_progress",
-    PermissionDenied: "permission_denied",
-    AgentResult: "agent_result",
-    AgentFinished: "agent_finished",
-    TurnNotCounted: "turn_not_counted",
-    CheckStarted: "check_started",
-    CheckFinished: "check_finished",
-    ReviewStarted: "review_started",
-    ReviewFinished: "review_finished",
-    ClaimRejected: "claim_rejected",
-    Waiting: "waiting",
-    Paused: "paused",
-    Continued: "continued",
-    QuestionAsked: "question_asked",
-    PersonTold: "person_told",
-    Spent: "spent",
-    ScmFinished: "scm_finished",
-    Notice: "notice",
-    IterationFinished: "iteration_finished",
-    Converged: "ralph_converged",
-    Stalled: "ralph_stalled",
-    Exhausted: "ralph_exhausted",
-    RunFinished: "run_finished",
-}
-
 Event = (
     RunStarted
     | IterationStarted
@@ -349,6 +316,15 @@ Event = (
     | Exhausted
     | RunFinished
 )
+
+
+def named(kinds: Iterable[type]) -> dict[type, str]:
+    """What events are called in JSON: as their classes, in small letters."""
+    return {kind: "".join(f"_{one.lower()}" if one.isupper() else one for one in kind.__name__)[1:] for kind in kinds}
+
+
+NAMES = named(kind for kind in get_args(Event) if kind not in (AgentUnknown, Unheard))
+NAMES |= {kind: f"ralph_{NAMES[kind]}" for kind in (IterationStarted, Converged, Stalled, Exhausted)}  # as in the seed
 
 Tell = Callable[[Event], None]
 

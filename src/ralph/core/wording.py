@@ -40,18 +40,8 @@ _UNFINISHED = (
 )
 # Of what was, or of none that is: the words for "not" in these deny nothing.
 _DENIES_NOTHING = (
-    *(
-        "没有未完成",
-        "没有尚未",
-        "无未完成",
-        "以前不能",
-        "之前不能",
-        "以前无法",
-        "之前无法",
-        "原来不能",
-        "예전에",
-        "이전에",
-    ),
+    *("没有未完成", "没有尚未", "无未完成", "以前不能", "之前不能", "以前无法", "之前无法", "原来不能"),
+    *("예전에", "이전에"),
     *("no unfinished", "nothing unfinished", "none unfinished", "no incomplete", "keine unfertigen", "nichts unfertig"),
 )
 # Signs that say the opposite, or that something is still to come.

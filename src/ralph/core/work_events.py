@@ -1,9 +1,12 @@
 """What happens while a backlog is worked off, and how does each event change what is known of it?"""
 
+from typing import get_args
+
 from msgspec import Struct
 from msgspec.structs import replace
 
 from ralph.core.backlog import Board, Item, Job, Verdict, after_gate
+from ralph.core.events import named
 
 
 class WorkStarted(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -154,23 +157,7 @@ WorkEvent = (
     | WorkFinished
 )
 
-NAMES: dict[type, str] = {
-    WorkStarted: "work_started",
-    ItemListed: "item_listed",
-    ItemQueued: "item_queued",
-    ItemStarted: "item_started",
-    ItemReady: "item_ready",
-    ItemLanded: "item_landed",
-    ItemReturned: "item_returned",
-    ItemParked: "item_parked",
-    ItemWithdrawn: "item_withdrawn",
-    ItemWarned: "item_warned",
-    GateStarted: "gate_started",
-    GateFinished: "gate_finished",
-    GateOpened: "gate_opened",
-    WorkHeld: "work_held",
-    WorkFinished: "work_finished",
-}
+NAMES = named(get_args(WorkEvent))
 
 
 def after(board: Board, event: object, at: float) -> Board:

@@ -11,16 +11,8 @@ from ralph.run.launch import agent_names
 
 # The goal, the place, and how a run is shown are said elsewhere in here.
 SAID_ELSEWHERE = (
-    "prompt",
-    "prompt_file",
-    "print",
-    "spec",
-    "directory",
-    "preset",
-    "json",
-    "quiet",
-    "verbose",
-    "dry_run",
+    *("prompt", "prompt_file", "print", "spec", "directory", "preset"),
+    *("json", "quiet", "verbose", "dry_run"),
 )
 LOOP_OPTIONS = options.without(options.RUN, *SAID_ELSEWHERE)
 NUMBER = "`/ralph 5` caps the loop, `/ralph -1` leaves it open, `/ralph off` is a single shot"

@@ -207,7 +207,7 @@ def agent(environment: dict[str, str]) -> Callable[..., str]:
         calls = home / f"{name}.calls"
         path.write_text(
             "#!/bin/sh\n"
-            f'N=$(($(cat "{calls}" 2>/dev/null || echo 0) + 1)); echo $N > "{calls}"\n'
+            f'N=0; {{ read -r N < "{calls}"; }} 2> /dev/null; N=$((${{N:-0}} + 1)); echo $N > "{calls}"\n'
             f'PROMPT=$(cat); printf "%s" "$PROMPT" > "{home}/{name}.prompt.$N"\n'
             f'printf "%s\\n" "$@" > "{home}/{name}.argv.$N"\n{script}\n'
         )

@@ -1,4 +1,5 @@
 import os
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -92,11 +93,29 @@ def empty(tmp_path: Path) -> Repo:
     return repo
 
 
+@pytest.fixture(scope="session")
+def made_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A repository with one commit, to be copied: three starts of git less for each test that needs one."""
+    home, path = tmp_path_factory.mktemp("home"), tmp_path_factory.mktemp("made-once")
+    (home / ".gitconfig").write_text(ME)
+    first = Repo(path)
+    with pytest.MonkeyPatch.context() as patch:
+        for name in [name for name in os.environ if name.startswith("GIT_")]:
+            patch.delenv(name)
+        patch.setenv("HOME", str(home))
+        patch.setenv("XDG_CONFIG_HOME", str(home / ".config"))
+        patch.setenv("GIT_CONFIG_NOSYSTEM", "1")
+        first.git("init", "-q")
+        first.write("a.txt", "one\n")
+        first.write("folder/b.txt", "two\n")
+        first.write(".gitignore", "*.ignored\n")
+        first.commit("first")
+    return path
+
+
 @pytest.fixture
-def repo(empty: Repo) -> Repo:
+def repo(tmp_path: Path, made_once: Path) -> Repo:
     """A repository with one commit."""
-    empty.write("a.txt", "one\n")
-    empty.write("folder/b.txt", "two\n")
-    empty.write(".gitignore", "*.ignored\n")
-    empty.commit("first")
-    return empty
+    made = Repo(shutil.copytree(made_once, tmp_path / "repo"))
+    made.git("update-index", "-q", "--refresh")  # it knows the files that it saw: those that were copied
+    return made

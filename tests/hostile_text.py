@@ -5,7 +5,9 @@ import re
 from pathlib import Path
 
 EVIL = "x\x1b]52;c;ZXZpbA==\x07\x1b[2J\x9b31m\x9d0;t\x9c\u202ey"
-COMMANDS_A_TERMINAL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+COMMANDS_A_TERMINAL = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u206f\ufff9-\ufffb\U000e0000-\U000e007f]"
+)
 NAMES = (f"a{EVIL}b", "plain\nD forged (+0 -9)")
 SCRIPT = f"""python3 - <<'PYTHON'
 import os

@@ -1,5 +1,6 @@
 """Text from outside reaches no terminal as it came: every outlet, with names, goals and records that mean harm."""
 
+import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -82,3 +83,26 @@ def test_a_complaint_shows_no_name_as_it_came(ralph: Ralph, workspace: Path) -> 
         assert done.code == 2
         assert not COMMANDS_A_TERMINAL.search(done.err), done.err
     assert os.path.isdir(workspace)
+
+
+def test_a_backlog_that_means_harm_is_shown_without_it(
+    agent: Agent, ralph: Ralph, repository: Path, git: Callable[..., str]
+) -> None:
+    """Its list, its journal, which any agent can write, and the first prompt of a dry run."""
+    (repository / "list.md").write_text(f"- [ ] T1 one {EVIL}\n  check: printf '{EVIL}'; false\n")
+    git("add", "-A")
+    git("commit", "-q", "-m", "a list")
+    words = ("list.md", "-m", "1", "--check", "true", "--agent", agent(SCRIPT))
+    outputs = [ralph("work", *words, "--dry-run"), ralph("run", "-p", EVIL, "--dry-run"), ralph("work", *words)]
+    (folder,) = (path.parent for path in repository.glob(".ralph/runs/*/work.json"))
+    journal = folder / "journal.ndjson"
+    said = journal.read_text().replace('"T1"', json.dumps(f"T1{EVIL}\nforged"))
+    journal.write_text(said.replace('"target":"', f'"target":"{json.dumps(EVIL)[1:-1]}'))
+    for outlet in ("show {}", "show {} --json", "logs {}", "report {} --format markdown -o -", "ps -a", "work status"):
+        outputs.append(ralph(*outlet.format(folder.name).split()))
+    for shown in outputs:
+        for text in (shown.out, shown.err):
+            found = COMMANDS_A_TERMINAL.search(text)
+            assert not found, text[max(found.start() - 60, 0) : found.end() + 20]
+            assert not [line for line in text.splitlines() if line.startswith("forged")]
+        assert "internal error" not in shown.err

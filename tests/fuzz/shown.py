@@ -84,5 +84,12 @@ def in_report(text: str) -> str:
 
 def of_work(text: str) -> str:
     history = work_of(encodable(text))
-    shown = works.table(history.board, works.rows(history.board, {}), Style(), 80) if history.board else []
-    return "\n".join([works.html(history), works.markdown(history), works.summary(history), *shown])
+    shown = works.table(history.board, works.rows(history.board, {}), Style(), 80)
+    return "\n".join(
+        [works.html(history), works.markdown(history), works.summary(history), *shown, *works.lines(history)]
+    )
+
+
+def work_lines(text: str) -> list[str]:
+    told = (works.sentence(event)[0] for event, _ in happened(encodable(text)))
+    return [line for one in told for line in one.split("\n")]

@@ -96,7 +96,7 @@ def cancel(values: Values, words: list[str]) -> int:
         with locked(Path(root, loops.FOLDER)):
             if loop.goes_on():
                 starting.cancel(loop)
-                print(f"{loop.session}  {loop.status}")
+                print(f"{one_line(loop.session)}  {one_line(loop.status)}")
     return 0
 
 
@@ -115,7 +115,7 @@ def status(values: Values, words: list[str]) -> int:
 
 def _say_if_silenced(host: Host, workspace: Path) -> None:
     if why := hosts.silenced(host, workspace, os.environ):
-        print(f"note: {why}", file=sys.stderr)
+        print(f"note: {clean(why)}", file=sys.stderr)
 
 
 def _session(values: Values) -> str:
@@ -125,7 +125,7 @@ def _session(values: Values) -> str:
 
 def _summary(loop: loops.Loop) -> str:
     place = f"{loop.iteration} of {loop.max_iterations} continuations"
-    return clean(f"{loop.session}  {loop.status}  {place}  {one_line(loop.task, 80)}")
+    return f"{one_line(loop.session)}  {one_line(loop.status)}  {place}  {one_line(loop.task, 80)}"
 
 
 _SESSION = Option("--session ID", "The session; by default the one around us.")

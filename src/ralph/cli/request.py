@@ -293,7 +293,7 @@ def explain(order: "Order", loaded: "Loaded", out: "TextIO") -> int:
 
     from ralph.core.model import Run
     from ralph.core.secrets import redact_text
-    from ralph.core.text import plural
+    from ralph.core.text import clean, plural
     from ralph.run.agents import choices, workers
     from ralph.run.policy import composer, policy, refuse_what_cannot_end
     from ralph.settings import format_duration
@@ -327,8 +327,8 @@ def explain(order: "Order", loaded: "Loaded", out: "TextIO") -> int:
         *(_box(order, chosen) if settings.sandbox.enabled else ()),
     ]
     for name, text in rows:
-        print(f"{name:>10}  {redact_text(text)}", file=out)
-    print(f"\nThe first prompt:\n\n{redact_text(prompt)}", file=out)
+        print(f"{name:>10}  {redact_text(clean(text))}", file=out)
+    print(f"\nThe first prompt:\n\n{redact_text(clean(prompt))}", file=out)
     return 0
 
 

@@ -102,6 +102,7 @@ def _with_found_checks(loaded: Loaded, workspace: Path) -> Loaded:
     """A loop needs a check. What the project has is offered: on a terminal Enter takes it, elsewhere it is named."""
     from msgspec.structs import replace
 
+    from ralph.core.text import listed
     from ralph.settings import amended
     from ralph.settings.proposed import proposed_checks
 
@@ -114,7 +115,7 @@ def _with_found_checks(loaded: Loaded, workspace: Path) -> Loaded:
     words = " ".join(f'--check "{one.command}"' for one in found)
     if sys.stdin is None or not sys.stdin.isatty() or not sys.stderr.isatty():
         raise UserError("no checks given", f"this project has some: {words}")
-    print(f"No check was given. This project has: {', '.join(one.command for one in found)}", file=sys.stderr)
+    print(f"No check was given. This project has: {listed([one.command for one in found])}", file=sys.stderr)
     print("Enter takes them, anything else ends this: ", end="", file=sys.stderr, flush=True)
     if sys.stdin.readline() != "\n":
         raise UserError("no checks given", f"name yours: {words}")

@@ -85,8 +85,10 @@ def start(values: dict[str, Any], word: str) -> int:
         print(f"ralph: nothing to do: every item of {source.name} is done", file=sys.stderr)
         return 0
     if values.get("dry_run"):
+        from ralph.core.text import one_line
+
         for check in settings.guardrails:
-            print(f"check: {check.command}")
+            print(f"check: {one_line(check.command, 1000)}")
         for item in reading.items:
             after = f" (after {', '.join(item.after)})" if item.after else ""
             print(f"{'[x]' if item.done else '[ ]'} {item.key}: {item.title}{after}")
@@ -229,6 +231,7 @@ def _status(run: Listed, as_json: bool) -> int:
 
 def _show_shared(seen: Seen, action: str, as_json: bool) -> int:
     """How a work of the fleet stands, what happened when, and who does what."""
+    from ralph.core.text import one_line
     from ralph.fleet.steering import doing, told_of
     from ralph.show.works import markdown, rows, summary
 
@@ -241,7 +244,7 @@ def _show_shared(seen: Seen, action: str, as_json: bool) -> int:
 
         told = ({"worker": one.name, **to_builtins(one), "items": doing(one, seen.board)} for one in seen.workers)
         return print_objects([*made, *told])
-    print(f"work {seen.row.name}: {summary(seen.history)}")
+    print(f"work {one_line(seen.row.name)}: {summary(seen.history)}")
     if action == "show":
         _print_story(seen.history)
     _print_items(seen.board, made)
@@ -260,10 +263,12 @@ def _print_items(board: Board, made: Sequence[Row]) -> None:
 
 def _print_story(history: WorkHistory) -> None:
     """What needs a person, and what happened when."""
+    from ralph.core.text import one_line
     from ralph.show.works import lines
 
     for job, why in history.needing():
-        print(f"needs you: {job.item.key}: {why} (try again: ralph work retry {job.item.key})")
+        key = one_line(job.item.key)
+        print(f"needs you: {key}: {one_line(why, 500)} (try again: ralph work retry {key})")
     print("\n".join(lines(history)))
 
 

@@ -19,6 +19,7 @@ from ralph.backlog.work_order import ORDER, WorkOrder, order_in, put
 from ralph.core import work_events
 from ralph.core.backlog import Board
 from ralph.core.secrets import Redactor, secret_values
+from ralph.core.text import one_line
 from ralph.errors import UserError
 from ralph.files import state_folder
 from ralph.fleet.database import LAYOUT, Database, Present, Registered, Transaction, WorkRow, ready
@@ -115,7 +116,8 @@ def told_of(workers: Iterable[Present], board: Board) -> Iterator[str]:
     """A line for each worker: where it is, which items it has, and when it was last heard."""
     for worker in workers:
         has = ", ".join(doing(worker, board)) or ("waits" if worker.work else "looks for work")
-        yield f" {worker.name} on {worker.host}: {has} ({worker.slots} at a time, {heard(worker)})"
+        where = one_line(f"{worker.name} on {worker.host}: {has}", 500)
+        yield f" {where} ({worker.slots} at a time, {heard(worker)})"
 
 
 def retry(database: Database, work: str, key: str, note: str) -> str:

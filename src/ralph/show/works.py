@@ -18,6 +18,7 @@ from ralph.show.plots import Html, element, joined
 from ralph.show.words import cost, cut, duration, money
 
 MOST_ROWS = 20
+LONGEST_KEY = 60  # characters that are shown of a key
 TONES = {"landed": "green", "working": "cyan", "ready": "cyan", "parked": "warn", "blocked": "yellow", "held": "yellow"}
 _UP = "\x1b[{}A"
 _ERASE = "\r\x1b[J"
@@ -42,7 +43,7 @@ def rows(board: Board, facts: Mapping[str, RunFacts | None]) -> list[Row]:
 
 def table(board: Board, made: Sequence[Row], style: Style, columns: int, *, most: int = MOST_ROWS) -> list[str]:
     """The table, with a last line that counts what it leaves out."""
-    wide = max((len(row.key) for row in made), default=1)
+    wide = max((len(short(row.key, LONGEST_KEY)) for row in made), default=1)
     lines = [_line(row, wide, style, columns) for row in made[:most]]
     left_out = made[most:]
     if left_out:
@@ -66,18 +67,18 @@ def totals(board: Board) -> str:
         digits = 0 if rest.more >= 10 else 2
         parts.append(f"≈ ${rest.more:.{digits}f} more ({rest.low:.{digits}f}–{rest.high:.{digits}f})")
     if board.stuck:
-        parts.append(f"the gate stands still: {board.stuck}")
+        parts.append(f"the gate stands still: {short(board.stuck, 300)}")
     if board.is_held:
         parts.append("paused")
     return " · ".join(parts)
 
 
 def _line(row: Row, wide: int, style: Style, columns: int) -> str:
-    who = f"on {row.job.worker}" if row.job.worker and row.state == "working" else ""
+    who = f"on {short(row.job.worker, 60)}" if row.job.worker and row.state == "working" else ""
     doing = row.facts.doing if row.facts and row.state == "working" else ""
     doing = short(doing, 40) if doing else short(_reason(row), 80)
     facts = [part for part in (who, _progress(row), doing) if part]
-    text = f"{row.key:<{wide}}  {row.state:<9}  "
+    text = f"{short(row.key, LONGEST_KEY):<{wide}}  {row.state:<9}  "
     title = one_line(row.job.item.about, 60)
     about = " · ".join([*facts, title] if row.state != "landed" else [title])
     room = max(columns - len(text) - 1, 10)
@@ -99,11 +100,17 @@ def _progress(row: Row) -> str:
 def _reason(row: Row) -> str:
     """Why it stands where it stands."""
     awaited = row.job.item.after if row.state in ("waiting", "blocked") else ()
-    return f"after {', '.join(awaited)}" if awaited else row.job.reason
+    return f"after {listed(awaited)}" if awaited else row.job.reason
 
 
 def sentence(event: object) -> tuple[str, str]:
     """What an event means in one line, and in which tone; nothing where it is not worth one."""
+    text, tone = _meaning(event)
+    return one_line(text, 1000), tone
+
+
+def _meaning(event: object) -> tuple[str, str]:
+    """The same as whoever wrote it down spelled keys, targets and workers: an agent can write there."""
     match event:
         case work_events.WorkStarted():
             checks = f"{plural(len(event.checks), 'check')} on every candidate"
@@ -153,7 +160,7 @@ def last_line(event: work_events.WorkFinished, target: str, is_remote: bool) -> 
     why = {"budget": "the budget is spent", "interrupted": "stopped by you; go on with `ralph resume`"}
     reason = why.get(event.outcome) or (event.reason if event.outcome in ("fatal", "stuck", "timeout") else "")
     text = f"ralph: {', '.join(parts)}{cost}" + (f"; {reason}" if reason else "")
-    return f"{text}: git merge {target}" if event.landed and not is_remote else text
+    return one_line(f"{text}: git merge {target}" if event.landed and not is_remote else text, 1000)
 
 
 class WorkScreen:
@@ -325,15 +332,22 @@ def _items(history: WorkHistory) -> Html:
 
 def markdown(history: WorkHistory) -> str:
     """For a pull request or a mail."""
+    from ralph.show.report import code, escape_markdown
+
     states = history.states
-    lines = [f"## {summary(history)}", "", " · ".join(_figures(history)), ""]
+    lines = [f"## {escape_markdown(summary(history), 600)}", "", " · ".join(_figures(history)), ""]
     if needing := history.needing():
-        lines += ["**What needs you**", "", *(f"- `{job.item.key}`: {short(why, 300)}" for job, why in needing), ""]
+        lines += [
+            "**What needs you**",
+            "",
+            *(f"- {code(job.item.key)}: {escape_markdown(why)}" for job, why in needing),
+            "",
+        ]
     lines += ["| item | state | rounds | cost | title |", "|---|---|---|---|---|"]
     for key, job in history.board.jobs.items():
         spent = cost(job.cost_usd)
-        title = short(job.item.about, 120).replace("|", "\\|")
-        lines.append(f"| `{key}` | {states[key]} | {job.rounds} | {spent} | {title} |")
+        title = escape_markdown(job.item.about, 120)
+        lines.append(f"| {code(key)} | {states[key]} | {job.rounds} | {spent} | {title} |")
     return "\n".join([*lines, ""])
 
 
@@ -343,5 +357,5 @@ def lines(history: WorkHistory) -> Sequence[str]:
     for span in history.spans:
         at = time.strftime("%H:%M:%S", time.localtime(span.began))
         took = duration(max((span.ended or history.last) - span.began, 0.0))
-        told.append(f"{at}  {span.kind}  {', '.join(span.keys[:8])}: {span.result or 'at work'} ({took})")
+        told.append(f"{at}  {span.kind}  {listed(span.keys, 8)}: {one_line(span.result) or 'at work'} ({took})")
     return told

@@ -1,0 +1,33 @@
+"""Whatever ralph shows, made of events of every kind in which all that can be text means harm: none of it gets out."""
+
+import re
+from collections.abc import Callable
+
+import pytest
+from tests.fuzz import shown
+from tests.hostile_text import COMMANDS_A_TERMINAL, EVIL
+
+HARM = f"{EVIL}\0\b\r\x85\u2028\u2029\u061c\u200e\ufff9\U000e0041\nforged: landed\x1b[31mred"
+PAINT = re.compile("\x1b\\[[0-9;]*m")
+OUTLETS: dict[str, Callable[[str], str]] = {
+    "lines on a screen": lambda text: "\n".join(shown.lines(text, 80, False)),
+    "all lines in a pipe": lambda text: "\n".join(shown.lines(text, 0, True)),
+    "pieces of a page": shown.on_a_page,
+    "a summary": lambda text: "\n".join(shown.in_summary(text)),
+    "a report": shown.in_report,
+    "what came of a backlog": shown.of_work,
+}
+
+
+@pytest.mark.parametrize("outlet", OUTLETS)
+def test_no_event_whatever_it_says_commands_who_looks_at_it(outlet: str) -> None:
+    made = OUTLETS[outlet](HARM)
+    assert "\x1b[31mred" not in made, "paint of others"
+    found = COMMANDS_A_TERMINAL.search(PAINT.sub("", made))
+    assert not found, made[max(found.start() - 80, 0) : found.end() + 20]
+
+
+def test_no_line_end_in_a_backlogs_events_forges_a_line() -> None:
+    lines = [*shown.work_lines(HARM), *shown.of_work(HARM).partition("</html>")[2].split("\n")]
+    assert len(lines) > 10
+    assert not [line for line in lines if line.lstrip().startswith("forged")]

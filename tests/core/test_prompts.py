@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ralph.core.claims import Claim, blocked_message, promised
+from ralph.core.claims import Claim, Sighting, blocked_message, read
 from ralph.core.model import Check, Failure, Iteration, Note, Turn, Usage
 from ralph.core.prompts import (
     Brief,
@@ -218,9 +218,10 @@ def test_progress_has_a_section_for_each_iteration() -> None:
 
 
 def test_a_promise_counts_to_the_letter() -> None:
-    assert promised("DONE", "All is well.\n\n<promise>DONE</promise>") == ("<promise>DONE</promise>", "")
-    assert promised("DONE", "nothing of the kind") is None
-    assert promised(" ", "<promise>DONE</promise>") is None
-    nearly = promised("DONE", "<promise>done</promise>")
-    assert nearly is None or nearly[1] == NOT_TO_THE_LETTER
+    promise = Claim("promise", "DONE")
+    assert read(promise, "All is well.\n\n<promise>DONE</promise>") == Sighting("<promise>DONE</promise>", "")
+    assert read(promise, "nothing of the kind") is None
+    assert read(Claim("promise", " "), "<promise>DONE</promise>") is None
+    nearly = read(promise, "<promise>done</promise>")
+    assert nearly is None or nearly.doubt == NOT_TO_THE_LETTER
     assert "put it alone on the last line" in blocked_message("<response>BLOCKED: why</response>", "x", "y")

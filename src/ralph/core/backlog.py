@@ -94,13 +94,6 @@ class Board(Struct, frozen=True, kw_only=True):
     def of(self, *states: State) -> list[Job]:
         return [job for job in self.jobs.values() if job.state in states]
 
-    def counted(self) -> dict[str, int]:
-        """How many items there are in each state."""
-        counts: dict[str, int] = {}
-        for job in self.jobs.values():
-            counts[job.state] = counts.get(job.state, 0) + 1
-        return counts
-
 
 class Conflict(Struct, frozen=True, omit_defaults=True):
     """Where a branch and the target cannot be merged, and what git said of it."""

@@ -42,18 +42,6 @@ def marker_of(promise: str) -> str:
     return f"<promise>{promise}</promise>"
 
 
-def promised(promise: str, text: str, anywhere: bool = False) -> "tuple[str, str] | None":
-    """The line that holds the promise, and why it makes none: empty if it does. `anywhere`: whatever it says."""
-    if not promise.strip():
-        return None
-    last = text.rfind(marker_of(promise))
-    if last < 0:
-        line = nearly(marker_of(promise), text)
-        return (line, NOT_TO_THE_LETTER) if line else None
-    span = last, last + len(marker_of(promise))
-    return " ".join(stands_in(text, span).split())[:200], "" if anywhere else doubt(text, span)
-
-
 def wording_message(marker: str, words: str, doubt: str) -> str:
     """What the agent is told about a claim that was seen and not believed."""
     return (

@@ -28,6 +28,7 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 gc.disable()  # until all tests are known: all that is made before then is there to stay
 
+TESTS = Path(__file__).parent
 SLOW = 5.0  # seconds of the processor that a test may take, with all that it starts, before a run names it
 
 
@@ -40,8 +41,24 @@ def pytest_configure() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Who asks for more time than the others begins first: a long test that begins last is waited for by all."""
-    items.sort(key=lambda item: item.get_closest_marker("timeout") is None)
+    """Who asks for more time than the others begins first: a long test that begins last is waited for by all. So does a
+    room whose tests need much around them, at the head of a worker's share: there no other worker takes them away, and
+    sets it all up once more."""
+    heads: dict[str, list[pytest.Item]] = {"long": [], "agent": [], "web": []}
+    others = list[pytest.Item]()
+    for item in items:
+        is_long = item.get_closest_marker("timeout") is not None
+        room = item.path.relative_to(TESTS).parts[0]
+        heads.get(room, heads["long"] if is_long else others).append(item)
+    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    shares: list[list[pytest.Item]] = [[] for _ in range(workers)]
+    for number, head in enumerate(heads.values()):
+        shares[number % workers] += head
+    for share in shares:
+        room_left = max(0, len(items) // workers - len(share))
+        share += others[:room_left]
+        del others[:room_left]
+    items[:] = [item for share in shares for item in share] + others
 
 
 def pytest_collection_finish() -> None:

@@ -170,3 +170,21 @@ def test_a_path_that_is_too_long_is_said_in_one_line(agent: Agent, ralph: Ralph)
         done = ralph("run", *words, "--agent", agent(DONE))
         assert done.code == 2, done.err
         assert "internal error" not in done.err
+
+
+@pytest.mark.parametrize("place", ["a link", "a pipe"])
+def test_a_report_is_not_written_through_what_stands_in_its_place(
+    agent: Agent, ralph: Ralph, workspace: Path, outside: Path, place: str
+) -> None:
+    assert ralph("run", "g", "-m", "1", "--agent", agent("echo hello")).code == 1
+    (report,) = workspace.glob(".ralph/runs/*/report.html")
+    report.unlink()
+    if place == "a link":
+        report.symlink_to(outside)
+    else:
+        os.mkfifo(report)
+    before = outside.read_bytes()
+    assert ralph("report", "--open", BROWSER="true", timeout=60).code == 0
+    assert outside.read_bytes() == before
+    assert report.is_file()
+    assert not report.is_symlink()

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 def report(values: Values, words: list[str]) -> int:
     from ralph.history.evidence import evidence_of
     from ralph.history.feed import history_now
-    from ralph.show.report import Form, written
+    from ralph.show.report import REPORT_FILE, Form, written
 
     if values.get("markdown") and values.get("json"):
         raise UserError("--markdown and --json at once", "choose one")
@@ -52,9 +52,12 @@ def report(values: Values, words: list[str]) -> int:
     if target == "-":
         sys.stdout.buffer.write(data)
         return 0
-    path = Path(target) if target else runs[-1].folder.path / "report.html"
+    path = Path(target) if target else runs[-1].folder.path / REPORT_FILE
     try:
-        path.write_bytes(data)
+        if target:
+            path.write_bytes(data)
+        else:  # where an agent may have put a link or a pipe
+            runs[-1].folder.write(REPORT_FILE, data)
     except OSError as error:
         raise UserError(f"cannot write {path}: {error.strerror}", "name another file with -o FILE") from None
     print(path)

@@ -175,10 +175,13 @@ def written(histories: Sequence[RunHistory], form: Form, evidence: RunEvidence |
     return (markdown(histories) if form == "markdown" else html(histories, evidence)).encode()
 
 
+REPORT_FILE = "report.html"
+
+
 def leave(folder: RunFolder, env: Mapping[str, str]) -> None:
     """Leaves the report in the run's folder, and in the summary of the CI job that the run is part of."""
     history = history_of(folder)
-    folder.write("report.html", written([history], "html", {history.run: evidence_of(folder, history, env)}))
+    folder.write(REPORT_FILE, written([history], "html", {history.run: evidence_of(folder, history, env)}))
     summary = env.get("GITHUB_STEP_SUMMARY")
     if summary:
         add_to_file(summary, written([history], "markdown") + b"\n")

@@ -125,3 +125,58 @@ def test_a_program_that_the_agent_puts_on_the_path_is_not_run_by_ralph(
         assert ralph(*command.split(), PATH=path).code == 0
         assert not proof.exists(), f"by ralph {command}"
     assert git("log", "--format=%s", "-1", "main", cwd=remote) == "Message\n"
+
+
+NESTED = """
+if [ ! -e sub ]; then
+    git init -q sub; cd sub; echo x > f; git add -A; git commit -qm inside
+    echo '* filter=planted' > .git/info/attributes
+    git config filter.planted.clean {evil}; git config core.fsmonitor {evil}
+    cd ..; git add sub; git commit -qm nested
+else
+    git -C sub -c core.fsmonitor= commit -q --allow-empty -m again
+fi
+echo y >> sub/f; echo $N > new; rm -f {proof}
+"""
+
+
+@pytest.mark.parametrize("words", [("--commit",), ("--commit=all",), ("--worktree",)], ids=lambda words: words[0])
+def test_a_repository_inside_does_not_have_its_own_filters_run_when_ralph_commits(
+    ralph: Callable[..., Any], agent: Callable[..., str], repository: Path, git: Git, words: tuple[str, ...]
+) -> None:
+    proof, evil = repository.parent / "proof", repository.parent / "evil"
+    evil.write_text(f"#!/bin/sh\ntouch {proof}\ncat\n")
+    evil.chmod(0o755)
+    nested = NESTED.format(evil=evil, proof=proof)
+    done = ralph("run", "g", "--check", "true", "-m", "2", "--agent", agent(f"{MESSAGE}\n{nested}"), *words)
+    assert done.code == 1, done.err
+    assert not proof.exists()
+    if words == ("--worktree",):
+        for command in ("accept", "discard", "clean --older-than 0s --yes"):
+            ralph(*command.split())
+            assert not proof.exists(), command
+        return
+    assert git("log", "--format=%s", "-1") == "Message\n"
+    if words == ("--commit=all",):
+        inside = git("rev-parse", "HEAD", cwd=repository / "sub")
+        assert git("rev-parse", "HEAD:sub") == inside, "the commit at which it stands is part of the work"
+
+
+def test_a_setting_that_the_agent_gives_its_worktree_alone_has_no_say_when_its_work_is_accepted(
+    ralph: Callable[..., Any], agent: Callable[..., str], repository: Path, git: Git
+) -> None:
+    proof, evil = repository.parent / "proof", repository.parent / "evil"
+    evil.write_text(f"#!/bin/sh\ntouch {proof}\ncat\n")
+    evil.chmod(0o755)
+    planted = (
+        f"echo x > new; git config extensions.worktreeConfig true; git config --worktree filter.planted.smudge {evil}; "
+        f"git config --worktree filter.planted.clean {evil}; echo '* filter=planted' > .gitattributes; "
+        "echo '<response>DONE</response>'"
+    )
+    assert ralph("run", "g", "--check", "true", "--worktree", "--agent", agent(planted)).code == 0
+    git("commit", "-q", "--allow-empty", "-m", "meanwhile")
+    proof.unlink(missing_ok=True)
+    accepted = ralph("accept")
+    assert accepted.code == 0, accepted.err
+    assert not proof.exists()
+    assert (repository / "new").read_text() == "x\n"

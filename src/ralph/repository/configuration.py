@@ -48,10 +48,11 @@ class _Kept(Struct):
 
 
 class Configuration:
-    """The settings, hooks and attributes of a repository at the moment of `begin`."""
+    """The settings, hooks and attributes of a repository at the moment of `begin`. `beside`: a worktree of it, which
+    may have got settings of its own since."""
 
-    def __init__(self, repository: Repository) -> None:
-        self._repository = repository
+    def __init__(self, repository: Repository, beside: Repository | None = None) -> None:
+        self._repository, self._beside = repository, beside
         self._settings: Settings = {}
         self._hooks: Files = {}
         self._attributes: Files = {}
@@ -163,8 +164,17 @@ class Configuration:
         return self._seen[1]
 
     def _read(self) -> Settings:
+        self._origins = ()
+        found = self._listed(self._repository.root)
+        is_there = self._beside is not None and os.path.isdir(self._beside.root)
+        for name, values in self._listed(self._beside.root).items() if self._beside and is_there else ():
+            if values != found.get(name):
+                found[name] = (*found.get(name, ()), *values)
+        return found
+
+    def _listed(self, root: str) -> Settings:
         with obeying(None):
-            listed = run(self._repository.root, "config", "--list", "--show-origin", "-z")
+            listed = run(root, "config", "--list", "--show-origin", "-z")
         entries = listed.decode("utf-8", "surrogateescape").split("\0")
         found: dict[str, list[str]] = {}
         origins: list[str] = []
@@ -172,11 +182,11 @@ class Configuration:
             name, is_said, value = entry.partition("\n")
             value = value if is_said else "true"
             found.setdefault(name, []).append(value)
-            place = os.path.join(self._repository.root, origin.removeprefix("file:"))
+            place = os.path.join(root, origin.removeprefix("file:"))
             origins.append(place)
             if name.startswith(_INCLUDES):  # which may come to be there
                 origins.append(os.path.join(os.path.dirname(place), os.path.expanduser(value)))
-        self._origins = tuple(dict.fromkeys(origins))
+        self._origins = tuple(dict.fromkeys((*self._origins, *origins)))
         theirs = {name: values[:-1] if name in _OURS else values for name, values in found.items()}
         return {name: tuple(values) for name, values in theirs.items() if values}
 
@@ -213,6 +223,7 @@ class Configuration:
     def _settings_files(self) -> list[str]:
         common = shared_folder(self._repository)
         paths = [f"{common}/config", f"{common}/config.worktree", f"{self._repository.git_dir}/config.worktree"]
+        paths += [f"{self._beside.git_dir}/config.worktree"] if self._beside else []
         return [*paths, *_USUAL, os.environ.get("GIT_CONFIG_GLOBAL", ""), *self._origins]
 
     def _settings_stamp(self) -> Stamp:

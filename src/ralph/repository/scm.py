@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from ralph.core.text import clean, head, one_line, shell_words, tail
 from ralph.errors import UserError
-from ralph.files import open_fresh
+from ralph.files import open_fresh, read_given
 from ralph.processes.program import GRACE, own_program
 from ralph.records.folder import cannot_write
 from ralph.repository.git import (
@@ -159,15 +159,20 @@ def commit_with_git(
         )
     # The whole repository, but not a whole home folder.
     scope = (found and found.scope) or (":(top)",)
-    added = run((*program, *NEW_FILES, *scope, OWN_FILES), folder, around)
+    inside = _repositories_inside(found) if found else []
+    added = run((*program, *NEW_FILES, *scope, OWN_FILES, *_all_but(inside)), folder, around)
     if added.was_ended:  # what hangs here, a filter, hangs in all that would follow
         return Result("commit", False, _summary(added), was_ended=True)
     words = (*COMMIT, _argument(message), "--cleanup=whitespace", *flags)
+    if found and inside:
+        _take_in(found, inside)
+        words = ("commit", "-m", *words[len(COMMIT) :])
     ended = run((*program, *words), folder, around)
     if ended.code == 0:
         left_out = f"\nnot everything could be added: {_summary(added)}" if added.code else ""
         return Result("commit", True, _summary(ended) + left_out)
-    status = run((*program, "status", "--porcelain", "--untracked-files=no"), folder, around)
+    shallow = ("--untracked-files=no", "--ignore-submodules=dirty")
+    status = run((*program, "status", "--porcelain", *shallow), folder, around)
     if status.code == 0 and not status.output.strip():
         return Result("commit", True, NOTHING_NEW)
     return Result("commit", False, _summary(ended) or _summary(added), was_ended=ended.was_ended)
@@ -181,8 +186,11 @@ def _commit_only(
     tracked = {*found.git("ls-files", "-z", env=CLOSED).split(b"\0")}
     root = os.fsencode(found.root)
     there = [path for path in paths if path in tracked or os.path.lexists(os.path.join(root, path))]
+    inside = {*_repositories_inside(found)}
+    _take_in(found, [path for path in there if path in inside])
+    files = [path for path in there if path not in inside]
     add = (*words[: words.index("commit")], "add", "--all", "--ignore-errors")
-    added = _with_paths(there, named, lambda of: run((*add, *of), folder, env)) if there else None
+    added = _with_paths(files, named, lambda of: run((*add, *of), folder, env)) if files else None
     if added and added.was_ended:
         return Result("commit", False, _summary(added), was_ended=True)
     since_head = ("diff-index", "--cached", "--no-renames", "--name-only", "-z", "HEAD")
@@ -196,6 +204,31 @@ def _commit_only(
         return Result("commit", False, _summary(ended))
     left_out = f"\nnot everything could be added: {_summary(added)}" if added and added.code else ""
     return Result("commit", True, _summary(ended) + left_out)
+
+
+_SIGNS = (b"\0\0\xe0\0", b"link\0")  # the mode of a repository inside; or another index that this one adds to
+_LARGEST_INDEX = 1 << 28
+
+
+def _repositories_inside(found: Repository) -> list[bytes]:
+    """Those that git knows. `git add` looks whether anything was changed in them, and obeys for that what stands in
+    their settings: so they are none of its business. Git is asked only where its index may hold some."""
+    with suppress(OSError):
+        index = read_given(f"{found.git_dir}/index", _LARGEST_INDEX)
+        if not any(sign in index for sign in _SIGNS):
+            return []
+    lines = found.git("ls-files", "--stage", "-z", env=CLOSED).split(b"\0")
+    return [line.partition(b"\t")[2] for line in lines if line.startswith(b"160000")]
+
+
+def _all_but(paths: Sequence[bytes]) -> list[str]:
+    return [f":(top,exclude,literal){os.fsdecode(path)}" for path in paths]
+
+
+def _take_in(found: Repository, inside: Sequence[bytes]) -> None:
+    """The commits at which repositories inside stand."""
+    if inside:
+        found.ask("update-index", "--add", "--remove", "-z", "--stdin", stdin=b"\0".join((*inside, b"")), env=CLOSED)
 
 
 def _with_paths(paths: Sequence[bytes], file: str, act: Callable[[tuple[str, ...]], CommandResult]) -> CommandResult:

@@ -24,6 +24,7 @@ from ralph.repository.git import PLAIN, Repository, ask, commit_of, identity, ow
 from ralph.repository.index import shown
 from ralph.repository.scm import OWN_FILES, Runner, commit_with_git, unattended
 
+SHALLOW = ("--ignore-submodules=dirty",)  # to look into a repository inside is to obey what an agent wrote there
 STALE = 2.0  # seconds: to move a ref or to write an index takes git a few thousandths of one
 
 
@@ -66,7 +67,7 @@ def tree_at(repository: Repository, path: str, commit: str) -> bool:
 
 def restore(path: str) -> None:
     """Takes back what a check has done to files that git knows, and removes new ones."""
-    status = run(path, "status", "--porcelain", "-z", "--no-renames", "--ignore-submodules=none")
+    status = run(path, "status", "--porcelain", "-z", "--no-renames", *SHALLOW)
     if status:
         run(path, "reset", "-q", "--hard")
         run(path, "clean", "-q", "-ffd")
@@ -128,7 +129,7 @@ def bring_target(path: str, target: str, kept: Sequence[str]) -> tuple[str, ...]
 
 def is_clean(path: str, tip: str) -> bool:
     """Whether a working tree holds this commit and nothing else, ralph's own files aside."""
-    words = ("status", "--porcelain=v2", "--branch", "-z", "--", ":(top)", OWN_FILES)
+    words = ("status", "--porcelain=v2", "--branch", "-z", *SHALLOW, "--", ":(top)", OWN_FILES)
     answer = ask(path, "--no-optional-locks", *words)
     lines = [line for line in answer.out.split(b"\0") if line]
     is_there = f"# branch.oid {tip}".encode() in lines
@@ -264,7 +265,7 @@ def _undo(repository: Repository, worktree: Worktree) -> None:
 
 def _changes(folder: str, new_files: str) -> list[bytes]:
     """What `git status` shows, less ralph's own files."""
-    words = ("status", "--porcelain", "-z", "--no-renames", f"--untracked-files={new_files}")
+    words = ("status", "--porcelain", "-z", "--no-renames", f"--untracked-files={new_files}", *SHALLOW)
     lines = run(folder, "--no-optional-locks", *words).split(b"\0")
     return [line[3:] for line in lines if line and b"/.ralph/" not in b"/" + line[3:]]
 

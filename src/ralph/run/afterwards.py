@@ -116,7 +116,7 @@ def throw_away(run: Listed) -> str:
 @contextmanager
 def _alone(run: Listed, home: Repository, tree: Worktree) -> Iterator[None]:
     """While entered, nobody else works in the worktree, and git obeys the settings from before the agent came."""
-    configuration = Configuration(home)
+    configuration = Configuration(home, find_repository(Path(tree.path)) if os.path.isdir(tree.path) else None)
     is_known = configuration.recall(run.id)
     with obeying(configuration if is_known else None):
         if not os.path.isdir(tree.workspace):

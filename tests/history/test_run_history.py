@@ -1,5 +1,7 @@
 """Events become the history of a run: iterations and what came of them, spans of time, refusals, questions."""
 
+import time
+
 import pytest
 
 from ralph.core import events as e
@@ -222,3 +224,25 @@ def test_only_what_matters_is_read() -> None:
     kinds = Fold("r").kinds
     assert "iteration_finished" in kinds
     assert not kinds & {"agent_text", "tool_started", "tool_finished"}
+
+
+def test_a_run_that_asks_and_commits_without_end_takes_no_longer_than_its_journal_is_long() -> None:
+    def seconds(count: int) -> float:
+        asked = [e.QuestionAsked(f"q{at}", "why?") for at in range(count)]
+        told = [e.PersonTold(1, (PersonNote(f"n{at}", "so", Question(f"q{at}", "why?")),)) for at in range(count)]
+        turns = [
+            event
+            for at in range(1, count)
+            for event in (
+                e.IterationStarted(at, None, "goal"),
+                e.IterationFinished(at, Iteration(number=at, turn=Turn(text=""))),
+                e.ScmFinished(1, "commit", True),
+                e.Spent(1, "commit", Usage()),
+            )
+        ]
+        began = time.thread_time()
+        history = folded(STARTED, *asked, *told, *turns).history
+        assert (len(history.questions), len(history.iterations)) == (count, count - 1)
+        return time.thread_time() - began
+
+    assert min(seconds(5_000) / seconds(500) for _ in range(3)) < 20

@@ -231,6 +231,8 @@ class Fold:
         self.running: set[str] = set()
         self._last = 0.0
         self._open: list[Span] = []
+        self._asked: dict[str, AskedQuestion] = {}  # by the id of the question
+        self._numbered: dict[int, PastIteration] = {}
         self._board: Board | None = None
         self._ears: dict[type, Callable[[Any, float], None]] = {
             e.RunStarted: self._run_started,
@@ -323,6 +325,7 @@ class Fold:
             cut = iterations.pop()
             fresh.number, fresh.began, fresh.usage, fresh.uncounted = cut.number, cut.began, cut.usage, cut.uncounted
         iterations.append(fresh)
+        self._numbered[fresh.number] = fresh
 
     def _agent_started(self, event: e.AgentStarted, at: float) -> None:
         iterations = self.history.iterations
@@ -370,21 +373,21 @@ class Fold:
             one.awaits_children = bool(event.children)
 
     def _question_asked(self, event: e.QuestionAsked, at: float) -> None:
-        if event.id not in {question.id for question in self.history.questions}:
-            self.history.questions.append(AskedQuestion(event.id, clean(event.text)))
+        if event.id not in self._asked:
+            self._asked[event.id] = AskedQuestion(event.id, clean(event.text))
+            self.history.questions.append(self._asked[event.id])
 
     def _person_told(self, event: e.PersonTold, at: float) -> None:
-        answers = {note.answers.id: note.text for note in event.notes if note.answers}
-        for question in self.history.questions:
-            question.answer = clean(answers.get(question.id, question.answer))
+        for note in event.notes:
+            if note.answers and note.answers.id in self._asked:
+                self._asked[note.answers.id].answer = clean(note.text)
 
     def _spent(self, event: e.Spent, at: float) -> None:
-        self._spend([one for one in self.history.iterations if one.number == event.iteration], event.usage)
+        self._spend([one] if (one := self._numbered.get(event.iteration)) else [], event.usage)
 
     def _scm_finished(self, event: e.ScmFinished, at: float) -> None:
-        for one in self.history.iterations:
-            if one.number == event.iteration:
-                one.scm.append((short(event.task, 40), event.ok, short(event.detail, 300)))
+        if one := self._numbered.get(event.iteration):
+            one.scm.append((short(event.task, 40), event.ok, short(event.detail, 300)))
 
     def _notice(self, event: e.Notice, at: float) -> None:
         notices = self.history.notices

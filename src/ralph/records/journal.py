@@ -188,7 +188,7 @@ class Story(Struct, kw_only=True):
     started: events.RunStarted | None = None
     finished: events.RunFinished | None = None
     waiting: events.Waiting | None = None
-    settled: frozenset[tuple[int, str]] = frozenset()
+    settled: set[tuple[int, str]] = msgspec.field(default_factory=set)
     is_open: bool = False
     missing: int = 0
     seq: int = 0
@@ -236,7 +236,7 @@ def _add(story: Story, event: events.Event | None) -> None:
         case events.Spent():
             story.run = run.spending(event.usage)
         case events.ScmFinished() if event.ok:
-            story.settled |= {(event.iteration, event.task)}
+            story.settled.add((event.iteration, event.task))
         case events.RunFinished():
             # Whoever interrupts a run interrupts the commit too.
             story.finished = event

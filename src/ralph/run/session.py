@@ -338,7 +338,7 @@ class Session:
             return frozenset()
         last = self._story.run.last
         made = {(last.number, "commit")} if last and history.has_moved(last) else set()
-        return self._story.settled | made
+        return frozenset(self._story.settled | made)
 
     def _played(self, parts: Parts, run: Run, context: Context) -> tuple[Run, Stop]:
         """The loop's end, or what went wrong in it as an end of its own."""

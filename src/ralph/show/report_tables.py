@@ -183,7 +183,8 @@ def talk(history: RunHistory) -> Html | None:
     """What the agent asked, what it was told, and what was not answered."""
     asked = [("agent", question.text) for question in history.questions]
     answers = [question.answer or "not answered" for question in history.questions]
-    told = [(one.number, text) for one in history.iterations for text in one.told if text not in answers]
+    answered = {*answers}
+    told = [(one.number, text) for one in history.iterations for text in one.told if text not in answered]
     columns = [
         HtmlColumn("Who", [*(who for who, _ in asked), *(f"you, iteration {number}" for number, _ in told)]),
         HtmlColumn("What", [*(text for _, text in asked), *(text for _, text in told)], kind="wrap"),

@@ -52,23 +52,20 @@ class Call(Struct, frozen=True):
     native: bool = True
 
 
-Kinds = Mapping[str, type[Struct]]
-
-
 def text_of(reply: ModelResponse) -> str:
     """What the model says to people."""
     return "\n".join(part.content for part in reply.parts if isinstance(part, TextPart) and part.content)
 
 
-def calls_in(reply: ModelResponse, kinds: Kinds) -> list[Call]:
+def calls_in(reply: ModelResponse) -> list[Call]:
     """Every tool call in a reply, in its order. Each is run or answered with an error: none gets lost."""
     native = [part for part in reply.parts if isinstance(part, ToolCallPart)]
     if native:
-        return [_call(part.tool_call_id, part.tool_name, part.args, kinds) for part in native]
+        return [_call(part.tool_call_id, part.tool_name, part.args) for part in native]
     text = text_of(reply)
     outside = _FENCED.sub("", text)  # what is fenced is quoted, unless the model says nothing else
     found = map(str.strip, _TAGGED.findall(outside if outside.strip() else text))
-    return [_from_text(made_up(), words, kinds) for words in found if words]
+    return [_from_text(made_up(), words) for words in found if words]
 
 
 def made_up() -> str:
@@ -80,19 +77,19 @@ def commands_in(text: str) -> list[str]:
     return [found.strip() for found in _COMMAND.findall(text) if found.strip()]
 
 
-def _from_text(name: str, words: str, kinds: Kinds) -> Call:
+def _from_text(name: str, words: str) -> Call:
     said = mended(words)
     if not isinstance(said, dict) or not isinstance(said.get("name"), str):
         trouble = 'what stands in <tool_call> cannot be read: write one JSON object {"name": …, "arguments": {…}}'
         return Call(name, "", {}, trouble, native=False)
     given: Any = next((said[name] for name in ("arguments", "parameters", "input") if name in said), {})
-    return replace(_call(name, said["name"], given, kinds), native=False)
+    return replace(_call(name, said["name"], given), native=False)
 
 
-def _call(name: str, tool: str, said: Any, kinds: Kinds) -> Call:
-    kind = kinds.get(tool.strip())
+def _call(name: str, tool: str, said: Any) -> Call:
+    kind = TOOLS.get(tool.strip())
     if kind is None:
-        return Call(name, tool, {}, f"there is no tool {tool!r}; the tools are: {', '.join(kinds)}")
+        return Call(name, tool, {}, f"there is no tool {tool!r}; the tools are: {', '.join(TOOLS)}")
     if isinstance(said, str) and len(said) > LONGEST_ARGUMENTS:
         size = f"{len(said):,} characters of arguments are too long (at most {LONGEST_ARGUMENTS:,})"
         return Call(name, tool, {}, f"{size}: nothing was done. Write long files in pieces")

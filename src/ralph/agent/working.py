@@ -231,7 +231,7 @@ class BuiltinWorker(Struct, kw_only=True):
 
     def _calls_in(self, reply: ModelResponse) -> list[Call]:
         if not self.in_text:
-            return calls_in(reply, TOOLS)
+            return calls_in(reply)
         first = commands_in(text_of(reply))[:1]
         return [Call(made_up(), "bash", {"command": words}, Bash(words), native=False) for words in first]
 

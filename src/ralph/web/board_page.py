@@ -225,9 +225,7 @@ def answer_form(seen: RunSeen, frame: Frame, most: int) -> list[Html]:
     for question in seen.questions[:most]:
         without = button("Go on without", name="skip", value="1", formnovalidate=True) if seen.can_skip else None
         name = nickname(seen.run.id)
-        box = text_area(
-            "text", f"Answer {name}", f"answer-{question.id}", 2, required=True, placeholder=f"Answer {name}…"
-        )
+        box = text_area(f"Answer {name}", f"answer-{question.id}", 2, required=True, placeholder=f"Answer {name}…")
         made.append(
             form(
                 frame.run(seen.run.id, "answer"),

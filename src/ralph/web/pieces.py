@@ -129,8 +129,8 @@ def form(action: str, *inside: object, class_: str = "", is_quick: bool = True, 
     return element("form", fields, *inside, method="post", action=action, class_=class_ or None, **quick)
 
 
-def text_area(name: str, label: str, id_: str, rows: int = 1, **attributes: object) -> Html:
-    area = element("textarea", "", name=name, id=id_, rows=str(rows), maxlength="20000", **attributes)
+def text_area(label: str, id_: str, rows: int = 1, **attributes: object) -> Html:
+    area = element("textarea", "", name="text", id=id_, rows=str(rows), maxlength="20000", **attributes)
     return element("label", element("span.hidden", label), area)
 
 

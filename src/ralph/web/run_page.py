@@ -265,7 +265,7 @@ def _steer(view: View, frame: Frame) -> Html:
     seen = view.seen
     if not frame.may_steer or control.cannot_be_told(seen.run):
         return element("footer#steer")
-    box = text_area("text", "Say a word to it", "tell", required=True, placeholder="Say a word…", title="t")
+    box = text_area("Say a word to it", "tell", required=True, placeholder="Say a word…", title="t")
     tell = form(frame.run(seen.run.id, "tell"), box, button("Tell", "primary"), class_="tell")
     return element("footer.steer#steer", tell, element("div.acts", steer_buttons(seen, frame)))
 

@@ -1,7 +1,8 @@
 """Where does the built-in agent run in its tests? In a workspace of its own, against a scripted model on each wire.
 
 It runs inside the test's process, for speed: to start it costs more than all that it does here. `test_process.py` has
-the tests that need the real program, `test_runs.py` those that need a run around it.
+the tests that need the real program, `test_runs.py` those that need a run around it. The library takes a second to
+import, and every worker looks at all tests: so only a test that needs it imports it.
 """
 
 import asyncio

@@ -3,8 +3,6 @@
 import pytest
 from script import Forever, Say, Uses, shell
 
-from ralph.agent.toolbox import commands_in, mended
-
 SAID = {"command": "echo made-up"}
 
 
@@ -130,6 +128,8 @@ def test_a_model_without_tool_calling_works_with_fenced_commands(play, workspace
 
 
 def test_only_commands_in_a_fence_of_their_own_are_run():
+    from ralph.agent.toolbox import commands_in
+
     assert commands_in("see `ls`\n```python\nprint(1)\n```\n```sh\nls\n```") == ["ls"]
     assert commands_in("no fence: bash\nls") == []
 
@@ -146,4 +146,6 @@ def test_only_commands_in_a_fence_of_their_own_are_run():
     ],
 )
 def test_mending_changes_nothing_inside_of_strings(words, meant):
+    from ralph.agent.toolbox import mended
+
     assert mended(words) == meant

@@ -7,8 +7,6 @@ from pathlib import Path
 import pytest
 from script import Call, Fail, Say, Tokens, shell
 
-from ralph.agent.conversation import Conversation
-
 DONE = "<response>DONE</response>"
 
 
@@ -161,6 +159,8 @@ def test_a_session_file_is_lines_of_json(play, state):
 
 
 def test_a_full_disk_keeps_nobody_from_work():
+    from ralph.agent.conversation import Conversation
+
     conversation = Conversation("full", Path("/dev/full"), 1000)
     conversation.add_prompt("Do it.")
     assert len(conversation.messages) == 1

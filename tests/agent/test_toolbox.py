@@ -7,17 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from ralph.agent.toolbox import TOOLS, Call, Toolbox, cut
-
 
 @pytest.fixture
 def box(tmp_path):
+    from ralph.agent.toolbox import Toolbox
+
     return Toolbox(tmp_path, os.environ, 4000)
 
 
 @pytest.fixture
 def use(box):
     def run(tool, **arguments):
+        from ralph.agent.toolbox import TOOLS, Call
+
         return box.run(Call("1", tool, arguments, TOOLS[tool](**arguments)))
 
     return run
@@ -145,5 +147,7 @@ def test_an_edit_keeps_every_other_byte(use, tmp_path):
 
 
 def test_what_is_cut_says_how_much_is_missing():
+    from ralph.agent.toolbox import cut
+
     assert cut("short", 10) == "short"
     assert cut("0123456789" * 3, 9) == "012\n[… 21 characters left out …]\n456789"

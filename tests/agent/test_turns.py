@@ -12,7 +12,6 @@ import dialects
 import pytest
 from script import Broken, Call, Cut, Endless, Fail, Forever, Other, Say, Tokens, Torn, Uses, shell, write
 
-from ralph.agent import wires, working
 from ralph.agents.builtin import PROVIDERS
 
 ROOT = Path(__file__).parents[2]
@@ -96,6 +95,8 @@ def test_text_output_is_the_answer_and_nothing_else(play):
 
 @pytest.mark.parametrize("wire", ["chat"])
 def test_it_shows_that_it_lives_while_a_long_reply_comes(play, wire, monkeypatch):
+    from ralph.agent import working
+
     monkeypatch.setattr(working, "_ALIVE", 0.01)
     ran = play(Endless("word " * 10), words=("--max-output", "500"))
     assert ran.of("keep_alive")
@@ -232,6 +233,8 @@ def test_a_long_wait_ends_the_turn_as_a_limit_with_its_reset(play):
 
 
 def test_an_answer_is_whole_or_none_at_every_tenth_byte(asking, wire, monkeypatch):
+    from ralph.agent import wires
+
     monkeypatch.setattr(dialects, "PIECE", 16)
     whole = "DONE is not what I will say before it is done. Then I say: DONE"
 
@@ -274,6 +277,8 @@ def mutilated(lines: list[bytes], chance: random.Random) -> bytes:
 
 
 def test_no_reply_however_mutilated_is_a_half_answer_or_breaks_the_agent(asking, wire):
+    from ralph.agent import wires
+
     whole = "The answer is DONE."
 
     async def each(stage: Any, ask: Any) -> None:

@@ -15,7 +15,7 @@ from tests.backlog.conftest import LIST, TARGET, Lab
 from ralph.backlog.gate import LandingRequest
 from ralph.core.backlog import Red
 from ralph.errors import UserError
-from ralph.repository import landing
+from ralph.repository import landing, worktrees
 from ralph.repository.landing import Remote, advance, changed_files, merged, refuse_old_git, unlanded
 from ralph.repository.worktrees import holder_of
 
@@ -482,3 +482,16 @@ def test_a_ref_that_moved_while_its_git_was_killed_has_moved(lab: Lab) -> None:
     assert advance(lab.found(), f"refs/heads/{TARGET}", branch.tip, base) == "moved"
     assert lab.git("rev-parse", TARGET) == branch.tip
     lock.unlink()
+
+
+def test_a_merge_of_the_target_that_was_killed_half_way_is_done_again(lab: Lab, tmp_path: Path) -> None:
+    """It has written files of the target, and no index yet that names them."""
+    mine = lab.branch("T1", {"mine": "1\n"})
+    lab.land(lab.branch("T2", {"theirs": "2\n", "more/theirs": "2\n"}))
+    tree = tmp_path / "tree"
+    lab.git("worktree", "add", "-q", str(tree), "ralph/w/T1")
+    (tree / "theirs").write_text("half of")
+    assert worktrees.bring_target(str(tree), lab.git("rev-parse", TARGET), ("T.md",)) == ()
+    assert (tree / "theirs").read_text() == (tree / "more" / "theirs").read_text() == "2\n"
+    assert unlanded(lab.found(), lab.git("rev-parse", "HEAD", cwd=tree), {mine.tip}) == set()
+    assert lab.git("status", "--porcelain", cwd=tree) == ""

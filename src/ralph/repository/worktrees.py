@@ -108,6 +108,9 @@ def bring_target(path: str, target: str, kept: Sequence[str]) -> tuple[str, ...]
             run(path, "commit", "-q", "--no-verify", "--no-gpg-sign", "-m", "ralph: the list is the target's", env=env)
     words = ("merge", "-q", "--no-ff", "--no-verify", "--no-gpg-sign", "-m", "ralph: the target as it is now", target)
     answer = ask(path, *words, env=env)
+    if "would be overwritten by merge" in answer.error:  # files of the target, from a merge that was killed half-way
+        run(path, "clean", "-q", "-ffd")
+        answer = ask(path, *words, env=env)
     if not answer.code:
         return ()
     files = [os.fsdecode(one) for one in run(path, "diff", "--name-only", "-z", "--diff-filter=U").split(b"\0") if one]

@@ -17,7 +17,7 @@ from ralph.core.backlog import Red
 from ralph.errors import UserError
 from ralph.repository import landing, worktrees
 from ralph.repository.landing import Remote, advance, changed_files, merged, refuse_old_git, unlanded
-from ralph.repository.worktrees import holder_of
+from ralph.repository.worktrees import Worktree, holder_of
 
 
 def test_what_was_checked_is_what_lands(lab: Lab) -> None:
@@ -495,3 +495,16 @@ def test_a_merge_of_the_target_that_was_killed_half_way_is_done_again(lab: Lab, 
     assert (tree / "theirs").read_text() == (tree / "more" / "theirs").read_text() == "2\n"
     assert unlanded(lab.found(), lab.git("rev-parse", "HEAD", cwd=tree), {mine.tip}) == set()
     assert lab.git("status", "--porcelain", cwd=tree) == ""
+
+
+def test_a_merge_of_the_target_that_was_killed_at_its_very_end_is_not_under_way(lab: Lab, tmp_path: Path) -> None:
+    """What it brought is committed; that it was at it stands there still, and nobody could commit any more."""
+    lab.branch("T1", {"mine": "1\n"})
+    lab.land(lab.branch("T2", {"theirs": "2\n"}))
+    tree, target = tmp_path / "tree", lab.git("rev-parse", TARGET)
+    lab.git("worktree", "add", "-q", str(tree), "ralph/w/T1")
+    worktrees.bring_target(str(tree), target, ("T.md",))
+    (Path(lab.git("rev-parse", "--absolute-git-dir", cwd=tree)) / "MERGE_HEAD").write_text(f"{target}\n")
+    assert worktrees.bring_target(str(tree), target, ("T.md",)) == ()
+    (tree / "mine").write_text("2\n")
+    assert worktrees.commit_all(Worktree(str(tree), "ralph/w/T1", str(tree), str(lab.path)), "more")

@@ -98,6 +98,8 @@ def bring_target(path: str, target: str, kept: Sequence[str]) -> tuple[str, ...]
     """Merges the target into an item's working tree, and commits that with all marks of conflicts: names the files in
     which there are some. The list and the settings become the target's. What was done before is not done again."""
     if not ask(path, "merge-base", "--is-ancestor", target, "HEAD").code:
+        if os.path.lexists(os.path.join(own_folder(path), "MERGE_HEAD")):  # a git was killed once it had committed that
+            run(path, "merge", "--quit")
         return ()
     env = identity(path)
     run(path, "reset", "-q", "--hard")  # what was cut off half-way; all work is committed when the gate sees it

@@ -508,3 +508,10 @@ def test_a_merge_of_the_target_that_was_killed_at_its_very_end_is_not_under_way(
     assert worktrees.bring_target(str(tree), target, ("T.md",)) == ()
     (tree / "mine").write_text("2\n")
     assert worktrees.commit_all(Worktree(str(tree), "ralph/w/T1", str(tree), str(lab.path)), "more")
+
+
+def test_a_branch_goes_though_a_git_that_was_killed_has_left_its_lock(lab: Lab) -> None:
+    tips = {f"ralph/w/{key}": lab.branch(key, {key: "x\n"}).tip for key in ("T1", "T2")}
+    (lab.path / ".git" / "refs" / "heads" / "ralph" / "w" / "T1.lock").touch()
+    landing.drop_branches(lab.found(), {**tips, "ralph/w/T3": tips["ralph/w/T1"]})
+    assert lab.git("for-each-ref", "--format=%(refname)", "refs/heads/ralph/w/T*") == ""

@@ -72,6 +72,7 @@ def _make(order: WorkOrder, repository: Repository, made: Worktree) -> None:
     if os.path.lexists(made.path):
         shutil.rmtree(made.path, ignore_errors=True)
         repository.git("worktree", "prune")
+    worktrees.heal_refs(repository.root, f"refs/heads/{made.branch}")  # of one that was killed while it made this
     words = ["worktree", "add", "-q", "--force", "--force"]  # what git remembers of one that is gone is in nobody's way
     if commit_of(repository.root, f"refs/heads/{made.branch}"):
         words += ["--", made.path, made.branch]

@@ -32,7 +32,7 @@ from ralph.repository.git import (
     shared_folder,
 )
 from ralph.repository.index import Leaf, shown, tree_with
-from ralph.repository.worktrees import STALE
+from ralph.repository.worktrees import STALE, heal_refs
 
 OLDEST = (2, 38)
 MOST_FILES = 2000
@@ -288,14 +288,17 @@ def on_top_of(repository: Repository, tip: str, message: str) -> str:
 
 
 def drop_branches(repository: Repository, tips: Mapping[str, str]) -> None:
-    """Removes branches that are still at these commits."""
-    tips = {name: tip for name, tip in tips.items() if commit_of(repository.root, f"refs/heads/{name}") == tip}
-    if tips:
-        lines = "".join(f"delete refs/heads/{name} {tip}\n" for name, tip in tips.items())
-        answer = repository.ask("update-ref", "--stdin", stdin=lines.encode())
-        if answer.code and len(tips) > 1:  # one of them has moved, or is gone: the others go all the same
-            for name, tip in tips.items():
-                drop_branches(repository, {name: tip})
+    """Removes branches that are still at these commits. Nobody else writes them: a lock is what a killed git left."""
+    here = {name: tip for name, tip in tips.items() if commit_of(repository.root, f"refs/heads/{name}") == tip}
+    if here and not _dropped(repository, here):
+        heal_refs(repository.root, *(f"refs/heads/{name}" for name in here))
+        for name, tip in here.items():  # one of them may have moved, or be gone: the others go all the same
+            _dropped(repository, {name: tip})
+
+
+def _dropped(repository: Repository, tips: Mapping[str, str]) -> bool:
+    lines = "".join(f"delete refs/heads/{name} {tip}\n" for name, tip in tips.items())
+    return not repository.ask("update-ref", "--stdin", stdin=lines.encode()).code
 
 
 def markers_in(repository: Repository, commit: str, files: Sequence[str]) -> tuple[str, ...]:

@@ -102,6 +102,21 @@ def test_who_does_not_read_on_ends_it() -> None:
     assert len(os.listdir("/dev/fd")) == before
 
 
+def test_who_is_interrupted_while_it_ends_one_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second Ctrl-C may come at any instruction, also right after the program was asked to end."""
+    killpg = os.killpg
+
+    def interrupted(group: int, number: int) -> None:
+        killpg(group, number)
+        if number == signal.SIGTERM:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "killpg", interrupted)
+    with pytest.raises(KeyboardInterrupt), asked_program("trap '' TERM; echo $$; while :; do sleep 600; done") as deaf:
+        group = int(deaf.read())
+    assert not is_alive(group)
+
+
 def is_alive(group: int) -> bool:
     """Whether anything of the group still runs a moment later. Zombies do not: whoever adopted them, which may be this
     very process once another test has made it adopt orphans, need not have collected them yet."""

@@ -360,19 +360,20 @@ class AskedProgram:
     def _end(self) -> None:
         """Ends it and its group; gently first, for a git that is killed leaves its locks behind. Who loses patience
         with that makes it short."""
-        is_pressed = self._asker is not None and self._asker.is_pressed
-        deadline = time.monotonic() + (_LAST_MOMENT if is_pressed else GRACE)
-        with suppress(ProcessLookupError):
-            os.killpg(self._pid, signal.SIGTERM)
-            os.killpg(self._pid, signal.SIGCONT)
-            try:
-                while not self._has_ended and time.monotonic() < deadline:
-                    self._await(os.WNOHANG)
-                    if not self._has_ended:
-                        time.sleep(_NAP)
-                    if self._asker and self._asker.is_pressed:
-                        deadline = min(deadline, time.monotonic() + _LAST_MOMENT)
-            finally:
+        try:
+            is_pressed = self._asker is not None and self._asker.is_pressed
+            deadline = time.monotonic() + (_LAST_MOMENT if is_pressed else GRACE)
+            with suppress(ProcessLookupError):
+                os.killpg(self._pid, signal.SIGTERM)
+                os.killpg(self._pid, signal.SIGCONT)
+            while not self._has_ended and time.monotonic() < deadline:
+                self._await(os.WNOHANG)
+                if not self._has_ended:
+                    time.sleep(_NAP)
+                if self._asker and self._asker.is_pressed:
+                    deadline = min(deadline, time.monotonic() + _LAST_MOMENT)
+        finally:
+            with suppress(ProcessLookupError):
                 os.killpg(self._pid, signal.SIGKILL)
         if not self._has_ended:
             self._await()

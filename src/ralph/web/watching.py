@@ -16,7 +16,7 @@ from ralph.core.events import TodoItem
 from ralph.core.model import Question, RunFacts
 from ralph.errors import UNREADABLE, UserError
 from ralph.files import read_file
-from ralph.history.feed import Feed, with_files
+from ralph.history.feed import LONGEST_LOOK, Feed, with_files
 from ralph.history.overview import RunNow, run_now
 from ralph.history.run_history import Fold, RunHistory
 from ralph.history.work_history import WorkHistory, work_history
@@ -42,6 +42,8 @@ MOST_WATCHED = 16
 SLICE = 0.02
 AT_ONCE, SHORT = 0.15, 1 << 24
 """So many seconds a page waits for all of a journal of so many bytes: the beginning of a longer one comes later."""
+PATIENCE = 5.0
+"""So many for its end, which takes a hundredth of one unless the machine has other things to do."""
 
 
 class RunLimits(Struct, frozen=True, rename="camel"):
@@ -191,7 +193,6 @@ class WatchedRun:
 
     def start(self) -> None:
         self._begin()
-        self.look()
         counting = copy_context().run  # for the same asker: that one may leave
         threading.Thread(target=counting, args=(self._count,), name=f"reads {self.run.id}", daemon=True).start()
 
@@ -213,15 +214,15 @@ class WatchedRun:
     def history(self) -> RunHistory:
         return self._fold.as_of(time.time() if self.run.is_alive else 0.0, self.run.state)
 
-    def look(self) -> None:
-        """Reads what is new."""
+    def look(self, longest: float = LONGEST_LOOK) -> None:
+        """Reads what is new, or as much of it as can be read in `longest` seconds."""
         with self.lock:
             if self._feed.is_replaced:  # an agent that cleans up has removed it, and it was written anew
                 self._feed.close()
                 self._begin()
             if not self._feed.has_grown:
                 return
-            left_out, news = self._feed.left_out, self._feed.look()
+            left_out, news = self._feed.left_out, self._feed.look(longest)
             if self._feed.left_out != left_out:  # more was written than anybody could have read
                 self.stream = RecentPieces(self.run.facts.workspace)
             for one in news:
@@ -317,7 +318,7 @@ class WatchedRuns:
             self._watched.move_to_end(run_id)
             while len(self._watched) > MOST_WATCHED:
                 self._watched.popitem(last=False)[1].close()
-        watched.look()
+        watched.look(PATIENCE)
         return watched
 
 

@@ -61,10 +61,11 @@ def test_stop_now_reaches_a_run_that_ignores_hangups(ralph: Ralph, start: Any) -
     assert run.finish() == 130
 
 
-def test_stop_then_stop_now_is_not_a_third_signal(ralph: Ralph, start: Any) -> None:
+def test_stop_then_stop_now_is_not_a_third_signal(ralph: Ralph, start: Any, eventually: Any) -> None:
     run = start()
     run.in_turn()
     ralph("stop")
+    eventually(lambda: '"state":"stopping"' in ralph("ps", "--json").out)  # of two that wait, HUP would be heard first
     assert ralph("stop", "--now").code == 0
     assert run.finish() == 130
     assert run.all("run_finished")[0]["reason"] == "received SIGHUP"

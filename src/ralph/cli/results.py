@@ -171,17 +171,23 @@ def accept(values: Values, words: list[str]) -> int:
     from ralph.processes.keeper import Keeper
 
     with Keeper.start() as keeper:
+        from ralph.processes.program import GRACE, Asker, asked_by
         from ralph.run.afterwards import NotTaken, has_no_branch, take_over
         from ralph.show.screen import make_screen
 
         run = one_run(values, words, has_no_branch)
         screen = make_screen(sys.stderr, live=False)
         try:
-            with Interrupt(lambda: None) as interrupt:
+            # Who presses Ctrl-C here wants no merge; git has a moment to put the worktree back, unless it hangs.
+            with Interrupt(lambda: None) as interrupt, asked_by(Asker(interrupt, grace=GRACE)):
                 taken = take_over(run, keeper, interrupt, screen)
         except NotTaken as refused:
             complain(refused.message, refused.hint)
             return 1
+        except UserError:
+            if interrupt.level:  # what was cut off by it is no trouble of its own
+                raise KeyboardInterrupt from None
+            raise
     checked = f"{plural(taken.checks, 'check')} passed" if taken.checks else "no check was configured"
     print(f"{taken.branch} is merged: {plural(taken.files, 'file')} changed, {checked}; now at {taken.commit[:12]}.")
     print("Its worktree and its branch are gone; `git reset --keep ORIG_HEAD` would undo the merge.")

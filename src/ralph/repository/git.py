@@ -336,7 +336,8 @@ def _refuse_pipes(folder: str, git: AskedProgram) -> None:
 def pipe_in_the_way(repository: Repository) -> str:
     """A pipe among the files that git opens when it commits, and nobody else does before."""
     shared = shared_folder(repository)
-    for place in (repository.git_dir, f"{shared}/info", f"{shared}/logs", f"{repository.git_dir}/logs"):
+    places = (f"{shared}/info", f"{shared}/objects/info", f"{shared}/logs", f"{repository.git_dir}/logs")
+    for place in (repository.git_dir, *places):
         with suppress(OSError), os.scandir(place) as entries:
             for entry in entries:
                 with suppress(OSError):  # it leads nowhere

@@ -384,8 +384,8 @@ def run_part(command: str, words: list[str]) -> int:
         import_leanly("msgspec", "pathlib")
         from ralph.processes.nursery import next_copy
 
-        _learn(words[0])
-
+        if words:  # else somebody starts it by hand, and hears so
+            _learn(words[0])
         copied = next_copy()  # what this process is to do, once it is a copy
         if not copied:
             return 0

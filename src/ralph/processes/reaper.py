@@ -156,13 +156,14 @@ class Reaper:
     def _spawn(
         self, program: str, argv: list[str], cwd: str, *, env: Mapping[str, str], fds: list[int], tells: bool
     ) -> None:
+        failed: tuple[object, ...] = ()
         try:
             os.chdir(cwd)  # posix_spawn has no cwd of its own
             self._first = (start_boxed if self._is_boxed else start)(program, argv, env, fds)
         except OSError as error:
-            self._tell(self._spawning, "failed", error.errno, error.filename)
+            failed = error.errno, error.filename
         except ValueError:  # a NUL in an argument
-            self._tell(self._spawning, "failed", errno.EINVAL, program)
+            failed = errno.EINVAL, program
         else:
             self._is_awaited = True
             self._run_id = env.get(MARK, "")
@@ -178,6 +179,8 @@ class Reaper:
             os.chdir("/")
             for fd in fds:
                 os.close(fd)
+        if failed:
+            self._tell(self._spawning, "failed", *failed)
 
     def _end(self, grace: float, spared: tuple[int, ...] = ()) -> None:
         self._spared = spared

@@ -172,7 +172,7 @@ def test_to_tick_a_long_list_takes_no_longer_than_it_is_long(tick: Callable[...,
         assert ticked.count(b"[x]") + ticked.count(b'"passes": true') == count
         return took
 
-    assert any(seconds(30_000) / seconds(3_000) < 15 for _ in range(3))
+    assert any(seconds(30_000) / seconds(3_000) < 30 for _ in range(3))  # 10 if it is linear, 100 if not
 
 
 @pytest.mark.parametrize("written", ["9" * 5000, '"²"', '"--5"', "Infinity", "NaN", f'"{"9" * 5000}"'])

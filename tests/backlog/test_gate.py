@@ -16,6 +16,7 @@ from ralph.backlog.gate import LandingRequest
 from ralph.core.backlog import Red
 from ralph.errors import UserError
 from ralph.repository import landing, worktrees
+from ralph.repository.git import commit_of
 from ralph.repository.landing import Remote, advance, changed_files, merged, refuse_old_git, unlanded
 from ralph.repository.worktrees import Worktree, holder_of
 
@@ -189,6 +190,21 @@ def test_a_lock_that_somebody_holds_is_waited_for(lab: Lab) -> None:
     remover = subprocess.Popen([sys.executable, "-c", f"import time, os; time.sleep(0.3); os.unlink({str(lock)!r})"])
     assert advance(lab.found(), ref, branch.tip, lab.git("rev-parse", TARGET)) == "moved"
     assert remover.wait() == 0, "nobody else has removed it"
+
+
+def test_a_lock_that_is_gone_when_it_is_looked_for_was_in_the_way_all_the_same(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    branch, ref = lab.branch("T1", {"a": "1\n"}), f"refs/heads/{TARGET}"
+    base, lock = lab.git("rev-parse", TARGET), lab.path / ".git" / f"{ref}.lock"
+    lock.touch()
+
+    def look(root: str, name: str) -> str:
+        lock.unlink()
+        return commit_of(root, name)
+
+    monkeypatch.setattr(landing, "commit_of", look)
+    assert advance(lab.found(), ref, branch.tip, base) == "moved"
 
 
 def test_a_branch_named_like_a_folder_of_branches_is_in_the_way(lab: Lab) -> None:

@@ -251,7 +251,8 @@ def advance(repository: Repository, ref: str, new: str, old: str) -> Moved:
             return "moved"
         if now != old:
             return "lost"
-        if time.monotonic() > deadline or not (is_killed(answer) or _unlock(repository, ref)):
+        was_locked = "File exists" in answer.error  # by a lock that may just have been taken away
+        if time.monotonic() > deadline or not (is_killed(answer) or _unlock(repository, ref) or was_locked):
             raise refusal(words, answer, f"cannot move {ref}")
 
 
@@ -261,6 +262,7 @@ def _unlock(repository: Repository, ref: str) -> bool:
     try:
         age = time.time() - os.stat(lock).st_mtime
     except (FileNotFoundError, NotADirectoryError):
+        time.sleep(0.01)
         return False
     if age > STALE:
         with suppress(FileNotFoundError):

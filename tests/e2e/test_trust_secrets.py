@@ -6,9 +6,11 @@ import pty
 import signal
 import subprocess
 import sys
+from base64 import b64encode
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote_plus
 
 import pytest
 
@@ -164,10 +166,10 @@ ESCAPES = "\\033]0;owned\\007\\033[2J\\033[31mred\\033[0m\\033]52;c;ZXZpbA==\\00
 def on_a_terminal(environment: dict[str, str], workspace: Path) -> Callable[..., bytes]:
     """Runs the real command on a terminal; gives every byte that reached it."""
 
-    def run(*words: str) -> bytes:
+    def run(*words: str, **more: str) -> bytes:
         ours, theirs = pty.openpty()
         command = [sys.executable, "-m", "ralph", *words]
-        env = {**environment, "TERM": "xterm-256color"}
+        env = {**environment, **more, "TERM": "xterm-256color", "PAGER": "cat"}
         with subprocess.Popen(command, cwd=workspace, env=env, stdin=theirs, stdout=theirs, stderr=theirs):
             os.close(theirs)
             seen = b""
@@ -205,3 +207,29 @@ def test_escape_sequences_do_not_reach_the_terminal(
     seen = on_a_terminal("run", goal, "-m", "2", "--check", check, "--protect", "x*", "-V", "--agent", agent(script))
     for forbidden in (b"\x1b]", b"\x1b[2J", b"\x1b[31mred", b"\x07", b"\x08", b"\xc2\x9b", b"\x9b"):
         assert forbidden not in seen
+
+
+def test_a_key_in_the_name_of_a_file_or_in_a_question_is_shown_nowhere(
+    ralph: Ralph, agent: Agent, repository: Path, on_a_terminal: Callable[..., bytes]
+) -> None:
+    """An agent gives its files the key for a name, in every way that it may be written, asks about it, and leaves a
+    question that ralph did not write."""
+    login, address = b64encode(f"me:{OWN} & more".encode()).decode(), quote_plus(f"{OWN} & more")
+    names = " ".join(f"'{name}'" for name in (f"{OWN} & more", address, login))
+    forged = json.dumps({"id": "1", "text": f"is it {OWN} & more?"})
+    ask = f'"{sys.executable}" -m ralph ask "shall I use {OWN} & more, {address}?"'
+    script = f'mkdir -p d; for f in {names}; do echo $N > "$f"; cp "$f" d; done; {ask}; echo $N'
+    words = ("-m", "2", "--check", "false", "--protect", "d/**", "-V", "--agent", agent(script))
+    secret = {"MY_PASSWORD": f"{OWN} & more"}
+    seen = [ralph("run", "g", *words, **secret)]
+    (folder,) = (repository / ".ralph" / "runs").iterdir()
+    (folder / "mail" / "1.question").write_text(forged)
+    commands = (("ps", "-a"), ("show",), ("show", "--json"), ("report",), ("report", "--json"), ("diff", "--stat"))
+    seen += [ralph(*command, **secret) for command in (*commands, ("logs",), ("tell", "no"), ("rewind", "0"))]
+    shown = "".join(one.out + one.err for one in seen) + on_a_terminal("diff", **secret).decode()
+    assert [one.code for one in seen] == [1] + [0] * 9
+    assert "[redacted]" in shown
+    (folder / "mail" / "1.question").unlink()
+    for word in (OWN, login[8:24]):
+        assert word not in shown
+        assert not files_with(repository / ".ralph", word, but=tuple(p.name for p in folder.rglob("*index*")))

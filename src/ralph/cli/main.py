@@ -71,12 +71,14 @@ def _unforeseen(error: Exception) -> int:
     import tempfile
     import traceback
 
-    from ralph.core.secrets import redact_text
+    from ralph.core.secrets import Redactor, secret_values
 
+    redact = Redactor(secret_values(os.environ)).text
     with tempfile.NamedTemporaryFile("w", prefix="ralph-bug-", suffix=".txt", delete=False, errors="replace") as file:
-        file.write(redact_text("".join(traceback.format_exception(error))))
+        file.write(redact("".join(traceback.format_exception(error))))
     complain(
-        f"internal error: {type(error).__name__}: {error}", f"this is a bug in ralph; the traceback is in {file.name}"
+        f"internal error: {type(error).__name__}: {redact(str(error))}",
+        f"this is a bug in ralph; the traceback is in {file.name}",
     )
     return 3
 

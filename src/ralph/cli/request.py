@@ -292,7 +292,7 @@ def explain(order: "Order", loaded: "Loaded", out: "TextIO") -> int:
     from msgspec.structs import replace
 
     from ralph.core.model import Run
-    from ralph.core.secrets import redact_text
+    from ralph.core.secrets import Redactor, secret_values
     from ralph.core.text import clean, plural
     from ralph.run.agents import choices, workers
     from ralph.run.policy import composer, policy, refuse_what_cannot_end
@@ -326,9 +326,10 @@ def explain(order: "Order", loaded: "Loaded", out: "TextIO") -> int:
         ("at most", ", ".join(filter(None, limits))),
         *(_box(order, chosen) if settings.sandbox.enabled else ()),
     ]
+    redact = Redactor(secret_values(os.environ)).text
     for name, text in rows:
-        print(f"{name:>10}  {redact_text(clean(text))}", file=out)
-    print(f"\nThe first prompt:\n\n{redact_text(clean(prompt))}", file=out)
+        print(f"{name:>10}  {redact(clean(text))}", file=out)
+    print(f"\nThe first prompt:\n\n{redact(clean(prompt))}", file=out)
     return 0
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ralph.cli.request import one_run, read_run, run_and_number
 from ralph.cli.table import DIRECTORY, CliCommand, Values, folder_of, no_words
-from ralph.core.secrets import redact_text
+from ralph.core.secrets import Redactor, secret_values
 from ralph.core.text import clean as cleaned
 from ralph.core.text import one_line, plural
 from ralph.errors import UserError, complain
@@ -105,7 +105,7 @@ def diff(values: Values, words: list[str]) -> int:
     elif values.get("stat"):
         for change in changed_files(repository, before, after):
             lines = "binary" if change.added is None else f"+{change.added} -{change.deleted}"
-            print(f"{change.status} {one_line(_plain(change.path), 4096)} ({lines})")
+            print(f"{change.status} {one_line(change.path, 4096)} ({lines})")
     else:
         _print(patch(repository, before, after))
     return 0
@@ -140,15 +140,12 @@ def _print(chunks: Iterable[bytes]) -> None:
     from ralph.cli.watch import paged
     from ralph.history.evidence import lines_in
 
+    redact = Redactor(secret_values(os.environ)).text
     with paged() as out:
         for raw in lines_in(chunks):
-            line = raw.decode("utf-8", "replace")
+            line = redact(cleaned(raw.decode("utf-8", "replace")))
             color = "" if os.environ.get("NO_COLOR") else COLORS.get(line[:1], "")
-            print(f"\x1b[{color}m{_plain(line)}\x1b[0m" if color else _plain(line), file=out)
-
-
-def _plain(line: str) -> str:
-    return redact_text(cleaned(line))
+            print(f"\x1b[{color}m{line}\x1b[0m" if color else line, file=out)
 
 
 DIFF = CliCommand(

@@ -174,10 +174,11 @@ def refuse_untrusted(workspace: str) -> None:
 
 def readable(difference: str) -> str:
     """Line by line: none can hide another from the person who is to accept them."""
-    from ralph.core.secrets import redact_text
+    from ralph.core.secrets import Redactor, secret_values
     from ralph.core.text import clean
 
-    return "\n".join(clean(redact_text(line)) for line in difference.split("\n"))
+    redact = Redactor(secret_values(os.environ)).text
+    return "\n".join(redact(clean(line)) for line in difference.split("\n"))
 
 
 def play(

@@ -107,9 +107,12 @@ def secret_values(environment: Mapping[str, str]) -> frozenset[bytes]:
 
 
 def _in_an_address(value: bytes) -> set[bytes]:
-    """How it looks in what a browser or `curl` is given; some leave slashes as they are."""
-    written = b"".join(bytes((one,)) if one in _UNRESERVED else b"%%%02X" % one for one in value)
-    return {written, written.replace(b"%2F", b"/")}
+    """How it looks in what a browser or `curl` is given: some leave slashes as they are, some write digits small, and
+    a form has a plus for a space."""
+    parts = [bytes((one,)) if one in _UNRESERVED else b"%%%02X" % one for one in value]
+    large, small = b"".join(parts), b"".join(part.lower() if part[:1] == b"%" else part for part in parts)
+    found = {form for one in (large, small) for form in (one, one.replace(b"%2F", b"/").replace(b"%2f", b"/"))}
+    return {form for one in found for form in (one, one.replace(b"%20", b"+"))}
 
 
 _UNRESERVED = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")

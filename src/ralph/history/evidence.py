@@ -1,6 +1,7 @@
 """What is there to see of a run? What it changed, or one iteration of it, file by file and line by line; how its checks
 failed, what it called and what it was asked: as much as a page can hold, without control characters and keys."""
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
@@ -67,7 +68,7 @@ def _patch(repo: Repository, run: str, number: int | None) -> Patch:
         raise UserError(f"{name} has not finished an iteration yet", "what it changes is kept after each")
     chosen = min(number, last) if number else None
     before, after = saved.around(chosen) if chosen else saved.ends()
-    files, is_cut = files_in(patch(repo, before, after))
+    files, is_cut = files_in(patch(repo, before, after), Redactor(secret_values(os.environ)).text)
     return Patch(chosen, last, files, is_cut)
 
 

@@ -10,10 +10,12 @@ import stat
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 
 from msgspec import Struct
 
+from ralph.core.secrets import Redactor, secret_values
 from ralph.files import read_given, write_file
 from ralph.records.folder import cannot_write
 from ralph.repository.git import STORING, GitError, Looking, Repository, git_version, refusal
@@ -320,8 +322,13 @@ def head_of(fingerprint: str) -> str:
 
 
 def shown(path: bytes) -> str:
-    """A path as text that can be printed and written down, whatever bytes it has."""
-    return path.decode("utf-8", "backslashreplace")
+    """A path as text that can be printed and written down, whatever bytes it has: a key that it bears is struck out."""
+    return _strike()(path).decode("utf-8", "backslashreplace")
+
+
+@cache
+def _strike() -> Redactor:
+    return Redactor(secret_values(os.environ))
 
 
 CACHES = frozenset({"__pycache__", ".pytest_cache", ".mypy_cache", ".ruff_cache", ".hypothesis"})

@@ -55,7 +55,8 @@ class Mailbox:
         notes = [note for name in letters if name.endswith(NOTE) and (note := _decoded(self._at(name), PersonNote))]
         asked = [asked for name in letters if name.endswith(QUESTION) and (asked := _decoded(self._at(name), Question))]
         answered = {note.answers.id for note in notes if note.answers}
-        return Mail(tuple(notes), tuple(one for one in asked if one.id not in answered), PAUSE in names)
+        questions = (Question(one.id, _without_keys(one.text)) for one in asked if one.id not in answered)
+        return Mail(tuple(notes), tuple(questions), PAUSE in names)
 
     def tell(self, text: str, answers: Question | None = None) -> PersonNote:
         """Leaves a note for the next prompt."""
@@ -65,7 +66,7 @@ class Mailbox:
 
     def ask(self, text: str) -> Question:
         """Leaves a question for the person."""
-        question = Question(_new_id(), head(clean(text).strip(), LONGEST_QUESTION, "…"))
+        question = Question(_new_id(), head(_without_keys(clean(text)).strip(), LONGEST_QUESTION, "…"))
         self._put(question.id + QUESTION, question)
         return question
 
@@ -139,6 +140,13 @@ def _decoded(path: str, kind: type[Kind]) -> Kind | None:
         return msgspec.json.decode(read_file(path, ROOM), type=kind)
     except (OSError, *UNREADABLE):  # taken away meanwhile, or not written by us
         return None
+
+
+def _without_keys(text: str) -> str:
+    """An agent that asks may not see all that is secret here, and its question may not be written by ralph at all."""
+    from ralph.core.secrets import Redactor, secret_values  # the list of runs reads mail without them
+
+    return Redactor(secret_values(os.environ)).text(text)
 
 
 def _new_id() -> str:

@@ -2,9 +2,10 @@
 whose ids the stream replaces them by; then the pages that are read once: all about one, its prompt, its log, a patch,
 the report. What is read for them is bounded, behind no link, and without what looks like a key."""
 
+import os
 from collections.abc import Mapping, Sequence
 
-from ralph.core.secrets import redact_text
+from ralph.core.secrets import Redactor, secret_values
 from ralph.core.text import clean, head, plural, short
 from ralph.errors import UserError
 from ralph.history.evidence import Evidence, Patch, PatchedFile
@@ -203,7 +204,7 @@ def text_page(run: Listed, number: int, what: str, frame: Frame) -> WebAnswer:
     except OSError:
         raise UserError("it was not kept, or has been removed") from None
     data = log.data if len(log.data) == log.size else log.data.partition(b"\n")[2]  # cut at a line
-    text = redact_text(clean(data.decode("utf-8", "replace")))
+    text = Redactor(secret_values(os.environ)).text(clean(data.decode("utf-8", "replace")))
     title = f"{what.capitalize()} of iteration {number}"
     cut = f"The last {len(data) >> 10} of {log.size >> 10} KB." if log.size > len(data) else ""
     said = element("p.soft", cut) if cut else None

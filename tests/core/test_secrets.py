@@ -128,16 +128,26 @@ def test_values_are_secret_by_the_name_of_their_variable() -> None:
         "DATABASE_URL": "postgres://me:pass%2Fword%2Fof%2Fmine@host:5432/db",
         "HOMEPAGE_URL": "https://example.org/a:long@path",
         "GPG_PASSPHRASE": "open sesame now",
+        "MYSQL_PWD": "value-of-a-pwd",
+        "CACHE_DSN": "redis://:hunter2@localhost",
     }
     plain = {value for value in secret_values(environment) if not re.fullmatch(rb"[A-Za-z0-9+/_]{14,}", value)}
-    assert plain | {b"wJalrXUtnFEMI/K7MDENG", b"pass/word/of/mine"} == {
+    assert plain | {b"wJalrXUtnFEMI/K7MDENG", b"pass/word/of/mine", b"open+sesame+now"} == {
         b"value-of-a-key",
         b"value-of-token",
         b'with "quotes" in it',
         rb"with \"quotes\" in it",
         b"with%20%22quotes%22%20in%20it",
+        b"with+%22quotes%22+in+it",
         b"open%20sesame%20now",
+        b"open+sesame+now",
         b"wJalrXUtnFEMI%2FK7MDENG",
+        b"wJalrXUtnFEMI%2fK7MDENG",
+        b"value-of-a-pwd",
+        b":hunter2@localhost",
+        *(b"%3Ahunter2%40localhost", b"%3ahunter2%40localhost"),
+        *(b"me:pass%2Fword%2Fof%2Fmine@host:5432", b"pass%2fword%2fof%2fmine"),
+        *(b"me%3Apass%252Fword%252Fof%252Fmine%40host%3A5432", b"me%3apass%252Fword%252Fof%252Fmine%40host%3a5432"),
         b"pass%252Fword%252Fof%252Fmine",
         b"wJalrXUtnFEMI/K7MDENG",
         b"value-of-a-pat",

@@ -21,8 +21,9 @@ _ESCAPES = {code: f"\\u{code:04x}" for code in range(0x20)} | str.maketrans(
 )
 _SECRET_NAMES = (
     *("API_KEY", "ACCESS_KEY", "SECRET_KEY", "SECRET", "TOKEN", "PASSWORD", "PASSWD", "PASSPHRASE", "PRIVATE_KEY"),
-    *("SECRET_KEY_BASE", "_PAT"),
+    *("SECRET_KEY_BASE", "_PAT", "_PASS", "_PWD"),
 )
+_ADDRESSES = ("_URL", "_URI", "_DSN")
 
 # Each hint begins with a byte that is rare in text, and only then looks behind: three times as fast as asking for the
 # prefixes one by one. That the byte stands nowhere is known thirty times as fast again, by memchr. A hint may be wrong;
@@ -97,7 +98,7 @@ def secret_values(environment: Mapping[str, str]) -> frozenset[bytes]:
     """The values in `environment` that their names call secret, and each line of one that has several: as they are, and
     as JSON (be it in ASCII), addresses and base64 write them. By the head of a private key, other keys are found."""
     secret = [value for name, value in environment.items() if name.upper().endswith(_SECRET_NAMES)]
-    secret += [key for name, value in environment.items() if name.upper().endswith("_URL") for key in _password(value)]
+    secret += [key for name, value in environment.items() if name.upper().endswith(_ADDRESSES) for key in _login(value)]
     lines = [line.strip() for value in secret for line in value.splitlines()]
     texts = {*secret, *(line for line in lines if not line.startswith("-----"))}
     long = [text for text in texts if len(text) >= _SHORTEST_VALUE]
@@ -131,16 +132,18 @@ def _in_base64(value: bytes) -> set[bytes]:
     return found
 
 
-def _password(url: str) -> tuple[str, ...]:
-    """What stands between the user and the host of an address, as it is written and as it is meant."""
+def _login(url: str) -> tuple[str, ...]:
+    """What stands between the user and the host of an address, as it is written and as it is meant; and all three,
+    for it may be too short to be told from a word."""
     _, slashes, rest = url.partition("://")
-    user, at, _ = rest.partition("/")[0].rpartition("@")
+    whole = rest.partition("/")[0]
+    user, at, _ = whole.rpartition("@")
     password = user.partition(":")[2]
     if not slashes or not at or not password:
         return ()
     from urllib.parse import unquote
 
-    return password, unquote(password)
+    return password, unquote(password), whole
 
 
 def _in_json(text: str) -> tuple[str, str]:

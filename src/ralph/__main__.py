@@ -8,17 +8,12 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
 
-# These play runs, and hear signals themselves once one has begun.
-PLAYING = frozenset({"run", "loop", "task", "job", "resume"})
-
-
 def main() -> int:
     if sys.platform == "win32":
         print("ralph: not on Windows itself: use it inside WSL2 (wsl --install)", file=sys.stderr)
         return 2
     hear_of_children()
-    if PLAYING.intersection(sys.argv[1:2]) or " " in "".join(sys.argv[1:2]):  # several words are a goal
-        leave_on_signals()
+    leave_on_signals()
     if sys.argv[1:] in (["--version"], ["-v"]):
         from ralph import __version__
 
@@ -48,8 +43,8 @@ def hear_of_children() -> None:
 
 
 def leave_on_signals() -> None:
-    """Before a run has begun there is nothing to finish. The exception that Python would raise can get lost on its way
-    through an import, and msgspec does not survive it. `_signal`, for `signal` is itself a long import."""
+    """Before anything has begun there is nothing to finish. The exception that Python would raise can get lost on its
+    way through an import, and msgspec does not survive it. `_signal`, for `signal` is itself a long import."""
     import _signal
 
     for number in (_signal.SIGINT, _signal.SIGTERM, _signal.SIGHUP):
@@ -61,6 +56,7 @@ def leave(code: int) -> "NoReturn":
     """Ends the process at once. To take the interpreter apart would cost as much as a third of a short run."""
     import atexit
 
+    leave_on_signals()  # whoever should read what is still to be said may have stopped reading
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
         try:

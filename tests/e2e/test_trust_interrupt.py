@@ -323,6 +323,16 @@ def test_ctrl_c_twice_ends_a_run_at_once_whose_events_nobody_reads(
     assert '"run_finished"' in journal.read_text().splitlines()[-1]
 
 
+def fill(pipe: int) -> None:
+    """Writes until there is no room left, which is another process's trouble then."""
+    os.set_blocking(pipe, False)
+    for size in (512, 1):
+        with suppress(BlockingIOError):
+            while os.write(pipe, b"x" * size):
+                pass
+    os.set_blocking(pipe, True)
+
+
 def a_request_to_end(run: Any, ralph: Callable[..., Any]) -> tuple[int, str]:
     assert ralph("stop", "--now").code == 0
     return 130, "interrupted"
@@ -354,10 +364,8 @@ def test_a_run_does_not_wait_for_a_terminal_that_nobody_reads_when_it_is_to_end(
 ) -> None:
     run = live("run", "g", "--agent", agent(f"exec sleep {nap}"))
     eventually(lambda: alive(nap))
-    full = os.open(f"/proc/self/fd/{run.process.stderr.fileno()}", os.O_WRONLY | os.O_NONBLOCK)
-    with suppress(BlockingIOError):
-        while os.write(full, b"x" * 512):
-            pass
+    full = os.open(f"/proc/self/fd/{run.process.stderr.fileno()}", os.O_WRONLY)
+    fill(full)
     os.close(full)
     with at_once():
         run.process.send_signal(signal.SIGHUP)
@@ -562,6 +570,51 @@ def test_ctrl_c_twice_ends_every_command_whose_git_hangs(
             asked.send_signal(signal.SIGINT)
             assert asked.wait(60) == 130
             eventually(lambda: not alive(nap))
+
+
+def waits_for_a_reader(pid: int) -> bool:
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/wchan").read_text().endswith("pipe_write")
+    return False
+
+
+def has_heard(pid: int) -> bool:
+    """Whether no signal waits to be heard."""
+    with suppress(OSError):
+        return int(Path(f"/proc/{pid}/status").read_text().partition("ShdPnd:")[2].split()[0], 16) == 0
+    return True
+
+
+@pytest.mark.parametrize("closed", ["stdout", "stderr"])
+@pytest.mark.parametrize(
+    "words", ["ps -a", "show", "logs --json", "report -o -", "serve --port 0", "work no.md", "--help"]
+)
+def test_ctrl_c_twice_ends_every_command_at_once_that_nobody_reads(
+    at_once: AtOnce,
+    ralph: Callable[..., Any],
+    eventually: Any,
+    agent: Callable[..., str],
+    workspace: Path,
+    environment: dict[str, str],
+    words: str,
+    closed: str,
+) -> None:
+    """What is still to be said, a complaint too, is not waited for when the command ends."""
+    assert ralph("run", "g", "-m", "1", "--agent", agent("echo hello")).code == 1
+    reader, writer = os.pipe()
+    fill(writer)
+    command = [sys.executable, "-m", "ralph", *words.split()]
+    streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, closed: writer}
+    with subprocess.Popen(command, cwd=workspace, env=environment, **streams) as asked:  # type: ignore[call-overload]
+        eventually(lambda: asked.poll() is not None or waits_for_a_reader(asked.pid))
+        with at_once():
+            asked.send_signal(signal.SIGINT)
+            eventually(lambda: has_heard(asked.pid))
+            eventually(lambda: asked.poll() is not None or waits_for_a_reader(asked.pid))
+            asked.send_signal(signal.SIGINT)
+            assert asked.wait(60) in (0, 2, 130)
+    os.close(reader)
+    os.close(writer)
 
 
 def is_tied(pid: int) -> bool:

@@ -8,7 +8,7 @@ import sys
 
 from ralph.cli import table
 from ralph.errors import UserError, complain, shortage
-from ralph.processes.spawning import import_leanly, occupy_standard_streams
+from ralph.processes.spawning import hear_signals_as_usual, import_leanly, occupy_standard_streams
 from ralph.run import options
 
 TYPE_CHECKING = False
@@ -24,6 +24,14 @@ def run_cli(argv: list[str]) -> int:
 
 def guarded(command: Callable[[], int]) -> int:
     try:
+        return _explained(command)
+    except KeyboardInterrupt:  # also while something is explained
+        _say_no_more(1, 2)  # somebody may have stopped reading, and nobody waits for them now
+        return 130
+
+
+def _explained(command: Callable[[], int]) -> int:
+    try:
         code = command()
         if code == 0 and sys.stdout is not None and not sys.stdout.closed:
             sys.stdout.flush()  # whether all that was said can leave the house is not known before
@@ -31,10 +39,8 @@ def guarded(command: Callable[[], int]) -> int:
     except UserError as error:
         complain(error.message, error.hint)
         return 2
-    except KeyboardInterrupt:
-        return 130
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        _say_no_more(1)
         return 141
     except OSError as error:
         if error.errno == errno.ENAMETOOLONG:
@@ -49,6 +55,13 @@ def guarded(command: Callable[[], int]) -> int:
         return 2
     except Exception as error:  # noqa: BLE001 - the one boundary: a bug of ours must not look like a result
         return _unforeseen(error)
+
+
+def _say_no_more(*streams: int) -> None:
+    """What is still to be written goes nowhere."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for stream in streams:
+        os.dup2(nowhere, stream)
 
 
 _FULL_OR_GONE = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
@@ -85,6 +98,9 @@ def _unforeseen(error: Exception) -> int:
 
 FORK_FIRST = ("run", "loop", "task", "job")
 """These fork a keeper before they learn anything that its copy need not hold."""
+PLAYING = (*FORK_FIRST, "resume")
+"""These hear signals themselves, once a run has begun; before that they leave at once. Others may have something to
+put right on their way out, so a Ctrl-C is an exception to them."""
 OF_THE_COORDINATOR = ("nursery", "land", "item", "reread")
 """What a backlog starts; no person does."""
 
@@ -95,9 +111,12 @@ def _dispatch(argv: list[str]) -> int:
     if argv and argv[0] in OF_THE_COORDINATOR:
         from ralph.cli.work import run_part
 
+        hear_signals_as_usual()
         return run_part(argv[0], argv[1:])
     if argv and argv[0] not in FORK_FIRST:
         import_leanly("msgspec")
+    if argv and argv[0] not in PLAYING:
+        hear_signals_as_usual()
     command, rest = _found(argv)
     if command and command.answer:
         parsed = options.parse(command.options, rest)

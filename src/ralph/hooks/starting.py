@@ -320,6 +320,8 @@ def _begin(loop: Loop, settings: Settings) -> str:
             _, stop = run_loop(engine.parts, run)
         except NextTurn as wanted:
             return wanted.prompt
+    if stop.outcome is Outcome.INTERRUPTED:
+        raise KeyboardInterrupt
     raise UserError(f"the loop would end before it begins: {stop.reason}", "change the settings, or what you give")
 
 

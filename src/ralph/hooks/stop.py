@@ -21,6 +21,8 @@ def main(words: list[str]) -> int:
         data = sys.stdin.buffer.read()
         concerns_us = any(name in data for name in COMMANDS) if event == "prompt" else loops.may_go_on(data)
         answer = _answer(event, host, data, began) if concerns_us else ""
+    except KeyboardInterrupt:
+        return 130
     except Exception as error:  # noqa: BLE001 - a host takes a traceback for an answer
         answer = _trouble(event, error)
     if answer:

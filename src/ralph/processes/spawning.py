@@ -48,6 +48,13 @@ def occupy_standard_streams() -> None:
                 os.close(nothing)
 
 
+def hear_signals_as_usual() -> None:
+    """Takes back what was set for the time in which a process only begins."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) not in (signal.SIG_IGN, signal.SIG_DFL, signal.default_int_handler):
+            signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+
+
 def leave_ralph(*kept: int) -> None:
     """Away from ralph's terminal, its signals, its descriptors and its garbage."""
     gc.disable()

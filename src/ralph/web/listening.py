@@ -72,6 +72,7 @@ def serve(asked: Asked, out: TextIO, env: Mapping[str, str] = os.environ) -> int
     except KeyboardInterrupt:
         pass  # Ctrl-C, or whatever else ends a server, is how it ends: all is well then
     finally:
+        signal.set_wakeup_fd(-1)  # with `signals`, nobody is left to hear of them
         folder.withdraw()
         if asked.socket:
             with suppress(OSError):

@@ -465,3 +465,25 @@ def test_a_line_that_never_ends_takes_no_memory(tmp_path: Path) -> None:
         assert tracemalloc.get_traced_memory()[1] < 120 << 20
     finally:
         tracemalloc.stop()
+
+
+def test_a_journal_of_many_iterations_takes_no_longer_than_it_is_long(tmp_path: Path) -> None:
+    limit = Turn(text="", agent="codex", failure=Failure("limit", "usage limit", 9e9))
+
+    def seconds(count: int) -> float:
+        path = tmp_path / "journal.ndjson"
+        path.unlink(missing_ok=True)
+        journal = Journal(path).open()
+        writer = Writer("run", [journal])
+        for number in range(1, count):
+            writer(events.TurnNotCounted(limit))
+            writer(events.IterationFinished(number, Iteration(number=number, turn=Turn(text="", agent="claude"))))
+        for _ in range(count):
+            writer(events.TurnNotCounted(limit))
+        journal.close()
+        began = time.thread_time()
+        run = recall(path).run
+        assert (len(run.iterations), len(run.retries)) == (count - 1, count)
+        return time.thread_time() - began
+
+    assert min(seconds(6_000) / seconds(600) for _ in range(2)) < 20

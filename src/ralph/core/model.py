@@ -29,6 +29,8 @@ class Outcome(Enum):
 
 _EXIT_CODES = {Outcome.DONE: 0, Outcome.STOPPED: 0, Outcome.FATAL: 2, Outcome.INTERRUPTED: 130}
 
+MOST_LIMITED = 100  # more turns that ran into a usage limit make no wait any longer
+
 
 class Usage(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """What a turn cost. `cost_usd` is None where nobody knows; `estimated` where it comes from a price table."""
@@ -282,9 +284,8 @@ class Run(Struct, frozen=True, omit_defaults=True, kw_only=True):
         return replace(self, seen=snapshot)
 
     def plus(self, iteration: Iteration) -> "Run":
-        turns = (*self.limited, *self.retries)
-        limited = [turn for turn in turns if turn.is_limited and turn.agent != iteration.turn.agent]
-        return replace(self, iterations=(*self.iterations, iteration), retries=(), limited=tuple(limited))
+        limited = still_limited((*self.limited, *self.retries), iteration)
+        return replace(self, iterations=(*self.iterations, iteration), retries=(), limited=limited)
 
     def retrying(self, turn: Turn) -> "Run":
         """A turn that failed through no fault of the work: it is paid for, but it is not an iteration."""
@@ -292,6 +293,12 @@ class Run(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     def spending(self, usage: Usage) -> "Run":
         return replace(self, spent=self.spent.plus(usage))
+
+
+def still_limited(turns: Iterable[Turn], iteration: Iteration) -> tuple[Turn, ...]:
+    """The turns of other agents that ran into a usage limit, the latest of them."""
+    others = [turn for turn in turns if turn.is_limited and turn.agent != iteration.turn.agent]
+    return tuple(others[-MOST_LIMITED:])
 
 
 class RunFacts(Struct, frozen=True, omit_defaults=True, kw_only=True):

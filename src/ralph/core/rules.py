@@ -171,7 +171,7 @@ def claimed_in_a_row(times: int, claims: Sequence[Claim], reading: Reading, gate
             if not any((found := sighted(claim, then, reading)) and not found.doubt for claim in claims):
                 break
             said += 1
-            if _files(last.tree) != _files(run.tree_before(last.number)):
+            if said == times or _files(last.tree) != _files(run.tree_before(last.number)):
                 break
         if said < times:
             yield Note(LOOK_AGAIN.format(said=said, times=times), about="claims")

@@ -19,7 +19,7 @@ import msgspec
 from msgspec import Struct
 
 from ralph.core import events
-from ralph.core.model import Outcome, Run
+from ralph.core.model import Iteration, Outcome, Run, Turn, still_limited
 from ralph.errors import UNREADABLE, UserError
 from ralph.files import make_folder, open_file, open_own, read_file, state_folder, write_file
 from ralph.records.folder import cannot_write
@@ -207,28 +207,36 @@ class Story(Struct, kw_only=True):
 def recall(path: Path) -> Story:
     """The run that a journal holds, ready to be judged, shown or resumed."""
     story, watch = Story(run=Run(id=path.parent.name)), _Stopwatch()
+    # Apart until the end: a run is copied whole with each iteration and each turn that it is given.
+    iterations: list[Iteration] = []
+    retries: list[Turn] = []
     for entry in read(path):
         story.seq = max(story.seq, entry.seq)
         event = entry.event()
-        _add(story, event)
+        _add(story, event, iterations, retries)
         watch.hear(event, entry.at)
+    story.run = msgspec.structs.replace(story.run, iterations=tuple(iterations), retries=tuple(retries))
     story.elapsed = watch.total()
     return story
 
 
-def _add(story: Story, event: events.Event | None) -> None:
-    run = story.run
+def _add(story: Story, event: events.Event | None, iterations: list[Iteration], retries: list[Turn]) -> None:
+    run, number = story.run, len(iterations) + 1
     match event:
         case events.RunStarted():
             if story.started is None:
                 run = msgspec.structs.replace(run, goal=event.goal, base_tree=event.base_tree)
             story.run, story.started, story.finished, story.waiting = run, event, None, None
-        case events.IterationFinished() if event.iteration == run.number:
-            story.run, story.waiting, story.is_open = run.plus(event.record), None, True
-        case events.IterationFinished() if event.iteration > run.number:
-            story.missing = story.missing or run.number
+        case events.IterationFinished() if event.iteration == number:
+            limited = still_limited((*run.limited, *retries), event.record)
+            story.run, story.waiting, story.is_open = msgspec.structs.replace(run, limited=limited), None, True
+            iterations.append(event.record)
+            retries.clear()
+        case events.IterationFinished() if event.iteration > number:
+            story.missing = story.missing or number
         case events.TurnNotCounted():
-            story.run, story.waiting = run.retrying(event.turn), None
+            story.run, story.waiting = run.spending(event.turn.usage), None
+            retries.append(event.turn)
         case events.Waiting():
             story.waiting, story.is_open = event, False
         case events.IterationStarted() | events.ClaimRejected():

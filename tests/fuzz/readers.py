@@ -138,6 +138,7 @@ def _widely(read: Reader) -> Reader:
     return lambda said: read(said[: max(len(said) // 20, 2000)])
 
 
+DEAF = {"a backlog in phases"}  # only how long a text is matters to them
 SECRETS = Redactor([b"key number %d" % number for number in range(200)])
 
 READERS: dict[str, Reader] = {

@@ -66,7 +66,10 @@ def _broken(line: bytes, lines: list[bytes], chance: random.Random) -> bytes:
     if kind == 4:
         return _with_another_value(line, chance)
     if kind == 5:
-        return bytes(byte ^ (1 << chance.randrange(8)) if chance.random() < 0.01 else byte for byte in line)
+        flipped = bytearray(line)
+        for _ in range(len(line) // 100 + 1 if line else 0):
+            flipped[chance.randrange(len(line))] ^= 1 << chance.randrange(8)
+        return bytes(flipped)
     return line.replace(b'"', b"'", chance.randint(1, 3))
 
 

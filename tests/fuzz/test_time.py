@@ -7,10 +7,12 @@ from collections.abc import Callable
 
 import pytest
 from tests.fuzz.expressions import Expression, attacks, expressions
-from tests.fuzz.readers import PIECES, READERS
+from tests.fuzz.readers import DEAF, PIECES, READERS
 
 SMALL, LARGE = 100_000, 1_000_000
 MOST = 15.0  # ten times the text may take so many times the time
+SUSPECT = 11.0  # what comes to MOST between the two comes to more than this between two that are a fifth as large
+TRIED_ANYWAY = 1 / 16  # of those that are above suspicion
 NOTHING = 0.02  # seconds in which no ratio can be measured
 OUTLIER = 0.5  # seconds of work for 4 KB
 
@@ -37,7 +39,7 @@ def repeated(piece: str, size: int, beginning: str = "") -> str:
 
 def ratio(read: Reader, piece: str, beginning: str = "") -> float:
     """How many times as long as for a small text it takes for a large one, at best: the machine may be busy."""
-    small, large, huge = (repeated(piece, size, beginning) for size in (SMALL, LARGE, 4 * LARGE))
+    small, large = (repeated(piece, size, beginning) for size in (SMALL, LARGE))
     if seconds(read, repeated(piece, SMALL // 10, beginning)) > OUTLIER:  # nobody need wait for the rest
         return float("inf")
     best = float("inf")
@@ -48,8 +50,18 @@ def ratio(read: Reader, piece: str, beginning: str = "") -> float:
         if best <= MOST:
             return best
     # Where the caches of a busy machine end just between the two: what is no line goes on to be none.
+    huge = repeated(piece, 4 * LARGE, beginning)
     longest, longer = (min(seconds(read, text) for _ in range(4)) for text in (huge, large))
     return best if longest > 6 * longer else MOST
+
+
+def is_suspect(read: Reader, piece: str) -> bool:
+    """Whether the time may grow faster than the text, as far as two texts tell that take a fifth of the time. Whoever
+    is slow as the square of a length by so little that it shows at a megabyte alone is slower here by a tenth."""
+    small, large = (repeated(piece, size // 5) for size in (SMALL, LARGE))
+    return all(
+        (longer := seconds(read, large)) > NOTHING / 25 and longer > SUSPECT * seconds(read, small) for _ in range(2)
+    )
 
 
 def reader_of(each: Expression) -> Reader:
@@ -74,8 +86,9 @@ def test_no_expression_takes_more_than_its_text_is_long(each: Expression, share:
 def test_no_reader_takes_more_than_its_text_is_long(name: str, share: float) -> None:
     chance = random.Random(name)
     pieces = [*PIECES, *("".join(chance.choices(PIECES, k=chance.randint(2, 6))) for _ in range(40))]
-    for piece in chance.sample(pieces, max(4, round(len(pieces) * share))):
-        assert ratio(READERS[name], piece) <= MOST, repr(piece)
+    for piece in chance.sample(pieces, 1 if name in DEAF else max(4, round(len(pieces) * share))):
+        if is_suspect(READERS[name], piece) or chance.random() < TRIED_ANYWAY:
+            assert ratio(READERS[name], piece) <= MOST, repr(piece)
 
 
 @pytest.mark.parametrize("name", READERS)
@@ -83,7 +96,7 @@ def test_no_small_text_takes_long(name: str, share: float) -> None:
     """A hundred thousand texts of up to 4 KB, divided among the readers."""
     chance, slowest = random.Random(name), (0.0, "")
     for _ in range(round(100_000 * share / len(READERS)) + 1):
-        few = chance.sample(PIECES, chance.randint(1, 8))
-        said = "".join(chance.choices(few, k=chance.randint(1, 4000)))[: chance.randint(1, 4096)]
+        few, size = chance.sample(PIECES, chance.randint(1, 8)), chance.randint(1, 4096)
+        said = "".join(chance.choices(few, k=size * len(few) // sum(map(len, few)) + 1))[:size]
         slowest = max(slowest, (seconds(READERS[name], said), said))
-    assert slowest[0] < OUTLIER, slowest[1]
+    assert slowest[0] < OUTLIER or seconds(READERS[name], slowest[1]) < OUTLIER, slowest[1]

@@ -378,3 +378,45 @@ def test_a_thousand_items_are_decided_upon_in_no_time() -> None:
     night.play()
     assert len(night.landed) == 1000
     assert time.process_time() - began < 10
+
+
+def test_a_decision_takes_no_longer_than_the_list_is_long() -> None:
+    """Where every item was refused, or waits for the one after it: thousands of them are no reason to stand still."""
+
+    def seconds(count: int) -> float:
+        back = [job(f"r{at}", returns=1, refused=(f"f{at}",), cost_usd=1.0) for at in range(count)]
+        ready = [job(f"d{at}", "ready", files=(f"f{at}",), cost_usd=1.0) for at in range(count)]
+        chain = [job(f"c{at}", after=(f"c{at + 1}",)) for at in range(count)]
+        began = time.thread_time()
+        now = board(*back, *ready, *chain, job(f"c{count}", "parked"), max_cost=1e9)
+        states = [*shown(now).values()]
+        assert (states.count("held"), states.count("blocked")) == (count, count)
+        assert (len(next_starts(now)), next_batch(now)) == (now.slots, ())
+        return time.thread_time() - began
+
+    assert min(seconds(3_000) / seconds(300) for _ in range(3)) < 20
+
+
+def test_many_events_change_a_board_in_time_that_grows_with_them() -> None:
+    def seconds(count: int) -> float:
+        now = Board()
+        began = time.thread_time()
+        for at in range(count):
+            now = work_events.changed(now, work_events.ItemListed(Item(key=f"i{at}", title="t")), 0.0)
+        for at in range(count):
+            now = work_events.changed(now, work_events.ItemStarted(f"i{at}", 1, "run"), 0.0)
+        assert len(now.jobs) == count
+        return time.thread_time() - began
+
+    assert min(seconds(10_000) / seconds(1_000) for _ in range(3)) < 20
+
+
+def test_who_holds_a_board_sees_it_as_it_was() -> None:
+    before = board(job("a"))
+    after = work_events.after(before, work_events.ItemStarted("a", 1, "run"), 1.0)
+    assert (before.jobs["a"].state, after.jobs["a"].state) == ("queued", "working")
+
+
+def test_too_many_patterns_to_compare_may_mean_the_same_files() -> None:
+    assert overlap([f"a{at}" for at in range(101)], [f"b{at}" for at in range(100)])
+    assert not overlap([f"a{at}" for at in range(100)], [f"b{at}" for at in range(100)])

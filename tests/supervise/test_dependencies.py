@@ -1,5 +1,6 @@
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -63,6 +64,7 @@ def test_a_name_that_is_none_is_refused(tmp_path: Path) -> None:
 
 DEPENDER = """
 import sys
+import time
 from ralph.errors import UserError
 from ralph.supervise.task_list import depend
 from ralph.supervise.task_folder import task_folder
@@ -92,3 +94,13 @@ def test_of_two_that_depend_on_each_other_at_once_one_is_refused(tmp_path: Path)
 )
 def test_a_circle_is_a_way_back_to_the_start(edges: dict[str, str], circle: str) -> None:
     assert "".join(circle_through("a", lambda name: edges[name])) == circle
+
+
+def test_a_circle_is_found_however_long_it_is() -> None:
+    def seconds(count: int) -> float:
+        began = time.thread_time()
+        way = circle_through("0", lambda name: [str((int(name) + 1) % count)])
+        assert way == [*map(str, range(count)), "0"]
+        return time.thread_time() - began
+
+    assert min(seconds(20_000) / seconds(2_000) for _ in range(3)) < 20

@@ -74,6 +74,7 @@ class JournalLedger:
     def tell(self, *happened: Told) -> None:
         self._writer(*happened)  # type: ignore[arg-type]
         now = time.time()
+        self._keep_apart()
         for event in happened:
             self._know(event, now)
         for listener in self._listeners:
@@ -91,9 +92,13 @@ class JournalLedger:
     def close(self) -> None:
         self._journal.close()
 
+    def _keep_apart(self) -> None:
+        """Whoever has been given the board may still look at it: it stays as it was."""
+        self.board = replace(self.board, jobs={**self.board.jobs})
+
     def _know(self, event: object, at: float) -> None:
         with suppress(KeyError):  # about an item that a torn line had named
-            self.board = work_events.after(self.board, event, at)
+            self.board = work_events.changed(self.board, event, at)
         match event:
             case work_events.GateOpened():
                 self.opened = event.commit

@@ -4,7 +4,7 @@ A board is what is known of a backlog; each event changes it, and every decision
 not matter where the events are kept: in a journal on one machine, or in a database that many share.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal
 
 from msgspec import Struct, field
@@ -16,6 +16,7 @@ State = Literal["queued", "working", "ready", "landed", "parked", "withdrawn"]
 SETTLED = frozenset({"landed", "withdrawn"})
 EVERYTHING = "**"
 """Stands for all files where there are too many to name."""
+MOST_COMPARED = 10_000  # pairs of patterns; of more it is in doubt
 FIRST_WINDOW, WIDEST_WINDOW = 2, 16
 SHOWN = ("parked", "working", "ready", "held", "queued", "waiting", "blocked", "withdrawn", "landed")
 """What a person sees first of a list: what needs one, then what is under way; what is over last."""
@@ -74,7 +75,7 @@ class Board(Struct, frozen=True, kw_only=True):
     """All that decisions are made from. `jobs` are in the order of the list; `trying` is at the gate; `halves` of a red
     batch are tried before anything else; `stuck` says why the gate stands still."""
 
-    jobs: Mapping[str, Job] = field(default_factory=dict)
+    jobs: dict[str, Job] = field(default_factory=dict)
     slots: int = 4
     most_returns: int = 3
     max_cost: float | None = None
@@ -150,17 +151,18 @@ def next_starts(board: Board) -> tuple[str, ...]:
     if free <= 0 or board.is_held:
         return ()
     chosen: list[Job] = []
+    order, cost = Precedence(board), median(board.costs)
     before_the_gate = [job for job in board.of("ready") if job.item.key not in board.trying]
     # What the gate takes at once does not wait for long, and empty slots would; but where items conflict, the fewer are
     # ahead of the target, the fewer are sent back.
-    at_once = 0 if _sent_back(board) else min(board.slots, board.window)
+    at_once = 0 if any(job.returns for job in board.jobs.values()) else min(board.slots, board.window)
     is_pressed = len(before_the_gate) >= max(2, board.slots // 2, at_once)
     for job in _in_order(board.of("queued")):
-        if len(chosen) == free or not fits(board, len(working) + len(chosen)):
+        if len(chosen) == free or not fits(board, len(working) + len(chosen), cost):
             break
         if is_pressed and not job.returns:  # who was sent back is waited for: it starts all the same
             break
-        if not _is_free(board, job) or (job.returns and holder(board, job)):
+        if not _is_free(board, job) or (job.returns and order.holder(job)):
             continue
         if not any(overlap(job.item.touches, other.item.touches) for other in (*working, *chosen)):
             chosen.append(job)
@@ -174,7 +176,8 @@ def next_batch(board: Board) -> tuple[str, ...]:
     for half in board.halves:
         if left := tuple(key for key in half if key in board.jobs and board.jobs[key].state == "ready"):
             return left
-    free = (job for job in _in_order(board.of("ready")) if not holder(board, job))
+    order = Precedence(board)
+    free = (job for job in _in_order(board.of("ready")) if not order.holder(job))
     return tuple(job.item.key for job, _ in zip(free, range(board.window), strict=False))
 
 
@@ -215,52 +218,58 @@ def after_gate(board: Board, verdict: Verdict) -> Board:
     return replace(board, trying=(), halves=halves, window=window, stuck=verdict.stuck)
 
 
-def holder(board: Board, job: Job) -> Job | None:
-    """The refused item that goes first on the files of this one. At the gate nobody goes before it who would only
-    conflict with it; and whoever was refused too does not start before it has landed, or would be refused again."""
-    return _holder(board, job, _sent_back(board))
+class Precedence:
+    """Which refused item goes first on which files. At the gate nobody goes before it who would only conflict with it;
+    and whoever was refused too does not start before it has landed, or would be refused again."""
 
+    def __init__(self, board: Board) -> None:
+        self._ranks = {job.item.key: rank for rank, job in enumerate(_in_order(board.jobs.values()))}
+        # By file the first that will come again, and the first of those and of what is ready, which only who has not
+        # begun waits for. Under the empty name it is the first of all.
+        self._coming: dict[str, Job] = {}
+        self._any: dict[str, Job] = {}
+        refused = [job for job in board.jobs.values() if job.returns]
+        has_room = bool(refused) and fits(board, len(board.of("working")))
+        for job in sorted(refused, key=lambda job: self._ranks[job.item.key]):
+            # Nobody waits for one that there is no budget for.
+            is_coming = job.is_returned and (job.state == "working" or has_room)
+            for file in (*job.refused, "") if is_coming or job.state == "ready" else ():
+                self._any.setdefault(file, job)
+                if is_coming:
+                    self._coming.setdefault(file, job)
 
-def _sent_back(board: Board) -> list[Job]:
-    """Those that were ever refused: few, even where there are a thousand items."""
-    return [job for job in board.jobs.values() if job.returns]
-
-
-def _holder(board: Board, job: Job, sent_back: Sequence[Job]) -> Job | None:
-    key = job.item.key
-    awaited = {other.item.key for other in sent_back if other.item.key != key and _is_awaited(board, other, job)}
-    if not awaited:
-        return None
-    files = {*(job.refused if job.is_returned else job.files)}
-    for other in _in_order(board.jobs[name] for name in board.jobs if name == key or name in awaited):
-        if other.item.key == key:
-            return None
-        if files & {*other.refused} or EVERYTHING in files or EVERYTHING in other.refused:
-            return other
-    return None
+    def holder(self, job: Job) -> Job | None:
+        """The refused item that goes first on the files of this one."""
+        first = self._any if job.state == "queued" else self._coming
+        files = job.refused if job.is_returned else job.files
+        names = ("",) if EVERYTHING in files else (*files, EVERYTHING)
+        holders = [first[name] for name in names if name in first]
+        found = min(holders, key=lambda other: self._ranks[other.item.key], default=job)
+        return found if self._ranks[found.item.key] < self._ranks[job.item.key] else None
 
 
 def shown(board: Board) -> dict[str, str]:
     """The state of each item in one word, as a person wants to know it."""
-    blocked, sent_back = _blocked(board), _sent_back(board)
-    return {key: _shown(board, job, blocked, sent_back) for key, job in board.jobs.items()}
+    blocked, order = _blocked(board), Precedence(board)
+    return {key: _shown(board, job, blocked, order) for key, job in board.jobs.items()}
 
 
-def _shown(board: Board, job: Job, blocked: frozenset[str], sent_back: Sequence[Job]) -> str:
+def _shown(board: Board, job: Job, blocked: frozenset[str], order: Precedence) -> str:
     if job.state == "queued" and job.item.key in blocked:
         return "blocked"
     if job.state == "queued" and not _is_free(board, job):
         return "waiting"
-    if job.state in ("queued", "ready") and _holder(board, job, sent_back):
+    if job.state in ("queued", "ready") and order.holder(job):
         return "held"
     return job.state
 
 
-def fits(board: Board, running: int) -> bool:
-    """Whether the budget has room for one more loop beside those that run."""
+def fits(board: Board, running: int, cost: float | None = None) -> bool:
+    """Whether the budget has room for one more loop beside those that run, where one has such a cost."""
     if board.max_cost is None:
         return True
-    return board.spent < board.max_cost and board.spent + median(board.costs) * (running + 1) <= board.max_cost
+    cost = median(board.costs) if cost is None else cost
+    return board.spent < board.max_cost and board.spent + cost * (running + 1) <= board.max_cost
 
 
 def forecast(board: Board) -> Forecast | None:
@@ -313,7 +322,7 @@ def cycle(items: Iterable[Item]) -> tuple[str, ...]:
 
 def overlap(some: Sequence[str], others: Sequence[str]) -> bool:
     """Whether two sets of patterns may mean the same file. In doubt they do."""
-    return any(_meet(one, other) for one in some for other in others)
+    return len(some) * len(others) > MOST_COMPARED or any(_meet(one, other) for one in some for other in others)
 
 
 def _meet(one: str, other: str) -> bool:
@@ -358,20 +367,16 @@ def _is_free(board: Board, job: Job) -> bool:
     return True
 
 
-def _is_awaited(board: Board, job: Job, by: Job) -> bool:
-    """Whether it was refused, and will come again: nobody waits for one that there is no budget for."""
-    if job.state == "ready" and by.state == "queued":
-        return job.returns > 0
-    return job.is_returned and (job.state == "working" or fits(board, len(board.of("working"))))
-
-
 def _blocked(board: Board) -> frozenset[str]:
     """The items that wait for one that stands aside, however many stand between them."""
-    waiting = {key: job for key, job in board.jobs.items() if job.state == "queued" and job.item.after}
+    stopped = [job.item.key for job in board.of("parked", "withdrawn") if not job.item.done]
+    followers: dict[str, list[str]] = {}
+    for job in board.of("queued") if stopped else ():
+        for key in job.item.after:
+            followers.setdefault(key, []).append(job.item.key)
     blocked: set[str] = set()
-    aside = board.of("parked", "withdrawn")
-    stopped = {job.item.key for job in aside if not job.item.done}
     while stopped:
-        stopped = {key for key, job in waiting.items() if key not in blocked and stopped & {*job.item.after}}
-        blocked |= stopped
+        following = [key for key in followers.pop(stopped.pop(), ()) if key not in blocked]
+        blocked.update(following)
+        stopped += following
     return frozenset(blocked)

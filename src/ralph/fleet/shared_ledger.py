@@ -121,6 +121,7 @@ class SharedLedger(JournalLedger):
 
     def _take_in(self, lines: Sequence[tuple[int, bytes]]) -> None:
         happened: list[Told] = []
+        self._keep_apart()
         for seq, line in lines:
             if seq <= self._seq:
                 continue

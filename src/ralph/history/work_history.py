@@ -67,7 +67,7 @@ def folded(run: str, entries: Iterable[Entry]) -> WorkHistory:
         if event is None:
             continue
         try:
-            history.board = work_events.after(history.board, event, entry.at)
+            history.board = work_events.changed(history.board, event, entry.at)
         except KeyError:  # about an item that a torn line had named
             continue
         at = entry.at
@@ -109,9 +109,9 @@ def _close(history: WorkHistory, kind: str, at: float, result: str, key: str = "
 
 
 def board_after(board: Board | None, event: object, at: float) -> Board:
-    """What is known of a work after an event."""
+    """What is known of a work after an event, by who has the board alone."""
     try:
-        return work_events.after(board or Board(), event, at)
+        return work_events.changed(board or Board(), event, at)
     except KeyError:  # about an item that a torn line had named
         return board or Board()
 

@@ -145,15 +145,18 @@ def unmet(folder: TaskFolder) -> list[str]:
 
 def circle_through(start: str, edges: Callable[[str], Iterable[str]]) -> list[str]:
     """A way from `start` back to itself, or nothing."""
-    ways, seen = [[start]], set[str]()
-    while ways:
-        way = ways.pop()
-        for name in edges(way[-1]):
+    came_from, ahead = dict[str, str](), [start]
+    while ahead:
+        here = ahead.pop()
+        for name in edges(here):
             if name == start:
-                return [*way, start]
-            if name not in seen:
-                seen.add(name)
-                ways.append([*way, name])
+                way = [start, here]
+                while way[-1] != start:
+                    way.append(came_from[way[-1]])
+                return way[::-1]
+            if name not in came_from:
+                came_from[name] = here
+                ahead.append(name)
     return []
 
 

@@ -56,11 +56,11 @@ print(json.dumps(counts), flush=True)
 # What a run may import before its agent starts, besides ralph itself.
 NEEDED = {
     *("__future__", "_collections", "_datetime", "_functools", "_operator", "_socket", "_sre", "_typing"),
-    *("collections", "contextlib", "copyreg", "enum", "errno", "fcntl", "functools", "gc", "importlib"),
-    *("itertools", "keyword", "msgspec", "operator", "pathlib", "re", "reprlib", "select", "shlex", "signal", "types"),
+    *("collections", "contextlib", "copyreg", "enum", "errno", "fcntl", "functools", "gc"),
+    *("itertools", "keyword", "msgspec", "operator", "pathlib", "re", "reprlib", "select", "shlex", "types"),
     "_blake2",
-    *("_contextvars", "contextvars", "math", "typing", "warnings"),
-    *(("fnmatch",) if sys.version_info[:2] == (3, 12) else ()),  # of pathlib's
+    *("_contextvars", "contextvars", "math", "typing"),
+    *(("fnmatch", "importlib") if sys.version_info[:2] == (3, 12) else ()),  # of pathlib's
     *(("glob", "grp", "pwd") if sys.version_info >= (3, 13) else ()),  # of pathlib's
 }
 # What is there when the keeper is forked.

@@ -8,7 +8,7 @@ import pytest
 LEANLY = "from ralph.processes.spawning import import_leanly; import_leanly('msgspec', 'pathlib'); "
 LEANLY += "import sys, msgspec, pathlib; "
 PARTS = ("msgspec.inspect", "msgspec.msgpack", "msgspec._json_schema", "platform", "urllib.parse", "typing_extensions")
-PARTS += ("decimal", "uuid", "ntpath")
+PARTS += ("decimal", "uuid", "ntpath", "warnings")
 if sys.version_info[:2] != (3, 12):  # whose pathlib asks for it at once
     PARTS += ("fnmatch",)
 
@@ -36,6 +36,7 @@ def test_the_parts_are_left_out_and_nothing_stands_in_for_them_any_more() -> Non
         "__import__('datetime').datetime.strptime('2026', '%Y')",
         "__import__('typing').get_type_hints(type('A', (), {'__annotations__': {'x': 'int'}}))",
         "__import__('platform').machine() != ''",
+        "__import__('warnings').catch_warnings.__name__",
         "__import__('urllib.parse').parse.quote('a b')",
         "__import__('importlib').import_module('msgspec.inspect').IntType()",
     ],

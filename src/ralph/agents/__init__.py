@@ -1,7 +1,7 @@
 """Which coding agents are known? A literal table; the module of an agent is imported when that agent is asked for."""
 
+import sys
 from collections.abc import Mapping
-from importlib import import_module
 from os.path import expanduser, isfile
 from typing import TYPE_CHECKING, cast
 
@@ -70,7 +70,9 @@ def keys(name: str) -> tuple[str, ...]:
 
 def module(name: str) -> "AgentModule":
     """The module of a known agent, or of `command`: any other program."""
-    return cast("AgentModule", import_module(f"ralph.agents.{name}"))
+    path = f"ralph.agents.{name}"
+    __import__(path)  # `importlib` brings `warnings` along, and no run has a need of either
+    return cast("AgentModule", sys.modules[path])
 
 
 def find(command: str) -> "AgentModule":

@@ -6,21 +6,23 @@ Elsewhere than on Linux nothing can be promised for a process that was killed.""
 import math
 import os
 import select
-import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from signal import SIGHUP, raise_signal
 from types import FrameType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    import signal
     from threading import Event
+else:
+    import _signal as signal  # see keeper.py
 
 
 ANNOUNCEMENT = "Received signal, shutting down..."
 NUDGE = signal.SIGURG
+_NAMES: dict[int, str] = {signal.SIGINT: "SIGINT", signal.SIGTERM: "SIGTERM", signal.SIGHUP: "SIGHUP"}
 _LONGEST_NAP = 30.0
 _AT_ONCE = 0.4
 
@@ -100,7 +102,7 @@ class Interrupt:
         first = self.level == 0
         self.is_repeated = not first
         self.level = min(3, max(self.level + 1, 2 if number == signal.SIGHUP else 1))
-        self.reason = signal.Signals(number).name
+        self.reason = _NAMES[number]
         if first:
             self._announce()
         elif self._breaks:
@@ -213,7 +215,7 @@ def tie(held: int, pid: int) -> None:
     if sys.platform == "linux":
         import fcntl
 
-        fcntl.fcntl(held, fcntl.F_SETSIG, SIGHUP)
+        fcntl.fcntl(held, fcntl.F_SETSIG, signal.SIGHUP)
         fcntl.fcntl(held, fcntl.F_SETOWN, pid)
         fcntl.fcntl(held, fcntl.F_SETFL, os.O_ASYNC)
 
@@ -231,7 +233,7 @@ def tie_to_stdin() -> None:
     line = select.poll()
     line.register(0, 0)
     if any(what & select.POLLHUP for _, what in line.poll(0)):
-        raise_signal(SIGHUP)
+        signal.raise_signal(signal.SIGHUP)
 
 
 @contextmanager

@@ -6,17 +6,22 @@ import errno
 import math
 import os
 import select
-import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from ralph.errors import UserError
 from ralph.processes.descendants import ASKED_BY, MARK
 from ralph.processes.interrupt import Dismissal, Interrupt, tie, untie, wake
+
+if TYPE_CHECKING:
+    import signal
+else:
+    import _signal as signal  # see keeper.py
 
 
 class Command(Struct, frozen=True, kw_only=True):

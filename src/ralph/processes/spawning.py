@@ -225,6 +225,7 @@ def import_leanly(*names: str) -> None:
         StandIn("urllib.parse", "quote_from_bytes"),
         StandIn("fnmatch"),
         StandIn("ntpath"),
+        StandIn("warnings"),
     )
     standing: dict[str, Any] = {part.__name__: part for part in parts}
     standing["datetime"] = _datetime  # the same types, without those in Python that version 3.11 makes and throws away

@@ -16,6 +16,9 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="counted by /pro
 COUNTING = """
 import os, sys
 record = sys.argv.pop(1)
+def number(path, name):
+    return next(int(line.split()[1]) for line in open(path) if line.startswith(name))
+held = number("/proc/self/status", "RssAnon")
 GIT = {"status", "update-ref", "update-index", "write-tree", "commit-tree", "diff-tree", "rev-parse", "rm"}
 STARTS = {"os.posix_spawn", "os.fork", "os.forkpty", "os.exec", "os.system", "subprocess.Popen"}
 counts = {"opened": 0, "folders": 0}
@@ -35,11 +38,10 @@ sys.addaudithook(hook)
 bare = set(sys.modules)
 from ralph.__main__ import main
 from ralph.processes.keeper import Keeper
-def number(path, name):
-    return next(int(line.split()[1]) for line in open(path) if line.startswith(name))
 spawn, close = Keeper.spawn, Keeper.close
 def spawning(*args):
     counts.setdefault("modules", sorted(set(sys.modules) - bare))
+    counts.setdefault("held", number("/proc/self/status", "RssAnon") - held)
     return spawn(*args)
 def closing(keeper):  # before it is gone: the system adds to our numbers those of a child that has ended
     counts["written"], counts["writes"] = (number("/proc/self/io", name) for name in ("wchar", "syscw"))
@@ -77,7 +79,7 @@ class Counts:
     def __init__(self, told: dict[str, Any], started: list[str]) -> None:
         self.modules, self.forked, self.started = set(told["modules"]), set(told["forked"]), Counter(started)
         self.written, self.writes, self.peak, self.open = (told[k] for k in ("written", "writes", "peak", "open"))
-        self.faults = told["faults"]
+        self.faults, self.held = told["faults"], told["held"]
         self.opened, self.folders = told["opened"], told["folders"]
 
 
@@ -85,11 +87,13 @@ class Counts:
 def count(environment: dict[str, str], workspace: Path, tmp_path: Path) -> Callable[..., Counts]:
     """Plays a run in the workspace, and counts."""
 
-    def run(*words: str) -> Counts:
+    def run(*words: str, **env: str) -> Counts:
         record = tmp_path / "started"
         record.unlink(missing_ok=True)
         command = [sys.executable, "-c", COUNTING, record, "run", "goal", *words]
-        done = subprocess.run(command, cwd=workspace, env=environment, capture_output=True, text=True, check=True)
+        done = subprocess.run(
+            command, cwd=workspace, env={**environment, **env}, capture_output=True, text=True, check=True
+        )
         return Counts(json.loads(done.stdout.splitlines()[-1]), record.read_text().splitlines())
 
     return run
@@ -114,6 +118,13 @@ def test_before_the_agent_starts_only_what_it_needs_is_imported(count: Callable[
     ours = {name for name in imported if name.split(".")[0] == "ralph"}
     assert {name.split(".")[0] for name in imported - ours} <= NEEDED
     assert len(ours) <= MOST_OF_OURS
+
+
+def test_a_loop_that_waits_for_its_agent_holds_little(count: Callable[..., Counts], tmp_path: Path) -> None:
+    """All night. Most of it is code: whatever is imported before it is needed is held by every loop."""
+    compiled = {"PYTHONPYCACHEPREFIX": str(tmp_path / "compiled"), "PYTHONDONTWRITEBYTECODE": ""}
+    count("--agent", "true", "-m", "1", **compiled)  # to compile takes more memory than all else
+    assert count("--agent", "true", "-m", "1", **compiled).held < 6300, "kB, beyond the interpreter itself"
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from ralph.records.folder import RunFolder
 from ralph.repository.checkpoints import Checkpoints, changed_files, diff, patch
 from ralph.repository.index import tree_of
 from ralph.run.context import Context
-from ralph.run.workspace import Trees
+from ralph.run.git_trees import GitTrees
 
 RUN = "20261115-120000-abcd"
 
@@ -42,10 +42,11 @@ def test_a_run_that_goes_on_loses_nothing_when_its_agent_tidies_the_repository(r
     repo.write("by-a-person.txt", "while nobody worked\n")
     folder = RunFolder(tmp_path, RUN)
     folder.make()
-    history = Trees(cast(Context, SimpleNamespace(root=repo.path, folder=folder, env=os.environ)))
-    history.begin(base)
+    context = cast(Context, SimpleNamespace(root=repo.path, folder=folder, env=os.environ))
+    trees = GitTrees(context, repo.found())
+    trees.begin(base)
     repo.git("prune", "--expire=now")
-    history.tree(1)
+    trees.tree(1)
     assert repo.git("show", f"refs/ralph/{RUN}/1:by-a-person.txt") == "while nobody worked"
     assert repo.git("fsck", "--no-dangling") == ""
     assert [one.name for one in loop.saved.all()] == ["0", "1"]

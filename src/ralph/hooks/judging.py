@@ -29,7 +29,7 @@ from ralph.records.register import on_record
 from ralph.records.writer import Writer
 from ralph.run import order as orders
 from ralph.run.context import Context
-from ralph.run.policy import Policy, composer, own_rules, parts_of, policy, workspace_of
+from ralph.run.policy import Policy, composer, own_rules, parts_of, policy, trees_of, workspace_of
 from ralph.run.workspace import Trees
 from ralph.settings import Settings
 from ralph.steering.mailbox import Mailbox, QuestionListener
@@ -72,7 +72,7 @@ class Engine(Struct, frozen=True, kw_only=True):
 
     context: Context
     plan: Policy
-    history: Trees
+    trees: Trees
     parts: Parts
     refused: list[events.ClaimRejected]
 
@@ -151,7 +151,7 @@ def _judged(loop: Loop, event: "loops.Event", began: float) -> str:
     is_known = began < loop.answered <= time.time()
     with ExitStack() as stack:
         engine = opened(stack, loop, settings, None if is_known else story.seq)
-        engine.history.begin(story.run.base_tree)
+        engine.trees.begin(story.run.base_tree)
         run = _whole(story.run, loop)
         turn = turn_of(loop, event, engine.plan.claims[0].marker, is_priced=settings.max_cost is not None)
         try:
@@ -246,11 +246,11 @@ def opened(stack: ExitStack, loop: Loop, settings: Settings, seq: int | None = 0
     redact = Redactor(secret_values(os.environ))
     context = _context(stack, loop, settings, redact, _teller(stack, loop, redact, seq, refused))
     plan = policy(settings, (loop.agent,), own=own_rules(settings.rules, (), Path(loop.root)))
-    history = Trees(context, walks=settings.min_tool_calls > 0)
-    workspace = workspace_of(settings, plan, context, history)
+    trees = trees_of(settings, context)
+    workspace = workspace_of(settings, plan, context, trees)
     workspace.begin()
     parts = parts_of(
-        settings, plan, context, agent=HostAgent(), workspace=workspace, history=history, goal=lambda: loop.task
+        settings, plan, context, agent=HostAgent(), workspace=workspace, trees=trees, goal=lambda: loop.task
     )
     sleep, parts.followups = parts.wait, ()
 
@@ -261,7 +261,7 @@ def opened(stack: ExitStack, loop: Loop, settings: Settings, seq: int | None = 0
         sleep(asked, run)
 
     parts.wait = wait
-    return Engine(context=context, plan=plan, history=history, parts=parts, refused=refused)
+    return Engine(context=context, plan=plan, trees=trees, parts=parts, refused=refused)
 
 
 def _teller(

@@ -302,7 +302,7 @@ def _begin(loop: Loop, settings: Settings) -> str:
                 "put it into a variable of the environment, and name that in the check",
             )
         engine.context.folder.write("run.json", order)
-        run = Run(id=loop.run, goal=loop.task, base_tree=engine.history.begin())
+        run = Run(id=loop.run, goal=loop.task, base_tree=engine.trees.begin())
         started = events.RunStarted(
             goal=loop.task,
             preset=settings.preset,

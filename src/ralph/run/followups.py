@@ -44,18 +44,18 @@ def followups(
     agent: Agent,
     context: Context,
     *,
-    history: Trees,
+    trees: Trees,
     workspace: Workspace,
     settled: frozenset[tuple[int, str]] = frozenset(),
 ) -> Sequence[Followup]:
     """Progress first: it must be there even if the rest fails. `settled` are tasks of iterations that are done."""
     made: list[Followup] = [ProgressFile(context).write]
     if scm is not None and scm.tasks:
-        commits = Commits(scm, agent, context, history=history, workspace=workspace, settled=settled)
+        commits = Commits(scm, agent, context, trees=trees, workspace=workspace, settled=settled)
         commits.begin()
         made.append(commits.make)
-    if history.worktree is not None:
-        made.append(keep_in_branch(history.worktree, context, history))
+    if trees.worktree is not None:
+        made.append(keep_in_branch(trees.worktree, context, trees))
     return [*made, _put_logs_away(context)]
 
 
@@ -119,19 +119,19 @@ class Commits:
         agent: Agent,
         context: Context,
         *,
-        history: Trees,
+        trees: Trees,
         workspace: Workspace,
         settled: frozenset[tuple[int, str]],
     ) -> None:
         self._scm, self._agent, self._context = scm, agent, context
-        self._history, self._workspace, self._settled = history, workspace, settled
+        self._trees, self._workspace, self._settled = trees, workspace, settled
         self._before: set[bytes] = set()
 
     def begin(self) -> None:
         """Says which files were changed before the run, and stay out of its commits."""
         if self._scm.all or "commit" not in self._scm.tasks:
             return
-        before = self._history.changed_before()
+        before = self._trees.changed_before()
         if before:
             from ralph.repository.index import shown
 
@@ -156,12 +156,12 @@ class Commits:
             if why:
                 context.tell(events.ScmFinished(iteration.number, "commit", False, why))
                 return usage
-        only = None if self._scm.all else self._history.changed_since()
+        only = None if self._scm.all else self._trees.changed_since()
         for name in sorted({*(only or ())} & self._before):
             self._before.discard(name)  # once is enough
             text = "was changed before the run, too: all of it is in the commit"
             context.tell(events.Notice(f"{clean(shown(name))} {text}"))
-        runner = kept_runner(context, self._history.configuration)
+        runner = kept_runner(context, self._trees.configuration)
         for done in run_tasks(self._scm.command, tasks, message or "", folder=context.root, run=runner, only=only):
             context.tell(events.ScmFinished(iteration.number, done.task, done.ok, done.detail))
         return usage
@@ -181,7 +181,7 @@ class Commits:
         """An agent that is asked for a message may change files, and nobody has checked those. So they are checked now,
         or are what they were. Why neither can be said, if that is so."""
         self._workspace.guard()
-        if not iteration.checks or not self._history.has_changed(iteration):
+        if not iteration.checks or not self._trees.has_changed(iteration):
             return ""
         checks = self._workspace.check(iteration.number)
         if checks is None:
@@ -190,14 +190,14 @@ class Commits:
             return ""
         asked = "the agent changed files when it was asked for a commit message"
         try:
-            kept = self._history.put_back(iteration)
+            kept = self._trees.put_back(iteration)
         except UserError as error:
             return f"{asked}, and the checks fail since: {error.advice}"
         self._context.tell(events.Notice(f"{asked}, and the checks failed: they were put back, and are kept as {kept}"))
         return ""
 
 
-def keep_in_branch(worktree: "Worktree", context: Context, history: Trees) -> Followup:
+def keep_in_branch(worktree: "Worktree", context: Context, trees: Trees) -> Followup:
     """In a worktree the harness commits the work, so that a merge brings it."""
 
     def keep(run: Run, iteration: Iteration) -> None:
@@ -207,7 +207,7 @@ def keep_in_branch(worktree: "Worktree", context: Context, history: Trees) -> Fo
         goal = clean(own_words(run.goal)[:2000])
         message = f"ralph: iteration {iteration.number}{verdict}\n\n{goal}"
         try:
-            commit_all(worktree, message, kept_runner(context, history.configuration))
+            commit_all(worktree, message, kept_runner(context, trees.configuration))
         except UserError as error:
             context.tell(events.Notice(error.advice))
 

@@ -5,6 +5,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
@@ -21,6 +22,9 @@ from ralph.run.context import Context
 from ralph.run.workspace import LocalWorkspace, TasksFile, Trees
 from ralph.settings import Settings
 from ralph.steering.mailbox import Mail, Mailbox, wait_for_person
+
+if TYPE_CHECKING:
+    from ralph.repository.worktrees import Worktree
 
 
 class Policy(Struct, frozen=True):
@@ -255,9 +259,27 @@ def composer(
 LONG_WAIT = 1.5  # seconds: shorter pauses are not worth telling
 
 
-def workspace_of(settings: Settings, plan: Policy, context: Context, history: Trees) -> LocalWorkspace:
+def trees_of(settings: Settings, context: Context, worktree: "Worktree | None" = None) -> Trees:
+    """Who keeps the states of the place: git, or nobody. A repository that is broken is as good as none here, but that
+    is said."""
+    # Git is not even asked where there is no sign of it: that would cost more than the rest of a small run.
+    place = context.root.resolve()
+    if any(os.path.lexists(parent / ".git") for parent in (place, *place.parents)):
+        from ralph.repository.git import find_repository
+
+        try:
+            if found := find_repository(context.root):
+                from ralph.run.git_trees import GitTrees
+
+                return GitTrees(context, found, worktree)
+        except UserError as error:
+            context.tell(Notice(f"no checkpoints, no diff: {error.advice}"))
+    return Trees(context, worktree, walks=settings.min_tool_calls > 0)
+
+
+def workspace_of(settings: Settings, plan: Policy, context: Context, trees: Trees) -> LocalWorkspace:
     """What the rules are told of, and the checks that verify the work."""
-    undoes = context.looks_only and history.can_undo
+    undoes = context.looks_only and trees.can_undo
     if settings.parallel_checks > 1 and context.box and context.boxes_checks:
         context.tell(Notice("checks in a box run one at a time: --parallel-checks is left aside"))
     return LocalWorkspace(
@@ -266,9 +288,9 @@ def workspace_of(settings: Settings, plan: Policy, context: Context, history: Tr
         done_files=tuple(context.home / claim.text for claim in plan.claims if claim.kind == "file"),
         wait_file=context.home / rules.WAIT_FILE if settings.wait_signals else None,
         tasks=TasksFile(context.root / settings.tasks, context.folder.path / "tasks.json") if settings.tasks else None,
-        tree=None if undoes else history.tree,  # once all is put back, it is as it was
+        tree=None if undoes else trees.tree,  # once all is put back, it is as it was
         protect=settings.protect if not context.looks_only else () if undoes else ("**",),
-        undo=history.undo if undoes else None,
+        undo=trees.undo if undoes else None,
     )
 
 
@@ -279,7 +301,7 @@ def parts_of(
     *,
     agent: Agent,
     workspace: LocalWorkspace,
-    history: Trees,
+    trees: Trees,
     goal: Callable[[], str],
     tells_claim: bool = False,
     settled: frozenset[tuple[int, str]] = frozenset(),
@@ -292,11 +314,11 @@ def parts_of(
         agent=agent,
         workspace=workspace,
         rules=plan.rules,
-        compose=composer(settings, plan, goal, diff=history.diff, redact=context.redact.text, tells_claim=tells_claim),
+        compose=composer(settings, plan, goal, diff=trees.diff, redact=context.redact.text, tells_claim=tells_claim),
         tell=context.tell,
         wait=_waiter(context, settings.poll_interval, mailbox, settings.on_question == "wait"),
         followups=(
-            *followups(settings.scm, agent, context, history=history, workspace=workspace, settled=settled),
+            *followups(settings.scm, agent, context, trees=trees, workspace=workspace, settled=settled),
             watched(settings.max_cost, settings.max_tokens, context.tell)
             if has_budget
             else forecast(plan.cap, context.tell),

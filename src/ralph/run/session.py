@@ -28,7 +28,16 @@ from ralph.run.agents import Choice, CliAgent, choices, may_write, out_of_reach,
 from ralph.run.context import Context, Place, Tick, without_tokens
 from ralph.run.followups import ProgressFile, carried, learned, read_notes
 from ralph.run.order import Order
-from ralph.run.policy import Policy, own_rules, parts_of, policy, refuse_what_cannot_end, unsaid_claim, workspace_of
+from ralph.run.policy import (
+    Policy,
+    own_rules,
+    parts_of,
+    policy,
+    refuse_what_cannot_end,
+    trees_of,
+    unsaid_claim,
+    workspace_of,
+)
 from ralph.run.workspace import Trees
 from ralph.settings.layers import Watched, refuse_untrusted, settings_files
 from ralph.steering.mailbox import Mailbox, QuestionListener
@@ -75,7 +84,7 @@ class Session:
         self._listeners, self._is_read, self._sinks, self._tick = tuple(listeners), is_read, tuple(sinks), tick
         self._keeper, self._interrupt, self._env = keeper, interrupt, env
         self._notices, self._story = tuple(notices), story
-        self._history: Trees | None = None
+        self._trees: Trees | None = None
         self._publishing: Publishing | None = None
         self._teller: Teller | None = None
 
@@ -106,14 +115,14 @@ class Session:
             self._enclose(context, chosen, stack)
             plan = policy(self.settings, workers(chosen), self.order.one_shot, rules)
             agent = self._make_agent(context) if self._make_agent else CliAgent(chosen, self.settings, context)
-            history = self._history = Trees(context, self.worktree, walks=self.settings.min_tool_calls > 0)
-            run = self._begin(history)
-            if history.configuration:
+            trees = self._trees = trees_of(self.settings, context, self.worktree)
+            run = self._begin(trees)
+            if trees.configuration:
                 from ralph.repository.git import obeying
 
-                stack.enter_context(obeying(history.configuration))
+                stack.enter_context(obeying(trees.configuration))
             ProgressFile(context).clear()
-            workspace = workspace_of(self.settings, plan, context, history)
+            workspace = workspace_of(self.settings, plan, context, trees)
             workspace.begin()
             parts = parts_of(
                 self.settings,
@@ -121,15 +130,15 @@ class Session:
                 context,
                 agent=agent,
                 workspace=workspace,
-                history=history,
+                trees=trees,
                 goal=self.order.goal,
                 tells_claim=self.order.tells_claim,
-                settled=self._settled(history),
+                settled=self._settled(trees),
             )
             parts.cap = None if self.order.unlimited else plan.cap
             self.place.equip(parts, context)
             if self._publishing:
-                self._publishing.equip(parts, context, history)
+                self._publishing.equip(parts, context, trees)
             context.tell(self._started(run, plan, parts, chosen))
             is_own_prompt = not self.order.tells_claim and self._story is None and self._make_agent is None
             if is_own_prompt and (unsaid := unsaid_claim(self.settings, plan, self.order.goal())):
@@ -139,7 +148,7 @@ class Session:
             run, stop = self._played(parts, run, context)
             if self.settings.learn and not self.order.looks_only:
                 path = Path(self.order.workspace) / self.settings.learn
-                run = learned(run, stop, agent=agent, context=context, trees=history, path=path, claims=plan.claims)
+                run = learned(run, stop, agent=agent, context=context, trees=trees, path=path, claims=plan.claims)
             played = self._finish(context, run, stop)
         self._leave_report(context.folder)
         return played
@@ -323,21 +332,21 @@ class Session:
         context.boxes_checks = self.settings.sandbox.checks
         stack.callback(box.close)
 
-    def _begin(self, history: Trees) -> Run:
+    def _begin(self, trees: Trees) -> Run:
         """A new run, or the one that is resumed, once nothing of its earlier life is left."""
         if self._story is None or self._story.started is None:
-            return Run(id=self.id, goal=self.order.title, base_tree=history.begin(kept_as=self.order.work))
+            return Run(id=self.id, goal=self.order.title, base_tree=trees.begin(kept_as=self.order.work))
         sweep_marked(self.id)
         last = self._story.run.last
-        history.begin(self._story.run.base_tree, self.order.work, last.number if last else 0)
+        trees.begin(self._story.run.base_tree, self.order.work, last.number if last else 0)
         return self._story.resumed()
 
-    def _settled(self, history: Trees) -> frozenset[tuple[int, str]]:
+    def _settled(self, trees: Trees) -> frozenset[tuple[int, str]]:
         """The SCM tasks that need not be done again. One that was cut off before it could be recorded shows in git."""
         if self._story is None:
             return frozenset()
         last = self._story.run.last
-        made = {(last.number, "commit")} if last and history.has_moved(last) else set()
+        made = {(last.number, "commit")} if last and trees.has_moved(last) else set()
         return frozenset(self._story.settled | made)
 
     def _played(self, parts: Parts, run: Run, context: Context) -> tuple[Run, Stop]:
@@ -398,7 +407,7 @@ class Session:
     def _end(self, context: Context, *told: events.Event) -> None:
         for event in told:
             if isinstance(event, events.RunFinished) and self.worktree:
-                untouched = self._history is not None and self._history.is_untouched()
+                untouched = self._trees is not None and self._trees.is_untouched()
                 event = replace(event, worktree=self.worktree.path, branch=self.worktree.branch, untouched=untouched)
             context.tell(event)
 

@@ -1,19 +1,15 @@
 """What does the loop see of the place where the work is done? Marks, tasks, mail, what the checks say of it; and how it
-changed in this run: a fingerprint and checkpoint after each iteration, and the diff so far."""
+changed in this run, as far as that can be told."""
 
-import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from ralph.core import events
 from ralph.core.events import Notice
 from ralph.core.model import Check, Iteration, Run, Snapshot, Task
-from ralph.core.prompts import DIFF_LIMIT
 from ralph.core.text import listed
 from ralph.errors import UNREADABLE, UserError
 from ralph.files import read_file, read_given
@@ -22,12 +18,8 @@ from ralph.run.checks import Checks, NamedFiles
 from ralph.run.context import Context, marked, words_of
 from ralph.steering.mailbox import Mailbox, untold
 
-# What speaks with git is imported where there is a repository: elsewhere a run neither waits for it nor holds it.
 if TYPE_CHECKING:
-    from ralph.repository.checkpoints import Checkpoints
     from ralph.repository.configuration import Configuration
-    from ralph.repository.git import Repository
-    from ralph.repository.index import PrivateIndex
     from ralph.repository.protect import Protected
     from ralph.repository.worktrees import Worktree
 
@@ -178,170 +170,58 @@ def _in_json(text: str, path: Path) -> Iterator[Task]:
 
 
 class Trees:
-    """The states of a workspace in git; without git there are none, and whoever needs one does without.
+    """The states of a place that git does not keep: there are none, and whoever needs one does without (those of a
+    repository: git_trees.py). `walks`: files are compared by size and time, for an agent that cannot tell how much it
+    did."""
 
-    `walks`: without git, files are compared by size and time, for an agent that cannot tell how much it did.
-    """
+    can_undo = False
+    configuration: "Configuration | None" = None
 
     def __init__(self, context: Context, worktree: "Worktree | None" = None, walks: bool = False) -> None:
         self._context, self.worktree, self._walks = context, worktree, walks
-        self._repository: Repository | None = None
-        self._index: PrivateIndex | None = None
-        self._saved: Checkpoints | None = None
-        self.configuration: Configuration | None = None
-        self._base = self._now = self._head = ""
-        self._told: tuple[str, ...] = ()
-        self._big_before: tuple[str, ...] = ()
 
     def begin(self, base: str | None = None, kept_as: str = "", after: int = 0) -> str | None:
         """Takes the state before the first iteration; `base` is that state where the run is resumed, `after` so many
-        iterations. Git's settings are kept for this run, or were kept for the one that it is part of."""
-        # Git is not even asked where there is no sign of it: that would cost more than the rest of a small run.
-        place = self._context.root.resolve()
-        has_git = any(os.path.lexists(parent / ".git") for parent in (place, *place.parents))
-        self._repository = self._found() if has_git else None
-        if self._repository is None:
-            return self._walked()
-        from ralph.repository.checkpoints import Checkpoints
-        from ralph.repository.configuration import Configuration
-        from ralph.repository.index import PrivateIndex
-
-        self.configuration = Configuration(self._repository)
-        self.configuration.begin(kept_as or self._context.folder.id, self._context.env)
-        self._index = PrivateIndex(self._repository, self._context.folder.path / "index")
-        self._index.begin(self.configuration.settings)
-        self._saved = Checkpoints(self._repository, self._context.folder.id)
-        self._now = self._index.tree()
-        self._base = base or self._now
-        self._big_before = self._index.left_out
-        with suppress(OSError):
-            self._head = read_given(f"{self._repository.git_dir}/HEAD", 4096).decode("utf-8", "replace")
-        if base is None:
-            self._saved.save(0, self._now)
-        else:
-            self._saved.hold(self._now, after)
-        return self._base
+        iterations. Git's settings are kept for this run, or were `kept_as` those of the one that it is part of."""
+        return self.tree(after)
 
     def tree(self, number: int) -> str | None:
         """The fingerprint after iteration `number`, kept as its checkpoint."""
-        if self._index is None or self._saved is None:
-            return self._walked()
-        if self.configuration and (news := self.configuration.news()):
-            named = ", ".join(news[:5]) + (" …" if len(news) > 5 else "")
-            said = f"git's settings, hooks or attributes were changed; nothing that they name is run by ralph: {named}"
-            self._context.tell(events.Notice(said))
-        try:
-            self._now = self._index.tree()
-            self._saved.save(number, self._now)
-        except UserError as error:
-            self._context.tell(events.Notice(f"iteration {number} has no checkpoint: {error.advice}"))
-            return None
-        if self._index.left_out != self._told:
-            self._told = self._index.left_out
-            if self._told:
-                self._context.tell(events.Notice(f"not in checkpoints and diffs: {', '.join(self._told[:5])}"))
-        return self._now
-
-    def changed_before(self) -> tuple[bytes, ...]:
-        """What was not committed when the run began: it is the user's own."""
-        if self._repository is None:
-            return ()
-        from ralph.repository.checkpoints import changed_paths
-        from ralph.repository.index import head_of
-
-        return tuple(changed_paths(self._repository, head_of(self._base), self._base))
-
-    def changed_since(self) -> tuple[bytes, ...] | None:
-        """What was changed since the run began; None where that cannot be told."""
-        if self._repository is None or self._index is None:
-            return None
-        from ralph.repository.checkpoints import changed_paths
-
-        now = self._index.tree()
-        big = [os.fsencode(name) for name in self._index.left_out if name not in self._big_before]
-        return (*changed_paths(self._repository, self._base, now), *big)
-
-    def has_moved(self, iteration: Iteration) -> bool:
-        """Whether HEAD is another one than at the end of an iteration: then its work has been committed."""
-        if not self._now or not iteration.tree:
-            return False
-        from ralph.repository.index import head_of
-
-        return head_of(self._now) != head_of(iteration.tree)
-
-    def has_changed(self, iteration: Iteration) -> bool:
-        """Whether any file is another one than at the end of an iteration."""
-        if self._index is None or not iteration.tree:
-            return False
-        from ralph.repository.index import tree_of
-
-        return tree_of(self._index.tree()) != tree_of(iteration.tree)
-
-    def is_untouched(self) -> bool:
-        """Whether everything is as it was when the run began: no file was changed, and nothing was committed."""
-        if self._index is None or self._base != self._now:
-            return False
-        try:
-            return self._index.tree() == self._base  # a turn that was cut off may have changed something
-        except UserError:
-            return False
-
-    def put_back(self, iteration: Iteration) -> str:
-        """Makes the files what they were at the end of an iteration. Gives the ref under which they are kept as now."""
-        if self._index is None or self._saved is None:
-            raise UserError("there is no state to go back to")
-        return self._saved.rewind(iteration.number, self._index).kept_as
-
-    @property
-    def can_undo(self) -> bool:
-        return self._index is not None
-
-    def undo(self) -> tuple[str, ...]:
-        """Makes the files and HEAD what they were when the run began, and names what was changed. What was there is
-        kept beside the checkpoints."""
-        if self._index is None or self._saved is None or self._repository is None:
-            return ()
-        from ralph.repository.checkpoints import changed_files
-        from ralph.repository.index import head_of, tree_of
-
-        now = self._index.tree()
-        if now == self._base:
-            return ()
-        changed = changed_files(self._repository, tree_of(self._base), tree_of(now))
-        self._saved.rewind(0, self._index)
-        if head_of(now) == head_of(self._base):
-            return tuple(one.path for one in changed)
-        # The branch that was checked out is again, at the commit where it was.
-        branch = self._head.removeprefix("ref:").strip() if self._head.startswith("ref:") else ""
-        if branch:
-            self._repository.git("symbolic-ref", "HEAD", branch)
-        if commit := head_of(self._base):
-            self._repository.git("update-ref", *(() if branch else ("--no-deref",)), "HEAD", commit)
-        else:
-            self._repository.git("update-ref", "-d", branch)
-        return (*(one.path for one in changed), "HEAD")
-
-    def diff(self) -> str:
-        """What changed since the run began, new files included."""
-        if self._repository is None or self._base == self._now:
-            return ""
-        from ralph.repository.checkpoints import diff
-
-        return self._context.redact.text(diff(self._repository, self._base, self._now, DIFF_LIMIT + 1))
-
-    def _found(self) -> "Repository | None":
-        """The repository; one that is broken is as good as none here, but that is said."""
-        from ralph.repository.git import find_repository
-
-        try:
-            return find_repository(self._context.root)
-        except UserError as error:
-            self._context.tell(events.Notice(f"no checkpoints, no diff: {error.advice}"))
-            return None
-
-    def _walked(self) -> str | None:
         if not self._walks:
             return None
         from ralph.repository.index import walk_fingerprint
 
         return walk_fingerprint(self._context.root)
+
+    def changed_before(self) -> tuple[bytes, ...]:
+        """What was not committed when the run began: it is the user's own."""
+        return ()
+
+    def changed_since(self) -> tuple[bytes, ...] | None:
+        """What was changed since the run began; None where that cannot be told."""
+        return None
+
+    def has_moved(self, iteration: Iteration) -> bool:
+        """Whether HEAD is another one than at the end of an iteration: then its work has been committed."""
+        return False
+
+    def has_changed(self, iteration: Iteration) -> bool:
+        """Whether any file is known to be another one than at the end of an iteration."""
+        return False
+
+    def is_untouched(self) -> bool:
+        """Whether everything is known to be as it was when the run began: files, and what is committed."""
+        return False
+
+    def put_back(self, iteration: Iteration) -> str:
+        """Makes the files what they were at the end of an iteration. Gives the ref under which they are kept as now."""
+        raise UserError("there is no state to go back to")
+
+    def undo(self) -> tuple[str, ...]:
+        """Makes the files and HEAD what they were when the run began, and names what was changed. What was there is
+        kept beside the checkpoints."""
+        return ()
+
+    def diff(self) -> str:
+        """What changed since the run began, new files included."""
+        return ""

@@ -39,18 +39,13 @@ class ListProgram(Struct, frozen=True):
         if not own_program(self.program):
             raise UserError(f"{self.program} is not installed", self.hint)
         try:
-            asked, said = _asked(workspace, self.command(wanted))
+            with AskedProgram.start(self.command(wanted), environment(), cwd=workspace) as asked:
+                said = asked.output(ANSWER)
         except TimeoutError:
             raise UserError(f"{self.program} gave no answer within {ANSWER:.0f} seconds", "try again") from None
         if asked.code:
             raise UserError(f"{self.program} cannot list them: {one_line(asked.error, 300)}", self.hint)
         return self.read(said)
-
-
-def _asked(workspace: str, words: tuple[str, ...]) -> tuple[AskedProgram, bytes]:
-    in_place = ("sh", "-c", 'cd "$0" && exec "$@"', workspace, own_program(words[0]))
-    with AskedProgram.start((*in_place, *words[1:]), environment()) as asked:
-        return asked, asked.output(ANSWER)
 
 
 def issues_wanted(wanted: str) -> tuple[str, ...]:
@@ -147,8 +142,10 @@ def _bead(bead: dict[str, Any], problems: list[str]) -> Item:
 def close_bead(key: str, commit: str, workspace: str) -> str:
     """Settles a bead that has landed; what stands in the way of that, if anything."""
     try:
-        asked, _ = _asked(workspace, ("bd", "close", key, "--reason", f"landed as {commit[:12]}"))
-    except TimeoutError:
+        words = ("bd", "close", key, "--reason", f"landed as {commit[:12]}")
+        with AskedProgram.start(words, environment(), cwd=workspace) as asked:
+            asked.output(ANSWER)
+    except OSError:  # it is gone, or takes too long
         return f"bd did not close {key}"
     return f"bd did not close {key}: {one_line(asked.error, 200)}" if asked.code else ""
 

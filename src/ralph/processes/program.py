@@ -132,6 +132,7 @@ _CLOSING = 5.0  # the same when the time of the run is over: what it did is stil
 # Who ignores the deaths of its children, or takes note of each, leaves us none to ask about: a shell has to tell. Asked
 # to end, it waits for the program all the same.
 _TELLING = ("/bin/sh", "-c", 'trap : TERM; "$@" 3>&-; echo $? >&3', "sh")
+_THERE = ("/bin/sh", "-c", 'cd "$0" && exec "$@"')  # `posix_spawn` knows of no other folder
 
 
 class CutOff(TimeoutError):
@@ -220,12 +221,12 @@ class AskedProgram:
         self._asker = _asker.get()
 
     @classmethod
-    def start(cls, argv: tuple[str, ...], env: Mapping[str, str], stdin: bytes = b"") -> "AskedProgram":
+    def start(cls, argv: tuple[str, ...], env: Mapping[str, str], stdin: bytes = b"", cwd: str = "") -> "AskedProgram":
         program = cls()
-        program._start(argv, env, stdin)
+        program._start(argv, env, stdin, cwd)
         return program
 
-    def _start(self, argv: tuple[str, ...], env: Mapping[str, str], stdin: bytes) -> None:
+    def _start(self, argv: tuple[str, ...], env: Mapping[str, str], stdin: bytes, cwd: str) -> None:
         if self._asker and self._asker.left() <= 0:
             raise CutOff(self._asker.reason)
         env = {**env, ASKED_BY: str(os.getpid())}
@@ -241,9 +242,13 @@ class AskedProgram:
             program = own_program(argv[0])
             if not program:
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), argv[0])
-            words = argv if self._told is None else (*_TELLING, program, *argv[1:])
+            words = (program, *argv[1:])
+            if cwd:
+                words = (*_THERE, cwd, *words)
+            if self._told is not None:
+                words = (*_TELLING, *words)
             self._pid = os.posix_spawn(
-                program if self._told is None else own_program(words[0]),
+                words[0],
                 words,
                 env,
                 file_actions=[(os.POSIX_SPAWN_DUP2, fd, to) for to, fd in enumerate(passed)],

@@ -1,18 +1,16 @@
 """How does finished work reach version control? Each task of the settings is one command: words, never a shell line."""
 
 import os
-import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from ralph.core.text import clean, head, one_line, shell_words, tail
 from ralph.errors import UserError
 from ralph.files import open_fresh, read_given
-from ralph.processes.program import GRACE, own_program
+from ralph.processes.program import AskedProgram, CutOff
 from ralph.records.folder import cannot_write
 from ralph.repository.git import (
     CLOSED,
@@ -24,10 +22,6 @@ from ralph.repository.git import (
     is_led_elsewhere,
     pipe_in_the_way,
 )
-
-if TYPE_CHECKING:
-    from subprocess import Popen
-
 
 NEW_FILES = ("add", "--all", "--ignore-errors", "--")
 OWN_FILES = ":(top,exclude,glob)**/.ralph/**"
@@ -62,34 +56,18 @@ Runner = Callable[[tuple[str, ...], Path, Mapping[str, str]], CommandResult]
 
 
 def unattended(words: tuple[str, ...], folder: Path, env: Mapping[str, str]) -> CommandResult:
-    """Runs a command that has no terminal to ask on. Its output goes through a file: a hook may print without end, and
-    a server that it starts may hold a pipe open for ever."""
-    import subprocess
-    import tempfile
-
-    with tempfile.TemporaryFile() as output:
-        try:
-            process = subprocess.Popen(
-                (own_program(words[0]) or words[0], *words[1:]),
-                cwd=folder,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                env=env,
-                start_new_session=True,
-            )
-        except OSError as error:
-            return CommandResult(127, f"cannot run {words[0]}: {error.strerror}")
-        try:
-            code = process.wait(PATIENCE)
-        except BaseException as trouble:
-            _end(process)
-            if isinstance(trouble, subprocess.TimeoutExpired):
-                return CommandResult(ENDED, f"{words[0]} did not end within {PATIENCE:.0f} seconds")
-            raise
-        size = output.seek(0, os.SEEK_END)
-        output.seek(max(0, size - OUTPUT_KEPT))
-        return CommandResult(code, clean(output.read().decode("utf-8", "replace")))
+    """Runs a command where no run is at work whose keeper could; it has no terminal to ask on."""
+    try:
+        with AskedProgram.start(words, env, cwd=str(folder)) as asked:
+            out = asked.output(PATIENCE)
+    except CutOff as cut:
+        return CommandResult(ENDED, f"{words[0]} was cut off: {cut}")
+    except TimeoutError:
+        return CommandResult(ENDED, f"{words[0]} did not end within {PATIENCE:.0f} seconds")
+    except OSError as error:
+        return CommandResult(127, f"cannot run {words[0]}: {error.strerror}")
+    said = out.decode("utf-8", "replace") + asked.error
+    return CommandResult(asked.code, clean(said[-OUTPUT_KEPT:]))
 
 
 def run_tasks(
@@ -279,18 +257,6 @@ def words_of(line: str) -> tuple[str, ...]:
     if not words:
         raise UserError("scm: a command or task is empty", 'give a command such as "git" and tasks such as "commit"')
     return words
-
-
-def _end(process: "Popen[bytes]") -> None:
-    """Ends a process and its group; gently first, for a git that is killed leaves its locks behind."""
-    import subprocess
-
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGTERM)
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(GRACE)
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
 
 
 def _summary(ended: CommandResult) -> str:

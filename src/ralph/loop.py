@@ -190,6 +190,7 @@ def ending(run: Run, stop: Stop, elapsed: float, cap: int = 0, verified: bool = 
     finished = events.RunFinished(
         outcome=stop.outcome.value,
         reason=stop.reason,
+        interrupted_by=stop.interrupted_by,
         iterations=last,
         cost_usd=run.usage.cost_usd,
         duration_s=elapsed,

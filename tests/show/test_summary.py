@@ -151,7 +151,7 @@ def test_what_nothing_has_verified_does_not_look_done() -> None:
 
 
 def test_who_stopped_a_run_is_told_how_it_goes_on() -> None:
-    stopped = replace(RUNNING, state="interrupted", alive=False, outcome="interrupted", reason="received SIGINT")
+    stopped = replace(RUNNING, state="interrupted", alive=False, outcome="interrupted", interrupted_by="SIGINT")
     assert lines(stopped)[-1].strip() == "stopped by you; go on with `ralph resume`"
 
 

@@ -191,7 +191,7 @@ def finished(outcome: str = "done", reason: str = "the agent said DONE", **more:
             "ralph: budget after 3 iterations: $2.01 of $2.00 spent; still failing: a, b, c and 2 more (1m12s, $0.42)",
         ),
         (
-            finished("interrupted", "received SIGINT", iterations=0, cost_usd=None, duration_s=0.4, exit_code=130),
+            finished("interrupted", "why", iterations=0, cost_usd=None, duration_s=0.4, interrupted_by="SIGINT"),
             [],
             "ralph: interrupted: stopped by you; go on with `ralph resume` (0.4s)",
         ),

@@ -41,7 +41,7 @@ WRITES = 'echo "$RALPH_EVENT|$RALPH_TITLE|$(cat)" >> heard'
             None,
         ),
         (e.QuestionAsked("q", "which?"), "question"),
-        (e.Waiting(60.0, "usage limit: resets at 5"), "limit"),
+        (e.Waiting(60.0, "usage limit: resets at 5", limited=True), "limit"),
         (e.Waiting(60.0, "pause between turns"), None),
         (e.Notice("x"), None),
     ],

@@ -159,7 +159,7 @@ def test_a_work_is_above_its_items_which_stay_together() -> None:
         ({"doing": "thinking", "given": 1}, Mail(NOTES), "  ▸ thinking » 1 note for the next prompt"),
         ({"doing": "thinking", "given": 2}, Mail(NOTES), "  ▸ thinking"),
         ({"outcome": "stalled", "reason": "nothing changed"}, Mail(), "  → nothing changed"),
-        ({"outcome": "interrupted", "reason": "received SIGTERM"}, Mail(), "  → stopped by you"),
+        ({"outcome": "interrupted", "interrupted_by": "SIGTERM"}, Mail(), "  → stopped by you"),
         ({"outcome": ""}, Mail(), "  → its process died; r goes on with it"),
     ],
     ids=["asks", "paused", "will pause", "told", "told and read", "read", "ended", "stopped", "killed"],

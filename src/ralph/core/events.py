@@ -170,12 +170,13 @@ class ClaimRejected(Struct, frozen=True):
 
 class Waiting(Struct, frozen=True, omit_defaults=True):
     """`until` is the moment (epoch seconds) at which the wait ends, so that a resumed run goes on waiting; `children`
-    are the runs that a claim which stands waits for."""
+    are the runs that a claim which stands waits for; `limited`: a usage limit has to end."""
 
     seconds: float
     reason: str
     until: float = 0.0
     children: tuple[str, ...] = ()
+    limited: bool = False
 
 
 class Paused(Struct, frozen=True, omit_defaults=True):
@@ -268,7 +269,8 @@ class Exhausted(Struct, frozen=True):
 
 
 class RunFinished(Struct, frozen=True, omit_defaults=False, kw_only=True):
-    """The last event of a run, whatever ended it. `untouched`: it had a worktree, and nothing was changed there."""
+    """The last event of a run, whatever ended it. `untouched`: it had a worktree, and nothing was changed there;
+    `interrupted_by`: the signal, or what else asked for the end."""
 
     outcome: str
     reason: str
@@ -280,6 +282,7 @@ class RunFinished(Struct, frozen=True, omit_defaults=False, kw_only=True):
     worktree: str = ""
     branch: str = ""
     untouched: bool = False
+    interrupted_by: str = ""
 
 
 TALK = frozenset({AgentText, ToolStarted, ToolFinished, TodoUpdated, AgentProgress})

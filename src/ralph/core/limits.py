@@ -38,7 +38,7 @@ def limited(on_limit: OnLimit = "wait", agents: tuple[str, ...] = (), seconds: f
         elif (count := len(_failed(run, "limit"))) >= MOST_LIMITS:
             yield Stop(Outcome.FAILED, f"{count} turns in a row ran into a usage limit: {one_line(failure.reason)}")
         elif left > 0:
-            yield Wait(left, f"usage limit: {one_line(failure.reason)}")
+            yield Wait(left, f"usage limit: {one_line(failure.reason)}", limited=True)
 
     return rule
 

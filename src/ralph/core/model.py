@@ -179,16 +179,24 @@ class PersonNote(Struct, frozen=True, omit_defaults=True):
     answers: Question | None = None
 
 
+class WaitRequest(Struct, frozen=True):
+    """Somebody asks that the task is not restarted: its agent, or whoever sent a message."""
+
+    words: str
+    by_message: bool = False
+
+
 class Snapshot(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """The world as the rules may know it: what was true at the moment `at`. `elapsed` ignores clock jumps; `done_for`
-    are the seconds for which the latest claim has stood; `children` are runs of the agent's that still work;
-    `waits_for` are tasks that come first; `told` are notes of a person that no prompt held; `questions` are open."""
+    """The world as the rules may know it: what was true at the moment `at`. `elapsed` ignores clock jumps;
+    `interrupted` is the signal, or what else asks for an end; `done_for` are the seconds for which the latest claim has
+    stood; `children` are runs of the agent's that still work; `waits_for` are tasks that come first; `told` are notes
+    of a person that no prompt held; `questions` are open."""
 
     at: float = 0.0
     elapsed: float = 0.0
     interrupted: str = ""
     trouble: str = ""
-    wait_requested: str = ""
+    wait_requested: WaitRequest | None = None
     done_file: bool = False
     done_for: float = 0.0
     tasks: tuple[Task, ...] | None = None
@@ -345,9 +353,14 @@ class RunFacts(Struct, frozen=True, omit_defaults=True, kw_only=True):
     since: float = 0.0
     outcome: str = ""
     reason: str = ""
+    interrupted_by: str = ""
     verified: bool = True
     duration_s: float = 0.0
     exit_code: int | None = None
+
+
+STOP_REQUEST = "a request to stop"
+"""What a run is interrupted by where it hears no signals."""
 
 
 class Refusal(Struct, frozen=True, omit_defaults=True):
@@ -359,12 +372,14 @@ class Refusal(Struct, frozen=True, omit_defaults=True):
 
 
 class Stop(Struct, frozen=True, omit_defaults=True):
-    """The opinion that the run ends here. `refusals`: claims that were not believed just before."""
+    """The opinion that the run ends here. `refusals`: claims that were not believed just before; `interrupted_by`: the
+    signal, or what else asked for it."""
 
     outcome: Outcome
     reason: str
     claim: str = ""
     refusals: tuple[Refusal, ...] = ()
+    interrupted_by: str = ""
 
 
 class Note(Struct, frozen=True, omit_defaults=True):
@@ -380,12 +395,14 @@ class Note(Struct, frozen=True, omit_defaults=True):
 
 class Wait(Struct, frozen=True, omit_defaults=True):
     """The opinion that the next turn must not start for so many seconds. One `until` a person lets the run go on, or
-    answers its agent, does not use up the run's time. `children`: what the claim that stands waits for."""
+    answers its agent, does not use up the run's time. `children`: what the claim that stands waits for; `limited`: a
+    usage limit has to end."""
 
     seconds: float
     reason: str
     until: Literal["", "resume", "answer"] = ""
     children: tuple[str, ...] = ()
+    limited: bool = False
 
 
 Opinion = Stop | Note | Wait | Refusal

@@ -21,7 +21,11 @@ WAIT_FILE = "WAIT_WITHOUT_RESTART"
 
 def interrupted(run: Run) -> Iterable[Opinion]:
     if run.seen.interrupted:
-        yield Stop(Outcome.INTERRUPTED, run.seen.interrupted)
+        yield interruption(run.seen.interrupted)
+
+
+def interruption(by: str) -> Stop:
+    return Stop(Outcome.INTERRUPTED, f"received {by}", interrupted_by=by)
 
 
 def hopeless(run: Run) -> Iterable[Opinion]:
@@ -34,8 +38,9 @@ def hopeless(run: Run) -> Iterable[Opinion]:
 
 
 def wait_requested(run: Run) -> Iterable[Opinion]:
-    if run.seen.wait_requested:
-        yield Stop(Outcome.STOPPED, run.seen.wait_requested)
+    if asked := run.seen.wait_requested:
+        who = "a message asks" if asked.by_message else "the agent asked"
+        yield Stop(Outcome.STOPPED, f"{who} to wait: {asked.words}")
 
 
 def asked_to_wait(exit_code: int | None) -> Rule:

@@ -68,6 +68,7 @@ def after(facts: RunFacts, event: e.Event, at: float) -> RunFacts:
                 facts,
                 outcome=event.outcome,
                 reason=one_line(event.reason, REASON_SHOWN),
+                interrupted_by=event.interrupted_by,
                 verified=event.verified,
                 iterations=event.iterations,
                 cost_usd=event.cost_usd,
@@ -108,6 +109,7 @@ def _started(facts: RunFacts, event: e.RunStarted, at: float) -> RunFacts:
         paused="",
         outcome="",
         reason="",
+        interrupted_by="",
         exit_code=None,
     )
 

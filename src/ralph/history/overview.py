@@ -43,6 +43,7 @@ class RunNow(Struct, frozen=True, kw_only=True):
     branch: str
     pid: int
     verified: bool = True
+    interrupted_by: str = ""
     kind: str = ""
     work: str = ""
     item: str = ""
@@ -99,6 +100,7 @@ def run_now(run: Listed, now: float, mail: Mail | None = None) -> RunNow:
         preset=facts.preset,
         branch=facts.branch,
         pid=facts.pid,
+        interrupted_by=facts.interrupted_by,
         verified=facts.verified or facts.outcome != "done",
         kind=facts.kind,
         work=facts.work,

@@ -154,6 +154,7 @@ class RunHistory(Struct, kw_only=True):
     finished: int = 0
     outcome: str = ""
     reason: str = ""
+    interrupted_by: str = ""
     verified: bool = True
     exit_code: int | None = None
     usage: Usage = Usage()
@@ -313,7 +314,7 @@ class Fold:
         history.checks = [short(name, 200) for name in event.checks]
         history.max_iterations, history.version = event.max_iterations, event.version
         history.worktree, history.branch, history.item = event.worktree, event.branch, event.item
-        history.outcome = history.reason = ""
+        history.outcome = history.reason = history.interrupted_by = ""
         history.cost_usd, history.exit_code = history.usage.cost_usd, None
         if history.iterations:
             history.iterations[-1].is_accepted = history.iterations[-1].is_unjudged = False
@@ -406,7 +407,8 @@ class Fold:
         history = self.history
         self._close(at)
         history.outcome = history.state = short(event.outcome, 40)
-        history.reason, history.verified, history.exit_code = clean(event.reason), event.verified, event.exit_code
+        history.reason, history.interrupted_by = clean(event.reason), event.interrupted_by
+        history.verified, history.exit_code = event.verified, event.exit_code
         history.ended, history.seconds, history.finished = at, event.duration_s, event.iterations
         history.cost_usd = event.cost_usd
         history.worktree, history.branch = event.worktree or history.worktree, event.branch or history.branch

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from ralph.core import events
 from ralph.core.model import Check, Iteration, Outcome, Run, Stop
 from ralph.core.prompts import ERROR_LIMIT
+from ralph.core.rules import interruption
 from ralph.core.text import clean, one_line, tail
 from ralph.errors import UserError
 from ralph.forge.host import (
@@ -168,7 +169,7 @@ class Publishing:
             context.tell(events.ScmFinished(number, TASK, False, error.advice))
             where = f"the work is on the branch {self._worktree.branch}"
             if context.interrupt.level:
-                return Stop(Outcome.INTERRUPTED, f"received {context.interrupt.reason}")
+                return interruption(context.interrupt.reason)
             why = f"{stop.outcome.value}, but not published: {error.advice}; {where}"
             return Stop(Outcome.FATAL, why)
         return stop

@@ -57,7 +57,7 @@ def message_about(event: events.Event, history: RunHistory) -> Notification | No
             return Notification(kind, outcome_sentence(history).removeprefix("ralph: "))
         case events.QuestionAsked():
             return Notification("question", one_line(event.text, 500))
-        case events.Waiting() if event.reason.startswith("usage limit"):
+        case events.Waiting() if event.limited:
             return Notification("limit", one_line(event.reason, 500))
     return None
 

@@ -360,7 +360,8 @@ def _waiter(
         if asked.seconds >= LONG_WAIT and occasion not in told:
             told.clear()
             told.add(occasion)
-            context.tell(events.Waiting(asked.seconds, asked.reason, run.seen.at + asked.seconds, asked.children))
+            until = run.seen.at + asked.seconds
+            context.tell(events.Waiting(asked.seconds, asked.reason, until, asked.children, asked.limited))
         sleep(min(asked.seconds, poll or asked.seconds))
 
     return wait

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from ralph.core.events import Notice
-from ralph.core.model import Check, Iteration, Run, Snapshot, Task
+from ralph.core.model import Check, Iteration, Run, Snapshot, Task, WaitRequest
 from ralph.core.text import listed
 from ralph.errors import UNREADABLE, UserError
 from ralph.files import read_file, read_given
@@ -74,14 +74,13 @@ class LocalWorkspace:
         waits, problem = marked(self._wait_file) if self._wait_file else (False, "")
         if self._context.interrupt.level and self._context.tick:
             self._context.tick()  # who sent the signal is one thing, why another
-        signal = self._context.interrupt.reason
         mail = self._mailbox.read()
         return Snapshot(
             at=time.time(),
             elapsed=self._context.elapsed(),
-            interrupted=f"received {signal}" if signal else "",
+            interrupted=self._context.interrupt.reason,
             trouble=trouble or problem,
-            wait_requested=f"the agent asked to wait: {words_of(self._wait_file)}" if waits and self._wait_file else "",
+            wait_requested=WaitRequest(words_of(self._wait_file)) if waits and self._wait_file else None,
             done_file=done,
             tasks=self._tasks.read() if self._tasks else None,
             told=untold(mail, run) if mail.notes else (),

@@ -244,9 +244,7 @@ def _remarks(run: RunNow, now: float) -> list[str]:
     said = [short(run.goal, 100)] if run.goal else []
     said += [f"item {run.item} of work {run.work}"] if run.item else []
     if not run.alive:
-        said.append(
-            ending_reason(run.outcome, run.reason) or ("go on with `ralph resume`" if run.state == "killed" else "")
-        )
+        said.append(ending_reason(run) or ("go on with `ralph resume`" if run.state == "killed" else ""))
     elif run.waiting_until:
         left = run.waiting_until - now
         said.append(f"{run.reason} until {moment(run.waiting_until, left)}" if left > 0 else run.reason)

@@ -5,12 +5,14 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from ralph.core.model import WAYS_OUT
+from ralph.core.model import STOP_REQUEST, WAYS_OUT
 from ralph.core.text import listed, one_line, plural, short
 from ralph.core.text import money as money
 
 if TYPE_CHECKING:
+    from ralph.core.events import RunFinished
     from ralph.history.needs import Action, Need
+    from ralph.history.overview import RunNow
     from ralph.history.run_history import CheckResult, PastIteration, RunHistory
 
 
@@ -180,24 +182,24 @@ def how_it_failed(check: "CheckResult") -> str:
 
 
 _BY_A_PERSON = {
-    **dict.fromkeys(("received SIGINT", "received SIGTERM", "received a request to stop"), "stopped by you"),
-    "received SIGHUP": "stopped by you at once, or its terminal is gone",
+    **dict.fromkeys(("SIGINT", "SIGTERM", STOP_REQUEST), "stopped by you"),
+    "SIGHUP": "stopped by you at once, or its terminal is gone",
 }
 
 
-def why_ended(outcome: str, reason: str) -> str:
+def why_ended(run: "RunHistory | RunNow | RunFinished") -> str:
     """Why a run ended, as a person says it."""
-    return _BY_A_PERSON.get(reason, reason) if outcome == "interrupted" else reason
+    return _BY_A_PERSON.get(run.interrupted_by) or run.reason
 
 
-def ending_reason(outcome: str, reason: str) -> str:
+def ending_reason(run: "RunHistory | RunNow") -> str:
     """The same in a terminal: who ended it by hand is told how it goes on."""
-    return why_ended(outcome, reason) + ("; go on with `ralph resume`" if outcome == "interrupted" else "")
+    return short(why_ended(run), 300) + ("; go on with `ralph resume`" if run.outcome == "interrupted" else "")
 
 
 def outcome_sentence(history: "RunHistory") -> str:
     """How the run ended, or where it is."""
-    outcome, reason = history.outcome, ending_reason(history.outcome, short(history.reason, 300))
+    outcome, reason = history.outcome, ending_reason(history)
     if not outcome:
         at = f" in iteration {history.iterations[-1].number}" if history.iterations else ""
         return f"ralph: {history.state}{at}"

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from ralph.core.model import Question
+from ralph.core.model import STOP_REQUEST, Question
 from ralph.errors import UserError
 from ralph.processes.descendants import MARK, is_living
 from ralph.processes.interrupt import NUDGE, Interrupt
@@ -164,7 +164,7 @@ def _mailbox_to_tell(run: Listed, env: Mapping[str, str]) -> Mailbox:
 def heed(mailbox: Mailbox, interrupt: Interrupt) -> None:
     """What the run itself does with such a word."""
     level = 2 if mailbox.take_stop(now=True) else interrupt.level + 1 if mailbox.take_stop() else 0
-    interrupt.raise_to(level, "a request to stop")
+    interrupt.raise_to(level, STOP_REQUEST)
 
 
 def nudge(run: Listed) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from ralph.core.limits import IDLE
-from ralph.core.model import Check, Note, Outcome, Run, Snapshot, Stop, Wait
+from ralph.core.model import Check, Note, Outcome, Run, Snapshot, Stop, Wait, WaitRequest
 from ralph.core.secrets import Redactor, secret_values
 from ralph.core.text import one_line
 from ralph.errors import UserError
@@ -173,7 +173,8 @@ class TaskPlace(SupervisedPlace):
     def end(self, run: Run, stop: Stop, context: Context) -> None:
         super().end(run, stop, context)
         if stop.outcome is Outcome.STOPPED:
-            mark_waiting(self.task, stop.reason)
+            asked = run.seen.wait_requested
+            mark_waiting(self.task, asked.words if asked else stop.reason)
 
     def _last_words(self, run: Run, stop: Stop) -> Iterator[remarks.Remark]:
         yield from super()._last_words(run, stop)
@@ -307,13 +308,13 @@ class TaskSpace:
         self._inner, self._task, self._speaks = inner, task, speaks
         self._requests = BusReader(task.bus, types=[WAIT_TYPE])
         self._requests.skip()
-        self._request = ""
+        self._request: WaitRequest | None = None
         self._claimed: tuple[object, float] = (None, 0.0)
 
     def look(self, run: Run) -> Snapshot:
         seen = self._inner.look(run)
         for message in self._requests.messages():
-            self._request = f"a message asks to wait: {one_line(message.body) or message.type}"
+            self._request = WaitRequest(one_line(message.body) or message.type, by_message=True)
         claim = (len(run.iterations), len(run.retries), seen.done_file)
         if self._claimed[0] != claim:
             self._claimed = claim, time.monotonic()

@@ -148,7 +148,7 @@ def markers(folder: TaskFolder) -> Markers:
 
 def mark_waiting(folder: TaskFolder, reason: str) -> None:
     """A task whose agent asked for no restart stays as it is, however it asked, until somebody takes the mark off."""
-    _write_once(folder.wait, f"{reason.partition(': ')[2] or reason}\n")
+    _write_once(folder.wait, f"{reason}\n")
 
 
 def reopen(folder: TaskFolder) -> None:

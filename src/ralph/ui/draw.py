@@ -123,7 +123,7 @@ def _what_matters_most(run: RunNow, now: float, columns: int, marks: Marks) -> t
     """What the run asks, why it stands still, or what it does."""
     if not run.alive:
         died = "its process died; r goes on with it"
-        how = why_ended(run.outcome, run.reason) or (died if run.state == "killed" else run.doing)
+        how = why_ended(run) or (died if run.state == "killed" else run.doing)
         return TONES.get(run.state, "red"), f"{marks.to} {how}"
     if run.questions:
         return "warn", f"{marks.question} t answers: {run.questions[0]}"

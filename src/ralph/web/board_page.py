@@ -204,7 +204,7 @@ def _now(seen: RunSeen) -> Html | None:
     """What it does, waits for, or came to."""
     present = seen.present
     if not seen.run.is_alive:
-        said = short(why_ended(present.outcome, present.reason), 200)
+        said = short(why_ended(present), 200)
         return element("p.now", element("span.two-lines", said)) if said else None
     if present.waiting_until:
         until = moment(present.waiting_until, present.waiting_until - seen.now)

@@ -290,7 +290,7 @@ def _rendered_alone(event: e.Event, name: str) -> Html | None:
             return _row(short(event.text, 500), name)
         case e.RunFinished():
             tone = "good" if event.exit_code == 0 else "bad"
-            why = short(why_ended(event.outcome, event.reason), 500)
+            why = short(why_ended(event), 500)
             return element("div", element("b", f"{event.outcome}: "), why, class_=f"ended {tone}", id=name)
     return None
 

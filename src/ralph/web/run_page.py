@@ -103,7 +103,7 @@ def _facts(view: View) -> Html:
 def _now(seen: RunSeen) -> Html:
     present = seen.present
     if not seen.run.is_alive:
-        said = why_ended(present.outcome, present.reason) or f"It was {seen.state}."
+        said = why_ended(present) or f"It was {seen.state}."
         return element("p.doing.soft#now", prose(short(said, 400)))
     if seen.can_skip or seen.run.state == "paused":
         said = "It stands still until you answer." if seen.can_skip else "It stands still until you let it go on."

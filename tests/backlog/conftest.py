@@ -10,11 +10,13 @@ import pytest
 from tests.backlog.works import Works
 from tests.warm import Warm
 
+from ralph.backlog.backlog_source import BacklogSource
 from ralph.backlog.gate import Gate, LandingRequest
-from ralph.backlog.markdown_lists import tick_boxes
+from ralph.backlog.work_order import WorkOrder
 from ralph.core.backlog import Red, Verdict
 from ralph.repository.git import Repository, find_repository
-from ralph.repository.landing import Branch, Remote, Reserved, changed_files
+from ralph.repository.landing import Branch, Remote, changed_files
+from ralph.settings import Guardrail, Settings
 
 ME = "[user]\n\tname = A Person\n\temail = person@example.org\n[init]\n\tdefaultBranch = main\n"
 TARGET = "ralph/w/merged"
@@ -35,19 +37,14 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return place
 
 
-def tick(files: Mapping[str, bytes], keys: Collection[str]) -> dict[str, bytes]:
-    return tick_boxes(files, keys)
-
-
 class Lab:
     """Where landings are tried."""
 
     def __init__(self, path: Path) -> None:
         self.path, self.target = path, TARGET
-        self.kept = Reserved(("T.md",), (".ralph/settings.json",), tick)
         self.ran: list[str] = []
 
-    def git(self, *words: str, cwd: Path | None = None) -> str:
+    def git(self, *words: str, cwd: str | Path | None = None) -> str:
         done = subprocess.run(["git", *words], cwd=cwd or self.path, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
         return done.stdout.rstrip("\n")
@@ -74,24 +71,29 @@ class Lab:
     def gate(
         self, *checks: str, remote: Remote | None = None, check: Callable[[str], Red | None] | None = None
     ) -> Gate:
-        return Gate(
-            repository=self.found(),
-            work="w",
+        order = self.order(*checks, remote=remote)
+        return Gate(order=order, repository=self.found(), check=check or self.check, furnish=lambda: None)
+
+    def order(self, *checks: str, remote: Remote | None = None) -> WorkOrder:
+        return WorkOrder(
+            id="w",
+            name="w",
+            workspace=str(self.path),
+            source=BacklogSource(word="T.md", name="T.md", format="boxes", paths=("T.md",)),
+            settings=Settings(guardrails=tuple(map(Guardrail, checks))),
             target=self.target,
+            base="",
             remote=remote,
-            path=str(self.path.parent / "gate"),
-            checks=checks,
-            kept=self.kept,
-            check=check or self.check,
-            furnish=lambda: None,
-            branch_of=lambda key: f"ralph/w/{key}",
         )
+
+    @property
+    def tree(self) -> str:
+        """Where the gate checks."""
+        return self.order().gate_in(self.found()).path
 
     def check(self, command: str) -> Red | None:
         self.ran.append(command)
-        done = subprocess.run(
-            ["sh", "-c", command], cwd=self.path.parent / "gate", capture_output=True, text=True, check=False
-        )
+        done = subprocess.run(["sh", "-c", command], cwd=self.tree, capture_output=True, text=True, check=False)
         return Red(command, f"exit code {done.returncode}", done.stdout[-500:]) if done.returncode else None
 
     def land(self, *branches: Branch, checks: Collection[str] = ("true",), **more: object) -> Verdict:

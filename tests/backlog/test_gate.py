@@ -25,7 +25,7 @@ def test_what_was_checked_is_what_lands(lab: Lab) -> None:
     seen = []
 
     def check(command: str) -> Red | None:
-        seen.append(lab.git("rev-parse", "HEAD", cwd=lab.path.parent / "gate"))
+        seen.append(lab.git("rev-parse", "HEAD", cwd=lab.tree))
         return None
 
     branch = lab.branch("T1", {"a": "1\n"})
@@ -477,7 +477,7 @@ def test_a_push_that_was_torn_on_the_remote_lands_once(lab: Lab, remote: Remote,
     branch = lab.branch("T1", {"T1": "x\n"})
     lab.git("push", "-q", "origin", f"{branch.tip}:refs/heads/ralph/w/T1")
     base = at_origin(lab, "rev-parse", "main")
-    made = landing.candidate(lab.found(), base, [branch], lab.kept, "w").commit
+    made = landing.candidate(lab.found(), base, [branch], lab.order().reserved(lab.found()), "w").commit
     name = "ralph/w/T1" if moved == "the item" else "main"
     lab.git("push", "-q", "-f", "origin", f"{made}:refs/heads/{name}")
     verdict = lab.gate("true", remote=remote).land(LandingRequest(branches=(branch,)))

@@ -27,7 +27,7 @@ from ralph.records.register import on_record
 from ralph.repository import landing, worktrees
 from ralph.repository.configuration import configuration_of
 from ralph.repository.git import Repository, commit_of, obeying, repository
-from ralph.repository.landing import Branch, Candidate, Remote, Reserved, refused_because
+from ralph.repository.landing import Branch, Candidate, Remote, refused_because
 from ralph.run.checks import Checks, enclosed
 from ralph.run.context import Context
 from ralph.settings import Guardrail
@@ -50,54 +50,45 @@ class LandingRequest(Struct, frozen=True, kw_only=True):
 
 
 class Gate(Struct, frozen=True, kw_only=True):
-    """Where a work lands. `target` is a branch here, unless `remote` has it; `path` is the gate's own working tree, to
-    be furnished when it is new; `branch_of` names the branch of an item; `await_charge` returns once the gate may push,
-    where others might have taken it over meanwhile; `patience` is how long it waits for a remote that is away."""
+    """Where a work lands. `check` runs in the gate's own working tree, which `furnish` is for when it is new;
+    `await_charge` returns once the gate may push, where others might have taken it over meanwhile."""
 
+    order: WorkOrder
     repository: Repository
-    work: str
-    target: str
-    remote: Remote | None
-    path: str
-    checks: tuple[str, ...]
-    kept: Reserved
     check: Check
     furnish: Callable[[], None]
-    branch_of: Callable[[str], str]
     await_charge: Callable[[], None] = lambda: None
-    patience: float = 1.0
 
     @property
-    def ref(self) -> str:
-        return self.remote.ref if self.remote else f"refs/heads/{self.target}"
-
-    @property
-    def shown(self) -> str:
-        return f"{self.remote.name}/{self.remote.branch}" if self.remote else self.target
+    def path(self) -> str:
+        return self.order.gate_in(self.repository).path
 
     def now(self) -> str:
         """The commit at which the target is."""
-        if self.remote:
-            self.remote.fetch(self.repository, self.branch_of(""), self.patience)
-        found = commit_of(self.repository.root, self.ref)
+        order = self.order
+        if order.remote:
+            patience = PATIENCE if order.is_shared else 1.0
+            order.remote.fetch(self.repository, order.branch_of(""), patience)
+        found = commit_of(self.repository.root, order.target_ref)
         if not found:
-            raise UserError(f"the target {self.shown} is gone", "put it back, then go on with `ralph resume`")
+            raise UserError(f"the target {order.shown_target} is gone", "put it back, then go on with `ralph resume`")
         return found
 
     def opened(self) -> Verdict:
         """Whether the target itself is green."""
         target = self.now()
-        return Verdict(commit=target, red=self.tested(target, self.checks, tries=2))
+        return Verdict(commit=target, red=self.tested(target, self.order.checks, tries=2))
 
     def land(self, request: LandingRequest) -> Verdict:
         """What came of it. May be repeated at any point, whatever an earlier one had done before it was killed."""
         asked = {branch.tip: branch for branch in request.branches}
+        kept = self.order.reserved(self.repository)
         for _ in range(RACES):
             base = self.now()
             there = {*asked} - landing.unlanded(self.repository, base, asked)
             before = tuple(asked[tip].key for tip in there)
             wanted = [branch for branch in request.branches if branch.tip not in there]
-            made = landing.candidate(self.repository, base, wanted, self.kept, self.work)
+            made = landing.candidate(self.repository, base, wanted, kept, self.order.name)
             tried = tuple(branch.key for branch in made.tried)
             seen = Verdict(tried=tried, landed=before, conflicts=made.conflicts, empty=made.empty)
             if not made.commit:
@@ -111,7 +102,7 @@ class Gate(Struct, frozen=True, kw_only=True):
             if refused is not None:
                 probed = self._probed(made.commit, request.probed)
                 return replace(seen, landed=(*before, *tried), commit=made.commit, probed=probed)
-        return Verdict(stuck=f"{self.shown} was moved by somebody else {RACES} times while it was checked")
+        return Verdict(stuck=f"{self.order.shown_target} was moved by somebody else {RACES} times while it was checked")
 
     def _judged(self, made: Candidate, request: LandingRequest) -> tuple[Red | None, str]:
         """What failed on the candidate; or that the target itself fails, which is the fault of nobody in it."""
@@ -119,11 +110,11 @@ class Gate(Struct, frozen=True, kw_only=True):
         if left := landing.markers_in(self.repository, made.commit, files):
             return Red("no marks of a conflict", f"they were left in {', '.join(left)}"), ""
         own = [command for branch in made.tried for command in request.own.get(branch.key, ())]
-        red = self.tested(made.commit, (*self.checks, *own), tries=2 if len(made.tried) == 1 else 1)
-        if red and len(made.tried) == 1 and red.check in self.checks:
+        red = self.tested(made.commit, (*self.order.checks, *own), tries=2 if len(made.tried) == 1 else 1)
+        if red and len(made.tried) == 1 and red.check in self.order.checks:
             itself = self.tested(made.base, (red.check,), tries=1)
             if itself:
-                return None, f"`{red.check}` fails on {self.shown} itself ({itself.ending})"
+                return None, f"`{red.check}` fails on {self.order.shown_target} itself ({itself.ending})"
         return red, ""
 
     def tested(self, commit: str, commands: Sequence[str], tries: int) -> Red | None:
@@ -143,14 +134,15 @@ class Gate(Struct, frozen=True, kw_only=True):
 
     def _moved(self, made: Candidate) -> str | None:
         """Moves the target to what was checked: nothing where it is there, why it cannot be, None for a lost race."""
-        if self.remote:
-            return self._pushed(made, self.remote)
-        if held := worktrees.holder_of(self.repository, self.target):
-            return f"{self.target} is checked out in {held}, and a branch that is checked out is never moved"
-        return "" if landing.advance(self.repository, self.ref, made.commit, made.base) == "moved" else None
+        order = self.order
+        if order.remote:
+            return self._pushed(made, order.remote)
+        if held := worktrees.holder_of(self.repository, order.target):
+            return f"{order.target} is checked out in {held}, and a branch that is checked out is never moved"
+        return "" if landing.advance(self.repository, order.target_ref, made.commit, made.base) == "moved" else None
 
     def _pushed(self, made: Candidate, remote: Remote) -> str | None:
-        tips = {self.branch_of(branch.key): branch.tip for branch in made.tried}
+        tips = {self.order.branch_of(branch.key): branch.tip for branch in made.tried}
         self.await_charge()
         items = remote.last_known(self.repository, tips)  # the leases will tell whether it is so
         removes = True
@@ -184,7 +176,7 @@ class Gate(Struct, frozen=True, kw_only=True):
 
     def _probed(self, target: str, working: Mapping[str, str]) -> dict[str, Conflict]:
         """Which items at work will conflict with what has just landed."""
-        places = ["refs/heads", *([f"refs/remotes/{self.remote.name}"] if self.remote else [])]
+        places = ["refs/heads", *([f"refs/remotes/{self.order.remote.name}"] if self.order.remote else [])]
         refs = {f"{place}/{branch}": key for place in reversed(places) for key, branch in working.items()}
         tips = landing.tips_apart(self.repository, target, refs)
         own = {refs[ref]: tips[ref] for ref in refs if ref in tips}  # where there are both, what is here
@@ -284,17 +276,4 @@ def _gate(work: WorkOrder, home: Repository, folder: RunFolder, keeper: Keeper, 
     def furnish() -> None:
         item_worktrees.furnish(work, home, made, context)
 
-    return Gate(
-        repository=home,
-        work=work.name,
-        target=work.target,
-        remote=work.remote,
-        path=made.path,
-        checks=work.checks,
-        kept=Reserved(work.source.paths, work.kept(home), work.source.ticked),
-        check=check,
-        furnish=furnish,
-        branch_of=work.branch_of,
-        await_charge=await_charge,
-        patience=PATIENCE if work.is_shared else 1.0,
-    )
+    return Gate(order=work, repository=home, check=check, furnish=furnish, await_charge=await_charge)

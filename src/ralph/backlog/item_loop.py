@@ -57,8 +57,8 @@ class ItemPlace(Place):
             work, home, key, lambda folder: self.occupy(folder, context.folder.id, stack), context
         )
         if self._assigned.is_returned and not (resumed and resumed.iterations):
-            kept = (*work.source.paths, *work.kept(home))
-            self._conflicts = worktrees.bring_target(made.path, commit_of(home.root, work.target_ref), kept)
+            reserved, target = work.reserved(home), commit_of(home.root, work.target_ref)
+            self._conflicts = worktrees.bring_target(made.path, target, (*reserved.lists, *reserved.settings))
         if self.publisher and self._assigned.worker:
             self.publisher.fence(self._assigned.worker)
         context.root = Path(made.workspace)

@@ -21,7 +21,7 @@ from ralph.files import read_file
 from ralph.records.folder import RunFolder, new_run_id
 from ralph.repository import landing
 from ralph.repository.git import Repository, commit_of, repository
-from ralph.repository.landing import Remote
+from ralph.repository.landing import Remote, Reserved
 from ralph.repository.worktrees import Worktree, holder_of, named
 from ralph.settings import Settings, amended
 
@@ -96,9 +96,9 @@ class WorkOrder(Struct, frozen=True, kw_only=True):
         """The gate's own working tree: no item's key begins with a dot."""
         return named(repository, f"-{self.name}.gate", "")
 
-    def kept(self, repository: Repository) -> tuple[str, ...]:
-        """The settings that no branch may change, from the top of the repository."""
-        return tuple(os.path.join(repository.prefix, name) for name in SETTINGS)
+    def reserved(self, repository: Repository) -> Reserved:
+        settings = tuple(os.path.join(repository.prefix, name) for name in SETTINGS)
+        return Reserved(self.source.paths, settings, self.source.ticked)
 
 
 class Assignment(Struct, frozen=True):

@@ -15,7 +15,7 @@ from tests.web.conftest import Reply, Serve, Served, read_reply
 from tests.web.scenes import Scene
 
 from ralph.records.serving import Link, ServerFolder, page_of, servers
-from ralph.web.listening import matrix
+from ralph.web.qr_code import matrix
 
 
 def ralph(home: dict[str, str], *words: str, **env: str) -> subprocess.CompletedProcess[str]:

@@ -19,9 +19,9 @@ from ralph.records.journal import break_seal
 from ralph.records.register import Listed, end_left_behind, recorded_in, remark
 from ralph.repository.git import Repository
 from ralph.run.options import Option
-from ralph.settings.layers import difference_in
-from ralph.settings.layers import trust as accept_settings
 from ralph.settings.shape import parse_duration
+from ralph.settings.trust import difference_in
+from ralph.settings.trust import trust as accept_settings
 from ralph.steering.which_run import saved_in
 
 if TYPE_CHECKING:

@@ -158,7 +158,7 @@ def refuse_untrusted(workspace: str) -> None:
     changed is shown, and asked about, where there is somebody to ask."""
     from pathlib import Path
 
-    from ralph.settings.layers import Untrusted, difference_in, trust
+    from ralph.settings.trust import Untrusted, difference_in, trust
 
     difference = difference_in(Path(workspace), os.environ)
     if not difference:

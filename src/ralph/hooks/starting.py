@@ -30,7 +30,7 @@ from ralph.run import order as orders
 from ralph.run.options import RUN, Option, layer, put_value
 from ralph.run.policy import refuse_what_cannot_end
 from ralph.settings import PRESETS, Settings, load
-from ralph.settings.layers import refuse_untrusted
+from ralph.settings.trust import refuse_untrusted
 
 # What a loop inside a session can be told, by `ralph hook start` and behind /ralph-loop, and where it differs from what
 # `ralph run` says of it.

@@ -39,7 +39,8 @@ from ralph.run.policy import (
     workspace_of,
 )
 from ralph.run.workspace import Trees
-from ralph.settings.layers import Watched, refuse_untrusted, settings_files
+from ralph.settings.layers import settings_files
+from ralph.settings.trust import Watched, refuse_untrusted
 from ralph.steering.mailbox import Mailbox, QuestionListener
 
 if TYPE_CHECKING:

@@ -1,10 +1,7 @@
-"""Which settings hold for a run? What each source says, laid over one another: preset, user, project, local, flags.
-
-And were they changed while a run was at work, be it by its agent? What they were when it began is kept in the state
-folder; nobody obeys others before a person has seen the difference."""
+"""Which settings hold for a run? What each source says, laid over one another: preset, user, project, local, flags."""
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -13,8 +10,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ralph.core.model import FailAction
-from ralph.errors import UNREADABLE, UserError
-from ralph.files import config_folder, is_alive, read_file, read_given, replace_file, state_folder
+from ralph.errors import UserError
+from ralph.files import config_folder
 from ralph.settings.shape import CustomAgent, Settings, parse_duration, parse_size
 from ralph.settings.source import Fault, Path, Said, Source, faults, json_source, refuse
 
@@ -217,143 +214,3 @@ PRESETS: dict[str, dict[str, Any]] = {
 
 # Zero continuations or attempts are a wish that can be granted; a loop of zero iterations is a mistake.
 FEWEST_ITERATIONS = {"guardrails": 1, "goal": 1, "checks": 1, "promise": 0, "supervise": 0}
-
-
-MOST_BYTES = 4 << 20
-Contents = dict[str, bytes | None]
-
-
-class Before(Struct, frozen=True):
-    """What the files held when a run began, and which process plays it."""
-
-    pid: int
-    files: Contents
-
-
-class Untrusted(UserError):
-    """The settings are not what they were when a run began."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            "the settings have changed while a run was at work here, and nobody has looked at them since",
-            "`ralph trust` shows the difference and accepts it",
-        )
-
-
-class Watched:
-    """The settings files of one run, from its beginning to its end. What they held is written down for the next run;
-    but an agent may remove that, and nobody can have accepted anything meanwhile: so for this one it is remembered."""
-
-    def __init__(
-        self, workspace: "pathlib.Path", run_id: str, files: "Sequence[pathlib.Path]", env: Mapping[str, str]
-    ) -> None:
-        self._path = os.path.join(place_of(workspace, env), run_id)
-        self._files = tuple(map(str, files))
-        self._before: Before | None = None
-
-    def begin(self) -> None:
-        try:
-            os.makedirs(os.path.dirname(self._path), mode=0o700, exist_ok=True)
-            for path in {*_records(os.path.dirname(self._path))} - {self._path}:
-                before = _read(path)
-                if before and not is_alive(before.pid) and not _changed(before):  # killed, with nothing changed
-                    os.unlink(path)
-            known = _read(self._path)  # a run that goes on is measured by its beginning
-            self._before = Before(os.getpid(), known.files if known else _contents(self._files))
-            _write(self._path, self._before)
-        except OSError:  # as with the list of runs, which says so: then nothing can be compared
-            pass
-
-    def end(self) -> list[str]:
-        """The files that have changed. Where none has, there is nothing to remember."""
-        changed = _changed(self._before) if self._before else []
-        if not changed or not self._before:
-            _forget(self._path)
-            return []
-        with suppress(OSError):
-            os.makedirs(os.path.dirname(self._path), mode=0o700, exist_ok=True)
-            _write(self._path, self._before)
-        return changed
-
-
-def place_of(workspace: "pathlib.Path", env: Mapping[str, str]) -> str:
-    """The folder for what is known of the settings of a workspace."""
-    name = os.path.realpath(workspace).strip("/").replace("/", "%")[-200:]
-    return os.path.join(state_folder(env, "settings"), name or "%")
-
-
-def refuse_untrusted(workspace: "pathlib.Path", env: Mapping[str, str]) -> None:
-    """Raises where a run must not obey the settings that are there now."""
-    if difference_in(workspace, env):
-        raise Untrusted()
-
-
-def difference_in(workspace: "pathlib.Path", env: Mapping[str, str]) -> str:
-    """What has changed while runs were at work here, as a patch; nothing where all is as it was."""
-    known = [before for path in _records(place_of(workspace, env)) if (before := _read(path)) and _changed(before)]
-    return _patch(known[0]) if known else ""
-
-
-def trust(workspace: "pathlib.Path", env: Mapping[str, str]) -> None:
-    """Takes the settings for good as they are now; runs at work are measured by them from here on."""
-    for path in _records(place_of(workspace, env)):
-        before = _read(path)
-        if before and is_alive(before.pid):
-            _write(path, Before(before.pid, _contents(tuple(before.files))))
-        else:
-            _forget(path)
-
-
-def _records(folder: str) -> list[str]:
-    try:
-        return [os.path.join(folder, name) for name in sorted(os.listdir(folder))]
-    except OSError:
-        return []
-
-
-def _contents(files: Sequence[str]) -> Contents:
-    found: Contents = {}
-    for path in files:
-        try:
-            found[path] = read_given(path, MOST_BYTES)
-        except OSError as error:  # none, or none that could be obeyed
-            found[path] = None if isinstance(error, FileNotFoundError) else (error.strerror or "").encode()
-    return found
-
-
-def _changed(before: Before) -> list[str]:
-    now = _contents(tuple(before.files))
-    return [path for path, then in before.files.items() if then != now[path]]
-
-
-def _patch(before: Before) -> str:
-    from difflib import unified_diff
-
-    now = _contents(tuple(before.files))
-    lines: list[str] = []
-    for path in _changed(before):
-        old, new = ((one or b"").decode("utf-8", "replace").splitlines() for one in (before.files[path], now[path]))
-        lines += unified_diff(old, new, f"{path} (when the run began)", f"{path} (now)", lineterm="")
-    return "\n".join(lines)
-
-
-def _read(path: str) -> Before | None:
-    try:
-        said = msgspec.json.decode(read_file(path, 8 * MOST_BYTES), type=Before)
-        return Before(said.pid, {os.fsdecode(name.encode("latin-1")): data for name, data in said.files.items()})
-    except (OSError, *UNREADABLE):
-        return None
-
-
-def _write(path: str, before: Before) -> None:
-    """The name of a folder need not be text: it is written byte by byte."""
-    named = {os.fsencode(name).decode("latin-1"): data for name, data in before.files.items()}
-    replace_file(path, msgspec.json.encode(Before(before.pid, named)), 0o600)
-
-
-def _forget(path: str) -> None:
-    try:
-        os.unlink(path)
-        os.rmdir(os.path.dirname(path))
-    except OSError:  # other runs have theirs there
-        pass

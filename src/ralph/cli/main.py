@@ -109,10 +109,10 @@ def _dispatch(argv: list[str]) -> int:
     if argv and " " in argv[0].strip() and not argv[0].startswith("-"):  # no command has two words: it is a goal
         argv = ["run", *argv]
     if argv and argv[0] in OF_THE_COORDINATOR:
-        from ralph.cli.work import run_part
+        from ralph.backlog.child_process import run_child
 
         hear_signals_as_usual()
-        return run_part(argv[0], argv[1:])
+        return run_child(argv[0], argv[1:])
     if argv and argv[0] not in FORK_FIRST:
         import_leanly("msgspec")
     if argv and argv[0] not in PLAYING:

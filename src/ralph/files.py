@@ -253,6 +253,22 @@ def hold(
         nap = min(nap * 1.5, 0.02)
 
 
+Stamp = tuple[int, ...]
+"""Of a file: as long as it is the same, so is the file. Nobody sets the time at which a file was changed."""
+
+
+def stamp(seen: os.stat_result) -> Stamp:
+    return seen.st_ino, seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns, seen.st_mode
+
+
+def stamp_of(path: StrPath) -> Stamp:
+    """Empty where there is none."""
+    try:
+        return stamp(os.stat(path))
+    except OSError:
+        return ()
+
+
 def is_alive(pid: int) -> bool:
     """Whether there is a process of this number: who left its number in a file may be gone."""
     try:

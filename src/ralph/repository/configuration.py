@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from msgspec import Struct, json
 
 from ralph.errors import UNREADABLE, UserError
-from ralph.files import state_folder
+from ralph.files import Stamp, stamp_of, state_folder
 from ralph.repository.git import Repository, obeying, run, shared_folder
 from ralph.repository.index import files_below
 
@@ -33,8 +33,6 @@ push.default=simple status.renamelimit=1000 status.showuntrackedfiles=normal
 
 Settings = dict[str, tuple[str, ...]]
 Files = dict[str, tuple[int, bytes]]  # mode and content
-Stamp = list[tuple[int, ...]]
-"""Of files: as long as it is the same, so are they. Nobody sets the time at which a file was changed."""
 
 
 class _Kept(Struct):
@@ -44,7 +42,7 @@ class _Kept(Struct):
     hooks: dict[str, tuple[int, bytes]]
     attributes: dict[str, tuple[int, bytes]]
     origins: list[bytes] = []
-    stamp: Stamp = []
+    stamp: list[Stamp] = []
 
 
 class Configuration:
@@ -59,7 +57,7 @@ class Configuration:
         self._origins: tuple[str, ...] = ()
         self._stamp: object = None  # of what `_told` is about
         self._told: tuple[str, ...] = ()
-        self._seen: tuple[Stamp, Settings] = ([], {})  # when git was last asked for them, and what it said
+        self._seen: tuple[list[Stamp], Settings] = ([], {})  # when git was last asked for them, and what it said
 
     def begin(self, kept_as: str = "", env: Mapping[str, str] = os.environ) -> None:
         """Takes them as they are now, or those that were kept under this name, and keeps them."""
@@ -226,17 +224,17 @@ class Configuration:
         paths += [f"{self._beside.git_dir}/config.worktree"] if self._beside else []
         return [*paths, *_USUAL, os.environ.get("GIT_CONFIG_GLOBAL", ""), *self._origins]
 
-    def _settings_stamp(self) -> Stamp:
+    def _settings_stamp(self) -> list[Stamp]:
         said = sorted(pair for pair in os.environ.items() if pair[0].startswith("GIT_CONFIG"))
         # Each path in its place, though some may be the same: so a worktree has the stamp of the repository itself.
-        return [(zlib.crc32(repr(said).encode()),), *map(_stamp_of, self._settings_files())]
+        return [(zlib.crc32(repr(said).encode()),), *map(stamp_of, self._settings_files())]
 
     def _stamped(self) -> object:
         """Whether anything may be another than before, without asking git."""
         paths = [*self._settings_files(), *self._attribute_files().values()]
         with suppress(OSError):
             paths += [entry.path for entry in os.scandir(self._folder())]
-        return _stamps(paths)
+        return [stamp_of(path) for path in dict.fromkeys(paths)]
 
 
 def configuration_of(repository: Repository, kept_as: str) -> Configuration:
@@ -289,15 +287,3 @@ def _content(path: str | bytes, most: int = _LARGEST) -> tuple[int, bytes]:
         if not stat.S_ISREG(seen.st_mode):
             raise OSError(f"{os.fsdecode(path)} is no file")
         return stat.S_IMODE(seen.st_mode), file.read(most)
-
-
-def _stamps(paths: list[str]) -> Stamp:
-    return [_stamp_of(path) for path in dict.fromkeys(paths)]
-
-
-def _stamp_of(path: str) -> tuple[int, ...]:
-    try:
-        seen = os.stat(path)
-    except OSError:
-        return ()
-    return seen.st_ino, seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns, seen.st_mode

@@ -15,7 +15,7 @@ from typing import Protocol
 from msgspec import Struct
 
 from ralph.errors import UserError
-from ralph.files import make_folder, read_given
+from ralph.files import make_folder, read_given, stamp_of
 from ralph.processes.program import AskedProgram, CutOff, own_program
 from ralph.records.folder import cannot_write, write
 
@@ -129,46 +129,41 @@ class Repository(Struct, frozen=True):
         return ()
 
 
-_known: dict[str, tuple[Repository, list[tuple[int, ...]]]] = {}
-"""What git said of a place, with the stamps of what it goes by: as long as they are the same it need not be asked."""
+_known: dict[str, tuple[Repository, list[object]]] = {}
+"""What git said of a place, and what it went by: as long as that is the same, it need not be asked."""
 
 
 def find_repository(workspace: Path) -> Repository | None:
     """The repository around `workspace`; None without one, or without git. A broken or bare one is an error."""
     place = os.path.realpath(workspace)
-    before = _known.get(place)
-    if before and before[1] == _stamps(before[0]):
-        return before[0]
+    found, went_by = _known.get(place, (None, []))
+    if found and went_by == _goes_by(found):
+        return found
     found = _asked_for_repository(workspace)
     if found:
-        _known[place] = (found, _stamps(found))
+        _known[place] = (found, _goes_by(found))
     return found
 
 
 def know_worktree(home: Repository, path: str) -> None:
     """What git would say of a worktree that was made a moment ago, and in which nobody has been yet."""
     made = Repository(os.path.realpath(path), own_folder(path), home.prefix)
-    _known[os.path.join(made.root, made.prefix).rstrip("/")] = (made, _stamps(made))
+    _known[os.path.join(made.root, made.prefix).rstrip("/")] = (made, _goes_by(made))
 
 
-def _stamps(found: Repository) -> list[tuple[int, ...]]:
-    """Of all that leads to a repository: as long as they are the same, so is it."""
-    common = shared_folder(found)
-    parts = found.prefix.split("/") if found.prefix else []
-    inside = ("/".join((found.root, *parts[: depth + 1], ".git")) for depth in range(len(parts)))  # none, so far
-    files = (f"{common}/config", f"{common}/config.worktree", f"{found.git_dir}/config.worktree", *inside)
-    folders = (found.git_dir, common, f"{common}/objects", f"{common}/refs")
-    mark, head = f"{found.root}/.git", f"{found.git_dir}/HEAD"
-    leads = (() if os.path.isdir(mark) else _stamp(mark), (os.path.isfile(head),))
-    return [*leads, *(_stamp(path)[:1] for path in (mark, *folders)), *map(_stamp, files)]
-
-
-def _stamp(path: str) -> tuple[int, ...]:
-    try:
-        seen = os.stat(path)
-    except OSError:
-        return ()
-    return seen.st_ino, seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns, seen.st_mode
+def _goes_by(found: Repository) -> list[object]:
+    """All that leads git to a repository, and makes it one."""
+    common, mark = shared_folder(found), f"{found.root}/.git"
+    folders = (mark, found.git_dir, common, f"{common}/objects", f"{common}/refs")  # what is in there does not matter
+    files = [f"{common}/config", f"{common}/config.worktree", f"{found.git_dir}/config.worktree"]
+    if not os.path.isdir(mark):
+        files.append(mark)  # in a linked worktree it says where the rest is
+    place = found.root
+    for name in found.prefix.split("/") if found.prefix else ():
+        place = f"{place}/{name}"
+        files.append(f"{place}/.git")  # none so far: it would be nearer to the workspace
+    has_head = os.path.isfile(f"{found.git_dir}/HEAD")
+    return [has_head, *(stamp_of(folder)[:1] for folder in folders), *map(stamp_of, files)]
 
 
 def _asked_for_repository(workspace: Path) -> Repository | None:

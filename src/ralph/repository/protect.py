@@ -14,13 +14,11 @@ from re import Pattern
 from msgspec import Struct, json
 
 from ralph.errors import UNREADABLE, UserError
-from ralph.files import open_given, read_file, replace_file
+from ralph.files import Stamp, open_given, read_file, replace_file, stamp
 from ralph.repository.index import CACHES, LIBRARIES, OWN, SKIPPED, files_below, is_run_data, shown
 
 # A file changed so shortly before it was looked at may change once more without a trace in its times.
 JUST_NOW_NS = 100_000_000
-
-Stamp = tuple[int, int, int, int, int]
 
 
 class ProtectedFile(Struct, frozen=True):
@@ -90,10 +88,10 @@ class Protected:
     def watch(self) -> Callable[[], tuple[str, ...]]:
         """Begins to look at the files. Asked at the end, it names those that are others now, or were in between: nobody
         can set the time of a change at will. They are put back."""
-        before = {path: _stamp(seen) for path, seen in self._found()}
+        before = {path: stamp(seen) for path, seen in self._found()}
 
         def moved() -> tuple[str, ...]:
-            now = {path: _stamp(seen) for path, seen in self._found()}
+            now = {path: stamp(seen) for path, seen in self._found()}
             paths = sorted(path for path in {*before, *now} if before.get(path) != now.get(path))
             if paths:
                 self.restore()
@@ -140,7 +138,7 @@ class Protected:
         self._passed.update(os.path.join(start, path) for path in passed)
 
     def _is_same(self, kept: ProtectedFile, seen: os.stat_result) -> bool:
-        if self._stamps.get(kept.path) == _stamp(seen):
+        if self._stamps.get(kept.path) == stamp(seen):
             return True
         if kept.mode != seen.st_mode or kept.size not in (None, seen.st_size):
             return False
@@ -152,7 +150,7 @@ class Protected:
     def _trust(self, path: bytes, seen: os.stat_result) -> None:
         """From now on its times tell whether the file was changed. Nobody can set its time of change at will."""
         if time.time_ns() - seen.st_ctime_ns > JUST_NOW_NS:
-            self._stamps[path] = _stamp(seen)
+            self._stamps[path] = stamp(seen)
 
     def _digest(self, path: bytes, seen: os.stat_result) -> str:
         from hashlib import sha256
@@ -313,10 +311,6 @@ def _digest(place: bytes | Path, size: int | None = None, wants_end: Callable[[]
             if wants_end():
                 raise UserError("the protected files were not read to the end")
     return digest.hexdigest()
-
-
-def _stamp(seen: os.stat_result) -> Stamp:
-    return seen.st_mode, seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns, seen.st_ino
 
 
 class Glob(Struct, frozen=True):

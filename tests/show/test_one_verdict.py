@@ -88,10 +88,10 @@ def test_screen_show_report_and_full_screen_end_with_the_same_sentence(kind: str
         fold.hear(event, 1000.0)
         scroll.add([News(event, Entry("", "", "r", number, Raw(b"{}")), 100)])
     sentence = outcome_sentence(fold.history)
-    assert stream.getvalue().splitlines()[-1] == sentence
-    assert list(told(fold.history, Style(TEXT)))[-1] == sentence
-    assert f"<h1>{sentence.removeprefix('ralph: ')}</h1>" in html([fold.history])
-    assert scroll.lines[-1] == sentence.removeprefix("ralph: ")
+    assert stream.getvalue().splitlines()[-1] == f"ralph: {sentence}"
+    assert list(told(fold.history, Style(TEXT)))[-1] == f"ralph: {sentence}"
+    assert f"<h1>{sentence}</h1>" in html([fold.history])
+    assert scroll.lines[-1] == sentence
 
 
 def test_three_refused_claims_are_three_though_several_checks_object() -> None:

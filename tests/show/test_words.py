@@ -204,7 +204,7 @@ def finished(outcome: str = "done", reason: str = "the agent said DONE", **more:
     ],
 )
 def test_the_outcome_is_one_plain_sentence(event: e.RunFinished, failing: list[str], sentence: str) -> None:
-    assert outcome_sentence(ended(event, failing)) == sentence
+    assert f"ralph: {outcome_sentence(ended(event, failing))}" == sentence
 
 
 def test_work_in_a_worktree_can_be_found_and_taken_over() -> None:

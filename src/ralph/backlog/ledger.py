@@ -193,7 +193,7 @@ def notifier(order: WorkOrder, folder: RunFolder) -> "Notifier":
                 return Notification("failed", f"{event.key} is parked: {event.reason}")
             case work_events.WorkFinished() if event.outcome != "interrupted":
                 text = last_line(event, order.shown_target, order.remote is not None)
-                return Notification("done" if event.exit_code == 0 else "failed", text.removeprefix("ralph: "))
+                return Notification("done" if event.exit_code == 0 else "failed", text)
         return None
 
     place = Path(order.workspace)

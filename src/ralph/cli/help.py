@@ -193,9 +193,10 @@ def claim_kinds(ctx: click.Context, param: click.Parameter, begun: str) -> list[
 
 def run_names(ctx: click.Context, param: click.Parameter, begun: str) -> list[str]:
     """Newest first, by the short name and by the whole."""
+    from ralph.core.text import nickname
     from ralph.records.register import runs
 
-    names = [name for run in reversed(runs()) for name in (run.id.rpartition("-")[2], run.id)]
+    names = [name for run in reversed(runs()) for name in (nickname(run.id), run.id)]
     return [name for name in names if name.startswith(begun)]
 
 

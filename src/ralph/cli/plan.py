@@ -10,7 +10,7 @@ from ralph.cli.init import Dialog
 from ralph.cli.request import Request, no_goal, understood
 from ralph.cli.table import CliCommand
 from ralph.core.model import Outcome, Stop
-from ralph.core.text import clean, one_line
+from ralph.core.text import clean, nickname, one_line
 from ralph.errors import UserError
 from ralph.planning.plan import Plan, PlanRequest, Trials, is_plan, load, plan_in, planned, planning, save
 from ralph.processes.interrupt import Interrupt
@@ -89,7 +89,7 @@ class Planning:
             raise UserError(f"cannot write {self.path}", "name another file with -o FILE")
         for run in recorded_in(self.workspace / ".ralph")[-1:]:
             if run.facts.kind == "plan" and run.state == "killed":  # it could not put back what its agent had changed
-                name = run.id.rpartition("-")[2]
+                name = nickname(run.id)
                 said = f"run {name} was killed while it planned; what its agent changed is still here"
                 self.dialog.say(f"ralph: {said}: `ralph rewind {name} 0` makes the files what they were before it")
         self.wish = PlanRequest(text, self.known, self.is_attended)

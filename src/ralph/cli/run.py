@@ -261,6 +261,7 @@ def _detach(command: str, values: dict[str, Any], words: list[str]) -> int:
     """The run goes on as a process of its own, let go once it is found on record; or says why it cannot begin."""
     import time
 
+    from ralph.core.text import nickname
     from ralph.files import state_folder
     from ralph.run.launch import Launched, words_of
 
@@ -287,7 +288,7 @@ def _detach(command: str, values: dict[str, Any], words: list[str]) -> int:
             return launched.exit_code
         time.sleep(0.02)
     launched.let_go()
-    name = found.id.rpartition("-")[2]
+    name = nickname(found.id)
     print(f"run {found.id} goes on without this terminal")
     print(f"  ralph logs -f {name}   follow it\n  ralph ui             watch and steer all runs")
     print(f"  ralph stop {name}      end it")

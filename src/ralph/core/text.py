@@ -140,3 +140,8 @@ def listed(names: Sequence[str], most: int = 20) -> str:
     """Names on one line, as many as a person would read."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(one_line(clean(name)) for name in names[:most]) + more
+
+
+def nickname(run_id: str) -> str:
+    """The part of a run's id that people say."""
+    return run_id.rpartition("-")[2]

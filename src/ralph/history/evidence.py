@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from ralph.core import events as e
 from ralph.core.secrets import Redactor, redact_text, secret_values
-from ralph.core.text import both_ends, clean, short, tail
+from ralph.core.text import both_ends, clean, nickname, short, tail
 from ralph.errors import UserError
 from ralph.history.feed import remembered
 from ralph.history.run_history import RunHistory
@@ -64,8 +64,7 @@ def _patch(repo: Repository, run: str, number: int | None) -> Patch:
     saved = Checkpoints(repo, run)
     last = max((int(one.name) for one in saved.all() if one.name.isdigit()), default=0)
     if not last:
-        name = run.rpartition("-")[2]
-        raise UserError(f"{name} has not finished an iteration yet", "what it changes is kept after each")
+        raise UserError(f"{nickname(run)} has not finished an iteration yet", "what it changes is kept after each")
     chosen = min(number, last) if number else None
     before, after = saved.around(chosen) if chosen else saved.ends()
     files, is_cut = files_in(patch(repo, before, after), Redactor(secret_values(os.environ)).text)

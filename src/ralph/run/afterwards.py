@@ -19,7 +19,7 @@ from ralph.core import events
 from ralph.core.model import Check
 from ralph.core.secrets import Redactor, secret_values
 from ralph.core.text import listed as named_all
-from ralph.core.text import plural
+from ralph.core.text import nickname, plural
 from ralph.errors import UserError
 from ralph.files import state_folder
 from ralph.processes.interrupt import Interrupt
@@ -35,7 +35,6 @@ from ralph.run import order as orders
 from ralph.run.checks import Checks, enclosed
 from ralph.run.context import Context
 from ralph.run.order import Order
-from ralph.show.words import nickname
 
 DISCARDED = "discarded"
 _IN_THE_WAY = "commit or stash what is in the way, then accept it again; nothing was changed"
@@ -282,7 +281,7 @@ def _repository_of(run: Listed) -> Repository | None:
 def _trees(run: Listed, home: Repository) -> list[Worktree]:
     """The worktrees of a run, or of a backlog's items, that have a branch."""
     names = [f"refs/heads/{run.facts.branch}"] if run.facts.branch else []
-    names += [f"refs/heads/ralph/{run.id}", f"refs/heads/ralph/{run.id.rpartition('-')[2]}/"]
+    names += [f"refs/heads/ralph/{run.id}", f"refs/heads/ralph/{nickname(run.id)}/"]
     out = home.git("for-each-ref", "--format=%(refname:lstrip=2)", *names).decode("utf-8", "replace")
     paths, path = {}, ""  # where each branch is checked out
     for line in home.git("worktree", "list", "--porcelain").decode("utf-8", "surrogateescape").splitlines():

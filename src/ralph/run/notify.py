@@ -54,7 +54,7 @@ def message_about(event: events.Event, history: RunHistory) -> Notification | No
     match event:
         case events.RunFinished() if event.outcome != "interrupted":
             kind = "done" if event.exit_code == 0 else "failed"
-            return Notification(kind, outcome_sentence(history).removeprefix("ralph: "))
+            return Notification(kind, outcome_sentence(history))
         case events.QuestionAsked():
             return Notification("question", one_line(event.text, 500))
         case events.Waiting() if event.limited:

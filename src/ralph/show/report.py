@@ -131,7 +131,7 @@ def _header(history: RunHistory) -> list[Html]:
     ]
     return [
         element("div.top", element("span.wrap", f"{history.run} in {history.workspace}"), _badge(history)),
-        element("h1", outcome_sentence(history).removeprefix("ralph: ")),
+        element("h1", outcome_sentence(history)),
         element("div.goal", head(history.goal, 4000, "…")),
         element("p.facts", [element("span", fact) for fact in facts if fact]),
     ]
@@ -170,7 +170,7 @@ def _moment(at: float) -> str:
 def written(histories: Sequence[RunHistory], form: Form, evidence: RunEvidence | None = None) -> bytes:
     if form == "json":
         # all facts, and the sentence that is made of them
-        told = ({**to_builtins(history), "sentence": outcome_sentence(history)} for history in histories)
+        told = ({**to_builtins(history), "sentence": f"ralph: {outcome_sentence(history)}"} for history in histories)
         return escaped(b"".join(encode(one) + b"\n" for one in told))
     return (markdown(histories) if form == "markdown" else html(histories, evidence)).encode()
 
@@ -238,7 +238,7 @@ def _joined(parts: Sequence[str]) -> str:
 def _titled(history: RunHistory) -> list[str]:
     mark = "✅" if history.outcome == "done" and history.verified else "⚠️" if history.outcome == "done" else "❌"
     mark = mark if history.outcome else "⏳"
-    sentence = escape_markdown(outcome_sentence(history).removeprefix("ralph: "), 600)
+    sentence = escape_markdown(outcome_sentence(history), 600)
     return [f"## {mark} {sentence}", f"**Goal:** {escape_markdown(history.goal, 500)}"]
 
 

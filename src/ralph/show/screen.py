@@ -153,7 +153,8 @@ class Screen:
         text += [row for line in whereabouts(history, briefly=is_named) for row in self._rows(line)]
         if is_named:
             text += self._next_steps(history)
-        text += [self._style.paint(outcome_tone(event.exit_code), row) for row in self._rows(outcome_sentence(history))]
+        sentence = self._rows(f"ralph: {outcome_sentence(history)}")
+        text += [self._style.paint(outcome_tone(event.exit_code), row) for row in sentence]
         self._write(text, patience=_IN_A_HURRY if event.outcome == Outcome.INTERRUPTED.value else _LAST_WORD)
 
     def _rows(self, sentence: str) -> list[str]:

@@ -156,7 +156,7 @@ def told(history: RunHistory, style: Style) -> Iterator[str]:
             yield f"  {style.marks.check} {need_words(need)}" + (f"  {commands(need)}" if need.actions else "")
         yield ""
     tone = outcome_tone(history.exit_code) if history.outcome else "cyan"
-    yield style.paint(tone, outcome_sentence(history))
+    yield style.paint(tone, f"ralph: {outcome_sentence(history)}")
 
 
 def _iteration(one: PastIteration, style: Style) -> Iterator[str]:

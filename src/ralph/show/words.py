@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from ralph.core.model import STOP_REQUEST, WAYS_OUT
 from ralph.core.text import listed, one_line, plural, short
 from ralph.core.text import money as money
+from ralph.core.text import nickname as nickname
 
 if TYPE_CHECKING:
     from ralph.core.events import RunFinished
@@ -45,11 +46,6 @@ def count(number: int) -> str:
 def cost(usd: float | None) -> str:
     """`$0.42`; nothing where it is not known."""
     return "" if usd is None else money(usd)
-
-
-def nickname(run_id: str) -> str:
-    """The part of a run's id that people say."""
-    return run_id.rpartition("-")[2]
 
 
 def from_home(path: str, home: str) -> str:
@@ -202,7 +198,7 @@ def outcome_sentence(history: "RunHistory") -> str:
     outcome, reason = history.outcome, ending_reason(history)
     if not outcome:
         at = f" in iteration {history.iterations[-1].number}" if history.iterations else ""
-        return f"ralph: {history.state}{at}"
+        return f"{history.state}{at}"
     said = outcome
     if outcome == "done" and not history.verified:
         said += " (unverified)"
@@ -214,7 +210,7 @@ def outcome_sentence(history: "RunHistory") -> str:
     spent = duration(history.seconds)
     if history.cost_usd is not None:
         spent += f", {money(history.cost_usd)}"
-    return f"ralph: {said}{': ' if reason else ''}{reason} ({spent})"
+    return f"{said}{': ' if reason else ''}{reason} ({spent})"
 
 
 def whereabouts(history: "RunHistory", *, briefly: bool = False) -> list[str]:

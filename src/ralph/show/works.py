@@ -151,16 +151,20 @@ def _meaning(event: object) -> tuple[str, str]:
     return "", ""
 
 
-def last_line(event: work_events.WorkFinished, target: str, is_remote: bool) -> str:
-    """`ralph: 17 of 20 landed on ralph/k3fa/merged, 2 parked, 1 blocked ($23.10): git merge ralph/k3fa/merged`."""
+def work_sentence(event: work_events.WorkFinished, target: str) -> str:
+    """`17 of 20 landed on ralph/k3fa/merged, 2 parked, 1 blocked ($23.10)`."""
     parts = [f"{event.landed} of {event.items} landed on {target}"]
     parts += [f"{event.parked} parked"] if event.parked else []
     parts += [f"{event.blocked} blocked"] if event.blocked else []
     cost = f" ({money(event.cost_usd)})" if event.cost_usd is not None else ""
     why = {"budget": "the budget is spent", "interrupted": "stopped by you; go on with `ralph resume`"}
     reason = why.get(event.outcome) or (event.reason if event.outcome in ("fatal", "stuck", "timeout") else "")
-    text = f"ralph: {', '.join(parts)}{cost}" + (f"; {reason}" if reason else "")
-    return one_line(f"{text}: git merge {target}" if event.landed and not is_remote else text, 1000)
+    return one_line(f"{', '.join(parts)}{cost}" + (f"; {reason}" if reason else ""), 1000)
+
+
+def last_line(event: work_events.WorkFinished, target: str, is_remote: bool) -> str:
+    """The same, and how it is taken over."""
+    return work_sentence(event, target) + (f": git merge {target}" if event.landed and not is_remote else "")
 
 
 class WorkScreen:
@@ -195,7 +199,7 @@ class WorkScreen:
                 said = (f"{row.key}: {row.state}: {short(_reason(row) or row.title, 200)}" for row in parked[:50])
                 lines += [self._style.paint("warn", text) for text in said]
                 ending = last_line(event, self._target, self._is_remote)
-                lines.append(self._style.paint(outcome_tone(event.exit_code), ending))
+                lines.append(self._style.paint(outcome_tone(event.exit_code), f"ralph: {ending}"))
         if lines:
             self._write(lines)
 
@@ -245,8 +249,7 @@ BADGES = {"landed": "good", "parked": "bad", "blocked": "warn", "held": "warn", 
 def summary(history: WorkHistory) -> str:
     """The work in one sentence."""
     if history.finished and history.started:
-        said = last_line(history.finished, history.target, bool(history.started.push))
-        return said.removeprefix("ralph: ").partition(": git merge")[0]
+        return work_sentence(history.finished, history.target)
     states = [*history.states.values()]
     return f"{history.state}: {counted({state: states.count(state) for state in SHOWN})}"
 

@@ -347,7 +347,7 @@ class Scroll:
     def _ending(self, news: News) -> str:
         self._fold.hear(news.event, news.entry.at)
         is_over = isinstance(news.event, events.RunFinished)
-        return outcome_sentence(self._fold.history).removeprefix("ralph: ") if is_over else ""
+        return outcome_sentence(self._fold.history) if is_over else ""
 
     def fit(self, columns: int) -> None:
         """Renders everything anew for another width."""

@@ -65,7 +65,7 @@ def limited(resets_at: float | None, at: float) -> Run:
 
 def test_where_every_turn_counts_a_stated_reset_is_still_waited_for() -> None:
     found = judge(limited(5000.0, 1001.0), [limits.limited()])
-    assert found == Continue(wait=Wait(3999.0 + limits.AFTER_RESET, "usage limit: usage limit"))
+    assert found == Continue(wait=Wait(3999.0 + limits.AFTER_RESET, "usage limit: usage limit", limited=True))
     assert judge(limited(5000.0, 5000.0 + limits.AFTER_RESET), [limits.limited()]) == Continue()
 
 

@@ -32,7 +32,6 @@ INSIDE = ("tasks.md", "TASKS.md", "prd.json", "tasks/tasks.json", "PLAN.md")
 """What is looked for in a folder: spec-kit's and OpenSpec's tasks, a list of stories, task-master's tasks."""
 LARGEST = 16 << 20
 ASKED_AGAIN = 60.0  # seconds between two looks at a list that another program keeps
-TICKED, TAKEN_OFF = "it was ticked by a person", "it was taken off the list"
 
 
 class BacklogSource(Struct, frozen=True, kw_only=True):
@@ -227,13 +226,14 @@ def differences(board: Board, reading: ListContent) -> list[WorkEvent]:
             told.append(ItemListed(item))
     listed = {item.key for item in reading.items}
     gone = [key for key, job in board.jobs.items() if key not in listed and job.state not in SETTLED]
-    return [*told, *(ItemWithdrawn(key, TAKEN_OFF) for key in gone)]
+    return [*told, *(ItemWithdrawn(key, "it was taken off the list", by_list=True) for key in gone)]
 
 
 def _changes_of(item: Item, job: Job) -> list[WorkEvent]:
     if item.done:
-        return [ItemListed(item), ItemWithdrawn(item.key, TICKED)] if job.state not in SETTLED else []
-    if job.state == "withdrawn" and job.reason in (TICKED, TAKEN_OFF):
+        ticked = ItemWithdrawn(item.key, "it was ticked by a person", by_list=True)
+        return [ItemListed(item), ticked] if job.state not in SETTLED else []
+    if job.state == "withdrawn" and job.by_list:
         return [ItemListed(item), ItemQueued(item.key, "it is on the list again", forgiven=True)]
     if job.state == "landed" or _wanted(item) == _wanted(job.item):
         return []

@@ -48,7 +48,8 @@ class Item(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 class Job(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What became of an item so far. `tip` is the commit that is ready, and `files` what it changes; `refused` are the
-    files for which the gate sent it back, `note` is what its next run is told of that; `commit` is what landed."""
+    files for which the gate sent it back, `note` is what its next run is told of that; `commit` is what landed;
+    `by_list`: what the list says has withdrawn it."""
 
     item: Item
     state: State = "queued"
@@ -60,6 +61,7 @@ class Job(Struct, frozen=True, kw_only=True, omit_defaults=True):
     refused: tuple[str, ...] = ()
     note: str = ""
     reason: str = ""
+    by_list: bool = False
     run: str = ""
     worker: str = ""
     cost_usd: float | None = None

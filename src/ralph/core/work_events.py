@@ -89,10 +89,11 @@ class ItemParked(Struct, frozen=True, omit_defaults=True):
 
 
 class ItemWithdrawn(Struct, frozen=True):
-    """The person ticked it, or took it off the list. Its branch stays."""
+    """A person withdrew it or, `by_list`, ticked it or took it off the list. Its branch stays."""
 
     key: str
     reason: str
+    by_list: bool = False
 
 
 class ItemWarned(Struct, frozen=True):
@@ -205,7 +206,7 @@ def _moved(job: Job, event: ItemQueued | ItemStarted | ItemLanded | ItemReturned
             known = {"reason": event.reason, "note": event.note, "refused": event.files}
             return replace(job, state="queued", returns=job.returns + 1, since=at, **known)
         case ItemWithdrawn():
-            return replace(job, state="withdrawn", reason=event.reason, since=at)
+            return replace(job, state="withdrawn", reason=event.reason, by_list=event.by_list, since=at)
 
 
 def _ended(job: Job, event: ItemReady | ItemParked, at: float) -> Job:

@@ -79,16 +79,20 @@ def _default_branch(hosted: Hosted) -> str:
 class Publishing:
     """What a run does at its host. `base` is the branch that the work shall be merged into."""
 
+    _context: Context  # known once the run is open
+    _trees: Trees
+    _worktree: "Worktree"
+
     def __init__(self, order: "Order", hosted: Hosted, base: str, is_github: bool) -> None:
         self._order, self._hosted, self._base, self._is_github = order, hosted, base, is_github
         self._known: PullRequest | None = None
         self._pushed = ""
         self._said_by_host: list[str] = []
-        self._context: Context | None = None
 
     def equip(self, parts: Parts, context: Context, trees: Trees) -> None:
         """From here on it knows where the work is. With `wait`, no claim is believed before the host's checks pass."""
-        self._context, self._trees = context, trees
+        assert trees.worktree is not None
+        self._context, self._trees, self._worktree = context, trees, trees.worktree
         if self._order.pr == "wait":
             parts.review = self._waiting(parts.review)
 
@@ -107,27 +111,26 @@ class Publishing:
 
     def _host_checks(self, run: Run, iteration: Iteration) -> tuple[Check, ...]:
         """What the host says of the work as it is now."""
-        context, trees = self._open(), self._trees
-        keep_in_branch(self._worktree, context, trees)(run, iteration)
+        keep_in_branch(self._worktree, self._context, self._trees)(run, iteration)
         request = self._publish(iteration.number, run, None)
         found = self._awaited(request)
         if isinstance(found, str):
             return (Check(name=NOT_WAITED, passed=False, exit_code=1, tail=found, head=found),)
         checks = tuple(self._check(one) for one in found)
         for check in checks:
-            context.tell(events.CheckStarted(check.name), finished(check))
+            self._context.tell(events.CheckStarted(check.name), finished(check))
         return checks
 
     def _check(self, one: HostCheck) -> Check:
         name = f"{self._hosted.host}: {one_line(clean(one.name), 100)}"
         if one.state == "green":
             return Check(name=name, passed=True)
-        said = self._open().redact.text(log_of(self._hosted, one, ERROR_LIMIT))
+        said = self._context.redact.text(log_of(self._hosted, one, ERROR_LIMIT))
         return Check(name=name, passed=False, exit_code=1, head=said, tail=said)
 
     def _awaited(self, request: PullRequest) -> list[HostCheck] | str:
         """The host's checks once none is at work any more; or why they are not waited for."""
-        context = self._open()
+        context = self._context
         context.tell(events.Notice(f"waiting for the checks of {request.url}", "info"))
         looks = troubles = 0
         tick, poll = context.tick, self._order.settings.poll_interval or POLL
@@ -156,7 +159,7 @@ class Publishing:
         """Publishes what the run came to, if that is wanted. The end is another one where it cannot be."""
         is_done = stop.outcome is Outcome.DONE and verified
         wanted = is_done or (self._order.pr == "draft" and stop.outcome not in _UNPUBLISHED)
-        context = self._open()
+        context = self._context
         if not wanted:
             return stop
         number = len(run.iterations)
@@ -176,7 +179,7 @@ class Publishing:
 
     def _publish(self, number: int, run: Run, stop: Stop | None, is_draft: bool = False) -> PullRequest:
         """Pushes the branch, and opens or updates its pull request."""
-        context, branch = self._open(), self._worktree.branch
+        context, branch = self._context, self._worktree.branch
         self._push()
         if not self._is_github:  # a person opens it, by the link that the host gave or a command
             words = [word for line in self._said_by_host for word in line.split()]
@@ -195,7 +198,7 @@ class Publishing:
         return self._known
 
     def _push(self) -> None:
-        context, branch = self._open(), self._worktree.branch
+        context, branch = self._context, self._worktree.branch
         tip = commit_of(self._worktree.path, f"refs/heads/{branch}")
         if not tip or tip == self._pushed:
             return
@@ -211,7 +214,7 @@ class Publishing:
         from ralph.history.feed import history_of
         from ralph.show.report import for_review
 
-        context = self._open()
+        context = self._context
         verified = stop is not None and stop.outcome is Outcome.DONE
         then = ending(run, stop, context.elapsed(), 0, verified) if stop else []
         history = replace(history_of(context.folder, then=then), goal=clean(self._order.title))
@@ -220,15 +223,6 @@ class Publishing:
         path, mark, issue = self._order.issue.partition("#")
         closing = f"Closes {'' if path == self._hosted.path else path}#{issue}" if mark else ""
         return context.redact.text("\n\n".join(filter(None, (closing, report))))
-
-    def _open(self) -> Context:
-        assert self._context is not None
-        return self._context
-
-    @property
-    def _worktree(self) -> "Worktree":
-        assert self._trees.worktree is not None
-        return self._trees.worktree
 
 
 def _reason(output: str) -> str:

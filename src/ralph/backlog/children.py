@@ -61,17 +61,17 @@ class Child:
             while piece := os.read(self.out, 1 << 16):
                 self.said = (self.said + piece)[-LONGEST:]
 
-    def has_ended(self) -> bool:
-        if self.code is None:
-            pid, status = os.waitpid(self.pid, os.WNOHANG)
-            if not pid:
-                return False
-            self.code = os.waitstatus_to_exitcode(status)
-            self.listen()
-            os.close(self.out)
-            os.close(self._leash)
-            if self.handle >= 0:
-                os.close(self.handle)
+    def collect(self) -> bool:
+        """Takes note of its end, and of all that it had said; False while it is at work."""
+        pid, status = os.waitpid(self.pid, os.WNOHANG)
+        if not pid:
+            return False
+        self.code = os.waitstatus_to_exitcode(status)
+        self.listen()
+        os.close(self.out)
+        os.close(self._leash)
+        if self.handle >= 0:
+            os.close(self.handle)
         return True
 
     def answer(self, kind: type[Kind]) -> Kind | None:
@@ -125,11 +125,11 @@ class Children:
                 seconds = min(seconds, GLANCE)
         ready.poll(seconds * 1000)
 
-    def ended(self) -> list[Child]:
-        """Those that have ended since the last look."""
+    def take_ended(self) -> list[Child]:
+        """Those that have ended since the last look, which are at work no more."""
         for child in self.all:
             child.listen()
-        gone = [child for child in self.all if child.has_ended()]
+        gone = [child for child in self.all if child.collect()]
         self.all = [child for child in self.all if child not in gone]
         return gone
 

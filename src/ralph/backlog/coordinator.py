@@ -184,7 +184,7 @@ class Coordinator:
     def _hear(self) -> None:
         """All that has happened since the last look."""
         self._interrupt.acknowledge()
-        for child in self._children.ended():
+        for child in self._children.take_ended():
             self._took_leave(child)
         if (gate := self._children.of("")) and gate.has_answered:  # what has landed it clears away by itself
             gate.key = CLEARING
@@ -377,7 +377,7 @@ class Coordinator:
             self._interrupt.acknowledge()
             if self._interrupt.is_repeated:
                 self._children.ask_to_end(AT_ONCE)
-            for child in self._children.ended():
+            for child in self._children.take_ended():
                 self._took_leave(child)
 
     def _tidy(self) -> None:

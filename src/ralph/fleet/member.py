@@ -226,7 +226,7 @@ class Member(Coordinator):
             while list(self._children):
                 self._children.wait(TICK, self._interrupt.fileno())
                 self._interrupt.acknowledge()
-                self._children.ended()
+                self._children.take_ended()
 
     def _finish(self) -> int:
         """Tells of the end of the work where we have the gate, or where nothing could ever begin for whoever brought

@@ -69,7 +69,7 @@ class Writer:
         kept = told
         if not kinds.isdisjoint(events.TALK):
             if len(lines) > self._room:
-                kept = [one for one, line in zip(told, lines.split(b"\n"), strict=False) if self._is_kept(one, line)]
+                kept = [one for one, line in zip(told, lines.split(b"\n"), strict=False) if self._take_room(one, line)]
                 lines = self._encode(self._numbered([one.data for one in kept]))
             else:
                 self._room -= len(lines)
@@ -142,7 +142,8 @@ class Writer:
             self._covered = KEY_LENGTH
         return event
 
-    def _is_kept(self, told: events.Told, line: bytes) -> bool:
+    def _take_room(self, told: events.Told, line: bytes) -> bool:
+        """Whether the line is written: what an agent says takes of its share."""
         if type(told.data) not in events.TALK:
             return True
         self._room -= len(line)

@@ -195,7 +195,7 @@ class FullScreen(App[list[str]]):
         """The runs, as they stand now."""
         if is_due:
             self._attempt(self.state.survey)
-        for is_well, words, line in self.state.ended():
+        for is_well, words, line in self.state.take_ended():
             back = "" if not line else "" if self.prompt.give_back(line) else " · up brings the line back"
             self.say(words + back, is_error=not is_well)
         if self._is_leaving and not self.state.launched:

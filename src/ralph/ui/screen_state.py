@@ -133,7 +133,7 @@ class ScreenState:
         over = {run.id for run in self.runs if run.facts.outcome}
         return [one for one in self.launched if one.exit_code is None and one.run not in over]
 
-    def ended(self) -> list[tuple[bool, str, str]]:
+    def take_ended(self) -> list[tuple[bool, str, str]]:
         """The runs started here that have ended since the last call: whether all was well, their last words and, where
         one never began, what was typed for it."""
         over = [one for one in self.launched if one.exit_code is not None]

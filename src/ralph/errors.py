@@ -50,6 +50,16 @@ def complain(message: str, hint: str = "") -> None:
         print(f"hint: {clean(hint)}", file=sys.stderr)
 
 
+def complaint_in(said: str) -> tuple[str, str]:
+    """What another ralph has complained of at the end of all that it said: message and hint."""
+    from ralph.core.text import clean
+
+    *_, message, hint = "", "", *filter(None, map(str.strip, clean(said).split("\n")))
+    if not hint.startswith("hint: "):
+        message, hint = hint, ""
+    return message.removeprefix("ralph: "), hint.removeprefix("hint: ")
+
+
 def to_install(extra: str) -> str:
     """The command that adds an optional part, by the way in which ralph itself was installed."""
     wanted = f"'{DISTRIBUTION}[{extra}]'"

@@ -11,8 +11,8 @@ from typing import TypeVar
 
 import msgspec
 
-from ralph.core.text import clean, one_line, tail
-from ralph.errors import UNREADABLE
+from ralph.core.text import one_line, tail
+from ralph.errors import UNREADABLE, complaint_in
 from ralph.files import open_file, open_fresh
 from ralph.processes.descendants import handle
 from ralph.processes.nursery import Nursery
@@ -91,12 +91,10 @@ class Child:
         try:
             with open(open_file(self.log), "rb") as file:
                 file.seek(max(0, os.fstat(file.fileno()).st_size - 20_000))
-                lines = clean(file.read(20_000).decode("utf-8", "replace")).strip().split("\n")
+                message, hint = complaint_in(file.read(20_000).decode("utf-8", "replace"))
         except OSError:
-            lines = []
-        said = [line.removeprefix("ralph: ") for line in lines if line.strip()]
-        message = said[-2:] if said and said[-1].startswith("hint: ") else said[-1:]
-        return one_line(tail(" · ".join(message), 2000), 500)
+            return ""
+        return one_line(tail(f"{message} · hint: {hint}" if hint else message, 2000), 500)
 
 
 class Children:

@@ -14,8 +14,8 @@ from typing import IO, TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from ralph.core.text import clean, one_line, plural, tail
-from ralph.errors import UserError
+from ralph.core.text import one_line, plural, tail
+from ralph.errors import UserError, complaint_in
 from ralph.processes.interrupt import tie, untie
 from ralph.records.register import Listed
 from ralph.run.options import RUN, Option
@@ -71,11 +71,7 @@ class Launched:
     def complaint(self) -> tuple[str, str]:
         """What it said at its end: the outcome, or why it could not start; and what helps."""
         self._said.seek(0)
-        lines = [line.strip() for line in clean(self._said.read().decode("utf-8", "replace")).split("\n")]
-        *_, message, hint = "", "", *filter(None, lines)
-        if not hint.startswith("hint: "):
-            message, hint = hint, ""
-        return message.removeprefix("ralph: "), hint.removeprefix("hint: ")
+        return complaint_in(self._said.read().decode("utf-8", "replace"))
 
     def last_words(self) -> str:
         """The same in one line."""

@@ -361,7 +361,7 @@ def _waiter(
             told.clear()
             told.add(occasion)
             until = run.seen.at + asked.seconds
-            context.tell(events.Waiting(asked.seconds, asked.reason, until, asked.children, asked.limited))
+            context.tell(events.Waiting(asked.seconds, asked.reason, until, asked.children, limited=asked.limited))
         sleep(min(asked.seconds, poll or asked.seconds))
 
     return wait

@@ -13,8 +13,9 @@ Agent = Callable[..., str]
 Ralph = Callable[..., Any]
 
 OUTLETS = (
-    *("ps -a", "ps -a --json", "show", "show --json", "logs", "diff --stat", "report --format markdown -o -"),
+    *("ps -a", "ps -a --json", "show", "show --json", "logs", "logs --json", "diff --stat"),
     *(
+        "report --format markdown -o -",
         "doctor",
         "doctor --json",
         "clean",

@@ -1,5 +1,6 @@
 """Everything that ralph shows is made of text from others: what becomes of a text that means harm, and how soon?"""
 
+import json
 from collections.abc import Iterator
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin
@@ -18,29 +19,44 @@ from ralph.show.event_lines import EventLines
 from ralph.show.outlet import Style
 from ralph.web import pieces
 
+LARGEST = 10**308
 
-def filled(kind: Any, text: str) -> Any:
-    """A value of this type in which everything that can be text is `text`: whatever is added later, is in it, too."""
+
+class Filling(Struct, frozen=True):
+    """What everything is filled with: each text, each number as near as its type comes to it, and each flag."""
+
+    text: str
+    number: int = 1
+    flag: bool = True
+
+
+def of(text: str | Filling) -> Filling:
+    return Filling(encodable(text)) if isinstance(text, str) else text
+
+
+def filled(kind: Any, what: Filling) -> Any:
+    """A value of this type in which all that can be text is that text: whatever is added later, is in it, too."""
     if isinstance(kind, type) and issubclass(kind, Struct):
         fields = msgspec.structs.fields(kind)
-        return kind(**{field.name: filled(field.type, text) for field in fields})
+        return kind(**{field.name: filled(field.type, what) for field in fields})
     origin, inner = get_origin(kind), get_args(kind)
     if origin in (Union, UnionType):
-        return filled(inner[0], text)
+        return filled(inner[0], what)
     if origin is Literal:
         return inner[0]
     if origin is tuple:
-        return (filled(inner[0], text),) if inner[1:] == (...,) else tuple(filled(each, text) for each in inner)
+        return (filled(inner[0], what),) if inner[1:] == (...,) else tuple(filled(each, what) for each in inner)
     if origin in (list, dict):
-        return [filled(inner[0], text)] if origin is list else {filled(inner[0], text): filled(inner[1], text)}
-    return text if kind is str else kind(1) if kind in (int, float, bool) else b"" if kind is bytes else None
+        return [filled(inner[0], what)] if origin is list else {filled(inner[0], what): filled(inner[1], what)}
+    plain = {str: what.text, int: what.number, float: float(min(what.number, LARGEST)), bool: what.flag, bytes: b""}
+    return plain.get(kind)
 
 
-def happened(text: str) -> Iterator[tuple[Event, Entry]]:
+def happened(text: str | Filling) -> Iterator[tuple[Event, Entry]]:
     """One event of every kind."""
     for seq, (kind, name) in enumerate((events.NAMES | work_events.NAMES).items()):
-        event = filled(kind, text)
-        data = msgspec.Raw(msgspec.json.encode(event))
+        event = filled(kind, of(text))
+        data = msgspec.Raw(json.dumps(msgspec.to_builtins(event)).encode())
         yield event, Entry(name, "2026-01-01T00:00:00Z", "r", seq, data)
 
 
@@ -48,48 +64,48 @@ def encodable(text: str) -> str:
     return text.encode("utf-8", "replace").decode()
 
 
-def history_of(text: str) -> RunHistory:
+def history_of(text: str | Filling) -> RunHistory:
     fold = Fold("20260101-000000-abcd")
     for event, entry in happened(text):
         fold.hear(event, entry.at)
     return fold.history
 
 
-def work_of(text: str) -> WorkHistory:
+def work_of(text: str | Filling) -> WorkHistory:
     return folded("20260101-000000-abcd", [entry for _, entry in happened(text)])
 
 
-def lines(text: str, columns: int, verbose: bool) -> list[str]:
+def lines(text: str | Filling, columns: int, verbose: bool) -> list[str]:
     render = EventLines(Style(color=True), verbose=verbose, columns=columns)
-    return [line for event, entry in happened(encodable(text)) for line in render(event, entry.at)]
+    return [line for event, entry in happened(text) for line in render(event, entry.at)]
 
 
-def on_a_page(text: str) -> str:
-    recent = pieces.RecentPieces(encodable(text))
-    for event, entry in happened(encodable(text)):
+def on_a_page(text: str | Filling) -> str:
+    recent = pieces.RecentPieces(of(text).text)
+    for event, entry in happened(text):
         recent.hear(entry, event)
     return recent.since(-1)
 
 
-def in_summary(text: str) -> list[str]:
-    history = history_of(encodable(text))
+def in_summary(text: str | Filling) -> list[str]:
+    history = history_of(text)
     return [*summary.table(history, Style()), *summary.told(history, Style()), words.outcome_sentence(history)]
 
 
-def in_report(text: str) -> str:
-    history = history_of(encodable(text))
-    proof = {1: filled(evidence.Evidence, encodable(text))}
-    return report.html([history], proof) + report.markdown([history]) + report.for_review(history, text)
+def in_report(text: str | Filling) -> str:
+    history = history_of(text)
+    proof = {1: filled(evidence.Evidence, of(text))}
+    return report.html([history], proof) + report.markdown([history]) + report.for_review(history, of(text).text)
 
 
-def of_work(text: str) -> str:
-    history = work_of(encodable(text))
+def of_work(text: str | Filling) -> str:
+    history = work_of(text)
     shown = works.table(history.board, works.rows(history.board, {}), Style(), 80)
     return "\n".join(
         [works.html(history), works.markdown(history), works.summary(history), *shown, *works.lines(history)]
     )
 
 
-def work_lines(text: str) -> list[str]:
-    told = (works.sentence(event)[0] for event, _ in happened(encodable(text)))
+def work_lines(text: str | Filling) -> list[str]:
+    told = (works.sentence(event)[0] for event, _ in happened(text))
     return [line for one in told for line in one.split("\n")]

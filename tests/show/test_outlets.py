@@ -7,9 +7,12 @@ import pytest
 from tests.fuzz import shown
 from tests.hostile_text import COMMANDS_A_TERMINAL, EVIL
 
+from ralph.show.outlet import Style
+from ralph.show.summary import told
+
 HARM = f"{EVIL}\0\b\r\x85\u2028\u2029\u061c\u200e\ufff9\U000e0041\nforged: landed\x1b[31mred"
 PAINT = re.compile("\x1b\\[[0-9;]*m")
-OUTLETS: dict[str, Callable[[str], str]] = {
+OUTLETS: dict[str, Callable[[str | shown.Filling], str]] = {
     "lines on a screen": lambda text: "\n".join(shown.lines(text, 80, False)),
     "all lines in a pipe": lambda text: "\n".join(shown.lines(text, 0, True)),
     "pieces of a page": shown.on_a_page,
@@ -20,11 +23,28 @@ OUTLETS: dict[str, Callable[[str], str]] = {
 
 
 @pytest.mark.parametrize("outlet", OUTLETS)
-def test_no_event_whatever_it_says_commands_who_looks_at_it(outlet: str) -> None:
-    made = OUTLETS[outlet](HARM)
+@pytest.mark.parametrize("flag", [True, False])
+def test_no_event_whatever_it_says_commands_who_looks_at_it(outlet: str, flag: bool) -> None:
+    made = OUTLETS[outlet](shown.Filling(HARM, flag=flag))
     assert "\x1b[31mred" not in made, "paint of others"
     found = COMMANDS_A_TERMINAL.search(PAINT.sub("", made))
     assert not found, made[max(found.start() - 80, 0) : found.end() + 20]
+
+
+@pytest.mark.parametrize("outlet", OUTLETS)
+@pytest.mark.parametrize("number", [-(10**20), -1, 0, 10**20, 10**400])
+def test_no_number_is_too_large_to_be_shown(outlet: str, number: int) -> None:
+    """A forged journal may hold them: all that JSON allows."""
+    assert OUTLETS[outlet](shown.Filling("x", number=number))
+
+
+def test_a_branch_with_any_name_can_be_merged_as_it_is_shown() -> None:
+    """What a person copies into a shell names a branch, and does nothing else; and it commands no terminal."""
+    history = shown.history_of(shown.Filling(f"a;b{EVIL}", flag=False))
+    history.item = ""
+    merging = [line for line in told(history, Style()) if "git merge" in line]
+    assert merging
+    assert all("git merge 'a;b" in line and not COMMANDS_A_TERMINAL.search(line) for line in merging)
 
 
 def test_no_line_end_in_a_backlogs_events_forges_a_line() -> None:

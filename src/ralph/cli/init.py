@@ -12,6 +12,7 @@ import msgspec
 
 from ralph.cli.table import CliCommand, Values, no_words
 from ralph.core.model import FailAction
+from ralph.core.text import clean, escaped
 from ralph.errors import UserError
 from ralph.run.options import Option
 
@@ -231,10 +232,10 @@ def _show(workspace: Path, dialog: Dialog) -> None:
     try:
         sources = load(workspace, {}, env={}).sources
     except UserError as error:
-        dialog.say(error.message)
+        dialog.say(clean(error.message))
         return
     effective = merged(DEFAULTS, *(json_source(path).said for path in sources))
-    dialog.say(msgspec.json.format(msgspec.json.encode(effective), indent=2).decode())
+    dialog.say(escaped(msgspec.json.format(msgspec.json.encode(effective), indent=2)).decode())
     overlay = " (with local overlay from settings.local.json)" if len(sources) > 1 else ""
     dialog.say(f"Loaded from .ralph/settings.json{overlay}")
 

@@ -148,12 +148,13 @@ def _lines(run: "Listed", follows: bool) -> Iterator[bytes]:
 
 
 def _copy(lines: Iterator[bytes], at_once: bool) -> int:
+    from ralph.core.text import escaped
     from ralph.records.journal import decoded
 
     out = sys.stdout.buffer
     for line in lines:
         if decoded(line) is not None:  # one that was cut off is none
-            out.write(line)
+            out.write(escaped(line))  # ralph wrote it so; but an agent can write there, too
             if at_once:
                 out.flush()
     out.flush()

@@ -13,7 +13,7 @@ from ralph.history.evidence import Evidence, PatchedFile, ToolCall
 from ralph.history.run_history import PastIteration, RunHistory
 from ralph.show import plots
 from ralph.show.plots import Html, Layer, element, joined
-from ralph.show.words import cost, count, duration, happened, how_it_failed, money, nickname
+from ralph.show.words import MOST_SHOWN, cost, count, duration, happened, how_it_failed, money, nickname
 
 MOST_FILES = 300
 MOST_COLUMNS = 6
@@ -135,9 +135,9 @@ def drawings(history: RunHistory) -> Html | None:
         Layer("failed", "bad", [float(sum(not check.passed for check in one.checks)) for one in past]),
     ]
     tokens = [
-        Layer("from cache", "cache", [float(usage.cache_read_tokens) for usage in usages]),
-        Layer("read", "in", [float(usage.input_tokens + usage.cache_write_tokens) for usage in usages]),
-        Layer("written", "out", [float(usage.output_tokens) for usage in usages]),
+        Layer("from cache", "cache", [usage.cache_read_tokens for usage in usages]),
+        Layer("read", "in", [usage.input_tokens + usage.cache_write_tokens for usage in usages]),
+        Layer("written", "out", [usage.output_tokens for usage in usages]),
     ]
     checking = [sum(check.seconds for check in one.checks) for one in past]
     working = [max(one.seconds - spent, 0.0) for one, spent in zip(past, checking, strict=True)]
@@ -154,7 +154,11 @@ def drawings(history: RunHistory) -> Html | None:
 def _drawing(title: str, labels: list[str], layers: list[Layer], say: plots.Say) -> Html | None:
     if not any(value for layer in layers for value in layer.values):
         return None
-    used = [layer for layer in layers if any(layer.values)]
+    used = [
+        Layer(layer.name, layer.tone, [max(0.0, min(float(MOST_SHOWN), value)) for value in layer.values])
+        for layer in layers
+        if any(layer.values)
+    ]
     legend = _legend([(layer.tone, layer.name) for layer in used]) if len(used) > 1 else None
     return element(
         "div.card", element("h3", title, legend), plots.bars(f"{title} of each iteration", labels, used, say)

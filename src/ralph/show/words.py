@@ -17,13 +17,16 @@ if TYPE_CHECKING:
     from ralph.history.run_history import CheckResult, PastIteration, RunHistory
 
 
+MOST_SHOWN = 10**15  # a journal that somebody forged may hold numbers that nothing can be done with
+
+
 def duration(seconds: float) -> str:
     """`0.04s`, `1.2s`, `45s`, `6m7s`, `1h4m`, `2d3h`."""
     if seconds < 0.095:
         return f"{max(seconds, 0.0):.2f}s" if seconds >= 0.005 else "0s"
     if seconds < 9.95:
         return f"{seconds:.1f}s".replace(".0", "")
-    whole = round(seconds)
+    whole = round(min(MOST_SHOWN, seconds))  # in this order it is also for what is no number
     for size, big, small in ((86400, "d", "h"), (3600, "h", "m"), (60, "m", "s")):
         if whole >= size:
             rest = whole % size // _SECONDS[small]
@@ -36,6 +39,7 @@ _SECONDS = {"h": 3600, "m": 60, "s": 1}
 
 def count(number: int) -> str:
     """`950`, `45K`, `1.2M`."""
+    number = min(number, MOST_SHOWN)
     for size, unit in ((1_000_000_000, "B"), (1_000_000, "M"), (1000, "K")):
         if number >= size * 0.9995:
             scaled = number / size
@@ -224,7 +228,7 @@ def whereabouts(history: "RunHistory", *, briefly: bool = False) -> list[str]:
     lines = [f"The work is{f' on branch {branch}' if branch else ''}{place}"]
     is_cut_off = history.outcome in ("interrupted", "failed", "fatal")  # as the last turn may have been
     taken = "what is committed of it" if is_cut_off else "it"
-    return [*lines, f"To take {taken} over: git merge {branch}"] if branch and not briefly else lines
+    return [*lines, f"To take {taken} over: {_merging(branch)}"] if branch and not briefly else lines
 
 
 _NEEDS = {
@@ -276,7 +280,7 @@ SPELT = {
 def command(action: "Action") -> str:
     """What to type for it."""
     if action.verb == "merge":
-        return f"git merge {action.branch}"
+        return _merging(action.branch)
     if action.verb == "resume":
         return " ".join(
             (f"ralph resume {nickname(action.run)}", *(f"{SPELT[name]} {value}" for name, value in action.options))
@@ -286,6 +290,13 @@ def command(action: "Action") -> str:
     if action.verb in ("answer", "tell"):
         return f'ralph tell {nickname(action.run)} "…"'
     return f"ralph {action.verb} {nickname(action.run)}"
+
+
+def _merging(branch: str) -> str:
+    """The command that takes a branch over, as a shell reads it: its name may be anybody's."""
+    from shlex import quote
+
+    return f"git merge {quote(short(branch, 200))}"
 
 
 _PURPOSES = {

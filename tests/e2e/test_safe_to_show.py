@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -50,6 +51,15 @@ def test_nothing_from_outside_is_shown_as_it_came(hostile: Path, ralph: Ralph, f
             found = COMMANDS_A_TERMINAL.search(text)
             assert not found, f"{outlet}: {text[max(found.start() - 60, 0) : found.end() + 20]!r}"
         assert "internal error" not in shown.err
+
+
+def test_a_folder_that_an_agent_calls_a_run_is_none(hostile: Path, ralph: Ralph) -> None:
+    """Its name would be said wherever a run is named, and the last run is the one that is meant."""
+    shutil.copytree(hostile, hostile.with_name(f"99991231-235959-{EVIL.replace('/', '')}\nforged"), symlinks=True)
+    for outlet in ("show", "logs", "tell hello", "stop", "ps -a", "diff --stat", "report -o -", "clean"):
+        shown = ralph(*outlet.split())
+        assert not COMMANDS_A_TERMINAL.search(shown.out + shown.err), outlet
+        assert "\nforged" not in shown.out + shown.err
 
 
 def test_a_newline_in_the_name_of_a_file_forges_no_line(hostile: Path, ralph: Ralph) -> None:

@@ -158,11 +158,18 @@ def listed(path: str | os.PathLike[str]) -> Listed | None:
         place = os.readlink(path)
     except OSError:  # the folder itself
         place = path
+    if not _is_name(os.path.basename(place)):
+        return None  # none of ours: what an agent calls a folder is said to nobody
     alive = not facts.outcome and is_living(facts.pid, facts.start)
     if not alive and not (facts.workspace or facts.iterations):
         return None  # it was refused before it began
     run = Listed(os.path.basename(place), place, facts, alive)
     return None if _is_left_behind(run) else run
+
+
+def _is_name(name: str) -> bool:
+    """Whether a run can be called so."""
+    return name.isascii() and name.replace("-", "").replace("_", "").replace(".", "").isalnum()
 
 
 class KnownRuns:

@@ -304,6 +304,42 @@ def test_ctrl_c_twice_ends_all_of_it_at_once_though_everybody_is_deaf(
     eventually(lambda: not left(works))
 
 
+HOLDER = "import ctypes, sys, time; ctypes.CDLL(None).ptrace(16, int(sys.argv[1]), 0, 0); time.sleep(600)"
+
+
+@pytest.mark.parametrize("number", [signal.SIGSTOP, signal.SIGKILL, None], ids=["stopped", "killed", "held"])
+@pytest.mark.parametrize("victim", ["item", "nursery", "loop-keeper"])
+def test_ctrl_c_twice_ends_all_of_it_at_once_whoever_of_it_is_stopped_or_killed(
+    works: Works, eventually: Callable[..., None], victim: str, number: signal.Signals | None
+) -> None:
+    """Also one whom a debugger holds that is nobody's to end: dead is dead, though nobody may take note of it."""
+    works.script("trap '' TERM INT HUP; echo $$ >> \"$HOME/working\"; while :; do sleep 600; done")
+    process = works.start("-j", "2")
+    working = Path(works.env["HOME"]) / "working"
+    eventually(lambda: working.exists() and len(working.read_text().split()) >= 2, 50)
+    one = next(
+        pid for pid in left(works) if victim in Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ").split()
+    )
+    holder = None
+    if number is None:
+        holder = subprocess.Popen([sys.executable, "-c", HOLDER, str(one)], env={})
+        eventually(lambda: f"TracerPid:\t{holder.pid}" in Path(f"/proc/{one}/status").read_text())
+    else:
+        os.kill(one, number)
+    try:
+        began = time.monotonic()
+        process.send_signal(signal.SIGINT)
+        process.send_signal(signal.SIGTERM)
+        _, said = process.communicate(timeout=50)
+        assert process.returncode in (2, 130), said  # a keeper that is lost is fatal
+        assert time.monotonic() - began < 4.9, "five seconds have those who are asked politely"
+        eventually(lambda: not left(works))
+    finally:
+        if holder:
+            holder.kill()
+            holder.wait()
+
+
 def test_kill_9_leaves_nothing_running_and_resume_loses_nothing(works: Works, eventually: Callable[..., None]) -> None:
     works.script(WAITING)
     process = works.start("-j", "2")

@@ -14,13 +14,14 @@ import msgspec
 from ralph.core.text import one_line, tail
 from ralph.errors import UNREADABLE, complaint_in
 from ralph.files import open_file, open_fresh
-from ralph.processes.descendants import handle
+from ralph.processes.descendants import below, handle, is_held, press, start_of
 from ralph.processes.nursery import Nursery
+from ralph.processes.reaper import NAME
 
 LONGEST = 8 << 20
 AT_ONCE = 3
 Kind = TypeVar("Kind")
-GLANCE = 0.05  # seconds, where the system cannot tell of the end of a process
+GLANCE = 0.05  # seconds, where the system cannot tell of the end of a process, or of its being held
 
 
 class Child:
@@ -53,8 +54,19 @@ class Child:
         numbers = {1: (signal.SIGINT,), 2: (signal.SIGHUP,)}.get(level, (signal.SIGTERM, signal.SIGINT))
         before, self.asked = self.asked, level
         with suppress(ProcessLookupError):
-            for number in numbers[: 1 if before else None]:
+            for number in (*numbers[: 1 if before else None], signal.SIGCONT):
                 os.kill(self.pid, number)
+
+    @property
+    def has_to_end_now(self) -> bool:
+        return self.asked > 1
+
+    def end_if_held(self) -> None:
+        """One that a debugger holds, or that somebody stops again and again, hears nothing: it is killed with all that
+        it has started. Its keeper finds nobody left then, and goes too."""
+        if self.has_to_end_now and is_held(self.pid):
+            press([one for one in below(self.pid) if one.name != NAME.encode()], set(), kill=True)
+            os.kill(self.pid, signal.SIGKILL)
 
     def listen(self) -> None:
         with suppress(BlockingIOError):
@@ -63,10 +75,11 @@ class Child:
 
     def collect(self) -> bool:
         """Takes note of its end, and of all that it had said; False while it is at work."""
+        is_dead = self.has_to_end_now and start_of(self.pid) is None  # though a debugger may hold on to it
         pid, status = os.waitpid(self.pid, os.WNOHANG)
-        if not pid:
+        if not pid and not is_dead:
             return False
-        self.code = os.waitstatus_to_exitcode(status)
+        self.code = os.waitstatus_to_exitcode(status) if pid else -signal.SIGKILL
         self.listen()
         os.close(self.out)
         os.close(self._leash)
@@ -119,7 +132,7 @@ class Children:
             ready.register(child.out, select.POLLIN)
             if child.handle >= 0:
                 ready.register(child.handle, select.POLLIN)
-            else:
+            if child.handle < 0 or child.has_to_end_now:
                 seconds = min(seconds, GLANCE)
         ready.poll(seconds * 1000)
 
@@ -127,6 +140,7 @@ class Children:
         """Those that have ended since the last look, which are at work no more."""
         for child in self.all:
             child.listen()
+            child.end_if_held()
         gone = [child for child in self.all if child.collect()]
         self.all = [child for child in self.all if child not in gone]
         return gone

@@ -22,6 +22,7 @@ from ralph.files import hold, open_file
 from ralph.processes.descendants import sweep_marked
 from ralph.processes.interrupt import Interrupt
 from ralph.processes.keeper import Keeper
+from ralph.processes.program import seconds_left
 from ralph.records.folder import RunFolder, prepare
 from ralph.records.register import on_record
 from ralph.repository import landing, worktrees
@@ -224,7 +225,7 @@ def _alone(folder: RunFolder) -> Iterator[None]:
     try:
         hold(lock, folder.path / "gate.lock", _LONGEST_CHECKS)
         if os.read(lock, 1) != LEFT:
-            sweep_marked(_mark(folder))
+            sweep_marked(_mark(folder), left=seconds_left)
         os.ftruncate(lock, 0)
         yield
         with suppress(OSError):  # the disk is full: then the next one looks

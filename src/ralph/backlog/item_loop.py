@@ -19,6 +19,7 @@ from ralph.loop import Parts
 from ralph.processes.descendants import sweep_marked
 from ralph.processes.interrupt import Interrupt
 from ralph.processes.keeper import Keeper
+from ralph.processes.program import seconds_left
 from ralph.records.folder import RunFolder, prepare
 from ralph.records.journal import recall
 from ralph.repository import landing, worktrees
@@ -110,7 +111,7 @@ def play(path: str, key: str, keeper: Keeper, interrupt: Interrupt) -> Looped:
             publisher = _publisher(work, home, key, interrupt) if work.is_shared else None
             return _published(publisher, _looped(work, home, key, story.run, Stop(Outcome.DONE, story.finished.reason)))
         if os.path.exists(own.path):  # it was cut off
-            sweep_marked(assigned.run)
+            sweep_marked(assigned.run, left=seconds_left)
         where = ItemPlace(work, assigned)
         run, stop = Session(order, place=where, keeper=keeper, interrupt=interrupt, story=story).play()
         return _published(where.publisher, _looped(work, home, key, run, stop))

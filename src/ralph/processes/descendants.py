@@ -76,8 +76,14 @@ def send(process: RunningProcess, number: int) -> None:
             os.close(held)
 
 
-def sweep_marked(run_id: str, grace: float = 2.0, known: Iterable[RunningProcess] = ()) -> int:
-    """Ends what is left of a run whose keeper is gone, and all that lives below it. Says how many there were."""
+def sweep_marked(
+    run_id: str,
+    grace: float = 2.0,
+    known: Iterable[RunningProcess] = (),
+    left: Callable[[], float] = lambda: float("inf"),
+) -> int:
+    """Ends what is left of a run whose keeper is gone, and all that lives below it. Says how many there were. Nobody is
+    asked first where there is not so much time `left`."""
     found = {process.pid: process for process in known}
     asked: Asked = set()
     deadline = time.monotonic() + grace
@@ -85,7 +91,7 @@ def sweep_marked(run_id: str, grace: float = 2.0, known: Iterable[RunningProcess
         overdue = time.monotonic() - deadline
         if overdue > grace:
             break
-        press(living, asked, kill=overdue >= 0)
+        press(living, asked, kill=overdue >= 0 or left() < grace)
         found.update((process.pid, process) for process in living)
         time.sleep(0.01)
     return len(found)
@@ -192,11 +198,26 @@ def _look_at(pid: int) -> RunningProcess | None:
     return RunningProcess(pid, int(fields[1]), int(fields[2]), before.partition(b"(")[2], fields[19])
 
 
+def collect_killed(pid: int) -> None:
+    """Takes note of the end of a child that was killed, once it has come. What a debugger holds stays with that: it is
+    dead all the same."""
+    until = time.monotonic() + 1
+    try:
+        while True:
+            is_over = start_of(pid) is None or time.monotonic() > until
+            if os.waitpid(pid, os.WNOHANG)[0] or is_over:
+                return
+            time.sleep(0.002)
+    except ChildProcessError:  # it was not ours, or a parent of ours taught us to ignore SIGCHLD
+        pass
+
+
 def is_held(pid: int) -> bool:
-    """Whether a debugger holds it. One that only watches, as `strace` does, lets it go again at once."""
+    """Whether a debugger holds it, or it was stopped. A debugger that only watches, as `strace` does, lets it go again
+    at once."""
     for _ in range(_LOOKS):
         try:
-            if _said_by(f"/proc/{pid}/stat").rpartition(b")")[2].split()[0] != b"t":
+            if _said_by(f"/proc/{pid}/stat").rpartition(b")")[2].split()[0] not in b"tT":
                 return False
         except (OSError, IndexError):
             return False

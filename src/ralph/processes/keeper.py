@@ -8,7 +8,17 @@ import select
 import time
 
 from ralph.errors import UserError
-from ralph.processes.descendants import MARK, RunningProcess, below, distinct, is_held, left_of, press, without
+from ralph.processes.descendants import (
+    MARK,
+    RunningProcess,
+    below,
+    collect_killed,
+    distinct,
+    is_held,
+    left_of,
+    press,
+    without,
+)
 from ralph.processes.reaper import FAREWELL, PATIENCE, Channel
 from ralph.processes.spawning import adopt_orphans
 
@@ -239,7 +249,9 @@ class Keeper:
                     os.kill(self._child, signal.SIGKILL)
             except ProcessLookupError:
                 pass
-        self._collect(is_killed=True)
+        if self._child:
+            collect_killed(self._child)
+            self._child = 0
         for pid in ended:
             try:
                 os.waitpid(pid, os.WNOHANG)
@@ -268,14 +280,10 @@ class Keeper:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
             theirs.close()
 
-    def _collect(self, is_killed: bool = False) -> None:
-        """One that was killed is not waited for without end: the system keeps it for a debugger that held it."""
-        deadline = time.monotonic() + 1
+    def _collect(self) -> None:
         try:
-            while self._child and not os.waitpid(self._child, os.WNOHANG if is_killed else 0)[0]:
-                if time.monotonic() > deadline:
-                    break
-                time.sleep(0.002)
+            if self._child:
+                os.waitpid(self._child, 0)
         except ChildProcessError:  # it came of a release, or a parent of ours taught us to ignore SIGCHLD
             pass
         self._child = 0

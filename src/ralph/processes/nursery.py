@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 from ralph.errors import UserError
+from ralph.processes.descendants import collect_killed
 from ralph.processes.reaper import Channel
 from ralph.processes.spawning import adopt_orphans, bear_name
 
@@ -47,7 +48,7 @@ class Nursery:
             self._line.close()
             self._line = None
             os.kill(self._pid, signal.SIGKILL)  # it may be stopped, and holds nothing
-            os.waitpid(self._pid, 0)
+            collect_killed(self._pid)
 
     def start(self, words: Sequence[str], streams: Sequence[int]) -> int:
         """The pid of a new child of ours. It does nothing before it has read a byte from the first of its streams: one

@@ -315,7 +315,9 @@ def end_left_behind(env: Mapping[str, str] = os.environ) -> list[Left]:
     for run, living, found in _abandoned(env):
         if found:
             ended.append(_told(run, living, found))
-            sweep_marked(run, known=found)
+            from ralph.processes.program import seconds_left
+
+            sweep_marked(run, known=found, left=seconds_left)
         with suppress(OSError):
             os.unlink(f"{state_folder(env, _PLACE)}/{run}")
     return ended

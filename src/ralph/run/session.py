@@ -18,7 +18,7 @@ from ralph.loop import Agent, Parts, ending, run_loop
 from ralph.processes.descendants import sweep_marked
 from ralph.processes.interrupt import Interrupt
 from ralph.processes.keeper import Keeper
-from ralph.processes.program import Asker, asked_by
+from ralph.processes.program import Asker, asked_by, seconds_left
 from ralph.records.folder import RunFolder, new_run_id, remember_red
 from ralph.records.journal import Journal, Seal, Story, recall
 from ralph.records.register import end_left_behind, on_record, remark
@@ -337,7 +337,7 @@ class Session:
         """A new run, or the one that is resumed, once nothing of its earlier life is left."""
         if self._story is None or self._story.started is None:
             return Run(id=self.id, goal=self.order.title, base_tree=trees.begin(kept_as=self.order.work))
-        sweep_marked(self.id)
+        sweep_marked(self.id, left=seconds_left)
         last = self._story.run.last
         trees.begin(self._story.run.base_tree, self.order.work, last.number if last else 0)
         return self._story.resumed()

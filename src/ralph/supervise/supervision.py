@@ -20,6 +20,7 @@ from ralph.loop import Parts, Workspace
 from ralph.processes.descendants import sweep_marked
 from ralph.processes.keeper import Ended, Keeper, KeeperLost
 from ralph.processes.process import without_keeper
+from ralph.processes.program import seconds_left
 from ralph.records.folder import RunFolder
 from ralph.records.journal import recall
 from ralph.records.register import Listed, recorded_in
@@ -156,7 +157,8 @@ class TaskPlace(SupervisedPlace):
         ralph = super().open(run_id, stack).path.parents[1]
         self._earlier = recorded_in(ralph)
         if self._earlier and not self._earlier[-1].facts.outcome:
-            sweep_marked(self._earlier[-1].id)  # killed just now, it may have left agents that still write
+            # Killed just now, it may have left agents that still write.
+            sweep_marked(self._earlier[-1].id, left=seconds_left)
         if self._reopens:
             reopen(self.task)
         bus.prepare(self.task.bus)

@@ -113,11 +113,16 @@ def test_a_lock_of_a_git_that_was_killed_while_it_removed_branches_goes(works: W
     assert works.git("branch", "--list", "--format=%(refname:short)").splitlines() == ["main", works.target]
 
 
-def test_a_check_at_the_gate_is_found_when_everybody_was_killed(works: Works, eventually: Callable[..., None]) -> None:
+@pytest.mark.parametrize("who", ["a check at the gate", "what prepares a worktree", "the agent of an item"])
+def test_whoever_works_for_a_backlog_is_found_when_everybody_was_killed(
+    works: Works, eventually: Callable[..., None], who: str
+) -> None:
+    hangs = "(setsid sh -c 'sleep 12345.6789 & exit' &); sleep 12345.6789"
     works.todo("- [ ] T1 Make\n")
-    works.script('touch "$key"; echo COMPLETE')
-    works.start(checks=("case $PWD in *gate*) sleep 12345.6789; esac",))
-    eventually(lambda: left(works, b"sleep"))
+    works.script(hangs if who == "the agent of an item" else 'touch "$key"; echo COMPLETE')
+    check = f"case $PWD in *gate*) {hangs};; esac" if who == "a check at the gate" else "true"
+    works.start(*(("--setup", hangs) if who == "what prepares a worktree" else ()), checks=(check,))
+    eventually(lambda: len(left(works, b"sleep")) > 1)
     ours = [pid for pid in left(works) if is_ours(Path("/proc", str(pid), "cmdline").read_bytes())]
     for number in (signal.SIGSTOP, signal.SIGKILL):  # none gets to see what happens to the others
         for pid in ours:

@@ -14,6 +14,7 @@ from ralph.backlog.work_order import WorkOrder
 from ralph.core.text import tail
 from ralph.errors import UserError
 from ralph.files import read_given, replace_file
+from ralph.processes.descendants import MARK
 from ralph.processes.interrupt import Interrupt
 from ralph.processes.process import Limits, run_command
 from ralph.processes.program import Command
@@ -88,7 +89,7 @@ def furnish(order: WorkOrder, repository: Repository, made: Worktree, context: C
     carry_over(repository, made)
     if not order.setup:
         return
-    command = Command(argv=("sh", "-c", order.setup), cwd=made.workspace, env=dict(os.environ))
+    command = Command(argv=("sh", "-c", order.setup), cwd=made.workspace, env={**os.environ, MARK: context.folder.id})
     here = replace(context, root=Path(made.workspace))
     with enclosed(here, order.settings, order.workspace) as inside:
         command, interrupt = inside.boxed(command), context.interrupt

@@ -104,6 +104,7 @@ def play_shared(db: str, order: WorkOrder, reading: ListContent, notice: str, *,
 def act_on_shared(action: str, values: dict[str, Any], words: list[str]) -> Seen | None:
     """Tells all who work on a work of the fleet what a person wants; or how it stands, for whoever only looks."""
     database = engine()
+    from ralph.core.text import clean
     from ralph.fleet import steering
 
     with database.opened(database.url_of(values.get("db"))) as opened:
@@ -114,10 +115,10 @@ def act_on_shared(action: str, values: dict[str, Any], words: list[str]) -> Seen
                 raise UserError(f"no item to {action}", f"name one: ralph work {action} KEY")
             work, key = name.split("/", 1) if "/" in name else ("", name)  # of several works: WORK/KEY
             done = steering.retry(opened, work, key, " ".join(words[1:])) if action == "retry" else ""
-            print(done or steering.withdraw(opened, work, key))
+            print(clean(done or steering.withdraw(opened, work, key)))
         elif action in ("pause", "resume", "stop"):
             acts = {"pause": lambda: steering.hold(opened, name, True), "stop": lambda: steering.stop(opened, name)}
-            print(acts.get(action, lambda: steering.resume(opened, name))())
+            print(clean(acts.get(action, lambda: steering.resume(opened, name))()))
         else:
             seen: Seen = steering.see(opened, name)
             return seen

@@ -22,6 +22,7 @@ from ralph.backlog.ledger import Told, WorkRegistration, notifier
 from ralph.backlog.lists import ListContent
 from ralph.backlog.work_order import ORDER, WorkOrder, home_of, order_in, put
 from ralph.core.secrets import Redactor, secret_values
+from ralph.core.text import one_line
 from ralph.core.work_events import ItemListed
 from ralph.errors import UserError
 from ralph.fleet.database import (
@@ -252,7 +253,7 @@ class Worker:
 
     def _say(self, text: str) -> None:
         if not self._spectator.is_quiet:
-            print(f"ralph: {text}", file=sys.stderr, flush=True)
+            print(f"ralph: {one_line(text, 2000)}", file=sys.stderr, flush=True)  # much of it is from the database
 
 
 class Equipment(Struct, frozen=True):

@@ -1,0 +1,46 @@
+"""Whoever can write to the database can write anything there: it is shown as text, or passed over."""
+
+import psycopg
+import pytest
+from tests.fleet.machines import Fleet
+from tests.fuzz import shown
+from tests.hostile_text import COMMANDS_A_TERMINAL, EVIL
+
+pytestmark = pytest.mark.timeout(240)
+
+
+def test_no_row_commands_a_terminal_or_ends_a_worker(fleet: Fleet) -> None:
+    home = fleet.machine("a")
+    assert home.work().wait(120) == 0, home.said
+    lines = [
+        *(lines_of(shown.Filling(f"{EVIL}\nforged", flag=False))),
+        *(lines_of(shown.Filling("x", number=10**400))),
+        *("", "null", "[" * 100_000, "{" * 1000, "\\u0000", EVIL, '{"type":"item_listed"}', "9" * 5000),
+    ]
+    with psycopg.connect(fleet.url, autocommit=True) as connection:
+        connection.execute(
+            "INSERT INTO ralph_events (work, seq, line) SELECT id, last + number, line FROM ralph_works, "
+            "unnest(%s::text[]) WITH ORDINALITY AS given (line, number)",
+            [lines],
+        )
+        connection.execute("UPDATE ralph_works SET last = last + %s, backlog = %s", [len(lines), f"{EVIL}\nforged"])
+        connection.execute("UPDATE ralph_works SET version = %s, target = %s", [EVIL, f"{EVIL}\nforged"])
+    for look in ("work status", "work status --json", "ps -a", "ps -a --json", "worker --once"):
+        words = look.split()
+        done = home.ralph(*words, "--db", fleet.url)
+        said = done.stdout + done.stderr
+        assert done.returncode == 0, said
+        assert not COMMANDS_A_TERMINAL.search(said), words
+        assert "\nforged" not in said, words
+    with psycopg.connect(fleet.url, autocommit=True) as connection:
+        connection.execute("UPDATE ralph_works SET is_open = true, work_order = %s", ["[" * 100_000])
+    home.worker("--once")
+    fleet.wait(lambda: "its order makes no sense" in home.said, "it says so")
+    assert not COMMANDS_A_TERMINAL.search(home.said)
+
+
+def lines_of(what: shown.Filling) -> list[str]:
+    return [
+        f'{{"type":"{entry.type}","timestamp":"{entry.timestamp}","run":"r","seq":9,"data":{bytes(entry.data).decode()}}}'
+        for _, entry in shown.happened(what)
+    ]

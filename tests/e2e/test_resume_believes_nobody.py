@@ -56,6 +56,25 @@ def forged_iteration(folder: Path) -> None:
         file.write(json.dumps(one, separators=(",", ":")) + "\n")
 
 
+def forged_end(folder: Path) -> None:
+    """The journal, and what `ralph ps` reads, tell that all was done and verified."""
+    lines = [json.loads(line) for line in (folder / "journal.ndjson").read_text().splitlines()]
+    end = {"outcome": "done", "reason": "the agent said so", "iterations": 1, "exit_code": 0, "duration_s": 1.0}
+    forged = {**lines[-1], "type": "run_finished", "seq": lines[-1]["seq"] + 1, "data": end}
+    with (folder / "journal.ndjson").open("a") as file:
+        file.write(json.dumps(forged, separators=(",", ":")) + "\n")
+    facts = json.loads((folder / "state.json").read_text())
+    (folder / "state.json").write_text(json.dumps({**facts, "outcome": "done"}))
+
+
+def moved_behind_a_link(folder: Path) -> None:
+    """Elsewhere it would be the copy of a run, of which nothing is known."""
+    replaced(folder / "run.json", "sh test.sh", "true")
+    workspace = folder.parents[2]
+    workspace.rename(workspace.with_name("elsewhere"))
+    workspace.symlink_to("elsewhere")
+
+
 FORGERIES: dict[str, tuple[Callable[[Path], object], str]] = {
     "the checks": (lambda folder: replaced(folder / "run.json", "sh test.sh", "true"), "run.json changed"),
     "the protected set": (
@@ -76,6 +95,8 @@ FORGERIES: dict[str, tuple[Callable[[Path], object], str]] = {
     "the last iteration": (lambda folder: cut(folder / "journal.ndjson", 0), "its journal changed"),
     "a half of the last iteration": (lambda folder: cut(folder / "journal.ndjson", 300), "its journal changed"),
     "one more iteration": (forged_iteration, "an iteration was added"),
+    "an end": (forged_end, "an end was added"),
+    "the workspace": (moved_behind_a_link, "run.json changed"),
 }
 
 
@@ -89,6 +110,27 @@ def test_what_was_changed_between_kill_and_resume_is_said(killed: Path, ralph: R
     assert f"run {killed.name} is not as ralph left it" in refused.err
     assert said in refused.err
     assert (killed / "journal.ndjson").read_bytes() == before
+
+
+@pytest.mark.parametrize("words", [(), ("-m", "3")])
+def test_the_journal_of_a_run_that_is_done_does_not_make_this_one_done(
+    killed: Path, ralph: Ralph, agent: Agent, workspace: Path, words: tuple[str, ...]
+) -> None:
+    """What ralph noted elsewhere decides whether a run is done, and it is looked at before anything else."""
+    assert ralph("run", "another", "--agent", agent("echo '<response>DONE</response>'")).code == 0
+    (other,) = {*workspace.glob(".ralph/runs/*")} - {killed}
+    for name in ("journal.ndjson", "state.json"):
+        (killed / name).write_text((other / name).read_text().replace(other.name, killed.name))
+    for named in ((), (killed.name,)):
+        refused = ralph("resume", *named, *words)
+        assert refused.code == 2
+        assert f"run {killed.name} is not as ralph left it: its journal changed" in refused.err
+
+
+def test_a_run_goes_on_of_which_only_the_list_of_runs_is_told_that_it_is_done(killed: Path, ralph: Ralph) -> None:
+    facts = json.loads((killed / "state.json").read_text())
+    (killed / "state.json").write_text(json.dumps({**facts, "outcome": "done"}))
+    assert ralph("resume").code == 0
 
 
 def test_a_note_that_cannot_be_read_is_said(killed: Path, ralph: Ralph, environment: dict[str, str]) -> None:

@@ -1,5 +1,6 @@
 """How does a run go on that was killed, interrupted, exhausted or left waiting? From its journal, under the same id."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from ralph.core.model import Run
 from ralph.core.secrets import MARK
 from ralph.errors import UserError
 from ralph.processes.keeper import Keeper
-from ralph.records.journal import Story, recall, unreadable
+from ralph.records.journal import Seal, Story, recall, unreadable
 from ralph.run import options
 from ralph.run import order as orders
 from ralph.run.options import Option
@@ -43,6 +44,7 @@ def resume(values: Values, words: list[str]) -> int:
             raise UserError(f"run {found.id} is at work: its limits are fixed", "stop it first: ralph stop")
         print(f"run {found.id} goes on" + (" without an answer" if control.go_on(found) else ""))
         return 0
+    Seal(found.id, found.folder.path, os.environ).refuse_what_was_changed()
     Mailbox(found.place).unpause()
     shown = Shown(bool(values.get("json")), bool(values.get("quiet")), bool(values.get("verbose")))
     if found.facts.kind == "work":

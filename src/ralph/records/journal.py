@@ -369,9 +369,11 @@ def unreadable(path: str | os.PathLike[str], error: OSError) -> UserError:
 
 
 DECIDING = ("run.json", "tasks.json", "protected/protected.json")
-_BEGUN, _COUNTED = b'{"type":"run_started"', b'{"type":"iteration_finished"'
-_ENDED = b'{"type":"run_finished"'
+_BEGUN, _ENDED = b'{"type":"run_started"', b'{"type":"run_finished"'
 _PLACE, _MOST_NOTED = "seals", 1 << 20
+_COUNTING = {"run_started": "a start", "iteration_finished": "an iteration", "run_finished": "an end"}
+"""That these are written is noted: behind what was noted there can be none. And what a person calls them."""
+_NOTED = tuple(b'{"type":"%b"' % kind.encode() for kind in _COUNTING)
 
 
 class Length(Struct, frozen=True):
@@ -383,12 +385,13 @@ class Length(Struct, frozen=True):
 
 class Sealed(Struct, frozen=True):
     """What ralph has noted. The line that is written `next` belongs to the journal, too: ralph may be killed before it
-    is there, or just after, until it is noted that it is. A copy elsewhere is another run."""
+    is there, or just after, until it is noted that it is. `outcome` is that of a run that has ended, empty before that;
+    an earlier ralph did not note it."""
 
-    place: str
     journal: Length
     next: Length
     files: dict[str, str]
+    outcome: str | None = None
 
 
 class Seal:
@@ -397,7 +400,7 @@ class Seal:
 
     def __init__(self, run_id: str, folder: Path, env: Mapping[str, str]) -> None:
         self._id, self._folder = run_id, folder
-        self._path, self._place = path_of(run_id, env), os.fsencode(os.path.realpath(folder)).decode("latin-1")
+        self._path, self._outcome = path_of(run_id, env), ""
         self._contents: dict[str, bytes] = {}
         self._files: dict[str, str] = {}
         self._size, self._hash = 0, blake2b()
@@ -407,18 +410,13 @@ class Seal:
     def refuse_what_was_changed(self) -> None:
         """Raises where the run is not as ralph left it."""
         try:
-            note = read_file(self._path, _MOST_NOTED)
-            sealed = msgspec.json.decode(note, type=Sealed) if note.strip() else None
-        except OSError:  # none was made, or somebody has accepted the run as it is
-            return
+            sealed = _sealed(self._path)
         except UNREADABLE:
             raise UserError(
                 f"what ralph noted of run {self._id} outside of its workspace cannot be read: {self._path}",
                 f"see what happened to it; `ralph trust {self._id}` accepts the run as it is",
             ) from None
-        if sealed is None:  # it was killed before it could write it
-            return
-        if sealed.place != self._place:
+        if sealed is None:
             return
         found = [name for name, digest in sealed.files.items() if _digest(self._folder / name) != digest]
         found += _changes_of(self._folder / "journal.ndjson", sealed)
@@ -435,7 +433,7 @@ class Seal:
                 self._add(piece)
 
     def __call__(self, lines: bytes) -> None:
-        if _BEGUN not in lines and _COUNTED not in lines and _ENDED not in lines:
+        if not any(kind in lines for kind in _NOTED):
             self._add(lines)
             return
         before = self._length()
@@ -443,6 +441,7 @@ class Seal:
         if _BEGUN in lines:  # before the first turn, so that no agent can have had a hand in it
             self._contents = {name: data for name in DECIDING if (data := _contents(self._folder / name)) is not None}
             self._files = {name: _digest(self._folder / name) for name in DECIDING}
+        self._outcome = _outcome_in(lines)
         self._is_written = False
         self._write(before, self._length())
 
@@ -466,8 +465,10 @@ class Seal:
             self._note = -1
 
     def _write(self, written: Length, following: Length) -> None:
-        note = msgspec.json.encode(Sealed(self._place, written, following, self._files)).ljust(self._longest)
+        note = msgspec.json.encode(Sealed(written, following, self._files, self._outcome)).ljust(self._longest)
         with suppress(OSError):  # as with the list of runs, which says so: then nothing can be compared
+            if self._note >= 0 and not os.fstat(self._note).st_nlink:  # somebody has removed it
+                self.close()
             if self._note < 0:
                 make_folder(os.path.dirname(self._path))
                 self._note = open_own(self._path)
@@ -485,6 +486,29 @@ class Seal:
 
 def path_of(run_id: str, env: Mapping[str, str]) -> str:
     return os.path.join(state_folder(env, _PLACE), run_id)
+
+
+def noted_outcome(run_id: str, env: Mapping[str, str]) -> str | None:
+    """How the run has ended, whatever stands in its folder; None where nothing is noted."""
+    try:
+        sealed = _sealed(path_of(run_id, env))
+    except UNREADABLE:
+        return ""
+    return sealed.outcome if sealed else None
+
+
+def _sealed(path: str) -> Sealed | None:
+    """What was noted; None where nothing was, or a person has accepted the run as it is."""
+    try:
+        note = read_file(path, _MOST_NOTED)
+    except OSError:
+        return None
+    return msgspec.json.decode(note, type=Sealed) if note.strip() else None  # it was killed before it could write it
+
+
+def _outcome_in(lines: bytes) -> str:
+    ends = [entry.event() for line in lines.splitlines() if line.startswith(_ENDED) and (entry := decoded(line))]
+    return ends[-1].outcome if ends and isinstance(ends[-1], events.RunFinished) else ""
 
 
 def break_seal(run_id: str, env: Mapping[str, str]) -> bool:
@@ -513,16 +537,16 @@ def _digest(path: Path) -> str:
 
 
 def _changes_of(journal: Path, sealed: Sealed) -> list[str]:
-    """What is wrong with the journal. After a kill it holds more than was noted, but no iteration that counts."""
+    """What is wrong with the journal. After a kill it holds more than was noted, but nothing that counts."""
     try:
         with open(open_file(journal), "rb") as file:
             size = os.fstat(file.fileno()).st_size
             known = sealed.next if size >= sealed.next.size else sealed.journal
             if _hashed(file, known.size) != known:
                 return ["its journal"]
-            entries = filter(None, map(decoded, lines_of(file)))  # a torn line counts for nothing
-            if any(entry.type == "iteration_finished" for entry in entries):
-                return ["its journal (an iteration was added)"]
+            for entry in filter(None, map(decoded, lines_of(file))):  # a torn line counts for nothing
+                if entry.type in _COUNTING:
+                    return [f"its journal ({_COUNTING[entry.type]} was added)"]
     except OSError as error:
         return [f"its journal ({error.strerror})"]
     return []

@@ -16,6 +16,7 @@ from ralph.errors import UserError
 from ralph.processes.descendants import MARK, is_living
 from ralph.processes.interrupt import NUDGE, Interrupt
 from ralph.records.folder import workspace_lock
+from ralph.records.journal import noted_outcome
 from ralph.records.register import Listed, listed
 from ralph.repository.git import obeying
 from ralph.steering.mailbox import Mailbox
@@ -57,7 +58,9 @@ def cannot_go_on(run: Listed) -> str:
         return f"{FOR_ONE_TURN}: the task itself can go on"
     if run.facts.work and not run.is_alive:
         return f"is for an item of work {run.facts.work}: that can go on, and `ralph work retry` is for its items"
-    if run.facts.outcome == "done" and not run.facts.task:
+    # An agent can write into the folder of its run that all is done: what ralph noted elsewhere decides.
+    is_done = run.facts.outcome == "done" and noted_outcome(run.id, os.environ) in (None, "done")
+    if is_done and not run.facts.task:
         return IS_DONE
     if run.facts.kind == "plan" and not run.is_alive:
         return "was to make a plan, and made none: ask again with `ralph plan`"

@@ -202,18 +202,32 @@ def test_work_is_not_pushed_where_the_agent_leads_it(
     assert git("--git-dir", str(tmp_path / "theirs"), "for-each-ref") == ""
 
 
+BEGUN = {
+    "a merge": (("merge", "other"), "MERGE_HEAD"),
+    "a squashed merge": (("merge", "--squash", "other"), "SQUASH_MSG"),
+    "one commit of another branch": (("cherry-pick", "-n", "other"), "MERGE_MSG"),
+    "a stash that does not fit": (("stash", "pop"), "index"),
+}
+
+
+@pytest.mark.parametrize("how", ["--commit", "--commit=all"])
+@pytest.mark.parametrize("begun", BEGUN)
 def test_nothing_is_committed_in_the_middle_of_a_merge_of_the_users(
-    at_work: Callable[..., Any], workspace: Path, git: Git
+    at_work: Callable[..., Any], workspace: Path, git: Git, begun: str, how: str
 ) -> None:
     git("checkout", "-qb", "other")
     (workspace / "a.txt").write_text("other\n")
     git("commit", "-qam", "other")
     git("checkout", "-q", "-")
+    (workspace / "a.txt").write_text("stashed\n")
+    git("stash")
     (workspace / "a.txt").write_text("mine\n")
     git("commit", "-qam", "mine")
+    words, left = BEGUN[begun]
     with pytest.raises(CalledProcessError):
-        git("merge", "other")
-    done = at_work("echo new > new.txt")
-    assert "a merge is under way" in done.err
+        git(*words)
+    done = at_work("echo new > new.txt", how)
+    assert "merge is under way" in done.err
     assert git("log", "--format=%s", "-1") == "mine\n"
-    assert (workspace / ".git" / "MERGE_HEAD").exists()
+    assert git("ls-files", "--unmerged")
+    assert (workspace / ".git" / left).exists()

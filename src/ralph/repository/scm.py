@@ -125,9 +125,8 @@ def commit_with_git(
     # Git is asked, not told, where its files are: hooks would inherit that, and take it for their own repositories'.
     if found and len(program) == 1 and is_led_elsewhere(found):
         return Result("commit", False, f"core.worktree in {found.git_dir}/config leads git away from {found.root}")
-    under_way = [what for name, what in UNDER_WAY.items() if found and os.path.lexists(f"{found.git_dir}/{name}")]
-    if found and under_way:
-        return Result("commit", False, f"a {under_way[0]} is under way in {found.root}: finish or abort it first")
+    if found and (what := _under_way(found)):
+        return Result("commit", False, f"a {what} is under way in {found.root}: finish or abort it first")
     if pipe := pipe_in_the_way(found) if found else "":
         return Result("commit", False, f"{pipe} is a pipe, for which git waits in vain: remove it")
     around = environment() | dict(env or {})
@@ -227,14 +226,25 @@ def write_fresh(path: str, data: bytes) -> None:
         raise cannot_write(path, error) from None
 
 
-# What the user has begun and not finished: a commit would conclude it, conflict markers and all.
+# What the user has begun and not finished: a commit would conclude it, conflict markers and all, or take its message.
 UNDER_WAY = {
     "MERGE_HEAD": "merge",
     "rebase-merge": "rebase",
     "rebase-apply": "rebase",
     "CHERRY_PICK_HEAD": "cherry-pick",
     "REVERT_HEAD": "revert",
+    "SQUASH_MSG": "merge",
+    "MERGE_MSG": "cherry-pick or merge",
+    "BISECT_START": "bisect",
 }
+
+
+def _under_way(found: Repository) -> str:
+    for name, what in UNDER_WAY.items():
+        if os.path.lexists(f"{found.git_dir}/{name}"):
+            return what
+    # A stash that does not fit, a patch or a switch of branches leave a conflict, too, and no other trace.
+    return "merge" if found.git("ls-files", "--unmerged", "-z", env=CLOSED) else ""
 
 
 def _argument(message: str) -> str:

@@ -77,6 +77,19 @@ def test_what_cannot_be_taken_over_is_said_and_nothing_changes(
     assert untouched(git, branch, head)
 
 
+def test_checks_that_were_changed_in_the_records_of_a_run_are_not_those_that_pass(
+    ralph: Ralph, git: Git, branch: str, workspace: Path
+) -> None:
+    """Else an agent could have its work accepted by a check of its own."""
+    (order,) = workspace.glob(".ralph/runs/*/run.json")
+    order.write_text(order.read_text().replace("test -f fresh && test ! -f red", "true"))
+    head = git("rev-parse", "HEAD")
+    refused = ralph("accept")
+    assert refused.code == 2
+    assert "is not as ralph left it: run.json changed" in refused.err
+    assert untouched(git, branch, head)
+
+
 def test_changes_of_ones_own_are_never_overwritten(ralph: Ralph, git: Git, branch: str, workspace: Path) -> None:
     (workspace / "README").write_text("mine\n")
     head = git("rev-parse", "HEAD")

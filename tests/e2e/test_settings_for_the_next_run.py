@@ -116,15 +116,32 @@ def test_hooks_do_not_obey_them_either(planted: Any, ralph: Ralph) -> None:
     assert ASKS in refused.err
 
 
+@pytest.mark.parametrize("instead", ["true", "mkfifo $known", "echo > $known", "ln -s /nowhere $known"])
+@pytest.mark.parametrize("what", ["settings", ""])
 def test_an_agent_that_forgets_what_the_settings_were_does_not_get_them_obeyed(
-    agent: Agent, ralph: Ralph, environment: dict[str, str]
+    agent: Agent, ralph: Ralph, environment: dict[str, str], what: str, instead: str
 ) -> None:
-    known = Path(environment.get("XDG_STATE_HOME", f"{environment['HOME']}/.local/state")) / "ralph" / "settings"
-    done = ralph("run", "g", "--agent", agent(f"{PLANT}; [ -d {known} ] && rm -r {known}; {DONE}"))
+    state = Path(environment.get("XDG_STATE_HOME", f"{environment['HOME']}/.local/state"), "ralph", what)
+    forget = f"known={state}; [ -d $known ] && rm -r $known; {instead}"
+    done = ralph("run", "g", "--agent", agent(f"{PLANT}; {forget}; {DONE}"))
     assert "the settings have changed while the run was at work: " in done.err
     refused = ralph("run", "g", "--agent", agent(DONE))
     assert refused.code == 2
     assert ASKS in refused.err
+
+
+def test_settings_that_come_with_the_work_of_a_run_are_not_obeyed_unseen(
+    agent: Agent, ralph: Ralph, repository: Path
+) -> None:
+    commit = f"mkdir -p .ralph; {PLANT}; git add -f .ralph/settings.local.json; git commit -qm settings"
+    assert ralph("run", "go", "--worktree", "--check", "true", "--agent", agent(f"{commit}; {DONE}")).code == 0
+    accepted = ralph("accept")
+    assert accepted.code == 0
+    assert "the work of the run has changed the settings: " in accepted.err
+    refused = ralph("run", "g", "--agent", agent(DONE))
+    assert refused.code == 2
+    assert ASKS in refused.err
+    assert not (repository / "obeyed").exists()
 
 
 def test_a_settings_file_that_a_person_has_named_counts_too(agent: Agent, ralph: Ralph, workspace: Path) -> None:

@@ -25,7 +25,7 @@ from ralph.files import state_folder
 from ralph.processes.interrupt import Interrupt
 from ralph.processes.keeper import Keeper
 from ralph.records.folder import is_occupied, prepare, workspace_lock
-from ralph.records.journal import break_seal, recall
+from ralph.records.journal import Seal, break_seal, recall
 from ralph.records.register import Listed, end_left_behind, listed, on_record, remark, runs
 from ralph.repository import configuration, landing, worktrees
 from ralph.repository.configuration import Configuration
@@ -35,6 +35,8 @@ from ralph.run import order as orders
 from ralph.run.checks import Checks, enclosed
 from ralph.run.context import Context
 from ralph.run.order import Order
+from ralph.settings.layers import settings_files
+from ralph.settings.trust import Watched
 
 DISCARDED = "discarded"
 _IN_THE_WAY = "commit or stash what is in the way, then accept it again; nothing was changed"
@@ -73,7 +75,8 @@ def take_over(
     landing.refuse_old_git(home.root)
     for left in end_left_behind(env):  # what a killed run has left may still change what is checked here
         tell(events.Notice(remark(left, "was ended")))
-    with _alone(run, home, tree):
+    with _alone(run, home, tree), _settings_watched(run, tell, env):
+        Seal(run.id, run.folder.path, env).refuse_what_was_changed()  # it says which checks are to pass
         commit, base = _candidate(run, home, tree), commit_of(home.root, "HEAD")
         order = orders.read(run.folder.path / "run.json")
         files = landing.changed_files(home, base, commit) if commit != base else ()
@@ -123,6 +126,18 @@ def _alone(run: Listed, home: Repository, tree: Worktree) -> Iterator[None]:
             return
         with workspace_lock(prepare(Path(tree.workspace)), run.id):
             yield
+
+
+@contextmanager
+def _settings_watched(run: Listed, tell: events.TellAll, env: Mapping[str, str]) -> Iterator[None]:
+    """Settings that come with the work are the agent's: nobody obeys them unseen."""
+    workspace = Path(run.place).parents[2]
+    watched = Watched(workspace, run.id, settings_files(workspace, env), env)
+    watched.begin()
+    yield
+    if changed := watched.end():
+        what = f"the work of the run has changed the settings: {', '.join(changed)}"
+        tell(events.Notice(f"{what}; the next run asks about it, and so does `ralph trust`"))
 
 
 def _home_of(run: Listed) -> str:

@@ -142,3 +142,24 @@ def test_without_git_there_is_nothing_to_show(ralph: Ralph, agent: Agent, comman
     result = ralph(command, "1")
     assert result.code == 2
     assert "git" in result.err
+
+
+def test_a_rewind_says_what_was_not_saved_when_the_run_began(
+    ralph: Ralph, agent: Agent, repository: Path, git: Git
+) -> None:
+    """Neither a file that is too large nor a repository inside can be brought back; nor were line ends kept."""
+    with (repository / "huge").open("wb") as file:
+        file.truncate(60_000_000)
+    (repository / "inside").mkdir()
+    for words in (
+        ("init", "-q"),
+        ("-c", "user.name=a", "-c", "user.email=a@b", "commit", "-q", "--allow-empty", "-m1"),
+    ):
+        subprocess.run(["git", *words], cwd=repository / "inside", check=True)
+    (repository / ".gitattributes").write_text("*.txt text\n")
+    (repository / "dos.txt").write_bytes(b"one\r\ntwo\r\n")
+    ralph("run", "go", "-m", "1", "--agent", agent("rm -r huge inside; echo small > huge; echo other > dos.txt"))
+    done = ralph("rewind", "0")
+    assert done.code == 0
+    assert "a repository of its own: huge, inside/." in done.err
+    assert "may have been CR LF until git changed them: dos.txt" in done.err

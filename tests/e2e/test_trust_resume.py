@@ -284,6 +284,9 @@ def test_a_journal_with_a_gap_is_not_resumed(ralph: Ralph, agent: Agent, workspa
     lines = [line for line in path.read_bytes().splitlines() if b'"iteration":2,"record"' not in line]
     path.write_bytes(b"\n".join(lines) + b"\n")
     refused = ralph("resume", "-m", "1")
+    assert (refused.code, "its journal changed" in refused.err) == (2, True)
+    assert ralph("trust", path.parent.name).code == 0
+    refused = ralph("resume", "-m", "1")
     assert refused.code == 2
     assert "iteration 2 cannot be read" in refused.err
 
@@ -292,6 +295,9 @@ def test_a_journal_that_is_gone_is_said(ralph: Ralph, agent: Agent, workspace: P
     ralph("run", "g", "-m", "1", "--agent", agent("echo $N"))
     (path,) = workspace.glob(".ralph/runs/*/journal.ndjson")
     path.unlink()
+    refused = ralph("resume", "-m", "1")
+    assert (refused.code, "its journal (No such file or directory) changed" in refused.err) == (2, True)
+    assert ralph("trust", path.parent.name).code == 0
     refused = ralph("resume", "-m", "1")
     assert (refused.code, refused.err.splitlines()[0]) == (2, f"ralph: cannot read {path}: No such file or directory")
 

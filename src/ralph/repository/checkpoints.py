@@ -11,7 +11,7 @@ from contextlib import suppress
 from msgspec import Struct
 
 from ralph.core.model import FileChange
-from ralph.core.text import listed
+from ralph.core.text import listed, one_line
 from ralph.errors import UserError
 from ralph.files import open_file
 from ralph.processes.program import CutOff
@@ -19,6 +19,7 @@ from ralph.repository.git import CLOSED, RALPH, Answer, GitError, Repository, ob
 from ralph.repository.index import CACHES, LIBRARIES, PrivateIndex, files_below, head_of, shown, tree_of
 
 _LOOKED_AT = 1 << 20  # bytes of a file, for its line ends
+_UNSAVED, _MOST_UNSAVED = "not saved: ", 1000
 BEFORE_REWIND = "before-rewind-"
 RESUMED = "resumed"
 
@@ -54,9 +55,12 @@ class Checkpoints:
         self.run_id = run_id
         self._last: tuple[str, str] | None = None  # fingerprint and commit of the latest one made here
 
-    def save(self, number: int, fingerprint: str, message: str = "") -> str:
-        """Keeps the state of a fingerprint as checkpoint `number`; an unchanged state is the same commit again."""
-        commit = self._commit(fingerprint, message or f"iteration {number} of run {self.run_id}", first=number == 0)
+    def save(self, number: int, fingerprint: str, message: str = "", unsaved: Sequence[str] = ()) -> str:
+        """Keeps the state of a fingerprint as checkpoint `number`; an unchanged state is the same commit again. What is
+        `unsaved` in it is named there, for one who rewinds to it."""
+        said = message or f"iteration {number} of run {self.run_id}"
+        lines = [said, "", *(f"{_UNSAVED}{one_line(name, 4096)}" for name in unsaved[:_MOST_UNSAVED])]
+        commit = self._commit(fingerprint, "\n".join(lines) if unsaved else said, first=number == 0)
         self._point(str(number), commit)
         self._last = (fingerprint, commit)
         return commit
@@ -122,12 +126,18 @@ class Checkpoints:
                 f"move away what stands in the way; the present state is saved as {kept_as}",
             ) from None
         missed = [f"what is inside repositories of their own: {listed(nested)}"] if nested else []
+        if unsaved := [name for name in self._unsaved_in(target) if name not in nested]:
+            missed.append(f"what was too large to be saved, unreadable or a repository of its own: {listed(unsaved)}")
         if others := self._written_otherwise(changed):
             missed.append(f"not byte for byte, but as git's attributes and filters write them: {listed(others)}")
         missed += self._what_git_does_not_keep(before, changed)
         if not by_filters:
             missed.append("git's settings at the start of this run are not known, so filters were not applied")
         return Rewound(len(changed), kept_as, tuple(missed))
+
+    def _unsaved_in(self, saved: Saved) -> list[str]:
+        said = self.repository.git("cat-file", "commit", saved.commit, env=CLOSED).decode("utf-8", "replace")
+        return [line.removeprefix(_UNSAVED) for line in said.split("\n") if line.startswith(_UNSAVED)]
 
     def _as_they_are(self, files: Iterable[bytes]) -> dict[bytes, FileBefore]:
         """Those of the files that are there now."""
@@ -141,7 +151,7 @@ class Checkpoints:
         """Gives files the permissions back that they had until now, and says what they or their line ends were not."""
         back = [path for path, name in files.items() if name]
         gone = [path for path in back if path not in before]
-        may_differ = self._converted(gone) | {path for path, seen in before.items() if seen.has_crlf}
+        may_differ = self._converted(back) | {path for path, seen in before.items() if seen.has_crlf}
         other_ends = []
         for path in back:
             with suppress(OSError), open(open_file(self._place(path)), "rb") as file:

@@ -109,6 +109,11 @@ class PrivateIndex:
         rest = self._stamp(left_out, seen.nested)
         return f"{seen.head or NOTHING}:{tree}" + (f":{rest}" if rest else "")
 
+    @property
+    def unsaved(self) -> tuple[str, ...]:
+        """What is there, and not in the latest tree."""
+        return (*self.left_out, *self.nested)
+
     def take(self, paths: list[bytes]) -> None:
         """Follows these files too, though git may be told to ignore them."""
         if paths and (unreadable := self._take(paths)):

@@ -47,7 +47,7 @@ class GitTrees(Trees):
         with suppress(OSError):
             self._head = read_given(f"{self._repository.git_dir}/HEAD", 4096).decode("utf-8", "replace")
         if base is None:
-            self._saved.save(0, self._now)
+            self._saved.save(0, self._now, unsaved=self._index.unsaved)
         else:
             self._saved.hold(self._now, after)
         return self._base
@@ -59,7 +59,7 @@ class GitTrees(Trees):
             self._context.tell(Notice(said))
         try:
             self._now = self._index.tree()
-            self._saved.save(number, self._now)
+            self._saved.save(number, self._now, unsaved=self._index.unsaved)
         except UserError as error:
             self._context.tell(Notice(f"iteration {number} has no checkpoint: {error.advice}"))
             return None

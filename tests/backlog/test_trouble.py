@@ -135,3 +135,17 @@ def test_whoever_works_for_a_backlog_is_found_when_everybody_was_killed(
 
 def is_ours(words: bytes) -> bool:
     return words.startswith(b"loop-keeper") or b"ralph" in words.split(b"\0")
+
+
+def test_an_order_that_an_agent_has_rewritten_is_obeyed_by_nobody(works: Works) -> None:
+    """The checks of the gate stand in a file, which the agent of any item can write: neither the gate nor the loops of
+    other items take that for what was ordered, nor does `ralph resume`."""
+    forge = f"sed -i 's/test ! -e T2.txt/true/g' {works.folder}/.ralph/runs/*/work.json; echo COMPLETE"
+    works.script(forge)
+    done = works.work("-j", "1", "-m", "1", checks=("test ! -e T2.txt",))
+    assert done.returncode == 2
+    assert "work.json is not as ralph wrote it" in done.stderr
+    refused = works.run("resume")
+    assert refused.returncode == 2
+    assert "is not as ralph left it: work.json changed" in refused.stderr
+    assert works.landed() == []

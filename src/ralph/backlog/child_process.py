@@ -21,6 +21,7 @@ LEARNED = (
     *("shutil", "tempfile", "textwrap", "_ctypes"),
 )
 FATAL, AGAIN = 2, 75  # 75: as everybody knows it, "try again"
+WORDS = {"land": 3, "item": 4, "reread": 2}
 
 
 def run_child(command: str, words: list[str]) -> int:
@@ -39,9 +40,11 @@ def run_child(command: str, words: list[str]) -> int:
         command, *words = copied
     if not os.read(0, 1):  # whoever started this does not know of it, and never will
         return AGAIN
+    if len(words) != WORDS[command]:
+        raise UserError(f"`ralph {command}` is nothing to start by hand", "`ralph work` starts its own")
     tie_to_stdin()
     if command == "reread":
-        return _reread(words[0])
+        return _reread(*words)
     from ralph.processes.keeper import Keeper
 
     with Keeper.start(adopts=True) as keeper:
@@ -51,8 +54,8 @@ def run_child(command: str, words: list[str]) -> int:
 
         with Interrupt(lambda: None) as interrupt, asked_by(Asker(interrupt)):
             if command == "land":
-                return _landed(words[0], keeper, interrupt)
-            return _looped(words[0], words[1], keeper, interrupt)
+                return _landed(*words, keeper=keeper, interrupt=interrupt)
+            return _looped(*words, keeper=keeper, interrupt=interrupt)
 
 
 def _learn(work: str) -> None:
@@ -85,11 +88,11 @@ def _learn(work: str) -> None:
     gc.freeze()
 
 
-def _landed(folder: str, keeper: Keeper, interrupt: Interrupt) -> int:
+def _landed(folder: str, order: str, asked: str, *, keeper: Keeper, interrupt: Interrupt) -> int:
     from ralph.backlog.gate import Interrupted, attend
 
     try:
-        verdict, clear = attend(folder, keeper, interrupt)
+        verdict, clear = attend(folder, order, asked, keeper, interrupt)
     except Interrupted:
         return 130
     if verdict.stuck and _lost_a_git():
@@ -99,11 +102,11 @@ def _landed(folder: str, keeper: Keeper, interrupt: Interrupt) -> int:
     return 0
 
 
-def _looped(folder: str, key: str, keeper: Keeper, interrupt: Interrupt) -> int:
-    from ralph.backlog.item_loop import play
+def _looped(folder: str, key: str, order: str, asked: str, *, keeper: Keeper, interrupt: Interrupt) -> int:
+    from ralph.backlog.item_loop import Part, play
 
     try:
-        looped = play(folder, key, keeper, interrupt)
+        looped = play(Part(folder, key, order, asked), keeper, interrupt)
     except UserError:
         if _lost_a_git():
             return AGAIN
@@ -114,13 +117,13 @@ def _looped(folder: str, key: str, keeper: Keeper, interrupt: Interrupt) -> int:
     return looped.exit_code
 
 
-def _reread(folder: str) -> int:
+def _reread(folder: str, digest: str) -> int:
     from pathlib import Path
 
     from ralph.backlog.backlog_source import read_list, read_list_at
     from ralph.backlog.work_order import ORDER, WorkOrder, folder_of, home_of, read
 
-    order = read(folder_of(folder), ORDER, WorkOrder)
+    order = read(folder_of(folder), ORDER, WorkOrder, digest)
     workspace = Path(order.workspace)
     if order.remote is not None and order.source.is_in_files:  # whoever brought the list is elsewhere
         home = home_of(workspace)

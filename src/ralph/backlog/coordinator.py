@@ -15,7 +15,17 @@ from ralph.backlog.item_worktrees import clear_remote
 from ralph.backlog.ledger import Ledger
 from ralph.backlog.lists import ListContent
 from ralph.backlog.wishes import granted, take_wishes
-from ralph.backlog.work_order import ITEMS, REQUEST, Assignment, Looped, WorkOrder, assignment_of, make_target, put
+from ralph.backlog.work_order import (
+    ITEMS,
+    REQUEST,
+    Assignment,
+    Looped,
+    WorkOrder,
+    assignment_of,
+    digest_of,
+    make_target,
+    put,
+)
 from ralph.core import events, work_events
 from ralph.core.backlog import (
     SETTLED,
@@ -143,11 +153,11 @@ class Coordinator:
         return next_starts(self.ledger.board)
 
     def _start_gate(self, request: LandingRequest, batch: tuple[str, ...]) -> None:
-        put(self._folder, REQUEST, request)
+        asked = put(self._folder, REQUEST, request)
         self._batch = batch
         if batch:
             self.ledger.tell(work_events.GateStarted(batch))
-        self._start("", ("land", str(self._folder.path)), "gate.log")
+        self._start("", ("land", str(self._folder.path), digest_of(self.order), asked), "gate.log")
 
     def _request(self, batch: tuple[str, ...]) -> LandingRequest:
         jobs = [self.ledger.board.jobs[key] for key in batch]
@@ -170,10 +180,11 @@ class Coordinator:
         if goes_on:  # it may have ended while the work was paused
             Mailbox(str(self._folder.path.parent / run)).unpause()
         before = self._worker if job.rounds else ""
-        put(self._folder, assignment_of(key), Assignment(job.item, run, job.note, job.is_returned, before))
+        asked = put(self._folder, assignment_of(key), Assignment(job.item, run, job.note, job.is_returned, before))
         self.ledger.tell(work_events.ItemStarted(key, rounds, run, self._worker))
         if self.ledger.board.jobs[key].run == run:  # else somebody was faster
-            self._start(key, ("item", str(self._folder.path), key), f"{ITEMS}/{key}.log")
+            words = ("item", str(self._folder.path), key, digest_of(self.order), asked)
+            self._start(key, words, f"{ITEMS}/{key}.log")
 
     def _start(self, key: str, words: tuple[str, ...], log: str) -> Child:
         child = Child(key, str(self._folder.path / log))
@@ -315,7 +326,7 @@ class Coordinator:
         if self._end:
             return
         if self._list.take_due() and self._children.of(REREADER) is None:
-            self._start(REREADER, ("reread", str(self._folder.path)), "list.log")
+            self._start(REREADER, ("reread", str(self._folder.path), digest_of(self.order)), "list.log")
         try:
             if reading := self._list.reread():
                 self._take(reading)

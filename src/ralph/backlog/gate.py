@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from ralph.backlog import item_worktrees
 from ralph.backlog.item_worktrees import PATIENCE, Charge
-from ralph.backlog.work_order import REQUEST, WorkOrder, folder_of, read
+from ralph.backlog.work_order import ORDER, REQUEST, WorkOrder, folder_of, read
 from ralph.core.backlog import Conflict, Red, Verdict
 from ralph.core.prompts import ERROR_LIMIT
 from ralph.core.secrets import Redactor, secret_values
@@ -193,11 +193,14 @@ class Interrupted(Exception):
     """A person asked to stop before the gate had seen all."""
 
 
-def attend(path: str, keeper: Keeper, interrupt: Interrupt) -> tuple[Verdict, Callable[[], None]]:
+def attend(
+    path: str, order: str, asked: str, keeper: Keeper, interrupt: Interrupt
+) -> tuple[Verdict, Callable[[], None]]:
     """One landing, or (without branches) a look at the target itself; and what is left to do when the next one may
-    already be at the gate: worktrees and branches of those that have landed go."""
+    already be at the gate: worktrees and branches of those that have landed go. `order` and `asked` are the digests of
+    what is to be read."""
     folder = folder_of(path)
-    work, request = read(folder, "work.json", WorkOrder), read(folder, REQUEST, LandingRequest)
+    work, request = read(folder, ORDER, WorkOrder, order), read(folder, REQUEST, LandingRequest, asked)
     home = repository(Path(work.workspace))
     settled = configuration_of(home, work.id)
     with obeying(settled), _alone(folder), on_record(_mark(folder), keeper, work.workspace, os.environ):

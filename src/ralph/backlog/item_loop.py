@@ -6,12 +6,13 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from ralph import __version__
 from ralph.backlog import item_worktrees
 from ralph.backlog.item_worktrees import RECENT, TAKEN, Charge, Publisher, Taken
-from ralph.backlog.work_order import Assignment, Looped, WorkOrder, assignment_of, folder_of, read
+from ralph.backlog.work_order import ORDER, Assignment, Looped, WorkOrder, assignment_of, folder_of, read
 from ralph.core import events
 from ralph.core.model import Iteration, Note, Outcome, Run, Stop
 from ralph.errors import UserError
@@ -89,10 +90,20 @@ class ItemPlace(Place):
         parts.followups = (*parts.followups, publish)
 
 
-def play(path: str, key: str, keeper: Keeper, interrupt: Interrupt) -> Looped:
+class Part(Struct, frozen=True):
+    """Of which work, which item; and the digests of what is to be read about them."""
+
+    path: str
+    key: str
+    order: str
+    asked: str
+
+
+def play(part: Part, keeper: Keeper, interrupt: Interrupt) -> Looped:
     """Plays the run that an item is assigned to, or the rest of it, and says what came of it."""
-    folder = folder_of(path)
-    work, assigned = read(folder, "work.json", WorkOrder), read(folder, assignment_of(key), Assignment)
+    folder, key = folder_of(part.path), part.key
+    work = read(folder, ORDER, WorkOrder, part.order)
+    assigned = read(folder, assignment_of(key), Assignment, part.asked)
     order = Order(
         settings=settings_for(work, assigned),
         workspace=work.workspace,

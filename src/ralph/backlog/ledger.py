@@ -16,7 +16,7 @@ from ralph.core.backlog import Board, shown
 from ralph.core.model import RunFacts
 from ralph.core.secrets import Redactor
 from ralph.records.folder import RunFolder
-from ralph.records.journal import Journal, read
+from ralph.records.journal import Journal, Seal, read
 from ralph.records.register import facts_in
 from ralph.records.writer import OFTEN_ENOUGH, Registration, Sink, Writer
 from ralph.show.works import Row, counted, last_line, rows
@@ -51,12 +51,13 @@ class Ledger(Protocol):
 class JournalLedger:
     """One machine, one coordinator: every item is ours, and so is the gate."""
 
-    def __init__(self, folder: RunFolder, sinks: Sequence[Sink], redact: Redactor) -> None:
+    def __init__(self, folder: RunFolder, sinks: Sequence[Sink], redact: Redactor, seal: Seal | None = None) -> None:
         self.board, self.opened, self.elapsed = Board(), "", 0.0
         self.is_resumed = False
         self._folder, self._redact = folder, redact
         self._seq = 0
-        self._journal = Journal(folder.journal)
+        self._seal = seal
+        self._journal = Journal(folder.journal, seal=seal, confirm=seal.confirm) if seal else Journal(folder.journal)
         self._listeners: tuple[Listener, ...] = ()
         self._sinks: tuple[Sink, ...] = (self._journal, *sinks)
         self._writer: Writer
@@ -69,6 +70,8 @@ class JournalLedger:
                 self._know(entry.event(), entry.at)
         self.is_resumed = self._seq > 0
         self._journal.open()
+        if self._seal:
+            self._seal.begin()
         self._writer = Writer(self._folder.id, self._sinks, seq=self._seq, redact=self._redact, names=NAMES)
 
     def tell(self, *happened: Told) -> None:
@@ -91,6 +94,8 @@ class JournalLedger:
 
     def close(self) -> None:
         self._journal.close()
+        if self._seal:
+            self._seal.close()
 
     def _keep_apart(self) -> None:
         """Whoever has been given the board may still look at it: it stays as it was."""

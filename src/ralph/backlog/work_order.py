@@ -134,10 +134,15 @@ def folder_of(path: str) -> RunFolder:
 Known = TypeVar("Known")
 
 
-def read(folder: RunFolder, name: str, kind: type[Known]) -> Known:
+def read(folder: RunFolder, name: str, kind: type[Known], digest: str = "") -> Known:
+    """What such a file holds. Who started this process has given it the `digest`: the agents of other items could
+    write another order, with other checks, before it is read."""
     path = folder.path / name
     try:
-        return msgspec.json.decode(read_file(path), type=kind)
+        data = read_file(path)
+        if digest and _digest(data) != digest:
+            raise UserError(f"{path} is not as ralph wrote it", "see what happened to it; then start the work anew")
+        return msgspec.json.decode(data, type=kind)
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror}", "start the work anew") from None
     except UNREADABLE as error:
@@ -153,8 +158,20 @@ def order_in(text: str) -> WorkOrder:
         raise UserError(f"its order makes no sense: {one_line(str(error))}", "is it of a newer ralph?") from None
 
 
-def put(folder: RunFolder, name: str, value: object) -> None:
+def put(folder: RunFolder, name: str, value: object) -> str:
+    """Writes it down, and gives the digest by which it is known."""
     folder.write(name, msgspec.json.encode(value))
+    return digest_of(value)
+
+
+def digest_of(value: object) -> str:
+    return _digest(msgspec.json.encode(value))
+
+
+def _digest(data: bytes) -> str:
+    from hashlib import blake2b
+
+    return blake2b(data, digest_size=20).hexdigest()
 
 
 def assignment_of(key: str) -> str:

@@ -143,6 +143,7 @@ def _played(order: WorkOrder, folder: RunFolder, *, reading: ListContent, shown:
     from ralph.core.secrets import Redactor, secret_values
     from ralph.processes.interrupt import ANNOUNCEMENT, Interrupt
     from ralph.processes.program import Asker, asked_by
+    from ralph.records.journal import Seal
     from ralph.records.writer import enlist
     from ralph.show.outlet import Ndjson
     from ralph.show.works import WorkScreen
@@ -161,7 +162,8 @@ def _played(order: WorkOrder, folder: RunFolder, *, reading: ListContent, shown:
     def is_late() -> bool:
         return interrupt.wants_end() or order.is_overdue(ledger.elapsed + time.monotonic() - began)
 
-    ledger = JournalLedger(folder, [Ndjson(is_late)] if shown.json else [], redact)
+    seal = Seal(order.id, folder.path, os.environ)
+    ledger = JournalLedger(folder, [Ndjson(is_late)] if shown.json else [], redact, seal)
     ledger.open()
     stack.callback(ledger.close)
     registration.watch(ledger)

@@ -368,12 +368,18 @@ def unreadable(path: str | os.PathLike[str], error: OSError) -> UserError:
     return UserError(f"cannot read {path}: {error.strerror or error}", "was the run's folder removed?")
 
 
-DECIDING = ("run.json", "tasks.json", "protected/protected.json")
-_BEGUN, _ENDED = b'{"type":"run_started"', b'{"type":"run_finished"'
+DECIDING = ("run.json", "tasks.json", "protected/protected.json", "work.json")
+_BEGUN, _ENDED = (b'{"type":"run_started"', b'{"type":"work_started"'), b'{"type":"run_finished"'
 _PLACE, _MOST_NOTED = "seals", 1 << 20
-_COUNTING = {"run_started": "a start", "iteration_finished": "an iteration", "run_finished": "an end"}
-"""That these are written is noted: behind what was noted there can be none. And what a person calls them."""
-_NOTED = tuple(b'{"type":"%b"' % kind.encode() for kind in _COUNTING)
+_COUNTING = {
+    "run_started": "a start",
+    "iteration_finished": "an iteration",
+    "run_finished": "an end",
+    **dict.fromkeys(("work_", "item_", "gate_"), "an event"),
+}
+"""That events whose names begin like this are written is noted: behind what was noted there can be none. And what a
+person calls them."""
+_NOTED = tuple(b'{"type":"%b' % kind.encode() for kind in _COUNTING)
 
 
 class Length(Struct, frozen=True):
@@ -438,7 +444,7 @@ class Seal:
             return
         before = self._length()
         self._add(lines)
-        if _BEGUN in lines:  # before the first turn, so that no agent can have had a hand in it
+        if any(kind in lines for kind in _BEGUN):  # before the first turn, so that no agent can have had a hand in it
             self._contents = {name: data for name in DECIDING if (data := _contents(self._folder / name)) is not None}
             self._files = {name: _digest(self._folder / name) for name in DECIDING}
         self._outcome = _outcome_in(lines)
@@ -545,8 +551,8 @@ def _changes_of(journal: Path, sealed: Sealed) -> list[str]:
             if _hashed(file, known.size) != known:
                 return ["its journal"]
             for entry in filter(None, map(decoded, lines_of(file))):  # a torn line counts for nothing
-                if entry.type in _COUNTING:
-                    return [f"its journal ({_COUNTING[entry.type]} was added)"]
+                if added := next((word for kind, word in _COUNTING.items() if entry.type.startswith(kind)), ""):
+                    return [f"its journal ({added} was added)"]
     except OSError as error:
         return [f"its journal ({error.strerror})"]
     return []

@@ -254,3 +254,34 @@ def test_a_known_value_is_found_in_an_address() -> None:
     strike = Redactor(secret_values({"SESSION_TOKEN": value}))
     for written in (quote(value, safe=""), quote(value)):
         assert strike.text(f"GET /x?token={written}&y=1") == "GET /x?token=[redacted]&y=1"
+
+
+@pytest.mark.parametrize(
+    "hidden",
+    [
+        "wor\\u0064-horse-\\u0062attery",
+        "word-\x1b[31mhorse\x1b[0m-battery",
+        "word-\x1b]0;title\x07horse-battery",
+        "word-\u200ehorse\u2066-battery",
+        "word-\x00horse-battery",
+        "wo\\u0072d-\x1b[1mhorse-battery",
+    ],
+)
+def test_a_key_is_known_by_what_is_read_of_it(hidden: str) -> None:
+    """Escapes of JSON, colours and signs that nobody sees may stand in the middle of it."""
+    redactor = Redactor([b"word-horse-battery"])
+    assert redactor.text(f'{{"the key": "{hidden}"}}') == '{"the key": "[redacted]"}'
+    assert not redactor.finds_nothing(json.dumps(hidden, ensure_ascii=False).encode())
+    assert not redactor.finds_nothing(json.dumps(hidden).encode())
+
+
+def test_colours_and_escapes_that_hide_nothing_stay_as_they_are() -> None:
+    redactor = Redactor([b"word-horse-battery"])
+    for text in (
+        "\x1b[31mred\x1b[0m",
+        "a \\u003c b",
+        "word-\u200ehorse",
+        "\\u0022",
+        "\x1b[1mkey: word-horse-battery\x1b[0m",
+    ):
+        assert redactor.text(text) == text.replace("word-horse-battery", "[redacted]")

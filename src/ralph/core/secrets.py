@@ -8,6 +8,8 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 
+from ralph.core.text import clean, is_harmless
+
 Redact = Callable[[bytes], bytes]
 
 MARK = b"[redacted]"
@@ -78,13 +80,24 @@ class Redactor:
         self._known = sorted(known, key=len, reverse=True)
 
     def __call__(self, data: bytes) -> bytes:
+        data = self._struck(data)
+        read = _as_read(data)
+        if read is data or self.finds_no_key(read):
+            return data
+        return self._struck(read)
+
+    def _struck(self, data: bytes) -> bytes:
         for value in self._known:
             if value in data:
                 data = data.replace(value, MARK)
         return redact(data)
 
-    def finds_nothing(self, data: bytes) -> bool:
-        """Whether a quick look is enough to tell that nothing in `data` has to be struck out."""
+    def finds_nothing(self, lines: bytes) -> bool:
+        """Whether a quick look is enough to tell that nothing in these lines of JSON has to be struck out."""
+        return self.finds_no_key(lines) and b"\\u" not in lines and (lines.isascii() or is_harmless(lines))
+
+    def finds_no_key(self, data: bytes) -> bool:
+        """Whether a quick look tells that there is no key, unless something is hidden in it."""
         for value in self._known:
             if value in data:
                 return False
@@ -92,6 +105,22 @@ class Redactor:
 
     def text(self, text: str) -> str:
         return _in_text(self, text)
+
+
+def _as_read(data: bytes) -> bytes:
+    """The data as a person or a program reads it: without escapes that JSON has no need of, and without what a terminal
+    obeys or nobody sees. Any of these may stand in the middle of a key."""
+    if b"\\u00" in data:
+        data = re.sub(_NEEDLESS, lambda found: bytes((int(found[0][-2:], 16),)), data)
+    if (data.isascii() or is_harmless(data)) and not any(sign in data for sign in _OBEYED):
+        return data
+    text = data.decode("utf-8", "surrogateescape")
+    shown = clean(text)
+    return data if shown is text else shown.encode("utf-8", "surrogateescape")
+
+
+_NEEDLESS = rb"\\u00(?:2[013-9A-Fa-f]|[346][0-9A-Fa-f]|5[0-9ABD-Fabd-f]|7[0-9A-Ea-e])"  # all but quotes and backslashes
+_OBEYED = (b"\x1b", b"\0", b"\b", b"\x7f")
 
 
 def secret_values(environment: Mapping[str, str]) -> frozenset[bytes]:

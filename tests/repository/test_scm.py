@@ -99,6 +99,17 @@ def test_nothing_to_commit_is_fine(repo: Any) -> None:
     assert run_task("git", "commit", "work", folder=repo.path) == Result("commit", True, "nothing to commit")
 
 
+def test_what_cannot_be_added_is_not_nothing_and_says_why(repo: Any) -> None:
+    """As on a disk without room: there is nothing to commit then, either."""
+    repo.write("new", "x\n")
+    repo.write(".git/info/attributes", "new filter=broken\n")
+    repo.git("config", "filter.broken.clean", "false")
+    repo.git("config", "filter.broken.required", "true")
+    done = run_task("git", "commit", "m", folder=repo.path)
+    assert not done.ok
+    assert "clean filter 'broken' failed" in done.detail
+
+
 def test_the_first_commit_of_a_repository_can_be_made(empty: Any) -> None:
     assert run_task("git", "commit", "work", folder=empty.path) == Result("commit", True, "nothing to commit")
     empty.write("a.txt")

@@ -150,8 +150,8 @@ def commit_with_git(
         return Result("commit", True, _summary(ended) + left_out)
     shallow = ("--untracked-files=no", "--ignore-submodules=dirty")
     status = run((*program, "status", "--porcelain", *shallow), folder, around)
-    if status.code == 0 and not status.output.strip():
-        return Result("commit", True, NOTHING_NEW)
+    if status.code == 0 and not status.output.strip():  # but what could not be added, for want of room, is not nothing
+        return Result("commit", not added.code, _summary(added) if added.code else NOTHING_NEW)
     return Result("commit", False, _summary(ended) or _summary(added), was_ended=ended.was_ended)
 
 

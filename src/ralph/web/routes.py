@@ -144,7 +144,7 @@ class Pages:
 
     def _iteration(self, visit: Visit, run: str, number: str) -> WebAnswer:
         watched = self._watching.of(run)
-        watched.wait_until_counted(5.0)
+        watched.wait_until_counted(30.0)  # an iteration that was not read yet is one all the same
         chapter = next((one for one in watched.history().iterations if one.number == int(number)), None)
         if chapter is None:
             raise NotServed(404, f"There is no iteration {number} of this run.")

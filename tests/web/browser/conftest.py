@@ -52,7 +52,7 @@ def open_page(browser: Any, served: Served) -> Iterator[Open]:
             viewport={"width": width, "height": 844},
             java_script_enabled=script,
             color_scheme="dark" if dark else "light",
-            **more,
+            **{"reduced_motion": "reduce", **more},  # else it draws, and draws, while a test looks at something else
         )
         contexts.append(context)
         cookie = served.enter_as(level) if level else served.cookie
@@ -62,7 +62,7 @@ def open_page(browser: Any, served: Served) -> Iterator[Open]:
         )
         page = context.new_page()
         page.set_default_timeout(45_000)
-        page.on("console", lambda said: complaints.append(said.text) if said.type == "error" else None)
+        page.on("console", lambda said: said.type == "error" and complaints.append(f"{said.text} {said.location}"))
         page.on("pageerror", lambda error: complaints.append(str(error)))
         page.goto(f"{served.origin}{served.base}{path}")
         return page

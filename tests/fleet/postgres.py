@@ -45,7 +45,7 @@ class Postgres:
     """The server. It refuses to run as root: then it runs as somebody else."""
 
     def __init__(self) -> None:
-        self.folder = Path(tempfile.mkdtemp(prefix="ralph-pg-"))
+        self.folder = Path(tempfile.mkdtemp(prefix="ralph-pg-", dir=os.environ.get("PYTEST_DEBUG_TEMPROOT")))
         self.data, self.port = self.folder / "data", free_port()
         self._as: dict[str, Any] = {}
         if os.geteuid() == 0:

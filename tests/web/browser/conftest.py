@@ -23,7 +23,7 @@ def chromium() -> str:
     return installed("chromium", "chromium chromium-driver")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")  # not longer: its own loop of events runs in this thread
 def browser(chromium: str) -> Iterator[Any]:
     from playwright.sync_api import sync_playwright
 

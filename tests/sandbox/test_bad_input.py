@@ -120,7 +120,7 @@ def test_a_full_temp_folder(boxed: Ralph, workspace: Path, tmp_path: Path) -> No
                 break
         result = boxed(TMPDIR=str(full))
         assert result.code == 2, result.err
-        assert "No space left" in result.err
+        assert "a box has no room for its temporary files" in result.err
         assert len(result.err.strip().splitlines()) == 2
     finally:
         subprocess.run(["umount", str(full)], check=True)

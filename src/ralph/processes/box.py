@@ -286,7 +286,7 @@ def refusal(said: str, refusing: Refusing) -> UserError:
     reason = said.strip().partition("\n")[0].removeprefix("bwrap: ")
     if "nknown option" in reason:
         return UserError(f"bubblewrap is too old: {reason}", f"version {'.'.join(map(str, OLDEST))} or later is needed")
-    if "No space left" in reason or "Disk quota" in reason:
+    if any(words in reason for words in ("No space left", "Disk quota", "I/O error")):  # the last is a shell's word
         return UserError(
             f"a box has no room for its temporary files: {reason}", "free some space, or name another TMPDIR"
         )

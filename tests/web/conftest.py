@@ -216,8 +216,11 @@ def scene(home: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Ite
         one.close()
 
 
-def eventually(seen: Callable[[], object], seconds: float = 20.0) -> None:
+def eventually(seen: Callable[[], object], seconds: float = 60.0) -> None:
     until = time.monotonic() + seconds
+    looks = time.monotonic()
     while not seen():
-        assert time.monotonic() < until, "it did not come"
-        time.sleep(0.02)
+        looked = time.monotonic()
+        assert looked < until, "it did not come"
+        time.sleep(min(max(0.02, looked - looks), 0.5))  # to ask a browser for a whole page takes a while of its own
+        looks = time.monotonic()

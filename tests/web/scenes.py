@@ -207,7 +207,7 @@ def real_run(workspace: Path, env: Mapping[str, str]) -> str:
     return os.listdir(workspace / ".ralph" / "runs")[0]
 
 
-def wait_for(seen: object, seconds: float = 20.0) -> None:
+def wait_for(seen: object, seconds: float = 60.0) -> None:
     """Waits until `seen()` holds."""
     until = time.monotonic() + seconds
     while not seen():  # type: ignore[operator]

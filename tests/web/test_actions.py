@@ -152,7 +152,7 @@ def test_a_run_is_started_in_a_worktree_and_goes_on_without_the_page(
     run_id = answer.headers["location"].rpartition("/")[2]
     served.process.kill()
     served.process.wait()
-    eventually(lambda: ended(home, run_id), 30)
+    eventually(lambda: ended(home, run_id))
     run = listed(project / ".ralph" / "runs" / run_id)
     assert run is not None
     assert run.facts.goal == form["goal"]
@@ -245,8 +245,8 @@ def test_an_ended_run_goes_on_with_more_room(serve: Serve, home: dict[str, str],
     refused = served.post(f"runs/{run.id}/resume")
     assert (refused.status, "has used all its iterations" in refused.text) == (409, True)
     assert served.post(f"runs/{run.id}/resume", more="2").status == 200
-    eventually(lambda: (now := listed(run.place)) is not None and now.facts.iterations == 3, 30)
-    eventually(lambda: ended(home, run.id), 30)
+    eventually(lambda: (now := listed(run.place)) is not None and now.facts.iterations == 3)
+    eventually(lambda: ended(home, run.id))
     served.process.terminate()
 
 

@@ -15,6 +15,7 @@ FLAGS = (
     *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"),
     *("--disable-component-update", "--disable-sync", "--disable-dev-shm-usage"),
     "--host-resolver-rules=MAP evil.example 127.0.0.1",
+    "--force-prefers-reduced-motion",  # else it draws, and draws, while a test looks at something else
 )
 
 
@@ -52,7 +53,7 @@ def open_page(browser: Any, served: Served) -> Iterator[Open]:
             viewport={"width": width, "height": 844},
             java_script_enabled=script,
             color_scheme="dark" if dark else "light",
-            **{"reduced_motion": "reduce", **more},  # else it draws, and draws, while a test looks at something else
+            **{"reduced_motion": "reduce", **more},
         )
         contexts.append(context)
         cookie = served.enter_as(level) if level else served.cookie

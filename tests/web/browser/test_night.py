@@ -44,14 +44,14 @@ def test_a_question_that_an_agent_asks_is_answered_from_a_phone_and_its_next_pro
     def run() -> Listed | None:
         return next((one for one in runs(home) if one.facts.workspace == str(asking)), None)
 
-    eventually(lambda: (one := run()) is not None and one.state == "asking", 30)
+    eventually(lambda: (one := run()) is not None and one.state == "asking")
     page = open_page(width=390)
     card = page.locator(".one-run:has-text('Tidy the grammar')")
     assert "Which of the two shall I keep: a..b or a ... b?" in card.inner_text()
     card.locator("textarea").fill("Keep `a..b`; the corpus has 212 of them.")
     card.locator("button:has-text('Answer')").first.click()
     second = asking / "prompt.2"
-    eventually(lambda: second.exists() and "Tidy the grammar" in second.read_text(), 30)
+    eventually(lambda: second.exists() and "Tidy the grammar" in second.read_text())
     prompt = second.read_text()
     assert "Keep `a..b`; the corpus has 212 of them." in prompt
     assert "Which of the two shall I keep" in prompt
@@ -62,7 +62,7 @@ def test_a_living_run_is_stopped_from_a_phone(open_page: Open, asking: Path, hom
     def run() -> Listed | None:
         return next((one for one in runs(home) if one.facts.workspace == str(asking)), None)
 
-    eventually(lambda: (one := run()) is not None and one.state == "asking", 30)
+    eventually(lambda: (one := run()) is not None and one.state == "asking")
     known = run()
     assert known is not None
     page = open_page(f"runs/{known.id}", width=390)

@@ -161,14 +161,14 @@ def test_an_iteration_starts_no_process_in_vain(
     assert many - few == Counter({name: 2 * times for name, times in expected.items()})
 
 
-@pytest.mark.parametrize(("checks", "files", "writes"), [((), 6, 12), (("--check", "true"), 7, 16)])
+@pytest.mark.parametrize(("checks", "files", "writes"), [((), 6, 11), (("--check", "true"), 7, 15)])
 def test_an_iteration_opens_and_writes_no_file_in_vain(
     count: Callable[..., Counts], checks: tuple[str, ...], files: int, writes: int
 ) -> None:
     """Opened: the prompt, two logs, the answer, the progress, the log of a check, and the prompt once more for the
-    report; the folder of the turn when it is made, and for the report. Written: five events and two for a check, what
-    is shown of them, where the run stands, the prompt on disk and for the agent, the progress, and outside of the
-    workspace that an iteration is about to be counted, and that it was."""
+    report; the folder of the turn when it is made, and for the report. Written: six events at five times and two for a
+    check, what is shown of them, where the run stands, the prompt on disk and for the agent, the progress, and outside
+    of the workspace that an iteration is about to be counted, and that it was."""
     count("--agent", "true", "-m", "1")
     few, many = (count("--agent", "true", *checks, "-m", most) for most in ("2", "6"))
     assert (many.opened - few.opened) / 4 == files

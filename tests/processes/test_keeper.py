@@ -19,7 +19,7 @@ from ralph.processes import reaper
 from ralph.processes.descendants import below, sweep_marked
 from ralph.processes.interrupt import Interrupt
 from ralph.processes.keeper import Ended, Exited, Keeper, KeeperLost, NotStarted, Started
-from ralph.processes.process import Limits, run_process
+from ralph.processes.process import Limits, run_command, run_process
 from ralph.processes.program import Command
 
 QUICK = Limits(stop=0.2, leftovers=0.2)
@@ -114,7 +114,7 @@ def test_an_error_while_a_program_starts_ends_it_before_it_goes_on(
     (tmp_path / "unstartable").chmod(0o755)
     command = Command(argv=(program, mark.seconds), cwd="/", env={"PATH": f"{os.environ['PATH']}:{tmp_path}"})
     with pytest.raises(ValueError, match="while it starts"):
-        run_process(keeper, command, on_lines=print, meanwhile=refuse)
+        run_command(keeper, command, head=0, tail=0, meanwhile=refuse)
     assert mark.bearers() == []
     assert run_process(keeper, shell("exit 5"), on_lines=print).code == 5
 

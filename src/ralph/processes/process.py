@@ -362,7 +362,6 @@ def run_process(
     *,
     on_lines: Callable[[list[bytes]], str | None],
     on_start: Callable[[int], None] | None = None,
-    meanwhile: Callable[[], None] | None = None,
     limits: Limits = NO_LIMITS,
     interrupt: Interrupt | None = None,
     stdout_log: LogFile | None = None,
@@ -374,7 +373,7 @@ def run_process(
 ) -> Exit:
     """Runs a program; `on_lines` gets the lines of its stdout as they come, and may say why it is to be ended. The
     program's own exit ends the turn. One that is silent for too long is ended if it `is_idle`.
-    While it starts the logs are opened and `meanwhile` is called: there that costs no time."""
+    While it starts the logs are opened: there that costs no time."""
     lines = Lines()
     errors = Tail(_STDERR_KEPT)
 
@@ -392,7 +391,7 @@ def run_process(
         errors.add(chunk)
 
     watch = Watch(keeper, limits, interrupt=interrupt, tick=tick, keep_children=keep_children, is_idle=is_idle)
-    opened = _opened(meanwhile, stdout_log, stderr_log)
+    opened = _opened(None, stdout_log, stderr_log)
     ended = alone(watch.course(command, take_output, take_errors, on_start, opened))
     if (last := lines.close()) and watch.is_heard:
         on_lines(last)

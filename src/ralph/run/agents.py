@@ -383,7 +383,10 @@ class _Turn:
         def on_start(pid: int) -> None:
             self._folder.started(pid)
             words = tuple(whole_words(word, _LONGEST_WORD, "…") for word in invocation.argv)
-            context.tell(events.AgentStarted(self._choice.name, words, pid, self._purpose))
+            context.tell(
+                events.Notice(f"Prompt: {one_line(request.prompt)}", "debug"),
+                events.AgentStarted(self._choice.name, words, pid, self._purpose),
+            )
 
         stdin = prompt if invocation.stdin == "prompt" else b""
         shown = context.marked(self._run.number)
@@ -397,7 +400,6 @@ class _Turn:
                 context.boxed(command, request.scratch),
                 on_lines=on_lines,
                 on_start=on_start,
-                meanwhile=lambda: context.tell(events.Notice(f"Prompt: {one_line(request.prompt)}", "debug")),
                 limits=context.limits(self._settings.turn_timeout, self._patience),
                 interrupt=context.interrupt,
                 stdout_log=out,

@@ -132,7 +132,7 @@ if [ ! -e sub ]; then
     git init -q sub; cd sub; echo x > f; git add -A; git commit -qm inside
     echo '* filter=planted' > .git/info/attributes
     git config filter.planted.clean {evil}; git config core.fsmonitor {evil}
-    cd ..; git add sub; git commit -qm nested
+    cd ..; {known}
 else
     git -C sub -c core.fsmonitor= commit -q --allow-empty -m again
 fi
@@ -140,14 +140,15 @@ echo y >> sub/f; echo $N > new; rm -f {proof}
 """
 
 
+@pytest.mark.parametrize("known", ["git add sub; git commit -qm nested", ":"], ids=["known", "new"])
 @pytest.mark.parametrize("words", [("--commit",), ("--commit=all",), ("--worktree",)], ids=lambda words: words[0])
 def test_a_repository_inside_does_not_have_its_own_filters_run_when_ralph_commits(
-    ralph: Callable[..., Any], agent: Callable[..., str], repository: Path, git: Git, words: tuple[str, ...]
+    ralph: Callable[..., Any], agent: Callable[..., str], repository: Path, git: Git, words: tuple[str, ...], known: str
 ) -> None:
     proof, evil = repository.parent / "proof", repository.parent / "evil"
     evil.write_text(f"#!/bin/sh\ntouch {proof}\ncat\n")
     evil.chmod(0o755)
-    nested = NESTED.format(evil=evil, proof=proof)
+    nested = NESTED.format(evil=evil, proof=proof, known=known)
     done = ralph("run", "g", "--check", "true", "-m", "2", "--agent", agent(f"{MESSAGE}\n{nested}"), *words)
     assert done.code == 1, done.err
     assert not proof.exists()

@@ -141,7 +141,7 @@ def commit_with_git(
     if added.was_ended:  # what hangs here, a filter, hangs in all that would follow
         return Result("commit", False, _summary(added), was_ended=True)
     words = (*COMMIT, _argument(message), "--cleanup=whitespace", *flags)
-    if found and inside:
+    if found and (inside or _repositories_inside(found)):  # also one that was added just now
         _take_in(found, inside)
         words = ("commit", "-m", *words[len(COMMIT) :])
     ended = run((*program, *words), folder, around)

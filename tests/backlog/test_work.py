@@ -560,6 +560,22 @@ def test_what_one_items_agent_plants_in_the_repository_is_not_run_for_the_next(w
     assert not proof.exists()
 
 
+def test_a_repository_inside_is_not_looked_into_when_the_target_is_brought(works: Works, tmp_path: Path) -> None:
+    proof = tmp_path / "it-ran"
+    works.todo("- [ ] hot1 Add to the hot line\n- [ ] hot2 Add to it too\n")
+    works.script(
+        'if [ ! -e "in-$key" ]; then (\n'
+        'git init -q "in-$key"; cd "in-$key"; echo x > f; git add f; git commit -qm inside\n'
+        f"git config filter.evil.clean \"sh -c 'touch {proof}; cat'\"; echo '* filter=evil' > .git/info/attributes\n"
+        "touch -d '2 days ago' f\n"  # so that git has to read it, by the filter, to know whether it was changed
+        "); fi; echo COMPLETE"
+    )
+    done = works.work("-j", "2")
+    assert done.returncode == 0, done.stderr
+    assert works.all("item_returned"), "this is what the test is about"
+    assert not proof.exists()
+
+
 def test_the_time_of_the_whole_ends_what_is_at_work_and_keeps_it(works: Works) -> None:
     works.script("sleep 99")
     done = works.work("-j", "1", "--max-time", "3")

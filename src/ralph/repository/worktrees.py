@@ -115,10 +115,13 @@ def bring_target(path: str, target: str, kept: Sequence[str]) -> tuple[str, ...]
         answer = ask(path, *words, env=env)
     if not answer.code:
         return ()
-    files = [os.fsdecode(one) for one in run(path, "diff", "--name-only", "-z", "--diff-filter=U").split(b"\0") if one]
+    conflicts = run(path, "diff", "--name-only", "-z", "--diff-filter=U", *SHALLOW)
+    files = [os.fsdecode(one) for one in conflicts.split(b"\0") if one]
     if not files:
         raise refusal(words, answer, "cannot merge the target into an item's worktree")
-    run(path, "add", "--all")
+    # These alone, for all else is what the merge has made it: to look for more is to look into repositories inside.
+    named = ("--pathspec-from-file=-", "--pathspec-file-nul")
+    run(path, "--literal-pathspecs", "add", "--all", *named, stdin=conflicts)
     run(
         path,
         "commit",

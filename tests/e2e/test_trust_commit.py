@@ -163,6 +163,71 @@ def test_a_repository_inside_does_not_have_its_own_filters_run_when_ralph_commit
         assert git("rev-parse", "HEAD:sub") == inside, "the commit at which it stands is part of the work"
 
 
+MISSING = """
+[ ! -e {proof}.planted ] || exit 0
+touch {proof}.planted
+git init -q --bare {far}
+lost=$(git rev-parse HEAD:folder HEAD:folder/file)
+git config core.repositoryFormatVersion 1; git config extensions.partialClone far
+git config remote.far.promisor true; git config remote.far.url {far}; git config remote.far.uploadPack {evil}
+for one in $lost; do rm -f {common}/objects/$(echo $one | cut -c1-2)/$(echo $one | cut -c3-); done
+rm -f {proof}
+"""
+
+
+@pytest.mark.parametrize(
+    "words", [(), ("--commit",), ("--commit=all",), ("--worktree",)], ids=["", "commit", "all", "worktree"]
+)
+def test_what_is_missing_is_not_fetched_by_a_program_that_the_agent_names(
+    ralph: Callable[..., Any], agent: Callable[..., str], repository: Path, git: Git, words: tuple[str, ...]
+) -> None:
+    """Of several programs for a remote, git takes the first, whatever ralph says of it."""
+    proof, evil = repository.parent / "proof", repository.parent / "evil"
+    evil.write_text(f"#!/bin/sh\ntouch {proof}\n")
+    evil.chmod(0o755)
+    (repository / "folder").mkdir()
+    (repository / "folder" / "file").write_text("file\n")
+    git("add", "-A")
+    git("commit", "-qm", "folder")
+    far, common = repository.parent / "far", repository / ".git"
+    planted = MISSING.format(proof=proof, evil=evil, far=far, common=common)
+    fake = agent(f"{MESSAGE}\necho x >> folder/file; echo x >> new; {planted}")
+    ralph("run", "g", "--check", "true", "-m", "2", "--agent", fake, *words, timeout=60)
+    assert not proof.exists(), "by the run"
+    for command in (
+        "show",
+        "diff",
+        "report",
+        "accept",
+        "rewind 1",
+        "rewind 0",
+        "discard",
+        "clean --older-than 0s --yes",
+    ):
+        ralph(*command.split(), timeout=60)
+        assert not proof.exists(), command
+
+
+def test_a_partial_clone_of_the_users_goes_on_working(
+    ralph: Callable[..., Any], agent: Callable[..., str], repository: Path, git: Git
+) -> None:
+    clone = repository.parent / "clone"
+    git("config", "uploadpack.allowFilter", "true")
+    git("config", "uploadpack.allowAnySHA1InWant", "true")
+    (repository / "file").write_text("file\n")
+    git("add", "-A")
+    git("commit", "-qm", "file")
+    git("clone", "-q", "--filter=blob:none", "--no-checkout", f"file://{repository}", str(clone))
+    fake = agent(f"{MESSAGE}\necho more >> file; echo '<response>DONE</response>'")
+    words = ("-C", str(clone), "--check", "grep file file", "-m", "1", "--worktree")
+    done = ralph("run", "g", *words, "--agent", fake)
+    assert done.code == 0, done.err
+    git("checkout", "-q", "main", cwd=clone)
+    accepted = ralph("accept", "-C", str(clone))
+    assert accepted.code == 0, accepted.err
+    assert (clone / "file").read_text() == "file\nmore\n"
+
+
 def test_a_setting_that_the_agent_gives_its_worktree_alone_has_no_say_when_its_work_is_accepted(
     ralph: Callable[..., Any], agent: Callable[..., str], repository: Path, git: Git
 ) -> None:

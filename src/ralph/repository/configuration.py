@@ -13,12 +13,14 @@ from msgspec import Struct, json
 
 from ralph.errors import UNREADABLE, UserError
 from ralph.files import Stamp, stamp_of, state_folder
-from ralph.repository.git import Repository, obeying, run, shared_folder
+from ralph.repository.git import UNFETCHED, Repository, obeying, run, shared_folder
 from ralph.repository.index import files_below
 
 _LARGEST, _MOST_HOOKS, _MOST_CHANGED = 1 << 20, 500, 2000  # bytes that are kept of a file, hooks, settings
 # Where work is sent: git takes several values of these together, so what was added cannot be undone by a word.
 _WAYS = ("remote.", "url.", "branch.", "push.", "http.", "credential.", "core.sshcommand", "core.gitproxy")
+# Where what is missing comes from: to git the first of several values counts here, whatever is said later.
+_SOURCES = ("remote.", "url.", "http.", "credential.", "core.sshcommand", "core.gitproxy")
 _INCLUDES = ("include.", "includeif.")
 # A setting that was not there is said to be empty, which to git is "no" or "none", but of these an error.
 _DEFAULTS = """
@@ -125,7 +127,7 @@ class Configuration:
 
     def overrides(self) -> dict[str, str]:
         """The environment that makes git obey the settings of the beginning; its hooks are another matter."""
-        return _as_variables(self._pairs())
+        return self._variables(self._pairs())
 
     @contextmanager
     def as_it_was(self) -> Iterator[dict[str, str]]:
@@ -142,7 +144,11 @@ class Configuration:
                         file.write(content)
                     os.chmod(path, mode)
                 pairs.append(("core.hooksPath", folder))
-            yield _as_variables(pairs)
+            yield self._variables(pairs)
+
+    def _variables(self, pairs: list[tuple[str, str]]) -> dict[str, str]:
+        """Nothing is fetched from places, or by programs, that came up while the run was at work."""
+        return _as_variables(pairs) | (UNFETCHED if any(name.startswith(_SOURCES) for name, _ in pairs) else {})
 
     def _pairs(self) -> list[tuple[str, str]]:
         """What has to be said so that everything is as it was; what an include brings is among it by itself."""

@@ -49,14 +49,17 @@ RALPH = {
 # For a git that reads many files: the C library would take its memory from the system, and give it back, for each one.
 # Without that, a hundred new files take half the time.
 STORING = {"MALLOC_TRIM_THRESHOLD_": "100000000"}
+# Objects that are missing are fetched by programs that settings name; by words alone that cannot be prevented.
+UNFETCHED = {"GIT_NO_LAZY_FETCH": "1", "GIT_ALLOW_PROTOCOL": "none"}
 # For a git that only reads what is there: nothing is fetched that is missing, no object stands in for another.
-CLOSED = {"GIT_NO_LAZY_FETCH": "1", "GIT_ALLOW_PROTOCOL": "none", "GIT_NO_REPLACE_OBJECTS": "1"}
+CLOSED = UNFETCHED | {"GIT_NO_REPLACE_OBJECTS": "1"}
 # These change nothing, or add objects at most: where git was killed half-way, they are simply asked again.
 QUESTIONS = frozenset({
     "cat-file", "check-attr", "check-ignore", "check-ref-format", "commit-tree", "config", "diff", "diff-index",
     "for-each-ref", "grep", "hash-object", "ls-files", "ls-tree", "merge-base", "merge-tree", "remote", "rev-list",
     "diff-tree", "rev-parse", "status", "var", "version",
 })  # fmt: skip
+_FETCHING = ("fetch", "push", "ls-remote")
 PATIENCE = 600.0
 casualties: list[str] = []
 """What git was doing each time it was killed: whoever could not go on because of that may be asked again."""
@@ -257,7 +260,10 @@ def started(folder: str, *words: str, stdin: bytes = b"", env: Env = None) -> As
 
 def _git_program(folder: str, words: tuple[str, ...], stdin: bytes = b"", env: Env = None) -> AskedProgram:
     fixed = _settled.get() if "GIT_CONFIG_COUNT" not in (env or {}) else None  # unless it is told all that it goes by
-    told = environment() | {"LC_ALL": "C.UTF-8"} | (dict(fixed.overrides()) if fixed else {}) | dict(env or {})
+    # Where nobody knows who has said what stands there, nothing is fetched unless that is what is asked for; or a new
+    # worktree, which comes before any agent.
+    unsettled = {} if _command(words) in _FETCHING or words[:2] == ("worktree", "add") else UNFETCHED
+    told = environment() | {"LC_ALL": "C.UTF-8"} | (dict(fixed.overrides()) if fixed else unsettled) | dict(env or {})
     try:
         return AskedProgram.start(("git", "-C", folder, *PLAIN, *words), told, stdin)
     except CutOff as cut:
@@ -384,7 +390,7 @@ def refusal(words: tuple[str, ...], answer: Answer, what: str = "") -> GitError:
 
 def _command(words: tuple[str, ...]) -> str:
     """What git was asked to do, without the options before it."""
-    return next(word for word in words if not word.startswith("-") and "=" not in word)
+    return next((word for word in words if not word.startswith("-") and "=" not in word), "")
 
 
 # What says how files are to be read, and cannot start a program.

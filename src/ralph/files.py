@@ -233,6 +233,37 @@ def replace_file(path: StrPath, data: bytes, mode: int = 0o666) -> None:
         raise
 
 
+def remove_tree(folder: StrPath) -> None:
+    """Removes a folder with all that is in it, also what was closed to its owner, and however deep it is: folders are
+    moved up before they are emptied, so that no path grows long. An error says why something stays."""
+    top, trouble, count = os.fspath(folder), None, 0
+    if os.path.islink(top):
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), top)
+    inside = [top]
+    while inside:
+        place = inside.pop()
+        try:
+            os.chmod(place, 0o700)
+            with os.scandir(place) as entries:
+                found = [(entry.path, entry.is_dir(follow_symlinks=False)) for entry in entries]
+            for path, is_folder in found:
+                if not is_folder:
+                    os.unlink(path)
+                    continue
+                if place != top:
+                    count, below = count + 1, path
+                    path = f"{top}/.{os.getpid()}-{count}.gone"
+                    os.rename(below, path)
+                inside.append(path)
+            if place != top:
+                os.rmdir(place)
+        except OSError as error:
+            trouble = trouble or error
+    if trouble:
+        raise trouble
+    os.rmdir(top)
+
+
 def hold(
     fd: int, path: StrPath, patience: float = LOCK_PATIENCE, left: Callable[[], float] = lambda: LOCK_PATIENCE
 ) -> None:

@@ -129,6 +129,19 @@ def test_clean_says_first_what_would_go(ralph: Ralph, agent: Agent, repository: 
     assert "nothing has been run" in ralph("ps", "-a").err
 
 
+def test_a_folder_of_any_depth_goes_with_the_run_in_which_it_was_made(
+    ralph: Ralph, agent: Agent, repository: Path
+) -> None:
+    """Deeper than Python goes into itself, and than any path is long; and one that is closed."""
+    down = "import os; [(os.mkdir('d'), os.chdir('d')) for _ in range(3000)]; open('f', 'w').close(); os.chmod('.', 0)"
+    assert (
+        ralph("run", "go", "-m", "1", "--agent", agent(f'cd .ralph/runs/*/; "{sys.executable}" -c "{down}"')).code == 1
+    )
+    cleaned = ralph("clean", "--older-than", "0s", "--yes")
+    assert (cleaned.code, "1 taken away" in cleaned.out) == (0, True), cleaned.err
+    assert not [*repository.glob(".ralph/runs/*")]
+
+
 def test_what_lies_outside_the_workspace_goes_with_a_run(
     ralph: Ralph, agent: Agent, repository: Path, environment: dict[str, str]
 ) -> None:

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from ralph.backlog.work_order import WorkOrder
 from ralph.core.text import tail
 from ralph.errors import UserError
-from ralph.files import read_given, replace_file
+from ralph.files import read_given, remove_tree, replace_file
 from ralph.processes.descendants import MARK
 from ralph.processes.interrupt import Interrupt
 from ralph.processes.process import Limits, run_command
@@ -68,10 +68,9 @@ def _mark(made: Worktree) -> str:
 
 
 def _make(order: WorkOrder, repository: Repository, made: Worktree) -> None:
-    import shutil
-
     if os.path.lexists(made.path):
-        shutil.rmtree(made.path, ignore_errors=True)
+        with suppress(OSError):
+            remove_tree(made.path)
         repository.git("worktree", "prune")
     worktrees.heal_refs(repository.root, f"refs/heads/{made.branch}")  # of one that was killed while it made this
     words = ["worktree", "add", "-q", "--force", "--force"]  # what git remembers of one that is gone is in nobody's way
@@ -113,14 +112,14 @@ def clear(order: WorkOrder, repository: Repository, landed: dict[str, str]) -> N
 
 def _remove(made: Worktree) -> None:
     """As git would, the worktree first: without it, what git keeps of it counts for nothing."""
-    import shutil
-
     own = ""
     with suppress(OSError):
         own = own_folder(made.path)
-    shutil.rmtree(made.path, ignore_errors=True)
+    with suppress(OSError):
+        remove_tree(made.path)
     if own and os.path.basename(os.path.dirname(own)) == "worktrees":
-        shutil.rmtree(own, ignore_errors=True)
+        with suppress(OSError):
+            remove_tree(own)
 
 
 def clear_leftovers(order: WorkOrder, repository: Repository, landed: dict[str, str], is_done: bool) -> None:

@@ -21,6 +21,7 @@ from ralph.core.model import Run, Turn
 from ralph.core.secrets import Redactor, secret_values
 from ralph.core.text import clean, one_line, plural
 from ralph.errors import UserError, to_install
+from ralph.files import remove_tree
 from ralph.processes.descendants import MARK
 from ralph.processes.interrupt import Interrupt
 from ralph.processes.keeper import Keeper
@@ -297,9 +298,7 @@ def probed(
         yield _cost(turn)
         yield _session(choice, turn)
     if answer.state != "fail":
-        import shutil
-
-        shutil.rmtree(folder.path.parent.parent)
+        remove_tree(folder.path.parent.parent)
 
 
 def _answer(turn: Turn, word: str, logs: TurnFolder) -> Finding:

@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from ralph.errors import UNREADABLE, UserError
-from ralph.files import hold, open_file
+from ralph.files import hold, open_file, remove_tree
 
 How = Literal["read", "write", "empty", "blank", "device", "dev", "proc"]
 
@@ -410,12 +410,6 @@ def tidy_up(folder: str) -> None:
 
 
 def remove(folder: str) -> None:
-    """A folder with all that is in it, also what was closed to its owner."""
-    from shutil import rmtree
-
-    for place, names, _ in os.walk(folder):
-        for name in names:
-            path = f"{place}/{name}"
-            if not os.path.islink(path):
-                os.chmod(path, 0o700)
-    rmtree(folder, ignore_errors=True)
+    """A folder with all that is in it, as far as that can be."""
+    with suppress(OSError):
+        remove_tree(folder)

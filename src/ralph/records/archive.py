@@ -4,11 +4,12 @@ leave as many folders. It only ever grows, and what a kill has cut off at its en
 import errno
 import os
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from msgspec import Struct
 
-from ralph.files import Supplanted, open_file
+from ralph.files import Supplanted, open_file, remove_tree
 
 _NAME = "iterations.tar"
 _BLOCK, _PIECE = 512, 1 << 20
@@ -37,8 +38,6 @@ class Archive:
 
     def put_away(self, before: int, checks: Path) -> None:
         """Moves here what iterations `before` this one have left: their own folders, and the logs of their checks."""
-        from shutil import rmtree
-
         folder = self._run / "iterations"
         old = sorted(name for name in _names(folder) if _number(name) < before)
         since = os.stat(self._run / "run.json").st_mtime  # what an earlier run has left beside it is not of this run
@@ -47,7 +46,8 @@ class Archive:
         files = [(f"iterations/{name}/{file}", folder / name / file) for name in old for file in _names(folder / name)]
         self._add([*files, *((name, checks / name) for name in logs)])
         for name in old:
-            rmtree(folder / name, ignore_errors=True)
+            with suppress(OSError):
+                remove_tree(folder / name)
         for name in logs:
             os.unlink(checks / name)
 

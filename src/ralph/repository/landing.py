@@ -17,7 +17,7 @@ from msgspec import Struct
 from ralph.core.backlog import Conflict
 from ralph.core.text import clean, one_line
 from ralph.errors import UserError
-from ralph.files import hold, read_given
+from ralph.files import hold, read_given, remove_tree
 from ralph.processes.program import AskedProgram, seconds_left
 from ralph.repository.git import (
     RALPH,
@@ -413,14 +413,12 @@ _LONGEST_RACE = 15.0  # seconds
 
 def _remove_half_made_worktrees(repository: Repository) -> None:
     """What a git has left that was killed while it made one: until it is gone nothing can be fetched."""
-    import shutil
-
     place = os.path.join(shared_folder(repository), "worktrees")
     for name in os.listdir(place) if os.path.isdir(place) else ():
         head = os.path.join(place, name, "HEAD")
         with suppress(OSError):
             if time.time() - os.stat(head).st_mtime > PACKING and not read_given(head, 100).strip(b"0\n"):
-                shutil.rmtree(os.path.join(place, name))
+                remove_tree(os.path.join(place, name))
 
 
 class LastFetch(Struct, frozen=True):

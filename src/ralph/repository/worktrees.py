@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from ralph.core.events import NAMES, RunStarted
 from ralph.errors import UserError
-from ralph.files import hold, read_given, state_folder
+from ralph.files import hold, read_given, remove_tree, state_folder
 from ralph.processes.program import seconds_left
 from ralph.records.folder import is_occupied
 from ralph.records.journal import read
@@ -54,9 +54,8 @@ def tree_at(repository: Repository, path: str, commit: str) -> bool:
     was made anew. Nobody else works there: a lock in it is what a killed git has left."""
     is_new = not os.path.exists(os.path.join(path, ".git")) or not os.path.isdir(own_folder(path))
     if is_new:
-        import shutil
-
-        shutil.rmtree(path, ignore_errors=True)
+        with suppress(OSError):
+            remove_tree(path)
         repository.git("worktree", "prune")
         repository.git("worktree", "add", "-q", "--detach", "--force", "--", path, commit)
     heal(path)

@@ -5,7 +5,6 @@ And what is left of runs that ended long ago, and what of it may go? Records, ch
 folders of demonstrations; never work that is nowhere else, and nothing of a run that lives."""
 
 import os
-import shutil
 import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -21,7 +20,7 @@ from ralph.core.secrets import Redactor, secret_values
 from ralph.core.text import listed as named_all
 from ralph.core.text import nickname, plural
 from ralph.errors import UserError
-from ralph.files import state_folder
+from ralph.files import remove_tree, state_folder
 from ralph.processes.interrupt import Interrupt
 from ralph.processes.keeper import Keeper
 from ralph.records.folder import is_occupied, prepare, workspace_lock
@@ -250,7 +249,7 @@ def take_away(found: Iterable[Remains]) -> list[Remains]:
             if one.run:
                 _remove_run(one.run)
             else:
-                shutil.rmtree(one.place)
+                remove_tree(one.place)
         except (UserError, OSError) as error:
             stayed.append(Remains(one.place, one.run, one.size, str(error)))
     folder = state_folder(os.environ, "runs")  # of links to runs, some of whose workspaces are gone
@@ -280,11 +279,15 @@ def _last_change(path: str) -> float:
 
 
 def _size(place: str) -> int:
-    total = 0
-    for folder, _, names in os.walk(place):
-        for name in names:
-            with suppress(OSError):
-                total += os.lstat(f"{folder}/{name}").st_size
+    """As far as it can be looked into: an agent may have made it deeper than any path is long."""
+    total, folders = 0, [place]
+    while folders:
+        with suppress(OSError), os.scandir(folders.pop()) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    folders.append(entry.path)
+                else:
+                    total += entry.stat(follow_symlinks=False).st_size
     return total
 
 
@@ -328,7 +331,7 @@ def _remove_run(run: Listed) -> None:
             worktrees.remove(tree)
         refs = home.git("for-each-ref", "--format=delete %(refname)", f"refs/ralph/{run.id}/")
         home.git("update-ref", "--stdin", stdin=refs)
-    shutil.rmtree(run.place)
+    remove_tree(run.place)
     _forget(run.id)
 
 

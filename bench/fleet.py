@@ -25,7 +25,7 @@ from ralph.backlog.backlog_source import BacklogSource
 from ralph.backlog.lists import ListContent
 from ralph.backlog.work_order import WorkOrder
 from ralph.core import work_events
-from ralph.core.backlog import Board, Item, Job, Verdict, is_over, next_batch, next_starts
+from ralph.core.backlog import Board, GateVerdict, Item, Job, is_over, next_batch, next_starts
 from ralph.repository.landing import Remote
 from ralph.settings import Settings
 
@@ -69,7 +69,7 @@ def take_part(url: str, folder: str, work: str, name: str) -> None:
             while batch := next_batch(ledger.board):
                 tips = [work_events.ItemLanded(key, "f" * 40, "e" * 40) for key in batch]
                 ledger.tell(work_events.GateStarted(batch))
-                ledger.tell(work_events.GateFinished(Verdict(tried=batch, landed=batch)), *tips)
+                ledger.tell(work_events.GateFinished(GateVerdict(tried=batch, landed=batch)), *tips)
             if is_over(ledger.board):
                 done = {"outcome": "done", "reason": "", "landed": 0, "parked": 0, "blocked": 0, "items": 0}
                 ledger.tell(work_events.WorkFinished(**done, cost_usd=None, duration_s=0.0, exit_code=0))
@@ -215,7 +215,7 @@ def simulate(
             return items / now * 3600
         now, _, what = heapq.heappop(ends)
         if isinstance(what, tuple):
-            board = work_events.after(board, work_events.GateFinished(Verdict(tried=what, landed=what)), now)
+            board = work_events.after(board, work_events.GateFinished(GateVerdict(tried=what, landed=what)), now)
             for key in what:
                 board = work_events.after(board, work_events.ItemLanded(key, "f", "e"), now)
         else:

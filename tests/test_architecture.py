@@ -172,9 +172,18 @@ def nodes(kind: type[Node]) -> Iterator[tuple[str, Node]]:
         yield from ((place(path), node) for node in parts(path) if isinstance(node, kind))
 
 
+def is_stand_in(value: ast.expr) -> bool:
+    return isinstance(value, ast.Call) and ast.unparse(value.func) in ("TypeVar", "ParamSpec")
+
+
 def test_a_name_stands_for_one_thing() -> None:
-    """A file in cli/ bears the name of its command, whatever else is called so."""
+    """A file in cli/ bears the name of its command, whatever else is called so. A type may have a name without being a
+    class; what stands in for any type is nobody else's."""
     classes = Counter(node.name for _, node in nodes(ast.ClassDef) if not node.name.startswith("_"))
+    for _, module in nodes(ast.Module):
+        given = [node for node in module.body if isinstance(node, ast.Assign) and not is_stand_in(node.value)]
+        names = [target.id for node in given for target in node.targets if isinstance(target, ast.Name)]
+        classes.update(name for name in names if re.fullmatch("[A-Z][a-z]+([A-Z][a-z]+)*", name))
     files = Counter(path.stem for path in MODULES if path.parent.name != "cli" and not path.stem.startswith("__"))
     assert [name for name, number in (classes + files).items() if number > 1] == []
 

@@ -13,7 +13,7 @@ from tests.warm import Warm
 from ralph.backlog.backlog_source import BacklogSource
 from ralph.backlog.gate import Gate, LandingRequest
 from ralph.backlog.work_order import WorkOrder
-from ralph.core.backlog import Red, Verdict
+from ralph.core.backlog import GateVerdict, Red
 from ralph.repository.git import Repository, find_repository
 from ralph.repository.landing import Branch, Remote, changed_files
 from ralph.settings import Guardrail, Settings
@@ -96,7 +96,7 @@ class Lab:
         done = subprocess.run(["sh", "-c", command], cwd=self.tree, capture_output=True, text=True, check=False)
         return Red(command, f"exit code {done.returncode}", done.stdout[-500:]) if done.returncode else None
 
-    def land(self, *branches: Branch, checks: Collection[str] = ("true",), **more: object) -> Verdict:
+    def land(self, *branches: Branch, checks: Collection[str] = ("true",), **more: object) -> GateVerdict:
         return self.gate(*checks).land(LandingRequest(branches=branches, **more))  # type: ignore[arg-type]
 
     def show(self, name: str, commit: str = "") -> str:

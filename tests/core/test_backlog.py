@@ -14,10 +14,10 @@ from ralph.core.backlog import (
     EVERYTHING,
     Board,
     Conflict,
+    GateVerdict,
     Item,
     Job,
     Red,
-    Verdict,
     after_verdict,
     cycle,
     fits,
@@ -150,14 +150,14 @@ def test_nobody_waits_for_a_refused_item_that_there_is_no_budget_for() -> None:
 
 
 def test_a_conflict_sends_the_item_back_with_what_git_said() -> None:
-    seen = Verdict(conflicts={"a": Conflict(("x.py",), "CONFLICT (content)")})
+    seen = GateVerdict(conflicts={"a": Conflict(("x.py",), "CONFLICT (content)")})
     (step,) = after_verdict(board(job("a", "ready")), seen)
     assert (step.to, step.files, step.reason) == ("returned", ("x.py",), "conflict in x.py")
     assert "CONFLICT (content)" in step.note
 
 
 def test_a_red_single_is_sent_back_with_the_output_of_the_check() -> None:
-    seen = Verdict(tried=("a",), red=Red("make test", "exit code 2", "boom"))
+    seen = GateVerdict(tried=("a",), red=Red("make test", "exit code 2", "boom"))
     (step,) = after_verdict(board(job("a", "ready", files=("x",))), seen)
     assert (step.to, step.files) == ("returned", ("x",))
     assert {"`make", "boom"} <= {*step.note.split()}
@@ -165,27 +165,27 @@ def test_a_red_single_is_sent_back_with_the_output_of_the_check() -> None:
 
 def test_a_red_batch_blames_nobody_and_is_halved_at_once() -> None:
     ready = [job(key, "ready") for key in "abc"]
-    seen = Verdict(tried=("a", "b", "c"), red=Red("make test"))
+    seen = GateVerdict(tried=("a", "b", "c"), red=Red("make test"))
     now = board(*ready, trying=("a", "b", "c"), window=8)
     assert after_verdict(now, seen) == ()
     now = work_events.after(now, work_events.GateFinished(seen), 0.0)
     assert (now.window, next_batch(now)) == (4, ("a", "b"))
     now = work_events.after(
         work_events.after(now, work_events.GateStarted(("a", "b")), 0),
-        work_events.GateFinished(Verdict(tried=("a", "b"))),
+        work_events.GateFinished(GateVerdict(tried=("a", "b"))),
         0,
     )
     assert next_batch(now) == ("c",)
 
 
 def test_the_third_refusal_parks() -> None:
-    seen = Verdict(conflicts={"a": Conflict(("x",))})
+    seen = GateVerdict(conflicts={"a": Conflict(("x",))})
     (step,) = after_verdict(board(job("a", "ready", returns=2)), seen)
     assert (step.to, step.reason) == ("parked", "refused 3 times: conflict in x")
 
 
 def test_a_target_that_is_red_itself_blames_nobody() -> None:
-    seen = Verdict(tried=("a",), stuck="make test is red on main itself")
+    seen = GateVerdict(tried=("a",), stuck="make test is red on main itself")
     now = board(job("a", "ready"), trying=("a",))
     assert after_verdict(now, seen) == ()
     now = work_events.after(now, work_events.GateFinished(seen), 0.0)
@@ -195,7 +195,7 @@ def test_a_target_that_is_red_itself_blames_nobody() -> None:
 def test_the_window_grows_while_all_is_green_up_to_sixteen() -> None:
     now = board(window=2)
     for _ in range(20):
-        now = work_events.after(now, work_events.GateFinished(Verdict(tried=("a", "b"), landed=("a", "b"))), 0.0)
+        now = work_events.after(now, work_events.GateFinished(GateVerdict(tried=("a", "b"), landed=("a", "b"))), 0.0)
     assert now.window == 16
 
 
@@ -313,7 +313,7 @@ class Night:
                 conflicts[key] = Conflict(tuple("-".join(sorted((key, o))) for o in against))
             elif not self.clash(key, tried):
                 tried.append(key)
-        seen = Verdict(tried=tuple(tried), landed=tuple(tried), conflicts=conflicts)
+        seen = GateVerdict(tried=tuple(tried), landed=tuple(tried), conflicts=conflicts)
         steps = after_verdict(self.board, seen)
         self.tell(work_events.GateFinished(seen))
         for step in steps:

@@ -19,7 +19,7 @@ from ralph.backlog.lists import ListContent
 from ralph.backlog.wishes import Wish, leave
 from ralph.backlog.work_order import WorkOrder
 from ralph.core import work_events
-from ralph.core.backlog import Board, Item, Job, Verdict
+from ralph.core.backlog import Board, GateVerdict, Item, Job
 from ralph.core.secrets import Redactor
 from ralph.errors import UserError
 from ralph.fleet import steering
@@ -189,7 +189,7 @@ def test_only_the_holder_of_the_gate_speaks_for_it(table: Table) -> None:
     two.take_over()
     two.hear()
     assert two.takes_gate()
-    one.tell(work_events.GateFinished(Verdict(stuck="of an old holder")), work_events.ItemReturned("T1", "red"))
+    one.tell(work_events.GateFinished(GateVerdict(stuck="of an old holder")), work_events.ItemReturned("T1", "red"))
     assert one.board.stuck == ""
     assert one.board.jobs["T1"].state == "ready"
     one.hear()

@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from ralph.core import work_events
-from ralph.core.backlog import Board, Item, Verdict
+from ralph.core.backlog import Board, GateVerdict, Item
 from ralph.history.run_history import Fold
 from ralph.history.work_history import WorkHistory, board_after, folded, todo_of
 
@@ -28,7 +28,7 @@ NIGHT = (
     work_events.ItemStarted("b", 1),
     work_events.ItemReady(key="a", tip="1" * 40),
     work_events.GateStarted(("a",)),
-    work_events.GateFinished(Verdict(tried=("a",), landed=("a",), commit="2" * 40)),
+    work_events.GateFinished(GateVerdict(tried=("a",), landed=("a",), commit="2" * 40)),
     work_events.ItemLanded("a"),
     work_events.ItemParked("b", "exhausted"),
     FINISHED,
@@ -71,12 +71,12 @@ def test_what_a_kill_cut_off_has_an_end_when_the_work_goes_on() -> None:
 @pytest.mark.parametrize(
     ("verdict", "result"),
     [
-        (Verdict(stuck="red itself"), "stuck"),
-        (Verdict(tried=("a",), empty=("a",)), "refused"),
-        (Verdict(tried=("a",)), "cut off"),
+        (GateVerdict(stuck="red itself"), "stuck"),
+        (GateVerdict(tried=("a",), empty=("a",)), "refused"),
+        (GateVerdict(tried=("a",)), "cut off"),
     ],
 )
-def test_what_the_gate_saw_is_a_word(verdict: Verdict, result: str) -> None:
+def test_what_the_gate_saw_is_a_word(verdict: GateVerdict, result: str) -> None:
     seen = history_of(*NIGHT[:7], work_events.GateFinished(verdict))
     assert seen.spans[-1].result == result
 

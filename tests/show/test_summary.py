@@ -4,14 +4,14 @@ from msgspec.structs import replace
 
 from ralph.core.model import Usage
 from ralph.history.overview import RunNow
-from ralph.history.run_history import CheckResult, PastIteration, Result, RunHistory
+from ralph.history.run_history import CheckResult, IterationResult, PastIteration, RunHistory
 from ralph.show.outlet import GLYPHS, TEXT, Style
 from ralph.show.summary import run_list, table
 from ralph.show.words import width
 
 
 def past(
-    number: int, result: Result, seconds: float, tools: int | None, cost: float | None = None, **checks: bool
+    number: int, result: IterationResult, seconds: float, tools: int | None, cost: float | None = None, **checks: bool
 ) -> PastIteration:
     return PastIteration(
         number=number,

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 from ralph.backlog.ledger import JournalLedger, WorkRegistration
 from ralph.core import events as e
 from ralph.core import work_events
-from ralph.core.backlog import Item, Verdict
+from ralph.core.backlog import GateVerdict, Item
 from ralph.core.model import Check, Iteration, PersonNote, Turn, Usage
 from ralph.core.secrets import Redactor
 from ralph.records.folder import RunFolder, prepare
@@ -256,7 +256,7 @@ class WorkScene:
         self.tell(
             work_events.ItemReady(key=key, tip="a" * 40, files=("src/a.py",), cost_usd=cost),
             work_events.GateStarted((key,)),
-            work_events.GateFinished(Verdict(tried=(key,), landed=(key,), commit="b" * 40)),
+            work_events.GateFinished(GateVerdict(tried=(key,), landed=(key,), commit="b" * 40)),
             work_events.ItemLanded(key, "a" * 40, "b" * 40),
         )
 

@@ -30,8 +30,8 @@ from ralph.core import events, work_events
 from ralph.core.backlog import (
     SETTLED,
     Board,
+    GateVerdict,
     Job,
-    Verdict,
     after_verdict,
     fits,
     is_over,
@@ -247,14 +247,14 @@ class Coordinator:
 
     def _landed(self, child: Child) -> None:
         """What the gate saw, and what follows from it."""
-        seen, batch, self._batch = child.answer(Verdict), self._batch, ()
+        seen, batch, self._batch = child.answer(GateVerdict), self._batch, ()
         if seen is None and child.code == 2:
-            seen = Verdict(stuck=child.last_words())
+            seen = GateVerdict(stuck=child.last_words())
         is_hopeless = seen is None and self._count_death(child) >= DEATHS
         if seen is not None or is_hopeless:  # in a row is what counts
             self._deaths.pop("", None)
         if seen is None:
-            seen = Verdict(stuck=f"the gate's process died {DEATHS} times; see gate.log" if is_hopeless else "")
+            seen = GateVerdict(stuck=f"the gate's process died {DEATHS} times; see gate.log" if is_hopeless else "")
         if not batch:
             self._opened(seen)
             return
@@ -266,7 +266,7 @@ class Coordinator:
                 self.ledger.tell(work_events.ItemWarned(key, conflict.files))
         self._tick_on_disk()
 
-    def _opened(self, seen: Verdict) -> None:
+    def _opened(self, seen: GateVerdict) -> None:
         """Whether the target itself passes: before that nothing begins."""
         if red := seen.red:
             self._stop(Outcome.FATAL.value, f"{red.check} fails on {self.order.shown_target} ({red.ending})", 1)
@@ -447,7 +447,7 @@ def after_loop(key: str, seen: Looped, was_asked: bool) -> WorkEvent:
     return work_events.ItemParked(key, why, seen.run, seen.cost_usd)
 
 
-def after_landing(board: Board, seen: Verdict, took: float) -> list[WorkEvent]:
+def after_landing(board: Board, seen: GateVerdict, took: float) -> list[WorkEvent]:
     """What becomes of those that were at the gate."""
     told: list[WorkEvent] = [work_events.GateFinished(seen, took)]
     for step in after_verdict(board, seen):

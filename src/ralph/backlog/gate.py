@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from ralph.backlog import item_worktrees
 from ralph.backlog.item_worktrees import PATIENCE, Charge
 from ralph.backlog.work_order import ORDER, REQUEST, WorkOrder, folder_of, read
-from ralph.core.backlog import Conflict, Red, Verdict
+from ralph.core.backlog import Conflict, GateVerdict, Red
 from ralph.core.prompts import ERROR_LIMIT
 from ralph.core.secrets import Redactor, secret_values
 from ralph.core.text import clean, tail
@@ -36,7 +36,7 @@ from ralph.settings import Guardrail
 LOCKED = (0.2, 0.5, 1.0, 2.0, 0.0)  # seconds to wait for a lock on the remote before it counts as left behind
 RACES = 5  # so often somebody else may move the target while a candidate is checked
 
-Check = Callable[[str], Red | None]
+GateCheck = Callable[[str], Red | None]
 """Runs one command in the gate's working tree; what went wrong, if it did."""
 
 
@@ -56,7 +56,7 @@ class Gate(Struct, frozen=True, kw_only=True):
 
     order: WorkOrder
     repository: Repository
-    check: Check
+    check: GateCheck
     furnish: Callable[[], None]
     await_charge: Callable[[], None] = lambda: None
 
@@ -75,12 +75,12 @@ class Gate(Struct, frozen=True, kw_only=True):
             raise UserError(f"the target {order.shown_target} is gone", "put it back, then go on with `ralph resume`")
         return found
 
-    def opened(self) -> Verdict:
+    def opened(self) -> GateVerdict:
         """Whether the target itself is green."""
         target = self.now()
-        return Verdict(commit=target, red=self.tested(target, self.order.checks, tries=2))
+        return GateVerdict(commit=target, red=self.tested(target, self.order.checks, tries=2))
 
-    def land(self, request: LandingRequest) -> Verdict:
+    def land(self, request: LandingRequest) -> GateVerdict:
         """What came of it. May be repeated at any point, whatever an earlier one had done before it was killed."""
         asked = {branch.tip: branch for branch in request.branches}
         kept = self.order.reserved(self.repository)
@@ -91,7 +91,7 @@ class Gate(Struct, frozen=True, kw_only=True):
             wanted = [branch for branch in request.branches if branch.tip not in there]
             made = landing.candidate(self.repository, base, wanted, kept, self.order.name)
             tried = tuple(branch.key for branch in made.tried)
-            seen = Verdict(tried=tried, landed=before, conflicts=made.conflicts, empty=made.empty)
+            seen = GateVerdict(tried=tried, landed=before, conflicts=made.conflicts, empty=made.empty)
             if not made.commit:
                 return replace(seen, commit=base)
             red, stuck = self._judged(made, request)
@@ -103,7 +103,9 @@ class Gate(Struct, frozen=True, kw_only=True):
             if refused is not None:
                 probed = self._probed(made.commit, request.probed)
                 return replace(seen, landed=(*before, *tried), commit=made.commit, probed=probed)
-        return Verdict(stuck=f"{self.order.shown_target} was moved by somebody else {RACES} times while it was checked")
+        return GateVerdict(
+            stuck=f"{self.order.shown_target} was moved by somebody else {RACES} times while it was checked"
+        )
 
     def _judged(self, made: Candidate, request: LandingRequest) -> tuple[Red | None, str]:
         """What failed on the candidate; or that the target itself fails, which is the fault of nobody in it."""
@@ -195,7 +197,7 @@ class Interrupted(Exception):
 
 def attend(
     path: str, order: str, asked: str, keeper: Keeper, interrupt: Interrupt
-) -> tuple[Verdict, Callable[[], None]]:
+) -> tuple[GateVerdict, Callable[[], None]]:
     """One landing, or (without branches) a look at the target itself; and what is left to do when the next one may
     already be at the gate: worktrees and branches of those that have landed go. `order` and `asked` are the digests of
     what is to be read."""
@@ -208,7 +210,7 @@ def attend(
         try:
             verdict = gate.land(request) if request.branches else gate.opened()
         except UserError as error:
-            verdict = Verdict(stuck=error.advice)
+            verdict = GateVerdict(stuck=error.advice)
     tips = {branch.key: branch.tip for branch in request.branches}
 
     def clear() -> None:

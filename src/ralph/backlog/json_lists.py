@@ -12,8 +12,8 @@ from ralph.core.backlog import Item
 from ralph.core.tasks_file import LISTS, entry_text, is_done, status_of
 from ralph.errors import UserError
 
-Path = tuple[str | int, ...]
-Entry = Mapping[str, Any]
+JsonPath = tuple[str | int, ...]
+JsonEntry = Mapping[str, Any]
 
 TOKEN = re.compile(r'"(?:[^"\\]|\\.)*+"?|[{}\[\],:]|[^\s{}\[\],:"]+', re.DOTALL)
 SPACE = re.compile(r"\s*+")
@@ -42,9 +42,9 @@ def parsed(text: str, name: str) -> Any:
         raise UserError(f"{name} is nested too deeply", "mend the list") from None
 
 
-def spans(text: str) -> dict[Path, tuple[int, int]]:
+def spans(text: str) -> dict[JsonPath, tuple[int, int]]:
     """The place of every value in a well-formed JSON text, as deep as any is ticked."""
-    found: dict[Path, tuple[int, int]] = {}
+    found: dict[JsonPath, tuple[int, int]] = {}
     path: list[str | int] = []  # the way to the value that comes next
     starts: list[int] = []  # of the objects and lists around it
     tokens = list(TOKEN.finditer(text, len(text) - len(text.removeprefix("\ufeff"))))
@@ -67,9 +67,9 @@ def spans(text: str) -> dict[Path, tuple[int, int]]:
     return found
 
 
-def _with_values(text: str, values: dict[Path, Any]) -> str:
+def _with_values(text: str, values: dict[JsonPath, Any]) -> str:
     """The text with these values changed, or added as the last of their objects."""
-    places, ends = spans(text), dict[Path, int]()
+    places, ends = spans(text), dict[JsonPath, int]()
     for at, (_, end) in places.items():  # where the last value of each object ends
         ends[at[:-1]] = max(end, ends.get(at[:-1], 0))
     edits = []
@@ -102,7 +102,7 @@ def read_prd(files: Mapping[str, bytes]) -> ListContent:
 def tick_prd(files: Mapping[str, bytes], keys: Collection[str]) -> dict[str, bytes]:
     ((name, data),) = files.items()
     text = decoded(data)
-    values: dict[Path, Any] = {}
+    values: dict[JsonPath, Any] = {}
     for at, story in _stories(parsed(text, name)):
         if _key(story) not in keys or is_done(story):
             continue
@@ -113,9 +113,9 @@ def tick_prd(files: Mapping[str, bytes], keys: Collection[str]) -> dict[str, byt
     return {name: encoded(_with_values(text, values))} if values else {}
 
 
-def _stories(document: Any) -> Iterator[tuple[Path, dict[str, Any]]]:
+def _stories(document: Any) -> Iterator[tuple[JsonPath, dict[str, Any]]]:
     """Each story and where it stands."""
-    lists: dict[Path, Any] = {(): document}
+    lists: dict[JsonPath, Any] = {(): document}
     if isinstance(document, dict):
         lists = {(key,): document[key] for key in LISTS if key in document}
     for at, entries in lists.items():
@@ -124,12 +124,12 @@ def _stories(document: Any) -> Iterator[tuple[Path, dict[str, Any]]]:
                 yield (*at, number), entry
 
 
-def _key(story: Entry) -> str:
+def _key(story: JsonEntry) -> str:
     named = story.get("id", story.get("key", ""))
     return key_of(str(named)) if named not in ("", None) else slug(entry_text(story))
 
 
-def _story(story: Entry, place: str, problems: list[str]) -> Item:
+def _story(story: JsonEntry, place: str, problems: list[str]) -> Item:
     key, title = _key(story), title_of(entry_text(story))
     if not key or not title:
         problems.append(f"{place}: a story without id or title")
@@ -182,7 +182,7 @@ def read_taskmaster(files: Mapping[str, bytes]) -> ListContent:
 def tick_taskmaster(files: Mapping[str, bytes], keys: Collection[str]) -> dict[str, bytes]:
     ((name, data),) = files.items()
     text = decoded(data)
-    values: dict[Path, Any] = {}
+    values: dict[JsonPath, Any] = {}
     for at, task in _tasks(parsed(text, name)):
         if key_of(str(task.get("id"))) in keys and status_of(task) != "done":
             values[(*at, "status")] = "done"
@@ -192,9 +192,9 @@ def tick_taskmaster(files: Mapping[str, bytes], keys: Collection[str]) -> dict[s
     return {name: encoded(_with_values(text, values))} if values else {}
 
 
-def _tasks(document: Any) -> Iterator[tuple[Path, dict[str, Any]]]:
+def _tasks(document: Any) -> Iterator[tuple[JsonPath, dict[str, Any]]]:
     """The tasks of the file, or of its first tag: `master` where there is one."""
-    at: Path = ("tasks",)
+    at: JsonPath = ("tasks",)
     found = document.get("tasks") if isinstance(document, dict) else None
     if found is None and isinstance(document, dict):
         tags = [tag for tag, inside in document.items() if isinstance(inside, dict) and "tasks" in inside]
@@ -205,7 +205,7 @@ def _tasks(document: Any) -> Iterator[tuple[Path, dict[str, Any]]]:
             yield (*at, number), task
 
 
-def _task(task: Entry, name: str, problems: list[str]) -> Item:
+def _task(task: JsonEntry, name: str, problems: list[str]) -> Item:
     place = f"{name} {task.get('id')}"
     title = str(task.get("title") or task.get("description") or "")
     if not title.strip():

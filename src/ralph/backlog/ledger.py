@@ -18,13 +18,13 @@ from ralph.core.secrets import Redactor
 from ralph.records.folder import RunFolder
 from ralph.records.journal import Journal, Seal, read
 from ralph.records.register import facts_in
-from ralph.records.writer import OFTEN_ENOUGH, Registration, Sink, Writer
+from ralph.records.writer import OFTEN_ENOUGH, LineSink, Registration, Writer
 from ralph.show.works import Row, counted, last_line, rows
 
 if TYPE_CHECKING:
     from ralph.run.notify import Notifier
 
-Told = work_events.WorkEvent | events.Notice
+WorkTold = work_events.WorkEvent | events.Notice
 Listener = Callable[..., None]
 NAMES = {**work_events.NAMES, events.Notice: events.NAMES[events.Notice]}
 
@@ -39,7 +39,7 @@ class Ledger(Protocol):
     """The commit of the target that was last seen green, or landed."""
     elapsed: float
 
-    def tell(self, *happened: Told) -> None:
+    def tell(self, *happened: WorkTold) -> None:
         """Writes down what happened, then knows it."""
         ...
 
@@ -51,7 +51,9 @@ class Ledger(Protocol):
 class JournalLedger:
     """One machine, one coordinator: every item is ours, and so is the gate."""
 
-    def __init__(self, folder: RunFolder, sinks: Sequence[Sink], redact: Redactor, seal: Seal | None = None) -> None:
+    def __init__(
+        self, folder: RunFolder, sinks: Sequence[LineSink], redact: Redactor, seal: Seal | None = None
+    ) -> None:
         self.board, self.opened, self.elapsed = Board(), "", 0.0
         self.is_resumed = False
         self._folder, self._redact = folder, redact
@@ -59,7 +61,7 @@ class JournalLedger:
         self._seal = seal
         self._journal = Journal(folder.journal, seal=seal, confirm=seal.confirm) if seal else Journal(folder.journal)
         self._listeners: tuple[Listener, ...] = ()
-        self._sinks: tuple[Sink, ...] = (self._journal, *sinks)
+        self._sinks: tuple[LineSink, ...] = (self._journal, *sinks)
         self._writer: Writer
 
     def open(self) -> None:
@@ -74,7 +76,7 @@ class JournalLedger:
             self._seal.begin()
         self._writer = Writer(self._folder.id, self._sinks, seq=self._seq, redact=self._redact, names=NAMES)
 
-    def tell(self, *happened: Told) -> None:
+    def tell(self, *happened: WorkTold) -> None:
         self._writer(*happened)  # type: ignore[arg-type]
         now = time.time()
         self._keep_apart()

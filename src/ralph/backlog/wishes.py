@@ -9,7 +9,7 @@ from typing import Literal
 import msgspec
 from msgspec import Struct
 
-from ralph.core.backlog import Board, Job, Verdict
+from ralph.core.backlog import Board, GateVerdict, Job
 from ralph.core.work_events import GateFinished, ItemQueued, ItemWithdrawn, WorkEvent
 from ralph.errors import UNREADABLE, UserError
 from ralph.files import read_file, replace_file
@@ -64,7 +64,7 @@ def granted(board: Board, wish: Wish) -> list[WorkEvent]:
         return [] if job.state == "withdrawn" else [ItemWithdrawn(wish.key, "withdrawn by a person")]
     if job.state in ("parked", "withdrawn"):
         again = ItemQueued(wish.key, "asked for by a person", wish.note, forgiven=True)
-        return [again, GateFinished(Verdict())] if board.stuck else [again]
+        return [again, GateFinished(GateVerdict())] if board.stuck else [again]
     if wish.note and job.state == "queued":
         return [ItemQueued(wish.key, "a person had something to say", wish.note)]
     return []

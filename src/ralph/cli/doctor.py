@@ -28,7 +28,6 @@ from ralph.settings import AgentChoice, Settings, load
 from ralph.show.outlet import Style, choose
 from ralph.show.words import width
 
-Env = Mapping[str, str]
 _TONES = {"ok": "green", "note": "dim", "warn": "yellow", "fail": "red"}
 
 
@@ -53,7 +52,7 @@ def doctor(values: Values, words: list[str]) -> int:
     return 1 if failed else 0
 
 
-def findings(keeper: Keeper, folder: Path, env: Env, agent: str, probe: bool) -> Iterator[Finding]:
+def findings(keeper: Keeper, folder: Path, env: Mapping[str, str], agent: str, probe: bool) -> Iterator[Finding]:
     """What every look finds, as it is found."""
     system = f"{platform.system()} {platform.machine()}"
     yield Finding("ralph", "ok", f"{__version__}; Python {platform.python_version()}, {system}")
@@ -76,7 +75,7 @@ def findings(keeper: Keeper, folder: Path, env: Env, agent: str, probe: bool) ->
         yield from probed(choice, settings, keeper, folder, env)
 
 
-def _settings(folder: Path, env: Env, agent: str) -> tuple[Settings, Finding]:
+def _settings(folder: Path, env: Mapping[str, str], agent: str) -> tuple[Settings, Finding]:
     try:
         loaded = load(folder, {"agent": {"command": agent}} if agent else {}, env=env)
     except UserError as error:
@@ -86,7 +85,7 @@ def _settings(folder: Path, env: Env, agent: str) -> tuple[Settings, Finding]:
     return loaded.settings, Finding("settings", "ok", sources or "none: defaults (`ralph init` writes some)")
 
 
-def _agents(keeper: Keeper, folder: Path, env: Env, agent: str) -> Iterator[Finding]:
+def _agents(keeper: Keeper, folder: Path, env: Mapping[str, str], agent: str) -> Iterator[Finding]:
     """How it stands with all known agents, or with the one that was asked for if it is one of them."""
     if not agent:
         for name in agents.known():
@@ -95,7 +94,7 @@ def _agents(keeper: Keeper, folder: Path, env: Env, agent: str) -> Iterator[Find
         yield presence(agents.find(agent).NAME, keeper, folder, env, agents.words(agent)[0][0])
 
 
-def _chosen(settings: Settings, folder: Path, env: Env) -> tuple[Choice | None, Finding]:
+def _chosen(settings: Settings, folder: Path, env: Mapping[str, str]) -> tuple[Choice | None, Finding]:
     """The agent that a run here would have."""
     try:
         first, *others = choices(settings, (), env, str(folder))
@@ -109,7 +108,7 @@ def _chosen(settings: Settings, folder: Path, env: Env) -> tuple[Choice | None, 
     return first, Finding("agent", "ok", f"runs here use {first.name}{why}{then}{named}{side}")
 
 
-def _terminal(env: Env) -> Finding:
+def _terminal(env: Mapping[str, str]) -> Finding:
     """Where the screen of a run would be."""
     stream = sys.stderr
     if stream is None:
@@ -123,14 +122,14 @@ def _terminal(env: Env) -> Finding:
     return Finding("terminal", "ok", f"{columns}×{rows}, {colour}, UTF-8")
 
 
-def _hooks(folder: Path, env: Env) -> Iterator[Finding]:
+def _hooks(folder: Path, env: Mapping[str, str]) -> Iterator[Finding]:
     places = [(host, scope) for host in HOSTS.values() for scope in host.scopes()]
     found = [finding for host, scope in places for finding in _hook(host, scope, folder, env)]
     advice = "for loops inside an agent's own session: `ralph hook install AGENT`"
     yield from found or [Finding("hooks", "note", "not installed", advice)]
 
 
-def _hook(host: Host, scope: Scope, folder: Path, env: Env) -> Iterator[Finding]:
+def _hook(host: Host, scope: Scope, folder: Path, env: Mapping[str, str]) -> Iterator[Finding]:
     """Whether a host has our hooks, and whether they call this ralph."""
     settings = next(changes(host, scope, folder, env))
     try:

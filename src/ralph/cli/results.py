@@ -31,12 +31,12 @@ if TYPE_CHECKING:
 def report(values: Values, words: list[str]) -> int:
     from ralph.history.evidence import evidence_of
     from ralph.history.feed import history_now
-    from ralph.show.report import REPORT_FILE, Form, written
+    from ralph.show.report import REPORT_FILE, ReportForm, written
 
     if values.get("markdown") and values.get("json"):
         raise UserError("--markdown and --json at once", "choose one")
     runs = [read_run(values, [word]) for word in words] or [read_run(values, [])]
-    form: Form = "markdown" if values.get("markdown") else "json" if values.get("json") else "html"
+    form: ReportForm = "markdown" if values.get("markdown") else "json" if values.get("json") else "html"
     if runs[0].facts.kind == "work":
         from ralph.cli.work import work_report
 

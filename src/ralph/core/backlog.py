@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from ralph.core.text import listed
 
-State = Literal["queued", "working", "ready", "landed", "parked", "withdrawn"]
+ItemState = Literal["queued", "working", "ready", "landed", "parked", "withdrawn"]
 SETTLED = frozenset({"landed", "withdrawn"})
 EVERYTHING = "**"
 """Stands for all files where there are too many to name."""
@@ -52,7 +52,7 @@ class Job(Struct, frozen=True, kw_only=True, omit_defaults=True):
     `by_list`: what the list says has withdrawn it."""
 
     item: Item
-    state: State = "queued"
+    state: ItemState = "queued"
     rounds: int = 0
     returns: int = 0
     tip: str = ""
@@ -94,7 +94,7 @@ class Board(Struct, frozen=True, kw_only=True):
         ended = self.of("ready", "landed", "parked")
         return [job.cost_usd for job in ended if job.cost_usd is not None]
 
-    def of(self, *states: State) -> list[Job]:
+    def of(self, *states: ItemState) -> list[Job]:
         return [job for job in self.jobs.values() if job.state in states]
 
 
@@ -113,7 +113,7 @@ class Red(Struct, frozen=True, omit_defaults=True):
     output: str = ""
 
 
-class Verdict(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class GateVerdict(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What the gate saw. `tried` were in the candidate; `landed` are in the target, as `commit` or from before;
     `conflicts` cannot be merged with the target, `red` failed on the candidate, `empty` change nothing; `stuck` is the
     fault of none of them. Who is named nowhere stays ready. `probed` are items at work that will conflict now."""
@@ -183,7 +183,7 @@ def next_batch(board: Board) -> tuple[str, ...]:
     return tuple(job.item.key for job, _ in zip(free, range(board.window), strict=False))
 
 
-def after_verdict(board: Board, verdict: Verdict) -> tuple[Step, ...]:
+def after_verdict(board: Board, verdict: GateVerdict) -> tuple[Step, ...]:
     """What becomes of the items that were at the gate."""
     steps = [Step(key=key, to="landed") for key in verdict.landed]
     steps += [Step(key=key, to="parked", reason="it changes nothing") for key in verdict.empty]
@@ -206,7 +206,7 @@ def _refused(board: Board, key: str, reason: str, note: str, files: tuple[str, .
     return Step(key=key, to="returned", reason=reason, note=note, files=files)
 
 
-def after_gate(board: Board, verdict: Verdict) -> Board:
+def after_gate(board: Board, verdict: GateVerdict) -> Board:
     """The gate once it has spoken: a window that grows while all is green, and the halves of a batch that was red."""
     tried = verdict.tried
     halves = tuple(half for half in board.halves if not {*half} & {*board.trying})

@@ -14,7 +14,7 @@ from ralph.core.wording import (
     ECHOED,
     NOT_TO_THE_LETTER,
     QUOTED,
-    Span,
+    TextSpan,
     doubt,
     letters,
     nearly,
@@ -147,7 +147,7 @@ def stated(claim: Claim, text: str, reading: Reading = Reading()) -> bool:
     return found is not None and not found.doubt
 
 
-def read(claim: Claim, text: str, reading: Reading = Reading(), echoes: tuple[Span, ...] = ()) -> Sighting | None:
+def read(claim: Claim, text: str, reading: Reading = Reading(), echoes: tuple[TextSpan, ...] = ()) -> Sighting | None:
     """The claim in an answer, read as a person sees it: without colours. `echoes` are parts that repeat the prompt."""
     if not text or not claim.text.strip():
         return None
@@ -161,13 +161,13 @@ def read(claim: Claim, text: str, reading: Reading = Reading(), echoes: tuple[Sp
     return _best([(span, _doubt(text, span, reading, echoes, bare)) for span in spans], text)
 
 
-def _best(found: list[tuple[Span, str]], text: str) -> Sighting:
+def _best(found: list[tuple[TextSpan, str]], text: str) -> Sighting:
     """The place that is believed; else the last one."""
     span, why = next(((span, why) for span, why in found if not why), found[0])
     return Sighting(_around(text, span), why)
 
 
-def _doubt(text: str, span: Span, reading: Reading, echoes: tuple[Span, ...], bare: bool = False) -> str:
+def _doubt(text: str, span: TextSpan, reading: Reading, echoes: tuple[TextSpan, ...], bare: bool = False) -> str:
     if reading.anywhere:
         return ""
     if any(first <= span[0] < last for first, last in echoes):
@@ -175,12 +175,12 @@ def _doubt(text: str, span: Span, reading: Reading, echoes: tuple[Span, ...], ba
     return doubt(text, span, verified=reading.verified, bare=bare)
 
 
-def _last(spans: Iterator[Span]) -> list[Span]:
+def _last(spans: Iterator[TextSpan]) -> list[TextSpan]:
     """The last places, from the end."""
     return [*reversed(deque(spans, _MOST))]
 
 
-def _read_response(wanted: str, text: str, reading: Reading, echoes: tuple[Span, ...]) -> Sighting | None:
+def _read_response(wanted: str, text: str, reading: Reading, echoes: tuple[TextSpan, ...]) -> Sighting | None:
     """The first response counts: what only talks about one is none."""
     wanted = wanted.strip().casefold()
     answers = [(span, said.casefold()) for span, said in responses(text)]
@@ -212,7 +212,7 @@ def _begins(answer: str, wanted: str) -> bool:
     return answer.startswith(wanted) and not answer[len(wanted) : len(wanted) + 1].isalnum()
 
 
-def responses(text: str) -> Iterator[tuple[Span, str]]:
+def responses(text: str) -> Iterator[tuple[TextSpan, str]]:
     """Where each `<response>` of an answer stands, and what is in it."""
     if "<" not in text:  # as in most
         return
@@ -225,25 +225,25 @@ def responses(text: str) -> Iterator[tuple[Span, str]]:
             opened = -1
 
 
-def _words(wanted: str, text: str, reading: Reading) -> Iterator[Span]:
+def _words(wanted: str, text: str, reading: Reading) -> Iterator[TextSpan]:
     """On a line by itself, or (unless strict) a token between white space."""
     edges = (r"(?m)^[^\S\n]*+", r"[^\S\n]*+$") if reading.strict else (r"(?<!\S)", r"(?!\S)")
     return (match.span(1) for match in re.finditer(f"{edges[0]}({re.escape(wanted.strip())}){edges[1]}", text))
 
 
-def _tags(wanted: str, text: str, _: Reading) -> Iterator[Span]:
+def _tags(wanted: str, text: str, _: Reading) -> Iterator[TextSpan]:
     """A whole word: neither letters, digits nor hyphens may touch it. Tags around it belong to it."""
     return (_with_tags(text, span) for span in occurrences(wanted, text) if _is_whole(text, span))
 
 
-def _with_tags(text: str, span: Span) -> Span:
+def _with_tags(text: str, span: TextSpan) -> TextSpan:
     name = text[max(span[0] - _LONGEST_TAG, 0) : span[0]].rpartition("<")[2]
     closing = f"</{name}"
     is_tagged = name.endswith(">") and name[:-1].isalnum() and text.startswith(closing, span[1])
     return (span[0] - len(name) - 1, span[1] + len(closing)) if is_tagged else span
 
 
-def _suffixes(wanted: str, text: str, reading: Reading) -> Iterator[Span]:
+def _suffixes(wanted: str, text: str, reading: Reading) -> Iterator[TextSpan]:
     """At the very end, in capitals or not."""
     end = len(text.rstrip()) if reading.anywhere else undressed_end(text)
     span = (end - len(wanted), end)
@@ -251,12 +251,12 @@ def _suffixes(wanted: str, text: str, reading: Reading) -> Iterator[Span]:
         yield span
 
 
-def _is_whole(text: str, span: Span) -> bool:
+def _is_whole(text: str, span: TextSpan) -> bool:
     around = text[max(span[0] - 1, 0) : span[0]] + text[span[1] : span[1] + 1]
     return not any(char.isalnum() or char in "_-" for char in around)
 
 
-_FINDERS: dict[str, Callable[[str, str, Reading], Iterator[Span]]] = {
+_FINDERS: dict[str, Callable[[str, str, Reading], Iterator[TextSpan]]] = {
     "word": _words,
     "tag": _tags,
     "suffix": _suffixes,
@@ -274,7 +274,7 @@ def _nearly(claim: Claim, text: str) -> Sighting | None:
     return Sighting(_around(text, meant), NOT_TO_THE_LETTER) if meant else None
 
 
-def _around(text: str, span: Span) -> str:
+def _around(text: str, span: TextSpan) -> str:
     """The words that hold a marker, as they can be quoted in a line."""
     line = stands_in(text, span)
     if len(line) <= 200:
@@ -283,7 +283,7 @@ def _around(text: str, span: Span) -> str:
     return one_line(f"…{before.rpartition(chr(10))[2]}{text[span[0] : span[1]]}{behind.partition(chr(10))[0]}…", 400)
 
 
-def echoes(text: str, prompt: str) -> tuple[Span, ...]:
+def echoes(text: str, prompt: str) -> tuple[TextSpan, ...]:
     """Which parts of an answer repeat the prompt: two lines or more that follow each other there as well, or all of it.
     Signs, indentation and lines without words do not count."""
     said = clean(text)
@@ -301,7 +301,7 @@ def _ends(prompt: str) -> str:
     return prompt if len(prompt) <= 2 * _END else f"{prompt[:_END]}\n{prompt[-_END:]}"
 
 
-def _lines(text: str) -> Iterator[tuple[Span, str]]:
+def _lines(text: str) -> Iterator[tuple[TextSpan, str]]:
     """Every line with words in it, one after the other: where it is, and its letters."""
     for line in re.finditer(r"[^\n]++", text):
         if words := letters(line[0][:_LONGEST_LINE]):

@@ -7,7 +7,7 @@ longer than the text is long: there is no expression that could try again, and l
 
 from collections.abc import Iterator
 
-Span = tuple[int, int]
+TextSpan = tuple[int, int]
 
 NOT_LAST = "it is not on the last line"
 NOT_ALONE = "it is not alone on the last line"
@@ -51,7 +51,7 @@ _AGAINST = frozenset("❌❎✖✗✘☒☐⬜⬛⚠🔲🔳🚫⛔⏳⌛🔜❓
 class MarkerPlace:
     """Where a marker stands: its line, and what is before and behind it there."""
 
-    def __init__(self, text: str, span: Span) -> None:
+    def __init__(self, text: str, span: TextSpan) -> None:
         self.text, (self.start, self.end) = text, span
         self.first = text.rfind("\n", 0, self.start) + 1
         last = text.find("\n", self.end)
@@ -129,7 +129,7 @@ class MarkerPlace:
         leads = above.endswith(_COLONS) and announces(sentence_before(above, len(above)), strictly=False)
         return is_prose and leads
 
-    def _line_above(self) -> Span:
+    def _line_above(self) -> TextSpan:
         """The nearest line above that has words in it; a fence is put around the marker, whatever it is called."""
         for first, last in _lines_above(self.text, self.first):
             line = self.text[max(first, last - _NEAR) : last]
@@ -138,7 +138,7 @@ class MarkerPlace:
         return 0, 0
 
 
-def doubt(text: str, span: Span, *, verified: bool = False, bare: bool = False) -> str:
+def doubt(text: str, span: TextSpan, *, verified: bool = False, bare: bool = False) -> str:
     """Why the marker at `span` is no claim; empty if it is one. `verified`: something else than words tells whether the
     work is done. `bare`: the marker is a word that may also be an ordinary part of a sentence."""
     place = MarkerPlace(text, span)
@@ -232,7 +232,7 @@ def _above_list(place: MarkerPlace) -> str:
     return ""
 
 
-def _lines_above(text: str, first: int) -> Iterator[Span]:
+def _lines_above(text: str, first: int) -> Iterator[TextSpan]:
     """The lines above the one that begins at `first`, from below: not more than a person would look at."""
     for _ in range(200):
         if first <= 0:
@@ -337,7 +337,7 @@ def has_words(text: str, start: int = 0) -> bool:
     return any(any(map(str.isalnum, text[at : at + _LINE])) for at in range(start, len(text), _LINE))
 
 
-def stands_in(text: str, span: Span) -> str:
+def stands_in(text: str, span: TextSpan) -> str:
     """The line, or the lines, that hold `span`."""
     place = MarkerPlace(text, span)
     return text[place.first : place.last]
@@ -360,7 +360,7 @@ def letters(text: str) -> str:
     return "".join(filter(str.isalnum, text)).casefold()
 
 
-def occurrences(marker: str, text: str) -> Iterator[Span]:
+def occurrences(marker: str, text: str) -> Iterator[TextSpan]:
     """Where `marker` stands in `text`, to the letter."""
     start = text.find(marker)
     while start >= 0:

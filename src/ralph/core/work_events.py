@@ -5,7 +5,7 @@ from typing import get_args
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ralph.core.backlog import Board, Item, Job, Verdict, after_gate
+from ralph.core.backlog import Board, GateVerdict, Item, Job, after_gate
 from ralph.core.events import named
 
 
@@ -110,7 +110,7 @@ class GateStarted(Struct, frozen=True):
 class GateFinished(Struct, frozen=True, omit_defaults=True):
     """What the gate saw, and how long it took."""
 
-    verdict: Verdict
+    verdict: GateVerdict
     duration_s: float = 0.0
 
 

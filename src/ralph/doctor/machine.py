@@ -33,7 +33,7 @@ from ralph.run.context import Context
 from ralph.settings import Settings
 from ralph.show.words import duration, money
 
-State = Literal["ok", "note", "warn", "fail"]
+FindingState = Literal["ok", "note", "warn", "fail"]
 
 LITTLE_SPACE, NO_SPACE = 1 << 30, 64 << 20  # bytes
 _GROUPS = "/sys/fs/cgroup"
@@ -60,7 +60,7 @@ class Finding(Struct, frozen=True):
     `fail`: runs will fail. `advice` says what to do; `facts` are for programs."""
 
     name: str
-    state: State
+    state: FindingState
     detail: str
     advice: str = ""
     facts: dict[str, str] = {}
@@ -82,7 +82,7 @@ def disk(folder: Path) -> Finding:
     """Whether there is room for logs and checkpoints."""
     facts = os.statvfs(folder)
     free = facts.f_bavail * facts.f_frsize
-    state: State = "fail" if free < NO_SPACE else "warn" if free < LITTLE_SPACE else "ok"
+    state: FindingState = "fail" if free < NO_SPACE else "warn" if free < LITTLE_SPACE else "ok"
     advice = "" if state == "ok" else "free some space: journals, logs and checkpoints need it"
     return Finding("disk", state, f"{free / (1 << 30):.1f} GiB free", advice)
 

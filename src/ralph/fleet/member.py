@@ -14,7 +14,7 @@ from ralph.backlog.coordinator import TICK, Coordinator
 from ralph.backlog.lists import ListContent
 from ralph.backlog.work_order import WorkOrder
 from ralph.core import work_events
-from ralph.core.backlog import SETTLED, Board, Item, Verdict, is_over, next_batch, next_starts
+from ralph.core.backlog import SETTLED, Board, GateVerdict, Item, is_over, next_batch, next_starts
 from ralph.core.model import Outcome
 from ralph.errors import UserError
 from ralph.fleet.database import Database, GaveUp
@@ -120,7 +120,7 @@ class Member(Coordinator):
         if self.ledger.takes_gate():  # whoever had it may have been at a landing: git says what came of it
             self._is_open = self._was_opened()
             if self.ledger.board.trying:
-                self.ledger.tell(work_events.GateFinished(Verdict()))
+                self.ledger.tell(work_events.GateFinished(GateVerdict()))
         if self._can_keep_list() and self.ledger.takes_list(by_right=self._brings):
             self._list.hurry()
         if not self.ledger.has_gate():

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from procrastinate.jobs import Job as Claim
 from procrastinate.utils import utcnow
 
-from ralph.backlog.ledger import NAMES, JournalLedger, Told
+from ralph.backlog.ledger import NAMES, JournalLedger, WorkTold
 from ralph.core import work_events
 from ralph.core.backlog import SETTLED
 from ralph.core.secrets import Redactor
@@ -17,7 +17,7 @@ from ralph.errors import UserError
 from ralph.fleet.database import STALLED, Database, Registered, Transaction, finished
 from ralph.records.folder import RunFolder
 from ralph.records.journal import decoded
-from ralph.records.writer import Sink, Writer
+from ralph.records.writer import LineSink, Writer
 
 TASK = "ralph"
 GATE, LIST = ".gate", ".list"  # no item's key begins with a dot
@@ -33,7 +33,7 @@ class SharedLedger(JournalLedger):
     it knows its own, for a name may be borne by somebody else by now."""
 
     def __init__(
-        self, folder: RunFolder, sinks: Sequence[Sink], redact: Redactor, database: Database, me: Registered
+        self, folder: RunFolder, sinks: Sequence[LineSink], redact: Redactor, database: Database, me: Registered
     ) -> None:
         super().__init__(folder, sinks, redact)
         self._mine: dict[str, str] = {}
@@ -44,12 +44,12 @@ class SharedLedger(JournalLedger):
         self.began = 0.0
         self.spent_elsewhere = 0.0
         self.finished: work_events.WorkFinished | None = None
-        self.heard: list[Told] = []
+        self.heard: list[WorkTold] = []
         self._work, self._database, self._me = folder.id, database, me
 
     # What is told
 
-    def tell(self, *happened: Told) -> None:
+    def tell(self, *happened: WorkTold) -> None:
         self._runs |= {event.run for event in happened if isinstance(event, work_events.ItemStarted)}
         self._write(lambda transaction: [event for event in happened if self._is_true(transaction, event)])
 
@@ -62,7 +62,7 @@ class SharedLedger(JournalLedger):
                 raise UserError(f"work {self._work} is not in the database any more", "was it removed by hand?")
             if last > self._seq:
                 self._take_in(transaction.lines_after(self._work, self._seq))
-            true: list[Told] = decide(transaction)
+            true: list[WorkTold] = decide(transaction)
             if not true:
                 return []
             lines = encoded(self._work, self._seq, true, self._redact)
@@ -75,7 +75,7 @@ class SharedLedger(JournalLedger):
 
         self._take_in(self._database.do(write))
 
-    def _is_true(self, transaction: Transaction, event: Told) -> bool:
+    def _is_true(self, transaction: Transaction, event: WorkTold) -> bool:
         """Whether it still makes sense: since it was decided, others may have spoken."""
         match event:
             case work_events.GateStarted() | work_events.GateFinished() | work_events.GateOpened():
@@ -120,7 +120,7 @@ class SharedLedger(JournalLedger):
         self._vacant = frozenset(post for post in POSTS if self._queue(post) in vacant)
 
     def _take_in(self, lines: Sequence[tuple[int, bytes]]) -> None:
-        happened: list[Told] = []
+        happened: list[WorkTold] = []
         self._keep_apart()
         for seq, line in lines:
             if seq <= self._seq:
@@ -142,7 +142,7 @@ class SharedLedger(JournalLedger):
             for listener in self._listeners:
                 listener(*happened)
 
-    def _mind(self, event: Told, at: float) -> None:
+    def _mind(self, event: WorkTold, at: float) -> None:
         match event:
             case work_events.WorkStarted():
                 self.finished, self.began = None, self.began or at
@@ -221,8 +221,8 @@ class SharedLedger(JournalLedger):
     def take_over(self) -> None:
         """Frees what those have who were not heard for too long; who is back by then has to claim it again."""
 
-        def free(transaction: Transaction) -> list[Told]:
-            told: list[Told] = []
+        def free(transaction: Transaction) -> list[WorkTold]:
+            told: list[WorkTold] = []
             silent = {one.id: one for one in transaction.present()}
             for claim in self._stalled(transaction):
                 finished(transaction.jobs.retry_job(claim))
@@ -256,7 +256,7 @@ class SharedLedger(JournalLedger):
         query = "SELECT 1 FROM procrastinate_jobs WHERE queue_name = %s AND worker_id = %s AND status = 'doing'"
         return bool(transaction.ask(query, self._queue(key), self._me.id))
 
-    def _keep_jobs(self, transaction: Transaction, event: Told) -> None:
+    def _keep_jobs(self, transaction: Transaction, event: WorkTold) -> None:
         """What an event means for the claim."""
         if isinstance(event, ENDS_OF_A_LOOP) and event.key in self._mine:
             query = "SELECT id FROM procrastinate_jobs WHERE queue_name = %s AND worker_id = %s AND status = 'doing'"
@@ -304,7 +304,7 @@ def keep_list(transaction: Transaction, work: str, me: Registered) -> bool:
     return True
 
 
-def encoded(work: str, seq: int, told: Sequence[Told], redact: Redactor) -> list[bytes]:
+def encoded(work: str, seq: int, told: Sequence[WorkTold], redact: Redactor) -> list[bytes]:
     """The lines of events that follow number `seq`, without keys."""
     lines: list[bytes] = []
     writer = Writer(

@@ -13,7 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ralph.backlog.coordinator import summary
-from ralph.backlog.ledger import Told, WorkRegistration
+from ralph.backlog.ledger import WorkRegistration, WorkTold
 from ralph.backlog.wishes import Wish, granted, in_vain, item_meant, take_wishes
 from ralph.backlog.work_order import ORDER, WorkOrder, order_in, put
 from ralph.core import work_events
@@ -130,7 +130,7 @@ def withdraw(database: Database, work: str, key: str) -> str:
     return f"{item_meant(seen.board, key, seen.row.name).item.key} is left alone; its branch stays"
 
 
-def _granted(seen: Seen, wish: Wish) -> Sequence[Told]:
+def _granted(seen: Seen, wish: Wish) -> Sequence[WorkTold]:
     job = item_meant(seen.board, wish.key, seen.row.name)
     if told := granted(seen.board, replace(wish, key=job.item.key)):
         return told
@@ -138,7 +138,7 @@ def _granted(seen: Seen, wish: Wish) -> Sequence[Told]:
 
 
 def hold(database: Database, work: str, is_held: bool) -> str:
-    def decide(seen: Seen) -> list[Told]:
+    def decide(seen: Seen) -> list[WorkTold]:
         if not seen.row.is_open:
             raise UserError(f"work {seen.row.name} is over", "`ralph work resume` takes it up again")
         return [work_events.WorkHeld(is_held)] if seen.board.is_held != is_held else []
@@ -150,7 +150,7 @@ def hold(database: Database, work: str, is_held: bool) -> str:
 def stop(database: Database, work: str) -> str:
     """Ends a work: each loop after its turn. It can be resumed."""
 
-    def decide(seen: Seen) -> list[Told]:
+    def decide(seen: Seen) -> list[WorkTold]:
         if not seen.row.is_open:
             raise UserError(f"work {seen.row.name} is over", "nothing is left to stop")
         lasted = max(seen.history.last - seen.history.began, 0.0)
@@ -166,7 +166,7 @@ def resume(database: Database, work: str) -> str:
     return f"work {tell(database, seen.row.name, lambda seen: [], opens=True).row.name} goes on"
 
 
-def tell(database: Database, work: str, decide: Callable[[Seen], Sequence[Told]], opens: bool = False) -> Seen:
+def tell(database: Database, work: str, decide: Callable[[Seen], Sequence[WorkTold]], opens: bool = False) -> Seen:
     """Adds to a work what follows from how it stands; a work that is over begins to go on, where that is asked for."""
     redact = Redactor(secret_values(os.environ))
 

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from ralph import __version__
 from ralph.backlog.children import Children
 from ralph.backlog.item_worktrees import Charge
-from ralph.backlog.ledger import Told, WorkRegistration, notifier
+from ralph.backlog.ledger import WorkRegistration, WorkTold, notifier
 from ralph.backlog.lists import ListContent
 from ralph.backlog.work_order import ORDER, WorkOrder, home_of, order_in, put
 from ralph.core.secrets import Redactor, secret_values
@@ -308,7 +308,7 @@ def enter(database: Database, order: WorkOrder, reading: ListContent, me: Regist
         listed = [item for item in reading.items if not item.done]
         queue_up(transaction, order.id, [*POSTS, *(item.key for item in listed)])
         keep_list(transaction, order.id, me)
-        told: list[Told] = [stored.started(), *map(ItemListed, listed)]
+        told: list[WorkTold] = [stored.started(), *map(ItemListed, listed)]
         transaction.write(order.id, 1, encoded(order.id, 0, told, Redactor(secret_values(os.environ))))
         return next(row for row in transaction.works() if row.id == order.id)
 

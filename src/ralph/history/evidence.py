@@ -113,7 +113,7 @@ def lines_in(chunks: Iterable[bytes]) -> Iterator[bytes]:
         yield last
 
 
-Redact = Callable[[str], str]
+RedactText = Callable[[str], str]
 MOST_IN_ALL = 300_000
 MOST_EACH = 24_000
 LEAST_OF_A_PROMPT = 60  # fewer characters say nothing
@@ -162,7 +162,7 @@ def evidence_of(folder: RunFolder, history: RunHistory, env: Mapping[str, str]) 
     return found
 
 
-def _hear(journal: Path, found: dict[int, Evidence], room: int, redact: Redact) -> None:
+def _hear(journal: Path, found: dict[int, Evidence], room: int, redact: RedactText) -> None:
     """Tool calls and failed checks, from the journal."""
     following, at, opened = Following.open(journal), Evidence(), dict[str, ToolCall]()
     most_calls = max(room // 300, 10)
@@ -189,11 +189,11 @@ def _hear(journal: Path, found: dict[int, Evidence], room: int, redact: Redact) 
     following.close()
 
 
-def _shown(text: str, redact: Redact) -> str:
+def _shown(text: str, redact: RedactText) -> str:
     return redact(clean(text)).expandtabs(4).strip("\n")
 
 
-def _look(history: RunHistory, found: dict[int, Evidence], most: int, redact: Redact) -> None:
+def _look(history: RunHistory, found: dict[int, Evidence], most: int, redact: RedactText) -> None:
     """What each iteration changed, as far as git remembers."""
     trees = history.trees()
     trees.pop(0, None)

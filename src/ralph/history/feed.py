@@ -20,7 +20,7 @@ from ralph.records.register import Listed
 if TYPE_CHECKING:
     from ralph.repository.git import Repository
 
-Trees = tuple[str, str]
+TreePair = tuple[str, str]
 Known = TypeVar("Known")
 RECENT = 1 << 19
 """In so many bytes before the end of a journal, all that the agent says and does is shown; before them, what counts."""
@@ -171,7 +171,9 @@ def with_files(history: RunHistory) -> RunHistory:
 
 
 def remembered(
-    history: RunHistory, trees: dict[int, Trees], between: "Callable[[Repository, list[Trees]], dict[Trees, Known]]"
+    history: RunHistory,
+    trees: dict[int, TreePair],
+    between: "Callable[[Repository, list[TreePair]], dict[TreePair, Known]]",
 ) -> dict[int, Known]:
     """What git still knows about what lies between the trees; nothing where it cannot be asked any more."""
     from ralph.repository.git import find_repository

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 ANSWER_SHOWN = 1500
 MOST_NOTICES = 100
 
-Result = Literal[
+IterationResult = Literal[
     "unfinished",
     "done",
     "failed",
@@ -60,7 +60,7 @@ class PastIteration(Struct, kw_only=True):
     number: int
     began: float
     ended: float = 0.0
-    result: Result = "unfinished"
+    result: IterationResult = "unfinished"
     agent: str = ""
     seconds: float = 0.0
     usage: Usage = Usage()
@@ -91,7 +91,7 @@ class PastIteration(Struct, kw_only=True):
         return self.is_accepted or (self.is_whole and not self.failure and not self._problem)
 
     @property
-    def _problem(self) -> Result | None:
+    def _problem(self) -> IterationResult | None:
         if any(not check.passed for check in self.checks):
             return "checks failed"
         if not self.is_checked:

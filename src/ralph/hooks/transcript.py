@@ -17,8 +17,10 @@ from ralph.files import open_given
 from ralph.hooks import loops
 from ralph.hooks.loops import Loop, table
 
-Row = dict[str, Any]
-Report = tuple[str, str, Usage]  # the message it is about (a later report on the same one replaces it), model, tokens
+TranscriptRow = dict[str, Any]
+UsageReport = tuple[
+    str, str, Usage
+]  # the message it is about (a later report on the same one replaces it), model, tokens
 
 
 FIRST_BLOCK, LARGEST_BLOCK = 1 << 16, 1 << 18
@@ -87,7 +89,7 @@ def usage_since(path: str, since: int, model: str = "", is_priced: bool = False)
         return None, Usage()
     total, seen = Usage(), set[str]()
     for line in newest_first(path, since):  # of two reports on one message the later one counts
-        report: Report | None = _read(line, _REPORTERS) if _holds(line, SPENT) else None
+        report: UsageReport | None = _read(line, _REPORTERS) if _holds(line, SPENT) else None
         if report is None or report[0] in seen:
             continue
         message, named, usage = report
@@ -101,7 +103,7 @@ def usage_since(path: str, since: int, model: str = "", is_priced: bool = False)
     return tool_calls(path, since), total
 
 
-class Said(Struct, frozen=True):
+class TranscriptEntry(Struct, frozen=True):
     """What one line holds: who speaks, in which message, the words, how many tools are called, and whether the message
     may be written again, whole, in a later line."""
 
@@ -195,13 +197,13 @@ def _holds(line: bytes, marks: tuple[bytes, ...]) -> bool:
     return any(mark in line for mark in marks)
 
 
-def _said(line: bytes) -> Said | None:
+def _said(line: bytes) -> TranscriptEntry | None:
     """What the line holds, or None if it is nobody's words."""
-    said: Said | None = _read(line, _READERS)
+    said: TranscriptEntry | None = _read(line, _READERS)
     return said
 
 
-def _read(line: bytes, readers: dict[str, Callable[[Row], Any]]) -> Any:
+def _read(line: bytes, readers: dict[str, Callable[[TranscriptRow], Any]]) -> Any:
     """What the reader for this kind of line makes of it; None where there is none, or it makes no sense."""
     try:
         row = table(line)
@@ -211,7 +213,7 @@ def _read(line: bytes, readers: dict[str, Callable[[Row], Any]]) -> Any:
         return None
 
 
-def _claude_or_qwen(row: Row) -> Said | None:
+def _claude_or_qwen(row: TranscriptRow) -> TranscriptEntry | None:
     """Both speak of `assistant` and `user`; the parts of a message differ."""
     if row.get("isSidechain"):
         return None
@@ -222,46 +224,46 @@ def _claude_or_qwen(row: Row) -> Said | None:
     if not by_agent and any(part.get("type") == "tool_result" or "functionResponse" in part for part in parts):
         return None
     calls = sum(part.get("type") == "tool_use" or "functionCall" in part for part in parts)
-    return Said(by_agent, message.get("id") or "", _joined(parts), calls)
+    return TranscriptEntry(by_agent, message.get("id") or "", _joined(parts), calls)
 
 
-def _gemini(row: Row) -> Said:
+def _gemini(row: TranscriptRow) -> TranscriptEntry:
     content = row.get("content") or ""
     text = content if isinstance(content, str) else _joined(content)
-    return Said(True, row.get("id") or "", text, len(row.get("toolCalls") or ()), rewritten=True)
+    return TranscriptEntry(True, row.get("id") or "", text, len(row.get("toolCalls") or ()), rewritten=True)
 
 
-def _codex(row: Row) -> Said | None:
+def _codex(row: TranscriptRow) -> TranscriptEntry | None:
     item = row["payload"]
     if item["type"] != "message":
-        return Said(True, calls=1) if item["type"].endswith("_call") else None
+        return TranscriptEntry(True, calls=1) if item["type"].endswith("_call") else None
     if item["role"] not in ("assistant", "user"):
         return None
-    return Said(item["role"] == "assistant", "", _joined(item["content"]))
+    return TranscriptEntry(item["role"] == "assistant", "", _joined(item["content"]))
 
 
-def _copilot(row: Row) -> Said | None:
+def _copilot(row: TranscriptRow) -> TranscriptEntry | None:
     data = row["data"]
     if data.get("parentToolCallId"):
         return None
-    return Said(True, "", data.get("content") or "", len(data.get("toolRequests") or ()))
+    return TranscriptEntry(True, "", data.get("content") or "", len(data.get("toolRequests") or ()))
 
 
-def _joined(parts: list[Row]) -> str:
+def _joined(parts: list[TranscriptRow]) -> str:
     return "\n".join(part["text"] for part in parts if part.get("text") and not part.get("thought"))
 
 
-_READERS: dict[str, Callable[[Row], Said | None]] = {
+_READERS: dict[str, Callable[[TranscriptRow], TranscriptEntry | None]] = {
     "assistant": _claude_or_qwen,
     "user": _claude_or_qwen,
     "gemini": _gemini,
     "response_item": _codex,
     "assistant.message": _copilot,
-    "user.message": lambda row: Said(False),
+    "user.message": lambda row: TranscriptEntry(False),
 }
 
 
-def _claude_or_qwen_usage(row: Row) -> Report | None:
+def _claude_or_qwen_usage(row: TranscriptRow) -> UsageReport | None:
     message = row["message"]
     if "usageMetadata" in row:
         used = row["usageMetadata"]
@@ -287,7 +289,7 @@ def _claude_or_qwen_usage(row: Row) -> Report | None:
     )
 
 
-def _gemini_usage(row: Row) -> Report:
+def _gemini_usage(row: TranscriptRow) -> UsageReport:
     used = row["tokens"]
     cached = used.get("cached") or 0
     output = (used.get("output") or 0) + (used.get("thoughts") or 0)
@@ -298,7 +300,7 @@ def _gemini_usage(row: Row) -> Report:
     )
 
 
-def _codex_usage(row: Row) -> Report | None:
+def _codex_usage(row: TranscriptRow) -> UsageReport | None:
     if row["payload"]["type"] != "token_count" or not row["payload"].get("info"):
         return None
     used = row["payload"]["info"]["last_token_usage"]
@@ -314,7 +316,7 @@ def _codex_usage(row: Row) -> Report | None:
     )
 
 
-def _copilot_usage(row: Row) -> Report:
+def _copilot_usage(row: TranscriptRow) -> UsageReport:
     used = row["data"]["usage"]
     names = ("inputTokens", "outputTokens", "cacheReadTokens", "cacheWriteTokens")
     fresh, output, read, written = (int(used.get(name) or 0) for name in names)
@@ -325,7 +327,7 @@ def _copilot_usage(row: Row) -> Report:
     )
 
 
-_REPORTERS: dict[str, Callable[[Row], Report | None]] = {
+_REPORTERS: dict[str, Callable[[TranscriptRow], UsageReport | None]] = {
     "assistant": _claude_or_qwen_usage,
     "gemini": _gemini_usage,
     "event_msg": _codex_usage,

@@ -279,14 +279,14 @@ def planned(name: str) -> Rule:
 NOT_RUNNABLE = (126, 127)  # what a shell says of a command that it cannot start
 PATIENCE = 120.0
 
-State = Literal["green", "red", "not runnable"]
+CheckState = Literal["green", "red", "not runnable"]
 
 
 class Trial(Struct, frozen=True):
     """One check as it is today. `said` is the last line that it printed."""
 
     command: str
-    state: State
+    state: CheckState
     ending: str = ""
     said: str = ""
 
@@ -318,7 +318,7 @@ class Trials:
             for command, check in zip(fresh, self._run(fresh), strict=True):
                 said = next((line.strip() for line in reversed(check.tail.splitlines()) if line.strip()), "")
                 is_started = check.exit_code not in NOT_RUNNABLE
-                state: State = "green" if check.passed else "red" if is_started else "not runnable"
+                state: CheckState = "green" if check.passed else "red" if is_started else "not runnable"
                 self._known[command] = Trial(command, state, "" if check.passed else check.ending, said)
         return [self._known[command] for command in commands]
 

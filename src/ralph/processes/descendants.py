@@ -33,7 +33,7 @@ class RunningProcess:
         self.began = began
 
 
-Asked = set[tuple[int, bytes]]
+AskedBefore = set[tuple[int, bytes]]
 
 
 def below(root: int) -> list[RunningProcess]:
@@ -85,7 +85,7 @@ def sweep_marked(
     """Ends what is left of a run whose keeper is gone, and all that lives below it. Says how many there were. Nobody is
     asked first where there is not so much time `left`."""
     found = {process.pid: process for process in known}
-    asked: Asked = set()
+    asked: AskedBefore = set()
     deadline = time.monotonic() + grace
     while run_id and (living := left_of(run_id, found.values())):
         overdue = time.monotonic() - deadline
@@ -120,7 +120,7 @@ def _others() -> dict[int, RunningProcess]:
     return everyone
 
 
-def press(living: list[RunningProcess], asked: Asked, kill: bool) -> None:
+def press(living: list[RunningProcess], asked: AskedBefore, kill: bool) -> None:
     """Asks each of them once to end, or kills them. A shell that is just becoming the program it starts may lose the
     request: so one that has another name since is asked again."""
     for process in living:

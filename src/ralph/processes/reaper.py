@@ -14,7 +14,7 @@ from _socket import AF_UNIX, CMSG_SPACE, SCM_RIGHTS, SHUT_WR, SOCK_STREAM, SOL_S
 from ralph.processes.descendants import (
     ASKED_BY,
     MARK,
-    Asked,
+    AskedBefore,
     RunningProcess,
     below,
     distinct,
@@ -62,7 +62,7 @@ class Reaper:
         self._run_id = ""
         self._kept: set[int] = set()
         self._spared: tuple[int, ...] = ()
-        self._asked: Asked = set()
+        self._asked: AskedBefore = set()
         self._patience = 0.0
         self._asks_at = 0.0
         self._deadline: float | None = None

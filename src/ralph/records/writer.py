@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ralph.records.journal import Story
 
 
-Sink = Callable[[bytes], None]
+LineSink = Callable[[bytes], None]
 TEXT_LIMIT = 65536
 KEY_LENGTH = 16384
 _WORDY = (events.AgentText, events.ToolFinished)
@@ -39,7 +39,7 @@ class Writer:
     def __init__(
         self,
         run_id: str,
-        sinks: Sequence[Sink],
+        sinks: Sequence[LineSink],
         *,
         seq: int = 0,
         redact: Redactor | None = None,

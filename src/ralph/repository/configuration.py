@@ -33,7 +33,7 @@ gpg.mintrustlevel=undefined index.version=2 merge.renamelimit=1000 pack.compress
 push.default=simple status.renamelimit=1000 status.showuntrackedfiles=normal
 """
 
-Settings = dict[str, tuple[str, ...]]
+GitSettings = dict[str, tuple[str, ...]]
 Files = dict[str, tuple[int, bytes]]  # mode and content
 
 
@@ -53,13 +53,13 @@ class Configuration:
 
     def __init__(self, repository: Repository, beside: Repository | None = None) -> None:
         self._repository, self._beside = repository, beside
-        self._settings: Settings = {}
+        self._settings: GitSettings = {}
         self._hooks: Files = {}
         self._attributes: Files = {}
         self._origins: tuple[str, ...] = ()
         self._stamp: object = None  # of what `_told` is about
         self._told: tuple[str, ...] = ()
-        self._seen: tuple[list[Stamp], Settings] = ([], {})  # when git was last asked for them, and what it said
+        self._seen: tuple[list[Stamp], GitSettings] = ([], {})  # when git was last asked for them, and what it said
 
     def begin(self, kept_as: str = "", env: Mapping[str, str] = os.environ) -> None:
         """Takes them as they are now, or those that were kept under this name, and keeps them."""
@@ -159,7 +159,7 @@ class Configuration:
         was = {name: self._settings.get(name) or (defaults.get(name, ""),) for name in sorted(differing)}
         return [(name, value) for name, values in was.items() for value in values]
 
-    def _now(self) -> Settings:
+    def _now(self) -> GitSettings:
         """What they are. Git is asked only where one of their files is another, be it for a process that comes later:
         what is asked most of all is whether anything has changed."""
         stamp = self._settings_stamp()
@@ -167,7 +167,7 @@ class Configuration:
             self._seen = (stamp, self._read())
         return self._seen[1]
 
-    def _read(self) -> Settings:
+    def _read(self) -> GitSettings:
         self._origins = ()
         found = self._listed(self._repository.root)
         is_there = self._beside is not None and os.path.isdir(self._beside.root)
@@ -176,7 +176,7 @@ class Configuration:
                 found[name] = (*found.get(name, ()), *values)
         return found
 
-    def _listed(self, root: str) -> Settings:
+    def _listed(self, root: str) -> GitSettings:
         with obeying(None):
             listed = run(root, "config", "--list", "--show-origin", "-z")
         entries = listed.decode("utf-8", "surrogateescape").split("\0")

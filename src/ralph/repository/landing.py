@@ -39,7 +39,7 @@ MOST_FILES = 2000
 MOST_SAID = 2000
 PACKING = 10.0  # seconds: to write all refs anew takes git one or two of them, even where there are a million
 
-Tick = Callable[[Mapping[str, bytes], Collection[str]], Mapping[str, bytes]]
+TickList = Callable[[Mapping[str, bytes], Collection[str]], Mapping[str, bytes]]
 
 
 class Branch(Struct, frozen=True):
@@ -76,7 +76,7 @@ class Reserved(Struct, frozen=True):
 
     lists: tuple[str, ...]
     settings: tuple[str, ...]
-    tick: Tick
+    tick: TickList
 
 
 def refuse_old_git(folder: str) -> None:

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from ralph.run.agents import Choice
     from ralph.run.context import Context
 
-Env = Mapping[str, str]
 _LONGEST_SETTINGS = 1 << 20
 
 
@@ -36,7 +35,7 @@ class RunPlace(Struct, frozen=True):
     run_folder: str = ""
     task: str = ""
 
-    def folder(self, env: Env) -> str:
+    def folder(self, env: Mapping[str, str]) -> str:
         """Where the box of a workspace has its own things, in ralph's state folder."""
         from hashlib import sha256
 
@@ -57,7 +56,7 @@ def enclose(context: "Context", settings: Settings, chosen: "Sequence[Choice]", 
     return made
 
 
-def wanted_by(settings: Settings, chosen: "Sequence[Choice]", env: Env, place: RunPlace) -> Wanted:
+def wanted_by(settings: Settings, chosen: "Sequence[Choice]", env: Mapping[str, str], place: RunPlace) -> Wanted:
     """What the box of this run has to hold. Nothing is made yet."""
     box, folder = settings.sandbox, place.folder(env)
     needs = [choice.module.BOX for choice in chosen if choice.module.BOX]
@@ -81,7 +80,7 @@ def wanted_by(settings: Settings, chosen: "Sequence[Choice]", env: Env, place: R
     )
 
 
-def allowed(settings: Settings, chosen: "Sequence[Choice]", env: Env) -> tuple[Reachable, ...] | None:
+def allowed(settings: Settings, chosen: "Sequence[Choice]", env: Mapping[str, str]) -> tuple[Reachable, ...] | None:
     """Who may be reached from inside; None: everybody. The models always may."""
     net = settings.sandbox.net.strip()
     if net == "on":
@@ -98,7 +97,7 @@ def without_the_work(path: str, *folders: str) -> str:
     return os.pathsep.join(entry for entry in entries if not is_inside(os.path.realpath(entry), real))
 
 
-def refuse_what_has_no_box(settings: Settings, workspace: str, env: Env, is_in_process: bool) -> None:
+def refuse_what_has_no_box(settings: Settings, workspace: str, env: Mapping[str, str], is_in_process: bool) -> None:
     """Says before anything is made that this run cannot have a box."""
     refuse_what_holds_all(workspace, env)
     find_bubblewrap(env, workspace)
@@ -108,23 +107,23 @@ def refuse_what_has_no_box(settings: Settings, workspace: str, env: Env, is_in_p
         raise UserError("nothing outlives its box, so --keep-children cannot be had with --sandbox", "leave one out")
 
 
-def _words(choice: "Choice", env: Env, cwd: str) -> tuple[str, ...]:
+def _words(choice: "Choice", env: Mapping[str, str], cwd: str) -> tuple[str, ...]:
     argv = choice.module.invocation(choice.request()).argv
     return (find_program(argv[0], env, cwd), *argv[1:])
 
 
-def _state(need: BoxNeeds, env: Env) -> str:
+def _state(need: BoxNeeds, env: Mapping[str, str]) -> str:
     """The folder in which the agent keeps its login, if there is one: else it begins with one of its own."""
     named = env.get(need.variable, "") if need.variable else ""
     folder = os.path.join(named, need.within).rstrip("/") if named else _at_home(need.state, env)
     return os.path.abspath(folder) if os.path.isdir(folder) else ""
 
 
-def _at_home(path: str, env: Env) -> str:
+def _at_home(path: str, env: Mapping[str, str]) -> str:
     return (env.get("HOME") or os.path.expanduser("~")) + path.removeprefix("~")
 
 
-def _copy(paths: Sequence[str], env: Env, home: str) -> None:
+def _copy(paths: Sequence[str], env: Mapping[str, str], home: str) -> None:
     """Copies of files that agents change at any time: what is changed inside stays inside."""
     from shutil import copy2
 
@@ -136,7 +135,7 @@ def _copy(paths: Sequence[str], env: Env, home: str) -> None:
                 copy2(source, target)
 
 
-def _named(choice: "Choice", env: Env) -> Iterator[str]:
+def _named(choice: "Choice", env: Mapping[str, str]) -> Iterator[str]:
     """URLs on the agent's command line, and those that its own settings call the base of its models."""
     for word in (*choice.command, *choice.flags):
         yield from re.findall(r"https?://[\w.:\[\]-]+", word)

@@ -17,6 +17,7 @@ from ralph.core.model import Run, Stop
 from ralph.core.secrets import Redactor
 from ralph.core.text import one_line
 from ralph.errors import UserError
+from ralph.files import StrPath
 from ralph.processes.descendants import MARK
 from ralph.processes.interrupt import Interrupt
 from ralph.processes.keeper import Keeper
@@ -118,9 +119,6 @@ HOST_KEYS = frozenset({
 def without_tokens(env: Mapping[str, str], needed: Collection[str]) -> dict[str, str]:
     """The environment of a run whose goal somebody else wrote: neither its agent nor its checks act at the host."""
     return {name: value for name, value in env.items() if name not in HOST_KEYS or name in needed}
-
-
-StrPath = str | os.PathLike[str]
 
 
 def marked(path: StrPath) -> tuple[bool, str]:

@@ -22,7 +22,7 @@ from ralph.processes.program import Asker, asked_by, seconds_left
 from ralph.records.folder import RunFolder, new_run_id, remember_red
 from ralph.records.journal import Journal, Seal, Story, recall
 from ralph.records.register import end_left_behind, on_record, remark
-from ralph.records.writer import Registration, Sink, Teller, Writer, enlist
+from ralph.records.writer import LineSink, Registration, Teller, Writer, enlist
 from ralph.run import order as orders
 from ralph.run.agents import Choice, CliAgent, choices, may_write, out_of_reach, unheard_limit, unused_roles, workers
 from ralph.run.context import Context, Place, Tick, without_tokens
@@ -69,7 +69,7 @@ class Session:
         rules: Sequence[Rule] = (),
         listeners: Sequence[events.TellAll] = (),
         is_read: Callable[[], bool] = lambda: True,
-        sinks: Sequence[Sink] = (),
+        sinks: Sequence[LineSink] = (),
         tick: Tick | None = None,
         keeper: Keeper | None = None,
         interrupt: Interrupt | None = None,

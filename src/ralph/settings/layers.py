@@ -13,7 +13,7 @@ from ralph.core.model import FailAction
 from ralph.errors import UserError
 from ralph.files import config_folder
 from ralph.settings.shape import CustomAgent, Settings, parse_duration, parse_size
-from ralph.settings.source import Fault, Path, Said, Source, faults, json_source, refuse
+from ralph.settings.source import Fault, KeyPath, Said, Source, faults, json_source, refuse
 
 if TYPE_CHECKING:
     import pathlib
@@ -113,7 +113,7 @@ def _faults_of(layer: Source) -> Iterator[Fault]:
     yield from _nuls(layer.said, ())
 
 
-def _nuls(said: object, path: Path) -> Iterator[Fault]:
+def _nuls(said: object, path: KeyPath) -> Iterator[Fault]:
     """No name of a file and no word of a command line can hold one: the system takes it for the end."""
     if isinstance(said, str) and "\0" in said:
         yield Fault(path, "holds a character that ends every text for the system (NUL)")
@@ -185,7 +185,7 @@ def _doubt(name: str, agent: CustomAgent) -> str:
     return ""
 
 
-def _to_blame(layers: list[Source], path: Path) -> Source:
+def _to_blame(layers: list[Source], path: KeyPath) -> Source:
     """The highest layer that says something about `path`."""
     for layer in reversed(layers):
         value: Any = layer.said

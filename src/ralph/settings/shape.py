@@ -79,16 +79,15 @@ Dollars = Annotated[float, Meta(gt=0, le=1e9)]
 Duration = Annotated[float, Meta(ge=0, le=LONGEST, extra=_DURATION, extra_json_schema=_AS_TEXT)]
 Time = Annotated[float, Meta(gt=0, le=LONGEST, extra=_TIME, extra_json_schema=_AS_TEXT)]
 Size = Annotated[int, Meta(ge=0, le=LARGEST, extra=_SIZE, extra_json_schema=_AS_TEXT)]
-Claim = Annotated[str, Meta(pattern=_CLAIM_PATTERN, extra=_CLAIM)]
+ClaimText = Annotated[str, Meta(pattern=_CLAIM_PATTERN, extra=_CLAIM)]
 Texts = tuple[NotBlank, ...]
-Words = tuple[str, ...]
 
 
 class AgentChoice(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     """Which coding agent works, and how it is started."""
 
     command: Annotated[str, says("A known agent, a path to one, or a whole command line.", "claude")] = ""
-    flags: Annotated[Words, says("More words for the agent, split as a shell would.", ["--model opus"])] = ()
+    flags: Annotated[tuple[str, ...], says("More words for the agent, split as a shell would.", ["--model opus"])] = ()
     model: Annotated[str, says("The model that the agent shall use; its own default when empty.")] = ""
     max_turns: Annotated[Positive | None, says("The most turns of its own inside one iteration, if it can tell.")] = (
         None
@@ -165,14 +164,16 @@ class CustomAgent(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     """An agent of your own, to be named in `agent.command`: a program (`argv`), or the built-in agent with a model of
     your choice (all from `model` on). What is said here of `builtin` holds for the built-in agent itself."""
 
-    argv: Annotated[Words, says("Its command, word by word; {prompt} and {prompt_file} stand for the prompt.")] = ()
+    argv: Annotated[
+        tuple[str, ...], says("Its command, word by word; {prompt} and {prompt_file} stand for the prompt.")
+    ] = ()
     prompt: Annotated[Literal["stdin", "argument", "file"], says("How the prompt reaches it.")] = "stdin"
     stream: Annotated[
         str, says("What it prints: text, auto (find out), or the name of a known agent that prints the same.")
     ] = "text"
-    resume: Annotated[Words, says("Words that continue a session; {session} stands for its id.")] = ()
+    resume: Annotated[tuple[str, ...], says("Words that continue a session; {session} stands for its id.")] = ()
     model: Annotated[
-        Words | str,
+        tuple[str, ...] | str,
         Meta(extra=_MODEL),
         says("The model of the built-in agent; of a program the words that choose one, {model} standing for its name."),
     ] = ()
@@ -231,7 +232,7 @@ class Settings(Struct, frozen=True, rename="camel", forbid_unknown_fields=True, 
         int, says("The most iterations of a run (`promise`: continuations; `supervise`: attempts).", minimum=0)
     ] = 10
     until: Annotated[
-        tuple[Claim, ...],
+        tuple[ClaimText, ...],
         says("What the agent says or does to claim that it is done; any one suffices.", ["word:STOP", "file:DONE"]),
     ] = ("response:DONE",)
     completion_response: Annotated[

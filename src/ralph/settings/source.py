@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import pathlib
 
 
-Path = tuple[str | int, ...]
+KeyPath = tuple[str | int, ...]
 
 # Names that people try, and what they are called here.
 MEANT = {
@@ -38,12 +38,12 @@ MEANT = {
 class Fault(Struct, frozen=True):
     """One thing that is wrong. `at_key`: with the name itself, not with its value."""
 
-    path: Path
+    path: KeyPath
     text: str
     at_key: bool = False
 
 
-def faults(value: object, kind: Any, path: Path = ()) -> Iterator[Fault]:
+def faults(value: object, kind: Any, path: KeyPath = ()) -> Iterator[Fault]:
     """Everything in `value` that keeps it from being a `kind`. Nulls in objects are no fault: they mean "not said"."""
     bare = bare_kind(kind)
     if is_struct(bare) and isinstance(value, dict):
@@ -64,7 +64,7 @@ def faults(value: object, kind: Any, path: Path = ()) -> Iterator[Fault]:
             yield Fault(path, f"expected {described(kind)}, got {shown(value)}{meant}")
 
 
-def _faults_in_struct(value: dict[str, object], kind: Any, path: Path) -> Iterator[Fault]:
+def _faults_in_struct(value: dict[str, object], kind: Any, path: KeyPath) -> Iterator[Fault]:
     fields = {field.encode_name: field for field in msgspec.structs.fields(kind)}
     for key, item in value.items():
         if key not in fields:
@@ -154,7 +154,7 @@ class KeyPosition(Struct, frozen=True):
     name: str
 
 
-Places = dict[Path, KeyPosition]
+Places = dict[KeyPath, KeyPosition]
 
 
 class Source(Struct, frozen=True, kw_only=True):
@@ -223,7 +223,7 @@ def line_and_column(text: str, offset: int) -> tuple[int, int]:
     return text.count("\n", 0, offset) + 1, offset - text.rfind("\n", 0, offset)
 
 
-def dotted(path: Path) -> str:
+def dotted(path: KeyPath) -> str:
     """A path as a person writes it: `guardrails[0].command`."""
     parts = (f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
     return "".join(parts).removeprefix(".")
@@ -304,7 +304,7 @@ class _Scan:
         self.places: Places = {}
         self.repeated: list[Fault] = []
 
-    def read(self, path: Path, key: tuple[int, int] | None) -> str:
+    def read(self, path: KeyPath, key: tuple[int, int] | None) -> str:
         """Goes over one value, or the bracket that ends a list; answers with its first token."""
         token = next(self.tokens)
         at = line_and_column(self.text, token.start())
@@ -318,7 +318,7 @@ class _Scan:
                 index += 1
         return token[0]
 
-    def _read_object(self, path: Path) -> None:
+    def _read_object(self, path: KeyPath) -> None:
         for token in self.tokens:
             if token[0] == "}":
                 return

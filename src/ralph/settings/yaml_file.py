@@ -8,8 +8,8 @@ import msgspec
 from ralph.settings.shape import Settings
 from ralph.settings.source import (
     Fault,
+    KeyPath,
     KeyPosition,
-    Path,
     Places,
     Said,
     Source,
@@ -31,7 +31,7 @@ SHARED = ("agents", "guardrails")
 """Names that larger files have for parts of their own."""
 
 # The section's own names: where each one stands in the settings, and how its value is said there.
-NAMES: dict[str, tuple[Path, Callable[[Any], Said]]] = {
+NAMES: dict[str, tuple[KeyPath, Callable[[Any], Said]]] = {
     "max_iterations": (("maximumIterations",), lambda count: {"maximumIterations": count}),
     "completion_tag": (("until", 0), lambda tag: {"until": None if tag is None else [_tag(tag)]}),
     "agent": (("agent", "command"), lambda name: {} if name == DEFAULT_AGENT else {"agent": {"command": name}}),
@@ -117,7 +117,7 @@ class _Sheet:
             return True
         return False
 
-    def _read(self, node: Any, kind: Any, path: Path, place: KeyPosition) -> Any:
+    def _read(self, node: Any, kind: Any, path: KeyPath, place: KeyPosition) -> Any:
         """A value with all that is in it, keys spelled as in settings.json."""
         self.places[path] = place
         if node.id == "scalar":
@@ -168,7 +168,7 @@ class _Sheet:
             raise self._problem(f"{shown(node.value)} is not what its tag says", node) from None
         return value if isinstance(value, str | int | float | None) else node.value
 
-    def _say(self, path: Path, say: Callable[[Any], Said], value: Any) -> None:
+    def _say(self, path: KeyPath, say: Callable[[Any], Said], value: Any) -> None:
         try:
             fragment = say(value)
         except ValueError as error:

@@ -13,7 +13,7 @@ from ralph.show.outlet import Style
 from ralph.show.turn_lines import VERBOSE, LineLimits, TurnLines, telling
 from ralph.show.words import duration, exit_words, moment, verdict, width
 
-Teller = Callable[[Any], list[str]]
+LineTeller = Callable[[Any], list[str]]
 _AFTER_VERDICT = {e.RunStarted, e.IterationStarted, e.Waiting, e.Paused, e.RunFinished}
 _TONES = {
     "done": ("good", "passed"),
@@ -53,7 +53,7 @@ class EventLines:
         self._has_been_denied = False
         talk = self.talk = TurnLines(style, self.limits, columns)
         self._cut = talk.cut
-        self._tellers: dict[type, tuple[str, Teller]] = {
+        self._tellers: dict[type, tuple[str, LineTeller]] = {
             e.RunStarted: ("run", self._run_started),
             e.IterationStarted: ("iteration", self._iteration_started),
             e.AgentStarted: ("agent", self._agent_started),

@@ -29,7 +29,7 @@ _AT_WORK = ("running", "stopping", "waiting", "paused", "asking")
 _TONES = {"done": "good", "paused": "warn", "asking": "warn"}
 _TONES |= dict.fromkeys(("stopped", "running", "stopping", "waiting"), "calm")
 
-Form = Literal["html", "markdown", "json"]
+ReportForm = Literal["html", "markdown", "json"]
 RunEvidence = Mapping[str, Mapping[int, Evidence]]
 """Of each run, of each iteration."""
 
@@ -167,7 +167,7 @@ def _moment(at: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S %Z", time.localtime(at))
 
 
-def written(histories: Sequence[RunHistory], form: Form, evidence: RunEvidence | None = None) -> bytes:
+def written(histories: Sequence[RunHistory], form: ReportForm, evidence: RunEvidence | None = None) -> bytes:
     if form == "json":
         # all facts, and the sentence that is made of them
         told = ({**to_builtins(history), "sentence": f"ralph: {outcome_sentence(history)}"} for history in histories)

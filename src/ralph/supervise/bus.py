@@ -12,7 +12,7 @@ from msgspec import Struct, field
 
 from ralph.core.secrets import Redactor, secret_values
 from ralph.errors import UserError
-from ralph.files import Supplanted, hold, open_file
+from ralph.files import StrPath, Supplanted, hold, open_file
 from ralph.processes.program import seconds_left
 
 START = b"\n---\nmsg_id: "
@@ -147,12 +147,11 @@ def decoded(raw: bytes) -> str:
     return raw.decode("utf-8", "surrogateescape")
 
 
-StrPath = str | os.PathLike[str]
 BLOCK = 1 << 18
 LOCK_PATIENCE = 10.0
 
 
-class Event(Protocol):
+class Stopper(Protocol):
     """What `follow` needs of a threading.Event."""
 
     def wait(self, timeout: float) -> bool: ...
@@ -199,7 +198,9 @@ class MessageBus:
         """The messages after the one with the id `since`."""
         return read(self.path, since, types)
 
-    def follow(self, stop: Event, since: str | None = None, types: Collection[str] | None = None) -> Iterator[Message]:
+    def follow(
+        self, stop: Stopper, since: str | None = None, types: Collection[str] | None = None
+    ) -> Iterator[Message]:
         """As `read`, and then every message as it arrives, until `stop` is set."""
         return follow(self.path, since, stop, types)
 
@@ -215,7 +216,7 @@ def read(path: StrPath, since: str | None = None, types: Collection[str] | None 
 
 
 def follow(
-    path: StrPath, since: str | None, stop: Event, types: Collection[str] | None = None, interval: float = 0.25
+    path: StrPath, since: str | None, stop: Stopper, types: Collection[str] | None = None, interval: float = 0.25
 ) -> Iterator[Message]:
     """As `read`, and then every message as it arrives, until `stop` is set."""
     reader = BusReader(path, since, types)

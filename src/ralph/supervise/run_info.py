@@ -25,7 +25,7 @@ from ralph.supervise.remarks import Announcer
 from ralph.supervise.task_folder import TaskFolder, task_environment
 
 FILE = "run-info.yaml"
-Status = Literal["running", "completed", "failed", "stopped", "unreadable"]
+RunStatus = Literal["running", "completed", "failed", "stopped", "unreadable"]
 
 
 class RunInfo(Struct, frozen=True, kw_only=True):
@@ -33,7 +33,7 @@ class RunInfo(Struct, frozen=True, kw_only=True):
     processes with the same numbers. `attempt` counts from 1; a child run has a parent and no attempt."""
 
     run_id: str
-    status: Status = "running"
+    status: RunStatus = "running"
     project_id: str = ""
     task_id: str = ""
     parent_run_id: str = ""
@@ -85,7 +85,7 @@ def started(path: Path, pid: int, pgid: int) -> RunInfo:
     return update(path, pid=pid, pgid=pgid, pid_start=start_of(pid) or "")
 
 
-def ended(path: Path, now: float, status: Status, exit_code: int | None, error_summary: str = "") -> RunInfo:
+def ended(path: Path, now: float, status: RunStatus, exit_code: int | None, error_summary: str = "") -> RunInfo:
     """Note how the run in `path` ended."""
     return update(path, status=status, exit_code=exit_code, error_summary=error_summary, ended_at=timestamp(now))
 
@@ -252,7 +252,7 @@ class Attempts(RunFolder):
     def _attempt(self, info: RunInfo) -> "Attempt":
         return Attempt(info, self._announcer, self._timeouts)
 
-    def close(self, status: Status | None = None) -> None:
+    def close(self, status: RunStatus | None = None) -> None:
         """No attempt follows the last one."""
         if self.last:
             self.last.close(status)
@@ -286,7 +286,7 @@ class JobFolder(RunFolder):
         self.last.name_agent(agent)
         return self.last
 
-    def close(self, status: Status | None = None) -> None:
+    def close(self, status: RunStatus | None = None) -> None:
         self.last.close(status)
 
 
@@ -337,7 +337,7 @@ class Attempt(TurnFolder):
         if self.number:
             self._announcer.say(remarks.troubles(self.number, turn, self._timeouts.get(turn.ended_by)))
 
-    def close(self, status: Status | None = None) -> None:
+    def close(self, status: RunStatus | None = None) -> None:
         """Nobody looks after this run any more. `status`: what became of it, where its own end does not tell."""
         if self.turn is None:
             self.note(ended, time.time(), "failed", None, "ralph did not see its end")
@@ -353,13 +353,13 @@ class Attempt(TurnFolder):
             self._announcer.trouble(error.message)
 
 
-def _status(turn: Turn) -> Status:
+def _status(turn: Turn) -> RunStatus:
     if turn.exit_code == WAIT_EXIT_CODE or turn.ended_by == "interrupt":
         return "stopped"
     return "failed" if remarks.has_failed(turn) else "completed"
 
 
-Living = Callable[[int, str], bool]
+IsLiving = Callable[[int, str], bool]
 
 
 class ChildProcesses:
@@ -417,16 +417,16 @@ def bury(folder: TaskFolder, now: Callable[[], float] = time.time) -> list[RunIn
     return buried
 
 
-def is_active(run: RunInfo, living: Living = is_living) -> bool:
+def is_active(run: RunInfo, living: IsLiving = is_living) -> bool:
     return run.status == "running" and _has_process(run, living)
 
 
-def is_dead(run: RunInfo, living: Living = is_living) -> bool:
+def is_dead(run: RunInfo, living: IsLiving = is_living) -> bool:
     """Whether it says that it runs, and nobody does."""
     return run.status == "running" and not _has_process(run, living)
 
 
-def _has_process(run: RunInfo, living: Living) -> bool:
+def _has_process(run: RunInfo, living: IsLiving) -> bool:
     return living(run.pid, run.pid_start) or living(run.owner_pid, run.owner_start)
 
 

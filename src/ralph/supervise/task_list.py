@@ -13,7 +13,7 @@ from ralph.files import locked, put, read_file, unusable
 from ralph.processes.descendants import is_living
 from ralph.records.register import recorded_in
 from ralph.supervise import bus, remarks, run_info
-from ralph.supervise.run_info import Living, RunInfo, is_active
+from ralph.supervise.run_info import IsLiving, RunInfo, is_active
 from ralph.supervise.task_folder import Markers, TaskFolder, is_name, markers, task_folder
 
 
@@ -63,7 +63,7 @@ def row(folder: TaskFolder, now: float) -> TaskRow:
 
 
 def state(
-    found: Markers, runs: Sequence[RunInfo], waits_for: Sequence[str], accepted: bool, living: Living = is_living
+    found: Markers, runs: Sequence[RunInfo], waits_for: Sequence[str], accepted: bool, living: IsLiving = is_living
 ) -> str:
     """One word for how a task stands. `accepted`: the DONE that is there counts."""
     last = next((run for run in reversed(runs) if run.attempt), None)

@@ -22,7 +22,7 @@ from ralph.web.watching import Register
 
 PATIENCE = 8.0  # seconds in which a run that was started has to show itself
 _GLANCE = 0.02
-Form = Mapping[str, str]
+FormFields = Mapping[str, str]
 
 
 class Done(Struct, frozen=True):
@@ -34,13 +34,13 @@ class Done(Struct, frozen=True):
 
 class PageAction(Struct, frozen=True):
     level: Level
-    carry_out: Callable[[Register, str, Form], Done]
+    carry_out: Callable[[Register, str, FormFields], Done]
 
 
-def _on_a_run(act: Callable[[Listed, Form, Register], str]) -> Callable[[Register, str, Form], Done]:
+def _on_a_run(act: Callable[[Listed, FormFields, Register], str]) -> Callable[[Register, str, FormFields], Done]:
     """An action on one run: what has been removed meanwhile can no longer be acted upon."""
 
-    def carry_out(register: Register, run_id: str, form: Form) -> Done:
+    def carry_out(register: Register, run_id: str, form: FormFields) -> Done:
         try:
             run = register.find(run_id)
         except NotServed:
@@ -50,14 +50,14 @@ def _on_a_run(act: Callable[[Listed, Form, Register], str]) -> Callable[[Registe
     return carry_out
 
 
-def _tell(run: Listed, form: Form, register: Register) -> str:
+def _tell(run: Listed, form: FormFields, register: Register) -> str:
     questions = control.tell(run, _text(form), register.env)
     if questions:
         return f"Answered: {one_line(questions[0].text)}"
     return f"The next prompt of {nickname(run.id)} carries it" + ("." if run.is_alive else ", once it goes on.")
 
 
-def _answer(run: Listed, form: Form, register: Register) -> str:
+def _answer(run: Listed, form: FormFields, register: Register) -> str:
     question = form.get("question", "")
     if form.get("skip"):
         control.leave_unanswered(run, question)
@@ -66,17 +66,17 @@ def _answer(run: Listed, form: Form, register: Register) -> str:
     return f"Answered: the next prompt of {nickname(run.id)} carries it."
 
 
-def _pause(run: Listed, form: Form, register: Register) -> str:
+def _pause(run: Listed, form: FormFields, register: Register) -> str:
     control.pause(run)
     return f"{nickname(run.id)} pauses before its next turn."
 
 
-def _stop(run: Listed, form: Form, register: Register) -> str:
+def _stop(run: Listed, form: FormFields, register: Register) -> str:
     ends_now = control.stop(run, now=form.get("now") == "1")
     return f"{nickname(run.id)} ends " + ("now." if ends_now else "after what it does at this moment.")
 
 
-def _resume(run: Listed, form: Form, register: Register) -> str:
+def _resume(run: Listed, form: FormFields, register: Register) -> str:
     """Ends a pause; a run that no process plays is taken up by a new one, with new limits where some are given."""
     run = control.present(run, control.cannot_go_on)
     if run.is_alive:
@@ -89,7 +89,7 @@ def _resume(run: Listed, form: Form, register: Register) -> str:
     return f"{nickname(run.id)} goes on."
 
 
-def _rewind(run: Listed, form: Form, register: Register) -> str:
+def _rewind(run: Listed, form: FormFields, register: Register) -> str:
     number = form.get("to", "")
     if not number.isascii() or not number.isdigit() or len(number) > 6:
         raise NotServed(400, "Rewind to which iteration?")
@@ -100,7 +100,7 @@ def _rewind(run: Listed, form: Form, register: Register) -> str:
     )
 
 
-def _start(register: Register, _: str, form: Form) -> Done:
+def _start(register: Register, _: str, form: FormFields) -> Done:
     """Starts a run in a worktree of a workspace that is known, by an agent that is found by its name."""
     goal, workspace, agent = form.get("goal", "").strip(), form.get("workspace", ""), form.get("agent", "")
     if not goal:
@@ -160,7 +160,7 @@ def _launch(words: list[str], register: Register) -> str:
         launched.hand_over()
 
 
-def _text(form: Form) -> str:
+def _text(form: FormFields) -> str:
     text = form.get("text", "").replace("\r\n", "\n").strip()
     if not text:
         raise NotServed(400, "Say something first.")

@@ -209,16 +209,16 @@ def open_topic(name: str, base: str, register: Register, watching: WatchedRuns) 
     return RunTopic(watching.of(run), made)
 
 
-Look = tuple[object, Callable[[], dict[str, Html]]]
+TopicLook = tuple[object, Callable[[], dict[str, Html]]]
 """What is known, and how it is rendered where that has changed."""
 
 
-def _look_at_all(register: Register, made: Frame) -> Look:
+def _look_at_all(register: Register, made: Frame) -> TopicLook:
     glance = register.glance()
     return glance, lambda: board_page.pieces(register.survey(glance), made)
 
 
-def _look_at_a_work(register: Register, run: str, made: Frame) -> Look:
+def _look_at_a_work(register: Register, run: str, made: Frame) -> TopicLook:
     work = register.work(seen(register.find(run), time.time()))
     known = work.seen.run, work.seen.mail, work.history.last, work.loops
     return known, partial(work_page.pieces, work, made)
@@ -227,7 +227,7 @@ def _look_at_a_work(register: Register, run: str, made: Frame) -> Look:
 class SlowTopic:
     """What is looked at once a second."""
 
-    def __init__(self, look: Callable[[], Look]) -> None:
+    def __init__(self, look: Callable[[], TopicLook]) -> None:
         self._look = look
         self._next = 0.0
         self._known: object = None

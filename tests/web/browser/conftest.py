@@ -5,6 +5,7 @@ import shutil
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -41,9 +42,9 @@ Open = Callable[..., Page]
 
 
 @pytest.fixture
-def open_page(browser: Any, served: Served) -> Iterator[Open]:
+def open_page(browser: Any, served: Served, tmp_path: Path) -> Iterator[Open]:
     """Opens a page of the site in a browser of its own that has been let in; what the browser complains about fails
-    the test."""
+    the test. It is closed before the test's folder goes: a page that is still looked at would miss its run there."""
     contexts, complaints = [], []
 
     def show(

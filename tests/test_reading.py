@@ -21,7 +21,7 @@ DECODERS = ("loads", "safe_load", "raw_decode")
 FLAT = {
     *("agents/wire.py:_repaired", "backlog/json_lists.py:spans", "backlog/list_programs.py:_pages"),
     *("processes/network.py:_first_process", "settings/source.py:_is_in_range", "settings/source.py:_read_object"),
-    *("processes/reaper.py:receive", "supervise/run_info.py:_read"),
+    *("processes/reaper.py:receive", "records/journal.py:_sealed", "supervise/run_info.py:_read"),
 }
 OF_THE_SYSTEM = ("/proc/", "/sys/", "devnull", "ttyname")
 # Whoever opens a file otherwise says why.

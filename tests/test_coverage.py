@@ -11,7 +11,7 @@ ROOT = Path(__file__).parent.parent
 FLOORS = {"core": 95, "history": 95}
 # What is about speed, or tries every character, says no more about which lines are tested, and would take the most of
 # the time.
-SLOW = "not huge and not thousand and not phrases and not border and not hidden"
+SLOW = "not huge and not thousand and not phrases and not border and not hidden and not takes and not time and not cut"
 
 
 @pytest.mark.timeout(300)

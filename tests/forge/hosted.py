@@ -41,6 +41,7 @@ class LoopbackHost:
         self._lock = threading.RLock()
         self._server = _Server(("127.0.0.1", 0), _Handler)
         self._server.hosted = self
+        self._server.socket.setblocking(False)  # a client may be gone before it is let in: nobody waits for the next
         self._server.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self._server.context.load_cert_chain(self.certificate, folder / "key.pem")
         threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()

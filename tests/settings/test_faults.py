@@ -1,13 +1,17 @@
 """What is said about settings that are wrong: the file, the line, the field, and what would be right."""
 
 import os
+import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ralph.errors import UserError
+from ralph.settings.layers import load
 from ralph.settings.shape import Settings
 from ralph.settings.source import described, shown
 
@@ -194,3 +198,18 @@ def test_every_field_can_be_described() -> None:
 
     for field in msgspec.structs.fields(Settings):
         assert described(field.type)
+
+
+def test_settings_that_are_wrong_all_over_are_refused_in_time_that_grows_with_them(tmp_path: Path) -> None:
+    """An agent can write them. Of each fault it was counted anew from the beginning of the file where it stands."""
+    (tmp_path / ".ralph").mkdir()
+
+    def seconds(count: int) -> float:
+        keys = "".join(f'"key{at}": 1,\n' for at in range(count))
+        (tmp_path / ".ralph" / "settings.json").write_text(f'{{{keys}"key0": 2}}')
+        began = time.thread_time()
+        with pytest.raises(UserError, match="more than 100 errors in the settings"):
+            load(tmp_path, {}, env={})
+        return time.thread_time() - began
+
+    assert min(seconds(20_000) / seconds(2_000) for _ in range(3)) < 20

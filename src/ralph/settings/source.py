@@ -3,6 +3,8 @@ be right, and how to point a person at that. msgspec stops at the first error: t
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache
+from itertools import islice
 from re import DOTALL, Match, finditer
 from types import UnionType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
 
 
 KeyPath = tuple[str | int, ...]
+MOST_FAULTS = 100  # nobody reads more of them
 
 # Names that people try, and what they are called here.
 MEANT = {
@@ -188,11 +191,12 @@ def broken(name: str, problem: str, at: tuple[int, int] | None = None) -> Source
 
 def refuse(found: Iterable[tuple[Source, Fault]]) -> None:
     """Raises all faults as one error, a line each; does nothing if there are none."""
-    found = list(found)
+    found = list(islice(found, MOST_FAULTS + 1))
     lines = [f"{source.position(fault)}: {fault.text}" for source, fault in found]
     where = "`--help` says what" if all(source.options for source, _ in found) else "`ralph schema settings` says what"
     if len(lines) > 1:
-        lines = [f"{len(lines)} errors in the settings", *(f"  {line}" for line in lines)]
+        many = f"more than {MOST_FAULTS}" if len(lines) > MOST_FAULTS else f"{len(lines)}"
+        lines = [f"{many} errors in the settings", *(f"  {line}" for line in lines[:MOST_FAULTS])]
     if lines:
         is_absent = all(fault.text.startswith("cannot be read") for _, fault in found)
         raise UserError("\n".join(lines), "name a file that is there" if is_absent else f"{where} is valid")
@@ -252,8 +256,8 @@ def json_source(path: "pathlib.Path") -> Source:
     if not isinstance(value, dict):
         return broken(name, f"expected an object {{…}}, got {shown(value)}")
     value.pop("$schema", None)
-    twice = tuple(_scanned(text).repeated) if repeats else ()
-    return Source(name=name, said=value, places=lambda: _scanned(text).places, faults=twice)
+    scan = cache(lambda: _scanned(text))
+    return Source(name=name, said=value, places=lambda: scan().places, faults=tuple(scan().repeated if repeats else ()))
 
 
 def _count_keys(value: object, room: int) -> int:
@@ -303,11 +307,20 @@ class _Scan:
         self.tokens: Iterator[Match[str]] = finditer(TOKEN, text, DOTALL)
         self.places: Places = {}
         self.repeated: list[Fault] = []
+        self._seen, self._line, self._begin = 0, 1, 0  # how far it has come, the line there, and where that begins
+
+    def _at(self, token: Match[str]) -> tuple[int, int]:
+        """The line and column of a token, counted from the one before."""
+        start = token.start()
+        self._line += self.text.count("\n", self._seen, start)
+        self._begin = self.text.rfind("\n", self._seen, start) + 1 or self._begin
+        self._seen = start
+        return self._line, start - self._begin + 1
 
     def read(self, path: KeyPath, key: tuple[int, int] | None) -> str:
         """Goes over one value, or the bracket that ends a list; answers with its first token."""
         token = next(self.tokens)
-        at = line_and_column(self.text, token.start())
+        at = self._at(token)
         if token[0] != "]":
             self.places[path] = KeyPosition(key or at, at, dotted(path))
         if token[0] == "{":
@@ -325,7 +338,7 @@ class _Scan:
             if token[0] == ",":
                 continue
             key = msgspec.json.decode(token[0], type=str)
-            at, first = line_and_column(self.text, token.start()), self.places.get((*path, key))
+            at, first = self._at(token), self.places.get((*path, key))
             if first:
                 self.repeated.append(Fault((*path, key), f"given twice, first on line {first.key[0]}", at_key=True))
             next(self.tokens)

@@ -137,8 +137,8 @@ def test_a_folder_of_any_depth_goes_with_the_run_in_which_it_was_made(
     assert (
         ralph("run", "go", "-m", "1", "--agent", agent(f'cd .ralph/runs/*/; "{sys.executable}" -c "{down}"')).code == 1
     )
-    cleaned = ralph("clean", "--older-than", "0s", "--yes")
-    assert (cleaned.code, "1 taken away" in cleaned.out) == (0, True), cleaned.err
+    cleaned = ralph("clean", "-C", str(repository), "--older-than", "0s", "--yes")  # not the demos of other tests
+    assert (cleaned.code, "1 taken away" in cleaned.out) == (0, True), cleaned.out + cleaned.err
     assert not [*repository.glob(".ralph/runs/*")]
 
 

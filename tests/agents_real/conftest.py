@@ -1,5 +1,6 @@
 """The real agents, installed before the first test, and a room to run each one in."""
 
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, suppress
@@ -15,6 +16,9 @@ import install
 import lab
 import table
 from modelserver import ModelServer
+
+# Not in memory as the other tests: an agent's own sandbox brings a /dev along, and sees no workspace below it.
+os.environ.pop("PYTEST_DEBUG_TEMPROOT", None)
 
 NETWORK = pytest.StashKey[str]()
 MISSING = pytest.StashKey[dict[str, str]]()

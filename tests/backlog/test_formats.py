@@ -175,6 +175,16 @@ def test_to_tick_a_long_list_takes_no_longer_than_it_is_long(tick: Callable[...,
     assert any(seconds(30_000) / seconds(3_000) < 30 for _ in range(3))  # 10 if it is linear, 100 if not
 
 
+def test_to_read_a_long_chain_of_items_takes_no_longer_than_it_is_long() -> None:
+    def seconds(count: int) -> float:
+        written = "".join(f"- [ ] T{number} do\n  after: T{number + 1}\n" for number in range(count))
+        began = time.thread_time()
+        assert boxed(written).items[0].after == ("T1",)
+        return time.thread_time() - began
+
+    assert any(seconds(5_000) / seconds(500) < 30 for _ in range(3))  # 10 if it is linear, 100 if not
+
+
 @pytest.mark.parametrize("written", ["9" * 5000, '"²"', '"--5"', "Infinity", "NaN", f'"{"9" * 5000}"'])
 def test_no_priority_is_an_internal_error(written: str) -> None:
     files = {"prd.json": f'[{{"id": 1, "title": "a", "priority": {written}}}]'.encode()}

@@ -51,9 +51,9 @@ def read_boxes(files: Mapping[str, bytes]) -> ListContent:
     plan = plan_title(lines)
     problems: list[str] = []
     entries = [entry for entry in _entries(lines) if not (plan and entry.box.section in ASIDE)]
-    named = {word for entry in entries for key, value, _ in _own(entry, name) if key == "after"
+    named = {word.strip("`") for entry in entries for key, value, _ in _own(entry, name) if key == "after"
              for word in value.replace(",", " ").split()}  # fmt: skip
-    items = [_boxed(entry, name, {word.strip("`") for word in named}, problems) for entry in entries]
+    items = [_boxed(entry, name, named, problems) for entry in entries]
     if plan:
         around = f"This is one task of the plan: {plan}{_around(lines)}"
         items = [replace(item, text=f"{item.text}\n\n{around}") for item in items]

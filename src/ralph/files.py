@@ -235,33 +235,51 @@ def replace_file(path: StrPath, data: bytes, mode: int = 0o666) -> None:
 
 def remove_tree(folder: StrPath) -> None:
     """Removes a folder with all that is in it, also what was closed to its owner, and however deep it is: folders are
-    moved up before they are emptied, so that no path grows long. An error says why something stays."""
-    top, trouble, count = os.fspath(folder), None, 0
-    if os.path.islink(top):
-        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), top)
-    inside = [top]
-    while inside:
-        place = inside.pop()
-        try:
-            os.chmod(place, 0o700)
-            with os.scandir(place) as entries:
-                found = [(entry.path, entry.is_dir(follow_symlinks=False)) for entry in entries]
-            for path, is_folder in found:
-                if not is_folder:
-                    os.unlink(path)
-                    continue
-                if place != top:
-                    count, below = count + 1, path
-                    path = f"{top}/.{os.getpid()}-{count}.gone"
-                    os.rename(below, path)
-                inside.append(path)
-            if place != top:
-                os.rmdir(place)
-        except OSError as error:
-            trouble = trouble or error
+    moved up before they are emptied, so that no path grows long. No link is followed that somebody puts in the place of
+    a folder meanwhile. An error says why something stays."""
+    top = _opened_folder(folder)
+    trouble, count, inside = None, 0, [""]  # names in the top folder, and itself
+    try:
+        while inside:
+            name = inside.pop()
+            try:
+                place = _opened_folder(name, top) if name else os.dup(top)
+                try:
+                    with os.scandir(place) as entries:
+                        found = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
+                    for below, is_folder in found:
+                        if not is_folder:
+                            os.unlink(below, dir_fd=place)
+                            continue
+                        if name:
+                            os.close(_opened_folder(below, place))  # one that is closed is not moved, either
+                            count, moved = count + 1, f".{os.getpid()}-{count}.gone"
+                            os.rename(below, moved, src_dir_fd=place, dst_dir_fd=top)
+                            below = moved
+                        inside.append(below)
+                finally:
+                    os.close(place)
+                if name:
+                    os.rmdir(name, dir_fd=top)
+            except OSError as error:
+                trouble = trouble or error
+    finally:
+        os.close(top)
     if trouble:
         raise trouble
-    os.rmdir(top)
+    os.rmdir(folder)
+
+
+def _opened_folder(path: StrPath, within: int | None = None) -> int:
+    """A folder, no link to one, opened for whoever wants to change what is in it, though its owner had closed it."""
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        opened = os.open(path, flags, dir_fd=within)
+    except PermissionError:
+        os.chmod(path, 0o700, dir_fd=within)
+        opened = os.open(path, flags, dir_fd=within)
+    os.fchmod(opened, 0o700)
+    return opened
 
 
 def hold(

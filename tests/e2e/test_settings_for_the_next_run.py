@@ -144,6 +144,27 @@ def test_settings_that_come_with_the_work_of_a_run_are_not_obeyed_unseen(
     assert not (repository / "obeyed").exists()
 
 
+def test_settings_that_come_back_with_a_state_of_a_run_are_not_obeyed_unseen(
+    agent: Agent, ralph: Ralph, git: Callable[..., str], repository: Path
+) -> None:
+    local = repository / ".ralph" / "settings.local.json"
+    local.parent.mkdir()
+    local.write_text("{}")
+    git("add", "-f", str(local))
+    git("commit", "-qm", "settings")
+    hidden = f"if [ -e there ]; then git checkout -q -- {local}; else touch there; {PLANT}; fi"
+    assert ralph("run", "go", "-m", "2", "--agent", agent(hidden)).code == 1
+    assert local.read_text() == "{}"
+    rewound = ralph("rewind", "1")
+    assert rewound.code == 0
+    assert "the work of the run has changed the settings: " in rewound.err
+    refused = ralph("run", "g", "--agent", agent(DONE))
+    assert (refused.code, ASKS in refused.err) == (2, True)
+    assert not (repository / "obeyed").exists()
+    assert ralph("rewind", "0").code == 0
+    assert ralph("run", "g", "--agent", agent(DONE)).code == 0
+
+
 def test_a_settings_file_that_a_person_has_named_counts_too(agent: Agent, ralph: Ralph, workspace: Path) -> None:
     told = "ralph_loop:\n  checks: ['true']\n"
     (workspace / "loop.yaml").write_text(told)

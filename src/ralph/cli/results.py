@@ -224,17 +224,19 @@ here unless it is named."""
 
 
 def rewind(values: Values, words: list[str]) -> int:
-    from ralph.steering import control
+    from ralph.run import afterwards
 
     run, number = run_and_number(values, words)
     if number is None:
         raise UserError("rewind to which iteration?", "give its number, 0 for the state before the first")
-    done = control.rewind(run, number)
+    said: list[str] = []
+    done = afterwards.rewind(run, number, said.append, os.environ)
     state = f"after iteration {number}" if number else "before the first iteration"
     print(f"{plural(done.files, 'file')} changed: this is the state {state} of run {run.id}.", file=sys.stderr)
     for missed in done.missed:
         print(f"Not as it was: {missed}.", file=sys.stderr)
     print(f"What was there before is kept as {done.kept_as}.", file=sys.stderr)
+    print(*(cleaned(one) for one in said), sep="\n", end="\n" if said else "", file=sys.stderr)
     return 0
 
 

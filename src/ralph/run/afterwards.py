@@ -7,9 +7,10 @@ folders of demonstrations; never work that is nowhere else, and nothing of a run
 import os
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -36,6 +37,10 @@ from ralph.run.context import Context
 from ralph.run.order import Order
 from ralph.settings.layers import settings_files
 from ralph.settings.trust import Watched
+from ralph.steering import control
+
+if TYPE_CHECKING:
+    from ralph.repository.checkpoints import Rewound
 
 DISCARDED = "discarded"
 _IN_THE_WAY = "commit or stash what is in the way, then accept it again; nothing was changed"
@@ -74,7 +79,7 @@ def take_over(
     landing.refuse_old_git(home.root)
     for left in end_left_behind(env):  # what a killed run has left may still change what is checked here
         tell(events.Notice(remark(left, "was ended")))
-    with _alone(run, home, tree), _settings_watched(run, tell, env):
+    with _alone(run, home, tree), _settings_watched(run, lambda said: tell(events.Notice(said)), env):
         Seal(run.id, run.folder.path, env).refuse_what_was_changed()  # it says which checks are to pass
         commit, base = _candidate(run, home, tree), commit_of(home.root, "HEAD")
         order = orders.read(run.folder.path / "run.json")
@@ -128,7 +133,7 @@ def _alone(run: Listed, home: Repository, tree: Worktree) -> Iterator[None]:
 
 
 @contextmanager
-def _settings_watched(run: Listed, tell: events.TellAll, env: Mapping[str, str]) -> Iterator[None]:
+def _settings_watched(run: Listed, say: Callable[[str], None], env: Mapping[str, str]) -> Iterator[None]:
     """Settings that come with the work are the agent's: nobody obeys them unseen."""
     workspace = Path(run.place).parents[2]
     watched = Watched(workspace, run.id, settings_files(workspace, env), env)
@@ -136,7 +141,13 @@ def _settings_watched(run: Listed, tell: events.TellAll, env: Mapping[str, str])
     yield
     if changed := watched.end():
         what = f"the work of the run has changed the settings: {', '.join(changed)}"
-        tell(events.Notice(f"{what}; the next run asks about it, and so does `ralph trust`"))
+        say(f"{what}; the next run asks about it, and so does `ralph trust`")
+
+
+def rewind(run: Listed, number: int, say: Callable[[str], None], env: Mapping[str, str]) -> "Rewound":
+    """Makes the files what they were after iteration `number`; what is there now is kept."""
+    with _settings_watched(run, say, env):
+        return control.rewind(run, number)
 
 
 def _home_of(run: Listed) -> str:

@@ -93,10 +93,13 @@ def _rewind(run: Listed, form: FormFields, register: Register) -> str:
     number = form.get("to", "")
     if not number.isascii() or not number.isdigit() or len(number) > 6:
         raise NotServed(400, "Rewind to which iteration?")
-    done = control.rewind(run, int(number))
+    from ralph.run import afterwards
+
+    said: list[str] = []
+    done = afterwards.rewind(run, int(number), said.append, register.env)
     files = f"{plural(done.files, 'file')} changed"
     return f"{files}: this is the state after iteration {number}. What was there is kept as {done.kept_as}." + "".join(
-        f" Not as it was: {missed}." for missed in done.missed
+        f" {one}." for one in (*(f"Not as it was: {missed}" for missed in done.missed), *said)
     )
 
 

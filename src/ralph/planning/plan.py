@@ -93,18 +93,19 @@ class Plan(Struct, frozen=True):
         """With these answers below their questions, which are ticked."""
         lines = box_lines(self.text)
         texts = self.text.split("\n")
-        for line in reversed(open_questions(lines)):
+        below: dict[int, list[str]] = {}  # the last of the lines that belong to a question
+        for line in open_questions(lines):
             if not (answer := " ".join(clean(answers.get(line.words, "")).split())):
                 continue
-            ending = "\r" if texts[line.number - 1].endswith("\r") else ""
-            last = line.number  # of the lines that belong to it
+            box = texts[line.number - 1]
+            last = line.number
             while last < len(lines) and texts[last].strip() and lines[last].indent > line.indent:
                 last += 1
-            texts.insert(last, f"{' ' * (line.indent + 2)}Answer: {answer}{ending}")
-            box = texts[line.number - 1]
+            ending = "\r" if box.endswith("\r") else ""
+            below.setdefault(last, []).append(f"{' ' * (line.indent + 2)}Answer: {answer}{ending}")
             at = box.index("[") + 1
             texts[line.number - 1] = f"{box[:at]}x{box[at + len(line.mark) :]}"
-        return Plan("\n".join(texts), self.name)
+        return Plan("\n".join(one for n, text in enumerate(texts, 1) for one in (text, *below.get(n, ()))), self.name)
 
     def without_commands(self, is_taken: Callable[[str], bool]) -> "Plan":
         """Without checks that are not taken, and without agents of its own: each stands as a plain remark."""

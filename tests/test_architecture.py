@@ -205,6 +205,18 @@ def test_a_function_fits_on_a_screen() -> None:
     assert {name: length for name, length in lengths.items() if length > 60} == {}
 
 
+STARTS = r"os\.((posix_)?spawn\w*|fork(pty)?|exec[lv]\w*|popen|system)"
+
+
+def test_processes_are_started_in_one_room_alone() -> None:
+    """Work by the keeper, a question by `AskedProgram`, the rest as an `UnkeptProcess`: all of it in spawning.py."""
+    known = {place(path): {found.split(".")[0] for found in imports(path)} for path in MODULES}
+    assert [name for name, found in known.items() if found & {"subprocess", "multiprocessing", "pty"}] == []
+    calls = [(name, ast.unparse(node.func)) for name, node in nodes(ast.Call)]
+    assert [one for one in calls if re.fullmatch(STARTS, one[1]) and not one[0].startswith("processes/")] == []
+    assert {name for name, called in calls if "posix_spawn" in called} == {"processes/spawning.py"}
+
+
 ACTS = {
     *("open", "open_file", "open_own", "open_fresh", "start", "begin", "make", "run", "spawn", "fork", "pipe", "dup"),
     *("socket", "socketpair", "flock", "signal", "register_at_fork", "Popen", "TemporaryFile", "mkstemp", "mkdtemp"),

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from ralph.processes.descendants import MARK
 from ralph.processes.keeper import Keeper, Started
 from ralph.processes.program import Command
+from ralph.processes.spawning import MARK
 from ralph.supervise.supervision import end_all
 
 Agent = Callable[..., str]

@@ -7,11 +7,9 @@ import json
 import os
 import re
 import signal
-import subprocess
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from difflib import get_close_matches
 from pathlib import Path
 from shutil import which
@@ -23,6 +21,7 @@ from msgspec.structs import fields, replace
 from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart
 
 from ralph.processes.interrupt import signals_put_off
+from ralph.processes.spawning import UnkeptProcess
 
 LONGEST_ARGUMENTS = 1_000_000
 
@@ -225,26 +224,21 @@ class Toolbox:
     def _ran(self, command: str, seconds: float, output: int) -> tuple[int, str]:
         """Runs a command: its exit code, and why it was ended with all its group, if it was."""
         process, deadline = None, time.monotonic() + seconds
+        nothing = os.open(os.devnull, os.O_RDONLY)
         try:
             with signals_put_off():  # one that came while it starts would leave it behind
-                process = subprocess.Popen(
-                    [self._shell, "-c", command],
-                    cwd=self.root,
-                    env=self._env,
-                    stdin=subprocess.DEVNULL,
-                    stdout=output,
-                    stderr=subprocess.STDOUT,
-                    start_new_session=True,
-                )
+                words, fds = (self._shell, "-c", command), (nothing, output, output)
+                process = UnkeptProcess.start(words, self._env, fds, cwd=str(self.root))
                 self.commands.add(process.pid)
             while time.monotonic() < deadline and os.fstat(output).st_size <= 20 * LARGEST_FILE:
-                with suppress(subprocess.TimeoutExpired):
-                    return process.wait(0.1), ""
+                if (code := process.wait(0.1)) is not None:
+                    return code, ""
             if time.monotonic() < deadline:
                 return 1, "ended: its output grew without end"
             return 1, f"timeout: ended after {seconds} s. Give a longer timeout, or run it in the background"
         finally:
-            if process and process.returncode is None:
+            os.close(nothing)
+            if process and process.code is None:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
             self.commands.clear()

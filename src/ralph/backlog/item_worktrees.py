@@ -14,10 +14,10 @@ from ralph.backlog.work_order import WorkOrder
 from ralph.core.text import tail
 from ralph.errors import UserError
 from ralph.files import read_given, remove_tree, replace_file
-from ralph.processes.descendants import MARK
 from ralph.processes.interrupt import Interrupt
 from ralph.processes.process import Limits, run_command
 from ralph.processes.program import Command
+from ralph.processes.spawning import MARK
 from ralph.repository import landing, worktrees
 from ralph.repository.git import Repository, commit_of, know_worktree, own_folder
 from ralph.repository.landing import Remote, refused_because

@@ -19,8 +19,8 @@ from ralph.doctor.machine import Finding, presence, probed
 from ralph.errors import UNREADABLE, UserError, to_install
 from ralph.files import read_given
 from ralph.hooks.hosts import HOSTS, Host, Scope, changes, command_line, silenced
-from ralph.processes.descendants import MARK
 from ralph.processes.keeper import Keeper
+from ralph.processes.spawning import MARK
 from ralph.records.register import on_record
 from ralph.run.agents import SIDE, Choice, choices, duties, workers
 from ralph.run.options import Option

@@ -311,12 +311,13 @@ CLEAN = CliCommand(
 
 def edited(path: Path) -> tuple[str, int]:
     """Has a person edit the file: by what, and its exit code."""
-    import subprocess
+    from ralph.processes.interrupt import leaving_ctrl_c
+    from ralph.processes.spawning import UnkeptProcess
 
     editor = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
-    return editor, subprocess.run(
-        ["/bin/sh", "-c", f'{editor} "$@"', editor, str(path)], check=False
-    ).returncode  # as git
+    words = ("/bin/sh", "-c", f'{editor} "$@"', editor, str(path))  # as git
+    with leaving_ctrl_c():
+        return editor, UnkeptProcess.start(words, os.environ, (0, 1, 2), apart=False).wait() or 0
 
 
 def learn(values: dict[str, Any], words: list[str]) -> int:

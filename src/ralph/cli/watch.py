@@ -239,32 +239,34 @@ def paged() -> Iterator[IO[str]]:
         return
     import shlex
     import shutil
-    import signal
-    import subprocess
+
+    from ralph.processes.interrupt import leaving_ctrl_c
+    from ralph.processes.spawning import UnkeptProcess
 
     words = shlex.split(os.environ.get("RALPH_PAGER", os.environ.get("PAGER", "less")))
-    if not words or words[0] == "cat" or not shutil.which(words[0]):
+    program = shutil.which(words[0]) if words and words[0] != "cat" else None
+    if not program:
         yield sys.stdout
         return
-
+    reader, writer = os.pipe()
     env = {"LESS": "FRX", "LV": "-c", **os.environ}
-    try:
-        pager = subprocess.Popen(words, stdin=subprocess.PIPE, env=env, encoding="utf-8", errors="backslashreplace")
-    except OSError:
-        yield sys.stdout
-        return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the pager's, as in every program that has one
-    try:
-        assert pager.stdin is not None
-        with suppress(BrokenPipeError):  # who has read enough closes it
-            yield pager.stdin
-            pager.stdin.flush()
-    finally:
-        with suppress(BrokenPipeError):
-            if pager.stdin:
-                pager.stdin.close()
-        pager.wait()
-        signal.signal(signal.SIGINT, before)
+    with leaving_ctrl_c():
+        try:
+            pager = UnkeptProcess.start((program, *words[1:]), env, (reader, 1, 2), apart=False)
+        except OSError:
+            os.close(writer)
+            yield sys.stdout
+            return
+        finally:
+            os.close(reader)
+        try:
+            with (
+                suppress(BrokenPipeError),  # who has read enough closes it
+                open(writer, "w", encoding="utf-8", errors="backslashreplace") as out,
+            ):
+                yield out
+        finally:
+            pager.wait()
 
 
 def terminal_width(otherwise: int) -> int:

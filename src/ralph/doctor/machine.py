@@ -22,11 +22,11 @@ from ralph.core.secrets import Redactor, secret_values
 from ralph.core.text import clean, one_line, plural
 from ralph.errors import UserError, to_install
 from ralph.files import remove_tree
-from ralph.processes.descendants import MARK
 from ralph.processes.interrupt import Interrupt
 from ralph.processes.keeper import Keeper
 from ralph.processes.process import PATIENCE, Limits, heard, run_process
 from ralph.processes.program import CannotStart, Command, ProgramMissing, find_program
+from ralph.processes.spawning import MARK
 from ralph.records.folder import RunFolder, TurnFolder
 from ralph.run.agents import Choice, CliAgent
 from ralph.run.context import Context

@@ -6,6 +6,8 @@ import os
 import sys
 import time
 
+from ralph.processes.spawning import MARK
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import signal
@@ -14,9 +16,8 @@ else:
     import _signal as signal  # see keeper.py
 
 
-MARK = "RALPH_RUN_ID"
-ASKED_BY = "RALPH_ASKED_BY"  # the process that waits for the answer: nobody else needs it
 _LOOKS = 5
+_PATIENCE = 60.0  # seconds for `ps`
 _HAS_PROC = sys.platform == "linux"
 
 
@@ -258,9 +259,10 @@ def _bearers_in_ps(mark: bytes) -> Iterator[int]:
 
 
 def _ps(*options: str) -> list[bytes]:
-    import subprocess
+    from ralph.processes.program import AskedProgram, asked_by
 
-    return subprocess.run(("ps", *options), stdout=subprocess.PIPE, check=False).stdout.splitlines()
+    with asked_by(None), AskedProgram.start(("ps", *options), os.environ) as asked:  # in nobody's name, at any time
+        return asked.output(_PATIENCE).splitlines()
 
 
 _booted: list[str] = []  # which start of the system this is, once that was asked
@@ -276,11 +278,8 @@ def start_of(pid: int) -> str | None:
         if not _booted:
             _booted.append(_said_by("/proc/sys/kernel/random/boot_id")[:8].decode())
         return f"{_booted[0]}+{int(found.began)}" if found else None
-    import subprocess
-
-    told = subprocess.run(("ps", "-o", "state=,lstart=", "-p", str(pid)), capture_output=True, text=True, check=False)
-    state, _, start = told.stdout.strip().partition(" ")
-    return None if not state or state.startswith("Z") else " ".join(start.split())
+    state, *start = b"".join(_ps("-o", "state=,lstart=", "-p", str(pid))).decode().split() or [""]
+    return None if not state or state.startswith("Z") else " ".join(start)
 
 
 _RECORDED = 64  # bytes that say which process is meant

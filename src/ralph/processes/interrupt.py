@@ -237,6 +237,16 @@ def tie_to_stdin() -> None:
 
 
 @contextmanager
+def leaving_ctrl_c() -> Iterator[None]:
+    """While entered it is for the program that has the terminal, such as a pager."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
 def signals_put_off() -> Iterator[None]:
     """Whatever would end this program does so afterwards."""
     came: list[int] = []

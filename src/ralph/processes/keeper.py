@@ -9,7 +9,6 @@ import time
 
 from ralph.errors import UserError
 from ralph.processes.descendants import (
-    MARK,
     RunningProcess,
     below,
     collect_killed,
@@ -20,7 +19,7 @@ from ralph.processes.descendants import (
     without,
 )
 from ralph.processes.reaper import FAREWELL, PATIENCE, Channel
-from ralph.processes.spawning import adopt_orphans
+from ralph.processes.spawning import MARK, adopt_orphans
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -15,11 +15,10 @@ from contextlib import suppress
 from ralph.errors import UserError
 from ralph.processes.descendants import collect_killed
 from ralph.processes.reaper import Channel
-from ralph.processes.spawning import adopt_orphans, bear_name
+from ralph.processes.spawning import adopt_orphans, bear_name, start
 
 TRIES = 2
 PATIENCE = 20.0  # seconds for a copy; whoever is stopped never makes one
-_TO_DEFAULT = (signal.SIGPIPE, signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD)
 
 
 class Nursery:
@@ -76,15 +75,7 @@ class Nursery:
             adopt_orphans(False)
 
     def _spawn(self, words: Sequence[str], streams: Sequence[int]) -> int:
-        return os.posix_spawn(
-            sys.executable,
-            [sys.executable, "-P", "-m", "ralph", *words],
-            dict(self._env),
-            file_actions=[(os.POSIX_SPAWN_DUP2, fd, to) for to, fd in enumerate(streams)],
-            setsid=True,
-            setsigmask=(),
-            setsigdef=_TO_DEFAULT,
-        )
+        return start(sys.executable, (sys.executable, "-P", "-m", "ralph", *words), self._env, streams)
 
 
 def next_copy() -> list[str]:

@@ -1,6 +1,6 @@
 """What is to be started, and which file is that? Looked up as in the command's own folder and on its own PATH. And how
-is a program run for its answer? Directly: to import `subprocess` takes longer than git takes to answer. Whatever hangs,
-the run that asks can be interrupted, and what it started is found by its mark."""
+is a program run for its answer? Whatever hangs, the run that asks can be interrupted, and what it started is found by
+its mark."""
 
 import errno
 import math
@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from ralph.errors import UserError
-from ralph.processes.descendants import ASKED_BY, MARK
 from ralph.processes.interrupt import Dismissal, Interrupt, tie, untie, wake
+from ralph.processes.spawning import ASKED_BY, MARK, in_folder, start
 
 if TYPE_CHECKING:
     import signal
@@ -132,7 +132,6 @@ _CLOSING = 5.0  # the same when the time of the run is over: what it did is stil
 # Who ignores the deaths of its children, or takes note of each, leaves us none to ask about: a shell has to tell. Asked
 # to end, it waits for the program all the same.
 _TELLING = ("/bin/sh", "-c", 'trap : TERM; "$@" 3>&-; echo $? >&3', "sh")
-_THERE = ("/bin/sh", "-c", 'cd "$0" && exec "$@"')  # `posix_spawn` knows of no other folder
 
 
 class CutOff(TimeoutError):
@@ -193,8 +192,8 @@ _asker: ContextVar[Asker | None] = ContextVar("asker", default=None)
 
 
 @contextmanager
-def asked_by(asker: Asker) -> Iterator[None]:
-    """While entered, every program that is asked is this run's."""
+def asked_by(asker: Asker | None) -> Iterator[None]:
+    """While entered, every program that is asked is this run's, or nobody's."""
     before = _asker.set(asker)
     try:
         yield
@@ -242,19 +241,10 @@ class AskedProgram:
             program = own_program(argv[0])
             if not program:
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), argv[0])
-            words = (program, *argv[1:])
-            if cwd:
-                words = (*_THERE, cwd, *words)
+            words = in_folder(cwd, (program, *argv[1:]))
             if self._told is not None:
                 words = (*_TELLING, *words)
-            self._pid = os.posix_spawn(
-                words[0],
-                words,
-                env,
-                file_actions=[(os.POSIX_SPAWN_DUP2, fd, to) for to, fd in enumerate(passed)],
-                setsid=True,
-                setsigdef=(signal.SIGPIPE, signal.SIGXFSZ, signal.SIGCHLD, signal.SIGHUP),
-            )
+            self._pid = start(words[0], words, env, passed)
             _under_way.add(self)
             if self._leash:  # no keeper looks after it: should we be killed, it hears of that
                 with suppress(ProcessLookupError):  # unless it has ended already, and the program around us took note
@@ -364,8 +354,7 @@ class AskedProgram:
             code = int(os.pread(self._told, 8, 0) or 128 + signal.SIGKILL)
             self.code = 128 - code if code > 129 else code
         self._has_ended = True
-        size = os.fstat(self._err).st_size
-        self.error = os.pread(self._err, size, 0).decode("utf-8", "replace")
+        self.error = written_to(self._err).decode("utf-8", "replace")
 
     def _end(self) -> None:
         """Ends it and its group; gently first, for a git that is killed leaves its locks behind. Who loses patience
@@ -401,6 +390,11 @@ def unnamed_file() -> int:
 
     with tempfile.TemporaryFile() as file:
         return os.dup(file.fileno())
+
+
+def written_to(fd: int) -> bytes:
+    """All that is in such a file; whoever writes to it goes on where it was."""
+    return os.pread(fd, os.fstat(fd).st_size, 0)
 
 
 def readable(data: bytes) -> int:

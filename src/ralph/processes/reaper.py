@@ -12,8 +12,6 @@ import time
 from _socket import AF_UNIX, CMSG_SPACE, SCM_RIGHTS, SHUT_WR, SOCK_STREAM, SOL_SOCKET, socket, socketpair
 
 from ralph.processes.descendants import (
-    ASKED_BY,
-    MARK,
     AskedBefore,
     RunningProcess,
     below,
@@ -26,7 +24,7 @@ from ralph.processes.descendants import (
     start_of,
     without,
 )
-from ralph.processes.spawning import adopt_orphans, bear_name, leave_ralph, start, start_boxed
+from ralph.processes.spawning import ASKED_BY, MARK, adopt_orphans, bear_name, leave_ralph, start, start_boxed
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

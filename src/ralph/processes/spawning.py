@@ -1,6 +1,7 @@
 """How does a process begin? ralph with three standard streams, whoever called it, and without what no run needs of its
 libraries: something stands in for that until it is asked for. The keeper leaves ralph behind; a program gets a session
-and signals as a shell would give it, and one that makes a box gives up what no box could take from it."""
+and signals as a shell would give it, and one that makes a box gives up what no box could take from it. Directly: to
+import `subprocess` takes longer than git takes to answer."""
 
 from __future__ import annotations
 
@@ -8,17 +9,21 @@ import errno
 import gc
 import os
 import sys
+import time
 from types import ModuleType
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import signal
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 else:
     import _signal as signal  # see keeper.py
 
 
+MARK = "RALPH_RUN_ID"
+ASKED_BY = "RALPH_ASKED_BY"  # the process that waits for the answer: nobody else needs it
+_THERE = ("/bin/sh", "-c", 'cd "$0" && exec "$@"')  # `posix_spawn` knows of no other folder
 _DEAF_TO = (
     signal.SIGINT,
     signal.SIGTERM,
@@ -113,14 +118,16 @@ def _call(name: str, *values: int | bytes) -> int:
     return int(call_function(function, values))
 
 
-def start(program: str, argv: list[str], env: Mapping[str, str], fds: list[int]) -> int:
-    def spawn(path: str, words: list[str]) -> int:
+def start(program: str, argv: Sequence[str], env: Mapping[str, str], fds: Sequence[int], apart: bool = True) -> int:
+    """`fds` are its descriptors, from 0 on. `apart`: in a session of its own."""
+
+    def spawn(path: str, words: Sequence[str]) -> int:
         return os.posix_spawn(
             path,
-            words,
+            tuple(words),
             env,
             file_actions=[(os.POSIX_SPAWN_DUP2, fd, target) for target, fd in enumerate(fds)],
-            setsid=True,
+            setsid=apart,
             setsigmask=(),
             setsigdef=_TO_DEFAULT,
         )
@@ -177,6 +184,48 @@ def _leave_keys() -> None:
         and _call("syscall", call, _GET_KEYRING, _OF_SESSION, 0) > 0
     ):
         raise OSError(errno.EDQUOT, "the keys of the session would come along")
+
+
+def in_folder(folder: str, argv: Sequence[str]) -> tuple[str, ...]:
+    """The words that start the same there."""
+    return (*_THERE, folder, *argv) if folder else tuple(argv)
+
+
+class UnkeptProcess:
+    """One that no keeper ends, and that is asked nothing: a run or a notification, which may outlive us, or a pager or
+    an editor, which has the terminal unless it is `apart`. `code` is known once somebody has looked for it."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self.code: int | None = None
+
+    @classmethod
+    def start(
+        cls, argv: Sequence[str], env: Mapping[str, str], fds: Sequence[int], *, cwd: str = "", apart: bool = True
+    ) -> UnkeptProcess:
+        words = in_folder(cwd, argv)
+        return cls(start(words[0], words, env, fds, apart))
+
+    def wait(self, seconds: float = float("inf")) -> int | None:
+        """Its exit code; None if it has not ended by then."""
+        until, nap = time.monotonic() + seconds, 0.0005
+        while self.code is None:
+            try:
+                pid, status = os.waitpid(self.pid, os.WNOHANG if seconds < float("inf") else 0)
+            except ChildProcessError:  # whoever started us taught us to ignore the deaths of children
+                pid, status = self.pid, 0
+            if pid:
+                self.code = os.waitstatus_to_exitcode(status)
+            elif time.monotonic() >= until:
+                break
+            else:
+                time.sleep(nap)
+                nap = min(2 * nap, 0.02)
+        return self.code
+
+    def send(self, number: int) -> None:
+        if self.wait(0) is None:
+            os.kill(self.pid, number)
 
 
 class StandIn(ModuleType):

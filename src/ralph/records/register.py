@@ -22,7 +22,6 @@ from ralph.core.text import clean, one_line
 from ralph.errors import UNREADABLE, UserError
 from ralph.files import open_file, open_fresh, read_file, state_folder
 from ralph.processes.descendants import (
-    ASKED_BY,
     RunningProcess,
     is_living,
     left_of,
@@ -33,6 +32,7 @@ from ralph.processes.descendants import (
     start_of,
     sweep_marked,
 )
+from ralph.processes.spawning import ASKED_BY
 
 if TYPE_CHECKING:
     from ralph.processes.keeper import Keeper

@@ -18,11 +18,11 @@ from ralph.core.secrets import Redactor
 from ralph.core.text import one_line
 from ralph.errors import UserError
 from ralph.files import StrPath
-from ralph.processes.descendants import MARK
 from ralph.processes.interrupt import Interrupt
 from ralph.processes.keeper import Keeper
 from ralph.processes.process import Limits
 from ralph.processes.program import Command
+from ralph.processes.spawning import MARK
 from ralph.processes.streams import LogFile
 from ralph.records.folder import RunFolder, is_ignored, prepare, workspace_lock
 

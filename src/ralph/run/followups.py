@@ -17,9 +17,9 @@ from ralph.core.text import clean, head, listed
 from ralph.errors import UserError
 from ralph.files import Supplanted, add_to_file, read_head, replace_file, write_file
 from ralph.loop import Agent, Workspace
-from ralph.processes.descendants import MARK
 from ralph.processes.process import Limits, run_command
 from ralph.processes.program import CannotStart, Command, own_program
+from ralph.processes.spawning import MARK
 from ralph.records.folder import cannot_write, write
 from ralph.run.context import Context
 from ralph.run.workspace import Trees

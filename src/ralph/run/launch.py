@@ -10,18 +10,17 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from signal import SIGHUP, SIGINT, SIGTERM
-from typing import IO, TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec import Struct
 
 from ralph.core.text import one_line, plural, tail
 from ralph.errors import UserError, complaint_in
 from ralph.processes.interrupt import tie, untie
+from ralph.processes.program import unnamed_file, written_to
+from ralph.processes.spawning import UnkeptProcess
 from ralph.records.register import Listed
 from ralph.run.options import RUN, Option
-
-if TYPE_CHECKING:
-    from subprocess import Popen
 
 MOST_WORDS = 4000
 
@@ -29,7 +28,7 @@ MOST_WORDS = 4000
 class Launched:
     """A run that was started here. `run` is its id, once that is known."""
 
-    def __init__(self, process: "Popen[bytes]", said: IO[bytes], leash: tuple[int, int]) -> None:
+    def __init__(self, process: UnkeptProcess, said: int, leash: tuple[int, int]) -> None:
         self.run = ""
         self.began = time.time()
         self._process, self._said = process, said
@@ -37,22 +36,14 @@ class Launched:
 
     @classmethod
     def start(cls, words: Sequence[str], env: Mapping[str, str]) -> "Launched":
-        import subprocess
-        import tempfile
-
         try:
-            said = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as the run may write to it
+            said = unnamed_file()
             held, leash = os.pipe()
+            nothing = os.open(os.devnull, os.O_RDWR)
             # -P: a folder called `ralph` where we happen to stand must not be taken for the program.
-            process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "ralph", *words],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=said,
-                env=dict(env),
-                start_new_session=True,
-                pass_fds=(held,),
-            )
+            argv = (sys.executable, "-P", "-m", "ralph", *words)
+            process = UnkeptProcess.start(argv, env, (nothing, nothing, said, held))
+            os.close(nothing)
         except OSError as error:
             hint = "free some memory or disk, and try again"
             raise UserError(f"cannot start a run: {error.strerror}", hint) from None
@@ -66,12 +57,11 @@ class Launched:
     @property
     def exit_code(self) -> int | None:
         """None while it lives."""
-        return self._process.poll()
+        return self._process.wait(0)
 
     def complaint(self) -> tuple[str, str]:
         """What it said at its end: the outcome, or why it could not start; and what helps."""
-        self._said.seek(0)
-        return complaint_in(self._said.read().decode("utf-8", "replace"))
+        return complaint_in(written_to(self._said).decode("utf-8", "replace"))
 
     def last_words(self) -> str:
         """The same in one line."""
@@ -80,8 +70,7 @@ class Launched:
     def end(self, at_once: bool = False) -> None:
         """Ends it now, with everything that it started; `at_once`: as two Ctrl-C would, without any patience."""
         for number in (SIGTERM, SIGINT) if at_once else (SIGHUP,):
-            if self.exit_code is None:
-                self._process.send_signal(number)
+            self._process.send(number)
 
     def plays(self, run: Listed) -> bool:
         """Whether this is the process of that run, and not one of long ago that had the same number."""
@@ -99,19 +88,16 @@ class Launched:
     def let_go(self) -> None:
         """It goes on without us."""
         untie(self._held)
-        self._process.returncode = 0  # whoever inherits it waits for it
+        self._process.code = 0  # whoever inherits it waits for it
 
     def close(self) -> None:
         """Drops the leash: what is still on it ends."""
         self.end()
-        if self.exit_code is None:
-            self._process.returncode = 0
         self._close_what_is_ours()
 
     def _close_what_is_ours(self) -> None:
-        self._said.close()
-        os.close(self._held)
-        os.close(self._leash)
+        for fd in (self._said, self._held, self._leash):
+            os.close(fd)
 
 
 DECIDES = ("preset", "until", "tasks", "done_file", "maximum_iterations")

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -18,14 +18,10 @@ from ralph.core.text import one_line
 from ralph.errors import UserError, to_install
 from ralph.files import open_own
 from ralph.history.run_history import Fold, RunHistory
-from ralph.processes.descendants import ASKED_BY
-from ralph.processes.program import own_program, seconds_left
+from ralph.processes.program import own_program, readable, seconds_left
+from ralph.processes.spawning import ASKED_BY, UnkeptProcess
 from ralph.records.folder import RunFolder
 from ralph.show.words import outcome_sentence
-
-if TYPE_CHECKING:
-    from subprocess import Popen
-
 
 PATIENCE = 10.0
 _NAP = 0.02
@@ -89,7 +85,7 @@ class Notifier:
         self._env, self._tell = env, tell
         self._fold = Fold(folder.id)
         self._log: IO[bytes] | None = None
-        self._sent: list[tuple[str, Popen[bytes], float]] = []
+        self._sent: list[tuple[str, UnkeptProcess, float]] = []
 
     def __call__(self, *happened: Any) -> None:
         if self._sent:
@@ -110,36 +106,27 @@ class Notifier:
         """Gives what is under way the rest of its time, then ends it; at once where a person wants an end. The log of
         the run's folder says what failed."""
         for _, process, deadline in self._sent:
-            while process.poll() is None and min(deadline - time.monotonic(), seconds_left()) > 0:
-                time.sleep(_NAP)
+            while process.code is None and (left := min(deadline - time.monotonic(), seconds_left())) > 0:
+                process.wait(min(left, _NAP))
         failures = self._failures(float("inf"))
         if self._log is not None:
             self._log.writelines(f"{failure}\n".encode() for failure in failures)
             self._log.close()
 
     def _send(self, target: str, message: Notification) -> None:
-        import subprocess
-
         if self._log is None:
             log = open_own(self._folder.path / "notify.log", os.O_APPEND)
             self._log = open(log, "ab", buffering=0)  # noqa: SIM115 - see close()
+        env = {**self._env, **self._facts(message), ASKED_BY: str(os.getpid())}
+        words = f"{target}\n{message.title}\n{message.body}" if "://" in target else f"{message.body}\n"
+        fds = (readable(words.encode()), self._log.fileno(), self._log.fileno())
         try:
-            process = subprocess.Popen(
-                argv_for(target, message),
-                cwd=self._workspace,
-                env={**self._env, **self._facts(message), ASKED_BY: str(os.getpid())},
-                stdin=subprocess.PIPE,
-                stdout=self._log,
-                stderr=self._log,
-                start_new_session=True,
-            )
+            process = UnkeptProcess.start(argv_for(target, message), env, fds, cwd=str(self._workspace))
         except OSError as error:
             self._log.write(f"cannot run {shown(target)}: {error.strerror}\n".encode())
             return
-        assert process.stdin is not None
-        words = f"{target}\n{message.title}\n{message.body}" if "://" in target else f"{message.body}\n"
-        with suppress(BrokenPipeError), process.stdin:
-            process.stdin.write(words.encode())
+        finally:
+            os.close(fds[0])
         self._sent.append((target, process, time.monotonic() + PATIENCE))
 
     def _facts(self, message: Notification) -> Mapping[str, str]:
@@ -156,11 +143,13 @@ class Notifier:
         """What went wrong with those that are over by now; those that took too long are ended."""
         failures, waiting = [], []
         for target, process, deadline in self._sent:
-            code = process.poll()
+            code = process.wait(0)
             if code is None and now < deadline:
                 waiting.append((target, process, deadline))
             elif code is None:
-                _end(process)
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
                 failures.append(f"a notification took too long: {shown(target)}")
             elif code:
                 failures.append(f"a notification failed with exit code {code}: {shown(target)}")
@@ -182,12 +171,6 @@ def argv_for(target: str, message: Notification) -> list[str]:
 def shown(target: str) -> str:
     """The target without what may be a key."""
     return target.partition("://")[0] + "://…" if "://" in target else one_line(target)
-
-
-def _end(process: "Popen[bytes]") -> None:
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
 
 
 def send_to_url() -> int:

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 
 from ralph.core.model import STOP_REQUEST, Question
 from ralph.errors import UserError
-from ralph.processes.descendants import MARK, is_living
+from ralph.processes.descendants import is_living
 from ralph.processes.interrupt import NUDGE, Interrupt
+from ralph.processes.spawning import MARK
 from ralph.records.folder import workspace_lock
 from ralph.records.journal import noted_outcome
 from ralph.records.register import Listed, listed

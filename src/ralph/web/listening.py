@@ -16,7 +16,8 @@ from urllib.parse import urlsplit
 from msgspec import Struct
 
 from ralph.errors import UserError
-from ralph.processes.descendants import MARK, own_start
+from ralph.processes.descendants import own_start
+from ralph.processes.spawning import MARK
 from ralph.records.serving import KEY_LASTS, Served, ServerFolder, servers
 from ralph.web.access import LEVELS, Access, BrowserSession
 from ralph.web.qr_code import drawn, matrix

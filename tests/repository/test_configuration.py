@@ -102,6 +102,61 @@ git config core.hooksPath "$PWD/evil"; echo two > a.txt
     assert not proof.exists()
 
 
+ELSEWHERE = {
+    "a file": "mv .git ../moved; HOOKS=../moved/hooks; echo gitdir: ../moved > .git",
+    "the folder above": "mv .git ../.git; HOOKS=../.git/hooks",
+    "a repository that is nearer": "cp -r .git sub/.git; HOOKS=sub/.git/hooks",
+}
+
+
+@pytest.mark.parametrize("where", ELSEWHERE)
+def test_hooks_of_another_repository_that_the_agent_leads_git_to_do_not_run(
+    at_work: Callable[..., Any], workspace: Path, tmp_path: Path, where: str
+) -> None:
+    proof = tmp_path / "it-ran"
+    (workspace / "sub").mkdir()
+    place = ("-C", str(workspace / "sub")) if "nearer" in where else ()
+    planted = f"""
+cd {workspace}; {ELSEWHERE[where]}
+printf '#!/bin/sh\\ntouch {proof}\\n' > $HOOKS/pre-commit && chmod +x $HOOKS/pre-commit; echo two > sub/b.txt
+"""
+    done = at_work(f"[ -e {tmp_path}/once ] || {{ touch {tmp_path}/once; {planted}\n}}", "--commit=all", *place)
+    assert "is part of another repository than when the run began" in done.err
+    assert not proof.exists()
+
+
+BROKEN = {
+    "an index that git cannot read": ("head -c 99 /dev/zero > .git/index", "bad signature"),
+    "a submodule that names a program": (
+        "git init -q sub; git -C sub commit -q --allow-empty -m s; git add sub;"
+        " printf '[submodule \"sub\"]\\npath=sub\\nupdate=!true\\n' > .gitmodules",
+        "invalid value for 'submodule.sub.update'",
+    ),
+    "a HEAD that is none": ("echo garbage > .git/HEAD", "git cannot work in"),
+    "a repository without a working tree": ("git config core.bare true", "core.worktree or core.bare in"),
+    "a folder in the place of a file of ralph's": ("mkdir .git/ralph-paths", "ralph-paths: Is a directory"),
+    "a repository of a later format": (
+        "git config core.repositoryFormatVersion 1; git config extensions.later yes",
+        "unknown repository extension found: later",
+    ),
+    "a repository that is gone": ("rm -rf .git", "no git repository any more"),
+}
+
+
+@pytest.mark.parametrize("broken", BROKEN)
+def test_a_commit_that_git_refuses_is_told_and_ends_nothing(
+    at_work: Callable[..., Any], tmp_path: Path, broken: str
+) -> None:
+    how, said = BROKEN[broken]
+    done = at_work(f"[ -e {tmp_path}/once ] || {{ touch {tmp_path}/once; echo two > a.txt; {how}; }}")
+    assert (done.code, "commit failed" in done.err, said in done.err) == (0, True, True), done.err
+
+
+def test_a_file_that_is_named_like_a_commit_is_committed_like_any_other(at_work: Callable[..., Any], git: Git) -> None:
+    done = at_work("echo two > HEAD")
+    assert git("show", "HEAD:HEAD", "--") == "two\n", done.err
+
+
 PLANTED = """
 git config filter.evil.clean "sh -c 'touch {proof}; cat'"
 git config filter.evil.smudge "sh -c 'touch {proof}; cat'"

@@ -8,12 +8,13 @@ import stat
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from pathlib import Path
 
 from msgspec import Struct, json
 
 from ralph.errors import UNREADABLE, UserError
 from ralph.files import Stamp, stamp_of, state_folder
-from ralph.repository.git import UNFETCHED, Repository, obeying, run, shared_folder
+from ralph.repository.git import UNFETCHED, Repository, find_repository, obeying, run, shared_folder
 from ralph.repository.index import files_below
 
 _LARGEST, _MOST_HOOKS, _MOST_CHANGED = 1 << 20, 500, 2000  # bytes that are kept of a file, hooks, settings
@@ -131,9 +132,13 @@ class Configuration:
 
     @contextmanager
     def as_it_was(self) -> Iterator[dict[str, str]]:
-        """The environment for a git that obeys the settings and hooks of the beginning."""
+        """The environment for a git that obeys the settings and hooks of the beginning. Those of another repository,
+        to which an agent has led the folder since, or which it has made nearer to it, nobody knows."""
         import tempfile
 
+        place = Path(self._repository.root, self._repository.prefix)
+        if find_repository(place) != self._repository:
+            raise UserError(f"{place} is part of another repository than when the run began", "put its .git back")
         pairs = self._pairs()
         with tempfile.TemporaryDirectory(prefix="ralph-hooks-") as folder:
             if self._read_hooks() != self._hooks:

@@ -14,6 +14,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
+from ralph.core.text import head
 from ralph.errors import UserError
 from ralph.files import make_folder, read_given, stamp_of
 from ralph.processes.program import AskedProgram, CutOff, own_program
@@ -194,7 +195,11 @@ def _asked_for_repository(workspace: Path) -> Repository | None:
 
 def is_led_elsewhere(found: Repository) -> bool:
     """Whether the settings of the repository lead a git that is not told better to another folder."""
-    return _plainly(found.root, ("rev-parse", "--show-cdup")).out != b"\n"
+    words = ("rev-parse", "--show-cdup")
+    answer = _plainly(found.root, words)
+    if answer.code:
+        raise refusal(words, answer, f"git cannot work in {found.root}")
+    return answer.out != b"\n"
 
 
 def _top(place: str, git_dir: str) -> str:
@@ -382,10 +387,12 @@ def refusal(words: tuple[str, ...], answer: Answer, what: str = "") -> GitError:
     said = next((line for line in lines if line.startswith(("fatal:", "error:"))), lines[0] if lines else "")
     ended = f"exit code {answer.code}" if answer.code >= 0 else f"it was killed by signal {-answer.code}"
     said = said.removeprefix("fatal: ").removeprefix("error: ") or ended
+    if said.endswith(":") and said != lines[-1]:  # what it is about stands in a line of its own
+        said = f"{said} {lines[-1]}"
     hint = "nothing is lost: start again" if is_killed(answer) else ""
     if "dubious ownership" in answer.error:
         hint = next((line for line in lines if line.startswith("git config")), "")
-    return GitError(f"{what or f'git {_command(words)} failed'}: {said}", hint)
+    return GitError(f"{what or f'git {_command(words)} failed'}: {head(said, 500, '…')}", hint)
 
 
 def _command(words: tuple[str, ...]) -> str:
@@ -468,7 +475,10 @@ def _laid(folder: str, repository: Repository, files: Mapping[str, bytes]) -> di
         raise cannot_write(folder, error) from None
     for name, content in files.items():
         write(f"{folder}/{name}", content)
-    return APART | {"GIT_DIR": folder, "GIT_OBJECT_DIRECTORY": os.path.join(shared_folder(repository), "objects")}
+    objects = os.path.join(shared_folder(repository), "objects")
+    if not os.path.isdir(objects):
+        raise GitError(f"{repository.git_dir} is no git repository any more", "put it back")
+    return APART | {"GIT_DIR": folder, "GIT_OBJECT_DIRECTORY": objects}
 
 
 def own_folder(path: str) -> str:

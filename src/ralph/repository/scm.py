@@ -81,8 +81,13 @@ def run_tasks(
 ) -> Iterator[Result]:
     """Runs the tasks in order. One that fails ends the row: a push after a failed commit would push something else.
     Where git commits, it commits `only` these files, if they are given."""
+    for line in (command, *tasks):
+        words_of(line)  # a mistake in the settings is no failure of a task
     for task in tasks:
-        result = run_task(command, task, message, folder=folder, run=run, only=only)
+        try:
+            result = run_task(command, task, message, folder=folder, run=run, only=only)
+        except UserError as error:
+            result = Result(task, False, error.advice)
         yield result
         if not result.ok:
             return
@@ -124,7 +129,9 @@ def commit_with_git(
     found = _repository(folder)
     # Git is asked, not told, where its files are: hooks would inherit that, and take it for their own repositories'.
     if found and len(program) == 1 and is_led_elsewhere(found):
-        return Result("commit", False, f"core.worktree in {found.git_dir}/config leads git away from {found.root}")
+        return Result(
+            "commit", False, f"core.worktree or core.bare in {found.git_dir}/config leads git away from {found.root}"
+        )
     if found and (what := _under_way(found)):
         return Result("commit", False, f"a {what} is under way in {found.root}: finish or abort it first")
     if pipe := pipe_in_the_way(found) if found else "":
@@ -170,7 +177,7 @@ def _commit_only(
     added = _with_paths(files, named, lambda of: run((*add, *of), folder, env)) if files else None
     if added and added.was_ended:
         return Result("commit", False, _summary(added), was_ended=True)
-    since_head = ("diff-index", "--cached", "--no-renames", "--name-only", "-z", "HEAD")
+    since_head = ("diff-index", "--cached", "--no-renames", "--name-only", "-z", "HEAD", "--")
     compared = since_head if commit_of(found.root, "HEAD") else ("ls-files", "-z")
     staged = {*found.git(*compared, env=CLOSED).split(b"\0")}
     chosen = [path for path in there if path in staged]

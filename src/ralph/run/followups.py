@@ -150,13 +150,18 @@ class Commits:
             return None
         message: str | None = ""
         usage: Usage | None = None
+        only: Sequence[bytes] | None = None
+        why = ""
         if "commit" in tasks:
             message, usage, why = self._message(run, iteration)
-            why = self._verified_again(iteration) or why
-            if why:
-                context.tell(events.ScmFinished(iteration.number, "commit", False, why))
-                return usage
-        only = None if self._scm.all else self._trees.changed_since()
+        try:
+            why = ("commit" in tasks and self._verified_again(iteration)) or why
+            only = None if why or self._scm.all else self._trees.changed_since()
+        except UserError as error:  # an agent may have broken the repository: the work is there all the same
+            why = error.advice
+        if why:
+            context.tell(events.ScmFinished(iteration.number, tasks[0], False, why))
+            return usage
         for name in sorted({*(only or ())} & self._before):
             self._before.discard(name)  # once is enough
             text = "was changed before the run, too: all of it is in the commit"
@@ -223,13 +228,13 @@ def kept_runner(context: Context, configuration: "Configuration | None") -> "Run
     def run(words: tuple[str, ...], folder: Path, env: Mapping[str, str]) -> "CommandResult":
         if configuration is None:
             return _run(words, folder, env)
-        if "push" in words:
-            try:
+        try:
+            if "push" in words:
                 configuration.refuse_other_ways()
-            except UserError as error:
-                return CommandResult(126, error.message)
-        with configuration.as_it_was() as own:
-            return _run(words, folder, {**env, **own})
+            with configuration.as_it_was() as own:
+                return _run(words, folder, {**env, **own})
+        except UserError as error:
+            return CommandResult(126, error.message)
 
     def _run(words: tuple[str, ...], folder: Path, env: Mapping[str, str]) -> "CommandResult":
         # A git that is asked to end in the moment in which it locks the index leaves the lock behind.

@@ -301,10 +301,14 @@ def test_however_much_changes_the_private_index_lies_in_two_files(repo: Any) -> 
     assert len(list(private.glob("index.git/sharedindex.*"))) == 1
 
 
-def test_a_broken_index_is_said_to_be_broken(repo: Any) -> None:
-    repo.write(".git/index", b"DIRC garbage")
-    with pytest.raises(UserError, match="index file smaller than expected"):
-        repo.index().tree()
+@pytest.mark.parametrize(
+    "content", [b"", b"DIRC garbage", b"DIRC\0\0\0\2", b"other garbage" * 9, b"DIRC\0\0\0\2link" * 9]
+)
+def test_a_broken_index_is_no_obstacle_either(repo: Any, content: bytes) -> None:
+    """An agent, or a disk that was full, may have broken it: what git has saved can be brought back all the same."""
+    before = repo.index().tree()
+    repo.write(".git/index", content)
+    assert repo.index().tree() == before
 
 
 def test_an_index_that_cannot_be_written_is_an_error(repo: Any) -> None:
@@ -588,7 +592,7 @@ def test_a_repository_that_the_agent_removed_is_an_error(repo: Any) -> None:
     index = repo.index()
     index.tree()
     assert os.system(f"rm -r '{repo.path}/.git'") == 0
-    with pytest.raises(UserError, match="git status failed: not a git repository"):
+    with pytest.raises(UserError, match="is no git repository any more"):
         index.tree()
 
 

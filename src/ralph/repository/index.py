@@ -136,16 +136,25 @@ class PrivateIndex:
         ask("read-tree", "--no-sparse-checkout", "-m", "-u", now, target, env=self._env)
 
     def _seed(self) -> None:
-        self._tree = ""
-        content = b""
+        self._tree, content = "", b""
         try:
-            content = self._copy()
-        except FileNotFoundError:
-            self._path.unlink(missing_ok=True)
+            with suppress(FileNotFoundError):
+                content = self._copy()
+            if not content or not self._is_made_ours(content):
+                self._path.unlink(missing_ok=True)  # there is none, or it is broken: files are read anew
         except OSError as error:
             raise cannot_write(self._path, error) from None
+
+    def _is_made_ours(self, content: bytes) -> bool:
+        try:
+            self._make_ours(content)
+        except GitError:
+            return False
+        return True
+
+    def _make_ours(self, content: bytes) -> None:
         is_legible = content[7:8] in (b"\2", b"\3") and b"link" not in content
-        if content and (b".ralph/" in content or not is_legible):
+        if b".ralph/" in content or not is_legible:
             committed = [f":(top,glob)**/.ralph/{name.decode()}**" for name in RUN_DATA]
             words = ("rm", "--cached", "-r", "-f", "--quiet", "--ignore-unmatch", "--", *committed)
             self.git(*words)
@@ -154,8 +163,7 @@ class PrivateIndex:
         if b"\xe0\0" in content:  # the mode of a submodule: git would look into it by the settings that it finds there
             rows = self.git("ls-files", "--stage", "-z").split(b"\0")
             self._submodules = [row.partition(b"\t")[2] for row in rows if row.startswith(b"160000")]
-        if content:
-            self._unhide()
+        self._unhide()
 
     def _unhide(self) -> None:
         """Files that git was told not to look at, be it by the user or by an agent, are looked at: they can be changed

@@ -106,6 +106,24 @@ def test_a_run_in_the_tree_itself_has_nothing_to_accept(ralph: Ralph, agent: Age
         assert (result.code, "worked in the tree itself" in result.err) == (2, True), result.err
 
 
+DEEP = "import os; [(os.mkdir('d' * 200), os.chdir('d' * 200)) for _ in range(25)]"
+
+
+def test_work_beside_which_folders_are_too_deep_for_git_is_not_accepted_but_can_be_discarded(
+    ralph: Ralph, agent: Agent, git: Git, repository: Path
+) -> None:
+    """They are no part of the work, for git does not see them; and nobody knows what they would do to the checks."""
+    ralph("run", "go", "--worktree", "--check", "true", "--agent", agent(f'{WORKS}; python3 -c "{DEEP}"'))
+    refused = ralph("accept")
+    assert refused.code == 2
+    assert "not all new files in" in refused.err
+    assert max(map(len, refused.err.splitlines())) < 400
+    assert ralph("discard").code == 0
+    assert (trees(git), git("branch").split()) == (1, ["*", "main"])
+    home = Path(git("rev-parse", "--show-toplevel").strip()).parent / "home"
+    assert not [*home.glob(".local/state/ralph/worktrees/*/d*")]
+
+
 def test_discarded_work_can_be_had_back(ralph: Ralph, git: Git, branch: str, workspace: Path) -> None:
     tip = git("rev-parse", branch)
     result = ralph("discard")

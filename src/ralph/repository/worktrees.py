@@ -15,12 +15,24 @@ from pathlib import Path
 from msgspec import Struct
 
 from ralph.core.events import NAMES, RunStarted
+from ralph.core.text import head
 from ralph.errors import UserError
 from ralph.files import hold, read_given, remove_tree, state_folder
 from ralph.processes.program import seconds_left
 from ralph.records.folder import is_occupied
 from ralph.records.journal import read
-from ralph.repository.git import PLAIN, Repository, ask, commit_of, identity, own_folder, refusal, run, shared_by
+from ralph.repository.git import (
+    PLAIN,
+    GitError,
+    Repository,
+    ask,
+    commit_of,
+    identity,
+    own_folder,
+    refusal,
+    run,
+    shared_by,
+)
 from ralph.repository.index import shown
 from ralph.repository.scm import OWN_FILES, Runner, commit_with_git, unattended
 
@@ -60,8 +72,16 @@ def tree_at(repository: Repository, path: str, commit: str) -> bool:
         repository.git("worktree", "add", "-q", "--detach", "--force", "--", path, commit)
     heal(path)
     run(path, "checkout", "-q", "--detach", "--force", commit)
-    run(path, "clean", "-q", "-ffd")
+    _clean(path)
     return is_new
+
+
+def _clean(path: str) -> None:
+    answer = ask(path, "clean", "-q", "-ffd")
+    if answer.code:  # an agent may have nested folders deeper than a path may be long
+        why = head(refusal(("clean",), answer).message, 100, "…")
+        hint = "folders may be nested deeper there than a path may be long: remove them with rm -r"
+        raise GitError(f"not all new files in {path} can be removed: {why}", hint)
 
 
 def restore(path: str) -> None:
@@ -69,7 +89,7 @@ def restore(path: str) -> None:
     status = run(path, "status", "--porcelain", "-z", "--no-renames", *SHALLOW)
     if status:
         run(path, "reset", "-q", "--hard")
-        run(path, "clean", "-q", "-ffd")
+        _clean(path)
 
 
 def heal(path: str, *refs: str) -> None:
@@ -110,7 +130,7 @@ def bring_target(path: str, target: str, kept: Sequence[str]) -> tuple[str, ...]
     words = ("merge", "-q", "--no-ff", "--no-verify", "--no-gpg-sign", "-m", "ralph: the target as it is now", target)
     answer = ask(path, *words, env=env)
     if "would be overwritten by merge" in answer.error:  # files of the target, from a merge that was killed half-way
-        run(path, "clean", "-q", "-ffd")
+        _clean(path)
         answer = ask(path, *words, env=env)
     if not answer.code:
         return ()
@@ -238,11 +258,20 @@ def remove(worktree: Worktree) -> None:
     """Removes the worktree and its branch, unless that would lose anything."""
     refuse_if_anything_is_lost(worktree)
     tip = commit_of(worktree.home, f"refs/heads/{worktree.branch}")
-    if os.path.lexists(worktree.path):
-        run(worktree.home, "worktree", "remove", "--force", "--", worktree.path)
-    run(worktree.home, "worktree", "prune")
+    remove_folder(worktree, "--force")
     if tip:
         run(worktree.home, "update-ref", "-d", f"refs/heads/{worktree.branch}", tip)
+
+
+def remove_folder(worktree: Worktree, *words: str) -> None:
+    """Has git remove the worktree; also what git cannot delete, for it is nested deeper than a path may be long."""
+    if os.path.lexists(worktree.path):
+        answer = ask(worktree.home, "worktree", "remove", *words, "--", worktree.path)
+        if answer.code and "failed to delete" not in answer.error:
+            raise refusal(("worktree",), answer)
+        if answer.code:
+            remove_tree(worktree.path)
+    run(worktree.home, "worktree", "prune")
 
 
 def forget_unbegun(repository: Repository, runs: Path) -> None:

@@ -95,7 +95,7 @@ def take_over(
         except BaseException:  # the worktree as it was before the merge was tried in it
             if os.path.isdir(tree.path):
                 worktrees.restore(tree.path)
-                ask(tree.path, "checkout", "-q", "--force", tree.branch)
+                ask(tree.path, "checkout", "-q", "--force", tree.branch, "--")
             raise
         if os.path.isdir(tree.path):
             worktrees.restore(tree.path)
@@ -112,9 +112,7 @@ def throw_away(run: Listed) -> str:
         tip = _tip(home.root, tree.branch)
         kept_as = f"refs/ralph/{run.id}/{DISCARDED}"
         home.git("-c", "core.logAllRefUpdates=false", "update-ref", kept_as, tip)
-        if os.path.lexists(tree.path):
-            home.git("worktree", "remove", "--force", "--force", "--", tree.path)
-        home.git("worktree", "prune")
+        worktrees.remove_folder(tree, "--force", "--force")
         home.git("update-ref", "-d", f"refs/heads/{tree.branch}", tip)
         return kept_as
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from ralph.processes import program
 from ralph.processes.program import AskedProgram, Asker, CutOff, asked_by, leaving_alone
 
 ENV = {"PATH": os.environ["PATH"]}
@@ -78,11 +79,42 @@ def test_errors_of_any_length_do_not_hold_it_up() -> None:
     assert len(program.error) == 3_000_000
 
 
+@pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="elsewhere they are on the disk")
+def test_errors_without_end_take_no_memory_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It goes on until less is kept of them than it said."""
+    monkeypatch.setattr(program, "_MOST_ERRORS", 1 << 20)
+    says = "(while sleep 0.05; do head -c 1000000 /dev/zero; done) >&2 &"
+    all_is_kept = "[ $(stat -Lc '%b * 512 >= %s' /dev/fd/2 | xargs -I{} sh -c 'echo $(({}))') = 1 ]"
+    with asked_program(f"{says} while {all_is_kept}; do sleep 0.05; done; kill $!; wait; echo last >&2") as flood:
+        assert flood.output(60) == b""
+    assert "last\n" in flood.error
+
+
 def test_a_program_that_is_missing_is_an_error() -> None:
     before = len(os.listdir("/dev/fd"))
     with pytest.raises(FileNotFoundError):
         AskedProgram.start(("no-such-program",), ENV)
     assert len(os.listdir("/dev/fd")) == before
+
+
+def test_who_holds_its_output_after_its_end_is_not_waited_for(tmp_path: Path) -> None:
+    """What it said itself is heard to the end. Who was left in peace stays so."""
+    os.mkfifo(tmp_path / "pipe")
+    said = "head -c 60000 /dev/zero"
+    with asked_program(f"(read end < {tmp_path}/pipe; touch {tmp_path}/ended) & {said}; exit 3") as program:
+        assert program.output(600) == bytes(60_000)
+    assert program.code == 3
+    (tmp_path / "pipe").write_text("\n")
+    while not (tmp_path / "ended").exists():
+        time.sleep(0.01)
+
+
+def test_who_goes_on_talking_after_its_end_is_not_listened_to() -> None:
+    with asked_program("echo $$; yes & exit 0") as program:
+        group = int(program.read().split()[0])
+        program.output(600, latest=1000)
+    assert program.code == 0
+    assert not is_alive(group)
 
 
 def test_who_loses_patience_ends_it_with_all_that_it_started() -> None:

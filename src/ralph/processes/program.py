@@ -7,6 +7,7 @@ import math
 import os
 import select
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
@@ -128,6 +129,9 @@ CHUNK = 1 << 16
 _NAP = 0.01
 _LAST_MOMENT = 0.3  # seconds for all answers together, once a person wants an end now
 _LONG_SILENCE = 2.0
+_GLANCE = 0.25  # seconds after which somebody looks after a program that says nothing
+_MOST_ERRORS = 64 << 20
+_LINGER = 1.0  # for what others still say, to whom a program that has ended left its output
 _CLOSING = 5.0  # the same when the time of the run is over: what it did is still written down
 # Who ignores the deaths of its children, or takes note of each, leaves us none to ask about: a shell has to tell. Asked
 # to end, it waits for the program all the same.
@@ -215,7 +219,8 @@ class AskedProgram:
         self.code = 0
         self.error = ""
         self._has_ended = False
-        self._deadline = math.inf
+        self._own_rest = _PIPE_HOLDS  # bytes of its output that may be its own, once it has ended
+        self._looked_at, self._closes_at, self._deadline = time.monotonic(), math.inf, math.inf
         self._uneasy: Callable[[], None] = lambda: None
         self._asker = _asker.get()
 
@@ -265,9 +270,10 @@ class AskedProgram:
         self._close()
 
     def read(self) -> bytes:
-        """The next piece of its output; empty when there is no more, and the program has ended."""
-        self._wait_for_output()
-        chunk = os.read(self._out, CHUNK)
+        """The next piece of its output; empty when there is no more, and the program has ended. To whom else it left
+        its output is not waited for: one that works on in the background would hold up whoever asks."""
+        chunk = os.read(self._out, CHUNK) if self._has_output() else b""
+        self._own_rest -= len(chunk) if self._has_ended else 0
         nap = _NAP / 256  # it has closed its output, so it is about to end: to be late costs more than to look
         while not chunk and not self._has_ended:
             self._await(os.WNOHANG)
@@ -276,12 +282,19 @@ class AskedProgram:
                 nap = min(2 * nap, _NAP)
         return chunk
 
-    def output(self, patience: float, uneasy: Callable[[], None] = lambda: None) -> bytes:
-        """All of its output; TimeoutError if that takes longer. `uneasy` is called when it is silent for long, and
-        again when it has been for twice as long: it may know why, and raise."""
+    def output(self, patience: float, uneasy: Callable[[], None] = lambda: None, latest: float = math.inf) -> bytes:
+        """All of its output, or little more than the `latest` bytes of it; TimeoutError if that takes longer. `uneasy`
+        is called when it is silent for long, and again when it has been for twice as long: it may know why, and
+        raise."""
         self._deadline = time.monotonic() + patience
         self._uneasy = uneasy
-        return b"".join(iter(self.read, b""))
+        pieces, size = deque[bytes](), 0
+        for piece in iter(self.read, b""):
+            pieces.append(piece)
+            size += len(piece)
+            while size - len(pieces[0]) >= latest:
+                size -= len(pieces.popleft())
+        return b"".join(pieces)
 
     @property
     def waits_for_a_pipe(self) -> bool:
@@ -297,17 +310,23 @@ class AskedProgram:
                     return True
         return False
 
-    def _wait_for_output(self) -> None:
+    def _has_output(self) -> bool:
+        """Waits for it; False if it is not to be waited for any more."""
         ready = select.poll()
         ready.register(self._out, select.POLLIN)
         if self._asker:
             ready.register(self._asker.interrupt, select.POLLIN)
         began, silence = time.monotonic(), _LONG_SILENCE
         while True:
-            until = min(self._left(), began + silence - time.monotonic())
+            until = min(self._left(), began + silence - time.monotonic(), _GLANCE)
             heard = [fd for fd, _ in ready.poll(max(until, 0) * 1000)]
-            if self._out in heard:
-                return
+            if time.monotonic() - self._looked_at >= _GLANCE:
+                self._look_after_it()
+            is_over = time.monotonic() >= self._closes_at
+            if self._out in heard and (not is_over or self._own_rest > 0):
+                return True
+            if is_over:
+                return False
             if heard and self._asker:
                 self._asker.interrupt.acknowledge()
                 if self._asker.is_pressed:  # there is nothing more to hear
@@ -315,6 +334,15 @@ class AskedProgram:
             if time.monotonic() - began >= silence:
                 silence *= 2
                 self._uneasy()
+
+    def _look_after_it(self) -> None:
+        """It may have ended though others hold its output; and of errors without end the beginning is forgotten."""
+        self._looked_at = time.monotonic()
+        if not self._has_ended:
+            self._await(os.WNOHANG)
+            self._closes_at = self._looked_at + _LINGER if self._has_ended else math.inf
+        if os.fstat(self._err).st_blocks * 512 > _MOST_ERRORS:
+            os.ftruncate(self._err, 0)
 
     def _left(self) -> float:
         """Seconds to wait for it, TimeoutError when there are no more."""
@@ -380,6 +408,7 @@ class AskedProgram:
 
 _PIPE_HOLDS = 1 << 16
 _PIECE = 1 << 20
+_LATEST = 4 << 20
 
 
 def unnamed_file() -> int:
@@ -393,8 +422,8 @@ def unnamed_file() -> int:
 
 
 def written_to(fd: int) -> bytes:
-    """All that is in such a file; whoever writes to it goes on where it was."""
-    return os.pread(fd, os.fstat(fd).st_size, 0)
+    """The latest that is in such a file; whoever writes to it goes on where it was."""
+    return os.pread(fd, _LATEST, max(0, os.fstat(fd).st_size - _LATEST)).lstrip(b"\0")
 
 
 def readable(data: bytes) -> int:

@@ -59,7 +59,7 @@ def unattended(words: tuple[str, ...], folder: Path, env: Mapping[str, str]) -> 
     """Runs a command where no run is at work whose keeper could; it has no terminal to ask on."""
     try:
         with AskedProgram.start(words, env, cwd=str(folder)) as asked:
-            out = asked.output(PATIENCE)
+            out = asked.output(PATIENCE, latest=4 * OUTPUT_KEPT)
     except CutOff as cut:
         return CommandResult(ENDED, f"{words[0]} was cut off: {cut}")
     except TimeoutError:

@@ -103,17 +103,17 @@ class Watch:
         on_stdout: Sink,
         on_stderr: Sink | None = None,
         on_start: Callable[[int], None] | None = None,
-        meanwhile: Callable[[], None] | None = None,
+        meanwhile: Iterable[Callable[[], None] | None] = (),
     ) -> Course[Exit]:
-        """Gives all output to the sinks as it comes; without `on_stderr` both streams are one. `meanwhile` is called
-        while the program starts, if it does: what is done there costs no time."""
+        """Gives all output to the sinks as it comes; without `on_stderr` both streams are one. `meanwhile` is done
+        while the program starts, if it does: there it costs no time."""
         began = time.monotonic()
         try:
             try:
                 program = self._ask_for(command, on_stdout, on_stderr, tells=on_start is not None)
             finally:
-                if meanwhile is not None:
-                    meanwhile()
+                for act in filter(None, meanwhile):
+                    act()
             self._listen(began)
             if on_start is not None:
                 while not isinstance(report := self._keeper.hear(), Started):
@@ -391,8 +391,8 @@ def run_process(
         errors.add(chunk)
 
     watch = Watch(keeper, limits, interrupt=interrupt, tick=tick, keep_children=keep_children, is_idle=is_idle)
-    opened = _opened(None, stdout_log, stderr_log)
-    ended = alone(watch.course(command, take_output, take_errors, on_start, opened))
+    logs = [log.open for log in (stdout_log, stderr_log) if log]
+    ended = alone(watch.course(command, take_output, take_errors, on_start, logs))
     if (last := lines.close()) and watch.is_heard:
         on_lines(last)
     return replace(ended, stderr=redact(bytes(errors)).decode(errors="replace")) if errors.seen else ended
@@ -422,21 +422,8 @@ def output_of(
         ends.add(chunk)
 
     watch = Watch(keeper, limits, interrupt=interrupt, tick=tick, keep_children=keep_children)
-    ended = yield from watch.course(command, take, meanwhile=_opened(meanwhile, log))
+    ended = yield from watch.course(command, take, meanwhile=(log.open if log else None, meanwhile))
     return Output(ended, *ends.texts(redact))
-
-
-def _opened(meanwhile: Callable[[], None] | None, *logs: LogFile | None) -> Callable[[], None]:
-    """What is done while a program starts."""
-
-    def start() -> None:
-        for log in logs:
-            if log is not None:
-                log.open()
-        if meanwhile is not None:
-            meanwhile()
-
-    return start
 
 
 PATIENCE = 15.0  # seconds that a program may take to say it

@@ -33,7 +33,7 @@ class Loop:
     def save(self) -> str:
         self.number += 1
         self.states.append(self.repo.files())
-        return self.saved.save(self.number, self.index.tree(), f"state {self.number}")
+        return self.saved.save(self.number, self.index.tree(), self.index.unsaved)
 
 
 def test_a_run_that_goes_on_loses_nothing_when_its_agent_tidies_the_repository(repo: Any, tmp_path: Path) -> None:
@@ -87,7 +87,8 @@ def test_every_state_is_a_commit_beside_the_branches(repo: Any) -> None:
     assert repo.git("show", f"{first}:new.txt") == "1"
     assert repo.git("rev-parse", f"{second}^") == first
     assert repo.git("rev-parse", f"{first}~2") == repo.git("rev-parse", "HEAD")
-    assert repo.git("log", "-1", "--format=%an <%ae> %s", second) == "ralph <ralph@localhost> state 2"
+    said = repo.git("log", "-1", "--format=%an <%ae> %s", second)
+    assert said == f"ralph <ralph@localhost> iteration 2 of run {RUN}"
     assert repo.state() == before
     assert repo.git("branch", "--contains", second) == ""
 
@@ -165,11 +166,21 @@ def test_neither_hooks_nor_settings_have_a_say(repo: Any, tmp_path: Path, settin
         repo.hook(hook, f"touch '{tmp_path}/started'; exit 1")
     loop = Loop(repo)
     repo.write("a.txt", "é")
-    loop.saved.save(1, loop.index.tree(), "a message with \0 and é and 😀\n\n# and a comment")
-    assert repo.git("log", "-1", "--format=%B", f"refs/ralph/{RUN}/1").endswith("é and 😀\n\n# and a comment")
+    loop.saved.save(1, loop.index.tree(), ["a name with \0 and é and 😀", "# and a comment"])
+    said = repo.git("log", "-1", "--format=%B", f"refs/ralph/{RUN}/1")
+    assert said.endswith("\n\nNot-saved: a name with and é and 😀\nNot-saved: # and a comment")
     loop.saved.rewind(0, repo.index())
     assert not (tmp_path / "started").exists()
     assert not (repo.path / ".git/logs/refs/ralph").exists()
+
+
+def test_a_rewind_says_what_its_checkpoint_has_not_saved(repo: Any) -> None:
+    names = ("big: é.bin", "not saved: no trailer", "a\tb", "plain")
+    saved = Checkpoints(repo.found(), RUN)
+    saved.save(0, repo.index().tree(), names)
+    (missed,) = saved.rewind(0, repo.index()).missed
+    assert missed.startswith("what was too large to be saved")
+    assert missed.endswith(": big: é.bin, not saved: no trailer, a b, plain")
 
 
 def test_the_diff_of_an_iteration_is_what_it_changed(repo: Any) -> None:

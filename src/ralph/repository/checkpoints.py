@@ -19,7 +19,7 @@ from ralph.repository.git import CLOSED, RALPH, Answer, GitError, Repository, ob
 from ralph.repository.index import CACHES, LIBRARIES, PrivateIndex, files_below, head_of, shown, tree_of
 
 _LOOKED_AT = 1 << 20  # bytes of a file, for its line ends
-_UNSAVED, _MOST_UNSAVED = "not saved: ", 1000
+_UNSAVED, _MOST_UNSAVED = "Not-saved", 1000  # trailers, which git itself reads back
 BEFORE_REWIND = "before-rewind-"
 RESUMED = "resumed"
 
@@ -55,12 +55,12 @@ class Checkpoints:
         self.run_id = run_id
         self._last: tuple[str, str] | None = None  # fingerprint and commit of the latest one made here
 
-    def save(self, number: int, fingerprint: str, message: str = "", unsaved: Sequence[str] = ()) -> str:
+    def save(self, number: int, fingerprint: str, unsaved: Sequence[str] = ()) -> str:
         """Keeps the state of a fingerprint as checkpoint `number`; an unchanged state is the same commit again. What is
         `unsaved` in it is named there, for one who rewinds to it."""
-        said = message or f"iteration {number} of run {self.run_id}"
-        lines = [said, "", *(f"{_UNSAVED}{one_line(name, 4096)}" for name in unsaved[:_MOST_UNSAVED])]
-        commit = self._commit(fingerprint, "\n".join(lines) if unsaved else said, first=number == 0)
+        trailers = [f"{_UNSAVED}: {one_line(name, 4096)}" for name in unsaved[:_MOST_UNSAVED]]
+        said = "\n".join((f"iteration {number} of run {self.run_id}", *(("", *trailers) if trailers else ())))
+        commit = self._commit(fingerprint, said, first=number == 0)
         self._point(str(number), commit)
         self._last = (fingerprint, commit)
         return commit
@@ -126,7 +126,9 @@ class Checkpoints:
                 f"move away what stands in the way; the present state is saved as {kept_as}",
             ) from None
         missed = [f"what is inside repositories of their own: {listed(nested)}"] if nested else []
-        if unsaved := [name for name in self._unsaved_in(target) if name not in nested]:
+        trailers = f"--format=%(trailers:key={_UNSAVED},valueonly)"
+        _, *named = self.repository.git("rev-list", "-1", trailers, target.commit, env=CLOSED).splitlines()
+        if unsaved := [name for name in map(shown, named) if name and name not in nested]:
             missed.append(f"what was too large to be saved, unreadable or a repository of its own: {listed(unsaved)}")
         if others := self._written_otherwise(changed):
             missed.append(f"not byte for byte, but as git's attributes and filters write them: {listed(others)}")
@@ -134,10 +136,6 @@ class Checkpoints:
         if not by_filters:
             missed.append("git's settings at the start of this run are not known, so filters were not applied")
         return Rewound(len(changed), kept_as, tuple(missed))
-
-    def _unsaved_in(self, saved: Saved) -> list[str]:
-        said = self.repository.git("cat-file", "commit", saved.commit, env=CLOSED).decode("utf-8", "replace")
-        return [line.removeprefix(_UNSAVED) for line in said.split("\n") if line.startswith(_UNSAVED)]
 
     def _as_they_are(self, files: Iterable[bytes]) -> dict[bytes, FileBefore]:
         """Those of the files that are there now."""

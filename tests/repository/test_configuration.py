@@ -257,6 +257,58 @@ def test_work_is_not_pushed_where_the_agent_leads_it(
     assert git("--git-dir", str(tmp_path / "theirs"), "for-each-ref") == ""
 
 
+PLANTS_IN_THE_REMOTE = {
+    "a hook": "printf '#!/bin/sh\\ntouch {proof}\\n' > {mine}/hooks/pre-receive; chmod +x {mine}/hooks/pre-receive",
+    "a setting": "git -C {mine} config core.alternateRefsCommand 'touch {proof}; true'",
+}
+
+
+@pytest.mark.parametrize("planted", PLANTS_IN_THE_REMOTE)
+def test_nothing_is_pushed_into_a_folder_whose_hooks_or_settings_the_agent_has_changed(
+    at_work: Callable[..., Any], git: Git, tmp_path: Path, planted: str
+) -> None:
+    mine, proof, ran = tmp_path / "mine", tmp_path / "it-ran", tmp_path / "mine-ran"
+    git("init", "-q", "--bare", str(mine))
+    hook = mine / "hooks" / "post-receive"
+    hook.parent.mkdir(exist_ok=True)
+    hook.write_text(f"#!/bin/sh\necho ran >> {ran}\n")
+    hook.chmod(0o755)
+    git("remote", "add", "origin", f"file://{mine}")
+    git("push", "-q", "-u", "origin", "HEAD")
+    assert "✓ push" in at_work("echo two > a.txt", "--push").err
+    assert ran.read_text() == "ran\nran\n"
+    done = at_work(f"{PLANTS_IN_THE_REMOTE[planted].format(mine=mine, proof=proof)}; echo three > a.txt", "--push")
+    assert "changed meanwhile: remote.origin.url: " in done.err
+    assert not proof.exists()
+
+
+@pytest.mark.parametrize("folder", ["bin", "."])
+def test_a_push_does_not_take_an_ssh_that_the_agent_has_put_on_the_path(
+    at_work: Callable[..., Any], workspace: Path, environment: dict[str, str], git: Git, tmp_path: Path, folder: str
+) -> None:
+    proof = tmp_path / "it-ran"
+    (workspace / "bin").mkdir()
+    own = Path(environment["HOME"], "bin", "ssh")
+    own.write_text("#!/bin/sh\necho my own ssh, and no network >&2\nexit 1\n")
+    own.chmod(0o755)
+    environment["PATH"] = f"{workspace}/bin:{folder}:{environment['PATH']}"
+    git("remote", "add", "origin", "git@localhost:mine.git")
+    git("config", "branch.main.remote", "origin")
+    git("config", "branch.main.merge", "refs/heads/main")
+    git("branch", "-qM", "main")
+    planted = f"printf '#!/bin/sh\\ntouch {proof}\\n' > bin/ssh; cp bin/ssh .; chmod +x bin/ssh ssh; echo two > a.txt"
+    done = at_work(planted, "--push")
+    assert "my own ssh, and no network" in done.err
+    assert not proof.exists()
+
+
+def test_what_git_says_of_its_own_work_is_not_taken_for_its_answer(
+    at_work: Callable[..., Any], environment: dict[str, str]
+) -> None:
+    environment |= {"GIT_TRACE": "1", "GIT_TRACE2": "1", "GIT_TRACE_SETUP": "1"}
+    assert "✓ commit: [" in at_work("echo two > a.txt").err
+
+
 BEGUN = {
     "a merge": (("merge", "other"), "MERGE_HEAD"),
     "a squashed merge": (("merge", "--squash", "other"), "SQUASH_MSG"),

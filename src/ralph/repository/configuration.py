@@ -227,7 +227,20 @@ class Configuration:
         files = {"info/attributes": f"{common}/info/attributes", ".gitattributes": f"{root}/.gitattributes"}
         if named := self._settings.get("core.attributesfile", ("",))[-1]:
             files[named] = os.path.join(root, os.path.expanduser(named))
-        return files
+        return files | self._of_remotes_here()
+
+    def _of_remotes_here(self) -> dict[str, str]:
+        """What git obeys in a remote that is a folder of this machine, where it is pushed to: named as ways are."""
+        places: list[tuple[str, str]] = []
+        for name in [name for name in self._settings if name.startswith("remote.") and name.endswith("url")]:
+            for url in self._settings[name]:
+                folder = os.path.join(self._repository.root, url.removeprefix("file://"))
+                for own in (folder, f"{folder}/.git") if os.path.isdir(folder) else ():
+                    places.append((name, f"{own}/config"))
+                    with suppress(OSError):
+                        hooks = [hook for hook in os.listdir(f"{own}/hooks") if not hook.endswith(".sample")]
+                        places += [(name, f"{own}/hooks/{hook}") for hook in hooks[:_MOST_HOOKS]]
+        return {f"{name}: {place}": place for name, place in places}
 
     def _settings_files(self) -> list[str]:
         common = shared_folder(self._repository)

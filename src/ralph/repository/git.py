@@ -375,8 +375,8 @@ def _is_plain(entry: os.DirEntry[str]) -> bool:
 
 
 def environment() -> dict[str, str]:
-    """The user's, less what would mislead git; nothing may stop and ask."""
-    kept = {name: value for name, value in os.environ.items() if name not in MISLEADING}
+    """The user's, less what would mislead git, or have it say more than was asked; nothing may stop and ask."""
+    kept = {n: value for n, value in os.environ.items() if n not in MISLEADING and not n.startswith("GIT_TRACE")}
     ssh = {"GIT_SSH": own_program("ssh")} if "GIT_SSH" not in kept and own_program("ssh") else {}
     return kept | ssh | {"GIT_TERMINAL_PROMPT": "0", "GIT_EDITOR": "true"}
 

@@ -256,6 +256,10 @@ def test_a_known_value_is_found_in_an_address() -> None:
         assert strike.text(f"GET /x?token={written}&y=1") == "GET /x?token=[redacted]&y=1"
 
 
+# Where a line ends, a tabulator or a sequence without an end: a person reads two words, or only one of them.
+BROKEN = {*map(ord, "\t\n\r\x1b"), 0x9B, 0x9D}
+
+
 @pytest.mark.parametrize(
     "hidden",
     [
@@ -265,6 +269,8 @@ def test_a_known_value_is_found_in_an_address() -> None:
         "word-\u200ehorse\u2066-battery",
         "word-\x00horse-battery",
         "wo\\u0072d-\x1b[1mhorse-battery",
+        "word-\x9b31mhorse\x9b0m-battery",
+        *(f"word-{chr(code)}horse-battery" for code in (*range(0x20), *range(0x7F, 0xA0)) if code not in BROKEN),
     ],
 )
 def test_a_key_is_known_by_what_is_read_of_it(hidden: str) -> None:
@@ -285,3 +291,16 @@ def test_colours_and_escapes_that_hide_nothing_stay_as_they_are() -> None:
         "\x1b[1mkey: word-horse-battery\x1b[0m",
     ):
         assert redactor.text(text) == text.replace("word-horse-battery", "[redacted]")
+
+
+def test_a_quick_look_sees_through_colours() -> None:
+    """Nearly all that is coloured holds no key, and need not be taken apart for that."""
+    redactor = Redactor([b"word-horse-battery"])
+    for text, is_found in (
+        ("\x1b[1;31mword\x1b[0m horse-battery", False),
+        ("\x1b[1;31mword-\x1b[0mhorse-battery", True),
+        ("\x1b[31mwo\\u0072d\x1b[0m-horse-battery", True),
+    ):
+        assert redactor.finds_nothing(json.dumps({"text": text}).encode()) != is_found
+    split = json.dumps(["\x1b[", "m", "word-\x1b[0mhorse-battery"]).encode()
+    assert not redactor.finds_nothing(split)

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 
-from ralph.core.text import clean, is_harmless
+from ralph.core.text import as_shown, is_harmless
 
 Redact = Callable[[bytes], bytes]
 
@@ -94,7 +94,13 @@ class Redactor:
 
     def finds_nothing(self, lines: bytes) -> bool:
         """Whether a quick look is enough to tell that nothing in these lines of JSON has to be struck out."""
-        return self.finds_no_key(lines) and lines.rfind(b"\\u") < 0 and (lines.isascii() or is_harmless(lines))
+        if not self.finds_no_key(lines) or not is_harmless(lines):
+            return False
+        if lines.rfind(b"\\u001b[") >= 0:
+            lines = b"".join(re.split(_COLOURS, lines))
+            if not self.finds_no_key(lines):
+                return False
+        return b"\\" not in lines or not any(lines.rfind(escape) >= 0 for escape in (b"\\u", b"\\b", b"\\f"))
 
     def finds_no_key(self, data: bytes) -> bool:
         """Whether a quick look tells that there is no key, unless something is hidden in it."""
@@ -112,15 +118,11 @@ def _as_read(data: bytes) -> bytes:
     obeys or nobody sees. Any of these may stand in the middle of a key."""
     if data.rfind(b"\\u00") >= 0:
         data = re.sub(_NEEDLESS, lambda found: bytes((int(found[0][-2:], 16),)), data)
-    if (data.isascii() or is_harmless(data)) and not any(sign in data for sign in _OBEYED):
-        return data
-    text = data.decode("utf-8", "surrogateescape")
-    shown = clean(text)
-    return data if shown is text else shown.encode("utf-8", "surrogateescape")
+    return as_shown(data)
 
 
 _NEEDLESS = rb"\\u00(?:2[013-9A-Fa-f]|[346][0-9A-Fa-f]|5[0-9ABD-Fabd-f]|7[0-9A-Ea-e])"  # all but quotes and backslashes
-_OBEYED = (b"\x1b", b"\0", b"\b", b"\x7f")
+_COLOURS = rb"\\u001b\[[0-9;:]*+[A-Za-z]"  # as JSON writes them
 
 
 def secret_values(environment: Mapping[str, str]) -> frozenset[bytes]:

@@ -1,58 +1,63 @@
 """How is text from outside made safe to show and to quote? Control characters go, cuts never split a character."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import re
 
-_LINE_ENDS = {0x2028: "\n", 0x2029: "\n"}
-_REMOVED = (
-    *(code for code in range(0x20) if chr(code) not in "\n\t"),
-    *range(0x7F, 0xA0),  # delete, and the eight-bit control characters
-    0x061C,
-    *range(0x200E, 0x2010),
-    *range(0x202A, 0x202F),  # these four rows reorder what is read
-    *range(0x2066, 0x2070),
-    *range(0xFFF9, 0xFFFC),
-    *range(0xE0000, 0xE0080),  # tags: text that no person sees
+# In UTF-8, which is looked through many times as fast as what it stands for. Of each expression the first byte is
+# looked for first.
+_OBEYED = bytes(code for code in range(0x20) if chr(code) not in "\t\n\r")
+_HIDDEN = (
+    b"\x7f",
+    b"\xc2[\x80-\x9f]",  # the eight-bit control characters
+    b"\xd8\x9c",  # this and the next two reorder what is read, or end a line
+    b"\xe2(?:\x80[\x8e\x8f\xa8-\xae]|\x81[\xa6-\xaf])",
+    b"\xef\xbf[\xb9-\xbb]",
+    b"\xf3\xa0[\x80\x81][\x80-\xbf]",  # tags: text that no person sees
 )
-CONTROLS: dict[int, str | None] = dict.fromkeys(_REMOVED) | _LINE_ENDS
+_LITTLE = 8_192
+_LINE_ENDS = ("\u2028".encode(), "\u2029".encode())
+_EIGHT_BITS = {b"\xc2\x9b": b"\x1b[", b"\xc2\x9c": b"\x1b\\", b"\xc2\x9d": b"\x1b]"}
 _ESCAPES = (
-    r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"  # CSI
-    r"|(?:\x1b[\]PX^_]|[\x90\x98\x9d-\x9f])[^\x07\x1b\x9c\n]*(?:\x07|\x1b\\|\x9c)?"  # OSC, DCS and the like
-    r"|\x1b[ -/]*[0-~]?"
+    rb"\x1b(?:\[[0-?]*+[ -/]*+[@-~]"  # CSI
+    rb"|[\]PX^_][^\x07\x1b\r\n]*+(?:\x07|\x1b\\)?"  # OSC, DCS and the like
+    rb"|[ -/]*+[0-~]?)"
 )
 
 
 def clean(text: str) -> str:
     """`text` without escape sequences and other control characters, with plain newlines, in valid Unicode."""
-    if text.replace("\n", "").replace("\t", "").isprintable():
+    if text.isprintable() or text.replace("\n", "").replace("\t", "").isprintable():
         return text
-    if "\r" in text:
-        text = text.replace("\r\n", "\n").replace("\r", "\n")
-    if "\x1b" in text or "\x9b" in text or "\x9d" in text:
+    data = as_shown(text.encode("utf-8", "surrogatepass")).replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+    try:
+        return data.decode()
+    except UnicodeDecodeError:  # halves of a character that belong together become one again, a lone half U+FFFD
+        units = data.decode("utf-8", "surrogatepass").encode("utf-16-le", "surrogatepass")
+        return units.decode("utf-16-le", "replace")
+
+
+def as_shown(data: bytes) -> bytes:
+    """What is seen of it, if it is UTF-8: no escape sequences nor other control characters but the ends of lines."""
+    if b"\xc2" in data:
+        for eight, seven in _EIGHT_BITS.items():
+            data = data.replace(eight, seven)
+    if b"\x1b" in data:
         import re
 
-        text = re.sub(_ESCAPES, "", text)
-    text = text.translate(CONTROLS)
-    try:
-        text.encode()
-    except UnicodeEncodeError:  # halves of a character that belong together become one again, a lone half U+FFFD
-        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-    return text
+        data = b"".join(re.split(_ESCAPES, data))  # in two thirds of the time that `sub` takes
+    # To ask for each takes half the time of one `translate`, but not where there is little to look through.
+    if len(data) < _LITTLE or any(code in data for code in _OBEYED):
+        data = data.translate(None, _OBEYED)
+    return _without_hidden(data, lambda found: b"\n" if found[0] in _LINE_ENDS else b"")
 
 
 def escaped(lines: bytes) -> bytes:
     """JSON that says the same without a character that ends a line or commands a terminal: the standard lets those of
     eight bits, and those that reorder what is read, pass as they are."""
-    if lines.isascii() or is_harmless(lines):
-        return lines
-    import re
-
-    hidden = rb"\xc2[\x80-\x9f]|\xd8\x9c|\xe2\x80[\x8e\x8f\xa8-\xae]|\xe2\x81[\xa6-\xaf]|\xef\xbf[\xb9-\xbb]"
-    hidden += rb"|\xf3\xa0[\x80\x81][\x80-\xbf]"  # tags
-    return re.sub(hidden, _as_units, lines)
+    return _without_hidden(lines, _as_units)
 
 
 def _as_units(found: "re.Match[bytes]") -> bytes:
@@ -61,15 +66,23 @@ def _as_units(found: "re.Match[bytes]") -> bytes:
     return b"".join(b"\\u" + units[at : at + 2].hex().encode() for at in range(0, len(units), 2))
 
 
-# What is hidden and begins with 0xE2 in UTF-8, as dashes, quotes and ralph's own dots do: its other two bytes.
-_HIDDEN = frozenset(chr(code).encode()[1:] for code in (0x200E, 0x200F, *range(0x2028, 0x202F), *range(0x2066, 0x2070)))
+def _without_hidden(data: bytes, instead: "Callable[[re.Match[bytes]], bytes]") -> bytes:
+    if is_harmless(data):
+        return data
+    import re
+
+    return re.sub(b"|".join(_HIDDEN), instead, data)
 
 
-def is_harmless(lines: bytes) -> bool:
-    """Whether a quick look, which takes a tenth of the time, is enough to tell that nothing is hidden there."""
-    if b"\xc2" in lines or b"\xd8" in lines or b"\xef" in lines or b"\xf3" in lines:
-        return False
-    return not any(rest[:2] in _HIDDEN for rest in lines.split(b"\xe2"))
+def is_harmless(data: bytes) -> bool:
+    """Whether nothing is hidden in these lines of text or JSON."""
+    for hidden in _HIDDEN:  # one expression for all of them takes ten times as long
+        if hidden[:1] in data:
+            import re
+
+            if re.search(hidden, data):
+                return False
+    return True
 
 
 def head(text: str, limit: int, mark: str = "") -> str:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
+from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -69,7 +70,8 @@ class Writer:
         kept = told
         if not kinds.isdisjoint(events.TALK):
             if len(lines) > self._room:
-                kept = [one for one, line in zip(told, lines.split(b"\n"), strict=False) if self._take_room(one, line)]
+                each = lines.split(b"\n") if self._room >= 0 else repeat(b"")
+                kept = [one for one, line in zip(told, each, strict=False) if self._take_room(one, line)]
                 lines = self._encode(self._numbered([one.data for one in kept]))
             else:
                 self._room -= len(lines)

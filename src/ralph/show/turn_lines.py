@@ -1,6 +1,7 @@
 """What does the agent say and do, for a person to read? It is indented: only ralph speaks at the left margin."""
 
 from collections.abc import Iterator
+from functools import lru_cache
 
 from msgspec import Struct
 
@@ -37,8 +38,12 @@ _UNBROKEN = "\u00a0"  # a space at which no line is broken
 _OPEN_TOOLS = 500
 _MOST_PARENTS = 200
 _HEADINGS = ("# ", "## ", "### ", "#### ")
-_COMMANDS = ("bash", "shell", "exec", "command", "terminal")
-"""What the name of a tool has in it that runs commands: of their output people want to see the end."""
+
+
+@lru_cache
+def _runs_commands(tool: str) -> bool:
+    """By its name: of what commands print people want to see the end."""
+    return any(word in tool.lower() for word in ("bash", "shell", "exec", "command", "terminal"))
 
 
 class TurnLines:
@@ -125,7 +130,7 @@ class TurnLines:
         else:
             outcome = f"+{edit.added_lines} -{edit.removed_lines}" if edit else outcome
             lines = [self._call(call, paint("green", marks.tool), "dim", outcome)]
-        is_command = any(word in call.name.lower() for word in _COMMANDS)
+        is_command = _runs_commands(call.name)
         below = self._diff(edit) if edit else []
         if is_command or not event.ok or (self.is_verbose and not edit):
             below = self._last_lines(event)

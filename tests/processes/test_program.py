@@ -18,7 +18,7 @@ ENV = {"PATH": os.environ["PATH"]}
 
 
 def asked_program(script: str, stdin: bytes = b"") -> AskedProgram:
-    return AskedProgram.start(("sh", "-c", script), ENV, stdin)
+    return AskedProgram(("sh", "-c", script), ENV, stdin)
 
 
 def take_note(*_: object) -> None:
@@ -92,8 +92,8 @@ def test_errors_without_end_take_no_memory_without_end(monkeypatch: pytest.Monke
 
 def test_a_program_that_is_missing_is_an_error() -> None:
     before = len(os.listdir("/dev/fd"))
-    with pytest.raises(FileNotFoundError):
-        AskedProgram.start(("no-such-program",), ENV)
+    with pytest.raises(FileNotFoundError), AskedProgram(("no-such-program",), ENV):
+        pass
     assert len(os.listdir("/dev/fd")) == before
 
 
@@ -188,3 +188,12 @@ def test_whoever_leaves_leaves_nobody_behind_whom_its_threads_have_asked(tmp_pat
     assert time.monotonic() - began < 60, "it would have been ten minutes"
     with pytest.raises(CutOff):
         ask(4, asker)
+
+
+def test_a_ctrl_c_in_the_moment_in_which_it_starts_does_not_leave_it_behind(tmp_path: Path) -> None:
+    # The interrupt comes from the program itself, while the one who starts it has not heard yet that it did.
+    script = f"echo $$ > {tmp_path}/pid; trap '' INT HUP; kill -INT {os.getpid()}; sleep 600"
+    for _ in range(20):
+        with pytest.raises(KeyboardInterrupt), asked_program(script) as program:
+            program.output(60)
+        assert not is_alive(int((tmp_path / "pid").read_text()))

@@ -39,7 +39,7 @@ class ListProgram(Struct, frozen=True):
         if not own_program(self.program):
             raise UserError(f"{self.program} is not installed", self.hint)
         try:
-            with AskedProgram.start(self.command(wanted), environment(), cwd=workspace) as asked:
+            with AskedProgram(self.command(wanted), environment(), cwd=workspace) as asked:
                 said = asked.output(ANSWER)
         except TimeoutError:
             raise UserError(f"{self.program} gave no answer within {ANSWER:.0f} seconds", "try again") from None
@@ -143,7 +143,7 @@ def close_bead(key: str, commit: str, workspace: str) -> str:
     """Settles a bead that has landed; what stands in the way of that, if anything."""
     try:
         words = ("bd", "close", key, "--reason", f"landed as {commit[:12]}")
-        with AskedProgram.start(words, environment(), cwd=workspace) as asked:
+        with AskedProgram(words, environment(), cwd=workspace) as asked:
             asked.output(ANSWER)
     except OSError:  # it is gone, or takes too long
         return f"bd did not close {key}"

@@ -350,7 +350,7 @@ def _make_repository(folder: Path) -> None:
 
     git = ("git", "-C", str(folder), "-c", "user.name=ralph", "-c", "user.email=ralph@localhost")
     for made in (("init", "-q"), ("add", "-A"), ("commit", "-q", "--no-gpg-sign", "-m", "A cart with a bug")):
-        with AskedProgram.start((*git, *made), os.environ) as asked:
+        with AskedProgram((*git, *made), os.environ) as asked:
             asked.output(PATIENCE)
         if asked.code:
             raise UserError(f"git {made[0]} failed: {one_line(asked.error, 300)}", "mend it, then try again")

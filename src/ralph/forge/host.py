@@ -64,7 +64,7 @@ class Hosted(Struct, frozen=True):
         quiet = {"GH_PROMPT_DISABLED": "1", "GH_NO_UPDATE_NOTIFIER": "1", "NO_COLOR": "1", "GH_PAGER": "cat"}
         words += ("--input", "-") if body is not None else ()
         try:
-            with AskedProgram.start(words, environment() | quiet, stdin) as asked:
+            with AskedProgram(words, environment() | quiet, stdin) as asked:
                 said = asked.output(PATIENCE)
         except FileNotFoundError:
             raise HostError("gh is not installed", INSTALL) from None

@@ -261,7 +261,7 @@ def _bearers_in_ps(mark: bytes) -> Iterator[int]:
 def _ps(*options: str) -> list[bytes]:
     from ralph.processes.program import AskedProgram, asked_by
 
-    with asked_by(None), AskedProgram.start(("ps", *options), os.environ) as asked:  # in nobody's name, at any time
+    with asked_by(None), AskedProgram(("ps", *options), os.environ) as asked:  # in nobody's name, at any time
         return asked.output(_PATIENCE).splitlines()
 
 

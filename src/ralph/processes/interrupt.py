@@ -248,13 +248,18 @@ def leaving_ctrl_c() -> Iterator[None]:
 
 @contextmanager
 def signals_put_off() -> Iterator[None]:
-    """Whatever would end this program does so afterwards."""
+    """Whatever would end this program, or raise KeyboardInterrupt, does so afterwards."""
     came: list[int] = []
-    before = {one: signal.signal(one, lambda number, _: came.append(number)) for one in (signal.SIGINT, signal.SIGTERM)}
+    deadly = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    heard = [one for one in deadly if signal.getsignal(one) not in (signal.SIG_IGN, None)]  # not what stays ignored
+    before: dict[signal.Signals, object] = {}
     try:
+        with suppress(ValueError):  # in a thread that is not the main one nothing is heard
+            for one in heard:
+                before[one] = signal.signal(one, lambda number, _: came.append(number))
         yield
     finally:
-        for one, handler in before.items():
-            signal.signal(one, handler)
+        for one in reversed(before):
+            signal.signal(one, before[one])  # type: ignore[arg-type]
         for number in came:
             signal.raise_signal(number)

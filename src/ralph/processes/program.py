@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from ralph.errors import UserError
-from ralph.processes.interrupt import Dismissal, Interrupt, tie, untie, wake
+from ralph.processes.interrupt import Dismissal, Interrupt, signals_put_off, tie, untie, wake
 from ralph.processes.spawning import ASKED_BY, MARK, in_folder, start
 
 if TYPE_CHECKING:
@@ -215,38 +215,44 @@ class AskedProgram:
     """A program in a session of its own: a Ctrl-C meant for ralph must not cut it off half-way; the second one does.
     `code` and `error` are known at the end. Whoever leaves before all of its output is read ends it."""
 
-    def __init__(self) -> None:
+    def __init__(self, argv: tuple[str, ...], env: Mapping[str, str], stdin: bytes = b"", cwd: str = "") -> None:
         self.code = 0
         self.error = ""
+        self._argv, self._env, self._stdin, self._cwd = argv, env, stdin, cwd
+        self._pid = 0
         self._has_ended = False
         self._own_rest = _PIPE_HOLDS  # bytes of its output that may be its own, once it has ended
         self._looked_at, self._closes_at, self._deadline = time.monotonic(), math.inf, math.inf
         self._uneasy: Callable[[], None] = lambda: None
         self._asker = _asker.get()
 
-    @classmethod
-    def start(cls, argv: tuple[str, ...], env: Mapping[str, str], stdin: bytes = b"", cwd: str = "") -> "AskedProgram":
-        program = cls()
-        program._start(argv, env, stdin, cwd)
-        return program
+    def __enter__(self) -> "AskedProgram":
+        try:
+            with signals_put_off():  # a Ctrl-C while it starts would leave it behind
+                self._start()
+        except BaseException:
+            if self._pid:
+                self.__exit__()
+            raise
+        return self
 
-    def _start(self, argv: tuple[str, ...], env: Mapping[str, str], stdin: bytes, cwd: str) -> None:
+    def _start(self) -> None:
         if self._asker and self._asker.left() <= 0:
             raise CutOff(self._asker.reason)
-        env = {**env, ASKED_BY: str(os.getpid())}
+        env = {**self._env, ASKED_BY: str(os.getpid())}
         if self._asker and self._asker.run_id:
             env[MARK] = self._asker.run_id
         self._out, writer = os.pipe()
-        self._err, given = unnamed_file(), readable(stdin)
+        self._err, given = unnamed_file(), readable(self._stdin)
         self._told = unnamed_file() if signal.getsignal(signal.SIGCHLD) not in (signal.SIG_DFL, wake) else None
         self._leash = None if self._asker and self._asker.run_id else os.pipe()
         passed = [given, writer, self._err]
         passed += [fd for fd in (self._told, self._leash and self._leash[0]) if fd is not None]
         try:
-            program = own_program(argv[0])
+            program = own_program(self._argv[0])
             if not program:
-                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), argv[0])
-            words = in_folder(cwd, (program, *argv[1:]))
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), self._argv[0])
+            words = in_folder(self._cwd, (program, *self._argv[1:]))
             if self._told is not None:
                 words = (*_TELLING, *words)
             self._pid = start(words[0], words, env, passed)
@@ -255,14 +261,12 @@ class AskedProgram:
                 with suppress(ProcessLookupError):  # unless it has ended already, and the program around us took note
                     tie(self._leash[0], -self._pid)
         except OSError:
-            self._close()
+            if not self._pid:
+                self._close()
             raise
         finally:
             os.close(writer)
             os.close(given)
-
-    def __enter__(self) -> "AskedProgram":
-        return self
 
     def __exit__(self, *_: object) -> None:
         if not self._has_ended:

@@ -14,7 +14,6 @@ from ralph.core.model import FileChange
 from ralph.core.text import listed, one_line
 from ralph.errors import UserError
 from ralph.files import open_file
-from ralph.processes.program import CutOff
 from ralph.repository.git import CLOSED, RALPH, Answer, GitError, Repository, objects_of, refusal, started
 from ralph.repository.index import CACHES, LIBRARIES, PrivateIndex, files_below, head_of, shown, tree_of
 
@@ -306,11 +305,8 @@ def patch(repository: Repository, base: str, now: str, without: tuple[str, ...] 
     """The whole patch, piece by piece. Git is stopped when nobody reads on."""
     words = (*PATCH, tree_of(base), tree_of(now), "--", ":(top)", *without)
     with objects_of(repository, tree_of(base)) as env, started(repository.root, *words, env=env) as git:
-        try:
-            while chunk := git.read():
-                yield chunk
-        except CutOff as cut:
-            raise GitError(f"git diff-tree was cut off: {cut}") from None
+        while chunk := git.read():
+            yield chunk
     if git.code > 0:
         raise refusal(("diff-tree",), Answer(git.code, b"", git.error))
 
@@ -374,7 +370,7 @@ def patches_between(repository: Repository, pairs: Sequence[Pair], most: int) ->
                 started(repository.root, *words, stdin=lines, env=env) as git,
             ):
                 found = _parted(iter(git.read, b""), most)
-        except (GitError, CutOff):
+        except GitError:
             return {}
     return {pair: found.get(both, (b"", False)) for pair, both in trees.items()}
 

@@ -258,21 +258,25 @@ def ask(folder: str, *words: str, stdin: bytes = b"", env: Env = None) -> Answer
     return _answer(lambda: started(folder, *words, stdin=stdin, env=env), folder, words)
 
 
-def started(folder: str, *words: str, stdin: bytes = b"", env: Env = None) -> AskedProgram:
+def started(folder: str, *words: str, stdin: bytes = b"", env: Env = None) -> AbstractContextManager[AskedProgram]:
     """Git at work in `folder`, the top of a working tree. It is named: an agent may have told git of another one."""
     return _git_program(folder, words, stdin, {"GIT_WORK_TREE": folder} | dict(env or {}))
 
 
-def _git_program(folder: str, words: tuple[str, ...], stdin: bytes = b"", env: Env = None) -> AskedProgram:
+@contextmanager
+def _git_program(folder: str, words: tuple[str, ...], stdin: bytes = b"", env: Env = None) -> Iterator[AskedProgram]:
     fixed = _settled.get() if "GIT_CONFIG_COUNT" not in (env or {}) else None  # unless it is told all that it goes by
     # Where nobody knows who has said what stands there, nothing is fetched unless that is what is asked for; or a new
     # worktree, which comes before any agent.
     unsettled = {} if _command(words) in _FETCHING or words[:2] == ("worktree", "add") else UNFETCHED
     told = environment() | {"LC_ALL": "C.UTF-8"} | (dict(fixed.overrides()) if fixed else unsettled) | dict(env or {})
     try:
-        return AskedProgram.start(("git", "-C", folder, *PLAIN, *words), told, stdin)
+        with AskedProgram(("git", "-C", folder, *PLAIN, *words), told, stdin) as git:
+            yield git
     except CutOff as cut:
-        raise GitError(f"git {_command(words)} was not asked: {cut}") from None
+        raise GitError(f"git {_command(words)} was cut off: {cut}") from None
+    except TimeoutError:
+        raise GitError(f"git {_command(words)} did not end within {PATIENCE:.0f} seconds in {folder}") from None
 
 
 def _plainly(folder: str, words: tuple[str, ...]) -> Answer:
@@ -280,7 +284,7 @@ def _plainly(folder: str, words: tuple[str, ...]) -> Answer:
     return _answer(lambda: _git_program(folder, words), folder, words)
 
 
-def _answer(start: Callable[[], AskedProgram], folder: str, words: tuple[str, ...]) -> Answer:
+def _answer(start: Callable[[], AbstractContextManager[AskedProgram]], folder: str, words: tuple[str, ...]) -> Answer:
     """What git answers. Who was killed has answered nothing: that is no "no", and a question is asked once more."""
     is_question = _command(words) in QUESTIONS
     answer = _once(start, folder, words)
@@ -291,14 +295,9 @@ def _answer(start: Callable[[], AskedProgram], folder: str, words: tuple[str, ..
     return answer
 
 
-def _once(start: Callable[[], AskedProgram], folder: str, words: tuple[str, ...]) -> Answer:
+def _once(start: Callable[[], AbstractContextManager[AskedProgram]], folder: str, words: tuple[str, ...]) -> Answer:
     with start() as git:
-        try:
-            out = git.output(PATIENCE, lambda: _refuse_pipes(folder, git))
-        except CutOff as cut:
-            raise GitError(f"git {_command(words)} was cut off: {cut}") from None
-        except TimeoutError:
-            raise GitError(f"git {_command(words)} did not end within {PATIENCE:.0f} seconds in {folder}") from None
+        out = git.output(PATIENCE, lambda: _refuse_pipes(folder, git))
     answer = Answer(git.code, out, git.error)
     if is_killed(answer):
         casualties.append(_command(words))

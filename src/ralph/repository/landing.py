@@ -455,7 +455,7 @@ def _with_the_users_own(repository: Repository, *words: str) -> Answer:
     told = environment() | {"LC_ALL": "C.UTF-8"}
     with (
         fixed.as_it_was() if fixed else nullcontext({}) as own,
-        AskedProgram.start(("git", "-C", repository.root, *words), told | own) as git,
+        AskedProgram(("git", "-C", repository.root, *words), told | own) as git,
     ):
         try:
             out = git.output(PUSH_PATIENCE)

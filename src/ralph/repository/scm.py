@@ -58,7 +58,7 @@ Runner = Callable[[tuple[str, ...], Path, Mapping[str, str]], CommandResult]
 def unattended(words: tuple[str, ...], folder: Path, env: Mapping[str, str]) -> CommandResult:
     """Runs a command where no run is at work whose keeper could; it has no terminal to ask on."""
     try:
-        with AskedProgram.start(words, env, cwd=str(folder)) as asked:
+        with AskedProgram(words, env, cwd=str(folder)) as asked:
             out = asked.output(PATIENCE, latest=4 * OUTPUT_KEPT)
     except CutOff as cut:
         return CommandResult(ENDED, f"{words[0]} was cut off: {cut}")

@@ -189,6 +189,7 @@ def test_keys_do_what_buttons_do(open_page: Open, run: Scene) -> None:
     page.wait_for_selector("text=End this run?", state="hidden")
     page.keyboard.press("g")
     page.wait_for_selector("#needs")
+    page.wait_for_load_state()  # before that nobody hears a key
     page.keyboard.press("j")
     assert page.evaluate("document.activeElement.className") == "cover"
 

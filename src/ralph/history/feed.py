@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from ralph.core import events as e
 from ralph.errors import UserError
-from ralph.history.run_history import Fold, RunHistory
+from ralph.history.run_history import UNCOUNTED, Fold, RunHistory
 from ralph.records.folder import RunFolder, seen_red
 from ralph.records.journal import Entry, Following, decoded, unreadable
 from ralph.records.register import Listed
@@ -26,7 +26,7 @@ RECENT = 1 << 19
 """In so many bytes before the end of a journal, all that the agent says and does is shown; before them, what counts."""
 LONGEST_LOOK = 0.02  # seconds
 # What no fold hears is most of a large journal, and is not even decoded.
-_UNCOUNTED = tuple(b'{"type":"%s"' % name.encode() for name in {*e.NAMES.values()} - Fold("").kinds)
+_UNCOUNTED = tuple(b'{"type":"%s"' % e.NAMES[kind].encode() for kind in UNCOUNTED)
 _REMARK, _FOR_DEBUGGING = b'{"type":"%s"' % e.NAMES[e.Notice].encode(), b'"level":"debug"}}'
 _BEGINNING = b'{"type":"%s"' % e.NAMES[e.IterationStarted].encode()
 

@@ -1,8 +1,7 @@
 """What came of a run? The one fold from its events to facts: the summary at its end, `ralph show`, reports, the full
 screen and the page all ask here, and only put into words what they get."""
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -16,6 +15,12 @@ if TYPE_CHECKING:
 
 ANSWER_SHOWN = 1500
 MOST_NOTICES = 100
+UNCOUNTED = frozenset({
+    *(e.AgentText, e.AgentProgress, e.AgentResult, e.ToolStarted, e.ToolFinished, e.PermissionDenied),
+    *(e.ReviewStarted, e.ReviewFinished, e.Converged, e.Stalled, e.Exhausted),
+})  # fmt: skip
+"""Events of a run that change nothing here, and may be left unread: they are most of a journal."""
+_COUNTED = e.NAMES.keys() - UNCOUNTED
 
 IterationResult = Literal[
     "unfinished",
@@ -235,32 +240,6 @@ class Fold:
         self._asked: dict[str, AskedQuestion] = {}  # by the id of the question
         self._numbered: dict[int, PastIteration] = {}
         self._board: Board | None = None
-        self._ears: dict[type, Callable[[Any, float], None]] = {
-            e.RunStarted: self._run_started,
-            e.IterationStarted: lambda event, at: self._start(event.iteration, at),
-            e.AgentStarted: self._agent_started,
-            e.TodoUpdated: self._todo_updated,
-            e.AgentFinished: self._agent_finished,
-            e.TurnNotCounted: self._turn_not_counted,
-            e.CheckStarted: self._check_started,
-            e.CheckFinished: self._check_finished,
-            e.ClaimRejected: self._claim_rejected,
-            e.Waiting: self._waiting,
-            e.Paused: lambda event, at: self._begin("pause", at, short(event.reason, 300)),
-            e.Continued: lambda event, at: self._close(at),
-            e.QuestionAsked: self._question_asked,
-            e.PersonTold: self._person_told,
-            e.Spent: self._spent,
-            e.ScmFinished: self._scm_finished,
-            e.Notice: self._notice,
-            e.IterationFinished: self._iteration_finished,
-            e.RunFinished: self._run_finished,
-        }
-
-    @property
-    def kinds(self) -> frozenset[str]:
-        """The events that matter. All others may be left unread: they are most of a journal."""
-        return frozenset(e.NAMES[kind] for kind in self._ears)
 
     @property
     def last_results(self) -> dict[str, CheckResult | None]:
@@ -269,9 +248,9 @@ class Fold:
         return {name: known.get(name) for name in (*self.history.checks, *known, *sorted(self.running))}
 
     def hear(self, event: e.Event, at: float) -> None:
-        heard = self._ears.get(type(event))
-        if heard is not None:
-            heard(event, at)
+        if type(event) in _COUNTED:
+            self._hear_of_iteration(event, at)
+            self._hear_of_run(event, at)
             if self.history.iterations:  # no event changes what came of those before the last one
                 self.history.iterations[-1].judge()
         elif type(event) not in e.NAMES and not isinstance(event, e.Unheard):
@@ -328,80 +307,78 @@ class Fold:
         iterations.append(fresh)
         self._numbered[fresh.number] = fresh
 
-    def _agent_started(self, event: e.AgentStarted, at: float) -> None:
+    def _hear_of_iteration(self, event: e.Event, at: float) -> None:
         iterations = self.history.iterations
-        if event.purpose == "work":
-            self._todo = ()
-            if not iterations or iterations[-1].is_whole:
-                self._start(len(iterations) + 1, at)
-            iterations[-1].agent = short(event.agent, 80)
-        self._begin("turn", at, event.purpose)
+        match event:
+            case e.IterationStarted():
+                self._start(event.iteration, at)
+            case e.AgentStarted():
+                if event.purpose == "work":
+                    self._todo = ()
+                    if not iterations or iterations[-1].is_whole:
+                        self._start(len(iterations) + 1, at)
+                    iterations[-1].agent = short(event.agent, 80)
+                self._begin("turn", at, event.purpose)
+            case e.TodoUpdated():
+                self._todo = event.items
+            case e.AgentFinished():
+                self._close(at)
+                for one in iterations[-1:]:
+                    one.tool_errors += event.tool_errors
+            case e.TurnNotCounted():
+                for one in iterations[-1:]:
+                    one.uncounted += 1
+                self._spend(iterations[-1:], event.turn.usage)
+            case e.CheckStarted():
+                self._begin("check", at, short(event.name, 200))
+                self.running.add(short(event.name, 200))
+            case e.CheckFinished():
+                self._close(at, name := short(event.name, 200))
+                for one in iterations[-1:]:
+                    if not one.is_whole:  # until its record says it
+                        result = _check_result(event, event.duration_s)
+                        one.checks = [*(check for check in one.checks if check.name != name), result]
+            case e.ClaimRejected():
+                refusal = Refusal(short(event.claim, 100), short(event.gate, 40), short(event.reason, 500))
+                for one in iterations[-1:]:
+                    if refusal not in one.refused:  # a run that goes on looks at its last claim again
+                        one.refused.append(refusal)
+            case e.IterationFinished():
+                if not iterations or iterations[-1].is_whole:
+                    self._start(event.iteration, at)
+                _fill(iterations[-1], event.record, at)
+                self._spend(iterations[-1:], event.record.usage)
+                self.history.finished = event.iteration
 
-    def _todo_updated(self, event: e.TodoUpdated, at: float) -> None:
-        self._todo = event.items
-
-    def _agent_finished(self, event: e.AgentFinished, at: float) -> None:
-        self._close(at)
-        if self.history.iterations:
-            self.history.iterations[-1].tool_errors += event.tool_errors
-
-    def _turn_not_counted(self, event: e.TurnNotCounted, at: float) -> None:
-        if self.history.iterations:
-            self.history.iterations[-1].uncounted += 1
-        self._spend(self.history.iterations[-1:], event.turn.usage)
-
-    def _check_started(self, event: e.CheckStarted, at: float) -> None:
-        self._begin("check", at, short(event.name, 200))
-        self.running.add(short(event.name, 200))
-
-    def _check_finished(self, event: e.CheckFinished, at: float) -> None:
-        name = short(event.name, 200)
-        self._close(at, name)
-        for one in self.history.iterations[-1:]:
-            if not one.is_whole:  # until its record says it
-                result = _check_result(event, event.duration_s)
-                one.checks = [*(check for check in one.checks if check.name != name), result]
-
-    def _claim_rejected(self, event: e.ClaimRejected, at: float) -> None:
-        refusal = Refusal(short(event.claim, 100), short(event.gate, 40), short(event.reason, 500))
-        for one in self.history.iterations[-1:]:
-            if refusal not in one.refused:  # a run that goes on looks at its last claim again
-                one.refused.append(refusal)
-
-    def _waiting(self, event: e.Waiting, at: float) -> None:
-        self._begin("wait", at, short(event.reason, 300))
-        for one in self.history.iterations[-1:]:
-            one.awaits_children = bool(event.children)
-
-    def _question_asked(self, event: e.QuestionAsked, at: float) -> None:
-        if event.id not in self._asked:
-            self._asked[event.id] = AskedQuestion(event.id, clean(event.text))
-            self.history.questions.append(self._asked[event.id])
-
-    def _person_told(self, event: e.PersonTold, at: float) -> None:
-        for note in event.notes:
-            if note.answers and note.answers.id in self._asked:
-                self._asked[note.answers.id].answer = clean(note.text)
-
-    def _spent(self, event: e.Spent, at: float) -> None:
-        self._spend([one] if (one := self._numbered.get(event.iteration)) else [], event.usage)
-
-    def _scm_finished(self, event: e.ScmFinished, at: float) -> None:
-        if one := self._numbered.get(event.iteration):
-            one.scm.append((short(event.task, 40), event.ok, short(event.detail, 300)))
-
-    def _notice(self, event: e.Notice, at: float) -> None:
-        notices = self.history.notices
-        if event.level == "warning" and event.text not in notices and len(notices) < MOST_NOTICES:
-            notices.append(short(event.text, 500))
-
-    def _iteration_finished(self, event: e.IterationFinished, at: float) -> None:
-        iterations = self.history.iterations
-        if not iterations or iterations[-1].is_whole:
-            self._start(event.iteration, at)
-        _fill(iterations[-1], event.record, at)
-        self._spend(iterations[-1:], event.record.usage)
-        self.history.finished = event.iteration
+    def _hear_of_run(self, event: e.Event, at: float) -> None:
+        """And of what goes on between its iterations, or belongs to one that is over."""
+        match event:
+            case e.RunStarted():
+                self._run_started(event, at)
+            case e.Waiting():
+                self._begin("wait", at, short(event.reason, 300))
+                for one in self.history.iterations[-1:]:
+                    one.awaits_children = bool(event.children)
+            case e.Paused():
+                self._begin("pause", at, short(event.reason, 300))
+            case e.Continued():
+                self._close(at)
+            case e.QuestionAsked() if event.id not in self._asked:
+                self._asked[event.id] = AskedQuestion(event.id, clean(event.text))
+                self.history.questions.append(self._asked[event.id])
+            case e.PersonTold():
+                for note in event.notes:
+                    if note.answers and note.answers.id in self._asked:
+                        self._asked[note.answers.id].answer = clean(note.text)
+            case e.Spent():
+                self._spend([past] if (past := self._numbered.get(event.iteration)) else [], event.usage)
+            case e.ScmFinished() if past := self._numbered.get(event.iteration):
+                past.scm.append((short(event.task, 40), event.ok, short(event.detail, 300)))
+            case e.Notice() if event.level == "warning" and len(self.history.notices) < MOST_NOTICES:
+                if event.text not in self.history.notices:
+                    self.history.notices.append(short(event.text, 500))
+            case e.RunFinished():
+                self._run_finished(event, at)
 
     def _run_finished(self, event: e.RunFinished, at: float) -> None:
         history = self.history

@@ -16,7 +16,7 @@ from tests.fleet.postgres import Postgres, Relay
 
 from ralph.backlog.backlog_source import BacklogSource
 from ralph.backlog.lists import ListContent
-from ralph.backlog.wishes import Wish, leave
+from ralph.backlog.wishes import WISH, Wish
 from ralph.backlog.work_order import WorkOrder
 from ralph.core import work_events
 from ralph.core.backlog import Board, GateVerdict, Item, Job
@@ -385,7 +385,7 @@ def test_a_machine_that_takes_no_part_sees_and_steers_as_if_it_did(table: Table,
         until(lambda: runs(env)[0].state == "paused")
         control.go_on(run)
         until(lambda: not one.board.is_held)
-        leave(Mailbox(run.place), Wish("withdraw", "T2"))
+        Mailbox(run.place).leave(WISH, Wish("withdraw", "T2"))
         until(lambda: one.board.jobs["T2"].state == "withdrawn")
         control.stop(run)
         until(lambda: one.finished)

@@ -14,7 +14,7 @@ from ralph.backlog.gate import LandingRequest
 from ralph.backlog.item_worktrees import clear_remote
 from ralph.backlog.ledger import Ledger
 from ralph.backlog.lists import ListContent
-from ralph.backlog.wishes import granted, take_wishes
+from ralph.backlog.wishes import WISH, Wish, granted
 from ralph.backlog.work_order import (
     ITEMS,
     REQUEST,
@@ -298,7 +298,7 @@ class Coordinator:
         self._grant_wishes()
 
     def _grant_wishes(self) -> None:
-        for wish in take_wishes(self._mailbox):
+        for wish in self._mailbox.take(WISH, Wish):
             job = self.ledger.board.jobs.get(wish.key)
             if wish.kind == "retry" and wish.note and job and job.state == "working":
                 Mailbox(str(self._folder.path.parent / job.run)).tell(wish.note)

@@ -1,24 +1,19 @@
 """What do people want of a work while it goes on? Small letters in its mailbox: try this again, leave that."""
 
-import os
-import time
-from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
-import msgspec
 from msgspec import Struct
 
 from ralph.core.backlog import Board, GateVerdict, Job
 from ralph.core.work_events import GateFinished, ItemQueued, ItemWithdrawn, WorkEvent
-from ralph.errors import UNREADABLE, UserError
-from ralph.files import read_file, replace_file
+from ralph.errors import UserError
 from ralph.records.register import Listed
 from ralph.steering.control import nudge
 from ralph.steering.mailbox import Mailbox
 from ralph.steering.which_run import which_run, workspace_around
 
-SUFFIX = ".wish"
+WISH = ".wish"
 
 
 class Wish(Struct, frozen=True):
@@ -27,32 +22,6 @@ class Wish(Struct, frozen=True):
     kind: Literal["retry", "withdraw"]
     key: str
     note: str = ""
-
-
-def leave(mailbox: Mailbox, wish: Wish) -> None:
-    """Whole or not at all: the coordinator may look at any moment."""
-    name = os.path.join(mailbox.path, f"{time.time_ns():020d}-{os.urandom(2).hex()}{SUFFIX}")
-    try:
-        os.makedirs(mailbox.path, mode=0o700, exist_ok=True)
-        replace_file(name, msgspec.json.encode(wish), 0o600)
-    except OSError as error:
-        raise UserError(f"cannot write {mailbox.path}: {error.strerror}", "is the work's folder still there?") from None
-
-
-def take_wishes(mailbox: Mailbox) -> list[Wish]:
-    """Takes them out of the box, oldest first."""
-    try:
-        names = sorted(name for name in os.listdir(mailbox.path) if name.endswith(SUFFIX))
-    except (FileNotFoundError, NotADirectoryError):
-        return []
-    wishes = []
-    for name in names:
-        path = os.path.join(mailbox.path, name)
-        with suppress(OSError, *UNREADABLE):
-            wishes.append(msgspec.json.decode(read_file(path, 1 << 20), type=Wish))
-        with suppress(OSError):
-            os.unlink(path)
-    return wishes
 
 
 def granted(board: Board, wish: Wish) -> list[WorkEvent]:
@@ -100,7 +69,7 @@ def make(kind: str, key: str, note: str, here: Path) -> str:
     is_for_its_agent = kind == "retry" and bool(note) and job.state == "working"
     if not granted(board, wish) and not is_for_its_agent:
         raise in_vain(job, wish)
-    leave(Mailbox(run.folder.path), wish)
+    Mailbox(run.folder.path).leave(WISH, wish)
     done = "tried again" if kind == "retry" else "left alone"
     if run.is_alive:
         nudge(run)

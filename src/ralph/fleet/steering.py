@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from ralph.backlog.coordinator import summary
 from ralph.backlog.ledger import WorkRegistration, WorkTold
-from ralph.backlog.wishes import Wish, granted, in_vain, item_meant, take_wishes
+from ralph.backlog.wishes import WISH, Wish, granted, in_vain, item_meant
 from ralph.backlog.work_order import ORDER, WorkOrder, order_in, put
 from ralph.core import work_events
 from ralph.core.backlog import Board
@@ -281,7 +281,7 @@ class Copy:
         self._registration.began(self._ledger.began)
         self._registration.tick()
         self._ledger.heard = []
-        for wish in take_wishes(self._mailbox):
+        for wish in self._mailbox.take(WISH, Wish):
             self._ask(withdraw if wish.kind == "withdraw" else partial(retry, note=wish.note), wish.key)
         self._pass_on_pause()
         if self._mailbox.take_stop(now=True) or self._mailbox.take_stop():

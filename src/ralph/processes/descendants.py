@@ -61,17 +61,27 @@ def marked(run_id: str, name: str = MARK) -> list[RunningProcess]:
 
 def send(process: RunningProcess, number: int) -> None:
     """Signals a process, unless its number has come to mean another one since it was found."""
-    held = handle(process.pid)
-    try:
+
+    def is_same() -> bool:
         now = _look_at(process.pid) if _HAS_PROC else process
-        if now is None or now.began != process.began:
-            return
+        return now is not None and now.began == process.began
+
+    try:
+        deliver(number, process.pid, is_same)
+    except (ProcessLookupError, PermissionError):
+        pass
+
+
+def deliver(number: int, pid: int, is_same: Callable[[], bool]) -> None:
+    """Signals this very process; ProcessLookupError where it is gone, whoever has got its number since."""
+    held = handle(pid)
+    try:
+        if not is_same():
+            raise ProcessLookupError
         if held >= 0:
             signal.pidfd_send_signal(held, number)
         else:
-            os.kill(process.pid, number)
-    except (ProcessLookupError, PermissionError):
-        pass
+            os.kill(pid, number)
     finally:
         if held >= 0:
             os.close(held)

@@ -6,14 +6,13 @@ own use for them, by a word in the run's mailbox."""
 
 import os
 import signal
-import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from ralph.core.model import STOP_REQUEST, Question
 from ralph.errors import UserError
-from ralph.processes.descendants import is_living
+from ralph.processes.descendants import deliver, is_living
 from ralph.processes.interrupt import NUDGE, Interrupt
 from ralph.processes.spawning import MARK
 from ralph.records.folder import workspace_lock
@@ -178,25 +177,12 @@ def nudge(run: Listed) -> None:
 
 
 def _send(run: Listed, number: signal.Signals) -> None:
-    """To this very process, and never to one that has got its number since."""
-    handle = None  # stands for the process even after its number has gone to another, where the system has such a thing
-    if sys.platform == "linux":
-        with suppress(OSError):
-            handle = os.pidfd_open(run.facts.pid)
     try:
-        if not is_living(run.facts.pid, run.facts.start):
-            raise ProcessLookupError
-        if handle is None:
-            os.kill(run.facts.pid, number)
-        else:
-            signal.pidfd_send_signal(handle, number)
+        deliver(number, run.facts.pid, lambda: is_living(run.facts.pid, run.facts.start))
     except ProcessLookupError:
         raise UserError(f"run {run.id} has just ended", "`ralph show` says how") from None
     except PermissionError:
         raise UserError(f"run {run.id} belongs to {owner(run.place)}", "only that user may stop it") from None
-    finally:
-        if handle is not None:
-            os.close(handle)
 
 
 def _ignores_hangup(pid: int) -> bool:

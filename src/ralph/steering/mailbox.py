@@ -29,7 +29,7 @@ GLANCE = 0.5
 ROOM, _EACH = 4 << 20, 1 << 12  # bytes for all notes and questions, and what each takes besides its own
 _NO_BOX = (FileNotFoundError, NotADirectoryError)  # an agent may have put anything in its place
 
-Kind = TypeVar("Kind", PersonNote, Question)
+Letter = TypeVar("Letter")
 
 
 class Mail(msgspec.Struct, frozen=True):
@@ -45,12 +45,7 @@ class Mailbox:
         self.path = os.path.join(folder, "mail")
 
     def read(self) -> Mail:
-        if not os.access(self.path, os.F_OK):  # as nearly always, and a fifth of the price of an error
-            return Mail()
-        try:
-            names = sorted(os.listdir(self.path))
-        except _NO_BOX:
-            return Mail()
+        names = self._names()
         letters = self._fitting([name for name in names if name.endswith((NOTE, QUESTION))])
         notes = [note for name in letters if name.endswith(NOTE) and (note := _decoded(self._at(name), PersonNote))]
         asked = [asked for name in letters if name.endswith(QUESTION) and (asked := _decoded(self._at(name), Question))]
@@ -77,6 +72,19 @@ class Mailbox:
             for note in untold(Mail(notes), given()):
                 self._put(note.id + NOTE, note)
             other.forget(notes)
+
+    def leave(self, suffix: str, letter: object) -> None:
+        """Leaves a letter of another kind."""
+        self._put(_new_id() + suffix, letter)
+
+    def take(self, suffix: str, kind: type[Letter]) -> list[Letter]:
+        """Takes such letters out of the box, oldest first."""
+        names = [name for name in self._names() if name.endswith(suffix)]
+        found = [letter for name in names if (letter := _decoded(self._at(name), kind))]
+        for name in names:
+            with suppress(OSError):  # an agent may have put a folder there
+                self._remove(name)
+        return found
 
     def pause(self) -> None:
         self._put(PAUSE, None)
@@ -108,6 +116,14 @@ class Mailbox:
                 self._remove(note.answers.id + QUESTION)
             self._remove(note.id + NOTE)
 
+    def _names(self) -> list[str]:
+        if not os.access(self.path, os.F_OK):  # as nearly always, and a fifth of the price of an error
+            return []
+        try:
+            return sorted(os.listdir(self.path))
+        except _NO_BOX:
+            return []
+
     def _fitting(self, names: list[str]) -> list[str]:
         """The latest of these, as many as there is room for: an agent may fill the box."""
         room, found = ROOM, []
@@ -135,7 +151,7 @@ class Mailbox:
             raise UserError(f"cannot write {self.path}: {error.strerror}", "is the run's folder still there?") from None
 
 
-def _decoded(path: str, kind: type[Kind]) -> Kind | None:
+def _decoded(path: str, kind: type[Letter]) -> Letter | None:
     try:
         return msgspec.json.decode(read_file(path, ROOM), type=kind)
     except (OSError, *UNREADABLE):  # taken away meanwhile, or not written by us

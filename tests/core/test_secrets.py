@@ -157,6 +157,38 @@ def test_values_are_secret_by_the_name_of_their_variable() -> None:
     }
 
 
+SECRET = [
+    "OPENAI_KEY",
+    "API_TOKEN_2",
+    "NPM_AUTH",
+    "npm_config__auth",
+    "DEPLOY_KEY_BASE64",
+    "SLACK_WEBHOOK_URL",
+    "KEYS_A",
+]
+SECRET += [
+    "RAILS_MASTER_KEY",
+    "DB_PASS_RO",
+    "SESSION_COOKIE",
+    "AZURE_CREDENTIALS",
+    "GITHUB_JWT",
+    "AWS_SESSION_TOKEN_OLD",
+]
+KNOWN_TO_ALL = ["PWD", "OLDPWD", "KEY_FILE", "SSH_AUTH_SOCK", "TOKEN_TYPE", "AWS_ACCESS_KEY_ID", "HOTKEY", "AUTH_HOST"]
+
+
+@pytest.mark.parametrize("name", [*SECRET, *KNOWN_TO_ALL])
+def test_a_variable_is_secret_by_the_words_of_its_name(name: str) -> None:
+    assert (b"zQ8-fallow-bridge" in secret_values({name: "zQ8-fallow-bridge"})) == (name in SECRET)
+    assert not secret_values({name: "/home/me/of-a-key.json"})
+
+
+def test_a_value_is_known_in_hexadecimal() -> None:
+    redact = Redactor(secret_values({"MY_TOKEN": "zQ8-fallow-bridge"}))
+    for written in (b"zQ8-fallow-bridge".hex(), b"zQ8-fallow-bridge".hex().upper()):
+        assert redact.text(f"0x{written}00") == "0x[redacted]00"
+
+
 @given(st.text(min_size=12))
 def test_a_value_is_known_in_every_way_to_write_it(value: str) -> None:
     found = secret_values({"MY_TOKEN": value})

@@ -26,6 +26,27 @@ _SECRET_NAMES = (
     *("SECRET_KEY_BASE", "_PAT", "_PASS", "_PWD"),
 )
 _ADDRESSES = ("_URL", "_URI", "_DSN")
+# A name with one of these words in it is that of a key, too (OPENAI_KEY, API_TOKEN_2, NPM_AUTH, DEPLOY_KEY_BASE64) …
+_SECRET_WORDS = frozenset({
+    "KEY", "KEYS", "TOKEN", "TOKENS", "SECRET", "SECRETS", "PASSWORD", "PASSWORDS", "PASS", "PWD", "PAT", "PASSPHRASE",
+    "AUTH", "COOKIE", "CREDENTIAL", "CREDENTIALS", "CREDS", "JWT", "WEBHOOK",
+})  # fmt: skip
+# … unless it goes on to say what else it is.
+_NO_SECRETS = (
+    "FILE",
+    "PATH",
+    "DIR",
+    "SOCK",
+    "ID",
+    "NAME",
+    "USER",
+    "TYPE",
+    "MODE",
+    "METHOD",
+    "HOST",
+    "REGION",
+    "EXPIRES",
+)
 
 # Each hint begins with a byte that is rare in text, and only then looks behind: three times as fast as asking for the
 # prefixes one by one. That the byte stands nowhere is known thirty times as fast again, by memchr. A hint may be wrong;
@@ -127,15 +148,24 @@ _COLOURS = rb"\\u001b\[[0-9;:]*+[A-Za-z]"  # as JSON writes them
 
 def secret_values(environment: Mapping[str, str]) -> frozenset[bytes]:
     """The values in `environment` that their names call secret, and each line of one that has several: as they are, and
-    as JSON (be it in ASCII), addresses and base64 write them. By the head of a private key, other keys are found."""
-    secret = [value for name, value in environment.items() if name.upper().endswith(_SECRET_NAMES)]
+    as JSON (in ASCII, too), addresses, base64 and hexadecimal write them. By its head alone no private key is known."""
+    secret = [value for name, value in environment.items() if _is_of_a_secret(name.upper(), value)]
     secret += [key for name, value in environment.items() if name.upper().endswith(_ADDRESSES) for key in _login(value)]
     lines = [line.strip() for value in secret for line in value.splitlines()]
     texts = {*secret, *(line for line in lines if not line.startswith("-----"))}
     long = [text for text in texts if len(text) >= _SHORTEST_VALUE]
     forms = {form.encode("utf-8", "surrogateescape") for text in long for form in (text, *_in_json(text))}
     plain = [text.encode("utf-8", "surrogateescape") for text in long]
-    return frozenset(forms.union(*map(_in_base64, plain), *map(_in_an_address, plain)))
+    in_hex = (form.encode() for value in plain for form in (value.hex(), value.hex().upper()))
+    return frozenset(forms.union(in_hex, *map(_in_base64, plain), *map(_in_an_address, plain)))
+
+
+def _is_of_a_secret(name: str, value: str) -> bool:
+    if name.endswith(_SECRET_NAMES):
+        return True
+    first, *others = name.split("_")
+    is_place = value.startswith(("/", "~")) or (others and others[-1] in _NO_SECRETS)
+    return bool(others) and not is_place and not _SECRET_WORDS.isdisjoint((first, *others))
 
 
 def _in_an_address(value: bytes) -> set[bytes]:

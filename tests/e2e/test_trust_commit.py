@@ -49,6 +49,38 @@ def test_only_what_changed_since_the_run_began_is_committed(
     assert all(name in said for name in ("README", "staged", "untracked", "--commit=all"))
 
 
+def test_what_the_agent_has_told_git_to_remove_or_to_move_is_committed(play: Callable[..., Any], git: Git) -> None:
+    play("git rm -q gone")
+    assert committed(git) == {"gone": "D"}
+    play("git mv half whole; echo x >> whole")
+    assert committed(git) == {"half": "D", "whole": "A"}
+    assert git("show", ":staged") == "staged by the user\n", "what was staged stays staged"
+
+
+REPLACED = {
+    "a folder by a link": ("rm -r folder; ln -s elsewhere folder", {"folder": "A", "folder/a": "D", "folder/b": "D"}),
+    "a folder by a file": ("rm -r folder; echo x > folder", {"folder": "A", "folder/a": "D", "folder/b": "D"}),
+    "a file by a folder": ("rm README; mkdir README; echo x > README/a", {"README": "D", "README/a": "A"}),
+}
+
+
+@pytest.mark.parametrize("what", REPLACED)
+def test_a_file_and_a_folder_can_take_the_place_of_each_other_in_a_commit(
+    ralph: Callable[..., Any], agent: Callable[..., str], repository: Path, git: Git, what: str
+) -> None:
+    (repository / "folder").mkdir()
+    for name in ("a", "b"):
+        (repository / "folder" / name).write_text("one\n")
+    git("add", "-A")
+    git("commit", "-qm", "second")
+    (repository / "mine").write_text("of the user\n")
+    how, expected = REPLACED[what]
+    fake = agent(f'{MESSAGE}\n{how}\necho "<response>DONE</response>"')
+    done = ralph("run", "g", "--check", "true", "--agent", fake, "--commit")
+    assert committed(git) == expected, done.err
+    assert git("status", "--porcelain") == "?? mine\n"
+
+
 def test_a_file_that_both_have_changed_is_committed_and_that_is_told(play: Callable[..., Any], git: Git) -> None:
     done = play("echo of the agent >> half")
     assert committed(git) == {"half": "M"}

@@ -33,6 +33,12 @@ def test_a_commit_takes_every_change_and_every_new_file(repo: Any) -> None:
     assert repo.git("log", "-1", "--format=%s by %an") == "Do the work by A Person"
 
 
+def test_what_git_warns_of_is_not_what_it_has_done(repo: Any) -> None:
+    repo.config("core.autocrlf", "true")
+    repo.write("a.txt", "changed\n")
+    assert "Do the work" in run_task("git", "commit", "Do the work", folder=repo.path).detail
+
+
 def test_a_commit_from_a_subfolder_takes_the_whole_repository(repo: Any) -> None:
     repo.write("a.txt", "changed\n")
     repo.write("new.txt")

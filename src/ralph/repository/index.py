@@ -217,7 +217,7 @@ class PrivateIndex:
     def _with(self, changes: dict[bytes, bytes]) -> tuple[str, list[bytes]]:
         """The tree with these changes, and the files that git cannot read."""
         # What is gone because a link took the place of its folder goes with that: git refuses to look behind it.
-        paths = [path for path, mode in changes.items() if mode != GONE or not changes.keys() & _folders_to(path)]
+        paths = [path for path, mode in changes.items() if mode != GONE or not changes.keys() & folders_to(path)]
         unreadable = self._take(paths) if paths else []
         if changes or not self._tree:
             self._tree = self.git("write-tree", "--missing-ok").decode().strip()
@@ -311,7 +311,7 @@ def _sort_changed(line: bytes, seen: GitStatus) -> None:
     (seen.new if in_head == GONE and mode != GONE else seen.changed)[path] = mode
 
 
-def _folders_to(path: bytes) -> set[bytes]:
+def folders_to(path: bytes) -> set[bytes]:
     """The folders that a file is in."""
     parts = path.split(b"/")
     return {b"/".join(parts[:depth]) for depth in range(1, len(parts))}

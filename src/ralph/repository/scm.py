@@ -22,6 +22,7 @@ from ralph.repository.git import (
     is_led_elsewhere,
     pipe_in_the_way,
 )
+from ralph.repository.index import folders_to
 
 NEW_FILES = ("add", "--all", "--ignore-errors", "--")
 OWN_FILES = ":(top,exclude,glob)**/.ralph/**"
@@ -172,18 +173,22 @@ def _commit_only(
     there = [path for path in paths if path in tracked or os.path.lexists(os.path.join(root, path))]
     inside = {*_repositories_inside(found)}
     _take_in(found, [path for path in there if path in inside])
-    files = [path for path in there if path not in inside]
+    # What took the place of a folder, or is one now, stands for all that was or is in it.
+    files = [path for path in there if path not in inside and not folders_to(path) & {*there}]
     add = (*words[: words.index("commit")], "add", "--all", "--ignore-errors")
     added = _with_paths(files, named, lambda of: run((*add, *of), folder, env)) if files else None
     if added and added.was_ended:
         return Result("commit", False, _summary(added), was_ended=True)
     since_head = ("diff-index", "--cached", "--no-renames", "--name-only", "-z", "HEAD", "--")
     compared = since_head if commit_of(found.root, "HEAD") else ("ls-files", "-z")
-    staged = {*found.git(*compared, env=CLOSED).split(b"\0")}
-    chosen = [path for path in there if path in staged]
+    staged = {*found.git(*compared, env=CLOSED).split(b"\0")} - {b""}
+    chosen = [path for path in paths if path in staged]  # also what an agent has taken out by `git rm` or `git mv`
     if not chosen:
         return Result("commit", not added or added.code == 0, _summary(added) if added and added.code else NOTHING_NEW)
-    ended = _with_paths(chosen, named, lambda of: run((*words, "--only", *of), folder, env))
+    if staged <= {*chosen}:
+        ended = run(words, folder, env)
+    else:
+        ended = _with_paths(chosen, named, lambda of: run((*words, "--only", *of), folder, env))
     if ended.code:
         return Result("commit", False, _summary(ended))
     left_out = f"\nnot everything could be added: {_summary(added)}" if added and added.code else ""
@@ -279,5 +284,6 @@ def words_of(line: str) -> tuple[str, ...]:
 def _summary(ended: CommandResult) -> str:
     """The one line of a success; the end of what a failure printed."""
     if ended.code == 0:
-        return one_line(ended.output.strip().partition("\n")[0])
+        lines = [line for line in ended.output.splitlines() if line.strip() and not line.startswith("warning: ")]
+        return one_line(lines[0]) if lines else ""
     return tail(ended.output.strip(), 2000, "…") or f"exit code {ended.code}"

@@ -12,6 +12,7 @@ def main() -> int:
     if sys.platform == "win32":
         print("ralph: not on Windows itself: use it inside WSL2 (wsl --install)", file=sys.stderr)
         return 2
+    keep_to_own_modules()
     hear_of_children()
     leave_on_signals()
     if sys.argv[1:] in (["--version"], ["-v"]):
@@ -33,6 +34,22 @@ def main() -> int:
     from ralph.cli.main import run_cli
 
     return run_cli(sys.argv[1:])
+
+
+def keep_to_own_modules() -> None:
+    """What is imported once an agent has been at work does not come from where it works, though PYTHONPATH, or `python
+    -m`, may have named that folder; what is elsewhere comes last."""
+    try:
+        here = os.getcwd()
+    except OSError:  # it is gone: a command says so
+        return
+    own = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    lent = {os.path.abspath(path) for path in ("", *os.environ.get("PYTHONPATH", "").split(os.pathsep))} - {own}
+    if not lent.isdisjoint(sys.path):
+        is_workspace = os.path.lexists(f"{here}/.git") or os.path.lexists(f"{here}/.ralph")
+        behind = [path for path in sys.path if path in lent and path != here]
+        behind = [path for path in behind if not (is_workspace and path.startswith(f"{here}/"))]
+        sys.path[:] = [*(path for path in sys.path if path not in lent), *behind]
 
 
 def hear_of_children() -> None:

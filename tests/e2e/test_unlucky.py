@@ -107,3 +107,21 @@ def test_garbage_collection_beside_a_run_takes_no_checkpoint(
     assert "+1" in ralph("diff", "1").out
     assert ralph("rewind", "1").code == 0
     assert git("fsck", "--no-progress", "--no-dangling") == ""
+
+
+@pytest.mark.parametrize("named", [".", "{workspace}", "{workspace}/src"])
+def test_a_module_that_the_agent_puts_into_the_workspace_is_not_imported_by_ralph(
+    live: Callable[..., Any], agent: Callable[..., str], repository: Path, tmp_path: Path, named: str
+) -> None:
+    """Many a PYTHONPATH names the workspace, and ralph imports much of what it needs only when it needs it: a boxed
+    agent would be free by this."""
+    proof = tmp_path / "it-ran"
+    modules = [name for name in sys.stdlib_module_names if not name.startswith("_")]
+    planted = f"""
+for place in . src; do mkdir -p $place; for name in {" ".join(modules)} apprise msgspec; do
+printf 'open("{proof}", "w").write(__name__)' > $place/$name.py; done; done
+echo "<response>DONE</response>"
+"""
+    run = live("run", "g", "--commit", "--agent", agent(planted), PYTHONPATH=named.format(workspace=repository))
+    assert run.end() == 0, run.err
+    assert not proof.exists(), proof.read_text()

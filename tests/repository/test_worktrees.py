@@ -74,13 +74,14 @@ def test_a_merge_of_the_branch_brings_the_work(repo: Any) -> None:
     assert repo.git("log", "-1", "--format=%an: %B") == "A Person: the work\n\nwith a body"
 
 
-def test_locks_that_a_killed_git_has_left_do_not_keep_the_work_from_being_committed(repo: Any) -> None:
+@pytest.mark.parametrize("moment", [1, 4_000_000_000], ids=["long ago", "dated ahead"])
+def test_locks_that_a_killed_git_has_left_do_not_keep_the_work_from_being_committed(repo: Any, moment: int) -> None:
     worktree, there = made(repo)
     there.write("new.txt")
     own = Path(there.git("rev-parse", "--absolute-git-dir"))
     for lock in (own / "index.lock", own / "HEAD.lock"):
         lock.write_bytes(b"")
-        os.utime(lock, (1, 1))
+        os.utime(lock, (moment, moment))
     assert commit_all(worktree, "work")
     assert not there.git("status", "--porcelain")
 

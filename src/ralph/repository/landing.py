@@ -32,7 +32,7 @@ from ralph.repository.git import (
     shared_folder,
 )
 from ralph.repository.index import Leaf, shown, tree_with
-from ralph.repository.worktrees import STALE, heal_refs
+from ralph.repository.worktrees import STALE, heal_refs, unlock
 
 OLDEST = (2, 38)
 MOST_FILES = 2000
@@ -252,36 +252,16 @@ def advance(repository: Repository, ref: str, new: str, old: str) -> Moved:
         if now != old:
             return "lost"
         was_locked = "File exists" in answer.error  # by a lock that may just have been taken away
-        if time.monotonic() > deadline or not (is_killed(answer) or _unlock(repository, ref) or was_locked):
+        is_locked = unlock(os.path.join(shared_folder(repository), f"{ref}.lock")) or was_locked
+        if time.monotonic() > deadline or not (is_killed(answer) or is_locked):
             raise refusal(words, answer, f"cannot move {ref}")
-
-
-def _unlock(repository: Repository, ref: str) -> bool:
-    """Removes the lock of a ref once it is stale; False where there is none that could be the reason."""
-    lock = os.path.join(shared_folder(repository), f"{ref}.lock")
-    try:
-        age = time.time() - os.stat(lock).st_mtime
-    except (FileNotFoundError, NotADirectoryError):
         time.sleep(0.01)
-        return False
-    if age > STALE:
-        with suppress(FileNotFoundError):
-            os.unlink(lock)
-    else:
-        time.sleep(min(STALE - age, 0.05) if age >= 0 else 0.05)
-    return True
 
 
 def heal_packed_refs(repository: Repository) -> None:
     """Removes the lock that a git has left which was killed while it removed a branch: until then nobody can remove
-    one, the user neither. Waits until no living git can be holding it, unless somebody wants an end."""
-    lock = os.path.join(shared_folder(repository), "packed-refs.lock")
-    with suppress(FileNotFoundError):
-        while time.time() - os.stat(lock).st_mtime < PACKING:
-            if seconds_left() < PACKING:
-                return
-            time.sleep(0.1)
-        os.unlink(lock)
+    one, the user neither."""
+    unlock(os.path.join(shared_folder(repository), "packed-refs.lock"), stale=PACKING)
 
 
 def on_top_of(repository: Repository, tip: str, message: str) -> str:

@@ -8,7 +8,7 @@ find every file twice; not beside it, where ralph may not be allowed to write; n
 
 import os
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -37,6 +37,7 @@ from ralph.repository.index import shown
 from ralph.repository.scm import OWN_FILES, Runner, commit_with_git, unattended
 
 SHALLOW = ("--ignore-submodules=dirty",)  # to look into a repository inside is to obey what an agent wrote there
+_COMMIT = ("commit", "-q", "--no-verify", "--no-gpg-sign", "-m")
 STALE = 2.0  # seconds: to move a ref or to write an index takes git a few thousandths of one
 
 
@@ -95,22 +96,31 @@ def restore(path: str) -> None:
 def heal(path: str, *refs: str) -> None:
     """Removes the locks that a killed git has left in a working tree which is ours alone, and on its branch."""
     own = own_folder(path)
-    _unlock(os.path.join(own, name) for name in ("index.lock", "HEAD.lock"))
+    unlock(*(os.path.join(own, name) for name in ("index.lock", "HEAD.lock")))
     heal_refs(path, *refs)
 
 
 def heal_refs(path: str, *refs: str) -> None:
     """The same for refs that nobody else writes."""
     common = shared_by(own_folder(path))
-    _unlock(os.path.join(common, f"{ref}.lock") for ref in refs)
+    unlock(*(os.path.join(common, f"{ref}.lock") for ref in refs))
 
 
-def _unlock(locks: Iterable[str]) -> None:
+def unlock(*locks: str, stale: float = STALE) -> bool:
+    """Removes the locks of gits that were killed, once no living git can be holding them: one that outlived its ralph
+    is about to end. An agent may have dated one as it likes. Whether there was any; one stays where a person wants an
+    end before that."""
+    found = False
     for lock in locks:
         with suppress(FileNotFoundError, NotADirectoryError):
-            while (age := time.time() - os.stat(lock).st_mtime) < STALE:
-                time.sleep(min(max(STALE - age, 0.0), 0.05))  # a git that outlived its ralph is about to end
+            while abs(age := time.time() - os.stat(lock).st_mtime) < stale:
+                found = True
+                if seconds_left() < stale:
+                    return True
+                time.sleep(min(stale - abs(age), 0.05))
             os.unlink(lock)
+            found = True
+    return found
 
 
 def bring_target(path: str, target: str, kept: Sequence[str]) -> tuple[str, ...]:
@@ -126,7 +136,7 @@ def bring_target(path: str, target: str, kept: Sequence[str]) -> tuple[str, ...]
     if own:
         run(path, "--literal-pathspecs", "checkout", "-q", target, "--", *own)
         if ask(path, "diff", "--cached", "--quiet").code:
-            run(path, "commit", "-q", "--no-verify", "--no-gpg-sign", "-m", "ralph: the list is the target's", env=env)
+            run(path, *_COMMIT, "ralph: the list is the target's", env=env)
     words = ("merge", "-q", "--no-ff", "--no-verify", "--no-gpg-sign", "-m", "ralph: the target as it is now", target)
     answer = ask(path, *words, env=env)
     if "would be overwritten by merge" in answer.error:  # files of the target, from a merge that was killed half-way
@@ -141,16 +151,7 @@ def bring_target(path: str, target: str, kept: Sequence[str]) -> tuple[str, ...]
     # These alone, for all else is what the merge has made it: to look for more is to look into repositories inside.
     named = ("--pathspec-from-file=-", "--pathspec-file-nul")
     run(path, "--literal-pathspecs", "add", "--all", *named, stdin=conflicts)
-    run(
-        path,
-        "commit",
-        "-q",
-        "--no-verify",
-        "--no-gpg-sign",
-        "-m",
-        "ralph: the target, with conflicts to solve",
-        env=env,
-    )
+    run(path, *_COMMIT, "ralph: the target, with conflicts to solve", env=env)
     return tuple(files)
 
 

@@ -2,9 +2,10 @@
 each item counts. What has become of it all is kept where `ralph ps` finds it, and read back for whoever asks."""
 
 import os
+import sys
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -19,7 +20,7 @@ from ralph.records.folder import RunFolder
 from ralph.records.journal import Journal, Seal, read
 from ralph.records.register import facts_in
 from ralph.records.writer import OFTEN_ENOUGH, LineSink, Registration, Writer
-from ralph.show.works import Row, counted, last_line, rows
+from ralph.show.works import Row, WorkScreen, counted, last_line, rows
 
 if TYPE_CHECKING:
     from ralph.run.notify import Notifier
@@ -190,7 +191,35 @@ def item_facts(folder: RunFolder, board: Board) -> dict[str, RunFacts | None]:
     return {job.item.key: facts_in(str(folder.path.parent / job.run)) for job in board.of("working") if job.run}
 
 
-def notifier(order: WorkOrder, folder: RunFolder) -> "Notifier":
+class Audience:
+    """Who sees what becomes of a work: `ralph ps`, the person at the terminal and, if it `notifies`, one elsewhere."""
+
+    def __init__(self, order: WorkOrder, folder: RunFolder, *, is_quiet: bool, notifies: bool = True) -> None:
+        color, emoji = (None if flag else False for flag in (order.settings.color, order.settings.emoji))
+        self.screen = WorkScreen(sys.stderr, quiet=is_quiet, color=color, emoji=emoji, env=os.environ)
+        self.registration = WorkRegistration(folder, order)
+        self._notifier = _notifier(order, folder) if notifies and order.settings.notify else None
+
+    def begin(self, stack: ExitStack) -> None:
+        """It takes its leave when the stack is left."""
+        stack.callback(self.screen.close)
+        self.registration.begin()
+        stack.callback(self.registration.close)
+
+    def attend(self, ledger: JournalLedger, stack: ExitStack) -> None:
+        """Hears of all that is told from now on."""
+        self.registration.watch(ledger)
+        self.screen.board, self.screen.look = (lambda: ledger.board), self.registration.rows
+        if self._notifier:
+            stack.callback(self._notifier.close)
+        ledger.listen([one for one in (self.registration, self.screen, self._notifier) if one])
+
+    def tick(self) -> None:
+        self.registration.tick()
+        self.screen.tick()
+
+
+def _notifier(order: WorkOrder, folder: RunFolder) -> "Notifier":
     """Tells somebody who is elsewhere of items that stand aside, and of the end."""
     from ralph.run.notify import Notification, Notifier
 

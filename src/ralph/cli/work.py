@@ -138,7 +138,7 @@ def play(order: WorkOrder, reading: ListContent, shown: Shown, notice: str = "")
 
 def _played(order: WorkOrder, folder: RunFolder, *, reading: ListContent, shown: Shown, notice: str, stack: Any) -> int:
     from ralph.backlog.coordinator import Coordinator
-    from ralph.backlog.ledger import JournalLedger, WorkRegistration
+    from ralph.backlog.ledger import Audience, JournalLedger
     from ralph.core import events
     from ralph.core.secrets import Redactor, secret_values
     from ralph.processes.interrupt import ANNOUNCEMENT, Interrupt
@@ -146,17 +146,11 @@ def _played(order: WorkOrder, folder: RunFolder, *, reading: ListContent, shown:
     from ralph.records.journal import Seal
     from ralph.records.writer import enlist
     from ralph.show.outlet import Ndjson
-    from ralph.show.works import WorkScreen
 
-    color, emoji = (None if flag else False for flag in (order.settings.color, order.settings.emoji))
-    screen = WorkScreen(sys.stderr, quiet=shown.quiet, color=color, emoji=emoji, env=os.environ)
-    stack.callback(screen.close)
-    registration = WorkRegistration(folder, order)
-    registration.begin()
-    stack.callback(registration.close)
-    listeners: list[Any] = [registration, screen]
+    audience = Audience(order, folder, is_quiet=shown.quiet)
+    audience.begin(stack)
     redact = Redactor(secret_values(os.environ))
-    interrupt = stack.enter_context(Interrupt(lambda: screen.announce(ANNOUNCEMENT)))
+    interrupt = stack.enter_context(Interrupt(lambda: audience.screen.announce(ANNOUNCEMENT)))
     began = time.monotonic()
 
     def is_late() -> bool:
@@ -166,24 +160,12 @@ def _played(order: WorkOrder, folder: RunFolder, *, reading: ListContent, shown:
     ledger = JournalLedger(folder, [Ndjson(is_late)] if shown.json else [], redact, seal)
     ledger.open()
     stack.callback(ledger.close)
-    registration.watch(ledger)
-    screen.board, screen.look = (lambda: ledger.board), registration.rows
     stack.enter_context(asked_by(Asker(interrupt, order.id, order.settings.grace)))
-    if order.settings.notify:
-        from ralph.backlog.ledger import notifier
-
-        listeners.append(notifier(order, folder))
-        stack.callback(listeners[-1].close)
-    ledger.listen(listeners)
+    audience.attend(ledger, stack)
     ledger.tell(order.started(resumed=ledger.is_resumed))
     for text in filter(None, (notice, enlist(folder, os.environ))):
         ledger.tell(events.Notice(text))
-
-    def tick() -> None:
-        registration.tick()
-        screen.tick()
-
-    return Coordinator(order, folder, ledger, interrupt, tick=tick).run(reading)
+    return Coordinator(order, folder, ledger, interrupt, tick=audience.tick).run(reading)
 
 
 def resume(run: Listed, shown: Shown) -> int:

@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import psycopg
@@ -18,7 +17,7 @@ from msgspec.structs import replace
 from ralph import __version__
 from ralph.backlog.children import Children
 from ralph.backlog.item_worktrees import Charge
-from ralph.backlog.ledger import WorkRegistration, WorkTold, notifier
+from ralph.backlog.ledger import Audience, WorkRegistration, WorkTold
 from ralph.backlog.lists import ListContent
 from ralph.backlog.work_order import ORDER, WorkOrder, home_of, order_in, put
 from ralph.core.secrets import Redactor, secret_values
@@ -46,7 +45,6 @@ from ralph.records.register import host
 from ralph.records.writer import enlist
 from ralph.repository.git import commit_of, repository
 from ralph.show.outlet import Ndjson
-from ralph.show.works import WorkScreen
 
 LOOK = 2.0  # seconds between two looks for a work
 SECRET = (VARIABLE, "PGPASSWORD", "PGPASSFILE", "PGSERVICEFILE")
@@ -187,12 +185,8 @@ class Worker:
         self, equipment: "Equipment", order: WorkOrder, folder: RunFolder, stack: ExitStack, brings: bool
     ) -> Member:
         env = {name: value for name, value in os.environ.items() if name not in SECRET}
-        color, emoji = (None if flag else False for flag in (order.settings.color, order.settings.emoji))
-        screen = WorkScreen(sys.stderr, quiet=self._spectator.is_quiet, color=color, emoji=emoji, env=os.environ)
-        stack.callback(screen.close)
-        registration = WorkRegistration(folder, order)
-        registration.begin()
-        stack.callback(registration.close)
+        audience = Audience(order, folder, is_quiet=self._spectator.is_quiet, notifies=brings)
+        audience.begin(stack)
         redact = Redactor(secret_values(os.environ))
 
         def is_late() -> bool:
@@ -202,22 +196,10 @@ class Worker:
         ledger = SharedLedger(folder, sinks, redact, equipment.database, equipment.me)
         ledger.open()
         stack.callback(ledger.close)
-        stack.callback(lambda: None if ledger.finished else self._left(order, registration))
-        registration.watch(ledger)
-        screen.board, screen.look = (lambda: ledger.board), registration.rows
-        listeners: list[Any] = [registration, screen]
-        if brings and order.settings.notify:
-            made = notifier(order, folder)
-            stack.callback(made.close)
-            listeners.append(made)
-        ledger.listen(listeners)
+        stack.callback(lambda: None if ledger.finished else self._left(order, audience.registration))
+        audience.attend(ledger, stack)
         if problem := enlist(folder, os.environ):
             self._say(problem)
-
-        def tick() -> None:
-            registration.tick()
-            screen.tick()
-
         return Member(
             order,
             folder,
@@ -226,7 +208,7 @@ class Worker:
             equipment.database,
             name=equipment.me.name,
             env=env,
-            tick=tick,
+            tick=audience.tick,
             renew=equipment.heartbeat.renew,
             brings=brings,
             is_wanted_elsewhere=self._elsewhere(equipment, order.id),

@@ -52,6 +52,9 @@ class Workspace(Protocol):
         ...
 
 
+UNCOUNTED: Sequence[FailureKind] = ("fatal", "limit", "transient")
+
+
 class Parts(Struct, kw_only=True):
     """All that a run is made of. Bring your own agent, rules or workspace. A turn that failed in a way that is
     `uncounted` is not an iteration. A followup gives what it has spent, if it has."""
@@ -62,10 +65,10 @@ class Parts(Struct, kw_only=True):
     compose: Callable[[Run, tuple[Note, ...]], str]
     tell: events.Tell = lambda event: None
     wait: Callable[[Wait, Run], None] = lambda wait, run: None
-    review: "Callable[[Run, Iteration, Parts], Iteration]" = lambda run, iteration, parts: iteration
+    reviews: "Sequence[Callable[[Run, Iteration, Parts], Iteration]]" = ()
     followups: Sequence[Callable[[Run, Iteration], Usage | None]] = ()
     cap: int | None = None
-    uncounted: Sequence[FailureKind] = ("fatal", "limit", "transient")
+    uncounted: Sequence[FailureKind] = UNCOUNTED
 
 
 def run_loop(parts: Parts, run: Run, followed: int | None = None) -> tuple[Run, Stop]:
@@ -171,10 +174,11 @@ def conclude(run: Run, turn: Turn, parts: Parts) -> Run:
         checked=turn.ended_by != "max-time",
         told=run.seen.told,
     )
-    iteration = parts.review(run, seen, parts)
-    iteration = replace(iteration, tree=parts.workspace.tree(iteration.number))
-    parts.tell(events.IterationFinished(iteration.number, iteration))
-    return run.plus(iteration)
+    for review in parts.reviews:
+        seen = review(run, seen, parts)
+    seen = replace(seen, tree=parts.workspace.tree(seen.number))
+    parts.tell(events.IterationFinished(seen.number, seen))
+    return run.plus(seen)
 
 
 def ending(run: Run, stop: Stop, elapsed: float, cap: int = 0, verified: bool = False) -> list[events.Event]:

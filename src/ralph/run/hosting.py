@@ -1,7 +1,6 @@
 """How does the work of a run reach its host? Pushed as the branch of its worktree, and a pull request made from the
 report; with `wait`, the checks of the host are checks of the iteration, and red ones come back as notes like any."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -94,20 +93,14 @@ class Publishing:
         assert trees.worktree is not None
         self._context, self._trees, self._worktree = context, trees, trees.worktree
         if self._order.pr == "wait":
-            parts.review = self._waiting(parts.review)
+            parts.reviews = (*parts.reviews, self._review)
 
-    def _waiting(
-        self, review: Callable[[Run, Iteration, Parts], Iteration]
-    ) -> Callable[[Run, Iteration, Parts], Iteration]:
-        def reviewed(run: Run, iteration: Iteration, parts: Parts) -> Iteration:
-            iteration = review(run, iteration, parts)
-            seen = run.plus(replace(iteration, tree=parts.workspace.tree(iteration.number)))
-            verdict = judge(seen.seeing(parts.workspace.look(seen)), parts.rules)
-            if not isinstance(verdict, Stop) or verdict.outcome is not Outcome.DONE or self._trees.is_untouched():
-                return iteration
-            return replace(iteration, checks=(*iteration.checks, *self._host_checks(run, iteration)))
-
-        return reviewed
+    def _review(self, run: Run, iteration: Iteration, parts: Parts) -> Iteration:
+        seen = run.plus(replace(iteration, tree=parts.workspace.tree(iteration.number)))
+        verdict = judge(seen.seeing(parts.workspace.look(seen)), parts.rules)
+        if not isinstance(verdict, Stop) or verdict.outcome is not Outcome.DONE or self._trees.is_untouched():
+            return iteration
+        return replace(iteration, checks=(*iteration.checks, *self._host_checks(run, iteration)))
 
     def _host_checks(self, run: Run, iteration: Iteration) -> tuple[Check, ...]:
         """What the host says of the work as it is now."""

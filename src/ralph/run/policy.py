@@ -16,7 +16,7 @@ from ralph.core.model import Iteration, Note, Opinion, Refusal, Rule, Run, Stop,
 from ralph.core.prompts import progress
 from ralph.core.secrets import redact_text
 from ralph.errors import UserError, to_install
-from ralph.loop import Agent, Parts
+from ralph.loop import UNCOUNTED, Agent, Parts
 from ralph.run.checks import Checks, reviewing
 from ralph.run.context import Context
 from ralph.run.workspace import LocalWorkspace, TasksFile, Trees
@@ -310,7 +310,7 @@ def parts_of(
     from ralph.run.followups import followups
 
     mailbox, has_budget = Mailbox(context.folder.path), settings.max_cost or settings.max_tokens
-    made = Parts(
+    return Parts(
         agent=agent,
         workspace=workspace,
         rules=plan.rules,
@@ -324,13 +324,10 @@ def parts_of(
             else forecast(plan.cap, context.tell),
             lambda run, iteration: mailbox.forget(iteration.told),
         ),
+        reviews=(reviewing(settings.reviews, settings.quoted),) if settings.reviews else (),
         cap=plan.cap,
+        uncounted=("fatal",) if settings.every_turn_counts else UNCOUNTED,
     )
-    if settings.reviews is not None:
-        made.review = reviewing(settings.reviews, settings.quoted)
-    if settings.every_turn_counts:
-        made.uncounted = ("fatal",)
-    return made
 
 
 def _waiter(

@@ -259,7 +259,6 @@ def _gate(work: WorkOrder, home: Repository, folder: RunFolder, keeper: Keeper, 
         redact=Redactor(secret_values(env)),
         max_log=work.settings.max_log,
         grace=work.settings.grace,
-        began=time.monotonic(),
     )
     numbers = iter(range(1, 1 << 30))
     charge = Charge(folder.path)

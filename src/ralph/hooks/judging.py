@@ -298,7 +298,6 @@ def _context(stack: ExitStack, loop: Loop, settings: Settings, redact: Redactor,
         max_log=settings.max_log,
         grace=settings.grace,
         keep_children=settings.keep_children,
-        began=time.monotonic(),
         before=max(0.0, time.time() - loop.started),
     )
 

@@ -306,7 +306,6 @@ class Trials:
             env=dict(os.environ),
             redact=Redactor(secret_values(os.environ)),
             grace=settings.grace,
-            began=time.monotonic(),
         )
         self._known: dict[str, Trial] = {}
 

@@ -52,6 +52,7 @@ class ProgramNotExecutable(CannotStart):
 
 
 _found: dict[tuple[str, str, str], str] = {}
+_own: dict[tuple[str, str], str] = {}
 
 
 def find_program(name: str, env: Mapping[str, str], cwd: str) -> str:
@@ -89,13 +90,9 @@ def own_program(name: str) -> str:
     """The path of a program that ralph wants for itself, such as git; empty if there is none. One in a folder that
     agents work in, a virtual environment on PATH for one, counts only where there is no other: an agent may have put it
     there. It stays the one that was found first."""
-    return _own_program(name, os.environ.get("PATH", os.defpath)) if "/" not in name else name
-
-
-_own: dict[tuple[str, str], str] = {}
-
-
-def _own_program(name: str, folders: str) -> str:
+    if "/" in name:
+        return name
+    folders = os.environ.get("PATH", os.defpath)
     if not _is_program(_own.get((name, folders), "")):
         places = (f"{folder}/{name}" for folder in folders.split(os.pathsep) if folder.startswith("/"))
         programs = list(filter(_is_program, places))

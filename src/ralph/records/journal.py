@@ -447,7 +447,8 @@ class Seal:
         if any(kind in lines for kind in _BEGUN):  # before the first turn, so that no agent can have had a hand in it
             self._contents = {name: data for name in DECIDING if (data := _contents(self._folder / name)) is not None}
             self._files = {name: _digest(self._folder / name) for name in DECIDING}
-        self._outcome = _outcome_in(lines)
+        ends = [entry.event() for line in lines.splitlines() if line.startswith(_ENDED) and (entry := decoded(line))]
+        self._outcome = next((end.outcome for end in reversed(ends) if isinstance(end, events.RunFinished)), "")
         self._is_written = False
         self._write(before, self._length())
 
@@ -510,11 +511,6 @@ def _sealed(path: str) -> Sealed | None:
     except OSError:
         return None
     return msgspec.json.decode(note, type=Sealed) if note.strip() else None  # it was killed before it could write it
-
-
-def _outcome_in(lines: bytes) -> str:
-    ends = [entry.event() for line in lines.splitlines() if line.startswith(_ENDED) and (entry := decoded(line))]
-    return ends[-1].outcome if ends and isinstance(ends[-1], events.RunFinished) else ""
 
 
 def break_seal(run_id: str, env: Mapping[str, str]) -> bool:

@@ -127,7 +127,9 @@ def commit_with_git(
     only: Sequence[bytes] | None = None,
 ) -> Result:
     """Commits everything, new files included, or `only` these files. That there is nothing to commit is no failure."""
-    found = _repository(folder)
+    found = None
+    with suppress(UserError):  # git itself is about to say what is wrong
+        found = find_repository(folder)
     # Git is asked, not told, where its files are: hooks would inherit that, and take it for their own repositories'.
     if found and len(program) == 1 and is_led_elsewhere(found):
         return Result(
@@ -145,7 +147,8 @@ def commit_with_git(
     # The whole repository, but not a whole home folder.
     scope = (found and found.scope) or (":(top)",)
     inside = _repositories_inside(found) if found else []
-    added = run((*program, *NEW_FILES, *scope, OWN_FILES, *_all_but(inside)), folder, around)
+    others = [f":(top,exclude,literal){os.fsdecode(path)}" for path in inside]
+    added = run((*program, *NEW_FILES, *scope, OWN_FILES, *others), folder, around)
     if added.was_ended:  # what hangs here, a filter, hangs in all that would follow
         return Result("commit", False, _summary(added), was_ended=True)
     words = (*COMMIT, _argument(message), "--cleanup=whitespace", *flags)
@@ -210,10 +213,6 @@ def _repositories_inside(found: Repository) -> list[bytes]:
     return [line.partition(b"\t")[2] for line in lines if line.startswith(b"160000")]
 
 
-def _all_but(paths: Sequence[bytes]) -> list[str]:
-    return [f":(top,exclude,literal){os.fsdecode(path)}" for path in paths]
-
-
 def _take_in(found: Repository, inside: Sequence[bytes]) -> None:
     """The commits at which repositories inside stand."""
     if inside:
@@ -262,12 +261,6 @@ def _under_way(found: Repository) -> str:
 def _argument(message: str) -> str:
     """A text that can be an argument of a program: no program can be given a zero, or half a character."""
     return message.replace("\0", "").encode("utf-8", "replace").decode()
-
-
-def _repository(folder: Path) -> Repository | None:
-    with suppress(UserError):  # git itself is about to say what is wrong
-        return find_repository(folder)
-    return None
 
 
 def words_of(line: str) -> tuple[str, ...]:

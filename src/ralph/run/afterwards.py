@@ -209,7 +209,6 @@ def _checked(
         redact=Redactor(secret_values(env)),
         max_log=settings.max_log,
         grace=0.0,  # who presses Ctrl-C here wants no merge
-        began=time.monotonic(),
     )
     with on_record(run.id, keeper, tree.workspace, env), enclosed(context, settings, order.workspace) as inside:
         done = Checks(inside, settings.guardrails, replace(settings, fail_fast=False)).run(0)
@@ -270,21 +269,13 @@ def take_away(found: Iterable[Remains]) -> list[Remains]:
 
 
 def _demos(before: float) -> list[str]:
-    folder = tempfile.gettempdir()
-    names = [f"{folder}/{name}" for name in sorted(os.listdir(folder)) if name.startswith(DEMO)]
-    return [
-        path
-        for path in names
-        if os.lstat(path).st_uid == os.geteuid()
-        and os.path.isdir(path)
-        and not os.path.islink(path)
-        and _last_change(path) < before
-        and not is_occupied(Path(path))
-    ]
-
-
-def _last_change(path: str) -> float:
-    return max(os.lstat(one).st_mtime for one in (path, f"{path}/.ralph") if os.path.lexists(one))
+    folder, found = tempfile.gettempdir(), []
+    for path in (f"{folder}/{name}" for name in sorted(os.listdir(folder)) if name.startswith(DEMO)):
+        is_own = os.lstat(path).st_uid == os.geteuid() and os.path.isdir(path) and not os.path.islink(path)
+        last = max(os.lstat(one).st_mtime for one in (path, f"{path}/.ralph") if os.path.lexists(one))
+        if is_own and last < before and not is_occupied(Path(path)):
+            found.append(path)
+    return found
 
 
 def _size(place: str) -> int:

@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from ralph.core import events
 from ralph.core.model import Run, Stop
@@ -50,7 +50,7 @@ class Context(Struct, kw_only=True):
     max_log: int = 32 << 20
     grace: float = 30.0
     keep_children: bool = False
-    began: float = 0.0
+    began: float = field(default_factory=time.monotonic)
     before: float = 0.0
     task: Path | None = None
     box: "Sandbox | None" = None

@@ -238,7 +238,6 @@ class Session:
             grace=settings.grace,
             keep_children=settings.keep_children,
             looks_only=self.order.looks_only,
-            began=time.monotonic(),
             before=self._story.elapsed if self._story else 0.0,
         )
         self._asker.time_left = context.time_left

@@ -476,8 +476,43 @@ def children_of_a_task(live: Start, agent: Callable[..., str], ralph: Callable[.
     return run
 
 
+def _with_a_deaf_child(live: Start, agent: Callable[..., str], nap: str, goes_on: str) -> Any:
+    up = Path(agent("exit 0")).with_name("up")
+    os.mkfifo(up)
+    child = agent(f"trap '' TERM INT HUP; echo > {up}; sleep {nap}; sleep {nap}; sleep {nap}", "child")
+    parent = agent(f"ralph job --agent {child} x & read line < {up}; {goes_on}")
+    run = live("task", "--root", "tasks", "--project", "p", "--task", "t", "--prompt", "x", "--agent", parent)
+    run.until("agent_started")
+    return run
+
+
+def a_task_whose_child_is_deaf(live: Start, agent: Callable[..., str], ralph: Callable[..., Any], nap: str) -> Any:
+    run = _with_a_deaf_child(live, agent, nap, f"echo up; {DEAF.format(nap)}")
+    run.until("agent_text")
+    return run
+
+
+def a_task_that_waits_for_a_deaf_child(
+    live: Start, agent: Callable[..., str], ralph: Callable[..., Any], nap: str
+) -> Any:
+    run = _with_a_deaf_child(live, agent, nap, 'touch "$TASK_FOLDER/DONE"')
+    run.until("waiting")
+    return run
+
+
 @pytest.mark.parametrize(
-    "wait", [a_pause, a_limit, a_backoff, a_question, a_delay, children_of_a_task], ids=lambda wait: wait.__name__
+    "wait",
+    [
+        a_pause,
+        a_limit,
+        a_backoff,
+        a_question,
+        a_delay,
+        children_of_a_task,
+        a_task_whose_child_is_deaf,
+        a_task_that_waits_for_a_deaf_child,
+    ],
+    ids=lambda wait: wait.__name__,
 )
 def test_ctrl_c_twice_ends_every_wait_at_once(
     live: Start,

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from ralph.processes.interrupt import Interrupt
 from ralph.processes.keeper import Keeper, Started
 from ralph.processes.program import Command
 from ralph.processes.spawning import MARK
@@ -214,13 +215,13 @@ def test_no_child_outlives_a_supervisor_that_is_killed_together_with_its_keeper(
 
 
 def test_children_are_ended_though_their_keeper_was_killed(mark: Any) -> None:
-    with Keeper.start() as keeper:
+    with Keeper.start() as keeper, Interrupt() as interrupt:
         words = ["setsid", "sleep", mark.seconds]
         command = Command(argv=tuple(words), cwd="/", env={MARK: mark.seconds, "PATH": os.defpath})
         keeper.spawn("/usr/bin/setsid", command, (0, 1, 2))
         assert isinstance(keeper.hear(), Started)
         os.kill(keeper._child, signal.SIGKILL)
-        end_all(keeper)
+        end_all(keeper, interrupt)
         assert mark.bearers() == []
 
 

@@ -42,7 +42,7 @@ else:
     import _signal as signal
 
 
-_GLANCE = 200  # milliseconds between two looks at one that is silent
+GLANCE = 200  # milliseconds between two looks at one that is silent
 _MOST_SILENT = 60.0  # seconds; what it is asked for takes at most ten
 _LAST_WORDS = FAREWELL + PATIENCE + 1.0
 
@@ -301,7 +301,7 @@ class Keeper:
         line = select.poll()
         line.register(self._channel, select.POLLIN)
         deadline = time.monotonic() + most
-        while not line.poll(_GLANCE):
+        while not line.poll(GLANCE):
             if self.is_stopped or time.monotonic() > deadline:
                 raise KeeperLost
 

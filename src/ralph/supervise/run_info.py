@@ -363,13 +363,14 @@ IsLiving = Callable[[int, str], bool]
 
 
 class ChildProcesses:
-    """The processes of a task's child runs, for the keeper to spare."""
+    """The processes of a task's child runs, for the keeper to spare while they `are_spared`."""
 
-    def __init__(self, folder: TaskFolder) -> None:
-        self._folder = folder
+    def __init__(self, folder: TaskFolder, are_spared: Callable[[], bool]) -> None:
+        self._folder, self._are_spared = folder, are_spared
 
     def pids(self) -> list[int]:
-        return [pid for run in active_children(self._folder) for pid in (run.owner_pid, run.pid) if pid]
+        children = active_children(self._folder) if self._are_spared() else ()
+        return [pid for run in children for pid in (run.owner_pid, run.pid) if pid]
 
     def expects(self, pid: int) -> bool:
         """Whether this process is a `ralph job` that has not come to telling of it yet."""

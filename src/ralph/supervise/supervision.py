@@ -1,7 +1,9 @@
 """How is a task supervised? As every run, by the same loop; what is special is where it keeps its things, what it looks
 at, what it says on the task's bus, and that it waits for the children of its agent."""
 
+import math
 import os
+import select
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
@@ -18,7 +20,8 @@ from ralph.errors import UserError
 from ralph.files import make_folder, unusable
 from ralph.loop import Parts, Workspace
 from ralph.processes.descendants import sweep_marked
-from ralph.processes.keeper import Ended, Keeper, KeeperLost
+from ralph.processes.interrupt import Interrupt
+from ralph.processes.keeper import GLANCE, Ended, Keeper, KeeperLost
 from ralph.processes.process import without_keeper
 from ralph.processes.program import seconds_left
 from ralph.records.folder import RunFolder
@@ -107,6 +110,11 @@ class SupervisedPlace(Place):
 
         return wait
 
+    def _spare_children(self, context: Context) -> None:
+        """They outlive the turn that they came of, but not the wish that all of it ends now."""
+        wants_end, keeps = context.interrupt.wants_end, self._settings.keep_children
+        context.keeper.spare = ChildProcesses(self.task, lambda: keeps or not wants_end())
+
     def _bury_the_dead(self) -> None:
         for run in bury(self.task):
             self._announcer.say(remarks.child_died(run.run_id, run.error_summary))
@@ -115,7 +123,7 @@ class SupervisedPlace(Place):
         if stop.outcome is Outcome.DONE and run.seen.children:
             self._announcer.say(remarks.not_awaited(run.seen.children, self._settings.wait_timeout))
         if not self._settings.keep_children and active_children(self.task):
-            end_all(context.keeper)
+            end_all(context.keeper, context.interrupt)
         self._bury_the_dead()
         self._announcer.say(self._last_words(run, stop))
         if self._attempts:
@@ -168,7 +176,7 @@ class TaskPlace(SupervisedPlace):
     def enter(self, context: Context) -> None:
         context.task, self._announcer.tell = self.task.path, context.tell
         context.lent = self.lends
-        context.keeper.spare = ChildProcesses(self.task)
+        self._spare_children(context)
         for run in self._earlier:
             Mailbox(context.folder.path).inherit(Mailbox(run.place), partial(_so_far, run))
 
@@ -206,7 +214,7 @@ class WorkspaceTask(SupervisedPlace):
             raise unusable(task.runs, error) from None
         bus.prepare(task.bus)
         bury(task)
-        context.keeper.spare = ChildProcesses(task)
+        self._spare_children(context)
         super().equip(parts, context)
 
 
@@ -289,13 +297,23 @@ def timeouts(settings: Settings) -> Timeouts:
     }
 
 
-def end_all(keeper: Keeper) -> None:
-    """Ends the children that outlived the turns they came of."""
+def end_all(keeper: Keeper, interrupt: Interrupt) -> None:
+    """Ends the children that outlived the turns they came of; at once where somebody asks for that a second time."""
     keeper.spare = None
+    ready, patience = select.poll(), math.inf
+    for one in (keeper, interrupt):
+        ready.register(one, select.POLLIN)
     try:
-        keeper.end(TO_END)
-        while not isinstance(keeper.hear(), Ended):
-            pass
+        while True:
+            if min(TO_END, interrupt.patience) < patience:
+                patience = min(TO_END, interrupt.patience)
+                keeper.end(patience)
+            spoke = keeper.fileno() in dict(ready.poll(GLANCE))
+            if spoke and isinstance(keeper.hear(waits=False), Ended):
+                return
+            interrupt.acknowledge()
+            if keeper.is_stopped:
+                raise KeeperLost
     except KeeperLost:
         keeper.replace()
 

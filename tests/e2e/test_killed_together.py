@@ -259,6 +259,39 @@ def test_a_keeper_that_a_debugger_holds_does_not_hang_ctrl_c(
             debugger.kill()
 
 
+def state_of(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+def test_a_run_that_its_agent_has_stopped_ends_when_it_is_told_to(
+    live: Start, agent: Agent, ralph: Any, alive: Alive, nap: str, eventually: Any
+) -> None:
+    """Ctrl-C does not reach it: the shell has taken the terminal back, and says that it was stopped."""
+    run = live("run", "g", "--agent", agent(f"kill -STOP $(ps -o ppid= -p $PPID); sleep {nap}"))
+    eventually(lambda: alive(nap) and state_of(run.process.pid) == "T")
+    assert ralph("stop", "--now").code == 0
+    assert run.end() == 130
+    assert run.one("run_finished")["outcome"] == "interrupted"
+    assert not alive(nap)
+
+
+def test_a_run_that_a_debugger_holds_ends_when_it_is_told_to(
+    live: Start, agent: Agent, ralph: Any, alive: Alive, nap: str, tmp_path: Path, eventually: Any
+) -> None:
+    said = tmp_path / "said"
+    hold = f"exec {sys.executable} -c '{HOLD}' $(ps -o ppid= -p $PPID) > {said}"
+    run = live("run", "g", "--agent", agent(f"sleep {nap} & {hold}"))
+    eventually(lambda: said.exists() and said.read_text())
+    if said.read_text() != "0\n":
+        pytest.skip("this machine lets nobody debug others: sysctl kernel.yama.ptrace_scope=0")
+    eventually(lambda: state_of(run.process.pid) == "t")
+    assert ralph("stop", "--now").code == 0
+    assert run.end() == -signal.SIGKILL
+    eventually(lambda: not alive(nap))
+    agent("echo hello")
+    assert ralph("resume", "--max-iterations", "1").code == 1, "nothing of it is lost"
+
+
 def test_what_another_run_started_is_not_ended_with_a_dead_one(
     left: Callable[..., Any],
     live: Start,

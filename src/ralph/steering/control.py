@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from ralph.core.model import STOP_REQUEST, Question
 from ralph.errors import UserError
-from ralph.processes.descendants import deliver, is_living
+from ralph.processes.descendants import deliver, is_held, is_living
 from ralph.processes.interrupt import NUDGE, Interrupt
 from ralph.processes.spawning import MARK
 from ralph.records.folder import workspace_lock
@@ -92,6 +92,10 @@ def stop(run: Listed, now: bool = False) -> bool:
         _send(run, signal.SIGINT)  # two signals of one kind may arrive as one
     else:
         _send(run, signal.SIGHUP)
+    with suppress(UserError):  # it has just ended
+        _send(run, signal.SIGCONT)  # one that its agent has stopped hears nothing else
+        if now and is_held(run.facts.pid):  # nor does one that a debugger holds: its keeper ends the rest
+            _send(run, signal.SIGKILL)
     return now or run.state == "stopping"
 
 

@@ -4,10 +4,11 @@ import errno
 import json
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pexpect
 import pytest
 
 Agent = Callable[..., str]
@@ -125,3 +126,47 @@ echo "<response>DONE</response>"
     run = live("run", "g", "--commit", "--agent", agent(planted), PYTHONPATH=named.format(workspace=repository))
     assert run.end() == 0, run.err
     assert not proof.exists(), proof.read_text()
+
+
+@pytest.fixture
+def terminal(environment: dict[str, str], workspace: Path) -> Iterator[Callable[..., "pexpect.spawn[str]"]]:
+    """A command on a terminal."""
+    begun: list[pexpect.spawn[str]] = []
+
+    def start(*words: str, size: tuple[int, int] = (24, 80), **env: str) -> "pexpect.spawn[str]":
+        begun.append(
+            pexpect.spawn(
+                sys.executable,
+                ["-m", "ralph", *words],
+                cwd=str(workspace),
+                env={**environment, "TERM": "xterm", **env},  # type: ignore[arg-type]
+                encoding="utf-8",
+                timeout=60,
+                dimensions=size,
+            )
+        )
+        return begun[-1]
+
+    yield start
+    for child in begun:
+        child.close(force=True)
+
+
+def ended(child: "pexpect.spawn[str]") -> tuple[int | None, str]:
+    """The exit code, and all that was said."""
+    child.expect(pexpect.EOF)
+    child.close()
+    return child.exitstatus, str(child.before)
+
+
+@pytest.mark.parametrize("words", ["demo", "ps -a", "show", "logs", "run g -m 1", "doctor"])
+@pytest.mark.parametrize("columns", [0, 1])
+def test_a_terminal_that_does_not_know_how_wide_it_is_is_a_terminal(
+    ralph: Ralph, agent: Agent, terminal: Any, tmp_path: Path, words: str, columns: int
+) -> None:
+    fake = agent("echo hello")
+    assert ralph("run", "g", "-m", "1", "--agent", fake).code == 1
+    more = ("--agent", fake) if words.startswith("run") else ()
+    code, said = ended(terminal(*words.split(), *more, size=(columns, columns), PAGER="cat", TMPDIR=str(tmp_path)))
+    assert "internal error" not in said
+    assert code in (0, 1)

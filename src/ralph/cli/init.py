@@ -360,10 +360,9 @@ def _say(text: str) -> None:
     """In lines that fit the terminal; what is to be copied stays in one."""
     import textwrap
 
-    try:
-        columns = min(os.get_terminal_size(sys.stderr.fileno()).columns, WIDEST)
-    except (OSError, ValueError, AttributeError):  # no terminal, no stderr
-        columns = WIDEST
+    from ralph.show.outlet import terminal_size
+
+    columns = min(terminal_size(sys.stderr, WIDEST)[0], WIDEST)
     for line in text.splitlines():
         is_whole = line.startswith(" ") or not line
         rows = [line] if is_whole else textwrap.wrap(line, columns, break_long_words=False, break_on_hyphens=False)

@@ -62,11 +62,10 @@ def _show_fleet(values: Values) -> int:
 
 
 def _show_runs(seen: "list[RunNow]") -> None:
-    from ralph.show.outlet import choose
+    from ralph.show.outlet import choose, terminal_size
     from ralph.show.summary import run_list
 
-    is_terminal = sys.stdout.isatty()
-    columns = terminal_width(0) if is_terminal else 0
+    columns, _ = terminal_size(sys.stdout, 0)
     style = choose(sys.stdout)
     print("\n".join(run_list(seen, style, columns, time.time(), os.path.expanduser("~"))))
 
@@ -180,7 +179,7 @@ def _render(run: "Listed", lines: Iterator[bytes], values: Values) -> int:
 def _written(run: "Listed", lines: Iterator[bytes], values: Values, out: IO[str]) -> int:
     """Writes the lines of a run; how many of its journal could be read."""
     from ralph.records.journal import decoded
-    from ralph.show.outlet import GLYPHS, choose
+    from ralph.show.outlet import GLYPHS, choose, terminal_size
     from ralph.show.screen import make_screen
 
     now = 0.0
@@ -195,7 +194,7 @@ def _written(run: "Listed", lines: Iterator[bytes], values: Values, out: IO[str]
         live=False,
         waits=True,
         timestamps=bool(values.get("timestamps")),
-        width=terminal_width(80) if is_terminal and out is not sys.stdout else None,
+        width=terminal_size(sys.stdout, 80)[0] if is_terminal and out is not sys.stdout else None,
         clock=lambda: now,
     )
     screen.belongs_to(run.id)

@@ -233,12 +233,11 @@ def _show_shared(seen: Seen, action: str, as_json: bool) -> int:
 
 
 def _print_items(board: Board, made: Sequence[Row]) -> None:
-    from ralph.show.outlet import choose
+    from ralph.show.outlet import choose, terminal_size
     from ralph.show.works import table
 
-    style = choose(sys.stdout)
-    columns = os.get_terminal_size().columns if sys.stdout.isatty() else 200
-    print("\n".join(table(board, made, style, columns, most=len(made))))
+    columns, _ = terminal_size(sys.stdout, 200)
+    print("\n".join(table(board, made, choose(sys.stdout), columns, most=len(made))))
 
 
 def _print_story(history: WorkHistory) -> None:

@@ -153,6 +153,15 @@ class Ndjson:
         self._ready.register(self._fd, select.POLLOUT)
 
 
+def terminal_size(stream: IO[str] | None, columns: int, rows: int = 24) -> tuple[int, int]:
+    """How wide and high a terminal is; what is given where there is none, or it does not know and says 0."""
+    try:
+        found = os.get_terminal_size(stream.fileno() if stream else -1)
+    except (OSError, ValueError, AttributeError):
+        return columns, rows
+    return found.columns or columns, found.lines or rows
+
+
 class Marks(Struct, frozen=True, kw_only=True):
     """The signs in front of lines, one column each. The full screen and the lines share them."""
 

@@ -13,7 +13,7 @@ from ralph.core.model import Outcome
 from ralph.core.state import Activity
 from ralph.history.run_history import Fold, RunHistory
 from ralph.show.event_lines import EventLines, Flow
-from ralph.show.outlet import PATIENCE, Outlet, Style, choose, is_smart, outcome_tone
+from ralph.show.outlet import PATIENCE, Outlet, Style, choose, is_smart, outcome_tone, terminal_size
 from ralph.show.turn_lines import VERBOSE, LineLimits
 from ralph.show.words import command, cut, duration, moment, money, outcome_sentence, purpose, whereabouts, wrap
 
@@ -226,10 +226,7 @@ def make_screen(
 
     def room() -> int:
         """Asked anew each time, for terminals are resized."""
-        try:
-            return width or os.get_terminal_size(stream.fileno() if stream else -1).columns or _WIDTH
-        except OSError:
-            return _WIDTH
+        return width or terminal_size(stream, _WIDTH)[0]
 
     columns = room if width is not None or is_terminal else None
     flow = Flow(float("inf")) if waits else None

@@ -1,7 +1,6 @@
 """What do people see of a work on a backlog? A line for whatever happens to an item or at the gate, on a terminal a
 table that says where each of them stands, and a page of what came of it by morning."""
 
-import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TextIO
@@ -13,7 +12,7 @@ from ralph.core.backlog import SHOWN, Board, Job, forecast, shown
 from ralph.core.model import RunFacts
 from ralph.core.text import listed, one_line, plural, short
 from ralph.history.work_history import WorkHistory, WorkSpan
-from ralph.show.outlet import Outlet, Style, choose, is_smart, outcome_tone
+from ralph.show.outlet import Outlet, Style, choose, is_smart, outcome_tone, terminal_size
 from ralph.show.plots import Html, element, joined
 from ralph.show.words import cost, cut, duration, money
 
@@ -223,12 +222,9 @@ class WorkScreen:
         text += "".join(f"{line}\n" for line in lines)
         self._drawn = 0
         if self._live:
-            try:
-                columns, height = os.get_terminal_size(self._stream.fileno() if self._stream else -1)
-            except (OSError, ValueError):
-                columns, height = 0, 0
-            most = max((height or 24) - 5, 3)
-            made = ["", *table(self.board(), self.look(), self._style, (columns or 80) - 1, most=most)]
+            columns, height = terminal_size(self._stream, 80)
+            most = max(height - 5, 3)
+            made = ["", *table(self.board(), self.look(), self._style, columns - 1, most=most)]
             text += "\x1b[?7l" + "\n".join(made) + "\x1b[?7h"
             self._drawn = len(made)
         if text:

@@ -170,3 +170,23 @@ def test_a_terminal_that_does_not_know_how_wide_it_is_is_a_terminal(
     code, said = ended(terminal(*words.split(), *more, size=(columns, columns), PAGER="cat", TMPDIR=str(tmp_path)))
     assert "internal error" not in said
     assert code in (0, 1)
+
+
+@pytest.mark.parametrize("pager", ["less '", "no-such-pager", ""])
+def test_without_a_pager_there_is_the_terminal(ralph: Ralph, agent: Agent, terminal: Any, pager: str) -> None:
+    assert ralph("run", "g", "-m", "1", "--agent", agent("echo hello")).code == 1
+    code, said = ended(terminal("logs", PAGER=pager))
+    assert (code, "exhausted" in said) == (0, True)
+
+
+def test_ctrl_c_is_the_editors_while_there_is_one(terminal: Any, tmp_path: Path) -> None:
+    editor = tmp_path / "editor"
+    editor.write_text(
+        '#!/bin/sh\ntrap "echo - noted > \\"$1\\"; exit 0" INT\necho ready\nwhile :; do sleep 0.01; done\n'
+    )
+    editor.chmod(0o755)
+    child = terminal("learn", "--edit", EDITOR=str(editor))
+    child.expect("ready")
+    child.sendintr()
+    code, said = ended(child)
+    assert (code, "- noted" in said) == (0, True)

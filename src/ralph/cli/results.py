@@ -315,7 +315,8 @@ def edited(path: Path) -> tuple[str, int]:
     from ralph.processes.spawning import UnkeptProcess
 
     editor = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
-    words = ("/bin/sh", "-c", f'{editor} "$@"', editor, str(path))  # as git
+    # As git; but where Ctrl-C is the editor's, it is not for a shell in between either.
+    words = ("/bin/sh", "-c", f'trap : INT; {editor} "$@"', editor, str(path))
     with leaving_ctrl_c():
         return editor, UnkeptProcess.start(words, os.environ, (0, 1, 2), apart=False).wait() or 0
 

@@ -242,7 +242,9 @@ def paged() -> Iterator[IO[str]]:
     from ralph.processes.interrupt import leaving_ctrl_c
     from ralph.processes.spawning import UnkeptProcess
 
-    words = shlex.split(os.environ.get("RALPH_PAGER", os.environ.get("PAGER", "less")))
+    words: list[str] = []
+    with suppress(ValueError):  # a quotation without an end
+        words = shlex.split(os.environ.get("RALPH_PAGER", os.environ.get("PAGER", "less")))
     program = shutil.which(words[0]) if words and words[0] != "cat" else None
     if not program:
         yield sys.stdout
@@ -266,10 +268,3 @@ def paged() -> Iterator[IO[str]]:
                 yield out
         finally:
             pager.wait()
-
-
-def terminal_width(otherwise: int) -> int:
-    try:
-        return os.get_terminal_size(sys.stdout.fileno()).columns
-    except (OSError, ValueError):
-        return otherwise

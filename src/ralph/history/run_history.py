@@ -182,12 +182,14 @@ class RunHistory(Struct, kw_only=True):
     def proven(self) -> list[str]:
         """The checks that have been seen red, in this run or before: those that can fail."""
         red = {check.name for one in self.iterations for check in one.checks if not check.passed}
-        return [name for name in self.checked if name in red or name in self.red_before]
+        known = red.union(self.red_before)
+        return [name for name in self.checked if name in known]
 
     @property
     def unproven(self) -> list[str]:
         """The checks that nobody has ever seen red: they may be unable to fail."""
-        return [name for name in self.checked if name not in self.proven]
+        proven = {*self.proven}
+        return [name for name in self.checked if name not in proven]
 
     @property
     def checked(self) -> list[str]:
@@ -236,7 +238,9 @@ class Fold:
         self._todo: tuple[e.TodoItem, ...] = ()
         self.running: set[str] = set()
         self._last = 0.0
-        self._open: list[Span] = []
+        self._open: dict[str, Span] = {}  # by what is done
+        self._results: dict[str, int] = {}  # where the checks stand in the iteration at work, by name
+        self._refusals: set[Refusal] = set()  # of the last claim
         self._asked: dict[str, AskedQuestion] = {}  # by the id of the question
         self._numbered: dict[int, PastIteration] = {}
         self._board: Board | None = None
@@ -276,7 +280,7 @@ class Fold:
         """The history as it stands; `state` is what is known of a run that has no outcome yet, `now` the moment at
         which it is still at work: the last event may be an hour old."""
         history, last = self.history, max(self._last, now)
-        spans = [*history.spans, *(replace(span, ended=max(last, span.began)) for span in self._open)]
+        spans = [*history.spans, *(replace(span, ended=max(last, span.began)) for span in self._open.values())]
         if history.outcome:
             return replace(history, spans=spans)
         seconds = max(last - history.began, 0.0)
@@ -305,7 +309,7 @@ class Fold:
             cut = iterations.pop()
             fresh.number, fresh.began, fresh.usage, fresh.uncounted = cut.number, cut.began, cut.usage, cut.uncounted
         iterations.append(fresh)
-        self._numbered[fresh.number] = fresh
+        self._numbered[fresh.number], self._results, self._refusals = fresh, {}, set()
 
     def _hear_of_iteration(self, event: e.Event, at: float) -> None:
         iterations = self.history.iterations
@@ -336,12 +340,13 @@ class Fold:
                 self._close(at, name := short(event.name, 200))
                 for one in iterations[-1:]:
                     if not one.is_whole:  # until its record says it
-                        result = _check_result(event, event.duration_s)
-                        one.checks = [*(check for check in one.checks if check.name != name), result]
+                        place = self._results.setdefault(name, len(one.checks))
+                        one.checks[place : place + 1] = [_check_result(event, event.duration_s)]
             case e.ClaimRejected():
                 refusal = Refusal(short(event.claim, 100), short(event.gate, 40), short(event.reason, 500))
                 for one in iterations[-1:]:
-                    if refusal not in one.refused:  # a run that goes on looks at its last claim again
+                    if refusal not in self._refusals:  # a run that goes on looks at its last claim again
+                        self._refusals.add(refusal)
                         one.refused.append(refusal)
             case e.IterationFinished():
                 if not iterations or iterations[-1].is_whole:
@@ -401,18 +406,16 @@ class Fold:
         self.history.cost_usd = self.history.usage.cost_usd
 
     def _begin(self, kind: str, at: float, what: str) -> None:
-        if kind != "check" or not self.running:  # checks may run side by side
-            self._close(at)
+        self._close(at, what if kind == "check" and self.running else "")  # checks may run side by side
         number = self.history.iterations[-1].number if self.history.iterations else 0
-        self._open.append(Span(kind, at, at, what, number))
+        self._open[what] = Span(kind, at, at, what, number)
 
     def _close(self, at: float, what: str = "") -> None:
         """Ends what is going on, or the one check of this name."""
-        over = [span for span in self._open if span.what == what] if what else self._open
-        self._open = [span for span in self._open if span not in over] if what else []
-        for span in over:
-            self.history.spans.append(replace(span, ended=max(at, span.began)))
-        self.running = self.running - {what} if what else set()
+        for one in [what] if what else [*self._open]:
+            if span := self._open.pop(one, None):
+                self.history.spans.append(replace(span, ended=max(at, span.began)))
+            self.running.discard(one)
 
 
 def _check_result(check: Check | e.CheckFinished, seconds: float) -> CheckResult:

@@ -61,7 +61,7 @@ def work_history(run: Listed) -> WorkHistory:
 
 
 def folded(run: str, entries: Iterable[Entry]) -> WorkHistory:
-    history = WorkHistory(run=run)
+    history, spans = WorkHistory(run=run), _OpenSpans()
     for entry in entries:
         event = entry.event()
         if event is None:
@@ -75,37 +75,52 @@ def folded(run: str, entries: Iterable[Entry]) -> WorkHistory:
         match event:
             case work_events.WorkStarted():
                 history.started, history.finished = event, None
-                for span in history.spans:
-                    span.ended, span.result = span.ended or at, span.result or "cut off"
+                spans.end_all(at, "cut off")
             case work_events.WorkFinished():
                 history.finished = event
             case work_events.ItemStarted():
-                history.spans.append(WorkSpan((event.key,), "loop", at))
+                history.spans.append(spans.begin(WorkSpan((event.key,), "loop", at), event.key))
             case (
                 work_events.ItemReady()
                 | work_events.ItemParked()
                 | work_events.ItemQueued()
                 | work_events.ItemWithdrawn()
             ):
-                _close(history, "loop", at, work_events.NAMES[type(event)].removeprefix("item_"), event.key)
+                spans.end(at, work_events.NAMES[type(event)].removeprefix("item_"), event.key)
             case work_events.GateStarted():
-                history.spans.append(WorkSpan(event.keys, "gate", at))
+                history.spans.append(spans.begin(WorkSpan(event.keys, "gate", at)))
             case work_events.GateFinished():
                 seen = event.verdict
                 result = "stuck" if seen.stuck else "red" if seen.red else "landed" if seen.landed else "cut off"
                 result = "refused" if result == "cut off" and (seen.conflicts or seen.empty) else result
-                _close(history, "gate", at, result)
+                spans.end(at, result)
                 history.landings += bool(seen.landed)
             case work_events.ItemReturned():
                 history.returns += 1
     return history
 
 
-def _close(history: WorkHistory, kind: str, at: float, result: str, key: str = "") -> None:
-    for span in reversed(history.spans):
-        if span.kind == kind and not span.ended and (not key or key in span.keys):
+class _OpenSpans:
+    """What has begun and not ended, by its item; at the gate, by no name: to look for it among all that ever was would
+    take longer with each event."""
+
+    def __init__(self) -> None:
+        self._open: dict[str, list[WorkSpan]] = {}
+
+    def begin(self, span: WorkSpan, key: str = "") -> WorkSpan:
+        self._open.setdefault(key, []).append(span)
+        return span
+
+    def end(self, at: float, result: str, key: str = "") -> None:
+        if latest := self._open.get(key):
+            span = latest.pop()
             span.ended, span.result = at, result
-            return
+
+    def end_all(self, at: float, result: str) -> None:
+        for key in self._open:
+            while self._open[key]:
+                self.end(at, result, key)
+        self._open = {}
 
 
 def board_after(board: Board | None, event: object, at: float) -> Board:

@@ -29,6 +29,7 @@ _AT_WORK = ("running", "stopping", "waiting", "paused", "asking")
 _TONES = {"done": "good", "paused": "warn", "asking": "warn"}
 _TONES |= dict.fromkeys(("stopped", "running", "stopping", "waiting"), "calm")
 
+MOST_NAMED = 30  # checks that have a column each in Markdown
 ReportForm = Literal["html", "markdown", "json"]
 RunEvidence = Mapping[str, Mapping[int, Evidence]]
 """Of each run, of each iteration."""
@@ -278,8 +279,9 @@ def _needs(history: RunHistory, kinds: Container[str] | None = None) -> str:
 def _iterations(history: RunHistory) -> str:
     if not history.iterations:
         return ""
-    names = history.checked
-    titles = ["#", *(code(name, 60) for name in names), "tools", "tokens", "cost", "time", "files", "what happened"]
+    names = history.checked if len(history.checked) <= MOST_NAMED else []
+    numbers = ["checks", "tools", "tokens", "cost", "time", "files", "what happened"]
+    titles = ["#", *(code(name, 60) for name in names), *numbers]
     rows = []
     for one in history.iterations:
         seen = {check.name: check.passed for check in one.checks}
@@ -287,6 +289,7 @@ def _iterations(history: RunHistory) -> str:
             [
                 str(one.number),
                 *("" if name not in seen else "✅" if seen[name] else "❌" for name in names),
+                f"{sum(seen.values())}/{len(seen)}" if seen and not names else "",
                 "" if one.tool_calls is None else str(one.tool_calls),
                 count(one.usage.tokens) if one.usage.tokens else "",
                 "" if one.usage.cost_usd is None else escape_markdown(money(one.usage.cost_usd)),

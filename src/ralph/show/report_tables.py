@@ -62,9 +62,10 @@ def iterations(history: RunHistory) -> Html | None:
     past = history.iterations
     names = history.checked
     tools = sum(one.tool_calls or 0 for one in past)
-    checked = [HtmlColumn(name, [_verdict(name, one) for one in past], kind="cell check") for name in names]
-    if len(names) > MOST_COLUMNS:
-        checked = [HtmlColumn("Checks", [_passed(one) for one in past], kind="num")]
+    checked = [HtmlColumn("Checks", [_passed(one) for one in past], kind="num")]
+    if len(names) <= MOST_COLUMNS:
+        marks = [_verdicts(one) for one in past]
+        checked = [HtmlColumn(name, [of.get(name, "") for of in marks], kind="cell check") for name in names]
     columns = [
         HtmlColumn(
             "#", [element("a", str(one.number), href=f"#{history.run}-{one.number}") for one in past], kind="num"
@@ -90,14 +91,15 @@ def _size(changed: Sequence[FileChange] | None) -> str:
     return "" if changed is None else str(len(changed))
 
 
-def _verdict(name: str, one: PastIteration) -> Html:
-    marks = []
+def _verdicts(one: PastIteration) -> dict[str, Html]:
+    """A mark for each check, by name."""
+    marks: dict[str, Html] = {}
     for check in one.checks:
-        if check.name == name:
-            tone, mark = ("good", "✓") if check.passed else ("bad", "✗")
-            said = f"{'passed' if check.passed else how_it_failed(check)}, {duration(check.seconds)}"
-            marks.append(element("span", mark, class_=f"mark {tone}", title=said))
-    return joined(*marks)
+        tone, mark = ("good", "✓") if check.passed else ("bad", "✗")
+        said = f"{'passed' if check.passed else how_it_failed(check)}, {duration(check.seconds)}"
+        shown = element("span", mark, class_=f"mark {tone}", title=said)
+        marks[check.name] = joined(marks.get(check.name), shown)
+    return marks
 
 
 def _passed(one: PastIteration) -> Html | str:
@@ -111,12 +113,13 @@ def checks(history: RunHistory) -> Html | None:
     if len(names) <= MOST_COLUMNS:
         return None
     past = [one for one in history.iterations if one.checks][-MOST_CELLS:]
+    marks = [_verdicts(one) for one in past]
     heads = [element("th.bit", str(one.number), scope="col") for one in past]
     rows = [
         element(
             "tr",
             element("th.name", element("span.clamp", name, title=name), scope="row"),
-            [element("td.bit", _verdict(name, one)) for one in past],
+            [element("td.bit", of.get(name)) for of in marks],
         )
         for name in names
     ]

@@ -3,7 +3,7 @@
 import json
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ralph.backlog.backlog_source import find
-from ralph.backlog.json_lists import is_taskmasters, read_prd, read_taskmaster, spans, tick_prd, tick_taskmaster
+from ralph.backlog.json_lists import (
+    DEEPEST,
+    JsonPath,
+    is_taskmasters,
+    read_prd,
+    read_taskmaster,
+    spans,
+    tick_prd,
+    tick_taskmaster,
+)
 from ralph.backlog.list_programs import read_beads, read_issues
 from ralph.backlog.lists import ListContent, is_id, key_of, slug, sound
 from ralph.backlog.markdown_lists import read_boxes, read_folder, tick_boxes, tick_folder
@@ -206,6 +215,20 @@ def test_few_characters_that_stand_for_without_end_are_told_and_not_read() -> No
         assert reading.problems == ("a.md:2: its front matter cannot be read",)
 
 
+def test_front_matter_of_more_than_64_KB_is_told_and_not_read() -> None:
+    front = "".join(f"k{number}: v\n" for number in range(10_000))
+    reading = read_folder({"a.md": f"---\nid: 1\n{front}---\nwords\n".encode()})
+    assert reading.items == ()
+    assert reading.problems == ("a.md:1: its front matter is too long: at most 64 KB are read",)
+
+
+def test_what_a_plan_says_around_its_tasks_is_not_written_thousands_of_times_over() -> None:
+    tasks = "".join(f"- [ ] T{number} a\n" for number in range(20_000))
+    items = read_boxes({"p.md": f"# Plan: x\n\n{'The goal. ' * 1000}\n## Tasks\n{tasks}".encode()}).items
+    assert sum(len(item.text) for item in items) < 20_000_000
+    assert "The goal." in items[-1].text
+
+
 def test_where_thousands_would_wait_for_thousands_one_has_to_go_between() -> None:
     first, second = ("".join(f"- [ ] {name}{at} a [P]\n" for at in range(9000)) for name in "AB")
     reading = boxed(f"## Phase 1\n{first}## Phase 2\n{second}")
@@ -259,11 +282,22 @@ PLAIN = st.none() | st.booleans() | st.integers() | st.text()
 @given(st.recursive(PLAIN, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)))
 def test_every_value_of_a_json_text_is_found_where_it_stands(document: object) -> None:
     for text in (json.dumps(document), json.dumps(document, indent=3, ensure_ascii=False)):
-        for path, (start, end) in spans(text).items():
-            value = document
-            for step in path:
-                value = value[step]  # type: ignore[index]
-            assert json.loads(text[start:end]) == value
+        wanted = dict(values_in(document))
+        found = spans(text, wanted)
+        assert found.keys() == {path for path in wanted if len(path) <= DEEPEST}
+        for path, (start, end, last) in found.items():
+            assert json.loads(text[start:end]) == wanted[path]
+            assert not text[last or start + 1 : end - 1].strip() or not isinstance(wanted[path], list | dict)
+
+
+def values_in(document: object, path: JsonPath = ()) -> Iterator[tuple[JsonPath, object]]:
+    """Every value of a document, and the way to it."""
+    yield path, document
+    steps = (
+        document.items() if isinstance(document, dict) else enumerate(document) if isinstance(document, list) else ()
+    )
+    for step, value in steps:
+        yield from values_in(value, (*path, step))
 
 
 TASKMASTER = {

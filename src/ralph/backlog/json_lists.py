@@ -42,50 +42,50 @@ def parsed(text: str, name: str) -> Any:
         raise UserError(f"{name} is nested too deeply", "mend the list") from None
 
 
-def spans(text: str) -> dict[JsonPath, tuple[int, int]]:
-    """The place of every value in a well-formed JSON text, as deep as any is ticked."""
-    found: dict[JsonPath, tuple[int, int]] = {}
+def spans(text: str, wanted: Collection[JsonPath]) -> dict[JsonPath, tuple[int, int, int]]:
+    """Where each of these values begins and ends in a well-formed JSON text, and where the last value inside it ends.
+    Nothing is kept of all others: most of a list is not ticked."""
+    found: dict[JsonPath, tuple[int, int, int]] = {}
     path: list[str | int] = []  # the way to the value that comes next
-    starts: list[int] = []  # of the objects and lists around it
-    tokens = list(TOKEN.finditer(text, len(text) - len(text.removeprefix("\ufeff"))))
-    for token, following in zip(tokens, [*(token[0] for token in tokens[1:]), ""], strict=True):
-        word = token[0]
+    starts, lasts = [0], [0]  # of the objects and lists around it, and of the values in each the last one's end
+    tokens = TOKEN.finditer(text, len(text) - len(text.removeprefix("\ufeff")))
+    following = next(tokens, None)
+    while token := following:
+        word, following = token[0], next(tokens, None)
         if word in "{[":
             starts.append(token.start())
+            lasts.append(0)
             path.append("" if word == "{" else 0)
-        elif word in "}]":
-            path.pop()
-            start = starts.pop()
-            if len(path) <= DEEPEST:
-                found[tuple(path)] = (start, token.end())
-        elif word == "," and isinstance(path[-1], int):
-            path[-1] += 1
-        elif following == ":":
+        elif word == ",":
+            path[-1] = path[-1] + 1 if isinstance(path[-1], int) else path[-1]
+        elif following and following[0] == ":":
             path[-1] = json.loads(word, strict=False)
-        elif word not in ",:" and len(path) <= DEEPEST:
-            found[tuple(path)] = token.span()
+        elif word != ":":
+            start, last = token.start(), 0
+            if word in "}]":
+                path.pop()
+                start, last = starts.pop(), lasts.pop()
+            lasts[-1] = token.end()
+            if len(path) <= DEEPEST and (at := tuple(path)) in wanted:
+                found[at] = start, token.end(), last
     return found
 
 
 def _with_values(text: str, values: dict[JsonPath, Any]) -> str:
     """The text with these values changed, or added as the last of their objects."""
-    places, ends = spans(text), dict[JsonPath, int]()
-    for at, (_, end) in places.items():  # where the last value of each object ends
-        ends[at[:-1]] = max(end, ends.get(at[:-1], 0))
-    edits = []
+    places, edits = spans(text, {*values, *(path[:-1] for path in values)}), []
     for path, value in values.items():
         written = json.dumps(value, ensure_ascii=False)
         if path in places:
-            edits.append((*places[path], written))
+            edits.append((*places[path][:2], written))
         elif path[:-1] in places:
-            edits.append(_added(text, places[path[:-1]], ends.get(path[:-1]), f"{json.dumps(path[-1])}: {written}"))
+            edits.append(_added(text, *places[path[:-1]], f"{json.dumps(path[-1])}: {written}"))
     return edited(text, edits)
 
 
-def _added(text: str, around: tuple[int, int], last: int | None, member: str) -> tuple[int, int, str]:
+def _added(text: str, start: int, end: int, last: int, member: str) -> tuple[int, int, str]:
     """Behind the last value of the object, and as far from the margin as that."""
-    start, end = around
-    if last is None:
+    if not last:
         return start + 1, end - 1, member
     space = SPACE.match(text, start + 1)
     return last, last, f",{space[0] if space else ' '}{member}"

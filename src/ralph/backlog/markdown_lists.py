@@ -31,6 +31,8 @@ from ralph.core.tasks_file import ASIDE, BoxLine, box_lines, plan_title
 
 MOST_EDGES = 250_000  # from item to item, in the phases of a list
 LONGEST_AROUND = 8000  # characters of a plan that go with each of its tasks
+MOST_AROUND = 16_000_000  # with all of them together
+LARGEST_FRONT = 1 << 16  # characters of front matter: a megabyte of YAML takes many seconds
 CODE = re.compile(r"(?<!`)`++([^`]++)`++")
 FRONT = re.compile(r"\ufeff?---\r?\n(.*?\n)---[ \t]*(?:\r?\n|\Z)", re.DOTALL)
 _WORDS = r"[^ \t\r\n#]*+(?:[ \t]++[^ \t\r\n#]++)*+"
@@ -55,7 +57,7 @@ def read_boxes(files: Mapping[str, bytes]) -> ListContent:
              for word in value.replace(",", " ").split()}  # fmt: skip
     items = [_boxed(entry, name, named, problems) for entry in entries]
     if plan:
-        around = f"This is one task of the plan: {plan}{_around(lines)}"
+        around = f"This is one task of the plan: {plan}{_around(lines, len(items))}"
         items = [replace(item, text=f"{item.text}\n\n{around}") for item in items]
     has_phases = any(line.section.startswith("phase ") for line in lines)
     if has_phases and any("[P]" in entry.box.words.split() for entry in entries):
@@ -131,12 +133,12 @@ def _checks(lines: list[BoxLine]) -> Iterator[str]:
             yield command[1].strip()
 
 
-def _around(lines: list[BoxLine]) -> str:
+def _around(lines: list[BoxLine], tasks: int) -> str:
     """What a plan says beside its tasks and checks: goal, assumptions, questions with their answers."""
     begin = next(at for at, line in enumerate(lines) if line.text.removeprefix("\ufeff").startswith("# "))
     rest = [line.text for line in lines[begin + 1 :] if line.section not in ("checks", "tasks")]
     text = "\n".join(rest).strip()
-    return f"\n\n{text[:LONGEST_AROUND]}" if text else ""
+    return f"\n\n{text[: min(LONGEST_AROUND, MOST_AROUND // max(tasks, 1))]}" if text else ""
 
 
 def _in_phases(items: list[Item], entries: list[ListedBox], problems: list[str]) -> Iterator[Item]:
@@ -210,6 +212,9 @@ def _parts(data: bytes, name: str, problems: list[str]) -> tuple[dict[str, Any],
     text = decoded(data)
     found = FRONT.match(text)
     if found is None:
+        return {}, text
+    if len(found[1]) > LARGEST_FRONT:
+        problems.append(f"{name}:1: its front matter is too long: at most {LARGEST_FRONT >> 10} KB are read")
         return {}, text
     try:
         if "*" in found[1] and any(isinstance(token, yaml.AliasToken) for token in yaml.scan(found[1])):

@@ -121,7 +121,7 @@ class Plan(Struct, frozen=True):
 
     def with_checks(self, commands: Sequence[str]) -> "Plan":
         """With these checks for the whole of it, beside those that it has."""
-        known = self.read().checks
+        known = {*self.read().checks}
         items = [f"- `{command}`" for command in commands if command not in known]
         texts = self.text.split("\n")
         heads = {line.section: line.number for line in reversed(box_lines(self.text)) if line.text.startswith("## ")}

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from ralph.errors import UserError
 from ralph.settings import Guardrail, load
+from ralph.settings.trust import Before, difference_between
 
 EXAMPLE = """\
 ralph_loop:
@@ -168,3 +169,15 @@ def test_a_part_that_others_call_as_we_do_is_left_alone_beside_the_section(files
     assert not loaded.settings.agents
     config.write_text("agents: {mine: {argv: [my-agent]}}\nralph_loop: {checks: [make test]}\n")
     assert list(files.load(config).settings.agents) == ["mine"]
+
+
+def test_a_file_of_more_than_256_KB_is_refused_in_one_line(files: Any, config: Path) -> None:
+    config.write_text("".join(f"a{number}: 1\n" for number in range(30_000)))
+    with pytest.raises(UserError, match="cannot be read: it is larger than 256 KB"):
+        files.load(config)
+
+
+def test_the_lines_of_settings_that_are_too_many_to_compare_are_told(tmp_path: Path) -> None:
+    file, before = tmp_path / "settings.json", "\n" * 5000
+    file.write_text(before + '{"yolo": true}')
+    assert difference_between(Before(1, {str(file): before.encode()})) == f"{file}: 3001 more lines are not compared"

@@ -202,13 +202,14 @@ def refuse(found: Iterable[tuple[Source, Fault]]) -> None:
         raise UserError("\n".join(lines), "name a file that is there" if is_absent else f"{where} is valid")
 
 
-def file_text(path: "pathlib.Path") -> str | Source:
+def file_text(path: "pathlib.Path", most: int = 4 << 20) -> str | Source:
     """A file's text, or a broken source when there is none to be had."""
     name = readable(path)
     try:
-        data = read_given(path, 4 << 20)
+        data = read_given(path, most)
     except OSError as error:
-        return broken(name, f"cannot be read: {(error.strerror or str(error)).lower()}")
+        why = error.strerror or str(error)
+        return broken(name, f"cannot be read: {why[:1].lower()}{why[1:]}")
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:

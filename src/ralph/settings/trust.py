@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import pathlib
 
 MOST_BYTES = 4 << 20
+MOST_LINES = 2000  # of a file that are compared: what tells two texts apart takes more time than they are long
 Contents = dict[str, bytes | None]
 
 
@@ -95,7 +96,7 @@ def refuse_untrusted(workspace: "pathlib.Path", env: Mapping[str, str]) -> None:
 def difference_in(workspace: "pathlib.Path", env: Mapping[str, str]) -> str:
     """What has changed while runs were at work here, as a patch; nothing where all is as it was."""
     known = [before for path in _records(place_of(workspace, env)) if (before := _read(path)) and _changed(before)]
-    return _patch(known[0]) if known else ""
+    return difference_between(known[0]) if known else ""
 
 
 def trust(workspace: "pathlib.Path", env: Mapping[str, str]) -> None:
@@ -130,14 +131,18 @@ def _changed(before: Before) -> list[str]:
     return [path for path, then in before.files.items() if then != now[path]]
 
 
-def _patch(before: Before) -> str:
+def difference_between(before: Before) -> str:
+    """What these files say now that they did not say before, as a patch; never nothing where they differ."""
     from difflib import unified_diff
 
     now = _contents(tuple(before.files))
     lines: list[str] = []
     for path in _changed(before):
         old, new = ((one or b"").decode("utf-8", "replace").splitlines() for one in (before.files[path], now[path]))
-        lines += unified_diff(old, new, f"{path} (when the run began)", f"{path} (now)", lineterm="")
+        names = f"{path} (when the run began)", f"{path} (now)"
+        lines += unified_diff(old[:MOST_LINES], new[:MOST_LINES], *names, lineterm="")
+        if (longest := max(len(old), len(new))) > MOST_LINES:
+            lines.append(f"{path}: {longest - MOST_LINES} more lines are not compared")
     return "\n".join(lines)
 
 

@@ -1,6 +1,7 @@
 """What does a YAML file say? The `ralph_loop` section for `ralph loop -c FILE`, or settings in either spelling."""
 
 from collections.abc import Callable, Iterator
+from functools import cache
 from typing import TYPE_CHECKING, Any, get_args, get_origin
 
 import msgspec
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 SECTION = "ralph_loop"
 DEFAULT_AGENT = "build"  # by this name such files ask for whatever agent is the default
 MOST_ITERATIONS = 100
+LARGEST = 1 << 18  # bytes: a megabyte of YAML takes many seconds
 SHARED = ("agents", "guardrails")
 """Names that larger files have for parts of their own."""
 
@@ -46,7 +48,7 @@ def yaml_source(path: "pathlib.Path") -> Source:
     name = readable(path)
     import yaml
 
-    text = file_text(path)
+    text = file_text(path, LARGEST)
     if isinstance(text, Source):
         return text
     try:
@@ -192,6 +194,7 @@ class _Sheet:
         return ConstructorError(None, None, text, node.start_mark if node else None)
 
 
+@cache
 def _fields(struct: Any) -> dict[str, Any]:
     """A struct's fields by both their names."""
     fields = msgspec.structs.fields(struct)

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 
 import pytest
+from tests.fuzz.documents import DOCUMENTS, Make
 from tests.fuzz.expressions import Expression, attacks, expressions
 from tests.fuzz.readers import DEAF, PIECES, READERS
 
@@ -32,15 +33,15 @@ def _own_garbage() -> None:
     gc.freeze()
 
 
-def repeated(piece: str, size: int, beginning: str = "") -> str:
-    """A text of this size that seems to go on, and then does not."""
-    return (beginning + piece * (size // len(piece) + 1))[:size] + "\0"
+def repeated(piece: str, beginning: str = "") -> Make:
+    """Texts that seem to go on, and then do not."""
+    return lambda size: (beginning + piece * (size // len(piece) + 1))[:size] + "\0"
 
 
-def ratio(read: Reader, piece: str, beginning: str = "") -> float:
+def ratio(read: Reader, make: Make) -> float:
     """How many times as long as for a small text it takes for a large one, at best: the machine may be busy."""
-    small, large = (repeated(piece, size, beginning) for size in (SMALL, LARGE))
-    if seconds(read, repeated(piece, SMALL // 10, beginning)) > OUTLIER:  # nobody need wait for the rest
+    small, large = make(SMALL), make(LARGE)
+    if seconds(read, make(SMALL // 10)) > OUTLIER:  # nobody need wait for the rest
         return float("inf")
     best = float("inf")
     for _ in range(12):
@@ -50,15 +51,15 @@ def ratio(read: Reader, piece: str, beginning: str = "") -> float:
         if best <= MOST:
             return best
     # Where the caches of a busy machine end just between the two: what is no line goes on to be none.
-    huge = repeated(piece, 4 * LARGE, beginning)
+    huge = make(4 * LARGE)
     longest, longer = (min(seconds(read, text) for _ in range(4)) for text in (huge, large))
     return best if longest > 6 * longer else MOST
 
 
-def is_suspect(read: Reader, piece: str) -> bool:
+def is_suspect(read: Reader, make: Make) -> bool:
     """Whether the time may grow faster than the text, as far as two texts tell that take a fifth of the time. Whoever
     is slow as the square of a length by so little that it shows at a megabyte alone is slower here by a tenth."""
-    small, large = (repeated(piece, size // 5) for size in (SMALL, LARGE))
+    small, large = make(SMALL // 5), make(LARGE // 5)
     return all(
         (longer := seconds(read, large)) > NOTHING / 25 and longer > SUSPECT * seconds(read, small) for _ in range(2)
     )
@@ -77,9 +78,9 @@ def reader_of(each: Expression) -> Reader:
 @pytest.mark.parametrize("each", expressions(), ids=lambda each: each.name[:100])
 def test_no_expression_takes_more_than_its_text_is_long(each: Expression, share: float) -> None:
     read = reader_of(each)
-    hardest = sorted(attacks(each.pattern), key=lambda attack: -seconds(read, repeated(attack[1], 3000, attack[0])))
+    hardest = sorted(attacks(each.pattern), key=lambda attack: -seconds(read, repeated(attack[1], attack[0])(3000)))
     for beginning, piece in hardest[: max(1, round(5 * share))]:
-        assert ratio(read, piece, beginning) <= MOST, (beginning, piece)
+        assert ratio(read, repeated(piece, beginning)) <= MOST, (beginning, piece)
 
 
 @pytest.mark.parametrize("name", READERS)
@@ -87,8 +88,17 @@ def test_no_reader_takes_more_than_its_text_is_long(name: str, share: float) -> 
     chance = random.Random(name)
     pieces = [*PIECES, *("".join(chance.choices(PIECES, k=chance.randint(2, 6))) for _ in range(40))]
     for piece in chance.sample(pieces, 1 if name in DEAF else max(4, round(len(pieces) * share))):
-        if is_suspect(READERS[name], piece) or chance.random() < TRIED_ANYWAY:
-            assert ratio(READERS[name], piece) <= MOST, repr(piece)
+        if is_suspect(READERS[name], repeated(piece)) or chance.random() < TRIED_ANYWAY:
+            assert ratio(READERS[name], repeated(piece)) <= MOST, repr(piece)
+
+
+@pytest.mark.parametrize("group", DOCUMENTS)
+def test_no_document_takes_more_than_it_is_long(group: str, share: float) -> None:
+    chance, documents = random.Random(group), DOCUMENTS[group]
+    for name in chance.sample([*documents], max(2, round(len(documents) * share))):
+        make, read = documents[name]
+        if is_suspect(read, make) or chance.random() < TRIED_ANYWAY:
+            assert ratio(read, make) <= MOST, name
 
 
 @pytest.mark.parametrize("name", READERS)

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 
-from ralph.core.text import as_shown, is_harmless
+from ralph.core.text import as_shown
 
 Redact = Callable[[bytes], bytes]
 
@@ -114,14 +114,13 @@ class Redactor:
         return redact(data)
 
     def finds_nothing(self, lines: bytes) -> bool:
-        """Whether a quick look is enough to tell that nothing in these lines of JSON has to be struck out."""
-        if not self.finds_no_key(lines) or not is_harmless(lines):
+        """Whether a quick look tells that nothing in these lines of JSON, `escaped`, has to be struck out."""
+        if not self.finds_no_key(lines):
             return False
-        if lines.rfind(b"\\u001b[") >= 0:
-            lines = b"".join(re.split(_COLOURS, lines))
-            if not self.finds_no_key(lines):
-                return False
-        return b"\\" not in lines or not any(lines.rfind(escape) >= 0 for escape in (b"\\u", b"\\b", b"\\f"))
+        if b"\\" not in lines or not re.search(_HIDING, lines):
+            return True
+        plain = b"".join(re.split(_COLOURS, lines))
+        return not re.search(_HIDING, plain) and self.finds_no_key(plain)
 
     def finds_no_key(self, data: bytes) -> bool:
         """Whether a quick look tells that there is no key, unless something is hidden in it."""
@@ -143,7 +142,8 @@ def _as_read(data: bytes) -> bytes:
 
 
 _NEEDLESS = rb"\\u00(?:2[013-9A-Fa-f]|[346][0-9A-Fa-f]|5[0-9ABD-Fabd-f]|7[0-9A-Ea-e])"  # all but quotes and backslashes
-_COLOURS = rb"\\u001b\[[0-9;:]*+[A-Za-z]"  # as JSON writes them
+# As JSON writes them: what is not shown, or may not be, and the colours among it.
+_HIDING, _COLOURS = rb"\\[bfu]", rb"\\u001b\[[0-9;:]*+[A-Za-z]"
 
 
 def secret_values(environment: Mapping[str, str]) -> frozenset[bytes]:

@@ -174,3 +174,14 @@ def test_a_settings_file_that_a_person_has_named_counts_too(agent: Agent, ralph:
     assert ASKS in ralph("loop", "g", "--config", "loop.yaml", "--agent", agent(plant)).err
     (workspace / "loop.yaml").write_text(told)
     assert ralph("loop", "g", "--config", "loop.yaml", "--agent", agent("echo COMPLETE")).code == 0
+
+
+def test_what_other_programs_will_obey_is_told_when_it_changes(agent: Agent, ralph: Ralph, workspace: Path) -> None:
+    """A hook in an agent's own settings runs in the next session of a person, too."""
+    (workspace / "opencode.json").write_text("{}")
+    (workspace / ".envrc").write_text("export A=b\n")
+    planted = "mkdir .claude; echo '{\"hooks\": {}}' > .claude/settings.json; echo evil >> .envrc"
+    done = ralph("run", "g", "--agent", agent(f"{planted}; {DONE}"))
+    (said,) = [line for line in done.err.splitlines() if "obeyed by agents or tools that you start here later" in line]
+    assert [name in said for name in (".claude/settings.json", ".envrc", "opencode.json")] == [True, True, False]
+    assert ".envrc" in ralph("show").out

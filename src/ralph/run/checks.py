@@ -6,7 +6,7 @@ the last word: a review that ends red makes its iteration red, so it is neither 
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
@@ -130,17 +130,25 @@ RECIPES = {
 }
 
 
+# What says to agents and other tools which programs to run: whoever starts one of them later obeys it.
+OBEYED = (
+    *(".claude/settings.json", ".claude/settings.local.json", ".mcp.json", ".codex/config.toml", ".codex/hooks.json"),
+    *("opencode.json", "opencode.jsonc", ".gemini/settings.json", ".qwen/settings.json", ".amp/settings.json"),
+    *(".cursor/hooks.json", ".cursor/mcp.json", ".envrc", ".vscode/tasks.json", ".devcontainer/devcontainer.json"),
+)
+
+
 class NamedFiles:
-    """The files of the workspace that checks are made of. An agent may change them, and with them what is verified."""
+    """Files of the workspace about whose changes somebody wants to know, such as those that checks are made of: with
+    them an agent changes what is verified."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
         self._files: dict[str, tuple[int, int]] = {}
 
-    def look(self, commands: Sequence[str], is_kept: Callable[[str], bool]) -> None:
-        """Sees what they are now, less those that nobody can change for long."""
-        found = (path for command in commands for path in named_in(command, str(self._root)) if not is_kept(path))
-        self._files = {path: _content_of(os.path.join(self._root, path)) for path in found}
+    def look(self, paths: Iterable[str]) -> None:
+        """Sees what they are now."""
+        self._files = {path: _content_of(os.path.join(self._root, path)) for path in paths}
 
     def news(self) -> tuple[str, ...]:
         """Those that were changed since, where that has not been said."""

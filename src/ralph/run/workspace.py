@@ -14,7 +14,7 @@ from ralph.core.text import listed
 from ralph.errors import UNREADABLE, UserError
 from ralph.files import read_file, read_given
 from ralph.records.folder import write
-from ralph.run.checks import Checks, NamedFiles
+from ralph.run.checks import OBEYED, Checks, NamedFiles, named_in
 from ralph.run.context import Context, marked, words_of
 from ralph.steering.mailbox import Mailbox, untold
 
@@ -43,7 +43,7 @@ class LocalWorkspace:
         self._done_files, self._wait_file = done_files, wait_file
         self._tasks, self._tree, self._protect = tasks, tree, protect
         self._protected: Protected | None = None
-        self._named: NamedFiles | None = None
+        self._named, self._obeyed = NamedFiles(context.root), NamedFiles(context.root)
         self._mailbox = Mailbox(context.folder.path)
 
     def begin(self) -> None:
@@ -63,8 +63,11 @@ class LocalWorkspace:
                 if folders := self._protected.uncovered:
                     hint = f"name it to protect it, too: --protect '{folders[0]}/**'"
                     self._context.tell(Notice(f"--protect does not cover {listed(folders, 5)}; {hint}"))
-        self._named = NamedFiles(self._context.root)
-        self._named.look(self._checks.commands, self._protected.covers if self._protected else lambda path: False)
+        is_kept = self._protected.covers if self._protected else lambda path: False
+        root = str(self._context.root)
+        named = [path for command in self._checks.commands for path in named_in(command, root)]
+        self._named.look(path for path in named if not is_kept(path))
+        self._obeyed.look(path for path in OBEYED if not is_kept(path))
 
     def look(self, run: Run) -> Snapshot:
         done, trouble = False, ""
@@ -99,7 +102,10 @@ class LocalWorkspace:
         return touched
 
     def check(self, number: int) -> tuple[Check, ...] | None:
-        if self._named and (changed := self._named.news()):
+        if obeyed := self._obeyed.news():
+            said = f"changed in this run, and obeyed by agents or tools that you start here later: {listed(obeyed, 5)}"
+            self._context.tell(Notice(said))
+        if changed := self._named.news():
             hint = f"--protect '{changed[0]}' would put it back"
             self._context.tell(Notice(f"changed in this run, and part of a check: {listed(changed, 5)}; {hint}"))
         return None if self._context.interrupt.level else self._checks.run(number)

@@ -8,11 +8,11 @@ from importlib.util import find_spec
 from typing import Literal, Protocol, get_args
 from urllib.parse import urlsplit
 
-from msgspec import Struct
+from msgspec import Struct, to_builtins
 from msgspec.structs import replace
 
 from ralph.agents import keys, wire
-from ralph.agents.claude import BlockReader, StreamLine, StreamMessage
+from ralph.agents.claude import BlockReader, StreamLine, StreamMessage, tokens_in
 from ralph.agents.protocol import BoxNeeds, Invocation, Login, Trouble, TurnRequest, given, lent, model
 from ralph.agents.reader import estimate
 from ralph.agents.wire import Table
@@ -198,13 +198,7 @@ class _Builtin(BlockReader):
         events = [*super()._assistant(said)]
         message = said.message
         if isinstance(message, StreamMessage) and message.usage is not None:
-            used = message.usage
-            tokens = Usage(
-                input_tokens=int(used.input_tokens or 0),
-                output_tokens=int(used.output_tokens or 0),
-                cache_read_tokens=int(used.cache_read_input_tokens or 0),
-                cache_write_tokens=int(used.cache_creation_input_tokens or 0),
-            )
+            tokens = tokens_in(to_builtins(message.usage))
             cost = _price(tokens, self._asked) if self._asked else None
             total = self.usage.plus(replace(tokens, cost_usd=cost, estimated=bool(cost)))
             blocks = message.content if isinstance(message.content, list) else []

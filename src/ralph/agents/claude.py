@@ -1,6 +1,6 @@
 """How is Claude Code run without a person, and what does its stream say?"""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 from msgspec import Struct, to_builtins
@@ -8,12 +8,12 @@ from msgspec.json import Decoder
 
 from ralph.agents import keys, wire
 from ralph.agents.protocol import BoxNeeds, Invocation, Login, Trouble, TurnRequest, given, lent, model, optional
-from ralph.agents.reader import Handler, Reader, priced
+from ralph.agents.reader import Reader, priced
 from ralph.agents.wire import TABLE, Arguments, Table, read, todo_item
 from ralph.core.events import AgentEvent, AgentProgress, AgentText, AgentUnknown, TodoItem, TodoUpdated
 from ralph.core.model import Exit, Turn, Usage
 
-Number = float | None  # as a float, no sum of absurd numbers can fail
+Number = float | None  # as a float, no absurd number makes a line unreadable
 
 
 class Tokens(Struct, gc=False):
@@ -72,11 +72,8 @@ class BlockReader(Reader):
         super().__init__(request)
         self.resets_at: float | None = None
         self._message: str | None = None
-        self._seen = Tokens()  # of all replies so far, for a turn that is cut off before its result
+        self._seen = Usage()  # of all replies so far, for a turn that is cut off before its result
         self._tasks: dict[str, TodoItem] = {}
-
-    def handlers(self) -> Mapping[str, Handler]:
-        return {"system": self._system, "result": self._result, "rate_limit_event": self._rate_limit}
 
     def feed(self, line: bytes) -> Iterable[AgentEvent]:
         try:
@@ -99,7 +96,7 @@ class BlockReader(Reader):
 
     def turn(self, ended: Exit) -> Turn:
         if self.usage == Usage():
-            self.usage = priced(tokens_in(to_builtins(self._seen)), self.model)
+            self.usage = priced(self._seen, self.model)
         return super().turn(ended)
 
     def usage_in(self, result: Table) -> Usage:
@@ -157,12 +154,7 @@ class BlockReader(Reader):
     def _count(self, name: str | None, used: Tokens) -> None:
         """Every line of a reply repeats the usage of the reply as it began."""
         if name is None or name != self._message:
-            self._message, seen = name, self._seen
-            seen.input_tokens = (seen.input_tokens or 0) + (used.input_tokens or 0)
-            seen.output_tokens = (seen.output_tokens or 0) + (used.output_tokens or 0)
-            seen.cache_read_input_tokens = (seen.cache_read_input_tokens or 0) + (used.cache_read_input_tokens or 0)
-            written = (seen.cache_creation_input_tokens or 0) + (used.cache_creation_input_tokens or 0)
-            seen.cache_creation_input_tokens = written
+            self._message, self._seen = name, self._seen.plus(tokens_in(to_builtins(used)))
 
     def _user(self, said: StreamLine, line: bytes) -> Iterable[AgentEvent]:
         self._understood = True
@@ -197,7 +189,7 @@ class BlockReader(Reader):
             del self._tasks[name]
         return (TodoUpdated(tuple(self._tasks.values())),)
 
-    def _system(self, table: Table) -> Iterable[AgentEvent]:
+    def on_system(self, table: Table) -> Iterable[AgentEvent]:
         subtype = wire.text(table, "subtype")
         if subtype in _QUIET:
             return ()
@@ -227,7 +219,7 @@ class BlockReader(Reader):
         self.notice = f"retrying{f' ({number} of {most})' if number else ''}{f': {reason}' if reason else ''}"
         return (AgentProgress(self.notice),)
 
-    def _rate_limit(self, table: Table) -> Iterable[AgentEvent]:
+    def on_rate_limit_event(self, table: Table) -> Iterable[AgentEvent]:
         info = wire.table(table, "rate_limit_info")
         if info.get("status") == "rejected":
             self.resets_at = wire.moment(info, "resetsAt")
@@ -236,7 +228,7 @@ class BlockReader(Reader):
         kind = wire.text(info, "rateLimitType").replace("_", " ") or "usage"
         return (AgentProgress(f"{used:.0%} of the {kind} limit used"),) if used is not None else ()
 
-    def _result(self, table: Table) -> Iterable[AgentEvent]:
+    def on_result(self, table: Table) -> Iterable[AgentEvent]:
         self.steps, self.is_over = wire.count(table, "num_turns") or self.steps, True
         if table.get("is_error") is True or wire.text(table, "subtype").startswith("error"):
             self.trouble = self.trouble_in(table)

@@ -1,11 +1,11 @@
 """How is Cline run without a person, and what does its stream say?"""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 from ralph.agents import keys, wire
 from ralph.agents.protocol import BoxNeeds, Invocation, Login, Trouble, TurnRequest, extra, model
-from ralph.agents.reader import Handler, Reader, priced
+from ralph.agents.reader import Reader, priced
 from ralph.agents.wire import Table
 from ralph.core.events import AgentEvent, AgentProgress
 
@@ -42,39 +42,20 @@ class _Cline(Reader):
     AGENT = NAME
     SILENT = frozenset({"hook_event"})
 
-    def __init__(self, request: TurnRequest) -> None:
-        super().__init__(request)
-        self._events: dict[str, Handler] = {
-            "content_end": self._content_end,
-            "content_start": self._content_start,
-            "usage": self._usage,
-            "notice": lambda event: (AgentProgress(wire.text(event, "message") or wire.text(event, "text")),),
-            "error": self._error,
-            "iteration_start": self._iteration,
-        }
-
-    def handlers(self) -> Mapping[str, Handler]:
-        return {
-            "agent_event": self._event,
-            "run_result": self._result,
-            "run_aborted": self._aborted,
-            "error": self._said_so,
-        }
-
-    def _event(self, table: Table) -> Iterable[AgentEvent]:
+    def on_agent_event(self, table: Table) -> Iterable[AgentEvent]:
         event = wire.table(table, "event")
-        handler = self._events.get(wire.text(event, "type"))
+        handler = self.handler(wire.text(event, "type"), "event")
         return (handler(event) or ()) if handler and not table.get("parentAgentId") else ()
 
-    def _iteration(self, event: Table) -> None:
+    def event_iteration_start(self, event: Table) -> None:
         self.steps = wire.count(event, "iteration") or self.steps
 
-    def _content_start(self, event: Table) -> Iterable[AgentEvent]:
+    def event_content_start(self, event: Table) -> Iterable[AgentEvent]:
         if event.get("contentType") != "tool":
             return ()
         return self.starts(wire.text(event, "toolCallId"), wire.text(event, "toolName"), event.get("input"))
 
-    def _content_end(self, event: Table) -> Iterable[AgentEvent]:
+    def event_content_end(self, event: Table) -> Iterable[AgentEvent]:
         if event.get("contentType") == "text":
             return self.says(wire.text(event, "text"))
         if event.get("contentType") != "tool":
@@ -84,23 +65,26 @@ class _Cline(Reader):
         denied = self.denied(call, wire.text(event, "toolName")) if _UNAPPROVED in wire.text(event, "error") else []
         return denied + self.ends(call, ok and not event.get("error"), output)
 
-    def _usage(self, event: Table) -> None:
+    def event_usage(self, event: Table) -> None:
         self.usage = wire.usage(event, ("totalInputTokens", "totalOutputTokens"))
 
-    def _error(self, event: Table) -> Iterable[AgentEvent]:
+    def event_error(self, event: Table) -> Iterable[AgentEvent]:
         message = wire.text(wire.table(event, "error"), "message")
         if event.get("recoverable") is not True:
             self.trouble = Trouble(message, kind="fatal" if event.get("errorClass") == "auth" else None)
         return (AgentProgress(message),)
 
-    def _said_so(self, table: Table) -> None:
+    def event_notice(self, event: Table) -> Iterable[AgentEvent]:
+        return (AgentProgress(wire.text(event, "message") or wire.text(event, "text")),)
+
+    def on_error(self, table: Table) -> None:
         self.trouble = self.trouble or Trouble(wire.text(table, "message"))
 
-    def _aborted(self, table: Table) -> None:
+    def on_run_aborted(self, table: Table) -> None:
         if not self.is_over:
             self.trouble = Trouble("it was interrupted", kind="ordinary")
 
-    def _result(self, table: Table) -> Iterable[AgentEvent]:
+    def on_run_result(self, table: Table) -> Iterable[AgentEvent]:
         self.is_over = True
         if table.get("finishReason") == "completed":
             self.final, self.trouble = wire.text(table, "text"), None

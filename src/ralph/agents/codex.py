@@ -1,6 +1,6 @@
 """How is Codex run without a person, and what does its stream say?"""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from ralph.agents import keys, wire
 from ralph.agents.protocol import (
@@ -16,7 +16,7 @@ from ralph.agents.protocol import (
     model,
     optional,
 )
-from ralph.agents.reader import Handler, Reader, priced
+from ralph.agents.reader import Reader, priced
 from ralph.agents.wire import Table, arguments, todo_items
 from ralph.core.events import AgentEvent, AgentProgress, AgentUnknown, TodoUpdated
 from ralph.core.model import Exit
@@ -81,19 +81,7 @@ class _Codex(Reader):
     AGENT = NAME
     ALLOW_LIST = "sandbox_workspace_write in ~/.codex/config.toml"
 
-    def handlers(self) -> Mapping[str, Handler]:
-        return {
-            "thread.started": self._thread,
-            "turn.started": self._started,
-            "item.started": self._item_started,
-            "item.updated": self._item_updated,
-            "item.completed": self._item_completed,
-            "error": self._notice,
-            "turn.completed": self._completed,
-            "turn.failed": self._failed,
-        }
-
-    def _thread(self, table: Table) -> Iterable[AgentEvent]:
+    def on_thread_started(self, table: Table) -> Iterable[AgentEvent]:
         self.session = wire.text(table, "thread_id") or None
         return (AgentProgress(f"session {self.session or '?'}", routine=True),)
 
@@ -103,20 +91,20 @@ class _Codex(Reader):
             return Trouble(self.notice)
         return self.trouble
 
-    def _started(self, table: Table) -> None:
+    def on_turn_started(self, table: Table) -> None:
         self.is_over = False
 
-    def _item_started(self, table: Table) -> Iterable[AgentEvent]:
+    def on_item_started(self, table: Table) -> Iterable[AgentEvent]:
         item = wire.table(table, "item")
         kind = wire.text(item, "type")
         if kind in _TOOLS:
             return self.starts(wire.text(item, "id"), _tool(item), _arguments(item))
         return self._todo(item)
 
-    def _item_updated(self, table: Table) -> Iterable[AgentEvent]:
+    def on_item_updated(self, table: Table) -> Iterable[AgentEvent]:
         return self._todo(wire.table(table, "item"))
 
-    def _item_completed(self, table: Table) -> Iterable[AgentEvent]:
+    def on_item_completed(self, table: Table) -> Iterable[AgentEvent]:
         item = wire.table(table, "item")
         kind = wire.text(item, "type")
         if kind == "agent_message":
@@ -124,7 +112,7 @@ class _Codex(Reader):
         if kind in _TOOLS:
             return self._tool_ended(item)
         if kind == "error":
-            return self._notice(item)
+            return self.on_error(item)
         if kind in ("reasoning", "todo_list"):
             return self._todo(item)
         return (AgentUnknown(f"item/{kind}"[:100]),)
@@ -145,19 +133,19 @@ class _Codex(Reader):
         items = todo_items(arguments(item)) if item.get("type") == "todo_list" else None
         return () if items is None else (TodoUpdated(items),)
 
-    def _notice(self, table: Table) -> Iterable[AgentEvent]:
+    def on_error(self, table: Table) -> Iterable[AgentEvent]:
         """An error is a notice, in runs that succeed too: only a failed turn is a failure."""
         self.notice = wire.text(table, "message")
         return (AgentProgress(self.notice),)
 
-    def _completed(self, table: Table) -> Iterable[AgentEvent]:
+    def on_turn_completed(self, table: Table) -> Iterable[AgentEvent]:
         self.trouble, self.is_over = None, True
         names = ("input_tokens", "output_tokens", "cached_input_tokens", "cache_write_input_tokens")
         # A resumed thread is counted from its beginning.
         total = wire.usage(wire.table(table, "usage"), names, whole_input=True)
         return self.pays(priced(self.since(total), self.model))
 
-    def _failed(self, table: Table) -> None:
+    def on_turn_failed(self, table: Table) -> None:
         self.trouble = Trouble(wire.text(wire.table(table, "error"), "message") or self.notice or "the turn failed")
 
 

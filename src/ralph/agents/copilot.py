@@ -1,10 +1,10 @@
 """How is GitHub Copilot CLI run without a person, and what does its stream say?"""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from ralph.agents import keys, wire
 from ralph.agents.protocol import BoxNeeds, Invocation, Login, Trouble, TurnRequest, knows, lent, model, optional
-from ralph.agents.reader import Handler, Reader, priced
+from ralph.agents.reader import Reader, priced
 from ralph.agents.wire import TABLE, Table, read
 from ralph.core.events import AgentEvent, AgentProgress, AgentUnknown
 from ralph.core.model import Exit, Turn, Usage
@@ -65,40 +65,26 @@ class _Copilot(Reader):
         | {"agent.interrupted", "assistant.turn_retry", "hook.start", "hook.end"}
     )
 
-    def handlers(self) -> Mapping[str, Handler]:
-        return {
-            "assistant.turn_start": self._turn_start,
-            "assistant.message": self._message,
-            "tool.execution_start": self._tool_start,
-            "tool.execution_complete": self._tool_complete,
-            "model.call_failure": self._call_failure,
-            "session.info": self._info,
-            "session.autopilot_stopped": self._info,
-            "session.error": self._error,
-            "abort": self._abort,
-            "result": self._result,
-        }
-
     def turn(self, ended: Exit) -> Turn:
         if self.request.scratch:
             self.usage = priced(self.since(self._written_usage()), self.model)
         return super().turn(ended)
 
-    def _turn_start(self, table: Table) -> None:
+    def on_assistant_turn_start(self, table: Table) -> None:
         self.steps = (self.steps or 0) + 1
 
-    def _message(self, table: Table) -> Iterable[AgentEvent]:
+    def on_assistant_message(self, table: Table) -> Iterable[AgentEvent]:
         data = wire.table(table, "data")
         if data.get("parentToolCallId") or table.get("agentId"):
             return ()  # a sub-agent speaks
         self.model = self.model or wire.text(data, "model")
         return self.says(wire.text(data, "content"))
 
-    def _tool_start(self, table: Table) -> Iterable[AgentEvent]:
+    def on_tool_execution_start(self, table: Table) -> Iterable[AgentEvent]:
         data = wire.table(table, "data")
         return self.starts(wire.text(data, "toolCallId"), wire.text(data, "toolName"), data.get("arguments"))
 
-    def _tool_complete(self, table: Table) -> Iterable[AgentEvent]:
+    def on_tool_execution_complete(self, table: Table) -> Iterable[AgentEvent]:
         data = wire.table(table, "data")
         ok = data.get("success") is True and not wire.table(data, "shellExecution").get("exitCode")
         call, error = wire.text(data, "toolCallId"), wire.table(data, "error")
@@ -106,28 +92,30 @@ class _Copilot(Reader):
         output = wire.text(wire.table(data, "result"), "content") or wire.text(error, "message")
         return denied + self.ends(call, ok, output)
 
-    def _call_failure(self, table: Table) -> Iterable[AgentEvent]:
+    def on_model_call_failure(self, table: Table) -> Iterable[AgentEvent]:
         data = wire.table(table, "data")
         words = (data.get("statusCode"), wire.text(data, "errorType") or wire.text(data, "errorMessage"))
         self.notice = " ".join(str(word) for word in words if word)
         return (AgentProgress(f"a call of the model failed: {self.notice}"),)
 
-    def _info(self, table: Table) -> Iterable[AgentEvent]:
+    def on_session_info(self, table: Table) -> Iterable[AgentEvent]:
         data = wire.table(table, "data")
         told = wire.text(data, "message") or wire.text(data, "reason")
         return (AgentProgress(told),) if told else (AgentUnknown(wire.text(table, "type")),)
 
-    def _error(self, table: Table) -> Iterable[AgentEvent]:
+    on_session_autopilot_stopped = on_session_info
+
+    def on_session_error(self, table: Table) -> Iterable[AgentEvent]:
         data = wire.table(table, "data")
         message, kind = wire.text(data, "message"), wire.text(data, "errorType")
         named = {"authentication": 401, "rate_limit": 429}.get(kind)
         self.trouble = Trouble(message or kind, wire.status(data, "statusCode") or named)
         return (AgentProgress(message or kind),)
 
-    def _abort(self, table: Table) -> None:
+    def on_abort(self, table: Table) -> None:
         self.trouble = Trouble("it was interrupted", kind="ordinary")
 
-    def _result(self, table: Table) -> None:
+    def on_result(self, table: Table) -> None:
         self.session, self.is_over = wire.text(table, "sessionId") or self.session, True
         if wire.count(table, "exitCode") and self.trouble is None:
             self.trouble = Trouble(f"it ended with exit code {wire.count(table, 'exitCode')}", kind="ordinary")

@@ -1,10 +1,10 @@
 """How is Gemini CLI run without a person, and what does its stream say?"""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from ralph.agents import keys, wire
 from ralph.agents.protocol import BoxNeeds, Invocation, Login, Trouble, TurnRequest, given, lent, model, optional
-from ralph.agents.reader import Clipping, Handler, Reader, priced
+from ralph.agents.reader import Clipping, Reader, priced
 from ralph.agents.wire import Table
 from ralph.core.events import AgentEvent, AgentProgress, AgentText
 from ralph.core.model import Exit, FailureKind, Usage
@@ -72,16 +72,6 @@ class _Gemini(Reader):
         self._reply = Clipping()
         self._line = ""  # the end of what it said, until the line is whole
 
-    def handlers(self) -> Mapping[str, Handler]:
-        return {
-            "init": self._init,
-            "message": self._message,
-            "tool_use": self._tool_use,
-            "tool_result": self._tool_result,
-            "error": self._error,
-            "result": self._result,
-        }
-
     def verdict(self, ended: Exit) -> Trouble | None:
         """A signal ends it with exit code 0 and no result; after an API error the code is its status, modulo 256."""
         if self.trouble is None and ended.code in _EXITS:
@@ -91,12 +81,12 @@ class _Gemini(Reader):
         self.final = self._reply.text if self.is_over else ""
         return self.trouble
 
-    def _init(self, table: Table) -> Iterable[AgentEvent]:
+    def on_init(self, table: Table) -> Iterable[AgentEvent]:
         self.session = wire.text(table, "session_id") or None
         self.model = wire.text(table, "model") or self.model
         return (AgentProgress(f"session {self.session or '?'} {self.model}".rstrip(), routine=True),)
 
-    def _message(self, table: Table) -> Iterable[AgentEvent]:
+    def on_message(self, table: Table) -> Iterable[AgentEvent]:
         text = wire.text(table, "content")
         if table.get("role") != "assistant" or not text:
             return ()
@@ -110,12 +100,12 @@ class _Gemini(Reader):
         rest, self._line = self._line, ""
         return [AgentText(rest)] if rest else []
 
-    def _tool_use(self, table: Table) -> Iterable[AgentEvent]:
+    def on_tool_use(self, table: Table) -> Iterable[AgentEvent]:
         self._reply.clear()
         name = wire.text(table, "tool_name")
         return self._rest() + self.starts(wire.text(table, "tool_id"), name, table.get("parameters"))
 
-    def _tool_result(self, table: Table) -> Iterable[AgentEvent]:
+    def on_tool_result(self, table: Table) -> Iterable[AgentEvent]:
         call, error = wire.text(table, "tool_id"), wire.table(table, "error")
         tool, output = self._open.get(call, ""), wire.text(table, "output") or wire.text(error, "message")
         kind = wire.text(error, "type")
@@ -126,7 +116,7 @@ class _Gemini(Reader):
         denied = self.denied(call, tool) if is_denied else []
         return denied + self.ends(call, table.get("status") == "success", output)
 
-    def _error(self, table: Table) -> Iterable[AgentEvent]:
+    def on_error(self, table: Table) -> Iterable[AgentEvent]:
         message = wire.text(table, "message")
         if message.startswith(_REFUSED):
             self._reply.clear()  # a hook sent it back to work
@@ -137,7 +127,7 @@ class _Gemini(Reader):
             self.trouble = Trouble(message)
         return [*self._rest(), AgentProgress(message)]
 
-    def _result(self, table: Table) -> Iterable[AgentEvent]:
+    def on_result(self, table: Table) -> Iterable[AgentEvent]:
         self.is_over = True
         if table.get("status") == "error":
             message = wire.text(wire.table(table, "error"), "message")

@@ -1,11 +1,11 @@
 """How is opencode run without a person, and what does its stream say?"""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from os import environ
 
 from ralph.agents import keys, wire
 from ralph.agents.protocol import BoxNeeds, Invocation, Login, Trouble, TurnRequest, extra, given, model, optional
-from ralph.agents.reader import Clipping, Handler, Reader
+from ralph.agents.reader import Clipping, Reader
 from ralph.agents.wire import Table
 from ralph.core.events import AgentEvent, AgentProgress
 from ralph.core.model import Exit, Usage
@@ -75,15 +75,6 @@ class _OpenCode(Reader):
         self._reply = Clipping()
         self._reason = ""
 
-    def handlers(self) -> Mapping[str, Handler]:
-        return {
-            "step_start": self._step_start,
-            "text": self._text,
-            "tool_use": self._tool_use,
-            "step_finish": self._step_finish,
-            "error": self._error,
-        }
-
     def verdict(self, ended: Exit) -> Trouble | None:
         """A tool that was refused ends the run with exit code 0, in the middle of its work. An option that it does not
         know makes it print its help, and nothing else."""
@@ -94,14 +85,14 @@ class _OpenCode(Reader):
             return Trouble("unknown option: it printed its help", kind="fatal")
         return self.trouble
 
-    def _step_start(self, table: Table) -> Iterable[AgentEvent]:
+    def on_step_start(self, table: Table) -> Iterable[AgentEvent]:
         first = self.session is None
         self.session = wire.text(table, "sessionID") or self.session
         self.trouble, self.is_over = None, False
         self._reply.clear()
         return (AgentProgress(f"session {self.session or '?'}", routine=True),) if first else ()
 
-    def _text(self, table: Table) -> Iterable[AgentEvent]:
+    def on_text(self, table: Table) -> Iterable[AgentEvent]:
         part = wire.table(table, "part")
         text = wire.text(part, "text")
         if not text or part.get("synthetic") is True:
@@ -110,7 +101,7 @@ class _OpenCode(Reader):
         self._reply.add(f"{text}\n")
         return events
 
-    def _tool_use(self, table: Table) -> Iterable[AgentEvent]:
+    def on_tool_use(self, table: Table) -> Iterable[AgentEvent]:
         """It comes when the tool has ended; there is no word of its start."""
         part = wire.table(table, "part")
         state = wire.table(part, "state")
@@ -120,7 +111,7 @@ class _OpenCode(Reader):
         denied = self.denied(call, tool) if wire.text(state, "error").startswith(_DENIED) else []
         return self.starts(call, tool, state.get("input")) + denied + self.ends(call, ok, output)
 
-    def _step_finish(self, table: Table) -> Iterable[AgentEvent]:
+    def on_step_finish(self, table: Table) -> Iterable[AgentEvent]:
         part = wire.table(table, "part")
         self._reason = wire.text(part, "reason")
         self.is_over = self._reason not in _UNFINISHED
@@ -137,7 +128,7 @@ class _OpenCode(Reader):
         self.usage = self.usage.plus(spent).plus(Usage(cost_usd=wire.amount(part, "cost")))
         return self.pays(self.usage)  # after each step: nothing says which is the last
 
-    def _error(self, table: Table) -> Iterable[AgentEvent]:
+    def on_error(self, table: Table) -> Iterable[AgentEvent]:
         self.session = wire.text(table, "sessionID") or self.session
         error = wire.table(table, "error")
         data = wire.table(error, "data")

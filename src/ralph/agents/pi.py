@@ -1,10 +1,10 @@
 """How is pi run without a person, and what does its stream say?"""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from ralph.agents import keys, wire
 from ralph.agents.protocol import BoxNeeds, Invocation, Login, Trouble, TurnRequest, model
-from ralph.agents.reader import Handler, Reader
+from ralph.agents.reader import Reader
 from ralph.agents.wire import Table
 from ralph.core.events import AgentEvent, AgentProgress
 
@@ -43,24 +43,11 @@ class _Pi(Reader):
         | {"queue_update"}
     )
 
-    def handlers(self) -> Mapping[str, Handler]:
-        return {
-            "session": self._session,
-            "message_end": self._message_end,
-            "tool_execution_start": self._tool_start,
-            "tool_execution_end": self._tool_end,
-            "agent_end": self._agent_end,
-            "auto_retry_start": self._retry,
-            "auto_retry_end": self._retried,
-            "compaction_start": lambda table: (AgentProgress("compacting the context"),),
-            "compaction_end": lambda table: (AgentProgress("the context was compacted"),),
-        }
-
-    def _session(self, table: Table) -> Iterable[AgentEvent]:
+    def on_session(self, table: Table) -> Iterable[AgentEvent]:
         self.session = wire.text(table, "id") or None
         return (AgentProgress(f"session {self.session or '?'}", routine=True),)
 
-    def _message_end(self, table: Table) -> Iterable[AgentEvent]:
+    def on_message_end(self, table: Table) -> Iterable[AgentEvent]:
         message = wire.table(table, "message")
         if message.get("role") != "assistant":
             return ()
@@ -79,27 +66,33 @@ class _Pi(Reader):
         texts = [wire.text(block, "text") for block in wire.rows(message, "content") if block.get("type") == "text"]
         return self.says("\n".join(text for text in texts if text))
 
-    def _tool_start(self, table: Table) -> Iterable[AgentEvent]:
+    def on_tool_execution_start(self, table: Table) -> Iterable[AgentEvent]:
         return self.starts(wire.text(table, "toolCallId"), wire.text(table, "toolName"), table.get("args"))
 
-    def _tool_end(self, table: Table) -> Iterable[AgentEvent]:
+    def on_tool_execution_end(self, table: Table) -> Iterable[AgentEvent]:
         blocks = wire.rows(wire.table(table, "result"), "content")
         output = "\n".join(wire.text(block, "text") for block in blocks)
         return self.ends(wire.text(table, "toolCallId"), table.get("isError") is not True, output)
 
-    def _agent_end(self, table: Table) -> Iterable[AgentEvent]:
+    def on_agent_end(self, table: Table) -> Iterable[AgentEvent]:
         """It comes before each automatic retry too."""
         self.is_over = True
         return () if self.trouble else self.pays(self.usage)
 
-    def _retry(self, table: Table) -> Iterable[AgentEvent]:
+    def on_auto_retry_start(self, table: Table) -> Iterable[AgentEvent]:
         self.notice, self.trouble, self.is_over = wire.text(table, "errorMessage"), None, False
         number, most = wire.count(table, "attempt"), wire.count(table, "maxAttempts")
         return (AgentProgress(f"retrying ({number} of {most}): {self.notice}"),)
 
-    def _retried(self, table: Table) -> None:
+    def on_auto_retry_end(self, table: Table) -> None:
         if table.get("success") is False:
             self.trouble = Trouble(wire.text(table, "finalError") or self.notice)
+
+    def on_compaction_start(self, table: Table) -> Iterable[AgentEvent]:
+        return (AgentProgress("compacting the context"),)
+
+    def on_compaction_end(self, table: Table) -> Iterable[AgentEvent]:
+        return (AgentProgress("the context was compacted"),)
 
 
 parser = _Pi

@@ -1,7 +1,7 @@
 """What does every parser keep while a turn goes on? The agent's last words, its tool calls, its usage, its trouble. Of
 an agent that prints plain text: all of its stdout, less an echo of the prompt, in bounded memory."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar
 
 from msgspec.structs import asdict, replace
@@ -133,7 +133,8 @@ Handler = Callable[[Table], Iterable[AgentEvent] | None]
 
 
 class Reader:
-    """A parser of line-delimited JSON. A dialect gives a handler for each `type`, and the types that say nothing."""
+    """A parser of line-delimited JSON. A dialect has a method for each `type` of line (`on_turn_failed` is for
+    "turn.failed"), and names the types that say nothing."""
 
     AGENT: ClassVar[str] = ""
     ALLOW_LIST: ClassVar[str] = ""  # where it keeps what it may do without asking
@@ -159,7 +160,6 @@ class Reader:
         self._understood = False
         self._unread = 0
         self._plain = PlainText(request.prompt)
-        self._handlers = self.handlers()
 
     @property
     def is_heard(self) -> bool:
@@ -171,10 +171,6 @@ class Reader:
         """Whether a tool call of its own is under way: until that ends there is nothing to say."""
         return bool(self._open)
 
-    def handlers(self) -> Mapping[str, Handler]:
-        """What to do with the lines of each `type`."""
-        return {}
-
     def feed(self, line: bytes) -> Iterable[AgentEvent]:
         head = read(line, HEAD) if line.startswith(b"{") or line.lstrip().startswith(b"{") else None
         if head is None:
@@ -182,7 +178,7 @@ class Reader:
         if head.type in self.SILENT:
             self._understood = True
             return ()
-        handler = self._handlers.get(head.type)
+        handler = self.handler(head.type)
         if handler is None:
             return self.unknown(head.type, line)
         table = read(line, TABLE)
@@ -190,6 +186,10 @@ class Reader:
             return self.unread(line)
         self._understood = True
         return handler(table) or ()
+
+    def handler(self, kind: str, prefix: str = "on") -> Handler | None:
+        """What to do with the lines of this `type`."""
+        return getattr(self, f"{prefix}_{kind.replace('.', '_')}", None)
 
     def feed_all(self, lines: Sequence[bytes]) -> list[AgentEvent]:
         return [event for line in lines for event in self.feed(line)]

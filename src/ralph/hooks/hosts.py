@@ -39,10 +39,10 @@ class Host(Struct, frozen=True, kw_only=True):
     variable: str
     home: str
     transcripts: str
-    settings: str
-    stop: str
-    prompt: str
-    remind: str = ""
+    settings: str = "settings.json"
+    stop: str = "Stop"
+    prompt: str = "UserPromptSubmit"
+    remind: str = "SessionStart"
     below: str = ""
     flat: bool = False
     named: bool = False
@@ -74,10 +74,6 @@ HOSTS: dict[str, Host] = {
             variable="CLAUDE_CONFIG_DIR",
             home="~/.claude",
             transcripts="projects/*/{session}.jsonl",
-            settings="settings.json",
-            stop="Stop",
-            prompt="UserPromptSubmit",
-            remind="SessionStart",
             env={"CLAUDE_CODE_STOP_HOOK_BLOCK_CAP": "0"},
             mute="disableAllHooks",
             local="settings.local.json",
@@ -91,9 +87,6 @@ HOSTS: dict[str, Host] = {
             home="~/.codex",
             transcripts="sessions/*/*/*/rollout-*-{session}.jsonl",
             settings="hooks.json",
-            stop="Stop",
-            prompt="UserPromptSubmit",
-            remind="SessionStart",
             notes=(
                 "Codex runs a hook once you trust it: look for /hooks in a session; "
                 "headless, give `codex exec` the option --dangerously-bypass-hook-trust",
@@ -107,9 +100,9 @@ HOSTS: dict[str, Host] = {
             home="~",
             transcripts=".gemini/tmp/*/chats/session-*-{session:.8}.jsonl",
             below=".gemini",
-            settings="settings.json",
             stop="AfterAgent",
             prompt="BeforeAgent",
+            remind="",
             named=True,
             per_second=1000,
             commands="toml",
@@ -124,10 +117,6 @@ HOSTS: dict[str, Host] = {
             variable="QWEN_HOME",
             home="~/.qwen",
             transcripts="projects/*/chats/{session}.jsonl",
-            settings="settings.json",
-            stop="Stop",
-            prompt="UserPromptSubmit",
-            remind="SessionStart",
             per_second=1000,
             env={"QWEN_CODE_STOP_HOOK_BLOCK_CAP": "100"},
             commands="md",
@@ -146,6 +135,7 @@ HOSTS: dict[str, Host] = {
             settings="ralph.json",
             stop="agentStop",
             prompt="userPromptSubmitted",
+            remind="",
             flat=True,
             notes=(
                 "Copilot lets a turn end after 8 refusals in a row, whatever a hook says; your next prompt resumes the "

@@ -18,9 +18,7 @@ from ralph.hooks import loops
 from ralph.hooks.loops import Loop, table
 
 TranscriptRow = dict[str, Any]
-UsageReport = tuple[
-    str, str, Usage
-]  # the message it is about (a later report on the same one replaces it), model, tokens
+UsageReport = tuple[str, str, Usage]  # the message (a later report on the same one replaces it), its model, tokens
 
 
 FIRST_BLOCK, LARGEST_BLOCK = 1 << 16, 1 << 18
@@ -52,8 +50,8 @@ def turn_of(loop: Loop, event: "loops.Event", marker: str, is_priced: bool) -> H
     if marker in text and size and event.get("last_assistant_message"):
         wait_for_text(path, text, since)
         size = _size(path)
-    calls, usage = usage_since(path, since, _text(event.get("model")), is_priced)
-    told = Turn(text=text, tool_calls=calls, usage=usage, session=loop.session, ended_at=time.time(), agent=loop.agent)
+    calls, spent = usage_since(path, since, _text(event.get("model")), is_priced)
+    told = Turn(text=text, tool_calls=calls, usage=spent, session=loop.session, ended_at=time.time(), agent=loop.agent)
     return HostTurn(told, path, size)
 
 
@@ -92,12 +90,12 @@ def usage_since(path: str, since: int, model: str = "", is_priced: bool = False)
         report: UsageReport | None = _read(line, _REPORTERS) if _holds(line, SPENT) else None
         if report is None or report[0] in seen:
             continue
-        message, named, usage = report
+        message, named, spent = report
         if is_priced:
             from ralph.agents.reader import priced  # late: the table of prices takes longer than all the rest
 
-            usage = priced(usage, named or model)
-        total = total.plus(usage)
+            spent = priced(spent, named or model)
+        total = total.plus(spent)
         if message:
             seen.add(message)
     return tool_calls(path, since), total
@@ -263,68 +261,40 @@ _READERS: dict[str, Callable[[TranscriptRow], TranscriptEntry | None]] = {
 }
 
 
+def _usage(used: TranscriptRow, names: tuple[str, ...], *, whole_input: bool = False) -> Usage:
+    from ralph.agents import wire  # late: not every transcript tells of tokens
+
+    return wire.usage(used, names, whole_input=whole_input)
+
+
 def _claude_or_qwen_usage(row: TranscriptRow) -> UsageReport | None:
     message = row["message"]
     if "usageMetadata" in row:
-        used = row["usageMetadata"]
-        cached = used.get("cachedContentTokenCount") or 0
-        fresh = (used.get("promptTokenCount") or 0) - cached
-        return (
-            row.get("uuid", ""),
-            row.get("model", ""),
-            Usage(input_tokens=fresh, output_tokens=used.get("candidatesTokenCount") or 0, cache_read_tokens=cached),
-        )
-    used = message.get("usage")
-    if not used:
+        names = ("promptTokenCount", "candidatesTokenCount", "cachedContentTokenCount")
+        return row.get("uuid", ""), row.get("model", ""), _usage(row["usageMetadata"], names, whole_input=True)
+    if not message.get("usage"):
         return None
-    return (
-        message.get("id", ""),
-        message.get("model", ""),
-        Usage(
-            input_tokens=used.get("input_tokens") or 0,
-            output_tokens=used.get("output_tokens") or 0,
-            cache_read_tokens=used.get("cache_read_input_tokens") or 0,
-            cache_write_tokens=used.get("cache_creation_input_tokens") or 0,
-        ),
-    )
+    known = ("input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
+    return message.get("id", ""), message.get("model", ""), _usage(message["usage"], known)
 
 
 def _gemini_usage(row: TranscriptRow) -> UsageReport:
-    used = row["tokens"]
-    cached = used.get("cached") or 0
-    output = (used.get("output") or 0) + (used.get("thoughts") or 0)
-    return (
-        row["id"],
-        row.get("model", ""),
-        Usage(input_tokens=(used.get("input") or 0) - cached, output_tokens=output, cache_read_tokens=cached),
-    )
+    used = _usage(row["tokens"], ("input", "output", "cached"), whole_input=True)
+    thought = _usage(row["tokens"], ("", "thoughts"))
+    return row["id"], row.get("model", ""), used.plus(thought)
 
 
 def _codex_usage(row: TranscriptRow) -> UsageReport | None:
     if row["payload"]["type"] != "token_count" or not row["payload"].get("info"):
         return None
-    used = row["payload"]["info"]["last_token_usage"]
-    cached = used.get("cached_input_tokens") or 0
-    return (
-        "",
-        "",
-        Usage(
-            input_tokens=(used.get("input_tokens") or 0) - cached,
-            output_tokens=used.get("output_tokens") or 0,
-            cache_read_tokens=cached,
-        ),
-    )
+    names = ("input_tokens", "output_tokens", "cached_input_tokens")
+    return "", "", _usage(row["payload"]["info"]["last_token_usage"], names, whole_input=True)
 
 
 def _copilot_usage(row: TranscriptRow) -> UsageReport:
     used = row["data"]["usage"]
     names = ("inputTokens", "outputTokens", "cacheReadTokens", "cacheWriteTokens")
-    fresh, output, read, written = (int(used.get(name) or 0) for name in names)
-    return (
-        "",
-        used.get("model", ""),
-        Usage(input_tokens=fresh, output_tokens=output, cache_read_tokens=read, cache_write_tokens=written),
-    )
+    return "", used.get("model", ""), _usage(used, names)
 
 
 _REPORTERS: dict[str, Callable[[TranscriptRow], UsageReport | None]] = {

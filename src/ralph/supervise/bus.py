@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import BinaryIO, Protocol
 
-from msgspec import Struct, field
+from msgspec import Struct, convert, field, to_builtins
 
 from ralph.core.secrets import Redactor, secret_values
 from ralph.errors import UserError
@@ -99,16 +99,8 @@ def _foreign(msg_id: str, lines: list[str], body: bytes) -> Message:
 
 
 def _message(msg_id: str, values: Mapping[str, str], body: bytes, parent: str) -> Message:
-    return Message(
-        msg_id=msg_id,
-        ts=values.get("ts", ""),
-        type=values.get("type", ""),
-        body=decoded(body),
-        project=values.get("project_id", ""),
-        task=values.get("task_id", ""),
-        run=values.get("run_id", ""),
-        parent=parent,
-    )
+    told = {"ts": "", "type": "", **values, "msg_id": msg_id, "body": decoded(body), "parent": parent}
+    return convert(told, Message)
 
 
 def _unquoted(value: str) -> str:
@@ -118,13 +110,7 @@ def _unquoted(value: str) -> str:
 
 
 def _fields(message: Message) -> dict[str, str]:
-    return {
-        "type": message.type,
-        "project_id": message.project,
-        "task_id": message.task,
-        "run_id": message.run,
-        "parent": message.parent,
-    }
+    return {key: value for key, value in to_builtins(message).items() if key not in ("msg_id", "ts", "body")}
 
 
 def thread(messages: Iterable[Message], root: str) -> Iterator[Message]:

@@ -8,7 +8,6 @@ from msgspec import Struct
 from ralph.core import events
 from ralph.core.model import Turn
 from ralph.core.rules import WAIT_EXIT_CODE
-from ralph.core.secrets import Redactor
 from ralph.core.text import one_line, plural
 from ralph.errors import UserError
 from ralph.supervise import bus
@@ -169,19 +168,17 @@ def go_duration(seconds: float) -> str:
 class Announcer:
     """`run` is the run that the next remarks are about. A bus that cannot be written to is no reason to stop."""
 
-    def __init__(self, task: TaskFolder, redact: Redactor) -> None:
+    def __init__(self, task: TaskFolder) -> None:
         self.task, self.run = task, ""
         self.tell: events.Tell = lambda event: None
-        self._redact = redact
         self._trouble = ""
 
     def say(self, remarks: Remark | Iterable[Remark]) -> None:
         task = self.task
         for remark in (remarks,) if isinstance(remarks, Remark) else remarks:
             if remark.type:
-                body = self._redact.text(remark.body)
                 try:
-                    bus.post(task.bus, remark.type, body, project=task.project, task=task.task, run=self.run)
+                    bus.post(task.bus, remark.type, remark.body, project=task.project, task=task.task, run=self.run)
                 except UserError as error:
                     self.trouble(error.message)
             self.tell(events.Notice(remark.body, remark.level))

@@ -2,7 +2,6 @@
 at, what it says on the task's bus, and that it waits for the children of its agent."""
 
 import math
-import os
 import select
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -14,7 +13,6 @@ from msgspec.structs import replace
 
 from ralph.core.limits import IDLE
 from ralph.core.model import Check, Note, Outcome, Run, Snapshot, Stop, Wait, WaitRequest
-from ralph.core.secrets import Redactor, secret_values
 from ralph.core.text import one_line
 from ralph.errors import UserError
 from ralph.files import make_folder, unusable
@@ -58,7 +56,7 @@ class SupervisedPlace(Place):
     def __init__(self, order: Order, task: TaskFolder, home: Path | None = None) -> None:
         super().__init__(Path(order.workspace), home, in_worktree=order.settings.worktree and home is None)
         self._settings = order.settings
-        self._announcer = Announcer(task, Redactor(secret_values(os.environ)))
+        self._announcer = Announcer(task)
         self._attempts: Attempts | None = None
         self._awaited: tuple[str, ...] = ()
         self._blocked: tuple[str, ...] = ()
@@ -227,7 +225,7 @@ class ChildPlace(Place):
     def __init__(self, order: Order, task: TaskFolder, info: RunInfo) -> None:
         super().__init__(Path(order.workspace))
         self.run_id = info.run_id
-        self._announcer = Announcer(task, Redactor(secret_values(os.environ)))
+        self._announcer = Announcer(task)
         self.lends = (str(self._announcer.task.path),)
         self._job = JobFolder(info, self._announcer, timeouts(order.settings))
 

@@ -11,7 +11,7 @@ from msgspec.json import decode, encode
 from msgspec.structs import replace
 
 from ralph import __version__, agents
-from ralph.cli.table import DIRECTORY, CliCommand, Values, folder_of, no_words
+from ralph.cli.table import DIRECTORY, Values, command, folder_of, no_words
 from ralph.core.secrets import Redactor, secret_values
 from ralph.core.text import clean, escaped
 from ralph.doctor import machine
@@ -31,7 +31,16 @@ from ralph.show.words import width
 _TONES = {"ok": "green", "note": "dim", "warn": "yellow", "fail": "red"}
 
 
+@command(
+    Option("--agent NAME|COMMAND", "Look at this agent only."),
+    Option("--probe", "Ask the agent for one word, and say what was understood of it."),
+    DIRECTORY,
+    Option("--json", "For programs: one JSON object."),
+)
 def doctor(values: Values, words: list[str]) -> int:
+    """Say whether everything is here that a run needs: agents and their logins, settings, git, terminal, hooks.
+
+    Nothing is spent, unless --probe is given. Exit code 1 if something would make runs fail."""
     no_words(words, "name an agent with --agent, a workspace with -C")
     agent, probe, json = values.get("agent", ""), bool(values.get("probe")), bool(values.get("json"))
     folder = folder_of(values)
@@ -164,17 +173,3 @@ def _line(finding: Finding, style: Style) -> str:
     padding = " " * (max(map(width, signs.values())) - width(sign))
     todo = f" {marks.to} {finding.advice}" if finding.advice else ""
     return f"{style.paint(_TONES[finding.state], sign)}{padding} {finding.name:<10} {clean(finding.detail + todo)}"
-
-
-DOCTOR = CliCommand(
-    "doctor",
-    "Say whether everything is here that a run needs: agents and their logins, settings, git, terminal, hooks."
-    "\n\nNothing is spent, unless --probe is given. Exit code 1 if something would make runs fail.",
-    doctor,
-    (
-        Option("--agent NAME|COMMAND", "Look at this agent only."),
-        Option("--probe", "Ask the agent for one word, and say what was understood of it."),
-        DIRECTORY,
-        Option("--json", "For programs: one JSON object."),
-    ),
-)

@@ -9,7 +9,7 @@ import click
 
 from ralph import __version__
 from ralph.cli import table
-from ralph.cli.table import CliCommand, Values
+from ralph.cli.table import CliCommand, Values, command
 from ralph.errors import UserError, complain
 from ralph.run.options import Option
 
@@ -260,27 +260,21 @@ def _mended(words: list[str]) -> list[str]:
     return whole
 
 
-WHERE = {
-    "bash": 'eval "$(ralph completion bash)"   # in ~/.bashrc',
-    "zsh": 'eval "$(ralph completion zsh)"    # in ~/.zshrc, behind compinit',
-    "fish": "ralph completion fish > ~/.config/fish/completions/ralph.fish",
-}
-
-
+@command(words="bash|zsh|fish")
 def completion(values: Values, words: list[str]) -> int:
-    if len(words) != 1 or words[0] not in WHERE:
-        raise UserError("the completion script for which shell?", f"say {', '.join(WHERE)}")
+    """Print the completion script for your shell.
+
+    eval "$(ralph completion bash)"   # in ~/.bashrc
+
+    eval "$(ralph completion zsh)"    # in ~/.zshrc, behind compinit
+
+    ralph completion fish > ~/.config/fish/completions/ralph.fish
+    """
+    if len(words) != 1 or words[0] not in ("bash", "zsh", "fish"):
+        raise UserError("the completion script for which shell?", "say bash, zsh, fish")
     from click.shell_completion import get_completion_class
 
     kind = get_completion_class(words[0])
     assert kind is not None
     print(kind(click.Command("ralph"), {}, "ralph", COMPLETING).source())
     return 0
-
-
-COMPLETION = CliCommand(
-    "completion",
-    "Print the completion script for your shell.\n\n" + "\n\n".join(WHERE.values()),
-    completion,
-    words="bash|zsh|fish",
-)

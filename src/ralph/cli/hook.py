@@ -144,7 +144,7 @@ _START = (
 )
 _ALL = Option("--all", "Every loop of the workspace.")
 
-HOOK = CliCommand(
+hook = CliCommand(
     "hook",
     HELP,
     commands=(

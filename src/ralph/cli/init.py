@@ -10,7 +10,7 @@ from typing import Any, TextIO, get_args
 
 import msgspec
 
-from ralph.cli.table import CliCommand, Values, no_words
+from ralph.cli.table import Values, command, no_words
 from ralph.core.model import FailAction
 from ralph.core.text import clean, escaped
 from ralph.errors import UserError
@@ -30,8 +30,9 @@ DEFAULTS: dict[str, Any] = {
 }
 
 
+@command(Option("-y --yes", "Ask nothing: take what is found."))
 def init(values: Values, words: list[str]) -> int:
-    """Asks on the terminal; 0 when the settings are written or are to stay, 130 when the person gives up."""
+    """Write .ralph/settings.json by answering a few questions."""
     no_words(words, "go to the project, and say `ralph init` there")
     if values.get("yes"):
         initialize(Path.cwd(), Silence())
@@ -244,14 +245,12 @@ def _written(said: dict[str, Any]) -> bytes:
     return msgspec.json.format(msgspec.json.encode(said), indent=2) + b"\n"
 
 
-YES = Option("-y --yes", "Ask nothing: take what is found.")
-INIT = CliCommand("init", "Write .ralph/settings.json by answering a few questions.", init, (YES,))
-
-
 KINDS = ("settings", "events")
 
 
-def print_schema(values: Values, words: list[str]) -> int:
+@command(words="settings|events")
+def schema(values: Values, words: list[str]) -> int:
+    """Print the JSON Schema of the settings file or of the events."""
     if len(words) != 1:
         raise UserError("the schema of what?", f"say {' or '.join(KINDS)}")
     print(schema_text(words[0]), end="")
@@ -266,11 +265,6 @@ def schema_text(kind: str) -> str:
         raise UserError(f'there is no schema of "{kind}"', f"known are {' and '.join(KINDS)}")
     schema = settings_schema() if kind == "settings" else events_schema()
     return msgspec.json.format(msgspec.json.encode(schema), indent=2).decode() + "\n"
-
-
-SCHEMA = CliCommand(
-    "schema", "Print the JSON Schema of the settings file or of the events.", print_schema, words="settings|events"
-)
 
 
 CART = '''"""Totals of a shopping cart."""
@@ -314,7 +308,9 @@ Then, in a repository of your own, with an agent that you have installed (claude
 """
 
 
+@command()
 def demo(values: Values, words: list[str]) -> int:
+    """Watch a run on a small example, with a scripted agent. Takes a few seconds."""
     no_words(words, "`ralph demo` takes none")
     import shlex
     import tempfile
@@ -368,6 +364,3 @@ def _say(text: str) -> None:
         rows = [line] if is_whole else textwrap.wrap(line, columns, break_long_words=False, break_on_hyphens=False)
         print("\n".join(rows), file=sys.stderr)
     print(file=sys.stderr, flush=True)
-
-
-DEMO = CliCommand("demo", "Watch a run on a small example, with a scripted agent. Takes a few seconds.", demo)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ralph.cli.init import Dialog
 from ralph.cli.request import Request, no_goal, understood
-from ralph.cli.table import CliCommand
+from ralph.cli.table import command
 from ralph.core.model import Outcome, Stop
 from ralph.core.text import clean, nickname, one_line
 from ralph.errors import UserError
@@ -28,7 +28,22 @@ DRAFT = "plan.md"
 CHOICES = "[a]ccept, [e]dit, [t]ell it what to change, [l]eave: "
 
 
+@command(
+    *options.PLAN,
+    words="GOAL|FILE",
+    examples=(
+        'ralph plan "Add coupons to the cart"',
+        "ralph plan docs/coupons.md -o plans/coupons.md",
+        "ralph plan PLAN.md",
+        "ralph plan --issue 42",
+    ),
+)
 def plan(values: dict[str, Any], words: list[str]) -> int:
+    """Make a plan of a wish: an agent that may only look at the repository cuts it into tasks with checks.
+
+    GOAL is text, or a file that says what is wanted; a plan that is there already is looked at again. Each check is
+    tried once, and shown as it is today. You answer what it asks, then accept, edit, or say what shall change. The
+    plan is what `ralph work` and `--tasks` read."""
     if not values.get("yes") and not (sys.stdin and sys.stdin.isatty()):
         raise UserError("plan asks questions and needs a terminal", "run it in one, or accept what comes with --yes")
     with Keeper.start() as keeper, ExitStack() as stack:
@@ -234,21 +249,3 @@ class Planning:
         name = os.path.relpath(self.path)
         self.dialog.say(f"Next: ralph work {name}   or, one after the other in one loop: ralph loop --tasks {name}")
         return 0
-
-
-PLAN = CliCommand(
-    "plan",
-    "Make a plan of a wish: an agent that may only look at the repository cuts it into tasks with checks.\n\n"
-    "GOAL is text, or a file that says what is wanted; a plan that is there already is looked at again. Each check is "
-    "tried once, and shown as it is today. You answer what it asks, then accept, edit, or say what shall change. The "
-    "plan is what `ralph work` and `--tasks` read.",
-    plan,
-    options.PLAN,
-    words="GOAL|FILE",
-    examples=(
-        'ralph plan "Add coupons to the cart"',
-        "ralph plan docs/coupons.md -o plans/coupons.md",
-        "ralph plan PLAN.md",
-        "ralph plan --issue 42",
-    ),
-)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ralph.cli.request import one_run, read_run, run_and_number
-from ralph.cli.table import DIRECTORY, CliCommand, Values, folder_of, no_words
+from ralph.cli.table import DIRECTORY, JSON, Values, command, folder_of, no_words
 from ralph.core.secrets import Redactor, secret_values
 from ralph.core.text import clean as cleaned
 from ralph.core.text import one_line, plural
@@ -28,7 +28,18 @@ if TYPE_CHECKING:
     from ralph.run.afterwards import Remains
 
 
+@command(
+    Option("-o --output FILE", "The file to write; `-`: standard output."),
+    Option("--open", "Show it in a browser."),
+    Option("--markdown", "For a pull request or a CI summary."),
+    JSON,
+    DIRECTORY,
+    words="[RUN]...",
+    examples=("ralph report --open", "ralph report -o night.html", "ralph report --markdown | gh pr comment -F -"),
+)
 def report(values: Values, words: list[str]) -> int:
+    """Say what one run or several did and what needs you, as one HTML page that needs nothing but itself. On a
+    terminal, without -o, it is written into the run's folder, and its path is printed."""
     from ralph.history.evidence import evidence_of
     from ralph.history.feed import history_now
     from ralph.show.report import REPORT_FILE, ReportForm, written
@@ -69,32 +80,15 @@ def report(values: Values, words: list[str]) -> int:
     return 0
 
 
-REPORT = CliCommand(
-    "report",
-    "Say what one run or several did and what needs you, as one HTML page that needs nothing but itself. "
-    "On a terminal, without -o, it is written into the run's folder, and its path is printed.",
-    report,
-    (
-        Option("-o --output FILE", "The file to write; `-`: standard output."),
-        Option("--open", "Show it in a browser."),
-        Option("--markdown", "For a pull request or a CI summary."),
-        Option("--json", "For programs: an object a line."),
-        DIRECTORY,
-    ),
-    words="[RUN]...",
-    examples=("ralph report --open", "ralph report -o night.html", "ralph report --markdown | gh pr comment -F -"),
-)
-
-
-DIFF_HELP = """Show what a run changed, or what iteration N of it changed; new files included.
-
-RUN is the last one here unless it is named; any unambiguous part of its id will do. Into a file or a pipe goes a patch
-that `git apply` takes."""
-
 COLORS = {"+": "32", "-": "31", "@": "36"}  # green, red, cyan
 
 
+@command(Option("--stat", "The files alone, with the lines added and deleted."), DIRECTORY, words="[RUN] [N]")
 def diff(values: Values, words: list[str]) -> int:
+    """Show what a run changed, or what iteration N of it changed; new files included.
+
+    RUN is the last one here unless it is named; any unambiguous part of its id will do. Into a file or a pipe goes a
+    patch that `git apply` takes."""
     from ralph.repository.checkpoints import changed_files, patch
     from ralph.repository.index import tree_of
 
@@ -148,23 +142,14 @@ def _print(chunks: Iterable[bytes]) -> None:
             print(f"\x1b[{color}m{line}\x1b[0m" if color else line, file=out)
 
 
-DIFF = CliCommand(
-    "diff",
-    DIFF_HELP,
-    diff,
-    (Option("--stat", "The files alone, with the lines added and deleted."), DIRECTORY),
-    words="[RUN] [N]",
-)
-
-
-ACCEPT_HELP = """Take over the work that a run did with --worktree.
-
-Its checks run once more on exactly what the merge would bring; only if all pass, your branch gets it, and the worktree
-and the run's branch go. Where it no longer merges, where a check is red or where your own changes are in the way, that
-is said and nothing is changed. RUN is the last one here with a branch of its own unless it is named."""
-
-
+@command(DIRECTORY, words="[RUN]", examples=("ralph accept", "ralph accept k3fa"))
 def accept(values: Values, words: list[str]) -> int:
+    """Take over the work that a run did with --worktree.
+
+    Its checks run once more on exactly what the merge would bring; only if all pass, your branch gets it, and the
+    worktree and the run's branch go. Where it no longer merges, where a check is red or where your own changes are in
+    the way, that is said and nothing is changed. RUN is the last one here with a branch of its own unless it is
+    named."""
     from ralph.processes.keeper import Keeper
 
     with Keeper.start() as keeper:
@@ -191,18 +176,12 @@ def accept(values: Values, words: list[str]) -> int:
     return 0
 
 
-ACCEPT = CliCommand(
-    "accept", ACCEPT_HELP, accept, (DIRECTORY,), words="[RUN]", examples=("ralph accept", "ralph accept k3fa")
-)
-
-
-DISCARD_HELP = """Throw away the work that a run did with --worktree: the worktree and the branch are removed.
-
-What was there is kept under a name of its own, which is said, until `ralph clean` takes the run away. RUN is the last
-one here with a branch of its own unless it is named."""
-
-
+@command(DIRECTORY, words="[RUN]", examples=("ralph discard k3fa",))
 def discard(values: Values, words: list[str]) -> int:
+    """Throw away the work that a run did with --worktree: the worktree and the branch are removed.
+
+    What was there is kept under a name of its own, which is said, until `ralph clean` takes the run away. RUN is the
+    last one here with a branch of its own unless it is named."""
     from ralph.run.afterwards import has_no_branch, throw_away
 
     run = one_run(values, words, has_no_branch)
@@ -212,18 +191,14 @@ def discard(values: Values, words: list[str]) -> int:
     return 0
 
 
-DISCARD = CliCommand("discard", DISCARD_HELP, discard, (DIRECTORY,), words="[RUN]", examples=("ralph discard k3fa",))
-
-
-REWIND_HELP = """Make the files what they were after iteration N of a run (0: before the first).
-
-The present state is saved first, and what cannot be saved is not overwritten: rewinding can itself be undone. Branch,
-commits and the staged changes stay as they are; files that git ignores are left alone. Files are written by git's
-settings and filters as they were when the run started; what could not be made as it was is said. RUN is the last one
-here unless it is named."""
-
-
+@command(DIRECTORY, words="[RUN] N")
 def rewind(values: Values, words: list[str]) -> int:
+    """Make the files what they were after iteration N of a run (0: before the first).
+
+    The present state is saved first, and what cannot be saved is not overwritten: rewinding can itself be undone.
+    Branch, commits and the staged changes stay as they are; files that git ignores are left alone. Files are written
+    by git's settings and filters as they were when the run started; what could not be made as it was is said. RUN is
+    the last one here unless it is named."""
     from ralph.run import afterwards
 
     run, number = run_and_number(values, words)
@@ -240,19 +215,22 @@ def rewind(values: Values, words: list[str]) -> int:
     return 0
 
 
-REWIND = CliCommand("rewind", REWIND_HELP, rewind, (DIRECTORY,), words="[RUN] N")
-
-
 OLDER = "14d"
-CLEAN_HELP = """Take away what is left of runs that ended long ago: their records, checkpoints, merged worktrees and
-branches, and the folders of demonstrations. Processes of runs that were killed together with their keeper are ended at
-once; every start of a run does so, too.
-
-What would go is said first: on a terminal you are asked, elsewhere nothing is done without --yes. Work that is merged
-nowhere stays, and so does all of a run that is at work."""
 
 
+@command(
+    Option("--older-than TIME", f"How long ago they ended (default: {OLDER})."),
+    Option("-y --yes", "Do it without asking."),
+    DIRECTORY,
+    examples=("ralph clean", "ralph clean --older-than 2d --yes"),
+)
 def clean(values: Values, words: list[str]) -> int:
+    """Take away what is left of runs that ended long ago: their records, checkpoints, merged worktrees and branches,
+    and the folders of demonstrations. Processes of runs that were killed together with their keeper are ended at once;
+    every start of a run does so, too.
+
+    What would go is said first: on a terminal you are asked, elsewhere nothing is done without --yes. Work that is
+    merged nowhere stays, and so does all of a run that is at work."""
     from ralph.run.afterwards import remains, take_away
 
     no_words(words, "`ralph clean` looks after all runs of this user; -C DIR: those of one folder")
@@ -296,19 +274,6 @@ def _size(number: int) -> str:
     return f"{number} B"
 
 
-CLEAN = CliCommand(
-    "clean",
-    CLEAN_HELP,
-    clean,
-    (
-        Option("--older-than TIME", f"How long ago they ended (default: {OLDER})."),
-        Option("-y --yes", "Do it without asking."),
-        DIRECTORY,
-    ),
-    examples=("ralph clean", "ralph clean --older-than 2d --yes"),
-)
-
-
 def edited(path: Path) -> tuple[str, int]:
     """Has a person edit the file: by what, and its exit code."""
     from ralph.processes.interrupt import leaving_ctrl_c
@@ -321,7 +286,16 @@ def edited(path: Path) -> tuple[str, int]:
         return editor, UnkeptProcess.start(words, os.environ, (0, 1, 2), apart=False).wait() or 0
 
 
+@command(
+    Option("--edit", "Open the notes in $EDITOR."),
+    DIRECTORY,
+    words="[NOTE]",
+    examples=("ralph learn", 'ralph learn "The tests need a database: make db"', "ralph learn --edit"),
+)
 def learn(values: dict[str, Any], words: list[str]) -> int:
+    """Show what earlier runs learned in this repository, one note a line; with words, add a note of your own.
+
+    A run with --learn carries the notes in its prompts, and leaves one more when it ends done."""
     from ralph.run.followups import LARGEST_NOTES, NOTES_FILE, added, read_notes, write_notes
     from ralph.settings import load
 
@@ -348,18 +322,11 @@ def learn(values: dict[str, Any], words: list[str]) -> int:
     return 0
 
 
-LEARN = CliCommand(
-    "learn",
-    "Show what earlier runs learned in this repository, one note a line; with words, add a note of your own.\n\n"
-    "A run with --learn carries the notes in its prompts, and leaves one more when it ends done.",
-    learn,
-    (Option("--edit", "Open the notes in $EDITOR."), DIRECTORY),
-    words="[NOTE]",
-    examples=("ralph learn", 'ralph learn "The tests need a database: make db"', "ralph learn --edit"),
-)
-
-
+@command(DIRECTORY, words="[RUN]", examples=("ralph trust", "ralph trust 20260101-120000-k3fa"))
 def trust(values: Values, words: list[str]) -> int:
+    """Show which settings were changed while a run was at work here, and accept them. Until then no run obeys them.
+
+    With RUN: accept a run whose files are not as ralph left them, so that it can be resumed."""
     if words:  # a run as it is: its journal, its order and its protected files are no longer compared
         run = one_run(values, words)
         if run.is_alive:
@@ -382,14 +349,3 @@ def trust(values: Values, words: list[str]) -> int:
     accept_settings(workspace, os.environ)
     print("accepted: the next run obeys these settings")
     return 0
-
-
-TRUST = CliCommand(
-    "trust",
-    "Show which settings were changed while a run was at work here, and accept them. Until then no run obeys them.\n\n"
-    "With RUN: accept a run whose files are not as ralph left them, so that it can be resumed.",
-    trust,
-    (DIRECTORY,),
-    words="[RUN]",
-    examples=("ralph trust", "ralph trust 20260101-120000-k3fa"),
-)

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from ralph.cli.request import one_run
 from ralph.cli.run import Shown, play
-from ralph.cli.table import DIRECTORY, CliCommand, Values
+from ralph.cli.table import DIRECTORY, Values, command
 from ralph.core.events import Notice
 from ralph.core.model import Run
 from ralph.core.secrets import MARK
@@ -23,20 +23,32 @@ from ralph.settings import amended
 from ralph.steering import control
 from ralph.steering.mailbox import Mailbox
 
-HELP = """Go on with a run: one that is paused, the last unfinished one here, or RUN.
-
-Numbers go on where they were, nothing that was recorded as done is done again, and a usage limit that was being waited
-out is waited out further."""
 SPENT = {
     "exhausted": ("all its iterations", ("max_iterations",), "-m N"),
     "budget": ("its budget", ("max_cost", "max_tokens"), "--max-cost USD or --max-tokens N"),
     "timeout": ("its time", ("max_time",), "--max-time TIME"),
 }
 """What a limit that ended the run has used up: without a new one it could not take another turn."""
+_AFRESH = "A new limit for all of the run."
 LIMITS = ("max_iterations", "max_cost", "max_tokens", "max_time", "until", "yolo")
 
 
+@command(
+    Option("-m --max-iterations N", "N iterations more."),
+    Option("--max-cost USD", _AFRESH),
+    Option("--max-tokens N", _AFRESH),
+    Option("--max-time TIME", _AFRESH),
+    Option("--until KIND:TEXT ...", "One more thing that counts as a claim, be it `checks`."),
+    Option("--yolo", "From here on the agent may do everything without asking."),
+    DIRECTORY,
+    *options.only(options.OUTPUT, "json", "quiet", "verbose"),
+    words="[RUN]",
+)
 def resume(values: Values, words: list[str]) -> int:
+    """Go on with a run: one that is paused, the last unfinished one here, or RUN.
+
+    Numbers go on where they were, nothing that was recorded as done is done again, and a usage limit that was being
+    waited out is waited out further."""
     found = one_run(values, words, control.cannot_go_on)
     if found.is_alive:
         # The end of a pause: the process that plays the run goes on with it.
@@ -128,22 +140,3 @@ def with_limits(order: Order, story: Story, values: Values) -> Order:
         if not any(name in values for name in names):
             raise UserError(f"run {story.run.id} has used {what}", f"give it more: ralph resume {option}")
     return replace(order, settings=settings)
-
-
-_AFRESH = "A new limit for all of the run."
-RESUME = CliCommand(
-    "resume",
-    HELP,
-    resume,
-    (
-        Option("-m --max-iterations N", "N iterations more."),
-        Option("--max-cost USD", _AFRESH),
-        Option("--max-tokens N", _AFRESH),
-        Option("--max-time TIME", _AFRESH),
-        Option("--until KIND:TEXT ...", "One more thing that counts as a claim, be it `checks`."),
-        Option("--yolo", "From here on the agent may do everything without asking."),
-        DIRECTORY,
-        *options.only(options.OUTPUT, "json", "quiet", "verbose"),
-    ),
-    words="[RUN]",
-)

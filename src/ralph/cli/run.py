@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-from ralph.cli.table import CliCommand
+from ralph.cli.table import command
 from ralph.errors import UserError, complain
 from ralph.processes.spawning import import_leanly
 from ralph.run import options
@@ -302,18 +302,8 @@ def _found(launched: Launched, values: dict[str, Any]) -> Listed | None:
     return next((run for run in (*runs(), *recorded_in(here)) if launched.plays(run)), None)
 
 
-RUN = CliCommand(
-    "run",
-    "Loop an agent on a goal until it is verifiably done.\n\nExactly one goal: GOAL (-: standard "
-    "input), -p, -f, or --spec. Done means: the agent claims it, and every gate (checks, tasks, work, protected files) "
-    "holds. PATH is the folder to work in.\n\nThere are five ways to loop, each a set of defaults:\n\n\b\n"
-    "guardrails  your goal, and what failed; the claim is <response>DONE</response>\n"
-    "goal        the goal and the last answer (--ralph N); the claim is STOP\n"
-    "checks      a fresh context: task, diff, errors, progress (ralph loop); the claim is COMPLETE\n"
-    "promise     a reminder in the same session; the claim is <promise>DONE</promise>\n"
-    'supervise   "continue working" (ralph task); the claim is a file DONE',
-    lambda values, words: run_command("run", values, words),
-    options.RUN,
+@command(
+    *options.RUN,
     words="[GOAL] [PATH]",
     examples=(
         'ralph run "Make the tests pass" --check "pytest -q" --until checks',
@@ -321,14 +311,31 @@ RUN = CliCommand(
         'ralph run --print "Tidy the docs" --ralph 5 --json',
     ),
 )
-LOOP = CliCommand(
-    "loop",
-    "Give the agent a fresh context each time until every --check passes and it says COMPLETE.",
-    lambda values, words: run_command("loop", values, words),
-    options.LOOP,
+def run(values: dict[str, Any], words: list[str]) -> int:
+    """Loop an agent on a goal until it is verifiably done.
+
+    Exactly one goal: GOAL (-: standard input), -p, -f, or --spec. Done means: the agent claims it, and every gate
+    (checks, tasks, work, protected files) holds. PATH is the folder to work in.
+
+    There are five ways to loop, each a set of defaults:
+
+    \b
+    guardrails  your goal, and what failed; the claim is <response>DONE</response>
+    goal        the goal and the last answer (--ralph N); the claim is STOP
+    checks      a fresh context: task, diff, errors, progress (ralph loop); the claim is COMPLETE
+    promise     a reminder in the same session; the claim is <promise>DONE</promise>
+    supervise   "continue working" (ralph task); the claim is a file DONE"""
+    return run_command("run", values, words)
+
+
+@command(
+    *options.LOOP,
     words="TASK [PATH]",
     examples=(
         'ralph loop "implement JWT login" --check "pytest tests/test_auth.py"',
         'ralph loop --spec spec.md --check "pytest -x" --max-cost 3 --worktree',
     ),
 )
+def loop(values: dict[str, Any], words: list[str]) -> int:
+    """Give the agent a fresh context each time until every --check passes and it says COMPLETE."""
+    return run_command("loop", values, words)

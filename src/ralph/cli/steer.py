@@ -6,13 +6,18 @@ import time
 from pathlib import Path
 
 from ralph.cli.request import one_run
-from ralph.cli.table import DIRECTORY, CliCommand, Values, folder_of
+from ralph.cli.table import DIRECTORY, Values, command, folder_of
 from ralph.core.text import one_line
 from ralph.errors import UserError
 from ralph.run.options import Option
 
 
+@command(
+    DIRECTORY, words="[RUN] TEXT", examples=('ralph tell "The API moved to port 8080"', "ralph tell k3fa - < advice.md")
+)
 def tell(values: Values, words: list[str]) -> int:
+    """Leave a note for the next prompt of a run. Several notes queue up. While the agent asks something, what you tell
+    is the answer to its oldest question."""
     from ralph.records.register import recorded_in
     from ralph.steering import control
     from ralph.steering.mailbox import Mailbox
@@ -45,18 +50,10 @@ def tell(values: Values, words: list[str]) -> int:
     return 0
 
 
-TELL = CliCommand(
-    "tell",
-    "Leave a note for the next prompt of a run. Several notes queue up. While the agent asks something, "
-    "what you tell is the answer to its oldest question.",
-    tell,
-    (DIRECTORY,),
-    words="[RUN] TEXT",
-    examples=('ralph tell "The API moved to port 8080"', "ralph tell k3fa - < advice.md"),
-)
-
-
+@command(DIRECTORY, words="[RUN]", examples=("ralph pause", "ralph pause k3fa"))
 def pause(values: Values, words: list[str]) -> int:
+    """Hold a run: the turn that is under way is finished, and no other begins until `ralph resume`. The time of a pause
+    does not count against --max-time."""
     from ralph.steering import control
 
     run = one_run(values, words, control.not_at_work)
@@ -65,21 +62,19 @@ def pause(values: Values, words: list[str]) -> int:
     return 0
 
 
-PAUSE = CliCommand(
-    "pause",
-    "Hold a run: the turn that is under way is finished, and no other begins until `ralph resume`. "
-    "The time of a pause does not count against --max-time.",
-    pause,
-    (DIRECTORY,),
-    examples=("ralph pause", "ralph pause k3fa"),
-    words="[RUN]",
-)
-
-
 _GLANCE = 0.05
 
 
+@command(
+    Option("--now", "End the turn too, with everything that it started."),
+    Option("--wait", "Return when the run has ended."),
+    DIRECTORY,
+    words="[RUN]",
+    examples=("ralph stop", "ralph stop --now k3fa"),
+)
 def stop(values: Values, words: list[str]) -> int:
+    """End a run as Ctrl-C would: what it does at this moment may be finished, within the run's --grace. A run that is
+    stopped can go on later, with `ralph resume`."""
     from ralph.records.register import listed
     from ralph.steering import control
 
@@ -91,22 +86,10 @@ def stop(values: Values, words: list[str]) -> int:
     return 0
 
 
-STOP = CliCommand(
-    "stop",
-    "End a run as Ctrl-C would: what it does at this moment may be finished, within the run's --grace. "
-    "A run that is stopped can go on later, with `ralph resume`.",
-    stop,
-    (
-        Option("--now", "End the turn too, with everything that it started."),
-        Option("--wait", "Return when the run has ended."),
-        DIRECTORY,
-    ),
-    examples=("ralph stop", "ralph stop --now k3fa"),
-    words="[RUN]",
-)
-
-
+@command(words="QUESTION", examples=('ralph ask "Which of the two APIs shall I keep?"',))
 def ask(values: Values, words: list[str]) -> int:
+    """For agents inside a run: ask the person who started it. With --on-question wait the run waits for the answer;
+    either way the next prompt carries it."""
     from ralph.records.register import listed
     from ralph.steering import control
     from ralph.steering.mailbox import Mailbox, left
@@ -127,13 +110,3 @@ def ask(values: Values, words: list[str]) -> int:
             control.nudge(run)
     print("The question is passed on. End your turn: an answer, if there is one, comes with the next prompt.")
     return 0
-
-
-ASK = CliCommand(
-    "ask",
-    "For agents inside a run: ask the person who started it. With --on-question wait the run waits for the "
-    "answer; either way the next prompt carries it.",
-    ask,
-    words="QUESTION",
-    examples=('ralph ask "Which of the two APIs shall I keep?"',),
-)

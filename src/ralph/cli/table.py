@@ -1,6 +1,6 @@
-"""Which commands are there? One row for each, and one type for all: a new command is a constant of its name (`STOP`) in
-the file of its name, or in one that `FILES` names, and a line here. From that come the quick parser, the help, shell
-completion and the reference."""
+"""Which commands are there? One row for each, and one type for all: a new command is a function of its name, below
+`@command`, in the file of its name, or in one that `FILES` names, and a line here. From that come the quick parser, the
+help, shell completion and the reference."""
 
 from __future__ import annotations
 
@@ -39,6 +39,15 @@ class CliCommand:
     ) -> None:
         self.name, self.help, self.answer, self.options = name, help, answer, options
         self.words, self.examples, self.commands = words, examples, commands
+
+
+def command(*options: Option, words: str = "", examples: tuple[str, ...] = ()) -> Callable[[Answer], CliCommand]:
+    """Makes a command of the function below: it bears its name, and what the function says of itself is the help."""
+
+    def made(answer: Answer) -> CliCommand:
+        return CliCommand(answer.__name__, answer.__doc__ or "", answer, options, words=words, examples=examples)
+
+    return made
 
 
 DIRECTORY = Option("-C --directory DIR", "The workspace (default: the current folder).")
@@ -112,8 +121,8 @@ FILES = {
 
 def find(name: str) -> CliCommand:
     module = __import__(f"ralph.cli.{FILES.get(name, name)}", fromlist=[""])
-    command: CliCommand = getattr(module, name.upper())
-    return command
+    found: CliCommand = getattr(module, name)
+    return found
 
 
 def folder_of(values: Values) -> Path:

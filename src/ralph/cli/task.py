@@ -10,7 +10,7 @@ import os
 import sys
 import time
 
-from ralph.cli.table import JSON, CliCommand, no_words, print_objects
+from ralph.cli.table import JSON, CliCommand, command, no_words, print_objects
 from ralph.errors import UserError
 from ralph.processes.spawning import import_leanly
 from ralph.run import options
@@ -33,8 +33,18 @@ NAMES = ("root", "project", "task")
 TITLES = ("project", "task", "state", "attempt", "age", "last message")
 
 
+@command(
+    *options.TASK,
+    words="[GOAL] [PATH]",
+    examples=(
+        'ralph task --root ~/tasks --project shop --task login --prompt "… then create $TASK_FOLDER/DONE"',
+        "ralph task --root ~/tasks --project shop --task login --max-restarts 10 --turn-timeout 1h",
+    ),
+)
 def task(values: dict[str, Any], words: list[str]) -> int:
-    """The exit code is the outcome's."""
+    """Supervise a root agent: start it again until it has left the file DONE in the task's folder.
+
+    The task lives in ROOT/PROJECT/TASK; the agent finds it in $TASK_FOLDER. Without a prompt, TASK.md is read."""
     from ralph.processes.keeper import Keeper
 
     with Keeper.start(adopts=True) as keeper:
@@ -86,8 +96,9 @@ def named(values: dict[str, Any]) -> TaskFolder:
     return task_folder(values["root"], values["project"], values["task"])
 
 
+@command(*options.JOB, words="[GOAL] [PATH]", examples=('ralph job --prompt "Write the tests for the parser"',))
 def job(values: dict[str, Any], words: list[str]) -> int:
-    """Prints the answer of the agent; the exit code is the outcome's."""
+    """Run an agent once, as a child of the run that calls this. A task waits for its children when it is done."""
     from ralph.processes.keeper import Keeper
 
     with Keeper.start(adopts=True) as keeper:
@@ -177,7 +188,13 @@ def once(settings: Settings, has_grace: bool) -> Settings:
     )
 
 
+@command(
+    Option("--root DIR", "The folder of all projects (default: that of the task around)."),
+    Option("--project NAME", "Only this project."),
+    JSON,
+)
 def tasks(values: dict[str, Any], words: list[str]) -> int:
+    """Show how the tasks of a root stand."""
     from ralph.supervise.task_folder import around
     from ralph.supervise.task_list import every
 
@@ -206,38 +223,6 @@ def table(rows: list[TaskRow]) -> list[str]:
     sizes = [max(map(width, column)) for column in zip(*lines, strict=True)]
     padded = ((cell + " " * (size - width(cell)) for cell, size in zip(line, sizes, strict=True)) for line in lines)
     return ["  ".join(line).rstrip() for line in padded]
-
-
-TASK = CliCommand(
-    "task",
-    "Supervise a root agent: start it again until it has left the file DONE in the task's folder.\n\n"
-    "The task lives in ROOT/PROJECT/TASK; the agent finds it in $TASK_FOLDER. Without a prompt, TASK.md is read.",
-    task,
-    options.TASK,
-    words="[GOAL] [PATH]",
-    examples=(
-        'ralph task --root ~/tasks --project shop --task login --prompt "… then create $TASK_FOLDER/DONE"',
-        "ralph task --root ~/tasks --project shop --task login --max-restarts 10 --turn-timeout 1h",
-    ),
-)
-JOB = CliCommand(
-    "job",
-    "Run an agent once, as a child of the run that calls this. A task waits for its children when it is done.",
-    job,
-    options.JOB,
-    words="[GOAL] [PATH]",
-    examples=('ralph job --prompt "Write the tests for the parser"',),
-)
-TASKS = CliCommand(
-    "tasks",
-    "Show how the tasks of a root stand.",
-    tasks,
-    (
-        Option("--root DIR", "The folder of all projects (default: that of the task around)."),
-        Option("--project NAME", "Only this project."),
-        JSON,
-    ),
-)
 
 
 def post(values: dict[str, Any], words: list[str]) -> int:
@@ -324,7 +309,7 @@ _POST = (
 )
 _THREAD = Option("--thread ID", "Only this message and its answers.")
 
-BUS = CliCommand(
+bus = CliCommand(
     "bus",
     "The message bus of a task or project.",
     commands=(

@@ -6,22 +6,24 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ralph.cli.table import DB, CliCommand, Values, no_words
+from ralph.cli.table import DB, Values, command, no_words
 from ralph.errors import UserError, to_install
 from ralph.run.options import Option
 
 OLDEST = 8  # the first textual that leaves the colours to the terminal
-UI_HELP = """Watch and steer runs in a full screen, and start new ones in PATH.
-
-Type a goal, or a command such as /ralph 5, /check CMD, /help. A run that was started here ends with the screen, unless
-you say on leaving that it shall go on.
-
-With --db the works of a fleet are there too: what you ask of one is asked of all its machines.
-
-`ralph run PATH` opens it too, and takes options (--agent, --max-cost, ...) that hold for every run started there."""
 
 
+@command(DB, words="[PATH]")
 def ui(values: Values, words: list[str]) -> int:
+    """Watch and steer runs in a full screen, and start new ones in PATH.
+
+    Type a goal, or a command such as /ralph 5, /check CMD, /help. A run that was started here ends with the screen,
+    unless you say on leaving that it shall go on.
+
+    With --db the works of a fleet are there too: what you ask of one is asked of all its machines.
+
+    `ralph run PATH` opens it too, and takes options (--agent, --max-cost, ...) that hold for every run started
+    there."""
     no_words(words[1:], "name one folder")
     path = words[0] if words else "."
     place = Path(path)
@@ -77,19 +79,27 @@ def open_screen(place: Path, given: Mapping[str, Any] | None = None) -> int:
     return 3 if app.return_code else 0
 
 
-UI = CliCommand("ui", UI_HELP, ui, (DB,), words="[PATH]")
-
-
-SERVE_HELP = """Serve a page with all runs of this user, to see and steer them from a browser.
-
-It prints a link that can be used once, within ten minutes; `ralph serve --link` prints another from any terminal. A
-link lets a browser look, steer (tell, answer, pause, resume, stop) or start runs; --allow caps them all. The page is
-served to this machine alone: from elsewhere it is reached by an ssh tunnel, a mesh VPN or a proxy (--name). Runs do not
-depend on it. Each DIR is a workspace in which runs may be started, beside those that are on record. With --db the works
-of a fleet are there too."""
-
-
+@command(
+    Option("--port N", "Default: 8787; 0: any."),
+    Option("--socket PATH", "Listen on a Unix socket (mode 0600) instead of a port."),
+    Option("--name HOST ...", "A name by which a proxy or VPN is reached; repeatable."),
+    Option("--bind ADDR", "Another address; beyond loopback with --plain."),
+    Option("--plain", "Accept that others on the network can read along: no TLS."),
+    Option("--allow look|steer|start", "The most that any link allows (default: start)."),
+    Option("--remember", "Browsers stay let in when the server is started anew."),
+    DB,
+    Option("--link[=WORD]", "Print another link to the page that is served."),
+    words="[DIR]...",
+    examples=("ralph serve", "ralph serve ~/src/shop --allow steer", "ralph serve --link look"),
+)
 def serve(values: Values, words: list[str]) -> int:
+    """Serve a page with all runs of this user, to see and steer them from a browser.
+
+    It prints a link that can be used once, within ten minutes; `ralph serve --link` prints another from any terminal.
+    A link lets a browser look, steer (tell, answer, pause, resume, stop) or start runs; --allow caps them all. The
+    page is served to this machine alone: from elsewhere it is reached by an ssh tunnel, a mesh VPN or a proxy
+    (--name). Runs do not depend on it. Each DIR is a workspace in which runs may be started, beside those that are on
+    record. With --db the works of a fleet are there too."""
     from ralph.web import listening
 
     port, socket, bind = values.get("port"), values.get("socket"), values.get("bind", "127.0.0.1")
@@ -119,23 +129,3 @@ def serve(values: Values, words: list[str]) -> int:
 
     with mirrored(values["db"], follows=True):
         return listening.serve(asked, sys.stdout)
-
-
-SERVE = CliCommand(
-    "serve",
-    SERVE_HELP,
-    serve,
-    (
-        Option("--port N", "Default: 8787; 0: any."),
-        Option("--socket PATH", "Listen on a Unix socket (mode 0600) instead of a port."),
-        Option("--name HOST ...", "A name by which a proxy or VPN is reached; repeatable."),
-        Option("--bind ADDR", "Another address; beyond loopback with --plain."),
-        Option("--plain", "Accept that others on the network can read along: no TLS."),
-        Option("--allow look|steer|start", "The most that any link allows (default: start)."),
-        Option("--remember", "Browsers stay let in when the server is started anew."),
-        DB,
-        Option("--link[=WORD]", "Print another link to the page that is served."),
-    ),
-    words="[DIR]...",
-    examples=("ralph serve", "ralph serve ~/src/shop --allow steer", "ralph serve --link look"),
-)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from typing import IO, TYPE_CHECKING
 
-from ralph.cli.table import DB, DIRECTORY, JSON, CliCommand, Values, print_objects
+from ralph.cli.table import DB, DIRECTORY, JSON, Values, command, print_objects
 from ralph.core.text import clean
 from ralph.errors import UserError
 from ralph.run.options import Option
@@ -17,7 +17,14 @@ if TYPE_CHECKING:
     from ralph.records.register import Listed
 
 
+@command(
+    Option("-a --all", "Finished and killed ones too."),
+    JSON,
+    DB,
+    examples=("ralph ps", "ralph ps -a --json", "ralph ps --db postgresql://db.example/ralph"),
+)
 def ps(values: Values, words: list[str]) -> int:
+    """List the runs of this user on this machine, in any workspace: what they do, and what they want of you."""
     from ralph.history.overview import loops_at_work, runs_now
     from ralph.records.register import left_behind, remark
 
@@ -70,17 +77,9 @@ def _show_runs(seen: "list[RunNow]") -> None:
     print("\n".join(run_list(seen, style, columns, time.time(), os.path.expanduser("~"))))
 
 
-PS = CliCommand(
-    "ps",
-    "List the runs of this user on this machine, in any workspace: what they do, and what they want of you.",
-    ps,
-    (Option("-a --all", "Finished and killed ones too."), JSON, DB),
-    words="",
-    examples=("ralph ps", "ralph ps -a --json", "ralph ps --db postgresql://db.example/ralph"),
-)
-
-
+@command(JSON, DIRECTORY, words="[RUN]", examples=("ralph show", "ralph show k3fa --json"))
 def show(values: Values, words: list[str]) -> int:
+    """What a run did, iteration by iteration: checks, cost, changed files, refused claims, and what needs you."""
     from ralph.cli.request import read_run
     from ralph.history.feed import history_now
 
@@ -105,20 +104,21 @@ def show(values: Values, words: list[str]) -> int:
     return 0
 
 
-SHOW = CliCommand(
-    "show",
-    "What a run did, iteration by iteration: checks, cost, changed files, refused claims, and what needs you.",
-    show,
-    (JSON, DIRECTORY),
-    examples=("ralph show", "ralph show k3fa --json"),
-    words="[RUN]",
-)
-
-
 _GLANCE = 0.1
 
 
+@command(
+    Option("-f --follow", "Go on until the run ends."),
+    Option("-t --timestamps", "The time of day in front of every line."),
+    Option("-V --verbose", "Say more."),
+    Option("--json", "The lines that `ralph run --json` gave."),
+    Option("--no-color", "No colours."),
+    DIRECTORY,
+    words="[RUN]",
+    examples=("ralph logs -f", "ralph logs k3fa --json | jq .type"),
+)
 def logs(values: Values, words: list[str]) -> int:
+    """Print what a run said and did, as it was on the screen; with -f also what is still to come."""
     from ralph.cli.request import read_run
 
     run = read_run(values, words)
@@ -210,23 +210,6 @@ def _written(run: "Listed", lines: Iterator[bytes], values: Values, out: IO[str]
             break
     screen.close()
     return read
-
-
-LOGS = CliCommand(
-    "logs",
-    "Print what a run said and did, as it was on the screen; with -f also what is still to come.",
-    logs,
-    (
-        Option("-f --follow", "Go on until the run ends."),
-        Option("-t --timestamps", "The time of day in front of every line."),
-        Option("-V --verbose", "Say more."),
-        Option("--json", "The lines that `ralph run --json` gave."),
-        Option("--no-color", "No colours."),
-        DIRECTORY,
-    ),
-    examples=("ralph logs -f", "ralph logs k3fa --json | jq .type"),
-    words="[RUN]",
-)
 
 
 @contextmanager

@@ -7,7 +7,7 @@ import os
 import sys
 import time
 
-from ralph.cli.table import CliCommand, folder_of, print_objects
+from ralph.cli.table import command, folder_of, print_objects
 from ralph.errors import UserError
 from ralph.run import options
 
@@ -34,7 +34,33 @@ SHARED_ACTIONS = (*ACTIONS, "pause", "resume", "stop", "show", "report")
 JOBS, RETURNS = 2, 3
 
 
+@command(
+    *options.WORK,
+    words="BACKLOG",
+    examples=(
+        'ralph work TASKS.md -j 4 --check "pytest -q"',
+        'ralph work github:label=ready -j 2 --check "make test" --push',
+        'ralph work prd.json --check "npm test" --setup "npm ci" --max-cost 20',
+        'ralph work TASKS.md --check "pytest -q" --db postgresql://db.example/ralph --push=origin/main',
+    ),
+)
 def work(values: dict[str, Any], words: list[str]) -> int:
+    """Work off a backlog: each item is a loop in a worktree of its own, and a merge gate decides what lands.
+
+    BACKLOG is a file (Markdown boxes, prd.json, tasks.json), a folder (Backlog.md), github:, github:label=NAME or
+    beads:. Every commit on the target has passed every check, exactly as it stands there.
+
+    \b
+    ralph work status [WORK]      how the items stand
+    ralph work retry KEY [NOTE]   try an item again that stands aside
+    ralph work withdraw KEY       leave an item alone; its branch stays
+
+    With --db many machines work on it (see ralph worker); from any of them:
+
+    \b
+    ralph work status|retry|withdraw … --db URL    as above; status also says who does what
+    ralph work pause|resume|stop [WORK] --db URL   hold it, let it go on, end it
+    ralph work show|report [WORK] --db URL         what happened when, as lines or as Markdown"""
     is_shared = "db" in values or "RALPH_DB" in os.environ  # by the environment where nothing here is meant
     if words and words[0] in SHARED_ACTIONS and is_shared and not os.path.exists(words[0]):
         from ralph.cli.worker import act_on_shared
@@ -320,27 +346,3 @@ def ends_of_item(run: Listed, home: Repository) -> tuple[str, str] | None:
     journal = RunFolder(run.folder.path.parents[1], run.facts.work).journal
     job = folded(run.facts.work, read(journal)).board.jobs.get(run.facts.item) if os.path.exists(journal) else None
     return contribution(home, job.tip, job.commit) if job and job.state == "landed" and job.tip and job.commit else None
-
-
-WORK = CliCommand(
-    "work",
-    "Work off a backlog: each item is a loop in a worktree of its own, and a merge gate decides what lands.\n\n"
-    "BACKLOG is a file (Markdown boxes, prd.json, tasks.json), a folder (Backlog.md), github:, github:label=NAME or "
-    "beads:. Every commit on the target has passed every check, exactly as it stands there.\n\n\b\n"
-    "ralph work status [WORK]      how the items stand\n"
-    "ralph work retry KEY [NOTE]   try an item again that stands aside\n"
-    "ralph work withdraw KEY       leave an item alone; its branch stays\n\n"
-    "With --db many machines work on it (see ralph worker); from any of them:\n\n\b\n"
-    "ralph work status|retry|withdraw … --db URL    as above; status also says who does what\n"
-    "ralph work pause|resume|stop [WORK] --db URL   hold it, let it go on, end it\n"
-    "ralph work show|report [WORK] --db URL         what happened when, as lines or as Markdown",
-    work,
-    options.WORK,
-    words="BACKLOG",
-    examples=(
-        'ralph work TASKS.md -j 4 --check "pytest -q"',
-        'ralph work github:label=ready -j 2 --check "make test" --push',
-        'ralph work prd.json --check "npm test" --setup "npm ci" --max-cost 20',
-        'ralph work TASKS.md --check "pytest -q" --db postgresql://db.example/ralph --push=origin/main',
-    ),
-)

@@ -7,7 +7,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from ralph.cli.table import CliCommand, Values, folder_of, no_words
+from ralph.cli.table import Values, command, folder_of, no_words
 from ralph.errors import UserError, to_install
 from ralph.run.options import Option
 
@@ -16,15 +16,27 @@ if TYPE_CHECKING:
     from ralph.backlog.work_order import WorkOrder
     from ralph.fleet.steering import Mirror, Seen
 
-HELP = """Take items of the works in a database, in this clone, until it is stopped.
 
-One worker holds the gate and lands what is ready; whoever falls silent is taken over from within seconds. The password
-is kept in PGPASSWORD or a password file, or the whole URL in RALPH_DB (RALPH_DB=@FILE: in a file). A machine that takes
-part runs the checks and agents that the works in the database name: let nobody write there whom you would not let log
-in here."""
-
-
+@command(
+    Option("--db URL", "The database: postgresql://HOST/NAME (default: $RALPH_DB)."),
+    Option("-j --jobs N", "How many items at once (default: 2)."),
+    Option("--name NAME", "What the others call it (default: HOST-PID)."),
+    Option("--once", "Leave when no work is open."),
+    Option("--migrate", "Bring the database of an older ralph up to date, and leave."),
+    Option("-C --directory DIR", "The clone (default: the current folder)."),
+    Option("--quiet", "Say only what is wrong."),
+    examples=(
+        "ralph worker --db postgresql://db.example/ralph -j 4",
+        "RALPH_DB=@/etc/ralph/db ralph worker --name build-7",
+    ),
+)
 def worker(values: Values, words: list[str]) -> int:
+    """Take items of the works in a database, in this clone, until it is stopped.
+
+    One worker holds the gate and lands what is ready; whoever falls silent is taken over from within seconds. The
+    password is kept in PGPASSWORD or a password file, or the whole URL in RALPH_DB (RALPH_DB=@FILE: in a file). A
+    machine that takes part runs the checks and agents that the works in the database name: let nobody write there
+    whom you would not let log in here."""
     no_words(words, "the works are in the database: name it with --db")
     database = engine()
     url = database.url_of(values.get("db"))
@@ -65,26 +77,6 @@ def mirrored(db: str, *, follows: bool = False) -> Mirror:
     from ralph.fleet.steering import Mirror
 
     return Mirror(url, follows=follows)
-
-
-WORKER = CliCommand(
-    "worker",
-    HELP,
-    worker,
-    (
-        Option("--db URL", "The database: postgresql://HOST/NAME (default: $RALPH_DB)."),
-        Option("-j --jobs N", "How many items at once (default: 2)."),
-        Option("--name NAME", "What the others call it (default: HOST-PID)."),
-        Option("--once", "Leave when no work is open."),
-        Option("--migrate", "Bring the database of an older ralph up to date, and leave."),
-        Option("-C --directory DIR", "The clone (default: the current folder)."),
-        Option("--quiet", "Say only what is wrong."),
-    ),
-    examples=(
-        "ralph worker --db postgresql://db.example/ralph -j 4",
-        "RALPH_DB=@/etc/ralph/db ralph worker --name build-7",
-    ),
-)
 
 
 def play_shared(db: str, order: WorkOrder, reading: ListContent, notice: str, *, json: bool, quiet: bool) -> int:

@@ -1,9 +1,8 @@
 """How long must the next turn wait after a usage limit or a passing fault, and when is waiting hopeless?"""
 
-from collections.abc import Iterable
 from typing import Literal
 
-from ralph.core.model import Opinion, Outcome, Rule, Run, Stop, Turn, Wait
+from ralph.core.model import Opinions, Outcome, Run, Stop, Turn, Wait, configured
 from ralph.core.text import one_line
 
 OnLimit = Literal["wait", "stop", "switch"]
@@ -18,34 +17,30 @@ IDLE = 1800.0  # seconds of silence that are too many where an agent's stream te
 CLOCK_SLACK = 5.0  # by so much a clock is corrected all the time
 
 
-def limited(on_limit: OnLimit = "wait", agents: tuple[str, ...] = (), seconds: float | None = None) -> Rule:
+@configured
+def limited(
+    run: Run, on_limit: OnLimit = "wait", agents: tuple[str, ...] = (), seconds: float | None = None
+) -> Opinions:
     """A usage limit is waited out until the moment the agent states; with `switch` another agent goes on meanwhile."""
-
-    def rule(run: Run) -> Iterable[Opinion]:
-        turns = _troubled(run)
-        failure = turns[-1].failure if turns else None
-        if failure is None or failure.kind != "limit":
-            return
-        if on_limit == "stop":
-            yield Stop(Outcome.FAILED, f"usage limit: {one_line(failure.reason)}")
-            return
-        if on_limit == "switch" and available(run, agents) is not None:
-            return
-        left = min(_time_left(run).values())
-        if seconds is not None and left > 0 and run.seen.elapsed + left >= seconds:
-            said = f"the usage limit outlasts the time that is left, come back in {_roughly(left)}"
-            yield Stop(Outcome.TIMEOUT, f"{said}: {one_line(failure.reason)}")
-        elif (count := len(_failed(run, "limit"))) >= MOST_LIMITS:
-            yield Stop(Outcome.FAILED, f"{count} turns in a row ran into a usage limit: {one_line(failure.reason)}")
-        elif left > 0:
-            yield Wait(left, f"usage limit: {one_line(failure.reason)}", limited=True)
-
-    return rule
-
-
-def _roughly(seconds: float) -> str:
-    minutes = -int(-seconds // 60)
-    return f"{minutes} min" if minutes < 120 else f"{minutes / 60:.1f} h"
+    turns = _troubled(run)
+    failure = turns[-1].failure if turns else None
+    if failure is None or failure.kind != "limit":
+        return
+    if on_limit == "stop":
+        yield Stop(Outcome.FAILED, f"usage limit: {one_line(failure.reason)}")
+        return
+    if on_limit == "switch" and available(run, agents) is not None:
+        return
+    left = min(_time_left(run).values())
+    if seconds is not None and left > 0 and run.seen.elapsed + left >= seconds:
+        minutes = -int(-left // 60)
+        roughly = f"{minutes} min" if minutes < 120 else f"{minutes / 60:.1f} h"
+        said = f"the usage limit outlasts the time that is left, come back in {roughly}"
+        yield Stop(Outcome.TIMEOUT, f"{said}: {one_line(failure.reason)}")
+    elif (count := len(_failed(run, "limit"))) >= MOST_LIMITS:
+        yield Stop(Outcome.FAILED, f"{count} turns in a row ran into a usage limit: {one_line(failure.reason)}")
+    elif left > 0:
+        yield Wait(left, f"usage limit: {one_line(failure.reason)}", limited=True)
 
 
 def available(run: Run, agents: tuple[str, ...]) -> str | None:
@@ -77,7 +72,7 @@ def _left(end: float, turn: Turn, run: Run) -> float:
     return 0.0 if run.seen.at < turn.ended_at - CLOCK_SLACK else end - run.seen.at
 
 
-def faltering(run: Run) -> Iterable[Opinion]:
+def faltering(run: Run) -> Opinions:
     """A passing fault is retried after a pause that doubles; the same fault again and again is not passing."""
     failed = _failed(run, "transient")
     if not failed or run.retries[-1] is not failed[-1]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from enum import Enum
-from typing import Literal
+from typing import Concatenate, Literal, ParamSpec
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -221,10 +221,14 @@ class Iteration(Struct, frozen=True, omit_defaults=True, kw_only=True):
     told: tuple[PersonNote, ...] = ()
 
     @property
+    def turns(self) -> list[Turn]:
+        """Every turn that worked on the goal, reviews included."""
+        return [self.turn, *(turn for review in self.reviews for turn in review.turns)]
+
+    @property
     def duration(self) -> float:
         """Seconds of agent and checks."""
-        reviewing = sum(turn.duration for review in self.reviews for turn in review.turns)
-        return self.turn.duration + reviewing + sum(check.duration for check in self.checks)
+        return sum(turn.duration for turn in self.turns) + sum(check.duration for check in self.checks)
 
     @property
     def is_green(self) -> bool:
@@ -235,9 +239,8 @@ class Iteration(Struct, frozen=True, omit_defaults=True, kw_only=True):
     @property
     def usage(self) -> Usage:
         total = self.turn.usage
-        for review in self.reviews:
-            for turn in review.turns:
-                total = total.plus(turn.usage)
+        for turn in self.turns[1:]:
+            total = total.plus(turn.usage)
         return total
 
 
@@ -406,7 +409,14 @@ class Wait(Struct, frozen=True, omit_defaults=True):
 
 
 Opinion = Stop | Note | Wait | Refusal
-Rule = Callable[[Run], Iterable[Opinion]]
+Opinions = Iterable[Opinion]
+Rule = Callable[[Run], Opinions]
+Given = ParamSpec("Given")
+
+
+def configured(rule: Callable[Concatenate[Run, Given], Opinions]) -> Callable[Given, Rule]:
+    """For a rule that has to know more than the run: told that, it is a rule. `failing(times=3)`"""
+    return lambda *values, **named: lambda run: rule(run, *values, **named)
 
 
 class Continue(Struct, frozen=True, omit_defaults=True):

@@ -4,13 +4,13 @@ A rule that only ever objects (checks, tasks, work, protected files) is also a g
 has anything to say against it.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from msgspec.structs import replace
 
 from ralph.core import claims as claiming
 from ralph.core.claims import LOOK_AGAIN, NO_WORK, Claim, Reading, blocked_message, sighted, wording_message
-from ralph.core.model import WAYS_OUT, Iteration, Note, Opinion, Outcome, Refusal, Rule, Run, Stop, Turn, Usage, Wait
+from ralph.core.model import WAYS_OUT, Iteration, Note, Opinions, Outcome, Refusal, Rule, Run, Stop, Wait, configured
 from ralph.core.prompts import check_note
 from ralph.core.text import listed, money, one_line, plural
 
@@ -19,7 +19,7 @@ WAIT_EXIT_CODE = 42
 WAIT_FILE = "WAIT_WITHOUT_RESTART"
 
 
-def interrupted(run: Run) -> Iterable[Opinion]:
+def interrupted(run: Run) -> Opinions:
     if run.seen.interrupted:
         yield interruption(run.seen.interrupted)
 
@@ -28,7 +28,7 @@ def interruption(by: str) -> Stop:
     return Stop(Outcome.INTERRUPTED, f"received {by}", interrupted_by=by)
 
 
-def hopeless(run: Run) -> Iterable[Opinion]:
+def hopeless(run: Run) -> Opinions:
     """Trouble that another turn cannot mend."""
     if run.seen.trouble:
         yield Stop(Outcome.FATAL, run.seen.trouble)
@@ -37,92 +37,80 @@ def hopeless(run: Run) -> Iterable[Opinion]:
         yield Stop(Outcome.FATAL, failure.reason)
 
 
-def wait_requested(run: Run) -> Iterable[Opinion]:
+def wait_requested(run: Run) -> Opinions:
     if asked := run.seen.wait_requested:
         who = "a message asks" if asked.by_message else "the agent asked"
         yield Stop(Outcome.STOPPED, f"{who} to wait: {asked.words}")
 
 
-def asked_to_wait(exit_code: int | None) -> Rule:
+@configured
+def asked_to_wait(run: Run, exit_code: int | None) -> Opinions:
     """The agent ended with the exit code by which it asks for no restart."""
-
-    def rule(run: Run) -> Iterable[Opinion]:
-        latest = run.retries[-1] if run.retries else run.last and run.last.turn
-        if latest and exit_code is not None and latest.exit_code == exit_code:
-            yield Stop(Outcome.STOPPED, f"the agent asked to wait (exit code {exit_code})")
-
-    return rule
+    latest = run.retries[-1] if run.retries else run.last and run.last.turn
+    if latest and exit_code is not None and latest.exit_code == exit_code:
+        yield Stop(Outcome.STOPPED, f"the agent asked to wait (exit code {exit_code})")
 
 
+@configured
 def completed(
-    claims: Sequence[Claim], gates: Sequence[Rule], reading: Reading = Reading(), doubts: Sequence[Rule] = ()
-) -> Rule:
+    run: Run, claims: Sequence[Claim], gates: Sequence[Rule], reading: Reading = Reading(), doubts: Sequence[Rule] = ()
+) -> Opinions:
     """Done is a claim and every gate. A gate's objection goes into the next prompt; a gate may also ask for time.
     What `doubts` object to is accepted with a warning."""
-
-    def rule(run: Run) -> Iterable[Opinion]:
-        seen = [(claim, found) for claim in claims if (found := sighted(claim, run, reading))]
-        claim = next((claim for claim, found in seen if not found.doubt), None)
-        if claim is None:
-            # What was seen and is no claim is said: an agent that meant it must not be told that it said nothing.
-            for claim, found in seen[:1]:
-                yield Note(wording_message(claim.marker, found.words, found.doubt), about="wording")
-                yield Refusal(claim.marker, "wording", f'the agent wrote "{found.words}": {found.doubt}')
-            return
-        objections = [opinion for gate in gates for opinion in gate(run)]
-        for opinion in objections:
-            yield opinion
-            if isinstance(opinion, Note):
-                yield Refusal(claim.marker, opinion.about, one_line(opinion.text.partition("\n")[0]))
-        if not objections:
-            warnings = "".join(
-                f"; warning: {note.text}" for doubt in doubts for note in doubt(run) if isinstance(note, Note)
-            )
-            yield Stop(Outcome.DONE, _why_done(claim, run) + warnings, claim=claim.text or claim.kind)
-
-    return rule
+    seen = [(claim, found) for claim in claims if (found := sighted(claim, run, reading))]
+    claim = next((claim for claim, found in seen if not found.doubt), None)
+    if claim is None:
+        # What was seen and is no claim is said: an agent that meant it must not be told that it said nothing.
+        for claim, found in seen[:1]:
+            yield Note(wording_message(claim.marker, found.words, found.doubt), about="wording")
+            yield Refusal(claim.marker, "wording", f'the agent wrote "{found.words}": {found.doubt}')
+        return
+    objections = [opinion for gate in gates for opinion in gate(run)]
+    for opinion in objections:
+        yield opinion
+        if isinstance(opinion, Note):
+            yield Refusal(claim.marker, opinion.about, one_line(opinion.text.partition("\n")[0]))
+    if not objections:
+        warnings = "".join(
+            f"; warning: {note.text}" for doubt in doubts for note in doubt(run) if isinstance(note, Note)
+        )
+        yield Stop(Outcome.DONE, _why_done(claim, run) + warnings, claim=claim.text or claim.kind)
 
 
-def unclaimed(claims: Sequence[Claim], reading: Reading = Reading()) -> Rule:
+@configured
+def unclaimed(run: Run, claims: Sequence[Claim], reading: Reading = Reading()) -> Opinions:
     """The first time that every check passes and the agent does not say that it is done: it may not know how."""
-
-    def rule(run: Run) -> Iterable[Opinion]:
-        owed = next((claim.deed for claim in claims if claim.text), "")
-        if not owed or run.retries or not run.last or not _every_check_passed(run.last):
-            return
-        if any(map(_every_check_passed, run.iterations[:-1])):
-            return
-        if not any(sighted(claim, run, reading) for claim in claims):
-            yield Note(
-                f"Every check passes now. If all of the work is done, {owed}; if it is not, go on with it.",
-                about="claim",
-                notice=f"every check passes, but the agent did not {owed}: it is reminded. "
-                "With --until checks, green checks suffice",
-            )
-
-    return rule
+    owed = next((claim.deed for claim in claims if claim.text), "")
+    if not owed or run.retries or not run.last or not _every_check_passed(run.last):
+        return
+    if any(map(_every_check_passed, run.iterations[:-1])):
+        return
+    if not any(sighted(claim, run, reading) for claim in claims):
+        yield Note(
+            f"Every check passes now. If all of the work is done, {owed}; if it is not, go on with it.",
+            about="claim",
+            notice=f"every check passes, but the agent did not {owed}: it is reminded. "
+            "With --until checks, green checks suffice",
+        )
 
 
 def _every_check_passed(iteration: Iteration) -> bool:
     return bool(iteration.checks) and iteration.is_green and not iteration.turn.failure
 
 
-def blocked(word: str, reading: Reading = Reading()) -> Rule:
+@configured
+def blocked(run: Run, word: str, reading: Reading = Reading()) -> Opinions:
     """The agent says that it cannot go on. Once a person has let the run go on, it has to say so anew."""
-
-    def rule(run: Run) -> Iterable[Opinion]:
-        seen = claiming.blocked(word, run.recent[-1].turn, reading) if run.recent and not run.retries else None
-        if seen is None:
-            return
-        found, why = seen
-        if not found.doubt:
-            yield Stop(Outcome.BLOCKED, why or "the agent said that it cannot go on, and not why")
-            return
-        marker = f"<response>{word}: why</response>"
-        yield Note(blocked_message(marker, found.words, found.doubt), about="wording")
-        yield Refusal(marker, "wording", f'the agent wrote "{found.words}": {found.doubt}')
-
-    return rule
+    seen = claiming.blocked(word, run.recent[-1].turn, reading) if run.recent and not run.retries else None
+    if seen is None:
+        return
+    found, why = seen
+    if not found.doubt:
+        yield Stop(Outcome.BLOCKED, why or "the agent said that it cannot go on, and not why")
+        return
+    marker = f"<response>{word}: why</response>"
+    yield Note(blocked_message(marker, found.words, found.doubt), about="wording")
+    yield Refusal(marker, "wording", f'the agent wrote "{found.words}": {found.doubt}')
 
 
 def _why_done(claim: Claim, run: Run) -> str:
@@ -135,63 +123,55 @@ def _why_done(claim: Claim, run: Run) -> str:
     return said + (f" and {plural(count, 'check')} passed" if count else "")
 
 
-def failing_checks(truncate: int = 5000) -> Rule:
+@configured
+def failing_checks(run: Run, truncate: int = 5000) -> Opinions:
     """Every red check of the last iteration, as the message that the agent gets."""
-
-    def rule(run: Run) -> Iterable[Opinion]:
-        last = run.last
-        if last is None:
-            return
-        for check in last.checks:
-            if not check.passed:
-                yield check_note(check, truncate)
-        if not last.checked:
-            yield Note("The checks were not run after the last turn.", about="checks")
-
-    return rule
+    last = run.last
+    if last is None:
+        return
+    for check in last.checks:
+        if not check.passed:
+            yield check_note(check, truncate)
+    if not last.checked:
+        yield Note("The checks were not run after the last turn.", about="checks")
 
 
-def green_checks(truncate: int = 5000) -> Rule:
+@configured
+def green_checks(run: Run, truncate: int = 5000) -> Opinions:
     """The gate: nothing is red, and nothing has happened since the checks ran."""
-    red = failing_checks(truncate)
-
-    def rule(run: Run) -> Iterable[Opinion]:
-        if run.last is None or run.retries:
-            yield Note("The checks have not been run yet.", about="checks")
-        yield from red(run)
-
-    return rule
+    if run.last is None or run.retries:
+        yield Note("The checks have not been run yet.", about="checks")
+    yield from failing_checks(truncate)(run)
 
 
-def claimed_in_a_row(times: int, claims: Sequence[Claim], reading: Reading, gates: Sequence[Rule]) -> Rule:
+@configured
+def claimed_in_a_row(
+    run: Run, times: int, claims: Sequence[Claim], reading: Reading, gates: Sequence[Rule]
+) -> Opinions:
     """So many of the latest turns claim, and all but the first of them found nothing to change. Asked once the other
     `gates` hold: what they object to will be changed."""
-
-    def rule(run: Run) -> Iterable[Opinion]:
-        if any(opinion for gate in gates for opinion in gate(run)):
-            return
-        said = 0
-        for last in reversed(run.iterations):
-            then = replace(run, iterations=run.iterations[: last.number])
-            if not any((found := sighted(claim, then, reading)) and not found.doubt for claim in claims):
-                break
-            said += 1
-            if said == times or _files(last.tree) != _files(run.tree_before(last.number)):
-                break
-        if said < times:
-            yield Note(LOOK_AGAIN.format(said=said, times=times), about="claims")
-
-    return rule
+    if any(opinion for gate in gates for opinion in gate(run)):
+        return
+    said = 0
+    for last in reversed(run.iterations):
+        then = replace(run, iterations=run.iterations[: last.number])
+        if not any((found := sighted(claim, then, reading)) and not found.doubt for claim in claims):
+            break
+        said += 1
+        if said == times or _files(last.tree) != _files(run.tree_before(last.number)):
+            break
+    if said < times:
+        yield Note(LOOK_AGAIN.format(said=said, times=times), about="claims")
 
 
-def broken_reviews(run: Run) -> Iterable[Opinion]:
+def broken_reviews(run: Run) -> Opinions:
     """A review that the agent did not get to the end of: nobody knows what it would have found."""
     for review in run.last.reviews if run.last else ():
         if review.failure:
             yield Note(f'Review "{review.name}" broke off: {one_line(review.failure.reason, 500)}', about="reviews")
 
 
-def open_tasks(run: Run) -> Iterable[Opinion]:
+def open_tasks(run: Run) -> Opinions:
     """The tasks file has entries that are not done; the next one is named."""
     tasks = run.seen.tasks or ()
     left = [task for task in tasks if not task.done]
@@ -202,100 +182,82 @@ def open_tasks(run: Run) -> Iterable[Opinion]:
         yield Note(f"{count}{stuck} The next one: {upcoming.text}", about="tasks")
 
 
-def no_work(at_least: int) -> Rule:
+@configured
+def no_work(run: Run, at_least: int) -> Opinions:
     """A claim without work: too few tool calls or, for an agent that reports none, an unchanged workspace."""
-
-    def rule(run: Run) -> Iterable[Opinion]:
-        counts = [turn.tool_calls for turn in turns(run)]
-        if any(count is not None for count in counts):
-            lazy = sum(count or 0 for count in counts) < at_least
-        else:
-            lazy = run.last is None or run.last.tree is None or run.last.tree == run.base_tree
-        if lazy:
-            yield Note(NO_WORK, about="work")
-
-    return rule
+    counts = [turn.tool_calls for one in run.iterations for turn in one.turns]
+    if any(count is not None for count in counts):
+        lazy = sum(count or 0 for count in counts) < at_least
+    else:
+        lazy = run.last is None or run.last.tree is None or run.last.tree == run.base_tree
+    if lazy:
+        yield Note(NO_WORK, about="work")
 
 
-def touched(run: Run) -> Iterable[Opinion]:
+def touched(run: Run) -> Opinions:
     """Protected files that the agent changed in the last iteration. They were put back before the checks ran."""
     if run.last and run.last.touched:
         names = listed(run.last.touched)
         yield Note(f"Protected files must not be changed; these were restored: {names}", about="protect")
 
 
-def children_ended(timeout: float) -> Rule:
+@configured
+def children_ended(run: Run, timeout: float) -> Opinions:
     """The runs that the agent started get their time to end."""
-
-    def rule(run: Run) -> Iterable[Opinion]:
-        left = timeout - run.seen.done_for
-        children = run.seen.children
-        if children and left > 0:
-            yield Wait(left, f"children are at work: {', '.join(children)}", children=children)
-
-    return rule
+    left = timeout - run.seen.done_for
+    children = run.seen.children
+    if children and left > 0:
+        yield Wait(left, f"children are at work: {', '.join(children)}", children=children)
 
 
-def children_left(run: Run) -> Iterable[Opinion]:
+def children_left(run: Run) -> Opinions:
     """The runs that the agent started did not end in time."""
     if run.seen.children:
         yield Note(f"these children have not ended: {', '.join(run.seen.children)}", about="children")
 
 
-def preceded(poll: float) -> Rule:
+@configured
+def preceded(run: Run, poll: float) -> Opinions:
     """Other tasks come before this one's first turn."""
-
-    def rule(run: Run) -> Iterable[Opinion]:
-        if run.seen.waits_for:
-            yield Wait(poll, f"other tasks come first: {', '.join(run.seen.waits_for)}")
-
-    return rule
+    if run.seen.waits_for:
+        yield Wait(poll, f"other tasks come first: {', '.join(run.seen.waits_for)}")
 
 
-def unless_awaiting(first: Rule, *limits: Rule) -> Rule:
+@configured
+def unless_awaiting(run: Run, first: Rule, *limits: Rule) -> Opinions:
     """The limits, unless `first` only asks for time: what is about to be done is not stopped short of it."""
-
-    def rule(run: Run) -> Iterable[Opinion]:
-        awaiting = False
-        for opinion in first(run):
-            awaiting = awaiting or isinstance(opinion, Wait)
-            yield opinion
-        if not awaiting:
-            for limit in limits:
-                yield from limit(run)
-
-    return rule
+    awaiting = False
+    for opinion in first(run):
+        awaiting = awaiting or isinstance(opinion, Wait)
+        yield opinion
+    if not awaiting:
+        for limit in limits:
+            yield from limit(run)
 
 
-def failing(times: int) -> Rule:
+@configured
+def failing(run: Run, times: int) -> Opinions:
     """The agent itself failed, again and again."""
-
-    def rule(run: Run) -> Iterable[Opinion]:
-        recent = run.recent[-times:]
-        if times > 0 and len(recent) == times and all(i.turn.failure for i in recent):
-            often = f"failed {times} times in a row" if times > 1 else "failed"
-            yield Stop(Outcome.FAILED, f"the agent {often}: {_reason(recent[-1].turn)}")
-
-    return rule
+    recent = run.recent[-times:]
+    if times > 0 and len(recent) == times and all(i.turn.failure for i in recent):
+        often = f"failed {times} times in a row" if times > 1 else "failed"
+        yield Stop(Outcome.FAILED, f"the agent {often}: {_reason(recent[-1])}")
 
 
 _IN_VAIN = 2  # turns that were denied what they tried, and did nothing else, say what the next ones would do
 
 
-def not_allowed(works_elsewhere: bool = False) -> Rule:
+@configured
+def not_allowed(run: Run, works_elsewhere: bool = False) -> Opinions:
     """The agent gets nowhere, because it may not use its tools and nobody is there to ask. One that `works_elsewhere`
     may have worked though the workspace is unchanged."""
-
-    def rule(run: Run) -> Iterable[Opinion]:
-        recent = run.recent[-_IN_VAIN:]
-        if len(recent) == _IN_VAIN and all(_got_nowhere(one, run, works_elsewhere) for one in recent):
-            tools = listed(tuple(dict.fromkeys(tool for one in recent for tool in one.turn.denials)))
-            yield Stop(
-                Outcome.FAILED,
-                f"the agent may not use {tools}, and did nothing else for two turns; to let it: {WAYS_OUT}",
-            )
-
-    return rule
+    recent = run.recent[-_IN_VAIN:]
+    if len(recent) == _IN_VAIN and all(_got_nowhere(one, run, works_elsewhere) for one in recent):
+        tools = listed(tuple(dict.fromkeys(tool for one in recent for tool in one.turn.denials)))
+        yield Stop(
+            Outcome.FAILED,
+            f"the agent may not use {tools}, and did nothing else for two turns; to let it: {WAYS_OUT}",
+        )
 
 
 def _got_nowhere(iteration: Iteration, run: Run, works_elsewhere: bool) -> bool:
@@ -305,25 +267,22 @@ def _got_nowhere(iteration: Iteration, run: Run, works_elsewhere: bool) -> bool:
     return len(turn.denials) >= (turn.tool_calls or 0) or (before is not None and not works_elsewhere)
 
 
-def last_failure(run: Run) -> Iterable[Opinion]:
+def last_failure(run: Run) -> Opinions:
     """The error of a failed turn goes into the next prompt."""
     if run.last and run.last.turn.failure:
-        yield Note(f"The previous turn failed: {_reason(run.last.turn)}", about="failure")
+        yield Note(f"The previous turn failed: {_reason(run.last)}", about="failure")
 
 
-def stalled(repeats: int = 1, commits: bool = False) -> Rule:
+@configured
+def stalled(run: Run, repeats: int = 1, commits: bool = False) -> Opinions:
     """The last iterations cannot be told apart: the same answer, and the workspace in the same state. Where ralph
     `commits` what they leave, another HEAD is no sign of work: only the files are."""
-
-    def rule(run: Run) -> Iterable[Opinion]:
-        recent = run.recent[-(repeats + 1) :]
-        if repeats < 1 or len(recent) <= repeats:
-            return
-        if all(_alike(recent[0], other, commits) for other in recent[1:]):
-            how = "and the workspace did not change" if recent[-1].tree else "(no git: answers alone were compared)"
-            yield Stop(Outcome.STALLED, f"iteration {recent[-1].number} gave the same answer as the one before {how}")
-
-    return rule
+    recent = run.recent[-(repeats + 1) :]
+    if repeats < 1 or len(recent) <= repeats:
+        return
+    if all(_alike(recent[0], other, commits) for other in recent[1:]):
+        how = "and the workspace did not change" if recent[-1].tree else "(no git: answers alone were compared)"
+        yield Stop(Outcome.STALLED, f"iteration {recent[-1].number} gave the same answer as the one before {how}")
 
 
 def _alike(one: Iteration, other: Iteration, commits: bool) -> bool:
@@ -342,7 +301,9 @@ def _files(tree: str | None) -> str:
     return files or head
 
 
+@configured
 def at_most(
+    run: Run,
     *,
     iterations: int | None = None,
     cost: float | None = None,
@@ -350,23 +311,19 @@ def at_most(
     seconds: float | None = None,
     claims: Sequence[Claim] = (),
     reading: Reading = Reading(),
-) -> Rule:
+) -> Opinions:
     """The limits that end a run unfinished, in the order budget, time, iterations. `claims` are what the agent should
     have said: where that was all that was missing, or its last turn failed, the reason says so."""
-
-    def rule(run: Run) -> Iterable[Opinion]:
-        usage = Usage() if cost is None and tokens is None else run.usage  # a sum over the whole run
-        if cost is not None and (usage.cost_usd or 0.0) >= cost:
-            yield Stop(Outcome.BUDGET, f"{money(usage.cost_usd or 0.0)} of {money(cost)} spent")
-        if tokens is not None and usage.tokens >= tokens:
-            yield Stop(Outcome.BUDGET, f"{usage.tokens} of {tokens} tokens used")
-        if seconds is not None and run.seen.elapsed >= seconds:
-            yield Stop(Outcome.TIMEOUT, f"the time limit of {seconds:g} seconds is over")
-        if iterations is not None and len(run.iterations) >= iterations:
-            said = f"{plural(iterations, 'iteration')} without an accepted claim"
-            yield Stop(Outcome.EXHAUSTED, said + _what_was_missing(claims, reading, run))
-
-    return rule
+    usage = run.spent if cost is None and tokens is None else run.usage  # a sum over the whole run, where it matters
+    if cost is not None and (usage.cost_usd or 0.0) >= cost:
+        yield Stop(Outcome.BUDGET, f"{money(usage.cost_usd or 0.0)} of {money(cost)} spent")
+    if tokens is not None and usage.tokens >= tokens:
+        yield Stop(Outcome.BUDGET, f"{usage.tokens} of {tokens} tokens used")
+    if seconds is not None and run.seen.elapsed >= seconds:
+        yield Stop(Outcome.TIMEOUT, f"the time limit of {seconds:g} seconds is over")
+    if iterations is not None and len(run.iterations) >= iterations:
+        said = f"{plural(iterations, 'iteration')} without an accepted claim"
+        yield Stop(Outcome.EXHAUSTED, said + _what_was_missing(claims, reading, run))
 
 
 def _what_was_missing(claims: Sequence[Claim], reading: Reading, run: Run) -> str:
@@ -385,19 +342,16 @@ def _what_was_missing(claims: Sequence[Claim], reading: Reading, run: Run) -> st
     return f": {'the checks pass, but ' if last.checks else ''}{lacking}"
 
 
-def spaced(seconds: float) -> Rule:
+@configured
+def spaced(run: Run, seconds: float) -> Opinions:
     """A pause between turns."""
-
-    def rule(run: Run) -> Iterable[Opinion]:
-        if run.last and seconds > 0:
-            over = run.seen.at - run.last.turn.ended_at
-            if 0 <= over < seconds:  # a clock that was set back says nothing
-                yield Wait(seconds - over, "pause between turns")
-
-    return rule
+    if run.last and seconds > 0:
+        over = run.seen.at - run.last.turn.ended_at
+        if 0 <= over < seconds:  # a clock that was set back says nothing
+            yield Wait(seconds - over, "pause between turns")
 
 
-def told(run: Run) -> Iterable[Opinion]:
+def told(run: Run) -> Opinions:
     """What a person says to the run from outside."""
     for note in run.seen.told:
         if note.answers:
@@ -409,19 +363,19 @@ def told(run: Run) -> Iterable[Opinion]:
 PERSON = "The person who started this run"
 
 
-def paused(run: Run) -> Iterable[Opinion]:
+def paused(run: Run) -> Opinions:
     if run.seen.paused:
         yield Wait(float("inf"), "a person asked for it", until="resume")
 
 
-def unanswered(run: Run) -> Iterable[Opinion]:
+def unanswered(run: Run) -> Opinions:
     """The agent asked, and the run shall not go on without an answer."""
     if run.seen.questions:
         asked = one_line(run.seen.questions[0].text)
         yield Wait(float("inf"), f"waiting for an answer: {asked}", until="answer")
 
 
-def may_ask(run: Run) -> Iterable[Opinion]:
+def may_ask(run: Run) -> Opinions:
     """An agent that may ask has to know how."""
     yield Note(MAY_ASK, about="question")
 
@@ -433,11 +387,5 @@ MAY_ASK = (
 )
 
 
-def turns(run: Run) -> list[Turn]:
-    """Every turn of the run that worked on the goal, reviews included."""
-    reviewing = [turn for i in run.iterations for review in i.reviews for turn in review.turns]
-    return [*(i.turn for i in run.iterations), *reviewing]
-
-
-def _reason(turn: Turn) -> str:
-    return one_line(turn.failure.reason, 500) if turn.failure else ""
+def _reason(iteration: Iteration) -> str:
+    return one_line(iteration.turn.failure.reason, 500) if iteration.turn.failure else ""

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from ralph.backlog.lists import OWN, ListContent, decoded, encoded, sound, wrong_with
 from ralph.backlog.markdown_lists import CODE, open_questions, read_boxes
-from ralph.core.model import Check, Note, Opinion, Outcome, Rule, Run, Stop
+from ralph.core.model import Check, Note, Opinion, Outcome, Run, Stop, configured
 from ralph.core.secrets import Redactor, secret_values
 from ralph.core.tasks_file import PLAN, box_lines
 from ralph.core.text import clean
@@ -259,22 +259,19 @@ def planning(settings: Settings) -> Settings:
     )
 
 
-def planned(name: str) -> Rule:
+@configured
+def planned(run: Run, name: str) -> Iterator[Opinion]:
     """Ends the run once the last answer is a plan; says what is wrong with it until then."""
-
-    def rule(run: Run) -> Iterator[Opinion]:
-        last = run.last
-        if last is None or last.turn.failure or not last.turn.text.strip():
-            return
-        plan = plan_in(last.turn.text, name)
-        problems = plan.problems() if plan else ["it holds no plan"]
-        if not problems:
-            yield Stop(Outcome.DONE, "the plan can be worked off")
-            return
-        wrong = "\n".join(f"- {problem}" for problem in problems[:20])
-        yield Note(_UNUSABLE.format(problems=wrong, answer=last.turn.text[:_LONGEST_QUOTE]), "plan")
-
-    return rule
+    last = run.last
+    if last is None or last.turn.failure or not last.turn.text.strip():
+        return
+    plan = plan_in(last.turn.text, name)
+    problems = plan.problems() if plan else ["it holds no plan"]
+    if not problems:
+        yield Stop(Outcome.DONE, "the plan can be worked off")
+        return
+    wrong = "\n".join(f"- {problem}" for problem in problems[:20])
+    yield Note(_UNUSABLE.format(problems=wrong, answer=last.turn.text[:_LONGEST_QUOTE]), "plan")
 
 
 NOT_RUNNABLE = (126, 127)  # what a shell says of a command that it cannot start

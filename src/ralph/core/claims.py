@@ -287,18 +287,15 @@ def echoes(text: str, prompt: str) -> tuple[TextSpan, ...]:
     """Which parts of an answer repeat the prompt: two lines or more that follow each other there as well, or all of it.
     Signs, indentation and lines without words do not count."""
     said = clean(text)
-    asked = [words for _, words in _lines(_ends(prompt))]
+    if len(prompt) > 2 * _END:  # its instructions are at one of its ends
+        prompt = f"{prompt[:_END]}\n{prompt[-_END:]}"
+    asked = [words for _, words in _lines(prompt)]
     if asked and asked == [words for _, words in islice(_lines(said), len(asked) + 1)]:
         return ((0, len(text)),)
     neighbours = {*pairwise(asked)}
     pairs = pairwise(_lines(said))
     repeated = ((one[0], other[0]) for one, other in pairs if (one[1], other[1]) in neighbours)
     return tuple(dict.fromkeys(span for pair in repeated for span in pair))
-
-
-def _ends(prompt: str) -> str:
-    """A prompt may be very long: its instructions are at one of its ends."""
-    return prompt if len(prompt) <= 2 * _END else f"{prompt[:_END]}\n{prompt[-_END:]}"
 
 
 def _lines(text: str) -> Iterator[tuple[TextSpan, str]]:

@@ -129,13 +129,13 @@ def _instructions(brief: Brief) -> str:
 
 
 def _errors(brief: Brief) -> str:
-    red = [check for check in (brief.last.checks if brief.last else ()) if not check.passed]
-    return "\n\n".join(_error(check, brief) for check in red)
-
-
-def _error(check: Check, brief: Brief) -> str:
-    hint = f"Hint: {check.hint}\n" if check.hint else ""
-    return f"{check.name}: {check.ending}\n{hint}" + _fenced(tail(clean(check.tail), ERROR_LIMIT), "output", brief)
+    errors = []
+    for check in brief.last.checks if brief.last else ():
+        if not check.passed:
+            hint = f"Hint: {check.hint}\n" if check.hint else ""
+            output = _fenced(tail(clean(check.tail), ERROR_LIMIT), "output", brief)
+            errors.append(f"{check.name}: {check.ending}\n{hint}{output}")
+    return "\n\n".join(errors)
 
 
 def promise(brief: Brief) -> str:

@@ -176,9 +176,10 @@ def _unstated(place: MarkerPlace, bare: bool) -> str:
 
     if retracts(place.text[place.end : place.end + 4 * _NEAR]):
         return TAKEN_BACK
-    if _is_opposed(place.before):
+    if place.before.rstrip(_EMPHASIS + "\ufe0f")[-1:] in _AGAINST:  # the sign right in front says the opposite
         return TALK
-    if place.is_item and (_is_open(place.before) or plans(_above_list(place))):
+    is_open = any(box in place.before for box in ("[ ]", "☐", "⬜"))
+    if place.is_item and (is_open or plans(_above_list(place))):
         return LISTED
     if place.is_alone:
         is_part = goes_on(place.text[place.end : place.end + _NEAR])
@@ -276,15 +277,6 @@ def _is_item(line: str) -> bool:
     ):
         return True
     return line[:1].isalpha() and line[1:3] == ") "
-
-
-def _is_open(before: str) -> bool:
-    return "[ ]" in before or "☐" in before or "⬜" in before
-
-
-def _is_opposed(before: str) -> bool:
-    """Whether the sign right in front of a marker says the opposite."""
-    return before.rstrip(_EMPHASIS + "\ufe0f")[-1:] in _AGAINST
 
 
 def _is_ornament(text: str, allowed: str) -> bool:

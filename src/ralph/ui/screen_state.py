@@ -51,22 +51,6 @@ class ScreenState:
         self.launched: list[Launched] = []
         self._typed: dict[int, str] = {}
         self._next_survey = 0.0
-        self._commands: dict[str, Callable[[TypedCommand], str]] = {
-            "goal": self._goal,
-            "ralph": self._cap,
-            "check": self._check,
-            "agent": self._agent,
-            "model": self._model,
-            "worktree": self._worktree,
-            "max-cost": self._max_cost,
-            "ralph-loop": self._promise,
-            "ulw-loop": self._promise,
-            "cancel-ralph": lambda command: self._cancel(),
-            "tell": lambda command: _tell(self.run, command.text),
-            "stop": lambda command: _stop(self.run, now=command.text == "now"),
-            "pause": lambda command: _pause(self.run),
-            "resume": lambda command: self._resume(),
-        }
 
     @property
     def run(self) -> Listed:
@@ -78,8 +62,9 @@ class ScreenState:
 
     def carry_out(self, command: TypedCommand) -> str:
         """Does what the command says, and says what was done."""
+        act: Callable[[TypedCommand], str] = getattr(self, f"do_{command.name.replace('-', '_')}")
         try:
-            return self._commands[command.name](command)
+            return act(command)
         except control.Objected as error:
             raise UserError(f"{nickname(error.run)} {error.why}", HINTS.get(error.why, GO_ON)) from None
 
@@ -163,7 +148,21 @@ class ScreenState:
             raise UserError("no run is at work here", "type a goal to start one")
         return (chosen or here)[0]
 
-    def _resume(self) -> str:
+    def do_tell(self, command: TypedCommand) -> str:
+        questions = control.tell(self.run, command.text)
+        if questions:
+            return f"answered: {one_line(questions[0].text)}"
+        later = "" if self.run.is_alive else ", once it goes on (r)"
+        return f"the next prompt of {nickname(self.run.id)} carries it{later}"
+
+    def do_stop(self, command: TypedCommand) -> str:
+        return _stop(self.run, now=command.text == "now")
+
+    def do_pause(self, command: TypedCommand) -> str:
+        control.pause(self.run)
+        return f"{nickname(self.run.id)} pauses before its next turn; r goes on"
+
+    def do_resume(self, command: TypedCommand) -> str:
         """Ends a pause; a run that no process plays is taken up by a new one."""
         run = control.present(self.run, control.cannot_go_on)
         if run.is_alive:
@@ -171,7 +170,7 @@ class ScreenState:
         self.launch(["resume", run.id, "--quiet", "-C", run.facts.workspace])
         return f"{nickname(run.id)} goes on"
 
-    def _cancel(self) -> str:
+    def do_cancel_ralph(self, command: TypedCommand) -> str:
         """Ends the run at once, be it only just started."""
         starting = [one for one in self.launched if not one.run]
         if not starting:
@@ -180,15 +179,17 @@ class ScreenState:
         self._typed.pop(starting[-1].pid, None)
         return "what was just started ends now"
 
-    def _goal(self, command: TypedCommand) -> str:
+    def do_goal(self, command: TypedCommand) -> str:
         plan, apart = self._place_for_another()
         self.launch(plan.words(command.text), command.text)
         return f"{apart}starting: {self.plan_words}"
 
-    def _promise(self, command: TypedCommand) -> str:
+    def do_ralph_loop(self, command: TypedCommand) -> str:
         plan, apart = self._place_for_another()
         self.launch(plan.promise(command.text, command.values), f"/{command.name} {command.text}")
         return f"{apart}starting: loop until its promise is kept"
+
+    do_ulw_loop = do_ralph_loop
 
     @property
     def plan_words(self) -> str:
@@ -216,7 +217,7 @@ class ScreenState:
         apart = replace(self.plan, given={**self.plan.given, "worktree": True})
         return apart, f"{name} is at work here, so this one gets a worktree · "
 
-    def _cap(self, command: TypedCommand) -> str:
+    def do_ralph(self, command: TypedCommand) -> str:
         if command.number is not None:
             self.plan = replace(self.plan, cap=command.number)
         elif command.text == "default":
@@ -225,14 +226,14 @@ class ScreenState:
         said = "not set" if cap is None else {0: "off", -1: "none"}.get(max(cap, -1), str(cap))
         return f"cap: {said} · the next run: {self.plan if cap is None else cap_words(cap)}"
 
-    def _check(self, command: TypedCommand) -> str:
+    def do_check(self, command: TypedCommand) -> str:
         if command.text == "off":
             self.plan = replace(self.plan, checks=())
         elif command.text and command.text not in self.plan.checks:
             self.plan = replace(self.plan, checks=(*self.plan.checks, command.text))
         return f"checks: {' · '.join(self.plan.checks) or 'none'}"
 
-    def _agent(self, command: TypedCommand) -> str:
+    def do_agent(self, command: TypedCommand) -> str:
         if command.text:
             self.plan = replace(self.plan, agent="" if command.text == "default" else command.text)
         return f"agent: {self.plan.agent or 'as the settings say, or the first that is installed'}"
@@ -242,17 +243,17 @@ class ScreenState:
         given = {key: known for key, known in self.plan.given.items() if key != name}
         self.plan = replace(self.plan, given=given | ({name: value} if value else {}))
 
-    def _model(self, command: TypedCommand) -> str:
+    def do_model(self, command: TypedCommand) -> str:
         if command.text:
             self._give("model", "" if command.text == "default" else command.text)
         return f"model: {self.plan.given.get('model') or 'as the agent chooses'}"
 
-    def _worktree(self, command: TypedCommand) -> str:
+    def do_worktree(self, command: TypedCommand) -> str:
         if command.text:
             self._give("worktree", command.text == "on")
         return f"worktree: {'on' if self.plan.given.get('worktree') else 'off, unless this folder is busy'}"
 
-    def _max_cost(self, command: TypedCommand) -> str:
+    def do_max_cost(self, command: TypedCommand) -> str:
         if command.text:
             self._give("max_cost", command.values.get("max_cost"))
         most = self.plan.given.get("max_cost")
@@ -268,18 +269,6 @@ def rank(run: Listed, known: Mapping[str, Listed]) -> tuple[bool, str, bool, boo
 def _stop(run: Listed, now: bool = False) -> str:
     how = "now" if control.stop(run, now) else "after what it does at this moment; S ends it now"
     return f"{nickname(run.id)} ends {how}"
-
-
-def _pause(run: Listed) -> str:
-    control.pause(run)
-    return f"{nickname(run.id)} pauses before its next turn; r goes on"
-
-
-def _tell(run: Listed, text: str) -> str:
-    questions = control.tell(run, text)
-    if questions:
-        return f"answered: {one_line(questions[0].text)}"
-    return f"the next prompt of {nickname(run.id)} carries it" + ("" if run.is_alive else ", once it goes on (r)")
 
 
 class Watching:

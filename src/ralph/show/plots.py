@@ -76,7 +76,7 @@ def _attribute(key: str) -> str:
 
 WIDTH, HEIGHT = 360.0, 150.0
 _DIGIT, _BOTTOM, _TOP, _RIGHT = 6.6, 20.0, 12.0, 8.0
-_LANES = {"turn": "agent", "check": "checks", "wait": "waiting", "pause": "paused"}
+LANES = {"turn": "agent", "check": "checks", "wait": "waiting", "pause": "paused"}
 
 
 Say = Callable[[float], str]
@@ -120,8 +120,8 @@ def bars(title: str, labels: Sequence[str], layers: Sequence[Layer], say: Say) -
 
 def timeline(history: RunHistory) -> Html:
     """When the agent, the checks and the waits took place: a lane for each."""
-    spans = [one for one in history.spans if one.kind in _LANES]
-    lanes = [kind for kind in _LANES if any(one.kind == kind for one in spans)]
+    spans = [one for one in history.spans if one.kind in LANES]
+    lanes = [kind for kind in LANES if any(one.kind == kind for one in spans)]
     began = history.began
     length = max([history.ended - began, *(one.ended - began for one in spans)], default=0.0) or 1.0
     wide, high, left = 960.0, 18.0, 60.0
@@ -133,7 +133,7 @@ def timeline(history: RunHistory) -> Html:
         drawn.append(_line(x, _TOP - 4, x, foot, "tick"))
     for at, kind in enumerate(lanes):
         y = _TOP + at * (high + 6)
-        drawn.append(_label(left - 8, y + high - 5, _LANES[kind], "end"))
+        drawn.append(_label(left - 8, y + high - 5, LANES[kind], "end"))
         for span in _merged([one for one in spans if one.kind == kind], length / room):
             x = left + (span.began - began) / length * room
             what = f"iteration {span.iteration}, {span.what}: {duration(span.ended - span.began)}"

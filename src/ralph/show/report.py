@@ -22,7 +22,7 @@ from ralph.history.run_history import RunHistory
 from ralph.records.folder import RunFolder
 from ralph.show import report_tables as tables
 from ralph.show.plots import Html, element, joined
-from ralph.show.words import commands, cost, count, duration, happened, money, need_words, outcome_sentence
+from ralph.show.words import commands, cost, count, duration, happened, money, need_words, outcome_sentence, spent
 
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 _AT_WORK = ("running", "stopping", "waiting", "paused", "asking")
@@ -245,11 +245,7 @@ def _titled(history: RunHistory) -> list[str]:
 
 def _facts(history: RunHistory) -> str:
     facts = [f"run {code(history.run)}", escape_markdown(history.agent), plural(len(history.iterations), "iteration")]
-    facts.append(duration(history.seconds))
-    if history.cost_usd is not None:
-        facts.append(escape_markdown(money(history.cost_usd)))
-    if history.usage.tokens:
-        facts.append(f"{count(history.usage.tokens)} tokens")
+    facts += map(escape_markdown, spent(history.seconds, history.cost_usd, history.usage.tokens))
     if history.branch:
         facts.append(f"branch {code(history.branch)}")
     return " · ".join(facts)

@@ -46,9 +46,8 @@ def table(columns: Sequence[HtmlColumn], has_total: bool = False) -> Html:
 def timeline(history: RunHistory) -> Html | None:
     if not history.spans:
         return None
-    kinds = {"turn": "agent", "check": "checks", "wait": "waiting", "pause": "paused"}
     used = {span.kind for span in history.spans}
-    legend = _legend([(kind, name) for kind, name in kinds.items() if kind in used])
+    legend = _legend([(kind, name) for kind, name in plots.LANES.items() if kind in used])
     plot = element("div.scroll", plots.timeline(history), tabindex="0", role="region", aria_label="Timeline")
     return element("div.card", legend, plot)
 

@@ -52,10 +52,8 @@ class Screen:
         self._fold = lines.fold if lines else Fold("")
         self._flow = flow or Flow()
         self._skipped = 0
-        self._status = None
+        self._status = Status(style) if live else None
         self._drawn_at: float | None = None
-        if live:
-            self._status = Status(style)
 
     @property
     def is_live(self) -> bool:

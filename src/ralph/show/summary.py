@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from ralph.core.text import clean, one_line, plural, short
-from ralph.show.outlet import Marks, Style, outcome_tone
+from ralph.show.outlet import STATE_TONES, Marks, Style, outcome_tone
 from ralph.show.words import (
     commands,
     cost,
-    count,
     cut,
     duration,
     ending_reason,
@@ -24,6 +23,7 @@ from ralph.show.words import (
     money,
     need_words,
     outcome_sentence,
+    spent,
     width,
 )
 
@@ -137,14 +137,10 @@ def told(history: RunHistory, style: Style) -> Iterator[str]:
     facts = [history.agent, history.preset, history.workspace, history.branch]
     yield style.paint("title", f"run {history.run}") + dot + dot.join(short(fact, 200) for fact in facts if fact)
     yield f"  {style.paint('dim', 'goal   ')} {short(history.goal, 500)}"
-    spent = [duration(history.seconds)]
-    if history.cost_usd is not None:
-        spent.append(money(history.cost_usd))
-    if history.usage.tokens:
-        spent.append(f"{count(history.usage.tokens)} tokens")
+    took = spent(history.seconds, history.cost_usd, history.usage.tokens)
     if history.files is not None:
-        spent.append(f"{plural(len(history.files), 'file')} changed")
-    yield f"  {style.paint('dim', 'began  ')} {moment(history.began, 1e9)}, {', '.join(spent)}"
+        took.append(f"{plural(len(history.files), 'file')} changed")
+    yield f"  {style.paint('dim', 'began  ')} {moment(history.began, 1e9)}, {', '.join(took)}"
     for one in history.iterations:
         yield ""
         yield from _iteration(one, style)
@@ -161,11 +157,7 @@ def told(history: RunHistory, style: Style) -> Iterator[str]:
 
 def _iteration(one: PastIteration, style: Style) -> Iterator[str]:
     marks, paint = style.marks, style.paint
-    facts = [duration(one.seconds)] if one.is_whole else []
-    if one.usage.cost_usd is not None:
-        facts.append(money(one.usage.cost_usd))
-    if one.usage.tokens:
-        facts.append(f"{count(one.usage.tokens)} tokens")
+    facts = spent(one.seconds, one.usage.cost_usd, one.usage.tokens)[0 if one.is_whole else 1 :]
     if one.tool_calls is not None:
         facts.append(plural(one.tool_calls, "tool call"))
     if one.denials:
@@ -199,15 +191,7 @@ def _iteration(one: PastIteration, style: Style) -> Iterator[str]:
 
 
 TITLES = ("RUN", "STATE", "ITERATION", "CHECKS", "COST", "AGE", "WORKSPACE")
-_TONES = {
-    "running": "green",
-    "stopping": "yellow",
-    "waiting": "yellow",
-    "paused": "yellow",
-    "asking": "warn",
-    "killed": "red",
-    "done": "dim",
-}
+_TONES = STATE_TONES | {"killed": "red", "done": "dim"}
 
 
 def run_list(runs: Sequence[RunNow], style: Style, columns: int, now: float, home: str = "") -> list[str]:

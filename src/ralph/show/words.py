@@ -52,6 +52,12 @@ def cost(usd: float | None) -> str:
     return "" if usd is None else money(usd)
 
 
+def spent(seconds: float, usd: float | None, tokens: int = 0) -> list[str]:
+    """What was used, as far as it is known: `6m7s`, `$0.42`, `45K tokens`."""
+    sums = (duration(seconds), cost(usd), f"{count(tokens)} tokens" if tokens else "")
+    return [one for one in sums if one]
+
+
 def from_home(path: str, home: str) -> str:
     """`~/code` for what lies below `home`."""
     return f"~{path[len(home) :]}" if home and f"{path}/".startswith(f"{home}/") else path
@@ -211,10 +217,7 @@ def outcome_sentence(history: "RunHistory") -> str:
         reason += f"; still failing: {listed([short(check.name, 60) for check in history.failing], 3)}"
     if history.finished and outcome not in ("exhausted", "stalled"):  # whose reasons say it themselves
         said += f" after {plural(history.finished, 'iteration')}"
-    spent = duration(history.seconds)
-    if history.cost_usd is not None:
-        spent += f", {money(history.cost_usd)}"
-    return f"{said}{': ' if reason else ''}{reason} ({spent})"
+    return f"{said}{': ' if reason else ''}{reason} ({', '.join(spent(history.seconds, history.cost_usd))})"
 
 
 def whereabouts(history: "RunHistory", *, briefly: bool = False) -> list[str]:

@@ -237,16 +237,12 @@ class FullScreen(App[list[str]]):
             self.screen_layout.draw_news(watching)
 
     def on_pane_resized(self) -> None:
-        self._draw_all()
-
-    def on_descendant_focus(self) -> None:
-        self._draw_all()
-
-    def _draw_all(self) -> None:
         keys = TYPING if self.prompt.has_focus else STEERING
         self._keys.show([self.look.paint("dim", keys)])
         self._draw_plan()
         self.screen_layout.draw_all(self.state, self._watching)
+
+    on_descendant_focus = on_pane_resized
 
     def _draw_plan(self) -> None:
         plan = self.state.plan

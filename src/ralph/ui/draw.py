@@ -11,8 +11,8 @@ from ralph.core.events import TodoItem
 from ralph.core.text import one_line, plural, short
 from ralph.history.overview import RunNow
 from ralph.history.run_history import CheckResult, Fold, PastIteration
-from ralph.show.outlet import ASCII, GLYPHS, Marks, Style, choose
-from ralph.show.words import count, cut, duration, from_home, moment, money, nickname, why_ended, width, wrap
+from ralph.show.outlet import ASCII, GLYPHS, STATE_TONES, Marks, Style, choose
+from ralph.show.words import cut, duration, from_home, moment, nickname, spent, why_ended, width, wrap
 
 PLAIN = replace(
     ASCII,
@@ -44,16 +44,7 @@ STATES = {
 }
 PLAIN_STATES = STATES | {"running": "*", "waiting": "~", "paused": "=", "done": "+", "stopped": "+", "interrupted": "o"}
 PLAIN_STATES |= {"stopping": "o", "failed": "x"}
-TONES = {
-    "running": "green",
-    "stopping": "yellow",
-    "waiting": "yellow",
-    "paused": "yellow",
-    "asking": "warn",
-    "done": "cyan",
-    "stopped": "cyan",
-    "interrupted": "dim",
-}
+TONES = STATE_TONES | {"done": "cyan", "stopped": "cyan", "interrupted": "dim"}
 
 
 class Look(Struct, frozen=True):
@@ -97,12 +88,8 @@ def head(run: RunNow, now: float, columns: int, look: Look) -> list[str]:
     dot = f" {look.style.marks.dot} "
     number = ("" if columns < 60 or run.kind == "work" else "iteration ") + _how_far(run)
     number += " landed" if run.kind == "work" else ""
-    said = [number if run.max_iterations != 1 else "", duration(round(run.lasted_s))]
-    if run.cost_usd is not None:
-        said.append(money(run.cost_usd))
-    if run.tokens:
-        said.append(f"{count(run.tokens)} tokens")
-    said.append(short(run.agent, 30))
+    took = spent(round(run.lasted_s), run.cost_usd, run.tokens)
+    said = [number if run.max_iterations != 1 else "", *took, short(run.agent, 30)]
     name = f"{nickname(run.run)} {run.state}"
     rest = cut(dot + dot.join(one for one in said if one), columns - len(name) - 2)
     goal = cut(f"  {short(run.goal, 300)}", columns)

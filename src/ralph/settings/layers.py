@@ -18,17 +18,9 @@ from ralph.settings.source import Fault, KeyPath, Said, Source, faults, json_sou
 if TYPE_CHECKING:
     import pathlib
 
-READERS: dict[str, Callable[[str], float]] = {
-    "checkTimeout": parse_duration,
-    "maxTime": parse_duration,
-    "turnTimeout": parse_duration,
-    "idleTimeout": parse_duration,
-    "restartDelay": parse_duration,
-    "waitTimeout": parse_duration,
-    "pollInterval": parse_duration,
-    "grace": parse_duration,
-    "maxLog": parse_size,
-}
+_DURATIONS = ("checkTimeout", "maxTime", "turnTimeout", "idleTimeout", "restartDelay", "waitTimeout", "pollInterval")
+READERS: dict[str, Callable[[str], float]] = dict.fromkeys((*_DURATIONS, "grace"), parse_duration)
+READERS["maxLog"] = parse_size
 
 
 class Loaded(Struct, frozen=True):
@@ -108,7 +100,12 @@ def merged(*documents: Said) -> Said:
 
 def _faults_of(layer: Source) -> Iterator[Fault]:
     yield from layer.faults
-    if not _is_sound(layer.said):
+    try:  # msgspec alone can vouch for what is said, unless there are nulls: they may hide unknown keys
+        msgspec.convert(layer.said, Settings)
+        is_sound = merged(layer.said) == layer.said
+    except msgspec.ValidationError:
+        is_sound = False
+    if not is_sound:
         yield from faults(layer.said, Settings)
     yield from _nuls(layer.said, ())
 
@@ -120,15 +117,6 @@ def _nuls(said: object, path: KeyPath) -> Iterator[Fault]:
     steps = said.items() if isinstance(said, dict) else enumerate(said) if isinstance(said, list | tuple) else ()
     for step, value in steps:
         yield from _nuls(value, (*path, step))
-
-
-def _is_sound(said: Said) -> bool:
-    """Whether msgspec alone can vouch for what is said. It cannot where there are nulls: they may hide unknown keys."""
-    try:
-        msgspec.convert(said, Settings)
-    except msgspec.ValidationError:
-        return False
-    return merged(said) == said
 
 
 def _spelled(said: Said) -> Said:

@@ -36,35 +36,27 @@ class Proposal(Struct, frozen=True):
 def proposed_checks(workspace: Path) -> tuple[Proposal, ...]:
     """What verifies work in this project, most telling first: its tests, then its linters, then its types."""
     recipes: dict[Purpose, Proposal] = {}
-    for recipe in (*_just(workspace), *_make(workspace)):
+    just = _recipes(workspace, "just", "justfile", "Justfile", ".justfile")
+    make = _recipes(workspace, "make", "GNUmakefile", "makefile", "Makefile")
+    for recipe in (*just, *make):
         recipes.setdefault(recipe.purpose, recipe)
     tools = [tool for find in _LANGUAGES for tool in find(workspace) if tool.purpose not in recipes]
     return tuple(sorted((*recipes.values(), *tools), key=lambda found: get_args(Purpose).index(found.purpose)))
 
 
-def _just(workspace: Path) -> Iterator[Proposal]:
-    name, text = _first(workspace, "justfile", "Justfile", ".justfile")
-    recipes = set()
+def _recipes(workspace: Path, runner: str, *files: str) -> Iterator[Proposal]:
+    """Those that can be named alone: of just, one with a word that must be given cannot."""
+    source, text = _first(workspace, *files)
+    there: set[str] = set()
     for line in text.splitlines():
         head, colon, rest = line.partition(":")
-        words = head.removeprefix("@").split()
-        needs_no_word = all("=" in word or word.startswith("*") for word in words[1:])
-        if colon and not rest.startswith("=") and not line[:1].isspace() and words and needs_no_word:
-            recipes.add(words[0])
-    return _recipes("just", recipes, name)
-
-
-def _make(workspace: Path) -> Iterator[Proposal]:
-    name, text = _first(workspace, "GNUmakefile", "makefile", "Makefile")
-    targets: set[str] = set()
-    for line in text.splitlines():
-        head, colon, rest = line.partition(":")
-        if colon and not rest.lstrip(":").startswith("=") and not line[:1].isspace():
-            targets.update(head.split())
-    return _recipes("make", targets, name)
-
-
-def _recipes(runner: str, there: set[str], source: str) -> Iterator[Proposal]:
+        names = head.removeprefix("@").split()
+        if not colon or rest.lstrip(":").startswith("=") or line[:1].isspace():
+            continue
+        if runner == "make":
+            there.update(names)
+        elif all("=" in word or word.startswith("*") for word in names[1:]):
+            there.update(names[:1])
     return (Proposal(f"{runner} {name}", purpose, source) for name, purpose in _RECIPES.items() if name in there)
 
 
@@ -77,7 +69,7 @@ _PYTHON_RUNNERS = {
 
 
 def _python(workspace: Path) -> Iterator[Proposal]:
-    project = _toml(workspace / "pyproject.toml")
+    project = _document(workspace / "pyproject.toml")
     tools = _table(project, "tool")
     runner = next((run for lock, run in _PYTHON_RUNNERS.items() if (workspace / lock).exists()), "")
     tests, source = _python_tests(workspace, project, tools)
@@ -129,7 +121,7 @@ _NODE_EXECUTES = {"npm": "npx", "pnpm": "pnpm exec", "yarn": "yarn", "bun": "bun
 
 
 def _node(workspace: Path) -> Iterator[Proposal]:
-    package = _json(workspace / "package.json")
+    package = _document(workspace / "package.json")
     asked = str(package.get("packageManager", "")).partition("@")[0]
     locked = next((runner for lock, runner in _NODE_RUNNERS.items() if (workspace / lock).exists()), "npm")
     runner = asked if asked in _NODE_EXECUTES else locked
@@ -151,7 +143,7 @@ def _node(workspace: Path) -> Iterator[Proposal]:
 
 
 def _rust(workspace: Path) -> Iterator[Proposal]:
-    cargo = _toml(workspace / "Cargo.toml")
+    cargo = _document(workspace / "Cargo.toml")
     if not cargo:
         return
     everything = " --workspace" if "workspace" in cargo else ""
@@ -185,24 +177,17 @@ def _text(path: Path) -> str:
         return ""
 
 
-def _toml(path: Path) -> dict[str, Any]:
-    if not (text := _text(path)):
-        return {}
-    import tomllib
-
+def _document(path: Path) -> dict[str, Any]:
+    """What a TOML or JSON file says; nothing, if it says nothing that can be understood: a proposal is all that is
+    lost."""
     try:
-        return tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError):
-        return {}  # a proposal is all that is lost
+        if path.suffix == ".toml":
+            import tomllib
 
+            return tomllib.loads(_text(path))
+        import json
 
-def _json(path: Path) -> dict[str, Any]:
-    if not (text := _text(path)):
-        return {}
-    import json
-
-    try:
-        said = json.loads(text)
+        said = json.loads(_text(path))
     except (ValueError, RecursionError):
         return {}
     return said if isinstance(said, dict) else {}

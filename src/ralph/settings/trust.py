@@ -67,18 +67,15 @@ class Watched:
         if not changed or not self._before:
             _forget(self._path)
             return []
+        folder = os.path.dirname(self._path)
         with suppress(OSError):
-            _make_again(os.path.dirname(self._path))
+            # It was there when the run began: what an agent has put in its place, or above it, goes aside.
+            for place in (os.path.dirname(os.path.dirname(folder)), os.path.dirname(folder), folder):
+                if os.path.lexists(place) and not os.path.isdir(place):
+                    os.replace(place, f"{place}.aside")
+            os.makedirs(folder, mode=0o700, exist_ok=True)
             _write(self._path, self._before)
         return changed
-
-
-def _make_again(folder: str) -> None:
-    """The folder was there when the run began: what an agent has put in its place, or above it, goes aside."""
-    for place in (os.path.dirname(os.path.dirname(folder)), os.path.dirname(folder), folder):
-        if os.path.lexists(place) and not os.path.isdir(place):
-            os.replace(place, f"{place}.aside")
-    os.makedirs(folder, mode=0o700, exist_ok=True)
 
 
 def place_of(workspace: "pathlib.Path", env: Mapping[str, str]) -> str:

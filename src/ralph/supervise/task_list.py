@@ -23,9 +23,9 @@ class TaskRow(Struct, frozen=True, kw_only=True):
     project: str
     task: str
     state: str
-    attempt: int
-    age: float
-    last_message: str
+    attempt: int = 0
+    age: float = 0.0
+    last_message: str = ""
 
 
 def every(root: str | os.PathLike[str], now: float, project: str | None = None) -> list[TaskRow]:
@@ -43,9 +43,7 @@ def row(folder: TaskFolder, now: float) -> TaskRow:
         attempts = [run for run in runs if run.attempt]
         word = state(markers(folder), runs, unmet(folder), is_done(folder))
     except UserError as error:
-        return TaskRow(
-            project=folder.project, task=folder.task, state="trouble", attempt=0, age=0.0, last_message=error.message
-        )
+        return TaskRow(project=folder.project, task=folder.task, state="trouble", last_message=error.message)
     age = max(0.0, now - _last_change(folder, runs))
     try:
         message = bus.last(folder.bus)

@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
+from ralph.agents import module
 from ralph.errors import UNREADABLE, UserError
 from ralph.files import read_given
 from ralph.hooks.loops import LIMIT
@@ -25,8 +26,8 @@ Scope = Literal["project", "shared", "user"]
 class Host(Struct, frozen=True, kw_only=True):
     """An agent whose stop hook can be answered.
 
-    `project` is its folder in a workspace. A person's own is `below` the one that `variable` names, by default `home`;
-    `transcripts` says where in that one a session's is. `settings` is the file that holds the hooks; `flat`: without
+    `project` is its folder in a workspace. A person's own is `below` the one with its login, and `transcripts` says
+    where in that one a session's is. `settings` is the file that holds the hooks; `flat`: without
     the level of matchers that others have; `named`: it shows people a hook's name, or else its whole command. `stop`,
     `prompt` and `remind` are its names for: a turn ends, a person speaks, the context was compacted. `per_second`: its
     unit of time. `env` lifts its own cap on how often a stop may be refused in a row. `mute` is the setting that keeps
@@ -36,8 +37,6 @@ class Host(Struct, frozen=True, kw_only=True):
 
     name: str
     project: str
-    variable: str
-    home: str
     transcripts: str
     settings: str = "settings.json"
     stop: str = "Stop"
@@ -62,7 +61,10 @@ class Host(Struct, frozen=True, kw_only=True):
 
     def folder(self, env: Mapping[str, str]) -> Path:
         """The person's own folder of this agent."""
-        return Path(env.get(self.variable) or self.home.replace("~", env.get("HOME") or os.path.expanduser("~"), 1))
+        own = module(self.name).BOX
+        assert own is not None
+        named, home = env.get(own.variable), env.get("HOME") or os.path.expanduser("~")
+        return Path(named, own.within) if named else Path(own.state.replace("~", home, 1))
 
 
 HOSTS: dict[str, Host] = {
@@ -71,8 +73,6 @@ HOSTS: dict[str, Host] = {
         Host(
             name="claude",
             project=".claude",
-            variable="CLAUDE_CONFIG_DIR",
-            home="~/.claude",
             transcripts="projects/*/{session}.jsonl",
             env={"CLAUDE_CODE_STOP_HOOK_BLOCK_CAP": "0"},
             mute="disableAllHooks",
@@ -83,8 +83,6 @@ HOSTS: dict[str, Host] = {
         Host(
             name="codex",
             project=".codex",
-            variable="CODEX_HOME",
-            home="~/.codex",
             transcripts="sessions/*/*/*/rollout-*-{session}.jsonl",
             settings="hooks.json",
             notes=(
@@ -96,10 +94,7 @@ HOSTS: dict[str, Host] = {
         Host(
             name="gemini",
             project=".gemini",
-            variable="GEMINI_CLI_HOME",
-            home="~",
-            transcripts=".gemini/tmp/*/chats/session-*-{session:.8}.jsonl",
-            below=".gemini",
+            transcripts="tmp/*/chats/session-*-{session:.8}.jsonl",
             stop="AfterAgent",
             prompt="BeforeAgent",
             remind="",
@@ -114,8 +109,6 @@ HOSTS: dict[str, Host] = {
         Host(
             name="qwen",
             project=".qwen",
-            variable="QWEN_HOME",
-            home="~/.qwen",
             transcripts="projects/*/chats/{session}.jsonl",
             per_second=1000,
             env={"QWEN_CODE_STOP_HOOK_BLOCK_CAP": "100"},
@@ -128,8 +121,6 @@ HOSTS: dict[str, Host] = {
         Host(
             name="copilot",
             project=".github/hooks",
-            variable="COPILOT_HOME",
-            home="~/.copilot",
             transcripts="session-state/{session}/events.jsonl",
             below="hooks",
             settings="ralph.json",

@@ -5,7 +5,7 @@ become one endpoint, and what its tokens cost is known here."""
 import sys
 from collections.abc import Iterable, Mapping
 from importlib.util import find_spec
-from typing import Literal, Protocol, get_args
+from typing import Literal, get_args
 from urllib.parse import urlsplit
 
 from msgspec import Struct, to_builtins
@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from ralph.agents import keys, wire
 from ralph.agents.claude import BlockReader, StreamLine, StreamMessage, tokens_in
-from ralph.agents.protocol import BoxNeeds, Invocation, Login, Trouble, TurnRequest, given, lent, model
+from ralph.agents.protocol import BoxNeeds, Description, Invocation, Login, Trouble, TurnRequest, given, lent, model
 from ralph.agents.reader import estimate
 from ralph.agents.wire import Table
 from ralph.core.events import AgentEvent
@@ -122,26 +122,7 @@ _WHERE = ("--model", "--url", "--wire", "--key-env")
 _PRICED_AS = {"xai": "x-ai", OWN: ""}  # who is called otherwise where the prices are
 
 
-class ModelChoice(Protocol):
-    """What the settings say about a model."""
-
-    @property
-    def model(self) -> str | tuple[str, ...]: ...
-    @property
-    def url(self) -> str: ...
-    @property
-    def wire(self) -> str: ...
-    @property
-    def key_env(self) -> str: ...
-    @property
-    def context(self) -> int | None: ...
-    @property
-    def max_output(self) -> int | None: ...
-    @property
-    def tools(self) -> str: ...
-
-
-def options(wish: ModelChoice | None, asked: str, flags: tuple[str, ...]) -> tuple[str, ...]:
+def options(wish: Description | None, asked: str, flags: tuple[str, ...]) -> tuple[str, ...]:
     """All that is said about the model, as words for the agent: where it is asked stands there too, whoever said so.
     What the settings wish for the model that they name does not hold for one of another provider."""
     own = wish.model if wish and isinstance(wish.model, str) else ""

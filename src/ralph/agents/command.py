@@ -2,13 +2,12 @@
 
 from collections.abc import Iterable, Sequence
 from os.path import expanduser, isfile
-from typing import Literal, Protocol
 
 from msgspec.structs import replace
 
 from ralph.agents import known, module, wire
 from ralph.agents.command_line import filled, needs_shell, script, split
-from ralph.agents.protocol import AgentModule, BoxNeeds, Invocation, Login, Parser, Trouble, TurnRequest
+from ralph.agents.protocol import AgentModule, BoxNeeds, Description, Invocation, Login, Parser, Trouble, TurnRequest
 from ralph.agents.reader import Reader
 from ralph.agents.wire import TABLE, Table, read
 from ralph.core.events import AgentEvent
@@ -141,22 +140,6 @@ def dialect_of(table: Table) -> str | None:
     if "data" in table and kind.startswith(("session.", "assistant.", "user.", "tool.", "model.")):
         return "copilot"
     return "cline" if kind in ("hook_event", "agent_event", "run_result") else None
-
-
-class Description(Protocol):
-    """What the settings say about an agent. `resume` and `model` are words that are added when there is a session
-    or a model to name; `stream` is `text`, `auto`, or the known agent whose stream it speaks."""
-
-    @property
-    def argv(self) -> tuple[str, ...]: ...
-    @property
-    def prompt(self) -> Literal["stdin", "argument", "file"]: ...
-    @property
-    def stream(self) -> str: ...
-    @property
-    def resume(self) -> tuple[str, ...]: ...
-    @property
-    def model(self) -> tuple[str, ...] | str: ...
 
 
 def described(name: str, description: Description) -> AgentModule:

@@ -264,7 +264,7 @@ _LONGEST_WAIT = 62 * 86400.0
 
 def resets_at(text: str, now: float) -> float | None:
     """The moment at which the limit that `text` states ends, seen from the moment `now`."""
-    for moment in (_epoch(text), _after(text, now), _iso(text), _http_date(text), _clock(text, now)):
+    for moment in (_epoch(text), _after(text, now), _date(text), _clock(text, now)):
         if moment is not None and now - 86400 <= moment <= now + _LONGEST_WAIT:
             return moment
     return None
@@ -299,28 +299,19 @@ def _span(text: str, at: int) -> float:
     return total
 
 
-def _iso(text: str) -> float | None:
+def _date(text: str) -> float | None:
     from datetime import datetime
 
-    found = _ISO.search(text)
-    if not found:
-        return None
     try:
-        return datetime.fromisoformat(found[1].replace(" UTC", "+00:00").replace("UTC", "+00:00")).timestamp()
+        if found := _ISO.search(text):
+            return datetime.fromisoformat(found[1].replace(" UTC", "+00:00").replace("UTC", "+00:00")).timestamp()
+        if found := _HTTP_DATE.search(text):
+            from email.utils import parsedate_to_datetime
+
+            return parsedate_to_datetime(found[1]).timestamp()
     except (ValueError, OverflowError):
-        return None
-
-
-def _http_date(text: str) -> float | None:
-    found = _HTTP_DATE.search(text)
-    if not found:
-        return None
-    from email.utils import parsedate_to_datetime
-
-    try:
-        return parsedate_to_datetime(found[1]).timestamp()
-    except (ValueError, OverflowError):
-        return None
+        pass
+    return None
 
 
 def _clock(text: str, now: float) -> float | None:

@@ -254,15 +254,9 @@ class Reader:
 
     def since(self, total: Usage) -> Usage:
         """What of a session's total belongs to this turn."""
-        before = self.request.usage_before
-        left = Usage(
-            input_tokens=total.input_tokens - before.input_tokens,
-            output_tokens=total.output_tokens - before.output_tokens,
-            cache_read_tokens=total.cache_read_tokens - before.cache_read_tokens,
-            cache_write_tokens=total.cache_write_tokens - before.cache_write_tokens,
-        )
-        lowest = min(left.input_tokens, left.output_tokens, left.cache_read_tokens, left.cache_write_tokens)
-        return left if self.request.session and lowest >= 0 else total
+        names = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens")
+        left = {name: getattr(total, name) - getattr(self.request.usage_before, name) for name in names}
+        return replace(Usage(), **left) if self.request.session and min(left.values()) >= 0 else total
 
     def turn(self, ended: Exit) -> Turn:
         self.skipped = self._unread if self._understood else 0

@@ -195,11 +195,8 @@ def _told(value: Any) -> str:
 
 def measured(output: str) -> tuple[str, int, int]:
     """A tool's output, of a long one both ends, and how many lines and characters there are in all."""
-    return both_ends(output, OUTPUT, "\n… [cut] …\n"), _lines(output), len(output)
-
-
-def _lines(text: str) -> int:
-    return text.count("\n") + (not text.endswith("\n")) if text else 0
+    lines = output.count("\n") + (not output.endswith("\n")) if output else 0
+    return both_ends(output, OUTPUT, "\n… [cut] …\n"), lines, len(output)
 
 
 def edit(given: Arguments | str) -> FileEdit | None:

@@ -292,33 +292,11 @@ AgentEvent = (
     AgentText | ToolStarted | ToolFinished | TodoUpdated | AgentProgress | PermissionDenied | AgentResult | AgentUnknown
 )
 
-Event = (
-    RunStarted
-    | IterationStarted
-    | AgentStarted
-    | AgentEvent
-    | Unheard
-    | AgentFinished
-    | TurnNotCounted
-    | CheckStarted
-    | CheckFinished
-    | ReviewStarted
-    | ReviewFinished
-    | ClaimRejected
-    | Waiting
-    | Paused
-    | Continued
-    | QuestionAsked
-    | PersonTold
-    | Spent
-    | ScmFinished
-    | Notice
-    | IterationFinished
-    | Converged
-    | Stalled
-    | Exhausted
-    | RunFinished
-)
+TurnEvent = AgentStarted | AgentEvent | Unheard | AgentFinished | TurnNotCounted
+CheckEvent = CheckStarted | CheckFinished | ReviewStarted | ReviewFinished | ClaimRejected
+PersonEvent = Waiting | Paused | Continued | QuestionAsked | PersonTold
+ResultEvent = Spent | ScmFinished | Notice | IterationFinished | Converged | Stalled | Exhausted | RunFinished
+Event = RunStarted | IterationStarted | TurnEvent | CheckEvent | PersonEvent | ResultEvent
 
 
 def named(kinds: Iterable[type]) -> dict[type, str]:

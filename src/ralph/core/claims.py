@@ -3,7 +3,7 @@ promise is the marker of a session's own loop, and what is said until it is kept
 
 import re
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from itertools import islice, pairwise
 
 from msgspec import Struct
@@ -154,7 +154,7 @@ def read(claim: Claim, text: str, reading: Reading = Reading(), echoes: tuple[Te
     text = clean(text)
     if claim.kind == "response":
         return _read_response(claim.text, text, reading, echoes) or _nearly(claim, text)
-    spans = _last(_FINDERS[claim.kind](claim.text, text, reading))
+    spans = _last(_places(claim, text, reading))
     if not spans:
         return _nearly(claim, text)
     bare = claim.kind != "promise"
@@ -225,43 +225,35 @@ def responses(text: str) -> Iterator[tuple[TextSpan, str]]:
             opened = -1
 
 
-def _words(wanted: str, text: str, reading: Reading) -> Iterator[TextSpan]:
-    """On a line by itself, or (unless strict) a token between white space."""
-    edges = (r"(?m)^[^\S\n]*+", r"[^\S\n]*+$") if reading.strict else (r"(?<!\S)", r"(?!\S)")
-    return (match.span(1) for match in re.finditer(f"{edges[0]}({re.escape(wanted.strip())}){edges[1]}", text))
-
-
-def _tags(wanted: str, text: str, _: Reading) -> Iterator[TextSpan]:
-    """A whole word: neither letters, digits nor hyphens may touch it. Tags around it belong to it."""
-    return (_with_tags(text, span) for span in occurrences(wanted, text) if _is_whole(text, span))
+def _places(claim: Claim, text: str, reading: Reading) -> Iterator[TextSpan]:
+    """Where the words of a claim stand, as its kind looks for them."""
+    wanted = claim.text
+    if claim.kind == "promise":
+        yield from occurrences(marker_of(wanted), text)
+    elif claim.kind == "word":  # on a line by itself, or (unless strict) a token between white space
+        edges = (r"(?m)^[^\S\n]*+", r"[^\S\n]*+$") if reading.strict else (r"(?<!\S)", r"(?!\S)")
+        for match in re.finditer(f"{edges[0]}({re.escape(wanted.strip())}){edges[1]}", text):
+            yield match.span(1)
+    elif claim.kind == "tag":  # a whole word: neither letters, digits nor hyphens may touch it
+        yield from (_with_tags(text, span) for span in occurrences(wanted, text) if _is_whole(text, span))
+    elif claim.kind == "suffix":  # at the very end, in capitals or not
+        end = len(text.rstrip()) if reading.anywhere else undressed_end(text)
+        span = (end - len(wanted), end)
+        if span[0] >= 0 and text[span[0] : end].casefold() == wanted.casefold() and _is_whole(text, span):
+            yield span
 
 
 def _with_tags(text: str, span: TextSpan) -> TextSpan:
+    """Tags around a word belong to it."""
     name = text[max(span[0] - _LONGEST_TAG, 0) : span[0]].rpartition("<")[2]
     closing = f"</{name}"
     is_tagged = name.endswith(">") and name[:-1].isalnum() and text.startswith(closing, span[1])
     return (span[0] - len(name) - 1, span[1] + len(closing)) if is_tagged else span
 
 
-def _suffixes(wanted: str, text: str, reading: Reading) -> Iterator[TextSpan]:
-    """At the very end, in capitals or not."""
-    end = len(text.rstrip()) if reading.anywhere else undressed_end(text)
-    span = (end - len(wanted), end)
-    if span[0] >= 0 and text[span[0] : end].casefold() == wanted.casefold() and _is_whole(text, span):
-        yield span
-
-
 def _is_whole(text: str, span: TextSpan) -> bool:
     around = text[max(span[0] - 1, 0) : span[0]] + text[span[1] : span[1] + 1]
     return not any(char.isalnum() or char in "_-" for char in around)
-
-
-_FINDERS: dict[str, Callable[[str, str, Reading], Iterator[TextSpan]]] = {
-    "word": _words,
-    "tag": _tags,
-    "suffix": _suffixes,
-    "promise": lambda wanted, text, _: occurrences(marker_of(wanted), text),
-}
 
 
 def _nearly(claim: Claim, text: str) -> Sighting | None:

@@ -85,20 +85,18 @@ def goal(brief: Brief) -> str:
     answer = head(clean(brief.last.turn.text), ANSWER_LIMIT)
     if not answer.strip():
         answer = "(empty response)"
+    claim = brief.claim
+    ending = f"emit `{claim.marker if claim else 'STOP'}` on a line by itself"
+    if claim and claim.kind == "file":
+        ending = f"create the file `{claim.text}`"
     framed = (
         f"This is Ralph iteration {brief.number}.\n"
         f"Original goal:\n{brief.goal}\n\n"
         f"Last iteration's final response (for context):\n{answer}\n\n"
         "Continue refining toward the original goal.  When the goal is\n"
-        f"complete, {_ending(brief)} to end the loop."
+        f"complete, {ending} to end the loop."
     )
     return _counted(brief, _noted(framed, brief))
-
-
-def _ending(brief: Brief) -> str:
-    if brief.claim and brief.claim.kind == "file":
-        return f"create the file `{brief.claim.text}`"
-    return f"emit `{brief.claim.marker if brief.claim else 'STOP'}` on a line by itself"
 
 
 def checks(brief: Brief) -> str:

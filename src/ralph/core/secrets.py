@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 
-from ralph.core.text import as_shown
+from ralph.core.text import as_shown, in_units
 
 Redact = Callable[[bytes], bytes]
 
@@ -209,12 +209,7 @@ def _login(url: str) -> tuple[str, ...]:
 
 def _in_json(text: str) -> tuple[str, str]:
     written = text.translate(_ESCAPES)
-    return written, "".join(char if char <= "~" else _escaped(char) for char in written)
-
-
-def _escaped(char: str) -> str:
-    digits = char.encode("utf-16-be", "surrogatepass").hex()
-    return "".join(f"\\u{digits[at : at + 4]}" for at in range(0, len(digits), 4))
+    return written, "".join(char if char <= "~" else in_units(char) for char in written)
 
 
 def settled(data: bytes, strike: Redact = redact) -> int:

@@ -57,13 +57,13 @@ def as_shown(data: bytes) -> bytes:
 def escaped(lines: bytes) -> bytes:
     """JSON that says the same without a character that ends a line or commands a terminal: the standard lets those of
     eight bits, and those that reorder what is read, pass as they are."""
-    return _without_hidden(lines, _as_units)
+    return _without_hidden(lines, lambda found: in_units(found[0].decode()).encode())
 
 
-def _as_units(found: "re.Match[bytes]") -> bytes:
+def in_units(char: str) -> str:
     """As JSON names a character: by its one or two units of sixteen bits."""
-    units = found[0].decode().encode("utf-16-be")
-    return b"".join(b"\\u" + units[at : at + 2].hex().encode() for at in range(0, len(units), 2))
+    digits = char.encode("utf-16-be", "surrogatepass").hex()
+    return "".join(f"\\u{digits[at : at + 4]}" for at in range(0, len(digits), 4))
 
 
 def _without_hidden(data: bytes, instead: "Callable[[re.Match[bytes]], bytes]") -> bytes:

@@ -202,12 +202,9 @@ def _inner(message: str) -> str:
 
 
 def _exit(ended: Exit) -> str:
-    if ended.code is None:
-        code = "no exit code"
-    elif ended.code < 0:
+    code = "no exit code" if ended.code is None else f"exit code {ended.code}"
+    if ended.code is not None and ended.code < 0:
         code = f"killed by signal {-ended.code}"
-    else:
-        code = f"exit code {ended.code}"
     last = next((line for line in reversed(clean(tail(ended.stderr, _LONGEST)).split("\n")) if line.strip()), "")
     return f"{code}: {_short(last)}" if last else code
 

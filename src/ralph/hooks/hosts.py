@@ -56,9 +56,6 @@ class Host(Struct, frozen=True, kw_only=True):
         """Where its hooks may be. Without a local file, a project has but one."""
         return ("project", "shared", "user") if self.local else ("project", "user")
 
-    def settings_file(self, scope: Scope) -> str:
-        return self.local if self.local and scope == "project" else self.settings
-
     def folder(self, env: Mapping[str, str]) -> Path:
         """The person's own folder of this agent."""
         own = module(self.name).BOX
@@ -278,7 +275,7 @@ def _with_hooks(host: Host, scope: Scope, workspace: Path, env: Mapping[str, str
 
 def changes(host: Host, scope: Scope, workspace: Path, env: Mapping[str, str]) -> Iterator[Change]:
     folder = host.folder(env) / host.below if scope == "user" else workspace / host.project
-    settings = _real(folder / host.settings_file(scope))
+    settings = _real(folder / (host.local if host.local and scope == "project" else host.settings))
 
     def merged(data: bytes | None) -> bytes:
         return _encoded(with_hooks(without_hooks(_decoded(settings, data), host), host), data)

@@ -243,8 +243,7 @@ def opened(stack: ExitStack, loop: Loop, settings: Settings, seq: int | None = 0
     patience = min(settings.check_timeout or longest, longest)
     settings = replace(settings, check_timeout=patience, scm=None, reviews=None, worktree=False, notify=())
     refused: list[events.ClaimRejected] = []
-    redact = Redactor(secret_values(os.environ))
-    context = _context(stack, loop, settings, redact, _teller(stack, loop, redact, seq, refused))
+    context = _context(stack, loop, settings, seq, refused)
     plan = policy(settings, (loop.agent,), own=own_rules(settings.rules, (), Path(loop.root)))
     trees = trees_of(settings, context)
     workspace = workspace_of(settings, plan, context, trees)
@@ -264,10 +263,10 @@ def opened(stack: ExitStack, loop: Loop, settings: Settings, seq: int | None = 0
     return Engine(context=context, plan=plan, trees=trees, parts=parts, refused=refused)
 
 
-def _teller(
-    stack: ExitStack, loop: Loop, redact: Redactor, seq: int | None, refused: list[events.ClaimRejected]
-) -> events.TellAll:
-    folder = folder_of(loop)
+def _context(
+    stack: ExitStack, loop: Loop, settings: Settings, seq: int | None, refused: list[events.ClaimRejected]
+) -> Context:
+    folder, redact = folder_of(loop), Redactor(secret_values(os.environ))
     folder.make()
     journal = Journal(folder.journal).open()
     stack.callback(journal.close)
@@ -277,10 +276,6 @@ def _teller(
         writer(*happened)
         refused.extend(event for event in happened if isinstance(event, events.ClaimRejected))
 
-    return tell
-
-
-def _context(stack: ExitStack, loop: Loop, settings: Settings, redact: Redactor, tell: events.TellAll) -> Context:
     prepare(Path(loop.root))
     interrupt, keeper = stack.enter_context(Interrupt()), stack.enter_context(Keeper.start())
     stack.enter_context(asked_by(Asker(interrupt, loop.run, settings.grace)))
@@ -288,7 +283,7 @@ def _context(stack: ExitStack, loop: Loop, settings: Settings, redact: Redactor,
         stack.enter_context(on_record(loop.run, keeper, loop.root, os.environ))
     return Context(
         root=Path(loop.root),
-        folder=folder_of(loop),
+        folder=folder,
         keeper=keeper,
         interrupt=interrupt,
         tell=tell,

@@ -14,13 +14,9 @@ Purpose = Literal["test", "lint", "types"]
 
 _LARGEST = 1 << 20  # bytes of a file that is worth reading
 _RECIPES: dict[str, Purpose] = {
-    "test": "test",
-    "tests": "test",
-    "check": "test",
+    **dict.fromkeys(("test", "tests", "check"), "test"),
     "lint": "lint",
-    "typecheck": "types",
-    "type-check": "types",
-    "types": "types",
+    **dict.fromkeys(("typecheck", "type-check", "types"), "types"),
 }
 """Names that mean the same everywhere; where several mean one thing, the first is taken."""
 

@@ -61,7 +61,7 @@ class EventLines:
             e.TurnNotCounted: ("turn", self._turn_not_counted),
             e.CheckStarted: ("verdict", self._check_started),
             e.CheckFinished: ("verdict", self._check_finished),
-            e.ReviewStarted: ("review", self._review_started),
+            e.ReviewStarted: ("review", lambda event: [f"{style.marks.review} review: {short(event.name, 200)}"]),
             e.ReviewFinished: ("review", self._review_finished),
             e.IterationFinished: ("verdict", self._iteration_finished),
             e.ClaimRejected: ("verdict", self._claim_rejected),
@@ -241,9 +241,6 @@ class EventLines:
         bar = "green" if tone == "good" else "yellow" if tone == "bold" else "red"
         lines = self._begun("verdict", [self._barred(bar, self.style.paint(tone, row)) for row in rows])
         return [*lines, *self._begun("notice", after)]
-
-    def _review_started(self, event: e.ReviewStarted) -> list[str]:
-        return [f"{self.style.marks.review} review: {short(event.name, 200)}"]
 
     def _review_finished(self, event: e.ReviewFinished) -> list[str]:
         result = "the checks pass" if event.passed else "the checks do not pass"

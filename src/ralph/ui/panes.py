@@ -219,8 +219,7 @@ class RunList(Pane, can_focus=True):
     def on_focus(self) -> None:
         self.refresh()
 
-    def on_blur(self) -> None:
-        self.refresh()
+    on_blur = on_focus
 
     def action_step(self, steps: int) -> None:
         if self._rows:

@@ -87,8 +87,10 @@ class ScreenState:
             found = next((run.id for run in self.runs if not one.run and one.plays(run)), "")
             if found:
                 one.run = self.chosen = found
-        if all(run.id != self.chosen for run in self.runs):
-            self.chosen = self._obvious()
+        if all(run.id != self.chosen for run in self.runs):  # the obvious one: at work, and here
+            here = [run for run in self.runs if run.facts.workspace == self.plan.workspace]
+            obvious = [*(run for run in (*here, *self.runs) if run.is_alive), *here, *self.runs]
+            self.chosen = obvious[0].id if obvious else ""
         now = time.monotonic()
         self._next_survey = now + (now - began) * SHARE
 
@@ -100,11 +102,6 @@ class ScreenState:
         except OSError:
             return []
         return [run for name in names if (run := listed(folder / name))]
-
-    def _obvious(self) -> str:
-        here = [run for run in self.runs if run.facts.workspace == self.plan.workspace]
-        first = [*(run for run in here if run.is_alive), *(run for run in self.runs if run.is_alive), *here, *self.runs]
-        return first[0].id if first else ""
 
     def launch(self, words: list[str], line: str = "") -> None:
         """Starts a run; `line` is what was typed for it."""

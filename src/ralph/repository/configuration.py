@@ -122,8 +122,10 @@ class Configuration:
         return (*names, *(f"hooks/{name}" for name in hooks), *attributes)
 
     def refuse_other_ways(self) -> None:
-        """Work is not sent to places, or by programs, that came up while the run was at work."""
-        if ways := [name for name in self.changed() if name.startswith(_WAYS)]:
+        """Work is not sent to places, or by programs, that came up while the run was at work; a hook of a remote that a
+        person has taken away since starts nothing."""
+        gone = self._attributes.keys() - self._read_attributes().keys()
+        if ways := [name for name in self.changed() if name.startswith(_WAYS) and name not in gone]:
             raise UserError(f"git's settings for where work is sent were changed meanwhile: {', '.join(ways[:3])}")
 
     def overrides(self) -> dict[str, str]:
